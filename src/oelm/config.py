@@ -1,0 +1,267 @@
+"""What one run is: model, attention specs, training, seeds, data. Frozen, strict, self-validating.
+
+Where and how a run executes (device, threads, precision) is another type, `Execution`, and cannot enter
+the fingerprint. This module imports neither torch nor anything of ours that does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+FORMAT_VERSION = 1
+
+
+def _whole_number(value: Any) -> Any:
+    """YAML and --set write a thousand as 1000 or as 1e3; both are whole numbers."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Whole = Annotated[int, BeforeValidator(_whole_number)]
+Positive = Annotated[Whole, Field(ge=1)]
+Count = Annotated[Whole, Field(ge=0)]
+Share = Annotated[float, Field(gt=0, le=1)]
+
+
+class Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
+
+
+# ---- When a projection moves ------------------------------------------------------------------------------------
+
+
+class Always(Frozen):
+    kind: Literal["always"] = "always"
+
+
+class Never(Frozen):
+    kind: Literal["never"] = "never"
+
+
+class Every(Frozen):
+    """Moves at updates N, 2N, 3N, ... and rests in between."""
+
+    kind: Literal["every"] = "every"
+    steps: Positive
+
+
+class After(Frozen):
+    """Rests until this fraction of training is over. Layer by layer: the top layer thaws first."""
+
+    kind: Literal["after"] = "after"
+    fraction: float = Field(gt=0, lt=1)
+    order: Literal["together", "layer_by_layer"] = "together"
+
+
+class Before(Frozen):
+    """Moves until this fraction of training is over, then rests."""
+
+    kind: Literal["before"] = "before"
+    fraction: float = Field(gt=0, lt=1)
+
+
+Moves = Annotated[Always | Never | Every | After | Before, Field(discriminator="kind")]
+
+# Standard deviations: normal 0.02; scaled_normal 1/sqrt(d_in), the scale of an orthogonal start;
+# residual_normal 0.02/sqrt(2 layers), GPT-2's start for what is added to the residual stream.
+Start = Literal["normal", "scaled_normal", "xavier", "orthogonal", "head_orthogonal", "residual_normal"]
+
+
+class Projection(Frozen):
+    """How one attention projection starts, and when it may move.
+
+    `moves` holds for the first `share` of the heads (or of the layers); the rest always moves.
+    """
+
+    start: Start = "normal"
+    gain: float = Field(default=1.0, gt=0)
+    moves: Moves = Always()
+    share: Share = 1.0
+    share_of: Literal["heads", "layers"] = "heads"
+
+
+class Attention(Frozen):
+    query: Projection = Projection()
+    key: Projection = Projection()
+    value: Projection = Projection()
+    output: Projection = Projection(start="residual_normal")
+
+
+PROJECTIONS = ("query", "key", "value", "output")
+
+
+class Model(Frozen):
+    """The GPT: pre-norm, learned positions, tied embeddings, no bias in attention, tanh GELU."""
+
+    vocabulary: Positive | None = None  # None: as the data says
+    seq_len: Positive = 512
+    d_model: Positive = 512
+    num_layers: Positive = 6
+    num_heads: Positive = 8
+    d_ff: Positive | None = None  # None: 4 d_model
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    attention: Attention = Attention()
+
+    @property
+    def d_head(self) -> int:
+        return self.d_model // self.num_heads
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Model:
+        if self.d_model % self.num_heads:
+            raise ValueError(f"d_model {self.d_model} is not divisible by num_heads {self.num_heads}")
+        for name in PROJECTIONS:
+            self._check_projection(name, getattr(self.attention, name))
+        return self
+
+    def _check_projection(self, name: str, projection: Projection) -> None:
+        if name == "output" and projection.start == "head_orthogonal":
+            raise ValueError("attention.output cannot start head_orthogonal: its rows belong to no head")
+        if projection.share == 1:
+            return
+        if name == "output" and projection.share_of == "heads":
+            raise ValueError("attention.output cannot be frozen by heads: its rows belong to no head; use layers")
+        whole = self.num_heads if projection.share_of == "heads" else self.num_layers
+        if not float(projection.share * whole).is_integer():
+            raise ValueError(
+                f"attention.{name}.share {projection.share} of {whole} {projection.share_of} is not a whole number"
+            )
+
+
+class Training(Frozen):
+    steps: Positive = 100_000
+    batch_size: Positive = 8  # sequences in one update, over all processes
+    learning_rate: float = Field(default=3e-4, gt=0)
+    final_learning_rate_fraction: float = Field(default=0.1, ge=0, le=1)
+    warmup_steps: Count | None = None  # None: min(2000, steps / 10)
+    weight_decay: float = Field(default=0.1, ge=0)
+    beta1: float = Field(default=0.9, ge=0, lt=1)
+    beta2: float = Field(default=0.95, ge=0, lt=1)
+    epsilon: float = Field(default=1e-8, gt=0)
+    gradient_clip: float | None = Field(default=1.0, gt=0)
+    validation_split: Literal["tune", "val", "test"] = "val"
+    validate_every: Positive | None = None  # None: 20 times a run, at least every 1000 steps
+    validation_cost: float = Field(default=0.1, gt=0, le=1)  # bound on validation's arithmetic, as a part of training's
+    validation_sequences: Positive | None = None  # None: as many as the bound allows
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Training:
+        if self.warmup_steps is not None and self.warmup_steps > self.steps:
+            raise ValueError(f"warmup_steps {self.warmup_steps} is more than steps {self.steps}")
+        return self
+
+
+class Seeds(Frozen):
+    """Three apart: arms are paired on weights and data, and draw their projections from the third."""
+
+    weights: Count = 0
+    projections: Count = 0
+    data: Count = 0
+
+
+class Run(Frozen):
+    """Everything that decides what a run computes. `arm` is a label: what it means is in model.attention."""
+
+    arm: str = "trained"
+    model: Model = Model()
+    training: Training = Training()
+    seeds: Seeds = Seeds()
+    data: str = "data/stories"
+
+
+class Execution(Frozen):
+    """Where and how a run executes. Recorded, compared between arms, never part of a run's identity."""
+
+    device: str = "auto"
+    precision: Literal["auto", "float32", "bfloat16", "float64"] = "auto"
+    compile: Literal["auto", "on", "off"] = "auto"
+    threads: Positive | None = None
+    micro_batch_size: Positive | None = None  # None: by the size of the model and the device
+    checkpoint_every: Positive | None = None  # None: ten times a run, at least every 5000 steps
+    keep_checkpoints: Positive = 2
+    log_every: Positive | None = None  # None: 200 times a run, at least every 100 steps
+    tensorboard: bool = False
+
+
+class Settings(Frozen):
+    """A config file: a run and how to execute it."""
+
+    run: Run = Run()
+    execution: Execution = Execution()
+
+
+# ---- Defaults that depend on other values -------------------------------------------------------------------------
+
+FORWARD_SHARE_OF_A_TRAINING_STEP = 1 / 3  # forward : backward = 1 : 2
+
+
+def resolved(run: Run, *, data_vocabulary: int | None = None) -> Run:
+    """The same run with every None replaced by the value it stands for."""
+    model = run.model.model_copy(
+        update={
+            "vocabulary": run.model.vocabulary or data_vocabulary,
+            "d_ff": run.model.d_ff or 4 * run.model.d_model,
+        }
+    )
+    return run.model_copy(update={"model": model, "training": _resolved_training(run.training)})
+
+
+def _resolved_training(training: Training) -> Training:
+    warmup_steps = training.warmup_steps
+    if warmup_steps is None:
+        warmup_steps = min(2000, training.steps // 10)
+    validate_every = training.validate_every or max(1, min(1000, training.steps // 20))
+    validations = -(-training.steps // validate_every)
+    affordable = int(
+        training.validation_cost
+        * training.steps
+        * training.batch_size
+        / (validations * FORWARD_SHARE_OF_A_TRAINING_STEP)
+    )
+    return training.model_copy(
+        update={
+            "warmup_steps": warmup_steps,
+            "validate_every": validate_every,
+            "validation_sequences": training.validation_sequences or max(1, affordable),
+        }
+    )
+
+
+# ---- Identity and storage -----------------------------------------------------------------------------------------
+
+
+def fingerprint(run: Run, *, data_digest: str) -> str:
+    """Identity of a resolved run: equal for equal computations, whatever the arm is called or where the data lies."""
+    identity = run.model_dump(mode="json", exclude={"arm", "data"}) | {"data_digest": data_digest}
+    text = json.dumps(identity, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:10]
+
+
+def stored_form(run: Run) -> dict[str, Any]:
+    return {"format_version": FORMAT_VERSION, **run.model_dump(mode="json")}
+
+
+# ---- Presets ------------------------------------------------------------------------------------------------------
+
+PRESETS: dict[str, Run] = {
+    "tiny": Run(
+        model=Model(seq_len=128, d_model=128, num_layers=4, num_heads=4),
+        training=Training(steps=400, batch_size=16, learning_rate=2e-3),
+    ),
+    "small": Run(
+        model=Model(seq_len=256, d_model=256, num_layers=6, num_heads=8),
+        training=Training(steps=4000, batch_size=16, learning_rate=1e-3),
+    ),
+    "medium-512": Run(
+        model=Model(vocabulary=50257, seq_len=512, d_model=512, num_layers=6, num_heads=8, d_ff=2048),
+        data="data/tinystories",
+    ),
+    "gpt2-124m": Run(
+        model=Model(vocabulary=50257, seq_len=1024, d_model=768, num_layers=12, num_heads=12, d_ff=3072),
+        training=Training(batch_size=480, learning_rate=6e-4),
+        data="data/openwebtext",
+    ),
+}

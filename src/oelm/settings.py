@@ -1,0 +1,276 @@
+"""From a preset or a YAML file, an arm and --set pairs to validated settings, before torch is imported.
+
+Every problem becomes one line with its dotted key and, where there is one, a suggestion.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from oelm.arms import arm as arm_named
+from oelm.arms import canonical_name
+from oelm.config import FORMAT_VERSION, PRESETS, Run, Settings
+from oelm.errors import UserError
+
+DEFAULT_PRESET = "tiny"
+
+# ---- YAML whose numbers are numbers --------------------------------------------------------------------------------
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.2's scalars: 3e-4 is a number, and only true and false are booleans. A repeated key is an error."""
+
+    yaml_implicit_resolvers: dict = {}  # noqa: RUF012 - the name and type PyYAML looks for
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
+        seen: set[str] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if not isinstance(key, str):
+                raise UserError(f"{_place(key_node)}: the key {key!r} is not a word")
+            if key in seen:
+                raise UserError(f"{_place(key_node)}: the key {key!r} is there twice")
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+def _place(node: yaml.Node) -> str:
+    return f"line {node.start_mark.line + 1}"
+
+
+for _tag, _pattern, _first in (
+    ("tag:yaml.org,2002:bool", r"^(?:true|True|TRUE|false|False|FALSE)$", list("tTfF")),
+    ("tag:yaml.org,2002:null", r"^(?:~|null|Null|NULL|)$", ["~", "n", "N", ""]),
+    ("tag:yaml.org,2002:int", r"^[-+]?[0-9]+$", list("-+0123456789")),
+    (
+        "tag:yaml.org,2002:float",
+        r"^(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$",
+        list("-+0123456789."),
+    ),
+):
+    _Loader.add_implicit_resolver(_tag, re.compile(_pattern), _first)
+
+
+def _construct_int(loader: _Loader, node: yaml.ScalarNode) -> int:
+    return int(node.value)
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _construct_int)
+
+
+def read_yaml(text: str, *, name: str) -> Any:
+    try:
+        return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
+    except yaml.MarkedYAMLError as error:
+        where = f" line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise UserError(f"{name}:{where} is not YAML: {error.problem}") from error
+    except yaml.YAMLError as error:
+        raise UserError(f"{name}: is not YAML: {str(error).splitlines()[0]}") from error
+    except UserError as error:
+        raise UserError(f"{name}: {error}") from error
+
+
+# ---- Keys ----------------------------------------------------------------------------------------------------------
+
+
+def _model_of(annotation: Any) -> type[BaseModel] | None:
+    return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
+
+
+def known_keys(model: type[BaseModel] = Settings, prefix: str = "") -> list[str]:
+    """Every dotted key a config file may hold. `run.` is left out: a file writes model.d_model."""
+    keys: list[str] = []
+    for name, field in model.model_fields.items():
+        inner = _model_of(field.annotation)
+        path = prefix if (model is Settings and name == "run") else f"{prefix}{name}"
+        if inner is None:
+            keys.append(path)
+        else:
+            keys.extend(known_keys(inner, f"{path}." if path else ""))
+    return keys
+
+
+_MOVES_KEYS = ("kind", "steps", "fraction", "order")
+
+
+def full_key(key: str) -> str:
+    """The dotted key meant by `key`: itself, or the only key that ends in it."""
+    keys = known_keys()
+    head, _, tail = key.rpartition(".")
+    if key in keys or (tail in _MOVES_KEYS and head in keys and head.endswith(".moves")):
+        return key
+    endings = [known for known in keys if known.endswith(f".{key}")]
+    if len(endings) == 1:
+        return endings[0]
+    if endings:
+        raise UserError(f"--set {key}: could be {', '.join(endings)}; write it in full")
+    close = difflib.get_close_matches(key, [*keys, *(k.rpartition(".")[2] for k in keys)], n=1)
+    raise UserError(f"--set {key}: unknown key" + (f"; did you mean {close[0]}?" if close else ""))
+
+
+# ---- Reading -------------------------------------------------------------------------------------------------------
+
+
+def load_settings(
+    source: str | None = None,
+    *,
+    preset: str | None = None,
+    arm: str | None = None,
+    data: str | None = None,
+    seed: int | None = None,
+    assignments: tuple[str, ...] | list[str] = (),
+) -> Settings:
+    """Settings from a config file or a preset; then the arm, the data, the seed, the --set pairs, in this order."""
+    tree = _file_tree(Path(source)) if source is not None else {}
+    if source is None or preset is not None:
+        tree = _merged(_preset_tree(preset or DEFAULT_PRESET), tree)
+    if arm is not None:
+        tree["arm"] = arm
+    if data is not None:
+        tree["data"] = data
+    if seed is not None:
+        tree["seeds"] = {"weights": seed, "projections": seed, "data": seed}
+    tree = _with_arm(tree)
+    for assignment in assignments:
+        _assign(tree, assignment)
+    settings = validated(tree, name=source or f"preset {preset or DEFAULT_PRESET}")
+    return settings.model_copy(update={"run": _labelled(settings.run)})
+
+
+def validated(tree: dict[str, Any], *, name: str) -> Settings:
+    run_tree = {key: value for key, value in tree.items() if key != "execution"}
+    shaped = {"run": run_tree, "execution": tree.get("execution", {})}
+    try:
+        return Settings.model_validate(shaped)
+    except ValidationError as error:
+        raise UserError("\n".join(f"{name}: {line}" for line in problem_lines(error))) from error
+
+
+def stored_run(tree: Any, *, name: str) -> Run:
+    """A run from the config.json of a run directory."""
+    if not isinstance(tree, dict) or "format_version" not in tree:
+        raise UserError(f"{name}: not a run's config (no format_version)")
+    tree = dict(tree)
+    version = tree.pop("format_version")
+    if version != FORMAT_VERSION:
+        raise UserError(f"{name}: has format version {version}, this oelm reads {FORMAT_VERSION}; use a newer oelm")
+    return validated(tree, name=name).run
+
+
+def _file_tree(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        known = ", ".join(PRESETS)
+        raise UserError(f"{path}: no such config file (a preset is chosen with --preset: {known})")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not a text file (byte {error.start} is not UTF-8)") from error
+    tree = read_yaml(text, name=str(path))
+    if tree is None:
+        raise UserError(f"{path}: is empty; a config holds at least one of: {', '.join(Run.model_fields)}, execution")
+    if not isinstance(tree, dict):
+        raise UserError(f"{path}: holds a {type(tree).__name__}, not keys and values")
+    if "preset" in tree:
+        preset = tree.pop("preset")
+        tree = _merged(_preset_tree(str(preset)), tree)
+    return tree
+
+
+def _preset_tree(preset: str) -> dict[str, Any]:
+    if preset not in PRESETS:
+        close = difflib.get_close_matches(preset, PRESETS, n=1)
+        suggestion = f"; did you mean {close[0]}?" if close else ""
+        raise UserError(f"preset: unknown name {preset!r}{suggestion} (known: {', '.join(PRESETS)})")
+    return PRESETS[preset].model_dump(mode="json", exclude={"arm": True, "model": {"attention"}})
+
+
+def _with_arm(tree: dict[str, Any]) -> dict[str, Any]:
+    """An arm's name is replaced by its spec; what the file writes out of model.attention goes on top of it."""
+    model, name = tree.get("model", {}), tree.get("arm", "trained")
+    if not isinstance(model, dict) or not isinstance(name, str):
+        return tree  # validation names the problem
+    spec = arm_named(name).model_dump(mode="json")
+    written_out = model.get("attention", {})
+    attention = _merged(spec, written_out) if isinstance(written_out, dict) else written_out
+    return {**tree, "arm": canonical_name(name), "model": {**model, "attention": attention}}
+
+
+def _labelled(run: Run) -> Run:
+    """A name stands for its spec: a run whose spec was changed by hand is called custom."""
+    return run if run.model.attention == arm_named(run.arm) else run.model_copy(update={"arm": "custom"})
+
+
+def _assign(tree: dict[str, Any], assignment: str) -> None:
+    key, equals, text = assignment.partition("=")
+    if not equals or not key:
+        raise UserError(f"--set {assignment}: write key=value, for example --set training.learning_rate=3e-4")
+    if key == "arm":
+        raise UserError("--set arm: an arm is chosen with --arm NAME, or with arm: NAME in the config file")
+    value = read_yaml(text, name=f"--set {key}")
+    path = full_key(key.strip()).split(".")
+    node = tree
+    for part in path[:-1]:
+        inner = node.get(part)
+        node[part] = dict(inner) if isinstance(inner, dict) else {}
+        node = node[part]
+    node[path[-1]] = value
+
+
+def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(below)
+    for key, value in above.items():
+        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        tagged = both and value.get("kind", merged[key].get("kind")) != merged[key].get("kind")
+        merged[key] = _merged(merged[key], value) if both and not tagged else value
+    return merged
+
+
+# ---- Problems, one line each ----------------------------------------------------------------------------------------
+
+
+def problem_lines(error: ValidationError) -> list[str]:
+    return [_problem_line(problem) for problem in error.errors()]
+
+
+def _problem_line(problem: Any) -> str:
+    key = _dotted(problem["loc"])
+    value, kind = problem.get("input"), problem["type"]
+    if kind == "extra_forbidden":
+        close = difflib.get_close_matches(key, known_keys(), n=1, cutoff=0.5)
+        return f"{key}: unknown key" + (f"; did you mean {close[0]}?" if close else "")
+    if kind == "value_error":
+        return f"{key}: {problem['ctx']['error']}" if key else str(problem["ctx"]["error"])
+    if isinstance(value, str) and kind in ("float_type", "int_type") and _is_number(value):
+        finite = math.isfinite(float(value))
+        advice = f"is a quoted number; write it without quotes: {value}" if finite else "is not a finite number"
+        return f"{key}: {value!r} {advice}"
+    if kind == "literal_error":
+        expected = problem["ctx"]["expected"]
+        close = difflib.get_close_matches(str(value), re.findall(r"'([^']*)'", expected), n=1)
+        return f"{key}: {value!r} is not one of {expected}" + (f"; did you mean {close[0]}?" if close else "")
+    return f"{key}: {problem['msg'][0].lower()}{problem['msg'][1:]} (got {value!r})"
+
+
+def _dotted(location: tuple[Any, ...]) -> str:
+    parts = [str(part) for part in location]
+    if parts and parts[0] == "run":
+        parts = parts[1:]
+    # Inside a tagged choice pydantic names the tag too: model.attention.query.moves.every.steps
+    if "moves" in parts and len(parts) > parts.index("moves") + 2:
+        del parts[parts.index("moves") + 1]
+    return ".".join(parts)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
