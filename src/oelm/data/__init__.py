@@ -1,0 +1,1 @@
+"""From text to token files, and back: corpora, tokenizers, preparation, reading."""
