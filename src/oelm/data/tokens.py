@@ -1,0 +1,175 @@
+"""Token files, read: memory-mapped splits of a prepared folder, or of a bare one with train.bin and val.bin.
+
+Everything a later batch relies on (sizes, ids below the vocabulary, enough tokens for a sequence) is checked here, so
+that bad data is found at load and named by file and offset.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from oelm.errors import UserError
+from oelm.files import read_json, sha256_of
+
+FORMAT_VERSION = 1
+MANIFEST = "manifest.json"
+TOKENIZER_FOLDER = "tokenizer"
+SPLITS = ("train", "tune", "val", "test")
+BARE_DTYPE = np.dtype("<u2")
+SCAN_TOKENS = 1 << 24
+
+
+@dataclass(frozen=True)
+class TokenData:
+    folder: Path
+    vocabulary: int | None  # unknown for a bare folder
+    dtype: np.dtype
+    splits: dict[str, np.ndarray]  # read-only memory maps
+    offsets: dict[str, int]  # where a split begins in its file, in tokens
+    digest: str
+    manifest: dict[str, Any] | None
+    tokenizer_folder: Path | None
+
+    def file_of(self, split: str) -> Path:
+        """A bare folder's tune is the first half of val.bin."""
+        return self.folder / file_name("val" if self.manifest is None and split == "tune" else split)
+
+
+def open_tokens(path: Path) -> TokenData:
+    """Map the splits of a prepared folder, of a bare one, or of the folder of a given train.bin."""
+    folder = path.parent if path.name == file_name("train") else path
+    if (folder / MANIFEST).is_file():
+        return open_prepared(folder)
+    if (folder / file_name("train")).is_file():
+        return open_bare(folder)
+    raise UserError(f"{folder}: no prepared data there; make it with: {prepare_command(folder)}")
+
+
+def prepare_command(folder: Path) -> str:
+    """The command that makes the data; the folder's name says which, if it is a corpus's."""
+    known = ("stories", "tinystories", "wikitext103", "openwebtext")
+    corpus = folder.name if folder.name in known else "stories"
+    return f"oelm prepare {corpus} --out {shlex.quote(str(folder))}"
+
+
+def open_prepared(folder: Path) -> TokenData:
+    manifest = read_manifest(folder)
+    dtype = np.dtype(manifest["dtype"])
+    splits = {}
+    for name, entry in manifest["splits"].items():
+        file = folder / file_name(name)
+        expected = entry["tokens"] * dtype.itemsize
+        if not file.is_file() or file.stat().st_size != expected:
+            found = f"{file.stat().st_size} bytes" if file.is_file() else "missing"
+            raise UserError(f"{file}: {found}, but its manifest says {expected} bytes; prepare it again with --force")
+        splits[name] = mapped(file, dtype)
+    return TokenData(
+        folder=folder,
+        vocabulary=manifest["vocabulary"],
+        dtype=dtype,
+        splits=splits,
+        offsets=dict.fromkeys(splits, 0),
+        digest=manifest["digest"],
+        manifest=manifest,
+        tokenizer_folder=folder / TOKENIZER_FOLDER,
+    )
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    manifest = read_json(folder / MANIFEST)
+    version = manifest.get("format_version") if isinstance(manifest, dict) else None
+    if not isinstance(version, int):
+        raise UserError(f"{folder / MANIFEST}: not the manifest of prepared data (no format_version)")
+    if version > FORMAT_VERSION:
+        raise UserError(
+            f"{folder / MANIFEST}: format version {version} is newer than the {FORMAT_VERSION} this oelm reads; "
+            "update oelm, or prepare the data again"
+        )
+    return manifest
+
+
+def open_bare(folder: Path) -> TokenData:
+    files = {name: folder / file_name(name) for name in ("train", "val", "test")}
+    if not files["val"].is_file():
+        raise UserError(f"{files['val']}: missing; a folder without {MANIFEST} needs train.bin and val.bin")
+    present = {name: file for name, file in files.items() if file.is_file()}
+    splits = {name: mapped(file, BARE_DTYPE) for name, file in present.items()}
+    half = len(splits["val"]) // 2
+    splits |= {"tune": splits["val"][:half], "val": splits["val"][half:]}
+    return TokenData(
+        folder=folder,
+        vocabulary=None,
+        dtype=BARE_DTYPE,
+        splits={name: splits[name] for name in SPLITS if name in splits},
+        offsets={name: half if name == "val" else 0 for name in splits},
+        digest=combined_digest({file.name: sha256_of(file) for file in present.values()}),
+        manifest=None,
+        tokenizer_folder=None,
+    )
+
+
+def mapped(file: Path, dtype: np.dtype) -> np.ndarray:
+    size = file.stat().st_size
+    if size % dtype.itemsize:
+        raise UserError(
+            f"{file}: {size} bytes is not a whole number of {dtype.name} tokens (offset {size - size % dtype.itemsize})"
+        )
+    if size == 0:
+        raise UserError(f"{file}: empty; prepare the data again")
+    return np.memmap(file, dtype=dtype, mode="r")
+
+
+def check_tokens(data: TokenData, *, seq_len: int, vocabulary: int) -> None:
+    """Raise for a split too short for one sequence, or for the first id the model has no embedding for."""
+    for name, tokens in data.splits.items():
+        if len(tokens) < seq_len + 1:
+            raise UserError(
+                f"{data.file_of(name)}: {name} has {len(tokens)} tokens, but seq_len {seq_len} needs {seq_len + 1}; "
+                "prepare more text or lower seq_len"
+            )
+    for name, tokens in data.splits.items():
+        offset = first_at_least(tokens, vocabulary)
+        if offset is not None:
+            raise UserError(
+                f"{data.file_of(name)}: token {int(tokens[offset])} at token offset {data.offsets[name] + offset} "
+                f"is not below the vocabulary {vocabulary}"
+            )
+
+
+def check_digests(data: TokenData) -> None:
+    """Read every prepared file and compare it with its manifest: finds a flipped byte."""
+    for name, entry in (data.manifest or {"splits": {}})["splits"].items():
+        if sha256_of(data.file_of(name)) != entry["sha256"]:
+            raise UserError(f"{data.file_of(name)}: differs from its manifest (SHA-256); prepare it again with --force")
+
+
+def first_at_least(tokens: np.ndarray, bound: int) -> int | None:
+    """Position of the first token >= bound."""
+    if bound > np.iinfo(tokens.dtype).max:
+        return None
+    for start, chunk in chunks(tokens):
+        if chunk.max() >= bound:
+            return start + int(np.argmax(chunk >= bound))
+    return None
+
+
+def chunks(tokens: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    for start in range(0, len(tokens), SCAN_TOKENS):
+        yield start, tokens[start : start + SCAN_TOKENS]
+
+
+def combined_digest(file_digests: dict[str, str]) -> str:
+    """One digest over the files' digests, whatever their order."""
+    lines = "".join(f"{name} {digest}\n" for name, digest in sorted(file_digests.items()))
+    return hashlib.sha256(lines.encode()).hexdigest()
+
+
+def file_name(split: str) -> str:
+    return f"{split}.bin"
