@@ -61,7 +61,7 @@ def prepare_command(folder: Path) -> str:
 
 def open_prepared(folder: Path) -> TokenData:
     manifest = read_manifest(folder)
-    dtype = np.dtype(manifest["dtype"])
+    dtype = np.dtype(manifest["dtype"]).newbyteorder("<")
     splits = {}
     for name, entry in manifest["splits"].items():
         file = folder / file_name(name)

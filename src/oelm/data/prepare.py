@@ -1,0 +1,401 @@
+"""From a corpus to token files: read, encode on all cores, write, in bounded memory.
+
+Everything is written into a folder `.partial-<pid>-<name>` beside the target, which takes its final name when it is
+whole. Whatever kills a preparation leaves no dataset, never half of one; the next preparation removes the remains.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from oelm.data.corpora import Corpus, Document, held_out, is_empty, open_corpus, split_documents, split_rule
+from oelm.data.tokenizer import TRAINING_BYTES, Tokenizer, bpe_size, gpt2_tokenizer, sampled_texts, trained_bpe
+from oelm.data.tokens import (
+    FORMAT_VERSION,
+    MANIFEST,
+    SPLITS,
+    TOKENIZER_FOLDER,
+    combined_digest,
+    file_name,
+    open_tokens,
+    read_manifest,
+)
+from oelm.errors import UserError
+from oelm.files import (
+    TEMPORARY_PREFIX,
+    ensure_writable,
+    explaining_a_full_disk,
+    fsync_folder,
+    temporary_name,
+    write_json,
+)
+
+BATCH_CHARACTERS = 1 << 18
+BATCHES_AHEAD_PER_WORKER = 3
+# Text for one token, to say what a full disk would need before anything is measured.
+BYTES_PER_TOKEN = {"gpt2": 4.0, "bpe": 2.5}
+REPLACED = "replaced-"
+OUR_FILES = {MANIFEST, TOKENIZER_FOLDER, *(file_name(split) for split in SPLITS)}
+
+
+Report = Callable[["Progress"], None]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a preparation is. `total_bytes` is None where the size of the source is unknown."""
+
+    stage: str  # "training the tokenizer" | "encoding" | "prepared" | "already prepared"
+    bytes_read: int = 0
+    total_bytes: int | None = None
+    documents: int = 0
+    tokens: int = 0
+
+
+@dataclass
+class Meter:
+    """Where the preparation stands, told to whoever watches after every step."""
+
+    report: Report
+    progress: Progress
+
+    def tell(self, **changes: Any) -> None:
+        self.progress = replace(self.progress, **changes)
+        self.report(self.progress)
+
+    def add(self, *, source_bytes: int, documents: int = 0, tokens: int = 0) -> None:
+        now = self.progress
+        self.tell(
+            bytes_read=now.bytes_read + source_bytes, documents=now.documents + documents, tokens=now.tokens + tokens
+        )
+
+
+@dataclass
+class Batch:
+    """Documents of one split that are encoded together."""
+
+    split: str
+    texts: list[str] = field(default_factory=list)
+    characters: int = 0
+    source_bytes: int = 0
+    empty: int = 0
+
+    def add(self, document: Document) -> None:
+        self.source_bytes += document.source_bytes
+        if is_empty(document.text):
+            self.empty += 1
+        else:
+            self.texts.append(document.text)
+            self.characters += len(document.text)
+
+
+class SplitFile:
+    """One token file while it grows, hashed as it is written."""
+
+    def __init__(self, path: Path):
+        self.stream = open(path, "wb")  # noqa: SIM115 (closed by `close`)
+        self.hash = hashlib.sha256()
+        self.counts = {"documents": 0, "empty_dropped": 0, "tokens": 0, "text_bytes": 0}
+
+    def append(self, tokens: np.ndarray, **counts: int) -> None:
+        self.stream.write(tokens.data)
+        self.hash.update(tokens.data)
+        for name, count in ({"tokens": len(tokens)} | counts).items():
+            self.counts[name] += count
+
+    def close(self) -> None:
+        with self.stream:
+            self.stream.flush()
+            os.fsync(self.stream.fileno())
+
+    def entry(self) -> dict[str, Any]:
+        return self.counts | {"sha256": self.hash.hexdigest()}
+
+
+def prepare(
+    source: str,
+    *,
+    out: Path,
+    tokenizer: str | None = None,
+    source_path: Path | None = None,
+    gpt2_folder: Path | None = None,
+    stories: int = 20_000,
+    seed: int = 0,
+    workers: int | None = None,
+    force: bool = False,
+    progress: Report | None = None,
+) -> dict[str, Any]:
+    """Make the dataset `out` and return its manifest; where it is already there with the same settings, just return.
+
+    `source` is a corpus name or the path of a text file or folder. `tokenizer` is gpt2 or bpe:N; by default bpe:1024
+    for the embedded stories and gpt2 for all else. `stories` and `seed` matter to the embedded stories alone.
+    """
+    tokenizer = tokenizer or ("bpe:1024" if source == "stories" else "gpt2")
+    bpe_size(tokenizer)
+    workers = checked_workers(workers)
+    out = Path(os.path.realpath(out))
+    corpus = open_corpus(source, source_path=source_path, stories=stories, seed=seed)
+    settings = {"corpus": corpus.name, "source": corpus.identity, "tokenizer": tokenizer}
+    meter = Meter(progress or (lambda _: None), Progress("encoding", total_bytes=total_bytes(corpus)))
+    existing = existing_dataset(out, settings, force=force)
+    if existing is not None:
+        meter.tell(stage="already prepared")
+        return existing
+    ensure_writable(out.parent)
+    try:
+        with partial_folder(out) as folder:
+            made = made_tokenizer(tokenizer, corpus, gpt2_folder=gpt2_folder, meter=meter)
+            made.save(folder / TOKENIZER_FOLDER)
+            splits = encoded_splits(corpus, made, folder=folder, workers=workers, meter=meter)
+            manifest = manifest_of(corpus, settings, made, splits)
+            write_json(folder / MANIFEST, manifest)
+            publish(folder, out)
+    except OSError:
+        with explaining_a_full_disk(out.parent, needed_bytes=expected_bytes(meter.progress, tokenizer)):
+            raise
+    meter.tell(stage="prepared")
+    return manifest
+
+
+def checked_workers(workers: int | None) -> int:
+    if workers is None:
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if workers < 1:
+        raise UserError(f"workers: {workers} is too few; give at least 1, or leave it out to use every core")
+    return workers
+
+
+def total_bytes(corpus: Corpus) -> int | None:
+    sizes = [part.source_bytes for part in corpus.parts.values()]
+    return None if None in sizes else sum(sizes)
+
+
+def expected_bytes(progress: Progress, tokenizer: str) -> int:
+    """Size of the finished token files: extrapolated from what was written, guessed before that."""
+    item = 4 if (bpe_size(tokenizer) or 0) > 1 << 16 else 2
+    written = progress.tokens * item
+    if progress.total_bytes is None:
+        return written
+    if progress.tokens and progress.bytes_read:
+        return max(written, written * progress.total_bytes // progress.bytes_read)
+    return int(progress.total_bytes / BYTES_PER_TOKEN[tokenizer.partition(":")[0]] * item)
+
+
+# --- the folder -------------------------------------------------------------------------------------------------
+
+
+def existing_dataset(out: Path, settings: dict[str, Any], *, force: bool) -> dict[str, Any] | None:
+    """The manifest of what lies in `out` if that is what is asked for; None if `out` is free to be written."""
+    if out.exists() and not out.is_dir():
+        raise UserError(f"{out}: is a file; --out takes a folder")
+    contents = {entry.name for entry in out.iterdir()} if out.exists() else set()
+    if not contents:
+        return None
+    if MANIFEST not in contents or (force and contents - OUR_FILES):
+        example = min(contents - OUR_FILES, default=MANIFEST)
+        raise UserError(f"{out}: holds files that are not prepared data ({example}); choose another folder with --out")
+    if force:
+        return None
+    manifest = read_manifest(out)
+    there = manifest.get("settings", {})
+    different = [
+        f"{key} is {there.get(key)}, asked {value}" for key, value in settings.items() if there.get(key) != value
+    ]
+    if different:
+        raise UserError(f"{out}: holds another dataset ({'; '.join(different)}); choose another --out or add --force")
+    open_tokens(out)  # finds a file that was cut short since
+    return manifest
+
+
+@contextlib.contextmanager
+def partial_folder(out: Path) -> Iterator[Path]:
+    """A locked folder beside `out` that is gone at the end, unless it was published or the process was killed."""
+    remove_remains(out)
+    folder = temporary_name(out)
+    folder.mkdir()
+    lock = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):  # a file system without locks: the process id alone has to do
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield folder
+    finally:
+        os.close(lock)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_remains(out: Path) -> None:
+    """Delete what killed preparations of `out` left; refuse if one is still at work."""
+    pattern = re.compile(rf"{re.escape(TEMPORARY_PREFIX)}(\d+)-(?:{REPLACED})?{re.escape(out.name)}")
+    for entry in sorted(out.parent.iterdir()):
+        found = pattern.fullmatch(entry.name)
+        if found is None or not entry.is_dir():
+            continue
+        if is_at_work(entry, int(found[1])):
+            raise UserError(f"{out}: is being prepared by process {found[1]} ({entry.name}); wait for it or stop it")
+        shutil.rmtree(entry, ignore_errors=True)
+
+
+def is_at_work(folder: Path, process: int) -> bool:
+    """A process id may have been reused, or belong to another container: the lock decides, if it can be asked."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return process != os.getpid() and process_exists(process)
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def process_exists(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def publish(folder: Path, out: Path) -> None:
+    """Give the whole folder its final name; what --force replaces steps aside first and is deleted after."""
+    fsync_folder(folder / TOKENIZER_FOLDER)
+    fsync_folder(folder)
+    aside = out.with_name(f"{TEMPORARY_PREFIX}{os.getpid()}-{REPLACED}{out.name}")
+    replaces = out.exists() and any(out.iterdir())
+    if replaces:
+        os.rename(out, aside)
+    try:
+        os.rename(folder, out)
+    except OSError:
+        if replaces:
+            os.rename(aside, out)
+        raise
+    fsync_folder(out.parent)
+    if replaces:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def manifest_of(
+    corpus: Corpus, settings: dict[str, Any], tokenizer: Tokenizer, splits: dict[str, dict[str, Any]]
+) -> dict[str, Any]:
+    return {
+        "format_version": FORMAT_VERSION,
+        "corpus": corpus.name,
+        "source": corpus.description,
+        "settings": settings,
+        "split_rule": split_rule(corpus),
+        "ignored_files": list(corpus.ignored[:100]),
+        "tokenizer": tokenizer.name,
+        "tokenizer_training_bytes_at_most": None if tokenizer.name == "gpt2" else TRAINING_BYTES,
+        "vocabulary": tokenizer.vocabulary,
+        "dtype": dtype_for(tokenizer.vocabulary).name,
+        "byte_order": "little",
+        "end_of_text": tokenizer.end_of_text,
+        "splits": splits,
+        "digest": combined_digest({file_name(split): entry["sha256"] for split, entry in splits.items()}),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+# --- the text ---------------------------------------------------------------------------------------------------
+
+
+def made_tokenizer(name: str, corpus: Corpus, *, gpt2_folder: Path | None, meter: Meter) -> Tokenizer:
+    size = bpe_size(name)
+    if size is None:
+        return gpt2_tokenizer(gpt2_folder)
+    whole = meter.progress
+    meter.tell(stage="training the tokenizer", total_bytes=min(TRAINING_BYTES, whole.total_bytes or TRAINING_BYTES))
+    texts = (
+        document.text
+        for split, document in metered(split_documents(corpus, held_out(corpus)), meter)
+        if split == "train"
+    )
+    made = trained_bpe(sampled_texts(texts), size)
+    meter.progress = whole
+    return made
+
+
+def metered(documents: Iterator[tuple[str, Document]], meter: Meter) -> Iterator[tuple[str, Document]]:
+    unreported = 0
+    for split, document in documents:
+        yield split, document
+        unreported += document.source_bytes
+        if unreported >= BATCH_CHARACTERS:
+            meter.add(source_bytes=unreported)
+            unreported = 0
+
+
+def encoded_splits(
+    corpus: Corpus, tokenizer: Tokenizer, *, folder: Path, workers: int, meter: Meter
+) -> dict[str, dict[str, Any]]:
+    """Write the token files and say what is in them."""
+    documents = split_documents(corpus, held_out(corpus))
+    with contextlib.ExitStack() as stack:
+        files: dict[str, SplitFile] = {}
+        for batch, (tokens, text_bytes) in encoded_batches(documents, tokenizer, workers=workers):
+            if batch.split not in files:
+                files[batch.split] = SplitFile(folder / file_name(batch.split))
+                stack.callback(files[batch.split].close)
+            file = files[batch.split]
+            file.append(tokens, documents=len(batch.texts), empty_dropped=batch.empty, text_bytes=text_bytes)
+            meter.add(source_bytes=batch.source_bytes, documents=len(batch.texts), tokens=len(tokens))
+    for split in ("train", "tune", "val"):
+        if split not in files or not files[split].counts["documents"]:
+            raise UserError(f"{corpus.description}: no text for {split}; give more, or files named train, tune and val")
+    return {split: files[split].entry() for split in SPLITS if split in files}
+
+
+def encoded_batches(
+    documents: Iterator[tuple[str, Document]], tokenizer: Tokenizer, *, workers: int
+) -> Iterator[tuple[Batch, tuple[np.ndarray, int]]]:
+    """Batches with their tokens in the order of the text; a bounded number is under way at any time."""
+    dtype = dtype_for(tokenizer.vocabulary)
+    under_way: deque[tuple[Batch, Future]] = deque()
+    pool = ThreadPoolExecutor(workers)  # threads: encoding leaves Python's lock
+    try:
+        for batch in batches(documents):
+            under_way.append((batch, pool.submit(encoded, batch.texts, tokenizer, dtype)))
+            if len(under_way) > workers * BATCHES_AHEAD_PER_WORKER:
+                batch, future = under_way.popleft()
+                yield batch, future.result()
+        for batch, future in under_way:
+            yield batch, future.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def batches(documents: Iterator[tuple[str, Document]]) -> Iterator[Batch]:
+    filling: dict[str, Batch] = {}
+    for split, document in documents:
+        batch = filling.get(split) or filling.setdefault(split, Batch(split))
+        batch.add(document)
+        if batch.characters >= BATCH_CHARACTERS:
+            yield filling.pop(split)
+    yield from filling.values()
+
+
+def encoded(texts: list[str], tokenizer: Tokenizer, dtype: np.dtype) -> tuple[np.ndarray, int]:
+    text_bytes = sum(len(text) if text.isascii() else len(text.encode()) for text in texts)
+    return tokenizer.encode_documents(texts).astype(dtype), text_bytes
+
+
+def dtype_for(vocabulary: int) -> np.dtype:
+    return np.dtype("<u2" if vocabulary <= 1 << 16 else "<u4")
