@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from oelm.config import FORWARD_SHARE_OF_A_TRAINING_STEP, PROJECTIONS, Model, Never, Projection, Run
+from oelm.config import FORWARD_SHARE_OF_A_TRAINING_STEP, PROJECTIONS, Model, Never, Run
 
 BYTES_PER_WEIGHT = 4
 BYTES_PER_MOMENT = 8  # AdamW keeps two float32 numbers for each trainable one
@@ -28,16 +28,9 @@ class Part:
         return self.total - self.frozen
 
 
-def covered_rows(model: Model, projection: Projection, layer: int) -> int:
-    """How many of a projection's d_model rows its `moves` holds for, in this layer; the others always move."""
-    if projection.share_of == "layers":
-        return model.d_model if layer < round(projection.share * model.num_layers) else 0
-    return round(projection.share * model.num_heads) * model.d_head
-
-
 def parts(model: Model) -> Iterator[Part]:
     """Every weight of the model, by role and layer, in the order of the state dict."""
-    assert model.vocabulary is not None and model.d_ff is not None, "a resolved config"
+    assert model.is_resolved
     width, inner = model.d_model, model.d_ff
     yield Part("token_embedding", None, model.vocabulary * width, 0)
     yield Part("position_embedding", None, model.seq_len * width, 0)
@@ -45,7 +38,7 @@ def parts(model: Model) -> Iterator[Part]:
         for name in PROJECTIONS:
             projection = getattr(model.attention, name)
             never = isinstance(projection.moves, Never)
-            frozen = covered_rows(model, projection, layer) * width if never else 0
+            frozen = model.covered_rows(projection, layer) * width if never else 0
             yield Part(name, layer, width * width, frozen)
         yield Part("feed_forward_up", layer, width * inner + inner, 0)
         yield Part("feed_forward_down", layer, inner * width + width, 0)
@@ -81,7 +74,7 @@ def totals(model: Model) -> Totals:
 
 def forward_flops_per_token(model: Model) -> float:
     """Matrix products only: two operations a weight, and attention over half of the sequence on average."""
-    assert model.vocabulary is not None and model.d_ff is not None, "a resolved config"
+    assert model.is_resolved
     width = model.d_model
     weights = model.num_layers * (4 * width * width + 2 * width * model.d_ff) + model.vocabulary * width
     attention = model.num_layers * 2 * width * (model.seq_len + 1) / 2  # scores and their product with the values

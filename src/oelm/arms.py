@@ -9,8 +9,8 @@ from oelm.errors import UserError
 
 
 def _query_and_key(start: Start = "normal", moves: Moves | None = None, share: float = 1.0) -> Attention:
-    projection = Projection(start=start, share=share) if moves is None else Projection(
-        start=start, moves=moves, share=share
+    projection = (
+        Projection(start=start, share=share) if moves is None else Projection(start=start, moves=moves, share=share)
     )
     return Attention(query=projection, key=projection)
 

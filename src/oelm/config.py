@@ -109,6 +109,16 @@ class Model(Frozen):
     def d_head(self) -> int:
         return self.d_model // self.num_heads
 
+    @property
+    def is_resolved(self) -> bool:
+        return self.vocabulary is not None and self.d_ff is not None
+
+    def covered_rows(self, projection: Projection, layer: int) -> int:
+        """How many of a projection's d_model rows its `moves` holds for, in this layer; the others always move."""
+        if projection.share_of == "layers":
+            return self.d_model if layer < round(projection.share * self.num_layers) else 0
+        return round(projection.share * self.num_heads) * self.d_head
+
     @model_validator(mode="after")
     def _consistent(self) -> Model:
         if self.d_model % self.num_heads:

@@ -33,6 +33,14 @@ def fsync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+def publish(temporary: Path, path: Path) -> None:
+    """Give a completely written file its final name, durably."""
+    with open(temporary, "rb") as stream:
+        os.fsync(stream.fileno())
+    os.replace(temporary, path)
+    fsync_folder(path.parent)
+
+
 @contextlib.contextmanager
 def atomic_file(path: Path) -> Iterator[BinaryIO]:
     """Open a temporary file for writing; it takes the name `path` only if the block ends well."""
@@ -40,13 +48,10 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
     try:
         with open(temporary, "wb") as stream:
             yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(temporary, path)
+        publish(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    fsync_folder(path.parent)
 
 
 def write_bytes(path: Path, content: bytes) -> None:

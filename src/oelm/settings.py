@@ -67,7 +67,7 @@ _Loader.add_constructor("tag:yaml.org,2002:int", _construct_int)
 
 def read_yaml(text: str, *, name: str) -> Any:
     try:
-        return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
+        return yaml.load(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         where = f" line {error.problem_mark.line + 1}" if error.problem_mark else ""
         raise UserError(f"{name}:{where} is not YAML: {error.problem}") from error

@@ -1,0 +1,86 @@
+"""Causal self-attention with a key/value cache.
+
+B batch, T time, H heads, K width of a head, D model width, S time seen so far (cache included).
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from oelm.config import PROJECTIONS, Model
+from oelm.model.projection import Projection
+
+BLOCK = 128  # queries that share one slice of keys in block-causal attention
+
+
+class KeyValueCache:
+    """Keys and values of one layer for the positions seen so far."""
+
+    def __init__(self) -> None:
+        self.key_BHSK: Tensor | None = None
+        self.value_BHSK: Tensor | None = None
+
+    @property
+    def length(self) -> int:
+        return 0 if self.key_BHSK is None else self.key_BHSK.shape[2]
+
+    def extended(self, key_BHTK: Tensor, value_BHTK: Tensor) -> tuple[Tensor, Tensor]:
+        if self.key_BHSK is None or self.value_BHSK is None:
+            self.key_BHSK, self.value_BHSK = key_BHTK, value_BHTK
+        else:
+            self.key_BHSK = torch.cat([self.key_BHSK, key_BHTK], dim=2)
+            self.value_BHSK = torch.cat([self.value_BHSK, value_BHTK], dim=2)
+        return self.key_BHSK, self.value_BHSK
+
+
+class CausalSelfAttention(nn.Module):
+    def __init__(self, model: Model, *, layer: int) -> None:
+        super().__init__()
+        self.num_heads, self.dropout = model.num_heads, model.dropout
+        for name in PROJECTIONS:
+            spec = getattr(model.attention, name)
+            self.add_module(name, Projection(model.d_model, spec, covered_rows=model.covered_rows(spec, layer)))
+
+    def forward(self, x_BTD: Tensor, cache: KeyValueCache | None = None) -> Tensor:
+        q_BHTK, k_BHTK, v_BHTK = (
+            project(x_BTD).unflatten(2, (self.num_heads, -1)).transpose(1, 2)
+            for project in (self.query, self.key, self.value)
+        )
+        dropout = self.dropout if self.training else 0.0
+        if cache is None:
+            mixed_BHTK = causal_attention(q_BHTK, k_BHTK, v_BHTK, dropout=dropout)
+        else:
+            k_BHSK, v_BHSK = cache.extended(k_BHTK, v_BHTK)
+            mixed_BHTK = attention_with_past(q_BHTK, k_BHSK, v_BHSK)
+        return self.output(mixed_BHTK.transpose(1, 2).flatten(2))
+
+
+def causal_attention(q_BHTK: Tensor, k_BHTK: Tensor, v_BHTK: Tensor, *, dropout: float) -> Tensor:
+    """The fastest kernel there is: PyTorch's fused one, except in bfloat16 on a CPU, where plain products win."""
+    if q_BHTK.device.type == "cpu" and q_BHTK.dtype == torch.bfloat16:
+        return block_causal_attention(q_BHTK, k_BHTK, v_BHTK, dropout=dropout)
+    return functional.scaled_dot_product_attention(q_BHTK, k_BHTK, v_BHTK, is_causal=True, dropout_p=dropout)
+
+
+def block_causal_attention(q_BHTK: Tensor, k_BHTK: Tensor, v_BHTK: Tensor, *, dropout: float) -> Tensor:
+    """Each block of queries meets only the keys up to its end: half of the products of a masked square."""
+    time, scale = q_BHTK.shape[2], 1 / math.sqrt(q_BHTK.shape[3])
+    blocks = []
+    for start in range(0, time, BLOCK):
+        end = min(start + BLOCK, time)
+        scores = (q_BHTK[:, :, start:end] * scale) @ k_BHTK[:, :, :end].transpose(2, 3)
+        future = torch.ones(end - start, end, dtype=torch.bool, device=scores.device).triu(start + 1)
+        weights = scores.float().masked_fill(future, -math.inf).softmax(-1).to(scores.dtype)
+        blocks.append(functional.dropout(weights, dropout) @ v_BHTK[:, :, :end])
+    return torch.cat(blocks, dim=2)
+
+
+def attention_with_past(q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor) -> Tensor:
+    """The last T of S positions ask; each sees everything up to itself."""
+    asking, seen = q_BHTK.shape[2], k_BHSK.shape[2]
+    visible = torch.ones(asking, seen, dtype=torch.bool, device=q_BHTK.device).tril(seen - asking)
+    return functional.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSK, attn_mask=visible)

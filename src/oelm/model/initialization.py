@@ -1,0 +1,68 @@
+"""Every starting value is a pure function of a seed and the weight's name.
+
+Nothing is drawn from a shared stream, so arms with one seed differ only in the treatment: another start of
+the queries shifts no other weight, and trained and frozen twins start bit-equal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from oelm.config import Model, Seeds
+from oelm.model.projection import starting_weight
+from oelm.model.transformer import GPT
+from oelm.seeding import seed_of
+
+WEIGHT_STANDARD_DEVIATION = 0.02
+
+
+def build(model: Model, seeds: Seeds) -> GPT:
+    """The model with its starting values."""
+    gpt = GPT(model)
+    initialize(gpt, seeds)
+    return gpt
+
+
+@torch.no_grad()
+def initialize(gpt: GPT, seeds: Seeds) -> None:
+    with _one_thread():
+        values = {name: _start(gpt.config, seeds, name, tensor) for name, tensor in gpt.state_dict().items()}
+    gpt.load_state_dict(values)
+
+
+def _start(model: Model, seeds: Seeds, name: str, tensor: Tensor) -> Tensor:
+    *_, module, leaf = name.split(".")
+    if leaf == "bias":
+        return torch.zeros(tensor.shape)
+    if module.endswith("norm"):
+        return torch.ones(tensor.shape)
+    if ".attention." in name:
+        seed = seeds.projections if module in ("query", "key") else seeds.weights
+        spec = getattr(model.attention, module)
+        draw = _normal_draw(seed, name, tensor)
+        return starting_weight(draw, spec, num_heads=model.num_heads, num_layers=model.num_layers)
+    deviation = WEIGHT_STANDARD_DEVIATION
+    if module == "down":
+        deviation /= math.sqrt(2 * model.num_layers)
+    return _normal_draw(seeds.weights, name, tensor) * deviation
+
+
+def _normal_draw(seed: int, name: str, tensor: Tensor) -> Tensor:
+    generator = torch.Generator().manual_seed(seed_of(seed, name))
+    return torch.randn(tensor.shape, generator=generator, dtype=torch.float32)
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """QR's last bits depend on the number of threads; a start must not."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

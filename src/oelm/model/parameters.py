@@ -1,0 +1,83 @@
+"""What a model's parameters are for, how many there are, and whether they are still what they were."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from oelm.config import Always, Moves, Never
+from oelm.model.projection import Projection
+from oelm.model.transformer import GPT
+
+
+@dataclass(frozen=True)
+class Rule:
+    """When one parameter moves, and in which layer it stands."""
+
+    moves: Moves
+    layer: int | None
+
+
+def rules(gpt: nn.Module) -> dict[str, Rule]:
+    """The rule of every parameter, by its name."""
+    modules = dict(gpt.named_modules())
+    found: dict[str, Rule] = {}
+    for name, _ in gpt.named_parameters():
+        path, _, leaf = name.rpartition(".")
+        module = modules[path]
+        moves = module.moves_of(leaf) if isinstance(module, Projection) else Always()
+        found[name] = Rule(moves=moves, layer=layer_of(name))
+    return found
+
+
+def layer_of(name: str) -> int | None:
+    """The number after `blocks`."""
+    parts = name.split(".")
+    return int(parts[parts.index("blocks") + 1]) if "blocks" in parts else None
+
+
+def role_of(name: str) -> str:
+    """The same words as accounting.Part.role."""
+    module = name.split(".")[-2]
+    if module.endswith("norm"):
+        return "norm"
+    return f"feed_forward_{module}" if module in ("up", "down") else module
+
+
+def counts_by_part(gpt: GPT) -> dict[tuple[str, int | None], tuple[int, int]]:
+    """(role, layer) -> (total, frozen), counted on the model itself."""
+    counts: dict[tuple[str, int | None], tuple[int, int]] = {}
+    for (name, rule), parameter in zip(rules(gpt).items(), gpt.parameters(), strict=True):
+        key = role_of(name), rule.layer
+        total, frozen = counts.get(key, (0, 0))
+        never = isinstance(rule.moves, Never)
+        counts[key] = total + parameter.numel(), frozen + (parameter.numel() if never else 0)
+    return counts
+
+
+# ---- Digests -------------------------------------------------------------------------------------------------------
+
+
+def tensor_digest(tensor: Tensor) -> str:
+    """SHA-256 of type, shape and bytes."""
+    plain = tensor.detach().cpu().contiguous()
+    header = f"{plain.dtype}{tuple(plain.shape)}".encode()
+    return hashlib.sha256(header + plain.view(torch.uint8).numpy().tobytes()).hexdigest()
+
+
+def parameter_digests(gpt: nn.Module, names: Iterable[str]) -> dict[str, str]:
+    parameters = dict(gpt.named_parameters())
+    return {name: tensor_digest(parameters[name]) for name in names}
+
+
+def combined_digest(digests: dict[str, str]) -> str:
+    return hashlib.sha256("".join(f"{name}={digests[name]};" for name in sorted(digests)).encode()).hexdigest()
+
+
+def frozen_names(gpt: nn.Module) -> list[str]:
+    """Parameters that never move."""
+    return [name for name, rule in rules(gpt).items() if isinstance(rule.moves, Never)]

@@ -1,0 +1,96 @@
+"""The idea under test: one attention projection, how it starts and which of its rows may rest.
+
+A projection whose rows follow two rules is two parameters, joined in forward and stored as one `weight`:
+masking the gradient of a single parameter would let decay and momentum move the resting rows.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from oelm import config
+
+
+class Projection(nn.Module):
+    """x W^T. The first `covered_rows` of W follow the spec's `moves`; the others always move."""
+
+    def __init__(self, features: int, spec: config.Projection, *, covered_rows: int) -> None:
+        super().__init__()
+        self.features = features
+        self.covered_rows = covered_rows
+        self.covered_moves = spec.moves
+        if self.is_split:
+            self.covered = nn.Parameter(torch.empty(covered_rows, features))
+            self.free = nn.Parameter(torch.empty(features - covered_rows, features))
+            self.register_state_dict_post_hook(_join_on_save)
+            self.register_load_state_dict_pre_hook(_split_on_load)
+        else:
+            self.weight = nn.Parameter(torch.empty(features, features))
+        for name, parameter in self.named_parameters():
+            parameter.requires_grad_(not isinstance(self.moves_of(name), config.Never))
+
+    @property
+    def is_split(self) -> bool:
+        return 0 < self.covered_rows < self.features
+
+    def moves_of(self, name: str) -> config.Moves:
+        """When the parameter `name` of this module moves."""
+        covered = name == "covered" or (name == "weight" and self.covered_rows == self.features)
+        return self.covered_moves if covered else config.Always()
+
+    def whole_weight(self) -> Tensor:
+        return torch.cat([self.covered, self.free]) if self.is_split else self.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.linear(x, self.whole_weight())
+
+
+def _join_on_save(module: Projection, state: dict[str, Any], prefix: str, metadata: Any) -> None:
+    covered, free = state.pop(f"{prefix}covered"), state.pop(f"{prefix}free")
+    state[f"{prefix}weight"] = torch.cat([covered, free])
+
+
+def _split_on_load(module: Projection, state: dict[str, Any], prefix: str, *_: Any) -> None:
+    weight = state.pop(f"{prefix}weight", None)
+    if weight is not None:
+        state[f"{prefix}covered"] = weight[: module.covered_rows]
+        state[f"{prefix}free"] = weight[module.covered_rows :]
+
+
+# ---- Starts --------------------------------------------------------------------------------------------------------
+
+
+def starting_weight(draw: Tensor, spec: config.Projection, *, num_heads: int, num_layers: int) -> Tensor:
+    """The start that `spec` asks for, made from one standard normal draw: starts of one seed share their noise."""
+    out_features, in_features = draw.shape
+    match spec.start:
+        case "normal":
+            weight = draw * 0.02
+        case "residual_normal":
+            weight = draw * (0.02 / math.sqrt(2 * num_layers))
+        case "scaled_normal":
+            weight = draw / math.sqrt(in_features)
+        case "xavier":
+            weight = draw * math.sqrt(2 / (in_features + out_features))
+        case "orthogonal":
+            weight = orthonormal_rows(draw)
+        case "head_orthogonal":
+            weight = torch.cat([orthonormal_rows(head) for head in draw.chunk(num_heads)])
+    return weight * spec.gain
+
+
+def orthonormal_rows(draw: Tensor) -> Tensor:
+    """Rows orthonormal and uniformly distributed (Haar): QR of the transpose, with the signs of R's diagonal.
+
+    More rows than columns cannot be orthonormal; then the columns are.
+    """
+    if draw.shape[0] > draw.shape[1]:
+        return orthonormal_rows(draw.T).T.contiguous()
+    q, r = torch.linalg.qr(draw.double().T, mode="reduced")
+    signs = torch.where(r.diagonal() < 0, -1.0, 1.0).double()
+    return (q * signs).T.to(draw.dtype).contiguous()

@@ -1,0 +1,71 @@
+"""The GPT under study: pre-norm blocks, learned positions, output layer tied to the token embedding.
+
+The forward pass ends with the normalised hidden states: the loss applies the output layer in chunks.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from oelm.config import Model
+from oelm.model.attention import CausalSelfAttention, KeyValueCache
+
+NORM_EPSILON = 1e-5
+
+
+class FeedForward(nn.Module):
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        assert model.is_resolved
+        self.up = nn.Linear(model.d_model, model.d_ff)
+        self.down = nn.Linear(model.d_ff, model.d_model)
+
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        return self.down(functional.gelu(self.up(x_BTD), approximate="tanh"))
+
+
+class Block(nn.Module):
+    def __init__(self, model: Model, *, layer: int) -> None:
+        super().__init__()
+        self.attention_norm = nn.LayerNorm(model.d_model, eps=NORM_EPSILON)
+        self.attention = CausalSelfAttention(model, layer=layer)
+        self.feed_forward_norm = nn.LayerNorm(model.d_model, eps=NORM_EPSILON)
+        self.feed_forward = FeedForward(model)
+        self.dropout = model.dropout
+
+    def forward(self, x_BTD: Tensor, cache: KeyValueCache | None = None) -> Tensor:
+        mixed_BTD = self.attention(self.attention_norm(x_BTD), cache)
+        x_BTD = x_BTD + functional.dropout(mixed_BTD, self.dropout, self.training)
+        fed_BTD = self.feed_forward(self.feed_forward_norm(x_BTD))
+        return x_BTD + functional.dropout(fed_BTD, self.dropout, self.training)
+
+
+class GPT(nn.Module):
+    """Built without values; `initialization.initialize` gives every weight its start."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        assert model.is_resolved
+        self.config = model
+        self.token_embedding = nn.Embedding(model.vocabulary, model.d_model)
+        self.position_embedding = nn.Embedding(model.seq_len, model.d_model)
+        self.blocks = nn.ModuleList(Block(model, layer=layer) for layer in range(model.num_layers))
+        self.final_norm = nn.LayerNorm(model.d_model, eps=NORM_EPSILON)
+
+    def forward(self, tokens_BT: Tensor, caches: list[KeyValueCache] | None = None) -> Tensor:
+        """Hidden states after the final norm; `logits` turns them into scores."""
+        past = caches[0].length if caches else 0
+        positions_T = torch.arange(past, past + tokens_BT.shape[1], device=tokens_BT.device)
+        x_BTD = self.token_embedding(tokens_BT) + self.position_embedding(positions_T)
+        x_BTD = functional.dropout(x_BTD, self.config.dropout, self.training)
+        for layer, block in enumerate(self.blocks):
+            x_BTD = block(x_BTD, caches[layer]) if caches else block(x_BTD)
+        return self.final_norm(x_BTD)
+
+    def logits(self, hidden_BTD: Tensor) -> Tensor:
+        return functional.linear(hidden_BTD, self.token_embedding.weight)
+
+    def new_caches(self) -> list[KeyValueCache]:
+        return [KeyValueCache() for _ in self.blocks]

@@ -1,0 +1,339 @@
+"""The run directory: every file a run owns, its name, and how it is written and read. No torch.
+
+Training writes it; status, analysis and reports read it. Nothing else knows a file name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import fcntl
+import json
+import os
+import re
+import shutil
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from oelm.errors import UserError
+from oelm.files import (
+    TEMPORARY_PREFIX,
+    explaining_a_full_disk,
+    fsync_folder,
+    mebibytes,
+    read_json,
+    sha256_of,
+    temporary_name,
+    write_json,
+)
+
+CHECKPOINT_FORMAT_VERSION = 1
+HEARTBEAT_SECONDS = 15.0
+STALE_SECONDS = 120.0  # another host's lock without a heartbeat for so long is stale
+
+State = Literal["queued", "running", "interrupted", "finished", "diverged", "failed"]
+
+
+class Locked(UserError):
+    """Another process owns the run directory."""
+
+
+class Damaged(Exception):
+    """A checkpoint that is not whole; the message names the file."""
+
+
+def check_name(name: str) -> str:
+    """A run or study name: one path component that no shell, ssh or report can misread."""
+    if re.fullmatch(r"[^\W_][\w.+ -]{0,199}", name) and not name.endswith(" "):
+        return name
+    raise UserError(
+        f"name {name!r}: use letters, digits, '.', '_', '+', '-' or spaces, at most 200, beginning with a letter or digit"
+    )
+
+
+# ---- Who is running ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Process:
+    """One process of one boot of one host: a reused pid is another process."""
+
+    host: str
+    boot_id: str
+    pid: int
+    pid_started: str
+
+    @classmethod
+    def current(cls) -> Process:
+        pid = os.getpid()
+        return cls(host=socket.gethostname(), boot_id=_boot_id(), pid=pid, pid_started=_pid_started(pid) or "")
+
+    @classmethod
+    def stored(cls, tree: dict[str, Any]) -> Process:
+        return cls(**{name: tree.get(name, "") for name in cls.__dataclass_fields__})
+
+    def is_alive_here(self) -> bool | None:
+        """None: another host's process, which cannot be seen from here."""
+        if self.host != socket.gethostname():
+            return None
+        return self.boot_id == _boot_id() and self.pid_started == (_pid_started(self.pid) or None)
+
+
+def _boot_id() -> str:
+    path = Path("/proc/sys/kernel/random/boot_id")
+    return path.read_text().strip() if path.exists() else ""
+
+
+def _pid_started(pid: int) -> str | None:
+    """The kernel's start time of a live process; None if there is none (or it is a zombie)."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] == "Z" else fields[19]
+
+
+def now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
+# ---- The directory -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    path: Path
+
+    @property
+    def config_file(self) -> Path:
+        return self.path / "config.json"
+
+    @property
+    def environment_file(self) -> Path:
+        return self.path / "environment.json"
+
+    @property
+    def status_file(self) -> Path:
+        return self.path / "status.json"
+
+    @property
+    def parameters_file(self) -> Path:
+        return self.path / "parameters.json"
+
+    @property
+    def metrics_file(self) -> Path:
+        return self.path / "metrics.jsonl"
+
+    @property
+    def timing_file(self) -> Path:
+        return self.path / "timing_stats.json"
+
+    @property
+    def result_file(self) -> Path:
+        return self.path / "experiment_result.json"
+
+    @property
+    def log_file(self) -> Path:
+        return self.path / "training.log"
+
+    @property
+    def lock_file(self) -> Path:
+        return self.path / "lock.json"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def best(self) -> Path:
+        return self.path / "best"
+
+    @property
+    def tensorboard(self) -> Path:
+        return self.path / "tensorboard"
+
+    # -- status ------------------------------------------------------------------------------------------------------
+
+    def status(self) -> dict[str, Any] | None:
+        return read_json(self.status_file) if self.status_file.exists() else None
+
+    def write_status(self, state: State, **details: Any) -> None:
+        """Merge into the stored status: what is not given stays, an old error does not."""
+        kept = {key: value for key, value in (self.status() or {}).items() if key != "error"}
+        process = Process.current().__dict__
+        write_json(self.status_file, kept | process | {"state": state, "updated": now()} | details)
+
+    # -- lock --------------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[Heartbeat]:
+        """Own the directory for the block. The kernel's lock goes with the process, so a dead owner never blocks."""
+        with open(self.lock_file, "a+b") as stream:
+            try:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise Locked(self._owner_line(_stored_lock(stream))) from error
+            owner = _stored_lock(stream)
+            if owner is not None and _owned_elsewhere(owner):
+                raise Locked(self._owner_line(owner))
+            heartbeat = Heartbeat(stream.fileno())
+            heartbeat.beat()
+            try:
+                yield heartbeat
+            finally:
+                os.ftruncate(stream.fileno(), 0)
+
+    def _owner_line(self, owner: dict[str, Any] | None) -> str:
+        who = f"host {owner['host']}, pid {owner['pid']}, since {owner['since']}" if owner else "another process"
+        return f"{self.path}: another run is in this folder ({who}); wait for it or choose another --out"
+
+    # -- metrics -----------------------------------------------------------------------------------------------------
+
+    def close_torn_line(self) -> None:
+        """After kill -9 the last line may lack its end; records appended later must not join it."""
+        if not self.metrics_file.exists() or self.metrics_file.stat().st_size == 0:
+            return
+        with open(self.metrics_file, "rb+") as stream:
+            stream.seek(-1, os.SEEK_END)
+            if stream.read(1) != b"\n":
+                stream.write(b"\n")
+
+    def append_metrics(self, record: dict[str, Any]) -> None:
+        with open(self.metrics_file, "ab") as stream:
+            stream.write((json.dumps(record, allow_nan=False) + "\n").encode())
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """Records by step; for a step written twice (before and after a kill) the last one of its kind counts."""
+        latest: dict[tuple[int, bool], dict[str, Any]] = {}
+        if not self.metrics_file.exists():
+            return []
+        for line in self.metrics_file.read_bytes().splitlines():
+            with contextlib.suppress(ValueError):  # a torn line
+                record = json.loads(line)
+                if isinstance(record, dict) and isinstance(record.get("step"), int):
+                    latest[record["step"], "val_loss" in record] = record
+        return [latest[key] for key in sorted(latest)]
+
+    # -- checkpoints -------------------------------------------------------------------------------------------------
+
+    def checkpoint_folder(self, step: int) -> Path:
+        return self.checkpoints / f"step-{step:06d}"
+
+    def stored_checkpoints(self) -> list[Path]:
+        """Published ones, oldest first; whether they are whole is another question."""
+        if not self.checkpoints.is_dir():
+            return []
+        named = [path for path in self.checkpoints.iterdir() if re.fullmatch(r"step-\d+", path.name)]
+        return sorted(named, key=checkpoint_step)
+
+    @contextlib.contextmanager
+    def new_checkpoint(self, step: int, *, needed_bytes: int) -> Iterator[Path]:
+        """A folder to write into, which becomes step-N, whole, when the block ends well."""
+        final = self.checkpoint_folder(step)
+        temporary = temporary_name(final)
+        self.checkpoints.mkdir(exist_ok=True)
+        with explaining_a_full_disk(self.checkpoints, needed_bytes=needed_bytes):
+            self._clear_leftovers()
+            free_bytes = shutil.disk_usage(self.checkpoints).free
+            if free_bytes < needed_bytes:
+                raise UserError(
+                    f"{self.checkpoints}: disk full: a checkpoint needs {mebibytes(needed_bytes)}, "
+                    f"has {mebibytes(free_bytes)}; make room and give the same command again"
+                )
+            try:
+                temporary.mkdir()
+                yield temporary
+                _seal(temporary)
+                if final.exists():  # a damaged one of the same step
+                    shutil.rmtree(final)
+                os.rename(temporary, final)
+            except BaseException:
+                shutil.rmtree(temporary, ignore_errors=True)
+                raise
+        fsync_folder(self.checkpoints)
+
+    def prune_checkpoints(self, *, keep: int) -> None:
+        for old in self.stored_checkpoints()[:-keep]:
+            shutil.rmtree(old)
+
+    def _clear_leftovers(self) -> None:
+        for leftover in self.checkpoints.glob(f"{TEMPORARY_PREFIX}*"):
+            shutil.rmtree(leftover, ignore_errors=True)
+
+
+class Heartbeat:
+    """Rewrites the lock's content now and then, so that another host can tell a live owner from a dead one."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._owner = Process.current().__dict__ | {"since": now()}
+        self._last = 0.0
+
+    def beat(self) -> None:
+        if time.monotonic() - self._last < HEARTBEAT_SECONDS and self._last:
+            return
+        self._last = time.monotonic()
+        content = json.dumps(self._owner | {"heartbeat": time.time()}).encode()
+        with contextlib.suppress(OSError):  # a full disk must not end the run here
+            os.pwrite(self._descriptor, content.ljust(512), 0)
+
+
+def _stored_lock(stream: Any) -> dict[str, Any] | None:
+    stream.seek(0)
+    try:
+        owner = json.loads(stream.read())
+    except ValueError:
+        return None
+    return owner if isinstance(owner, dict) and {"host", "pid", "since", "heartbeat"} <= owner.keys() else None
+
+
+def _owned_elsewhere(owner: dict[str, Any]) -> bool:
+    """We hold the kernel's lock, so an owner on this host is dead; one on another host needs a fresh heartbeat."""
+    return owner["host"] != socket.gethostname() and time.time() - owner["heartbeat"] < STALE_SECONDS
+
+
+# ---- Whole or damaged ----------------------------------------------------------------------------------------------
+
+MANIFEST = "manifest.json"
+
+
+def checkpoint_step(folder: Path) -> int:
+    return int(folder.name.removeprefix("step-"))
+
+
+def _seal(folder: Path) -> None:
+    """Flush every file and list it with size and SHA-256; the manifest comes last."""
+    files = {}
+    for path in sorted(folder.iterdir()):
+        with open(path, "rb") as stream:
+            os.fsync(stream.fileno())
+        files[path.name] = {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
+    write_json(folder / MANIFEST, {"format_version": CHECKPOINT_FORMAT_VERSION, "files": files})
+
+
+def check_whole(folder: Path) -> None:
+    """Raise Damaged, naming the file, unless every listed file is there with its size and SHA-256."""
+    manifest_file = folder / MANIFEST
+    if not manifest_file.is_file():
+        raise Damaged(f"{manifest_file} is missing")
+    try:
+        manifest = read_json(manifest_file)
+        version, files = manifest["format_version"], manifest["files"]
+    except (UserError, KeyError, TypeError) as error:
+        raise Damaged(f"{manifest_file} is not readable") from error
+    if version > CHECKPOINT_FORMAT_VERSION:
+        raise UserError(
+            f"{folder}: checkpoint format version {version}, this oelm reads up to {CHECKPOINT_FORMAT_VERSION}; "
+            "use a newer oelm"
+        )
+    for name, expected in files.items():
+        path = folder / name
+        size = path.stat().st_size if path.is_file() else None
+        if size != expected["bytes"]:
+            raise Damaged(f"{path} has {size} bytes, not {expected['bytes']}")
+        if sha256_of(path) != expected["sha256"]:
+            raise Damaged(f"{path} does not match its SHA-256")

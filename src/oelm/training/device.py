@@ -1,0 +1,143 @@
+"""What this machine computes with: device, precision, compiler, threads, memory. `auto` is resolved here, and said."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import shutil
+import sys
+from dataclasses import asdict, dataclass
+
+import torch
+
+from oelm.accounting import training_flops
+from oelm.config import Execution, Run
+from oelm.errors import UserError
+
+COMPILE_WORTHWHILE_SECONDS = 600  # compiling takes about a minute and saves about a tenth
+ASSUMED_FLOPS_PER_SECOND = {"cpu": 1e11, "cuda": 2e13}
+TOKENS_AT_ONCE = {"cpu": 8 * 512, "cuda": 32 * 1024}
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The resolved execution settings; recorded in environment.json, compared on resume."""
+
+    device: str
+    precision: str
+    compile: bool
+    threads: int
+    micro_batch_size: int
+
+    def __str__(self) -> str:
+        compiled = "compiled" if self.compile else "not compiled"
+        return (
+            f"device {self.device}, precision {self.precision}, {compiled}, threads {self.threads}, "
+            f"micro-batch {self.micro_batch_size}"
+        )
+
+    def as_json(self) -> dict[str, object]:
+        return asdict(self)
+
+    @property
+    def kind(self) -> str:
+        return torch.device(self.device).type
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of weights and optimizer state."""
+        return torch.float64 if self.precision == "float64" else torch.float32
+
+    def autocast(self) -> contextlib.AbstractContextManager[None]:
+        return torch.autocast(self.kind, dtype=torch.bfloat16, enabled=self.precision == "bfloat16")
+
+    def synchronize(self) -> None:
+        """Wait for the device, so that a clock read afterwards has seen the work."""
+        if self.kind == "cuda":
+            torch.cuda.synchronize()
+        elif self.kind == "mps":
+            torch.mps.synchronize()
+
+
+def resolve_machine(execution: Execution, run: Run, *, local_rank: int, world_size: int) -> tuple[Machine, list[str]]:
+    """The machine and the reasons behind each `auto`."""
+    device = _device(execution.device, local_rank)
+    kind = torch.device(device).type
+    precision, precision_reason = _precision(execution, kind)
+    compiled, compile_reason = _compile(execution, run, kind, world_size)
+    micro_batch_size = execution.micro_batch_size or max(1, TOKENS_AT_ONCE.get(kind, 4096) // run.model.seq_len)
+    machine = Machine(
+        device=device,
+        precision=precision,
+        compile=compiled,
+        threads=execution.threads or torch.get_num_threads(),
+        micro_batch_size=min(micro_batch_size, -(-run.training.batch_size // world_size)),
+    )
+    return machine, [precision_reason, compile_reason]
+
+
+def prepare_process(machine: Machine) -> None:
+    torch.set_num_threads(machine.threads)
+    if machine.kind == "cuda":
+        torch.cuda.set_device(machine.device)
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True, warn_only=True)
+    elif machine.kind == "cpu":
+        keep_pages()
+
+
+def keep_pages() -> None:
+    """Tell glibc to keep freed pages: faulting in the same hundreds of megabytes every step costs time."""
+    mmap_max, trim_threshold = -4, -1  # glibc's M_MMAP_MAX and M_TRIM_THRESHOLD
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):
+            libc = ctypes.CDLL(None)
+            libc.mallopt(mmap_max, 0)
+            libc.mallopt(trim_threshold, 2**31 - 1)
+
+
+def _device(wanted: str, local_rank: int) -> str:
+    if wanted == "auto":
+        if torch.cuda.is_available():
+            return f"cuda:{local_rank}"
+        return "cpu"
+    try:
+        kind = torch.device(wanted).type
+    except RuntimeError as error:
+        raise UserError(f"execution.device: {wanted!r} is not a device; use auto, cpu, cuda or cuda:N") from error
+    available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if not available.get(kind, False):
+        raise UserError(f"execution.device: {wanted!r} is not available on this machine; use cpu or auto")
+    return f"cuda:{local_rank}" if wanted == "cuda" else wanted
+
+
+def _precision(execution: Execution, kind: str) -> tuple[str, str]:
+    if execution.precision != "auto":
+        return execution.precision, f"precision {execution.precision}: as asked"
+    if kind == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False):
+        return "bfloat16", "precision bfloat16: this GPU is fast at it"
+    if kind == "cpu" and _cpu_is_fast_at_bfloat16():
+        return "bfloat16", "precision bfloat16: this CPU multiplies it in hardware"
+    return "float32", f"precision float32: this {kind} has no fast bfloat16"
+
+
+def _cpu_is_fast_at_bfloat16() -> bool:
+    checks = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
+    return any(getattr(torch.cpu, check, lambda: False)() for check in checks)
+
+
+def _compile(execution: Execution, run: Run, kind: str, world_size: int) -> tuple[bool, str]:
+    if execution.compile == "off":
+        return False, "compile off: as asked"
+    compiler = kind == "cuda" or shutil.which(os.environ.get("CXX", "g++")) or shutil.which("clang++")
+    if execution.compile == "on":
+        if not compiler:
+            raise UserError("execution.compile: on, but there is no C++ compiler; install g++ or set compile: off")
+        return True, "compile on: as asked"
+    if not compiler:
+        return False, "compile off: no C++ compiler"
+    seconds = training_flops(run) / ASSUMED_FLOPS_PER_SECOND.get(kind, 1e11) / world_size
+    if seconds < COMPILE_WORTHWHILE_SECONDS:
+        return False, f"compile off: a run of about {max(1, round(seconds))} s is too short to repay it"
+    return True, "compile on: the run is long enough to repay it"

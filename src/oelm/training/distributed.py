@@ -1,0 +1,113 @@
+"""Data parallelism as arithmetic: every process sums its gradients, then all sums are added. torchrun starts it.
+
+No wrapper around the model: whatever has a gradient at this step is added up, so a weight that thaws later is
+synchronised from then on.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+BUCKET_ELEMENTS = 16 * 2**20
+TIMEOUT = datetime.timedelta(minutes=30)  # a rank may compile or save while others wait; a dead one is seen at once
+
+
+@dataclass(frozen=True)
+class World:
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0
+
+    @property
+    def is_main(self) -> bool:
+        return self.rank == 0
+
+    def share(self, count: int) -> range:
+        """This process's part of 0..count-1; parts differ by one at most."""
+        return range(self.rank * count // self.size, (self.rank + 1) * count // self.size)
+
+    def sum(self, numbers: Tensor) -> Tensor:
+        """A few numbers added up over all processes; in and out on the CPU."""
+        if self.size == 1:
+            return numbers
+        summed = numbers.to(_collective_device())
+        dist.all_reduce(summed)
+        return summed.cpu()
+
+    def barrier(self) -> None:
+        if self.size > 1:
+            dist.barrier()
+
+    def broadcast_text(self, text: str | None) -> str:
+        """What rank 0 says, for all."""
+        if self.size == 1:
+            assert text is not None
+            return text
+        content = (text or "").encode()
+        length = self.sum(torch.tensor([len(content)], dtype=torch.int64))
+        buffer = torch.zeros(int(length), dtype=torch.uint8)
+        if self.is_main:
+            buffer[:] = torch.frombuffer(bytearray(content), dtype=torch.uint8) if content else buffer
+        buffer = buffer.to(_collective_device())
+        dist.broadcast(buffer, src=0)
+        return bytes(buffer.cpu().numpy()).decode()
+
+
+def world_from_environment() -> World:
+    """What torchrun put into the environment; one process without it."""
+    if "WORLD_SIZE" not in os.environ:
+        return World()
+    return World(
+        rank=int(os.environ["RANK"]),
+        size=int(os.environ["WORLD_SIZE"]),
+        local_rank=int(os.environ.get("LOCAL_RANK", 0)),
+    )
+
+
+def join(world: World, *, device_kind: str) -> None:
+    if world.size > 1:
+        dist.init_process_group("nccl" if device_kind == "cuda" else "gloo", timeout=TIMEOUT)
+
+
+def leave(world: World) -> None:
+    if world.size > 1 and dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def _collective_device() -> str:
+    return "cuda" if dist.get_backend() == "nccl" else "cpu"
+
+
+def sum_gradients(world: World, parameters: Iterable[Tensor]) -> None:
+    """Add up the gradients of all processes, in a few large messages, all under way at once."""
+    if world.size == 1:
+        return
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    pending = []
+    for bucket in _buckets(gradients):
+        flat = bucket[0].view(-1) if len(bucket) == 1 else torch.cat([g.view(-1) for g in bucket])
+        pending.append((bucket, flat, dist.all_reduce(flat, async_op=True)))
+    for bucket, flat, work in pending:
+        work.wait()
+        if len(bucket) > 1:
+            parts = flat.split([g.numel() for g in bucket])
+            torch._foreach_copy_([g.view(-1) for g in bucket], list(parts))
+
+
+def _buckets(gradients: list[Tensor]) -> list[list[Tensor]]:
+    buckets: list[list[Tensor]] = []
+    room = 0
+    for gradient in gradients:
+        if not buckets or gradient.numel() > room or gradient.dtype != buckets[-1][0].dtype:
+            buckets.append([])
+            room = BUCKET_ELEMENTS
+        buckets[-1].append(gradient)
+        room -= gradient.numel()
+    return buckets

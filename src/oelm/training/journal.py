@@ -1,0 +1,87 @@
+"""What a person sees of a run: a live line in a terminal, plain lines elsewhere, and training.log in any case."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+PLAIN_SECONDS = 5.0  # between progress lines where there is no terminal
+
+
+class Journal:
+    def __init__(self, log_file: Path | None) -> None:
+        self._log_file = log_file
+        self._console = Console(highlight=False, soft_wrap=True)
+        self._live: Progress | None = None
+        self._last_plain = 0.0
+
+    def say(self, line: str) -> None:
+        """A line for the screen and the log."""
+        self.log(line)
+        self._console.print(line, markup=False)
+
+    def warn(self, line: str) -> None:
+        self.say(f"warning: {line}")
+
+    def log(self, line: str) -> None:
+        if self._log_file is not None:
+            with open(self._log_file, "a", encoding="utf-8") as stream:
+                stream.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {line}\n")
+
+    def begin(self, *, step: int, steps: int) -> None:
+        if self._console.is_terminal:
+            self._live = Progress(
+                TextColumn("step"),
+                MofNCompleteColumn(),
+                BarColumn(bar_width=None),
+                TextColumn("{task.fields[text]}", markup=False),
+                TextColumn("ETA"),
+                TimeRemainingColumn(),
+                console=self._console,
+                transient=True,
+            )
+            self._live.start()
+            self._live.add_task("train", total=steps, completed=step, text="")
+
+    def advance(self, step: int, text: str) -> None:
+        """Called after every step; cheap."""
+        if self._live is not None:
+            self._live.update(self._live.task_ids[0], completed=step, text=text)
+
+    def progress(self, line: str) -> None:
+        """A periodic line: always logged, printed now and then where there is no live line."""
+        self.log(line)
+        if self._live is None and time.monotonic() - self._last_plain >= PLAIN_SECONDS:
+            self._last_plain = time.monotonic()
+            print(line, flush=True)
+
+    def end(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+        sys.stdout.flush()
+
+
+class Silent(Journal):
+    """Of the processes that are not the first."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+
+    def say(self, line: str) -> None: ...
+    def begin(self, *, step: int, steps: int) -> None: ...
+    def progress(self, line: str) -> None: ...
+
+
+Say = Callable[[str], None]
+
+
+def duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h {minutes:02d}m" if hours else f"{minutes}m {rest:02d}s" if minutes else f"{rest}s"

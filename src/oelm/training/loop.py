@@ -1,0 +1,113 @@
+"""The loop: arithmetic that yields after every update. No logging, no evaluation, no files."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from oelm.config import Run
+from oelm.data.batches import TrainingBatches
+from oelm.errors import UserError
+from oelm.model.transformer import GPT
+from oelm.seeding import seed_of
+from oelm.training.device import Machine
+from oelm.training.distributed import World, sum_gradients
+from oelm.training.freezing import Schedule
+from oelm.training.loss import summed_cross_entropy
+from oelm.training.optimizer import clip_gradients, learning_rate_at, set_learning_rate
+
+
+class Diverged(UserError):
+    """The loss or the gradient is no longer a number."""
+
+    exit_code = 3
+
+
+@dataclass(frozen=True)
+class StepResult:
+    step: int
+    loss: float
+    gradient_norm: float
+    clipped: bool
+    learning_rate: float
+    seconds: float
+    stop_requested: bool
+
+
+def optimization_steps(
+    gpt: GPT,
+    optimizer: torch.optim.Optimizer,
+    batches: TrainingBatches,
+    run: Run,
+    *,
+    schedule: Schedule,
+    machine: Machine,
+    world: World,
+    start: int = 0,
+    stop_requested: Callable[[], bool] = lambda: False,
+) -> Iterator[StepResult]:
+    """Yield after every optimizer step from start + 1 on. All processes stop at the same step."""
+    training = run.training
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    for step in range(start + 1, training.steps + 1):
+        machine.synchronize()
+        began = time.perf_counter()
+        schedule.apply(gpt, step)
+        loss = accumulate_gradients(gpt, batches, run, step, machine=machine, world=world)
+        sum_gradients(world, parameters)
+        shared = torch.tensor([loss.double().item(), float(stop_requested())], dtype=torch.float64)
+        total_loss, stop = world.sum(shared).tolist()
+        learning_rate = learning_rate_at(step, training)
+        norm = clip_gradients(parameters, training.gradient_clip)
+        if not (math.isfinite(total_loss) and math.isfinite(norm)):
+            raise Diverged(
+                f"diverged at step {step}: loss {total_loss}, gradient norm {norm}, learning rate {learning_rate:.3g}; "
+                "the last good checkpoint is kept; try a lower --set training.learning_rate"
+            )
+        set_learning_rate(optimizer, learning_rate)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        machine.synchronize()
+        yield StepResult(
+            step=step,
+            loss=total_loss,
+            gradient_norm=norm,
+            clipped=training.gradient_clip is not None and norm > training.gradient_clip,
+            learning_rate=learning_rate,
+            seconds=time.perf_counter() - began,
+            stop_requested=stop > 0,
+        )
+
+
+def accumulate_gradients(
+    gpt: GPT, batches: TrainingBatches, run: Run, step: int, *, machine: Machine, world: World
+) -> Tensor:
+    """Gradients of this process's part of the global mean loss, over its micro-batches; returns that part."""
+    mine = world.share(run.training.batch_size)
+    scale = 1 / (run.training.batch_size * run.model.seq_len)
+    loss = torch.zeros((), dtype=machine.dtype, device=machine.device)
+    for first in range(mine.start, mine.stop, machine.micro_batch_size):
+        members = range(first, min(first + machine.micro_batch_size, mine.stop))
+        if run.model.dropout:
+            torch.manual_seed(seed_of(run.seeds.data, "dropout", step, first))
+        inputs_BT, targets_BT = batch_on_device(batches, step, members, machine)
+        with machine.autocast():
+            hidden_BTD = gpt(inputs_BT)
+            part = summed_cross_entropy(
+                hidden_BTD.flatten(0, 1), gpt.token_embedding.weight, targets_BT.flatten(), scale=scale
+            )
+        part.backward()
+        loss += part.detach()
+    return loss
+
+
+def batch_on_device(batches: TrainingBatches, step: int, members: range, machine: Machine) -> tuple[Tensor, Tensor]:
+    rows = torch.from_numpy(batches.rows(step, members))
+    if machine.kind == "cuda":
+        rows = rows.pin_memory().to(machine.device, non_blocking=True)
+    return rows[:, :-1], rows[:, 1:]

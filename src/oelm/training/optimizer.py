@@ -1,0 +1,70 @@
+"""AdamW (fused), decay on matrices only, and the learning rate of a step. Frozen weights are not in it."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from oelm.config import Never, Training
+from oelm.model.parameters import rules
+
+
+def build_optimizer(model: nn.Module, training: Training) -> torch.optim.AdamW:
+    """Every parameter that ever moves. Its state begins when it first moves and counts its own updates."""
+    parameters = dict(model.named_parameters())
+    moving = [parameters[name] for name, rule in rules(model).items() if not isinstance(rule.moves, Never)]
+    groups = [
+        {"params": [p for p in moving if p.dim() >= 2], "weight_decay": training.weight_decay},
+        {"params": [p for p in moving if p.dim() < 2], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(
+        groups,
+        lr=training.learning_rate,
+        betas=(training.beta1, training.beta2),
+        eps=training.epsilon,
+        fused=True,
+    )
+
+
+def learning_rate_at(step: int, training: Training) -> float:
+    """Linear warm-up, then cosine to the final fraction. Updates are counted from 1."""
+    assert training.warmup_steps is not None
+    if step <= training.warmup_steps:
+        return training.learning_rate * step / training.warmup_steps
+    progress = (step - training.warmup_steps) / max(1, training.steps - training.warmup_steps)
+    lowest = training.final_learning_rate_fraction
+    return training.learning_rate * (lowest + (1 - lowest) * (1 + math.cos(math.pi * progress)) / 2)
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: float) -> None:
+    for group in optimizer.param_groups:
+        group["lr"] = learning_rate
+
+
+def clip_gradients(parameters: list[Tensor], limit: float | None) -> float:
+    """Scale the gradients to a total norm of at most `limit`; returns the norm before."""
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    norm = torch.nn.utils.get_total_norm(gradients).item()
+    if limit is not None and math.isfinite(norm) and norm > limit:
+        torch._foreach_mul_(gradients, limit / norm)
+    return norm
+
+
+def optimizer_state(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:
+    """Moments and update counts by parameter name, as flat tensors for safetensors."""
+    flat: dict[str, Tensor] = {}
+    for name, parameter in model.named_parameters():
+        for key, value in optimizer.state.get(parameter, {}).items():
+            flat[f"{name}:{key}"] = value
+    return flat
+
+
+def restore_optimizer(optimizer: torch.optim.Optimizer, model: nn.Module, flat: dict[str, Tensor]) -> None:
+    parameters = dict(model.named_parameters())
+    for compound, value in flat.items():
+        name, _, key = compound.rpartition(":")
+        parameter = parameters[name]
+        # Update counts of the fused kernel live beside the parameter, in float32.
+        optimizer.state[parameter][key] = value.to(parameter.device)

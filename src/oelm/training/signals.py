@@ -1,0 +1,75 @@
+"""Ctrl-C and SIGTERM: the first asks the run to stop after its step and save, a second leaves at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from oelm.errors import UserError
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+# torchrun forwards a Ctrl-C that its workers have already had from the terminal: one wish, not two.
+SAME_WISH_SECONDS = 0.3
+SAME_WISH_SECONDS_UNDER_TORCHRUN = 5.0
+GIVE_UP_SECONDS = 20.0  # a rank that waits for a dead one never reaches the end of its step
+
+
+class Interrupted(UserError):
+    """Stopped on request, with a checkpoint; the exit code is the shell's for that signal."""
+
+    def __init__(self, message: str, number: int) -> None:
+        super().__init__(message)
+        self.exit_code = 128 + number
+
+
+class StopRequest:
+    def __init__(self, *, world_size: int) -> None:
+        self._distributed = world_size > 1
+        self._number: int | None = None
+        self._at = 0.0
+        self._give_up: threading.Timer | None = None
+
+    def __call__(self) -> bool:
+        return self._number is not None
+
+    @property
+    def number(self) -> int:
+        """The signal to answer; another rank may have had it instead of this one."""
+        return self._number or signal.SIGTERM
+
+    def acknowledge(self) -> None:
+        """All ranks agreed to stop: from now on only saving takes time."""
+        if self._give_up is not None:
+            self._give_up.cancel()
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():
+            yield  # signals belong to the main thread's owner
+            return
+        before = {number: signal.signal(number, self._handle) for number in SIGNALS}
+        try:
+            yield
+        finally:
+            self.acknowledge()
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self._number is not None:
+            same = SAME_WISH_SECONDS_UNDER_TORCHRUN if self._distributed else SAME_WISH_SECONDS
+            if time.monotonic() - self._at >= same:
+                os._exit(128 + number)
+            return
+        self._number, self._at = number, time.monotonic()
+        os.write(sys.stderr.fileno(), b"\nstopping after this step and saving; once more to leave at once\n")
+        if self._distributed:
+            self._give_up = threading.Timer(GIVE_UP_SECONDS, os._exit, (128 + number,))
+            self._give_up.daemon = True
+            self._give_up.start()

@@ -1,0 +1,104 @@
+"""Models in folders: the best one of a run, written while it trains; and any stored one, read back.
+
+best/ holds config, tokenizer and weights; only the weights file is ever replaced, so the folder is always whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from oelm.config import Model, Run, Seeds
+from oelm.data.tokenizer import Tokenizer, load_tokenizer
+from oelm.data.tokens import TokenData
+from oelm.errors import UserError
+from oelm.files import read_json, write_json
+from oelm.model.initialization import build
+from oelm.model.transformer import GPT
+from oelm.run_directory import Damaged, RunDirectory, check_whole
+from oelm.settings import stored_run
+from oelm.training.checkpoint import MODEL_FILE, contiguous, latest_whole, load_weights, replace_tensors
+
+CONFIG_FILE = "config.json"
+MODEL_TYPE = "oelm"
+ARCHITECTURE = "OrthogonalELMTransformer"
+
+
+def save_best(directory: RunDirectory, gpt: GPT, run: Run, data: TokenData, *, step: int, val_loss: float) -> None:
+    folder = directory.best
+    if not (folder / CONFIG_FILE).exists():
+        folder.mkdir(exist_ok=True)
+        if data.tokenizer_folder is not None:
+            load_tokenizer(data.tokenizer_folder).save(folder)
+        write_json(folder / CONFIG_FILE, _model_config(run.model))
+    metadata = {"format": "pt", "step": str(step), "val_loss": repr(val_loss), "arm": run.arm}
+    replace_tensors(folder / MODEL_FILE, contiguous(gpt.state_dict()), metadata)
+
+
+def _model_config(model: Model) -> dict[str, Any]:
+    return {"model_type": MODEL_TYPE, "architectures": [ARCHITECTURE], **model.model_dump(mode="json")}
+
+
+@dataclass(frozen=True)
+class StoredModel:
+    gpt: GPT
+    model: Model
+    run: Run | None
+    weights_file: Path
+    tokenizer_folder: Path | None
+
+    def tokenizer(self) -> Tokenizer | None:
+        return load_tokenizer(self.tokenizer_folder) if self.tokenizer_folder is not None else None
+
+
+def load_stored(path: Path) -> StoredModel:
+    """From a run directory (its best model, else its last checkpoint), a checkpoint, or a best/ folder."""
+    if not path.is_dir():
+        raise UserError(f"{path}: no such folder; give a run directory, a checkpoint or its best/ folder")
+    if (path / "manifest.json").exists() and path.name.startswith("step-"):
+        return _from_checkpoint(path)
+    if _model_type(path) == MODEL_TYPE:
+        return _from_best(path, run=None)
+    directory = RunDirectory(path)
+    if not directory.config_file.exists():
+        raise UserError(f"{path}: neither a run directory nor a checkpoint (no config.json)")
+    if (directory.best / MODEL_FILE).exists():
+        run = stored_run(read_json(directory.config_file), name=str(directory.config_file))
+        return _from_best(directory.best, run=run)
+    checkpoint = latest_whole(directory, say=lambda line: None)
+    if checkpoint is None:
+        raise UserError(f"{path}: has no model yet; train it further")
+    return _from_checkpoint(checkpoint)
+
+
+def _model_type(folder: Path) -> str | None:
+    config_file = folder / CONFIG_FILE
+    return read_json(config_file).get("model_type") if config_file.exists() else None
+
+
+def _from_best(folder: Path, *, run: Run | None) -> StoredModel:
+    tree = read_json(folder / CONFIG_FILE)
+    model = Model.model_validate({key: tree[key] for key in Model.model_fields if key in tree})
+    return _loaded(model, folder / MODEL_FILE, run=run, tokenizer_folder=_tokenizer_folder(folder))
+
+
+def _from_checkpoint(folder: Path) -> StoredModel:
+    try:
+        check_whole(folder)
+    except Damaged as damage:
+        raise UserError(f"{folder}: damaged checkpoint: {damage}") from damage
+    directory = RunDirectory(folder.parent.parent)
+    run = stored_run(read_json(directory.config_file), name=str(directory.config_file))
+    return _loaded(run.model, folder / MODEL_FILE, run=run, tokenizer_folder=_tokenizer_folder(directory.best))
+
+
+def _loaded(model: Model, weights_file: Path, *, run: Run | None, tokenizer_folder: Path | None) -> StoredModel:
+    gpt = build(model, run.seeds if run else Seeds())
+    load_weights(gpt, weights_file)
+    return StoredModel(gpt=gpt, model=model, run=run, weights_file=weights_file, tokenizer_folder=tokenizer_folder)
+
+
+def _tokenizer_folder(folder: Path) -> Path | None:
+    names = ("tokenizer.json", "vocab.bpe")
+    return folder if any((folder / name).exists() for name in names) else None
