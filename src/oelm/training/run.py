@@ -58,6 +58,12 @@ def run_with_data(run: Run) -> tuple[Run, TokenData]:
     return run, data
 
 
+def default_directory(run: Run, data: TokenData, *, group: str) -> Path:
+    """Where a run goes that was given no folder: one folder for each distinct computation."""
+    seeds = "-".join(str(seed) for seed in dict.fromkeys(run.seeds.model_dump().values()))
+    return Path("runs") / group / f"{run.arm}-s{seeds}-{fingerprint(run, data_digest=data.digest)}"
+
+
 def train(run: Run, execution: Execution | None = None, *, out: Path | str) -> Outcome:
     """Train one arm into `out`, or go on where it stopped, or say that it is finished."""
     execution = execution or Execution()

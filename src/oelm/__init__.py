@@ -1,0 +1,57 @@
+"""oelm: a laboratory that finds out, honestly and fast, whether a part of a transformer can stay frozen.
+
+Importing the package loads no torch; a name is loaded when it is first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from typing import Any
+
+# OpenMP threads that spin while they wait make a step ten times slower as soon as another process wants a core.
+# libgomp reads this when torch is first imported.
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+
+__version__ = "0.1.0"
+
+_HOME_OF = {
+    "ALIASES": "oelm.arms",
+    "ARMS": "oelm.arms",
+    "Attention": "oelm.config",
+    "Execution": "oelm.config",
+    "GPT": "oelm.model.transformer",
+    "Model": "oelm.config",
+    "OELMMultiHeadAttention": "oelm.model.documents",
+    "OELMTransformerBlock": "oelm.model.documents",
+    "OrthogonalELMTransformer": "oelm.model.huggingface",
+    "OrthogonalLinear": "oelm.model.documents",
+    "OrthogonalMultiHeadAttention": "oelm.model.documents",
+    "PRESETS": "oelm.config",
+    "Projection": "oelm.config",
+    "Run": "oelm.config",
+    "Seeds": "oelm.config",
+    "Training": "oelm.config",
+    "UserError": "oelm.errors",
+    "arm": "oelm.arms",
+    "build": "oelm.model.initialization",
+    "diagnose": "oelm.diagnosis",
+    "load_settings": "oelm.settings",
+    "load_stored": "oelm.training.stored_model",
+    "prepare": "oelm.data.prepare",
+    "train": "oelm.training.run",
+}
+
+__all__ = sorted(_HOME_OF)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'oelm' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOME_OF[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,305 @@
+"""The command `oelm`. Heavy imports stand inside the verbs, so that --help answers at once."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from oelm.errors import UserError
+
+app = typer.Typer(
+    name="oelm",
+    help="Find out, honestly and fast, whether a part of a transformer can stay frozen.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+# ---- Options that several verbs share ------------------------------------------------------------------------------
+
+PresetOption = Annotated[
+    str | None, typer.Option("--preset", help="Sizes by name: tiny, small, medium-512, gpt2-124m.", show_default="tiny")
+]
+ArmOption = Annotated[
+    str | None,
+    typer.Option(
+        "--arm",
+        help="Which arm: trained, frozen_head_orthogonal, ... (`oelm arms` lists them).",
+        show_default="trained",
+    ),
+]
+DataOption = Annotated[
+    str | None,
+    typer.Option("--data", help="Folder of token files, made by `oelm prepare`.", show_default="as the preset says"),
+]
+SeedOption = Annotated[
+    int | None,
+    typer.Option("--seed", min=0, help="Seed of weights, projections and data order together.", show_default="0"),
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Change one setting; repeatable. Example: --set learning_rate=3e-4"
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")]
+
+
+# ---- Verbs ---------------------------------------------------------------------------------------------------------
+
+
+@app.command()
+def prepare(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME|FILE|FOLDER",
+            help="stories (embedded), tinystories, wikitext103, openwebtext, or the path of a text file or folder.",
+        ),
+    ],
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Folder for the token files.", show_default="data/NAME")
+    ] = None,
+    tokenizer: Annotated[
+        str | None,
+        typer.Option(
+            "--tokenizer", help="gpt2, or bpe:N trained on the corpus.", show_default="bpe:1024 for stories, else gpt2"
+        ),
+    ] = None,
+    source_path: Annotated[
+        Path | None,
+        typer.Option("--source", help="Local copy of a named corpus: text, JSON lines or parquet, file or folder."),
+    ] = None,
+    gpt2_folder: Annotated[
+        Path | None, typer.Option("--gpt2-folder", help="Folder with GPT-2's encoder.json and vocab.bpe.")
+    ] = None,
+    stories: Annotated[int, typer.Option("--stories", min=1, help="How many embedded stories to write.")] = 20_000,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the embedded stories.")] = 0,
+    workers: Annotated[
+        int | None, typer.Option("--workers", min=1, help="Encoding threads.", show_default="all cores")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a folder made with other settings.")] = False,
+) -> None:
+    """Turn text into token files: train, tune, val (and test where there is one).
+
+    Examples:
+
+      oelm prepare stories
+
+      oelm prepare tinystories --source ~/TinyStories --tokenizer gpt2
+
+      oelm prepare my_texts/ --tokenizer bpe:4096 --out data/mine
+    """
+    from oelm.data.prepare import prepare as prepare_data
+    from oelm.progress import preparation_progress
+
+    folder = out or Path("data") / Path(source).stem
+    with preparation_progress() as report:
+        manifest = prepare_data(
+            source,
+            out=folder,
+            tokenizer=tokenizer,
+            source_path=source_path,
+            gpt2_folder=gpt2_folder,
+            stories=stories,
+            seed=seed,
+            workers=workers,
+            force=force,
+            progress=report,
+        )
+    for name, split in manifest["splits"].items():
+        typer.echo(f"{name:6} {split['documents']:>11,} documents  {split['tokens']:>14,} tokens")
+    typer.echo(f"{folder}: tokenizer {manifest['tokenizer']}, vocabulary {manifest['vocabulary']:,}")
+
+
+@app.command()
+def train(
+    config: Annotated[
+        str | None, typer.Argument(metavar="[CONFIG.yaml]", help="A config file; without it a preset is used.")
+    ] = None,
+    preset: PresetOption = None,
+    arm: ArmOption = None,
+    data: DataOption = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="The run directory itself.", show_default="runs/NAME/ARM-sSEED-FINGERPRINT"),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option("--name", help="Group of runs under runs/.", show_default="the preset or config")
+    ] = None,
+    seed: SeedOption = None,
+    assignments: SetOption = None,
+    json_output: JsonOption = False,
+) -> None:
+    """Train one arm. The same command again resumes it, or says that it is finished.
+
+    Several processes: torchrun --nproc-per-node 2 -m oelm train ...
+
+    Examples:
+
+      oelm train --preset tiny --arm frozen_head_orthogonal --out runs/frozen
+
+      oelm train --preset medium-512 --data data/tinystories --set training.steps=2000 --set learning_rate=6e-4
+
+      oelm train my_run.yaml --arm trained --seed 1
+    """
+    from oelm.run_directory import check_name
+    from oelm.settings import DEFAULT_PRESET, load_settings
+
+    settings = load_settings(config, preset=preset, arm=arm, data=data, seed=seed, assignments=tuple(assignments or ()))
+    group = check_name(name or (Path(config).stem if config else preset or DEFAULT_PRESET))
+    if out is not None:
+        _check_path(out)
+    from oelm.training.run import default_directory, run_with_data
+    from oelm.training.run import train as train_run
+
+    if out is None:
+        out = default_directory(*run_with_data(settings.run), group=group)
+    outcome = train_run(settings.run, settings.execution, out=out)
+    if outcome.was_finished and outcome.result:
+        result = outcome.result
+        typer.echo(
+            f"{out}: this run is finished (step {result['steps']}, validation loss {result['val_loss']:.4f}, "
+            f"perplexity {result['perplexity']:.3f}); nothing to do"
+        )
+    if json_output and outcome.result:
+        _print_json(outcome.result)
+
+
+@app.command()
+def diagnose(
+    path: Annotated[
+        Path | None, typer.Argument(metavar="[RUN|CHECKPOINT]", help="A run directory, a checkpoint or a best/ folder.")
+    ] = None,
+    preset: PresetOption = None,
+    arm: ArmOption = None,
+    data: DataOption = None,
+    seed: SeedOption = None,
+    assignments: SetOption = None,
+    steps: Annotated[int, typer.Option("--steps", min=1, help="Real training steps to take.")] = 3,
+    json_output: JsonOption = False,
+) -> None:
+    """Show what is frozen, count it three ways, take real steps, save and load, and say whether all is as it should be.
+
+    Examples:
+
+      oelm diagnose --preset medium-512 --arm frozen_head_orthogonal --json
+
+      oelm diagnose runs/frozen
+    """
+    from oelm.diagnosis import diagnose_arm, diagnose_stored
+
+    if path is not None:
+        _refuse_together("a run", preset=preset, arm=arm, seed=seed, set=assignments)
+        diagnosis = diagnose_stored(path, steps=steps)
+    else:
+        from oelm.settings import load_settings
+
+        settings = load_settings(preset=preset, arm=arm, data=data, seed=seed, assignments=tuple(assignments or ()))
+        diagnosis = diagnose_arm(settings.run, data_given=data is not None, steps=steps)
+    if json_output:
+        _print_json(diagnosis.as_json())
+    else:
+        typer.echo(diagnosis.as_text())
+    if not diagnosis.healthy:
+        raise typer.Exit(1)
+
+
+@app.command()
+def generate(
+    path: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, a checkpoint or a best/ folder.")],
+    prompt: Annotated[str, typer.Option("--prompt", help="How the text begins.")] = "",
+    tokens: Annotated[int, typer.Option("--tokens", min=1, help="At most so many tokens a sample.")] = 200,
+    samples: Annotated[int, typer.Option("--samples", min=1, help="How many samples.")] = 1,
+    temperature: Annotated[
+        float, typer.Option("--temperature", min=0.0, help="0 always takes the likeliest token.")
+    ] = 0.8,
+    top_k: Annotated[int, typer.Option("--top-k", min=0, help="Choose among the k likeliest; 0: among all.")] = 50,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the first sample; the next takes the next.")] = 0,
+) -> None:
+    """Sample text from a run, with a key/value cache.
+
+    Example: oelm generate runs/frozen --prompt "Once upon a time" --samples 3
+    """
+    from oelm.sampling import sampled_texts
+
+    for number, text in enumerate(
+        sampled_texts(
+            path, prompt=prompt, tokens=tokens, samples=samples, temperature=temperature, top_k=top_k or None, seed=seed
+        )
+    ):
+        if samples > 1:
+            typer.echo(f"--- sample {number + 1}, seed {seed + number}")
+        typer.echo(text)
+
+
+@app.command()
+def arms() -> None:
+    """List the named arms: how queries and keys start, and when they move."""
+    from oelm.arms import ALIASES, ARMS, described
+
+    for name, spec in ARMS.items():
+        also = [alias for alias, target in ALIASES.items() if target == name]
+        typer.echo(f"{name:24} {described(spec)}{'  (also ' + ', '.join(also) + ')' if also else ''}")
+
+
+@app.command()
+def compare(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directories to show side by side.")],
+) -> None:
+    """Show finished runs side by side: loss, perplexity, trainable and frozen parameters, speed."""
+    from oelm.side_by_side import table
+
+    typer.echo(table(runs))
+
+
+# ---- Errors and output ---------------------------------------------------------------------------------------------
+
+
+def _print_json(value: dict[str, Any]) -> None:
+    import json
+
+    typer.echo(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def _refuse_together(what: str, **options: Any) -> None:
+    for option, value in options.items():
+        if value is not None:
+            raise UserError(f"--{option}: cannot be given together with {what}, which has its own")
+
+
+def _check_path(path: Path) -> None:
+    """Any path will do, with spaces, in any script; but not one that a later command line would misread."""
+    if any(ord(character) < 32 or ord(character) == 127 for character in str(path)):
+        raise UserError(f"--out {str(path)!r}: control characters cannot be in a run's path")
+    if path.name.startswith("-"):
+        raise UserError(f"--out {path}: a run's name cannot begin with '-'")
+
+
+def main() -> None:
+    """Entry point: a user's error is its lines and an exit code, never a traceback."""
+    try:
+        app()
+    except UserError as error:
+        for line in str(error).splitlines():
+            print(f"oelm: {line}", file=sys.stderr)
+        if type(error).__name__ == "Interrupted":
+            print(f"oelm: resume with: {_same_command()}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        print("oelm: stopped", file=sys.stderr)
+        sys.exit(130)
+
+
+def _same_command() -> str:
+    import os
+
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        return "the same torchrun command"
+    return shlex.join(["oelm", *sys.argv[1:]])
