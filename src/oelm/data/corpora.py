@@ -317,9 +317,10 @@ def lines(file: Path) -> Iterator[bytes]:
 def has_mark(file: Path) -> bool:
     seam = b""  # a mark may lie across two blocks
     for block in blocks(file):
-        if MARK in block or MARK in seam + block[: len(MARK)]:
+        window = seam + block
+        if MARK in window:
             return True
-        seam = block[-len(MARK) :]
+        seam = window[1 - len(MARK) :]
     return False
 
 

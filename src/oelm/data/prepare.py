@@ -44,8 +44,8 @@ from oelm.files import (
     write_json,
 )
 
-BATCH_CHARACTERS = 1 << 18
-BATCHES_AHEAD_PER_WORKER = 3
+BATCH_CHARACTERS = 1 << 16
+BATCHES_AHEAD_PER_WORKER = 4
 # Text for one token, to say what a full disk would need before anything is measured.
 BYTES_PER_TOKEN = {"gpt2": 4.0, "bpe": 2.5}
 REPLACED = "replaced-"

@@ -14,7 +14,6 @@ import queue
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -241,9 +240,9 @@ def within(seconds: float, function: Callable[[], Result]) -> Result:
 def gpt2_encoding(encoder_json: bytes) -> Any:
     import tiktoken
 
-    character_bytes = bytes_of_characters()
+    visible = visible_characters()
     ranks = {
-        bytes(character_bytes[character] for character in token): number
+        token.translate(visible).encode("latin-1"): number
         for token, number in json.loads(encoder_json).items()
         if token != END_OF_TEXT
     }
@@ -256,12 +255,11 @@ def gpt2_encoding(encoder_json: bytes) -> Any:
     )
 
 
-@cache
-def bytes_of_characters() -> dict[str, int]:
+def visible_characters() -> dict[int, int]:
     """GPT-2 writes each byte as a visible character: itself if printable in Latin-1, else one from U+0100 on."""
     printable = [number for number in range(256) if chr(number).isprintable() and number != ord(" ")]
     others = [number for number in range(256) if number not in printable]
-    return {chr(number): number for number in printable} | {chr(256 + i): number for i, number in enumerate(others)}
+    return {number: number for number in printable} | {256 + index: number for index, number in enumerate(others)}
 
 
 # --- trained ----------------------------------------------------------------------------------------------------

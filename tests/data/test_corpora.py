@@ -1,0 +1,303 @@
+"""Reading text: where documents begin and end, which split they belong to, and what is said of bad input."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from oelm.data import corpora
+from oelm.data.corpora import held_out, open_corpus, split_documents
+from oelm.errors import UserError
+
+
+def split_texts(source: str | Path, **options) -> dict[str, list[str]]:
+    corpus = open_corpus(str(source), **options)
+    texts = defaultdict(list)
+    for split, document in split_documents(corpus, held_out(corpus)):
+        texts[split].append(document.text)
+    return texts
+
+
+def train_texts(file: Path, name: str = "text") -> list[str]:
+    return [document.text for document in corpora.read_files([file], name=name)]
+
+
+def write(path: Path, content: str | bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def message_of(error: pytest.ExceptionInfo) -> str:
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_marks_separate_documents(tmp_path):
+    file = write(tmp_path / "a.txt", "one\n\nstill one\n<|endoftext|>\ntwo<|endoftext|>\n<|endoftext|>\nthree\n")
+    assert train_texts(file) == ["one\n\nstill one", "two", "", "three"]
+
+
+def test_a_mark_across_two_blocks_is_found(tmp_path, monkeypatch):
+    file = write(tmp_path / "a.txt", "x" * 30 + "<|endoftext|>" + "y" * 30)
+    for size in (1, 7, 29, 35, 40):
+        monkeypatch.setattr(corpora, "BLOCK_BYTES", size)
+        assert train_texts(file) == ["x" * 30, "y" * 30]
+
+
+def test_a_long_file_without_marks_comes_in_passages_that_lose_nothing(tmp_path):
+    paragraphs = [f"Paragraph {number} " + "word " * 50 for number in range(2000)]
+    file = write(tmp_path / "book.txt", "\n\n".join(paragraphs))
+    passages = train_texts(file)
+    assert 20 < len(passages) < 60
+    assert all(len(passage) <= corpora.PASSAGE_BYTES for passage in passages)
+    assert "\n\n".join(passages) == "\n\n".join(paragraphs)
+
+
+@pytest.mark.parametrize("text", ["a" * 100_000, "é" * 50_000, "漢字" * 20_000, "🙂" * 30_000, "word " * 20_000])
+def test_text_without_lines_is_cut_between_characters(tmp_path, text):
+    assert "".join(train_texts(write(tmp_path / "a.txt", text))) == text
+
+
+def test_a_document_of_any_length_is_read_in_bounded_pieces(tmp_path):
+    file = write(tmp_path / "a.txt", "start<|endoftext|>" + "long line\n" * 500_000)
+    texts = train_texts(file)
+    assert texts[0] == "start"
+    assert len(texts) > 4
+    assert max(map(len, texts)) <= 2 * corpora.LONGEST_DOCUMENT_BYTES
+
+
+def test_a_byte_order_mark_is_not_text(tmp_path):
+    assert train_texts(write(tmp_path / "a.txt", b"\xef\xbb\xbfhello")) == ["hello"]
+
+
+@pytest.mark.parametrize("before", ["", "fine text\n<|endoftext|>\n" * 3, "é" * 1000 + "\n"])
+def test_invalid_utf8_is_named_by_file_and_byte(tmp_path, before):
+    file = write(tmp_path / "a.txt", before.encode() + b"bad \xff here")
+    with pytest.raises(UserError) as error:
+        train_texts(file)
+    assert f"{file}: not UTF-8 at byte {len(before.encode()) + 4};" in message_of(error)
+
+
+def test_tinystories_without_marks_are_never_cut_at_a_paragraph(tmp_path):
+    stories = [
+        "Once upon a time there was a cat.\n\nThe cat slept.\n\nOne day, it woke up.",
+        "Once there was a dog. \nIt ran.\n\nThe end.",
+        "Lily liked cake.\n\nShe ate it.",
+        "Once upon a time there was a hen.",
+    ]
+    file = write(tmp_path / "valid.txt", "\n\n".join(stories) + "\n")
+    assert train_texts(file, "tinystories") == stories
+
+
+def test_wikitext_articles_begin_at_titles_only(tmp_path):
+    first = " = First = \n \n Text . \n = = Section = = \n More . \n = Wins ; L = \n = Not = a title = "
+    second = " = Second ( film ) = \n \n Text ."
+    file = write(tmp_path / "wiki.train.tokens", f" \n{first} \n \n{second} \n \n")
+    assert [text.strip() for text in train_texts(file, "wikitext103")] == [first.strip(), second.strip()]
+
+
+def test_json_lines(tmp_path):
+    lines = [{"text": "one\nline"}, {"text": "zwei ü", "id": 3}, {"text": ""}, {"text": None}]
+    file = write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, lines)) + "\n\n")
+    assert train_texts(file) == ["one\nline", "zwei ü", "", ""]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("{broken", "not JSON"),
+        ('{"txt": "a"}', 'needs an object with a string "text"'),
+        ('{"text": 5}', 'needs an object with a string "text"'),
+        ('["a"]', 'needs an object with a string "text"'),
+        ('{"text": "\\ud800"}', "surrogate"),
+    ],
+)
+def test_a_bad_json_line_is_named_by_number(tmp_path, line, said):
+    file = write(tmp_path / "a.jsonl", '{"text": "good"}\n' * 2 + line + "\n")
+    with pytest.raises(UserError) as error:
+        train_texts(file)
+    assert message_of(error).startswith(f"{file}, line 3: ")
+    assert said in str(error.value)
+
+
+def test_parquet(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    texts = [f"document {number} ü" for number in range(1000)]
+    file = tmp_path / "train.parquet"
+    parquet.write_table(pyarrow.table({"id": range(1001), "text": [*texts, None]}), file, row_group_size=300)
+    assert train_texts(file) == [*texts, ""]
+    assert corpora.source_size(file) > 0
+
+
+def test_parquet_without_text_is_named_with_its_columns(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    file = tmp_path / "a.parquet"
+    parquet.write_table(pyarrow.table({"content": ["a"]}), file)
+    with pytest.raises(UserError, match="columns are content"):
+        train_texts(file)
+    with pytest.raises(UserError, match="not readable as parquet"):
+        train_texts(write(tmp_path / "b.parquet", b"no parquet at all"))
+
+
+def test_missing_pyarrow_names_the_extra(tmp_path, python_command):
+    file = write(tmp_path / "a.parquet", b"PAR1")
+    code = (
+        "import sys; sys.modules['pyarrow'] = None\n"
+        "from oelm.data.corpora import open_corpus\nfrom oelm.errors import UserError\n"
+        "try: open_corpus(sys.argv[1])\nexcept UserError as error: print(error)"
+    )
+    assert "pip install 'oelm[parquet]'" in subprocess.check_output(**python_command(code, file))
+
+
+def test_a_folder_is_sorted_by_the_names_of_its_files(tmp_path):
+    for name in ("Corpus-train", "Corpus-valid", "Corpus-test"):
+        write(tmp_path / f"{name}.txt", "<|endoftext|>".join(f"{name} {number}" for number in range(4)))
+    write(tmp_path / "README.md", "about the data")
+    write(tmp_path / ".hidden.txt", "not read")
+    texts = split_texts(tmp_path)
+    assert texts["train"] == [f"Corpus-train {number}" for number in range(4)]
+    assert texts["tune"] == ["Corpus-valid 0", "Corpus-valid 1"]
+    assert texts["val"] == ["Corpus-valid 2", "Corpus-valid 3"]
+    assert len(texts["test"]) == 4
+    assert open_corpus(str(tmp_path)).ignored == ("README.md",)
+
+
+def test_given_tune_files_are_used(tmp_path):
+    for part in ("train", "tune", "val"):
+        write(tmp_path / part / "a.jsonl", json.dumps({"text": part}))
+    assert split_texts(tmp_path) == {"train": ["train"], "tune": ["tune"], "val": ["val"]}
+
+
+def test_a_folder_without_split_names_is_one_stream(tmp_path):
+    for number in range(60):
+        write(tmp_path / "a folder" / f"file {number} 🙂.txt", f"text {number}")
+    texts = split_texts(tmp_path)
+    assert sorted(text for members in texts.values() for text in members) == sorted(
+        f"text {number}" for number in range(60)
+    )
+    assert {split: len(members) for split, members in texts.items()} == {"train": 54, "tune": 3, "val": 3}
+
+
+def test_copies_of_a_document_never_lie_in_two_splits(tmp_path, monkeypatch):
+    file = write(tmp_path / "a.txt", "<|endoftext|>".join(f"text {number % 200}" for number in range(1000)))
+    for ranked in (0, 1 << 30):  # by share, and by rank
+        monkeypatch.setattr(corpora, "RANKED_BYTES", ranked)
+        train, tune, val = (set(split_texts(file)[split]) for split in ("train", "tune", "val"))
+        assert len(train) + len(tune) + len(val) == len(train | tune | val) == 200
+
+
+def test_a_split_does_not_depend_on_the_order_of_documents(tmp_path):
+    texts = [f"text {number}" for number in range(300)]
+    one = split_texts(write(tmp_path / "a.txt", "<|endoftext|>".join(texts)))
+    other = split_texts(write(tmp_path / "b.txt", "<|endoftext|>".join(reversed(texts))))
+    assert {split: sorted(members) for split, members in one.items()} == {
+        split: sorted(members) for split, members in other.items()
+    }
+
+
+def test_small_sources_still_have_tune_and_val(tmp_path):
+    texts = split_texts(write(tmp_path / "a.txt", "one<|endoftext|>two<|endoftext|>three"))
+    assert {split: len(members) for split, members in texts.items()} == {"train": 1, "tune": 1, "val": 1}
+    with pytest.raises(UserError, match="too few to hold out"):
+        split_texts(write(tmp_path / "b.txt", "one<|endoftext|>two"))
+
+
+def test_the_held_out_share_shrinks_with_the_source():
+    shares = [corpora.held_out_share(size) for size in (1 << 20, 100 << 20, 1 << 30, 40 << 30, None)]
+    assert shares == [0.05, 0.04, 4 / 1024, 0.0005, 0.0005]
+
+
+def test_stories_count_and_seed_reach_the_generator():
+    texts = split_texts("stories", stories=50, seed=3)
+    assert sum(map(len, texts.values())) == 50
+    assert set(texts) == {"train", "tune", "val"}
+    with pytest.raises(UserError, match="at least 1"):
+        open_corpus("stories", stories=0)
+
+
+def test_an_unknown_source_gets_a_suggestion(tmp_path):
+    with pytest.raises(UserError, match="did you mean tinystories"):
+        open_corpus("tinystory")
+    with pytest.raises(UserError, match="known are stories, tinystories"):
+        open_corpus(str(tmp_path / "nothing.txt"))
+    with pytest.raises(UserError, match="no such file or folder"):
+        open_corpus("tinystories", source_path=tmp_path / "nothing")
+    with pytest.raises(UserError, match="takes no --source"):
+        open_corpus("something", source_path=tmp_path)
+    with pytest.raises(UserError, match="known endings are"):
+        open_corpus(str(tmp_path))
+
+
+def test_missing_datasets_library_names_the_extra(monkeypatch):
+    monkeypatch.setattr(corpora.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UserError) as error:
+        open_corpus("openwebtext")
+    assert "pip install 'oelm[hub]'" in message_of(error)
+    assert "--source PATH" in str(error.value)
+
+
+def test_an_unreachable_hub_is_one_line(python_command):
+    pytest.importorskip("datasets", reason="needs the extra oelm[hub]")
+    code = (
+        "from oelm.data.corpora import *\n"
+        "try: list(open_corpus('tinystories').parts['train'].read())\n"
+        "except UserError as error: print(error)"
+    )
+    finished = subprocess.run(
+        **python_command(code, HF_HUB_OFFLINE="1"), stdout=subprocess.PIPE, timeout=60, check=True
+    )
+    assert finished.stdout.startswith("tinystories: cannot be read from the Hugging Face hub")
+    assert "--source PATH" in finished.stdout
+    assert finished.stdout.count("\n") == 1
+
+
+def test_hub_rows_become_documents(tmp_path, monkeypatch):
+    pytest.importorskip("datasets", reason="needs the extra oelm[hub]")
+    for split in ("train", "validation"):
+        rows = [{"text": f"{split} {number}"} for number in range(4)]
+        write(tmp_path / "stories" / f"{split}.jsonl", "\n".join(map(json.dumps, rows)))
+    lines = ["", " = First = \n", "", " Text . \n", "", "", " = Second = \n", "", " Text . \n"]
+    for split in ("train", "validation", "test"):
+        write(tmp_path / "wiki" / f"{split}.jsonl", "\n".join(json.dumps({"text": line}) for line in lines))
+    for name, folder in (("tinystories", "stories"), ("wikitext103", "wiki")):
+        source = corpora.HubSource(str(tmp_path / folder), None, corpora.HUB[name].splits)
+        monkeypatch.setitem(corpora.HUB, name, source)
+    texts = split_texts("tinystories")
+    assert texts["train"] == [f"train {number}" for number in range(4)]
+    assert texts["tune"] == ["validation 0", "validation 1"]
+    articles = split_texts("wikitext103")
+    assert [text.split("=")[1] for text in articles["train"]] == [" First ", " Second "]
+    assert [text.split("=")[1] for text in articles["val"]] == [" Second "]
+
+
+def test_real_tinystories(shared_data):
+    texts = split_texts("tinystories", source_path=shared_data / "tinystories")
+    assert len(texts["train"]) == 9_999
+    assert abs(len(texts["tune"]) - len(texts["val"])) <= 1
+    assert len(texts["tune"] + texts["val"]) > 700
+    assert not set(texts["train"]) & set(texts["tune"] + texts["val"])
+
+
+def test_real_wikitext(shared_data):
+    texts = split_texts("wikitext103", source_path=shared_data / "wikitext103")
+    assert {split: len(members) for split, members in texts.items()} == {
+        "train": 155,
+        "tune": 30,
+        "val": 30,
+        "test": 60,
+    }
+    assert all(text.startswith(" = ") for members in texts.values() for text in members)
+
+
+def test_real_openwebtext(shared_data):
+    texts = split_texts("openwebtext", source_path=shared_data / "openwebtext")
+    assert sum(map(len, texts.values())) == 1_000
+    assert 20 < len(texts["tune"]) < 80
+    assert 20 < len(texts["val"]) < 80
