@@ -51,7 +51,8 @@ def check_name(name: str) -> str:
     if re.fullmatch(r"[^\W_][\w.+ -]{0,199}", name) and not name.endswith(" "):
         return name
     raise UserError(
-        f"name {name!r}: use letters, digits, '.', '_', '+', '-' or spaces, at most 200, beginning with a letter or digit"
+        f"name {name!r}: use letters, digits, '.', '_', '+', '-' or spaces, at most 200, "
+        "and begin with a letter or digit"
     )
 
 

@@ -202,6 +202,8 @@ def existing_dataset(out: Path, settings: dict[str, Any], *, force: bool) -> dic
     """The manifest of what lies in `out` if that is what is asked for; None if `out` is free to be written."""
     if out.exists() and not out.is_dir():
         raise UserError(f"{out}: is a file; --out takes a folder")
+    if os.path.ismount(out):
+        raise UserError(f"{out}: is a mount point, which cannot be replaced as a whole; choose a folder inside it")
     contents = {entry.name for entry in out.iterdir()} if out.exists() else set()
     if not contents:
         return None

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import resource
 import time
@@ -177,10 +178,8 @@ def _reporting_its_end(directory: RunDirectory, work: Callable[[], Outcome]) -> 
     """Write how the run ended, whatever ends it. A full disk may refuse even that; the error is shown all the same."""
 
     def ended(state: State, error: BaseException) -> None:
-        try:
+        with contextlib.suppress(OSError):
             directory.write_status(state, error=str(error) or type(error).__name__, ended=now())
-        except OSError:
-            pass
 
     try:
         return work()
@@ -460,7 +459,8 @@ class _Trainer:
 
     def _result(self) -> dict[str, Any]:
         progress, parameters = self.progress, read_json(self.directory.parameters_file)
-        assert progress.last_val_loss is not None and progress.best_val_loss is not None
+        assert progress.last_val_loss is not None
+        assert progress.best_val_loss is not None
         return {
             "arm": self.run.arm,
             "fingerprint": fingerprint(self.run, data_digest=self.data.digest),
