@@ -23,7 +23,15 @@ from typing import Any
 import numpy as np
 
 from oelm.data.corpora import Corpus, Document, held_out, is_empty, open_corpus, split_documents, split_rule
-from oelm.data.tokenizer import TRAINING_BYTES, Tokenizer, bpe_size, gpt2_tokenizer, sampled_texts, trained_bpe
+from oelm.data.tokenizer import (
+    GPT2_VOCABULARY,
+    TRAINING_BYTES,
+    Tokenizer,
+    bpe_size,
+    gpt2_tokenizer,
+    sampled_texts,
+    trained_bpe,
+)
 from oelm.data.tokens import (
     FORMAT_VERSION,
     MANIFEST,
@@ -46,8 +54,9 @@ from oelm.files import (
 
 BATCH_CHARACTERS = 1 << 16
 BATCHES_AHEAD_PER_WORKER = 4
-# Text for one token, to say what a full disk would need before anything is measured.
-BYTES_PER_TOKEN = {"gpt2": 4.0, "bpe": 2.5}
+# Rough sizes, to say what a full disk would have needed.
+BYTES_PER_GPT2_TOKEN, BYTES_PER_BPE_TOKEN = 4.0, 2.5
+GPT2_FILES_BYTES, BPE_ENTRY_BYTES = 1_500_000, 64
 REPLACED = "replaced-"
 OUR_FILES = {MANIFEST, TOKENIZER_FOLDER, *(file_name(split) for split in SPLITS)}
 
@@ -185,14 +194,15 @@ def total_bytes(corpus: Corpus) -> int | None:
 
 
 def expected_bytes(progress: Progress, tokenizer: str) -> int:
-    """Size of the finished token files: extrapolated from what was written, guessed before that."""
-    item = 4 if (bpe_size(tokenizer) or 0) > 1 << 16 else 2
-    written = progress.tokens * item
-    if progress.total_bytes is None:
-        return written
-    if progress.tokens and progress.bytes_read:
-        return max(written, written * progress.total_bytes // progress.bytes_read)
-    return int(progress.total_bytes / BYTES_PER_TOKEN[tokenizer.partition(":")[0]] * item)
+    """Size of the finished dataset: extrapolated from what was written, guessed before that."""
+    size = bpe_size(tokenizer)
+    item = dtype_for(size or GPT2_VOCABULARY).itemsize
+    tokens = progress.tokens
+    if tokens and progress.total_bytes:
+        tokens = max(tokens, tokens * progress.total_bytes // progress.bytes_read)
+    elif progress.total_bytes:
+        tokens = int(progress.total_bytes / (BYTES_PER_GPT2_TOKEN if size is None else BYTES_PER_BPE_TOKEN))
+    return tokens * item + (GPT2_FILES_BYTES if size is None else size * BPE_ENTRY_BYTES)
 
 
 # --- the folder -------------------------------------------------------------------------------------------------
