@@ -1,0 +1,65 @@
+"""A run's identity, its derived defaults, and what validation refuses."""
+
+import pytest
+from pydantic import ValidationError
+
+from oelm.config import (
+    FORWARD_SHARE_OF_A_TRAINING_STEP,
+    Execution,
+    Model,
+    Projection,
+    Run,
+    Training,
+    fingerprint,
+    resolved,
+)
+from oelm.settings import load_settings
+
+
+def identity(run: Run, digest: str = "data") -> str:
+    return fingerprint(resolved(run, data_vocabulary=64), data_digest=digest)
+
+
+def test_a_changed_setting_is_another_run_and_a_renamed_one_is_not():
+    run = Run()
+    assert identity(run) != identity(run.model_copy(update={"training": Training(learning_rate=1e-3)}))
+    assert identity(run) != identity(run, digest="other data")
+    assert identity(run) == identity(run.model_copy(update={"arm": "renamed", "data": "moved/elsewhere"}))
+
+
+def test_a_default_written_out_is_the_same_run():
+    assert identity(Run()) == identity(Run(model=Model(d_ff=2048), training=Training(warmup_steps=2000)))
+
+
+def test_where_a_run_executes_cannot_enter_its_identity():
+    assert not set(Execution.model_fields) & set(Run.model_fields)
+
+
+def test_documents_names_are_the_same_runs_as_ours():
+    named = [load_settings(preset="tiny", arm=arm).run for arm in ("oelm_v2", "frozen_head_orthogonal")]
+    assert identity(named[0]) == identity(named[1])
+
+
+@pytest.mark.parametrize("steps", [1, 7, 100, 3_000, 100_000])
+@pytest.mark.parametrize("batch_size", [1, 8, 480])
+def test_validation_costs_at_most_a_tenth_of_training_by_arithmetic(steps, batch_size):
+    training = resolved(Run(training=Training(steps=steps, batch_size=batch_size))).training
+    validations = -(-steps // training.validate_every)
+    cost = validations * training.validation_sequences * FORWARD_SHARE_OF_A_TRAINING_STEP / (steps * batch_size)
+    one_sequence_each = training.validation_sequences == 1
+    assert cost <= 0.1 or one_sequence_each
+
+
+def test_small_runs_warm_up_for_a_tenth():
+    assert resolved(Run(training=Training(steps=100))).training.warmup_steps == 10
+    assert resolved(Run()).training.warmup_steps == 2000
+
+
+def test_a_share_must_be_a_whole_number_of_heads():
+    with pytest.raises(ValidationError, match="not a whole number"):
+        Model(num_heads=8, attention={"query": Projection(share=0.3).model_dump()})
+
+
+def test_values_are_frozen():
+    with pytest.raises(ValidationError):
+        Run().training.steps = 3
