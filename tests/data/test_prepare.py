@@ -257,6 +257,15 @@ def test_bad_text_leaves_nothing_behind(tmp_path):
     assert os.listdir(tmp_path) == ["in"]
 
 
+def test_a_split_without_text_is_refused(tmp_path):
+    for name, text in (("train", "some text"), ("tune", "more"), ("val", "other"), ("test", " \n<|endoftext|>\n")):
+        (tmp_path / f"{name}.txt").write_text(text)
+    with pytest.raises(UserError, match="no text for test"):
+        prepare(str(tmp_path), out=tmp_path / "out", tokenizer="bpe:257")
+    (tmp_path / "test.txt").unlink()
+    assert list(prepare(str(tmp_path), out=tmp_path / "out", tokenizer="bpe:257")["splits"]) == ["train", "tune", "val"]
+
+
 # --- kills ------------------------------------------------------------------------------------------------------
 
 
@@ -383,6 +392,7 @@ def test_a_mount_point_as_output_is_explained(mounted):
     assert leftovers(disk.parent) == []
 
 
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the peak from /proc")
 @pytest.mark.parametrize("tokenizer", ["gpt2", "bpe:300"])
 def test_memory_does_not_grow_with_the_input(tmp_path, python_command, gpt2_folder, tokenizer):
     peaks = []

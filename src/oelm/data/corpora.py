@@ -259,9 +259,9 @@ def files_by_part(path: Path) -> tuple[dict[str, list[Path]], list[Path]]:
     for file in files:
         parts.setdefault(part_named(file.relative_to(path)) or "other", []).append(file)
     if "train" not in parts:
-        return {"train": files}, [file for file in everything if file not in set(files)]
-    used = {file for part, members in parts.items() if part != "other" for file in members}
+        parts = {"train": files}
     parts.pop("other", None)
+    used = {file for members in parts.values() for file in members}
     return parts, [file for file in everything if file not in used]
 
 

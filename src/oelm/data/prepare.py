@@ -286,7 +286,10 @@ def process_exists(process: int) -> bool:
 
 
 def publish(folder: Path, out: Path) -> None:
-    """Give the whole folder its final name; what --force replaces steps aside first and is deleted after."""
+    """Give the whole folder its final name; what --force replaces steps aside first and is deleted after.
+
+    Killed between the two renames, there is neither the old nor the new dataset: the next preparation makes it.
+    """
     fsync_folder(folder / TOKENIZER_FOLDER)
     fsync_folder(folder)
     aside = out.with_name(f"{TEMPORARY_PREFIX}{os.getpid()}-{REPLACED}{out.name}")
@@ -369,7 +372,7 @@ def encoded_splits(
             file = files[batch.split]
             file.append(tokens, documents=len(batch.texts), empty_dropped=batch.empty, text_bytes=text_bytes)
             meter.add(source_bytes=batch.source_bytes, documents=len(batch.texts), tokens=len(tokens))
-    for split in ("train", "tune", "val"):
+    for split in ("train", "tune", "val", *files):
         if split not in files or not files[split].counts["documents"]:
             raise UserError(f"{corpus.description}: no text for {split}; give more, or files named train, tune and val")
     return {split: files[split].entry() for split in SPLITS if split in files}

@@ -26,7 +26,7 @@ BARE_DTYPE = np.dtype("<u2")
 SCAN_TOKENS = 1 << 24
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TokenData:
     folder: Path
     vocabulary: int | None  # unknown for a bare folder
