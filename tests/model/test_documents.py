@@ -1,0 +1,117 @@
+"""The documents' classes: orthonormal, frozen where they say so, causal, and trainable by any torch optimizer."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import oelm
+from oelm.errors import UserError
+from oelm.model.documents import (
+    OELMMultiHeadAttention,
+    OELMTransformerBlock,
+    OrthogonalLinear,
+    OrthogonalMultiHeadAttention,
+)
+
+D_MODEL, HEADS = 32, 4
+
+
+def _is_orthonormal(rows: Tensor) -> bool:
+    product = rows.double() @ rows.double().T
+    return torch.allclose(product, torch.eye(len(rows), dtype=torch.float64), atol=1e-6)
+
+
+def _train(module: nn.Module, *, steps: int = 3) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """State before and after steps of a plain AdamW over all parameters, with decay."""
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    optimizer = torch.optim.AdamW(module.parameters(), lr=1e-2, weight_decay=0.1)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        x_BTD = torch.randn(2, 6, D_MODEL)
+        (module(x_BTD) - x_BTD.flip(1)).square().mean().backward()
+        optimizer.step()
+    return before, module.state_dict()
+
+
+@pytest.mark.parametrize("method", ["qr", "svd"])
+@pytest.mark.parametrize("shape", [(32, 32), (48, 16)], ids=["square", "wide"])
+def test_rows_of_an_orthogonal_linear_are_orthonormal(method: str, shape: tuple[int, int]) -> None:
+    layer = OrthogonalLinear(*shape, ortho_method=method)
+    assert layer.weight.shape == (shape[1], shape[0])
+    assert _is_orthonormal(layer.weight)
+
+
+def test_columns_are_orthonormal_where_there_are_more_rows() -> None:
+    assert _is_orthonormal(OrthogonalLinear(16, 48).weight.T)
+
+
+def test_an_unknown_method_is_refused_with_the_choices() -> None:
+    with pytest.raises(UserError, match=r"'cayley' is not one of qr, svd"):
+        OrthogonalLinear(4, 4, ortho_method="cayley")
+
+
+def test_indivisible_heads_are_refused() -> None:
+    with pytest.raises(UserError, match="not divisible"):
+        OELMMultiHeadAttention(32, 5)
+
+
+def test_frozen_is_a_parameter_so_that_every_counter_sees_it() -> None:
+    for freeze in (True, False):
+        layer = OrthogonalLinear(8, 8, bias=True, freeze=freeze)
+        assert list(layer.state_dict()) == ["weight", "bias"]
+        assert sum(p.numel() for p in layer.parameters()) == 8 * 8 + 8
+        assert layer.weight.requires_grad is not freeze
+        assert not list(layer.buffers())
+
+
+def test_every_head_of_the_second_method_is_orthonormal() -> None:
+    attention = OELMMultiHeadAttention(D_MODEL, HEADS)
+    for projection in (attention.q_proj, attention.k_proj):
+        assert all(_is_orthonormal(head) for head in projection.weight.chunk(HEADS))
+        assert not _is_orthonormal(projection.weight)  # the heads were drawn apart
+
+
+@pytest.mark.parametrize(
+    ("module", "frozen"),
+    [
+        (lambda: OrthogonalMultiHeadAttention(D_MODEL, HEADS), {"W_q.weight", "W_k.weight"}),
+        (lambda: OrthogonalMultiHeadAttention(D_MODEL, HEADS, freeze_qk=False), set()),
+        (lambda: OELMMultiHeadAttention(D_MODEL, HEADS), {"q_proj.weight", "k_proj.weight"}),
+        (
+            lambda: OELMTransformerBlock(D_MODEL, HEADS, 64, ortho_method="svd"),
+            {"attention.W_q.weight", "attention.W_k.weight"},
+        ),
+        (lambda: OELMTransformerBlock(D_MODEL, HEADS, 64, freeze_qk=False), set()),
+    ],
+    ids=["global", "global_trained", "head_wise", "block", "block_trained"],
+)
+def test_a_plain_optimizer_moves_everything_but_the_frozen(module, frozen: set[str]) -> None:
+    torch.manual_seed(0)
+    before, after = _train(module())
+    assert {name for name in before if torch.equal(before[name], after[name])} == frozen
+
+
+@pytest.mark.parametrize("make", [OrthogonalMultiHeadAttention, OELMMultiHeadAttention])
+def test_no_position_sees_a_later_one(make) -> None:
+    attention = make(D_MODEL, HEADS).eval()
+    x_BTD = torch.randn(1, 6, D_MODEL)
+    changed_BTD = x_BTD.clone()
+    changed_BTD[:, 4:] += 1
+    difference = (attention(x_BTD) - attention(changed_BTD)).abs().amax((0, 2))
+    assert difference[:4].max() < 1e-6 < difference[4:].min()
+
+
+def test_the_global_seed_decides_the_draw() -> None:
+    def weight(seed: int) -> Tensor:
+        torch.manual_seed(seed)
+        return OELMMultiHeadAttention(D_MODEL, HEADS).q_proj.weight
+
+    assert torch.equal(weight(1), weight(1))
+    assert not torch.equal(weight(1), weight(2))
+
+
+def test_the_package_offers_the_documents_names() -> None:
+    for name in ("OrthogonalLinear", "OrthogonalMultiHeadAttention", "OELMMultiHeadAttention", "OELMTransformerBlock"):
+        assert getattr(oelm, name).__name__ == name
