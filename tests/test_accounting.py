@@ -44,7 +44,6 @@ def test_closed_form_equals_counted_for_every_role_and_layer(preset, arm):
     assert {(part.role, part.layer): (part.total, part.frozen) for part in parts(model)} == counted
 
 
-
 def test_a_share_of_heads_or_layers_counts_by_element():
     half, quarter = (totals(model_of("medium-512", arm)).frozen for arm in ("frozen_half", "frozen_quarter"))
     assert (half, quarter) == (3_145_728 // 2, 3_145_728 // 4)

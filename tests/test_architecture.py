@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import child_environment
 
 import oelm
+from small_runs import child_environment, finished
 
 PACKAGE = Path(oelm.__file__).parent
 BOTTOM = {"errors", "files", "seeding"}
@@ -82,7 +82,7 @@ def test_help_of_every_verb_loads_no_torch(verb):
         "try:\n    oelm.cli.main()\n"
         "except SystemExit as done:\n    sys.exit(done.code or ('torch' in sys.modules))"
     )
-    done = subprocess.run([sys.executable, "-c", code], env=child_environment(), capture_output=True, text=True, check=False)
+    done = finished([sys.executable, "-c", code])
     assert done.returncode == 0, done.stderr
     assert "Usage: oelm" in done.stdout
 

@@ -1,0 +1,67 @@
+"""Small worlds for the laws: tiny runs, and real processes."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from oelm.config import Execution, Model, Run, Seeds, Training, resolved
+from oelm.settings import load_settings
+
+REPOSITORY = Path(__file__).parent.parent
+VOCABULARY = 64
+
+
+def small_run(arm: str = "trained", *, data: Path | str = "unused", seed: int = 0, **training: object) -> Run:
+    """A resolved run with 4 heads and 4 layers at width 32, so that every share of heads and layers is whole."""
+    spec = load_settings(preset="tiny", arm=arm).run.model.attention
+    settings = {"steps": 20, "batch_size": 4, "learning_rate": 1e-2, "warmup_steps": 2} | training
+    return resolved(
+        Run(
+            arm=arm,
+            model=Model(
+                vocabulary=VOCABULARY, seq_len=16, d_model=32, num_layers=4, num_heads=4, d_ff=64, attention=spec
+            ),
+            training=Training(**settings),
+            seeds=Seeds(weights=seed, projections=seed, data=seed),
+            data=str(data),
+        )
+    )
+
+
+def quiet_execution(**settings: object) -> Execution:
+    return Execution(**({"device": "cpu", "precision": "float32", "compile": "off", "threads": 1} | settings))
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def torchrun(*arguments: str, processes: int = 2, timeout: float = 240) -> subprocess.CompletedProcess[str]:
+    """torchrun on loopback, with gloo."""
+    command = [
+        sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(processes),
+        "--master-addr", "127.0.0.1", "--master-port", str(free_port()), *arguments,
+    ]  # fmt: skip
+    return finished(command, timeout=timeout)
+
+
+def child_environment(**changes: str) -> dict[str, str]:
+    """For children that must find the package also where it is not installed."""
+    return os.environ | {"PYTHONPATH": f"{REPOSITORY / 'src'}:{REPOSITORY / 'tests'}", "OMP_NUM_THREADS": "1"} | changes
+
+
+def finished(command: list[str], *, timeout: float = 240) -> subprocess.CompletedProcess[str]:
+    """Run to the end, with what it printed."""
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=timeout, env=child_environment(), check=False
+    )
+
+
+def oelm_command(*arguments: str, timeout: float = 240) -> subprocess.CompletedProcess[str]:
+    return finished([sys.executable, "-m", "oelm", *arguments], timeout=timeout)

@@ -1,0 +1,54 @@
+"""Two processes compute what one does; a weight that thaws later is synchronised; everything is repeatable."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from oelm.training.distributed import World, _buckets
+from small_runs import REPOSITORY, finished, torchrun
+
+SCRIPT = str(REPOSITORY / "tests" / "train_many.py")
+ARMS = ["trained", "late_unfreeze", "frozen_half", "every_n", "train_then_freeze"]
+
+
+def tensors(out: Path, name: str = "model") -> dict[str, torch.Tensor]:
+    return load_file(out / "checkpoints" / "step-000020" / f"{name}.safetensors")
+
+
+def test_two_processes_equal_one_within_1e_10_after_20_steps(token_folder, tmp_path):
+    """5 sequences on 2 processes: parts of different size, so a mean of means would show."""
+    one = finished([sys.executable, SCRIPT, str(token_folder), str(tmp_path / "one"), "float64", *ARMS])
+    assert one.returncode == 0, one.stderr
+    two = torchrun(SCRIPT, str(token_folder), str(tmp_path / "two"), "float64", *ARMS)
+    assert two.returncode == 0, two.stderr
+    for arm in ARMS:
+        single, double = tensors(tmp_path / "one" / arm), tensors(tmp_path / "two" / arm)
+        for name, value in single.items():
+            torch.testing.assert_close(double[name], value, rtol=0, atol=1e-10)
+
+
+def test_two_runs_of_two_processes_are_bit_equal_and_keep_frozen_weights(token_folder, tmp_path):
+    arms = ["frozen_half", "every_n"]
+    for out in ("first", "second"):
+        done = torchrun(SCRIPT, str(token_folder), str(tmp_path / out), "float32", *arms)
+        assert done.returncode == 0, done.stderr
+    for arm in arms:
+        for file in ("model", "optimizer"):
+            first, second = tensors(tmp_path / "first" / arm, file), tensors(tmp_path / "second" / arm, file)
+            assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+@pytest.mark.parametrize(("count", "size"), [(8, 1), (8, 2), (5, 2), (7, 3), (3, 3)])
+def test_shares_cover_a_batch_exactly_and_evenly(count, size):
+    shares = [World(rank=rank, size=size).share(count) for rank in range(size)]
+    assert [member for share in shares for member in share] == list(range(count))
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+
+
+def test_buckets_hold_every_gradient_once():
+    gradients = [torch.zeros(size) for size in (10, 20 * 2**20, 5, 16 * 2**20, 3)]
+    buckets = _buckets(gradients)
+    assert [id(g) for bucket in buckets for g in bucket] == [id(g) for g in gradients]

@@ -1,0 +1,168 @@
+"""Frozen weights never move, scheduled ones exactly on schedule, and a change of a resting weight is noticed."""
+
+import pytest
+import torch
+
+from bare_loop import moved, parameters, start
+from oelm.arms import ARMS
+from oelm.config import After, Before, Every
+from oelm.model.parameters import rules
+from oelm.training.freezing import FrozenWeightChanged, Schedule, Watch, moves_at, thaw_fraction
+from small_runs import small_run
+
+FROZEN = [name for name in ARMS if name.startswith("frozen")]
+SCHEDULED = ["every_n", "late_unfreeze", "progressive_unfreeze", "train_then_freeze"]
+MODES = [
+    {},
+    {"precision": "bfloat16"},
+    {"precision": "float64"},
+    {"micro_batch_size": 1},
+    {"compile": "on"},
+    {"compile": "on", "precision": "bfloat16"},
+]
+
+
+def is_query_or_key(name: str) -> bool:
+    return ".query." in name or ".key." in name
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: "-".join(map(str, mode.values())) or "plain")
+@pytest.mark.parametrize("arm", ["frozen_head_orthogonal", "frozen_half"])
+def test_frozen_weights_never_move_and_all_others_do(arm, mode, token_folder):
+    run = small_run(arm, steps=5, weight_decay=0.5, gradient_clip=0.01)
+    gpt, optimizer, steps = start(run, token_folder, **mode)
+    before = parameters(gpt)
+    assert any(result.clipped for result in steps)
+    resting = {n for n in before if is_query_or_key(n) and (arm != "frozen_half" or n.endswith(".covered"))}
+    assert moved(before, parameters(gpt)) == set(before) - resting
+    assert not any(parameter in optimizer.state for n, parameter in gpt.named_parameters() if n in resting)
+
+
+@pytest.mark.parametrize("arm", FROZEN)
+def test_every_frozen_arm_keeps_exactly_its_frozen_part(arm, token_folder):
+    run = small_run(arm, steps=3, weight_decay=0.5)
+    gpt, _, steps = start(run, token_folder)
+    before = gpt.state_dict()["blocks.0.attention.query.weight"].clone()
+    list(steps)
+    after = gpt.state_dict()["blocks.0.attention.query.weight"]
+    rows = run.model.covered_rows(run.model.attention.query, 0)
+    assert torch.equal(before[:rows], after[:rows])
+    assert not (before[rows:] == after[rows:]).all(dim=1).any()
+
+
+def test_a_share_of_the_layers_may_be_frozen(token_folder):
+    run = small_run("frozen_head_orthogonal", steps=2)
+    query = run.model.attention.query.model_copy(update={"share": 0.5, "share_of": "layers"})
+    attention = run.model.attention.model_copy(update={"query": query})
+    run = run.model_copy(update={"model": run.model.model_copy(update={"attention": attention})})
+    gpt, _, steps = start(run, token_folder)
+    before = parameters(gpt)
+    list(steps)
+    changed = moved(before, parameters(gpt))
+    assert [f"blocks.{layer}.attention.query.weight" in changed for layer in range(4)] == [False, False, True, True]
+
+
+@pytest.mark.parametrize("mode", [{}, {"compile": "on"}], ids=["eager", "compiled"])
+@pytest.mark.parametrize("arm", SCHEDULED)
+def test_a_scheduled_weight_moves_exactly_when_its_schedule_says(arm, mode, token_folder):
+    run = small_run(arm, steps=20, weight_decay=0.5)
+    gpt, optimizer, steps = start(run, token_folder, **mode)
+    schedule = Schedule(rules(gpt), steps=20, num_layers=4)
+    updates = dict.fromkeys(schedule.rules, 0)
+    before = parameters(gpt)
+    for result in steps:
+        after = parameters(gpt)
+        expected = {name for name in before if schedule.moves(name, result.step)}
+        assert moved(before, after) == expected, f"step {result.step}"
+        for name in expected:
+            updates[name] += 1
+        before = after
+    for name, parameter in gpt.named_parameters():
+        counted = optimizer.state[parameter]["step"].item() if parameter in optimizer.state else 0
+        assert counted == updates[name], f"{name}: its optimizer state counts its own updates"
+
+
+@pytest.mark.parametrize("arm", SCHEDULED)
+def test_schedules_do_what_their_names_say(arm):
+    moves = ARMS[arm].query.moves
+    times = {
+        layer: [s for s in range(1, 101) if moves_at(moves, s, steps=100, layer=layer, num_layers=4)]
+        for layer in range(4)
+    }
+    match arm:
+        case "every_n":
+            assert times[0] == list(range(10, 101, 10))
+        case "late_unfreeze":
+            assert times[0] == times[3] == list(range(81, 101))
+        case "progressive_unfreeze":
+            assert [times[layer][0] for layer in (3, 2, 1, 0)] == [51, 63, 76, 88]
+        case "train_then_freeze":
+            assert times[0] == times[3] == list(range(1, 21))
+
+
+def test_layers_thaw_from_the_top_at_equal_distances():
+    moves = After(fraction=0.6, order="layer_by_layer")
+    assert [thaw_fraction(moves, layer, 4) for layer in (3, 2, 1, 0)] == pytest.approx([0.6, 0.7, 0.8, 0.9])
+
+
+def test_thawing_layer_by_layer_when_compiled_never_falls_back_to_eager(token_folder):
+    """Each state of requires_grad is a graph of its own: two a block's code, whatever the number of layers."""
+    import torch._dynamo
+
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    run = small_run("progressive_unfreeze", steps=20)
+    _, _, steps = start(run, token_folder, compile="on")
+    list(steps)
+    graphs = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+    assert graphs == 2
+
+
+def test_a_late_thawed_weight_starts_its_moments_afresh(token_folder):
+    run = small_run("late_unfreeze", steps=10, weight_decay=0.5)
+    gpt, optimizer, steps = start(run, token_folder)
+    query = gpt.blocks[0].attention.query.weight
+    for result in steps:
+        assert (query in optimizer.state and bool(optimizer.state[query])) == (result.step > 8)
+    assert optimizer.state[query]["step"].item() == 2
+
+
+@pytest.mark.parametrize("moves", [Every(steps=4), After(fraction=0.5), Before(fraction=0.5)])
+def test_resting_intervals_agree_with_single_steps(moves):
+    run = small_run("every_n")
+    gpt_rules = {"w": rules_entry(moves)}
+    schedule = Schedule(gpt_rules, steps=run.training.steps, num_layers=4)
+    for first in range(1, 21):
+        for last in range(first, 21):
+            expected = not any(schedule.moves("w", step) for step in range(first, last + 1))
+            assert schedule.rests_between("w", first, last) == expected
+
+
+def rules_entry(moves):
+    from oelm.model.parameters import Rule
+
+    return Rule(moves=moves, layer=0)
+
+
+@pytest.mark.parametrize(("arm", "step", "noticed"), [
+    ("frozen_head_orthogonal", 5, True),
+    ("frozen_half", 5, True),
+    ("late_unfreeze", 5, True),
+    ("late_unfreeze", 19, False),
+    ("train_then_freeze", 3, False),
+    ("every_n", 5, True),
+])  # fmt: skip
+def test_a_changed_resting_weight_is_noticed(arm, step, noticed, token_folder):
+    gpt, _, _ = start(small_run(arm), token_folder)
+    schedule = Schedule(rules(gpt), steps=20, num_layers=4)
+    watch = Watch.begin(schedule, gpt, 0)
+    watch.check(gpt, step)
+    name = schedule.may_rest[0]
+    watch = Watch.begin(schedule, gpt, 0)
+    with torch.no_grad():
+        dict(gpt.named_parameters())[name][0, 0] += 1e-6
+    if noticed:
+        with pytest.raises(FrozenWeightChanged, match=name):
+            watch.check(gpt, step)
+    else:
+        watch.check(gpt, step)

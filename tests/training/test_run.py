@@ -1,0 +1,97 @@
+"""What a run leaves behind, and that the same command again is safe."""
+
+import json
+import math
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from oelm.errors import UserError
+from oelm.run_directory import RunDirectory
+from oelm.training.run import train
+from oelm.training.stored_model import load_stored
+from small_runs import quiet_execution, small_run
+
+
+@pytest.fixture(scope="module")
+def finished(token_folder, tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs") / "half frozen"
+    run = small_run("frozen_half", data=token_folder, validate_every=5)
+    return run, train(run, quiet_execution(checkpoint_every=6, keep_checkpoints=2, log_every=4), out=out)
+
+
+def test_a_run_leaves_every_file_of_the_contract(finished):
+    _, outcome = finished
+    directory = outcome.directory
+    assert {path.name for path in directory.path.iterdir()} >= {
+        "config.json", "environment.json", "status.json", "parameters.json", "metrics.jsonl", "timing_stats.json",
+        "experiment_result.json", "training.log", "checkpoints", "best",
+    }  # fmt: skip
+    assert directory.status()["state"] == "finished"
+    assert [path.name for path in directory.stored_checkpoints()] == ["step-000018", "step-000020"]
+
+
+def test_metrics_carry_steps_tokens_and_seconds(finished):
+    run, outcome = finished
+    records = outcome.directory.metrics()
+    training = [record for record in records if "train_loss" in record]
+    validation = [record for record in records if "val_loss" in record]
+    assert [record["step"] for record in training] == [4, 8, 12, 16, 20]
+    assert [record["step"] for record in validation] == [5, 10, 15, 20]
+    assert all(r["tokens"] == r["step"] * run.training.batch_size * run.model.seq_len for r in records)
+    assert {"learning_rate", "gradient_norm", "clipped_fraction", "seconds"} <= training[0].keys()
+    assert all(r["perplexity"] == math.exp(r["val_loss"]) for r in validation)
+    seconds = [record["seconds"] for record in records]
+    assert seconds == sorted(seconds)
+
+
+def test_counts_and_digest_are_recorded(finished):
+    _, outcome = finished
+    parameters = json.loads(outcome.directory.parameters_file.read_text())
+    result = outcome.result
+    assert parameters["total"] == parameters["trainable"] + parameters["frozen"] == result["total"]
+    assert parameters["frozen"] == result["frozen"] == 4 * 2 * 32 * 32 // 2
+    assert parameters["frozen_digest"] == result["frozen_digest"] is not None
+    assert sum(part["frozen"] for part in parameters["parts"]) == parameters["frozen"]
+
+
+def test_the_best_model_is_the_one_with_the_lowest_validation_loss(finished):
+    run, outcome = finished
+    losses = {r["step"]: r["val_loss"] for r in outcome.directory.metrics() if "val_loss" in r}
+    assert outcome.result["best_step"] == min(losses, key=losses.get)
+    stored = load_stored(outcome.directory.path)
+    assert stored.model == run.model
+    if outcome.result["best_step"] == 20:
+        last = load_file(outcome.directory.checkpoint_folder(20) / "model.safetensors")
+        assert all(torch.equal(last[name], value) for name, value in stored.gpt.state_dict().items())
+
+
+def test_a_finished_run_is_not_run_again(finished):
+    run, outcome = finished
+    before = outcome.directory.metrics_file.read_bytes()
+    again = train(run, quiet_execution(), out=outcome.directory.path)
+    assert again.was_finished
+    assert again.result == outcome.result
+    assert outcome.directory.metrics_file.read_bytes() == before
+
+
+def test_another_config_in_the_same_folder_is_refused_key_by_key(finished, token_folder):
+    _, outcome = finished
+    other = small_run("frozen_quarter", data=token_folder, validate_every=5, learning_rate=0.5)
+    with pytest.raises(UserError) as caught:
+        train(other, quiet_execution(), out=outcome.directory.path)
+    assert "training.learning_rate is 0.01 there and 0.5 here" in str(caught.value)
+    assert "model.attention.query.share is 0.5 there and 0.25 here" in str(caught.value)
+
+
+def test_a_validation_split_that_is_not_there_is_named(token_folder, tmp_path):
+    run = small_run(data=token_folder, validation_split="test")
+    with pytest.raises(UserError, match="test"):
+        train(run, quiet_execution(), out=tmp_path / "run")
+
+
+def test_tensorboard_files_are_written_on_request(token_folder, tmp_path):
+    pytest.importorskip("tensorboard", reason="needs oelm[tensorboard]")
+    outcome = train(small_run(data=token_folder, steps=2), quiet_execution(tensorboard=True), out=tmp_path / "run")
+    assert list(RunDirectory(outcome.directory.path).tensorboard.glob("events.*"))
