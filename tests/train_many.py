@@ -6,10 +6,13 @@ Arguments: token folder, output folder, precision, then names of arms.
 import sys
 from pathlib import Path
 
+from oelm.training.distributed import joined, world_from_environment
 from oelm.training.run import train
 from small_runs import quiet_execution, small_run
 
 if __name__ == "__main__":
     folder, out, precision, *arms = sys.argv[1:]
-    for arm in arms:
-        train(small_run(arm, data=folder, batch_size=5), quiet_execution(precision=precision), out=Path(out) / arm)
+    with joined(world_from_environment(), device_kind="cpu"):
+        for arm in arms:
+            run = small_run(arm, data=folder, batch_size=5)
+            train(run, quiet_execution(precision=precision), out=Path(out) / arm)

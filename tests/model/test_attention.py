@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from conftest import small_run
 from torch.nn import functional
 
 from oelm.model.attention import BLOCK, block_causal_attention
 from oelm.model.initialization import build
+from small_runs import small_run
 
 
 @pytest.mark.parametrize("time", [1, BLOCK - 1, BLOCK, 2 * BLOCK + 17])

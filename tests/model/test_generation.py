@@ -3,10 +3,10 @@
 from itertools import islice
 
 import pytest
-from conftest import small_run
 
 from oelm.model.generation import Sampling, generated_tokens
 from oelm.model.initialization import build
+from small_runs import small_run
 
 
 def tokens(count: int, *, cached: bool, prompt=(1, 2, 3), **sampling: object) -> list[int]:
@@ -15,7 +15,9 @@ def tokens(count: int, *, cached: bool, prompt=(1, 2, 3), **sampling: object) ->
     return list(islice(generated_tokens(gpt, list(prompt), Sampling(**sampling), cached=cached), count))
 
 
-@pytest.mark.parametrize("sampling", [{"temperature": 0.0}, {"temperature": 1.0, "top_k": None, "seed": 7}, {"top_k": 3}])
+@pytest.mark.parametrize(
+    "sampling", [{"temperature": 0.0}, {"temperature": 1.0, "top_k": None, "seed": 7}, {"top_k": 3}]
+)
 def test_cached_generation_equals_uncached_beyond_the_context_length(sampling):
     assert tokens(60, cached=True, **sampling) == tokens(60, cached=False, **sampling)
 
@@ -31,4 +33,5 @@ def test_top_one_is_greedy():
 
 def test_a_prompt_longer_than_the_context_is_cut_from_the_left():
     long = list(range(40))
-    assert tokens(5, cached=True, prompt=long, temperature=0.0) == tokens(5, cached=True, prompt=long[-16:], temperature=0.0)
+    whole, end = (tokens(5, cached=True, prompt=prompt, temperature=0.0) for prompt in (long, long[-16:]))
+    assert whole == end

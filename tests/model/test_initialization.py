@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from conftest import small_run
 
 from oelm.arms import ARMS
 from oelm.config import Seeds
 from oelm.model.initialization import build
+from small_runs import small_run
 
 
 def weights(arm: str, seeds: Seeds | None = None) -> dict[str, torch.Tensor]:

@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from conftest import small_run
 
 from oelm.config import Projection
 from oelm.model.initialization import build
 from oelm.model.projection import orthonormal_rows, starting_weight
+from small_runs import small_run
 
 D, HEADS = 64, 4
 

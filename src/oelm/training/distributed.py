@@ -6,9 +6,10 @@ synchronised from then on.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -71,13 +72,16 @@ def world_from_environment() -> World:
     )
 
 
-def join(world: World, *, device_kind: str) -> None:
-    if world.size > 1:
-        dist.init_process_group("nccl" if device_kind == "cuda" else "gloo", timeout=TIMEOUT)
-
-
-def leave(world: World) -> None:
-    if world.size > 1 and dist.is_initialized():
+@contextlib.contextmanager
+def joined(world: World, *, device_kind: str) -> Iterator[None]:
+    """The processes connected for the block; a group that the caller has already made is used and left alone."""
+    if world.size == 1 or dist.is_initialized():
+        yield
+        return
+    dist.init_process_group("nccl" if device_kind == "cuda" else "gloo", timeout=TIMEOUT)
+    try:
+        yield
+    finally:
         dist.destroy_process_group()
 
 

@@ -79,15 +79,11 @@ def train(run: Run, execution: Execution | None = None, *, out: Path | str) -> O
         raise UserError(f"training.batch_size {run.training.batch_size} is less than the {world.size} processes")
     machine, reasons = resolve_machine(execution, run, local_rank=world.local_rank, world_size=world.size)
     prepare_process(machine)
-    distributed.join(world, device_kind=machine.kind)
-    try:
+    with distributed.joined(world, device_kind=machine.kind):
+        directory = RunDirectory(Path(out))
         if world.is_main:
-            return _as_owner(
-                run, data, execution, RunDirectory(Path(out)), machine=machine, reasons=reasons, world=world
-            )
-        return _as_companion(run, data, execution, RunDirectory(Path(out)), machine=machine, world=world)
-    finally:
-        distributed.leave(world)
+            return _as_owner(run, data, execution, directory, machine=machine, reasons=reasons, world=world)
+        return _as_companion(run, data, execution, directory, machine=machine, world=world)
 
 
 # ---- Owning the directory ------------------------------------------------------------------------------------------
