@@ -30,7 +30,6 @@ trials: $(READY)
 # Ratios in one run, interleaved, with their spread; each prints its ratios last.
 bench: $(READY)
 	$(BIN)/python benchmarks/step_speed.py
-	$(BIN)/python benchmarks/step_memory.py
 	$(BIN)/python benchmarks/frozen_against_trained.py
 	$(BIN)/python benchmarks/prepare_speed.py
 

@@ -7,33 +7,25 @@ import torch
 
 from oelm.config import Run
 from oelm.data.batches import TrainingBatches
-from oelm.model.initialization import build
-from oelm.model.parameters import rules
 from oelm.model.transformer import GPT
 from oelm.training.device import resolve_machine
 from oelm.training.distributed import World
-from oelm.training.freezing import Schedule
 from oelm.training.loop import optimization_steps
-from oelm.training.optimizer import build_optimizer
-from oelm.training.run import compile_blocks
+from oelm.training.run import assembled
 from small_runs import quiet_execution
 
 
 def start(run: Run, folder: Path, **execution: object):
     """(model, optimizer, iterator over steps) of a fresh run."""
     machine, _ = resolve_machine(quiet_execution(**execution), run, local_rank=0, world_size=1)
-    gpt = build(run.model, run.seeds).to(machine.dtype)
-    gpt.token_embedding.sparse = True
-    if machine.compile:
-        compile_blocks(gpt)
-    optimizer = build_optimizer(gpt, run.training)
+    gpt, optimizer, schedule = assembled(run, machine)
     tokens = np.memmap(folder / "train.bin", dtype="<u2", mode="r")
     steps = optimization_steps(
         gpt,
         optimizer,
         TrainingBatches(tokens, run.model.seq_len, run.training.batch_size, run.seeds.data),
         run,
-        schedule=Schedule(rules(gpt), steps=run.training.steps, num_layers=run.model.num_layers),
+        schedule=schedule,
         machine=machine,
         world=World(),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,7 @@ def save_checkpoint(
         write_tensors(folder / MODEL_FILE, weights)
         write_tensors(folder / OPTIMIZER_FILE, moments)
         write_json(folder / STATE_FILE, state)
-    directory.prune_checkpoints(keep=keep)
+    directory.prune_checkpoints(newest=step, keep=keep)
 
 
 def latest_whole(directory: RunDirectory, *, say: Callable[[str], None]) -> Path | None:
@@ -91,8 +92,11 @@ def contiguous(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> None:
     """Write, so that a full disk shows as the same OSError that other files give."""
+    path.touch()
+    mode = path.stat().st_mode  # as the umask says; safetensors would make the file private
     try:
         save_file(tensors, path, metadata=metadata)
+        path.chmod(mode)
     except SafetensorError as error:
         if "os error 28" in str(error) or "No space left" in str(error):
             raise OSError(errno.ENOSPC, "No space left on device", str(path)) from error
@@ -101,12 +105,13 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, st
 
 def replace_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
     """Write beside `path` and take its name: a reader sees the old file or the new one."""
-    temporary = temporary_name(path)
+    folder = temporary_name(path)  # a folder: safetensors has temporary names of its own
     try:
-        write_tensors(temporary, tensors, metadata)
-        publish(temporary, path)
+        folder.mkdir()
+        write_tensors(folder / path.name, tensors, metadata)
+        publish(folder / path.name, path)
     finally:
-        temporary.unlink(missing_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:

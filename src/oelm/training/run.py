@@ -24,7 +24,7 @@ from oelm.files import ensure_writable, explaining_a_full_disk, read_json, write
 from oelm.model.initialization import build
 from oelm.model.parameters import combined_digest, counts_by_part, frozen_names, parameter_digests, rules
 from oelm.model.transformer import GPT
-from oelm.run_directory import Heartbeat, RunDirectory, State, now
+from oelm.run_directory import RunDirectory, State, now
 from oelm.settings import stored_run
 from oelm.training import distributed
 from oelm.training.checkpoint import latest_whole, load_checkpoint, save_checkpoint
@@ -103,7 +103,7 @@ def _as_owner(
 ) -> Outcome:
     """The first process: it locks, writes and reports; what happens to the run is written before it leaves."""
     ensure_writable(directory.path)
-    with directory.locked() as heartbeat:
+    with directory.locked():
         _refuse_another_run(directory, run, data.digest)
         status = directory.status() or {}
         if status.get("state") == "finished" and directory.result_file.exists():
@@ -120,7 +120,7 @@ def _as_owner(
             world.broadcast_text(str(checkpoint) if checkpoint else FRESH)
             return _reporting_its_end(
                 directory,
-                lambda: _Trainer(run, data, execution, directory, machine, world, journal, heartbeat).go(checkpoint),
+                lambda: _Trainer(run, data, execution, directory, machine, world, journal).go(checkpoint),
             )
 
 
@@ -131,7 +131,7 @@ def _as_companion(
     if word == FINISHED:
         return Outcome(directory, {}, was_finished=True)
     checkpoint = None if word == FRESH else Path(word)
-    return _Trainer(run, data, execution, directory, machine, world, Silent(), None).go(checkpoint)
+    return _Trainer(run, data, execution, directory, machine, world, Silent()).go(checkpoint)
 
 
 def _refuse_another_run(directory: RunDirectory, run: Run, data_digest: str) -> None:
@@ -170,6 +170,7 @@ def _write_start(
         for line in changed_settings(read_json(directory.environment_file), found):
             journal.warn(f"{line}; the result may differ in its last bits from an uninterrupted run")
     write_json(directory.environment_file, found)
+    directory.clear_leftovers()
     directory.close_torn_line()
     directory.write_status("running", started=now(), steps=run.training.steps)
     journal.say(f"{run.arm} in {directory.path}: {machine}, {world.size} process{'es' * (world.size > 1)}")
@@ -184,7 +185,7 @@ def _reporting_its_end(directory: RunDirectory, work: Callable[[], Outcome]) -> 
 
     try:
         return work()
-    except Interrupted as error:
+    except (Interrupted, KeyboardInterrupt) as error:
         ended("interrupted", error)
         raise
     except Diverged as error:
@@ -229,10 +230,9 @@ class _Trainer:
         machine: Machine,
         world: World,
         journal: Journal,
-        heartbeat: Heartbeat | None,
     ) -> None:
         self.run, self.data, self.directory, self.machine, self.world = run, data, directory, machine, world
-        self.execution, self.journal, self.heartbeat = execution, journal, heartbeat
+        self.execution, self.journal = execution, journal
         training = run.training
         self.checkpoint_every = execution.checkpoint_every or max(1, min(5000, training.steps // 10))
         self.log_every = execution.log_every or max(1, min(100, training.steps // 200))
@@ -241,20 +241,10 @@ class _Trainer:
         self.sequences = ValidationSequences(
             data.splits[training.validation_split], run.model.seq_len, training.validation_sequences
         )
-        self.gpt = self._model()
-        self.optimizer = build_optimizer(self.gpt, training)
-        self.schedule = Schedule(rules(self.gpt), steps=training.steps, num_layers=run.model.num_layers)
+        self.gpt, self.optimizer, self.schedule = assembled(run, machine)
         self.progress = _Progress()
         self.began = time.perf_counter()
         self.metrics_board = self._metrics_board()
-
-    def _model(self) -> GPT:
-        gpt = build(self.run.model, self.run.seeds).to(self.machine.device, self.machine.dtype)
-        # The output layer's gradient is dense; the embedding's part of it is then added row by row, in place.
-        gpt.token_embedding.sparse = self.machine.kind == "cpu"
-        if self.machine.compile:
-            compile_blocks(gpt)
-        return gpt
 
     def _metrics_board(self) -> Any:
         if not self.execution.tensorboard or not self.world.is_main:
@@ -348,8 +338,6 @@ class _Trainer:
         progress.loss_steps += 1
         progress.clipped_steps += result.clipped
         progress.clipped_since += result.clipped
-        if self.heartbeat is not None:
-            self.heartbeat.beat()
         self.journal.advance(result.step, f"loss {result.loss:.4f}  {self._tokens_per_second(result):,.0f} tokens/s")
 
     def _tokens_per_second(self, result: StepResult) -> float:
@@ -494,6 +482,17 @@ class _Trainer:
                 key: value for key, value in self.machine.as_json().items() if key in ("device", "precision", "compile")
             },
         }
+
+
+def assembled(run: Run, machine: Machine) -> tuple[GPT, torch.optim.AdamW, Schedule]:
+    """The model with its starting values on its device, its optimizer, and when each weight moves."""
+    gpt = build(run.model, run.seeds).to(machine.device, machine.dtype)
+    # The output layer's gradient is dense; the embedding's part of it is then added row by row, in place.
+    gpt.token_embedding.sparse = machine.kind == "cpu"
+    if machine.compile:
+        compile_blocks(gpt)
+    schedule = Schedule(rules(gpt), steps=run.training.steps, num_layers=run.model.num_layers)
+    return gpt, build_optimizer(gpt, run.training), schedule
 
 
 def compile_blocks(gpt: GPT) -> None:
