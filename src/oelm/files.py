@@ -25,6 +25,12 @@ def temporary_name(path: Path) -> Path:
     return path.with_name(f"{TEMPORARY_PREFIX}{os.getpid()}-{path.name}")
 
 
+def writer_is_alive(temporary: Path) -> bool:
+    """Whether another live process of this machine has the number in a temporary name."""
+    number = temporary.name.removeprefix(TEMPORARY_PREFIX).partition("-")[0]
+    return number != str(os.getpid()) and Path(f"/proc/{number}").exists()
+
+
 def fsync_folder(folder: Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:

@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ from oelm.files import (
     sha256_of,
     temporary_name,
     write_json,
+    writer_is_alive,
 )
 
 CHECKPOINT_FORMAT_VERSION = 1
@@ -171,9 +173,10 @@ class RunDirectory:
     # -- lock --------------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def locked(self) -> Iterator[Heartbeat]:
+    def locked(self) -> Iterator[None]:
         """Own the directory for the block. The kernel's lock goes with the process, so a dead owner never blocks."""
-        with open(self.lock_file, "a+b") as stream:
+        # Not opened for appending: there pwrite ignores its offset.
+        with os.fdopen(os.open(self.lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666), "r+b") as stream:
             try:
                 fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
@@ -181,10 +184,10 @@ class RunDirectory:
             owner = _stored_lock(stream)
             if owner is not None and _owned_elsewhere(owner):
                 raise Locked(self._owner_line(owner))
-            heartbeat = Heartbeat(stream.fileno())
-            heartbeat.beat()
+            os.ftruncate(stream.fileno(), 0)
             try:
-                yield heartbeat
+                with _beating(stream.fileno()):
+                    yield
             finally:
                 os.ftruncate(stream.fileno(), 0)
 
@@ -238,7 +241,7 @@ class RunDirectory:
         temporary = temporary_name(final)
         self.checkpoints.mkdir(exist_ok=True)
         with explaining_a_full_disk(self.checkpoints, needed_bytes=needed_bytes):
-            self._clear_leftovers()
+            self.clear_leftovers()
             free_bytes = shutil.disk_usage(self.checkpoints).free
             if free_bytes < needed_bytes:
                 raise UserError(
@@ -257,30 +260,47 @@ class RunDirectory:
                 raise
         fsync_folder(self.checkpoints)
 
-    def prune_checkpoints(self, *, keep: int) -> None:
-        for old in self.stored_checkpoints()[:-keep]:
-            shutil.rmtree(old)
+    def prune_checkpoints(self, *, newest: int, keep: int) -> None:
+        """Keep the last few up to the newest. One of a later step was damaged, or the run had gone on from it."""
+        stored = self.stored_checkpoints()
+        good = [folder for folder in stored if checkpoint_step(folder) <= newest][-keep:]
+        for folder in stored:
+            if folder not in good:
+                shutil.rmtree(folder)
 
-    def _clear_leftovers(self) -> None:
-        for leftover in self.checkpoints.glob(f"{TEMPORARY_PREFIX}*"):
-            shutil.rmtree(leftover, ignore_errors=True)
+    def clear_leftovers(self) -> None:
+        """Remove what killed writers left half-written. For the owner of the lock."""
+        for folder in (self.path, self.best, self.checkpoints):
+            for leftover in folder.glob(f"{TEMPORARY_PREFIX}*"):
+                if leftover.is_dir():
+                    shutil.rmtree(leftover, ignore_errors=True)
+                elif not writer_is_alive(leftover):  # the status may also be written by whoever started the run
+                    leftover.unlink(missing_ok=True)
 
 
-class Heartbeat:
-    """Rewrites the lock's content now and then, so that another host can tell a live owner from a dead one."""
+@contextlib.contextmanager
+def _beating(descriptor: int) -> Iterator[None]:
+    """Rewrite the lock's content now and then, however long a step takes: another host tells a live owner by it."""
+    owner = Process.current().__dict__ | {"since": now()}
+    ended = threading.Event()
 
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        self._owner = Process.current().__dict__ | {"since": now()}
-        self._last = 0.0
-
-    def beat(self) -> None:
-        if time.monotonic() - self._last < HEARTBEAT_SECONDS and self._last:
-            return
-        self._last = time.monotonic()
-        content = json.dumps(self._owner | {"heartbeat": time.time()}).encode()
+    def beat() -> None:
+        content = json.dumps(owner | {"heartbeat": time.time()}).encode()
         with contextlib.suppress(OSError):  # a full disk must not end the run here
-            os.pwrite(self._descriptor, content.ljust(512), 0)
+            os.pwrite(descriptor, content.ljust(512), 0)
+
+    def keep_beating() -> None:
+        while not ended.wait(HEARTBEAT_SECONDS):
+            beat()
+
+    beat()
+    thread = threading.Thread(target=keep_beating, name="heartbeat", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def _stored_lock(stream: Any) -> dict[str, Any] | None:
@@ -323,18 +343,20 @@ def check_whole(folder: Path) -> None:
         raise Damaged(f"{manifest_file} is missing")
     try:
         manifest = read_json(manifest_file)
-        version, files = manifest["format_version"], manifest["files"]
-    except (UserError, KeyError, TypeError) as error:
+        version = int(manifest["format_version"])
+        files = {name: (int(entry["bytes"]), str(entry["sha256"])) for name, entry in manifest["files"].items()}
+    except (UserError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise Damaged(f"{manifest_file} is not readable") from error
     if version > CHECKPOINT_FORMAT_VERSION:
         raise UserError(
             f"{folder}: checkpoint format version {version}, this oelm reads up to {CHECKPOINT_FORMAT_VERSION}; "
             "use a newer oelm"
         )
-    for name, expected in files.items():
+    for name, (expected_bytes, expected_sha256) in files.items():
         path = folder / name
-        size = path.stat().st_size if path.is_file() else None
-        if size != expected["bytes"]:
-            raise Damaged(f"{path} has {size} bytes, not {expected['bytes']}")
-        if sha256_of(path) != expected["sha256"]:
+        if not path.is_file():
+            raise Damaged(f"{path} is missing")
+        if path.stat().st_size != expected_bytes:
+            raise Damaged(f"{path} has {path.stat().st_size} bytes, not {expected_bytes}")
+        if sha256_of(path) != expected_sha256:
             raise Damaged(f"{path} does not match its SHA-256")
