@@ -1,0 +1,78 @@
+"""What the fault tests share: warm processes, tiny data, one uninterrupted run, real small and read-only disks."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from runs import training, write_tokens
+from warm import WarmServer
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmServer]:
+    started = WarmServer(tmp_path_factory.mktemp("warm"))
+    yield started
+    started.close()
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tokens(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(scope="session")
+def reference(server: WarmServer, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that nothing disturbed. Never write into it: copy it."""
+    out = tmp_path_factory.mktemp("reference") / "run"
+    ended = server.run(*training(out, data))
+    assert ended.code == 0, ended.text
+    return out
+
+
+@pytest.fixture(scope="session")
+def _stopped(server: WarmServer, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("stopped") / "run"
+    ended = server.run(*training(out, data), patch=DIE_AT_STEP.format(step=32))
+    assert ended.code == -9, ended.text
+    return out
+
+
+@pytest.fixture
+def stopped(_stopped: Path, tmp_path: Path) -> Path:
+    """A copy of a run killed at step 32 of 40, with checkpoints at steps 21 and 28."""
+    return Path(shutil.copytree(_stopped, tmp_path / "run"))
+
+
+@pytest.fixture
+def mounted(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
+    """A real tmpfs with the given options, or a skip where mounting is not permitted."""
+    places: list[Path] = []
+
+    def mount(options: str) -> Path:
+        place = tmp_path / f"mount-{len(places)}"
+        place.mkdir()
+        done = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", place], capture_output=True, text=True)
+        if done.returncode:
+            pytest.skip(f"mounting a tmpfs is not permitted here: {done.stderr.strip()}")
+        places.append(place)
+        return place
+
+    yield mount
+    for place in places:
+        subprocess.run(["umount", "--lazy", place], check=True)
+
+
+DIE_AT_STEP = """
+import os, signal, oelm.training.run as run
+steps = run.optimization_steps
+def dying_steps(*arguments, **options):
+    for result in steps(*arguments, **options):
+        if result.step == {step}:
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield result
+run.optimization_steps = dying_steps
+"""

@@ -1,0 +1,102 @@
+"""K5, K6: SIGTERM and Ctrl-C end the step, save, and say how to go on; a second one leaves at once."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import signal
+import time
+
+import pytest
+from runs import everything_stored, leftovers, losses, state, steps_recorded, training
+from warm import wait_until
+
+from oelm.run_directory import RunDirectory, check_whole
+
+SLOW_STEPS = """
+import time, oelm.training.run as run
+steps = run.optimization_steps
+def slow_steps(*arguments, **options):
+    for result in steps(*arguments, **options):
+        time.sleep(0.03)
+        yield result
+run.optimization_steps = slow_steps
+"""
+
+SLOW_SAVE = """
+import time, oelm.training.checkpoint as checkpoint
+write, saves = checkpoint.write_tensors, 0
+def slow_write(path, *arguments):
+    global saves
+    saves += path.name == "optimizer.safetensors"
+    if saves == 2:
+        time.sleep(60)
+    write(path, *arguments)
+checkpoint.write_tensors = slow_write
+"""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)], ids=["SIGTERM", "SIGINT"])
+def test_a_signal_saves_and_names_the_command_that_goes_on(server, data, reference, tmp_path, number, code):
+    run = tmp_path / "a run"
+    running = server.start(*training(run, data), patch=SLOW_STEPS)
+    wait_until(lambda: steps_recorded(run) >= 9)
+    running.send(number)
+    ended = running.wait()
+    assert ended.code == code, ended.text
+    assert "Traceback" not in ended.text
+    step = int(re.search(r"stopped at step (\d+) of 40, saved", ended.err)[1])
+    assert 9 <= step < 40
+    last = RunDirectory(run).stored_checkpoints()[-1]
+    assert last == RunDirectory(run).checkpoint_folder(step)
+    check_whole(last)
+    assert state(run) == "interrupted"
+
+    line = re.search(r"^oelm: resume with: oelm (.*)$", ended.err, re.MULTILINE)[1]
+    resumed = server.run(*shlex.split(line))
+    assert resumed.code == 0, resumed.text
+    assert f"resuming from step {step} of 40" in resumed.out
+    assert everything_stored(run) == everything_stored(reference)
+    assert losses(run) == losses(reference)
+
+
+def test_two_signals_in_quick_succession_are_one_wish(server, data, tmp_path):
+    """A Ctrl-C reaches a process from the terminal, and again from whoever started it."""
+    running = server.start(*training(tmp_path / "run", data), patch=SLOW_STEPS)
+    wait_until(lambda: steps_recorded(tmp_path / "run") >= 9)
+    running.send(signal.SIGINT)
+    time.sleep(0.05)
+    running.send(signal.SIGINT)
+    assert running.wait().code == 130
+    assert state(tmp_path / "run") == "interrupted"
+
+
+def test_a_second_ctrl_c_while_saving_leaves_at_once_with_the_old_checkpoint(server, data, reference, tmp_path):
+    run = tmp_path / "run"
+    running = server.start(*training(run, data), patch=SLOW_STEPS + SLOW_SAVE)
+    wait_until(lambda: steps_recorded(run) >= 9)
+    running.send(signal.SIGINT)
+    wait_until(lambda: list((run / "checkpoints").glob(".partial-*/model.safetensors")))
+    time.sleep(0.4)
+    again = time.monotonic()
+    running.send(signal.SIGINT)
+    ended = running.wait()
+    assert ended.code == 130
+    assert time.monotonic() - again < 5
+    assert [folder.name for folder in RunDirectory(run).stored_checkpoints()] == ["step-000007"]
+    check_whole(RunDirectory(run).checkpoint_folder(7))
+    assert server.run(*training(run, data)).code == 0
+    assert leftovers(run) == []
+    assert everything_stored(run) == everything_stored(reference)
+
+
+def test_ctrl_c_before_the_first_step_is_an_interruption_too(server, data, tmp_path):
+    hang = "import time, oelm.training.run as run; run.build = lambda *_: time.sleep(60)"
+    running = server.start(*training(tmp_path / "run", data), patch=hang)
+    wait_until(lambda: state(tmp_path / "run") == "running")
+    time.sleep(0.1)
+    running.send(signal.SIGINT)
+    ended = running.wait()
+    assert ended.code == 130
+    assert "Traceback" not in ended.text
+    assert state(tmp_path / "run") == "interrupted"

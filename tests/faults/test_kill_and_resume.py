@@ -1,0 +1,184 @@
+"""K1, K2, K3: a killed run, started again with the same command, ends as if nothing had happened."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+from conftest import DIE_AT_STEP
+from runs import everything_stored, leftovers, losses, state, steps_recorded, training
+from warm import cold, wait_until
+
+from oelm.run_directory import RunDirectory, check_whole
+
+# ---- K1: at any step -----------------------------------------------------------------------------------------------
+
+
+def test_resumed_run_equals_uninterrupted_run(server, data, reference, tmp_path):
+    """Killed twice from outside, resumed by a cold `python -m oelm`: every tensor and every recorded loss is equal."""
+    command = training(tmp_path / "run", data)
+    for step in (9, 24):
+        running = server.start(*command)
+        wait_until(lambda step=step: steps_recorded(tmp_path / "run") >= step)
+        running.send(signal.SIGKILL)
+        assert running.wait().code == -signal.SIGKILL
+    ended = cold(*command)
+    assert ended.code == 0, ended.text
+    assert "resuming from step" in ended.out
+    assert everything_stored(tmp_path / "run") == everything_stored(reference)
+    assert losses(tmp_path / "run") == losses(reference)
+    assert leftovers(tmp_path / "run") == []
+
+
+@pytest.mark.parametrize(
+    ("arm", "changes"),
+    [
+        ("frozen_head_orthogonal", {"precision": "bfloat16"}),
+        ("frozen_head_orthogonal", {"micro_batch_size": 3}),
+        ("frozen_half", {}),
+        ("every_n", {}),
+        ("progressive_unfreeze", {}),
+        ("train_then_freeze", {}),
+    ],
+    ids=["bfloat16", "micro-batches", "frozen_half", "every_n", "progressive_unfreeze", "train_then_freeze"],
+)
+def test_resumed_run_equals_uninterrupted_run_for_every_kind_of_run(server, data, tmp_path, arm, changes):
+    whole, killed = (training(tmp_path / name, data, arm=arm, **changes) for name in ("whole", "killed"))
+    assert server.run(*whole).code == 0
+    assert server.run(*killed, patch=DIE_AT_STEP.format(step=25)).code == -signal.SIGKILL
+    assert server.run(*killed).code == 0
+    assert everything_stored(tmp_path / "killed") == everything_stored(tmp_path / "whole")
+    assert losses(tmp_path / "killed") == losses(tmp_path / "whole")
+
+
+def test_a_changed_setting_is_warned_of(server, data, stopped):
+    ended = server.run(*training(stopped, data, precision="bfloat16", micro_batch_size=2))
+    assert ended.code == 0
+    for line in ("precision: float32 before, bfloat16 now", "micro_batch_size: 4 before, 2 now"):
+        assert f"warning: {line}; the result may differ in its last bits" in ended.out
+
+
+def test_an_unchanged_setting_is_not_warned_of(server, data, stopped):
+    assert "warning" not in server.run(*training(stopped, data)).text
+
+
+def test_a_run_killed_after_its_last_checkpoint_only_writes_its_result(server, data, reference, tmp_path):
+    die = "import os, oelm.training.run as run; run._timing_stats = lambda *_: os.kill(os.getpid(), 9)"
+    command = training(tmp_path / "run", data)
+    assert server.run(*command, patch=die).code == -signal.SIGKILL
+    assert state(tmp_path / "run") == "running"
+    assert server.run(*command).code == 0
+    assert state(tmp_path / "run") == "finished"
+    assert everything_stored(tmp_path / "run") == everything_stored(reference)
+
+
+def test_a_finished_run_is_not_started_again(server, data, reference):
+    before = everything_stored(reference)
+    ended = server.run(*training(reference, data))
+    assert ended.code == 0
+    assert "this run is finished" in ended.out
+    assert everything_stored(reference) == before
+
+
+# ---- K2, K3: inside a checkpoint save ------------------------------------------------------------------------------
+
+DIE_INSIDE_A_SAVE = """
+import os, signal, oelm.training.run as run, oelm.training.checkpoint as checkpoint
+moments, saving = 0, False
+
+def moment():
+    global moments
+    moments += saving
+    if saving and moments == {moment}:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+def told(function):
+    def call(*arguments, **options):
+        moment()
+        return function(*arguments, **options)
+    return call
+
+def torn_save_file(tensors, path, metadata=None):
+    moment()
+    save_file(tensors, path, metadata=metadata)
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+    moment()
+    path.write_bytes(content)
+
+def save(directory, step, **parts):
+    global saving
+    saving = step == 14
+    save_checkpoint(directory, step, **parts)
+    if saving:
+        print("moments", moments)
+    saving = False
+
+for name in ("fsync", "rename", "replace", "mkdir", "unlink", "rmdir"):
+    setattr(os, name, told(getattr(os, name)))
+save_file, checkpoint.save_file = checkpoint.save_file, torn_save_file
+save_checkpoint, run.save_checkpoint = run.save_checkpoint, save
+"""
+
+
+def whole_checkpoints(run: Path) -> list[str]:
+    found = RunDirectory(run).stored_checkpoints()
+    for folder in found[-1:]:
+        check_whole(folder)
+    return [folder.name for folder in found]
+
+
+def test_a_kill_at_any_moment_of_a_save_leaves_the_old_or_the_new_checkpoint(server, data, tmp_path):
+    """With keep_checkpoints=1 the save at step 14 also removes step 7: nothing else could stand in for a torn one."""
+    changes = {"training.steps": 16, "keep_checkpoints": 1}
+    uninterrupted = server.run(
+        *training(tmp_path / "whole", data, **changes), patch=DIE_INSIDE_A_SAVE.format(moment=0)
+    )
+    moments = int(uninterrupted.out.split("moments ")[1].split()[0])
+    assert moments > 15
+    for moment in range(1, moments + 1):
+        run = tmp_path / f"killed-{moment}"
+        command = training(run, data, **changes)
+        killed = server.run(*command, patch=DIE_INSIDE_A_SAVE.format(moment=moment))
+        assert killed.code == -signal.SIGKILL, moment
+        assert whole_checkpoints(run)[-1] in ("step-000007", "step-000014"), moment
+        resumed = server.run(*command)
+        assert resumed.code == 0, (moment, resumed.text)
+        assert "resuming from step" in resumed.out
+        assert everything_stored(run) == everything_stored(tmp_path / "whole"), moment
+        assert whole_checkpoints(run) == ["step-000016"], moment
+        assert leftovers(run) == [], moment
+
+
+def test_a_kill_between_publishing_and_pruning_leaves_one_more_checkpoint_which_goes_later(
+    server, data, reference, tmp_path
+):
+    die = "import os; from oelm.run_directory import RunDirectory as R\n"
+    die += "prune = R.prune_checkpoints\n"
+    die += "def dying(self, **o): os.kill(os.getpid(), 9) if len(self.stored_checkpoints()) == 3 else prune(self, **o)\n"
+    die += "R.prune_checkpoints = dying"
+    command = training(tmp_path / "run", data)
+    assert server.run(*command, patch=die).code == -signal.SIGKILL
+    assert whole_checkpoints(tmp_path / "run") == ["step-000007", "step-000014", "step-000021"]
+    resumed = server.run(*command)
+    assert "resuming from step 21" in resumed.out
+    assert whole_checkpoints(tmp_path / "run") == ["step-000035", "step-000040"]
+    assert everything_stored(tmp_path / "run") == everything_stored(reference)
+
+
+@pytest.mark.parametrize("module", ["oelm.training.checkpoint", "oelm.files"], ids=["best model", "config"])
+def test_a_kill_while_another_file_is_written_leaves_nothing_behind(server, data, reference, tmp_path, module):
+    die = f"import os, {module} as module; module.publish = lambda *_: os.kill(os.getpid(), 9)"
+    command = training(tmp_path / "run", data)
+    assert server.run(*command, patch=die).code == -signal.SIGKILL
+    assert leftovers(tmp_path / "run") != []
+    assert server.run(*command).code == 0
+    assert leftovers(tmp_path / "run") == []
+    assert everything_stored(tmp_path / "run") == everything_stored(reference)
+
+
+def test_stored_weights_are_as_readable_as_other_files(reference):
+    """Whoever may read a run's metrics may read its model."""
+    modes = {path.stat().st_mode & 0o777 for path in reference.rglob("*") if path.is_file()}
+    assert modes == {(reference / "metrics.jsonl").stat().st_mode & 0o777}

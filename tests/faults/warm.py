@@ -1,0 +1,183 @@
+"""Commands in processes that have torch already: one fork each, instead of four seconds of import.
+
+Every command still is a process of its own, with its own signals, memory and exit code, and can be killed.
+Run as a script this is the server; it never computes anything itself, so its children start clean.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+
+SOURCE = Path(__file__).resolve().parents[2] / "src"
+PRELOADED = "torch torch._dynamo oelm.cli oelm.training.run oelm.sampling"
+COMPILER = "torch._inductor.compile_fx torch._inductor.codegen.cpp torch._inductor.fx_passes.post_grad"
+
+
+def environment(**changes: str) -> dict[str, str]:
+    """Of every process started here: this source tree, one thread."""
+    paths = [str(SOURCE), os.environ.get("PYTHONPATH", "")]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "OMP_NUM_THREADS": "1"} | changes
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A command's end. `code` is negative if a signal ended it."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def text(self) -> str:
+        return self.out + self.err
+
+
+class Running:
+    """A started command: poll, signal, wait."""
+
+    def __init__(self, pid: int, connection: socket.socket, folder: Path) -> None:
+        self.pid, self._connection, self._folder = pid, connection, folder
+        self._ended: Ended | None = None
+
+    def send(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, number)
+
+    def has_ended(self) -> bool:
+        if self._ended is None:
+            with contextlib.suppress(TimeoutError):
+                self.wait(0.001)
+        return self._ended is not None
+
+    def wait(self, seconds: float = 120) -> Ended:
+        if self._ended is None:
+            self._connection.settimeout(seconds)
+            code = int(self._connection.recv(16))
+            self._connection.close()
+            out, err = ((self._folder / name).read_text(errors="replace") for name in ("out", "err"))
+            self._ended = Ended(code, out, err)
+        return self._ended
+
+
+class WarmServer:
+    """Starts commands by forking from a process that has imported torch."""
+
+    def __init__(self, folder: Path, *, modules: str = PRELOADED, **variables: str) -> None:
+        self._folder, self._address, self._count = folder, str(folder / "socket"), 0
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, self._address, *modules.split()],
+            env=environment(**variables),
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self._process.stdout.readline() == "ready\n"
+
+    def start(self, *arguments: object, cwd: Path | None = None, patch: str = "") -> Running:
+        """`oelm ARGUMENTS` in a new process; `patch` is Python that runs there before."""
+        self._count += 1
+        folder = self._folder / str(self._count)
+        folder.mkdir()
+        connection = socket.socket(socket.AF_UNIX)
+        connection.connect(self._address)
+        request = {"arguments": [str(a) for a in arguments], "cwd": str(cwd or folder), "patch": patch}
+        connection.sendall((json.dumps(request | {"folder": str(folder)}) + "\n").encode())
+        return Running(int(connection.recv(16)), connection, folder)
+
+    def run(self, *arguments: object, cwd: Path | None = None, patch: str = "", seconds: float = 120) -> Ended:
+        return self.start(*arguments, cwd=cwd, patch=patch).wait(seconds)
+
+    def close(self) -> None:
+        self._process.terminate()
+        self._process.wait()
+        self._process.stdout.close()
+
+
+def cold(*arguments: object, cwd: Path | None = None, seconds: float = 120, **variables: str) -> Ended:
+    """`python -m oelm ARGUMENTS`, as a user starts it."""
+    command = [sys.executable, "-m", "oelm", *map(str, arguments)]
+    done = subprocess.run(command, cwd=cwd, env=environment(**variables), capture_output=True, timeout=seconds)
+    return Ended(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
+
+
+def wait_until(condition, seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.002)
+
+
+# ---- The server ----------------------------------------------------------------------------------------------------
+
+
+def serve(address: str) -> None:
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(address)
+    listener.listen(64)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers are reaped by the kernel
+    print("ready", flush=True)
+    while True:
+        connection, _ = listener.accept()
+        if os.fork() == 0:
+            listener.close()
+            keep(connection)
+        connection.close()
+
+
+def keep(connection: socket.socket) -> None:
+    """Start the worker, tell its pid, wait for its end and tell that."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    with connection.makefile() as stream:
+        request = json.loads(stream.readline())
+    worker = os.fork()
+    if worker == 0:
+        connection.close()
+        work(request)
+    with contextlib.suppress(OSError):  # a test that gave up has closed its end
+        connection.sendall(str(worker).encode())
+        _, status = os.waitpid(worker, 0)
+        connection.sendall(str(os.waitstatus_to_exitcode(status)).encode())
+    os._exit(0)
+
+
+def work(request: dict) -> None:
+    code = 1
+    try:
+        os.setsid()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for number, name in enumerate(("in", "out", "err")):
+            flags = os.O_RDONLY if name == "in" else os.O_WRONLY | os.O_CREAT | os.O_APPEND
+            path = os.devnull if name == "in" else os.path.join(request["folder"], name)
+            os.dup2(os.open(path, flags, 0o644), number)
+        os.chdir(request["cwd"])
+        sys.argv = ["oelm", *request["arguments"]]
+        exec(compile(request["patch"], "patch", "exec"), {"__name__": "patch"})
+        from oelm.cli import main
+
+        main()
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    import importlib
+
+    for module in sys.argv[2:]:
+        importlib.import_module(module)
+    serve(sys.argv[1])
