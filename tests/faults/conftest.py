@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from patches import DIE_AT_STEP
 from runs import training, write_tokens
 from warm import WarmServer
 
@@ -64,15 +65,3 @@ def mounted(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
     yield mount
     for place in places:
         subprocess.run(["umount", "--lazy", place], check=True)
-
-
-DIE_AT_STEP = """
-import os, signal, oelm.training.run as run
-steps = run.optimization_steps
-def dying_steps(*arguments, **options):
-    for result in steps(*arguments, **options):
-        if result.step == {step}:
-            os.kill(os.getpid(), signal.SIGKILL)
-        yield result
-run.optimization_steps = dying_steps
-"""

@@ -8,32 +8,11 @@ import signal
 import time
 
 import pytest
+from patches import SLOW_SAVE, SLOW_STEPS
 from runs import everything_stored, leftovers, losses, state, steps_recorded, training
 from warm import wait_until
 
 from oelm.run_directory import RunDirectory, check_whole
-
-SLOW_STEPS = """
-import time, oelm.training.run as run
-steps = run.optimization_steps
-def slow_steps(*arguments, **options):
-    for result in steps(*arguments, **options):
-        time.sleep(0.03)
-        yield result
-run.optimization_steps = slow_steps
-"""
-
-SLOW_SAVE = """
-import time, oelm.training.checkpoint as checkpoint
-write, saves = checkpoint.write_tensors, 0
-def slow_write(path, *arguments):
-    global saves
-    saves += path.name == "optimizer.safetensors"
-    if saves == 2:
-        time.sleep(60)
-    write(path, *arguments)
-checkpoint.write_tensors = slow_write
-"""
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)], ids=["SIGTERM", "SIGINT"])

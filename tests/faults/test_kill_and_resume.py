@@ -6,7 +6,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from conftest import DIE_AT_STEP
+from patches import DIE_AT_STEP, DIE_BEFORE_PRUNING, DIE_INSIDE_A_SAVE
 from runs import everything_stored, leftovers, losses, state, steps_recorded, training
 from warm import cold, wait_until
 
@@ -83,44 +83,6 @@ def test_a_finished_run_is_not_started_again(server, data, reference):
 
 # ---- K2, K3: inside a checkpoint save ------------------------------------------------------------------------------
 
-DIE_INSIDE_A_SAVE = """
-import os, signal, oelm.training.run as run, oelm.training.checkpoint as checkpoint
-moments, saving = 0, False
-
-def moment():
-    global moments
-    moments += saving
-    if saving and moments == {moment}:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-def told(function):
-    def call(*arguments, **options):
-        moment()
-        return function(*arguments, **options)
-    return call
-
-def torn_save_file(tensors, path, metadata=None):
-    moment()
-    save_file(tensors, path, metadata=metadata)
-    content = path.read_bytes()
-    path.write_bytes(content[: len(content) // 2])
-    moment()
-    path.write_bytes(content)
-
-def save(directory, step, **parts):
-    global saving
-    saving = step == 14
-    save_checkpoint(directory, step, **parts)
-    if saving:
-        print("moments", moments)
-    saving = False
-
-for name in ("fsync", "rename", "replace", "mkdir", "unlink", "rmdir"):
-    setattr(os, name, told(getattr(os, name)))
-save_file, checkpoint.save_file = checkpoint.save_file, torn_save_file
-save_checkpoint, run.save_checkpoint = run.save_checkpoint, save
-"""
-
 
 def whole_checkpoints(run: Path) -> list[str]:
     found = RunDirectory(run).stored_checkpoints()
@@ -132,9 +94,7 @@ def whole_checkpoints(run: Path) -> list[str]:
 def test_a_kill_at_any_moment_of_a_save_leaves_the_old_or_the_new_checkpoint(server, data, tmp_path):
     """With keep_checkpoints=1 the save at step 14 also removes step 7: nothing else could stand in for a torn one."""
     changes = {"training.steps": 16, "keep_checkpoints": 1}
-    uninterrupted = server.run(
-        *training(tmp_path / "whole", data, **changes), patch=DIE_INSIDE_A_SAVE.format(moment=0)
-    )
+    uninterrupted = server.run(*training(tmp_path / "whole", data, **changes), patch=DIE_INSIDE_A_SAVE.format(moment=0))
     moments = int(uninterrupted.out.split("moments ")[1].split()[0])
     assert moments > 15
     for moment in range(1, moments + 1):
@@ -154,12 +114,8 @@ def test_a_kill_at_any_moment_of_a_save_leaves_the_old_or_the_new_checkpoint(ser
 def test_a_kill_between_publishing_and_pruning_leaves_one_more_checkpoint_which_goes_later(
     server, data, reference, tmp_path
 ):
-    die = "import os; from oelm.run_directory import RunDirectory as R\n"
-    die += "prune = R.prune_checkpoints\n"
-    die += "def dying(self, **o): os.kill(os.getpid(), 9) if len(self.stored_checkpoints()) == 3 else prune(self, **o)\n"
-    die += "R.prune_checkpoints = dying"
     command = training(tmp_path / "run", data)
-    assert server.run(*command, patch=die).code == -signal.SIGKILL
+    assert server.run(*command, patch=DIE_BEFORE_PRUNING).code == -signal.SIGKILL
     assert whole_checkpoints(tmp_path / "run") == ["step-000007", "step-000014", "step-000021"]
     resumed = server.run(*command)
     assert "resuming from step 21" in resumed.out

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from patches import SLOW_STEPS
 from runs import everything_stored, state, steps_recorded, training
-from test_interruption import SLOW_STEPS
 from warm import Running, wait_until
 
 EAGER_HEART = "import oelm.run_directory as r; r.HEARTBEAT_SECONDS = 0.0\n"
@@ -56,8 +56,8 @@ def test_the_owner_is_still_named_after_heartbeats_and_takeovers(server, data, t
 
 
 def lock_of(*, host: str, heartbeat: float, **changes: object) -> dict:
-    owner = {"host": host, "boot_id": "another boot", "pid": 1, "pid_started": "7", "since": "2024-01-01T00:00:00+00:00"}
-    return owner | {"heartbeat": heartbeat} | changes
+    process = {"host": host, "boot_id": "another boot", "pid": 1, "pid_started": "7"}
+    return process | {"since": "2024-01-01T00:00:00+00:00", "heartbeat": heartbeat} | changes
 
 
 @pytest.mark.parametrize("why", ["a dead process", "another boot", "another host, silent for minutes", "not a lock"])

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from oelm.errors import UserError
 from oelm.files import publish, read_json, temporary_name, write_json
 from oelm.run_directory import Damaged, RunDirectory, check_whole, checkpoint_step
-from oelm.training.optimizer import optimizer_state, restore_optimizer
+from oelm.training.optimizer import foreign_moments, optimizer_state, restore_optimizer
 
 MODEL_FILE = "model.safetensors"
 OPTIMIZER_FILE = "optimizer.safetensors"
@@ -57,7 +57,11 @@ def latest_whole(directory: RunDirectory, *, say: Callable[[str], None]) -> Path
 def load_checkpoint(folder: Path, *, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     """Restore weights and moments; returns the rest of the state."""
     load_weights(model, folder / MODEL_FILE)
-    restore_optimizer(optimizer, model, read_tensors(folder / OPTIMIZER_FILE))
+    moments = read_tensors(folder / OPTIMIZER_FILE)
+    foreign = foreign_moments(optimizer, model, moments)
+    if foreign:
+        raise UserError("\n".join(f"{folder / OPTIMIZER_FILE}: {line}" for line in foreign))
+    restore_optimizer(optimizer, model, moments)
     state = read_json(folder / STATE_FILE)
     assert state["step"] == checkpoint_step(folder)
     return state

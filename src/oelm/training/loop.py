@@ -23,9 +23,16 @@ from oelm.training.optimizer import clip_gradients, learning_rate_at, set_learni
 
 
 class Diverged(UserError):
-    """The loss or the gradient is no longer a number."""
+    """The loss, the gradient or a weight is no longer a number."""
 
     exit_code = 3
+
+
+def diverged(step: int, what: str, learning_rate: float) -> Diverged:
+    return Diverged(
+        f"diverged at step {step}: {what}, learning rate {learning_rate:.3g}; "
+        "the last good checkpoint is kept; try a lower --set training.learning_rate"
+    )
 
 
 @dataclass(frozen=True)
@@ -65,10 +72,7 @@ def optimization_steps(
         learning_rate = learning_rate_at(step, training)
         norm = clip_gradients(parameters, training.gradient_clip)
         if not (math.isfinite(total_loss) and math.isfinite(norm)):
-            raise Diverged(
-                f"diverged at step {step}: loss {total_loss}, gradient norm {norm}, learning rate {learning_rate:.3g}; "
-                "the last good checkpoint is kept; try a lower --set training.learning_rate"
-            )
+            raise diverged(step, f"loss {total_loss}, gradient norm {norm}", learning_rate)
         set_learning_rate(optimizer, learning_rate)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)

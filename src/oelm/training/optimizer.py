@@ -61,6 +61,20 @@ def optimizer_state(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[
     return flat
 
 
+def foreign_moments(optimizer: torch.optim.Optimizer, model: nn.Module, flat: dict[str, Tensor]) -> list[str]:
+    """What stored moments have that this optimizer has no place for, a line each."""
+    moving = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    shapes = {name: tuple(p.shape) for name, p in model.named_parameters() if id(p) in moving}
+    lines = []
+    for compound, value in flat.items():
+        name = compound.rpartition(":")[0]
+        if name not in shapes:
+            lines.append(f"{compound} belongs to no weight that moves here")
+        elif value.dim() and tuple(value.shape) != shapes[name]:
+            lines.append(f"{compound} is {tuple(value.shape)} in the file, {shapes[name]} in the model")
+    return lines
+
+
 def restore_optimizer(optimizer: torch.optim.Optimizer, model: nn.Module, flat: dict[str, Tensor]) -> None:
     parameters = dict(model.named_parameters())
     for compound, value in flat.items():

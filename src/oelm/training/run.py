@@ -33,7 +33,7 @@ from oelm.training.distributed import World
 from oelm.training.evaluation import perplexity, validation_loss
 from oelm.training.freezing import Schedule, Watch
 from oelm.training.journal import Journal, Silent, duration
-from oelm.training.loop import Diverged, StepResult, optimization_steps
+from oelm.training.loop import Diverged, StepResult, diverged, optimization_steps
 from oelm.training.optimizer import build_optimizer
 from oelm.training.provenance import changed_settings, environment
 from oelm.training.signals import Interrupted, StopRequest
@@ -320,12 +320,14 @@ class _Trainer:
             if last or result.step % self.log_every == 0:
                 self._record_training(result)
             if last or result.step % training.validate_every == 0:
-                self._validate(result.step)
+                self._validate(result)
             if last or result.stop_requested or result.step % self.checkpoint_every == 0:
                 stop_now = result.stop_requested and not last
                 if stop_now:
                     stop.acknowledge()
                 watch.check(self.gpt, result.step)
+                if not all(parameter.isfinite().all() for parameter in self.gpt.parameters()):
+                    raise diverged(result.step, "a weight is not finite", result.learning_rate)
                 self._save(watch)
                 if stop_now:
                     raise Interrupted(f"stopped at step {result.step} of {training.steps}, saved", stop.number)
@@ -369,11 +371,14 @@ class _Trainer:
             f"ETA {duration(left)}"
         )
 
-    def _validate(self, step: int) -> None:
+    def _validate(self, result: StepResult) -> None:
+        step = result.step
         self.machine.synchronize()
         began = time.perf_counter()
         loss = validation_loss(self.gpt, self.sequences, machine=self.machine, world=self.world)
         self.machine.synchronize()
+        if not math.isfinite(loss):
+            raise diverged(step, f"validation loss {loss}", result.learning_rate)
         progress = self.progress
         progress.validation_seconds += time.perf_counter() - began
         progress.last_val_loss = loss
@@ -392,7 +397,7 @@ class _Trainer:
             if self.world.is_main:
                 save_best(self.directory, self.gpt, self.run, self.data, step=step, val_loss=loss)
         if self.world.is_main:
-            self.directory.write_status("running", step=step, val_loss=finite(loss))
+            self.directory.write_status("running", step=step, val_loss=loss)
         self.journal.say(
             f"step {step}/{self.run.training.steps}  validation loss {loss:.4f}  perplexity {perplexity(loss):.3f}"
             f"{'  (best)' * best}"
