@@ -1,0 +1,104 @@
+"""The diagnosis of any torch module: what it holds, what moves, what a save and a load keep."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+from torch import nn
+
+from oelm.diagnosis.report import Diagnosis, memory_of
+from oelm.diagnosis.steps import Trial, random_gradient_step, restored, watched
+from oelm.diagnosis.storage import Storage, any_stored_and_loaded
+from oelm.diagnosis.survey import Entry, counted, expected_of_module, survey, survey_notes
+from oelm.diagnosis.verdict import entry_problems, storage_problems, total_problems
+
+
+def diagnose(
+    module: nn.Module,
+    *,
+    optimizer: torch.optim.Optimizer | None = None,
+    should_move: Callable[[str], bool] | None = None,
+    step: Callable[[], None] | None = None,
+    steps: int = 3,
+) -> Diagnosis:
+    """What is frozen in a module, and whether it stays so.
+
+    `should_move` says by name what ought to move; without it, what requires a gradient. `step` takes one real training
+    step with the module and the optimizer; without it, an optimizer is given drawn gradients. Afterwards module and
+    optimizer are what they were before.
+    """
+    entries = survey(module, expected=expected_of_module(module, should_move), optimizer=optimizer)
+    notes = survey_notes(module, entries)
+    with restored(module, optimizer):
+        trial = _trial(module, optimizer, step, steps)
+        if trial is not None:
+            entries = with_trial(entries, trial, lambda entry: _steps_to_move_at(entry, trial))
+        memory = memory_of(entries, optimizer)
+        storage = _storage(module, entries, notes)
+    if step is None:
+        notes.append(_steps_note(optimizer))
+    counts = {"on the module": counted(entries)} | ({"in a saved file": storage.totals} if storage else {})
+    return Diagnosis(
+        subject=type(module).__name__,
+        entries=entries,
+        counts=counts,
+        memory=memory,
+        trial=trial,
+        storage=storage,
+        notes=tuple(notes),
+        problems=(
+            *entry_problems(entries),
+            *total_problems(counts),
+            *(storage_problems(storage) if storage else ()),
+        ),
+    )
+
+
+def _trial(
+    module: nn.Module, optimizer: torch.optim.Optimizer | None, step: Callable[[], None] | None, steps: int
+) -> Trial | None:
+    numbers = range(1, steps + 1)
+    if step is not None:
+        return watched(module, lambda number: step(), numbers, optimizer=optimizer)
+    if optimizer is not None:
+        return watched(
+            module, lambda number: random_gradient_step(module, optimizer, number), numbers, optimizer=optimizer
+        )
+    return None
+
+
+def _steps_note(optimizer: torch.optim.Optimizer | None) -> str:
+    if optimizer is None:
+        return "no step and no optimizer were given: whether weights move was not tried"
+    return "no step was given: the optimizer stepped on drawn gradients"
+
+
+def _steps_to_move_at(entry: Entry, trial: Trial) -> tuple[int, ...] | None:
+    """A schedule's steps are not known here."""
+    return {"always": trial.numbers, "never": ()}.get(entry.should_move or "")
+
+
+def with_trial(
+    entries: tuple[Entry, ...], trial: Trial, should_move_at: Callable[[Entry], tuple[int, ...] | None]
+) -> tuple[Entry, ...]:
+    """The entries with what the steps have shown."""
+    return tuple(
+        replace(
+            entry,
+            should_move_at=should_move_at(entry),
+            moved_at=trial.moved_at[entry.name],
+            had_gradient=None if trial.with_gradient is None else entry.name in trial.with_gradient,
+        )
+        for entry in entries
+    )
+
+
+def _storage(module: nn.Module, entries: tuple[Entry, ...], notes: list[str]) -> Storage | None:
+    try:
+        return any_stored_and_loaded(module, entries)
+    except (RuntimeError, TypeError, copy.Error) as error:  # a module need not be copyable
+        notes.append(f"saving and loading was not tried: {str(error).splitlines()[0]}")
+        return None

@@ -1,0 +1,103 @@
+"""The diagnosis of an arm before it is trained, and of what a run has stored. Nothing of a run is changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from oelm.arms import described
+from oelm.config import Run, resolved
+from oelm.data.tokens import open_tokens
+from oelm.diagnosis.examination import examined
+from oelm.diagnosis.history import history, loading_problems
+from oelm.diagnosis.report import Diagnosis
+from oelm.diagnosis.steps import TOKENS, drawn_tokens
+from oelm.diagnosis.storage import header_dtypes
+from oelm.errors import UserError
+from oelm.files import read_json
+from oelm.model.initialization import build
+from oelm.model.transformer import GPT
+from oelm.run_directory import RunDirectory
+from oelm.settings import stored_run
+from oelm.training.checkpoint import load_weights
+from oelm.training.run import GPT2_VOCABULARY, run_with_data
+from oelm.training.stored_model import StoredModel, load_stored
+
+DRAWN = "tokens: drawn, seeded"
+
+
+def diagnose_arm(run: Run, *, data_given: bool, steps: int = 3) -> Diagnosis:
+    """Build the arm as training does, and examine it. Without data it sees seeded random tokens."""
+    if data_given:
+        run, data = run_with_data(run)
+        tokens, notes = data.splits["train"], [f"tokens: {data.folder}"]
+    else:
+        notes = [DRAWN]
+        if run.model.vocabulary is None:
+            notes.append(f"vocabulary: {GPT2_VOCABULARY:,} assumed (GPT-2's); --data DIR takes that of the data")
+        run = resolved(run, data_vocabulary=GPT2_VOCABULARY)
+        tokens = drawn_tokens(run)
+    subject = f"arm {run.arm} ({described(run.model.attention)})"
+    gpt = build(run.model, run.seeds)
+    return examined(gpt, run, tokens, subject=subject, steps=steps, notes=notes, problems=[])
+
+
+def diagnose_stored(path: Path, *, steps: int = 3) -> Diagnosis:
+    """Load a run's model, a checkpoint or a best/ folder as any user of it does, and examine it."""
+    stored = load_stored(path)
+    gpt = _with_stored_precision(stored)
+    directory = _run_directory_of(stored.weights_file)
+    run, notes = _run_of(stored, directory)
+    tokens, tokens_note = _tokens_of(run)
+    problems = loading_problems(gpt, stored.weights_file)
+    if directory is not None:
+        history_notes, history_problems = history(gpt, run, directory, stored.weights_file)
+        notes, problems = notes + history_notes, problems + history_problems
+    return examined(
+        gpt,
+        run,
+        tokens,
+        subject=f"{stored.weights_file} ({described(run.model.attention)})",
+        steps=steps,
+        notes=[*notes, tokens_note],
+        problems=problems,
+        weights_file=stored.weights_file,
+    )
+
+
+def _with_stored_precision(stored: StoredModel) -> GPT:
+    """A float64 run is compared in float64."""
+    if "F64" in header_dtypes(stored.weights_file):
+        stored.gpt.to(torch.float64)
+        load_weights(stored.gpt, stored.weights_file)
+    return stored.gpt
+
+
+def _run_directory_of(weights_file: Path) -> RunDirectory | None:
+    """The run a best/ folder or a checkpoint stands in; None for a folder that was copied out of its run."""
+    folder = weights_file.absolute().parent
+    directory = RunDirectory(folder.parent.parent if folder.parent.name == "checkpoints" else folder.parent)
+    return directory if directory.config_file.exists() and directory.parameters_file.exists() else None
+
+
+def _run_of(stored: StoredModel, directory: RunDirectory | None) -> tuple[Run, list[str]]:
+    if stored.run is not None:
+        return stored.run, []
+    if directory is not None:
+        return stored_run(read_json(directory.config_file), name=str(directory.config_file)), []
+    note = "no run around this folder: its seeds and training settings are not known, the defaults are taken"
+    return resolved(Run(arm="stored", model=stored.model)), [note]
+
+
+def _tokens_of(run: Run) -> tuple[np.ndarray, str]:
+    """The run's own data where it still lies, else drawn tokens."""
+    try:
+        data = open_tokens(Path(run.data))
+    except UserError:
+        return drawn_tokens(run), DRAWN
+    tokens = np.asarray(data.splits["train"][:TOKENS])
+    if len(tokens) <= run.model.seq_len or tokens.max() >= (run.model.vocabulary or 0):
+        return drawn_tokens(run), f"{DRAWN}; {data.folder} is no longer the run's data"
+    return tokens, f"tokens: {data.folder}"

@@ -1,0 +1,159 @@
+"""Does saving and loading keep the values, and does it thaw? Files are safetensors, temporary, and gone afterwards."""
+
+from __future__ import annotations
+
+import copy
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from oelm.accounting import Totals
+from oelm.config import PROJECTIONS, Model, Never, Seeds
+from oelm.diagnosis.steps import same_bits
+from oelm.diagnosis.survey import Entry
+from oelm.files import explaining_a_full_disk
+from oelm.model.initialization import build
+from oelm.model.parameters import layer_of, role_of
+from oelm.model.transformer import GPT
+from oelm.training.checkpoint import MODEL_FILE, contiguous, load_weights, write_tensors
+
+OUT_OF_PLACE = 0.125  # what every weight of a twin is before it is loaded
+
+
+@dataclass(frozen=True)
+class Storage:
+    """What a save and a load into another model have shown."""
+
+    totals: Totals  # by the header of the file
+    changed: tuple[str, ...]  # values that are not what was saved
+    thawed: tuple[str, ...]  # requires_grad off before the load, on after it
+    frozen: tuple[str, ...]  # the reverse
+
+    @property
+    def kept(self) -> bool:
+        return not (self.changed or self.thawed or self.frozen)
+
+
+# ---- Headers -------------------------------------------------------------------------------------------------------
+
+
+def header_shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    """Shapes by name, without reading a value."""
+    with safe_open(path, framework="pt") as stream:
+        return {name: tuple(stream.get_slice(name).get_shape()) for name in stream.keys()}  # noqa: SIM118
+
+
+def header_dtypes(path: Path) -> set[str]:
+    with safe_open(path, framework="pt") as stream:
+        return {stream.get_slice(name).get_dtype() for name in stream.keys()}  # noqa: SIM118
+
+
+def header_metadata(path: Path) -> dict[str, str]:
+    with safe_open(path, framework="pt") as stream:
+        return stream.metadata() or {}
+
+
+def totals_by_spec(shapes: dict[str, tuple[int, ...]], model: Model) -> Totals:
+    """Sizes from a file of ours, frozen rows from the spec: the file itself does not know what is frozen."""
+    total = sum(torch.Size(shape).numel() for shape in shapes.values())
+    frozen = 0
+    for name, shape in shapes.items():
+        spec = getattr(model.attention, role_of(name)) if role_of(name) in PROJECTIONS else None
+        if spec is not None and isinstance(spec.moves, Never):
+            frozen += model.covered_rows(spec, layer_of(name)) * shape[1]
+    return Totals(total=total, trainable=total - frozen, frozen=frozen)
+
+
+def totals_by_names(shapes: dict[str, tuple[int, ...]], entries: tuple[Entry, ...]) -> Totals:
+    """Sizes from a file of any module; which of its names are weights, and frozen, from the survey."""
+    known = {entry.name: entry for entry in entries}
+    total = trainable = 0
+    for name, shape in shapes.items():
+        prefix = name.removesuffix("weight")
+        parts = [known[part] for part in (name, f"{prefix}covered", f"{prefix}free") if part in known]
+        if not parts or not all(part.is_weight for part in parts):
+            continue
+        total += torch.Size(shape).numel()
+        trainable += sum(part.elements for part in parts if part.requires_grad)
+    return Totals(total=total, trainable=trainable, frozen=total - trainable)
+
+
+# ---- Saving and loading --------------------------------------------------------------------------------------------
+
+
+def stored_and_loaded(gpt: GPT, model: Model, *, other_seeds: Seeds) -> Storage:
+    """Save as a checkpoint does; load into a model of the same config that started from other seeds."""
+    saved = contiguous(gpt.state_dict())
+    with _temporary_file(saved) as path:
+        totals = totals_by_spec(header_shapes(path), model)
+        fresh = build(model, other_seeds).to(gpt.token_embedding.weight.dtype)
+        return _storage(fresh, saved, totals, load=lambda: load_weights(fresh, path))
+
+
+def any_stored_and_loaded(module: nn.Module, entries: tuple[Entry, ...]) -> Storage:
+    """The same for a module that nobody can build anew: a copy of it, with every weight set out of place."""
+    state = module.state_dict()
+    tensors = {name: value for name, value in state.items() if isinstance(value, Tensor)}
+    first_names = _first_names(tensors)
+    kept = {name: tensors[name].detach().cpu().clone() for name in dict.fromkeys(first_names.values())}
+    twin = copy.deepcopy(module)
+    with torch.no_grad():
+        for value in twin.state_dict(keep_vars=True).values():
+            if isinstance(value, Tensor) and value.is_floating_point():
+                value.fill_(OUT_OF_PLACE)
+
+    def load(path: Path) -> None:
+        stored = load_file(path)
+        twin.load_state_dict(state | {name: stored[first] for name, first in first_names.items()})
+
+    with _temporary_file(kept) as path:
+        totals = totals_by_names(header_shapes(path), entries)
+        expected = {name: kept[first] for name, first in first_names.items()}
+        return _storage(twin, expected, totals, load=lambda: load(path))
+
+
+def _first_names(tensors: dict[str, Tensor]) -> dict[str, str]:
+    """Tied tensors are stored under their first name."""
+    first: dict[tuple, str] = {}
+    return {
+        name: first.setdefault((tensor.data_ptr(), tensor.shape, tensor.stride()) if tensor.numel() else (name,), name)
+        for name, tensor in tensors.items()
+    }
+
+
+@contextmanager
+def _temporary_file(tensors: dict[str, Tensor]) -> Iterator[Path]:
+    needed_bytes = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+    with tempfile.TemporaryDirectory(prefix="oelm-diagnosis-") as folder:
+        with explaining_a_full_disk(Path(folder), needed_bytes=needed_bytes):
+            write_tensors(Path(folder) / MODEL_FILE, tensors)
+        yield Path(folder) / MODEL_FILE
+
+
+def _storage(twin: nn.Module, saved: dict[str, Tensor], totals: Totals, *, load: Callable[[], None]) -> Storage:
+    before = {name: parameter.requires_grad for name, parameter in twin.named_parameters()}
+    load()
+    after = {name: parameter.requires_grad for name, parameter in twin.named_parameters()}
+    return Storage(
+        totals=totals,
+        changed=tuple(differing(twin, saved)),
+        thawed=tuple(name for name, requires in after.items() if requires and not before.get(name, True)),
+        frozen=tuple(name for name, requires in after.items() if not requires and before.get(name, False)),
+    )
+
+
+def differing(module: nn.Module, tensors: dict[str, Tensor]) -> list[str]:
+    """Names under which the module holds other bits than `tensors`."""
+    found = {name: value for name, value in module.state_dict().items() if isinstance(value, Tensor)}
+    return [
+        name
+        for name in sorted(found.keys() | tensors.keys())
+        if name not in found or name not in tensors or not same_bits(found[name].cpu(), tensors[name])
+    ]
