@@ -34,7 +34,7 @@ def save_checkpoint(
 ) -> None:
     """Publish step-N, then prune: at any moment one whole checkpoint is there."""
     weights, moments = contiguous(model.state_dict()), contiguous(optimizer_state(optimizer, model))
-    needed_bytes = sum(t.numel() * t.element_size() for t in (*weights.values(), *moments.values())) + 2**20
+    needed_bytes = stored_bytes(weights) + stored_bytes(moments)
     with directory.new_checkpoint(step, needed_bytes=needed_bytes) as folder:
         write_tensors(folder / MODEL_FILE, weights)
         write_tensors(folder / OPTIMIZER_FILE, moments)
@@ -92,6 +92,11 @@ def _shape_differences(stored: dict[str, Tensor], expected: dict[str, Tensor]) -
 
 def contiguous(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor.detach().contiguous().cpu() for name, tensor in tensors.items()}
+
+
+def stored_bytes(tensors: dict[str, Tensor]) -> int:
+    """What a file of them needs, with room for its header and for what is written beside it."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values()) + 2**20
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> None:

@@ -13,12 +13,12 @@ from oelm.config import Model, Run, Seeds
 from oelm.data.tokenizer import Tokenizer, load_tokenizer
 from oelm.data.tokens import TokenData
 from oelm.errors import UserError
-from oelm.files import read_json, write_json
+from oelm.files import explaining_a_full_disk, read_json, write_json
 from oelm.model.initialization import build
 from oelm.model.transformer import GPT
 from oelm.run_directory import Damaged, RunDirectory, check_whole
 from oelm.settings import stored_run
-from oelm.training.checkpoint import MODEL_FILE, contiguous, latest_whole, load_weights, replace_tensors
+from oelm.training.checkpoint import MODEL_FILE, contiguous, latest_whole, load_weights, replace_tensors, stored_bytes
 
 CONFIG_FILE = "config.json"
 MODEL_TYPE = "oelm"
@@ -33,7 +33,9 @@ def save_best(directory: RunDirectory, gpt: GPT, run: Run, data: TokenData, *, s
             load_tokenizer(data.tokenizer_folder).save(folder)
         write_json(folder / CONFIG_FILE, _model_config(run.model))
     metadata = {"format": "pt", "step": str(step), "val_loss": repr(val_loss), "arm": run.arm}
-    replace_tensors(folder / MODEL_FILE, contiguous(gpt.state_dict()), metadata)
+    weights = contiguous(gpt.state_dict())
+    with explaining_a_full_disk(folder, needed_bytes=stored_bytes(weights)):
+        replace_tensors(folder / MODEL_FILE, weights, metadata)
 
 
 def _model_config(model: Model) -> dict[str, Any]:

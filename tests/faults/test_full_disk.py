@@ -1,0 +1,124 @@
+"""D1, D2: a full disk loses nothing and is explained; a disk that cannot be written to is found before training."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from runs import everything_stored, leftovers, losses, training
+
+from oelm.run_directory import RunDirectory, check_whole
+
+# Fills the disk up to the last byte just before a function is called for the n-th time.
+FILL_BEFORE = """
+import errno, importlib
+def fill():
+    size = 2**16
+    with open({ballast!r}, "ab", buffering=0) as stream:
+        while size:
+            try:
+                stream.write(bytes(size))
+            except OSError as error:
+                assert error.errno == errno.ENOSPC
+                size //= 2
+
+owner = importlib.import_module({module!r})
+*path, name = {function!r}.split(".")
+for part in path:
+    owner = getattr(owner, part)
+real, calls = getattr(owner, name), 0
+def filling(*arguments, **options):
+    global calls
+    calls += 1
+    if calls == {call}:
+        fill()
+    return real(*arguments, **options)
+setattr(owner, name, filling)
+"""
+
+MOMENTS = {
+    "before a checkpoint": ("oelm.training.run", "save_checkpoint", 3),
+    "inside a checkpoint, weights": ("oelm.training.checkpoint", "save_file", 8),
+    "inside a checkpoint, state": ("oelm.training.checkpoint", "write_json", 3),
+    "inside a checkpoint, manifest": ("oelm.run_directory", "_seal", 3),
+    "before the metrics": ("oelm.run_directory", "RunDirectory.append_metrics", 20),
+    "before the log": ("oelm.training.journal", "Journal.log", 20),
+    "before the best model": ("oelm.training.run", "save_best", 4),
+    "before the status": ("oelm.run_directory", "RunDirectory.write_status", 7),
+    "before the result": ("oelm.training.run", "_timing_stats", 1),
+}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_disk_that_fills_up_is_explained_and_the_run_goes_on_when_there_is_room(
+    server, data, reference, mounted, moment
+):
+    disk = mounted("size=4m")
+    run, ballast = disk / "run", disk / "ballast"
+    module, function, call = MOMENTS[moment]
+    patch = FILL_BEFORE.format(ballast=str(ballast), module=module, function=function, call=call)
+    ended = server.run(*training(run, data), patch=patch)
+    assert ended.code == 2, ended.text
+    assert re.search(r"disk full: (a checkpoint )?needs [1-9]\d*\.\d MiB, has 0\.\d MiB; make room", ended.err), (
+        ended.text
+    )
+    assert "Traceback" not in ended.text
+    stored = RunDirectory(run).stored_checkpoints()
+    assert stored
+    for folder in stored:
+        check_whole(folder)
+
+    ballast.unlink()
+    again = server.run(*training(run, data))
+    assert again.code == 0, again.text
+    assert everything_stored(run) == everything_stored(reference)
+    assert losses(run) == losses(reference)
+    assert leftovers(run) == []
+
+
+def test_a_disk_that_is_full_from_the_beginning_is_found_before_training(server, data, mounted):
+    disk = mounted("size=64k")
+    (disk / "ballast").write_bytes(bytes(2**16))
+    ended = server.run(*training(disk / "run", data))
+    assert ended.code == 2
+    assert re.search(r"(disk full|No space left on device)", ended.err)
+    assert "Traceback" not in ended.text
+
+
+# ---- D2 ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", ["new folder", "the mount itself"])
+def test_a_read_only_folder_is_found_before_training_starts(server, data, mounted, place):
+    disk = mounted("ro")
+    out = disk / "run" if place == "new folder" else disk
+    ended = server.run(*training(out, data))
+    assert ended.code == 2
+    assert f"oelm: {out}: cannot write there (Read-only file system); choose another folder with --out" in ended.err
+    assert ended.out == ""
+    assert "Traceback" not in ended.text
+
+
+def test_a_run_on_a_disk_that_became_read_only_is_refused_untouched(server, data, mounted, stopped):
+    disk = mounted("size=16m")
+    run = disk / "run"
+    subprocess.run(["cp", "-a", stopped, run], check=True)
+    subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+    ended = server.run(*training(run, data))
+    assert ended.code == 2
+    assert "Read-only file system" in ended.err
+    subprocess.run(["mount", "-o", "remount,rw", disk], check=True)
+    assert server.run(*training(run, data)).code == 0
+
+
+def test_a_file_in_place_of_the_run_directory_is_explained(server, data, tmp_path):
+    out = tmp_path / "file"
+    out.write_text("mine")
+    for place in (out, out / "run"):
+        ended = server.run(*training(Path(place), data))
+        assert ended.code == 2
+        assert f"{place}: cannot write there" in ended.err
+        assert "Traceback" not in ended.text
+    assert out.read_text() == "mine"
