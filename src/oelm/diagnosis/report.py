@@ -112,10 +112,10 @@ class Diagnosis:
     def _memory_lines(self) -> list[str]:
         memory = self.memory
         state = "no optimizer" if memory.optimizer_state is None else mebibytes(memory.optimizer_state)
+        saved = f" ({mebibytes(memory.with_adam_nothing_frozen)} with nothing frozen)"
         return [
             f"weights {mebibytes(memory.weights)}, gradients {mebibytes(memory.gradients)}, optimizer state {state}",
-            f"weights + Adam moments: {mebibytes(memory.with_adam)} "
-            f"({mebibytes(memory.with_adam_nothing_frozen)} with nothing frozen)",
+            f"weights + Adam moments: {mebibytes(memory.with_adam)}{saved if self.totals.frozen else ''}",
         ]
 
     def _check_lines(self) -> list[str]:
