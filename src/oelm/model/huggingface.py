@@ -14,8 +14,7 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 from torch.nn import functional
 
-from oelm.arms import arm
-from oelm.config import PROJECTIONS, Attention, Model, Never, Projection, Seeds
+from oelm.config import PROJECTIONS, Always, Attention, Model, Never, Projection, Seeds
 from oelm.errors import UserError
 from oelm.model.initialization import initialize
 from oelm.model.parameters import frozen_names
@@ -64,7 +63,8 @@ class OELMConfig(PretrainedConfig):
         self.num_layers, self.num_heads, self.d_ff = num_layers, num_heads, d_ff or 4 * d_model
         self.dropout = float(dropout)
         if attention is None:
-            attention = arm("frozen_head_orthogonal" if freeze_qk else "trained_head_orthogonal")
+            heads = Projection(start="head_orthogonal", moves=Never() if freeze_qk else Always())
+            attention = Attention(query=heads, key=heads)
         self.attention = attention.model_dump(mode="json") if isinstance(attention, Attention) else attention
         spec = self.as_model().attention
         self.freeze_qk = all(isinstance(projection.moves, Never) for projection in (spec.query, spec.key))
