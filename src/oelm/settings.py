@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
+import reprlib
 from pathlib import Path
 from typing import Any
 
@@ -58,21 +59,41 @@ for _tag, _pattern, _first in (
     _Loader.add_implicit_resolver(_tag, re.compile(_pattern), _first)
 
 
-def _construct_int(loader: _Loader, node: yaml.ScalarNode) -> int:
-    return int(node.value)
+def _construct_int(loader: _Loader, node: yaml.ScalarNode) -> int | float:
+    """Python refuses to read thousands of digits as a whole number; as a float they are infinite, and refused."""
+    return int(node.value) if len(node.value) < 400 else float(node.value)
 
 
 _Loader.add_constructor("tag:yaml.org,2002:int", _construct_int)
 
 
+MOST_VALUES = 10_000
+
+
+def _values(node: yaml.Node | None, known: dict[int, float]) -> float:
+    """How many values a node stands for once its aliases are followed; infinite if one leads back to itself."""
+    if id(node) not in known:
+        known[id(node)] = math.inf
+        parts = node.value if isinstance(node, yaml.CollectionNode) else []
+        inner = [part for pair in parts for part in pair] if isinstance(node, yaml.MappingNode) else parts
+        known[id(node)] = 1 + sum(_values(part, known) for part in inner)
+    return known[id(node)]
+
+
 def read_yaml(text: str, *, name: str) -> Any:
     try:
-        return yaml.load(text, Loader=_Loader)
+        loader = _Loader(text)
+        node = loader.get_single_node()
+        if _values(node, {}) > MOST_VALUES:
+            raise UserError(f"holds more than {MOST_VALUES:,} values, or one that holds itself")
+        return None if node is None else loader.construct_document(node)
     except yaml.MarkedYAMLError as error:
         where = f" line {error.problem_mark.line + 1}" if error.problem_mark else ""
         raise UserError(f"{name}:{where} is not YAML: {error.problem}") from error
     except yaml.YAMLError as error:
         raise UserError(f"{name}: is not YAML: {str(error).splitlines()[0]}") from error
+    except RecursionError as error:
+        raise UserError(f"{name}: is nested too deeply") from error
     except UserError as error:
         raise UserError(f"{name}: {error}") from error
 
@@ -95,6 +116,11 @@ def known_keys(model: type[BaseModel] = Settings, prefix: str = "") -> list[str]
         else:
             keys.extend(known_keys(inner, f"{path}." if path else ""))
     return keys
+
+
+def sections() -> list[str]:
+    """What stands before the last dot of the known keys: model, model.attention, ..."""
+    return sorted({key[:end] for key in known_keys() for end, character in enumerate(key) if character == "."})
 
 
 _MOVES_KEYS = ("kind", "steps", "fraction", "order")
@@ -243,19 +269,26 @@ def _problem_line(problem: Any) -> str:
     key = _dotted(problem["loc"])
     value, kind = problem.get("input"), problem["type"]
     if kind == "extra_forbidden":
-        close = difflib.get_close_matches(key, known_keys(), n=1, cutoff=0.5)
+        close = difflib.get_close_matches(key, [*known_keys(), *sections()], n=1, cutoff=0.5)
         return f"{key}: unknown key" + (f"; did you mean {close[0]}?" if close else "")
     if kind == "value_error":
         return f"{key}: {problem['ctx']['error']}" if key else str(problem["ctx"]["error"])
     if isinstance(value, str) and kind in ("float_type", "int_type") and _is_number(value):
         finite = math.isfinite(float(value))
         advice = f"is a quoted number; write it without quotes: {value}" if finite else "is not a finite number"
-        return f"{key}: {value!r} {advice}"
+        return f"{key}: {_shown(value)} {advice}"
     if kind == "literal_error":
         expected = problem["ctx"]["expected"]
         close = difflib.get_close_matches(str(value), re.findall(r"'([^']*)'", expected), n=1)
-        return f"{key}: {value!r} is not one of {expected}" + (f"; did you mean {close[0]}?" if close else "")
-    return f"{key}: {problem['msg'][0].lower()}{problem['msg'][1:]} (got {value!r})"
+        return f"{key}: {_shown(value)} is not one of {expected}" + (f"; did you mean {close[0]}?" if close else "")
+    return f"{key}: {problem['msg'][0].lower()}{problem['msg'][1:]} (got {_shown(value)})"
+
+
+def _shown(value: Any) -> str:
+    """Short, however large: a few lines of YAML can stand for gigabytes."""
+    shortened = reprlib.Repr()
+    shortened.maxlevel, shortened.maxstring = 2, 80
+    return shortened.repr(value)
 
 
 def _dotted(location: tuple[Any, ...]) -> str:
