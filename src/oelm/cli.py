@@ -153,7 +153,7 @@ def train(
     from oelm.settings import DEFAULT_PRESET, load_settings
 
     settings = load_settings(config, preset=preset, arm=arm, data=data, seed=seed, assignments=tuple(assignments or ()))
-    group = check_name(name or (Path(config).stem if config else preset or DEFAULT_PRESET))
+    group = check_name(name) if name is not None else _group_of(config) if config else preset or DEFAULT_PRESET
     if out is not None:
         _check_path(out)
     from oelm.training.run import default_directory, run_with_data
@@ -274,10 +274,24 @@ def _refuse_together(what: str, **options: Any) -> None:
             raise UserError(f"--{option}: cannot be given together with {what}, which has its own")
 
 
+def _group_of(config: str) -> str:
+    """A config file may be called anything; what a name cannot hold becomes a dash."""
+    import re
+
+    return re.sub(r"[^\w.+ -]+", "-", Path(config).stem)[:200].strip(" .+_-") or "run"
+
+
 def _check_path(path: Path) -> None:
     """Any path will do, with spaces, in any script; but not one that a later command line would misread."""
-    if any(ord(character) < 32 or ord(character) == 127 for character in str(path)):
+    import unicodedata
+
+    kinds = {unicodedata.category(character) for character in str(path)}
+    if "Cc" in kinds:
         raise UserError(f"--out {str(path)!r}: control characters cannot be in a run's path")
+    if "Cs" in kinds:
+        raise UserError(f"--out {str(path)!r}: not text in UTF-8; choose another path")
+    if path.name in ("", ".."):
+        raise UserError(f"--out {path}: name the folder itself, for example --out runs/mine")
     if path.name.startswith("-"):
         raise UserError(f"--out {path}: a run's name cannot begin with '-'")
 

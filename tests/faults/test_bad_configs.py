@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from array import array
 from pathlib import Path
 
 import pytest
 from runs import training, write_tokens
-from warm import Ended, environment
+from warm import without_torch
 
 # ---- F1 ------------------------------------------------------------------------------------------------------------
 
@@ -104,31 +102,12 @@ BAD = {
 }
 
 
-@pytest.fixture(scope="module")
-def no_torch(tmp_path_factory) -> Path:
-    """A folder with a torch that only fails: whoever imports it shows."""
-    folder = tmp_path_factory.mktemp("no-torch")
-    (folder / "torch.py").write_text("raise AssertionError('torch was imported')\n")
-    return folder
-
-
-def without_torch(no_torch: Path, *arguments: object, cwd: Path) -> Ended:
-    """`python -m oelm` where importing torch is an error, in little memory and time."""
-    variables = environment()
-    variables["PYTHONPATH"] = f"{no_torch}:{variables['PYTHONPATH']}"
-    limited = "import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_AS, (2**31, 2**31)); "
-    limited += "sys.argv[0] = 'oelm'; runpy.run_module('oelm', run_name='__main__')"
-    command = [sys.executable, "-c", limited, *map(str, arguments)]
-    done = subprocess.run(command, cwd=cwd, env=variables, capture_output=True, text=True, timeout=30)
-    return Ended(done.returncode, done.stdout, done.stderr)
-
-
 @pytest.mark.parametrize("kind", BAD)
-def test_a_bad_config_gives_a_line_for_each_problem_before_torch_is_imported(no_torch, tmp_path, kind):
+def test_a_bad_config_gives_a_line_for_each_problem_before_torch_is_imported(tmp_path, kind):
     content, expected = BAD[kind]
     config = tmp_path / "config.yaml"
     config.write_bytes(content if isinstance(content, bytes) else content.encode())
-    ended = without_torch(no_torch, "train", config, "--out", tmp_path / "run", cwd=tmp_path)
+    ended = without_torch("train", config, "--out", tmp_path / "run", cwd=tmp_path)
     assert ended.code == 2, ended.text
     assert "Traceback" not in ended.text
     lines = ended.err.splitlines()
@@ -158,8 +137,8 @@ def test_a_bad_config_gives_a_line_for_each_problem_before_torch_is_imported(no_
         ("training={}", "--set training: unknown key"),
     ],
 )
-def test_a_bad_assignment_is_named_before_torch_is_imported(no_torch, tmp_path, assignment, said):
-    ended = without_torch(no_torch, "train", "--set", assignment, "--out", tmp_path / "run", cwd=tmp_path)
+def test_a_bad_assignment_is_named_before_torch_is_imported(tmp_path, assignment, said):
+    ended = without_torch("train", "--set", assignment, "--out", tmp_path / "run", cwd=tmp_path)
     assert ended.code == 2, ended.text
     assert said in ended.err
     assert "Traceback" not in ended.text
@@ -175,8 +154,8 @@ def test_a_bad_assignment_is_named_before_torch_is_imported(no_torch, tmp_path, 
         (["."], ".: no such config file"),
     ],
 )
-def test_an_unknown_name_is_named_before_torch_is_imported(no_torch, tmp_path, words, said):
-    ended = without_torch(no_torch, "train", *words, "--out", tmp_path / "run", cwd=tmp_path)
+def test_an_unknown_name_is_named_before_torch_is_imported(tmp_path, words, said):
+    ended = without_torch("train", *words, "--out", tmp_path / "run", cwd=tmp_path)
     assert ended.code == 2, ended.text
     assert said in ended.err
     assert "Traceback" not in ended.text

@@ -109,6 +109,21 @@ def cold(*arguments: object, cwd: Path | None = None, seconds: float = 120, **va
     return Ended(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
 
 
+NO_TORCH = """
+import resource, runpy, sys
+sys.modules["torch"] = None  # importing it is an error
+resource.setrlimit(resource.RLIMIT_AS, (2**31, 2**31))
+runpy.run_module("oelm", run_name="__main__", alter_sys=True)
+"""
+
+
+def without_torch(*arguments: object, cwd: Path) -> Ended:
+    """`python -m oelm ARGUMENTS` where importing torch fails, in little memory and time."""
+    command = [sys.executable, "-c", NO_TORCH, *map(str, arguments)]
+    done = subprocess.run(command, cwd=cwd, env=environment(), capture_output=True, timeout=30)
+    return Ended(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
+
+
 def wait_until(condition, seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not condition():

@@ -16,7 +16,7 @@ PLAIN_SECONDS = 5.0  # between progress lines where there is no terminal
 class Journal:
     def __init__(self, log_file: Path | None) -> None:
         self._log_file = log_file
-        self._console = Console(highlight=False, soft_wrap=True)
+        self._console = Console(highlight=False, emoji=False, soft_wrap=True)
         self._live: Progress | None = None
         self._last_plain = 0.0
 
