@@ -7,6 +7,7 @@ Run as a script this is the server; it never computes anything itself, so its ch
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import signal
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
-PRELOADED = "torch torch._dynamo oelm.cli oelm.training.run oelm.sampling"
+PRELOADED = "torch torch._dynamo torch.distributed.run oelm.cli oelm.training.run oelm.sampling"
 COMPILER = "torch._inductor.compile_fx torch._inductor.codegen.cpp torch._inductor.fx_passes.post_grad"
 
 
@@ -64,9 +65,11 @@ class Running:
             self._connection.settimeout(seconds)
             code = int(self._connection.recv(16))
             self._connection.close()
-            out, err = ((self._folder / name).read_text(errors="replace") for name in ("out", "err"))
-            self._ended = Ended(code, out, err)
+            self._ended = Ended(code, self.written("out"), self.written("err"))
         return self._ended
+
+    def written(self, stream: str) -> str:
+        return (self._folder / stream).read_text(errors="replace")
 
 
 class WarmServer:
@@ -82,15 +85,15 @@ class WarmServer:
         )
         assert self._process.stdout.readline() == "ready\n"
 
-    def start(self, *arguments: object, cwd: Path | None = None, patch: str = "") -> Running:
-        """`oelm ARGUMENTS` in a new process; `patch` is Python that runs there before."""
+    def start(self, *arguments: object, cwd: Path | None = None, patch: str = "", program: str = "oelm.cli") -> Running:
+        """`oelm ARGUMENTS` (or another program's `main`) in a new process; `patch` is Python that runs there before."""
         self._count += 1
         folder = self._folder / str(self._count)
         folder.mkdir()
         connection = socket.socket(socket.AF_UNIX)
         connection.connect(self._address)
-        request = {"arguments": [str(a) for a in arguments], "cwd": str(cwd or folder), "patch": patch}
-        connection.sendall((json.dumps(request | {"folder": str(folder)}) + "\n").encode())
+        request = {"arguments": [str(a) for a in arguments], "cwd": str(cwd or folder), "folder": str(folder)}
+        connection.sendall((json.dumps(request | {"patch": patch, "program": program}) + "\n").encode())
         return Running(int(connection.recv(16)), connection, folder)
 
     def run(self, *arguments: object, cwd: Path | None = None, patch: str = "", seconds: float = 120) -> Ended:
@@ -176,9 +179,7 @@ def work(request: dict) -> None:
         os.chdir(request["cwd"])
         sys.argv = ["oelm", *request["arguments"]]
         exec(compile(request["patch"], "patch", "exec"), {"__name__": "patch"})
-        from oelm.cli import main
-
-        main()
+        importlib.import_module(request["program"]).main()
         code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
@@ -191,8 +192,6 @@ def work(request: dict) -> None:
 
 
 if __name__ == "__main__":
-    import importlib
-
     for module in sys.argv[2:]:
         importlib.import_module(module)
     serve(sys.argv[1])

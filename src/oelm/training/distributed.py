@@ -16,8 +16,29 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from oelm.errors import UserError
+
 BUCKET_ELEMENTS = 16 * 2**20
 TIMEOUT = datetime.timedelta(minutes=30)  # a rank may compile or save while others wait; a dead one is seen at once
+
+
+class OtherProcessGone(UserError):
+    """A process of this run died, or left with an error of its own."""
+
+    exit_code = 1
+
+
+@contextlib.contextmanager
+def _with_the_others() -> Iterator[None]:
+    """Around whatever all processes do together: backends say in many ways that one is gone."""
+    try:
+        yield
+    except RuntimeError as error:
+        reason = str(error).strip().splitlines()[0]
+        raise OtherProcessGone(
+            f"rank {dist.get_rank()}: another process of this run is gone; what it said or torchrun says of it "
+            f"is the cause, and the same command resumes ({reason})"
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -38,13 +59,15 @@ class World:
         """A few numbers added up over all processes; in and out on the CPU."""
         if self.size == 1:
             return numbers
-        summed = numbers.to(_collective_device())
-        dist.all_reduce(summed)
-        return summed.cpu()
+        with _with_the_others():
+            summed = numbers.to(_collective_device())
+            dist.all_reduce(summed)
+            return summed.cpu()
 
     def barrier(self) -> None:
         if self.size > 1:
-            dist.barrier()
+            with _with_the_others():
+                dist.barrier()
 
     def broadcast_text(self, text: str | None) -> str:
         """What rank 0 says, for all."""
@@ -57,7 +80,8 @@ class World:
         if self.is_main:
             buffer[:] = torch.frombuffer(bytearray(content), dtype=torch.uint8) if content else buffer
         buffer = buffer.to(_collective_device())
-        dist.broadcast(buffer, src=0)
+        with _with_the_others():
+            dist.broadcast(buffer, src=0)
         return bytes(buffer.cpu().numpy()).decode()
 
 
@@ -95,14 +119,15 @@ def sum_gradients(world: World, parameters: Iterable[Tensor]) -> None:
         return
     gradients = [p.grad for p in parameters if p.grad is not None]
     pending = []
-    for bucket in _buckets(gradients):
-        flat = bucket[0].view(-1) if len(bucket) == 1 else torch.cat([g.view(-1) for g in bucket])
-        pending.append((bucket, flat, dist.all_reduce(flat, async_op=True)))
-    for bucket, flat, work in pending:
-        work.wait()
-        if len(bucket) > 1:
-            parts = flat.split([g.numel() for g in bucket])
-            torch._foreach_copy_([g.view(-1) for g in bucket], list(parts))
+    with _with_the_others():
+        for bucket in _buckets(gradients):
+            flat = bucket[0].view(-1) if len(bucket) == 1 else torch.cat([g.view(-1) for g in bucket])
+            pending.append((bucket, flat, dist.all_reduce(flat, async_op=True)))
+        for bucket, flat, work in pending:
+            work.wait()
+            if len(bucket) > 1:
+                parts = flat.split([g.numel() for g in bucket])
+                torch._foreach_copy_([g.view(-1) for g in bucket], list(parts))
 
 
 def _buckets(gradients: list[Tensor]) -> list[list[Tensor]]:

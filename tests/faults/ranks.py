@@ -1,0 +1,82 @@
+"""Two processes of one run, started by the real torchrun on loopback."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from pathlib import Path
+
+from warm import Ended, WarmServer
+
+# What torchrun starts in place of `-m oelm`, where a fault has to be inside a rank.
+PATCHED = """
+import os
+RANK = int(os.environ["RANK"])
+{patch}
+from oelm.cli import main
+main()
+"""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Group:
+    """A started torchrun and its two ranks: the agent is warm, its workers are started by it as ever."""
+
+    def __init__(self, server: WarmServer, folder: Path, *arguments: object, patch: str | None = None) -> None:
+        folder.mkdir(exist_ok=True)
+        program = ["-m", "oelm"]
+        if patch is not None:
+            (folder / "patched.py").write_text(PATCHED.format(patch=patch))
+            program = [str(folder / "patched.py")]
+        words = ["--nproc-per-node", "2", "--master-addr", "127.0.0.1", "--master-port", str(free_port())]
+        self._agent = server.start(*words, *program, *arguments, program="torch.distributed.run")
+
+    @property
+    def text(self) -> str:
+        return self._agent.written("out") + self._agent.written("err")
+
+    def ranks(self) -> dict[int, int]:
+        """rank -> pid of the live workers, by what torchrun put into their environment."""
+        found = {}
+        children = Path(f"/proc/{self._agent.pid}/task/{self._agent.pid}/children").read_text().split()
+        for child in children:
+            try:
+                variables = Path(f"/proc/{child}/environ").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            found |= {int(v[5:]): int(child) for v in variables if v.startswith(b"RANK=")}
+        return found
+
+    def send_to_agent(self, number: int) -> None:
+        self._agent.send(number)
+
+    def send_to_all(self, number: int) -> None:
+        """As a terminal does with Ctrl-C: agent and ranks alike."""
+        pids = self._agent.pid, *self.ranks().values()
+        for pid in pids:
+            os.kill(pid, number)
+
+    def has_ended(self) -> bool:
+        return self._agent.has_ended()
+
+    def wait(self, seconds: float = 180) -> Ended:
+        try:
+            ended = self._agent.wait(seconds)
+        except TimeoutError:
+            for pid in (*self.ranks().values(), self._agent.pid):
+                os.kill(pid, signal.SIGKILL)
+            raise AssertionError(f"torchrun did not end within {seconds} s:\n{self.text}") from None
+        return Ended(ended.code, self.text, "")
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
