@@ -13,7 +13,7 @@ from collections.abc import Callable
 import torch
 
 import oelm  # noqa: F401 - sets how OpenMP threads wait, for every contender alike
-from oelm.config import Execution, Model, Run, resolved
+from oelm.config import Execution, Run, resolved
 from oelm.settings import load_settings
 from plain_gpt import PlainGPT
 
@@ -22,9 +22,7 @@ Step = Callable[[], float]
 
 def sized(sizes: dict[str, int], arm: str = "trained") -> Run:
     run = load_settings(preset="medium-512", arm=arm).run
-    model = Model(
-        **(run.model.model_dump(exclude={"d_ff"}) | {k: v for k, v in sizes.items() if k in Model.model_fields})
-    )
+    model = run.model.model_copy(update={"vocabulary": sizes["vocabulary"]})
     training = run.training.model_copy(update={"batch_size": sizes["batch_size"], "steps": 10**6})
     return resolved(run.model_copy(update={"model": model, "training": training}))
 

@@ -42,10 +42,8 @@ def main() -> None:
         print(f"round {number + 1}: {ratios[-1]:.4f}, so far {middle:.4f} ({low:.4f} to {high:.4f})", flush=True)
         if number + 1 >= options.least_rounds and (high - low) / 2 <= 0.01:
             break
-    theory = training_flops_per_token(sized(sizes, FROZEN).model) / training_flops_per_token(
-        sized(sizes, TRAINED).model
-    )
-    print(f"arithmetic alone allows {theory:.3f} at vocabulary {options.vocabulary}")
+    frozen_flops, trained_flops = (training_flops_per_token(sized(sizes, arm).model) for arm in (FROZEN, TRAINED))
+    print(f"arithmetic alone allows {frozen_flops / trained_flops:.3f} at vocabulary {options.vocabulary}")
     print(ratio_line("step, frozen / trained", ratios, "upper bound at most 1.00, half-width at most 0.01"))
 
 

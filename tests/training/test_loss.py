@@ -12,7 +12,7 @@ POSITIONS, WIDTH, VOCABULARY = 300, 24, 97
 
 @pytest.fixture(params=[64, 128, 100_000])
 def chunk(request, monkeypatch):
-    monkeypatch.setattr(loss_module, "chunk_rows", lambda vocabulary: request.param)
+    monkeypatch.setattr(loss_module, "chunk_rows", lambda vocabulary, dtype: request.param)
     return request.param
 
 
@@ -66,6 +66,12 @@ def test_position_losses_are_those_of_the_plain_loss(chunk):
 
 
 def test_logits_of_all_positions_are_never_held_at_once():
-    """Twice the positions need no more than a little more memory: the chunks are of one size."""
-    rows = loss_module.chunk_rows(50257)
-    assert rows * 50257 * 4 <= loss_module.CHUNK_BYTES
+    """What one call allocates at its peak is a chunk's worth, not the 206 MB that all logits would take."""
+    hidden = torch.randn(1024, 8)
+    weight = torch.randn(50257, 8, requires_grad=True)
+    targets = torch.randint(0, 50257, (1024,))
+    summed_cross_entropy(hidden[:64], weight, targets[:64]).backward()
+    with torch.profiler.profile(profile_memory=True) as profile:
+        summed_cross_entropy(hidden, weight, targets)
+    largest = max(event.self_cpu_memory_usage for event in profile.events())
+    assert 0 < largest <= loss_module.CHUNK_BYTES[torch.float32]

@@ -66,7 +66,7 @@ def tensor_digest(tensor: Tensor) -> str:
     """SHA-256 of type, shape and bytes."""
     plain = tensor.detach().cpu().contiguous()
     header = f"{plain.dtype}{tuple(plain.shape)}".encode()
-    return hashlib.sha256(header + plain.view(torch.uint8).numpy().tobytes()).hexdigest()
+    return hashlib.sha256(header + plain.reshape(-1).view(torch.uint8).numpy().tobytes()).hexdigest()
 
 
 def parameter_digests(gpt: nn.Module, names: Iterable[str]) -> dict[str, str]:

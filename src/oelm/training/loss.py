@@ -1,7 +1,7 @@
 """Output layer and cross-entropy together, in chunks of positions, never holding all logits.
 
 N positions, D model width, V vocabulary. The gradients are made in the forward pass, while a chunk's logits are
-at hand; the weight's gradient is accumulated in place over the chunks.
+at hand; the weight's gradient is accumulated in place over the chunks, and all chunks share their buffers.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-CHUNK_BYTES = 64 * 2**20  # of float32 logits; larger chunks gain nothing once a product fills the caches
+# Of float32 logits. In float32 a small product fills the caches already; in bfloat16 every chunk also costs a pass
+# over the whole weight gradient, which is kept in float32, so chunks are larger.
+CHUNK_BYTES = {torch.float64: 64 * 2**20, torch.float32: 64 * 2**20, torch.bfloat16: 192 * 2**20}
 
 
-def chunk_rows(vocabulary: int) -> int:
-    return max(64, CHUNK_BYTES // (4 * vocabulary) // 64 * 64)
+def chunk_rows(vocabulary: int, product_dtype: torch.dtype) -> int:
+    return max(64, CHUNK_BYTES[product_dtype] // (4 * vocabulary) // 64 * 64)
 
 
 def summed_cross_entropy(hidden_ND: Tensor, weight_VD: Tensor, targets_N: Tensor, *, scale: float = 1.0) -> Tensor:
@@ -27,8 +29,8 @@ def summed_cross_entropy(hidden_ND: Tensor, weight_VD: Tensor, targets_N: Tensor
 @torch.no_grad()
 def position_losses(hidden_ND: Tensor, weight_VD: Tensor, targets_N: Tensor) -> Tensor:
     """-log p(target) of every position, for validation."""
-    rows = chunk_rows(weight_VD.shape[0])
     weight = weight_VD.to(_product_dtype(hidden_ND))
+    rows = chunk_rows(weight.shape[0], weight.dtype)
     losses = [
         functional.cross_entropy((h.to(weight.dtype) @ weight.T).to(_sum_dtype(h)), t, reduction="none")
         for h, t in zip(hidden_ND.split(rows), targets_N.split(rows), strict=True)
@@ -48,21 +50,20 @@ def _sum_dtype(tensor: Tensor) -> torch.dtype:
 class _LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, hidden_ND: Tensor, weight_VD: Tensor, targets_N: Tensor, scale: float) -> Tensor:
-        product_dtype, sum_dtype = _product_dtype(hidden_ND), _sum_dtype(hidden_ND)
-        with torch.autocast(hidden_ND.device.type, enabled=False):
-            hidden, weight = hidden_ND.to(product_dtype), weight_VD.to(product_dtype)
-            rows = chunk_rows(weight.shape[0])
-            loss = torch.zeros((), dtype=sum_dtype, device=hidden.device)
-            hidden_gradient = torch.empty_like(hidden_ND)
-            weight_gradient = torch.zeros_like(weight_VD) if ctx.needs_input_grad[1] else None
-            for start in range(0, hidden.shape[0], rows):
-                part = slice(start, start + rows)
-                losses, logits_gradient = _chunk(hidden[part], weight, targets_N[part], scale, sum_dtype)
-                loss += losses
-                logits_gradient = logits_gradient.to(product_dtype)
+        product_dtype = _product_dtype(hidden_ND)
+        hidden, weight = hidden_ND.to(product_dtype), weight_VD.to(product_dtype)
+        hidden_gradient = torch.empty_like(hidden_ND)
+        weight_gradient = torch.zeros_like(weight_VD) if ctx.needs_input_grad[1] else None
+        loss = torch.zeros((), dtype=_sum_dtype(hidden_ND), device=hidden.device)
+        buffers = _Buffers(weight, rows=min(chunk_rows(weight.shape[0], product_dtype), len(hidden)), sums=loss.dtype)
+        with torch.autocast(hidden.device.type, enabled=False):
+            for start in range(0, len(hidden), buffers.rows):
+                part = slice(start, start + buffers.rows)
+                chunk_loss, logits_gradient = _chunk(hidden[part], weight, targets_N[part], scale, buffers)
+                loss += chunk_loss
                 hidden_gradient[part] = logits_gradient @ weight
                 if weight_gradient is not None:
-                    _add_product(weight_gradient, logits_gradient, hidden[part])
+                    buffers.add_product(weight_gradient, logits_gradient, hidden[part])
         ctx.gradients = hidden_gradient, weight_gradient
         return loss * scale
 
@@ -77,22 +78,42 @@ class _LinearCrossEntropy(torch.autograd.Function):
         return hidden_gradient, weight_gradient, None, None
 
 
-def _chunk(
-    hidden: Tensor, weight: Tensor, targets: Tensor, scale: float, sum_dtype: torch.dtype
-) -> tuple[Tensor, Tensor]:
-    """The summed loss of one chunk and scale times its gradient at the logits."""
-    logits = (hidden @ weight.T).to(sum_dtype)
-    normalizer = logits.logsumexp(-1)
+class _Buffers:
+    """Memory that all chunks share: fresh pages for every chunk would cost more than the sums made in them."""
+
+    def __init__(self, weight: Tensor, *, rows: int, sums: torch.dtype) -> None:
+        self.rows = rows
+        self._products = torch.empty(rows, weight.shape[0], dtype=weight.dtype, device=weight.device)
+        same = weight.dtype == sums
+        self._sums = self._products if same else torch.empty_like(self._products, dtype=sums)
+        self._outer = None if same else torch.empty_like(weight)
+
+    def logits(self, hidden: Tensor, weight: Tensor) -> Tensor:
+        """The scores of a chunk, in the type that sums are made in."""
+        products = torch.mm(hidden, weight.T, out=self._products[: len(hidden)])
+        return products if self._outer is None else self._sums[: len(hidden)].copy_(products)
+
+    def for_products(self, gradient: Tensor) -> Tensor:
+        """The gradient at the logits, in the type that products are made in."""
+        return gradient if self._outer is None else self._products[: len(gradient)].copy_(gradient)
+
+    def add_product(self, total: Tensor, left: Tensor, right: Tensor) -> None:
+        """total += left^T right."""
+        if self._outer is None:
+            total.addmm_(left.T, right)
+        else:
+            total.add_(torch.mm(left.T, right, out=self._outer))
+
+
+def _chunk(hidden: Tensor, weight: Tensor, targets: Tensor, scale: float, buffers: _Buffers) -> tuple[Tensor, Tensor]:
+    """The summed loss of one chunk and scale times its gradient at the logits, with one exponential a logit."""
+    logits = buffers.logits(hidden, weight)
     index = targets.unsqueeze(1)
-    loss = (normalizer - logits.gather(1, index).squeeze(1)).sum()
-    gradient = logits.sub_(normalizer.unsqueeze(1)).exp_().mul_(scale)
-    gradient.scatter_add_(1, index, torch.full_like(index, -scale, dtype=gradient.dtype))
-    return loss, gradient
-
-
-def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
-    """total += left^T right."""
-    if left.dtype == total.dtype:
-        total.addmm_(left.T, right)
-    else:
-        total.add_(left.T @ right)
+    largest = logits.amax(dim=1, keepdim=True)
+    of_target = logits.gather(1, index)
+    exponentials = logits.sub_(largest).exp_()
+    total = exponentials.sum(dim=1, keepdim=True)
+    loss = (total.log() + largest - of_target).sum()
+    gradient = exponentials.mul_(scale / total)
+    gradient.scatter_add_(1, index, torch.full_like(of_target, -scale))
+    return loss, buffers.for_products(gradient)
