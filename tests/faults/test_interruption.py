@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pty
 import re
 import shlex
 import signal
@@ -79,3 +81,25 @@ def test_ctrl_c_before_the_first_step_is_an_interruption_too(server, data, tmp_p
     assert ended.code == 130
     assert "Traceback" not in ended.text
     assert state(tmp_path / "run") == "interrupted"
+
+
+@pytest.mark.parametrize("presses", [1, 2])
+def test_ctrl_c_at_a_terminal_leaves_the_terminal_as_it_was(server, data, reference, tmp_path, presses):
+    """A real terminal's Ctrl-C key, while the live line is shown, which hides the cursor."""
+    run, (keyboard, screen) = tmp_path / "run", pty.openpty()
+    patch = SLOW_STEPS + (SLOW_SAVE if presses == 2 else "")
+    running = server.start(*training(run, data), patch=patch, terminal=os.ttyname(screen))
+    wait_until(lambda: steps_recorded(run) >= 9)
+    os.write(keyboard, b"\x03")
+    if presses == 2:
+        time.sleep(0.5)
+        os.write(keyboard, b"\x03")
+    assert running.wait().code == 130
+    os.set_blocking(keyboard, False)
+    shown = os.read(keyboard, 2**20).decode()
+    assert "stopping after this step and saving; once more to leave at once" in shown
+    assert shown.rfind("\x1b[?25h") > shown.rfind("\x1b[?25l") > 0
+    assert server.run(*training(run, data)).code == 0
+    assert everything_stored(run) == everything_stored(reference)
+    os.close(keyboard)
+    os.close(screen)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 from pathlib import Path
 
 import pytest
 from patches import DIE_AT_STEP, DIE_BEFORE_PRUNING, DIE_INSIDE_A_SAVE
 from runs import everything_stored, leftovers, losses, state, steps_recorded, training
-from warm import cold, wait_until
+from warm import COMPILER, PRELOADED, WarmServer, cold, wait_until
 
 from oelm.run_directory import RunDirectory, check_whole
 
@@ -48,6 +49,21 @@ def test_resumed_run_equals_uninterrupted_run_for_every_kind_of_run(server, data
     assert server.run(*whole).code == 0
     assert server.run(*killed, patch=DIE_AT_STEP.format(step=25)).code == -signal.SIGKILL
     assert server.run(*killed).code == 0
+    assert everything_stored(tmp_path / "killed") == everything_stored(tmp_path / "whole")
+    assert losses(tmp_path / "killed") == losses(tmp_path / "whole")
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="compiling needs g++")
+def test_compiled_resumed_run_equals_compiled_uninterrupted_run(data, tmp_path):
+    """Compiled code lies in the compiler's own cache, so that the second start is quick."""
+    whole, killed = (training(tmp_path / name, data, compile="on") for name in ("whole", "killed"))
+    compiling = WarmServer(tmp_path, modules=f"{PRELOADED} {COMPILER}", TORCHINDUCTOR_COMPILE_THREADS="1")
+    try:
+        assert compiling.run(*whole, seconds=600).code == 0
+        assert compiling.run(*killed, patch=DIE_AT_STEP.format(step=25)).code == -signal.SIGKILL
+        assert compiling.run(*killed).code == 0
+    finally:
+        compiling.close()
     assert everything_stored(tmp_path / "killed") == everything_stored(tmp_path / "whole")
     assert losses(tmp_path / "killed") == losses(tmp_path / "whole")
 

@@ -85,7 +85,14 @@ class WarmServer:
         )
         assert self._process.stdout.readline() == "ready\n"
 
-    def start(self, *arguments: object, cwd: Path | None = None, patch: str = "", program: str = "oelm.cli") -> Running:
+    def start(
+        self,
+        *arguments: object,
+        cwd: Path | None = None,
+        patch: str = "",
+        program: str = "oelm.cli",
+        terminal: str | None = None,
+    ) -> Running:
         """`oelm ARGUMENTS` (or another program's `main`) in a new process; `patch` is Python that runs there before."""
         self._count += 1
         folder = self._folder / str(self._count)
@@ -93,7 +100,9 @@ class WarmServer:
         connection = socket.socket(socket.AF_UNIX)
         connection.connect(self._address)
         request = {"arguments": [str(a) for a in arguments], "cwd": str(cwd or folder), "folder": str(folder)}
-        connection.sendall((json.dumps(request | {"patch": patch, "program": program}) + "\n").encode())
+        connection.sendall(
+            (json.dumps(request | {"patch": patch, "program": program, "terminal": terminal}) + "\n").encode()
+        )
         return Running(int(connection.recv(16)), connection, folder)
 
     def run(self, *arguments: object, cwd: Path | None = None, patch: str = "", seconds: float = 120) -> Ended:
@@ -176,6 +185,11 @@ def work(request: dict) -> None:
             flags = os.O_RDONLY if name == "in" else os.O_WRONLY | os.O_CREAT | os.O_APPEND
             path = os.devnull if name == "in" else os.path.join(request["folder"], name)
             os.dup2(os.open(path, flags, 0o644), number)
+        if request["terminal"]:
+            opened = os.open(request["terminal"], os.O_RDWR)  # of a process with no terminal yet: it becomes its own
+            for number in range(3):
+                os.dup2(opened, number)
+            os.environ["TERM"] = "xterm"
         os.chdir(request["cwd"])
         sys.argv = ["oelm", *request["arguments"]]
         exec(compile(request["patch"], "patch", "exec"), {"__name__": "patch"})

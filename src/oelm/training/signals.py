@@ -28,6 +28,13 @@ class Interrupted(UserError):
         self.exit_code = 128 + number
 
 
+def leave_at_once(number: int) -> None:
+    """No saving, no cleaning up; but a terminal gets its cursor back, which the live line had hidden."""
+    if sys.stdout.isatty():
+        os.write(sys.stdout.fileno(), b"\x1b[?25h\n")
+    os._exit(128 + number)
+
+
 class StopRequest:
     def __init__(self, *, world_size: int) -> None:
         self._distributed = world_size > 1
@@ -65,11 +72,11 @@ class StopRequest:
         if self._number is not None:
             same = SAME_WISH_SECONDS_UNDER_TORCHRUN if self._distributed else SAME_WISH_SECONDS
             if time.monotonic() - self._at >= same:
-                os._exit(128 + number)
+                leave_at_once(number)
             return
         self._number, self._at = number, time.monotonic()
         os.write(sys.stderr.fileno(), b"\nstopping after this step and saving; once more to leave at once\n")
         if self._distributed:
-            self._give_up = threading.Timer(GIVE_UP_SECONDS, os._exit, (128 + number,))
+            self._give_up = threading.Timer(GIVE_UP_SECONDS, leave_at_once, (number,))
             self._give_up.daemon = True
             self._give_up.start()
