@@ -9,14 +9,26 @@ from contextlib import contextmanager
 from typing import Any
 
 PLAIN_SECONDS = 5.0
+Report = Callable[[Any], None]
 
 
 @contextmanager
-def preparation_progress() -> Iterator[Callable[[Any], None]]:
-    """Yields what `prepare` reports to: oelm.data.prepare.Progress objects."""
-    if not sys.stderr.isatty():
-        yield _plain_lines()
-        return
+def preparation_progress() -> Iterator[Report]:
+    """Yields what `prepare` reports to: oelm.data.prepare.Progress objects. The last stage is said when it ends."""
+    stage = ""
+    with _live_bar() if sys.stderr.isatty() else _plain_lines() as show:
+
+        def report(progress: Any) -> None:
+            nonlocal stage
+            stage = progress.stage
+            show(progress)
+
+        yield report
+    print(stage, file=sys.stderr)
+
+
+@contextmanager
+def _live_bar() -> Iterator[Report]:
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -43,7 +55,8 @@ def preparation_progress() -> Iterator[Callable[[Any], None]]:
         yield report
 
 
-def _plain_lines() -> Callable[[Any], None]:
+@contextmanager
+def _plain_lines() -> Iterator[Report]:
     last = time.monotonic()
 
     def report(progress: Any) -> None:
@@ -58,4 +71,4 @@ def _plain_lines() -> Callable[[Any], None]:
             flush=True,
         )
 
-    return report
+    yield report
