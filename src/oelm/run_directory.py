@@ -266,7 +266,7 @@ class RunDirectory:
         good = [folder for folder in stored if checkpoint_step(folder) <= newest][-keep:]
         for folder in stored:
             if folder not in good:
-                shutil.rmtree(folder)
+                shutil.rmtree(folder, ignore_errors=True)  # still open in a reader on NFS: next time
 
     def clear_leftovers(self) -> None:
         """Remove what killed writers left half-written. For the owner of the lock."""

@@ -49,12 +49,12 @@ def stopped(_stopped: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def mounted(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
+def mounted(tmp_path: Path) -> Iterator[Callable[..., Path]]:
     """A real tmpfs with the given options, or a skip where mounting is not permitted."""
     places: list[Path] = []
 
-    def mount(options: str) -> Path:
-        place = tmp_path / f"mount-{len(places)}"
+    def mount(options: str, place: Path | None = None) -> Path:
+        place = place or tmp_path / f"mount-{len(places)}"
         place.mkdir()
         done = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", place], capture_output=True, text=True)
         if done.returncode:

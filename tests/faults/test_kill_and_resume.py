@@ -150,6 +150,15 @@ def test_a_kill_while_another_file_is_written_leaves_nothing_behind(server, data
     assert everything_stored(tmp_path / "run") == everything_stored(reference)
 
 
+def test_an_old_checkpoint_that_cannot_be_removed_does_not_stop_the_run(server, data, reference, stopped, mounted):
+    """Something is mounted in it, or a reader on a network disk still has it open."""
+    held = mounted("size=1m", stopped / "checkpoints" / "step-000021" / "held")
+    ended = server.run(*training(stopped, data))
+    assert ended.code == 0, ended.text
+    assert held.is_dir()
+    assert everything_stored(stopped) == everything_stored(reference)
+
+
 def test_stored_weights_are_as_readable_as_other_files(reference):
     """Whoever may read a run's metrics may read its model."""
     modes = {path.stat().st_mode & 0o777 for path in reference.rglob("*") if path.is_file()}
