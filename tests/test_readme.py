@@ -1,0 +1,58 @@
+"""The README's commands exist as printed, its walk works on a small corpus, and its links lead somewhere."""
+
+import re
+import shlex
+
+import pytest
+
+from small_runs import REPOSITORY, oelm_command
+
+README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+COMMANDS = [line.strip().partition("#")[0].strip() for line in README.splitlines() if line.startswith("    oelm ")]
+SMALLER = {"prepare": ["--stories", "300"], "train": ["--set", "steps=4", "--set", "threads=1"]}
+
+
+@pytest.fixture(scope="module")
+def flags():
+    from typer.main import get_command
+
+    from oelm.cli import app
+
+    verbs = get_command(app).commands
+    return {verb: {flag for option in command.params for flag in option.opts} for verb, command in verbs.items()}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_printed_command_names_a_verb_and_flags_that_exist(command, flags):
+    _, verb, *rest = shlex.split(command)
+    assert verb in flags
+    assert {word for word in rest if word.startswith("--")} <= flags[verb]
+
+
+def test_the_walk_works_as_printed(tmp_path, monkeypatch):
+    """The first five commands of the walk, made smaller, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    walk = README[README.index("## A walk") : README.index("### Text")]
+    commands = [shlex.split(line.partition("#")[0])[1:] for line in walk.splitlines() if line.startswith("    oelm ")]
+    assert [command[0] for command in commands] == ["prepare", "train", "diagnose", "generate", "compare"]
+    for command in commands[:4]:
+        done = oelm_command(*command, *SMALLER.get(command[0], []))
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.strip()
+    done = oelm_command("compare", "runs/frozen", "runs/frozen")
+    assert "frozen_head_orthogonal" in done.stdout
+    again = oelm_command(*commands[1], *SMALLER["train"])
+    assert "this run is finished" in again.stdout
+
+
+@pytest.mark.parametrize("link", sorted(set(re.findall(r"\]\(([^)#]+)\)", README))))
+def test_links_lead_to_files(link):
+    assert (REPOSITORY / link).exists()
+
+
+def test_every_file_of_the_tree_is_there():
+    tree = README[README.index("    src/oelm/") : README.index("[ARCHITECTURE.md]")]
+    names = re.findall(r"^      (\w+(?:\.py|/))", tree, flags=re.MULTILINE)
+    assert names
+    for name in names:
+        assert (REPOSITORY / "src" / "oelm" / name).exists(), name
