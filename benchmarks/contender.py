@@ -74,10 +74,10 @@ def _stepping(gpt: torch.nn.Module, loss_of: Callable, run: Run, *, autocast: bo
 def ours(sizes: dict[str, int], arm: str, *, precision: str, compiled: str) -> Step:
     """The training loop of `oelm train`, on tokens in memory."""
     from oelm.data.batches import TrainingBatches
+    from oelm.training.assembly import assembled
     from oelm.training.device import prepare_process, resolve_machine
     from oelm.training.distributed import World
     from oelm.training.loop import optimization_steps
-    from oelm.training.run import assembled
 
     run = sized(sizes, arm)
     run = run.model_copy(update={"training": run.training.model_copy(update={"learning_rate": 1e-5})})

@@ -8,10 +8,10 @@ import torch
 from oelm.config import Run
 from oelm.data.batches import TrainingBatches
 from oelm.model.transformer import GPT
+from oelm.training.assembly import assembled
 from oelm.training.device import resolve_machine
 from oelm.training.distributed import World
 from oelm.training.loop import optimization_steps
-from oelm.training.run import assembled
 from small_runs import quiet_execution
 
 

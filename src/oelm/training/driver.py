@@ -1,0 +1,253 @@
+"""The driver: it reads the loop and acts. A new periodic action is two lines in `_drive`.
+
+Only the first process writes; the others take the same steps and the same decisions.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from oelm.config import Execution, Run
+from oelm.data.batches import TrainingBatches, ValidationSequences
+from oelm.data.tokens import TokenData
+from oelm.errors import UserError
+from oelm.files import read_json, write_json
+from oelm.run_directory import RunDirectory, now
+from oelm.training.assembly import assembled
+from oelm.training.checkpoint import load_checkpoint, save_checkpoint
+from oelm.training.device import Machine
+from oelm.training.distributed import World
+from oelm.training.evaluation import perplexity, validation_loss
+from oelm.training.freezing import Watch
+from oelm.training.journal import Journal, duration
+from oelm.training.loop import StepResult, diverged, optimization_steps
+from oelm.training.records import Progress, finite, parameters_record, result_record, timing_record, tokens_after
+from oelm.training.signals import Interrupted, StopRequest
+from oelm.training.stored_model import save_best
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run, its data and its place; where and with whom it executes."""
+
+    run: Run
+    data: TokenData
+    directory: RunDirectory
+    execution: Execution
+    machine: Machine
+    world: World
+
+
+class Driver:
+    """The parts of one run, alive between its start and its end."""
+
+    def __init__(self, job: Job, journal: Journal) -> None:
+        self.run, self.data, self.directory = job.run, job.data, job.directory
+        self.execution, self.machine, self.world, self.journal = job.execution, job.machine, job.world, journal
+        run, data, execution = job.run, job.data, job.execution
+        training = run.training
+        self.checkpoint_every = execution.checkpoint_every or max(1, min(5000, training.steps // 10))
+        self.log_every = execution.log_every or max(1, min(100, training.steps // 200))
+        self.batches = TrainingBatches(data.splits["train"], run.model.seq_len, training.batch_size, run.seeds.data)
+        assert training.validation_sequences is not None
+        self.sequences = ValidationSequences(
+            data.splits[training.validation_split], run.model.seq_len, training.validation_sequences
+        )
+        self.gpt, self.optimizer, self.schedule = assembled(run, job.machine)
+        self.progress = Progress()
+        self.began = time.perf_counter()
+        self.metrics_board = self._metrics_board()
+
+    def _metrics_board(self) -> Any:
+        if not self.execution.tensorboard or not self.world.is_main:
+            return None
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError as error:
+            raise UserError("execution.tensorboard: needs an extra: pip install 'oelm[tensorboard]'") from error
+        return SummaryWriter(str(self.directory.tensorboard))
+
+    # -- start and end -----------------------------------------------------------------------------------------------
+
+    def go(self, checkpoint: Path | None) -> dict[str, Any]:
+        """From a checkpoint or from the start to the end; returns the result (empty on other processes)."""
+        watch = Watch.begin(self.schedule, self.gpt, 0)
+        if checkpoint is not None:
+            watch = self._resume(checkpoint, watch)
+        if self.world.is_main:
+            write_json(self.directory.parameters_file, parameters_record(self.gpt, self.machine))
+        stop = StopRequest(world_size=self.world.size)
+        try:
+            with stop.listening():
+                self._drive(watch, stop)
+        finally:
+            self.journal.end()
+        return self._finish()
+
+    def _resume(self, checkpoint: Path, fresh: Watch) -> Watch:
+        state = load_checkpoint(checkpoint, model=self.gpt, optimizer=self.optimizer)
+        self.progress = Progress(**state["progress"])
+        self.progress.resumes += 1
+        # Weights that have rested since the start must be the seed's own, those that rested later the recorded ones.
+        since_start = Watch(self.schedule, 0, fresh.digests)
+        since_start.check(self.gpt, self.progress.step)
+        recorded = Watch(self.schedule, self.progress.step, state["digests"])
+        recorded.check(self.gpt, self.progress.step)
+        self.journal.say(f"resuming from step {self.progress.step} of {self.run.training.steps} ({checkpoint.name})")
+        return recorded
+
+    def _finish(self) -> dict[str, Any]:
+        if not self.world.is_main:
+            return {}
+        result = result_record(
+            self.run,
+            self.progress,
+            machine=self.machine,
+            world=self.world,
+            data_digest=self.data.digest,
+            validation_tokens=len(self.sequences) * self.run.model.seq_len,
+            wall_seconds=self._wall_seconds(),
+            parameters=read_json(self.directory.parameters_file),
+        )
+        write_json(self.directory.timing_file, timing_record(self.run, result))
+        write_json(self.directory.result_file, result)
+        self.directory.write_status("finished", step=self.progress.step, ended=now())
+        self.journal.say(
+            f"finished: validation loss {result['val_loss']:.4f}, perplexity {perplexity(result['val_loss']):.3f}, "
+            f"{result['trainable']:,} trainable and {result['frozen']:,} frozen parameters, "
+            f"training {duration(result['training_seconds'])}, validation {duration(result['validation_seconds'])}"
+        )
+        return result
+
+    def _wall_seconds(self) -> float:
+        return self.progress.wall_seconds + time.perf_counter() - self.began
+
+    # -- the driver --------------------------------------------------------------------------------------------------
+
+    def _drive(self, watch: Watch, stop: StopRequest) -> None:
+        self.journal.begin(step=self.progress.step, steps=self.run.training.steps)
+        steps = optimization_steps(
+            self.gpt,
+            self.optimizer,
+            self.batches,
+            self.run,
+            schedule=self.schedule,
+            machine=self.machine,
+            world=self.world,
+            start=self.progress.step,
+            stop_requested=stop,
+        )
+        training = self.run.training
+        assert training.validate_every is not None
+        for result in steps:
+            self._note(result)
+            last = result.step == training.steps
+            if last or result.step % self.log_every == 0:
+                self._record_training(result)
+            if last or result.step % training.validate_every == 0:
+                self._validate(result)
+            if last or result.stop_requested or result.step % self.checkpoint_every == 0:
+                stop_now = result.stop_requested and not last
+                if stop_now:
+                    stop.acknowledge()
+                watch.check(self.gpt, result.step)
+                if not all(parameter.isfinite().all() for parameter in self.gpt.parameters()):
+                    raise diverged(result.step, "a weight is not finite", result.learning_rate)
+                self._save(watch)
+                if stop_now:
+                    raise Interrupted(f"stopped at step {result.step} of {training.steps}, saved", stop.number)
+
+    def _note(self, result: StepResult) -> None:
+        progress = self.progress
+        progress.step = result.step
+        progress.training_seconds += result.seconds
+        progress.loss_sum += result.loss
+        progress.loss_steps += 1
+        progress.clipped_steps += result.clipped
+        progress.clipped_since += result.clipped
+        self.journal.advance(result.step, f"loss {result.loss:.4f}  {self._tokens_per_second(result):,.0f} tokens/s")
+
+    def _tokens_per_second(self, result: StepResult) -> float:
+        return self.run.training.batch_size * self.run.model.seq_len / result.seconds
+
+    def _record_training(self, result: StepResult) -> None:
+        progress = self.progress
+        progress.last_train_loss = progress.loss_sum / progress.loss_steps
+        record = {
+            "step": result.step,
+            "tokens": tokens_after(self.run, self.progress.step),
+            "seconds": round(progress.training_seconds, 4),
+            "train_loss": progress.last_train_loss,
+            "learning_rate": result.learning_rate,
+            "gradient_norm": result.gradient_norm,
+            "clipped_fraction": progress.clipped_since / progress.loss_steps,
+        }
+        progress.loss_sum, progress.loss_steps, progress.clipped_since = 0.0, 0, 0
+        self._append(record)
+        mean_step = progress.training_seconds / progress.step
+        left = (self.run.training.steps - result.step) * mean_step
+        self.journal.progress(
+            f"step {result.step}/{self.run.training.steps}  loss {record['train_loss']:.4f}  "
+            f"learning rate {result.learning_rate:.3g}  gradient norm {result.gradient_norm:.3f}  "
+            f"clipped {record['clipped_fraction']:.0%}  {self._tokens_per_second(result):,.0f} tokens/s  "
+            f"ETA {duration(left)}"
+        )
+
+    def _validate(self, result: StepResult) -> None:
+        step = result.step
+        self.machine.synchronize()
+        began = time.perf_counter()
+        loss = validation_loss(self.gpt, self.sequences, machine=self.machine, world=self.world)
+        self.machine.synchronize()
+        if not math.isfinite(loss):
+            raise diverged(step, f"validation loss {loss}", result.learning_rate)
+        progress = self.progress
+        progress.validation_seconds += time.perf_counter() - began
+        progress.last_val_loss = loss
+        record = {
+            "step": step,
+            "tokens": tokens_after(self.run, self.progress.step),
+            "seconds": round(progress.training_seconds, 4),
+            "validation_seconds": round(progress.validation_seconds, 4),
+            "val_loss": loss,
+            "perplexity": finite(perplexity(loss)),
+        }
+        self._append(record)
+        best = progress.best_val_loss is None or loss < progress.best_val_loss
+        if best:
+            progress.best_val_loss, progress.best_step = loss, step
+            if self.world.is_main:
+                save_best(self.directory, self.gpt, self.run, self.data, step=step, val_loss=loss)
+        if self.world.is_main:
+            self.directory.write_status("running", step=step, val_loss=loss)
+        self.journal.say(
+            f"step {step}/{self.run.training.steps}  validation loss {loss:.4f}  perplexity {perplexity(loss):.3f}"
+            f"{'  (best)' * best}"
+        )
+
+    def _append(self, record: dict[str, Any]) -> None:
+        if not self.world.is_main:
+            return
+        self.directory.append_metrics(record)
+        if self.metrics_board is not None:
+            for key in record.keys() - {"step"}:
+                if record[key] is not None:
+                    self.metrics_board.add_scalar(key, record[key], record["step"])
+
+    def _save(self, watch: Watch) -> None:
+        if self.world.is_main:
+            progress = Progress(**vars(self.progress) | {"wall_seconds": self._wall_seconds()})
+            save_checkpoint(
+                self.directory,
+                progress.step,
+                model=self.gpt,
+                optimizer=self.optimizer,
+                state={"step": progress.step, "progress": vars(progress), "digests": watch.digests},
+                keep=self.execution.keep_checkpoints,
+            )
+            self.directory.write_status("running", step=progress.step)
+        self.world.barrier()

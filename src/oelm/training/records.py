@@ -1,0 +1,135 @@
+"""What is written about a run: its progress in a checkpoint, its parameters, its result, its timing."""
+
+from __future__ import annotations
+
+import math
+import resource
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from oelm.config import Run, fingerprint
+from oelm.model.parameters import combined_digest, counts_by_part, frozen_names, parameter_digests
+from oelm.model.transformer import GPT
+from oelm.training.device import Machine
+from oelm.training.distributed import World
+from oelm.training.evaluation import perplexity
+
+
+@dataclass
+class Progress:
+    """What a checkpoint remembers besides weights and moments."""
+
+    step: int = 0
+    training_seconds: float = 0.0
+    validation_seconds: float = 0.0
+    wall_seconds: float = 0.0
+    resumes: int = 0
+    clipped_steps: int = 0
+    loss_sum: float = 0.0  # since the last record
+    loss_steps: int = 0
+    clipped_since: int = 0
+    last_train_loss: float | None = None
+    last_val_loss: float | None = None
+    best_val_loss: float | None = None
+    best_step: int | None = None
+
+
+def tokens_after(run: Run, step: int) -> int:
+    return step * run.training.batch_size * run.model.seq_len
+
+
+def parameters_record(gpt: GPT, machine: Machine) -> dict[str, Any]:
+    """Counted on the model itself, by role and layer."""
+    counts = counts_by_part(gpt)
+    total, frozen = (sum(column) for column in zip(*counts.values(), strict=True))
+    bytes_per_weight = machine.dtype.itemsize
+    digests = parameter_digests(gpt, frozen_names(gpt))
+    return {
+        "total": total,
+        "trainable": total - frozen,
+        "frozen": frozen,
+        "weight_bytes": total * bytes_per_weight,
+        "gradient_bytes": (total - frozen) * bytes_per_weight,
+        "optimizer_bytes": 2 * (total - frozen) * bytes_per_weight,
+        "frozen_digest": combined_digest(digests) if digests else None,
+        "parts": [
+            {"role": role, "layer": layer, "total": count, "trainable": count - resting, "frozen": resting}
+            for (role, layer), (count, resting) in counts.items()
+        ],
+    }
+
+
+def result_record(
+    run: Run,
+    progress: Progress,
+    *,
+    machine: Machine,
+    world: World,
+    data_digest: str,
+    validation_tokens: int,
+    wall_seconds: float,
+    parameters: dict[str, Any],
+) -> dict[str, Any]:
+    """The final numbers."""
+    assert progress.last_val_loss is not None
+    assert progress.best_val_loss is not None
+    tokens = tokens_after(run, progress.step)
+    return {
+        "arm": run.arm,
+        "fingerprint": fingerprint(run, data_digest=data_digest),
+        "seeds": run.seeds.model_dump(),
+        "steps": progress.step,
+        "tokens": tokens,
+        "train_loss": progress.last_train_loss,
+        "val_loss": progress.last_val_loss,
+        "perplexity": finite(perplexity(progress.last_val_loss)),
+        "best_val_loss": progress.best_val_loss,
+        "best_perplexity": finite(perplexity(progress.best_val_loss)),
+        "best_step": progress.best_step,
+        "validation_split": run.training.validation_split,
+        "validation_tokens": validation_tokens,
+        "learning_rate": run.training.learning_rate,
+        **{key: parameters[key] for key in ("total", "trainable", "frozen", "frozen_digest")},
+        "clipped_fraction": progress.clipped_steps / progress.step,
+        "training_seconds": progress.training_seconds,
+        "validation_seconds": progress.validation_seconds,
+        "wall_seconds": wall_seconds,
+        "mean_step_seconds": progress.training_seconds / progress.step,
+        "tokens_per_second": tokens / progress.training_seconds,
+        "peak_memory_bytes": peak_memory_bytes(machine),
+        "resumes": progress.resumes,
+        "world_size": world.size,
+        "device": machine.device,
+        "precision": machine.precision,
+        "compile": machine.compile,
+    }
+
+
+def timing_record(run: Run, result: dict[str, Any]) -> dict[str, Any]:
+    """timing_stats.json, in the documents' words."""
+    return {
+        "model_type": run.arm,
+        "init_method": run.model.attention.query.start,
+        "final_perplexity": result["perplexity"],
+        "total_wall_time": result["wall_seconds"],
+        "mean_step_time": result["mean_step_seconds"],
+        "total_validation_time": result["validation_seconds"],
+    }
+
+
+def finite(value: float) -> float | None:
+    """JSON has no infinity."""
+    return value if math.isfinite(value) else None
+
+
+def peak_memory_bytes(machine: Machine) -> int:
+    """Of the device; on a CPU the kernel's high-water mark, because getrusage carries over the parent's."""
+    if machine.kind == "cuda":
+        return torch.cuda.max_memory_allocated()
+    status = Path("/proc/self/status")
+    if status.exists():
+        return next(int(line.split()[1]) * 1024 for line in status.read_text().splitlines() if "VmHWM" in line)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
