@@ -231,11 +231,13 @@ def _resolved_training(training: Training) -> Training:
         * training.batch_size
         / (validations * FORWARD_SHARE_OF_A_TRAINING_STEP)
     )
+    # Whole batches: a compiled model needs no graph of its own for a remainder.
+    whole_batches = affordable // training.batch_size * training.batch_size
     return training.model_copy(
         update={
             "warmup_steps": warmup_steps,
             "validate_every": validate_every,
-            "validation_sequences": training.validation_sequences or max(1, affordable),
+            "validation_sequences": training.validation_sequences or max(1, whole_batches or affordable),
         }
     )
 

@@ -25,7 +25,7 @@ def validation_loss(gpt: GPT, sequences: ValidationSequences, *, machine: Machin
         with machine.autocast():
             hidden_BTD = gpt(rows[:, :-1])
             losses_N = position_losses(hidden_BTD.flatten(0, 1), gpt.token_embedding.weight, rows[:, 1:].flatten())
-        total += losses_N.double().sum().cpu()
+        total += losses_N.cpu().double().sum()
     gpt.train()
     summed = world.sum(total).item()
     return summed / (len(sequences) * sequences.seq_len)

@@ -67,7 +67,7 @@ def optimization_steps(
         schedule.apply(gpt, step)
         loss = accumulate_gradients(gpt, batches, run, step, machine=machine, world=world)
         sum_gradients(world, parameters)
-        shared = torch.tensor([loss.double().item(), float(stop_requested())], dtype=torch.float64)
+        shared = torch.tensor([loss.item(), float(stop_requested())], dtype=torch.float64)
         total_loss, stop = world.sum(shared).tolist()
         learning_rate = learning_rate_at(step, training)
         norm = clip_gradients(parameters, training.gradient_clip)

@@ -108,12 +108,11 @@ class _Buffers:
 def _chunk(hidden: Tensor, weight: Tensor, targets: Tensor, scale: float, buffers: _Buffers) -> tuple[Tensor, Tensor]:
     """The summed loss of one chunk and scale times its gradient at the logits, with one exponential a logit."""
     logits = buffers.logits(hidden, weight)
-    index = targets.unsqueeze(1)
     largest = logits.amax(dim=1, keepdim=True)
-    of_target = logits.gather(1, index)
+    of_target = logits.gather(1, targets.unsqueeze(1))
     exponentials = logits.sub_(largest).exp_()
     total = exponentials.sum(dim=1, keepdim=True)
     loss = (total.log() + largest - of_target).sum()
     gradient = exponentials.mul_(scale / total)
-    gradient.scatter_add_(1, index, torch.full_like(of_target, -scale))
+    gradient[torch.arange(len(targets), device=targets.device), targets] -= scale
     return loss, buffers.for_products(gradient)
