@@ -223,21 +223,17 @@ def _resolved_training(training: Training) -> Training:
     warmup_steps = training.warmup_steps
     if warmup_steps is None:
         warmup_steps = min(2000, training.steps // 10)
-    validate_every = training.validate_every or max(1, min(1000, training.steps // 20))
-    validations = -(-training.steps // validate_every)
-    affordable = int(
-        training.validation_cost
-        * training.steps
-        * training.batch_size
-        / (validations * FORWARD_SHARE_OF_A_TRAINING_STEP)
-    )
+    affordable = int(training.validation_cost * training.steps * training.batch_size / FORWARD_SHARE_OF_A_TRAINING_STEP)
+    often = max(1, min(1000, training.steps // 20), -(-training.steps // max(1, affordable)))
+    validate_every = training.validate_every or often
+    sequences = affordable // -(-training.steps // validate_every)
     # Whole batches: a compiled model needs no graph of its own for a remainder.
-    whole_batches = affordable // training.batch_size * training.batch_size
+    whole_batches = sequences // training.batch_size * training.batch_size
     return training.model_copy(
         update={
             "warmup_steps": warmup_steps,
             "validate_every": validate_every,
-            "validation_sequences": training.validation_sequences or max(1, whole_batches or affordable),
+            "validation_sequences": training.validation_sequences or max(1, whole_batches or sequences),
         }
     )
 
