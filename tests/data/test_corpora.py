@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from oelm.data import corpora
+from oelm.data import corpora, readers
 from oelm.data.corpora import held_out, open_corpus, split_documents
 from oelm.errors import UserError
 
@@ -23,7 +23,7 @@ def split_texts(source: str | Path, **options) -> dict[str, list[str]]:
 
 
 def train_texts(file: Path, name: str = "text") -> list[str]:
-    return [document.text for document in corpora.read_files([file], name=name)]
+    return [document.text for document in readers.read_files([file], name=name)]
 
 
 def write(path: Path, content: str | bytes) -> Path:
@@ -45,7 +45,7 @@ def test_marks_separate_documents(tmp_path):
 def test_a_mark_across_two_blocks_is_found(tmp_path, monkeypatch):
     file = write(tmp_path / "a.txt", "x" * 30 + "<|endoftext|>" + "y" * 30)
     for size in (1, 7, 29, 35, 40):
-        monkeypatch.setattr(corpora, "BLOCK_BYTES", size)
+        monkeypatch.setattr(readers, "BLOCK_BYTES", size)
         assert train_texts(file) == ["x" * 30, "y" * 30]
 
 
@@ -54,7 +54,7 @@ def test_a_long_file_without_marks_comes_in_passages_that_lose_nothing(tmp_path)
     file = write(tmp_path / "book.txt", "\n\n".join(paragraphs))
     passages = train_texts(file)
     assert 20 < len(passages) < 60
-    assert all(len(passage) <= corpora.PASSAGE_BYTES for passage in passages)
+    assert all(len(passage) <= readers.PASSAGE_BYTES for passage in passages)
     assert "\n\n".join(passages) == "\n\n".join(paragraphs)
 
 
@@ -68,7 +68,7 @@ def test_a_document_of_any_length_is_read_in_bounded_pieces(tmp_path):
     texts = train_texts(file)
     assert texts[0] == "start"
     assert len(texts) > 4
-    assert max(map(len, texts)) <= 2 * corpora.LONGEST_DOCUMENT_BYTES
+    assert max(map(len, texts)) <= 2 * readers.LONGEST_DOCUMENT_BYTES
 
 
 def test_a_byte_order_mark_is_not_text(tmp_path):
@@ -132,7 +132,7 @@ def test_parquet(tmp_path):
     file = tmp_path / "train.parquet"
     parquet.write_table(pyarrow.table({"id": range(1001), "text": [*texts, None]}), file, row_group_size=300)
     assert train_texts(file) == [*texts, ""]
-    assert corpora.source_size(file) > 0
+    assert readers.source_size(file) > 0
 
 
 def test_parquet_without_text_is_named_with_its_columns(tmp_path):

@@ -12,24 +12,17 @@ import hashlib
 import importlib.util
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, pairwise
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
+from oelm.data.readers import LINES, PARQUET, TEXT, Document, first_line, read_files, source_size, wiki_articles
 from oelm.data.stories import stories as written_stories
 from oelm.errors import UserError
 
-MARK = b"<|endoftext|>"
-BLOCK_BYTES = 1 << 20
-LONGEST_DOCUMENT_BYTES = 1 << 20
-# A text file without marks is read in passages, so that something can be held out of a single book.
-PASSAGE_BYTES = 1 << 14
-TEXT, LINES, PARQUET = (".txt", ".text", ".md", ".tokens", ".raw"), (".jsonl", ".json"), (".parquet",)
 PART_NAMES = {"train": "train", "tune": "tune", "valid": "valid", "validation": "valid", "val": "valid", "test": "test"}
 
 # Each held-out split aims at 4 MiB of text: 5 % of a small source, never less than 0.05 %.
@@ -37,11 +30,6 @@ HELD_OUT_BYTES, SMALLEST_SHARE, LARGEST_SHARE = 4 << 20, 0.0005, 0.05
 # Up to this size the documents are ranked by hash first, which makes the share exact and never leaves a split empty.
 RANKED_BYTES = 4 << 20
 STORY_BYTES = 560
-
-
-class Document(NamedTuple):
-    text: str
-    source_bytes: int  # what reading it used up of the source, for progress
 
 
 @dataclass(frozen=True)
@@ -220,10 +208,6 @@ def read_hub(name: str, split: str) -> Iterator[Document]:
         ) from error
 
 
-def first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
-
-
 # --- local files ------------------------------------------------------------------------------------------------
 
 
@@ -274,194 +258,3 @@ def part_named(relative: Path) -> str | None:
 
 def is_hidden(file: Path, root: Path) -> bool:
     return any(name.startswith(".") for name in file.relative_to(root).parts)
-
-
-def source_size(file: Path) -> int:
-    if file.suffix.lower() in PARQUET:
-        return parquet_text_bytes(file)
-    return file.stat().st_size
-
-
-def read_files(files: Iterable[Path], *, name: str) -> Iterator[Document]:
-    for file in files:
-        ending = file.suffix.lower()
-        if ending in LINES:
-            yield from read_json_lines(file)
-        elif ending in PARQUET:
-            yield from read_parquet(file)
-        else:
-            yield from read_text(file, name=name)
-
-
-def read_text(file: Path, *, name: str) -> Iterator[Document]:
-    """Documents between end-of-text marks; in a file without marks by the corpus's own rule, or as passages."""
-    pieces, cut = (blocks, between_marks) if has_mark(file) else CUTS_WITHOUT_MARKS.get(name, (blocks, passages))
-    end = 0
-    for offset, raw in cut(pieces(file)):
-        yield Document(decoded(file, raw, offset).strip("\r\n"), offset + len(raw) - end)
-        end = offset + len(raw)
-
-
-def blocks(file: Path) -> Iterator[bytes]:
-    with open(file, "rb") as stream:
-        while block := stream.read(BLOCK_BYTES):
-            yield block
-
-
-def lines(file: Path) -> Iterator[bytes]:
-    with open(file, "rb") as stream:
-        while line := stream.readline(LONGEST_DOCUMENT_BYTES):
-            yield line
-
-
-def has_mark(file: Path) -> bool:
-    seam = b""  # a mark may lie across two blocks
-    for block in blocks(file):
-        window = seam + block
-        if MARK in window:
-            return True
-        seam = window[1 - len(MARK) :]
-    return False
-
-
-def decoded(file: Path, raw: bytes, offset: int) -> str:
-    try:
-        return raw.decode("utf-8-sig" if offset == 0 else "utf-8")
-    except UnicodeDecodeError as error:
-        raise UserError(f"{file}: not UTF-8 at byte {offset + error.start}; convert the file to UTF-8") from error
-
-
-def between_marks(pieces: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
-    offset, rest = 0, b""
-    for piece in pieces:
-        *whole, rest = (rest + piece).split(MARK)
-        for raw in whole:
-            yield offset, raw
-            offset += len(raw) + len(MARK)
-        while len(rest) > LONGEST_DOCUMENT_BYTES:
-            at = cutting_point(rest[:LONGEST_DOCUMENT_BYTES])
-            yield offset, rest[:at]
-            offset, rest = offset + at, rest[at:]
-    if rest.strip():
-        yield offset, rest
-
-
-def passages(pieces: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
-    offset, rest = 0, b""
-    for piece in pieces:
-        rest += piece
-        start = 0
-        while len(rest) - start > PASSAGE_BYTES:
-            at = start + cutting_point(rest[start : start + PASSAGE_BYTES])
-            yield offset + start, rest[start:at]
-            start = at
-        offset, rest = offset + start, rest[start:]
-    if rest.strip():
-        yield offset, rest
-
-
-def cutting_point(window: bytes) -> int:
-    """Where to end a document that goes on: after a blank line, a line, a word, or at least a character."""
-    for separator in (b"\n\n", b"\r\n\r\n", b"\n", b" "):
-        at = window.rfind(separator, len(window) // 2)
-        if at >= 0:
-            return at + len(separator)
-    for at in range(len(window) - 1, len(window) - 5, -1):
-        if window[at] & 0xC0 != 0x80:
-            return at
-    return len(window)
-
-
-def opened_stories(pieces: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
-    """TinyStories whose marks were lost: blank lines lie between stories, but between paragraphs as well.
-
-    So a story ends at a blank line only where the next paragraph opens a story or the last one closed one. Two stories
-    may stay together; none is cut in two.
-    """
-    offset, story = 0, b""
-    after_blank = closed = False
-    for line in pieces:
-        blank = not line.strip()
-        if (not blank and after_blank and (closed or STORY_OPENING.match(line))) or len(story) > LONGEST_DOCUMENT_BYTES:
-            yield offset, story
-            offset, story = offset + len(story), b""
-        story += line
-        closed = closed if blank else bool(STORY_CLOSING.match(line))
-        after_blank = blank
-    if story.strip():
-        yield offset, story
-
-
-def wiki_articles(pieces: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
-    """One article a title: ` = Title = ` between blank lines (tables contain lines that only look like one)."""
-    offset, article, before = 0, b"", b""
-    for line, after in pairwise(chain(pieces, [b""])):
-        is_title = WIKI_TITLE.fullmatch(line) and not before.strip() and not after.strip()
-        if is_title or len(article) > LONGEST_DOCUMENT_BYTES:
-            if article.strip():
-                yield offset, article.rstrip()
-            offset, article = offset + len(article), b""
-        article += line
-        before = line
-    if article.strip():
-        yield offset, article.rstrip()
-
-
-STORY_OPENING = re.compile(
-    rb"Once upon a time|Once,? there (was|were|lived)|There once|There was once|Once a |Long ago|A long time ago"
-)
-STORY_CLOSING = re.compile(rb"The end\b|The moral of th", re.IGNORECASE)
-WIKI_TITLE = re.compile(rb"\s*= [^=](.*[^=])? =\s*")
-CUTS_WITHOUT_MARKS = {"tinystories": (lines, opened_stories), "wikitext103": (lines, wiki_articles)}
-
-
-def read_json_lines(file: Path) -> Iterator[Document]:
-    offset = 0
-    with open(file, "rb") as stream:
-        for number, line in enumerate(stream, start=1):
-            if line.strip():
-                yield Document(text_field(file, decoded(file, line, offset), number), len(line))
-            offset += len(line)
-
-
-def text_field(file: Path, line: str, number: int) -> str:
-    try:
-        value = json.loads(line)
-    except ValueError as error:
-        raise UserError(f"{file}, line {number}: not JSON ({error}); each line must be one object") from error
-    if not isinstance(value, dict) or not isinstance(value.get("text", 0), str | None):
-        raise UserError(f'{file}, line {number}: needs an object with a string "text", as in {{"text": "..."}}')
-    text = value["text"] or ""
-    if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
-        raise UserError(f"{file}, line {number}: the text holds half a surrogate pair, which is no character")
-    return text
-
-
-def read_parquet(file: Path) -> Iterator[Document]:
-    for batch in opened_parquet(file).iter_batches(batch_size=256, columns=["text"]):
-        for text in batch.column(0).to_pylist():
-            yield Document(text or "", len(text or ""))
-
-
-def parquet_text_bytes(file: Path) -> int:
-    """Of the text column, uncompressed."""
-    opened = opened_parquet(file)
-    column = opened.schema_arrow.names.index("text")
-    groups = (opened.metadata.row_group(group) for group in range(opened.metadata.num_row_groups))
-    return sum(group.column(column).total_uncompressed_size for group in groups)
-
-
-def opened_parquet(file: Path):
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError as error:
-        raise UserError(f"{file}: reading parquet needs pyarrow: pip install 'oelm[parquet]'") from error
-    try:
-        opened = parquet.ParquetFile(file)
-    except (pyarrow.ArrowInvalid, OSError) as error:
-        raise UserError(f"{file}: not readable as parquet ({first_line(error)})") from error
-    schema = opened.schema_arrow
-    if "text" not in schema.names or str(schema.field("text").type) not in ("string", "large_string"):
-        raise UserError(f'{file}: has no string column "text"; its columns are {", ".join(schema.names)}')
-    return opened

@@ -1,17 +1,13 @@
 """From a corpus to token files: read, encode on all cores, write, in bounded memory.
 
-Everything is written into a folder `.partial-<pid>-<name>` beside the target, which takes its final name when it is
-whole. Whatever kills a preparation leaves no dataset, never half of one; the next preparation removes the remains.
+A dataset is whole or absent: dataset_folder.py says how.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import os
-import re
-import shutil
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -23,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from oelm.data.corpora import Corpus, Document, held_out, is_empty, open_corpus, split_documents, split_rule
+from oelm.data.dataset_folder import existing_dataset, partial_folder, publish
 from oelm.data.tokenizer import (
     GPT2_VOCABULARY,
     TRAINING_BYTES,
@@ -39,16 +36,11 @@ from oelm.data.tokens import (
     TOKENIZER_FOLDER,
     combined_digest,
     file_name,
-    open_tokens,
-    read_manifest,
 )
 from oelm.errors import UserError
 from oelm.files import (
-    TEMPORARY_PREFIX,
     ensure_writable,
     explaining_a_full_disk,
-    fsync_folder,
-    temporary_name,
     write_json,
 )
 
@@ -57,8 +49,6 @@ BATCHES_AHEAD_PER_WORKER = 4
 # Rough sizes, to say what a full disk would have needed.
 BYTES_PER_GPT2_TOKEN, BYTES_PER_BPE_TOKEN = 4.0, 2.5
 GPT2_FILES_BYTES, BPE_ENTRY_BYTES = 1_500_000, 64
-REPLACED = "replaced-"
-OUR_FILES = {MANIFEST, TOKENIZER_FOLDER, *(file_name(split) for split in SPLITS)}
 
 
 Report = Callable[["Progress"], None]
@@ -203,108 +193,6 @@ def expected_bytes(progress: Progress, tokenizer: str) -> int:
     elif progress.total_bytes:
         tokens = int(progress.total_bytes / (BYTES_PER_GPT2_TOKEN if size is None else BYTES_PER_BPE_TOKEN))
     return tokens * item + (GPT2_FILES_BYTES if size is None else size * BPE_ENTRY_BYTES)
-
-
-# --- the folder -------------------------------------------------------------------------------------------------
-
-
-def existing_dataset(out: Path, settings: dict[str, Any], *, force: bool) -> dict[str, Any] | None:
-    """The manifest of what lies in `out` if that is what is asked for; None if `out` is free to be written."""
-    if out.exists() and not out.is_dir():
-        raise UserError(f"{out}: is a file; --out takes a folder")
-    if os.path.ismount(out):
-        raise UserError(f"{out}: is a mount point, which cannot be replaced as a whole; choose a folder inside it")
-    contents = {entry.name for entry in out.iterdir()} if out.exists() else set()
-    if not contents:
-        return None
-    if MANIFEST not in contents or (force and contents - OUR_FILES):
-        example = min(contents - OUR_FILES, default=MANIFEST)
-        raise UserError(f"{out}: holds files that are not prepared data ({example}); choose another folder with --out")
-    if force:
-        return None
-    manifest = read_manifest(out)
-    there = manifest.get("settings", {})
-    different = [
-        f"{key} is {there.get(key)}, asked {value}" for key, value in settings.items() if there.get(key) != value
-    ]
-    if different:
-        raise UserError(f"{out}: holds another dataset ({'; '.join(different)}); choose another --out or add --force")
-    open_tokens(out)  # finds a file that was cut short since
-    return manifest
-
-
-@contextlib.contextmanager
-def partial_folder(out: Path) -> Iterator[Path]:
-    """A locked folder beside `out` that is gone at the end, unless it was published or the process was killed."""
-    remove_remains(out)
-    folder = temporary_name(out)
-    folder.mkdir()
-    lock = os.open(folder, os.O_RDONLY)
-    try:
-        with contextlib.suppress(OSError):  # a file system without locks: the process id alone has to do
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield folder
-    finally:
-        os.close(lock)
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def remove_remains(out: Path) -> None:
-    """Delete what killed preparations of `out` left; refuse if one is still at work."""
-    pattern = re.compile(rf"{re.escape(TEMPORARY_PREFIX)}(\d+)-(?:{REPLACED})?{re.escape(out.name)}")
-    for entry in sorted(out.parent.iterdir()):
-        found = pattern.fullmatch(entry.name)
-        if found is None or not entry.is_dir():
-            continue
-        if is_at_work(entry, int(found[1])):
-            raise UserError(f"{out}: is being prepared by process {found[1]} ({entry.name}); wait for it or stop it")
-        shutil.rmtree(entry, ignore_errors=True)
-
-
-def is_at_work(folder: Path, process: int) -> bool:
-    """A process id may have been reused, or belong to another container: the lock decides, if it can be asked."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return process != os.getpid() and process_exists(process)
-    finally:
-        os.close(descriptor)
-    return False
-
-
-def process_exists(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
-def publish(folder: Path, out: Path) -> None:
-    """Give the whole folder its final name; what --force replaces steps aside first and is deleted after.
-
-    Killed between the two renames, there is neither the old nor the new dataset: the next preparation makes it.
-    """
-    fsync_folder(folder / TOKENIZER_FOLDER)
-    fsync_folder(folder)
-    aside = out.with_name(f"{TEMPORARY_PREFIX}{os.getpid()}-{REPLACED}{out.name}")
-    replaces = out.exists() and any(out.iterdir())
-    if replaces:
-        os.rename(out, aside)
-    try:
-        os.rename(folder, out)
-    except OSError:
-        if replaces:
-            os.rename(aside, out)
-        raise
-    fsync_folder(out.parent)
-    if replaces:
-        shutil.rmtree(aside, ignore_errors=True)
 
 
 def manifest_of(

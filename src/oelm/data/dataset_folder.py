@@ -1,0 +1,122 @@
+"""The folder of a dataset, whole or absent.
+
+Everything is written into a folder `.partial-<pid>-<name>` beside the target, which takes its final name when it is
+whole. Whatever kills a preparation leaves no dataset, never half of one; the next preparation removes the remains.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from oelm.data.tokens import MANIFEST, SPLITS, TOKENIZER_FOLDER, file_name, open_tokens, read_manifest
+from oelm.errors import UserError
+from oelm.files import TEMPORARY_PREFIX, fsync_folder, temporary_name
+
+REPLACED = "replaced-"
+OUR_FILES = {MANIFEST, TOKENIZER_FOLDER, *(file_name(split) for split in SPLITS)}
+
+
+def existing_dataset(out: Path, settings: dict[str, Any], *, force: bool) -> dict[str, Any] | None:
+    """The manifest of what lies in `out` if that is what is asked for; None if `out` is free to be written."""
+    if out.exists() and not out.is_dir():
+        raise UserError(f"{out}: is a file; --out takes a folder")
+    if os.path.ismount(out):
+        raise UserError(f"{out}: is a mount point, which cannot be replaced as a whole; choose a folder inside it")
+    contents = {entry.name for entry in out.iterdir()} if out.exists() else set()
+    if not contents:
+        return None
+    if MANIFEST not in contents or (force and contents - OUR_FILES):
+        example = min(contents - OUR_FILES, default=MANIFEST)
+        raise UserError(f"{out}: holds files that are not prepared data ({example}); choose another folder with --out")
+    if force:
+        return None
+    manifest = read_manifest(out)
+    there = manifest.get("settings", {})
+    different = [
+        f"{key} is {there.get(key)}, asked {value}" for key, value in settings.items() if there.get(key) != value
+    ]
+    if different:
+        raise UserError(f"{out}: holds another dataset ({'; '.join(different)}); choose another --out or add --force")
+    open_tokens(out)  # finds a file that was cut short since
+    return manifest
+
+
+@contextlib.contextmanager
+def partial_folder(out: Path) -> Iterator[Path]:
+    """A locked folder beside `out` that is gone at the end, unless it was published or the process was killed."""
+    remove_remains(out)
+    folder = temporary_name(out)
+    folder.mkdir()
+    lock = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):  # a file system without locks: the process id alone has to do
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield folder
+    finally:
+        os.close(lock)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_remains(out: Path) -> None:
+    """Delete what killed preparations of `out` left; refuse if one is still at work."""
+    pattern = re.compile(rf"{re.escape(TEMPORARY_PREFIX)}(\d+)-(?:{REPLACED})?{re.escape(out.name)}")
+    for entry in sorted(out.parent.iterdir()):
+        found = pattern.fullmatch(entry.name)
+        if found is None or not entry.is_dir():
+            continue
+        if is_at_work(entry, int(found[1])):
+            raise UserError(f"{out}: is being prepared by process {found[1]} ({entry.name}); wait for it or stop it")
+        shutil.rmtree(entry, ignore_errors=True)
+
+
+def is_at_work(folder: Path, process: int) -> bool:
+    """A process id may have been reused, or belong to another container: the lock decides, if it can be asked."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return process != os.getpid() and process_exists(process)
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def process_exists(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def publish(folder: Path, out: Path) -> None:
+    """Give the whole folder its final name; what --force replaces steps aside first and is deleted after.
+
+    Killed between the two renames, there is neither the old nor the new dataset: the next preparation makes it.
+    """
+    fsync_folder(folder / TOKENIZER_FOLDER)
+    fsync_folder(folder)
+    aside = out.with_name(f"{TEMPORARY_PREFIX}{os.getpid()}-{REPLACED}{out.name}")
+    replaces = out.exists() and any(out.iterdir())
+    if replaces:
+        os.rename(out, aside)
+    try:
+        os.rename(folder, out)
+    except OSError:
+        if replaces:
+            os.rename(aside, out)
+        raise
+    fsync_folder(out.parent)
+    if replaces:
+        shutil.rmtree(aside, ignore_errors=True)
