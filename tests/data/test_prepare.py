@@ -26,7 +26,7 @@ STORIES = {"stories": 600, "tokenizer": "bpe:300"}
 PREPARE = f"""
 import os, signal, sys
 from pathlib import Path
-from oelm.data import prepare as module
+from oelm.data import dataset_folder, prepare as module
 from oelm.errors import UserError
 
 out, moment = Path(sys.argv[1]), sys.argv[2]
@@ -42,10 +42,12 @@ def watch(progress):
     if moment.isdigit() and reports == int(moment):
         die()
 
-if moment in ("publish", "write_json", "fsync_folder"):
+if moment in ("publish", "write_json"):
     setattr(module, moment, die)
+if moment == "fsync_folder":
+    dataset_folder.fsync_folder = die
 if moment == "renamed":
-    module.shutil.rmtree = die
+    dataset_folder.shutil.rmtree = die
 try:
     module.prepare("stories", out=out, stories={STORIES["stories"]}, tokenizer="{STORIES["tokenizer"]}", progress=watch,
                    force="--force" in sys.argv)
