@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 DIE_AT_STEP = """
-import os, signal, oelm.training.run as run
-steps = run.optimization_steps
+import os, signal, oelm.training.driver as driver
+steps = driver.optimization_steps
 def dying_steps(*arguments, **options):
     for result in steps(*arguments, **options):
         if result.step == {step}:
             os.kill(os.getpid(), signal.SIGKILL)
         yield result
-run.optimization_steps = dying_steps
+driver.optimization_steps = dying_steps
 """
 
 DIE_INSIDE_A_SAVE = """
-import os, signal, oelm.training.run as run, oelm.training.checkpoint as checkpoint
+import os, signal, oelm.training.driver as driver, oelm.training.checkpoint as checkpoint
 moments, saving = 0, False
 
 def moment():
@@ -48,7 +48,7 @@ def save(directory, step, **parts):
 for name in ("fsync", "rename", "replace", "mkdir", "unlink", "rmdir"):
     setattr(os, name, told(getattr(os, name)))
 save_file, checkpoint.save_file = checkpoint.save_file, torn_save_file
-save_checkpoint, run.save_checkpoint = run.save_checkpoint, save
+save_checkpoint, driver.save_checkpoint = driver.save_checkpoint, save
 """
 
 DIE_BEFORE_PRUNING = """
@@ -63,13 +63,13 @@ RunDirectory.prune_checkpoints = dying
 """
 
 SLOW_STEPS = """
-import time, oelm.training.run as run
-steps = run.optimization_steps
+import time, oelm.training.driver as driver
+steps = driver.optimization_steps
 def slow_steps(*arguments, **options):
     for result in steps(*arguments, **options):
         time.sleep(0.03)
         yield result
-run.optimization_steps = slow_steps
+driver.optimization_steps = slow_steps
 """
 
 SLOW_SAVE = """

@@ -35,18 +35,18 @@ loop.accumulate_gradients = spoiled
 """
 
 SPOILED_VALIDATION = """
-import oelm.training.run as run
-validate, validations = run.validation_loss, 0
+import oelm.training.driver as driver
+validate, validations = driver.validation_loss, 0
 def spoiled(*arguments, **options):
     global validations
     validations += 1
     return validate(*arguments, **options) * (float("nan") if validations == 4 else 1)
-run.validation_loss = spoiled
+driver.validation_loss = spoiled
 """
 
 THAW_WITHOUT_LEAVE = """
-import torch, oelm.training.run as run
-build = run.build_optimizer
+import torch, oelm.training.assembly as assembly
+build = assembly.build_optimizer
 def build_and_spoil(gpt, training):
     optimizer, updates = build(gpt, training), 0
     step = optimizer.step
@@ -59,7 +59,7 @@ def build_and_spoil(gpt, training):
                 gpt.blocks[1].attention.key.weight[3, 5] += 1e-7
     optimizer.step = spoiled
     return optimizer
-run.build_optimizer = build_and_spoil
+assembly.build_optimizer = build_and_spoil
 """
 
 

@@ -39,15 +39,15 @@ setattr(owner, name, filling)
 """
 
 MOMENTS = {
-    "before a checkpoint": ("oelm.training.run", "save_checkpoint", 3),
+    "before a checkpoint": ("oelm.training.driver", "save_checkpoint", 3),
     "inside a checkpoint, weights": ("oelm.training.checkpoint", "save_file", 8),
     "inside a checkpoint, state": ("oelm.training.checkpoint", "write_json", 3),
     "inside a checkpoint, manifest": ("oelm.run_directory", "_seal", 3),
     "before the metrics": ("oelm.run_directory", "RunDirectory.append_metrics", 20),
     "before the log": ("oelm.training.journal", "Journal.log", 20),
-    "before the best model": ("oelm.training.run", "save_best", 4),
+    "before the best model": ("oelm.training.driver", "save_best", 4),
     "before the status": ("oelm.run_directory", "RunDirectory.write_status", 7),
-    "before the result": ("oelm.training.run", "_timing_stats", 1),
+    "before the result": ("oelm.training.driver", "timing_record", 1),
 }
 
 
@@ -85,6 +85,18 @@ def test_a_disk_that_is_full_from_the_beginning_is_found_before_training(server,
     assert ended.code == 2
     assert re.search(r"(disk full|No space left on device)", ended.err)
     assert "Traceback" not in ended.text
+
+
+@pytest.mark.parametrize("screen", ["a closed pipe", "a full disk"])
+def test_a_screen_that_is_gone_does_not_end_a_run(server, data, reference, tmp_path, screen):
+    """`oelm train ... | head`, or `> log` on a full disk: the run has its own log."""
+    closed = "import os; reader, writer = os.pipe(); os.close(reader); os.dup2(writer, 1)"
+    full = "import os; os.dup2(os.open('/dev/full', os.O_WRONLY), 1)"
+    ended = server.run(*training(tmp_path / "run", data), patch=closed if screen == "a closed pipe" else full)
+    assert ended.code == 0, ended.text
+    assert ended.err == ""
+    assert everything_stored(tmp_path / "run") == everything_stored(reference)
+    assert "finished: validation loss" in (tmp_path / "run" / "training.log").read_text()
 
 
 # ---- D2 ------------------------------------------------------------------------------------------------------------

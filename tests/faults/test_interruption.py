@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pty
 import re
 import shlex
 import signal
+import threading
 import time
 
 import pytest
 from patches import SLOW_SAVE, SLOW_STEPS
 from runs import everything_stored, leftovers, losses, state, steps_recorded, training
-from warm import wait_until
 
 from oelm.run_directory import RunDirectory, check_whole
 
@@ -21,7 +22,7 @@ from oelm.run_directory import RunDirectory, check_whole
 def test_a_signal_saves_and_names_the_command_that_goes_on(server, data, reference, tmp_path, number, code):
     run = tmp_path / "a run"
     running = server.start(*training(run, data), patch=SLOW_STEPS)
-    wait_until(lambda: steps_recorded(run) >= 9)
+    running.until(lambda: steps_recorded(run) >= 9)
     running.send(number)
     ended = running.wait()
     assert ended.code == code, ended.text
@@ -44,7 +45,7 @@ def test_a_signal_saves_and_names_the_command_that_goes_on(server, data, referen
 def test_two_signals_in_quick_succession_are_one_wish(server, data, tmp_path):
     """A Ctrl-C reaches a process from the terminal, and again from whoever started it."""
     running = server.start(*training(tmp_path / "run", data), patch=SLOW_STEPS)
-    wait_until(lambda: steps_recorded(tmp_path / "run") >= 9)
+    running.until(lambda: steps_recorded(tmp_path / "run") >= 9)
     running.send(signal.SIGINT)
     time.sleep(0.05)
     running.send(signal.SIGINT)
@@ -55,9 +56,9 @@ def test_two_signals_in_quick_succession_are_one_wish(server, data, tmp_path):
 def test_a_second_ctrl_c_while_saving_leaves_at_once_with_the_old_checkpoint(server, data, reference, tmp_path):
     run = tmp_path / "run"
     running = server.start(*training(run, data), patch=SLOW_STEPS + SLOW_SAVE)
-    wait_until(lambda: steps_recorded(run) >= 9)
+    running.until(lambda: steps_recorded(run) >= 9)
     running.send(signal.SIGINT)
-    wait_until(lambda: list((run / "checkpoints").glob(".partial-*/model.safetensors")))
+    running.until(lambda: list((run / "checkpoints").glob(".partial-*/model.safetensors")))
     time.sleep(0.4)
     again = time.monotonic()
     running.send(signal.SIGINT)
@@ -72,9 +73,9 @@ def test_a_second_ctrl_c_while_saving_leaves_at_once_with_the_old_checkpoint(ser
 
 
 def test_ctrl_c_before_the_first_step_is_an_interruption_too(server, data, tmp_path):
-    hang = "import time, oelm.training.run as run; run.build = lambda *_: time.sleep(60)"
+    hang = "import time, oelm.training.assembly as assembly; assembly.build = lambda *_: time.sleep(60)"
     running = server.start(*training(tmp_path / "run", data), patch=hang)
-    wait_until(lambda: state(tmp_path / "run") == "running")
+    running.until(lambda: state(tmp_path / "run") == "running")
     time.sleep(0.1)
     running.send(signal.SIGINT)
     ended = running.wait()
@@ -86,20 +87,27 @@ def test_ctrl_c_before_the_first_step_is_an_interruption_too(server, data, tmp_p
 @pytest.mark.parametrize("presses", [1, 2])
 def test_ctrl_c_at_a_terminal_leaves_the_terminal_as_it_was(server, data, reference, tmp_path, presses):
     """A real terminal's Ctrl-C key, while the live line is shown, which hides the cursor."""
-    run, (keyboard, screen) = tmp_path / "run", pty.openpty()
+    run, (keyboard, screen), shown = tmp_path / "run", pty.openpty(), bytearray()
     patch = SLOW_STEPS + (SLOW_SAVE if presses == 2 else "")
     running = server.start(*training(run, data), patch=patch, terminal=os.ttyname(screen))
-    wait_until(lambda: steps_recorded(run) >= 9)
+    reader = threading.Thread(target=read_to_the_end, args=(keyboard, shown))
+    reader.start()
+    running.until(lambda: steps_recorded(run) >= 9)
+    os.close(screen)  # the run has it open too; when it is the last, reading ends
     os.write(keyboard, b"\x03")
     if presses == 2:
         time.sleep(0.5)
         os.write(keyboard, b"\x03")
     assert running.wait().code == 130
-    os.set_blocking(keyboard, False)
-    shown = os.read(keyboard, 2**20).decode()
-    assert "stopping after this step and saving; once more to leave at once" in shown
-    assert shown.rfind("\x1b[?25h") > shown.rfind("\x1b[?25l") > 0
+    reader.join()
+    os.close(keyboard)
+    assert b"stopping after this step and saving; once more to leave at once" in shown
+    assert shown.rfind(b"\x1b[?25h") > shown.rfind(b"\x1b[?25l") > 0
     assert server.run(*training(run, data)).code == 0
     assert everything_stored(run) == everything_stored(reference)
-    os.close(keyboard)
-    os.close(screen)
+
+
+def read_to_the_end(terminal: int, shown: bytearray) -> None:
+    with contextlib.suppress(OSError):  # the last process that had it open is gone
+        while True:
+            shown.extend(os.read(terminal, 2**16))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from patches import DIE_AT_STEP, DIE_BEFORE_PRUNING, DIE_INSIDE_A_SAVE
 from runs import everything_stored, leftovers, losses, state, steps_recorded, training
-from warm import COMPILER, PRELOADED, WarmServer, cold, wait_until
+from warm import COMPILER, PRELOADED, WarmServer, cold
 
 from oelm.run_directory import RunDirectory, check_whole
 
@@ -21,7 +21,7 @@ def test_resumed_run_equals_uninterrupted_run(server, data, reference, tmp_path)
     command = training(tmp_path / "run", data)
     for step in (9, 24):
         running = server.start(*command)
-        wait_until(lambda step=step: steps_recorded(tmp_path / "run") >= step)
+        running.until(lambda step=step: steps_recorded(tmp_path / "run") >= step)
         running.send(signal.SIGKILL)
         assert running.wait().code == -signal.SIGKILL
     ended = cold(*command)
@@ -80,7 +80,7 @@ def test_an_unchanged_setting_is_not_warned_of(server, data, stopped):
 
 
 def test_a_run_killed_after_its_last_checkpoint_only_writes_its_result(server, data, reference, tmp_path):
-    die = "import os, oelm.training.run as run; run._timing_stats = lambda *_: os.kill(os.getpid(), 9)"
+    die = "import os, oelm.training.driver as d; d.timing_record = lambda *_: os.kill(os.getpid(), 9)"
     command = training(tmp_path / "run", data)
     assert server.run(*command, patch=die).code == -signal.SIGKILL
     assert state(tmp_path / "run") == "running"

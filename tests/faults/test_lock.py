@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from patches import SLOW_STEPS
 from runs import everything_stored, state, steps_recorded, training
-from warm import Running, wait_until
+from warm import Running
 
 EAGER_HEART = "import oelm.run_directory as r; r.HEARTBEAT_SECONDS = 0.0\n"
 
@@ -24,7 +24,7 @@ def a_run_at_work(server, data, run: Path, *, patch: str = "") -> Iterator[Runni
     """Training slowly; killed at the end of the block if it has not ended by itself."""
     running = server.start(*training(run, data), patch=patch + SLOW_STEPS)
     first = steps_recorded(run)
-    wait_until(lambda: steps_recorded(run) >= first + 3)
+    running.until(lambda: steps_recorded(run) >= first + 3)
     try:
         yield running
     finally:
@@ -95,9 +95,9 @@ def test_a_run_that_computes_for_long_keeps_its_heart_beating(server, data, tmp_
     lock = tmp_path / "run" / "lock.json"
     running = server.start(*training(tmp_path / "run", data), patch=beat + long_step)
     try:
-        wait_until(lambda: lock.exists() and lock.read_text())
+        running.until(lambda: lock.exists() and lock.read_text())
         first = json.loads(lock.read_text())["heartbeat"]
-        wait_until(lambda: json.loads(lock.read_text())["heartbeat"] > first + 0.5, seconds=10)
+        running.until(lambda: json.loads(lock.read_text())["heartbeat"] > first + 0.5, seconds=10)
         assert steps_recorded(tmp_path / "run") == 0
     finally:
         running.send(signal.SIGKILL)

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,6 +60,11 @@ class Running:
             with contextlib.suppress(TimeoutError):
                 self.wait(0.001)
         return self._ended is not None
+
+    def until(self, condition: Callable[[], object], seconds: float = 60) -> None:
+        """Wait for something that the command must do before it ends."""
+        wait_until(lambda: condition() or self.has_ended(), seconds)
+        assert not self.has_ended(), self.wait().text
 
     def wait(self, seconds: float = 120) -> Ended:
         if self._ended is None:
@@ -136,7 +142,7 @@ def without_torch(*arguments: object, cwd: Path) -> Ended:
     return Ended(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
 
 
-def wait_until(condition, seconds: float = 60) -> None:
+def wait_until(condition: Callable[[], object], seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "waited too long"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rich.console import Console
@@ -23,7 +25,8 @@ class Journal:
     def say(self, line: str) -> None:
         """A line for the screen and the log."""
         self.log(line)
-        self._console.print(line, markup=False)
+        with _lasting_longer_than_the_screen():
+            self._console.print(line, markup=False)
 
     def warn(self, line: str) -> None:
         self.say(f"warning: {line}")
@@ -58,7 +61,8 @@ class Journal:
         self.log(line)
         if self._live is None and time.monotonic() - self._last_plain >= PLAIN_SECONDS:
             self._last_plain = time.monotonic()
-            print(line, flush=True)
+            with _lasting_longer_than_the_screen():
+                print(line, flush=True)
 
     def end(self) -> None:
         if self._live is not None:
@@ -76,6 +80,15 @@ class Silent(Journal):
     def say(self, line: str) -> None: ...
     def begin(self, *, step: int, steps: int) -> None: ...
     def progress(self, line: str) -> None: ...
+
+
+@contextlib.contextmanager
+def _lasting_longer_than_the_screen() -> Iterator[None]:
+    """A closed pipe, or a full disk behind `>`, must not end a run: training.log has every line."""
+    try:
+        yield
+    except (OSError, SystemExit):  # rich makes an exit of a closed pipe
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 Say = Callable[[str], None]
