@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -49,6 +51,23 @@ SetOption = Annotated[
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")]
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from oelm import __version__
+
+        typer.echo(f"oelm {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def top(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Find out, honestly and fast, whether a part of a transformer can stay frozen."""
 
 
 # ---- Verbs ---------------------------------------------------------------------------------------------------------
@@ -113,6 +132,10 @@ def prepare(
             force=force,
             progress=report,
         )
+    ignored = manifest["ignored_files"]
+    if ignored:
+        some = ", ".join(ignored[:3]) + (", ..." if len(ignored) > 3 else "")
+        typer.echo(f"left out {len(ignored)} files that belong to no split or are no text: {some}")
     for name, split in manifest["splits"].items():
         typer.echo(f"{name:6} {split['documents']:>11,} documents  {split['tokens']:>14,} tokens")
     typer.echo(f"{folder}: tokenizer {manifest['tokenizer']}, vocabulary {manifest['vocabulary']:,}")
@@ -161,15 +184,17 @@ def train(
 
     if out is None:
         out = default_directory(*run_with_data(settings.run), group=group)
-    outcome = train_run(settings.run, settings.execution, out=out)
-    if outcome.was_finished and outcome.result:
+    # With --json, standard output holds the object alone.
+    with contextlib.redirect_stdout(sys.stderr) if json_output else contextlib.nullcontext():
+        outcome = train_run(settings.run, settings.execution, out=out)
+    if json_output:
+        _print_json(outcome.result)
+    elif outcome.was_finished and outcome.result:
         result = outcome.result
         typer.echo(
             f"{out}: this run is finished (step {result['steps']}, validation loss {result['val_loss']:.4f}, "
             f"perplexity {result['perplexity']:.3f}); nothing to do"
         )
-    if json_output and outcome.result:
-        _print_json(outcome.result)
 
 
 @app.command()
@@ -301,10 +326,11 @@ def main() -> None:
     try:
         app()
     except UserError as error:
-        for line in str(error).splitlines():
-            print(f"oelm: {line}", file=sys.stderr)
-        if type(error).__name__ == "Interrupted":
-            print(f"oelm: resume with: {_same_command()}", file=sys.stderr)
+        if os.environ.get("RANK", "0") == "0" or error.concerns_one_process:
+            for line in str(error).splitlines():
+                print(f"oelm: {line}", file=sys.stderr)
+            if error.can_be_resumed:
+                print(f"oelm: resume with: {_same_command()}", file=sys.stderr)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         print("oelm: stopped", file=sys.stderr)
@@ -312,8 +338,6 @@ def main() -> None:
 
 
 def _same_command() -> str:
-    import os
-
     if "TORCHELASTIC_RUN_ID" in os.environ:
         return "the same torchrun command"
     return shlex.join(["oelm", *sys.argv[1:]])

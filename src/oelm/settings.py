@@ -191,6 +191,8 @@ def stored_run(tree: Any, *, name: str) -> Run:
 
 
 def _file_tree(path: Path) -> dict[str, Any]:
+    if path.is_dir():
+        raise UserError(f"{path}: is a folder, not a config file; data goes with --data, a run with --out")
     if not path.is_file():
         known = ", ".join(PRESETS)
         raise UserError(f"{path}: no such config file (a preset is chosen with --preset: {known})")

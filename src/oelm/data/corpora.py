@@ -84,8 +84,12 @@ NAMES = ("stories", *HUB)
 
 def open_corpus(source: str, *, source_path: Path | None = None, stories: int = 20_000, seed: int = 0) -> Corpus:
     """A named corpus, from a local copy if `source_path` is given; or any text file or folder."""
-    if source == "stories" and source_path is None:
+    if source == "stories":
+        if source_path is not None:
+            raise UserError("stories: is written by oelm itself and takes no --source; give the path as NAME instead")
         return embedded_stories(stories, seed)
+    if not source:
+        raise UserError(f"the source is empty; known are {', '.join(NAMES)}, or the path of a text file or folder")
     if source in NAMES:
         return hub_corpus(source) if source_path is None else local_corpus(source, source_path)
     if source_path is not None:
@@ -221,7 +225,7 @@ def local_corpus(name: str, path: Path) -> Corpus:
         for part, files in sorted_files.items()
     }
     listing = [
-        [part, str(file.relative_to(root)), file.stat().st_size]
+        [part, str(file.relative_to(root)), file.stat().st_size, file.stat().st_mtime_ns]
         for part, files in sorted_files.items()
         for file in files
     ]
@@ -231,20 +235,26 @@ def local_corpus(name: str, path: Path) -> Corpus:
 
 
 def files_by_part(path: Path) -> tuple[dict[str, list[Path]], list[Path]]:
-    """Files sorted into parts by a word of their path, and what is left over; without a train file all are train."""
+    """Files sorted into parts by a word of their path, and what is left over; without a train file those without a
+    part's name are train."""
     if path.is_file():
         return {"train": [path]}, []
     known = TEXT + LINES + PARQUET
-    everything = sorted(file for file in path.rglob("*") if file.is_file() and not is_hidden(file, path))
+    try:
+        everything = sorted(file for file in path.rglob("*") if file.is_file() and not is_hidden(file, path))
+    except OSError as error:
+        raise UserError(f"{error.filename or path}: cannot be read ({error.strerror})") from error
     files = [file for file in everything if file.suffix.lower() in known]
     if not files:
         raise UserError(f"{path}: no files to read there; known endings are {' '.join(known)}")
     parts: dict[str, list[Path]] = {}
     for file in files:
         parts.setdefault(part_named(file.relative_to(path)) or "other", []).append(file)
+    other = parts.pop("other", [])
     if "train" not in parts:
-        parts = {"train": files}
-    parts.pop("other", None)
+        if not other:
+            raise UserError(f"{path}: has files for {', '.join(sorted(parts))} but none to train on")
+        parts = {"train": other, **parts}
     used = {file for members in parts.values() for file in members}
     return parts, [file for file in everything if file not in used]
 

@@ -17,6 +17,7 @@ from oelm.errors import UserError
 
 COMPILE_WORTHWHILE_SECONDS = 600  # compiling takes about a minute and saves about a tenth
 ASSUMED_FLOPS_PER_SECOND = {"cpu": 1e11, "cuda": 2e13}
+THREADS_PER_CORE = 4
 TOKENS_AT_ONCE = {"cpu": 8 * 512, "cuda": 32 * 1024}
 
 
@@ -62,7 +63,10 @@ class Machine:
 
 def resolve_machine(execution: Execution, run: Run, *, local_rank: int, world_size: int) -> tuple[Machine, list[str]]:
     """The machine and the reasons behind each `auto`."""
-    device = _device(execution.device, local_rank)
+    device = _device(execution.device, local_rank, world_size)
+    most = THREADS_PER_CORE * (os.cpu_count() or 1)
+    if execution.threads is not None and execution.threads > most:
+        raise UserError(f"execution.threads: {execution.threads} is more than this machine can use ({most} at most)")
     kind = torch.device(device).type
     precision, precision_reason = _precision(execution, kind)
     compiled, compile_reason = _compile(execution, run, kind, world_size)
@@ -83,6 +87,7 @@ def prepare_process(machine: Machine) -> None:
         torch.cuda.set_device(machine.device)
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True, warn_only=True)
+        torch.utils.deterministic.fill_uninitialized_memory = False  # every buffer is written before it is read
     elif machine.kind == "cpu":
         keep_pages()
 
@@ -100,19 +105,24 @@ def keep_pages() -> None:
             libc.mallopt(trim_threshold, 2**31 - 1)
 
 
-def _device(wanted: str, local_rank: int) -> str:
+def _device(wanted: str, local_rank: int, world_size: int) -> str:
     if wanted == "auto":
-        if torch.cuda.is_available():
-            return f"cuda:{local_rank}"
-        return "cpu"
+        wanted = "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        kind = torch.device(wanted).type
+        kind, index = torch.device(wanted).type, torch.device(wanted).index
     except RuntimeError as error:
         raise UserError(f"execution.device: {wanted!r} is not a device; use auto, cpu, cuda or cuda:N") from error
     available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if not available.get(kind, False):
         raise UserError(f"execution.device: {wanted!r} is not available on this machine; use cpu or auto")
-    return f"cuda:{local_rank}" if wanted == "cuda" else wanted
+    if kind != "cuda":
+        return wanted
+    if index is not None and world_size > 1:
+        raise UserError(f"execution.device: {wanted!r} is one GPU for {world_size} processes; use cuda or auto")
+    index = local_rank if index is None else index
+    if index >= torch.cuda.device_count():
+        raise UserError(f"execution.device: there is no GPU {index}; this machine has {torch.cuda.device_count()}")
+    return f"cuda:{index}"
 
 
 def _precision(execution: Execution, kind: str) -> tuple[str, str]:

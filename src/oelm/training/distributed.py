@@ -26,6 +26,7 @@ class OtherProcessGone(UserError):
     """A process of this run died, or left with an error of its own."""
 
     exit_code = 1
+    concerns_one_process = True
 
 
 @contextlib.contextmanager

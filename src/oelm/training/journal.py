@@ -65,10 +65,11 @@ class Journal:
                 print(line, flush=True)
 
     def end(self) -> None:
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
-        sys.stdout.flush()
+        with _lasting_longer_than_the_screen():
+            if self._live is not None:
+                live, self._live = self._live, None
+                live.stop()
+            sys.stdout.flush()
 
 
 class Silent(Journal):

@@ -31,7 +31,7 @@ class Diverged(UserError):
 def diverged(step: int, what: str, learning_rate: float) -> Diverged:
     return Diverged(
         f"diverged at step {step}: {what}, learning rate {learning_rate:.3g}; "
-        "the last good checkpoint is kept; try a lower --set training.learning_rate"
+        "what was saved before is kept; try a lower --set training.learning_rate in another --out"
     )
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 # Of float32 logits. In float32 a small product fills the caches already; in bfloat16 every chunk also costs a pass
-# over the whole weight gradient, which is kept in float32, so chunks are larger.
+# over the whole weight gradient, into which its rounded product is added in float32, so chunks are larger.
 CHUNK_BYTES = {torch.float64: 64 * 2**20, torch.float32: 64 * 2**20, torch.bfloat16: 192 * 2**20}
 
 

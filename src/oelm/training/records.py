@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import resource
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -132,4 +133,5 @@ def peak_memory_bytes(machine: Machine) -> int:
     status = Path("/proc/self/status")
     if status.exists():
         return next(int(line.split()[1]) * 1024 for line in status.read_text().splitlines() if "VmHWM" in line)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from oelm.config import Execution, Run, fingerprint, resolved, stored_form
-from oelm.data.tokens import TokenData, check_tokens, open_tokens
+from oelm.data.tokens import TokenData, check_digests, check_tokens, open_tokens
 from oelm.errors import UserError
 from oelm.files import ensure_writable, explaining_a_full_disk, read_json, write_json
-from oelm.run_directory import RunDirectory, State, now
+from oelm.run_directory import RunDirectory, State, flat, now
 from oelm.settings import stored_run
 from oelm.training import distributed
 from oelm.training.checkpoint import latest_whole
@@ -81,6 +81,7 @@ def _as_owner(job: Job, reasons: list[str]) -> Outcome:
     directory = job.directory
     ensure_writable(directory.path)
     with directory.locked():
+        check_digests(job.data)
         _refuse_another_run(directory, job.run, job.data.digest)
         status = directory.status() or {}
         if status.get("state") == "finished" and directory.result_file.exists():
@@ -111,10 +112,8 @@ def _refuse_another_run(directory: RunDirectory, run: Run, data_digest: str) -> 
     """A folder holds one run: a config or data that differ are shown key by key."""
     if not directory.config_file.exists():
         return
-    before = _flat(
-        stored_run(read_json(directory.config_file), name=str(directory.config_file)).model_dump(mode="json")
-    )
-    after = _flat(run.model_dump(mode="json"))
+    before = flat(stored_run(read_json(directory.config_file), name=str(directory.config_file)).model_dump(mode="json"))
+    after = flat(run.model_dump(mode="json"))
     if directory.environment_file.exists():
         before["data digest"] = read_json(directory.environment_file).get("data_digest")
         after["data digest"] = data_digest
@@ -125,13 +124,6 @@ def _refuse_another_run(directory: RunDirectory, run: Run, data_digest: str) -> 
     ]
     if lines:
         raise UserError("\n".join([*lines, "the folder holds another run; choose another --out or undo the change"]))
-
-
-def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in tree.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-    return flat
 
 
 def _write_start(job: Job, journal: Journal) -> None:

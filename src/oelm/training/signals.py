@@ -1,10 +1,11 @@
-"""Ctrl-C and SIGTERM: the first asks the run to stop after its step and save, a second leaves at once."""
+"""Ctrl-C, SIGTERM, a closed terminal: the first asks the run to stop after its step and save, a second to leave at once.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -13,15 +14,18 @@ from types import FrameType
 
 from oelm.errors import UserError
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # the last: the terminal was closed
 # torchrun forwards a Ctrl-C that its workers have already had from the terminal: one wish, not two.
 SAME_WISH_SECONDS = 0.3
 SAME_WISH_SECONDS_UNDER_TORCHRUN = 5.0
+STANDARD_ERROR = 2
 GIVE_UP_SECONDS = 20.0  # a rank that waits for a dead one never reaches the end of its step
 
 
 class Interrupted(UserError):
     """Stopped on request, with a checkpoint; the exit code is the shell's for that signal."""
+
+    can_be_resumed = True
 
     def __init__(self, message: str, number: int) -> None:
         super().__init__(message)
@@ -30,8 +34,9 @@ class Interrupted(UserError):
 
 def leave_at_once(number: int) -> None:
     """No saving, no cleaning up; but a terminal gets its cursor back, which the live line had hidden."""
-    if sys.stdout.isatty():
-        os.write(sys.stdout.fileno(), b"\x1b[?25h\n")
+    if os.isatty(STANDARD_ERROR):
+        with contextlib.suppress(OSError):
+            os.write(STANDARD_ERROR, b"\x1b[?25h\n")
     os._exit(128 + number)
 
 
@@ -75,7 +80,8 @@ class StopRequest:
                 leave_at_once(number)
             return
         self._number, self._at = number, time.monotonic()
-        os.write(sys.stderr.fileno(), b"\nstopping after this step and saving; once more to leave at once\n")
+        with contextlib.suppress(OSError):  # the terminal may be gone
+            os.write(STANDARD_ERROR, b"\nstopping after this step and saving; once more to leave at once\n")
         if self._distributed:
             self._give_up = threading.Timer(GIVE_UP_SECONDS, leave_at_once, (number,))
             self._give_up.daemon = True

@@ -9,12 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from safetensors import safe_open
+from torch import Tensor
+
 from oelm.config import Model, Run, Seeds
 from oelm.data.tokenizer import Tokenizer, load_tokenizer
 from oelm.data.tokens import TokenData
 from oelm.errors import UserError
 from oelm.files import explaining_a_full_disk, read_json, write_json
 from oelm.model.initialization import build
+from oelm.model.parameters import combined_digest, tensor_digest
 from oelm.model.transformer import GPT
 from oelm.run_directory import Damaged, RunDirectory, check_whole
 from oelm.settings import stored_run
@@ -34,8 +38,13 @@ def save_best(directory: RunDirectory, gpt: GPT, run: Run, data: TokenData, *, s
         write_json(folder / CONFIG_FILE, _model_config(run.model))
     metadata = {"format": "pt", "step": str(step), "val_loss": repr(val_loss), "arm": run.arm}
     weights = contiguous(gpt.state_dict())
+    metadata["digest"] = weights_digest(weights)
     with explaining_a_full_disk(folder, needed_bytes=stored_bytes(weights)):
         replace_tensors(folder / MODEL_FILE, weights, metadata)
+
+
+def weights_digest(weights: dict[str, Tensor]) -> str:
+    return combined_digest({name: tensor_digest(value) for name, value in weights.items()})
 
 
 def _model_config(model: Model) -> dict[str, Any]:
@@ -70,8 +79,12 @@ def load_stored(path: Path) -> StoredModel:
         return _from_best(directory.best, run=run)
     checkpoint = latest_whole(directory, say=lambda line: None)
     if checkpoint is None:
-        raise UserError(f"{path}: has no model yet; train it further")
+        raise UserError(f"{path}: has no model: nothing was saved before the run ended (state: {_state(directory)})")
     return _from_checkpoint(checkpoint)
+
+
+def _state(directory: RunDirectory) -> str:
+    return (directory.status() or {}).get("state", "not started")
 
 
 def _model_type(folder: Path) -> str | None:
@@ -82,7 +95,12 @@ def _model_type(folder: Path) -> str | None:
 def _from_best(folder: Path, *, run: Run | None) -> StoredModel:
     tree = read_json(folder / CONFIG_FILE)
     model = Model.model_validate({key: tree[key] for key in Model.model_fields if key in tree})
-    return _loaded(model, folder / MODEL_FILE, run=run, tokenizer_folder=_tokenizer_folder(folder))
+    stored = _loaded(model, folder / MODEL_FILE, run=run, tokenizer_folder=_tokenizer_folder(folder))
+    with safe_open(stored.weights_file, "pt") as file:
+        digest = (file.metadata() or {}).get("digest")
+    if digest is not None and digest != weights_digest(stored.gpt.state_dict()):
+        raise UserError(f"{stored.weights_file}: damaged: its weights do not match their digest; use a checkpoint")
+    return stored
 
 
 def _from_checkpoint(folder: Path) -> StoredModel:

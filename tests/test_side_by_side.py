@@ -1,0 +1,37 @@
+"""Runs side by side, and every difference between them that is not the arm."""
+
+import pytest
+
+from oelm.errors import UserError
+from oelm.side_by_side import table
+from oelm.training.run import train
+from small_runs import quiet_execution, small_run
+
+
+@pytest.fixture(scope="module")
+def runs(token_folder, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    for name, arm, settings in (
+        ("a", "trained", {}),
+        ("b", "frozen_head_orthogonal", {}),
+        ("c", "frozen_head_orthogonal", {"learning_rate": 0.5}),
+    ):
+        train(small_run(arm, data=token_folder, steps=2, **settings), quiet_execution(), out=folder / name)
+    return folder
+
+
+def test_arms_that_differ_in_nothing_else_are_said_to(runs):
+    text = table([runs / "a", runs / "b"])
+    assert "nothing but the arm differs" in text
+    assert "frozen_head_orthogonal" in text
+
+
+def test_another_learning_rate_is_named(runs):
+    assert "differs besides the arm: training.learning_rate is 0.01 / 0.5" in table([runs / "a", runs / "c"])
+
+
+def test_what_is_no_finished_run_is_refused(runs, tmp_path):
+    with pytest.raises(UserError, match="no such run directory"):
+        table([runs / "a", runs / "nowhere"])
+    with pytest.raises(UserError, match="no result yet"):
+        table([tmp_path])

@@ -1,0 +1,38 @@
+"""A stored model is read back as it was written, or refused."""
+
+import pytest
+import torch
+
+from oelm.errors import UserError
+from oelm.training.run import train
+from oelm.training.stored_model import load_stored
+from small_runs import quiet_execution, small_run
+
+
+@pytest.fixture
+def finished(token_folder, tmp_path):
+    run = small_run("frozen_half", data=token_folder, steps=3)
+    return train(run, quiet_execution(), out=tmp_path / "run").directory
+
+
+def test_run_best_and_checkpoint_are_all_read(finished):
+    from_run, from_best = load_stored(finished.path), load_stored(finished.best)
+    from_checkpoint = load_stored(finished.checkpoint_folder(3))
+    for name, value in from_checkpoint.gpt.state_dict().items():
+        assert torch.equal(from_run.gpt.state_dict()[name], value)
+        assert torch.equal(from_best.gpt.state_dict()[name], value)
+    assert not from_best.gpt.blocks[0].attention.query.covered.requires_grad
+
+
+def test_one_flipped_byte_of_the_best_model_is_noticed(finished):
+    file = finished.best / "model.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-100] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(UserError, match="do not match their digest"):
+        load_stored(finished.path)
+
+
+def test_a_folder_without_a_model_says_so(tmp_path):
+    with pytest.raises(UserError, match="neither a run directory nor a checkpoint"):
+        load_stored(tmp_path)
