@@ -18,7 +18,11 @@ from runs import everything_stored, leftovers, losses, state, steps_recorded, tr
 from oelm.run_directory import RunDirectory, check_whole
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)], ids=["SIGTERM", "SIGINT"])
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)],
+    ids=["SIGTERM", "SIGINT", "closed terminal"],
+)
 def test_a_signal_saves_and_names_the_command_that_goes_on(server, data, reference, tmp_path, number, code):
     run = tmp_path / "a run"
     running = server.start(*training(run, data), patch=SLOW_STEPS)
@@ -40,6 +44,15 @@ def test_a_signal_saves_and_names_the_command_that_goes_on(server, data, referen
     assert f"resuming from step {step} of 40" in resumed.out
     assert everything_stored(run) == everything_stored(reference)
     assert losses(run) == losses(reference)
+
+
+def test_a_run_under_nohup_outlives_its_terminal(server, data, reference, tmp_path):
+    nohup = "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+    running = server.start(*training(tmp_path / "run", data), patch=nohup + SLOW_STEPS)
+    running.until(lambda: steps_recorded(tmp_path / "run") >= 9)
+    running.send(signal.SIGHUP)
+    assert running.wait().code == 0
+    assert everything_stored(tmp_path / "run") == everything_stored(reference)
 
 
 def test_two_signals_in_quick_succession_are_one_wish(server, data, tmp_path):

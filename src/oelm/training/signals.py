@@ -64,7 +64,9 @@ class StopRequest:
         if threading.current_thread() is not threading.main_thread():
             yield  # signals belong to the main thread's owner
             return
-        before = {number: signal.signal(number, self._handle) for number in SIGNALS}
+        # nohup asks for a run that outlives its terminal.
+        heeded = [n for n in SIGNALS if n != signal.SIGHUP or signal.getsignal(n) != signal.SIG_IGN]
+        before = {number: signal.signal(number, self._handle) for number in heeded}
         try:
             yield
         finally:
