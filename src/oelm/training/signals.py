@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM, a closed terminal: the first asks a run to save and stop after its step, a second to leave at once."""
+"""Ctrl-C, SIGTERM, a closed terminal: the first asks a run to save and stop after its step, a second leaves at once."""
 
 from __future__ import annotations
 
