@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -84,17 +85,14 @@ def sha256_of(path: Path) -> str:
 
 def ensure_writable(folder: Path) -> None:
     """Make `folder` and prove it by writing: permission bits do not bind root, a read-only mount does."""
-    probe = folder / f"{TEMPORARY_PREFIX}{os.getpid()}-probe"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with open(probe, "wb") as stream:
-            stream.write(b"probe")
-            os.fsync(stream.fileno())
+        with tempfile.TemporaryFile(dir=folder) as probe:  # without a name: nothing is left whatever happens
+            probe.write(b"probe")
+            probe.flush()
+            os.fsync(probe.fileno())
     except OSError as error:
         raise UserError(f"{folder}: cannot write there ({error.strerror}); choose another folder with --out") from error
-    finally:
-        with contextlib.suppress(OSError):
-            probe.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

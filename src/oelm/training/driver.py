@@ -5,6 +5,7 @@ Only the first process writes; the others take the same steps and the same decis
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from dataclasses import dataclass
@@ -20,11 +21,11 @@ from oelm.run_directory import RunDirectory, now
 from oelm.training.assembly import assembled
 from oelm.training.checkpoint import load_checkpoint, save_checkpoint
 from oelm.training.device import Machine
-from oelm.training.distributed import World
+from oelm.training.distributed import OtherProcessGone, World
 from oelm.training.evaluation import perplexity, validation_loss
 from oelm.training.freezing import Watch
 from oelm.training.journal import Journal, duration
-from oelm.training.loop import StepResult, diverged, optimization_steps
+from oelm.training.loop import Diverged, StepResult, diverged, optimization_steps
 from oelm.training.records import Progress, finite, parameters_record, result_record, timing_record, tokens_after
 from oelm.training.signals import Interrupted, StopRequest
 from oelm.training.stored_model import save_best
@@ -84,9 +85,19 @@ class Driver:
         try:
             with stop.listening():
                 self._drive(watch, stop)
+        except Diverged as error:
+            self._tell_of_divergence(error)
+            raise
         finally:
             self.journal.end()
         return self._finish()
+
+    def _tell_of_divergence(self, error: Diverged) -> None:
+        """Every process is here at the same step. None leaves before it is written down: torchrun ends the others."""
+        if self.world.is_main:
+            self.directory.write_status("diverged", error=str(error), ended=now())
+        with contextlib.suppress(OtherProcessGone):
+            self.world.barrier()
 
     def _resume(self, checkpoint: Path, fresh: Watch) -> Watch:
         state = load_checkpoint(checkpoint, model=self.gpt, optimizer=self.optimizer)

@@ -22,7 +22,15 @@ from oelm.model.parameters import combined_digest, tensor_digest
 from oelm.model.transformer import GPT
 from oelm.run_directory import Damaged, RunDirectory, check_whole
 from oelm.settings import stored_run
-from oelm.training.checkpoint import MODEL_FILE, contiguous, latest_whole, load_weights, replace_tensors, stored_bytes
+from oelm.training.checkpoint import (
+    MODEL_FILE,
+    contiguous,
+    latest_whole,
+    load_weights,
+    read_tensors,
+    replace_tensors,
+    stored_bytes,
+)
 
 CONFIG_FILE = "config.json"
 MODEL_TYPE = "oelm"
@@ -98,7 +106,7 @@ def _from_best(folder: Path, *, run: Run | None) -> StoredModel:
     stored = _loaded(model, folder / MODEL_FILE, run=run, tokenizer_folder=_tokenizer_folder(folder))
     with safe_open(stored.weights_file, "pt") as file:
         digest = (file.metadata() or {}).get("digest")
-    if digest is not None and digest != weights_digest(stored.gpt.state_dict()):
+    if digest is not None and digest != weights_digest(read_tensors(stored.weights_file)):
         raise UserError(f"{stored.weights_file}: damaged: its weights do not match their digest; use a checkpoint")
     return stored
 
