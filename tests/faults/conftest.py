@@ -10,13 +10,25 @@ from pathlib import Path
 import pytest
 from patches import DIE_AT_STEP
 from runs import training, write_tokens
-from warm import WarmServer
+from warm import LIGHT, NO_TORCH, Ended, WarmServer
 
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmServer]:
     started = WarmServer(tmp_path_factory.mktemp("warm"))
     yield started
+    started.close()
+
+
+@pytest.fixture(scope="session")
+def without_torch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Ended]]:
+    """Commands that must give their answer before torch is imported."""
+    started = WarmServer(tmp_path_factory.mktemp("light"), modules=LIGHT)
+
+    def run(*arguments: object, cwd: Path) -> Ended:
+        return started.run(*arguments, cwd=cwd, patch=NO_TORCH, seconds=30)
+
+    yield run
     started.close()
 
 

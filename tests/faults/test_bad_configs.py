@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from runs import training, write_tokens
-from warm import without_torch
+from warm import cold
 
 # ---- F1 ------------------------------------------------------------------------------------------------------------
 
@@ -103,7 +103,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("kind", BAD)
-def test_a_bad_config_gives_a_line_for_each_problem_before_torch_is_imported(tmp_path, kind):
+def test_a_bad_config_gives_a_line_for_each_problem_before_torch_is_imported(without_torch, tmp_path, kind):
     content, expected = BAD[kind]
     config = tmp_path / "config.yaml"
     config.write_bytes(content if isinstance(content, bytes) else content.encode())
@@ -119,6 +119,14 @@ def test_a_bad_config_gives_a_line_for_each_problem_before_torch_is_imported(tmp
         assert any(str(config) in line or "arm:" in line for line in lines), ended.err
     assert len(lines) >= len(expected)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["config.yaml"]
+
+
+def test_a_bad_config_is_named_to_a_user_at_the_command_line(tmp_path):
+    config = tmp_path / "config.yaml"
+    config.write_text("training:\n  learning_rat: 3e-4\n")
+    ended = cold("train", config)
+    assert ended.code == 2
+    assert ended.err == f"oelm: {config}: training.learning_rat: unknown key; did you mean training.learning_rate?\n"
 
 
 @pytest.mark.parametrize(
@@ -137,7 +145,7 @@ def test_a_bad_config_gives_a_line_for_each_problem_before_torch_is_imported(tmp
         ("training={}", "--set training: unknown key"),
     ],
 )
-def test_a_bad_assignment_is_named_before_torch_is_imported(tmp_path, assignment, said):
+def test_a_bad_assignment_is_named_before_torch_is_imported(without_torch, tmp_path, assignment, said):
     ended = without_torch("train", "--set", assignment, "--out", tmp_path / "run", cwd=tmp_path)
     assert ended.code == 2, ended.text
     assert said in ended.err
@@ -154,7 +162,7 @@ def test_a_bad_assignment_is_named_before_torch_is_imported(tmp_path, assignment
         (["."], "config file"),
     ],
 )
-def test_an_unknown_name_is_named_before_torch_is_imported(tmp_path, words, said):
+def test_an_unknown_name_is_named_before_torch_is_imported(without_torch, tmp_path, words, said):
     ended = without_torch("train", *words, "--out", tmp_path / "run", cwd=tmp_path)
     assert ended.code == 2, ended.text
     assert said in ended.err

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from patches import DIE_AT_STEP
 from runs import everything_stored, leftovers, training
-from warm import cold, without_torch
+from warm import cold
 
 RULE = "use letters, digits, '.', '_', '+', '-' or spaces, at most 200, "
 
@@ -116,7 +116,7 @@ def test_the_locale_does_not_matter(tmp_path):
         "right\u202eleft",
     ],
 )
-def test_a_name_that_could_be_misread_is_refused_with_the_rule(tmp_path, name):
+def test_a_name_that_could_be_misread_is_refused_with_the_rule(without_torch, tmp_path, name):
     ended = without_torch("train", f"--name={name}", cwd=tmp_path)
     assert ended.code == 2, ended.text
     assert RULE in ended.err
@@ -127,7 +127,7 @@ def test_a_name_that_could_be_misread_is_refused_with_the_rule(tmp_path, name):
 
 
 @pytest.mark.parametrize("name", ["plain", "v1.2+cuda", "mein Lauf", "跑-1", "опыт_3", "x" * 200])
-def test_an_ordinary_name_in_any_script_is_allowed(tmp_path, name):
+def test_an_ordinary_name_in_any_script_is_allowed(without_torch, tmp_path, name):
     ended = without_torch("train", f"--name={name}", cwd=tmp_path)
     assert RULE not in ended.err
 
@@ -146,7 +146,7 @@ def test_an_ordinary_name_in_any_script_is_allowed(tmp_path, name):
         (b"not text \xff".decode(errors="surrogateescape"), "not text in UTF-8"),
     ],
 )
-def test_an_out_that_could_be_misread_is_refused_with_the_rule(tmp_path, out, said):
+def test_an_out_that_could_be_misread_is_refused_with_the_rule(without_torch, tmp_path, out, said):
     ended = without_torch("train", f"--out={out}", cwd=tmp_path)
     assert ended.code == 2, ended.text
     assert said in ended.err

@@ -22,6 +22,7 @@ from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 PRELOADED = "torch torch._dynamo torch.distributed.run oelm.cli oelm.training.run oelm.sampling"
+LIGHT = "oelm.cli oelm.settings oelm.run_directory"
 COMPILER = "torch._inductor.compile_fx torch._inductor.codegen.cpp torch._inductor.fx_passes.post_grad"
 
 
@@ -127,19 +128,13 @@ def cold(*arguments: object, cwd: Path | None = None, seconds: float = 120, **va
     return Ended(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
 
 
+# Importing torch fails, and there is little memory.
 NO_TORCH = """
-import resource, runpy, sys
-sys.modules["torch"] = None  # importing it is an error
+import resource, sys
+assert "torch" not in sys.modules
+sys.modules["torch"] = None
 resource.setrlimit(resource.RLIMIT_AS, (2**31, 2**31))
-runpy.run_module("oelm", run_name="__main__", alter_sys=True)
 """
-
-
-def without_torch(*arguments: object, cwd: Path) -> Ended:
-    """`python -m oelm ARGUMENTS` where importing torch fails, in little memory and time."""
-    command = [sys.executable, "-c", NO_TORCH, *map(str, arguments)]
-    done = subprocess.run(command, cwd=cwd, env=environment(), capture_output=True, timeout=30)
-    return Ended(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
 
 
 def wait_until(condition: Callable[[], object], seconds: float = 60) -> None:
