@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 
 def _whole_number(value: Any) -> Any:
@@ -156,6 +156,7 @@ class Training(Frozen):
     validate_every: Positive | None = None  # None: 20 times a run, at least every 1000 steps
     validation_cost: float = Field(default=0.1, gt=0, le=1)  # bound on validation's arithmetic, as a part of training's
     validation_sequences: Positive | None = None  # None: as many as the bound allows
+    final_validation_sequences: Positive | None = None  # of the reported loss; None: half of what the bound allows
 
     @model_validator(mode="after")
     def _consistent(self) -> Training:
@@ -224,18 +225,24 @@ def _resolved_training(training: Training) -> Training:
     if warmup_steps is None:
         warmup_steps = min(2000, training.steps // 10)
     affordable = int(training.validation_cost * training.steps * training.batch_size / FORWARD_SHARE_OF_A_TRAINING_STEP)
-    often = max(1, min(1000, training.steps // 20), -(-training.steps // max(1, affordable)))
+    final = training.final_validation_sequences or _in_whole_batches(affordable // 2, training.batch_size)
+    for_the_curve = max(1, affordable - final)
+    often = max(1, min(1000, training.steps // 20), -(-training.steps // for_the_curve))
     validate_every = training.validate_every or often
-    sequences = affordable // -(-training.steps // validate_every)
-    # Whole batches: a compiled model needs no graph of its own for a remainder.
-    whole_batches = sequences // training.batch_size * training.batch_size
+    sequences = for_the_curve // -(-training.steps // validate_every)
     return training.model_copy(
         update={
             "warmup_steps": warmup_steps,
             "validate_every": validate_every,
-            "validation_sequences": training.validation_sequences or max(1, whole_batches or sequences),
+            "validation_sequences": training.validation_sequences or _in_whole_batches(sequences, training.batch_size),
+            "final_validation_sequences": final,
         }
     )
+
+
+def _in_whole_batches(sequences: int, batch_size: int) -> int:
+    """A compiled model needs no graph of its own for a remainder."""
+    return max(1, sequences // batch_size * batch_size or sequences)
 
 
 # ---- Identity and storage -----------------------------------------------------------------------------------------
@@ -250,6 +257,16 @@ def fingerprint(run: Run, *, data_digest: str) -> str:
 
 def stored_form(run: Run) -> dict[str, Any]:
     return {"format_version": FORMAT_VERSION, **run.model_dump(mode="json")}
+
+
+def _from_version_1(tree: dict[str, Any]) -> dict[str, Any]:
+    """Before version 2 the reported loss was the last of the curve's."""
+    training = tree["training"]
+    return {**tree, "training": {**training, "final_validation_sequences": training["validation_sequences"]}}
+
+
+# Version -> what turns a stored run of it into the next version: a new field gets the value of the old behaviour.
+MIGRATIONS = {1: _from_version_1}
 
 
 # ---- Presets ------------------------------------------------------------------------------------------------------

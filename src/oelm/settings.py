@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from oelm.arms import arm as arm_named
 from oelm.arms import canonical_name
-from oelm.config import FORMAT_VERSION, PRESETS, Run, Settings
+from oelm.config import FORMAT_VERSION, MIGRATIONS, PRESETS, Run, Settings
 from oelm.errors import UserError
 
 DEFAULT_PRESET = "tiny"
@@ -154,19 +154,33 @@ def load_settings(
     assignments: tuple[str, ...] | list[str] = (),
 ) -> Settings:
     """Settings from a config file or a preset; then the arm, the data, the seed, the --set pairs, in this order."""
-    tree = _file_tree(Path(source)) if source is not None else {}
+    tree = file_tree(Path(source)) if source is not None else {}
     if source is None or preset is not None:
         tree = _merged(_preset_tree(preset or DEFAULT_PRESET), tree)
-    if arm is not None:
-        tree["arm"] = arm
     if data is not None:
         tree["data"] = data
+    values = dict(_assignment(text) for text in assignments)
+    return settings_of(tree, name=source or f"preset {preset or DEFAULT_PRESET}", arm=arm, seed=seed, values=values)
+
+
+def settings_of(
+    tree: dict[str, Any],
+    *,
+    name: str,
+    arm: str | None = None,
+    seed: int | None = None,
+    values: dict[str, Any] | None = None,
+) -> Settings:
+    """Settings of a config tree; then the arm, the seed and single values by their keys, in this order."""
+    tree = dict(tree)
+    if arm is not None:
+        tree["arm"] = arm
     if seed is not None:
         tree["seeds"] = {"weights": seed, "projections": seed, "data": seed}
     tree = _with_arm(tree)
-    for assignment in assignments:
-        _assign(tree, assignment)
-    settings = validated(tree, name=source or f"preset {preset or DEFAULT_PRESET}")
+    for key, value in (values or {}).items():
+        _assign(tree, key, value)
+    settings = validated(tree, name=name)
     return settings.model_copy(update={"run": _labelled(settings.run)})
 
 
@@ -185,12 +199,18 @@ def stored_run(tree: Any, *, name: str) -> Run:
         raise UserError(f"{name}: not a run's config (no format_version)")
     tree = dict(tree)
     version = tree.pop("format_version")
-    if version != FORMAT_VERSION:
-        raise UserError(f"{name}: has format version {version}, this oelm reads {FORMAT_VERSION}; use a newer oelm")
+    if not isinstance(version, int) or version > FORMAT_VERSION or version < min(MIGRATIONS):
+        raise UserError(f"{name}: has format version {version}, this oelm reads up to {FORMAT_VERSION}; use a newer oelm")
+    try:
+        for old in range(version, FORMAT_VERSION):
+            tree = MIGRATIONS[old](tree)
+    except (KeyError, TypeError) as error:
+        raise UserError(f"{name}: is not a whole config of format version {version} (at {error})") from error
     return validated(tree, name=name).run
 
 
-def _file_tree(path: Path) -> dict[str, Any]:
+def file_tree(path: Path) -> dict[str, Any]:
+    """The keys of a config file, with its preset put below them."""
     if path.is_dir():
         raise UserError(f"{path}: is a folder, not a config file; data goes with --data, a run with --out")
     if not path.is_file():
@@ -205,10 +225,13 @@ def _file_tree(path: Path) -> dict[str, Any]:
         raise UserError(f"{path}: is empty; a config holds at least one of: {', '.join(Run.model_fields)}, execution")
     if not isinstance(tree, dict):
         raise UserError(f"{path}: holds a {type(tree).__name__}, not keys and values")
-    if "preset" in tree:
-        preset = tree.pop("preset")
-        tree = _merged(_preset_tree(str(preset)), tree)
-    return tree
+    return with_preset(tree)
+
+
+def with_preset(tree: dict[str, Any]) -> dict[str, Any]:
+    """The preset a tree names, below its own keys."""
+    own = {key: value for key, value in tree.items() if key != "preset"}
+    return _merged(_preset_tree(str(tree["preset"])), own) if "preset" in tree else own
 
 
 def _preset_tree(preset: str) -> dict[str, Any]:
@@ -235,14 +258,17 @@ def _labelled(run: Run) -> Run:
     return run if run.model.attention == arm_named(run.arm) else run.model_copy(update={"arm": "custom"})
 
 
-def _assign(tree: dict[str, Any], assignment: str) -> None:
-    key, equals, text = assignment.partition("=")
+def _assignment(text: str) -> tuple[str, Any]:
+    key, equals, value = text.partition("=")
     if not equals or not key:
-        raise UserError(f"--set {assignment}: write key=value, for example --set training.learning_rate=3e-4")
+        raise UserError(f"--set {text}: write key=value, for example --set training.learning_rate=3e-4")
     if key == "arm":
         raise UserError("--set arm: an arm is chosen with --arm NAME, or with arm: NAME in the config file")
-    value = read_yaml(text, name=f"--set {key}")
-    path = full_key(key.strip()).split(".")
+    return full_key(key.strip()), read_yaml(value, name=f"--set {key}")
+
+
+def _assign(tree: dict[str, Any], key: str, value: Any) -> None:
+    path = key.split(".")
     node = tree
     for part in path[:-1]:
         inner = node.get(part)
@@ -263,15 +289,17 @@ def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
 # ---- Problems, one line each ----------------------------------------------------------------------------------------
 
 
-def problem_lines(error: ValidationError) -> list[str]:
-    return [_problem_line(problem) for problem in error.errors()]
+def problem_lines(error: ValidationError, *, model: type[BaseModel] = Settings) -> list[str]:
+    """One line a problem; `model` is what was validated, for the suggestions."""
+    known = [*known_keys(), *sections()] if model is Settings else known_keys(model)
+    return [_problem_line(problem, known) for problem in error.errors()]
 
 
-def _problem_line(problem: Any) -> str:
+def _problem_line(problem: Any, known: list[str]) -> str:
     key = _dotted(problem["loc"])
     value, kind = problem.get("input"), problem["type"]
     if kind == "extra_forbidden":
-        close = difflib.get_close_matches(key, [*known_keys(), *sections()], n=1, cutoff=0.5)
+        close = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
         return f"{key}: unknown key" + (f"; did you mean {close[0]}?" if close else "")
     if kind == "value_error":
         return f"{key}: {problem['ctx']['error']}" if key else str(problem["ctx"]["error"])

@@ -55,9 +55,10 @@ class Driver:
         self.log_every = execution.log_every or max(1, min(100, training.steps // 200))
         self.batches = TrainingBatches(data.splits["train"], run.model.seq_len, training.batch_size, run.seeds.data)
         assert training.validation_sequences is not None
-        self.sequences = ValidationSequences(
-            data.splits[training.validation_split], run.model.seq_len, training.validation_sequences
-        )
+        assert training.final_validation_sequences is not None
+        held_out = data.splits[training.validation_split]
+        self.sequences = ValidationSequences(held_out, run.model.seq_len, training.validation_sequences)
+        self.final_sequences = ValidationSequences(held_out, run.model.seq_len, training.final_validation_sequences)
         self.gpt, self.optimizer, self.schedule = assembled(run, job.machine)
         self.progress = Progress()
         self.began = time.perf_counter()
@@ -85,12 +86,13 @@ class Driver:
         try:
             with stop.listening():
                 self._drive(watch, stop)
+                val_loss = self._final_loss()
         except Diverged as error:
             self._tell_of_divergence(error)
             raise
         finally:
             self.journal.end()
-        return self._finish()
+        return self._finish(val_loss)
 
     def _tell_of_divergence(self, error: Diverged) -> None:
         """Every process is here at the same step. None leaves before it is written down: torchrun ends the others."""
@@ -111,7 +113,7 @@ class Driver:
         self.journal.say(f"resuming from step {self.progress.step} of {self.run.training.steps} ({checkpoint.name})")
         return recorded
 
-    def _finish(self) -> dict[str, Any]:
+    def _finish(self, val_loss: float) -> dict[str, Any]:
         if not self.world.is_main:
             return {}
         result = result_record(
@@ -120,7 +122,8 @@ class Driver:
             machine=self.machine,
             world=self.world,
             data_digest=self.data.digest,
-            validation_tokens=len(self.sequences) * self.run.model.seq_len,
+            val_loss=val_loss,
+            validation_tokens=len(self.final_sequences) * self.run.model.seq_len,
             wall_seconds=self._wall_seconds(),
             parameters=read_json(self.directory.parameters_file),
         )
@@ -208,16 +211,27 @@ class Driver:
             f"ETA {duration(left)}"
         )
 
-    def _validate(self, result: StepResult) -> None:
-        step = result.step
+    def _loss_over(self, sequences: ValidationSequences, learning_rate: float) -> float:
         self.machine.synchronize()
         began = time.perf_counter()
-        loss = validation_loss(self.gpt, self.sequences, machine=self.machine, world=self.world)
+        loss = validation_loss(self.gpt, sequences, machine=self.machine, world=self.world)
         self.machine.synchronize()
+        self.progress.validation_seconds += time.perf_counter() - began
         if not math.isfinite(loss):
-            raise diverged(step, f"validation loss {loss}", result.learning_rate)
+            raise diverged(self.progress.step, f"validation loss {loss}", learning_rate)
+        return loss
+
+    def _final_loss(self) -> float:
+        """The loss that is reported: over more of the held-out text than the curve's."""
+        assert self.progress.last_val_loss is not None
+        if len(self.final_sequences) == len(self.sequences):
+            return self.progress.last_val_loss
+        return self._loss_over(self.final_sequences, self.run.training.learning_rate * self.run.training.final_learning_rate_fraction)
+
+    def _validate(self, result: StepResult) -> None:
+        step = result.step
+        loss = self._loss_over(self.sequences, result.learning_rate)
         progress = self.progress
-        progress.validation_seconds += time.perf_counter() - began
         progress.last_val_loss = loss
         record = {
             "step": step,

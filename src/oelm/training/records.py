@@ -70,12 +70,12 @@ def result_record(
     machine: Machine,
     world: World,
     data_digest: str,
+    val_loss: float,
     validation_tokens: int,
     wall_seconds: float,
     parameters: dict[str, Any],
 ) -> dict[str, Any]:
     """The final numbers."""
-    assert progress.last_val_loss is not None
     assert progress.best_val_loss is not None
     tokens = tokens_after(run, progress.step)
     return {
@@ -85,8 +85,8 @@ def result_record(
         "steps": progress.step,
         "tokens": tokens,
         "train_loss": progress.last_train_loss,
-        "val_loss": progress.last_val_loss,
-        "perplexity": finite(perplexity(progress.last_val_loss)),
+        "val_loss": val_loss,
+        "perplexity": finite(perplexity(val_loss)),
         "best_val_loss": progress.best_val_loss,
         "best_perplexity": finite(perplexity(progress.best_val_loss)),
         "best_step": progress.best_step,

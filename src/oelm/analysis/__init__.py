@@ -1,0 +1,1 @@
+"""From stored runs to verdicts: results, curves, statistics, hypotheses. No torch, no formatting."""

@@ -1,0 +1,227 @@
+"""A study file: question, base config, arms, seeds, one grid for all arms, hypotheses with their margins.
+
+Fixed before the runs start. What it means for one run is `settings_for`; every problem in a file is one line.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError, model_validator
+
+from oelm.arms import canonical_name
+from oelm.config import Count, Frozen, Positive, Settings
+from oelm.errors import UserError
+from oelm.run_directory import check_name
+from oelm.settings import full_key, problem_lines, read_yaml, settings_of, with_preset
+
+STUDIES = Path("studies")  # where a bare name is looked up
+Language = Literal["en", "zh"]
+
+
+class Bilingual(Frozen):
+    en: str
+    zh: str
+
+
+Text = str | Bilingual
+
+
+def in_language(text: Text, language: Language) -> str:
+    return text if isinstance(text, str) else getattr(text, language)
+
+
+class Arm(Frozen):
+    """One kind of model in the comparison."""
+
+    arm: str | None = None  # a named arm; None: the key is the name
+    label: Text | None = None
+    set: dict[str, Any] = {}  # settings of this arm alone: each shows up as a confound
+    processes: Positive = 1  # of each run, by torchrun
+
+
+# What may differ between the attention of two arms. A hypothesis says which of it is its treatment.
+Aspect = Literal["start", "scale", "moves", "share"]
+Kind = Literal["not_worse", "equivalent", "better", "fewer_parameters", "faster"]
+NEEDS_A_MARGIN = ("not_worse", "equivalent")
+
+
+class Hypothesis(Frozen):
+    """A claim about two arms, and what settles it.
+
+    not_worse: the treatment's perplexity is at most `margin_percent` above the control's. equivalent: within it both
+    ways. better: below the control's by more than `margin_percent` (0 unless stated). fewer_parameters: at least
+    `least_frozen` parameters never move. faster: a step takes less time, measured by `oelm bench` only.
+    """
+
+    name: str
+    claim: Text
+    kind: Kind
+    treatment: str
+    control: str
+    varies: list[Aspect]
+    margin_percent: float | None = Field(default=None, ge=0)
+    least_frozen: Positive | None = None
+    fails_when: Text | None = None
+    confirmatory: bool = True
+    explained: dict[str, Text] = {}  # a confound's key -> why it is part of the question
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Hypothesis:
+        if self.kind in NEEDS_A_MARGIN and not self.margin_percent:
+            raise ValueError(f"{self.name}: {self.kind} needs margin_percent")
+        if self.kind == "fewer_parameters" and self.least_frozen is None:
+            raise ValueError(f"{self.name}: fewer_parameters needs least_frozen")
+        if self.treatment == self.control:
+            raise ValueError(f"{self.name}: treatment and control are both {self.control}")
+        return self
+
+
+class Tuning(Frozen):
+    """The same points for every arm, judged on the tuning split; an optimum at an edge adds points for all arms."""
+
+    grid: dict[str, Annotated[list[float], Field(min_length=2)]] = Field(min_length=1)
+    set: dict[str, Any] = {}  # for all tuning runs alike, for example fewer steps
+    seeds: list[Count] = Field(default=[1000], min_length=1)
+    extend: Count = 2  # at most so many points are added at each end of a key
+
+
+class Study(Frozen):
+    name: str
+    question: Text
+    base: dict[str, Any]  # as in a config file: preset, model, training, data, execution
+    arms: dict[str, Arm] = Field(min_length=1)
+    baseline: str
+    seeds: list[Count] = Field(min_length=1)
+    tuning: Tuning | None = None
+    hypotheses: list[Hypothesis] = []
+    target_percent: float = Field(default=10, gt=0)  # time to a perplexity so much above the baseline's final one
+    notes: Text | None = None
+    cite: Text | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Study:
+        named = {"baseline": self.baseline}
+        for hypothesis in self.hypotheses:
+            named |= {f"{hypothesis.name}.treatment": hypothesis.treatment, f"{hypothesis.name}.control": hypothesis.control}
+        for place, arm in named.items():
+            if arm not in self.arms:
+                raise ValueError(f"{place}: {arm!r} is not one of the arms {', '.join(self.arms)}")
+        for what, values in (("seeds", self.seeds), ("hypotheses", [each.name for each in self.hypotheses])):
+            if len(set(values)) < len(values):
+                raise ValueError(f"{what}: one is there twice")
+        return self
+
+    @property
+    def learning_rate_is_tuned(self) -> bool:
+        return self.tuning is not None and "training.learning_rate" in self.tuning.grid
+
+
+# ---- Reading -------------------------------------------------------------------------------------------------------
+
+
+def load_study(source: str | Path) -> Study:
+    """A study by its path, or by its name in the folder `studies`."""
+    path = _file_of(source)
+    try:
+        tree = read_yaml(path.read_text(encoding="utf-8"), name=str(path))
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not a text file (byte {error.start} is not UTF-8)") from error
+    if not isinstance(tree, dict):
+        raise UserError(f"{path}: is not a study: no keys and values (see studies/demo.yaml)")
+    return study_of({"name": path.stem} | tree, name=str(path))
+
+
+def study_of(tree: dict[str, Any], *, name: str) -> Study:
+    """A validated study; `name` is what errors call its source."""
+    tree = dict(tree)
+    if isinstance(tree.get("arms"), list):
+        tree["arms"] = {str(arm): {} for arm in tree["arms"]}
+    if isinstance(tree.get("arms"), dict):
+        tree["arms"] = {key: value or {} for key, value in tree["arms"].items()}
+        tree.setdefault("baseline", next(iter(tree["arms"]), ""))
+    try:
+        study = Study.model_validate(tree)
+    except ValidationError as error:
+        raise UserError("\n".join(f"{name}: {line}" for line in problem_lines(error, model=Study))) from error
+    check_name(study.name)
+    for arm in study.arms:
+        check_name(arm)
+    study = _with_full_keys(study, name=name)
+    _check_every_arm(study, name=name)
+    return study
+
+
+def study_digest(study: Study) -> str:
+    """What a report names to show that the plan is the one the runs were made for."""
+    text = json.dumps(study.model_dump(mode="json"), sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _file_of(source: str | Path) -> Path:
+    path = Path(source)
+    if path.is_file():
+        return path
+    named = STUDIES / f"{source}.yaml"
+    if path.name == str(source) and named.is_file():
+        return named
+    known = ", ".join(sorted(file.stem for file in STUDIES.glob("*.yaml"))) if STUDIES.is_dir() else ""
+    raise UserError(f"study {str(source)!r}: no such file" + (f"; in {STUDIES}/: {known}" if known else ""))
+
+
+def _with_full_keys(study: Study, *, name: str) -> Study:
+    """learning_rate -> training.learning_rate, wherever a study names a setting."""
+
+    def full(values: dict[str, Any], where: str) -> dict[str, Any]:
+        found = {}
+        for key, value in values.items():
+            try:
+                found[full_key(key)] = value
+            except UserError as error:
+                raise UserError(f"{name}: {where}: {str(error).removeprefix('--set ')}") from error
+        return found
+
+    arms = {key: arm.model_copy(update={"set": full(arm.set, f"arms.{key}.set")}) for key, arm in study.arms.items()}
+    tuning = study.tuning
+    if tuning is not None:
+        grid = {key: sorted(dict.fromkeys(points)) for key, points in full(tuning.grid, "tuning.grid").items()}
+        tuning = tuning.model_copy(update={"grid": grid, "set": full(tuning.set, "tuning.set")})
+    return study.model_copy(update={"arms": arms, "tuning": tuning})
+
+
+def _check_every_arm(study: Study, *, name: str) -> None:
+    """Build each arm's settings once, so that a wrong key is found before anything runs."""
+    known: dict[str, str] = {}
+    for arm in study.arms:
+        try:
+            settings = settings_for(study, arm, seed=study.seeds[0])
+            if study.tuning:
+                point = {key: points[0] for key, points in study.tuning.grid.items()}
+                settings_for(study, arm, seed=study.seeds[0], values=point, tuning=True)
+        except UserError as error:
+            raise UserError("\n".join(f"{name}: {line}" for line in str(error).splitlines())) from error
+        identity = settings.run.model_dump_json(exclude={"arm", "data"})
+        if identity in known:
+            raise UserError(f"{name}: arms {known[identity]} and {arm} are the same computation")
+        known[identity] = arm
+
+
+# ---- One run -------------------------------------------------------------------------------------------------------
+
+
+def settings_for(
+    study: Study, arm: str, *, seed: int, values: dict[str, Any] | None = None, tuning: bool = False
+) -> Settings:
+    """The settings of one run: base, arm, tuning's own, the arm's own, then the grid's values."""
+    entry = study.arms[arm]
+    own = dict(study.tuning.set) | {"training.validation_split": "tune"} if tuning and study.tuning else {}
+    return settings_of(
+        with_preset(study.base),
+        name=f"arms.{arm}",
+        arm=canonical_name(entry.arm or arm),
+        seed=seed,
+        values=own | entry.set | (values or {}),
+    )

@@ -1,0 +1,187 @@
+"""Which runs a study wants, given what is there: first the grid for every arm, then every seed with the chosen values.
+
+A pure function of the declaration and the stored runs, so that a controller that died has forgotten nothing.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+from statistics import fmean
+from typing import Literal
+
+from oelm.config import Run, Settings, fingerprint
+from oelm.study.declaration import Study, Tuning, settings_for
+from oelm.study.shelf import Shelf, StoredRun, resolved_like
+
+Stage = Literal["tuning", "final"]
+Point = tuple[tuple[str, float], ...]  # grid keys and values
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One run of a study, and the directory that holds it if there is one."""
+
+    arm: str
+    seed: int
+    stage: Stage
+    point: Point
+    settings: Settings
+    processes: int
+    stored: StoredRun | None
+
+    @property
+    def run(self) -> Run:
+        return self.settings.run
+
+    @property
+    def state(self) -> str:
+        return self.stored.state if self.stored else "missing"
+
+    @property
+    def loss(self) -> float | None:
+        """Final validation loss; infinite for a diverged run; None while there is none."""
+        if self.state == "diverged":
+            return math.inf
+        return self.stored.result["val_loss"] if self.stored and self.stored.result else None
+
+    @property
+    def title(self) -> str:
+        values = " ".join(f"{key.rpartition('.')[2]}={value:g}" for key, value in self.point)
+        return f"{self.arm} s{self.seed}" + (f" {values}" if self.stage == "tuning" else "")
+
+    def folder_name(self, data_digest: str) -> str:
+        return f"{self.arm}-s{self.seed}-{fingerprint(self.run, data_digest=data_digest)}"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What tuning says about one arm."""
+
+    arm: str
+    losses: dict[Point, float]  # mean over the tuning seeds; infinite where one diverged
+    best: Point | None  # None: every point diverged, or not all are finished
+    edges: tuple[str, ...] = ()  # keys whose best value is still the smallest or largest tried
+
+    @property
+    def values(self) -> dict[str, float]:
+        return dict(self.best or ())
+
+
+@dataclass(frozen=True)
+class Plan:
+    study: Study
+    tuning: list[PlannedRun]
+    final: list[PlannedRun]  # empty until tuning is over
+    choices: dict[str, Choice]
+    grid: dict[str, list[float]] = field(default_factory=dict)  # with the points that were added
+
+    @property
+    def runs(self) -> list[PlannedRun]:
+        return [*self.tuning, *self.final]
+
+    @property
+    def is_tuned(self) -> bool:
+        return self.study.tuning is None or bool(self.choices)
+
+    @cached_property
+    def by_arm(self) -> dict[str, list[PlannedRun]]:
+        return {arm: [run for run in self.final if run.arm == arm] for arm in self.study.arms}
+
+    @property
+    def expected_final_runs(self) -> int:
+        return len(self.study.arms) * len(self.study.seeds)
+
+
+def planned(study: Study, shelf: Shelf, *, vocabulary: int | None = None, data_digest: str | None = None) -> Plan:
+    """The runs of a study. Vocabulary and digest are the data's; without them the stored runs' own are believed."""
+    maker = _Maker(study, shelf, vocabulary or shelf.vocabulary, data_digest)
+    if study.tuning is None:
+        return Plan(study, [], maker.final({}), {})
+    grid = {key: list(points) for key, points in study.tuning.grid.items()}
+    while True:
+        tuning = maker.tuning(grid)
+        choices = _choices(study, tuning, grid)
+        if not choices:
+            return Plan(study, tuning, [], {}, grid)
+        larger = _extended(study.tuning, grid, choices)
+        if larger == grid:
+            return Plan(study, tuning, maker.final(choices), choices, grid)
+        grid = larger
+
+
+@dataclass(frozen=True)
+class _Maker:
+    study: Study
+    shelf: Shelf
+    vocabulary: int | None
+    data_digest: str | None
+
+    def tuning(self, grid: dict[str, list[float]]) -> list[PlannedRun]:
+        assert self.study.tuning is not None
+        points = [tuple(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+        return [
+            self._run(arm, seed, "tuning", point)
+            for seed in self.study.tuning.seeds
+            for point in points
+            for arm in self.study.arms
+        ]
+
+    def final(self, choices: dict[str, Choice]) -> list[PlannedRun]:
+        """Seed by seed, so that a study stopped half-way holds whole pairs."""
+        usable = [arm for arm in self.study.arms if not choices or choices[arm].best is not None]
+        return [
+            self._run(arm, seed, "final", (choices[arm].best or ()) if choices else ())
+            for seed in self.study.seeds
+            for arm in usable
+        ]
+
+    def _run(self, arm: str, seed: int, stage: Stage, point: Point) -> PlannedRun:
+        settings = settings_for(self.study, arm, seed=seed, values=dict(point), tuning=stage == "tuning")
+        run = resolved_like(settings.run, self.vocabulary)
+        settings = settings.model_copy(update={"run": run})
+        stored = self.shelf.find(run, data_digest=self.data_digest)
+        return PlannedRun(arm, seed, stage, point, settings, self.study.arms[arm].processes, stored)
+
+
+def _choices(study: Study, tuning: list[PlannedRun], grid: dict[str, list[float]]) -> dict[str, Choice]:
+    """Each arm's best point; nothing while a run is unfinished, because an extension concerns all arms."""
+    if any(run.loss is None for run in tuning):
+        return {}
+    losses: dict[str, dict[Point, list[float]]] = {arm: {} for arm in study.arms}
+    for run in tuning:
+        losses[run.arm].setdefault(run.point, []).append(run.loss or 0.0)
+    choices = {}
+    for arm, by_point in losses.items():
+        means = {point: fmean(values) for point, values in by_point.items()}
+        best = min(means, key=lambda point: (means[point], point))
+        if math.isinf(means[best]):
+            choices[arm] = Choice(arm, means, None)
+        else:
+            edges = tuple(key for key, value in best if value in (min(grid[key]), max(grid[key])))
+            choices[arm] = Choice(arm, means, best, edges)
+    return choices
+
+
+def _extended(tuning: Tuning, grid: dict[str, list[float]], choices: dict[str, Choice]) -> dict[str, list[float]]:
+    """The grid with one more point at each end where some arm's optimum lies, as long as the study allows."""
+    larger = {}
+    for key, points in grid.items():
+        best = {choice.values[key] for choice in choices.values() if choice.best is not None}
+        added_below = sum(point < min(tuning.grid[key]) for point in points)
+        added_above = sum(point > max(tuning.grid[key]) for point in points)
+        larger[key] = list(points)
+        if points[0] in best and added_below < tuning.extend and points[0] > 0:
+            larger[key].insert(0, _beyond(points[0], points[1]))
+        if points[-1] in best and added_above < tuning.extend and points[-2] > 0:
+            larger[key].append(_beyond(points[-1], points[-2]))
+    return larger
+
+
+def _beyond(edge: float, neighbour: float) -> float:
+    """The next point of a geometric grid, to a few digits; a whole number stays whole."""
+    value = float(f"{edge * edge / neighbour:.4g}")
+    whole = float(edge).is_integer() and float(neighbour).is_integer() and value >= 1
+    return float(round(value)) if whole else value

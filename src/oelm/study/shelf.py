@@ -1,0 +1,126 @@
+"""The run directories of a study, found by what they computed, not by what they are called.
+
+A result brought from elsewhere, renamed, or stored by an older format counts all the same: its config is migrated and
+compared with the config a run is planned with.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from oelm.config import Run, fingerprint, resolved
+from oelm.errors import UserError
+from oelm.files import read_json
+from oelm.run_directory import Process, RunDirectory, State
+from oelm.settings import stored_run
+
+TUNING_FOLDER = "tuning"
+BENCH_FILE = "bench.json"
+_PREFERENCE: dict[State, int] = {"finished": 0, "diverged": 1, "running": 2, "interrupted": 3, "failed": 4, "queued": 5}
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """A run directory as it stands: what it computes, and how far it has come."""
+
+    directory: RunDirectory
+    run: Run
+    state: State
+    status: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        return self.directory.path.name
+
+    @cached_property
+    def environment(self) -> dict[str, Any]:
+        return _json_or_empty(self.directory.environment_file)
+
+    @cached_property
+    def parameters(self) -> dict[str, Any]:
+        return _json_or_empty(self.directory.parameters_file)
+
+    @cached_property
+    def result(self) -> dict[str, Any] | None:
+        """The final numbers; None unless the run is finished."""
+        return _json_or_empty(self.directory.result_file) or None if self.state == "finished" else None
+
+    @property
+    def data_digest(self) -> str | None:
+        return self.environment.get("data_digest")
+
+
+class Shelf:
+    """All stored runs under one folder, by their computation."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.unreadable: list[str] = []  # a line for each folder that could not be read
+        self.runs = sorted(self._found(), key=lambda stored: (_PREFERENCE[stored.state], stored.name))
+        self._by_computation: dict[str, list[StoredRun]] = {}
+        for stored in self.runs:
+            self._by_computation.setdefault(computation(stored.run), []).append(stored)
+
+    def _found(self) -> list[StoredRun]:
+        found = []
+        for path in sorted({*self.folder.glob("*/config.json"), *self.folder.glob(f"{TUNING_FOLDER}/*/config.json")}):
+            try:
+                found.append(read_stored(path.parent))
+            except UserError as error:
+                self.unreadable.extend(str(error).splitlines())
+        return found
+
+    @cached_property
+    def vocabulary(self) -> int | None:
+        """Of the stored runs: where the data itself is not at hand, they say what it was."""
+        return next((stored.run.model.vocabulary for stored in self.runs), None)
+
+    def find(self, run: Run, *, data_digest: str | None = None) -> StoredRun | None:
+        """The stored run of a resolved run; with a digest, only one made from that data."""
+        if not run.model.is_resolved:
+            return None
+        for stored in self._by_computation.get(computation(run), []):
+            if data_digest is None or stored.data_digest in (None, data_digest):
+                return stored
+        return None
+
+    def bench(self) -> dict[str, Any] | None:
+        """What `oelm bench` measured for this study."""
+        return _json_or_empty(self.folder / BENCH_FILE) or None
+
+
+def computation(run: Run) -> str:
+    """The identity of a resolved run but for its data."""
+    return fingerprint(run, data_digest="")
+
+
+def resolved_like(run: Run, vocabulary: int | None) -> Run:
+    return resolved(run, data_vocabulary=vocabulary)
+
+
+def read_stored(path: Path) -> StoredRun:
+    directory = RunDirectory(path)
+    run = stored_run(read_json(directory.config_file), name=str(directory.config_file))
+    status = directory.status() or {}
+    return StoredRun(directory, run, _state_of(directory, status), status)
+
+
+def _state_of(directory: RunDirectory, status: dict[str, Any]) -> State:
+    """What the status says, except for a process of this machine that died without a word; a result is a result."""
+    state = status.get("state")
+    if state not in _PREFERENCE:
+        return "finished" if directory.result_file.exists() else "queued"
+    if state == "running" and Process.stored(status).is_alive_here() is False:
+        return "interrupted"
+    return state
+
+
+def _json_or_empty(path: Path) -> dict[str, Any]:
+    try:
+        value = read_json(path)
+    except (OSError, UserError):
+        return {}
+    return value if isinstance(value, dict) else {}
