@@ -1,0 +1,197 @@
+"""Finished run directories without training: what a run would have left behind, with a loss of one's choosing."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from oelm.accounting import parts, totals
+from oelm.config import Run, fingerprint, resolved, stored_form
+from oelm.run_directory import RunDirectory
+from oelm.study.declaration import Study
+from oelm.study.plan import PlannedRun, Point, planned
+from oelm.study.shelf import TUNING_FOLDER, Shelf
+
+VOCABULARY = 64
+DATA_DIGEST = "d" * 64
+ENVIRONMENT: dict[str, Any] = {
+    "commit": "c" * 40,
+    "dirty": False,
+    "source_digest": "a" * 64,
+    "python": "3.12.0",
+    "platform": "Linux-x86_64",
+    "processor": "A Processor",
+    "versions": {"oelm": "0.1.0", "torch": "2.10.0", "numpy": "2.4.0"},
+    "device": "cpu",
+    "precision": "float32",
+    "compile": False,
+    "threads": 1,
+    "micro_batch_size": 4,
+    "world_size": 1,
+    "data_digest": DATA_DIGEST,
+}
+TRAINING_RECORDS = 20
+
+Losses = Callable[[str, int, str, Point], float | None]  # arm, seed, stage, point
+
+
+def store_study(study: Study, folder: Path, losses: Losses, *, vocabulary: int = VOCABULARY, **changes: Any) -> Shelf:
+    """Store every run the study asks for until it asks for no more.
+
+    A loss of None leaves the run missing, an infinite one is a diverged run, NaN a failed one.
+    """
+    tried: set[tuple] = set()
+    while True:
+        shelf = Shelf(folder)
+        wanted = [
+            run
+            for run in planned(study, shelf, vocabulary=vocabulary).runs
+            if run.stored is None and (run.arm, run.seed, run.stage, run.point) not in tried
+        ]
+        if not wanted:
+            return shelf
+        for run in wanted:
+            tried.add((run.arm, run.seed, run.stage, run.point))
+            loss = losses(run.arm, run.seed, run.stage, run.point)
+            if loss is not None:
+                store_finished(run, folder, loss, **changes)
+
+
+def store_finished(
+    planned_run: PlannedRun,
+    folder: Path,
+    loss: float,
+    *,
+    name: str | None = None,
+    step_seconds: float = 0.05,
+    environment: dict[str, Any] | None = None,
+    result: dict[str, Any] | None = None,
+) -> Path:
+    """One run directory below a study's folder; `environment` and `result` replace single entries."""
+    run = resolved(planned_run.run, data_vocabulary=VOCABULARY)
+    recorded = ENVIRONMENT | {"world_size": planned_run.processes} | (environment or {})
+    digest = recorded["data_digest"]
+    stage = folder / TUNING_FOLDER if planned_run.stage == "tuning" else folder
+    default_name = f"{planned_run.arm}-s{planned_run.seed}-{fingerprint(run, data_digest=digest)}"
+    directory = RunDirectory(stage / (name or default_name))
+    directory.path.mkdir(parents=True)
+    _write(directory.config_file, stored_form(run))
+    _write(directory.environment_file, recorded)
+    _write(directory.parameters_file, parameters_of(run))
+    state = "finished" if math.isfinite(loss) else "diverged" if math.isinf(loss) else "failed"
+    _write(directory.status_file, _status(run, state))
+    records = metric_records(run, loss if math.isfinite(loss) else 9.0, step_seconds)
+    directory.metrics_file.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    if state == "finished":
+        stored_result = _result(run, loss, recorded, step_seconds, digest) | (result or {})
+        _write(directory.result_file, stored_result)
+        _write(directory.timing_file, {"model_type": run.arm, "final_perplexity": math.exp(loss)})
+    return directory.path
+
+
+def parameters_of(run: Run) -> dict[str, Any]:
+    counted = totals(run.model)
+    return {
+        "total": counted.total,
+        "trainable": counted.trainable,
+        "frozen": counted.frozen,
+        "weight_bytes": counted.weight_bytes,
+        "gradient_bytes": counted.gradient_bytes,
+        "optimizer_bytes": counted.optimizer_bytes,
+        "frozen_digest": "f" * 64 if counted.frozen else None,
+        "parts": [asdict(part) | {"trainable": part.trainable} for part in parts(run.model)],
+    }
+
+
+def metric_records(run: Run, loss: float, step_seconds: float) -> list[dict[str, Any]]:
+    """A falling curve that ends at the loss."""
+    training = run.training
+    tokens_per_step = training.batch_size * run.model.seq_len
+
+    def at(step: int) -> float:
+        return loss + 2 * (math.exp(-5 * step / training.steps) - math.exp(-5))
+
+    def place(step: int) -> dict[str, Any]:
+        return {"step": step, "tokens": step * tokens_per_step, "seconds": step * step_seconds}
+
+    records = []
+    for step in _every(max(1, training.steps // TRAINING_RECORDS), training.steps):
+        measured = {"train_loss": at(step), "learning_rate": _learning_rate(run, step)}
+        records.append(place(step) | measured | {"gradient_norm": 0.5, "clipped_fraction": 0.0})
+    for step in _every(training.validate_every, training.steps):
+        measured = {"val_loss": at(step), "perplexity": math.exp(at(step))}
+        records.append(place(step) | {"validation_seconds": 0.1 * step * step_seconds} | measured)
+    return sorted(records, key=lambda record: record["step"])
+
+
+def store_bench(folder: Path, *, baseline: str, seconds: dict[str, list[float]], **changes: Any) -> None:
+    """What `oelm bench` writes."""
+    kept = {key: ENVIRONMENT[key] for key in ("device", "precision", "threads", "source_digest")}
+    rounds = len(next(iter(seconds.values())))
+    folder.mkdir(parents=True, exist_ok=True)
+    tree = {"format_version": 1, "baseline": baseline, "rounds": rounds, "seconds": seconds}
+    _write(folder / "bench.json", tree | kept | changes)
+
+
+def _every(interval: int, steps: int) -> list[int]:
+    return sorted({*range(interval, steps + 1, interval), steps})
+
+
+def _learning_rate(run: Run, step: int) -> float:
+    training = run.training
+    if step <= training.warmup_steps:
+        return training.learning_rate * step / training.warmup_steps
+    part = (step - training.warmup_steps) / max(1, training.steps - training.warmup_steps)
+    floor = training.final_learning_rate_fraction
+    return training.learning_rate * (floor + (1 - floor) * (1 + math.cos(math.pi * part)) / 2)
+
+
+def _status(run: Run, state: str) -> dict[str, Any]:
+    process = {"host": "elsewhere", "boot_id": "b", "pid": 1, "pid_started": "1"}
+    times = {"started": "2026-01-01T00:00:00+00:00", "updated": "2026-01-01T00:10:00+00:00"}
+    error = {"error": "RuntimeError: something broke"} if state == "failed" else {}
+    return process | times | error | {"state": state, "step": run.training.steps, "steps": run.training.steps}
+
+
+def _result(run: Run, loss: float, recorded: dict[str, Any], step_seconds: float, data_digest: str) -> dict[str, Any]:
+    steps = run.training.steps
+    tokens = steps * run.training.batch_size * run.model.seq_len
+    seconds = steps * step_seconds
+    counted = totals(run.model)
+    return {
+        "arm": run.arm,
+        "fingerprint": fingerprint(run, data_digest=data_digest),
+        "seeds": run.seeds.model_dump(),
+        "steps": steps,
+        "tokens": tokens,
+        "train_loss": loss,
+        "val_loss": loss,
+        "perplexity": math.exp(loss),
+        "best_val_loss": loss,
+        "best_perplexity": math.exp(loss),
+        "best_step": steps,
+        "validation_split": run.training.validation_split,
+        "validation_tokens": run.training.final_validation_sequences * run.model.seq_len,
+        "learning_rate": run.training.learning_rate,
+        "total": counted.total,
+        "trainable": counted.trainable,
+        "frozen": counted.frozen,
+        "frozen_digest": "f" * 64 if counted.frozen else None,
+        "clipped_fraction": 0.0,
+        "training_seconds": seconds,
+        "validation_seconds": 0.1 * seconds,
+        "wall_seconds": 1.2 * seconds,
+        "mean_step_seconds": step_seconds,
+        "tokens_per_second": tokens / seconds,
+        "peak_memory_bytes": 300 * 2**20,
+        "resumes": 0,
+        **{key: recorded[key] for key in ("world_size", "device", "precision", "compile")},
+    }
+
+
+def _write(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value, indent=2, allow_nan=False) + "\n", encoding="utf-8")
