@@ -8,10 +8,49 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from oelm.study.confounds import Confound
 from oelm.study.declaration import Hypothesis, Study
 from oelm.study.plan import Plan, PlannedRun
 
 Outcome = Literal["supported", "refuted", "undecided", "confounded"]
+
+# Reasons of a verdict -> the facts beside it. A confounded verdict keeps the reason of the outcome it would have had.
+REASONS: dict[str, tuple[str, ...]] = {
+    # Of a loss. `percent` is the mean difference in perplexity, `bound_percent` the one-sided bound that decides.
+    "shown": ("pairs", "percent", "margin_percent"),  # supported
+    "contradicted": ("pairs", "percent", "margin_percent", "bound_percent"),  # refuted
+    "not_shown": ("pairs", "percent", "margin_percent", "seeds_needed"),  # undecided
+    "too_few_pairs": ("pairs", "least"),  # one or two pairs give no p-value
+    "zero_variance": ("pairs", "percent"),  # all differences are equal: nothing to measure chance by
+    "incomplete": ("pairs", "planned", "treatment", "control"),  # the last two: state -> seeds that are not finished
+    "tuning_unfinished": ("finished", "planned"),  # tuning runs
+    "tuning_diverged": ("arms",),  # every point of the grid diverged for these arms
+    "diverged": ("pairs", "planned", "treatment", "control"),  # the last two: seeds that diverged
+    "all_diverged": ("planned",),  # refuted: every run of the treatment, none of the control
+    # Of parameters. `percent`: fewer trainable ones than the control, in percent of the control's.
+    "enough_frozen": ("frozen", "least_frozen", "percent", "trainable", "control_trainable"),  # supported
+    "too_few_frozen": ("frozen", "least_frozen", "percent", "trainable", "control_trainable"),  # refuted
+    "counts_disagree": ("computed", "stored"),  # undecided: parameters.json and the closed form
+    # Of time. `percent`: change of the time per step.
+    "faster": ("rounds", "percent"),  # supported
+    "not_faster": ("rounds", "percent"),  # refuted
+    "speed_unclear": ("rounds", "percent"),  # undecided
+    "no_bench": (),
+    "too_few_rounds": ("rounds", "least"),
+}
+
+# Notes of findings -> the facts beside them.
+NOTES: dict[str, tuple[str, ...]] = {
+    "fixed_learning_rate": ("learning_rate",),  # one rate for all arms, not tuned
+    "edge_optimum": ("arm", "key", "value"),  # the best value is still the smallest or largest one tried
+    "all_points_diverged": ("arm",),
+    "few_seeds": ("seeds",),  # fewer than three: no p-value is possible
+    "mixed_environment": ("key", "values"),  # not the same in all finished final runs
+    "not_recorded": ("runs",),  # finished runs without an environment.json
+    "uncommitted_sources": ("runs",),  # runs made from a work tree with changes that were not committed
+    "bench_of_other_sources": ("bench", "runs"),  # source digests
+    "unreadable": ("line",),  # a folder that could not be read
+}
 
 
 @dataclass(frozen=True)
@@ -34,16 +73,6 @@ class Ratio:
     low: float
     high: float
     rounds: int
-
-
-@dataclass(frozen=True)
-class Confound:
-    """A difference between the arms of a hypothesis that is not its declared treatment."""
-
-    key: str  # dotted setting, or environment.<key>, or tuning, seeds, start.scale, ...
-    treatment: str
-    control: str
-    explained: str | None = None  # the study's own reason, if it gives one
 
 
 @dataclass(frozen=True)
