@@ -15,15 +15,14 @@ import torch
 import oelm  # noqa: F401 - sets how OpenMP threads wait, for every contender alike
 from oelm.config import Execution, Run, resolved
 from oelm.settings import load_settings
+from oelm.timing.rounds import Step
 from plain_gpt import PlainGPT
-
-Step = Callable[[], float]
 
 
 def sized(sizes: dict[str, int], arm: str = "trained") -> Run:
     run = load_settings(preset="medium-512", arm=arm).run
     model = run.model.model_copy(update={"vocabulary": sizes["vocabulary"]})
-    training = run.training.model_copy(update={"batch_size": sizes["batch_size"], "steps": 10**6})
+    training = run.training.model_copy(update={"batch_size": sizes["batch_size"]})
     return resolved(run.model_copy(update={"model": model, "training": training}))
 
 
@@ -72,23 +71,15 @@ def _stepping(gpt: torch.nn.Module, loss_of: Callable, run: Run, *, autocast: bo
 
 
 def ours(sizes: dict[str, int], arm: str, *, precision: str, compiled: str) -> Step:
-    """The training loop of `oelm train`, on tokens in memory."""
-    from oelm.data.batches import TrainingBatches
-    from oelm.training.assembly import assembled
+    """The training step of `oelm train`, on drawn tokens."""
+    from oelm.timing.workload import TimedArm, drawn_tokens
     from oelm.training.device import prepare_process, resolve_machine
-    from oelm.training.distributed import World
-    from oelm.training.loop import optimization_steps
 
     run = sized(sizes, arm)
-    run = run.model_copy(update={"training": run.training.model_copy(update={"learning_rate": 1e-5})})
-    machine, _ = resolve_machine(
-        Execution(device="cpu", precision=precision, compile=compiled), run, local_rank=0, world_size=1
-    )
+    execution = Execution(device="cpu", precision=precision, compile=compiled)
+    machine, _ = resolve_machine(execution, run, local_rank=0, world_size=1)
     prepare_process(machine)
-    gpt, optimizer, schedule = assembled(run, machine)
-    batches = TrainingBatches(random_tokens(run).flatten().numpy(), run.model.seq_len, run.training.batch_size, 0)
-    steps = optimization_steps(gpt, optimizer, batches, run, schedule=schedule, machine=machine, world=World())
-    return lambda: next(steps).seconds
+    return TimedArm(run, machine, drawn_tokens(run, vocabulary=sizes["vocabulary"])).step
 
 
 CONTENDERS: dict[str, Callable[[dict[str, int]], Step]] = {

@@ -1,4 +1,4 @@
-"""A step of the frozen arm against its trained twin, in one process, ABBA by turns. The ratio comes last.
+"""A step of the frozen arm against its trained twin, in one process, there and back by turns. The ratio comes last.
 
     python benchmarks/frozen_against_trained.py [--vocabulary 50257] [--most-rounds 60]
 
@@ -10,8 +10,10 @@ from __future__ import annotations
 import argparse
 
 from contender import ours, sized
-from interleaved import interval, paired, ratio_line
+from interleaved import ratio_line
 from oelm.accounting import training_flops_per_token
+from oelm.timing.ratios import half_width, interval, paired
+from oelm.timing.rounds import rounds_of
 
 FROZEN, TRAINED = "frozen_head_orthogonal", "trained_head_orthogonal"
 
@@ -29,18 +31,12 @@ def main() -> None:
     for _ in range(2):
         for arm in step:
             step[arm]()
-    seconds: dict[str, list[float]] = {FROZEN: [], TRAINED: []}
-    for number in range(options.most_rounds):
-        order = (FROZEN, TRAINED, TRAINED, FROZEN)
-        took: dict[str, float] = {FROZEN: 0.0, TRAINED: 0.0}
-        for arm in order:
-            took[arm] += step[arm]()
-        for arm, value in took.items():
-            seconds[arm].append(value / 2)
+    ratios: list[float] = []
+    for number, seconds in enumerate(rounds_of(step, rounds=options.most_rounds, steps_per_round=2), start=1):
         ratios = paired(seconds[FROZEN], seconds[TRAINED])
         middle, low, high = interval(ratios)
-        print(f"round {number + 1}: {ratios[-1]:.4f}, so far {middle:.4f} ({low:.4f} to {high:.4f})", flush=True)
-        if number + 1 >= options.least_rounds and (high - low) / 2 <= 0.01:
+        print(f"round {number}: {ratios[-1]:.4f}, so far {middle:.4f} ({low:.4f} to {high:.4f})", flush=True)
+        if number >= options.least_rounds and half_width(ratios) <= 0.01:
             break
     frozen_flops, trained_flops = (training_flops_per_token(sized(sizes, arm).model) for arm in (FROZEN, TRAINED))
     print(f"arithmetic alone allows {frozen_flops / trained_flops:.3f} at vocabulary {options.vocabulary}")

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import math
 import subprocess
 import sys
 from pathlib import Path
-from statistics import mean, median, stdev
+from statistics import median
+
+from oelm.timing.ratios import interval
 
 HERE = Path(__file__).parent
-T_95 = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36, 9: 2.31, 10: 2.26, 12: 2.20, 15: 2.14, 20: 2.09,
-        30: 2.05, 40: 2.02, 60: 2.00}  # fmt: skip
 
 
 class Contender:
@@ -51,19 +50,6 @@ def take_turns(names: list[str], sizes: dict[str, int], *, rounds: int, warmups:
     for contender in contenders.values():
         contender.close()
     return contenders
-
-
-def interval(ratios: list[float]) -> tuple[float, float, float]:
-    """Geometric mean of paired ratios with its 95 % t interval."""
-    logs = [math.log(ratio) for ratio in ratios]
-    count = len(logs)
-    t = next((value for size, value in sorted(T_95.items(), reverse=True) if size <= count), 12.71)
-    half = t * stdev(logs) / math.sqrt(count) if count > 1 else math.inf
-    return math.exp(mean(logs)), math.exp(mean(logs) - half), math.exp(mean(logs) + half)
-
-
-def paired(numerator: list[float], denominator: list[float]) -> list[float]:
-    return [a / b for a, b in zip(numerator, denominator, strict=True)]
 
 
 def ratio_line(title: str, ratios: list[float], aim: str) -> str:

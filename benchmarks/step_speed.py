@@ -12,7 +12,8 @@ import argparse
 
 import torch
 
-from interleaved import paired, ratio_line, take_turns
+from interleaved import ratio_line, take_turns
+from oelm.timing.ratios import paired
 
 PLAIN, HUGGINGFACE, OURS = "plain eager float32", "huggingface eager float32", "oelm"
 

@@ -31,6 +31,8 @@ ALLOWED = {
     "sampling": BOTTOM | WAIST | {"data", "model", "training"},
     "side_by_side": BOTTOM | {"run_directory"},
     "progress": set(),
+    "timing": BOTTOM | WAIST | {"study", "data", "model", "training"},
+    "documents": BOTTOM | WAIST | {"data", "training", "diagnosis"},
 }
 WITHOUT_TORCH = ["oelm", "oelm.cli", "oelm.settings", "oelm.run_directory", "oelm.side_by_side", "oelm.data.prepare"]
 

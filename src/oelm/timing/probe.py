@@ -1,0 +1,80 @@
+"""`python -m oelm.timing.probe SETTINGS.json`: a few real steps and a validation batch, then one line of JSON.
+
+Run it through `oelm.timing.probing.probed`: in a process of its own, peak memory is the run's and torch stays out.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from statistics import median
+from typing import Any
+
+from oelm.config import Settings, resolved
+from oelm.data.batches import ValidationSequences
+from oelm.errors import UserError
+from oelm.settings import load_settings
+from oelm.timing.workload import TimedArm, Tokens, tokens_of
+from oelm.training.checkpoint import stored_bytes
+from oelm.training.device import Machine, prepare_process, resolve_machine
+from oelm.training.distributed import World
+from oelm.training.evaluation import validation_loss
+from oelm.training.optimizer import optimizer_state
+from oelm.training.records import peak_memory_bytes
+
+WARMUP_STEPS = 2  # the first compiles and allocates, the second finds everything in place
+LEAST_STEPS, MOST_STEPS, SECONDS = 3, 30, 5.0
+
+
+def measurements(settings: Settings) -> dict[str, Any]:
+    """What a run of these settings costs on this machine."""
+    tokens = tokens_of(settings.run)
+    run = resolved(settings.run, data_vocabulary=tokens.vocabulary)
+    machine, _ = resolve_machine(settings.execution, run, local_rank=0, world_size=1)
+    prepare_process(machine)
+    arm = TimedArm(run, machine, tokens)
+    warmup_seconds = sum(arm.step() for _ in range(WARMUP_STEPS))
+    taken = _steps_taken(arm)
+    return {
+        "seconds_per_step": median(taken),
+        "steps_taken": len(taken),
+        "warmup_seconds": warmup_seconds,
+        "validation_seconds_per_sequence": _validation_seconds(arm, machine, tokens, run.model.seq_len),
+        "peak_memory_bytes": peak_memory_bytes(machine),
+        "checkpoint_bytes": stored_bytes(arm.gpt.state_dict()) + stored_bytes(optimizer_state(arm.optimizer, arm.gpt)),
+        "tokens": tokens.description,
+        **machine.as_json(),
+    }
+
+
+def _steps_taken(arm: TimedArm) -> list[float]:
+    """At least a few, for about five seconds, never more than a median needs."""
+    began, taken = time.monotonic(), []
+    while len(taken) < LEAST_STEPS or (len(taken) < MOST_STEPS and time.monotonic() - began < SECONDS):
+        taken.append(arm.step())
+    return taken
+
+
+def _validation_seconds(arm: TimedArm, machine: Machine, tokens: Tokens, seq_len: int) -> float:
+    """Of one sequence, from the second of two equal batches."""
+    sequences = ValidationSequences(tokens.held_out, seq_len, machine.micro_batch_size)
+    began = time.perf_counter()
+    for _ in range(2):
+        machine.synchronize()
+        began = time.perf_counter()
+        validation_loss(arm.gpt, sequences, machine=machine, world=World())
+    machine.synchronize()
+    return (time.perf_counter() - began) / len(sequences)
+
+
+def main() -> None:
+    try:
+        found = measurements(load_settings(sys.argv[1]))
+    except UserError as error:
+        sys.exit(str(error))
+    print(json.dumps(found, allow_nan=False), flush=True)
+
+
+if __name__ == "__main__":
+    main()

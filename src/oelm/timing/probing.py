@@ -1,0 +1,42 @@
+"""Asking for a probe from a process that does not want torch: the child measures, this reads its one line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from oelm.config import Settings
+from oelm.errors import UserError
+from oelm.files import write_json
+
+PROBE = "oelm.timing.probe"
+
+
+def probed(settings: Settings, *, timeout: float, processes: int = 1) -> dict[str, Any]:
+    """Seconds a step, memory and disk of one run, measured in a child; `processes` share the batch among them."""
+    with tempfile.TemporaryDirectory(prefix="oelm-probe-") as folder:
+        file = Path(folder) / "settings.json"
+        write_json(file, _tree(settings, processes))
+        done = _finished([sys.executable, "-m", PROBE, str(file)], timeout=timeout)
+    if done.returncode:
+        reason = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
+        raise UserError(f"probe of {settings.run.arm}: {reason[0].removeprefix(f'{file}: ')}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def _tree(settings: Settings, processes: int) -> dict[str, Any]:
+    """As a config file: the spec is written out, so that an arm without a name is one too."""
+    tree = settings.run.model_dump(mode="json", exclude={"arm"})
+    tree["training"]["batch_size"] = -(-settings.run.training.batch_size // processes)
+    return tree | {"execution": settings.execution.model_dump(mode="json")}
+
+
+def _finished(command: list[str], *, timeout: float) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise UserError(f"the probe took longer than {timeout:g} s and was stopped; no estimate") from error
