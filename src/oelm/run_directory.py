@@ -44,6 +44,10 @@ class Locked(UserError):
     """Another process owns the run directory."""
 
 
+class Owned(Exception):
+    """A lock is held; the message says by whom."""
+
+
 class Damaged(Exception):
     """A checkpoint that is not whole; the message names the file."""
 
@@ -72,7 +76,11 @@ class Process:
 
     @classmethod
     def current(cls) -> Process:
-        pid = os.getpid()
+        return cls.of(os.getpid())
+
+    @classmethod
+    def of(cls, pid: int) -> Process:
+        """A process of this machine; a dead one has no start time."""
         return cls(host=socket.gethostname(), boot_id=_boot_id(), pid=pid, pid_started=_pid_started(pid) or "")
 
     @classmethod
@@ -122,6 +130,21 @@ class RunDirectory:
     @property
     def config_file(self) -> Path:
         return self.path / "config.json"
+
+    @property
+    def settings_file(self) -> Path:
+        """What a controller gives to `oelm train`: the run and how to execute it."""
+        return self.path / "settings.json"
+
+    @property
+    def handle_file(self) -> Path:
+        """Who was started for this run, and where."""
+        return self.path / "slot.json"
+
+    @property
+    def output_file(self) -> Path:
+        """What the started process printed."""
+        return self.path / "output.log"
 
     @property
     def environment_file(self) -> Path:
@@ -182,26 +205,14 @@ class RunDirectory:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Own the directory for the block. The kernel's lock goes with the process, so a dead owner never blocks."""
-        # Not opened for appending: there pwrite ignores its offset.
-        with os.fdopen(os.open(self.lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666), "r+b") as stream:
-            try:
-                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                raise Locked(self._owner_line(_stored_lock(stream))) from error
-            owner = _stored_lock(stream)
-            if owner is not None and _owned_elsewhere(owner):
-                raise Locked(self._owner_line(owner))
-            os.ftruncate(stream.fileno(), 0)
-            try:
-                with _beating(stream.fileno()):
-                    yield
-            finally:
-                os.ftruncate(stream.fileno(), 0)
-
-    def _owner_line(self, owner: dict[str, Any] | None) -> str:
-        who = f"host {owner['host']}, pid {owner['pid']}, since {owner['since']}" if owner else "another process"
-        return f"{self.path}: another run is in this folder ({who}); wait for it or choose another --out"
+        """Own the directory for the block."""
+        try:
+            with owning(self.lock_file):
+                yield
+        except Owned as error:
+            raise Locked(
+                f"{self.path}: another run is in this folder ({error}); wait for it or choose another --out"
+            ) from error
 
     # -- metrics -----------------------------------------------------------------------------------------------------
 
@@ -217,6 +228,21 @@ class RunDirectory:
     def append_metrics(self, record: dict[str, Any]) -> None:
         with open(self.metrics_file, "ab") as stream:
             stream.write((json.dumps(record, allow_nan=False) + "\n").encode())
+
+    def last_metrics(self) -> dict[str, Any] | None:
+        """The last whole training record, read from the end of the file."""
+        try:
+            with open(self.metrics_file, "rb") as stream:
+                stream.seek(max(0, os.path.getsize(self.metrics_file) - 4096))
+                lines = stream.read().splitlines()
+        except OSError:
+            return None
+        for line in reversed(lines):
+            with contextlib.suppress(ValueError):
+                record = json.loads(line)
+                if isinstance(record, dict) and "train_loss" in record:
+                    return record
+        return None
 
     def metrics(self) -> list[dict[str, Any]]:
         """Records by step; for a step written twice (before and after a kill) the last one of its kind counts."""
@@ -284,6 +310,30 @@ class RunDirectory:
                     shutil.rmtree(leftover, ignore_errors=True)
                 elif not writer_is_alive(leftover):  # the status may also be written by whoever started the run
                     leftover.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def owning(lock_file: Path) -> Iterator[None]:
+    """Hold a lock for the block, or raise Owned. The kernel's lock goes with the process: a dead owner never blocks."""
+    # Not opened for appending: there pwrite ignores its offset.
+    with os.fdopen(os.open(lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666), "r+b") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise Owned(_owner_line(_stored_lock(stream))) from error
+        owner = _stored_lock(stream)
+        if owner is not None and _owned_elsewhere(owner):
+            raise Owned(_owner_line(owner))
+        os.ftruncate(stream.fileno(), 0)
+        try:
+            with _beating(stream.fileno()):
+                yield
+        finally:
+            os.ftruncate(stream.fileno(), 0)
+
+
+def _owner_line(owner: dict[str, Any] | None) -> str:
+    return f"host {owner['host']}, pid {owner['pid']}, since {owner['since']}" if owner else "another process"
 
 
 @contextlib.contextmanager

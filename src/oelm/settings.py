@@ -200,7 +200,9 @@ def stored_run(tree: Any, *, name: str) -> Run:
     tree = dict(tree)
     version = tree.pop("format_version")
     if not isinstance(version, int) or version > FORMAT_VERSION or version < min(MIGRATIONS):
-        raise UserError(f"{name}: has format version {version}, this oelm reads up to {FORMAT_VERSION}; use a newer oelm")
+        raise UserError(
+            f"{name}: has format version {version}, this oelm reads up to {FORMAT_VERSION}; use a newer oelm"
+        )
     try:
         for old in range(version, FORMAT_VERSION):
             tree = MIGRATIONS[old](tree)
