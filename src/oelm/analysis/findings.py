@@ -1,4 +1,4 @@
-"""What an analysis finds, as values: the contract between analysis, which computes them, and reporting, which shows them.
+"""What an analysis finds, as values: the contract between analysis, which computes, and reporting, which shows.
 
 Losses are in nats per token. Nothing here is formatted or translated: reasons are codes with their numbers.
 """

@@ -1,15 +1,197 @@
-"""Every difference between the arms of a hypothesis that is not its declared treatment."""
+"""Every difference between the arms of a hypothesis that is not its declared treatment.
+
+Before any run it reads the declared settings; with stored runs also where and with what they were computed. A value
+that was tuned for each arm on the common grid is no confound; one that an arm sets for itself is.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
+
+from oelm.config import Run, Settings, resolved
+from oelm.run_directory import flat
+from oelm.study.attention_aspects import ASPECTS, aspect_differences
+from oelm.study.declaration import Aspect, Hypothesis, Study, in_language, settings_for
+from oelm.study.plan import Plan, PlannedRun
+
+ENVIRONMENT = (
+    "data_digest", "source_digest", "device", "processor", "precision", "compile", "threads", "micro_batch_size",
+    "world_size", "versions.torch",
+)  # fmt: skip
+DECLARED_EXECUTION = ("device", "precision", "compile", "threads", "micro_batch_size")
+SEEDS = "seeds"
+# What decides how many weights rest. A start costs neither parameters nor time.
+RESTING: tuple[Aspect, ...] = ("moves", "share")
+RESTING_SETTINGS = tuple(f"model.attention.{name}.{aspect}" for name in ("value", "output") for aspect in RESTING)
+SIZES = tuple(f"model.{name}" for name in ("vocabulary", "seq_len", "d_model", "num_layers", "num_heads", "d_ff"))
+WORK_PER_STEP = ("model.dropout", "training.batch_size", "tokens_per_step")
+BY_SEED = "the run's"
 
 
 @dataclass(frozen=True)
 class Confound:
     """A difference between the arms of a hypothesis that is not its declared treatment."""
 
-    key: str  # dotted setting, or environment.<key>, or tuning, seeds, start.scale, ...
+    key: str  # dotted setting, or environment.<key>, tuning.<setting>, start.scale, seeds, ...
     treatment: str
     control: str
     explained: str | None = None  # the study's own reason, if it gives one
+
+
+def confounds(study: Study, plan: Plan) -> dict[str, list[Confound]]:
+    """By the name of the hypothesis; an empty list is a clean comparison."""
+    sides = {arm: _Side.of(study, plan, arm) for arm in study.arms}
+    return {
+        hypothesis.name: list(_found(hypothesis, sides[hypothesis.treatment], sides[hypothesis.control]))
+        for hypothesis in study.hypotheses
+    }
+
+
+@dataclass(frozen=True)
+class _Side:
+    """One arm as far as a comparison is concerned."""
+
+    run: Run
+    processes: int
+    settings: dict[str, str]  # every setting but query and key, without the tuned ones
+    tuning: dict[str, str]
+    execution: dict[str, str]
+    stored: dict[int, PlannedRun]  # finished final runs by seed
+
+    @classmethod
+    def of(cls, study: Study, plan: Plan, arm: str) -> _Side:
+        choice = plan.choices.get(arm)
+        plain = _settings(study, arm)
+        chosen = _settings(study, arm, values=choice.values if choice else {})
+        execution = chosen.execution.model_dump(mode="json")
+        return cls(
+            run=plain.run,
+            processes=study.arms[arm].processes,
+            settings=_by_key(study, chosen.run),
+            tuning=_by_key(study, _settings(study, arm, tuning=True).run) if study.tuning else {},
+            execution={key: _text(execution[key]) for key in DECLARED_EXECUTION},
+            stored={run.seed: run for run in plan.by_arm[arm] if run.loss is not None and run.state == "finished"},
+        )
+
+
+def _settings(study: Study, arm: str, *, values: dict[str, Any] | None = None, tuning: bool = False) -> Settings:
+    settings = settings_for(study, arm, seed=_unused_seed(study), values=values, tuning=tuning)
+    return settings.model_copy(update={"run": resolved(settings.run)})
+
+
+def _unused_seed(study: Study) -> int:
+    """One that no arm has set for itself, so that a seed fixed by an arm is seen."""
+    own = [int(value) for arm in study.arms.values() for key, value in arm.set.items() if key.startswith("seeds.")]
+    return 1 + max([*study.seeds, *own])
+
+
+def _by_key(study: Study, run: Run) -> dict[str, str]:
+    """Settings as text; what is tuned on the common grid is left out, but not what follows from it."""
+    tuned = study.tuning.grid if study.tuning else {}
+    tree = run.model_dump(mode="json", exclude={"arm": True, "model": {"attention": {"query", "key"}}})
+    found = {key: _text(value) for key, value in flat(tree).items() if key not in tuned}
+    by_seed = {key: BY_SEED for key, value in flat(tree["seeds"], "seeds.").items() if value == _unused_seed(study)}
+    return found | by_seed | {"tokens_per_step": _text(run.training.batch_size * run.model.seq_len)}
+
+
+# ---- What differs --------------------------------------------------------------------------------------------------
+
+
+def _found(hypothesis: Hypothesis, treatment: _Side, control: _Side) -> Iterator[Confound]:
+    for key, one, other in _differences(hypothesis, treatment, control):
+        reason = hypothesis.explained.get(key)
+        yield Confound(key, one, other, None if reason is None else in_language(reason, "en"))
+
+
+def _differences(hypothesis: Hypothesis, treatment: _Side, control: _Side) -> Iterator[tuple[str, str, str]]:
+    match hypothesis.kind:
+        case "fewer_parameters":
+            yield from _unequal(treatment.settings, control.settings, only=(*SIZES, *RESTING_SETTINGS))
+            yield from _of_attention(hypothesis, treatment, control, only=RESTING)
+        case "faster":  # measured in one process on one device, so only what changes the work counts
+            yield from _unequal(treatment.settings, control.settings, only=(*SIZES, *WORK_PER_STEP, *RESTING_SETTINGS))
+            yield from _of_attention(hypothesis, treatment, control, only=RESTING)
+        case _:
+            yield from _of_settings(treatment, control)
+            yield from _of_attention(hypothesis, treatment, control)
+            yield from _of_execution(treatment, control)
+            yield from _of_seeds(treatment, control)
+
+
+def _of_settings(treatment: _Side, control: _Side) -> Iterator[tuple[str, str, str]]:
+    found = list(_unequal(treatment.settings, control.settings))
+    if _known_data(treatment) and _known_data(control):  # then the digest tells, not where the data lies
+        found = [entry for entry in found if entry[0] != "data"]
+    yield from found
+    known = {key for key, *_ in found}
+    for key, one, other in _unequal(treatment.tuning, control.tuning):
+        if key not in known and key != "data":
+            yield f"tuning.{key}", one, other
+    if treatment.processes != control.processes:
+        yield "processes", _text(treatment.processes), _text(control.processes)
+
+
+def _known_data(side: _Side) -> bool:
+    return bool(side.stored) and all(run.stored and run.stored.data_digest for run in side.stored.values())
+
+
+def _of_attention(
+    hypothesis: Hypothesis, treatment: _Side, control: _Side, *, only: tuple[Aspect, ...] = ASPECTS
+) -> Iterator[tuple[str, str, str]]:
+    """Query and key, by aspect; value and output are settings like any other."""
+    for difference in aspect_differences(treatment.run.model, control.run.model):
+        if difference.aspect in only and difference.aspect not in hypothesis.varies:
+            yield difference.key, difference.treatment, difference.control
+
+
+def _of_execution(treatment: _Side, control: _Side) -> Iterator[tuple[str, str, str]]:
+    """As recorded by the runs, pair by pair; as declared, while there is no pair.
+
+    A study spread over two machines is fair as long as both runs of each pair were made on the same one.
+    """
+    shared = sorted(treatment.stored.keys() & control.stored.keys())
+    if not shared:
+        for key, one, other in _unequal(treatment.execution, control.execution):
+            yield f"environment.{key}", one, other
+        return
+    pairs = [(recorded(treatment.stored[seed]), recorded(control.stored[seed])) for seed in shared]
+    for key in ENVIRONMENT:
+        if any(one[key] != other[key] for one, other in pairs):
+            yield f"environment.{key}", _all_of(one[key] for one, _ in pairs), _all_of(other[key] for _, other in pairs)
+
+
+def _of_seeds(treatment: _Side, control: _Side) -> Iterator[tuple[str, str, str]]:
+    if treatment.stored.keys() != control.stored.keys():
+        yield SEEDS, _seeds_text(treatment.stored), _seeds_text(control.stored)
+
+
+def recorded(run: PlannedRun) -> dict[str, str]:
+    """What a finished run says about where and with what it was computed."""
+    assert run.stored is not None
+    known = flat(run.stored.environment)
+    values = {key: _text(known[key]) if key in known else "not recorded" for key in ENVIRONMENT}
+    return values | {"device": values["device"].partition(":")[0]}  # cuda:0 and cuda:1 are slots of one machine
+
+
+def _unequal(
+    treatment: dict[str, str], control: dict[str, str], *, only: tuple[str, ...] = ("",)
+) -> Iterator[tuple[str, str, str]]:
+    """Keys with different values; `only` those that begin like one of these."""
+    for key in dict.fromkeys([*treatment, *control]):
+        one, other = treatment.get(key, "none"), control.get(key, "none")
+        if one != other and key.startswith(only):
+            yield key, one, other
+
+
+def _seeds_text(seeds: Iterable[int]) -> str:
+    return ", ".join(str(seed) for seed in sorted(seeds)) or "none"
+
+
+def _all_of(values: Iterable[str]) -> str:
+    return " / ".join(sorted(set(values)))
+
+
+def _text(value: Any) -> str:
+    return "none" if value is None else str(value)

@@ -39,7 +39,7 @@ class Arm(Frozen):
 
     arm: str | None = None  # a named arm; None: the key is the name
     label: Text | None = None
-    set: dict[str, Any] = {}  # settings of this arm alone: each shows up as a confound
+    set: dict[str, Any] = Field(default={})  # settings of this arm alone: each shows up as a confound
     processes: Positive = 1  # of each run, by torchrun
 
 
@@ -67,7 +67,7 @@ class Hypothesis(Frozen):
     least_frozen: Positive | None = None
     fails_when: Text | None = None
     confirmatory: bool = True
-    explained: dict[str, Text] = {}  # a confound's key -> why it is part of the question
+    explained: dict[str, Text] = Field(default={})  # a confound's key -> why it is part of the question
 
     @model_validator(mode="after")
     def _consistent(self) -> Hypothesis:
@@ -84,7 +84,7 @@ class Tuning(Frozen):
     """The same points for every arm, judged on the tuning split; an optimum at an edge adds points for all arms."""
 
     grid: dict[str, Annotated[list[float], Field(min_length=2)]] = Field(min_length=1)
-    set: dict[str, Any] = {}  # for all tuning runs alike, for example fewer steps
+    set: dict[str, Any] = Field(default={})  # for all tuning runs alike, for example fewer steps
     seeds: list[Count] = Field(default=[1000], min_length=1)
     extend: Count = 2  # at most so many points are added at each end of a key
 
@@ -97,7 +97,7 @@ class Study(Frozen):
     baseline: str
     seeds: list[Count] = Field(min_length=1)
     tuning: Tuning | None = None
-    hypotheses: list[Hypothesis] = []
+    hypotheses: list[Hypothesis] = Field(default=[])
     target_percent: float = Field(default=10, gt=0)  # time to a perplexity so much above the baseline's final one
     notes: Text | None = None
     cite: Text | None = None
@@ -106,7 +106,10 @@ class Study(Frozen):
     def _consistent(self) -> Study:
         named = {"baseline": self.baseline}
         for hypothesis in self.hypotheses:
-            named |= {f"{hypothesis.name}.treatment": hypothesis.treatment, f"{hypothesis.name}.control": hypothesis.control}
+            named |= {
+                f"{hypothesis.name}.treatment": hypothesis.treatment,
+                f"{hypothesis.name}.control": hypothesis.control,
+            }
         for place, arm in named.items():
             if arm not in self.arms:
                 raise ValueError(f"{place}: {arm!r} is not one of the arms {', '.join(self.arms)}")

@@ -45,7 +45,7 @@ class PlannedRun:
         """Final validation loss; infinite for a diverged run; None while there is none."""
         if self.state == "diverged":
             return math.inf
-        return self.stored.result["val_loss"] if self.stored and self.stored.result else None
+        return self.stored.result.get("val_loss") if self.stored and self.stored.result else None
 
     @property
     def title(self) -> str:

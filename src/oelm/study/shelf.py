@@ -109,10 +109,14 @@ def read_stored(path: Path) -> StoredRun:
 
 
 def _state_of(directory: RunDirectory, status: dict[str, Any]) -> State:
-    """What the status says, except for a process of this machine that died without a word; a result is a result."""
+    """What the status says, except for a process of this machine that died without a word, and for the end: a result
+    without a status is a result, and a run that finished and lost its result has to be taken up again.
+    """
     state = status.get("state")
     if state not in _PREFERENCE:
         return "finished" if directory.result_file.exists() else "queued"
+    if state == "finished" and not directory.result_file.exists():
+        return "interrupted"
     if state == "running" and Process.stored(status).is_alive_here() is False:
         return "interrupted"
     return state

@@ -1,0 +1,73 @@
+"""Where the numbers of a study come from: commits, sources, versions, machines, data, and the compute they took."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from oelm.study.declaration import Study, study_digest
+from oelm.study.plan import Plan, PlannedRun
+from oelm.study.shelf import StoredRun
+
+# Name in the provenance -> name in environment.json.
+_LISTED = {
+    "source_digests": "source_digest",
+    "data_digests": "data_digest",
+    "devices": "device",
+    "processors": "processor",
+    "precisions": "precision",
+    "threads": "threads",
+    "platforms": "platform",
+    "pythons": "python",
+}
+
+
+def provenance(study: Study, plan: Plan) -> dict[str, Any]:
+    stored = [run.stored for run in plan.runs if run.stored]
+    recorded = [run.environment for run in stored if run.environment]
+    listed = {name: _distinct(tree.get(key) for tree in recorded) for name, key in _LISTED.items()}
+    return {
+        "study_digest": study_digest(study),
+        "runs": len(stored),
+        "final_runs": sum(run.stored is not None for run in plan.final),
+        "tuning_runs": sum(run.stored is not None for run in plan.tuning),
+        "commits": _commits(recorded),
+        **listed,
+        "versions": _versions(recorded),
+        "compute_seconds": sum(map(_seconds, plan.runs)),
+        "final_compute_seconds": sum(map(_seconds, plan.final)),
+        "tuning_compute_seconds": sum(map(_seconds, plan.tuning)),
+    }
+
+
+def _commits(recorded: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Each commit with its dirty flag and the number of runs made from it."""
+    counted = Counter((tree.get("commit"), bool(tree.get("dirty"))) for tree in recorded)
+    entries = [{"commit": commit, "dirty": dirty, "runs": runs} for (commit, dirty), runs in counted.items()]
+    return sorted(entries, key=lambda entry: (-entry["runs"], str(entry["commit"]), entry["dirty"]))
+
+
+def _versions(recorded: list[dict[str, Any]]) -> dict[str, list[Any]]:
+    names = sorted({name for tree in recorded for name in tree.get("versions", {})})
+    return {name: _distinct(tree.get("versions", {}).get(name) for tree in recorded) for name in names}
+
+
+def _distinct(values: Iterable[Any]) -> list[Any]:
+    return sorted({value for value in values if value is not None}, key=str)
+
+
+def _seconds(run: PlannedRun) -> float:
+    """What a run took in all; of one without a result, training and validation as far as they were recorded."""
+    if run.stored is None:
+        return 0.0
+    if run.stored.result:
+        return run.stored.result.get("wall_seconds") or 0.0
+    return _recorded_seconds(run.stored)
+
+
+def _recorded_seconds(stored: StoredRun) -> float:
+    records = stored.directory.metrics()
+    return sum(
+        max((record.get(name) or 0.0 for record in records), default=0.0) for name in ("seconds", "validation_seconds")
+    )

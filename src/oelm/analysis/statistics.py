@@ -1,0 +1,174 @@
+"""The tests behind the verdicts: paired t with a margin, Holm, exact sign-flip, the seeds a decision would need.
+
+Every null hypothesis is "the mean difference lies on the wrong side of a bound". Fewer than three pairs, or pairs
+without any spread, give no p-value.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import fmean, stdev
+
+import numpy as np
+
+from oelm.analysis.findings import PairedDifference, Ratio
+from oelm.errors import UserError
+
+try:
+    from scipy import special  # its Student distributions; scipy.stats would take a second to import
+except ModuleNotFoundError as error:
+    raise UserError("the analysis of a study needs scipy: pip install 'oelm[report]'") from error
+
+LEAST_PAIRS = 3
+LEVEL = 0.05
+POWER = 0.8
+MOST_SEEDS = 1000
+MOST_SIGN_FLIPS = 40  # pairs; 2^20 sums on each side of the meeting
+NO_SPREAD = 1e-9  # nats: below it differences are equal but for rounding
+
+
+# ---- Paired differences --------------------------------------------------------------------------------------------
+
+
+def paired_difference(treatment: dict[int, float], control: dict[int, float]) -> PairedDifference:
+    """Over the seeds both have, in the order of the seeds."""
+    seeds = sorted(treatment.keys() & control.keys())
+    differences = [treatment[seed] - control[seed] for seed in seeds]
+    mean = fmean(differences) if seeds else None
+    deviation = standard_deviation(differences)
+    low = high = None
+    if mean is not None and deviation:
+        half = float(special.stdtrit(len(seeds) - 1, 1 - LEVEL / 2)) * deviation / math.sqrt(len(seeds))
+        low, high = mean - half, mean + half
+    return PairedDifference(seeds, differences, mean, deviation, low, high)
+
+
+def standard_deviation(values: Sequence[float]) -> float | None:
+    """None below two values; exactly zero where they differ by rounding only."""
+    if len(values) < 2:
+        return None
+    deviation = stdev(values)
+    return deviation if deviation > NO_SPREAD else 0.0
+
+
+def can_be_tested(differences: Sequence[float]) -> bool:
+    return len(differences) >= LEAST_PAIRS and bool(standard_deviation(differences))
+
+
+def one_sided_bounds(differences: Sequence[float]) -> tuple[float, float]:
+    """The lower and the upper bound of the mean, each at 95 %."""
+    assert can_be_tested(differences)
+    half = float(special.stdtrit(len(differences) - 1, 1 - LEVEL)) * _standard_error(differences)
+    return fmean(differences) - half, fmean(differences) + half
+
+
+def p_below(differences: Sequence[float], bound: float) -> float:
+    """Of the null hypothesis that the mean is at or above the bound."""
+    assert can_be_tested(differences)
+    return float(special.stdtr(len(differences) - 1, (fmean(differences) - bound) / _standard_error(differences)))
+
+
+def p_above(differences: Sequence[float], bound: float) -> float:
+    return p_below([-difference for difference in differences], -bound)
+
+
+def p_within(differences: Sequence[float], margin: float) -> float:
+    """Equivalence: both one-sided tests must reject."""
+    return max(p_below(differences, margin), p_above(differences, -margin))
+
+
+def _standard_error(differences: Sequence[float]) -> float:
+    return stdev(differences) / math.sqrt(len(differences))
+
+
+# ---- Several hypotheses --------------------------------------------------------------------------------------------
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Adjusted p-values in the order given: rejecting those at or below a level keeps the family's error there."""
+    order = sorted(range(len(p_values)), key=lambda index: p_values[index])
+    adjusted, largest = [0.0] * len(p_values), 0.0
+    for rank, index in enumerate(order):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
+        adjusted[index] = largest
+    return adjusted
+
+
+# ---- Sign flips ----------------------------------------------------------------------------------------------------
+
+
+def sign_flip_p_below(differences: Sequence[float], bound: float) -> float | None:
+    """Exact, over all 2^n sign patterns of the differences from the bound; None beyond 40 pairs.
+
+    Counted by meeting in the middle: the sums of one half against the sorted sums of the other.
+    """
+    if not can_be_tested(differences) or len(differences) > MOST_SIGN_FLIPS:
+        return None
+    shifted = np.asarray(differences) - bound
+    half = len(shifted) // 2
+    left, right = _signed_sums(shifted[:half]), np.sort(_signed_sums(shifted[half:]))
+    rounding = 1e-9 * float(np.abs(shifted).sum())  # a tie is a tie although its sum was rounded
+    at_most = float(shifted.sum()) + rounding
+    patterns = int(np.searchsorted(right, at_most - left, side="right").sum())
+    return patterns / 2 ** len(shifted)
+
+
+def sign_flip_p_above(differences: Sequence[float], bound: float) -> float | None:
+    return sign_flip_p_below([-difference for difference in differences], -bound)
+
+
+def sign_flip_p_within(differences: Sequence[float], margin: float) -> float | None:
+    below, above = sign_flip_p_below(differences, margin), sign_flip_p_above(differences, -margin)
+    return None if below is None or above is None else max(below, above)
+
+
+def _signed_sums(values: np.ndarray) -> np.ndarray:
+    sums = np.zeros(1)
+    for value in values:
+        sums = np.concatenate([sums + value, sums - value])
+    return sums
+
+
+# ---- How many seeds ------------------------------------------------------------------------------------------------
+
+
+def seeds_needed(differences: Sequence[float], *, lower: float | None, upper: float | None, level: float) -> int | None:
+    """So many pairs like these would show, with a probability of 80 %, that the mean is within the bounds.
+
+    None: the mean is not within them, or more than 1,000 pairs would be needed.
+    """
+    assert can_be_tested(differences)
+    mean, deviation = fmean(differences), stdev(differences)
+    distances = [
+        distance / deviation
+        for distance in (None if upper is None else upper - mean, None if lower is None else mean - lower)
+        if distance is not None
+    ]
+    if min(distances) <= 0:
+        return None
+    pairs = np.arange(LEAST_PAIRS, MOST_SEEDS + 1)
+    missed = sum(_miss_probability(distance, pairs, level) for distance in distances)
+    enough = np.flatnonzero(1 - missed >= POWER)
+    return max(int(pairs[enough[0]]), len(differences) + 1) if len(enough) else None
+
+
+def _miss_probability(distance: float, pairs: np.ndarray, level: float) -> np.ndarray:
+    """Of a one-sided t test whose mean is so many standard deviations from the bound."""
+    critical = special.stdtrit(pairs - 1, 1 - level)
+    missed = special.nctdtr(pairs - 1, distance * np.sqrt(pairs), critical)
+    return np.where(np.isfinite(missed), missed, 0.0)  # far beyond the critical value the series underflows
+
+
+# ---- Times ---------------------------------------------------------------------------------------------------------
+
+
+def time_ratio(treatment: Sequence[float], control: Sequence[float]) -> Ratio | None:
+    """Geometric mean of the ratios by round, with a t interval on their logarithms; None below two rounds."""
+    logarithms = [math.log(one / other) for one, other in zip(treatment, control, strict=True)]
+    rounds = len(logarithms)
+    if rounds < 2:
+        return None
+    middle = fmean(logarithms)
+    half = float(special.stdtrit(rounds - 1, 1 - LEVEL / 2)) * stdev(logarithms) / math.sqrt(rounds)
+    return Ratio(math.exp(middle), math.exp(middle - half), math.exp(middle + half), rounds)

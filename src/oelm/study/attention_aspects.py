@@ -1,0 +1,94 @@
+"""In what the queries and keys of two models differ: family of the start, its scale, when they move, which share.
+
+Normal and scaled normal are one family at two scales, so "orthogonal beats random" can be told from "larger beats
+smaller". A hypothesis names the aspects that are its treatment; the others should be equal.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from oelm.config import Always, Model, Projection
+from oelm.study.declaration import Aspect
+
+KEYS: dict[Aspect, str] = {"start": "start.family", "scale": "start.scale", "moves": "moves", "share": "share"}
+
+
+ASPECTS: tuple[Aspect, ...] = tuple(KEYS)
+
+
+@dataclass(frozen=True)
+class AspectDifference:
+    aspect: Aspect
+    key: str  # as a confound
+    treatment: str
+    control: str
+
+
+def entry_standard_deviation(projection: Projection, model: Model) -> float:
+    """Of one number of the matrix at the start. Orthonormal rows of length d have entries of 1/sqrt(d)."""
+    match projection.start:
+        case "normal":
+            deviation = 0.02
+        case "residual_normal":
+            deviation = 0.02 / math.sqrt(2 * model.num_layers)
+        case "xavier":
+            deviation = math.sqrt(2 / (model.d_model + model.d_model))
+        case _:
+            deviation = 1 / math.sqrt(model.d_model)
+    return deviation * projection.gain
+
+
+def aspect_differences(treatment: Model, control: Model) -> Iterator[AspectDifference]:
+    """One for each aspect in which the queries or the keys differ."""
+    for aspect, text_of in _TEXTS.items():
+        one, other = ([text_of(projection, model) for projection in _pair(model)] for model in (treatment, control))
+        if aspect == "share":
+            one, other = _where_both_rest(treatment, control, one, other)
+        if one != other:
+            yield AspectDifference(aspect, KEYS[aspect], _joined(one), _joined(other))
+
+
+def _pair(model: Model) -> tuple[Projection, Projection]:
+    return model.attention.query, model.attention.key
+
+
+def _family(projection: Projection, model: Model) -> str:
+    return projection.start if "orthogonal" in projection.start else "normal"
+
+
+def _scale(projection: Projection, model: Model) -> str:
+    return f"{entry_standard_deviation(projection, model):.4g}"
+
+
+def _moves(projection: Projection, model: Model) -> str:
+    return " ".join(str(value) for value in projection.moves.model_dump(mode="json").values())
+
+
+def _share(projection: Projection, model: Model) -> str:
+    return f"{projection.share:g} of the {projection.share_of}" if projection.share < 1 else "all"
+
+
+_TEXTS: dict[Aspect, Callable[[Projection, Model], str]] = {
+    "start": _family,
+    "scale": _scale,
+    "moves": _moves,
+    "share": _share,
+}
+
+
+def _where_both_rest(treatment: Model, control: Model, one: list[str], other: list[str]) -> tuple[list[str], list[str]]:
+    """A share says nothing about a projection that always moves; that difference is one of `moves`."""
+    pairs = zip(_pair(treatment), _pair(control), one, other, strict=True)
+    kept = [(a, b) for p, q, a, b in pairs if not isinstance(p.moves, Always) and not isinstance(q.moves, Always)]
+    return [a for a, _ in kept], [b for _, b in kept]
+
+
+def _joined(query_and_key: list[str]) -> str:
+    return (
+        query_and_key[0]
+        if len(set(query_and_key)) == 1
+        else ", ".join(f"{name} {text}" for name, text in zip(("query", "key"), query_and_key, strict=False))
+    )
