@@ -31,10 +31,15 @@ ALLOWED = {
     "sampling": BOTTOM | WAIST | {"data", "model", "training"},
     "side_by_side": BOTTOM | {"run_directory"},
     "progress": set(),
+    "study": BOTTOM | WAIST,
+    "analysis": BOTTOM | WAIST | {"study"},
     "timing": BOTTOM | WAIST | {"study", "data", "model", "training"},
     "documents": BOTTOM | WAIST | {"data", "training", "diagnosis"},
 }
-WITHOUT_TORCH = ["oelm", "oelm.cli", "oelm.settings", "oelm.run_directory", "oelm.side_by_side", "oelm.data.prepare"]
+WITHOUT_TORCH = [
+    "oelm", "oelm.cli", "oelm.settings", "oelm.run_directory", "oelm.side_by_side", "oelm.data.prepare",
+    "oelm.study.plan", "oelm.study.confounds", "oelm.analysis.summary",
+]  # fmt: skip
 
 
 def unit_of(path: Path) -> str:
