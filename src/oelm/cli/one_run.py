@@ -1,79 +1,18 @@
-"""The command `oelm`. Heavy imports stand inside the verbs, so that --help answers at once."""
+"""The verbs of one run: prepare, train, diagnose, generate, arms, compare. Heavy imports stand inside."""
 
 from __future__ import annotations
 
 import contextlib
-import os
-import shlex
 import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from oelm.cli.options import ArmOption, DataOption, JsonOption, PresetOption, SeedOption, SetOption, print_json
 from oelm.errors import UserError
 
-app = typer.Typer(
-    name="oelm",
-    help="Find out, honestly and fast, whether a part of a transformer can stay frozen.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
 
-# ---- Options that several verbs share ------------------------------------------------------------------------------
-
-PresetOption = Annotated[
-    str | None, typer.Option("--preset", help="Sizes by name: tiny, small, medium-512, gpt2-124m.", show_default="tiny")
-]
-ArmOption = Annotated[
-    str | None,
-    typer.Option(
-        "--arm",
-        help="Which arm: trained, frozen_head_orthogonal, ... (`oelm arms` lists them).",
-        show_default="trained",
-    ),
-]
-DataOption = Annotated[
-    str | None,
-    typer.Option("--data", help="Folder of token files, made by `oelm prepare`.", show_default="as the preset says"),
-]
-SeedOption = Annotated[
-    int | None,
-    typer.Option("--seed", min=0, help="Seed of weights, projections and data order together.", show_default="0"),
-]
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set", metavar="KEY=VALUE", help="Change one setting; repeatable. Example: --set learning_rate=3e-4"
-    ),
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")]
-
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        from oelm import __version__
-
-        typer.echo(f"oelm {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def top(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
-    ] = False,
-) -> None:
-    """Find out, honestly and fast, whether a part of a transformer can stay frozen."""
-
-
-# ---- Verbs ---------------------------------------------------------------------------------------------------------
-
-
-@app.command()
 def prepare(
     source: Annotated[
         str,
@@ -141,7 +80,6 @@ def prepare(
     typer.echo(f"{folder}: tokenizer {manifest['tokenizer']}, vocabulary {manifest['vocabulary']:,}")
 
 
-@app.command()
 def train(
     config: Annotated[
         str | None, typer.Argument(metavar="[CONFIG.yaml]", help="A config file; without it a preset is used.")
@@ -188,7 +126,7 @@ def train(
     with contextlib.redirect_stdout(sys.stderr) if json_output else contextlib.nullcontext():
         outcome = train_run(settings.run, settings.execution, out=out)
     if json_output:
-        _print_json(outcome.result)
+        print_json(outcome.result)
     elif outcome.was_finished and outcome.result:
         result = outcome.result
         typer.echo(
@@ -197,7 +135,6 @@ def train(
         )
 
 
-@app.command()
 def diagnose(
     path: Annotated[
         Path | None, typer.Argument(metavar="[RUN|CHECKPOINT]", help="A run directory, a checkpoint or a best/ folder.")
@@ -229,14 +166,13 @@ def diagnose(
         settings = load_settings(preset=preset, arm=arm, data=data, seed=seed, assignments=tuple(assignments or ()))
         diagnosis = diagnose_arm(settings.run, data_given=data is not None, steps=steps)
     if json_output:
-        _print_json(diagnosis.as_json())
+        print_json(diagnosis.as_json())
     else:
         typer.echo(diagnosis.as_text())
     if not diagnosis.healthy:
         raise typer.Exit(1)
 
 
-@app.command()
 def generate(
     path: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, a checkpoint or a best/ folder.")],
     prompt: Annotated[str, typer.Option("--prompt", help="How the text begins.")] = "",
@@ -264,7 +200,6 @@ def generate(
         typer.echo(text)
 
 
-@app.command()
 def arms() -> None:
     """List the named arms: how queries and keys start, and when they move."""
     from oelm.arms import ALIASES, ARMS, described
@@ -274,7 +209,6 @@ def arms() -> None:
         typer.echo(f"{name:24} {described(spec)}{'  (also ' + ', '.join(also) + ')' if also else ''}")
 
 
-@app.command()
 def compare(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directories to show side by side.")],
 ) -> None:
@@ -282,15 +216,6 @@ def compare(
     from oelm.side_by_side import table
 
     typer.echo(table(runs))
-
-
-# ---- Errors and output ---------------------------------------------------------------------------------------------
-
-
-def _print_json(value: dict[str, Any]) -> None:
-    import json
-
-    typer.echo(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
 
 
 def _refuse_together(what: str, **options: Any) -> None:
@@ -319,25 +244,3 @@ def _check_path(path: Path) -> None:
         raise UserError(f"--out {path}: name the folder itself, for example --out runs/mine")
     if path.name.startswith("-"):
         raise UserError(f"--out {path}: a run's name cannot begin with '-'")
-
-
-def main() -> None:
-    """Entry point: a user's error is its lines and an exit code, never a traceback."""
-    try:
-        app()
-    except UserError as error:
-        if os.environ.get("RANK", "0") == "0" or error.concerns_one_process:
-            for line in str(error).splitlines():
-                print(f"oelm: {line}", file=sys.stderr)
-            if error.can_be_resumed:
-                print(f"oelm: resume with: {_same_command()}", file=sys.stderr)
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        print("oelm: stopped", file=sys.stderr)
-        sys.exit(130)
-
-
-def _same_command() -> str:
-    if "TORCHELASTIC_RUN_ID" in os.environ:
-        return "the same torchrun command"
-    return shlex.join(["oelm", *sys.argv[1:]])

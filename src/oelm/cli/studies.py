@@ -1,0 +1,222 @@
+"""The verbs of a study: run, status, logs, bench, report. Heavy imports stand inside; none but bench loads torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from oelm.cli.options import JsonOption, print_json
+from oelm.errors import UserError
+
+RUNS = Path("runs")
+
+StudyArgument = Annotated[
+    str, typer.Argument(metavar="STUDY", help="A study file, or the name of one in the folder studies/.")
+]
+RunsOption = Annotated[
+    Path | None, typer.Option("--runs", help="Folder of the study's runs.", show_default="runs/STUDY")
+]
+
+
+def run(
+    study: StudyArgument,
+    slots: Annotated[
+        int | None,
+        typer.Option(
+            "--slots", min=1, help="Runs at a time.", show_default="one a GPU, or cores / threads of the study"
+        ),
+    ] = None,
+    groups: Annotated[
+        str | None, typer.Option("--groups", help="Only these arms, separated by commas.", show_default="all")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show commands, sizes, times, disk and confounds; start nothing.")
+    ] = False,
+    runs: RunsOption = None,
+    probe_seconds: Annotated[
+        float, typer.Option("--probe-seconds", min=1, help="At most so long for the probe of one arm.")
+    ] = 300,
+) -> None:
+    """Run whatever of a study is not finished: the grid first, then every seed. Safe to interrupt and to call again.
+
+    Examples:
+
+      oelm run demo
+
+      oelm run qk_freeze --dry-run
+
+      oelm run tinystories_cpu --slots 2 --groups trained,frozen_head_orthogonal
+    """
+    from oelm.experiments.slots import units_here
+
+    declared, folder = _study_and_folder(study, runs)
+    chosen = _chosen_groups(groups, list(declared.arms))
+    from oelm.study.declaration import settings_for
+
+    execution = settings_for(declared, declared.baseline, seed=declared.seeds[0]).execution
+    units = units_here(slots, device=execution.device, threads=execution.threads)
+    if dry_run:
+        from oelm.experiments.forecast import dry_run as forecast
+
+        for line in forecast(declared, folder, units=units, groups=chosen, timeout=probe_seconds):
+            typer.echo(line)
+        return
+    from oelm.experiments.controller import Controller
+    from oelm.experiments.table import counted, watching
+
+    with watching(units=len(units)) as view:
+        controller = Controller(declared, folder, units, view, chosen)
+        plan = controller.go()
+    typer.echo(f"{declared.name}: {counted(plan)}")
+    for line in controller.given_up.values():
+        typer.echo(f"not finished: {line}")
+    if controller.given_up or any(each.loss is None for each in plan.runs if chosen is None or each.arm in chosen):
+        raise typer.Exit(1)
+    if chosen is None:
+        typer.echo(f"next: oelm report {study}")
+
+
+def status(
+    study: Annotated[
+        str | None, typer.Argument(metavar="[STUDY]", help="A study; without it, every folder under runs/.")
+    ] = None,
+    runs: RunsOption = None,
+    json_output: JsonOption = False,
+) -> None:
+    """Show how far the runs of a study are, at once.
+
+    Examples: oelm status; oelm status demo
+    """
+    from oelm.experiments.status import overview, study_rows, study_status
+
+    if study is None:
+        for line in overview(runs or RUNS):
+            typer.echo(line)
+        return
+    declared, folder = _study_and_folder(study, runs)
+    plan, lines = study_status(declared, folder)
+    if json_output:
+        print_json({"study": declared.name, "folder": str(folder), "runs": study_rows(plan)})
+        return
+    for line in lines:
+        typer.echo(line)
+
+
+def logs(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run directory, or the beginning of its name.")],
+    lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="How many lines from the end.")] = 40,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as the run does.")] = False,
+    runs: Annotated[Path, typer.Option("--runs", help="Folder that holds the studies' folders.")] = RUNS,
+) -> None:
+    """Show the end of a run's log.
+
+    Example: oelm logs frozen_head_orthogonal-s0 --follow
+    """
+    from oelm.experiments.status import find_run, log_lines
+
+    for line in log_lines(find_run(run, runs), lines=lines, follow=follow):
+        typer.echo(line)
+
+
+def bench(
+    study: StudyArgument,
+    arms: Annotated[
+        str | None, typer.Option("--arms", help="Only these arms, separated by commas.", show_default="all")
+    ] = None,
+    rounds: Annotated[int, typer.Option("--rounds", min=3, help="At most so many rounds.")] = 60,
+    steps: Annotated[int, typer.Option("--steps", min=1, help="Steps of each arm in a round.")] = 4,
+    half_width: Annotated[
+        float, typer.Option("--half-width", min=0.0, help="Stop when every ratio is known this well; 0: never.")
+    ] = 0.005,
+    runs: RunsOption = None,
+    json_output: JsonOption = False,
+) -> None:
+    """Measure the speed of a study's arms: interleaved steps on one device, ratios with their intervals.
+
+    Run it on an otherwise idle machine. Example: oelm bench demo
+    """
+    declared, folder = _study_and_folder(study, runs)
+    chosen = _chosen_groups(arms, list(declared.arms))
+    from oelm.analysis.speed import bench_ratio
+    from oelm.timing.interleaved import measure
+
+    def say(line: str) -> None:
+        typer.echo(line, err=True)
+
+    measured = measure(
+        declared,
+        out=folder,
+        arms=chosen,
+        rounds=rounds,
+        steps_per_round=steps,
+        until_half_width=half_width or None,
+        say=say,
+    )
+    if json_output:
+        print_json(measured)
+        return
+    names, baseline = list(measured["seconds"]), measured["baseline"]
+    pairs = dict.fromkeys(
+        [(name, baseline) for name in names if name != baseline]
+        + [(each.treatment, each.control) for each in declared.hypotheses if each.kind == "faster"]
+    )
+    for treatment, control in pairs:
+        ratio = bench_ratio(measured, treatment, control)
+        if ratio is not None:
+            typer.echo(
+                f"step time, {treatment} / {control}: {ratio.middle:.4f} "
+                f"(95 % interval {ratio.low:.4f} to {ratio.high:.4f}, {ratio.rounds} rounds)"
+            )
+
+
+def report(
+    study: StudyArgument,
+    language: Annotated[
+        list[str] | None, typer.Option("--lang", help="en or zh; repeatable.", show_default="both")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Folder for the report.", show_default="reports/STUDY")
+    ] = None,
+    runs: RunsOption = None,
+) -> None:
+    """Turn a study's runs into verdicts, tables, figures and a report: Markdown, HTML and PDF, English and Chinese.
+
+    A partial study gives a partial report, which says what is missing.
+
+    Example: oelm report demo --lang en
+    """
+    from oelm.analysis.summary import findings_of
+    from oelm.reporting.report import write_report
+    from oelm.study.shelf import Shelf
+
+    declared, folder = _study_and_folder(study, runs)
+    languages = list(dict.fromkeys(language or ["en", "zh"]))
+    for each in languages:
+        if each not in ("en", "zh"):
+            raise UserError(f"--lang {each}: en or zh")
+    findings = findings_of(declared, Shelf(folder))
+    write_report(findings, out or Path("reports") / declared.name, languages=languages)
+
+
+def _study_and_folder(study: str, runs: Path | None):
+    from oelm.study.declaration import load_study
+
+    declared = load_study(study)
+    return declared, runs or RUNS / declared.name
+
+
+def _chosen_groups(groups: str | None, arms: list[str]) -> list[str] | None:
+    """Arms by the study's own names; the documents' names stand for ours."""
+    if groups is None:
+        return None
+    from oelm.arms import ALIASES
+
+    chosen = []
+    for name in (part.strip() for part in groups.split(",")):
+        known = name if name in arms else ALIASES.get(name, name)
+        if known not in arms:
+            raise UserError(f"{name!r} is not one of the arms {', '.join(arms)}")
+        chosen.append(known)
+    return chosen

@@ -1,0 +1,116 @@
+"""`oelm status` and `oelm logs`: what the run directories say now, at once."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from oelm.errors import UserError
+from oelm.experiments.table import counted, duration, progress_of
+from oelm.run_directory import RunDirectory
+from oelm.study.declaration import Study
+from oelm.study.plan import Plan, PlannedRun, planned
+from oelm.study.shelf import TUNING_FOLDER, Shelf
+
+FOLLOW_SECONDS = 0.5
+
+
+# ---- One study -----------------------------------------------------------------------------------------------------
+
+
+def study_rows(plan: Plan) -> list[dict[str, Any]]:
+    """One entry a run, for machines and for the table."""
+    return [_row(run) for run in plan.runs]
+
+
+def _row(run: PlannedRun) -> dict[str, Any]:
+    row = {"run": run.title, "stage": run.stage, "arm": run.arm, "seed": run.seed, "state": run.state}
+    if run.stored is None:
+        return row
+    progress = progress_of(run.stored.directory, run.run.training.steps)
+    return row | {
+        "step": run.stored.result["steps"] if run.stored.result else progress.step,
+        "steps": progress.steps,
+        "val_loss": run.stored.result["val_loss"] if run.stored.result else None,
+        "seconds_left": progress.seconds_left if run.state == "running" else None,
+        "error": run.stored.status.get("error"),
+        "path": str(run.stored.directory.path),
+    }
+
+
+def study_status(study: Study, folder: Path) -> tuple[Plan, list[str]]:
+    """The lines for one study: a table of its runs, and the counts last."""
+    shelf = Shelf(folder)
+    plan = planned(study, shelf)
+    rows = study_rows(plan)
+    width = max((len(row["run"]) for row in rows), default=0)
+    lines = [_line(row, width) for row in rows]
+    if not plan.is_tuned:
+        lines.append("the final runs follow when every tuning run is finished")
+    lines.extend(f"not readable: {line}" for line in shelf.unreadable)
+    return plan, [*lines, f"{study.name}: {counted(plan)}"]
+
+
+def _line(row: dict[str, Any], width: int) -> str:
+    parts = [f"{row['run']:{width}}  {row['state']:11}"]
+    if row.get("steps"):
+        parts.append(f"step {row['step']}/{row['steps']}")
+    if row.get("val_loss") is not None:
+        parts.append(f"validation loss {row['val_loss']:.4f}")
+    if row.get("seconds_left") is not None:
+        parts.append(f"ETA {duration(row['seconds_left'])}")
+    if row.get("error"):
+        parts.append(str(row["error"]).splitlines()[0])
+    return "  ".join(parts).rstrip()
+
+
+# ---- All studies ---------------------------------------------------------------------------------------------------
+
+
+def overview(root: Path) -> list[str]:
+    """A line for every folder under `root` that holds runs: how many are in which state."""
+    folders = sorted(path for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
+    lines = []
+    for folder in folders:
+        states = Counter(stored.state for stored in Shelf(folder).runs)
+        if states:
+            lines.append(f"{folder}: " + ", ".join(f"{count} {state}" for state, count in sorted(states.items())))
+    return lines or [f"{root}: no runs there; start some with `oelm run STUDY` or `oelm train`"]
+
+
+# ---- Logs ----------------------------------------------------------------------------------------------------------
+
+
+def find_run(name: str, root: Path) -> RunDirectory:
+    """A run by its path, or by the beginning of its folder's name under `root`."""
+    path = Path(name)
+    if (path / RunDirectory(path).config_file.name).is_file():
+        return RunDirectory(path)
+    candidates = [*root.glob("*/*/config.json"), *root.glob(f"*/{TUNING_FOLDER}/*/config.json")]
+    matches = sorted({file.parent for file in candidates if file.parent.name.startswith(name)})
+    exact = [match for match in matches if match.name == name]
+    if len(exact or matches) == 1:
+        return RunDirectory((exact or matches)[0])
+    if matches:
+        raise UserError(f"run {name!r}: could be {', '.join(str(match) for match in matches[:5])}; give more of it")
+    raise UserError(f"run {name!r}: no such run directory, and none under {root}/ begins so (`oelm status` lists them)")
+
+
+def log_lines(directory: RunDirectory, *, lines: int, follow: bool) -> Iterator[str]:
+    """The end of a run's log; with `follow`, whatever comes, until the run has ended."""
+    file = directory.log_file if directory.log_file.exists() else directory.output_file
+    if not file.exists():
+        raise UserError(f"{directory.path}: no log yet (state: {(directory.status() or {}).get('state', 'unknown')})")
+    with open(file, encoding="utf-8", errors="replace") as stream:
+        yield from stream.read().splitlines()[-lines:]
+        while follow:
+            text = stream.readline()
+            if text:
+                yield text.rstrip("\n")
+            elif (directory.status() or {}).get("state") in ("queued", "running"):
+                time.sleep(FOLLOW_SECONDS)
+            else:
+                return
