@@ -37,7 +37,7 @@ ALLOWED = {
     "experiments": BOTTOM | WAIST | {"study", "data", "timing"},
     "documents": BOTTOM | WAIST | {"data", "training", "diagnosis"},
 }
-VERBS = "prepare train diagnose generate arms compare run status logs bench report".split()
+VERBS = ["prepare", "train", "diagnose", "generate", "arms", "compare", "run", "status", "logs", "bench", "report"]
 WITHOUT_TORCH = [
     "oelm", "oelm.cli", "oelm.settings", "oelm.run_directory", "oelm.side_by_side", "oelm.data.prepare",
     "oelm.experiments.controller", "oelm.experiments.status", "oelm.experiments.forecast",

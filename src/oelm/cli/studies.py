@@ -31,6 +31,12 @@ def run(
     groups: Annotated[
         str | None, typer.Option("--groups", help="Only these arms, separated by commas.", show_default="all")
     ] = None,
+    processes: Annotated[
+        int | None,
+        typer.Option(
+            "--processes", min=1, help="Processes of each run, by torchrun.", show_default="as the study says"
+        ),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show commands, sizes, times, disk and confounds; start nothing.")
     ] = False,
@@ -50,10 +56,12 @@ def run(
       oelm run tinystories_cpu --slots 2 --groups trained,frozen_head_orthogonal
     """
     from oelm.experiments.slots import units_here
+    from oelm.study.declaration import settings_for, with_processes
 
     declared, folder = _study_and_folder(study, runs)
+    if processes is not None:
+        declared = with_processes(declared, processes)
     chosen = _chosen_groups(groups, list(declared.arms))
-    from oelm.study.declaration import settings_for
 
     execution = settings_for(declared, declared.baseline, seed=declared.seeds[0]).execution
     units = units_here(slots, device=execution.device, threads=execution.threads)

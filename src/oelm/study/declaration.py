@@ -158,6 +158,12 @@ def study_of(tree: dict[str, Any], *, name: str) -> Study:
     return study
 
 
+def with_processes(study: Study, processes: int) -> Study:
+    """The same study with so many processes for every run: where it executes, not what it computes."""
+    arms = {key: arm.model_copy(update={"processes": processes}) for key, arm in study.arms.items()}
+    return study.model_copy(update={"arms": arms})
+
+
 def study_digest(study: Study) -> str:
     """What a report names to show that the plan is the one the runs were made for."""
     text = json.dumps(study.model_dump(mode="json"), sort_keys=True, ensure_ascii=False)
