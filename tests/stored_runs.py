@@ -12,7 +12,7 @@ from typing import Any
 from oelm.accounting import parts, totals
 from oelm.config import Run, fingerprint, resolved, stored_form
 from oelm.run_directory import RunDirectory
-from oelm.study.declaration import Study
+from oelm.study.declaration import Study, study_of
 from oelm.study.plan import PlannedRun, Point, planned
 from oelm.study.shelf import TUNING_FOLDER, Shelf
 
@@ -36,7 +36,38 @@ ENVIRONMENT: dict[str, Any] = {
 }
 TRAINING_RECORDS = 20
 
+THE_DOCUMENTS_ARMS = [
+    "trained",
+    "trained_head_orthogonal",
+    "frozen_head_orthogonal",
+    "frozen_normal",
+    "frozen_scaled_normal",
+]
+FREEZING = ["start", "scale", "moves"]  # what a frozen orthogonal arm varies against a trained one
+
 Losses = Callable[[str, int, str, Point], float | None]  # arm, seed, stage, point
+
+
+def small_study(**changes: Any) -> Study:
+    """A study of small runs; `changes` replace its keys."""
+    model = {"seq_len": 16, "d_model": 32, "num_layers": 2, "num_heads": 4}
+    training = {"steps": 40, "batch_size": 4, "learning_rate": 1e-3}
+    tree = {
+        "name": "small",
+        "question": "Does it hold?",
+        "base": {"model": model, "training": training, "data": "data/small"},
+        "arms": THE_DOCUMENTS_ARMS,
+        "seeds": [0, 1, 2, 3, 4],
+    }
+    return study_of(tree | changes, name="small")
+
+
+def hypothesis(kind: str = "not_worse", **changes: Any) -> dict[str, Any]:
+    """A claim about the frozen arm and the baseline."""
+    arms = {"treatment": "frozen_head_orthogonal", "control": "trained", "varies": FREEZING}
+    margin = {"margin_percent": 5} if kind in ("not_worse", "equivalent") else {}
+    least = {"least_frozen": 1000} if kind == "fewer_parameters" else {}
+    return {"name": kind, "claim": f"It is {kind}.", "kind": kind, **arms, **margin, **least, **changes}
 
 
 def store_study(study: Study, folder: Path, losses: Losses, *, vocabulary: int = VOCABULARY, **changes: Any) -> Shelf:

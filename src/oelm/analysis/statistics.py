@@ -6,9 +6,10 @@ without any spread, give no p-value.
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Sequence
-from statistics import fmean, stdev
+from statistics import fmean
 
 import numpy as np
 
@@ -48,8 +49,13 @@ def standard_deviation(values: Sequence[float]) -> float | None:
     """None below two values; exactly zero where they differ by rounding only."""
     if len(values) < 2:
         return None
-    deviation = stdev(values)
+    deviation = _deviation(values)
     return deviation if deviation > NO_SPREAD else 0.0
+
+
+def _deviation(values: Sequence[float]) -> float:
+    mean = fmean(values)
+    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
 
 
 def can_be_tested(differences: Sequence[float]) -> bool:
@@ -79,7 +85,7 @@ def p_within(differences: Sequence[float], margin: float) -> float:
 
 
 def _standard_error(differences: Sequence[float]) -> float:
-    return stdev(differences) / math.sqrt(len(differences))
+    return _deviation(differences) / math.sqrt(len(differences))
 
 
 # ---- Several hypotheses --------------------------------------------------------------------------------------------
@@ -139,7 +145,7 @@ def seeds_needed(differences: Sequence[float], *, lower: float | None, upper: fl
     None: the mean is not within them, or more than 1,000 pairs would be needed.
     """
     assert can_be_tested(differences)
-    mean, deviation = fmean(differences), stdev(differences)
+    mean, deviation = fmean(differences), _deviation(differences)
     distances = [
         distance / deviation
         for distance in (None if upper is None else upper - mean, None if lower is None else mean - lower)
@@ -147,17 +153,20 @@ def seeds_needed(differences: Sequence[float], *, lower: float | None, upper: fl
     ]
     if min(distances) <= 0:
         return None
-    pairs = np.arange(LEAST_PAIRS, MOST_SEEDS + 1)
-    missed = sum(_miss_probability(distance, pairs, level) for distance in distances)
-    enough = np.flatnonzero(1 - missed >= POWER)
-    return max(int(pairs[enough[0]]), len(differences) + 1) if len(enough) else None
+
+    def is_enough(pairs: int) -> bool:
+        return 1 - sum(_miss_probability(distance, pairs, level) for distance in distances) >= POWER
+
+    pairs = range(LEAST_PAIRS, MOST_SEEDS + 1)
+    first = bisect.bisect_left(pairs, True, key=is_enough)
+    return max(pairs[first], len(differences) + 1) if first < len(pairs) else None
 
 
-def _miss_probability(distance: float, pairs: np.ndarray, level: float) -> np.ndarray:
+def _miss_probability(distance: float, pairs: int, level: float) -> float:
     """Of a one-sided t test whose mean is so many standard deviations from the bound."""
     critical = special.stdtrit(pairs - 1, 1 - level)
-    missed = special.nctdtr(pairs - 1, distance * np.sqrt(pairs), critical)
-    return np.where(np.isfinite(missed), missed, 0.0)  # far beyond the critical value the series underflows
+    missed = float(special.nctdtr(pairs - 1, distance * math.sqrt(pairs), critical))
+    return missed if math.isfinite(missed) else 0.0  # far beyond the critical value the series underflows
 
 
 # ---- Times ---------------------------------------------------------------------------------------------------------
@@ -170,5 +179,5 @@ def time_ratio(treatment: Sequence[float], control: Sequence[float]) -> Ratio | 
     if rounds < 2:
         return None
     middle = fmean(logarithms)
-    half = float(special.stdtrit(rounds - 1, 1 - LEVEL / 2)) * stdev(logarithms) / math.sqrt(rounds)
+    half = float(special.stdtrit(rounds - 1, 1 - LEVEL / 2)) * _deviation(logarithms) / math.sqrt(rounds)
     return Ratio(math.exp(middle), math.exp(middle - half), math.exp(middle + half), rounds)

@@ -1,0 +1,154 @@
+"""The statistics agree with scipy and with simulated truth."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from oelm.analysis import statistics
+
+SAMPLES = [np.random.default_rng(seed).normal(0.01, 0.02, size) for seed, size in enumerate((3, 4, 5, 8, 8, 13, 18))]
+BOUNDS = (-0.02, 0.0, 0.0488)
+
+
+def by_seed(values):
+    return dict(enumerate(values))
+
+
+@pytest.mark.parametrize("differences", SAMPLES, ids=len)
+def test_the_paired_interval_is_that_of_scipy(differences):
+    control = np.random.default_rng(9).normal(2.0, 0.5, len(differences))
+    found = statistics.paired_difference(by_seed(control + differences), by_seed(control))
+    expected = stats.ttest_rel(control + differences, control)
+    interval = expected.confidence_interval(0.95)
+    assert found.mean == pytest.approx(differences.mean())
+    assert found.standard_deviation == pytest.approx(differences.std(ddof=1))
+    assert (found.low, found.high) == pytest.approx((interval.low, interval.high))
+
+
+@pytest.mark.parametrize("differences", SAMPLES, ids=len)
+@pytest.mark.parametrize("bound", BOUNDS)
+def test_one_sided_p_values_are_those_of_scipy(differences, bound):
+    below = stats.ttest_1samp(differences, bound, alternative="less")
+    above = stats.ttest_1samp(differences, bound, alternative="greater")
+    assert statistics.p_below(differences, bound) == pytest.approx(below.pvalue)
+    assert statistics.p_above(differences, bound) == pytest.approx(above.pvalue)
+    low, high = statistics.one_sided_bounds(differences)
+    assert high == pytest.approx(below.confidence_interval(0.95).high)
+    assert low == pytest.approx(above.confidence_interval(0.95).low)
+
+
+@pytest.mark.parametrize("differences", SAMPLES, ids=len)
+@pytest.mark.parametrize("margin", [0.005, 0.02, 0.0488, 0.2])
+def test_equivalence_is_shown_exactly_when_both_bounds_are_within_the_margin(differences, margin):
+    low, high = statistics.one_sided_bounds(differences)
+    assert (statistics.p_within(differences, margin) <= 0.05) == (-margin <= low and high <= margin)
+    one, other = (stats.ttest_1samp(differences, side * margin) for side in (1, -1))
+    assert statistics.p_within(differences, margin) >= min(one.pvalue, other.pvalue) / 2
+
+
+@pytest.mark.parametrize("differences", [sample for sample in SAMPLES if len(sample) < 14], ids=len)
+@pytest.mark.parametrize("bound", BOUNDS)
+def test_the_sign_flip_test_is_the_exact_permutation_test_of_scipy(differences, bound):
+    expected = stats.permutation_test(
+        (differences - bound,),
+        lambda sample, axis: sample.mean(axis=axis),
+        permutation_type="samples",
+        alternative="less",
+        n_resamples=np.inf,
+        vectorized=True,
+    )
+    assert statistics.sign_flip_p_below(differences, bound) == pytest.approx(expected.pvalue)
+    assert statistics.sign_flip_p_above(-differences, -bound) == pytest.approx(expected.pvalue)
+
+
+def test_the_sign_flip_test_counts_ties():
+    differences = [0.1, 0.1, 0.1, -0.1, 0.3]
+    patterns = [
+        sum(s * d for s, d in zip(signs, differences, strict=True)) for signs in itertools.product((1, -1), repeat=5)
+    ]
+    expected = sum(value <= sum(differences) + 1e-12 for value in patterns) / 32
+    assert statistics.sign_flip_p_below(differences, 0.0) == expected
+
+
+def test_eight_pairs_of_one_sign_reach_one_in_256():
+    differences = [-0.01, -0.02, -0.03, -0.04, -0.05, -0.06, -0.07, -0.08]
+    assert statistics.sign_flip_p_below(differences, 0.0) == 1 / 256
+
+
+def test_the_sign_flip_test_is_exact_up_to_40_pairs_and_refuses_more():
+    differences = np.random.default_rng(3).normal(0.0, 1.0, 41)
+    assert 0 < statistics.sign_flip_p_below(differences[:40], 0.3) < 1
+    assert statistics.sign_flip_p_below(differences, 0.3) is None
+
+
+@pytest.mark.parametrize("differences", [[], [0.1], [0.1, 0.2], [0.1] * 5, [2.1 - 2.0, 3.1 - 3.0, 4.1 - 4.0]])
+def test_too_few_pairs_and_pairs_without_spread_cannot_be_tested(differences):
+    assert not statistics.can_be_tested(differences)
+    assert statistics.sign_flip_p_below(differences, 1.0) is None
+
+
+def test_differences_without_spread_have_no_interval():
+    found = statistics.paired_difference({0: 2.1, 1: 3.1, 2: 4.1}, {0: 2.0, 1: 3.0, 2: 4.0})
+    assert (found.standard_deviation, found.low, found.high) == (0.0, None, None)
+    assert found.mean == pytest.approx(0.1)
+
+
+def test_only_common_seeds_are_paired():
+    found = statistics.paired_difference({3: 2.5, 1: 2.0}, {1: 1.5, 2: 9.0, 3: 2.25})
+    assert (found.seeds, found.differences) == ([1, 3], [0.5, 0.25])
+    assert statistics.paired_difference({0: 1.0}, {1: 1.0}).mean is None
+
+
+def test_holm_by_hand():
+    assert statistics.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert statistics.holm([0.6, 0.7]) == [1.0, 1.0]
+    assert statistics.holm([]) == []
+
+
+def test_holm_does_not_depend_on_the_order_and_never_lowers_a_p_value():
+    p_values = np.random.default_rng(0).uniform(0, 0.2, 6)
+    adjusted = dict(zip(p_values, statistics.holm(p_values), strict=True))
+    for order in itertools.permutations(p_values):
+        assert statistics.holm(order) == [adjusted[p] for p in order]
+    assert all(adjusted[p] >= p for p in p_values)
+    assert statistics.holm([0.03]) == [0.03]
+
+
+@pytest.mark.parametrize(("lower", "upper"), [(None, 0.015), (-0.02, 0.015)])
+def test_the_number_of_seeds_gives_the_power_it_promises(lower, upper):
+    sample = np.array([0.002, 0.021, -0.006, 0.013])
+    needed = statistics.seeds_needed(sample, lower=lower, upper=upper, level=0.05)
+    generator = np.random.default_rng(1)
+
+    def power(pairs):
+        draws = generator.normal(sample.mean(), sample.std(ddof=1), (4000, pairs))
+        error = draws.std(axis=1, ddof=1) / math.sqrt(pairs)
+        t_below = (draws.mean(axis=1) - upper) / error
+        shown = t_below <= stats.t.ppf(0.05, pairs - 1)
+        if lower is not None:
+            shown &= (draws.mean(axis=1) - lower) / error >= stats.t.ppf(0.95, pairs - 1)
+        return shown.mean()
+
+    assert power(needed) > 0.78
+    assert power(needed - 2) < 0.81
+
+
+def test_no_number_of_seeds_is_named_for_a_mean_on_the_wrong_side_or_a_hopeless_one():
+    assert statistics.seeds_needed([0.05, 0.06, 0.08], lower=None, upper=0.02, level=0.05) is None
+    assert statistics.seeds_needed([0.05, 0.06, 0.08], lower=-0.01, upper=0.02, level=0.05) is None
+    assert statistics.seeds_needed([-1.0, 1.0, 0.001], lower=None, upper=0.001, level=0.05) is None
+
+
+def test_the_ratio_of_times_is_the_paired_t_interval_of_the_logarithms():
+    generator = np.random.default_rng(5)
+    control = generator.uniform(0.05, 0.2, 12)  # rounds differ, pairs do not
+    treatment = control * np.exp(generator.normal(-0.02, 0.005, 12))
+    found = statistics.time_ratio(list(treatment), list(control))
+    expected = stats.ttest_rel(np.log(treatment), np.log(control)).confidence_interval(0.95)
+    assert (found.low, found.high) == pytest.approx((math.exp(expected.low), math.exp(expected.high)))
+    assert found.middle == pytest.approx(stats.gmean(treatment / control))
+    assert found.rounds == 12
+    assert statistics.time_ratio([0.1], [0.2]) is None
