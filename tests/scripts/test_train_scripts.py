@@ -148,7 +148,18 @@ def test_two_processes_under_torchrun_share_one_run(folder):
 def test_a_stopped_run_says_how_to_go_on_and_the_same_command_does(folder):
     command = [
         *(sys.executable, str(TRAIN_V2), "--model_type", "oelm_v2", "--dataset", "tinystories", "--max_lr", "1e-3"),
-        *("--max_steps", "200", "--out_dir", "outputs/GPT-02_oelm_freeze", *SMALL, *QUIET),
+        *(
+            "--max_steps",
+            "200",
+            "--save_interval",
+            "100",
+            "--val_interval",
+            "100",
+            "--out_dir",
+            "outputs/GPT-02_oelm_freeze",
+            *SMALL,
+            *QUIET,
+        ),
     ]
     run = Path("outputs/GPT-02_oelm_freeze")
     process = subprocess.Popen(
