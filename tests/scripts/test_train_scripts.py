@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -15,9 +17,9 @@ from commands import QUIET, SMALL, TRAIN, TRAIN_V2, script
 
 from oelm.arms import ARMS
 from oelm.config import PRESETS, resolved
-from oelm.documents import training
+from oelm.documents import diagnosis, training
 from oelm.errors import UserError
-from small_runs import child_environment, torchrun
+from small_runs import REPOSITORY, child_environment, torchrun
 
 
 @pytest.fixture
@@ -193,3 +195,20 @@ def test_an_error_is_one_line_and_exit_code_2(arguments, line, tmp_path, monkeyp
     assert done.stdout == ""
     assert done.stderr.startswith(f"train_v2.py: {line}")
     assert len(done.stderr.splitlines()) == 1
+
+
+# ---- The page about them ---------------------------------------------------------------------------------------------
+
+PAGE = (REPOSITORY / "docs" / "documents.md").read_text(encoding="utf-8")
+PARSERS = {"train.py": training._v1_parser, "train_v2.py": training._v2_parser, "diagnose_freeze.py": diagnosis._parser}
+SMALL_COMMANDS = re.findall(r"^    python (?:.|\\\n)+$", PAGE, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("text", SMALL_COMMANDS)
+def test_small_commands_of_the_page_have_flags_that_exist(text):
+    words = shlex.split(text.replace("\\\n", " "))
+    place = next(index for index, word in enumerate(words) if word.endswith(".py"))
+    assert (REPOSITORY / words[place]).is_file()
+    name = Path(words[place]).name
+    if name in PARSERS:
+        PARSERS[name]().parse_args(words[place + 1 :])
