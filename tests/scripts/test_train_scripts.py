@@ -201,7 +201,7 @@ def test_an_error_is_one_line_and_exit_code_2(arguments, line, tmp_path, monkeyp
 
 PAGE = (REPOSITORY / "docs" / "documents.md").read_text(encoding="utf-8")
 PARSERS = {"train.py": training._v1_parser, "train_v2.py": training._v2_parser, "diagnose_freeze.py": diagnosis._parser}
-SMALL_COMMANDS = re.findall(r"^    python (?:.|\\\n)+$", PAGE, flags=re.MULTILINE)
+SMALL_COMMANDS = re.findall(r"^    python (?:[^\\\n]|\\\n)+$", PAGE, flags=re.MULTILINE)
 
 
 @pytest.mark.parametrize("text", SMALL_COMMANDS)
