@@ -120,7 +120,7 @@ def store_finished(
     if state == "finished":
         stored_result = _result(run, loss, recorded, step_seconds, digest) | (result or {})
         _write(directory.result_file, stored_result)
-        _write(directory.timing_file, {"model_type": run.arm, "final_perplexity": math.exp(loss)})
+        _write(directory.timing_file, {"model_type": run.arm, "final_perplexity": perplexity_of(loss)})
     return directory.path
 
 
@@ -154,9 +154,13 @@ def metric_records(run: Run, loss: float, step_seconds: float) -> list[dict[str,
         measured = {"train_loss": at(step), "learning_rate": _learning_rate(run, step)}
         records.append(place(step) | measured | {"gradient_norm": 0.5, "clipped_fraction": 0.0})
     for step in _every(training.validate_every, training.steps):
-        measured = {"val_loss": at(step), "perplexity": math.exp(at(step))}
+        measured = {"val_loss": at(step), "perplexity": perplexity_of(at(step))}
         records.append(place(step) | {"validation_seconds": 0.1 * step * step_seconds} | measured)
     return sorted(records, key=lambda record: record["step"])
+
+
+def perplexity_of(loss: float) -> float | None:
+    return math.exp(loss) if loss < 700 else None
 
 
 def store_bench(folder: Path, *, baseline: str, seconds: dict[str, list[float]], **changes: Any) -> None:
@@ -201,9 +205,9 @@ def _result(run: Run, loss: float, recorded: dict[str, Any], step_seconds: float
         "tokens": tokens,
         "train_loss": loss,
         "val_loss": loss,
-        "perplexity": math.exp(loss),
+        "perplexity": perplexity_of(loss),
         "best_val_loss": loss,
-        "best_perplexity": math.exp(loss),
+        "best_perplexity": perplexity_of(loss),
         "best_step": steps,
         "validation_split": run.training.validation_split,
         "validation_tokens": run.training.final_validation_sequences * run.model.seq_len,

@@ -1,0 +1,260 @@
+"""The confound check finds each of the documents' confounds where it is reproduced, and none in a clean study."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from oelm.analysis.summary import findings_of
+from oelm.study.confounds import ENVIRONMENT, confounds
+from oelm.study.plan import planned
+from oelm.study.shelf import Shelf
+from stored_runs import VOCABULARY, hypothesis, small_study, store_finished, store_study
+
+FROZEN = "frozen_head_orthogonal"
+TUNING = {"grid": {"learning_rate": [5e-4, 1e-3, 2e-3]}, "set": {"steps": 20}}
+MEDIUM = {"preset": "medium-512", "data": "data/tinystories"}
+
+
+def declared(study):
+    """Before any run."""
+    return confounds(study, planned(study, Shelf(Path("nowhere")), vocabulary=VOCABULARY))
+
+
+def found(study, name="not_worse"):
+    return {each.key: (each.treatment, each.control) for each in declared(study)[name]}
+
+
+def two_arms(treatment: dict | None = None, control: dict | None = None, **changes):
+    claims = changes.pop("hypotheses", [hypothesis()])
+    return small_study(arms={"trained": control or {}, FROZEN: treatment or {}}, hypotheses=claims, **changes)
+
+
+def losses(arm, seed, stage, point):
+    best = {"trained": 1e-3, FROZEN: 2e-3}[arm]
+    return 2.0 + 0.01 * seed + sum(abs(value - best) for _, value in point)
+
+
+# ---- Clean studies -------------------------------------------------------------------------------------------------
+
+
+def test_a_clean_study_has_no_confound_before_and_after_its_runs(tmp_path):
+    for number, study in enumerate([two_arms(), two_arms(tuning=TUNING)]):
+        assert found(study) == {}
+        shelf = store_study(study, tmp_path / str(number), losses)
+        plan = planned(study, shelf)
+        assert all(run.state == "finished" for run in plan.runs)
+        assert confounds(study, plan) == {"not_worse": []}
+
+
+def test_values_tuned_on_the_common_grid_may_differ(tmp_path):
+    study = two_arms(tuning=TUNING)
+    shelf = store_study(study, tmp_path, losses)
+    plan = planned(study, shelf)
+    assert plan.choices["trained"].values != plan.choices[FROZEN].values
+    assert confounds(study, plan) == {"not_worse": []}
+
+
+# ---- The documents' confounds --------------------------------------------------------------------------------------
+
+
+def test_learning_rates_that_differ_by_arm_are_found():
+    study = two_arms({"set": {"learning_rate": 1e-3}}, {"set": {"learning_rate": 3e-4}})
+    assert found(study) == {"training.learning_rate": ("0.001", "0.0003")}
+
+
+def test_a_group_with_twice_the_processes_and_twice_the_tokens_is_found():
+    study = two_arms({"processes": 4, "set": {"batch_size": 8}}, {"processes": 2})
+    keys = found(study)
+    assert keys["tokens_per_step"] == ("128", "64")
+    assert keys["training.batch_size"] == ("8", "4")
+    assert keys["processes"] == ("4", "2")
+    assert "training.final_validation_sequences" in keys  # a larger batch has a larger validation budget
+
+
+def test_orthogonal_against_random_compares_two_scales():
+    claim = hypothesis("better", treatment=FROZEN, control="frozen_normal", varies=["start"])
+    study = small_study(base=MEDIUM, arms=[FROZEN, "frozen_normal", "frozen_scaled_normal"], hypotheses=[claim])
+    assert found(study, "better") == {"start.scale": ("0.04419", "0.02")}
+    matched = hypothesis("better", treatment=FROZEN, control="frozen_scaled_normal", varies=["start"])
+    clean = small_study(base=MEDIUM, arms=[FROZEN, "frozen_normal", "frozen_scaled_normal"], hypotheses=[matched])
+    assert found(clean, "better") == {}
+
+
+def test_a_frozen_orthogonal_arm_against_a_trained_normal_one_varies_three_things():
+    study = two_arms(hypotheses=[hypothesis(varies=["moves"])])
+    assert found(study) == {"start.family": ("head_orthogonal", "normal"), "start.scale": ("0.1768", "0.02")}
+    assert found(two_arms(hypotheses=[hypothesis(varies=["start", "scale"])])) == {"moves": ("never", "always")}
+
+
+def test_head_wise_and_global_orthogonal_differ_in_the_family_alone():
+    claim = hypothesis("better", control="frozen_orthogonal", varies=[])
+    study = small_study(arms=[FROZEN, "frozen_orthogonal"], hypotheses=[claim])
+    assert found(study, "better") == {"start.family": ("head_orthogonal", "orthogonal")}
+
+
+def test_a_scale_matched_start_is_the_same_whatever_it_is_called():
+    """Xavier at a square matrix is N(0, 1/d): the baseline's start must be stated too."""
+    xavier = {f"model.attention.{name}.start": "xavier" for name in ("query", "key")}
+    claim = hypothesis(control="trained", treatment="trained_scaled_normal", varies=[])
+    arms = {"trained": {"set": xavier | {"training.weight_decay": 0.2}}, "trained_scaled_normal": {}}
+    study = small_study(arms=arms, hypotheses=[claim])
+    assert found(study) == {"training.weight_decay": ("0.1", "0.2")}
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "key"),
+    [
+        ("steps", 80, "training.steps"),
+        ("warmup_steps", 7, "training.warmup_steps"),
+        ("weight_decay", 0.0, "training.weight_decay"),
+        ("validation_split", "test", "training.validation_split"),
+        ("validate_every", 3, "training.validate_every"),
+        ("final_validation_sequences", 3, "training.final_validation_sequences"),
+        ("dropout", 0.1, "model.dropout"),
+        ("seq_len", 32, "model.seq_len"),
+        ("seeds.data", 0, "seeds.data"),
+        ("seeds.weights", 5, "seeds.weights"),
+        ("data", "data/other", "data"),
+        ("model.attention.value.start", "orthogonal", "model.attention.value.start"),
+        ("model.attention.output.gain", 2.0, "model.attention.output.gain"),
+        ("model.attention.value.moves", {"kind": "never"}, "model.attention.value.moves.kind"),
+        ("model.attention.key.gain", 2.0, None),  # of the scale, which is declared
+        ("execution.threads", 2, "environment.threads"),
+        ("execution.precision", "bfloat16", "environment.precision"),
+    ],
+)
+@pytest.mark.parametrize("side", ["treatment", "control"])
+def test_whatever_one_arm_sets_for_itself_is_found(setting, value, key, side):
+    study = two_arms(**{side: {"set": {setting: value}}})
+    assert key is None or key in found(study)
+    assert key is not None or found(study) == {}
+
+
+def test_a_value_set_by_an_arm_and_tuned_on_the_grid_is_tuned():
+    assert found(two_arms({"set": {"learning_rate": 1e-2}}, tuning=TUNING)) == {}
+
+
+def test_tuning_runs_that_differ_are_found():
+    """The arm's own value equals the base's, but only it escapes the shorter tuning runs."""
+    keys = found(two_arms({"set": {"steps": 40}}, tuning=TUNING))
+    assert keys["tuning.training.steps"] == ("40", "20")
+    assert "training.steps" not in keys
+
+
+def test_a_share_of_the_heads_is_an_aspect_of_its_own():
+    claim = hypothesis("better", treatment="frozen_half", control=FROZEN, varies=[])
+    study = small_study(arms=["frozen_half", FROZEN], hypotheses=[claim])
+    assert found(study, "better") == {"share": ("0.5 of the heads", "all")}
+    against_trained = hypothesis(treatment="frozen_half")
+    assert found(small_study(arms=["trained", "frozen_half"], hypotheses=[against_trained])) == {}
+
+
+def test_one_seed_is_said_and_decides_nothing(tmp_path):
+    study = two_arms(seeds=[0])
+    findings = findings_of(study, store_study(study, tmp_path, losses))
+    assert ("few_seeds", {"seeds": 1}) in findings.notes
+    assert (findings.verdicts[0].outcome, findings.verdicts[0].reason) == ("undecided", "too_few_pairs")
+
+
+# ---- After the runs ------------------------------------------------------------------------------------------------
+
+OTHERWISE = {
+    "data_digest": "e" * 64,
+    "source_digest": "b" * 64,
+    "device": "cuda:0",
+    "processor": "Another Processor",
+    "precision": "bfloat16",
+    "compile": True,
+    "threads": 2,
+    "micro_batch_size": 2,
+    "world_size": 2,
+    "versions.torch": "2.11.0",
+}
+
+
+def store_with(study, folder, environment_of):
+    for run in planned(study, Shelf(folder), vocabulary=VOCABULARY).final:
+        store_finished(run, folder, losses(run.arm, run.seed, "final", ()), environment=environment_of(run))
+    return confounds(study, planned(study, Shelf(folder)))["not_worse"]
+
+
+def changed(key):
+    value = OTHERWISE[key]
+    return {"versions": {"torch": value}} if key == "versions.torch" else {key: value}
+
+
+def test_every_compared_key_of_the_environment_is_tested():
+    assert set(OTHERWISE) == set(ENVIRONMENT)
+
+
+@pytest.mark.parametrize("key", OTHERWISE)
+def test_another_environment_of_one_arm_is_found(tmp_path, key):
+    (only,) = store_with(two_arms(), tmp_path, lambda run: changed(key) if run.arm == FROZEN else {})
+    assert only.key == f"environment.{key}"
+    assert only.treatment == str(OTHERWISE[key]).partition(":")[0]
+
+
+@pytest.mark.parametrize("key", OTHERWISE)
+def test_one_run_of_another_environment_is_found(tmp_path, key):
+    (only,) = store_with(two_arms(), tmp_path, lambda run: changed(key) if (run.arm, run.seed) == (FROZEN, 2) else {})
+    assert only.key == f"environment.{key}"
+    assert " / " in only.treatment
+
+
+def test_pairs_made_on_two_machines_are_fair(tmp_path):
+    other = {"processor": "Another Processor", "threads": 2}
+    assert store_with(two_arms(), tmp_path, lambda run: other if run.seed > 2 else {}) == []
+
+
+def test_two_gpus_of_one_machine_are_one_kind_of_device(tmp_path):
+    assert store_with(two_arms(), tmp_path, lambda run: {"device": f"cuda:{int(run.arm == FROZEN)}"}) == []
+
+
+def test_a_run_that_does_not_say_where_it_was_made_is_found(tmp_path):
+    study = two_arms()
+    shelf = store_study(study, tmp_path, losses)
+    run = next(run for run in planned(study, shelf).final if run.arm == FROZEN)
+    run.stored.directory.environment_file.write_text(json.dumps({}))
+    keys = {each.key for each in confounds(study, planned(study, Shelf(tmp_path)))["not_worse"]}
+    assert keys == {f"environment.{key}" for key in ENVIRONMENT}
+
+
+def test_where_equal_data_lies_is_no_confound_once_its_digest_is_known(tmp_path):
+    study = two_arms({"set": {"data": "elsewhere/small"}})
+    assert found(study) == {"data": ("elsewhere/small", "data/small")}
+    assert store_with(study, tmp_path, lambda run: {}) == []
+
+
+def test_different_seeds_are_found(tmp_path):
+    study = two_arms()
+    shelf = store_study(study, tmp_path, lambda arm, seed, *_: None if (arm, seed) == (FROZEN, 3) else 2.0 + seed)
+    (only,) = confounds(study, planned(study, shelf))["not_worse"]
+    assert (only.key, only.treatment, only.control) == ("seeds", "0, 1, 2, 4", "0, 1, 2, 3, 4")
+
+
+# ---- What matters to whom ------------------------------------------------------------------------------------------
+
+
+def test_an_explanation_is_carried_along():
+    reason = {"training.learning_rate": {"en": "as published", "zh": "如论文"}}
+    study = two_arms({"set": {"learning_rate": 1e-2}}, hypotheses=[hypothesis(explained=reason)])
+    (only,) = declared(study)["not_worse"]
+    assert only.explained == "as published"
+
+
+def test_parameters_depend_on_sizes_and_on_what_rests_alone():
+    claim = hypothesis("fewer_parameters", varies=["moves"])
+    irrelevant = {"learning_rate": 1e-2, "batch_size": 8, "steps": 10, "dropout": 0.1, "execution.threads": 2}
+    assert found(two_arms({"set": irrelevant}, hypotheses=[claim]), "fewer_parameters") == {}
+    relevant = {"d_ff": 256, "model.attention.value.moves": {"kind": "never"}}
+    keys = found(two_arms({"set": relevant}, hypotheses=[claim]), "fewer_parameters")
+    assert set(keys) == {"model.d_ff", "model.attention.value.moves.kind"}
+
+
+def test_speed_depends_on_the_work_of_a_step_alone():
+    claim = hypothesis("faster", varies=["moves"])
+    irrelevant = {"learning_rate": 1e-2, "steps": 10, "weight_decay": 0.0, "execution.threads": 2}
+    assert found(two_arms({"set": irrelevant, "processes": 2}, hypotheses=[claim]), "faster") == {}
+    keys = found(two_arms({"set": {"batch_size": 8, "dropout": 0.1}}, hypotheses=[claim]), "faster")
+    assert set(keys) == {"training.batch_size", "tokens_per_step", "model.dropout"}
