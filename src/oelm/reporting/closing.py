@@ -1,0 +1,235 @@
+"""The last pages: conclusions and next steps, confounds, runs without a result, provenance, how to cite."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator
+from typing import Any
+
+from oelm import __version__
+from oelm.analysis.findings import Findings
+from oelm.reporting import numbers, tables, verdicts
+from oelm.reporting.arms_in_words import note_sentence
+from oelm.reporting.document import Block, Bullets, Code, Facts, Heading, Paragraph, Table
+from oelm.reporting.tables import label_of
+from oelm.reporting.words import WORDS, say
+from oelm.study.declaration import Language, in_language
+from oelm.study.plan import PlannedRun
+
+LISTED_RUNS = 60  # of the document; all of them stand in runs.csv
+NOTES_SHOWN_ELSEWHERE = ("fixed_learning_rate", "few_seeds", "edge_optimum", "all_points_diverged")
+
+
+# ---- Conclusions ---------------------------------------------------------------------------------------------------
+
+
+def conclusions(findings: Findings, language: Language, figures: Container[str]) -> Iterator[Block]:
+    yield Heading(say(language, "heading.conclusions"))
+    if findings.verdicts:
+        yield _verdict_table(findings, language)
+    yield Paragraph(say(language, f"scenario.{findings.scenario}"), tone="note")
+    yield Bullets(list(_next_steps(findings, language)), title=say(language, "next.title"))
+
+
+def _verdict_table(findings: Findings, language: Language) -> Table:
+    rows = []
+    for verdict in findings.verdicts:
+        difference = verdict.difference
+        number = numbers.percent_change(difference.mean) if difference else numbers.NONE
+        if verdict.ratio is not None:
+            number = f"× {numbers.ratio(verdict.ratio.middle)}"
+        claim = in_language(verdict.hypothesis.claim, language)
+        rows.append([verdict.hypothesis.name, claim, number, say(language, f"outcome.{verdict.outcome}")])
+    header = [say(language, f"column.{name}") for name in ("hypothesis", "claim", "number", "outcome")]
+    return Table(say(language, "conclusions.table"), header, rows, ["left", "left", "right", "left"])
+
+
+def _next_steps(findings: Findings, language: Language) -> Iterator[str]:
+    """What the documents' table advises, and what this study itself needs first."""
+    comma = say(language, "list_comma")
+    confounded = [each.hypothesis.name for each in findings.verdicts if each.outcome == "confounded"]
+    if confounded:
+        yield say(language, "next.any.confounds", names=comma.join(confounded))
+    if findings.study.tuning is None and len(findings.arms) > 1:
+        yield say(language, "next.any.tune")
+    edges = [facts["arm"] for code, facts in findings.notes if code == "edge_optimum"]
+    if edges:
+        names = comma.join(label_of(findings, arm, language) for arm in dict.fromkeys(edges))
+        yield say(language, "next.any.edge", arms=names)
+    diverged = [arm for arm, summary in findings.arms.items() if summary.states.get("diverged")]
+    if diverged:
+        yield say(language, "next.any.diverged", arms=comma.join(label_of(findings, arm, language) for arm in diverged))
+    if findings.scenario == "unknown":
+        yield from _to_know_more(findings, language)
+    else:
+        for code in WORDS:
+            if code.startswith(f"next.{findings.scenario}."):
+                yield say(language, code)
+
+
+def _to_know_more(findings: Findings, language: Language) -> Iterator[str]:
+    if findings.unfinished or tables.waiting_runs(findings):
+        yield say(language, "next.unknown.finish", study=findings.study.name)
+    if any(verdict.seeds_needed for verdict in findings.verdicts):
+        yield say(language, "next.unknown.seeds")
+    elif len(findings.study.seeds) < 8:
+        yield say(language, "next.unknown.more_seeds", seeds=len(findings.study.seeds))
+
+
+# ---- Confounds -----------------------------------------------------------------------------------------------------
+
+
+def confounds(findings: Findings, language: Language, figures: Container[str]) -> Iterator[Block]:
+    yield Heading(say(language, "heading.confounds"))
+    rows = []
+    for verdict in findings.verdicts:
+        for confound in verdict.confounds:
+            reason = verdict.hypothesis.explained.get(confound.key, confound.explained)
+            rows.append([
+                verdict.hypothesis.name, confound.key, verdicts.short_digests(confound.treatment),
+                verdicts.short_digests(confound.control),
+                in_language(reason, language) if reason is not None else say(language, "confounds.unexplained"),
+            ])  # fmt: skip
+    if not rows:
+        yield Paragraph(say(language, "confounds.none" if findings.verdicts else "confounds.no_hypothesis"))
+        return
+    header = [
+        say(language, f"column.{name}") for name in ("hypothesis", "setting", "treatment", "control", "explained")
+    ]
+    yield Table(say(language, "confounds.table"), header, rows, ["left"] * 5)
+
+
+# ---- Runs without a result -----------------------------------------------------------------------------------------
+
+
+def unfinished(findings: Findings, language: Language, figures: Container[str]) -> Iterator[Block]:
+    yield Heading(say(language, "heading.unfinished"))
+    rows = [_unfinished_row(findings, run, language) for run in findings.unfinished]
+    for arm, seed in tables.waiting_runs(findings):
+        name = label_of(findings, arm, language)
+        rows.append([
+            name, str(seed), say(language, "stage.final"), say(language, "state.missing"),
+            say(language, "unfinished.waiting"),
+        ])  # fmt: skip
+    if not rows:
+        yield Paragraph(say(language, "unfinished.none"))
+        return
+    header = [say(language, f"column.{name}") for name in ("arm", "seed", "stage", "state", "error")]
+    yield Table(
+        say(language, "unfinished.table"), header, rows[:LISTED_RUNS], ["left", "right", "left", "left", "left"]
+    )
+    if len(rows) > LISTED_RUNS:
+        yield Paragraph(say(language, "unfinished.more", count=len(rows) - LISTED_RUNS))
+
+
+def _unfinished_row(findings: Findings, run: PlannedRun, language: Language) -> list[str]:
+    status = run.stored.status if run.stored else {}
+    where = ", ".join(f"{key.rpartition('.')[2]} {numbers.learning_rate(value)}" for key, value in run.point)
+    stage = say(language, f"stage.{run.stage}") + (f" ({where})" if run.stage == "tuning" else "")
+    happened = str(status.get("error") or "")
+    if not happened and status.get("step") is not None and run.stored:
+        happened = say(language, "unfinished.step", step=numbers.whole(status["step"]))
+    state = "failed" if run.state == "finished" else run.state  # a finished run without a number
+    name = label_of(findings, run.arm, language)
+    return [name, str(run.seed), stage, say(language, f"state.{state}"), _shortened(happened) or numbers.NONE]
+
+
+def _shortened(text: str, length: int = 160) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= length else text[: length - 1] + "…"
+
+
+# ---- Provenance ----------------------------------------------------------------------------------------------------
+
+_LISTS = ("source_digests", "data_digests", "devices", "processors", "precisions", "threads", "platforms", "pythons")
+
+
+def provenance(findings: Findings, language: Language, figures: Container[str]) -> Iterator[Block]:
+    yield Heading(say(language, "heading.provenance"))
+    yield Facts([*_declared(findings, language), *_recorded(findings.provenance, language)])
+    remarks = [
+        note_sentence(findings, code, facts, language)
+        for code, facts in findings.notes
+        if code not in NOTES_SHOWN_ELSEWHERE
+    ]
+    if remarks:
+        yield Bullets(remarks, tone="note")
+    if findings.study.notes:
+        yield Paragraph(in_language(findings.study.notes, language))
+    yield Paragraph(say(language, "files.sentence"))
+
+
+def _declared(findings: Findings, language: Language) -> Iterator[tuple[str, str]]:
+    """Sizes and training of the baseline: the arms that differ from it are among the confounds."""
+    run = next((run.run for run in findings.plan.runs if run.arm == findings.study.baseline), None)
+    if run is None:
+        return
+    model, training = run.model, run.training
+    sizes = {
+        "d_model": model.d_model, "num_layers": model.num_layers, "num_heads": model.num_heads, "d_ff": model.d_ff,
+        "seq_len": model.seq_len, "vocabulary": model.vocabulary, "dropout": model.dropout,
+    }  # fmt: skip
+    yield say(language, "provenance.model"), ", ".join(f"{name} {_size(value)}" for name, value in sizes.items())
+    final = next((run.run.training for run in findings.plan.final if run.arm == findings.study.baseline), training)
+    plan = {
+        "steps": final.steps, "batch_size": final.batch_size, "warmup_steps": final.warmup_steps,
+        "weight_decay": final.weight_decay, "gradient_clip": final.gradient_clip,
+    }  # fmt: skip
+    yield say(language, "provenance.training"), ", ".join(f"{name} {_size(value)}" for name, value in plan.items())
+    yield say(language, "column.seeds"), verdicts.seed_list(list(findings.study.seeds), language)
+
+
+def _size(value: float | None) -> str:
+    if value is None:
+        return numbers.NONE
+    return numbers.whole(value) if float(value).is_integer() else f"{value:g}"
+
+
+def _recorded(tree: dict[str, Any], language: Language) -> Iterator[tuple[str, str]]:
+    """What the runs wrote down about themselves."""
+    joined = say(language, "list_semicolon").join
+    yield say(language, "provenance.study_digest"), numbers.digest(tree.get("study_digest"))
+    counts = {"runs": tree.get("runs", 0), "final": tree.get("final_runs", 0), "tuning": tree.get("tuning_runs", 0)}
+    yield say(language, "provenance.runs"), say(language, "provenance.runs_value", **counts)
+    if not counts["runs"]:
+        return
+    commits = [_commit(entry, language) for entry in tree.get("commits", [])]
+    yield say(language, "provenance.commits"), joined(commits) or say(language, "provenance.unknown")
+    for name in _LISTS:
+        values = [verdicts.short_digests(str(value)) for value in tree.get(name, [])]
+        yield say(language, f"provenance.{name}"), joined(values) or say(language, "provenance.unknown")
+    versions = [f"{name} {', '.join(map(str, values))}" for name, values in tree.get("versions", {}).items() if values]
+    yield say(language, "provenance.versions"), joined(versions) or say(language, "provenance.unknown")
+    spent = {
+        short: numbers.duration(tree.get(name))
+        for short, name in (
+            ("total", "compute_seconds"),
+            ("final", "final_compute_seconds"),
+            ("tuning", "tuning_compute_seconds"),
+        )
+    }
+    yield say(language, "provenance.compute"), say(language, "provenance.compute_value", **spent)
+
+
+def _commit(entry: dict[str, Any], language: Language) -> str:
+    code = "provenance.dirty_commit_value" if entry.get("dirty") else "provenance.commit_value"
+    commit = numbers.digest(entry.get("commit")) if entry.get("commit") else say(language, "provenance.unknown")
+    return say(language, code, commit=commit, runs=entry.get("runs"))
+
+
+# ---- How to cite ---------------------------------------------------------------------------------------------------
+
+
+def citation(findings: Findings, language: Language, figures: Container[str]) -> Iterator[Block]:
+    yield Heading(say(language, "heading.cite"))
+    if findings.study.cite:
+        yield Paragraph(in_language(findings.study.cite, language))
+    yield Paragraph(say(language, "cite.sentence"))
+    digest = numbers.digest(findings.provenance.get("study_digest"))
+    yield Code(
+        "@software{oelm,\n"
+        "  title   = {oelm: a laboratory for frozen parts of transformers},\n"
+        "  author  = {{The oelm authors}},\n"
+        f"  version = {{{__version__}}},\n"
+        f"  note    = {{Study {findings.study.name}, digest {digest}}}\n"
+        "}"
+    )

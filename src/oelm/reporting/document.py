@@ -1,0 +1,121 @@
+"""A report as data: one content for Markdown, HTML and PDF.
+
+Every string here is plain text. What would be markup in some format is for that format to escape.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from oelm.study.declaration import Language
+
+Tone = Literal["plain", "note", "warning"]
+Align = Literal["left", "right"]
+
+
+@dataclass(frozen=True)
+class Heading:
+    text: str
+    level: int = 2
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    text: str
+    tone: Tone = "plain"
+
+
+@dataclass(frozen=True)
+class Bullets:
+    items: list[str]
+    tone: Tone = "plain"
+    title: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    caption: str
+    header: list[str]
+    rows: list[list[str]]
+    align: list[Align]
+    strong_rows: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure by the name of its files."""
+
+    name: str
+    caption: str
+
+
+@dataclass(frozen=True)
+class VerdictBox:
+    name: str
+    claim: str
+    outcome: str  # the code, which decides the colour
+    outcome_word: str
+    sentence: str
+    numbers: list[tuple[str, str]]
+    remarks: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Names with their values."""
+
+    pairs: list[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Code:
+    text: str
+
+
+Block = Heading | Paragraph | Bullets | Table | Picture | VerdictBox | Facts | Code
+
+
+@dataclass(frozen=True)
+class Document:
+    language: Language
+    title: str
+    subtitle: str
+    kicker: str  # the line above the title
+    blocks: list[Block]
+
+
+def numbered(document: Document) -> Document:
+    """Tables and figures numbered in the order of reading."""
+    tables = pictures = 0
+    blocks: list[Block] = []
+    names = {"en": ("Table", "Figure"), "zh": ("表", "图")}[document.language]
+    for block in document.blocks:
+        if isinstance(block, Table):
+            tables += 1
+            block = Table(
+                f"{names[0]} {tables}. {block.caption}", block.header, block.rows, block.align, block.strong_rows
+            )
+        elif isinstance(block, Picture):
+            pictures += 1
+            block = Picture(block.name, f"{names[1]} {pictures}. {block.caption}")
+        blocks.append(block)
+    return Document(document.language, document.title, document.subtitle, document.kicker, blocks)
+
+
+def visible_text(document: Document) -> str:
+    """Everything a reader sees, for the question which characters a font must have."""
+    found = [document.title, document.subtitle, document.kicker]
+    for block in document.blocks:
+        found += _strings(block)
+    return "\n".join(found)
+
+
+def _strings(value: object) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, (list, tuple)):
+        return [text for item in value for text in _strings(item)]
+    if hasattr(value, "__dataclass_fields__"):
+        return [text for name in value.__dataclass_fields__ for text in _strings(getattr(value, name))]
+    return []

@@ -1,0 +1,223 @@
+"""How every figure looks, and how it becomes PNG and SVG: the same bytes for the same findings.
+
+matplotlib is imported inside functions: a report without figures, and `--help`, never wait for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from oelm.analysis.findings import Findings
+from oelm.reporting.fonts import ChineseFont, has_chinese
+from oelm.reporting.words import say
+from oelm.study.declaration import Language, in_language
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+WIDTH = 7.0  # inches: the text width of the PDF
+PNG_DPI = 300
+
+# Okabe and Ito's colours; the baseline is black. Line style and marker differ too, so that grey print suffices.
+COLOURS = ("#000000", "#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6D00")
+LINES = ("-", "--", "-.", (0, (1, 1)), (0, (5, 1, 1, 1, 1, 1)), (0, (8, 2)), (0, (3, 1)), (0, (1, 2)))
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+GREY = "#767676"
+SHADE = "#DDE8F0"
+
+_SETTINGS: dict[str, Any] = {
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.titley": 1.0,  # fixed: finding a free place costs as much as the drawing
+    "axes.labelsize": 8,
+    "xtick.labelsize": 7.5,
+    "ytick.labelsize": 7.5,
+    "legend.fontsize": 7.5,
+    "legend.frameon": False,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.7,
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "grid.color": "#E4E4E4",
+    "grid.linewidth": 0.5,
+    "lines.linewidth": 1.3,
+    "lines.markersize": 4,
+    "xtick.major.width": 0.7,
+    "ytick.major.width": 0.7,
+    "hatch.linewidth": 0.6,
+    "figure.facecolor": "white",
+    "savefig.facecolor": "white",
+    "svg.fonttype": "path",  # no font is needed where it is shown
+    "svg.hashsalt": "oelm",
+    "text.parse_math": False,  # a name with dollar signs is a name
+    "axes.formatter.use_mathtext": False,
+}
+
+
+@dataclass(frozen=True)
+class Look:
+    """How one arm is drawn, in every figure alike."""
+
+    colour: str
+    line: Any
+    marker: str
+
+
+@dataclass(frozen=True)
+class Canvas:
+    """What every figure of one report shares: the findings, the language, and the look of each arm."""
+
+    findings: Findings
+    language: Language
+    font: ChineseFont | None
+
+    def word(self, code: str, **facts: object) -> str:
+        return say(self.language, code, **facts)
+
+    def label(self, arm: str, *, width: int = 30) -> str:
+        """The arm's own label; its key where the label could only be drawn as boxes."""
+        text = in_language(self.findings.study.arms[arm].label or arm, self.language)
+        candidates = (text, arm, f"arm {list(self.findings.study.arms).index(arm) + 1}")
+        return wrapped(next(text for text in candidates if self.can_draw(text)), width)
+
+    def can_draw(self, text: str) -> bool:
+        return self.font is not None or not has_chinese(text)
+
+    def look(self, arm: str) -> Look:
+        study = self.findings.study
+        order = [study.baseline, *(each for each in study.arms if each != study.baseline)]
+        place = order.index(arm)
+        turn = place // len(COLOURS)  # with more arms than colours, the marks shift against them
+        return Look(COLOURS[place % 8], LINES[(place + turn) % 8], MARKERS[(place + 3 * turn) % 8])
+
+    @property
+    def arms(self) -> list[str]:
+        return list(self.findings.arms)
+
+    def panels(self, columns: int, *, height: float, rows: int = 1, **settings: Any) -> tuple[Figure, list[Axes]]:
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(WIDTH, height), dpi=PNG_DPI, layout="constrained")
+        axes = figure.subplots(rows, columns, squeeze=False, **settings)
+        return figure, list(axes.flat)
+
+    def arm_legend(self, figure: Figure, arms: list[str], *, with_lines: bool = True) -> None:
+        """Below the axes, where it hides nothing."""
+        from matplotlib.lines import Line2D
+
+        handles = []
+        for arm in arms:
+            look = self.look(arm)
+            line = look.line if with_lines else "none"
+            handles.append(Line2D([], [], color=look.colour, ls=line, marker=look.marker, label=self.label(arm)))
+        figure.legend(handles=handles, loc="outside lower center", ncols=min(3, len(handles)), handlelength=3.2)
+
+
+def wrapped(text: str, width: int) -> str:
+    """On several lines where it is long; Chinese characters count twice."""
+    if has_chinese(text):
+        width //= 2
+    text = " ".join(text.split())
+    if len(text) <= width:
+        return text
+    return "\n".join(textwrap.wrap(text.replace("_", "_\u200b"), width, break_on_hyphens=False)).replace("\u200b", "")
+
+
+def lettered(axes: list[Axes]) -> None:
+    for letter, axis in zip("abcdefgh", axes, strict=False):
+        axis.set_title(f"({letter})", loc="left", fontweight="bold")
+
+
+def rows_of(axis: Axes, labels: list[str]) -> None:
+    """Categories from top to bottom on the vertical axis."""
+    axis.set_yticks(range(len(labels)), labels)
+    axis.set_ylim(len(labels) - 0.4, -0.6)
+    axis.grid(visible=False, axis="y")
+    axis.tick_params(axis="y", length=0)
+
+
+def without_row_marks(axes: list[Axes]) -> None:
+    """For panels to the right that share the rows of the first."""
+    for axis in axes:
+        axis.tick_params(axis="y", length=0)
+        axis.grid(visible=False, axis="y")
+
+
+def logarithmic(axis: Any, low: float, high: float) -> None:
+    """A logarithmic axis whose labels are plain numbers, also when it spans less than a decade."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
+
+    ratio = high / low if low > 0 else 1.0
+    if ratio > 8:
+        axis.set_major_locator(LogLocator(subs=(1.0,) if ratio > 3e3 else (1.0, 2.0, 5.0), numticks=12))
+    else:
+        axis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 2.5, 5, 10]))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: plain_number(value)))
+    axis.set_minor_formatter(NullFormatter())
+    axis.set_minor_locator(NullLocator())
+
+
+def plain_number(value: float) -> str:
+    for size, unit in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e4, "K")):
+        if abs(value) >= size:
+            return f"{value / (1e3 if unit == 'K' else size):.4g}{unit}"
+    return f"{value:.4g}"
+
+
+def counted(axis: Any) -> None:
+    """Tick labels such as 20K and 1.5M."""
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    axis.set_major_locator(MaxNLocator(nbins=5))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: plain_number(value)))
+
+
+@contextlib.contextmanager
+def drawing_settings(canvas: Canvas) -> Iterator[None]:
+    """matplotlib's settings for the block; nothing of it stays."""
+    import matplotlib
+    from matplotlib import font_manager
+
+    families = ["DejaVu Sans"]
+    if canvas.font is not None:
+        if canvas.font.family not in {entry.name for entry in font_manager.fontManager.ttflist}:
+            font_manager.fontManager.addfont(str(canvas.font.path))
+        families.insert(0 if canvas.language == "zh" else 1, canvas.font.family)
+    logger = logging.getLogger("matplotlib.font_manager")
+    level = logger.level
+    logger.setLevel(logging.ERROR)  # one face in one weight: said once in the report's font line, not at every label
+    try:
+        with matplotlib.rc_context(_SETTINGS | {"font.family": families}):
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+@dataclass(frozen=True)
+class Rendered:
+    png: bytes
+    svg: bytes
+
+
+def rendered(figure: Figure) -> Rendered:
+    """Both files, without dates or versions in them. The layout, which costs more than the drawing, is made once."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from PIL import Image
+
+    png, svg = io.BytesIO(), io.BytesIO()
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    image = Image.frombuffer("RGBA", canvas.get_width_height(), canvas.buffer_rgba()).convert("RGB")
+    image.save(png, format="png", dpi=(PNG_DPI, PNG_DPI), compress_level=4)
+    figure.set_layout_engine("none")
+    FigureCanvasSVG(figure).print_figure(svg, format="svg", metadata={"Date": None, "Creator": None})
+    return Rendered(png.getvalue(), svg.getvalue())

@@ -1,0 +1,259 @@
+"""Arms against each other: final perplexity, tuning, paired differences with their margins, the ablation."""
+
+from __future__ import annotations
+
+import math
+from statistics import fmean, stdev
+from typing import TYPE_CHECKING
+
+from oelm.analysis.findings import PairedDifference, Verdict
+from oelm.reporting import numbers
+from oelm.reporting.figures.canvas import GREY, SHADE, Canvas, lettered, logarithmic, rows_of, wrapped
+from oelm.study.plan import Choice
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+def mean_interval(losses: list[float]) -> tuple[float, float, float]:
+    """e to the mean loss with its 95 % interval; the three are equal for a single run."""
+    middle = fmean(losses)
+    half = 0.0
+    if len(losses) > 1:
+        from scipy.stats import t
+
+        half = float(t.ppf(0.975, len(losses) - 1)) * stdev(losses) / math.sqrt(len(losses))
+    return math.exp(middle), math.exp(middle - half), math.exp(middle + half)
+
+
+def final_perplexity(canvas: Canvas) -> Figure | None:
+    arms = [arm for arm in canvas.arms if canvas.findings.arms[arm].losses]
+    if not arms:
+        return None
+    figure, (axis,) = canvas.panels(1, height=0.75 + 0.38 * len(arms))
+    for row, arm in enumerate(arms):
+        look = canvas.look(arm)
+        losses = list(canvas.findings.arms[arm].losses.values())
+        axis.plot(
+            [math.exp(loss) for loss in losses], [row + 0.22] * len(losses), ls="none", marker=look.marker,
+            ms=3, mfc="none", mec=look.colour, mew=0.7,
+        )  # fmt: skip
+        middle, low, high = mean_interval(losses)
+        _point(axis, middle, low, high, row - 0.08, colour=look.colour, marker=look.marker)
+        axis.annotate(
+            numbers.perplexity(middle), (middle, row - 0.08), xytext=(0, 5), textcoords="offset points", ha="center",
+            fontsize=7.5,
+        )  # fmt: skip
+    rows_of(axis, [canvas.label(arm) for arm in arms])
+    axis.set_ylim(len(arms) - 0.4, -0.75)
+    axis.margins(x=0.08)
+    axis.set_xlabel(canvas.word("axis.perplexity"))
+    return figure
+
+
+def _point(axis: Axes, middle: float, low: float, high: float, row: float, *, colour: str, marker: str) -> None:
+    axis.plot([low, high], [row, row], color=colour, lw=1.6, solid_capstyle="butt")
+    axis.plot([middle], [row], color=colour, marker=marker, ms=6, ls="none")
+
+
+# ---- Tuning --------------------------------------------------------------------------------------------------------
+
+
+def tuning(canvas: Canvas) -> Figure | None:
+    choices = canvas.findings.plan.choices
+    keys = list(canvas.findings.plan.grid)
+    if not choices or not keys:
+        return None
+    columns = min(2, len(keys))
+    figure, axes = canvas.panels(columns, rows=-(-len(keys) // columns), height=2.9 * -(-len(keys) // columns))
+    for axis, key in zip(axes, keys, strict=False):
+        _tuning_panel(canvas, axis, key, choices)
+    for axis in axes[len(keys) :]:
+        axis.remove()
+    if len(keys) > 1:
+        lettered(axes[: len(keys)])
+    canvas.arm_legend(figure, list(choices))
+    return figure
+
+
+def _tuning_panel(canvas: Canvas, axis: Axes, key: str, choices: dict[str, Choice]) -> None:
+    diverged = []
+    for arm, choice in choices.items():
+        look = canvas.look(arm)
+        best = best_by_value(choice, key)
+        finite = {value: loss for value, loss in best.items() if math.isfinite(loss)}
+        diverged += [(value, look.colour) for value, loss in best.items() if not math.isfinite(loss)]
+        axis.plot(list(finite), list(finite.values()), color=look.colour, ls=look.line, marker=look.marker)
+        if choice.best is not None:
+            value = choice.values[key]
+            axis.plot([value], [best[value]], marker="o", ms=10, mfc="none", mec=look.colour, mew=1.1, ls="none")
+    values = canvas.findings.plan.grid[key]
+    if min(values) > 0:
+        axis.set_xscale("log")
+        _grid_ticks(axis, values)
+    for value, colour in diverged:
+        axis.plot([value], [0.97], marker="x", color=colour, transform=axis.get_xaxis_transform(), ls="none")
+    axis.set_xlabel(canvas.word("axis.learning_rate") if key == "training.learning_rate" else key)
+    axis.set_ylabel(canvas.word("axis.tuning_loss"))
+
+
+def best_by_value(choice: Choice, key: str) -> dict[float, float]:
+    """The lowest loss at each value of one key, over all values of the others."""
+    found: dict[float, float] = {}
+    for point, loss in choice.losses.items():
+        value = dict(point)[key]
+        found[value] = min(loss, found.get(value, math.inf))
+    return dict(sorted(found.items()))
+
+
+def _grid_ticks(axis: Axes, values: list[float]) -> None:
+    from matplotlib.ticker import NullFormatter, NullLocator
+
+    axis.set_xticks(values, [numbers.learning_rate(value) for value in values], rotation=30 if len(values) > 5 else 0)
+    axis.xaxis.set_minor_locator(NullLocator())
+    axis.xaxis.set_minor_formatter(NullFormatter())
+
+
+# ---- Paired differences --------------------------------------------------------------------------------------------
+
+
+def differences(canvas: Canvas) -> Figure | None:
+    """A forest: each hypothesis with its margin, then each arm against the baseline."""
+    tested = [each for each in canvas.findings.verdicts if each.difference and each.difference.differences]
+    described = [
+        (arm, summary.difference)
+        for arm, summary in canvas.findings.arms.items()
+        if summary.difference and summary.difference.differences
+    ]
+    if not tested and not described:
+        return None
+    figure, (axis,) = canvas.panels(1, height=1.2 + 0.34 * (len(tested) + len(described)))
+    labels = []
+    for row, verdict in enumerate(tested):
+        _shade_claim(axis, verdict, row)
+        _difference_row(axis, verdict.difference, row, colour="#000000", marker="o")
+        labels.append(_pair_label(canvas, verdict))
+    baseline = canvas.label(canvas.findings.study.baseline)
+    for row, (arm, difference) in enumerate(described, start=len(tested)):
+        look = canvas.look(arm)
+        _difference_row(axis, difference, row, colour=look.colour, marker=look.marker)
+        labels.append(canvas.label(arm) + " − " + baseline)
+    if tested and described:
+        axis.axhline(len(tested) - 0.5, color=GREY, lw=0.5)
+    axis.axvline(0, color="black", lw=0.8)
+    rows_of(axis, labels)
+    shown = [each.difference for each in tested if each.difference] + [difference for _, difference in described]
+    _in_nats_and_percent(canvas, axis, _extent(shown, tested))
+    _difference_legend(canvas, figure, with_margin=bool(tested))
+    return figure
+
+
+def _pair_label(canvas: Canvas, verdict: Verdict) -> str:
+    hypothesis = verdict.hypothesis
+    pair = f"{canvas.label(hypothesis.treatment)} − {canvas.label(hypothesis.control)}"
+    name = hypothesis.name if canvas.can_draw(hypothesis.name) else ""
+    return wrapped(f"{name}: {pair}" if name else pair, 46)
+
+
+def _edges(verdict: Verdict) -> tuple[float | None, float | None]:
+    """Between which differences the claim holds; None: no bound on that side."""
+    margin = verdict.margin_nats or 0.0
+    return {"not_worse": (None, margin), "equivalent": (-margin, margin)}.get(verdict.hypothesis.kind, (None, -margin))
+
+
+def _shade_claim(axis: Axes, verdict: Verdict, row: int) -> None:
+    """The region where the claim holds, and its edge."""
+    low, high = _edges(verdict)
+    far = -1e3  # beyond any loss; the limits are set from the data
+    axis.fill_betweenx([row - 0.42, row + 0.42], far if low is None else low, high, color=SHADE, lw=0, zorder=0.5)
+    for edge in (low, high):
+        if edge is not None:
+            axis.plot([edge, edge], [row - 0.42, row + 0.42], color="#0072B2", ls="--", lw=1.1)
+
+
+def _difference_row(axis: Axes, difference: PairedDifference, row: int, *, colour: str, marker: str) -> None:
+    axis.plot(
+        difference.differences, [row + 0.24] * len(difference.differences), ls="none", marker=marker, ms=2.6,
+        mfc="none", mec=colour, mew=0.6,
+    )  # fmt: skip
+    middle = difference.mean if difference.mean is not None else fmean(difference.differences)
+    low = difference.low if difference.low is not None else middle
+    high = difference.high if difference.high is not None else middle
+    _point(axis, middle, low, high, row - 0.04, colour=colour, marker=marker)
+
+
+def _extent(differences: list[PairedDifference], tested: list[Verdict]) -> tuple[float, float]:
+    """What must be seen: every seed, every interval, every margin, and zero."""
+    values = [0.0, *(value for each in differences for value in each.differences)]
+    values += [value for each in differences for value in (each.low, each.high) if value is not None]
+    for verdict in tested:
+        if verdict.margin_nats:
+            values += [edge for edge in _edges(verdict) if edge is not None]
+    room = 0.06 * ((max(values) - min(values)) or 1.0)
+    return min(values) - room, max(values) + room
+
+
+def _in_nats_and_percent(canvas: Canvas, axis: Axes, extent: tuple[float, float]) -> None:
+    """The same axis twice: nats below, per cent of perplexity above."""
+    axis.set_xlim(*extent)
+    axis.set_xlabel(canvas.word("axis.difference"))
+    upper = axis.secondary_xaxis("top", functions=(_to_percent, _to_nats))
+    upper.set_xlabel(canvas.word("axis.difference_percent"))
+
+
+def _to_percent(nats):
+    import numpy
+
+    return 100 * numpy.expm1(numpy.clip(nats, -50, 50))
+
+
+def _to_nats(percent):
+    import numpy
+
+    return numpy.log1p(numpy.clip(percent, -99.999, None) / 100)
+
+
+def _difference_legend(canvas: Canvas, figure: Figure, *, with_margin: bool) -> None:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    handles: list = [
+        Line2D([], [], color="black", marker="o", ms=6, lw=1.6, label=canvas.word("legend.mean")),
+        Line2D([], [], mec="black", mfc="none", marker="o", ms=3, ls="none", label=canvas.word("legend.seed")),
+    ]
+    if with_margin:
+        handles += [
+            Line2D([], [], color="#0072B2", ls="--", lw=1.1, label=canvas.word("legend.margin")),
+            Patch(color=SHADE, label=canvas.word("legend.passes")),
+        ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=4)
+
+
+# ---- The ablation --------------------------------------------------------------------------------------------------
+
+
+def decomposition(canvas: Canvas) -> Figure | None:
+    steps = [step for step in canvas.findings.decomposition if step.difference.mean is not None]
+    if not steps:
+        return None
+    figure, (axis,) = canvas.panels(1, height=0.7 + 0.34 * len(steps))
+    for row, step in enumerate(steps):
+        middle, low, high = (
+            numbers.percent_of(value) if value is not None else None
+            for value in (step.difference.mean, step.difference.low, step.difference.high)
+        )
+        assert middle is not None
+        axis.barh(row, middle, height=0.55, color="#56B4E9" if middle < 0 else "#E69F00", edgecolor="#333333", lw=0.5)
+        if low is not None and high is not None:
+            axis.plot([low, high], [row, row], color="black", lw=1.2)
+        away = max(filter(None, (middle, high)), key=abs) if middle >= 0 else min(filter(None, (middle, low)))
+        axis.annotate(
+            numbers.percent(middle), (away, row), xytext=(4 if middle >= 0 else -4, 0), textcoords="offset points",
+            va="center", ha="left" if middle >= 0 else "right", fontsize=7.5,
+        )  # fmt: skip
+    rows_of(axis, [f"{canvas.label(step.control)} → {canvas.label(step.treatment)}" for step in steps])
+    axis.axvline(0, color="black", lw=0.8)
+    axis.margins(x=0.18)
+    axis.set_xlabel(canvas.word("axis.difference_percent"))
+    return figure

@@ -1,0 +1,113 @@
+"""What happens during training: perplexity, loss and learning rate against steps, tokens and time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from oelm.analysis.findings import Curve
+from oelm.reporting.figures.canvas import Canvas, counted, lettered, logarithmic
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MARKS = 8  # on each line: enough to tell the lines apart in grey
+TIME_UNITS = ((7200.0, 3600.0, "axis.hours"), (120.0, 60.0, "axis.minutes"), (0.0, 1.0, "axis.seconds"))
+
+
+def val_ppl_comparison(canvas: Canvas) -> Figure | None:
+    curves = _curves(canvas, lambda summary: summary.validation_curve, _perplexities)
+    if not curves:
+        return None
+    figure, axes = canvas.panels(2, rows=2, height=5.4)
+    _against(canvas, axes[0], curves, "steps")
+    _against(canvas, axes[1], {arm: _second_half(curve) for arm, curve in curves.items()}, "steps")
+    _against(canvas, axes[2], curves, "tokens")
+    _against(canvas, axes[3], curves, "seconds")
+    lettered(axes)
+    for axis, code in zip(axes, ("panel.whole", "panel.late"), strict=False):
+        axis.set_title(canvas.word(code), loc="center")
+    for axis in axes:
+        axis.set_yscale("log")
+        logarithmic(axis.yaxis, *axis.get_ylim())
+    for axis in (axes[0], axes[2]):
+        axis.set_ylabel(canvas.word("axis.perplexity"))
+    canvas.arm_legend(figure, list(curves))
+    return figure
+
+
+def training_loss(canvas: Canvas) -> Figure | None:
+    curves = _curves(canvas, lambda summary: summary.training_curve)
+    if not curves:
+        return None
+    figure, axes = canvas.panels(3, height=2.9, sharey=True)
+    for axis, against in zip(axes, ("steps", "tokens", "seconds"), strict=True):
+        _against(canvas, axis, curves, against)
+    lettered(axes)
+    axes[0].set_ylabel(canvas.word("axis.train_loss"))
+    canvas.arm_legend(figure, list(curves))
+    return figure
+
+
+def learning_rate(canvas: Canvas) -> Figure | None:
+    arms = [arm for arm in canvas.arms if canvas.findings.arms[arm].learning_rate_curve]
+    if not arms:
+        return None
+    figure, (axis,) = canvas.panels(1, height=2.6)
+    for order, arm in enumerate(arms):
+        steps, rates = zip(*canvas.findings.arms[arm].learning_rate_curve, strict=True)
+        look = canvas.look(arm)
+        # Arms with one rate lie on each other: shifted marks show that all are there.
+        axis.plot(
+            steps, rates, color=look.colour, ls=look.line, marker=look.marker,
+            markevery=_marks(len(steps), order, len(arms)),
+        )  # fmt: skip
+    axis.set_xlabel(canvas.word("axis.steps"))
+    axis.set_ylabel(canvas.word("axis.learning_rate"))
+    axis.set_ylim(bottom=0)
+    counted(axis.xaxis)
+    canvas.arm_legend(figure, arms)
+    return figure
+
+
+def _curves(canvas: Canvas, of: Callable, change: Callable[[Curve], Curve] = lambda curve: curve) -> dict[str, Curve]:
+    found = {arm: of(canvas.findings.arms[arm]) for arm in canvas.arms}
+    return {arm: change(curve) for arm, curve in found.items() if curve is not None and curve.steps}
+
+
+def _against(canvas: Canvas, axis: Axes, curves: dict[str, Curve], quantity: str) -> None:
+    """One panel: the mean of every arm with the band of its seeds."""
+    unit, code = 1.0, f"axis.{quantity}"
+    if quantity == "seconds":
+        longest = max(curve.seconds[-1] for curve in curves.values())
+        unit, code = next((size, code) for least, size, code in TIME_UNITS if longest >= least)
+    for order, (arm, curve) in enumerate(curves.items()):
+        look = canvas.look(arm)
+        places = [value / unit for value in getattr(curve, quantity)]
+        axis.fill_between(places, curve.low, curve.high, color=look.colour, alpha=0.18, lw=0)
+        axis.plot(
+            places, curve.mean, color=look.colour, ls=look.line, marker=look.marker, ms=3.5,
+            markevery=_marks(len(places), order, len(curves)),
+        )  # fmt: skip
+    axis.set_xlabel(canvas.word(code))
+    counted(axis.xaxis)
+
+
+def _marks(points: int, order: int, lines: int) -> tuple[int, int] | int:
+    every = max(1, points // MARKS)
+    return (order * every // lines, every)
+
+
+def _perplexities(curve: Curve) -> Curve:
+    return Curve(
+        curve.steps, curve.tokens, curve.seconds,
+        *([math.exp(min(value, 100.0)) for value in values] for values in (curve.mean, curve.low, curve.high)),
+    )  # fmt: skip
+
+
+def _second_half(curve: Curve) -> Curve:
+    first = next((index for index, step in enumerate(curve.steps) if 2 * step >= curve.steps[-1]), 0)
+    columns = (curve.steps, curve.tokens, curve.seconds, curve.mean, curve.low, curve.high)
+    return Curve(*(column[first:] for column in columns))

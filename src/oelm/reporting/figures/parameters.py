@@ -1,0 +1,123 @@
+"""Where the parameters are, which of them never move, and what perplexity they buy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from oelm.reporting import numbers
+from oelm.reporting.figures.canvas import Canvas, lettered, logarithmic, rows_of
+from oelm.reporting.figures.comparisons import mean_interval
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+ROLES = (
+    "token_embedding", "position_embedding", "query", "key", "value", "output",
+    "feed_forward_up", "feed_forward_down", "norm",
+)  # fmt: skip
+ROLE_COLOURS = ("#999999", "#CFCFCF", "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7")
+MILLION = 1e6
+
+
+def parameter_distribution(canvas: Canvas) -> Figure | None:
+    arms = [arm for arm in canvas.arms if canvas.findings.arms[arm].parts]
+    if not arms:
+        return None
+    figure, axes = canvas.panels(2, height=1.6 + 0.27 * len(arms), width_ratios=[1, 1.15])
+    _by_role(canvas, axes[0], arms)
+    _by_layer(canvas, axes[1], arms)
+    lettered(axes)
+    _role_legend(canvas, figure)
+    return figure
+
+
+def _by_role(canvas: Canvas, axis: Axes, arms: list[str]) -> None:
+    for row, arm in enumerate(arms):
+        left = 0.0
+        for role, colour in zip(ROLES, ROLE_COLOURS, strict=True):
+            parts = [part for part in canvas.findings.arms[arm].parts if part["role"] == role]
+            for key, hatch in (("trainable", None), ("frozen", "//////")):
+                width = sum(part[key] for part in parts) / MILLION
+                if width:
+                    axis.barh(row, width, left=left, color=colour, hatch=hatch, edgecolor="#333333", lw=0.4, height=0.7)
+                left += width
+    axis.set_xlabel(canvas.word("axis.parameters"))
+    rows_of(axis, [canvas.label(arm, width=22) for arm in arms])
+
+
+def _by_layer(canvas: Canvas, axis: Axes, arms: list[str]) -> None:
+    """Trainable parameters of every layer as numbers, on the frozen share as shade."""
+    columns = _layer_columns(canvas, arms)
+    cells = [[_cell(canvas, arm, layers) for layers in columns.values()] for arm in arms]
+    shares = [[frozen / total if total else 0.0 for total, frozen in row] for row in cells]
+    axis.imshow(shares, cmap="Greys", vmin=0, vmax=1, aspect="auto")
+    size = 7 if len(columns) <= 8 else 5.5
+    for row, line in enumerate(cells):
+        for column, (total, frozen) in enumerate(line):
+            shade = shares[row][column]
+            axis.text(
+                column, row, numbers.short(total - frozen), ha="center", va="center", fontsize=size,
+                color="white" if shade > 0.5 else "black",
+            )  # fmt: skip
+    axis.set_xticks(range(len(columns)), list(columns))
+    axis.set_yticks([])
+    axis.set_xlabel(canvas.word("axis.layer"))
+    axis.grid(visible=False)
+    axis.spines[:].set_visible(False)
+
+
+def _layer_columns(canvas: Canvas, arms: list[str]) -> dict[str, list[int | None]]:
+    """Embeddings, then the layers from 1 on; many layers share columns."""
+    layers = sorted({part["layer"] for arm in arms for part in canvas.findings.arms[arm].parts} - {None})
+    together = -(-len(layers) // 12) if layers else 1
+    columns: dict[str, list[int | None]] = {canvas.word("axis.embeddings"): [None]}
+    for first in range(0, len(layers), together):
+        group = layers[first : first + together]
+        name = f"{group[0] + 1}" if len(group) == 1 else f"{group[0] + 1}–{group[-1] + 1}"
+        columns[name] = list(group)
+    return columns
+
+
+def _cell(canvas: Canvas, arm: str, layers: list[int | None]) -> tuple[int, int]:
+    parts = [part for part in canvas.findings.arms[arm].parts if part["layer"] in layers]
+    return sum(part["total"] for part in parts), sum(part["frozen"] for part in parts)
+
+
+def _role_legend(canvas: Canvas, figure: Figure) -> None:
+    from matplotlib.patches import Patch
+
+    handles = [
+        Patch(facecolor=colour, edgecolor="#333333", lw=0.4, label=canvas.word(f"role.{role}"))
+        for role, colour in zip(ROLES, ROLE_COLOURS, strict=True)
+    ]
+    handles.append(
+        Patch(facecolor="white", edgecolor="#333333", hatch="//////", lw=0.4, label=canvas.word("legend.frozen"))
+    )
+    figure.legend(handles=handles, loc="outside lower center", ncols=5)
+
+
+def perplexity_by_parameters(canvas: Canvas) -> Figure | None:
+    arms = [arm for arm in canvas.arms if canvas.findings.arms[arm].losses]
+    if not arms:
+        return None
+    figure, (axis,) = canvas.panels(1, height=3.0)
+    low, high = [], []
+    for place, arm in enumerate(arms):
+        summary, look = canvas.findings.arms[arm], canvas.look(arm)
+        middle, below, above = mean_interval(list(summary.losses.values()))
+        across = summary.trainable / MILLION
+        shift = 1 + 0.004 * (place - (len(arms) - 1) / 2)  # arms of one size stand side by side
+        axis.errorbar(
+            [across * shift], [middle], yerr=[[middle - below], [above - middle]], color=look.colour,
+            marker=look.marker, ms=6, capsize=2.5, ls="none", lw=1,
+        )  # fmt: skip
+        low.append(below)
+        high.append(above)
+    axis.set_yscale("log")
+    logarithmic(axis.yaxis, min(low), max(high))
+    axis.margins(x=0.12)
+    axis.set_xlabel(canvas.word("axis.trainable"))
+    axis.set_ylabel(canvas.word("axis.perplexity"))
+    canvas.arm_legend(figure, arms, with_lines=False)
+    return figure

@@ -1,0 +1,127 @@
+"""A document as one HTML file: no script, no request to anywhere, figures inside, light and dark, good in print."""
+
+from __future__ import annotations
+
+import base64
+from html import escape
+from importlib.resources import files
+
+from oelm.reporting.document import (
+    Block,
+    Bullets,
+    Code,
+    Document,
+    Facts,
+    Heading,
+    Paragraph,
+    Picture,
+    Table,
+    VerdictBox,
+)
+from oelm.reporting.words import say
+
+# Whatever a text might contain, the page may neither run nor load anything.
+POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+
+
+def html(document: Document, *, figures: dict[str, bytes]) -> str:
+    """`figures` are SVG files by name."""
+    style = files("oelm.reporting").joinpath("style.css").read_text(encoding="utf-8")
+    language = {"en": "en", "zh": "zh-Hans"}[document.language]
+    body = "\n".join(_block(block, index, figures) for index, block in enumerate(document.blocks))
+    return f"""<!DOCTYPE html>
+<html lang="{language}">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="{escape(POLICY)}">
+<title>{escape(document.title)}</title>
+<style>
+{style}</style>
+</head>
+<body>
+<header>
+<p class="kicker">{escape(document.kicker)}</p>
+<h1>{escape(document.title)}</h1>
+<p class="question">{escape(document.subtitle)}</p>
+</header>
+{_contents(document)}
+<main>
+{body}
+</main>
+</body>
+</html>
+"""
+
+
+def _contents(document: Document) -> str:
+    items = [
+        f'<li><a href="#s{index}">{escape(block.text)}</a></li>'
+        for index, block in enumerate(document.blocks)
+        if isinstance(block, Heading)
+    ]
+    title = escape(say(document.language, "contents"))
+    return f'<nav aria-label="{title}"><details><summary>{title}</summary><ol>{"".join(items)}</ol></details></nav>'
+
+
+def _block(block: Block, index: int, figures: dict[str, bytes]) -> str:
+    match block:
+        case Heading():
+            return f'<h{block.level} id="s{index}">{escape(block.text)}</h{block.level}>'
+        case Paragraph():
+            return f'<p class="{block.tone}">{escape(block.text)}</p>'
+        case Bullets():
+            return _bullets(block)
+        case Table():
+            return _table(block)
+        case Picture():
+            return _picture(block, figures[block.name])
+        case VerdictBox():
+            return _verdict(block)
+        case Facts():
+            return f"<dl>{_pairs(block.pairs)}</dl>"
+        case Code():
+            return f"<pre>{escape(block.text)}</pre>"
+
+
+def _bullets(block: Bullets) -> str:
+    title = f"<p><strong>{escape(block.title)}</strong></p>" if block.title else ""
+    items = "".join(f"<li>{escape(item)}</li>" for item in block.items)
+    return f'<div class="{block.tone}">{title}<ul>{items}</ul></div>'
+
+
+def _table(block: Table) -> str:
+    def row(cells: list[str], tag: str) -> str:
+        shown = "".join(
+            f'<{tag} class="{side}">{escape(cell)}</{tag}>' for cell, side in zip(cells, block.align, strict=True)
+        )
+        return f"<tr>{shown}</tr>"
+
+    rows = "\n".join(row(cells, "td") for cells in block.rows)
+    caption = f"<figcaption>{escape(block.caption)}</figcaption>"
+    head = f"<thead>{row(block.header, 'th')}</thead>"
+    return f'<figure class="table">{caption}<div class="scroll"><table>{head}<tbody>\n{rows}\n</tbody></table></div></figure>'
+
+
+def _picture(block: Picture, svg: bytes) -> str:
+    data = base64.b64encode(svg).decode()
+    caption = escape(block.caption)
+    return (
+        f'<figure class="picture"><img alt="{caption}" src="data:image/svg+xml;base64,{data}">'
+        f"<figcaption>{caption}</figcaption></figure>"
+    )
+
+
+def _verdict(box: VerdictBox) -> str:
+    remarks = "".join(f"<p>{escape(remark)}</p>" for remark in box.remarks)
+    return f"""<section class="verdict {escape(box.outcome)}">
+<p class="head"><span class="name">{escape(box.name)}</span><span class="outcome">{escape(box.outcome_word)}</span></p>
+<p class="claim">{escape(box.claim)}</p>
+<p>{escape(box.sentence)}</p>
+<dl>{_pairs(box.numbers)}</dl>
+{remarks}
+</section>"""
+
+
+def _pairs(pairs: list[tuple[str, str]]) -> str:
+    return "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in pairs)

@@ -1,0 +1,98 @@
+"""A document as Markdown that GitHub and any CommonMark reader show alike; whatever looks like markup is escaped."""
+
+from __future__ import annotations
+
+import re
+
+from oelm.reporting.document import (
+    Block,
+    Bullets,
+    Code,
+    Document,
+    Facts,
+    Heading,
+    Paragraph,
+    Picture,
+    Table,
+    VerdictBox,
+)
+
+_SPECIAL = re.compile(r"[\\`*\[\]<>|$~&#{}!]")
+_UNDERSCORE = re.compile(r"(?<![^\W_])_|_(?![^\W_])")  # within a word it is only an underscore
+_BEGINNING = re.compile(r"^(\s*)([-+=:]|\d+(?=[.)]))")
+
+
+def escaped(text: str) -> str:
+    """One line of text that no reader takes for markup."""
+    line = " ".join(text.split())
+    line = _UNDERSCORE.sub(r"\\_", _SPECIAL.sub(lambda match: "\\" + match.group(), line))
+    return _BEGINNING.sub(_escaped_beginning, line)
+
+
+def _escaped_beginning(match: re.Match[str]) -> str:
+    """A dash would begin a list, and so would a number with a point."""
+    space, mark = match.groups()
+    return f"{space}\\{mark}" if not mark.isdigit() else f"{space}{mark}\\"
+
+
+def markdown(document: Document, *, figure_paths: dict[str, str]) -> str:
+    parts = [f"*{escaped(document.kicker)}*", f"# {escaped(document.title)}", f"**{escaped(document.subtitle)}**"]
+    parts += [_block(block, figure_paths) for block in document.blocks]
+    return "\n\n".join(parts) + "\n"
+
+
+def _block(block: Block, figure_paths: dict[str, str]) -> str:
+    match block:
+        case Heading():
+            return f"{'#' * block.level} {escaped(block.text)}"
+        case Paragraph():
+            return escaped(block.text) if block.tone == "plain" else f"> {escaped(block.text)}"
+        case Bullets():
+            return _bullets(block)
+        case Table():
+            return f"{table(block)}\n\n*{escaped(block.caption)}*"
+        case Picture():
+            return f"![{escaped(block.caption)}]({figure_paths[block.name]})\n\n*{escaped(block.caption)}*"
+        case VerdictBox():
+            return _verdict(block)
+        case Facts():
+            return "\n".join(f"- {escaped(name)}: {escaped(value)}" for name, value in block.pairs)
+        case Code():
+            return _fenced(block.text)
+
+
+def _bullets(block: Bullets) -> str:
+    lines = [f"**{escaped(block.title)}**", ""] if block.title else []
+    lines += [f"- {escaped(item)}" for item in block.items]
+    return "\n".join(lines if block.tone == "plain" else [f"> {line}".rstrip() for line in lines])
+
+
+def table(block: Table) -> str:
+    lines = [
+        _row(block.header),
+        _row(["---:" if side == "right" else "---" for side in block.align], plain=True),
+        *(_row(row) for row in block.rows),
+    ]
+    return "\n".join(lines)
+
+
+def _row(cells: list[str], *, plain: bool = False) -> str:
+    return "| " + " | ".join(cells if plain else map(escaped, cells)) + " |"
+
+
+def _verdict(box: VerdictBox) -> str:
+    lines = [
+        f"**{escaped(box.name)}: {escaped(box.outcome_word)}**",
+        escaped(box.claim),
+        escaped(box.sentence),
+        "\n> ".join(f"- {escaped(name)}: {escaped(value)}" for name, value in box.numbers),
+        *(escaped(remark) for remark in box.remarks),
+    ]
+    return "\n>\n".join(f"> {line}" for line in lines if line)
+
+
+def _fenced(text: str) -> str:
+    """A fence longer than any inside."""
+    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}\n{text}\n{fence}"

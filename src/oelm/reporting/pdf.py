@@ -1,0 +1,54 @@
+"""A document as PDF. Typst reads the document as JSON beside a fixed template, so no text can become markup."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+import tempfile
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from oelm.errors import UserError
+from oelm.reporting.document import Document
+from oelm.reporting.fonts import ChineseFont
+from oelm.reporting.words import say
+
+LATIN = "Libertinus Serif"  # typst carries it
+
+
+def pdf(document: Document, *, figures: dict[str, bytes], font: ChineseFont | None) -> bytes:
+    """`figures` are SVG files by name. The same document gives the same bytes: no date is written."""
+    try:
+        import typst
+    except ImportError as error:
+        raise UserError("the PDF needs typst: pip install 'oelm[report]'") from error
+    with tempfile.TemporaryDirectory(prefix="oelm-report-") as name:
+        folder = Path(name)
+        (folder / "fonts").mkdir()
+        if font is not None:
+            shutil.copyfile(font.path, folder / "fonts" / font.path.name)
+        for figure, svg in figures.items():
+            (folder / f"{figure}.svg").write_bytes(svg)
+        (folder / "document.json").write_text(json.dumps(_tree(document, font), ensure_ascii=False), encoding="utf-8")
+        template = files("oelm.reporting").joinpath("template.typ").read_bytes()
+        (folder / "main.typ").write_bytes(template)
+        return typst.compile(
+            folder / "main.typ", root=folder, font_paths=[folder / "fonts"], ignore_system_fonts=True, format="pdf"
+        )
+
+
+def _tree(document: Document, font: ChineseFont | None) -> dict[str, Any]:
+    """The document with the kind of each block, and what the template needs to set it."""
+    blocks = [{"kind": type(block).__name__} | dataclasses.asdict(block) for block in document.blocks]
+    families = [LATIN] if font is None else [font.family] if document.language == "zh" else [LATIN, font.family]
+    return {
+        "language": document.language,
+        "title": document.title,
+        "subtitle": document.subtitle,
+        "kicker": document.kicker,
+        "page": say(document.language, "page"),
+        "fonts": families,
+        "blocks": blocks,
+    }

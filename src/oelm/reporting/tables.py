@@ -1,0 +1,251 @@
+"""The table of a study: its cells once, shown in the document, as text, as Markdown and as CSV of plain numbers."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import unicodedata
+from typing import Any
+
+from oelm.analysis.findings import ArmSummary, Findings, Verdict
+from oelm.reporting import numbers
+from oelm.reporting.document import Align, Table
+from oelm.reporting.words import say
+from oelm.study.declaration import Language, in_language
+from oelm.study.plan import PlannedRun
+
+
+def label_of(findings: Findings, arm: str, language: Language) -> str:
+    return in_language(findings.study.arms[arm].label or arm, language)
+
+
+# ---- Cells ---------------------------------------------------------------------------------------------------------
+
+
+def quality_table(findings: Findings, language: Language) -> Table:
+    columns = ("arm", "learning_rate", "seeds", "perplexity", "loss", "difference", "difference_percent", "p_adjusted")
+    caption = say(language, "table.quality", baseline=label_of(findings, findings.study.baseline, language))
+    return _table(findings, language, columns, caption)
+
+
+def cost_table(findings: Findings, language: Language) -> Table:
+    columns = (
+        "arm", "total", "trainable", "frozen", "tokens", "flops", "seconds_per_step", "memory", "diverged",
+    )  # fmt: skip
+    return _table(findings, language, columns, say(language, "table.cost"))
+
+
+def whole_table(findings: Findings, language: Language) -> Table:
+    """All of it, for files that may be as wide as they need."""
+    columns = (
+        "arm", "total", "trainable", "frozen", "learning_rate", "seeds", "perplexity", "loss", "difference",
+        "difference_percent", "p_adjusted", "tokens", "flops", "seconds_per_step", "memory", "diverged",
+    )  # fmt: skip
+    return _table(findings, language, columns, findings.study.name)
+
+
+def _table(findings: Findings, language: Language, columns: tuple[str, ...], caption: str) -> Table:
+    align: list[Align] = ["left" if name == "arm" else "right" for name in columns]
+    rows = [[_cell(findings, language, summary, name) for name in columns] for summary in findings.arms.values()]
+    return Table(caption, [say(language, f"column.{name}") for name in columns], rows, align)
+
+
+def _cell(findings: Findings, language: Language, summary: ArmSummary, column: str) -> str:
+    difference = summary.difference
+    is_baseline = summary.arm == findings.study.baseline
+    match column:
+        case "arm":
+            label = label_of(findings, summary.arm, language)
+            return f"{label} ({say(language, 'table.baseline')})" if is_baseline else label
+        case "total" | "trainable" | "frozen" | "tokens":
+            return numbers.whole(getattr(summary, column))
+        case "learning_rate":
+            return numbers.learning_rate(summary.learning_rate)
+        case "seeds":
+            return f"{len(summary.losses)}/{len(findings.study.seeds)}"
+        case "perplexity":
+            return _with_spread(*_perplexity(summary), numbers.perplexity)
+        case "loss":
+            return _with_spread(summary.mean_loss, summary.standard_deviation, numbers.loss)
+        case "difference":
+            if difference is None or difference.mean is None:
+                return numbers.NONE
+            return _with_interval(numbers.nats(difference.mean), difference.low, difference.high, numbers.nats)
+        case "difference_percent":
+            if difference is None or difference.mean is None:
+                return numbers.NONE
+            middle = numbers.percent_change(difference.mean)
+            return _with_interval(middle, difference.low, difference.high, numbers.percent_change)
+        case "p_adjusted":
+            return (
+                "; ".join(f"{name} {numbers.probability(p)}" for name, p in adjusted_p(findings, summary.arm))
+                or numbers.NONE
+            )
+        case "flops":
+            return numbers.flops(summary.flops)
+        case "seconds_per_step":
+            return numbers.seconds(summary.seconds_per_step)
+        case "memory":
+            return numbers.memory(summary.peak_memory_bytes)
+        case _:
+            return str(len(summary.states.get("diverged", [])))
+
+
+def _with_spread(middle: float | None, spread: float | None, show) -> str:
+    if middle is None:
+        return numbers.NONE
+    return show(middle) if spread is None else f"{show(middle)} ± {show(spread)}"
+
+
+def _with_interval(middle: str, low: float | None, high: float | None, show) -> str:
+    return middle if low is None or high is None else f"{middle} {numbers.interval(low, high, show)}"
+
+
+def _perplexity(summary: ArmSummary) -> tuple[float | None, float | None]:
+    """e to the mean loss, and its spread over the seeds to first order."""
+    middle = numbers.perplexity_of(summary.mean_loss)
+    if middle is None or summary.standard_deviation is None:
+        return middle, None
+    return middle, middle * summary.standard_deviation
+
+
+def adjusted_p(findings: Findings, arm: str) -> list[tuple[str, float]]:
+    """Of the hypotheses that compare the arm with the baseline."""
+    return [
+        (verdict.hypothesis.name, verdict.p_adjusted)
+        for verdict in findings.verdicts
+        if verdict.p_adjusted is not None and _compares(verdict, arm, findings.study.baseline)
+    ]
+
+
+def _compares(verdict: Verdict, arm: str, baseline: str) -> bool:
+    hypothesis = verdict.hypothesis
+    return {hypothesis.treatment, hypothesis.control} == {arm, baseline}
+
+
+# ---- Text ----------------------------------------------------------------------------------------------------------
+
+
+def as_text(table: Table) -> str:
+    """Columns aligned for a terminal; a Chinese character takes two places."""
+    lines = [[one_line(cell) for cell in line] for line in (table.header, *table.rows)]
+    widths = [max(map(_width, column)) for column in zip(*lines, strict=True)]
+    shown = [
+        "  ".join(
+            _padded(cell, width, side) for cell, width, side in zip(line, widths, table.align, strict=True)
+        ).rstrip()
+        for line in lines
+    ]
+    return "\n".join([shown[0], "  ".join("-" * width for width in widths), *shown[1:]])
+
+
+def one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _width(text: str) -> int:
+    return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in text)
+
+
+def _padded(text: str, width: int, align: Align) -> str:
+    room = " " * (width - _width(text))
+    return text + room if align == "left" else room + text
+
+
+# ---- CSV -----------------------------------------------------------------------------------------------------------
+
+
+def comparison_csv(findings: Findings) -> str:
+    """Plain numbers for a spreadsheet; nothing rounded."""
+    return _csv([_comparison_row(findings, summary) for summary in findings.arms.values()])
+
+
+def _comparison_row(findings: Findings, summary: ArmSummary) -> dict[str, Any]:
+    difference = summary.difference
+    return {
+        "arm": summary.arm,
+        "is_baseline": summary.arm == findings.study.baseline,
+        "total_parameters": summary.total,
+        "trainable_parameters": summary.trainable,
+        "frozen_parameters": summary.frozen,
+        "learning_rate": summary.learning_rate,
+        "seeds_finished": len(summary.losses),
+        "seeds_planned": len(findings.study.seeds),
+        "perplexity": numbers.perplexity_of(summary.mean_loss),
+        "loss_mean": summary.mean_loss,
+        "loss_standard_deviation": summary.standard_deviation,
+        "difference_nats": difference.mean if difference else None,
+        "difference_low_nats": difference.low if difference else None,
+        "difference_high_nats": difference.high if difference else None,
+        "difference_pairs": len(difference.seeds) if difference else None,
+        "p_adjusted": "; ".join(f"{name}: {p:.6g}" for name, p in adjusted_p(findings, summary.arm)),
+        "tokens": summary.tokens,
+        "flops": summary.flops,
+        "seconds_per_step": summary.seconds_per_step,
+        "time_ratio": summary.ratio.middle if summary.ratio else None,
+        "peak_memory_bytes": summary.peak_memory_bytes,
+        "diverged": len(summary.states.get("diverged", [])),
+    }
+
+
+def runs_csv(findings: Findings) -> str:
+    """Every run the study asks for, with or without a result."""
+    planned = [_run_row(run) for run in findings.plan.runs]
+    return _csv([*planned, *_waiting_rows(findings)], columns=list(_run_columns()))
+
+
+def waiting_runs(findings: Findings) -> list[tuple[str, int]]:
+    """Final runs that cannot be planned yet, because tuning goes on or found no stable point."""
+    planned = {(run.arm, run.seed) for run in findings.plan.final}
+    return [(arm, seed) for arm in findings.study.arms for seed in findings.study.seeds if (arm, seed) not in planned]
+
+
+def _waiting_rows(findings: Findings) -> list[dict[str, Any]]:
+    return [{"stage": "final", "arm": arm, "seed": seed, "state": "missing"} for arm, seed in waiting_runs(findings)]
+
+
+_RESULT_COLUMNS = (
+    "val_loss", "perplexity", "train_loss", "best_val_loss", "steps", "tokens", "learning_rate", "training_seconds",
+    "validation_seconds", "wall_seconds", "mean_step_seconds", "peak_memory_bytes", "resumes", "world_size", "device",
+    "precision",
+)  # fmt: skip
+
+
+def _run_columns() -> tuple[str, ...]:
+    return ("stage", "arm", "seed", "point", "state", *_RESULT_COLUMNS, "directory", "commit", "data_digest", "error")
+
+
+def _run_row(run: PlannedRun) -> dict[str, Any]:
+    stored = run.stored
+    result = (stored.result if stored else None) or {}
+    environment = stored.environment if stored else {}
+    return {
+        "stage": run.stage,
+        "arm": run.arm,
+        "seed": run.seed,
+        "point": "; ".join(f"{key}={value:g}" for key, value in run.point),
+        "state": run.state,
+        **{name: result.get(name) for name in _RESULT_COLUMNS},
+        "directory": stored.name if stored else None,
+        "commit": environment.get("commit"),
+        "data_digest": environment.get("data_digest"),
+        "error": one_line(str(stored.status["error"])) if stored and stored.status.get("error") else None,
+    }
+
+
+def _csv(rows: list[dict[str, Any]], columns: list[str] | None = None) -> str:
+    stream = io.StringIO()
+    writer = csv.DictWriter(
+        stream, columns or list(rows[0]) if rows or columns else [], restval="", lineterminator="\n"
+    )
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({key: _plain(value) for key, value in row.items()})
+    return stream.getvalue()
+
+
+def _plain(value: Any) -> Any:
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    return value
