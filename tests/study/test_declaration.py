@@ -1,0 +1,125 @@
+"""A study file: what it means, and one line for every problem in it."""
+
+import pytest
+import yaml
+
+from oelm.errors import UserError
+from oelm.study.declaration import in_language, load_study, settings_for, study_digest, study_of
+from stored_runs import hypothesis, small_study
+
+TREE = {
+    "question": "Does it hold?",
+    "base": {"preset": "tiny", "data": "data/stories"},
+    "arms": ["trained", "frozen_head_orthogonal"],
+    "seeds": [0, 1, 2],
+}
+
+
+def problem(**changes) -> list[str]:
+    with pytest.raises(UserError) as caught:
+        study_of({"name": "s"} | TREE | changes, name="s.yaml")
+    return str(caught.value).splitlines()
+
+
+def test_a_study_is_read_by_path_and_by_name(tmp_path, monkeypatch):
+    (tmp_path / "studies").mkdir()
+    (tmp_path / "studies" / "mine.yaml").write_text(yaml.safe_dump(TREE))
+    monkeypatch.chdir(tmp_path)
+    study = load_study("mine")
+    assert study.name == "mine"
+    assert study == load_study(tmp_path / "studies" / "mine.yaml")
+    assert study.baseline == "trained"  # the first arm
+    with pytest.raises(UserError, match=r"study 'other': no such file; in studies/: mine"):
+        load_study("other")
+
+
+@pytest.mark.parametrize("content", [b"", b"- 1", b"a: [", b"\xff\xfe", b"just words"])
+def test_a_file_that_is_no_study_is_refused_in_one_line(tmp_path, content):
+    path = tmp_path / "s.yaml"
+    path.write_bytes(content)
+    with pytest.raises(UserError) as caught:
+        load_study(path)
+    (line,) = str(caught.value).splitlines()
+    assert line.startswith(str(path))
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"sedes": [1]}, "sedes: unknown key; did you mean seeds?"),
+        ({"seeds": []}, "seeds: list should have at least 1 item"),
+        ({"seeds": [1, 1]}, "seeds: one is there twice"),
+        ({"seeds": [-1]}, "seeds.0: input should be greater than or equal to 0"),
+        ({"seeds": ["1"]}, "seeds.0: '1' is a quoted number"),
+        ({"arms": {}}, "arms: dictionary should have at least 1 item"),
+        ({"arms": ["trained", "frozen_hed_orthogonal"]}, "did you mean frozen_head_orthogonal?"),
+        ({"arms": {"trained": {"colour": 1}}}, "arms.trained.colour: unknown key"),
+        ({"arms": {"a": {"arm": "trained"}, "b": {"arm": "gpt_base"}}}, "arms a and b are the same computation"),
+        ({"arms": {"trained": {"set": {"learning_rat": 1}}}}, "arms.trained.set: learning_rat: unknown key"),
+        ({"arms": {"trained": {"set": {"learning_rate": "fast"}}}}, "arms.trained: training.learning_rate:"),
+        ({"arms": {"../x": {"arm": "trained"}}}, "name '../x'"),
+        ({"name": "a/b"}, "name 'a/b'"),
+        ({"baseline": "nobody"}, "baseline: 'nobody' is not one of the arms trained, frozen_head_orthogonal"),
+        ({"base": {"preset": "tiy"}}, "preset: unknown name 'tiy'; did you mean tiny?"),
+        ({"base": {"preset": "tiny", "training": {"steps": 0}}}, "arms.trained: training.steps:"),
+        ({"tuning": {"grid": {}}}, "tuning.grid: dictionary should have at least 1 item"),
+        ({"tuning": {"grid": {"learning_rate": [1e-3]}}}, "tuning.grid.learning_rate: list should have at least 2"),
+        ({"tuning": {"grid": {"lerning_rate": [1e-3, 2e-3]}}}, "tuning.grid: lerning_rate: unknown key"),
+        ({"tuning": {"grid": {"steps": [10.5, 20.0]}}}, "arms.trained: training.steps:"),
+        ({"hypotheses": [hypothesis(margin_percent=None)]}, "not_worse needs margin_percent"),
+        ({"hypotheses": [hypothesis("fewer_parameters", least_frozen=None)]}, "fewer_parameters needs least_frozen"),
+        ({"hypotheses": [hypothesis(control="frozen_head_orthogonal")]}, "treatment and control are both"),
+        ({"hypotheses": [hypothesis(control="nobody")]}, "not_worse.control: 'nobody' is not one of the arms"),
+        ({"hypotheses": [hypothesis(), hypothesis()]}, "hypotheses: one is there twice"),
+        ({"hypotheses": [hypothesis(varies=["colour"])]}, "hypotheses.0.varies.0: 'colour' is not one of"),
+        ({"hypotheses": [hypothesis(kind="nicer")]}, "hypotheses.0.kind: 'nicer' is not one of"),
+        ({"target_percent": 0}, "target_percent: input should be greater than 0"),
+    ],
+)  # fmt: skip
+def test_a_problem_is_one_line_with_its_key(changes, line):
+    (found,) = problem(**changes)
+    assert line in found
+    assert found.startswith("s.yaml: ") or "name " in found
+
+
+def test_every_problem_has_its_line():
+    lines = problem(seeds=[], target_percent=-1, colour=1)
+    assert len(lines) == 3
+    assert all(line.startswith("s.yaml: ") for line in lines)
+
+
+def test_short_keys_mean_what_they_mean_on_the_command_line():
+    arms = {"trained": {"set": {"weight_decay": 0.2}}, "frozen_normal": None}
+    study = small_study(arms=arms, tuning={"grid": {"learning_rate": [2e-3, 1e-3, 1e-3]}, "set": {"steps": 9}})
+    assert study.arms["trained"].set == {"training.weight_decay": 0.2}
+    assert study.tuning.grid == {"training.learning_rate": [1e-3, 2e-3]}  # in order, each once
+    assert study.tuning.set == {"training.steps": 9}
+    assert study.learning_rate_is_tuned
+
+
+def test_what_counts_last_is_base_then_tuning_then_arm_then_grid():
+    arms = {"trained": {"set": {"steps": 30, "learning_rate": 5e-3}}}
+    tuning = {"grid": {"learning_rate": [1e-3, 2e-3]}, "set": {"steps": 9, "batch_size": 2}}
+    study = small_study(arms=arms, tuning=tuning)
+    rate = {"training.learning_rate": 1e-3}
+    tuned = settings_for(study, "trained", seed=1, values=rate, tuning=True).run.training
+    final = settings_for(study, "trained", seed=1, values=rate).run.training
+    assert (tuned.steps, tuned.batch_size, tuned.learning_rate, tuned.validation_split) == (30, 2, 1e-3, "tune")
+    assert (final.steps, final.batch_size, final.learning_rate, final.validation_split) == (30, 4, 1e-3, "val")
+
+
+def test_the_documents_names_are_arms():
+    study = small_study(arms=["gpt_base", "oelm_no_freeze", "oelm_freeze", "oelm_random"])
+    assert settings_for(study, "oelm_freeze", seed=0).run.arm == "frozen_head_orthogonal"
+
+
+def test_texts_come_in_one_language_or_two():
+    study = small_study(question={"en": "Does it hold?", "zh": "成立吗？"})
+    assert in_language(study.question, "zh") == "成立吗？"
+    assert in_language("the same", "zh") == "the same"
+    assert "question" in problem(question={"en": "half"})[0]
+
+
+def test_the_digest_is_of_the_plan_itself():
+    assert study_digest(small_study()) == study_digest(small_study())
+    assert study_digest(small_study()) != study_digest(small_study(seeds=[0, 1]))

@@ -1,0 +1,252 @@
+"""What a study wants to be run, given what is there."""
+
+import json
+import math
+import shutil
+from pathlib import Path
+
+import pytest
+
+from oelm.config import fingerprint
+from oelm.study.plan import planned
+from oelm.study.shelf import Shelf
+from stored_runs import DATA_DIGEST, VOCABULARY, small_study, store_finished, store_study
+
+ARMS = ["trained", "frozen_head_orthogonal", "frozen_normal"]
+RATE = "training.learning_rate"
+GRID = {"grid": {"learning_rate": [1e-3, 2e-3, 4e-3]}}
+
+
+def with_optimum(best: dict[str, float] | float):
+    """A loss that is least where the arm's learning rate is the given one."""
+
+    def loss(arm, seed, stage, point):
+        wanted = best if isinstance(best, float) else best.get(arm, 2e-3)
+        return 2.0 + 0.01 * seed + sum(abs(math.log(value / wanted)) for _, value in point)
+
+    return loss
+
+
+def wanted(study, folder=Path("nowhere")):
+    return planned(study, Shelf(folder), vocabulary=VOCABULARY)
+
+
+def test_without_a_grid_every_arm_runs_every_seed():
+    plan = wanted(small_study(arms=ARMS, seeds=[5, 6]))
+    assert [(run.seed, run.arm) for run in plan.final] == [(seed, arm) for seed in (5, 6) for arm in ARMS]
+    assert plan.tuning == []
+    assert plan.is_tuned
+    assert plan.expected_final_runs == 6
+    assert {run.state for run in plan.runs} == {"missing"}
+
+
+def test_the_three_seeds_of_a_run_are_the_studys():
+    for run in wanted(small_study(seeds=[3, 4])).final:
+        assert set(run.run.seeds.model_dump().values()) == {run.seed}
+
+
+def test_every_arm_is_tuned_on_the_same_points_before_any_seed_runs():
+    plan = wanted(small_study(arms=ARMS, tuning=GRID | {"set": {"steps": 10}, "seeds": [7, 8]}))
+    assert plan.final == []
+    assert not plan.is_tuned
+    assert len(plan.tuning) == 3 * 3 * 2
+    for arm in ARMS:
+        points = {(run.seed, *run.point) for run in plan.tuning if run.arm == arm}
+        assert points == {(seed, (RATE, rate)) for seed in (7, 8) for rate in (1e-3, 2e-3, 4e-3)}
+    assert {run.run.training.steps for run in plan.tuning} == {10}
+    assert {run.run.training.validation_split for run in plan.tuning} == {"tune"}
+
+
+def test_no_seed_runs_while_one_tuning_run_is_missing(tmp_path):
+    study = small_study(arms=ARMS, tuning=GRID)
+
+    def loss(arm, seed, stage, point):
+        return None if arm == "frozen_normal" and point[0][1] == 4e-3 else 2.0
+
+    assert planned(study, store_study(study, tmp_path, loss)).final == []
+
+
+def test_the_chosen_value_of_each_arm_is_used_for_its_seeds(tmp_path):
+    study = small_study(arms=ARMS, tuning={"grid": {"learning_rate": [1e-3, 2e-3, 4e-3, 8e-3]}})
+    best = {"trained": 2e-3, "frozen_head_orthogonal": 4e-3}
+    plan = planned(study, store_study(study, tmp_path, with_optimum(best)))
+    assert {run.arm: run.run.training.learning_rate for run in plan.final} == best | {"frozen_normal": 2e-3}
+    assert {run.run.training.validation_split for run in plan.final} == {"val"}
+    assert all(choice.edges == () for choice in plan.choices.values())
+
+
+@pytest.mark.parametrize(
+    ("best", "grid"),
+    [
+        (5e-4, [2.5e-4, 5e-4, 1e-3, 2e-3, 4e-3]),
+        (8e-3, [1e-3, 2e-3, 4e-3, 8e-3, 1.6e-2]),
+    ],
+)
+def test_an_optimum_of_one_arm_at_an_edge_adds_points_for_all(tmp_path, best, grid):
+    study = small_study(arms=ARMS, tuning=GRID)
+    plan = planned(study, store_study(study, tmp_path, with_optimum({"frozen_normal": best})))
+    assert plan.grid[RATE] == pytest.approx(grid)
+    assert plan.choices["frozen_normal"].values == {RATE: pytest.approx(best)}
+    for arm in ARMS:
+        assert [rate for point in sorted(plan.choices[arm].losses) for _, rate in point] == pytest.approx(grid)
+
+
+def test_the_grid_is_extended_so_often_and_then_the_edge_is_said(tmp_path):
+    study = small_study(arms=ARMS, tuning=GRID | {"extend": 1})
+    plan = planned(study, store_study(study, tmp_path, with_optimum({"trained": 1e-9})))
+    assert plan.grid[RATE] == pytest.approx([5e-4, 1e-3, 2e-3, 4e-3])
+    assert plan.choices["trained"].edges == (RATE,)
+    assert plan.choices["frozen_normal"].edges == ()
+
+
+def test_a_whole_number_stays_whole_when_its_grid_is_extended(tmp_path):
+    study = small_study(arms=ARMS[:1], tuning={"grid": {"warmup_steps": [0, 2, 4]}, "extend": 1})
+
+    def loss(arm, seed, stage, point):
+        return 2.0 - 0.01 * dict(point)["training.warmup_steps"]
+
+    plan = planned(study, store_study(study, tmp_path, loss))
+    assert plan.grid["training.warmup_steps"] == [0, 2, 4, 8]
+    assert {run.run.training.warmup_steps for run in plan.final} == {8}
+
+
+def test_two_keys_are_tuned_on_every_combination(tmp_path):
+    study = small_study(
+        arms=ARMS[:1], tuning={"grid": {"learning_rate": [1e-3, 2e-3], "warmup_steps": [2, 4]}, "extend": 0}
+    )
+    plan = planned(study, store_study(study, tmp_path, with_optimum(2e-3)))
+    assert len(plan.tuning) == 4
+    assert set(plan.choices["trained"].edges) == {RATE, "training.warmup_steps"}
+
+
+def test_a_diverged_point_is_not_chosen_and_not_planned_anew(tmp_path):
+    study = small_study(arms=ARMS[:1], tuning=GRID)
+
+    def loss(arm, seed, stage, point):
+        return math.inf if point[0][1] > 3e-3 else 2.0 + abs(point[0][1] - 2e-3)
+
+    plan = planned(study, store_study(study, tmp_path, loss))
+    assert plan.choices["trained"].values == {RATE: 2e-3}
+    assert "diverged" in {run.state for run in plan.tuning}
+    assert "missing" not in {run.state for run in plan.runs}
+
+
+def test_an_arm_that_diverges_everywhere_gets_no_seeds_and_stops_no_other(tmp_path):
+    study = small_study(arms=ARMS, tuning=GRID | {"extend": 0})
+
+    def loss(arm, seed, stage, point):
+        return math.inf if arm == "frozen_normal" else 2.0
+
+    plan = planned(study, store_study(study, tmp_path, loss))
+    assert plan.choices["frozen_normal"].best is None
+    assert plan.by_arm["frozen_normal"] == []
+    assert len(plan.by_arm["trained"]) == 5
+
+
+def test_a_point_is_judged_by_all_its_tuning_seeds(tmp_path):
+    study = small_study(arms=ARMS[:1], tuning=GRID | {"seeds": [1, 2], "extend": 0})
+
+    def loss(arm, seed, stage, point):
+        lucky = (seed, point[0][1]) == (1, 4e-3)
+        return 1.0 if lucky else 2.0 if point[0][1] == 2e-3 else 4.0
+
+    assert planned(study, store_study(study, tmp_path, loss)).choices["trained"].values == {RATE: 2e-3}
+
+
+# ---- What is there counts ------------------------------------------------------------------------------------------
+
+
+def test_a_finished_study_is_not_planned_anew(tmp_path):
+    study = small_study(arms=ARMS, tuning=GRID)
+    shelf = store_study(study, tmp_path, with_optimum(5e-4))
+    plan = planned(study, shelf)
+    assert {run.state for run in plan.runs} == {"finished"}
+    assert len({run.stored.name for run in plan.runs}) == len(plan.runs) == len(shelf.runs)
+
+
+def test_the_plan_does_not_depend_on_what_folders_are_called(tmp_path):
+    study = small_study(arms=ARMS, tuning=GRID)
+    plan = planned(study, store_study(study, tmp_path, with_optimum(2e-3)))
+    before = [(run.title, run.loss) for run in plan.runs]
+    for number, path in enumerate(sorted(tmp_path.rglob("config.json"), reverse=True)):
+        path.parent.rename(path.parent.with_name(f"brought from elsewhere {number}"))
+    after = planned(study, Shelf(tmp_path))
+    assert {run.state for run in after.runs} == {"finished"}
+    assert [(run.title, run.loss) for run in after.runs] == before
+
+
+def test_data_that_has_moved_is_the_same_run(tmp_path):
+    study = small_study(arms=ARMS)
+    store_study(study, tmp_path, with_optimum(2e-3))
+    moved = small_study(arms=ARMS, base=study.base | {"data": "another/place"})
+    assert {run.state for run in wanted(moved, tmp_path).runs} == {"finished"}
+
+
+def test_other_data_is_another_run(tmp_path):
+    study = small_study(arms=ARMS)
+    shelf = store_study(study, tmp_path, with_optimum(2e-3))
+    assert {run.state for run in planned(study, shelf, data_digest=DATA_DIGEST).runs} == {"finished"}
+    assert {run.state for run in planned(study, shelf, data_digest="another").runs} == {"missing"}
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value"),
+    [("training", "steps", 41), ("training", "weight_decay", 0.2), ("model", "d_ff", 96), ("model", "dropout", 0.1)],
+)
+def test_a_changed_config_is_another_run(tmp_path, section, key, value):
+    study = small_study(arms=ARMS)
+    store_study(study, tmp_path, with_optimum(2e-3))
+    base = study.base | {section: study.base[section] | {key: value}}
+    assert {run.state for run in wanted(small_study(arms=ARMS, base=base), tmp_path).runs} == {"missing"}
+
+
+def test_how_a_run_is_executed_makes_no_other_run(tmp_path):
+    study = small_study(arms=ARMS)
+    store_study(study, tmp_path, with_optimum(2e-3))
+    elsewhere = small_study(arms=ARMS, base=study.base | {"execution": {"threads": 2, "device": "cpu"}})
+    assert {run.state for run in wanted(elsewhere, tmp_path).runs} == {"finished"}
+
+
+def test_a_renamed_arm_is_the_same_run(tmp_path):
+    store_study(small_study(arms=["trained"]), tmp_path, with_optimum(2e-3))
+    renamed = small_study(arms={"ours": {"arm": "gpt_base"}})
+    assert {run.state for run in wanted(renamed, tmp_path).runs} == {"finished"}
+
+
+def test_new_seeds_add_runs_and_repeat_none(tmp_path):
+    store_study(small_study(arms=ARMS), tmp_path, with_optimum(2e-3))
+    plan = wanted(small_study(arms=ARMS, seeds=[0, 1, 2, 3, 4, 5]), tmp_path)
+    assert {(run.arm, run.seed) for run in plan.runs if run.state == "missing"} == {(arm, 5) for arm in ARMS}
+
+
+def test_a_result_stored_by_format_1_still_matches(tmp_path):
+    """There the reported loss was the curve's last, over as many sequences as each of the curve's."""
+    training = {"validation_sequences": 6, "final_validation_sequences": 6}
+    study = small_study(arms=ARMS)
+    study = small_study(arms=ARMS, base=study.base | {"training": study.base["training"] | training})
+    store_study(study, tmp_path, with_optimum(2e-3))
+    for path in tmp_path.glob("*/config.json"):
+        tree = json.loads(path.read_text())
+        del tree["training"]["final_validation_sequences"]
+        path.write_text(json.dumps(tree | {"format_version": 1}))
+    shelf = Shelf(tmp_path)
+    assert shelf.unreadable == []
+    assert {run.state for run in planned(study, shelf).runs} == {"finished"}
+
+
+def test_a_folder_is_named_after_arm_seed_and_computation():
+    (run,) = wanted(small_study(arms=["trained"], seeds=[3])).final
+    assert run.folder_name(DATA_DIGEST) == f"trained-s3-{fingerprint(run.run, data_digest=DATA_DIGEST)}"
+    assert run.title == "trained s3"
+
+
+def test_a_finished_copy_is_preferred_to_a_failed_one(tmp_path):
+    study = small_study(arms=["trained"], seeds=[0])
+    (run,) = wanted(study).final
+    store_finished(run, tmp_path, math.nan, name="a")
+    store_finished(run, tmp_path, 2.0, name="b")
+    store_finished(run, tmp_path, math.inf, name="c")
+    (found,) = planned(study, Shelf(tmp_path)).final
+    assert (found.stored.name, found.loss) == ("b", 2.0)
+    shutil.rmtree(tmp_path / "b")
+    assert planned(study, Shelf(tmp_path)).final[0].loss == math.inf
