@@ -3,7 +3,6 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-DEMO_STEPS ?= 200
 
 .PHONY: demo test trials bench lint clean
 
@@ -15,10 +14,9 @@ $(READY): pyproject.toml constraints.txt
 
 demo: $(READY)
 	$(BIN)/oelm prepare stories --out data/stories
-	$(BIN)/oelm train --preset tiny --arm trained --data data/stories --out runs/demo/trained --set training.steps=$(DEMO_STEPS)
-	$(BIN)/oelm train --preset tiny --arm frozen_head_orthogonal --data data/stories --out runs/demo/frozen_head_orthogonal --set training.steps=$(DEMO_STEPS)
-	@echo
-	$(BIN)/oelm compare runs/demo/trained runs/demo/frozen_head_orthogonal
+	$(BIN)/oelm run demo
+	$(BIN)/oelm bench demo --rounds 12
+	$(BIN)/oelm report demo
 
 test: $(READY)
 	$(BIN)/python -m pytest
@@ -32,10 +30,13 @@ bench: $(READY)
 	$(BIN)/python benchmarks/step_speed.py
 	$(BIN)/python benchmarks/frozen_against_trained.py
 	$(BIN)/python benchmarks/prepare_speed.py
+	$(BIN)/python benchmarks/report_speed.py
+	$(BIN)/python benchmarks/live_table.py
+	$(BIN)/python benchmarks/two_slots.py
 
 lint: $(READY)
-	$(BIN)/ruff check src tests benchmarks
-	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks scripts
+	$(BIN)/ruff format --check src tests benchmarks scripts
 
 clean:
 	rm -rf $(VENV) build src/*.egg-info

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import shlex
 import sys
 from typing import Annotated
 
 import typer
 
+from oelm.answers import one_line_errors
 from oelm.cli import one_run, studies
-from oelm.errors import UserError
 
 app = typer.Typer(
     name="oelm",
@@ -56,26 +54,7 @@ for _verb in (
     app.command()(_verb)
 
 
-# ---- Errors --------------------------------------------------------------------------------------------------------
-
-
 def main() -> None:
-    """Entry point: a user's error is its lines and an exit code, never a traceback."""
-    try:
+    """Entry point."""
+    with one_line_errors("oelm", command=["oelm", *sys.argv[1:]]):
         app()
-    except UserError as error:
-        if os.environ.get("RANK", "0") == "0" or error.concerns_one_process:
-            for line in str(error).splitlines():
-                print(f"oelm: {line}", file=sys.stderr)
-            if error.can_be_resumed:
-                print(f"oelm: resume with: {_same_command()}", file=sys.stderr)
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        print("oelm: stopped", file=sys.stderr)
-        sys.exit(130)
-
-
-def _same_command() -> str:
-    if "TORCHELASTIC_RUN_ID" in os.environ:
-        return "the same torchrun command"
-    return shlex.join(["oelm", *sys.argv[1:]])

@@ -205,7 +205,12 @@ def report(
         if each not in ("en", "zh"):
             raise UserError(f"--lang {each}: en or zh")
     findings = findings_of(declared, Shelf(folder))
-    write_report(findings, out or Path("reports") / declared.name, languages=languages)
+    files = write_report(findings, out or Path("reports") / declared.name, languages=languages)
+    typer.echo(files.tables["hypothesis_validation.txt"].read_text(encoding="utf-8"))
+    for remark in files.remarks:
+        typer.echo(remark, err=True)
+    for path in files.documents.values():
+        typer.echo(str(path))
 
 
 def _study_and_folder(study: str, runs: Path | None):

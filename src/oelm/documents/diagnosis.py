@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from oelm.config import PRESETS
-from oelm.documents.answers import one_line_errors
 from oelm.documents.flags import PRESET, SIZES, Parser, add_flags, add_further_settings, assignments, truth
+from oelm.documents.script import as_a_script
 from oelm.errors import UserError
 from oelm.settings import load_settings
 
@@ -23,7 +23,7 @@ DEFAULT_TYPE = "oelm_v2"
 
 def diagnose_freeze() -> None:
     """The script diagnose_freeze.py; exits with 1 if something is not as it should be."""
-    with one_line_errors():
+    with as_a_script():
         options = _parser().parse_args()
         diagnosis = _of_checkpoint(options) if options.checkpoint else _of_arm(options)
         print(json.dumps(diagnosis.as_json(), indent=2, ensure_ascii=False) if options.json else diagnosis.as_text())

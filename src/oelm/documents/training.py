@@ -13,8 +13,8 @@ from pathlib import Path
 from oelm.config import Settings
 from oelm.data.corpora import NAMES
 from oelm.data.tokens import MANIFEST, file_name
-from oelm.documents.answers import one_line_errors
 from oelm.documents.flags import PRESET, SIZES, TRAINING, Parser, add_flags, add_further_settings, assignments, truth
+from oelm.documents.script import as_a_script
 from oelm.errors import UserError
 from oelm.settings import load_settings
 
@@ -26,7 +26,7 @@ V2_TYPES = ("baseline", "oelm_v2", "oelm_random")
 
 def train_v1() -> None:
     """The script train.py."""
-    with one_line_errors():
+    with as_a_script():
         options = _v1_parser().parse_args()
         group = _v1_group(options)
         out = Path(options.out_dir or OUTPUTS / f"exp_{group}")
@@ -35,7 +35,7 @@ def train_v1() -> None:
 
 def train_v2() -> None:
     """The script train_v2.py."""
-    with one_line_errors():
+    with as_a_script():
         options = _v2_parser().parse_args()
         out = Path(options.out_dir or OUTPUTS / f"exp_{options.model_type}")
         data = _existing_data(options.data_path or str(Path("data") / options.dataset))

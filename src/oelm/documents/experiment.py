@@ -1,0 +1,225 @@
+"""`experiment_qk_freeze.py` and `analyze_freeze_experiment.py`: the documents' controller and analysis over a study.
+
+The study is studies/qk_freeze.yaml, handed in by the script; flags make it smaller. What was run is stored beside the summary, so that the
+analysis reads the same study without being told again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from oelm.documents.flags import SIZES, TRAINING, Parser, add_flags
+from oelm.documents.script import as_a_script
+from oelm.errors import UserError
+from oelm.files import write_bytes, write_json
+from oelm.run_directory import now
+from oelm.settings import read_yaml
+from oelm.study.declaration import Study, load_study, settings_for, study_digest, study_of
+from oelm.study.plan import Plan
+
+SUMMARY = Path("experiments/qk_freeze_summary.json")
+STUDY = Path("experiments/qk_freeze.yaml")
+RUNS = Path("models/checkpoints/qk_freeze")
+ANALYSIS = Path("experiments/analysis")
+LINKS = Path("models/checkpoints")
+
+
+def experiment(declared: Path) -> None:
+    """The script experiment_qk_freeze.py, over the study declared in a file."""
+    with as_a_script():
+        options = _parser().parse_args()
+        if options.remote or options.host or options.user:
+            raise UserError("--remote: not in this version; start the script on that machine, or copy its results here")
+        _experiment(options, declared)
+
+
+def analysis(declared: Path) -> None:
+    """The script analyze_freeze_experiment.py; the declared study counts where none was run yet."""
+    with as_a_script():
+        options = _analysis_parser().parse_args()
+        from oelm.analysis.summary import findings_of
+        from oelm.reporting.report import write_report, write_tables
+        from oelm.study.shelf import Shelf
+
+        study = load_study(options.study or (STUDY if STUDY.is_file() else declared))
+        findings = findings_of(study, Shelf(Path(options.runs)))
+        out = Path(options.output)
+        files = write_report(findings, out) if options.plot else write_tables(findings, out)
+        for name in ("comparison_table.txt", "hypothesis_validation.txt"):
+            print(files.tables[name].read_text(encoding="utf-8"))
+        for path in [*files.tables.values(), *files.documents.values()]:
+            print(path)
+
+
+# ---- Flags ---------------------------------------------------------------------------------------------------------
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser(
+        description="Run the documents' three groups, gpt_base, oelm_no_freeze and oelm_freeze, as one study."
+    )
+    parser.add_argument(
+        "--mode",
+        choices=("sequential", "parallel"),
+        default="sequential",
+        help="One run at a time, or one on each slot.",
+    )
+    parser.add_argument("--groups", metavar="A,B", help="Only these groups (all three).")
+    parser.add_argument("--dry-run", action="store_true", help="Show what would be started, and start nothing.")
+    parser.add_argument("--processes", type=int, metavar="N", default=1, help="Processes (GPUs) of each run (1).")
+    parser.add_argument("--seeds", metavar="0,1,2", help="Seeds of every group (0 to 7).")
+    parser.add_argument(
+        "--no-tuning", action="store_true", help="One learning rate for all, --max_lr, instead of a grid."
+    )
+    parser.add_argument("--data_path", metavar="PATH", help="Token files (data/tinystories).")
+    add_flags(parser, SIZES | TRAINING)
+    parser.add_argument("--batch_size", type=int, metavar="N", help="Sequences in one update, of all processes (16).")
+    parser.add_argument("--threads", type=int, metavar="N", help="CPU threads of each run.")
+    parser.add_argument("--runs", metavar="DIR", default=str(RUNS), help=f"Folder of the runs ({RUNS}).")
+    for name in ("--host", "--user"):
+        parser.add_argument(name, help=argparse.SUPPRESS)
+    parser.add_argument("--remote", action="store_true", help=argparse.SUPPRESS)
+    return parser
+
+
+def _analysis_parser() -> argparse.ArgumentParser:
+    parser = Parser(description="Compare the groups: tables, hypotheses and, with --plot, figures and a report.")
+    parser.add_argument("--plot", action="store_true", help="Draw the figures and write the report too.")
+    parser.add_argument("--output", metavar="DIR", default=str(ANALYSIS), help=f"Where the files go ({ANALYSIS}).")
+    parser.add_argument("--study", metavar="FILE", help=f"The study ({STUDY}, written by experiment_qk_freeze.py).")
+    parser.add_argument("--runs", metavar="DIR", default=str(RUNS), help=f"Folder of the runs ({RUNS}).")
+    return parser
+
+
+# ---- The study -----------------------------------------------------------------------------------------------------
+
+
+def study_tree(declared: Path, options: argparse.Namespace) -> dict[str, Any]:
+    """The declared study with what the flags change; a smaller model is a smaller hypothesis about its parameters."""
+    base = {"name": declared.stem} | read_yaml(declared.read_text(encoding="utf-8"), name=str(declared))
+    given = {key: getattr(options, name) for name, (key, _, _) in (SIZES | TRAINING).items()}
+    given |= {
+        "training.batch_size": options.batch_size,
+        "execution.threads": options.threads,
+        "data": options.data_path,
+    }
+    changed = {key: value for key, value in given.items() if value is not None}
+    for key, value in changed.items():
+        _put(base["base"], key, value)
+    if any(key.startswith("model.") for key in changed):
+        _fit_to_the_size(base, changed)
+    if options.seeds:
+        base["seeds"] = _seeds(options.seeds)
+    if options.no_tuning:
+        del base["tuning"]
+    elif "training.steps" in changed:
+        base["tuning"]["set"]["training.steps"] = max(1, changed["training.steps"] // 10)
+    return base
+
+
+def _fit_to_the_size(tree: dict[str, Any], changed: dict[str, Any]) -> None:
+    """d_ff follows d_model, the vocabulary the data, and H1 asks for every query and key of that size."""
+    model = tree["base"].setdefault("model", {})
+    model.setdefault("d_ff", None)
+    model["vocabulary"] = None
+    width, layers = changed.get("model.d_model", 512), changed.get("model.num_layers", 6)
+    first = tree["hypotheses"][0]
+    first["least_frozen"] = 2 * layers * width * width
+    first["claim"] = f"{first['least_frozen']:,} parameters never train."
+
+
+def _put(tree: dict[str, Any], key: str, value: Any) -> None:
+    *sections, last = key.split(".")
+    for section in sections:
+        tree = tree.setdefault(section, {})
+    tree[last] = value
+
+
+def _seeds(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError as error:
+        raise UserError(f"--seeds {text}: write whole numbers separated by commas, for example 0,1,2") from error
+
+
+# ---- Running -------------------------------------------------------------------------------------------------------
+
+
+def _experiment(options: argparse.Namespace, declared: Path) -> None:
+    from oelm.experiments.controller import Controller
+    from oelm.experiments.forecast import dry_run
+    from oelm.experiments.slots import units_here
+    from oelm.experiments.table import counted, watching
+    from oelm.study.declaration import with_processes
+
+    tree = study_tree(declared, options)
+    study = with_processes(study_of(tree, name=declared.name), options.processes)
+    groups = _groups(options.groups, study)
+    execution = settings_for(study, study.baseline, seed=study.seeds[0]).execution
+    slots = options.processes if options.mode == "sequential" else None
+    units = units_here(slots, device=execution.device, threads=execution.threads)
+    folder = Path(options.runs)
+    if options.dry_run:
+        print("\n".join(dry_run(study, folder, units=units, groups=groups, timeout=300)))
+        return
+    STUDY.parent.mkdir(parents=True, exist_ok=True)
+    write_bytes(STUDY, yaml.safe_dump(tree, allow_unicode=True, sort_keys=False).encode())
+    with watching(units=len(units)) as view:
+        controller = Controller(study, folder, units, view, groups)
+        plan = controller.go()
+    _link_first_seeds(plan)
+    write_json(SUMMARY, summary(plan, folder))
+    print(f"{study.name}: {counted(plan)}")
+    print(f"{SUMMARY}\nnext: {shlex.join(['python', 'scripts/analyze_freeze_experiment.py', '--plot'])}")
+    if controller.given_up:
+        raise UserError("\n".join(controller.given_up.values()))
+
+
+def _groups(text: str | None, study: Study) -> list[str] | None:
+    names = [part.strip() for part in text.split(",")] if text else None
+    for name in names or ():
+        if name not in study.arms:
+            raise UserError(f"--groups: {name!r} is not one of {', '.join(study.arms)}")
+    return names
+
+
+def _link_first_seeds(plan: Plan) -> None:
+    """models/checkpoints/exp_<group>, where the documents look: the group's first seed."""
+    LINKS.mkdir(parents=True, exist_ok=True)
+    for group, runs in plan.by_arm.items():
+        link = LINKS / f"exp_{group}"
+        target = next((run.stored.directory.path for run in runs if run.stored), None)
+        if target is not None and (link.is_symlink() or not link.exists()):
+            link.unlink(missing_ok=True)
+            link.symlink_to(os.path.relpath(target, LINKS))
+
+
+def summary(plan: Plan, folder: Path) -> dict[str, Any]:
+    """What every group's runs came to."""
+    groups = {}
+    for group, runs in plan.by_arm.items():
+        groups[group] = [
+            {
+                "seed": run.seed,
+                "state": run.state,
+                "path": str(run.stored.directory.path) if run.stored else None,
+                "val_loss": run.stored.result["val_loss"] if run.stored and run.stored.result else None,
+                "perplexity": run.stored.result["perplexity"] if run.stored and run.stored.result else None,
+            }
+            for run in runs
+        ]
+    chosen = {arm: choice.values for arm, choice in plan.choices.items()}
+    return {
+        "study": plan.study.name,
+        "study_digest": study_digest(plan.study),
+        "created": now(),
+        "runs": str(folder),
+        "chosen": chosen,
+        "groups": groups,
+    }

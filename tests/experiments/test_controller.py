@@ -1,0 +1,277 @@
+"""The controller: it starts what is missing and nothing twice, whoever dies. Real processes, real signals."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from oelm.files import read_json
+from oelm.run_directory import Process, RunDirectory
+from oelm.settings import load_settings
+from oelm.study.declaration import load_study
+from oelm.study.plan import planned
+from oelm.study.shelf import Shelf
+from oelm.training.run import train
+from small_runs import VOCABULARY, child_environment
+
+PATIENCE = 180.0
+TWO_ARMS = ["trained", "frozen_head_orthogonal"]
+
+
+def write_study(folder: Path, data: Path, *, name: str = "little", steps: int = 4, seeds=(0, 1), **changes) -> Path:
+    """A study of seconds; `changes` replace its keys."""
+    tree = {
+        "question": "Does it run?",
+        "base": {
+            "preset": "tiny",
+            "data": str(data),
+            "model": {"vocabulary": VOCABULARY, "seq_len": 16, "d_model": 32, "num_layers": 2, "num_heads": 4},
+            "training": {"steps": steps, "batch_size": 4, "learning_rate": 0.01, "validation_sequences": 4},
+            "execution": {
+                "device": "cpu", "precision": "float32", "compile": "off", "threads": 1, "log_every": 1,
+                "checkpoint_every": 20,
+            },
+        },
+        "arms": TWO_ARMS,
+        "seeds": list(seeds),
+    } | changes  # fmt: skip
+    file = folder / f"{name}.yaml"
+    file.write_text(yaml.safe_dump(tree, allow_unicode=True))
+    return file
+
+
+def start(folder: Path, *arguments: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "oelm", *map(str, arguments)],
+        cwd=folder,
+        env=child_environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        preexec_fn=_as_in_a_terminal,
+    )
+
+
+def _as_in_a_terminal() -> None:
+    """A job in the background of a script ignores Ctrl-C, and so would its children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def run(folder: Path, *arguments: object) -> tuple[int, str]:
+    process = start(folder, *arguments)
+    out, _ = process.communicate(timeout=PATIENCE)
+    return process.returncode, out
+
+
+def results(folder: Path, name: str = "little") -> dict[str, dict]:
+    found = (folder / "runs" / name).glob("*/experiment_result.json")
+    return {file.parent.name: json.loads(file.read_text()) for file in found}
+
+
+def eventually(condition, *, what: str):
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        value = condition()
+        if value:
+            return value
+        time.sleep(0.1)
+    raise AssertionError(f"waited in vain for: {what}")
+
+
+def running(folder: Path, name: str = "little", *, after_step: int = 1) -> list[RunDirectory]:
+    """Run directories whose process is alive and has taken steps."""
+    found = []
+    for file in (folder / "runs" / name).glob("*/status.json"):
+        directory = RunDirectory(file.parent)
+        status = directory.status() or {}
+        step = (directory.last_metrics() or {}).get("step", 0)
+        if status.get("state") == "running" and Process.stored(status).is_alive_here() and step >= after_step:
+            found.append(directory)
+    return found
+
+
+# ---- A whole study -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def finished_study(token_folder, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("study")
+    file = write_study(folder, token_folder, seeds=[0])
+    code, out = run(folder, "run", file)
+    assert code == 0, out
+    return folder, file, out
+
+
+def test_every_arm_and_seed_is_run_once(finished_study):
+    folder, _, out = finished_study
+    assert len(results(folder)) == 2
+    assert out.count(": started on") == 2
+    assert "final 2/2 finished" in out
+
+
+def test_a_finished_study_is_not_run_again(finished_study):
+    folder, file, _ = finished_study
+    before = {path: path.stat().st_mtime_ns for path in (folder / "runs").rglob("slot.json")}
+    code, out = run(folder, "run", file)
+    assert code == 0, out
+    assert "started" not in out
+    assert before == {path: path.stat().st_mtime_ns for path in (folder / "runs").rglob("slot.json")}
+
+
+def test_a_changed_config_is_another_run(finished_study, token_folder):
+    folder, file, _ = finished_study
+    other = write_study(folder, token_folder, name="changed", steps=5, seeds=[0])
+    shelf = Shelf(folder / "runs" / "little")
+    assert all(each.stored for each in planned(load_study(file), shelf).runs)
+    assert not any(each.stored for each in planned(load_study(other), shelf).runs)
+
+
+def test_status_and_logs_answer_without_torch(finished_study):
+    folder, file, _ = finished_study
+    code = (
+        "import sys, oelm.cli\n"
+        "sys.argv = ['oelm', *sys.argv[1:]]\n"
+        "try:\n    oelm.cli.main()\n"
+        "except SystemExit as done:\n    sys.exit(done.code or (99 if 'torch' in sys.modules else 0))"
+    )
+    for arguments, expected in (
+        (["status", str(file)], "little: final 2/2 finished"),
+        (["status"], "runs/little: 2 finished"),
+        (["logs", "trained-s0", "-n", "1"], "finished: validation loss"),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-c", code, *arguments],
+            cwd=folder, env=child_environment(), capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert expected in done.stdout
+
+
+def test_a_dry_run_shows_commands_costs_and_confounds_and_starts_nothing(token_folder, tmp_path):
+    file = write_study(
+        tmp_path,
+        token_folder,
+        seeds=[3],
+        arms={"trained": {}, "frozen_normal": {"set": {"learning_rate": 0.02}}},
+        hypotheses=[
+            {
+                "name": "H", "claim": "x", "kind": "better", "treatment": "frozen_normal", "control": "trained",
+                "varies": ["moves"],
+            }
+        ],
+    )  # fmt: skip
+    code, out = run(tmp_path, "run", file, "--dry-run")
+    assert code == 0, out
+    assert "oelm train runs/little/frozen_normal-s3-" in out
+    assert "time about" in out
+    assert "4,096 frozen" in out
+    assert "confound in H: training.learning_rate is 0.02 / 0.01" in out
+    assert out.endswith("nothing was started\n")
+    assert not (tmp_path / "runs").exists()
+
+
+# ---- Deaths --------------------------------------------------------------------------------------------------------
+
+
+def test_killed_controllers_and_killed_runs_change_no_number_and_nothing_starts_twice(token_folder, tmp_path):
+    file = write_study(tmp_path, token_folder, steps=400, seeds=[0])
+    first = start(tmp_path, "run", file, "--slots", 2)
+    alive = eventually(lambda: len(found := running(tmp_path, after_step=25)) == 2 and found, what="two running runs")
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    first.stdout.close()
+    assert all(Process.stored(directory.status()).is_alive_here() for directory in alive)
+    _, out = run(tmp_path, "status", file)
+    assert out.count(" running ") == 2, out
+    second = start(tmp_path, "run", file, "--slots", 2)
+    handles = [directory.handle_file.read_text() for directory in alive]
+    killed, spared = alive
+    seen = []
+    while len(seen) < 2:
+        line = second.stdout.readline()
+        assert line, seen
+        seen += [line] * ("found again" in line)
+    os.kill(killed.status()["pid"], signal.SIGKILL)
+    out, _ = second.communicate(timeout=PATIENCE)
+    assert second.returncode == 0, out
+    assert "gone without a word; starting it again" in out
+    assert out.count(": started") == 1
+    assert spared.handle_file.read_text() in handles
+    assert {name: result["resumes"] for name, result in results(tmp_path).items()} == {
+        killed.path.name: 1,
+        spared.path.name: 0,
+    }
+    for directory in alive:
+        assert read_json(directory.result_file)["val_loss"] == uninterrupted_loss(directory, tmp_path)
+
+
+def uninterrupted_loss(directory: RunDirectory, folder: Path) -> float:
+    """The same settings, trained here and now."""
+    settings = load_settings(str(directory.settings_file))
+    return train(settings.run, settings.execution, out=folder / "whole" / directory.path.name).result["val_loss"]
+
+
+def test_ctrl_c_saves_every_run_and_the_same_command_goes_on(token_folder, tmp_path):
+    file = write_study(tmp_path, token_folder, steps=600, arms=["trained"], seeds=[0])
+    controller = start(tmp_path, "run", file)
+    (directory,) = eventually(lambda: running(tmp_path, after_step=3), what="a running run")
+    code, out = run(tmp_path, "run", file)
+    assert code == 2
+    assert f"a controller is at work on this study (host {os.uname().nodename}, pid {controller.pid}" in out
+    controller.send_signal(signal.SIGINT)
+    out, _ = controller.communicate(timeout=PATIENCE)
+    assert controller.returncode == 130, out
+    assert directory.status()["state"] == "interrupted"
+    code, out = run(tmp_path, "run", file)
+    assert code == 0, out
+    assert next(iter(results(tmp_path).values()))["resumes"] == 1
+
+
+# ---- Failures ------------------------------------------------------------------------------------------------------
+
+
+def test_a_failed_run_is_named_with_its_error_and_does_not_stop_the_others(token_folder, tmp_path):
+    arms = {"trained": {"set": {"execution.device": "cuda:7"}}, "frozen_normal": {}}
+    file = write_study(tmp_path, token_folder, arms=arms, seeds=[0])
+    code, out = run(tmp_path, "run", file, "--slots", 1)
+    assert code == 1
+    assert "not finished: trained s0: failed: oelm: execution.device" in out
+    assert [name.partition("-")[0] for name in results(tmp_path)] == ["frozen_normal"]
+
+
+def test_a_run_of_several_processes_goes_through_torchrun(token_folder, tmp_path):
+    file = write_study(tmp_path, token_folder, arms={"trained": {"processes": 2}}, seeds=[0])
+    code, out = run(tmp_path, "run", file, "--slots", 2)
+    assert code == 0, out
+    assert next(iter(results(tmp_path).values()))["world_size"] == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["run", "nothing-there"], "study 'nothing-there': no such file"),
+        (["run", "little.yaml", "--groups", "trained,frozen_nrmal"], "'frozen_nrmal' is not one of the arms"),
+        (["logs", "no-such-run"], "run 'no-such-run': no such run directory"),
+        (["report", "little.yaml", "--lang", "fr"], "--lang fr: en or zh"),
+    ],
+)
+def test_wrong_words_are_one_line(token_folder, tmp_path, arguments, expected):
+    write_study(tmp_path, token_folder)
+    code, out = run(tmp_path, *arguments)
+    assert code == 2
+    assert out.startswith("oelm: ")
+    assert expected in out
+    assert len(out.splitlines()) == 1
+
+
+def test_missing_data_names_the_command_that_prepares_it(tmp_path):
+    write_study(tmp_path, Path("data/stories"))
+    code, out = run(tmp_path, "run", "little.yaml")
+    assert code == 2
+    assert "oelm prepare stories --out data/stories" in out
