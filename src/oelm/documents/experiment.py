@@ -1,7 +1,7 @@
 """`experiment_qk_freeze.py` and `analyze_freeze_experiment.py`: the documents' controller and analysis over a study.
 
-The study is studies/qk_freeze.yaml, handed in by the script; flags make it smaller. What was run is stored beside the summary, so that the
-analysis reads the same study without being told again.
+The study is studies/qk_freeze.yaml, handed in by the script; flags make it smaller. What was run is stored beside the
+summary, so that the analysis reads the same study without being told again.
 """
 
 from __future__ import annotations

@@ -226,7 +226,8 @@ class Driver:
         assert self.progress.last_val_loss is not None
         if len(self.final_sequences) == len(self.sequences):
             return self.progress.last_val_loss
-        return self._loss_over(self.final_sequences, self.run.training.learning_rate * self.run.training.final_learning_rate_fraction)
+        training = self.run.training
+        return self._loss_over(self.final_sequences, training.learning_rate * training.final_learning_rate_fraction)
 
     def _validate(self, result: StepResult) -> None:
         step = result.step

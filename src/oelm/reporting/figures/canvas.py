@@ -219,5 +219,5 @@ def rendered(figure: Figure) -> Rendered:
     image = Image.frombuffer("RGBA", canvas.get_width_height(), canvas.buffer_rgba()).convert("RGB")
     image.save(png, format="png", dpi=(PNG_DPI, PNG_DPI), compress_level=4)
     figure.set_layout_engine("none")
-    FigureCanvasSVG(figure).print_figure(svg, format="svg", metadata={"Date": None, "Creator": None})
+    FigureCanvasSVG(figure).print_svg(svg, metadata={"Date": None, "Creator": None})
     return Rendered(png.getvalue(), svg.getvalue())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from oelm.analysis.findings import PairedDifference, Verdict
 from oelm.reporting import numbers
-from oelm.reporting.figures.canvas import GREY, SHADE, Canvas, lettered, logarithmic, rows_of, wrapped
+from oelm.reporting.figures.canvas import GREY, SHADE, Canvas, lettered, rows_of, wrapped
 from oelm.study.plan import Choice
 
 if TYPE_CHECKING:
