@@ -63,9 +63,13 @@ def _example(study: Study, plan: Plan, shelf: Shelf, arm: str) -> Run:
 
 def target_perplexity(study: Study, baseline: ArmRuns) -> float | None:
     """So much above the perplexity of the baseline's mean loss."""
-    if not baseline.losses or (mean := fmean(baseline.losses.values())) > 700:
-        return None
-    return math.exp(mean) * (1 + study.target_percent / 100)
+    reference = perplexity(fmean(baseline.losses.values())) if baseline.losses else None
+    return None if reference is None else reference * (1 + study.target_percent / 100)
+
+
+def perplexity(loss: float) -> float | None:
+    """None where a float has no room for it."""
+    return math.exp(loss) if loss < 700 else None
 
 
 def arm_summary(

@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from oelm.analysis.arm_summaries import ArmRuns, arm_summary, is_finished, runs_by_arm, target_perplexity
+from oelm.analysis.arm_summaries import ArmRuns, arm_summary, is_finished, perplexity, runs_by_arm, target_perplexity
 from oelm.analysis.findings import ArmSummary, Decomposition, Findings, Verdict
 from oelm.analysis.hypotheses import LOSS_KINDS, nats, verdicts
 from oelm.analysis.notes import notes
@@ -41,11 +42,7 @@ def findings_of(study: Study, shelf: Shelf) -> Findings:
     runs = runs_by_arm(study, plan, shelf)
     if not all(arm.run.model.is_resolved for arm in runs.values()):
         raise UserError(f"{shelf.folder}: no run of the study {study.name} is there yet; start it with `oelm run`")
-    bench = shelf.bench()
-
-    def ratio_of(treatment: str, control: str):
-        return bench_ratio(bench, treatment, control)
-
+    ratio_of = partial(bench_ratio, shelf.bench())
     baseline = runs[study.baseline]
     target = target_perplexity(study, baseline)
     arms = {arm: arm_summary(plan, each, baseline, target=target, ratio_of=ratio_of) for arm, each in runs.items()}
@@ -83,7 +80,9 @@ def _decomposition(study: Study, runs: dict[str, ArmRuns]) -> Iterator[Decomposi
             yield Decomposition(code, treatment, control, difference)
 
 
-def _scenario(study: Study, runs: dict[str, ArmRuns], arms: dict[str, ArmSummary], settled: list[Verdict]) -> Any:
+def _scenario(
+    study: Study, runs: dict[str, ArmRuns], arms: dict[str, ArmSummary], settled: list[Verdict]
+) -> Literal["better", "equal", "worse", "unknown"]:
     """Of the main frozen arm against the baseline. A study that is partial or confounded there recommends nothing."""
     treatment = _arm_like(runs, MAIN_ARM) or next((each.treatment for each in study.hypotheses), study.baseline)
     difference = arms[treatment].difference
@@ -135,8 +134,7 @@ def findings_as_json(findings: Findings) -> dict[str, Any]:
 
 
 def _with_perplexity(arm: ArmSummary) -> dict[str, Any]:
-    known = arm.mean_loss is not None and arm.mean_loss < 700
-    return _plain(arm) | {"perplexity": math.exp(arm.mean_loss) if known and arm.mean_loss is not None else None}
+    return _plain(arm) | {"perplexity": None if arm.mean_loss is None else perplexity(arm.mean_loss)}
 
 
 def _tuning(plan: Plan, arm: str) -> dict[str, Any]:
