@@ -37,6 +37,13 @@ CHECKPOINT_FORMAT_VERSION = 1
 HEARTBEAT_SECONDS = 15.0
 STALE_SECONDS = 120.0  # another host's lock without a heartbeat for so long is stale
 
+# What of environment.json should be the same in runs that are compared.
+COMPARED_ENVIRONMENT = (
+    "data_digest", "source_digest", "device", "processor", "precision", "compile", "threads", "micro_batch_size",
+    "world_size", "versions.torch",
+)  # fmt: skip
+
+
 State = Literal["queued", "running", "interrupted", "finished", "diverged", "failed"]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from oelm.errors import UserError
 from oelm.files import read_json
-from oelm.run_directory import RunDirectory, flat
+from oelm.run_directory import COMPARED_ENVIRONMENT, RunDirectory, flat
 
 COLUMNS = {
     "run": lambda run: str(run.path),
@@ -25,10 +25,6 @@ COLUMNS = {
 TEXT_COLUMNS = 2
 # Not differences between runs that should differ in their arm alone: the arm itself, and where the data lies.
 EXPECTED = ("arm", "data", "model.attention.", "format_version")
-COMPARED_ENVIRONMENT = (
-    "data_digest", "source_digest", "device", "processor", "precision", "compile", "threads", "micro_batch_size",
-    "world_size", "versions.torch",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)

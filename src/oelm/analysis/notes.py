@@ -7,7 +7,8 @@ from typing import Any
 
 from oelm.analysis.arm_summaries import ArmRuns
 from oelm.analysis.statistics import LEAST_PAIRS
-from oelm.study.confounds import ENVIRONMENT, recorded
+from oelm.run_directory import COMPARED_ENVIRONMENT
+from oelm.study.confounds import recorded
 from oelm.study.declaration import Study
 from oelm.study.plan import Plan
 from oelm.study.shelf import Shelf
@@ -48,7 +49,7 @@ def _on_environments(runs: dict[str, ArmRuns]) -> Iterator[Note]:
     if unknown:
         yield "not_recorded", {"runs": unknown}
     known = [recorded(run) for run in finished if run.stored and run.stored.environment]
-    for key in ENVIRONMENT:
+    for key in COMPARED_ENVIRONMENT:
         values = sorted({environment[key] for environment in known})
         if len(values) > 1:
             yield "mixed_environment", {"key": key, "values": values}

@@ -21,7 +21,6 @@ import numpy as np
 from oelm.data.corpora import Corpus, Document, held_out, is_empty, open_corpus, split_documents, split_rule
 from oelm.data.dataset_folder import existing_dataset, partial_folder, publish
 from oelm.data.tokenizer import (
-    GPT2_VOCABULARY,
     TRAINING_BYTES,
     Tokenizer,
     bpe_size,
@@ -31,6 +30,7 @@ from oelm.data.tokenizer import (
 )
 from oelm.data.tokens import (
     FORMAT_VERSION,
+    GPT2_VOCABULARY,
     MANIFEST,
     SPLITS,
     TOKENIZER_FOLDER,

@@ -19,12 +19,13 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from oelm.data.tokens import GPT2_VOCABULARY
 from oelm.errors import UserError
 from oelm.files import write_bytes
 
 END_OF_TEXT = "<|endoftext|>"
 GPT2_FOLDER_VARIABLE = "OELM_GPT2_FOLDER"
-GPT2_VOCABULARY, GPT2_END_OF_TEXT = 50_257, 50_256
+GPT2_END_OF_TEXT = GPT2_VOCABULARY - 1
 # "gpt2" means exactly these bytes, wherever they were found.
 GPT2_FILES = {
     "encoder.json": "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783",

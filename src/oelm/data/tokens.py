@@ -23,6 +23,7 @@ MANIFEST = "manifest.json"
 TOKENIZER_FOLDER = "tokenizer"
 SPLITS = ("train", "tune", "val", "test")
 BARE_DTYPE = np.dtype("<u2")
+GPT2_VOCABULARY = 50257  # taken for bare files, which do not say
 SCAN_TOKENS = 1 << 24
 
 

@@ -9,7 +9,7 @@ import torch
 
 from oelm.arms import described
 from oelm.config import Run, resolved
-from oelm.data.tokens import open_tokens
+from oelm.data.tokens import GPT2_VOCABULARY, open_tokens
 from oelm.diagnosis.examination import examined
 from oelm.diagnosis.history import history, loading_problems
 from oelm.diagnosis.report import Diagnosis
@@ -22,7 +22,7 @@ from oelm.model.transformer import GPT
 from oelm.run_directory import RunDirectory
 from oelm.settings import stored_run
 from oelm.training.checkpoint import load_weights
-from oelm.training.run import GPT2_VOCABULARY, run_with_data
+from oelm.training.run import run_with_data
 from oelm.training.stored_model import StoredModel, load_stored
 
 DRAWN = "tokens: drawn, seeded"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from oelm.config import stored_form
-from oelm.data.tokens import open_tokens
+from oelm.data.tokens import GPT2_VOCABULARY, open_tokens
 from oelm.errors import UserError
 from oelm.experiments.slots import Handle, Unit, living, submit
 from oelm.files import ensure_writable, write_json
@@ -30,14 +30,14 @@ LOCK_FILE = "controller.lock"
 
 @dataclass(frozen=True)
 class DataFacts:
-    vocabulary: int | None
+    vocabulary: int
     digest: str
 
 
 def data_facts(study: Study) -> DataFacts:
     """What the study's data says about itself; a missing folder is an error that names the command to make it."""
     data = open_tokens(Path(settings_for(study, study.baseline, seed=study.seeds[0]).run.data))
-    return DataFacts(data.vocabulary, data.digest)
+    return DataFacts(data.vocabulary or GPT2_VOCABULARY, data.digest)
 
 
 class View(Protocol):

@@ -1,1 +1,1 @@
-"""From findings to tables, figures and a document in two languages. Decides nothing: verdicts come from the analysis."""
+"""From findings to tables, figures and a document in two languages. Verdicts come from the analysis alone."""

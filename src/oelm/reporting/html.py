@@ -99,8 +99,8 @@ def _table(block: Table) -> str:
 
     rows = "\n".join(row(cells, "td") for cells in block.rows)
     caption = f"<figcaption>{escape(block.caption)}</figcaption>"
-    head = f"<thead>{row(block.header, 'th')}</thead>"
-    return f'<figure class="table">{caption}<div class="scroll"><table>{head}<tbody>\n{rows}\n</tbody></table></div></figure>'
+    table = f"<table><thead>{row(block.header, 'th')}</thead><tbody>\n{rows}\n</tbody></table>"
+    return f'<figure class="table">{caption}<div class="scroll">{table}</div></figure>'
 
 
 def _picture(block: Picture, svg: bytes) -> str:

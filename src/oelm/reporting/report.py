@@ -54,6 +54,15 @@ def write_report(
     return files
 
 
+def write_tables(findings: Findings, out: Path, *, language: Language = "en") -> ReportFiles:
+    """The tables and verdicts alone: no figures, no document."""
+    ensure_writable(out)
+    files = ReportFiles(out)
+    with explaining_a_full_disk(out, needed_bytes=NEEDED_BYTES):
+        _write_tables(files, findings, language)
+    return files
+
+
 def _check_libraries() -> None:
     missing = [name for name in _LIBRARIES if importlib.util.find_spec(name) is None]
     if missing:

@@ -87,10 +87,10 @@ _VERDICTS: dict[str, Phrase] = {
     "verdicts.outcome_count": ("{count} {outcome}", "{outcome} {count} 个"),
     "verdicts.method": (
         "Differences are treatment minus control in validation loss, paired over seeds; 0.0488 nats are 5 % of "
-        "perplexity. The t interval decides, p is Holm-adjusted over the {family} confirmatory hypotheses, and the exact "
-        "sign-flip test stands beside it. Fewer than three pairs give no p-value.",
-        "差异为处理组减对照组的验证损失，按随机种子配对；0.0488 nats 相当于困惑度的 5 %。以 t 区间判定，p 值在 {family} "
-        "个验证性假设上作 Holm 校正，并列出精确符号翻转检验。不足三对时不给出 p 值。",
+        "perplexity. The t interval decides, p is Holm-adjusted over the {family} confirmatory hypotheses, and the "
+        "exact sign-flip test stands beside it. Fewer than three pairs give no p-value.",
+        "差异为处理组减对照组的验证损失，按随机种子配对；0.0488 nats 相当于困惑度的 5 %。以 t 区间判定，p 值在 "
+        "{family} 个验证性假设上作 Holm 校正，并列出精确符号翻转检验。不足三对时不给出 p 值。",
     ),
     "criterion.not_worse": (
         "{treatment}: perplexity at most {margin} above that of {control}",
@@ -154,12 +154,13 @@ _REASONS: dict[str, Phrase] = {
         "{pairs} 对结果表明假设成立：困惑度差异为 {percent}，在 5 % 水平上排除了偶然性。",
     ),
     "reason.contradicted": (
-        "Contradicted by {pairs} pairs: the perplexity differs by {percent}; the bound that decides is {bound_percent}.",
+        "Contradicted by {pairs} pairs: the perplexity differs by {percent}; the bound that decides is "
+        "{bound_percent}.",
         "{pairs} 对结果与假设相反：困惑度差异为 {percent}，起决定作用的界为 {bound_percent}。",
     ),
     "reason.not_shown": (
-        "Neither shown nor contradicted by {pairs} pairs: the perplexity differs by {percent}, too uncertain to place it "
-        "on one side.",
+        "Neither shown nor contradicted by {pairs} pairs: the perplexity differs by {percent}, too uncertain to place "
+        "it on one side.",
         "{pairs} 对结果既不能证实也不能否定：困惑度差异为 {percent}，不确定性过大，无法归于任何一侧。",
     ),
     "reason.too_few_pairs": (
@@ -361,8 +362,8 @@ _FIGURES: dict[str, Phrase] = {
         "Validation perplexity against (a) steps, (b) the last half of them, (c) tokens and (d) training time. Lines: "
         "mean over finished seeds; bands: smallest to largest. Measured on the smaller set of the curve, so its end "
         "may differ a little from the final number.",
-        "验证困惑度随 (a) 步数、(b) 后半程步数、(c) token 数、(d) 训练时间的变化。曲线为已完成种子的均值，色带为最小值到"
-        "最大值。曲线在较小的验证集上测得，末端可能与最终数值略有不同。",
+        "验证困惑度随 (a) 步数、(b) 后半程步数、(c) token 数、(d) 训练时间的变化。曲线为已完成种子的均值，色带为最小值"
+        "到最大值。曲线在较小的验证集上测得，末端可能与最终数值略有不同。",
     ),
     "caption.training_loss": (
         "Training loss against (a) steps, (b) tokens and (c) training time. Lines: mean over finished seeds; bands: "
@@ -389,7 +390,8 @@ _FIGURES: dict[str, Phrase] = {
         "达到验证困惑度 {target} 的代价：取达到该值的种子的均值。",
     ),
     "caption.tuning": (
-        "Loss on the tuning split against the grid. Rings: the value chosen for each arm. Crosses at the top: diverged.",
+        "Loss on the tuning split against the grid. Rings: the value chosen for each arm. Crosses at the top: "
+        "diverged.",
         "调优集损失与网格取值。圆圈为各实验组选定的取值；顶端的叉号表示发散。",
     ),
     "caption.tuning_many": (
@@ -440,7 +442,8 @@ _SECTIONS: dict[str, Phrase] = {
     "moves.share_layers": (" (the first {percent} of the layers)", "（前 {percent} 的层）"),
     "speed.no_bench": (
         "There is no bench, so this report makes no statement about speed. The times of the runs are not a comparison: "
-        "they were taken at other times, on possibly other and otherwise busy machines. Measure with: oelm bench {study}",
+        "they were taken at other times, on possibly other and otherwise busy machines. Measure with: "
+        "oelm bench {study}",
         "没有基准测量，因此本报告不对速度下结论。各运行的用时不能互相比较：它们在不同时间、可能不同且繁忙程度不同的机器上"
         "测得。请运行：oelm bench {study}",
     ),
@@ -527,10 +530,10 @@ _SECTIONS: dict[str, Phrase] = {
         "如果本实验对您的研究有帮助，请引用本实验及所用软件。",
     ),
     "files.sentence": (
-        "Beside this report: comparison_table (text, CSV, Markdown), hypothesis_validation.txt, runs.csv with every run, "
-        "analysis_results.json with every number, and the figures as PNG and SVG.",
-        "随报告提供：comparison_table（文本、CSV、Markdown）、hypothesis_validation.txt、包含全部运行的 runs.csv、包含全部"
-        "数值的 analysis_results.json，以及 PNG 与 SVG 格式的图。",
+        "Beside this report: comparison_table (text, CSV, Markdown), hypothesis_validation.txt, runs.csv with every "
+        "run, analysis_results.json with every number, and the figures as PNG and SVG.",
+        "随报告提供：comparison_table（文本、CSV、Markdown）、hypothesis_validation.txt、包含全部运行的 runs.csv、"
+        "包含全部数值的 analysis_results.json，以及 PNG 与 SVG 格式的图。",
     ),
 }
 
@@ -565,7 +568,8 @@ _SCENARIOS: dict[str, Phrase] = {
         "与更省参数的对手比较：可训练但每头宽度很小（4 或 8）的 Q/K。",
     ),
     "next.better.why": (
-        "Ask why it helps: tune both arms' weight decay and warm-up on one grid, to exclude that freezing only regularises.",
+        "Ask why it helps: tune both arms' weight decay and warm-up on one grid, to exclude that freezing only "
+        "regularises.",
         "追问原因：在同一网格上对两组的权重衰减与 warmup 调优，排除冻结只是起到正则化作用。",
     ),
     "next.equal.cost": (
@@ -589,7 +593,8 @@ _SCENARIOS: dict[str, Phrase] = {
     "next.worse.share": (
         "Freeze in part: freeze_ratio 0.25 and 0.5 of the heads or layers, or queries only (arms frozen_quarter, "
         "frozen_half).",
-        "部分冻结：对 25 % 和 50 % 的头或层冻结（freeze_ratio 0.25、0.5），或只冻结 Q（实验组 frozen_quarter、frozen_half）。",
+        "部分冻结：对 25 % 和 50 % 的头或层冻结（freeze_ratio 0.25、0.5），或只冻结 Q（实验组 frozen_quarter、"
+        "frozen_half）。",
     ),
     "next.worse.schedule": (
         "Freeze for a time: every N steps, late or layer-by-layer unfreezing, or train first and then freeze (arms "
@@ -641,8 +646,8 @@ _SCENARIOS: dict[str, Phrase] = {
 
 _PROVENANCE: dict[str, Phrase] = {
     "note.fixed_learning_rate": (
-        "Nothing was tuned: every arm uses the one learning rate {learning_rate}. An arm that prefers another rate is at "
-        "a disadvantage that this study cannot see.",
+        "Nothing was tuned: every arm uses the one learning rate {learning_rate}. An arm that prefers another rate is "
+        "at a disadvantage that this study cannot see.",
         "学习率未调优：所有实验组使用同一学习率 {learning_rate}。若某组更适合其他学习率，本实验无法反映这一劣势。",
     ),
     "note.edge_optimum": (

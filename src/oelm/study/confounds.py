@@ -11,15 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from oelm.config import Run, Settings, resolved
-from oelm.run_directory import flat
+from oelm.run_directory import COMPARED_ENVIRONMENT, flat
 from oelm.study.attention_aspects import ASPECTS, aspect_differences
 from oelm.study.declaration import Aspect, Hypothesis, Study, in_language, settings_for
 from oelm.study.plan import Plan, PlannedRun
 
-ENVIRONMENT = (
-    "data_digest", "source_digest", "device", "processor", "precision", "compile", "threads", "micro_batch_size",
-    "world_size", "versions.torch",
-)  # fmt: skip
 DECLARED_EXECUTION = ("device", "precision", "compile", "threads", "micro_batch_size")
 SEEDS = "seeds"
 # What decides how many weights rest. A start costs neither parameters nor time.
@@ -157,7 +153,7 @@ def _of_execution(treatment: _Side, control: _Side) -> Iterator[tuple[str, str, 
             yield f"environment.{key}", one, other
         return
     pairs = [(recorded(treatment.stored[seed]), recorded(control.stored[seed])) for seed in shared]
-    for key in ENVIRONMENT:
+    for key in COMPARED_ENVIRONMENT:
         if any(one[key] != other[key] for one, other in pairs):
             yield f"environment.{key}", _all_of(one[key] for one, _ in pairs), _all_of(other[key] for _, other in pairs)
 
@@ -171,7 +167,7 @@ def recorded(run: PlannedRun) -> dict[str, str]:
     """What a finished run says about where and with what it was computed."""
     assert run.stored is not None
     known = flat(run.stored.environment)
-    values = {key: _text(known[key]) if key in known else "not recorded" for key in ENVIRONMENT}
+    values = {key: _text(known[key]) if key in known else "not recorded" for key in COMPARED_ENVIRONMENT}
     return values | {"device": values["device"].partition(":")[0]}  # cuda:0 and cuda:1 are slots of one machine
 
 

@@ -9,13 +9,13 @@ import numpy as np
 
 from oelm.config import Run, resolved
 from oelm.data.batches import TrainingBatches
-from oelm.data.tokens import MANIFEST, file_name
+from oelm.data.tokens import GPT2_VOCABULARY, MANIFEST, file_name
 from oelm.training.assembly import assembled
 from oelm.training.device import Machine
 from oelm.training.distributed import World
 from oelm.training.freezing import Schedule
 from oelm.training.loop import optimization_steps
-from oelm.training.run import GPT2_VOCABULARY, run_with_data
+from oelm.training.run import run_with_data
 
 # Neither changes what a step costs: the loop must not end, and the weights must not run away.
 MANY_STEPS, SMALL_LEARNING_RATE = 10**6, 1e-5

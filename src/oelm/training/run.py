@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from oelm.config import Execution, Run, fingerprint, resolved, stored_form
-from oelm.data.tokens import TokenData, check_digests, check_tokens, open_tokens
+from oelm.data.tokens import GPT2_VOCABULARY, TokenData, check_digests, check_tokens, open_tokens
 from oelm.errors import UserError
 from oelm.files import ensure_writable, explaining_a_full_disk, read_json, write_json
 from oelm.run_directory import RunDirectory, State, flat, now
@@ -25,8 +25,6 @@ from oelm.training.journal import Journal, Silent
 from oelm.training.loop import Diverged
 from oelm.training.provenance import changed_settings, environment
 from oelm.training.signals import Interrupted
-
-GPT2_VOCABULARY = 50257  # of bare token files, which do not say
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from oelm.analysis.findings import PairedDifference, Verdict
+from oelm.analysis.statistics import paired_difference
 from oelm.reporting import numbers
 from oelm.reporting.figures.canvas import GREY, SHADE, Canvas, lettered, rows_of, wrapped
 from oelm.study.plan import Choice
@@ -16,15 +17,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def mean_interval(losses: list[float]) -> tuple[float, float, float]:
+def mean_interval(losses: dict[int, float]) -> tuple[float, float, float]:
     """e to the mean loss with its 95 % interval; the three are equal for a single run."""
-    middle = fmean(losses)
-    half = 0.0
-    if len(losses) > 1:
-        from scipy.stats import t
-
-        half = float(t.ppf(0.975, len(losses) - 1)) * stdev(losses) / math.sqrt(len(losses))
-    return math.exp(middle), math.exp(middle - half), math.exp(middle + half)
+    mean = paired_difference(losses, dict.fromkeys(losses, 0.0))
+    assert mean.mean is not None
+    low = mean.mean if mean.low is None else mean.low
+    high = mean.mean if mean.high is None else mean.high
+    return math.exp(mean.mean), math.exp(low), math.exp(high)
 
 
 def final_perplexity(canvas: Canvas) -> Figure | None:
@@ -34,9 +33,9 @@ def final_perplexity(canvas: Canvas) -> Figure | None:
     figure, (axis,) = canvas.panels(1, height=0.75 + 0.38 * len(arms))
     for row, arm in enumerate(arms):
         look = canvas.look(arm)
-        losses = list(canvas.findings.arms[arm].losses.values())
+        losses = canvas.findings.arms[arm].losses
         axis.plot(
-            [math.exp(loss) for loss in losses], [row + 0.22] * len(losses), ls="none", marker=look.marker,
+            [math.exp(loss) for loss in losses.values()], [row + 0.22] * len(losses), ls="none", marker=look.marker,
             ms=3, mfc="none", mec=look.colour, mew=0.7,
         )  # fmt: skip
         middle, low, high = mean_interval(losses)

@@ -105,7 +105,7 @@ def perplexity_by_parameters(canvas: Canvas) -> Figure | None:
     low, high = [], []
     for place, arm in enumerate(arms):
         summary, look = canvas.findings.arms[arm], canvas.look(arm)
-        middle, below, above = mean_interval(list(summary.losses.values()))
+        middle, below, above = mean_interval(summary.losses)
         across = summary.trainable / MILLION
         shift = 1 + 0.004 * (place - (len(arms) - 1) / 2)  # arms of one size stand side by side
         axis.errorbar(
