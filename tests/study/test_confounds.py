@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from oelm.analysis.summary import findings_of
-from oelm.study.confounds import ENVIRONMENT, confounds
+from oelm.run_directory import COMPARED_ENVIRONMENT
+from oelm.study.confounds import confounds
 from oelm.study.plan import planned
 from oelm.study.shelf import Shelf
 from stored_runs import VOCABULARY, hypothesis, small_study, store_finished, store_study
@@ -185,7 +186,7 @@ def changed(key):
 
 
 def test_every_compared_key_of_the_environment_is_tested():
-    assert set(OTHERWISE) == set(ENVIRONMENT)
+    assert set(OTHERWISE) == set(COMPARED_ENVIRONMENT)
 
 
 @pytest.mark.parametrize("key", OTHERWISE)
@@ -217,7 +218,7 @@ def test_a_run_that_does_not_say_where_it_was_made_is_found(tmp_path):
     run = next(run for run in planned(study, shelf).final if run.arm == FROZEN)
     run.stored.directory.environment_file.write_text(json.dumps({}))
     keys = {each.key for each in confounds(study, planned(study, Shelf(tmp_path)))["not_worse"]}
-    assert keys == {f"environment.{key}" for key in ENVIRONMENT}
+    assert keys == {f"environment.{key}" for key in COMPARED_ENVIRONMENT}
 
 
 def test_where_equal_data_lies_is_no_confound_once_its_digest_is_known(tmp_path):

@@ -12,7 +12,8 @@ from oelm.reporting.arms_in_words import note_sentence
 from oelm.reporting.document import Block, Bullets, Code, Facts, Heading, Paragraph, Table
 from oelm.reporting.tables import label_of
 from oelm.reporting.words import WORDS, say
-from oelm.study.declaration import Language, in_language
+from oelm.study.confounds import SEEDS, Confound
+from oelm.study.declaration import Hypothesis, Language, in_language
 from oelm.study.plan import PlannedRun
 
 LISTED_RUNS = 60  # of the document; all of them stand in runs.csv
@@ -80,22 +81,30 @@ def _to_know_more(findings: Findings, language: Language) -> Iterator[str]:
 
 def confounds(findings: Findings, language: Language, figures: Container[str]) -> Iterator[Block]:
     yield Heading(say(language, "heading.confounds"))
-    rows = []
-    for verdict in findings.verdicts:
-        for confound in verdict.confounds:
-            reason = verdict.hypothesis.explained.get(confound.key, confound.explained)
-            rows.append([
-                verdict.hypothesis.name, confound.key, verdicts.short_digests(confound.treatment),
-                verdicts.short_digests(confound.control),
-                in_language(reason, language) if reason is not None else say(language, "confounds.unexplained"),
-            ])  # fmt: skip
+    rows = [
+        [
+            verdict.hypothesis.name,
+            confound.key,
+            verdicts.short_digests(confound.treatment),
+            verdicts.short_digests(confound.control),
+            _explanation(verdict.hypothesis, confound, language),
+        ]
+        for verdict in findings.verdicts
+        for confound in verdict.confounds
+    ]
     if not rows:
         yield Paragraph(say(language, "confounds.none" if findings.verdicts else "confounds.no_hypothesis"))
         return
-    header = [
-        say(language, f"column.{name}") for name in ("hypothesis", "setting", "treatment", "control", "explained")
-    ]
+    columns = ("hypothesis", "setting", "treatment", "control", "explained")
+    header = [say(language, f"column.{name}") for name in columns]
     yield Table(say(language, "confounds.table"), header, rows, ["left"] * 5)
+
+
+def _explanation(hypothesis: Hypothesis, confound: Confound, language: Language) -> str:
+    reason = hypothesis.explained.get(confound.key, confound.explained)
+    if reason is not None:
+        return in_language(reason, language)
+    return say(language, "confounds.seeds" if confound.key == SEEDS else "confounds.unexplained")
 
 
 # ---- Runs without a result -----------------------------------------------------------------------------------------

@@ -42,7 +42,9 @@ def pdf(document: Document, *, figures: dict[str, bytes], font: ChineseFont | No
 def _tree(document: Document, font: ChineseFont | None) -> dict[str, Any]:
     """The document with the kind of each block, and what the template needs to set it."""
     blocks = [{"kind": type(block).__name__} | dataclasses.asdict(block) for block in document.blocks]
-    families = [LATIN] if font is None else [font.family] if document.language == "zh" else [LATIN, font.family]
+    families = [LATIN] if font is None else [LATIN, font.family]
+    if document.language == "zh":
+        families.reverse()  # Latin letters then come from the Chinese font too, and match it
     return {
         "language": document.language,
         "title": document.title,

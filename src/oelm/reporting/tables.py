@@ -57,7 +57,8 @@ def _cell(findings: Findings, language: Language, summary: ArmSummary, column: s
     match column:
         case "arm":
             label = label_of(findings, summary.arm, language)
-            return f"{label} ({say(language, 'table.baseline')})" if is_baseline else label
+            word = say(language, "table.baseline")
+            return f"{label} ({word})" if is_baseline and word not in label else label
         case "total" | "trainable" | "frozen" | "tokens":
             return numbers.whole(getattr(summary, column))
         case "learning_rate":

@@ -11,7 +11,7 @@ from oelm.reporting import numbers
 from oelm.reporting.document import VerdictBox
 from oelm.reporting.tables import label_of, one_line
 from oelm.reporting.words import say, say_or_code
-from oelm.study.confounds import Confound
+from oelm.study.confounds import SEEDS, Confound
 from oelm.study.declaration import Hypothesis, Language, in_language
 
 OUTCOMES = ("supported", "refuted", "undecided", "confounded")
@@ -184,7 +184,7 @@ def _remarks(verdict: Verdict, language: Language) -> list[str]:
         found += [
             say(language, "box.confound", confound=confound_sentence(confound, language))
             for confound in verdict.confounds
-            if confound.explained is None
+            if confound.explained is None and confound.key != SEEDS
         ]
     if verdict.seeds_needed is not None:
         found.append(say(language, "box.seeds_needed", seeds=numbers.whole(verdict.seeds_needed)))

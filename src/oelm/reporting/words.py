@@ -516,6 +516,7 @@ _SECTIONS: dict[str, Phrase] = {
         "各假设的两组之间，除声明的处理外的全部差异。",
     ),
     "confounds.unexplained": ("not explained", "未解释"),
+    "confounds.seeds": ("no confound: only common seeds are compared", "不构成混杂：只比较共同的种子"),
     "confounds.one": ("{key}: {treatment} against {control}", "{key}：{treatment} 对 {control}"),
     "unfinished.none": ("Every planned run has a result.", "所有计划的运行均有结果。"),
     "unfinished.table": (

@@ -188,7 +188,7 @@ def drawing_settings(canvas: Canvas) -> Iterator[None]:
 
     families = ["DejaVu Sans"]
     if canvas.font is not None:
-        if canvas.font.family not in {entry.name for entry in font_manager.fontManager.ttflist}:
+        if str(canvas.font.path) not in {entry.fname for entry in font_manager.fontManager.ttflist}:
             font_manager.fontManager.addfont(str(canvas.font.path))
         families.insert(0 if canvas.language == "zh" else 1, canvas.font.family)
     logger = logging.getLogger("matplotlib.font_manager")
