@@ -16,7 +16,7 @@ from oelm.study.confounds import SEEDS, Confound
 from oelm.study.declaration import Hypothesis, Language, in_language
 from oelm.study.plan import PlannedRun
 
-LISTED_RUNS = 60  # of the document; all of them stand in runs.csv
+LISTED_ROWS = 60  # of the document; every run stands in runs.csv
 NOTES_SHOWN_ELSEWHERE = ("fixed_learning_rate", "few_seeds", "edge_optimum", "all_points_diverged")
 
 
@@ -112,25 +112,24 @@ def _explanation(hypothesis: Hypothesis, confound: Confound, language: Language)
 
 def unfinished(findings: Findings, language: Language, figures: Container[str]) -> Iterator[Block]:
     yield Heading(say(language, "heading.unfinished"))
-    rows = [_unfinished_row(findings, run, language) for run in findings.unfinished]
+    seeds: dict[tuple[str, ...], list[int]] = {}
+    for run in findings.unfinished:
+        seeds.setdefault(_unfinished_kind(findings, run, language), []).append(run.seed)
+    waiting = (say(language, "stage.final"), say(language, "state.missing"), say(language, "unfinished.waiting"))
     for arm, seed in tables.waiting_runs(findings):
-        name = label_of(findings, arm, language)
-        rows.append([
-            name, str(seed), say(language, "stage.final"), say(language, "state.missing"),
-            say(language, "unfinished.waiting"),
-        ])  # fmt: skip
-    if not rows:
+        seeds.setdefault((label_of(findings, arm, language), *waiting), []).append(seed)
+    if not seeds:
         yield Paragraph(say(language, "unfinished.none"))
         return
+    rows = [[arm, verdicts.seed_list(which, language), *rest] for (arm, *rest), which in seeds.items()]
     header = [say(language, f"column.{name}") for name in ("arm", "seed", "stage", "state", "error")]
-    yield Table(
-        say(language, "unfinished.table"), header, rows[:LISTED_RUNS], ["left", "right", "left", "left", "left"]
-    )
-    if len(rows) > LISTED_RUNS:
-        yield Paragraph(say(language, "unfinished.more", count=len(rows) - LISTED_RUNS))
+    yield Table(say(language, "unfinished.table"), header, rows[:LISTED_ROWS], ["left"] * 5)
+    if len(rows) > LISTED_ROWS:
+        yield Paragraph(say(language, "unfinished.more", count=len(rows) - LISTED_ROWS))
 
 
-def _unfinished_row(findings: Findings, run: PlannedRun, language: Language) -> list[str]:
+def _unfinished_kind(findings: Findings, run: PlannedRun, language: Language) -> tuple[str, ...]:
+    """What the runs of one row share: arm, stage, state, and what happened."""
     status = run.stored.status if run.stored else {}
     where = ", ".join(f"{key.rpartition('.')[2]} {numbers.learning_rate(value)}" for key, value in run.point)
     stage = say(language, f"stage.{run.stage}") + (f" ({where})" if run.stage == "tuning" else "")
@@ -138,8 +137,8 @@ def _unfinished_row(findings: Findings, run: PlannedRun, language: Language) -> 
     if not happened and status.get("step") is not None and run.stored:
         happened = say(language, "unfinished.step", step=numbers.whole(status["step"]))
     state = "failed" if run.state == "finished" else run.state  # a finished run without a number
-    name = label_of(findings, run.arm, language)
-    return [name, str(run.seed), stage, say(language, f"state.{state}"), _shortened(happened) or numbers.NONE]
+    arm = label_of(findings, run.arm, language)
+    return arm, stage, say(language, f"state.{state}"), _shortened(happened) or numbers.NONE
 
 
 def _shortened(text: str, length: int = 160) -> str:

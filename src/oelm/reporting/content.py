@@ -295,10 +295,4 @@ _SECTIONS: list[Section] = [
     _verdicts, _table, _curves, _parameters, _speed, _target, _tuning, _differences, _decomposition, _memory,
     closing.conclusions, closing.confounds, closing.unfinished, closing.provenance, closing.citation,
 ]  # fmt: skip
-_SECTIONS_WITHOUT_RESULTS: list[Section] = [
-    _verdicts,
-    _parameters,
-    closing.confounds,
-    closing.unfinished,
-    closing.citation,
-]
+_SECTIONS_WITHOUT_RESULTS: list[Section] = [_verdicts, _parameters, closing.confounds, closing.citation]

@@ -93,7 +93,7 @@ def _bullets(block: Bullets) -> str:
 def _table(block: Table) -> str:
     def row(cells: list[str], tag: str) -> str:
         shown = "".join(
-            f'<{tag} class="{side}">{escape(cell)}</{tag}>' for cell, side in zip(cells, block.align, strict=True)
+            f'<{tag} class="{side}">{_cell(cell, side)}</{tag}>' for cell, side in zip(cells, block.align, strict=True)
         )
         return f"<tr>{shown}</tr>"
 
@@ -101,6 +101,11 @@ def _table(block: Table) -> str:
     caption = f"<figcaption>{escape(block.caption)}</figcaption>"
     table = f"<table><thead>{row(block.header, 'th')}</thead><tbody>\n{rows}\n</tbody></table>"
     return f'<figure class="table">{caption}<div class="scroll">{table}</div></figure>'
+
+
+def _cell(text: str, side: str) -> str:
+    """An interval stands below its number."""
+    return escape(text).replace(" [", "<br>[") if side == "right" else escape(text)
 
 
 def _picture(block: Picture, svg: bytes) -> str:

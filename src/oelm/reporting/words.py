@@ -524,7 +524,7 @@ _SECTIONS: dict[str, Phrase] = {
         "没有结果的计划运行。发散本身也是结果，不会重新启动。",
     ),
     "unfinished.step": ("at step {step}", "停在第 {step} 步"),
-    "unfinished.more": ("And {count} more: see runs.csv.", "另有 {count} 次，见 runs.csv。"),
+    "unfinished.more": ("And {count} more rows: see runs.csv.", "另有 {count} 行，见 runs.csv。"),
     "unfinished.waiting": ("waits for the tuning", "等待调优"),
     "cite.sentence": (
         "If this study helps your research, please cite it and the software.",
