@@ -34,6 +34,7 @@ ALLOWED = {
     "progress": set(),
     "study": BOTTOM | WAIST,
     "analysis": BOTTOM | WAIST | {"study"},
+    "reporting": BOTTOM | WAIST | {"study", "analysis"},
     "timing": BOTTOM | WAIST | {"study", "data", "model", "training"},
     "experiments": BOTTOM | WAIST | {"study", "data", "timing"},
     "documents": BOTTOM
@@ -54,6 +55,7 @@ WITHOUT_TORCH = [
     "oelm", "oelm.cli", "oelm.settings", "oelm.run_directory", "oelm.side_by_side", "oelm.data.prepare",
     "oelm.experiments.controller", "oelm.experiments.status", "oelm.experiments.forecast",
     "oelm.study.plan", "oelm.study.confounds", "oelm.analysis.summary",
+    "oelm.reporting.report",
 ]  # fmt: skip
 
 

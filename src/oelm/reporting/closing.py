@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator
 from typing import Any
 
-from oelm import __version__
+import oelm
 from oelm.analysis.findings import Findings
 from oelm.reporting import numbers, tables, verdicts
 from oelm.reporting.arms_in_words import note_sentence
@@ -237,7 +237,7 @@ def citation(findings: Findings, language: Language, figures: Container[str]) ->
         "@software{oelm,\n"
         "  title   = {oelm: a laboratory for frozen parts of transformers},\n"
         "  author  = {{The oelm authors}},\n"
-        f"  version = {{{__version__}}},\n"
+        f"  version = {{{oelm.__version__}}},\n"
         f"  note    = {{Study {findings.study.name}, digest {digest}}}\n"
         "}"
     )
