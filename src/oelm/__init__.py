@@ -13,7 +13,7 @@ from typing import Any
 # libgomp reads this when torch is first imported.
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOME_OF = {
     "ALIASES": "oelm.arms",
