@@ -9,7 +9,7 @@ import contextlib
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,8 +49,9 @@ def duration(seconds: float | None) -> str:
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
-def counted(plan: Plan) -> str:
-    """How many runs of each stage are in which state."""
+def counted(plan: Plan, active: Sequence[ActiveRun] = ()) -> str:
+    """How many runs of each stage are in which state; the active ones run, whatever the plan saw last."""
+    running = _names(active)
     parts = []
     for stage, runs, expected in (
         ("tuning", plan.tuning, len(plan.tuning)),
@@ -58,12 +59,16 @@ def counted(plan: Plan) -> str:
     ):
         if not expected:
             continue
-        states = Counter(run.state for run in runs)
+        states = Counter("running" if (run.stage, run.title) in running else run.state for run in runs)
         states["missing"] += expected - len(runs)
         done = states.pop("finished", 0)
         others = ", ".join(f"{count} {state}" for state, count in sorted(states.items()) if count)
         parts.append(f"{stage} {done}/{expected} finished" + (f" ({others})" if others else ""))
     return "; ".join(parts)
+
+
+def _names(active: Sequence[ActiveRun]) -> set[tuple[str, str]]:
+    return {(run.planned.stage, run.planned.title) for run in active}
 
 
 def left_over(plan: Plan, active: list[ActiveRun], *, units: int) -> float | None:
@@ -77,10 +82,8 @@ def left_over(plan: Plan, active: list[ActiveRun], *, units: int) -> float | Non
     pace = _pace(finished, active, progress)
     if pace is None:
         return None
-    running = {run.directory.path for run in active}
-    waiting = [
-        run for run in plan.runs if run.loss is None and not (run.stored and run.stored.directory.path in running)
-    ]
+    running = _names(active)
+    waiting = [run for run in plan.runs if run.loss is None and (run.stage, run.title) not in running]
     unplanned = plan.expected_final_runs - len(plan.final)
     typical = max((work[id(run)] for run in plan.final), default=_final_work(plan))
     total = sum(each.seconds_left or 0 for each in progress)
@@ -137,7 +140,7 @@ class PlainLines:
         if time.monotonic() - self._last < PLAIN_SECONDS:
             return
         self._last = time.monotonic()
-        self.say(f"{counted(plan)}; ETA {duration(left_over(plan, active, units=self._units))}")
+        self.say(f"{counted(plan, active)}; ETA {duration(left_over(plan, active, units=self._units))}")
         for run in active:
             self.say("  " + _running_line(run))
 
@@ -181,4 +184,4 @@ class LiveTable:
                 duration(progress.seconds_left),
             )
         eta = duration(left_over(plan, active, units=self._units))
-        return Group(Text(f"{plan.study.name}: {counted(plan)}; ETA {eta}"), table)
+        return Group(Text(f"{plan.study.name}: {counted(plan, active)}; ETA {eta}"), table)

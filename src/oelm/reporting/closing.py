@@ -142,7 +142,8 @@ def _unfinished_kind(findings: Findings, run: PlannedRun, language: Language) ->
 
 
 def _shortened(text: str, length: int = 160) -> str:
-    text = " ".join(text.split())
+    """One line, without the control characters a log may hold."""
+    text = " ".join("".join(each if each.isprintable() else " " for each in text).split())
     return text if len(text) <= length else text[: length - 1] + "…"
 
 

@@ -1,6 +1,6 @@
 """The one Chinese font of figures and PDF: from an installed font package, else from the system, else none.
 
-A font counts only if it has a glyph for every character our own Chinese texts use.
+A font counts only if it has a glyph for every Chinese character of our own texts.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from oelm.reporting.words import characters
 
 HOW_TO_GET_ONE = (
     "no Chinese font: figures keep English labels and the Chinese report has no PDF; "
@@ -34,7 +36,6 @@ _FILES = (
     r"(msyh|simsun)\.ttc|simhei\.ttf",
 )
 _CHINESE = re.compile(r"[\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef\u3000-\u303f]")
-_SAMPLE = "冻结正交初始化可训练参数量困惑度验证显存假设学习率，。：（）"
 
 
 @dataclass(frozen=True)
@@ -110,10 +111,15 @@ def _family(font) -> str:
     return font["name"].getDebugName(16) or font["name"].getDebugName(1)
 
 
+@functools.cache
+def _needed() -> frozenset[int]:
+    return frozenset(ord(character) for character in characters("zh") if has_chinese(character))
+
+
 def _usable(font) -> bool:
     """Outlines (a bitmap font has none) and the characters themselves; a variable font has no fixed weight."""
     has_outlines = "glyf" in font or "CFF " in font
-    return has_outlines and "fvar" not in font and set(map(ord, _SAMPLE)) <= set(font.getBestCmap())
+    return has_outlines and "fvar" not in font and _needed() <= set(font.getBestCmap())
 
 
 @functools.cache

@@ -10,20 +10,16 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from oelm.errors import UserError
 from oelm.reporting.document import Document
 from oelm.reporting.fonts import ChineseFont
-from oelm.reporting.words import say
 
 LATIN = "Libertinus Serif"  # typst carries it
 
 
 def pdf(document: Document, *, figures: dict[str, bytes], font: ChineseFont | None) -> bytes:
     """`figures` are SVG files by name. The same document gives the same bytes: no date is written."""
-    try:
-        import typst
-    except ImportError as error:
-        raise UserError("the PDF needs typst: pip install 'oelm[report]'") from error
+    import typst
+
     with tempfile.TemporaryDirectory(prefix="oelm-report-") as name:
         folder = Path(name)
         (folder / "fonts").mkdir()
@@ -50,7 +46,6 @@ def _tree(document: Document, font: ChineseFont | None) -> dict[str, Any]:
         "title": document.title,
         "subtitle": document.subtitle,
         "kicker": document.kicker,
-        "page": say(document.language, "page"),
         "fonts": families,
         "blocks": blocks,
     }

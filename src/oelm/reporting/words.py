@@ -13,10 +13,6 @@ Phrase = tuple[str, str]  # English, Chinese
 _FRAME: dict[str, Phrase] = {
     "kicker": ("Study report", "对比实验报告"),
     "contents": ("Contents", "目录"),
-    "page": ("page", "页"),
-    "question": ("Question", "研究问题"),
-    "yes": ("yes", "是"),
-    "no": ("no", "否"),
     "list_comma": (", ", "、"),
     "list_semicolon": ("; ", "；"),
     "heading.verdicts": ("Verdicts", "假设验证"),
@@ -24,7 +20,6 @@ _FRAME: dict[str, Phrase] = {
     "heading.curves": ("Learning curves", "训练曲线"),
     "heading.learning_rate": ("Learning rate", "学习率"),
     "heading.parameters": ("Parameters", "参数统计"),
-    "heading.efficiency": ("Perplexity and trainable parameters", "参数效率"),
     "heading.speed": ("Speed", "训练速度"),
     "heading.target": ("To the target perplexity", "达到目标困惑度的代价"),
     "heading.tuning": ("Tuning", "超参数调优"),
@@ -36,7 +31,6 @@ _FRAME: dict[str, Phrase] = {
     "heading.unfinished": ("Runs without a result", "没有结果的运行"),
     "heading.provenance": ("Provenance", "来源与复现信息"),
     "heading.cite": ("How to cite", "引用"),
-    "heading.notes": ("Remarks of the study", "实验说明"),
 }
 
 # ---- What is missing, said first -----------------------------------------------------------------------------------
@@ -273,7 +267,6 @@ _TABLE: dict[str, Phrase] = {
     "column.gradients": ("gradients", "梯度"),
     "column.optimizer": ("optimizer", "优化器"),
     "column.sum": ("sum", "合计"),
-    "column.values": ("tuned values", "调优取值"),
     "column.step": ("step", "分解"),
     "column.from_to": ("from → to", "对照 → 处理"),
     "column.claim": ("claim", "假设内容"),
@@ -327,11 +320,7 @@ _FIGURES: dict[str, Phrase] = {
     "axis.peak_memory": ("peak memory of the process (MiB)", "进程内存峰值 (MiB)"),
     "axis.layer": ("layer", "层"),
     "axis.embeddings": ("emb.", "嵌入"),
-    "axis.outside": ("out.", "输出"),
-    "axis.frozen_share": ("frozen share", "冻结比例"),
     "legend.frozen": ("frozen (hatched)", "冻结（斜线）"),
-    "legend.chosen": ("chosen", "选定值"),
-    "legend.diverged": ("diverged", "发散"),
     "legend.margin": ("margin", "界值"),
     "legend.passes": ("supports the claim", "支持假设的区域"),
     "legend.seed": ("one seed", "单个种子"),
@@ -340,8 +329,6 @@ _FIGURES: dict[str, Phrase] = {
     "legend.gradients": ("gradients", "梯度"),
     "legend.optimizer": ("optimizer moments", "优化器状态"),
     "figure.not_reached": ("not reached", "未达到"),
-    "figure.against_baseline": ("against {baseline}", "相对 {baseline}"),
-    "figure.hypotheses": ("hypotheses", "假设"),
     "panel.whole": ("whole run", "全程"),
     "panel.late": ("last half", "后半程"),
     "role.token_embedding": ("token embedding", "词嵌入"),
@@ -493,7 +480,6 @@ _SECTIONS: dict[str, Phrase] = {
         "orthogonal instead of random at the same scale",
         "正交初始化相对同尺度随机初始化",
     ),
-    "decomposition.no_pairs": ("no seed finished in both arms", "两组没有共同完成的种子"),
     "differences.none": (
         "No two arms share a finished seed yet.",
         "目前没有任何两组共享已完成的种子。",

@@ -1,0 +1,39 @@
+"""Reports that several tests read: drawing one takes seconds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from example_studies import example_study, findings_from, nasty_study, partial_loss
+from oelm.analysis.findings import Findings
+from oelm.reporting.report import ReportFiles, write_report
+
+
+@pytest.fixture(scope="session")
+def complete(tmp_path_factory: pytest.TempPathFactory) -> Findings:
+    return findings_from(example_study(), tmp_path_factory.mktemp("complete"), bench=True)
+
+
+@pytest.fixture(scope="session")
+def partial(tmp_path_factory: pytest.TempPathFactory) -> Findings:
+    return findings_from(example_study(), tmp_path_factory.mktemp("partial"), partial_loss)
+
+
+@pytest.fixture(scope="session")
+def nasty(tmp_path_factory: pytest.TempPathFactory) -> Findings:
+    return findings_from(nasty_study(), tmp_path_factory.mktemp("nasty"))
+
+
+@pytest.fixture(scope="session")
+def complete_report(complete: Findings, tmp_path_factory: pytest.TempPathFactory) -> ReportFiles:
+    return write_report(complete, tmp_path_factory.mktemp("report"))
+
+
+@pytest.fixture(scope="session")
+def few_figures() -> dict[str, Path]:
+    """Names to keep where a test does not concern the figures."""
+    from oelm.reporting.figures import gallery
+
+    return {name: gallery.FIGURES[name] for name in ("final_perplexity", "differences")}

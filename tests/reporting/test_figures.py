@@ -1,0 +1,85 @@
+"""Figures: all there, the same bytes again, no global state, never a box in place of a character."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from example_studies import example_study, findings_from
+from oelm.reporting.figures import gallery
+from oelm.reporting.figures.canvas import COLOURS, Canvas, drawing_settings, rendered
+from oelm.reporting.fonts import chinese_font
+from small_runs import child_environment
+
+
+def test_a_complete_study_has_every_figure_in_both_formats(complete_report):
+    names = set(complete_report.figures)
+    for name in gallery.FIGURES:
+        assert {f"{name}.en.png", f"{name}.en.svg"} <= names
+    assert {"val_ppl_comparison.png", "parameter_distribution.png"} <= names
+    for path in complete_report.figures.values():
+        assert path.read_bytes().startswith(b"\x89PNG" if path.suffix == ".png" else b"<?xml")
+
+
+def test_pictures_are_fine_enough_for_print(complete_report):
+    from PIL import Image
+
+    with Image.open(complete_report.figures["differences.en.png"]) as image:
+        assert image.width == 2100
+        assert round(image.info["dpi"][0]) == 300
+
+
+def test_the_same_findings_give_the_same_bytes(complete):
+    canvas = Canvas(complete, "en", None)
+    with drawing_settings(canvas):
+        one, other = (rendered(gallery.FIGURES["differences"](canvas)) for _ in range(2))
+    assert one == other
+    assert not re.search(rb"<dc:date>|20\d\d-\d\d-\d\dT", one.svg)
+
+
+def test_drawing_leaves_no_global_state():
+    code = (
+        "import sys; sys.path.insert(0, 'tests/reporting')\n"
+        "import matplotlib; before = dict(matplotlib.rcParams)\n"
+        "from pathlib import Path; import tempfile\n"
+        "from example_studies import example_study, findings_from\n"
+        "from oelm.reporting.figures.canvas import Canvas, drawing_settings, rendered\n"
+        "from oelm.reporting.figures.comparisons import final_perplexity\n"
+        "canvas = Canvas(findings_from(example_study(tuning=None), Path(tempfile.mkdtemp())), 'en', None)\n"
+        "with drawing_settings(canvas): rendered(final_perplexity(canvas))\n"
+        "assert dict(matplotlib.rcParams) == before\n"
+        "assert 'matplotlib.pyplot' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], env=child_environment(), check=True)
+
+
+def test_arms_differ_in_colour_line_and_mark(tmp_path):
+    study = example_study(
+        arms=["trained", "trained_scaled_normal", "trained_orthogonal", "trained_head_orthogonal", "frozen_orthogonal",
+              "frozen_head_orthogonal", "frozen_normal", "frozen_scaled_normal", "frozen_half", "late_unfreeze"],
+        hypotheses=[], tuning=None, baseline="trained_orthogonal",
+    )  # fmt: skip
+    findings = findings_from(study, tmp_path, lambda *_: None)
+    canvas = Canvas(findings, "en", None)
+    looks = [canvas.look(arm) for arm in study.arms]
+    assert len({(look.colour, look.marker, str(look.line)) for look in looks}) == len(looks)
+    for attribute in ("colour", "marker"):
+        assert len({getattr(look, attribute) for look in looks[:8]}) == 8
+    assert canvas.look("trained_orthogonal").colour == COLOURS[0]
+
+
+def test_without_a_font_a_chinese_label_gives_way_to_the_key(complete):
+    assert Canvas(complete, "zh", None).label("frozen_head_orthogonal") == "frozen_head_orthogonal"
+
+
+def test_chinese_labels_are_drawn_with_real_glyphs(complete):
+    font = chinese_font()
+    if font is None:
+        pytest.skip("no Chinese font here; pip install 'oelm[fonts]'")
+    import warnings
+
+    canvas = Canvas(complete, "zh", font)
+    with drawing_settings(canvas), warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*[Gg]lyph.*")
+        rendered(gallery.FIGURES["parameter_distribution"](canvas))

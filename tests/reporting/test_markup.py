@@ -1,0 +1,119 @@
+"""S5: whatever looks like markup in a name, claim or error is shown as text in all three formats."""
+
+import html.parser
+import re
+
+import pytest
+from markdown_it import MarkdownIt
+
+from example_studies import NASTY
+from oelm.reporting.content import document_of
+from oelm.reporting.document import Code, Document, Heading, Paragraph, Table, VerdictBox, visible_text
+from oelm.reporting.html import html as as_html
+from oelm.reporting.markdown import escaped, markdown
+from oelm.reporting.pdf import pdf
+
+SHOWN = " ".join(NASTY.split())
+
+
+class Page(html.parser.HTMLParser):
+    """The tags and the text of a page."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.texts: list[str] = []
+        self.feed(source)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+
+    def handle_data(self, text):
+        self.texts.append(text)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.texts).split())
+
+
+def without_spaces(text: str) -> str:
+    return re.sub(r"[\s\u200b]", "", text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        NASTY, "- a list", "1. a list", "1) a list", "+ a list", "> a quote", "# a heading", "=====", "---", "***",
+        "__init__", "a_b_c", "_a_ __b__", "`` ` ``", "![i](x)", "<a href=x>", "&lt;b&gt;", "\\*", "|a|b|", "~~~", "```",
+        "http://x.y/_a_", "    four spaces", "* *", "[^1]", "a  \nb", ":-: :--",
+    ],
+)  # fmt: skip
+def test_escaped_markdown_is_read_back_as_the_text(text):
+    page = Page(MarkdownIt("gfm-like", {"linkify": False}).render(escaped(text)))
+    assert set(page.tags) <= {"p"}
+    assert page.text == " ".join(text.split())
+
+
+def nasty_document() -> Document:
+    return Document(
+        language="en",
+        title=NASTY,
+        subtitle=NASTY,
+        kicker=NASTY,
+        blocks=[
+            Heading(NASTY),
+            Paragraph(NASTY),
+            Paragraph(NASTY, tone="warning"),
+            Table(NASTY, [NASTY, "x"], [[NASTY, NASTY]], ["left", "right"]),
+            VerdictBox(NASTY, NASTY, "refuted", NASTY, NASTY, [(NASTY, NASTY)], [NASTY]),
+            Code(NASTY),
+        ],
+    )
+
+
+def test_markdown_shows_it_as_text():
+    rendered = MarkdownIt("gfm-like", {"linkify": False, "html": True}).render(
+        markdown(nasty_document(), figure_paths={})
+    )
+    page = Page(rendered)
+    assert not {"script", "a", "img", "s"} & set(page.tags)
+    assert page.text.count(SHOWN) == 16
+    assert page.tags.count("h1") == 1
+
+
+def test_html_shows_it_as_text():
+    page = Page(as_html(nasty_document(), figures={}))
+    assert "script" not in page.tags
+    assert page.text.count(SHOWN) >= 16
+
+
+def test_pdf_shows_it_as_text():
+    text = pdf_text(pdf(nasty_document(), figures={}, font=None))
+    assert without_spaces(text).count(without_spaces(NASTY)) >= 14
+
+
+def test_a_study_full_of_markup_is_reported_as_text(nasty):
+    document = document_of(nasty, "en", figures=())
+    assert visible_text(document).count("<script>") > 10
+    page = Page(as_html(document, figures={}))
+    assert "script" not in page.tags
+    rendered = MarkdownIt("gfm-like", {"linkify": False, "html": True}).render(markdown(document, figure_paths={}))
+    assert not {"script", "img", "s", "b"} & set(Page(rendered).tags)
+    assert without_spaces(NASTY) in without_spaces(pdf_text(pdf(document, figures={}, font=None)))
+
+
+def test_figures_draw_labels_as_text(nasty):
+    from oelm.reporting.figures.canvas import Canvas, drawing_settings, rendered
+    from oelm.reporting.figures.comparisons import differences, final_perplexity
+
+    canvas = Canvas(nasty, "en", None)
+    with drawing_settings(canvas):
+        for draw in (final_perplexity, differences):
+            assert b"<script" not in rendered(draw(canvas)).svg
+
+
+def pdf_text(content: bytes) -> str:
+    import io
+
+    pypdf = pytest.importorskip("pypdf")
+    return "\n".join(page.extract_text() for page in pypdf.PdfReader(io.BytesIO(content)).pages)
