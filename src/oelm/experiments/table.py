@@ -15,6 +15,7 @@ from typing import Any
 
 from oelm.experiments.controller import ActiveRun, View
 from oelm.run_directory import RunDirectory
+from oelm.study.declaration import settings_for
 from oelm.study.plan import Plan, PlannedRun
 
 PLAIN_SECONDS = 30.0  # between lines where there is no terminal
@@ -74,21 +75,14 @@ def _names(active: Sequence[ActiveRun]) -> set[tuple[str, str]]:
 def left_over(plan: Plan, active: list[ActiveRun], *, units: int) -> float | None:
     """Seconds until the plan as known is done: what the running ones still need, and the others at their pace."""
     progress = [progress_of(run.directory, run.planned.run.training.steps) for run in active]
-    known = [each for each in progress if each.seconds_left is not None and each.step]
-    if not known:
-        return None
-    finished = [run for run in plan.runs if run.stored and run.stored.result]
-    work = {id(run): _work(run) for run in plan.runs}
-    pace = _pace(finished, active, progress)
+    pace = _pace([run for run in plan.runs if run.stored and run.stored.result], active, progress)
     if pace is None:
         return None
     running = _names(active)
-    waiting = [run for run in plan.runs if run.loss is None and (run.stage, run.title) not in running]
-    unplanned = plan.expected_final_runs - len(plan.final)
-    typical = max((work[id(run)] for run in plan.final), default=_final_work(plan))
-    total = sum(each.seconds_left or 0 for each in progress)
-    total += sum(work[id(run)] for run in waiting) * pace + unplanned * typical * pace
-    return total / max(1, min(units, len(active) + len(waiting) + unplanned))
+    waiting = [_work(run) for run in plan.runs if run.loss is None and (run.stage, run.title) not in running]
+    unplanned = [_final_work(plan)] * (plan.expected_final_runs - len(plan.final))
+    seconds = sum(each.seconds_left or 0 for each in progress) + pace * sum(waiting + unplanned)
+    return seconds / max(1, min(units, len(active) + len(waiting) + len(unplanned)))
 
 
 def _work(run: PlannedRun) -> float:
@@ -96,8 +90,6 @@ def _work(run: PlannedRun) -> float:
 
 
 def _final_work(plan: Plan) -> float:
-    from oelm.study.declaration import settings_for
-
     training = settings_for(plan.study, plan.study.baseline, seed=plan.study.seeds[0]).run.training
     return training.steps * training.batch_size
 
