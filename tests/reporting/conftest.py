@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
 from example_studies import example_study, findings_from, nasty_study, partial_loss
+
 from oelm.analysis.findings import Findings
 from oelm.reporting.report import ReportFiles, write_report
 

@@ -4,8 +4,9 @@ import json
 import re
 
 import pytest
-
 from example_studies import example_study, findings_from
+from reading import pdf_text, without_spaces
+
 from oelm.errors import UserError
 from oelm.reporting import report as report_module
 from oelm.reporting.content import document_of
@@ -15,7 +16,6 @@ from oelm.reporting.fonts import HOW_TO_GET_ONE, chinese_font
 from oelm.reporting.report import FORMATS, write_report, write_tables
 from oelm.reporting.words import say
 from oelm.study.shelf import Shelf
-from test_markup import pdf_text, without_spaces
 
 TABLES = {
     "comparison_table.txt", "comparison_table.md", "comparison_table.csv", "runs.csv", "hypothesis_validation.txt",

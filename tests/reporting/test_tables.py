@@ -5,8 +5,8 @@ import io
 import math
 
 import pytest
-
 from example_studies import example_study, findings_from
+
 from oelm.reporting import tables, verdicts
 from oelm.reporting.document import Table
 
