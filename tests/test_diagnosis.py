@@ -422,6 +422,12 @@ def test_a_module_that_cannot_be_copied_is_diagnosed_without_a_save() -> None:
     assert any("saving and loading was not tried" in note for note in diagnosis.notes)
 
 
+def test_health_is_claimed_only_where_steps_were_taken() -> None:
+    module = nn.Linear(2, 2)
+    assert "no step was taken" in diagnose(module).as_text().splitlines()[-1]
+    assert diagnose(module, optimizer=_optimizer_of(module)).as_text().splitlines()[-1] == "healthy: yes"
+
+
 def test_our_own_model_is_known_by_its_spec() -> None:
     gpt = build(_run("frozen_half").model, oelm.Seeds())
     gpt.get_parameter("blocks.0.attention.query.covered").requires_grad_(True)

@@ -3,6 +3,7 @@
 import json
 import math
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -11,7 +12,7 @@ from oelm.errors import UserError
 from oelm.run_directory import RunDirectory
 from oelm.training.run import train
 from oelm.training.stored_model import load_stored
-from small_runs import quiet_execution, small_run
+from small_runs import VOCABULARY, quiet_execution, small_run
 
 
 @pytest.fixture(scope="module")
@@ -95,3 +96,11 @@ def test_tensorboard_files_are_written_on_request(token_folder, tmp_path):
     pytest.importorskip("tensorboard", reason="needs oelm[tensorboard]")
     outcome = train(small_run(data=token_folder, steps=2), quiet_execution(tensorboard=True), out=tmp_path / "run")
     assert list(RunDirectory(outcome.directory.path).tensorboard.glob("events.*"))
+
+
+def test_a_batch_larger_than_the_data_is_said(tmp_path):
+    for name in ("train", "val"):
+        (np.arange(100) % VOCABULARY).astype("<u2").tofile(tmp_path / f"{name}.bin")
+    train(small_run(data=tmp_path, steps=1, batch_size=8), quiet_execution(), out=tmp_path / "run")
+    log = (tmp_path / "run" / "training.log").read_text()
+    assert "warning: one update reads 8 sequences, the training split holds 5: they repeat within it" in log

@@ -62,6 +62,15 @@ class Diagnosis:
     def healthy(self) -> bool:
         return not self.problems
 
+    def _healthy_in_words(self) -> str:
+        if not self.healthy:
+            return "NO"
+        return (
+            "yes"
+            if self.trial is not None
+            else "as far as can be seen; no step was taken, so no weight could show itself"
+        )
+
     @property
     def totals(self) -> Totals:
         """As counted on the module."""
@@ -101,7 +110,7 @@ class Diagnosis:
             "\n".join(self._check_lines()),
             _listed("note", self.notes),
             _listed("PROBLEM", self.problems),
-            f"healthy: {'yes' if self.healthy else 'NO'}",
+            f"healthy: {self._healthy_in_words()}",
         ]
         return "\n\n".join(section for section in sections if section)
 

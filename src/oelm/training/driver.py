@@ -82,6 +82,11 @@ class Driver:
             watch = self._resume(checkpoint, watch)
         if self.world.is_main:
             write_json(self.directory.parameters_file, parameters_record(self.gpt, self.machine))
+        if self.run.training.batch_size > self.batches.windows:
+            self.journal.warn(
+                f"one update reads {self.run.training.batch_size} sequences, the training split holds "
+                f"{self.batches.windows}: they repeat within it"
+            )
         stop = StopRequest(world_size=self.world.size)
         try:
             with stop.listening():
