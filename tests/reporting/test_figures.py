@@ -3,12 +3,13 @@
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from example_studies import example_study, findings_from
 
 from oelm.reporting.figures import gallery
-from oelm.reporting.figures.canvas import COLOURS, Canvas, drawing_settings, rendered
+from oelm.reporting.figures.canvas import COLOURS, Canvas, drawing_settings, rendered, wrapped
 from oelm.reporting.fonts import chinese_font
 from small_runs import child_environment
 
@@ -73,6 +74,22 @@ def test_arms_differ_in_colour_line_and_mark(tmp_path):
 
 def test_without_a_font_a_chinese_label_gives_way_to_the_key(complete):
     assert Canvas(complete, "zh", None).label("frozen_head_orthogonal") == "frozen_head_orthogonal"
+
+
+def test_long_labels_break_between_words_and_overlong_ones_give_way_to_the_key(complete):
+    assert wrapped("trained_head_orthogonal", 22) == "trained_head_\northogonal"
+    assert wrapped("frozen, normal at the same scale", 24) == "frozen, normal at the\nsame scale"
+    assert wrapped("冻结，分头正交初始化", 10) == "冻结，分头\n正交初始化"
+    arms = {arm: {"label": "long " * 20} for arm in ("trained", "frozen_normal")}
+    long = replace(complete, study=example_study(arms=arms, hypotheses=[], tuning=None))
+    assert Canvas(long, "en", None).label("frozen_normal") == "frozen_normal"
+
+
+def test_equal_results_are_drawn_too(tmp_path):
+    findings = findings_from(example_study(tuning=None), tmp_path, lambda *_: 2.0)
+    canvas = Canvas(findings, "en", None)
+    with drawing_settings(canvas):
+        assert all(gallery.FIGURES[name](canvas) for name in ("decomposition", "differences", "final_perplexity"))
 
 
 def test_chinese_labels_are_drawn_with_real_glyphs(complete):

@@ -56,7 +56,7 @@ def test_markdown_shows_it_as_text():
 
 
 def test_html_shows_it_as_text():
-    page = Page(as_html(nasty_document(), figures={}))
+    page = Page(as_html(nasty_document(), figures={}, font=None))
     assert "script" not in page.tags
     assert page.text.count(SHOWN) >= 18
 
@@ -69,7 +69,7 @@ def test_pdf_shows_it_as_text():
 def test_a_study_full_of_markup_is_reported_as_text(nasty):
     document = document_of(nasty, "en", figures=())
     assert visible_text(document).count("<script>") > 10
-    page = Page(as_html(document, figures={}))
+    page = Page(as_html(document, figures={}, font=None))
     assert "script" not in page.tags
     rendered = MarkdownIt("gfm-like", {"linkify": False, "html": True}).render(markdown(document, figure_paths={}))
     assert not {"script", "img", "s", "b"} & set(Page(rendered).tags)

@@ -1,10 +1,13 @@
 """A whole report: from a complete, a partial and an empty study; with and without a Chinese font."""
 
+import base64
+import io
 import json
 import re
 
 import pytest
 from example_studies import example_study, findings_from
+from fontTools.ttLib import TTFont
 from reading import pdf_text, without_spaces
 
 from oelm.errors import UserError
@@ -12,7 +15,7 @@ from oelm.reporting import report as report_module
 from oelm.reporting.content import document_of
 from oelm.reporting.document import Heading, Picture, VerdictBox, visible_text
 from oelm.reporting.figures import gallery
-from oelm.reporting.fonts import HOW_TO_GET_ONE, chinese_font
+from oelm.reporting.fonts import HOW_TO_GET_ONE, chinese_font, has_chinese
 from oelm.reporting.report import FORMATS, write_report, write_tables
 from oelm.reporting.words import say
 from oelm.study.shelf import Shelf
@@ -72,8 +75,20 @@ def test_html_asks_for_nothing_and_runs_nothing(complete_report):
     page = complete_report.documents["en.html"].read_text(encoding="utf-8")
     assert "<script" not in page
     assert not re.search(r"""(?:src|href)=["'](?!data:|#)""", page)
-    assert not re.search(r"@import|url\(", page)
+    assert not re.search(r"""@import|url\((?!"data:)""", page)
     assert page.count("<img ") == len(gallery.FIGURES)
+
+
+def test_the_chinese_page_brings_its_letters(complete, complete_report):
+    if chinese_font() is None:
+        pytest.skip("no Chinese font here; pip install 'oelm[fonts]'")
+    page = complete_report.documents["zh.html"].read_text(encoding="utf-8")
+    enclosed = base64.b64decode(re.search(r"data:font/ttf;base64,([^\"]+)", page)[1])
+    text = visible_text(document_of(complete, "zh", figures=set(gallery.FIGURES)))
+    known = TTFont(io.BytesIO(enclosed)).getBestCmap()
+    assert {character for character in text if has_chinese(character)} <= set(map(chr, known))
+    assert len(enclosed) < 400_000
+    assert "@font-face" not in complete_report.documents["en.html"].read_text(encoding="utf-8")
 
 
 def test_markdown_links_to_figures_that_are_there(complete_report):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import io
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -35,7 +36,8 @@ _FILES = (
     r"(PingFang|Hiragino Sans GB|STHeiti Light)\.ttc",
     r"(msyh|simsun)\.ttc|simhei\.ttf",
 )
-_CHINESE = re.compile(r"[\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef\u3000-\u303f]")
+CHINESE_RANGES = "U+2E80-9FFF, U+F900-FAFF, U+FF00-FFEF"  # as CSS writes them
+_CHINESE = re.compile(r"[\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef]")
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,21 @@ def missing_glyphs(font: ChineseFont, text: str) -> set[str]:
     """Characters beyond ASCII that the font cannot show."""
     known = _characters(font)
     return {character for character in text if ord(character) > 127 and ord(character) not in known}
+
+
+def subset_of(font: ChineseFont, text: str) -> bytes:
+    """A font file with the Chinese characters of a text alone: small enough to lie inside a page."""
+    from fontTools.subset import Options, Subsetter
+    from fontTools.ttLib import TTFont
+
+    options = Options(hinting=False, layout_features=[], name_IDs=[1, 2, 13, 14], notdef_outline=True)
+    with TTFont(font.path, fontNumber=font.face, lazy=True, recalcTimestamp=False) as whole:
+        subsetter = Subsetter(options)
+        subsetter.populate(text="".join(sorted({character for character in text if has_chinese(character)})))
+        subsetter.subset(whole)
+        stream = io.BytesIO()
+        whole.save(stream)
+    return stream.getvalue()
 
 
 def _candidates() -> Iterator[Path]:

@@ -1,4 +1,4 @@
-"""A document as one HTML file: no script, no request to anywhere, figures inside, light and dark, good in print."""
+"""A document as one HTML file: no script, no request to anywhere; figures and missing Chinese letters lie inside."""
 
 from __future__ import annotations
 
@@ -17,15 +17,17 @@ from oelm.reporting.document import (
     Picture,
     Table,
     VerdictBox,
+    visible_text,
 )
+from oelm.reporting.fonts import CHINESE_RANGES, ChineseFont, has_chinese, subset_of
 from oelm.reporting.words import say
 
 # Whatever a text might contain, the page may neither run nor load anything.
-POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+POLICY = "default-src 'none'; img-src data:; font-src data:; style-src 'unsafe-inline'"
 
 
-def html(document: Document, *, figures: dict[str, bytes]) -> str:
-    """`figures` are SVG files by name."""
+def html(document: Document, *, figures: dict[str, bytes], font: ChineseFont | None) -> str:
+    """`figures` are SVG files by name. The font is for readers whose system has no Chinese one."""
     style = files("oelm.reporting").joinpath("style.css").read_text(encoding="utf-8")
     language = {"en": "en", "zh": "zh-Hans"}[document.language]
     body = "\n".join(_block(block, index, figures) for index, block in enumerate(document.blocks))
@@ -37,7 +39,7 @@ def html(document: Document, *, figures: dict[str, bytes]) -> str:
 <meta http-equiv="Content-Security-Policy" content="{escape(POLICY)}">
 <title>{escape(document.title)}</title>
 <style>
-{style}</style>
+{_font_face(document, font)}{style}</style>
 </head>
 <body>
 <header>
@@ -52,6 +54,18 @@ def html(document: Document, *, figures: dict[str, bytes]) -> str:
 </body>
 </html>
 """
+
+
+def _font_face(document: Document, font: ChineseFont | None) -> str:
+    """The first of the families in style.css, for Chinese characters alone: the page looks the same everywhere."""
+    text = visible_text(document) + say(document.language, "contents")
+    if font is None or not has_chinese(text):
+        return ""
+    data = base64.b64encode(subset_of(font, text)).decode()
+    return (
+        f'@font-face {{ font-family: "Enclosed Chinese"; src: url("data:font/ttf;base64,{data}"); '
+        f"font-display: block; unicode-range: {CHINESE_RANGES}; }}\n"
+    )
 
 
 def _contents(document: Document) -> str:

@@ -151,7 +151,7 @@ def _rendered(document: Document, gallery: _Gallery, ending: Format) -> bytes | 
             links = {name: f"figures/{gallery.file_name(name, 'png')}" for name in gallery.png}
             return markdown(document, figure_paths=links).encode()
         case "html":
-            return html(document, figures=gallery.svg).encode()
+            return html(document, figures=gallery.svg, font=chinese_font()).encode()
         case "pdf":
             font = chinese_font()
             if font is None and has_chinese(visible_text(document)):

@@ -79,10 +79,7 @@ def _cell(findings: Findings, language: Language, summary: ArmSummary, column: s
             middle = numbers.percent_change(difference.mean)
             return _with_interval(middle, difference.low, difference.high, numbers.percent_change)
         case "p_adjusted":
-            return (
-                "; ".join(f"{name} {numbers.probability(p)}" for name, p in adjusted_p(findings, summary.arm))
-                or numbers.NONE
-            )
+            return _p_values(adjusted_p(findings, summary.arm))
         case "flops":
             return numbers.flops(summary.flops)
         case "seconds_per_step":
@@ -91,6 +88,13 @@ def _cell(findings: Findings, language: Language, summary: ArmSummary, column: s
             return numbers.memory(summary.peak_memory_bytes)
         case _:
             return str(len(summary.states.get("diverged", [])))
+
+
+def _p_values(found: list[tuple[str, float]]) -> str:
+    """With the hypothesis' name where there are several."""
+    if len(found) == 1:
+        return numbers.probability(found[0][1])
+    return "; ".join(f"{name} {numbers.probability(p)}" for name, p in found) or numbers.NONE
 
 
 def _with_spread(middle: float | None, spread: float | None, show) -> str:

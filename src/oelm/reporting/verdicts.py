@@ -31,7 +31,7 @@ def verdict_box(findings: Findings, verdict: Verdict, language: Language) -> Ver
 
 
 def outcome_summary(findings: Findings, language: Language) -> str:
-    """Of 4 hypotheses: 2 supported, 1 refuted, 1 undecided."""
+    """Hypotheses: 2 supported, 1 refuted, 1 undecided."""
     counted = Counter(verdict.outcome for verdict in findings.verdicts)
     parts = [
         say(language, "verdicts.outcome_count", count=counted[each], outcome=say(language, f"outcome.{each}"))
@@ -39,7 +39,7 @@ def outcome_summary(findings: Findings, language: Language) -> str:
         if counted[each]
     ]
     joined = say(language, "list_comma").join(parts)
-    return say(language, "verdicts.summary", count=len(findings.verdicts), outcomes=joined)
+    return say(language, "verdicts.summary", outcomes=joined)
 
 
 # ---- The sentence --------------------------------------------------------------------------------------------------

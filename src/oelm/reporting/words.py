@@ -42,7 +42,7 @@ _COMPLETENESS: dict[str, Phrase] = {
         "尚未运行任何实验：计划最终运行 {planned} 次。启动命令：oelm run {study}",
     ),
     "partial.final": (
-        "{finished} of {planned} final runs have finished.",
+        "Final runs finished: {finished} of {planned}.",
         "计划的 {planned} 次最终运行中已完成 {finished} 次。",
     ),
     "partial.tuning": (
@@ -77,38 +77,38 @@ _VERDICTS: dict[str, Phrase] = {
         "The study states no hypothesis, so the numbers below are a description, not a test.",
         "本实验未声明任何假设，以下数值仅为描述，不构成检验。",
     ),
-    "verdicts.summary": ("Of {count} hypotheses: {outcomes}.", "共 {count} 个假设：{outcomes}。"),
+    "verdicts.summary": ("Hypotheses: {outcomes}.", "假设检验结果：{outcomes}。"),
     "verdicts.outcome_count": ("{count} {outcome}", "{outcome} {count} 个"),
     "verdicts.method": (
         "Differences are treatment minus control in validation loss, paired over seeds; 0.0488 nats are 5 % of "
-        "perplexity. The t interval decides, p is Holm-adjusted over the {family} confirmatory hypotheses, and the "
-        "exact sign-flip test stands beside it. Fewer than three pairs give no p-value.",
+        "perplexity. The t interval decides, p is Holm-adjusted over the confirmatory hypotheses about losses (here "
+        "{family}), and the exact sign-flip test stands beside it. Fewer than three pairs give no p-value.",
         "差异为处理组减对照组的验证损失，按随机种子配对；0.0488 nats 相当于困惑度的 5 %。以 t 区间判定，p 值在 "
         "{family} 个验证性假设上作 Holm 校正，并列出精确符号翻转检验。不足三对时不给出 p 值。",
     ),
     "criterion.not_worse": (
         "{treatment}: perplexity at most {margin} above that of {control}",
-        "{treatment} 的困惑度最多比 {control} 高 {margin}",
+        "“{treatment}”的困惑度最多比“{control}”高 {margin}",
     ),
     "criterion.equivalent": (
         "{treatment}: perplexity within {margin} of that of {control}, either way",
-        "{treatment} 与 {control} 的困惑度相差不超过 {margin}",
+        "“{treatment}”与“{control}”的困惑度相差不超过 {margin}",
     ),
     "criterion.better": (
         "{treatment}: perplexity below that of {control}",
-        "{treatment} 的困惑度低于 {control}",
+        "“{treatment}”的困惑度低于“{control}”",
     ),
     "criterion.better_by": (
         "{treatment}: perplexity below that of {control} by more than {margin}",
-        "{treatment} 的困惑度比 {control} 低 {margin} 以上",
+        "“{treatment}”的困惑度比“{control}”低 {margin} 以上",
     ),
     "criterion.fewer_parameters": (
         "{treatment}: at least {least_frozen} parameters never move (compared with {control})",
-        "{treatment} 中至少有 {least_frozen} 个参数始终不变（与 {control} 相比）",
+        "“{treatment}”中至少有 {least_frozen} 个参数始终不变（与“{control}”相比）",
     ),
     "criterion.faster": (
         "{treatment}: a step takes less time than one of {control}, measured by oelm bench",
-        "{treatment} 每步用时少于 {control}（由 oelm bench 测量）",
+        "“{treatment}”每步用时少于“{control}”（由 oelm bench 测量）",
     ),
     "box.criterion": ("passes when", "通过标准"),
     "box.fails_when": ("fails when", "判为不成立的条件"),
@@ -158,7 +158,7 @@ _REASONS: dict[str, Phrase] = {
         "{pairs} 对结果既不能证实也不能否定：困惑度差异为 {percent}，不确定性过大，无法归于任何一侧。",
     ),
     "reason.too_few_pairs": (
-        "{pairs} paired seeds are too few to tell a difference from chance; a test needs at least {least}.",
+        "Paired seeds: {pairs}, too few to tell a difference from chance; a test needs at least {least}.",
         "仅有 {pairs} 对种子，无法区分差异与偶然；检验至少需要 {least} 对。",
     ),
     "reason.zero_variance": (
@@ -219,7 +219,7 @@ _REASONS: dict[str, Phrase] = {
         "尚未测量速度。各运行的用时不能用于比较，请使用 oelm bench 测量。",
     ),
     "reason.too_few_rounds": (
-        "{rounds} rounds are too few for an interval; at least {least} are needed.",
+        "Rounds measured: {rounds}, too few for an interval; at least {least} are needed.",
         "仅测量 {rounds} 轮，不足以给出区间，至少需要 {least} 轮。",
     ),
     "seeds_by_state": ("{state}: {seeds}", "{state}：{seeds}"),
@@ -647,7 +647,7 @@ _PROVENANCE: dict[str, Phrase] = {
         "{arm}：网格上所有取值均发散，没有最终运行。",
     ),
     "note.few_seeds": (
-        "The study plans {seeds} seeds: too few for any p-value, so no claim about quality can be settled.",
+        "Planned seeds: {seeds}, too few for any p-value, so no claim about quality can be settled.",
         "本实验只计划 {seeds} 个随机种子：不足以给出 p 值，因此无法对质量假设下结论。",
     ),
     "note.mixed_environment": (
@@ -655,11 +655,11 @@ _PROVENANCE: dict[str, Phrase] = {
         "各已完成运行之间不一致：{key} = {values}。",
     ),
     "note.not_recorded": (
-        "{runs} finished runs do not say where they were computed.",
+        "Finished runs that do not say where they were computed: {runs}.",
         "{runs} 次已完成的运行没有记录运行环境。",
     ),
     "note.uncommitted_sources": (
-        "{runs} runs were made from sources with changes that were not committed.",
+        "Runs made from sources with changes that were not committed: {runs}.",
         "{runs} 次运行所用的源代码含有未提交的修改。",
     ),
     "note.bench_of_other_sources": (
@@ -671,9 +671,9 @@ _PROVENANCE: dict[str, Phrase] = {
     "provenance.runs": ("stored runs", "已存运行"),
     "provenance.runs_value": ("{runs} (final {final}, tuning {tuning})", "{runs}（最终 {final}，调优 {tuning}）"),
     "provenance.commits": ("commits", "代码提交"),
-    "provenance.commit_value": ("{commit} ({runs} runs)", "{commit}（{runs} 次运行）"),
+    "provenance.commit_value": ("{commit} (runs: {runs})", "{commit}（{runs} 次运行）"),
     "provenance.dirty_commit_value": (
-        "{commit} with uncommitted changes ({runs} runs)",
+        "{commit} with uncommitted changes (runs: {runs})",
         "{commit}，含未提交修改（{runs} 次运行）",
     ),
     "provenance.source_digests": ("computing sources (SHA-256)", "计算源代码摘要 (SHA-256)"),

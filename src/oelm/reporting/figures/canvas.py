@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
+import re
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,11 +25,13 @@ if TYPE_CHECKING:
 
 WIDTH = 7.0  # inches: the text width of the PDF
 PNG_DPI = 300
+LEGEND_LINE = 0.16  # inches
 
 # Okabe and Ito's colours; the baseline is black. Line style and marker differ too, so that grey print suffices.
 COLOURS = ("#000000", "#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6D00")
 LINES = ("-", "--", "-.", (0, (1, 1)), (0, (5, 1, 1, 1, 1, 1)), (0, (8, 2)), (0, (3, 1)), (0, (1, 2)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+LONGEST_LABEL = 48
 GREY = "#767676"
 SHADE = "#DDE8F0"
 
@@ -83,10 +86,11 @@ class Canvas:
         return say(self.language, code, **facts)
 
     def label(self, arm: str, *, width: int = 30) -> str:
-        """The arm's own label; its key where the label could only be drawn as boxes."""
+        """The arm's own label; its key where the label is too long, or could only be drawn as boxes."""
         text = in_language(self.findings.study.arms[arm].label or arm, self.language)
         candidates = (text, arm, f"arm {list(self.findings.study.arms).index(arm) + 1}")
-        return wrapped(next(text for text in candidates if self.can_draw(text)), width)
+        fitting = [each for each in candidates if self.can_draw(each) and len(each) <= LONGEST_LABEL]
+        return wrapped(fitting[0], width)
 
     def can_draw(self, text: str) -> bool:
         return self.font is not None or not has_chinese(text)
@@ -113,22 +117,29 @@ class Canvas:
         """Below the axes, where it hides nothing."""
         from matplotlib.lines import Line2D
 
+        longest = max(len(self.label(arm, width=1000)) for arm in arms)
+        columns, width = (3, 32) if longest <= 32 else (2, 50)
         handles = []
         for arm in arms:
             look = self.look(arm)
             line = look.line if with_lines else "none"
-            handles.append(Line2D([], [], color=look.colour, ls=line, marker=look.marker, label=self.label(arm)))
-        figure.legend(handles=handles, loc="outside lower center", ncols=min(3, len(handles)), handlelength=3.2)
+            label = self.label(arm, width=width)
+            handles.append(Line2D([], [], color=look.colour, ls=line, marker=look.marker, label=label))
+        lines = sum(handle.get_label().count("\n") for handle in handles) + -(-len(arms) // columns)
+        figure.set_figheight(figure.get_figheight() + LEGEND_LINE * max(0, lines - 2))
+        figure.legend(handles=handles, loc="outside lower center", ncols=min(columns, len(arms)), handlelength=3.2)
 
 
 def wrapped(text: str, width: int) -> str:
-    """On several lines where it is long; Chinese characters count twice."""
+    """On several lines where it is long, broken after a space or underscore; Chinese characters count twice."""
     if has_chinese(text):
         width //= 2
-    text = " ".join(text.split())
-    if len(text) <= width:
-        return text
-    return "\n".join(textwrap.wrap(text.replace("_", "_\u200b"), width, break_on_hyphens=False)).replace("\u200b", "")
+    lines = [""]
+    for piece in re.findall(r"[^ _]*[ _]|[^ _]+", " ".join(text.split())):
+        if lines[-1] and len(lines[-1] + piece.rstrip()) > width:
+            lines.append("")
+        lines[-1] += piece
+    return "\n".join(part for line in lines for part in textwrap.wrap(line, width))
 
 
 def lettered(axes: list[Axes]) -> None:
@@ -176,7 +187,7 @@ def counted(axis: Any) -> None:
     """Tick labels such as 20K and 1.5M."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-    axis.set_major_locator(MaxNLocator(nbins=5))
+    axis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 2.5, 5, 10]))
     axis.set_major_formatter(FuncFormatter(lambda value, _: plain_number(value)))
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from oelm.analysis.findings import PairedDifference, Verdict
 from oelm.analysis.statistics import paired_difference
 from oelm.reporting import numbers
-from oelm.reporting.figures.canvas import GREY, SHADE, Canvas, lettered, rows_of, wrapped
+from oelm.reporting.figures.canvas import GREY, SHADE, Canvas, lettered, logarithmic, rows_of, wrapped
 from oelm.study.plan import Choice
 
 if TYPE_CHECKING:
@@ -47,6 +47,10 @@ def final_perplexity(canvas: Canvas) -> Figure | None:
     rows_of(axis, [canvas.label(arm) for arm in arms])
     axis.set_ylim(len(arms) - 0.4, -0.75)
     axis.margins(x=0.08)
+    smallest, largest = axis.get_xlim()
+    if smallest > 0 and largest / smallest > 8:
+        axis.set_xscale("log")
+        logarithmic(axis.xaxis, smallest, largest)
     axis.set_xlabel(canvas.word("axis.perplexity"))
     return figure
 
@@ -246,7 +250,8 @@ def decomposition(canvas: Canvas) -> Figure | None:
         axis.barh(row, middle, height=0.55, color="#56B4E9" if middle < 0 else "#E69F00", edgecolor="#333333", lw=0.5)
         if low is not None and high is not None:
             axis.plot([low, high], [row, row], color="black", lw=1.2)
-        away = max(filter(None, (middle, high)), key=abs) if middle >= 0 else min(filter(None, (middle, low)))
+        end = high if middle >= 0 else low
+        away = middle if end is None else end
         axis.annotate(
             numbers.percent(middle), (away, row), xytext=(4 if middle >= 0 else -4, 0), textcoords="offset points",
             va="center", ha="left" if middle >= 0 else "right", fontsize=7.5,
