@@ -101,6 +101,6 @@ def test_tensorboard_files_are_written_on_request(token_folder, tmp_path):
 def test_a_batch_larger_than_the_data_is_said(tmp_path):
     for name in ("train", "val"):
         (np.arange(100) % VOCABULARY).astype("<u2").tofile(tmp_path / f"{name}.bin")
-    train(small_run(data=tmp_path, steps=1, batch_size=8), quiet_execution(), out=tmp_path / "run")
+    train(small_run(data=tmp_path, steps=2, batch_size=8), quiet_execution(), out=tmp_path / "run")
     log = (tmp_path / "run" / "training.log").read_text()
     assert "warning: one update reads 8 sequences, the training split holds 5: they repeat within it" in log
