@@ -28,6 +28,11 @@ def test_escaped_markdown_is_read_back_as_the_text(text):
     assert page.text == " ".join(text.split())
 
 
+def test_a_number_is_not_escaped():
+    for text in ("+0.0585 nats", "0.960", "-1", "1.5 x", "a_b-c"):
+        assert escaped(text) == text
+
+
 def nasty_document() -> Document:
     return Document(
         language="en",

@@ -19,20 +19,15 @@ from oelm.reporting.document import (
 
 _SPECIAL = re.compile(r"[\\`*\[\]<>|$~&#{}!]")
 _UNDERSCORE = re.compile(r"(?<![^\W_])_|_(?![^\W_])")  # within a word it is only an underscore
-_BEGINNING = re.compile(r"^(\s*)([-+=:]|\d+(?=[.)]))")
+# A list, a numbered list, or a line that would underline a heading: the mark is the last character matched.
+_BEGINNING = re.compile(r"^(?:[-+](?=\s|$)|[-=](?=[-=\s]*$)|\d+[.)](?=\s|$))")
 
 
 def escaped(text: str) -> str:
     """One line of text that no reader takes for markup."""
     line = " ".join(text.split())
     line = _UNDERSCORE.sub(r"\\_", _SPECIAL.sub(lambda match: "\\" + match.group(), line))
-    return _BEGINNING.sub(_escaped_beginning, line)
-
-
-def _escaped_beginning(match: re.Match[str]) -> str:
-    """A dash would begin a list, and so would a number with a point."""
-    space, mark = match.groups()
-    return f"{space}\\{mark}" if not mark.isdigit() else f"{space}{mark}\\"
+    return _BEGINNING.sub(lambda match: f"{match.group()[:-1]}\\{match.group()[-1]}", line)
 
 
 def markdown(document: Document, *, figure_paths: dict[str, str]) -> str:
