@@ -99,6 +99,14 @@ def test_the_grid_is_extended_so_often_and_then_the_edge_is_said(tmp_path):
     assert plan.choices["frozen_normal"].edges == ()
 
 
+def test_a_grid_is_not_extended_to_what_no_run_can_have(tmp_path):
+    study = small_study(arms=ARMS[:1], tuning={"grid": {"warmup_steps": [10, 20]}, "extend": 3})
+    plan = planned(study, store_study(study, tmp_path, lambda arm, seed, stage, point: 3.0 - sum(v for _, v in point)))
+    assert plan.grid == {"training.warmup_steps": [10, 20, 40]}  # of 40 steps
+    assert plan.choices[ARMS[0]].edges == ("training.warmup_steps",)
+    assert plan.final
+
+
 def test_a_whole_number_stays_whole_when_its_grid_is_extended(tmp_path):
     study = small_study(arms=ARMS[:1], tuning={"grid": {"warmup_steps": [0, 2, 4]}, "extend": 1})
 

@@ -13,6 +13,7 @@ from statistics import fmean
 from typing import Literal
 
 from oelm.config import Run, Settings, fingerprint
+from oelm.errors import UserError
 from oelm.study.declaration import Study, Tuning, settings_for
 from oelm.study.shelf import Shelf, StoredRun, resolved_like
 
@@ -107,7 +108,7 @@ def planned(study: Study, shelf: Shelf, *, vocabulary: int | None = None, data_d
         if not choices:
             return Plan(study, tuning, [], {}, grid)
         larger = _extended(study.tuning, grid, choices)
-        if larger == grid:
+        if larger == grid or not maker.allows(larger):
             return Plan(study, tuning, maker.final(choices), choices, grid)
         grid = larger
 
@@ -128,6 +129,16 @@ class _Maker:
             for point in points
             for arm in self.study.arms
         ]
+
+    def allows(self, grid: dict[str, list[float]]) -> bool:
+        """Whether every point is a valid config: an added one may be more warm-up than there are steps."""
+        try:
+            for end, arm in itertools.product((min, max), self.study.arms):
+                point = {key: end(points) for key, points in grid.items()}
+                settings_for(self.study, arm, seed=0, values=point, tuning=True)
+        except UserError:
+            return False
+        return True
 
     def final(self, choices: dict[str, Choice]) -> list[PlannedRun]:
         """Seed by seed, so that a study stopped half-way holds whole pairs."""
