@@ -104,3 +104,15 @@ def test_a_batch_larger_than_the_data_is_said(tmp_path):
     train(small_run(data=tmp_path, steps=2, batch_size=8), quiet_execution(), out=tmp_path / "run")
     log = (tmp_path / "run" / "training.log").read_text()
     assert "warning: one update reads 8 sequences, the training split holds 5: they repeat within it" in log
+
+
+@pytest.mark.parametrize("damage", ["", "{", None])
+def test_a_lost_result_is_made_again_from_the_last_checkpoint(token_folder, tmp_path, damage):
+    run = small_run(data=token_folder, steps=4)
+    first = train(run, quiet_execution(), out=tmp_path)
+    file = RunDirectory(tmp_path).result_file
+    file.unlink() if damage is None else file.write_text(damage)
+    again = train(run, quiet_execution(), out=tmp_path)
+    assert not again.was_finished
+    assert again.result["val_loss"] == first.result["val_loss"]
+    assert again.result["resumes"] == 1

@@ -14,10 +14,10 @@ from oelm.analysis.curves import Record, mean_curve, reached, with_value
 from oelm.analysis.findings import ArmSummary, Ratio
 from oelm.analysis.statistics import paired_difference, standard_deviation
 from oelm.arms import described
-from oelm.config import Run
+from oelm.config import Run, resolved
 from oelm.study.declaration import Study, settings_for
 from oelm.study.plan import Plan, PlannedRun
-from oelm.study.shelf import Shelf, resolved_like
+from oelm.study.shelf import Shelf
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def runs_by_arm(study: Study, plan: Plan, shelf: Shelf) -> dict[str, ArmRuns]:
 def _example(study: Study, plan: Plan, shelf: Shelf, arm: str) -> Run:
     if plan.by_arm[arm]:
         return plan.by_arm[arm][0].run
-    return resolved_like(settings_for(study, arm, seed=study.seeds[0]).run, shelf.vocabulary)
+    return resolved(settings_for(study, arm, seed=study.seeds[0]).run, data_vocabulary=shelf.vocabulary)
 
 
 def target_perplexity(study: Study, baseline: ArmRuns) -> float | None:

@@ -12,10 +12,10 @@ from functools import cached_property
 from statistics import fmean
 from typing import Literal
 
-from oelm.config import Run, Settings, fingerprint
+from oelm.config import Run, Settings, fingerprint, resolved
 from oelm.errors import UserError
 from oelm.study.declaration import Study, Tuning, settings_for
-from oelm.study.shelf import Shelf, StoredRun, resolved_like
+from oelm.study.shelf import Shelf, StoredRun
 
 Stage = Literal["tuning", "final"]
 Point = tuple[tuple[str, float], ...]  # grid keys and values
@@ -151,7 +151,7 @@ class _Maker:
 
     def _run(self, arm: str, seed: int, stage: Stage, point: Point) -> PlannedRun:
         settings = settings_for(self.study, arm, seed=seed, values=dict(point), tuning=stage == "tuning")
-        run = resolved_like(settings.run, self.vocabulary)
+        run = resolved(settings.run, data_vocabulary=self.vocabulary)
         settings = settings.model_copy(update={"run": run})
         stored = self.shelf.find(run, data_digest=self.data_digest)
         return PlannedRun(arm, seed, stage, point, settings, self.study.arms[arm].processes, stored)

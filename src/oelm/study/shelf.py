@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from oelm.config import Run, fingerprint, resolved
+from oelm.config import Run, fingerprint
 from oelm.errors import UserError
 from oelm.files import read_json
 from oelm.run_directory import Process, RunDirectory, State
@@ -97,10 +97,6 @@ def computation(run: Run) -> str:
     return fingerprint(run, data_digest="")
 
 
-def resolved_like(run: Run, vocabulary: int | None) -> Run:
-    return resolved(run, data_vocabulary=vocabulary)
-
-
 def read_stored(path: Path) -> StoredRun:
     directory = RunDirectory(path)
     run = stored_run(read_json(directory.config_file), name=str(directory.config_file))
@@ -114,12 +110,16 @@ def _state_of(directory: RunDirectory, status: dict[str, Any]) -> State:
     """
     state = status.get("state")
     if state not in _PREFERENCE:
-        return "finished" if directory.result_file.exists() else "queued"
-    if state == "finished" and not directory.result_file.exists():
+        return "finished" if _has_result(directory) else "queued"
+    if state == "finished" and not _has_result(directory):
         return "interrupted"
     if state == "running" and Process.stored(status).is_alive_here() is False:
         return "interrupted"
     return state
+
+
+def _has_result(directory: RunDirectory) -> bool:
+    return "val_loss" in _json_or_empty(directory.result_file)
 
 
 def _json_or_empty(path: Path) -> dict[str, Any]:

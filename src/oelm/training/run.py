@@ -82,9 +82,10 @@ def _as_owner(job: Job, reasons: list[str]) -> Outcome:
         check_digests(job.data)
         _refuse_another_run(directory, job.run, job.data.digest)
         status = directory.status() or {}
-        if status.get("state") == "finished" and directory.result_file.exists():
+        result = _stored_result(directory) if status.get("state") == "finished" else None
+        if result is not None:
             job.world.broadcast_text(FINISHED)
-            return Outcome(directory, read_json(directory.result_file), was_finished=True)
+            return Outcome(directory, result, was_finished=True)
         if status.get("state") == "diverged":
             raise Diverged(f"{directory.path}: {status.get('error')}; a diverged run is not started again")
         journal = Journal(directory.log_file)
@@ -95,6 +96,14 @@ def _as_owner(job: Job, reasons: list[str]) -> Outcome:
             checkpoint = latest_whole(directory, say=journal.warn)
             job.world.broadcast_text(str(checkpoint) if checkpoint else FRESH)
             return Outcome(directory, Driver(job, journal).go(checkpoint), was_finished=False)
+
+
+def _stored_result(directory: RunDirectory) -> dict[str, Any] | None:
+    """A lost or damaged result is none: the last checkpoint gives it again."""
+    try:
+        return read_json(directory.result_file)
+    except (OSError, UserError):
+        return None
 
 
 def _as_companion(job: Job) -> Outcome:
