@@ -189,7 +189,8 @@ def test_a_run_of_a_newer_format_is_refused_with_its_version(server, data, stopp
     for command in (training(stopped, data), ["generate", stopped]):
         ended = server.run(*command)
         assert ended.code == 2
-        assert f"{stopped / 'config.json'}: has format version 7, this oelm reads up to 2; use a newer oelm" in ended.err
+        expected = "has format version 7, this oelm reads up to 2; use a newer oelm"
+        assert f"{stopped / 'config.json'}: {expected}" in ended.err
         assert "Traceback" not in ended.text
 
 
