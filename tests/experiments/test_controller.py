@@ -20,7 +20,7 @@ from oelm.study.shelf import Shelf
 from oelm.training.run import train
 from small_runs import VOCABULARY, child_environment
 
-PATIENCE = 180.0
+PATIENCE = 400.0
 TWO_ARMS = ["trained", "frozen_head_orthogonal"]
 
 
