@@ -83,7 +83,7 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def ensure_writable(folder: Path) -> None:
+def ensure_writable(folder: Path, *, option: str = "--out") -> None:
     """Make `folder` and prove it by writing: permission bits do not bind root, a read-only mount does."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -92,7 +92,9 @@ def ensure_writable(folder: Path) -> None:
             probe.flush()
             os.fsync(probe.fileno())
     except OSError as error:
-        raise UserError(f"{folder}: cannot write there ({error.strerror}); choose another folder with --out") from error
+        raise UserError(
+            f"{folder}: cannot write there ({error.strerror}); choose another folder with {option}"
+        ) from error
 
 
 @contextlib.contextmanager

@@ -200,7 +200,12 @@ class RunDirectory:
     # -- status ------------------------------------------------------------------------------------------------------
 
     def status(self) -> dict[str, Any] | None:
-        return read_json(self.status_file) if self.status_file.exists() else None
+        """None where there is none, or a damaged one: what a run is worth lies in its other files."""
+        try:
+            status = read_json(self.status_file)
+        except (OSError, UserError):
+            return None
+        return status if isinstance(status, dict) else None
 
     def write_status(self, state: State, **details: Any) -> None:
         """Merge into the stored status: what is not given stays, an old error does not."""

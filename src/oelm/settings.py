@@ -10,7 +10,7 @@ import math
 import re
 import reprlib
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -293,16 +293,34 @@ def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
 
 def problem_lines(error: ValidationError, *, model: type[BaseModel] = Settings) -> list[str]:
     """One line a problem; `model` is what was validated, for the suggestions."""
-    known = [*known_keys(), *sections()] if model is Settings else known_keys(model)
+    known = [*known_keys(), *sections()] if model is Settings else _field_names(model)
     return [_problem_line(problem, known) for problem in error.errors()]
+
+
+def _field_names(model: type[BaseModel]) -> list[str]:
+    """Of a model and of every one inside it, also in lists and mappings."""
+    names = list(model.model_fields)
+    for field in model.model_fields.values():
+        for inner in (field.annotation, *_arguments(field.annotation)):
+            if _model_of(inner) is not None:
+                names += _field_names(inner)
+    return names
+
+
+def _arguments(annotation: Any) -> list[Any]:
+    found = list(get_args(annotation))
+    return found + [inner for each in found for inner in _arguments(each)]
 
 
 def _problem_line(problem: Any, known: list[str]) -> str:
     key = _dotted(problem["loc"])
     value, kind = problem.get("input"), problem["type"]
     if kind == "extra_forbidden":
-        close = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+        last = key.rpartition(".")[2]
+        close = difflib.get_close_matches(key, known, n=1, cutoff=0.5) or difflib.get_close_matches(last, known, n=1)
         return f"{key}: unknown key" + (f"; did you mean {close[0]}?" if close else "")
+    if kind == "missing":
+        return f"{key}: is missing"
     if kind == "value_error":
         return f"{key}: {problem['ctx']['error']}" if key else str(problem["ctx"]["error"])
     if isinstance(value, str) and kind in ("float_type", "int_type") and _is_number(value):
@@ -324,7 +342,7 @@ def _shown(value: Any) -> str:
 
 
 def _dotted(location: tuple[Any, ...]) -> str:
-    parts = [str(part) for part in location]
+    parts = [str(part) for part in location if part not in ("str", "Bilingual")]  # a text in one or two languages
     if parts and parts[0] == "run":
         parts = parts[1:]
     # Inside a tagged choice pydantic names the tag too: model.attention.query.moves.every.steps

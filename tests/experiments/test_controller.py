@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,7 +12,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from oelm.files import read_json
+from oelm.config import stored_form
+from oelm.experiments.controller import Controller
+from oelm.experiments.slots import units_here
+from oelm.files import read_json, write_json
 from oelm.run_directory import Process, RunDirectory
 from oelm.settings import load_settings
 from oelm.study.declaration import load_study
@@ -231,6 +235,39 @@ def test_ctrl_c_saves_every_run_and_the_same_command_goes_on(token_folder, tmp_p
     code, out = run(tmp_path, "run", file)
     assert code == 0, out
     assert next(iter(results(tmp_path).values()))["resumes"] == 1
+
+
+def test_a_restarted_run_is_found_although_its_status_names_the_dead_one(token_folder, tmp_path):
+    """Killed, started again, and the controller killed before the new process has written a word."""
+    file = write_study(tmp_path, token_folder, arms=["trained"], seeds=[0])
+    controller = Controller(load_study(file), tmp_path / "runs", units_here(1, device="cpu", threads=1), Quiet())
+    run = controller._plan().runs[0]
+    directory = RunDirectory(tmp_path / "runs" / run.folder_name(controller.facts.digest))
+    directory.path.mkdir(parents=True)
+    write_json(directory.config_file, stored_form(run.run))
+    dead = {**Process.current().__dict__, "pid_started": "1", "state": "running"}
+    write_json(directory.status_file, dead)
+    write_json(directory.handle_file, {**Process.current().__dict__, "numbers": [0]})
+    controller._adopt(controller._plan())
+    assert [active.directory.path for active in controller.active] == [directory.path]
+
+
+class Quiet:
+    def say(self, line): ...
+    def show(self, plan, active): ...
+
+
+@pytest.mark.parametrize("name", ["status.json", "config.json", "experiment_result.json"])
+def test_a_truncated_file_of_a_finished_run_stops_nothing(finished_study, tmp_path, name):
+    folder, file, _ = finished_study
+    shutil.copytree(folder / "runs" / "little", tmp_path / "copy")
+    damaged = next((tmp_path / "copy").glob(f"trained-*/{name}"))
+    before = read_json(damaged.parent / "experiment_result.json")["val_loss"]
+    damaged.write_text(damaged.read_text()[:20])
+    code, out = run(folder, "run", file, "--runs", tmp_path / "copy")
+    assert code == 0, out
+    assert "final 2/2 finished" in out
+    assert read_json(damaged.parent / "experiment_result.json")["val_loss"] == before
 
 
 # ---- Failures ------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -82,8 +83,10 @@ def run(
         typer.echo(f"not finished: {line}")
     if controller.given_up or any(each.loss is None for each in plan.runs if chosen is None or each.arm in chosen):
         raise typer.Exit(1)
-    if chosen is None:
-        typer.echo(f"next: oelm report {study}")
+    if not plan.is_tuned:
+        typer.echo("the final runs wait until the grid is finished for every arm of the study")
+    elif chosen is None:
+        typer.echo(shlex.join(["next:", "oelm", "report", study, *(["--runs", str(runs)] if runs else [])]))
 
 
 def status(

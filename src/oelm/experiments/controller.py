@@ -17,7 +17,7 @@ from oelm.config import stored_form
 from oelm.data.tokens import GPT2_VOCABULARY, open_tokens
 from oelm.errors import UserError
 from oelm.experiments.slots import Handle, Unit, living, submit
-from oelm.files import ensure_writable, write_json
+from oelm.files import ensure_writable, explaining_a_full_disk, write_json
 from oelm.run_directory import Owned, Process, RunDirectory, owning
 from oelm.study.declaration import Study, settings_for
 from oelm.study.plan import Plan, PlannedRun, planned
@@ -26,6 +26,7 @@ from oelm.study.shelf import TUNING_FOLDER, Shelf, read_stored
 POLL_SECONDS = 0.5
 MOST_STARTS = 2  # of one run by one controller: a process killed from outside is tried once more
 LOCK_FILE = "controller.lock"
+NEEDED_BYTES = 2**20  # of the controller's own small files
 
 
 @dataclass(frozen=True)
@@ -83,8 +84,8 @@ class Controller:
 
     def go(self) -> Plan:
         """Run what is missing. Returns the plan as it stands at the end."""
-        ensure_writable(self.folder)
-        with self._alone():
+        ensure_writable(self.folder, option="--runs")
+        with self._alone(), explaining_a_full_disk(self.folder, needed_bytes=NEEDED_BYTES):
             try:
                 return self._reconcile()
             except KeyboardInterrupt:
@@ -98,7 +99,7 @@ class Controller:
                 yield
         except Owned as error:
             raise UserError(
-                f"{self.folder}: a controller is at work on this study ({error}); see `oelm status {self.study.name}`"
+                f"{self.folder}: a controller is at work on this study ({error}); `oelm status` shows its runs"
             ) from error
 
     def _reconcile(self) -> Plan:
@@ -122,7 +123,7 @@ class Controller:
         """Runs that an earlier controller, or a hand, started and that still go."""
         known = {run.directory.path for run in self.active}
         for run in plan.runs:
-            if run.stored is None or run.stored.directory.path in known or run.state not in ("queued", "running"):
+            if run.stored is None or run.stored.directory.path in known or run.loss is not None:
                 continue
             directory = run.stored.directory
             handle = living(directory) or _by_hand(directory)
@@ -159,7 +160,7 @@ class Controller:
         directory = self._directory(run)
         path = directory.path
         path.mkdir(parents=True, exist_ok=True)
-        if not directory.config_file.exists():
+        if run.stored is None:  # nothing readable there
             write_json(directory.config_file, stored_form(run.run))
             directory.write_status("queued", steps=run.run.training.steps)
         self.starts[path] = self.starts.get(path, 0) + 1
@@ -182,14 +183,18 @@ class Controller:
 
     def _note_end(self, run: ActiveRun) -> None:
         directory, title = run.directory, run.planned.title
-        stored, code = read_stored(directory.path), run.handle.exit_code
+        try:
+            stored, code = read_stored(directory.path), run.handle.exit_code
+        except UserError as error:
+            self._give_up(run, f"failed: {error}; delete that file and call again")
+            return
         written = stored.status.get("state", "queued")  # by the run itself
         if stored.state == "finished":
             self.view.say(f"{title}: finished, validation loss {(stored.result or {}).get('val_loss', 0):.4f}")
         elif stored.state == "diverged":
             self.view.say(f"{title}: diverged: {stored.status.get('error')}; reported, not started again")
         elif stored.state == "running":  # ours found the folder taken
-            self.view.say(f"{title}: is being run by another process")
+            self._give_up(run, "is being run by another process")
         elif written == "interrupted":
             self._give_up(run, "stopped; the same command goes on with it")
         elif written in ("queued", "running") and (code is None or code < 0):

@@ -116,6 +116,8 @@ def _later(plan: Plan, probes: dict[str, dict[str, Any]]) -> list[str]:
 
 
 def _totals(forecasts: list[Forecast], units: list[Unit]) -> list[str]:
+    if not forecasts:
+        return ["nothing is missing that could be started now"]
     known = [forecast.seconds * forecast.planned.processes for forecast in forecasts if forecast.seconds is not None]
     disk = mebibytes(sum(forecast.disk_bytes for forecast in forecasts))
     time = duration(sum(known) / len(units)) if known else "unknown"

@@ -44,16 +44,20 @@ class Handle:
     def is_alive(self) -> bool:
         if self.child is not None:
             return self.child.poll() is None
-        return self.process.is_alive_here() is not False
+        return self.process.is_alive_here() is True
 
     @property
     def exit_code(self) -> int | None:
         return self.child.poll() if self.child is not None else None
 
     def cancel(self) -> None:
-        """Ask the run to save and stop: to its whole session, so that torchrun's workers hear it too."""
+        """Ask the run to save and stop, torchrun's workers too. Only a live process of this very machine is asked."""
+        if not self.process.is_alive_here():
+            return
+        pid = self.process.pid
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGTERM)
+            leads_a_group = os.getpgid(pid) == pid  # one started by hand may belong to somebody else's
+            os.killpg(pid, signal.SIGTERM) if leads_a_group else os.kill(pid, signal.SIGTERM)
 
 
 def units_here(slots: int | None, *, device: str, threads: int | None) -> list[Unit]:
@@ -124,9 +128,10 @@ def submit(directory: RunDirectory, settings: Settings, *, processes: int, units
 
 
 def living(directory: RunDirectory) -> Handle | None:
-    """The handle of a run that an earlier controller started and that still runs."""
-    if not directory.handle_file.exists():
+    """The handle of a run that an earlier controller started on this machine and that still runs."""
+    try:
+        stored = read_json(directory.handle_file)
+        handle = Handle(directory, Process.stored(stored), tuple(stored.get("numbers", ())))
+    except (OSError, UserError, AttributeError):
         return None
-    stored = read_json(directory.handle_file)
-    handle = Handle(directory, Process.stored(stored), tuple(stored.get("numbers", ())))
     return handle if handle.is_alive() else None

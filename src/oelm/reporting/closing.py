@@ -184,7 +184,7 @@ def _declared(findings: Findings, language: Language) -> Iterator[tuple[str, str
         "weight_decay": final.weight_decay, "gradient_clip": final.gradient_clip,
     }  # fmt: skip
     yield say(language, "provenance.training"), ", ".join(f"{name} {_size(value)}" for name, value in plan.items())
-    yield say(language, "column.seeds"), verdicts.seed_list(list(findings.study.seeds), language)
+    yield say(language, "provenance.seeds"), verdicts.seed_list(list(findings.study.seeds), language)
 
 
 def _size(value: float | None) -> str:

@@ -81,10 +81,13 @@ _VERDICTS: dict[str, Phrase] = {
     "verdicts.outcome_count": ("{count} {outcome}", "{outcome} {count} 个"),
     "verdicts.method": (
         "Differences are treatment minus control in validation loss, paired over seeds; 0.0488 nats are 5 % of "
-        "perplexity. The t interval decides, p is Holm-adjusted over the confirmatory hypotheses about losses (here "
-        "{family}), and the exact sign-flip test stands beside it. Fewer than three pairs give no p-value.",
-        "差异为处理组减对照组的验证损失，按随机种子配对；0.0488 nats 相当于困惑度的 5 %。以 t 区间判定，p 值在 "
-        "{family} 个验证性假设上作 Holm 校正，并列出精确符号翻转检验。不足三对时不给出 p 值。",
+        "perplexity. A claim is supported when its one-sided paired t test, Holm-adjusted over the confirmatory "
+        "hypotheses about losses (here {family}), reaches p <= 0.05; it is refuted when the one-sided 95 % bound, "
+        "which is not adjusted, lies beyond it. The exact sign-flip test stands beside; with few pairs it cannot "
+        "become small. Fewer than three pairs give no p-value.",
+        "差异为处理组减对照组的验证损失，按随机种子配对；0.0488 nats 相当于困惑度的 5 %。单侧配对 t 检验的 "
+        "p 值在 {family} 个验证性假设上作 Holm 校正后不超过 0.05 时判为支持；未经校正的单侧 95 % 界落在另一侧时判为"
+        "否定。并列出精确符号翻转检验；对数少时它不可能很小。不足三对时不给出 p 值。",
     ),
     "criterion.not_worse": (
         "{treatment}: perplexity at most {margin} above that of {control}",
@@ -144,8 +147,8 @@ _VERDICTS: dict[str, Phrase] = {
 
 _REASONS: dict[str, Phrase] = {
     "reason.shown": (
-        "Shown by {pairs} pairs: the perplexity differs by {percent}, and chance is excluded at the 5 % level.",
-        "{pairs} 对结果表明假设成立：困惑度差异为 {percent}，在 5 % 水平上排除了偶然性。",
+        "Shown by {pairs} pairs: the perplexity differs by {percent}, significant at the 5 % level.",
+        "{pairs} 对结果表明假设成立：困惑度差异为 {percent}，在 5 % 水平上显著。",
     ),
     "reason.contradicted": (
         "Contradicted by {pairs} pairs: the perplexity differs by {percent}; the bound that decides is "
@@ -237,6 +240,7 @@ _TABLE: dict[str, Phrase] = {
     "column.against_baseline": ("against baseline", "相对基线"),
     "column.learning_rate": ("learning rate", "学习率"),
     "column.seeds": ("seeds", "种子数"),
+    "provenance.seeds": ("seeds", "随机种子"),
     "column.perplexity": ("perplexity", "困惑度"),
     "column.loss": ("loss, nats", "损失 (nats)"),
     "column.difference": ("difference, nats", "差异 (nats)"),
@@ -488,7 +492,10 @@ _SECTIONS: dict[str, Phrase] = {
         "Memory: counted for weights, gradients and optimizer moments; measured as the largest over the runs.",
         "内存：权重、梯度与优化器状态按参数计算；峰值为各运行实测最大值。",
     ),
-    "curves.none": ("No run has finished yet.", "目前没有已完成的运行。"),
+    "curves.none": (
+        "No finished run with stored metrics is there yet.",
+        "目前没有存有训练指标的已完成运行。",
+    ),
     "confounds.none": (
         "Between the arms of each hypothesis nothing differs but the declared treatment.",
         "各假设的两组之间，除声明的处理外没有其他差异。",
@@ -604,8 +611,8 @@ _SCENARIOS: dict[str, Phrase] = {
         "补齐缺少的运行：oelm run {study}",
     ),
     "next.unknown.seeds": (
-        "Then add seeds: each undecided box above says how many would probably decide it.",
-        "然后增加随机种子：上面每个“尚无定论”的假设都给出了大约需要的数量。",
+        "Then add seeds: where so many would probably decide it, the undecided box above says how many.",
+        "然后增加随机种子：若增加种子可能得出结论，上面“尚无定论”的假设给出了大约需要的数量。",
     ),
     "next.unknown.more_seeds": (
         "Plan at least 8 paired seeds: with {seeds}, only large differences can be told from chance.",

@@ -5,8 +5,11 @@ Fixed before the runs start. What it means for one run is `settings_for`; every 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import itertools
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -63,7 +66,7 @@ class Hypothesis(Frozen):
     treatment: str
     control: str
     varies: list[Aspect]
-    margin_percent: float | None = Field(default=None, ge=0)
+    margin_percent: float | None = Field(default=None, gt=0)
     least_frozen: Positive | None = None
     fails_when: Text | None = None
     confirmatory: bool = True
@@ -71,7 +74,7 @@ class Hypothesis(Frozen):
 
     @model_validator(mode="after")
     def _consistent(self) -> Hypothesis:
-        if self.kind in NEEDS_A_MARGIN and not self.margin_percent:
+        if self.kind in NEEDS_A_MARGIN and self.margin_percent is None:
             raise ValueError(f"{self.name}: {self.kind} needs margin_percent")
         if self.kind == "fewer_parameters" and self.least_frozen is None:
             raise ValueError(f"{self.name}: fewer_parameters needs least_frozen")
@@ -142,6 +145,9 @@ def study_of(tree: dict[str, Any], *, name: str) -> Study:
     """A validated study; `name` is what errors call its source."""
     tree = dict(tree)
     if isinstance(tree.get("arms"), list):
+        twice = [arm for arm in tree["arms"] if tree["arms"].count(arm) > 1]
+        if twice:
+            raise UserError(f"{name}: arms: {twice[0]} is there twice")
         tree["arms"] = {str(arm): {} for arm in tree["arms"]}
     if isinstance(tree.get("arms"), dict):
         tree["arms"] = {key: value or {} for key, value in tree["arms"].items()}
@@ -150,11 +156,13 @@ def study_of(tree: dict[str, Any], *, name: str) -> Study:
         study = Study.model_validate(tree)
     except ValidationError as error:
         raise UserError("\n".join(f"{name}: {line}" for line in problem_lines(error, model=Study))) from error
-    check_name(study.name)
-    for arm in study.arms:
-        check_name(arm)
+    with naming(name):
+        for each in (study.name, *study.arms):
+            check_name(each)
     study = _with_full_keys(study, name=name)
-    _check_every_arm(study, name=name)
+    with naming(name):
+        _check_values(study)
+        _check_every_arm(study)
     return study
 
 
@@ -201,20 +209,48 @@ def _with_full_keys(study: Study, *, name: str) -> Study:
     return study.model_copy(update={"arms": arms, "tuning": tuning})
 
 
-def _check_every_arm(study: Study, *, name: str) -> None:
+@contextlib.contextmanager
+def naming(source: str) -> Iterator[None]:
+    """Put the file's name before every line of an error."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError("\n".join(f"{source}: {line}" for line in str(error).splitlines())) from error
+
+
+def _check_values(study: Study) -> None:
+    """Each setting has one place: a grid's key is the grid's, seeds are the study's, arms are arms."""
+    if "arm" in study.base:
+        raise UserError("base.arm: the arms of a study stand under arms")
+    if study.tuning is None:
+        return
+    shared = sorted(set(study.seeds) & set(study.tuning.seeds))
+    if shared:
+        raise UserError(f"tuning.seeds: {shared[0]} is also one of seeds; what was tuned on is not a test")
+    for key, points in study.tuning.grid.items():
+        if len(points) < 2:
+            raise UserError(f"tuning.grid.{key}: needs at least two different values")
+        if not key.startswith(("model.", "training.")):
+            raise UserError(f"tuning.grid.{key}: only what a run computes can be tuned, not where or from which seed")
+        places = {"tuning.set": study.tuning.set} | {f"arms.{arm}.set": each.set for arm, each in study.arms.items()}
+        for place, own in places.items():
+            if key in own:
+                raise UserError(f"{place}.{key}: is also in the grid, whose values would replace it")
+
+
+def _check_every_arm(study: Study) -> None:
     """Build each arm's settings once, so that a wrong key is found before anything runs."""
     known: dict[str, str] = {}
     for arm in study.arms:
-        try:
-            settings = settings_for(study, arm, seed=study.seeds[0])
-            if study.tuning:
-                point = {key: points[0] for key, points in study.tuning.grid.items()}
+        settings = settings_for(study, arm, seed=study.seeds[0])
+        if study.tuning:
+            for values in itertools.product(*study.tuning.grid.values()):
+                point = dict(zip(study.tuning.grid, values, strict=True))
                 settings_for(study, arm, seed=study.seeds[0], values=point, tuning=True)
-        except UserError as error:
-            raise UserError("\n".join(f"{name}: {line}" for line in str(error).splitlines())) from error
+                settings_for(study, arm, seed=study.seeds[0], values=point)
         identity = settings.run.model_dump_json(exclude={"arm", "data"})
         if identity in known:
-            raise UserError(f"{name}: arms {known[identity]} and {arm} are the same computation")
+            raise UserError(f"arms {known[identity]} and {arm} are the same computation")
         known[identity] = arm
 
 

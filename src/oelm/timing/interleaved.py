@@ -52,7 +52,7 @@ def measure(
     names = _chosen(study, arms)
     baseline = study.baseline if study.baseline in names else names[0]
     settings = {name: settings_for(study, name, seed=study.seeds[0]) for name in names}
-    ensure_writable(out)
+    ensure_writable(out, option="--runs")
     tokens = tokens_of(settings[baseline].run, assumed_vocabulary=Shelf(out).vocabulary)
     runs = {name: resolved(each.run, data_vocabulary=tokens.vocabulary) for name, each in settings.items()}
     machine = _machine(settings[baseline], runs[baseline], say)
