@@ -132,10 +132,6 @@ def test_whatever_one_arm_sets_for_itself_is_found(setting, value, key, side):
     assert key is not None or found(study) == {}
 
 
-def test_a_value_set_by_an_arm_and_tuned_on_the_grid_is_tuned():
-    assert found(two_arms({"set": {"learning_rate": 1e-2}}, tuning=TUNING)) == {}
-
-
 def test_tuning_runs_that_differ_are_found():
     """The arm's own value equals the base's, but only it escapes the shorter tuning runs."""
     keys = found(two_arms({"set": {"steps": 40}}, tuning=TUNING))

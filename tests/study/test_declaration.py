@@ -98,7 +98,7 @@ def test_short_keys_mean_what_they_mean_on_the_command_line():
 
 
 def test_what_counts_last_is_base_then_tuning_then_arm_then_grid():
-    arms = {"trained": {"set": {"steps": 30, "learning_rate": 5e-3}}}
+    arms = {"trained": {"set": {"steps": 30}}}
     tuning = {"grid": {"learning_rate": [1e-3, 2e-3]}, "set": {"steps": 9, "batch_size": 2}}
     study = small_study(arms=arms, tuning=tuning)
     rate = {"training.learning_rate": 1e-3}
@@ -123,3 +123,39 @@ def test_texts_come_in_one_language_or_two():
 def test_the_digest_is_of_the_plan_itself():
     assert study_digest(small_study()) == study_digest(small_study())
     assert study_digest(small_study()) != study_digest(small_study(seeds=[0, 1]))
+
+
+TUNED = {"grid": {"learning_rate": [1e-3, 2e-3]}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        (
+            {"tuning": {"grid": {"learning_rate": [1e-3, 1e-3]}}},
+            "tuning.grid.training.learning_rate: needs at least two",
+        ),
+        ({"tuning": TUNED | {"seeds": [0]}}, "tuning.seeds: 0 is also one of seeds"),
+        (
+            {"tuning": TUNED | {"set": {"learning_rate": 1e-2}}},
+            "tuning.set.training.learning_rate: is also in the grid",
+        ),
+        (
+            {"tuning": TUNED, "arms": {"trained": {"set": {"learning_rate": 1e-2}}}},
+            "arms.trained.set.training.learning_rate: is also in the grid",
+        ),
+        ({"tuning": {"grid": {"seeds.weights": [1, 2]}}}, "tuning.grid.seeds.weights: only what a run computes"),
+        ({"arms": ["trained", "trained"]}, "arms: trained is there twice"),
+        ({"base": {"preset": "tiny", "arm": "trained"}}, "base.arm: the arms of a study stand under arms"),
+        ({"name": "a/b"}, "small: name 'a/b'"),
+        (
+            {"tuning": {"grid": {"warmup_steps": [10, 50]}, "set": {"steps": 20}}},
+            "warmup_steps 50 is more than steps 20",
+        ),
+    ],
+)
+def test_each_setting_has_one_place(changes, expected):
+    with pytest.raises(UserError) as refused:
+        small_study(**changes)
+    assert expected in str(refused.value)
+    assert len(str(refused.value).splitlines()) == 1

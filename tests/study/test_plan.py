@@ -152,10 +152,10 @@ def test_an_arm_that_diverges_everywhere_gets_no_seeds_and_stops_no_other(tmp_pa
 
 
 def test_a_point_is_judged_by_all_its_tuning_seeds(tmp_path):
-    study = small_study(arms=ARMS[:1], tuning=GRID | {"seeds": [1, 2], "extend": 0})
+    study = small_study(arms=ARMS[:1], tuning=GRID | {"seeds": [101, 102], "extend": 0})
 
     def loss(arm, seed, stage, point):
-        lucky = (seed, point[0][1]) == (1, 4e-3)
+        lucky = (seed, point[0][1]) == (101, 4e-3)
         return 1.0 if lucky else 2.0 if point[0][1] == 2e-3 else 4.0
 
     assert planned(study, store_study(study, tmp_path, loss)).choices["trained"].values == {RATE: 2e-3}
