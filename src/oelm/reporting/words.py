@@ -368,8 +368,9 @@ _FIGURES: dict[str, Phrase] = {
         "参数分布：(a) 按用途，斜线为冻结部分；(b) 按层，数字为该层可训练参数量，底色深浅表示冻结比例。",
     ),
     "caption.perplexity_by_parameters": (
-        "Final validation perplexity against trainable parameters; bars: 95 % interval of the mean over seeds.",
-        "最终验证困惑度与可训练参数量；误差线为种子间均值的 95 % 区间。",
+        "Final validation perplexity against trainable parameters; bars: 95 % interval of the mean over seeds. Arms with "
+        "equal counts are drawn side by side.",
+        "最终验证困惑度与可训练参数量；误差线为种子间均值的 95 % 区间。参数量相同的实验组并排绘制。",
     ),
     "caption.speed": (
         "Time per step as a ratio to {baseline}, from interleaved measurement on one device, with 95 % intervals. "
