@@ -368,8 +368,8 @@ _FIGURES: dict[str, Phrase] = {
         "参数分布：(a) 按用途，斜线为冻结部分；(b) 按层，数字为该层可训练参数量，底色深浅表示冻结比例。",
     ),
     "caption.perplexity_by_parameters": (
-        "Final validation perplexity against trainable parameters; bars: 95 % interval of the mean over seeds. Arms with "
-        "equal counts are drawn side by side.",
+        "Final validation perplexity against trainable parameters; bars: 95 % interval of the mean over seeds. Arms "
+        "with equal counts are drawn side by side.",
         "最终验证困惑度与可训练参数量；误差线为种子间均值的 95 % 区间。参数量相同的实验组并排绘制。",
     ),
     "caption.speed": (
@@ -543,8 +543,9 @@ _SCENARIOS: dict[str, Phrase] = {
         "冻结优于不冻结：ELM 理论在该规模上得到验证。建议推广到更大模型。",
     ),
     "scenario.equal": (
-        "Frozen and trained are about equal: the idea has some effect. Optimise it.",
-        "冻结与不冻结大致相当：ELM 有一定效果。建议优化实现。",
+        "Frozen stays within the declared margin of trained, which the documents' table calls about equal (the table "
+        "above shows whether it is worse at all). The idea has some effect: optimise it.",
+        "冻结组与可训练组的差异在预先声明的界值之内，即文档所说的“大致相当”（是否存在差距见上表）。ELM 有一定效果：建议优化实现。",
     ),
     "scenario.worse": (
         "Frozen is worse than trained: rethink, and find out why.",
