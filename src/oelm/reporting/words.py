@@ -545,7 +545,8 @@ _SCENARIOS: dict[str, Phrase] = {
     "scenario.equal": (
         "Frozen stays within the declared margin of trained, which the documents' table calls about equal (the table "
         "above shows whether it is worse at all). The idea has some effect: optimise it.",
-        "冻结组与可训练组的差异在预先声明的界值之内，即文档所说的“大致相当”（是否存在差距见上表）。ELM 有一定效果：建议优化实现。",
+        "冻结组与可训练组的差异在预先声明的界值之内，即文档所说的“大致相当”（是否存在差距见上表）。"
+        "ELM 有一定效果：建议优化实现。",
     ),
     "scenario.worse": (
         "Frozen is worse than trained: rethink, and find out why.",
