@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+
 from interleaved import ratio_line
 
 VOCABULARY = 512
