@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,11 @@ import oelm  # noqa: F401 - sets how OpenMP threads wait, before torch is import
 from small_runs import VOCABULARY
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# Started in the background of a script, or under nohup, we ignore these signals, and so would every process we start.
+for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, usual)
 
 
 @pytest.fixture(scope="session")

@@ -58,13 +58,7 @@ def start(folder: Path, *arguments: object) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        preexec_fn=_as_in_a_terminal,
     )
-
-
-def _as_in_a_terminal() -> None:
-    """A job in the background of a script ignores Ctrl-C, and so would its children."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def run(folder: Path, *arguments: object) -> tuple[int, str]:
