@@ -1,9 +1,11 @@
 """From words to validated settings: numbers are numbers, and every problem is one line with its key."""
 
+import json
+
 import pytest
 
 from oelm.errors import UserError
-from oelm.settings import load_settings, read_yaml
+from oelm.settings import load_settings, read_yaml, written_out
 
 
 @pytest.mark.parametrize("text", ["3e-4", "3E-4", "0.0003", "3.0e-04", ".0003"])
@@ -90,3 +92,11 @@ def test_a_file_may_start_from_a_preset_and_write_out_a_projection(tmp_path):
     assert run.model.attention.query.moves.kind == "after"
     assert run.model.attention.key.moves.kind == "never"
     assert run.arm == "custom"
+
+
+@pytest.mark.parametrize("pair", ["steps=7", "model.attention.query.gain=2.0"])
+def test_settings_written_out_are_read_back(pair, tmp_path):
+    settings = load_settings(arm="frozen_head_orthogonal", assignments=[pair, "threads=1"])
+    file = tmp_path / "settings.json"
+    file.write_text(json.dumps(written_out(settings)))
+    assert load_settings(str(file)) == settings

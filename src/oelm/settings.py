@@ -15,8 +15,8 @@ from typing import Any, get_args
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from oelm.arms import ARMS, canonical_name
 from oelm.arms import arm as arm_named
-from oelm.arms import canonical_name
 from oelm.config import FORMAT_VERSION, MIGRATIONS, PRESETS, Run, Settings
 from oelm.errors import UserError
 
@@ -191,6 +191,12 @@ def validated(tree: dict[str, Any], *, name: str) -> Settings:
         return Settings.model_validate(shaped)
     except ValidationError as error:
         raise UserError("\n".join(f"{name}: {line}" for line in problem_lines(error))) from error
+
+
+def written_out(settings: Settings) -> dict[str, Any]:
+    """Settings as a config file that gives them back. A spec without a name of its own is written without one."""
+    tree = {**settings.run.model_dump(mode="json"), "execution": settings.execution.model_dump(mode="json")}
+    return tree if settings.run.arm in ARMS else {key: value for key, value in tree.items() if key != "arm"}
 
 
 def stored_run(tree: Any, *, name: str) -> Run:

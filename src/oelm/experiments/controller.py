@@ -21,7 +21,7 @@ from oelm.files import ensure_writable, explaining_a_full_disk, write_json
 from oelm.run_directory import Owned, Process, RunDirectory, owning
 from oelm.study.declaration import Study, settings_for
 from oelm.study.plan import Plan, PlannedRun, planned
-from oelm.study.shelf import TUNING_FOLDER, Shelf, read_stored
+from oelm.study.shelf import Shelf, read_stored
 
 POLL_SECONDS = 0.5
 MOST_STARTS = 2  # of one run by one controller: a process killed from outside is tried once more
@@ -151,10 +151,7 @@ class Controller:
         return [unit for unit in self.units if unit.number not in taken]
 
     def _directory(self, run: PlannedRun) -> RunDirectory:
-        if run.stored is not None:
-            return run.stored.directory
-        parent = self.folder / TUNING_FOLDER if run.stage == "tuning" else self.folder
-        return RunDirectory(parent / run.folder_name(self.facts.digest))
+        return run.directory(self.folder, data_digest=self.facts.digest)
 
     def _start(self, run: PlannedRun, units: list[Unit]) -> None:
         directory = self._directory(run)

@@ -6,7 +6,6 @@ The probe takes a few real steps of each arm in a child process, so that the est
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,11 +17,10 @@ from oelm.experiments.controller import data_facts
 from oelm.experiments.slots import Unit, train_command
 from oelm.experiments.table import counted, duration
 from oelm.files import mebibytes
-from oelm.run_directory import RunDirectory
 from oelm.study.confounds import confounds
 from oelm.study.declaration import Study
 from oelm.study.plan import Plan, PlannedRun, planned
-from oelm.study.shelf import TUNING_FOLDER, Shelf
+from oelm.study.shelf import Shelf
 from oelm.timing.probing import probed
 
 START_SECONDS = 6.0  # a process until its first step: imports, data checks
@@ -39,9 +37,6 @@ class Forecast:
     disk_bytes: int
 
 
-Probe = Callable[[PlannedRun], dict[str, Any]]
-
-
 def dry_run(study: Study, folder: Path, *, units: list[Unit], groups: list[str] | None, timeout: float) -> list[str]:
     """The lines to print."""
     facts = data_facts(study)
@@ -53,7 +48,7 @@ def dry_run(study: Study, folder: Path, *, units: list[Unit], groups: list[str] 
     lines = [f"study {study.name}: {counted(plan)}", f"slots: {', '.join(str(unit) for unit in units)}", ""]
     for forecast in forecasts:
         lines += _lines(forecast)
-    lines += [*problems, *_later(plan, probes), "", *_totals(forecasts, units), "", *confound_lines(study, plan)]
+    lines += [*problems, *_later(plan), "", *_totals(forecasts, units), "", *confound_lines(study, plan)]
     return [*lines, "nothing was started"]
 
 
@@ -70,8 +65,7 @@ def _probes(todo: list[PlannedRun], timeout: float, problems: list[str]) -> dict
 
 
 def _forecast(run: PlannedRun, folder: Path, digest: str, probe: dict[str, Any] | None) -> Forecast:
-    parent = folder / TUNING_FOLDER if run.stage == "tuning" else folder
-    directory = run.stored.directory if run.stored else RunDirectory(parent / run.folder_name(digest))
+    directory = run.directory(folder, data_digest=digest)
     counts = totals(run.run.model)
     checkpoint = probe["checkpoint_bytes"] if probe else counts.weight_bytes + counts.optimizer_bytes
     kept = run.settings.execution.keep_checkpoints + 1  # one more while a new one is written
@@ -110,7 +104,7 @@ def _lines(forecast: Forecast) -> list[str]:
     ]
 
 
-def _later(plan: Plan, probes: dict[str, dict[str, Any]]) -> list[str]:
+def _later(plan: Plan) -> list[str]:
     waiting = plan.expected_final_runs - len(plan.final)
     return [f"then {waiting} final runs, with the values that tuning chooses"] if waiting and plan.study.tuning else []
 

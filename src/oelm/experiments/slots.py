@@ -13,12 +13,12 @@ import signal
 import subprocess
 import sys
 from dataclasses import dataclass
-from typing import Any
 
 from oelm.config import Settings
 from oelm.errors import UserError
 from oelm.files import read_json, write_json
 from oelm.run_directory import Process, RunDirectory, now
+from oelm.settings import written_out
 
 
 @dataclass(frozen=True)
@@ -97,14 +97,9 @@ def train_command(directory: RunDirectory, *, processes: int) -> list[str]:
     ]  # fmt: skip
 
 
-def settings_tree(settings: Settings) -> dict[str, Any]:
-    """Settings as a config file: JSON is YAML."""
-    return {**settings.run.model_dump(mode="json"), "execution": settings.execution.model_dump(mode="json")}
-
-
 def submit(directory: RunDirectory, settings: Settings, *, processes: int, units: list[Unit]) -> Handle:
     """Start a run on some units."""
-    write_json(directory.settings_file, settings_tree(settings))
+    write_json(directory.settings_file, written_out(settings))
     gpus = [unit.gpu for unit in units if unit.gpu is not None]
     environment = os.environ | ({"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else {})
     with open(directory.output_file, "ab") as output:

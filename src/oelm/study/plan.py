@@ -9,13 +9,15 @@ import itertools
 import math
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from statistics import fmean
 from typing import Literal
 
 from oelm.config import Run, Settings, fingerprint, resolved
 from oelm.errors import UserError
+from oelm.run_directory import RunDirectory
 from oelm.study.declaration import Study, Tuning, settings_for
-from oelm.study.shelf import Shelf, StoredRun
+from oelm.study.shelf import TUNING_FOLDER, Shelf, StoredRun
 
 Stage = Literal["tuning", "final"]
 Point = tuple[tuple[str, float], ...]  # grid keys and values
@@ -55,6 +57,13 @@ class PlannedRun:
 
     def folder_name(self, data_digest: str) -> str:
         return f"{self.arm}-s{self.seed}-{fingerprint(self.run, data_digest=data_digest)}"
+
+    def directory(self, folder: Path, *, data_digest: str) -> RunDirectory:
+        """Where the run is, or will be, under the study's folder."""
+        if self.stored is not None:
+            return self.stored.directory
+        parent = folder / TUNING_FOLDER if self.stage == "tuning" else folder
+        return RunDirectory(parent / self.folder_name(data_digest))
 
 
 @dataclass(frozen=True)

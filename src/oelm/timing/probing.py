@@ -12,6 +12,7 @@ from typing import Any
 from oelm.config import Settings
 from oelm.errors import UserError
 from oelm.files import write_json
+from oelm.settings import written_out
 
 PROBE = "oelm.timing.probe"
 
@@ -29,10 +30,10 @@ def probed(settings: Settings, *, timeout: float, processes: int = 1) -> dict[st
 
 
 def _tree(settings: Settings, processes: int) -> dict[str, Any]:
-    """As a config file: the spec is written out, so that an arm without a name is one too."""
-    tree = settings.run.model_dump(mode="json", exclude={"arm"})
+    """As a config file, with one process's part of the batch."""
+    tree = written_out(settings)
     tree["training"]["batch_size"] = -(-settings.run.training.batch_size // processes)
-    return tree | {"execution": settings.execution.model_dump(mode="json")}
+    return tree
 
 
 def _finished(command: list[str], *, timeout: float) -> subprocess.CompletedProcess[str]:
