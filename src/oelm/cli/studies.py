@@ -56,23 +56,20 @@ def run(
 
       oelm run tinystories_cpu --slots 2 --groups trained,frozen_head_orthogonal
     """
-    from oelm.experiments.slots import units_here
-    from oelm.study.declaration import settings_for, with_processes
+    from oelm.experiments.controller import Controller, units_for
+    from oelm.study.declaration import with_processes
 
     declared, folder = _study_and_folder(study, runs)
     if processes is not None:
         declared = with_processes(declared, processes)
     chosen = _chosen_groups(groups, list(declared.arms))
-
-    execution = settings_for(declared, declared.baseline, seed=declared.seeds[0]).execution
-    units = units_here(slots, device=execution.device, threads=execution.threads)
+    units = units_for(declared, slots)
     if dry_run:
         from oelm.experiments.forecast import dry_run as forecast
 
         for line in forecast(declared, folder, units=units, groups=chosen, timeout=probe_seconds):
             typer.echo(line)
         return
-    from oelm.experiments.controller import Controller
     from oelm.experiments.table import counted, watching
 
     with watching(units=len(units)) as view:

@@ -20,7 +20,7 @@ from oelm.errors import UserError
 from oelm.files import write_bytes, write_json
 from oelm.run_directory import now
 from oelm.settings import read_yaml
-from oelm.study.declaration import Study, load_study, settings_for, study_digest, study_of
+from oelm.study.declaration import Study, load_study, study_digest, study_of
 from oelm.study.plan import Plan
 
 SUMMARY = Path("experiments/qk_freeze_summary.json")
@@ -152,18 +152,15 @@ def _seeds(text: str) -> list[int]:
 
 
 def _experiment(options: argparse.Namespace, declared: Path) -> None:
-    from oelm.experiments.controller import Controller
+    from oelm.experiments.controller import Controller, units_for
     from oelm.experiments.forecast import dry_run
-    from oelm.experiments.slots import units_here
     from oelm.experiments.table import counted, watching
     from oelm.study.declaration import with_processes
 
     tree = study_tree(declared, options)
     study = with_processes(study_of(tree, name=declared.name), options.processes)
     groups = _groups(options.groups, study)
-    execution = settings_for(study, study.baseline, seed=study.seeds[0]).execution
-    slots = options.processes if options.mode == "sequential" else None
-    units = units_here(slots, device=execution.device, threads=execution.threads)
+    units = units_for(study, options.processes if options.mode == "sequential" else None)
     folder = Path(options.runs)
     if options.dry_run:
         print("\n".join(dry_run(study, folder, units=units, groups=groups, timeout=300)))

@@ -16,7 +16,7 @@ from typing import Protocol
 from oelm.config import stored_form
 from oelm.data.tokens import GPT2_VOCABULARY, open_tokens
 from oelm.errors import UserError
-from oelm.experiments.slots import Handle, Unit, living, submit
+from oelm.experiments.slots import Handle, Unit, living, submit, units_here
 from oelm.files import ensure_writable, explaining_a_full_disk, write_json
 from oelm.run_directory import Owned, Process, RunDirectory, owning
 from oelm.study.declaration import Study, settings_for
@@ -39,6 +39,12 @@ def data_facts(study: Study) -> DataFacts:
     """What the study's data says about itself; a missing folder is an error that names the command to make it."""
     data = open_tokens(Path(settings_for(study, study.baseline, seed=study.seeds[0]).run.data))
     return DataFacts(data.vocabulary or GPT2_VOCABULARY, data.digest)
+
+
+def units_for(study: Study, slots: int | None) -> list[Unit]:
+    """The units of this machine for runs that execute as the study says."""
+    execution = settings_for(study, study.baseline, seed=study.seeds[0]).execution
+    return units_here(slots, device=execution.device, threads=execution.threads)
 
 
 class View(Protocol):
