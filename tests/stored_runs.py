@@ -80,7 +80,7 @@ def store_study(study: Study, folder: Path, losses: Losses, *, vocabulary: int =
         shelf = Shelf(folder)
         wanted = [
             run
-            for run in planned(study, shelf, vocabulary=vocabulary).runs
+            for run in planned(study, shelf, facts={"vocabulary": vocabulary}).runs
             if run.stored is None and (run.arm, run.seed, run.stage, run.point) not in tried
         ]
         if not wanted:
@@ -103,7 +103,7 @@ def store_finished(
     result: dict[str, Any] | None = None,
 ) -> Path:
     """One run directory below a study's folder; `environment` and `result` replace single entries."""
-    run = resolved(planned_run.run, data_vocabulary=VOCABULARY)
+    run = resolved(planned_run.run, {"vocabulary": VOCABULARY})
     recorded = ENVIRONMENT | {"world_size": planned_run.processes} | (environment or {})
     digest = recorded["data_digest"]
     stage = folder / TUNING_FOLDER if planned_run.stage == "tuning" else folder

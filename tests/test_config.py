@@ -17,7 +17,7 @@ from oelm.settings import load_settings
 
 
 def identity(run: Run, digest: str = "data") -> str:
-    return fingerprint(resolved(run, data_vocabulary=64), data_digest=digest)
+    return fingerprint(resolved(run, {"vocabulary": 64}), data_digest=digest)
 
 
 def test_a_changed_setting_is_another_run_and_a_renamed_one_is_not():

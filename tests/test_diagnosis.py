@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import oelm
 from oelm import cli
-from oelm.arms import ARMS
+from oelm.arms import GPT_ARMS
 from oelm.config import PRESETS, Every, Execution, Model, Run, Training
 from oelm.diagnosis import Diagnosis, any_module, diagnose, diagnose_arm, diagnose_stored, examination, runs, storage
 from oelm.errors import UserError
@@ -32,7 +32,7 @@ QUERY = "blocks.0.attention.query.weight"
 
 
 def _run(arm: str, *, steps: int = 40) -> Run:
-    return Run(arm=arm, model=Model(**SIZES, attention=ARMS[arm]), training=Training(steps=steps, batch_size=4))
+    return Run(arm=arm, model=Model(**SIZES, attention=GPT_ARMS[arm]), training=Training(steps=steps, batch_size=4))
 
 
 def _diagnosed(arm: str, **settings) -> Diagnosis:
@@ -51,7 +51,7 @@ def _says(diagnosis: Diagnosis, *words: str) -> bool:
 # ---- Arms ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("arm", ARMS)
+@pytest.mark.parametrize("arm", GPT_ARMS)
 def test_every_arm_is_healthy_and_its_counts_agree(arm: str) -> None:
     diagnosis = _diagnosed(arm)
     assert diagnosis.problems == ()
@@ -112,7 +112,7 @@ def test_without_data_the_vocabulary_of_gpt2_is_assumed_and_said() -> None:
 
 def test_medium_512_has_the_documented_numbers() -> None:
     run = PRESETS["medium-512"]
-    model = run.model.model_copy(update={"attention": ARMS["frozen_head_orthogonal"]})
+    model = run.model.model_copy(update={"attention": GPT_ARMS["frozen_head_orthogonal"]})
     diagnosis = diagnose_arm(run.model_copy(update={"model": model}), data_given=False, steps=1)
     assert diagnosis.healthy
     found = diagnosis.as_json()
@@ -490,7 +490,7 @@ def _with_buffers_for_frozen_weights(gpt: nn.Module) -> nn.Module:
 
 
 def test_zero_frozen_with_weights_in_buffers_is_explained_with_the_exact_numbers() -> None:
-    model = PRESETS["medium-512"].model.model_copy(update={"attention": ARMS["frozen_head_orthogonal"]})
+    model = PRESETS["medium-512"].model.model_copy(update={"attention": GPT_ARMS["frozen_head_orthogonal"]})
     gpt = _with_buffers_for_frozen_weights(oelm.GPT(model))
     assert sum(p.numel() for p in gpt.parameters()) == 41_751_040  # what the documents' counter saw
     assert all(p.requires_grad for p in gpt.parameters())

@@ -88,5 +88,5 @@ def training_flops_per_token(model: Model) -> float:
 
 
 def training_flops(run: Run) -> float:
-    tokens = run.training.steps * run.training.batch_size * run.model.seq_len
+    tokens = run.training.steps * run.training.batch_size * run.model.tokens_per_example
     return tokens * training_flops_per_token(run.model)

@@ -15,7 +15,7 @@ def _query_and_key(start: Start = "normal", moves: Moves | None = None, share: f
     return Attention(query=projection, key=projection)
 
 
-ARMS: dict[str, Attention] = {
+GPT_ARMS: dict[str, Attention] = {
     "trained": Attention(),
     # Is it the start? Trained twins of the frozen arms, equal to them bit for bit before the first update.
     "trained_scaled_normal": _query_and_key("scaled_normal"),
@@ -36,6 +36,16 @@ ARMS: dict[str, Attention] = {
     "progressive_unfreeze": _query_and_key("head_orthogonal", After(fraction=0.5, order="layer_by_layer")),
     "train_then_freeze": _query_and_key("head_orthogonal", Before(fraction=0.2)),
 }
+
+# For models that come with weights: stock fine-tuning, and what separates freezing from losing what was learnt.
+PRETRAINED_ARMS: dict[str, Attention] = {
+    "fine_tuned": _query_and_key("keep"),
+    "fine_tuned_orthogonalised": _query_and_key("orthogonalised"),
+    "frozen_pretrained": _query_and_key("keep", Never()),
+    "frozen_orthogonalised": _query_and_key("orthogonalised", Never()),
+}
+
+ARMS = GPT_ARMS | PRETRAINED_ARMS
 
 ALIASES: dict[str, str] = {
     "gpt_base": "trained",

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
 FORMAT_VERSION = 2
 
@@ -67,7 +67,11 @@ Moves = Annotated[Always | Never | Every | After | Before, Field(discriminator="
 
 # Standard deviations: normal 0.02; scaled_normal 1/sqrt(d_in), the scale of an orthogonal start;
 # residual_normal 0.02/sqrt(2 layers), GPT-2's start for what is added to the residual stream.
-Start = Literal["normal", "scaled_normal", "xavier", "orthogonal", "head_orthogonal", "residual_normal"]
+# For models that come with weights: keep them, or make each head's rows orthonormal within the space they span.
+Start = Literal[
+    "normal", "scaled_normal", "xavier", "orthogonal", "head_orthogonal", "residual_normal", "keep", "orthogonalised"
+]
+OF_GIVEN_WEIGHTS = ("keep", "orthogonalised")
 
 
 class Projection(Frozen):
@@ -96,6 +100,8 @@ PROJECTIONS = ("query", "key", "value", "output")
 class Model(Frozen):
     """The GPT: pre-norm, learned positions, tied embeddings, no bias in attention, tanh GELU."""
 
+    FROM_DATA: ClassVar = ("vocabulary",)  # what the data decides where a config does not
+
     vocabulary: Positive | None = None  # None: as the data says
     seq_len: Positive = 512
     d_model: Positive = 512
@@ -113,6 +119,14 @@ class Model(Frozen):
     def is_resolved(self) -> bool:
         return self.vocabulary is not None and self.d_ff is not None
 
+    @property
+    def tokens_per_example(self) -> float:
+        return self.seq_len
+
+    def resolved(self, facts: dict[str, Any]) -> Model:
+        vocabulary = self.vocabulary or facts.get("vocabulary")
+        return self.model_copy(update={"vocabulary": vocabulary, "d_ff": self.d_ff or 4 * self.d_model})
+
     def covered_rows(self, projection: Projection, layer: int) -> int:
         """How many of a projection's d_model rows its `moves` holds for, in this layer; the others always move."""
         if projection.share_of == "layers":
@@ -128,6 +142,8 @@ class Model(Frozen):
         return self
 
     def _check_projection(self, name: str, projection: Projection) -> None:
+        if projection.start in OF_GIVEN_WEIGHTS:
+            raise ValueError(f"attention.{name} cannot start {projection.start}: this model comes with no weights")
         if name == "output" and projection.start == "head_orthogonal":
             raise ValueError("attention.output cannot start head_orthogonal: its rows belong to no head")
         if projection.share == 1:
@@ -139,6 +155,62 @@ class Model(Frozen):
             raise ValueError(
                 f"attention.{name}.share {projection.share} of {whole} {projection.share_of} is not a whole number"
             )
+
+
+class Encoder(Frozen):
+    """An encoder with a classification head, fine-tuned on sentences or pairs of them.
+
+    Which encoder it is, its sizes and its weights, the data says: it was prepared with that encoder's tokenizer.
+    `attention` is applied to queries and keys only.
+    """
+
+    FROM_DATA: ClassVar = (
+        "vocabulary", "positions", "token_types", "d_model", "num_layers", "num_heads", "d_ff", "labels", "seq_len",
+        "mean_length",
+    )  # fmt: skip
+
+    kind: Literal["encoder"] = "encoder"
+    pretrained: bool = True  # False: the same sizes, started at random
+    dropout: float = Field(default=0.1, ge=0, lt=1)
+    attention: Attention = Attention(query=Projection(start="keep"), key=Projection(start="keep"))
+    vocabulary: Positive | None = None
+    positions: Positive | None = None
+    token_types: Count | None = None
+    d_model: Positive | None = None
+    num_layers: Positive | None = None
+    num_heads: Positive | None = None
+    d_ff: Positive | None = None
+    labels: Positive | None = None
+    seq_len: Positive | None = None  # longest example, in tokens
+    mean_length: float | None = Field(default=None, gt=0)  # of the training examples
+
+    @property
+    def is_resolved(self) -> bool:
+        return all(getattr(self, name) is not None for name in self.FROM_DATA)
+
+    @property
+    def tokens_per_example(self) -> float:
+        assert self.mean_length is not None
+        return self.mean_length
+
+    def resolved(self, facts: dict[str, Any]) -> Encoder:
+        missing = {name: facts.get(name) for name in self.FROM_DATA if getattr(self, name) is None}
+        return self.model_copy(update=missing)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Encoder:
+        starts = {self.attention.query.start, self.attention.key.start}
+        if not self.pretrained and starts & set(OF_GIVEN_WEIGHTS):
+            raise ValueError(f"attention cannot start {', '.join(sorted(starts))}: pretrained is false")
+        return self
+
+
+def kind_of_model(value: Any) -> str:
+    kind = value.get("kind") if isinstance(value, dict) else getattr(value, "kind", None)
+    return "encoder" if kind == "encoder" else "gpt"
+
+
+AnyModel = Annotated[Annotated[Model, Tag("gpt")] | Annotated[Encoder, Tag("encoder")], Discriminator(kind_of_model)]
 
 
 class Training(Frozen):
@@ -177,7 +249,7 @@ class Run(Frozen):
     """Everything that decides what a run computes. `arm` is a label: what it means is in model.attention."""
 
     arm: str = "trained"
-    model: Model = Model()
+    model: AnyModel = Model()
     training: Training = Training()
     seeds: Seeds = Seeds()
     data: str = "data/stories"
@@ -209,14 +281,9 @@ class Settings(Frozen):
 FORWARD_SHARE_OF_A_TRAINING_STEP = 1 / 3  # forward : backward = 1 : 2
 
 
-def resolved(run: Run, *, data_vocabulary: int | None = None) -> Run:
-    """The same run with every None replaced by the value it stands for."""
-    model = run.model.model_copy(
-        update={
-            "vocabulary": run.model.vocabulary or data_vocabulary,
-            "d_ff": run.model.d_ff or 4 * run.model.d_model,
-        }
-    )
+def resolved(run: Run, facts: dict[str, Any] | None = None) -> Run:
+    """The same run with every None replaced by the value it stands for. `facts` is what the data says of the model."""
+    model = run.model.resolved(facts or {})
     return run.model_copy(update={"model": model, "training": _resolved_training(run.training)})
 
 
@@ -271,6 +338,8 @@ MIGRATIONS = {1: _from_version_1}
 
 # ---- Presets ------------------------------------------------------------------------------------------------------
 
+EVERYTHING = 1_000_000_000  # more than any split holds
+
 PRESETS: dict[str, Run] = {
     "tiny": Run(
         model=Model(seq_len=128, d_model=128, num_layers=4, num_heads=4),
@@ -288,5 +357,20 @@ PRESETS: dict[str, Run] = {
         model=Model(vocabulary=50257, seq_len=1024, d_model=768, num_layers=12, num_heads=12, d_ff=3072),
         training=Training(batch_size=480, learning_rate=6e-4),
         data="data/openwebtext",
+    ),
+    "fine-tuning": Run(
+        arm="fine_tuned",
+        model=Encoder(),
+        training=Training(
+            steps=1000,
+            batch_size=32,
+            learning_rate=5e-5,
+            final_learning_rate_fraction=0.0,
+            weight_decay=0.01,
+            beta2=0.999,
+            validation_sequences=512,
+            final_validation_sequences=EVERYTHING,
+        ),
+        data="data/xnli",
     ),
 }

@@ -17,10 +17,11 @@ from pydantic import BaseModel, ValidationError
 
 from oelm.arms import ARMS, canonical_name
 from oelm.arms import arm as arm_named
-from oelm.config import FORMAT_VERSION, MIGRATIONS, PRESETS, Run, Settings
+from oelm.config import FORMAT_VERSION, MIGRATIONS, PRESETS, Encoder, Model, Run, Settings, kind_of_model
 from oelm.errors import UserError
 
 DEFAULT_PRESET = "tiny"
+DEFAULT_ARMS = {"gpt": "trained", "encoder": "fine_tuned"}  # by the kind of model
 
 # ---- YAML whose numbers are numbers --------------------------------------------------------------------------------
 
@@ -101,21 +102,23 @@ def read_yaml(text: str, *, name: str) -> Any:
 # ---- Keys ----------------------------------------------------------------------------------------------------------
 
 
-def _model_of(annotation: Any) -> type[BaseModel] | None:
-    return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
+def _models_of(annotation: Any) -> list[type[BaseModel]]:
+    """The kinds of section a key may hold, one unless it is a choice: the two kinds of model."""
+    if annotation == Run.model_fields["model"].annotation:
+        return [Model, Encoder]
+    return [annotation] if isinstance(annotation, type) and issubclass(annotation, BaseModel) else []
 
 
 def known_keys(model: type[BaseModel] = Settings, prefix: str = "") -> list[str]:
     """Every dotted key a config file may hold. `run.` is left out: a file writes model.d_model."""
     keys: list[str] = []
     for name, field in model.model_fields.items():
-        inner = _model_of(field.annotation)
         path = prefix if (model is Settings and name == "run") else f"{prefix}{name}"
-        if inner is None:
+        inner = _models_of(field.annotation)
+        keys.extend(key for each in inner for key in known_keys(each, f"{path}." if path else ""))
+        if not inner:
             keys.append(path)
-        else:
-            keys.extend(known_keys(inner, f"{path}." if path else ""))
-    return keys
+    return list(dict.fromkeys(keys))
 
 
 def sections() -> list[str]:
@@ -252,9 +255,12 @@ def _preset_tree(preset: str) -> dict[str, Any]:
 
 def _with_arm(tree: dict[str, Any]) -> dict[str, Any]:
     """An arm's name is replaced by its spec; what the file writes out of model.attention goes on top of it."""
-    model, name = tree.get("model", {}), tree.get("arm", "trained")
-    if not isinstance(model, dict) or not isinstance(name, str):
+    model = tree.get("model", {})
+    if not isinstance(model, dict):
         return tree  # validation names the problem
+    name = tree.get("arm", DEFAULT_ARMS[kind_of_model(model)])
+    if not isinstance(name, str):
+        return tree
     spec = arm_named(name).model_dump(mode="json")
     written_out = model.get("attention", {})
     attention = _merged(spec, written_out) if isinstance(written_out, dict) else written_out
@@ -308,8 +314,8 @@ def _field_names(model: type[BaseModel]) -> list[str]:
     names = list(model.model_fields)
     for field in model.model_fields.values():
         for inner in (field.annotation, *_arguments(field.annotation)):
-            if _model_of(inner) is not None:
-                names += _field_names(inner)
+            for each in _models_of(inner):
+                names += _field_names(each)
     return names
 
 
@@ -351,7 +357,9 @@ def _dotted(location: tuple[Any, ...]) -> str:
     parts = [str(part) for part in location if part not in ("str", "Bilingual")]  # a text in one or two languages
     if parts and parts[0] == "run":
         parts = parts[1:]
-    # Inside a tagged choice pydantic names the tag too: model.attention.query.moves.every.steps
+    # Inside a tagged choice pydantic names the tag too: model.gpt.attention.query.moves.every.steps
+    if len(parts) > 1 and parts[0] == "model" and parts[1] in DEFAULT_ARMS:
+        del parts[1]
     if "moves" in parts and len(parts) > parts.index("moves") + 2:
         del parts[parts.index("moves") + 1]
     return ".".join(parts)

@@ -15,7 +15,7 @@ pytest.importorskip("transformers", reason="Hugging Face transformers is not ins
 
 from transformers import AutoConfig, AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
 
-from oelm.arms import ARMS
+from oelm.arms import GPT_ARMS
 from oelm.config import Model, Run, Seeds
 from oelm.data.tokens import TokenData
 from oelm.errors import UserError
@@ -30,7 +30,7 @@ QUERY_AND_KEY = {f"gpt.blocks.{layer}.attention.{name}.weight" for layer in (0, 
 
 
 def _config(arm: str = "frozen_head_orthogonal") -> OELMConfig:
-    return OELMConfig(**SIZES, attention=ARMS[arm])
+    return OELMConfig(**SIZES, attention=GPT_ARMS[arm])
 
 
 def _tokens() -> Tensor:
@@ -87,7 +87,7 @@ def _as_gpt2(gpt: GPT) -> GPT2LMHeadModel:
 
 @pytest.mark.parametrize("arm", ["trained", "frozen_head_orthogonal", "frozen_half"])
 def test_logits_equal_those_of_hugging_face_gpt2(arm: str) -> None:
-    gpt = build(Model(**SIZES, attention=ARMS[arm]), Seeds()).double().eval()
+    gpt = build(Model(**SIZES, attention=GPT_ARMS[arm]), Seeds()).double().eval()
     with torch.no_grad():
         for parameter in gpt.parameters():  # biases and norms too are to be told apart
             parameter.add_(torch.randn_like(parameter) * 0.02)
@@ -110,10 +110,10 @@ def test_loss_is_the_shifted_cross_entropy_and_leaves_out_ignored_labels() -> No
 
 
 def test_freeze_qk_selects_the_arm_unless_attention_is_given() -> None:
-    assert OELMConfig(**SIZES).as_model().attention == ARMS["frozen_head_orthogonal"]
-    assert OELMConfig(**SIZES, freeze_qk=False).as_model().attention == ARMS["trained_head_orthogonal"]
-    given = OELMConfig(**SIZES, freeze_qk=True, attention=ARMS["trained"])
-    assert given.as_model().attention == ARMS["trained"]
+    assert OELMConfig(**SIZES).as_model().attention == GPT_ARMS["frozen_head_orthogonal"]
+    assert OELMConfig(**SIZES, freeze_qk=False).as_model().attention == GPT_ARMS["trained_head_orthogonal"]
+    given = OELMConfig(**SIZES, freeze_qk=True, attention=GPT_ARMS["trained"])
+    assert given.as_model().attention == GPT_ARMS["trained"]
     assert given.freeze_qk is False
 
 
@@ -161,13 +161,13 @@ def test_auto_config_knows_the_model_type(tmp_path: Path) -> None:
     _config("frozen_half").save_pretrained(tmp_path)
     config = AutoConfig.from_pretrained(tmp_path)
     assert isinstance(config, OELMConfig)
-    assert config.as_model().attention == ARMS["frozen_half"]
+    assert config.as_model().attention == GPT_ARMS["frozen_half"]
     assert config.vocab_size == SIZES["vocabulary"]
 
 
 @pytest.mark.parametrize("arm", ["frozen_head_orthogonal", "frozen_half"])
 def test_the_best_folder_of_a_run_loads(arm: str, tmp_path: Path) -> None:
-    run = Run(arm=arm, model=Model(**SIZES, attention=ARMS[arm]))
+    run = Run(arm=arm, model=Model(**SIZES, attention=GPT_ARMS[arm]))
     gpt = build(run.model, run.seeds)
     save_best(RunDirectory(tmp_path), gpt, run, _no_data(tmp_path), step=1, val_loss=2.0)
     loaded = OrthogonalELMTransformer.from_pretrained(tmp_path / "best")

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from oelm.arms import ARMS
+from oelm.arms import GPT_ARMS
 from oelm.config import Seeds
 from oelm.model.initialization import build
 from small_runs import small_run
@@ -18,11 +18,11 @@ def differing(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> set[str
     return {name for name in a if not torch.equal(a[name], b[name])}
 
 
-@pytest.mark.parametrize("arm", ARMS)
+@pytest.mark.parametrize("arm", GPT_ARMS)
 def test_arms_with_one_seed_differ_only_in_queries_and_keys(arm):
     changed = differing(weights("trained"), weights(arm))
     assert all(name.endswith((".query.weight", ".key.weight")) for name in changed)
-    assert bool(changed) == (ARMS[arm].query.start != "normal")
+    assert bool(changed) == (GPT_ARMS[arm].query.start != "normal")
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from commands import QUIET, SMALL, TRAIN, TRAIN_V2, script
 
-from oelm.arms import ARMS
+from oelm.arms import GPT_ARMS
 from oelm.config import PRESETS, resolved
 from oelm.documents import diagnosis, training
 from oelm.errors import UserError
@@ -62,7 +62,7 @@ def _v2(*arguments: str):
 def test_the_first_version_has_the_global_forms(flags, group, arm):
     found, settings = _v1(*flags)
     assert (found, settings.run.arm) == (group, arm)
-    assert settings.run.model.attention == ARMS[arm]
+    assert settings.run.model.attention == GPT_ARMS[arm]
 
 
 @pytest.mark.parametrize(
@@ -72,12 +72,12 @@ def test_the_first_version_has_the_global_forms(flags, group, arm):
 def test_the_second_version_has_the_head_wise_form_and_the_random_one(model_type, arm):
     run = _v2("--model_type", model_type, "--max_lr", "1e-3", "--max_steps", "100000")
     assert run.arm == arm
-    assert run.model.attention == ARMS[arm]
+    assert run.model.attention == GPT_ARMS[arm]
     assert run.training.learning_rate == 1e-3
 
 
 def test_with_everything_omitted_it_is_medium_512():
-    run = resolved(_v2("--model_type", "baseline"), data_vocabulary=50257)
+    run = resolved(_v2("--model_type", "baseline"), {"vocabulary": 50257})
     medium = PRESETS["medium-512"]
     assert run.model == medium.model
     assert run.training == resolved(medium).training

@@ -19,7 +19,7 @@ MEDIUM = {"preset": "medium-512", "data": "data/tinystories"}
 
 def declared(study):
     """Before any run."""
-    return confounds(study, planned(study, Shelf(Path("nowhere")), vocabulary=VOCABULARY))
+    return confounds(study, planned(study, Shelf(Path("nowhere")), facts={"vocabulary": VOCABULARY}))
 
 
 def found(study, name="not_worse"):
@@ -171,7 +171,7 @@ OTHERWISE = {
 
 
 def store_with(study, folder, environment_of):
-    for run in planned(study, Shelf(folder), vocabulary=VOCABULARY).final:
+    for run in planned(study, Shelf(folder), facts={"vocabulary": VOCABULARY}).final:
         store_finished(run, folder, losses(run.arm, run.seed, "final", ()), environment=environment_of(run))
     return confounds(study, planned(study, Shelf(folder)))["not_worse"]
 

@@ -28,7 +28,7 @@ def with_optimum(best: dict[str, float] | float):
 
 
 def wanted(study, folder=Path("nowhere")):
-    return planned(study, Shelf(folder), vocabulary=VOCABULARY)
+    return planned(study, Shelf(folder), facts={"vocabulary": VOCABULARY})
 
 
 def test_without_a_grid_every_arm_runs_every_seed():

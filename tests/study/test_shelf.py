@@ -14,7 +14,7 @@ from stored_runs import ENVIRONMENT, VOCABULARY, small_study, store_bench, store
 @pytest.fixture
 def stored(tmp_path):
     study = small_study(arms=["trained"], seeds=[0])
-    (run,) = planned(study, Shelf(tmp_path), vocabulary=VOCABULARY).final
+    (run,) = planned(study, Shelf(tmp_path), facts={"vocabulary": VOCABULARY}).final
     return store_finished(run, tmp_path, 2.5)
 
 
@@ -34,7 +34,7 @@ def test_a_stored_run_knows_itself(stored):
 
 def test_no_folder_is_an_empty_shelf(tmp_path):
     shelf = Shelf(tmp_path / "nowhere")
-    assert (shelf.runs, shelf.vocabulary, shelf.bench(), shelf.unreadable) == ([], None, None, [])
+    assert (shelf.runs, shelf.facts, shelf.bench(), shelf.unreadable) == ([], {}, None, [])
 
 
 def test_a_result_without_a_status_is_a_result(stored):

@@ -4,13 +4,13 @@ import pytest
 import torch
 
 from bare_loop import moved, parameters, start
-from oelm.arms import ARMS
+from oelm.arms import GPT_ARMS
 from oelm.config import After, Before, Every
 from oelm.model.parameters import rules
 from oelm.training.freezing import FrozenWeightChanged, Schedule, Watch, moves_at, thaw_fraction
 from small_runs import small_run
 
-FROZEN = [name for name in ARMS if name.startswith("frozen")]
+FROZEN = [name for name in GPT_ARMS if name.startswith("frozen")]
 SCHEDULED = ["every_n", "late_unfreeze", "progressive_unfreeze", "train_then_freeze"]
 MODES = [
     {},
@@ -84,7 +84,7 @@ def test_a_scheduled_weight_moves_exactly_when_its_schedule_says(arm, mode, toke
 
 @pytest.mark.parametrize("arm", SCHEDULED)
 def test_schedules_do_what_their_names_say(arm):
-    moves = ARMS[arm].query.moves
+    moves = GPT_ARMS[arm].query.moves
     times = {
         layer: [s for s in range(1, 101) if moves_at(moves, s, steps=100, layer=layer, num_layers=4)]
         for layer in range(4)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from bare_loop import parameters, start
-from oelm.arms import ARMS
+from oelm.arms import GPT_ARMS
 from oelm.training.loop import Diverged
 from small_runs import small_run
 
@@ -31,7 +31,7 @@ def test_arms_see_the_same_batches(token_folder, monkeypatch):
     from oelm.training import loop
 
     seen: dict[str, list] = {}
-    for arm in ARMS:
+    for arm in GPT_ARMS:
         original = loop.batch_on_device
         rows: list = []
 

@@ -58,7 +58,7 @@ def runs_by_arm(study: Study, plan: Plan, shelf: Shelf) -> dict[str, ArmRuns]:
 def _example(study: Study, plan: Plan, shelf: Shelf, arm: str) -> Run:
     if plan.by_arm[arm]:
         return plan.by_arm[arm][0].run
-    return resolved(settings_for(study, arm, seed=study.seeds[0]).run, data_vocabulary=shelf.vocabulary)
+    return resolved(settings_for(study, arm, seed=study.seeds[0]).run, shelf.facts)
 
 
 def target_perplexity(study: Study, baseline: ArmRuns) -> float | None:
@@ -98,7 +98,7 @@ def arm_summary(
         mean_loss=fmean(losses) if losses else None,
         standard_deviation=standard_deviation(losses),
         difference=None if is_baseline else paired_difference(runs.losses, baseline.losses),
-        tokens=training.steps * training.batch_size * runs.run.model.seq_len,
+        tokens=round(training.steps * training.batch_size * runs.run.model.tokens_per_example),
         flops=training_flops(runs.run),
         seconds_per_step=_mean(runs.results("mean_step_seconds")),
         training_seconds=sum(seconds) if (seconds := runs.results("training_seconds")) else None,

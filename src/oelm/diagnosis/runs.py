@@ -37,7 +37,7 @@ def diagnose_arm(run: Run, *, data_given: bool, steps: int = 3) -> Diagnosis:
         notes = [DRAWN]
         if run.model.vocabulary is None:
             notes.append(f"vocabulary: {GPT2_VOCABULARY:,} assumed (GPT-2's); --data DIR takes that of the data")
-        run = resolved(run, data_vocabulary=GPT2_VOCABULARY)
+        run = resolved(run, {"vocabulary": GPT2_VOCABULARY})
         tokens = drawn_tokens(run)
     subject = f"arm {run.arm} ({described(run.model.attention)})"
     gpt = build(run.model, run.seeds)

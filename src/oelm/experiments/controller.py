@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from oelm.config import stored_form
 from oelm.data.tokens import GPT2_VOCABULARY, open_tokens
@@ -31,14 +31,14 @@ NEEDED_BYTES = 2**20  # of the controller's own small files
 
 @dataclass(frozen=True)
 class DataFacts:
-    vocabulary: int
+    model: dict[str, Any]  # what it says of the model
     digest: str
 
 
 def data_facts(study: Study) -> DataFacts:
     """What the study's data says about itself; a missing folder is an error that names the command to make it."""
     data = open_tokens(Path(settings_for(study, study.baseline, seed=study.seeds[0]).run.data))
-    return DataFacts(data.vocabulary or GPT2_VOCABULARY, data.digest)
+    return DataFacts({"vocabulary": data.vocabulary or GPT2_VOCABULARY}, data.digest)
 
 
 def units_for(study: Study, slots: int | None) -> list[Unit]:
@@ -121,7 +121,7 @@ class Controller:
 
     def _plan(self) -> Plan:
         shelf = Shelf(self.folder)
-        return planned(self.study, shelf, vocabulary=self.facts.vocabulary, data_digest=self.facts.digest)
+        return planned(self.study, shelf, facts=self.facts.model, data_digest=self.facts.digest)
 
     # -- starting ----------------------------------------------------------------------------------------------------
 

@@ -40,7 +40,7 @@ class Forecast:
 def dry_run(study: Study, folder: Path, *, units: list[Unit], groups: list[str] | None, timeout: float) -> list[str]:
     """The lines to print."""
     facts = data_facts(study)
-    plan = planned(study, Shelf(folder), vocabulary=facts.vocabulary, data_digest=facts.digest)
+    plan = planned(study, Shelf(folder), facts=facts.model, data_digest=facts.digest)
     todo = [run for run in plan.runs if run.loss is None and (groups is None or run.arm in groups)]
     problems: list[str] = []
     probes = _probes(todo, timeout, problems)

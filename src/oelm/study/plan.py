@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean
-from typing import Literal
+from typing import Any, Literal
 
 from oelm.config import Run, Settings, fingerprint, resolved
 from oelm.errors import UserError
@@ -105,9 +105,9 @@ class Plan:
         return len(self.study.arms) * len(self.study.seeds)
 
 
-def planned(study: Study, shelf: Shelf, *, vocabulary: int | None = None, data_digest: str | None = None) -> Plan:
-    """The runs of a study. Vocabulary and digest are the data's; without them the stored runs' own are believed."""
-    maker = _Maker(study, shelf, vocabulary or shelf.vocabulary, data_digest)
+def planned(study: Study, shelf: Shelf, *, facts: dict[str, Any] | None = None, data_digest: str | None = None) -> Plan:
+    """The runs of a study. Facts and digest are the data's; without them the stored runs' own are believed."""
+    maker = _Maker(study, shelf, facts or shelf.facts, data_digest)
     if study.tuning is None:
         return Plan(study, [], maker.final({}), {})
     grid = {key: list(points) for key, points in study.tuning.grid.items()}
@@ -126,7 +126,7 @@ def planned(study: Study, shelf: Shelf, *, vocabulary: int | None = None, data_d
 class _Maker:
     study: Study
     shelf: Shelf
-    vocabulary: int | None
+    facts: dict[str, Any]
     data_digest: str | None
 
     def tuning(self, grid: dict[str, list[float]]) -> list[PlannedRun]:
@@ -160,7 +160,7 @@ class _Maker:
 
     def _run(self, arm: str, seed: int, stage: Stage, point: Point) -> PlannedRun:
         settings = settings_for(self.study, arm, seed=seed, values=dict(point), tuning=stage == "tuning")
-        run = resolved(settings.run, data_vocabulary=self.vocabulary)
+        run = resolved(settings.run, self.facts)
         settings = settings.model_copy(update={"run": run})
         stored = self.shelf.find(run, data_digest=self.data_digest)
         return PlannedRun(arm, seed, stage, point, settings, self.study.arms[arm].processes, stored)

@@ -74,9 +74,10 @@ class Shelf:
         return found
 
     @cached_property
-    def vocabulary(self) -> int | None:
-        """Of the stored runs: where the data itself is not at hand, they say what it was."""
-        return next((stored.run.model.vocabulary for stored in self.runs), None)
+    def facts(self) -> dict[str, Any]:
+        """What the data says of the model; where the data itself is not at hand, the stored runs know it."""
+        model = next((stored.run.model for stored in self.runs), None)
+        return {name: getattr(model, name) for name in model.FROM_DATA} if model else {}
 
     def find(self, run: Run, *, data_digest: str | None = None) -> StoredRun | None:
         """The stored run of a resolved run; with a digest, only one made from that data."""

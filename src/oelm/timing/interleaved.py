@@ -53,8 +53,8 @@ def measure(
     baseline = study.baseline if study.baseline in names else names[0]
     settings = {name: settings_for(study, name, seed=study.seeds[0]) for name in names}
     ensure_writable(out, option="--runs")
-    tokens = tokens_of(settings[baseline].run, assumed_vocabulary=Shelf(out).vocabulary)
-    runs = {name: resolved(each.run, data_vocabulary=tokens.vocabulary) for name, each in settings.items()}
+    tokens = tokens_of(settings[baseline].run, assumed=Shelf(out).facts)
+    runs = {name: resolved(each.run, {"vocabulary": tokens.vocabulary}) for name, each in settings.items()}
     machine = _machine(settings[baseline], runs[baseline], say)
     notes = _notes(study, runs, tokens)
     for note in notes:

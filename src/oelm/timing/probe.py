@@ -30,7 +30,7 @@ LEAST_STEPS, MOST_STEPS, SECONDS = 3, 30, 5.0
 def measurements(settings: Settings) -> dict[str, Any]:
     """What a run of these settings costs on this machine."""
     tokens = tokens_of(settings.run)
-    run = resolved(settings.run, data_vocabulary=tokens.vocabulary)
+    run = resolved(settings.run, {"vocabulary": tokens.vocabulary})
     machine, _ = resolve_machine(settings.execution, run, local_rank=0, world_size=1)
     prepare_process(machine)
     arm = TimedArm(run, machine, tokens)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -33,14 +34,14 @@ class Tokens:
     description: str
 
 
-def tokens_of(run: Run, *, assumed_vocabulary: int | None = None) -> Tokens:
+def tokens_of(run: Run, *, assumed: dict[str, Any] | None = None) -> Tokens:
     """The data a run names, checked; where it is not at hand, seeded random tokens of the vocabulary it would have."""
     if _has_data(Path(run.data)):
         run, data = run_with_data(run)
         assert run.model.vocabulary is not None
         held_out = data.splits[run.training.validation_split]
         return Tokens(data.splits["train"], held_out, run.model.vocabulary, data.digest, str(data.folder))
-    return drawn_tokens(run, vocabulary=run.model.vocabulary or assumed_vocabulary or GPT2_VOCABULARY)
+    return drawn_tokens(run, vocabulary=run.model.vocabulary or (assumed or {}).get("vocabulary") or GPT2_VOCABULARY)
 
 
 def drawn_tokens(run: Run, *, vocabulary: int) -> Tokens:
@@ -65,7 +66,7 @@ class TimedArm:
     """A model with its optimizer, ready to take one training step after another."""
 
     def __init__(self, run: Run, machine: Machine, tokens: Tokens) -> None:
-        run = _endless(resolved(run, data_vocabulary=tokens.vocabulary))
+        run = _endless(resolved(run, {"vocabulary": tokens.vocabulary}))
         self.gpt, self.optimizer, schedule = assembled(run, machine)
         training, seq_len = run.training, run.model.seq_len
         self._steps = optimization_steps(

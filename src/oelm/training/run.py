@@ -39,7 +39,7 @@ class Outcome:
 def run_with_data(run: Run) -> tuple[Run, TokenData]:
     """Open the data a run names, check it, and resolve what depends on it."""
     data = open_tokens(Path(run.data))
-    run = resolved(run, data_vocabulary=data.vocabulary or GPT2_VOCABULARY)
+    run = resolved(run, {"vocabulary": data.vocabulary or GPT2_VOCABULARY})
     if run.training.validation_split not in data.splits:
         raise UserError(
             f"training.validation_split: {run.data} has no split {run.training.validation_split}, "
