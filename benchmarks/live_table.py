@@ -22,7 +22,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from oelm.experiments.controller import POLL_SECONDS, ActiveRun
 from oelm.experiments.slots import Handle
 from oelm.experiments.table import LiveTable
-from oelm.run_directory import Process, RunDirectory
+from oelm.ownership import Process
+from oelm.run_directory import RunDirectory
 from oelm.study.plan import Plan, planned
 from stored_runs import small_study, store_study
 

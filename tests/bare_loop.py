@@ -2,11 +2,10 @@
 
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from oelm.config import Run
-from oelm.data.batches import TrainingBatches
+from oelm.data.tokens import open_tokens
 from oelm.model.transformer import GPT
 from oelm.training.assembly import assembled
 from oelm.training.device import resolve_machine
@@ -18,18 +17,10 @@ from small_runs import quiet_execution
 def start(run: Run, folder: Path, **execution: object):
     """(model, optimizer, iterator over steps) of a fresh run."""
     machine, _ = resolve_machine(quiet_execution(**execution), run, local_rank=0, world_size=1)
-    gpt, optimizer, schedule = assembled(run, machine)
-    tokens = np.memmap(folder / "train.bin", dtype="<u2", mode="r")
-    steps = optimization_steps(
-        gpt,
-        optimizer,
-        TrainingBatches(tokens, run.model.seq_len, run.training.batch_size, run.seeds.data),
-        run,
-        schedule=schedule,
-        machine=machine,
-        world=World(),
-    )
-    return gpt, optimizer, steps
+    world = World()
+    task, optimizer, schedule = assembled(run, open_tokens(folder), machine=machine, world=world)
+    steps = optimization_steps(task, optimizer, run, schedule=schedule, machine=machine, world=world)
+    return task.model, optimizer, steps
 
 
 def parameters(gpt: GPT) -> dict[str, torch.Tensor]:

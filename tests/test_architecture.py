@@ -12,7 +12,7 @@ from small_runs import child_environment, finished
 
 PACKAGE = Path(oelm.__file__).parent
 BOTTOM = {"errors", "files", "seeding"}
-WAIST = {"config", "arms", "settings", "accounting", "run_directory"}
+WAIST = {"config", "arms", "settings", "accounting", "ownership", "run_directory"}
 
 # Unit -> units of ours it may import. `cli` may import all, inside its verbs; the package itself imports by name.
 ALLOWED = {
@@ -24,7 +24,8 @@ ALLOWED = {
     "arms": {"errors", "config"},
     "settings": {"errors", "config", "arms"},
     "accounting": {"config"},
-    "run_directory": {"errors", "files", "config"},
+    "ownership": set(),
+    "run_directory": {"errors", "files", "config", "ownership"},
     "data": BOTTOM | {"config"},
     "model": BOTTOM | {"config"},
     "training": BOTTOM | WAIST | {"data", "model"},

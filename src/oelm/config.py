@@ -281,6 +281,11 @@ class Settings(Frozen):
 FORWARD_SHARE_OF_A_TRAINING_STEP = 1 / 3  # forward : backward = 1 : 2
 
 
+def facts_of(model: AnyModel) -> dict[str, Any]:
+    """What the data has said of a resolved model."""
+    return {name: getattr(model, name) for name in model.FROM_DATA}
+
+
 def resolved(run: Run, facts: dict[str, Any] | None = None) -> Run:
     """The same run with every None replaced by the value it stands for. `facts` is what the data says of the model."""
     model = run.model.resolved(facts or {})

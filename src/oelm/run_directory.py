@@ -6,15 +6,10 @@ Training writes it; status, analysis and reports read it. Nothing else knows a f
 from __future__ import annotations
 
 import contextlib
-import datetime
-import fcntl
 import json
 import os
 import re
 import shutil
-import socket
-import threading
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,10 +27,9 @@ from oelm.files import (
     write_json,
     writer_is_alive,
 )
+from oelm.ownership import Owned, Process, now, owning
 
 CHECKPOINT_FORMAT_VERSION = 1
-HEARTBEAT_SECONDS = 15.0
-STALE_SECONDS = 120.0  # another host's lock without a heartbeat for so long is stale
 
 # What of environment.json should be the same in runs that are compared.
 COMPARED_ENVIRONMENT = (
@@ -51,10 +45,6 @@ class Locked(UserError):
     """Another process owns the run directory."""
 
 
-class Owned(Exception):
-    """A lock is held; the message says by whom."""
-
-
 class Damaged(Exception):
     """A checkpoint that is not whole; the message names the file."""
 
@@ -67,56 +57,6 @@ def check_name(name: str) -> str:
         f"name {name!r}: use letters, digits, '.', '_', '+', '-' or spaces, at most 200, "
         "and begin with a letter or digit"
     )
-
-
-# ---- Who is running ------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Process:
-    """One process of one boot of one host: a reused pid is another process."""
-
-    host: str
-    boot_id: str
-    pid: int
-    pid_started: str
-
-    @classmethod
-    def current(cls) -> Process:
-        return cls.of(os.getpid())
-
-    @classmethod
-    def of(cls, pid: int) -> Process:
-        """A process of this machine; a dead one has no start time."""
-        return cls(host=socket.gethostname(), boot_id=_boot_id(), pid=pid, pid_started=_pid_started(pid) or "")
-
-    @classmethod
-    def stored(cls, tree: dict[str, Any]) -> Process:
-        return cls(**{name: tree.get(name, "") for name in cls.__dataclass_fields__})
-
-    def is_alive_here(self) -> bool | None:
-        """None: another host's process, which cannot be seen from here."""
-        if self.host != socket.gethostname():
-            return None
-        return self.boot_id == _boot_id() and self.pid_started == (_pid_started(self.pid) or None)
-
-
-def _boot_id() -> str:
-    path = Path("/proc/sys/kernel/random/boot_id")
-    return path.read_text().strip() if path.exists() else ""
-
-
-def _pid_started(pid: int) -> str | None:
-    """The kernel's start time of a live process; None if there is none (or it is a zombie)."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
-    return None if fields[0] == "Z" else fields[19]
-
-
-def now() -> str:
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
 def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -176,6 +116,11 @@ class RunDirectory:
     @property
     def result_file(self) -> Path:
         return self.path / "experiment_result.json"
+
+    @property
+    def predictions_file(self) -> Path:
+        """What a classifier said of every reported example."""
+        return self.path / "predictions.json"
 
     @property
     def log_file(self) -> Path:
@@ -322,69 +267,6 @@ class RunDirectory:
                     shutil.rmtree(leftover, ignore_errors=True)
                 elif not writer_is_alive(leftover):  # the status may also be written by whoever started the run
                     leftover.unlink(missing_ok=True)
-
-
-@contextlib.contextmanager
-def owning(lock_file: Path) -> Iterator[None]:
-    """Hold a lock for the block, or raise Owned. The kernel's lock goes with the process: a dead owner never blocks."""
-    # Not opened for appending: there pwrite ignores its offset.
-    with os.fdopen(os.open(lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666), "r+b") as stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise Owned(_owner_line(_stored_lock(stream))) from error
-        owner = _stored_lock(stream)
-        if owner is not None and _owned_elsewhere(owner):
-            raise Owned(_owner_line(owner))
-        os.ftruncate(stream.fileno(), 0)
-        try:
-            with _beating(stream.fileno()):
-                yield
-        finally:
-            os.ftruncate(stream.fileno(), 0)
-
-
-def _owner_line(owner: dict[str, Any] | None) -> str:
-    return f"host {owner['host']}, pid {owner['pid']}, since {owner['since']}" if owner else "another process"
-
-
-@contextlib.contextmanager
-def _beating(descriptor: int) -> Iterator[None]:
-    """Rewrite the lock's content now and then, however long a step takes: another host tells a live owner by it."""
-    owner = Process.current().__dict__ | {"since": now()}
-    ended = threading.Event()
-
-    def beat() -> None:
-        content = json.dumps(owner | {"heartbeat": time.time()}).encode()
-        with contextlib.suppress(OSError):  # a full disk must not end the run here
-            os.pwrite(descriptor, content.ljust(512), 0)
-
-    def keep_beating() -> None:
-        while not ended.wait(HEARTBEAT_SECONDS):
-            beat()
-
-    beat()
-    thread = threading.Thread(target=keep_beating, name="heartbeat", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
-
-
-def _stored_lock(stream: Any) -> dict[str, Any] | None:
-    stream.seek(0)
-    try:
-        owner = json.loads(stream.read())
-    except ValueError:
-        return None
-    return owner if isinstance(owner, dict) and {"host", "pid", "since", "heartbeat"} <= owner.keys() else None
-
-
-def _owned_elsewhere(owner: dict[str, Any]) -> bool:
-    """We hold the kernel's lock, so an owner on this host is dead; one on another host needs a fresh heartbeat."""
-    return owner["host"] != socket.gethostname() and time.time() - owner["heartbeat"] < STALE_SECONDS
 
 
 # ---- Whole or damaged ----------------------------------------------------------------------------------------------

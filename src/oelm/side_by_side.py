@@ -13,11 +13,19 @@ from oelm.errors import UserError
 from oelm.files import read_json
 from oelm.run_directory import COMPARED_ENVIRONMENT, RunDirectory, flat
 
+
+def measured(result: dict[str, Any]) -> str:
+    """What a result says besides its loss: a classifier's accuracy, a language model's perplexity."""
+    if "accuracy" in result:
+        return f"accuracy {result['accuracy']:.2%}"
+    return "perplexity " + ("inf" if result["perplexity"] is None else f"{result['perplexity']:.3f}")
+
+
 COLUMNS = {
     "run": lambda run: str(run.path),
     "arm": lambda run: run.result["arm"],
     "val loss": lambda run: f"{run.result['val_loss']:.4f}",
-    "perplexity": lambda run: "inf" if run.result["perplexity"] is None else f"{run.result['perplexity']:.3f}",
+    "measure": lambda run: measured(run.result),
     "trainable": lambda run: f"{run.result['trainable']:,}",
     "frozen": lambda run: f"{run.result['frozen']:,}",
     "s/step": lambda run: f"{run.result['mean_step_seconds']:.4f}",

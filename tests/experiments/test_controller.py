@@ -16,7 +16,8 @@ from oelm.config import stored_form
 from oelm.experiments.controller import Controller
 from oelm.experiments.slots import units_here
 from oelm.files import read_json, write_json
-from oelm.run_directory import Process, RunDirectory
+from oelm.ownership import Process
+from oelm.run_directory import RunDirectory
 from oelm.settings import load_settings
 from oelm.study.declaration import load_study
 from oelm.study.plan import planned

@@ -10,7 +10,8 @@ from dataclasses import replace
 import pytest
 
 from oelm.experiments.slots import Handle, living
-from oelm.run_directory import Process, RunDirectory
+from oelm.ownership import Process
+from oelm.run_directory import RunDirectory
 
 
 @pytest.fixture

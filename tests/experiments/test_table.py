@@ -6,7 +6,8 @@ from oelm.errors import UserError
 from oelm.experiments.controller import ActiveRun
 from oelm.experiments.slots import Handle, units_here
 from oelm.experiments.table import counted, duration, left_over
-from oelm.run_directory import Process, RunDirectory
+from oelm.ownership import Process
+from oelm.run_directory import RunDirectory
 from oelm.study.plan import planned
 from stored_runs import small_study, store_study
 

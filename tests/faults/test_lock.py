@@ -16,7 +16,7 @@ from patches import SLOW_STEPS
 from runs import everything_stored, state, steps_recorded, training
 from warm import Running
 
-EAGER_HEART = "import oelm.run_directory as r; r.HEARTBEAT_SECONDS = 0.0\n"
+EAGER_HEART = "import oelm.ownership as r; r.HEARTBEAT_SECONDS = 0.0\n"
 
 
 @contextmanager
@@ -91,7 +91,7 @@ def test_a_run_that_computes_for_long_keeps_its_heart_beating(server, data, tmp_
     long_step += "real = loop.accumulate_gradients\n"
     long_step += "def slow(*a, **o):\n    time.sleep(3)\n    return real(*a, **o)\n"
     long_step += "loop.accumulate_gradients = slow\n"
-    beat = "import oelm.run_directory as r; r.HEARTBEAT_SECONDS = 0.2\n"
+    beat = "import oelm.ownership as r; r.HEARTBEAT_SECONDS = 0.2\n"
     lock = tmp_path / "run" / "lock.json"
     running = server.start(*training(tmp_path / "run", data), patch=beat + long_step)
     try:

@@ -20,8 +20,8 @@ STEPS = {"training.steps": 30}
 SPOILED_ON_ONE_RANK = """
 import oelm.training.loop as loop
 accumulate = loop.accumulate_gradients
-def spoiled(gpt, batches, run, step, **options):
-    loss = accumulate(gpt, batches, run, step, **options)
+def spoiled(task, run, step, **options):
+    loss = accumulate(task, run, step, **options)
     return loss * float("nan") if RANK == 1 and step == 17 else loss
 loop.accumulate_gradients = spoiled
 """

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from oelm.run_directory import Process
+from oelm.ownership import Process
 from oelm.study.plan import planned
 from oelm.study.shelf import Shelf, read_stored
 from stored_runs import ENVIRONMENT, VOCABULARY, small_study, store_bench, store_finished

@@ -11,7 +11,7 @@ from oelm.study.declaration import study_of
 from oelm.study.shelf import BENCH_FILE, Shelf
 from oelm.timing import interleaved
 from oelm.timing.interleaved import LEAST_ROUNDS, measure
-from oelm.timing.workload import TimedArm, tokens_of
+from oelm.timing.workload import TimedArm, workload_of
 from oelm.training.device import resolve_machine
 from small_runs import VOCABULARY, quiet_execution, small_run
 
@@ -106,15 +106,15 @@ def test_a_schedule_is_timed_as_at_its_first_step(arm, has_moments, token_folder
     """However many steps are timed, what rests at step 1 never moves."""
     run = small_run(arm, data=token_folder)
     machine, _ = resolve_machine(quiet_execution(), run, local_rank=0, world_size=1)
-    timed = TimedArm(run, machine, tokens_of(run))
+    timed = TimedArm(run, machine, workload_of(run))
     for _ in range(12):
         assert timed.step() > 0
-    query = timed.gpt.get_parameter("blocks.0.attention.query.weight")
+    query = timed.task.model.get_parameter("blocks.0.attention.query.weight")
     assert bool(timed.optimizer.state.get(query)) is has_moments
 
 
 def test_real_tokens_are_those_of_the_run(token_folder):
-    tokens = tokens_of(small_run(data=token_folder))
-    assert tokens.vocabulary == VOCABULARY
-    assert len(tokens.train) == 20_000
-    assert len(tokens.held_out) == 2_000
+    workload = workload_of(small_run(data=token_folder))
+    assert workload.facts == {"vocabulary": VOCABULARY}
+    assert len(workload.data.splits["train"]) == 20_000
+    assert len(workload.data.splits["val"]) == 2_000

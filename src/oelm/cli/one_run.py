@@ -128,10 +128,12 @@ def train(
     if json_output:
         print_json(outcome.result)
     elif outcome.was_finished and outcome.result:
+        from oelm.side_by_side import measured
+
         result = outcome.result
         typer.echo(
             f"{out}: this run is finished (step {result['steps']}, validation loss {result['val_loss']:.4f}, "
-            f"perplexity {result['perplexity']:.3f}); nothing to do"
+            f"{measured(result)}); nothing to do"
         )
 
 
@@ -212,7 +214,7 @@ def arms() -> None:
 def compare(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directories to show side by side.")],
 ) -> None:
-    """Show finished runs side by side: loss, perplexity, trainable and frozen parameters, speed."""
+    """Show finished runs side by side: loss, perplexity or accuracy, trainable and frozen parameters, speed."""
     from oelm.side_by_side import table
 
     typer.echo(table(runs))

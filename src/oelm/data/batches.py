@@ -53,14 +53,14 @@ class ValidationSequences:
     wanted: int
 
     def __len__(self) -> int:
-        return min(self.wanted, self._available)
+        return min(self.wanted, self.available)
 
     @property
-    def _available(self) -> int:
+    def available(self) -> int:
         return (len(self.tokens) - 1) // self.seq_len
 
     def rows(self, members: range) -> np.ndarray:
-        starts = [member * self._available // len(self) * self.seq_len for member in members]
+        starts = [member * self.available // len(self) * self.seq_len for member in members]
         return _sequences(self.tokens, starts, self.seq_len)
 
 

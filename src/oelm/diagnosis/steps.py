@@ -11,13 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from oelm.config import After, Before, Every, Run
-from oelm.data.batches import TrainingBatches
 from oelm.model.parameters import Rule, rules
 from oelm.model.transformer import GPT
 from oelm.seeding import seed_of
 from oelm.training.device import Machine
 from oelm.training.distributed import World
 from oelm.training.freezing import Schedule, thaw_fraction
+from oelm.training.language import LanguageTask
 from oelm.training.loop import optimization_steps
 
 BATCH_SIZE, SEQ_LEN = 2, 32  # enough for every weight to get a gradient, few enough for seconds
@@ -148,7 +148,6 @@ def training_step(
 ) -> Callable[[int], None]:
     """Update N of the run, by the training loop itself, on a small batch of short sequences."""
     short = _short_run(run)
-    batches = TrainingBatches(tokens[:TOKENS], short.model.seq_len, short.training.batch_size, run.seeds.data)
     dtype = gpt.token_embedding.weight.dtype
     machine = Machine(
         device="cpu",
@@ -158,10 +157,13 @@ def training_step(
         micro_batch_size=short.training.batch_size,
     )
 
+    train, world = tokens[:TOKENS], World()
+    task = LanguageTask(gpt, short, train=train, held_out=train, machine=machine, world=world)
+
     def take(number: int) -> None:
         next(
             optimization_steps(
-                gpt, optimizer, batches, short, schedule=schedule, machine=machine, world=World(), start=number - 1
+                task, optimizer, short, schedule=schedule, machine=machine, world=world, start=number - 1
             )
         )
 

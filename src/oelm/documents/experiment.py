@@ -18,7 +18,7 @@ from oelm.documents.flags import SIZES, TRAINING, Parser, add_flags
 from oelm.documents.script import as_a_script
 from oelm.errors import UserError
 from oelm.files import write_bytes, write_json
-from oelm.run_directory import now
+from oelm.ownership import now
 from oelm.settings import read_yaml
 from oelm.study.declaration import Study, load_study, study_digest, study_of
 from oelm.study.plan import Plan

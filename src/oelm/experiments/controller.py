@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from oelm.config import stored_form
-from oelm.data.tokens import GPT2_VOCABULARY, open_tokens
+from oelm.data.folders import open_data
 from oelm.errors import UserError
 from oelm.experiments.slots import Handle, Unit, living, submit, units_here
 from oelm.files import ensure_writable, explaining_a_full_disk, write_json
-from oelm.run_directory import Owned, Process, RunDirectory, owning
+from oelm.ownership import Owned, Process, owning
+from oelm.run_directory import RunDirectory
 from oelm.study.declaration import Study, settings_for
 from oelm.study.plan import Plan, PlannedRun, planned
 from oelm.study.shelf import Shelf, read_stored
@@ -37,8 +38,8 @@ class DataFacts:
 
 def data_facts(study: Study) -> DataFacts:
     """What the study's data says about itself; a missing folder is an error that names the command to make it."""
-    data = open_tokens(Path(settings_for(study, study.baseline, seed=study.seeds[0]).run.data))
-    return DataFacts({"vocabulary": data.vocabulary or GPT2_VOCABULARY}, data.digest)
+    data = open_data(settings_for(study, study.baseline, seed=study.seeds[0]).run)
+    return DataFacts(data.facts, data.digest)
 
 
 def units_for(study: Study, slots: int | None) -> list[Unit]:

@@ -85,7 +85,8 @@ def seconds_of(run: Run, probe: dict[str, Any]) -> float:
     assert training.validation_sequences is not None
     assert training.final_validation_sequences is not None
     validations = -(-training.steps // training.validate_every)
-    sequences = validations * training.validation_sequences + training.final_validation_sequences
+    final = min(training.final_validation_sequences, probe["held_out"])
+    sequences = validations * min(training.validation_sequences, probe["held_out"]) + final
     stepping = training.steps * probe["seconds_per_step"] + sequences * probe["validation_seconds_per_sequence"]
     return START_SECONDS + probe["warmup_seconds"] + stepping
 

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from oelm.config import Settings
 from oelm.errors import UserError
 from oelm.files import read_json, write_json
-from oelm.run_directory import Process, RunDirectory, now
+from oelm.ownership import Process, now
+from oelm.run_directory import RunDirectory
 from oelm.settings import written_out
 
 

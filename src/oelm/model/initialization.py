@@ -44,15 +44,15 @@ def _start(model: Model, seeds: Seeds, name: str, tensor: Tensor) -> Tensor:
     if ".attention." in name:
         seed = seeds.projections if module in ("query", "key") else seeds.weights
         spec = getattr(model.attention, module)
-        draw = _normal_draw(seed, name, tensor)
+        draw = normal_draw(seed, name, tensor)
         return starting_weight(draw, spec, num_heads=model.num_heads, num_layers=model.num_layers)
     deviation = WEIGHT_STANDARD_DEVIATION
     if module == "down":
         deviation /= math.sqrt(2 * model.num_layers)
-    return _normal_draw(seeds.weights, name, tensor) * deviation
+    return normal_draw(seeds.weights, name, tensor) * deviation
 
 
-def _normal_draw(seed: int, name: str, tensor: Tensor) -> Tensor:
+def normal_draw(seed: int, name: str, tensor: Tensor) -> Tensor:
     generator = torch.Generator().manual_seed(seed_of(seed, name))
     return torch.randn(tensor.shape, generator=generator, dtype=torch.float32)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
@@ -11,7 +12,6 @@ from torch import Tensor, nn
 
 from oelm.config import Always, Moves, Never
 from oelm.model.projection import Projection
-from oelm.model.transformer import GPT
 
 
 @dataclass(frozen=True)
@@ -48,11 +48,36 @@ def role_of(name: str) -> str:
     return f"feed_forward_{module}" if module in ("up", "down") else module
 
 
-def counts_by_part(gpt: GPT) -> dict[tuple[str, int | None], tuple[int, int]]:
+def encoder_role_of(name: str) -> str:
+    """The same words for the parameters of BERT, RoBERTa and DistilBERT with a classification head."""
+    return next(role for pattern, role in _ENCODER_ROLES if pattern.search(name))
+
+
+_ENCODER_ROLES = tuple(
+    (re.compile(pattern), role)
+    for pattern, role in (
+        (r"(?i)layer_?norm", "norm"),
+        (r"word_embeddings", "token_embedding"),
+        (r"position_embeddings", "position_embedding"),
+        (r"token_type_embeddings", "type_embedding"),
+        (r"(query|q_lin)\.", "query"),
+        (r"(key|k_lin)\.", "key"),
+        (r"(value|v_lin)\.", "value"),
+        (r"attention\.(output\.dense|out_lin)\.", "output"),
+        (r"(intermediate\.dense|ffn\.lin1)\.", "feed_forward_up"),
+        (r"layer\.\d+\.(output\.dense|ffn\.lin2)\.", "feed_forward_down"),
+        (r"", "head"),
+    )
+)
+
+
+def counts_by_part(
+    model: nn.Module, role: Callable[[str], str] = role_of
+) -> dict[tuple[str, int | None], tuple[int, int]]:
     """(role, layer) -> (total, frozen), counted on the model itself."""
     counts: dict[tuple[str, int | None], tuple[int, int]] = {}
-    for (name, rule), parameter in zip(rules(gpt).items(), gpt.parameters(), strict=True):
-        key = role_of(name), rule.layer
+    for (name, rule), parameter in zip(rules(model).items(), model.parameters(), strict=True):
+        key = role(name), rule.layer
         total, frozen = counts.get(key, (0, 0))
         never = isinstance(rule.moves, Never)
         counts[key] = total + parameter.numel(), frozen + (parameter.numel() if never else 0)

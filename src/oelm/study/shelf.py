@@ -11,10 +11,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from oelm.config import Run, fingerprint
+from oelm.config import Run, facts_of, fingerprint
 from oelm.errors import UserError
 from oelm.files import read_json
-from oelm.run_directory import Process, RunDirectory, State
+from oelm.ownership import Process
+from oelm.run_directory import RunDirectory, State
 from oelm.settings import stored_run
 
 TUNING_FOLDER = "tuning"
@@ -77,7 +78,7 @@ class Shelf:
     def facts(self) -> dict[str, Any]:
         """What the data says of the model; where the data itself is not at hand, the stored runs know it."""
         model = next((stored.run.model for stored in self.runs), None)
-        return {name: getattr(model, name) for name in model.FROM_DATA} if model else {}
+        return facts_of(model) if model else {}
 
     def find(self, run: Run, *, data_digest: str | None = None) -> StoredRun | None:
         """The stored run of a resolved run; with a digest, only one made from that data."""

@@ -16,12 +16,12 @@ from oelm.accounting import totals
 from oelm.config import PROJECTIONS, Always, Never, Run, Settings, resolved
 from oelm.errors import UserError
 from oelm.files import ensure_writable, mebibytes, write_json
-from oelm.run_directory import now
+from oelm.ownership import now
 from oelm.study.declaration import Study, settings_for
 from oelm.study.shelf import BENCH_FILE, Shelf
 from oelm.timing.ratios import half_width, interval, paired
 from oelm.timing.rounds import rounds_of
-from oelm.timing.workload import TimedArm, Tokens, tokens_of
+from oelm.timing.workload import TimedArm, Workload, workload_of
 from oelm.training.device import Machine, prepare_process, resolve_machine
 from oelm.training.journal import duration
 from oelm.training.provenance import environment
@@ -53,13 +53,13 @@ def measure(
     baseline = study.baseline if study.baseline in names else names[0]
     settings = {name: settings_for(study, name, seed=study.seeds[0]) for name in names}
     ensure_writable(out, option="--runs")
-    tokens = tokens_of(settings[baseline].run, assumed=Shelf(out).facts)
-    runs = {name: resolved(each.run, {"vocabulary": tokens.vocabulary}) for name, each in settings.items()}
+    workload = workload_of(settings[baseline].run, assumed=Shelf(out).facts)
+    runs = {name: resolved(each.run, workload.facts) for name, each in settings.items()}
     machine = _machine(settings[baseline], runs[baseline], say)
-    notes = _notes(study, runs, tokens)
+    notes = _notes(study, runs, workload)
     for note in notes:
         say(note)
-    timed = _warmed_up(runs, machine, tokens, say)
+    timed = _warmed_up(runs, machine, workload, say)
     seconds = _timed_rounds(
         timed,
         _pairs(study, names, baseline),
@@ -72,9 +72,9 @@ def measure(
         "format_version": FORMAT_VERSION,
         "baseline": baseline,
         "arms": names,
-        **environment(machine, world_size=1, data_digest=tokens.digest),
+        **environment(machine, world_size=1, data_digest=workload.digest),
         "accelerator": torch.cuda.get_device_name(machine.device) if machine.kind == "cuda" else None,
-        "tokens": tokens.description,
+        "tokens": workload.description,
         "rounds": len(seconds[baseline]),
         "steps_per_round": steps_per_round,
         "until_half_width": until_half_width,
@@ -102,9 +102,9 @@ def _machine(settings: Settings, run: Run, say: Say) -> Machine:
     return machine
 
 
-def _notes(study: Study, runs: dict[str, Run], tokens: Tokens) -> list[str]:
+def _notes(study: Study, runs: dict[str, Run], workload: Workload) -> list[str]:
     """What a reader of the numbers has to know."""
-    notes = [f"tokens: {tokens.description}"]
+    notes = [f"tokens: {workload.description}"]
     scheduled = [name for name, run in runs.items() if _has_schedule(run)]
     if scheduled:
         notes.append(f"measured as at step 1, before their schedule changes anything: {', '.join(scheduled)}")
@@ -119,14 +119,14 @@ def _has_schedule(run: Run) -> bool:
     return any(not isinstance(each, Always | Never) for each in moves)
 
 
-def _warmed_up(runs: dict[str, Run], machine: Machine, tokens: Tokens, say: Say) -> dict[str, TimedArm]:
+def _warmed_up(runs: dict[str, Run], machine: Machine, workload: Workload, say: Say) -> dict[str, TimedArm]:
     """Every arm built and past its first steps, which compile and make room for the optimizer's moments."""
     counts = [totals(run.model) for run in runs.values()]
     needed_bytes = sum(each.weight_bytes + each.optimizer_bytes for each in counts)
     say(f"{machine}; {len(runs)} arms in one process, {mebibytes(needed_bytes)} of weights and moments")
     timed = {}
     for name, run in runs.items():
-        timed[name] = TimedArm(run, machine, tokens)
+        timed[name] = TimedArm(run, machine, workload)
         took = [timed[name].step() for _ in range(WARMUP_STEPS)]
         say(f"{name} is warm: first step {took[0]:.2f} s, then {took[-1]:.3f} s")
     return timed

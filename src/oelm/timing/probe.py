@@ -11,15 +11,12 @@ import time
 from statistics import median
 from typing import Any
 
-from oelm.config import Settings, resolved
-from oelm.data.batches import ValidationSequences
+from oelm.config import Run, Settings, resolved
 from oelm.errors import UserError
 from oelm.settings import load_settings
-from oelm.timing.workload import TimedArm, Tokens, tokens_of
+from oelm.timing.workload import TimedArm, workload_of
 from oelm.training.checkpoint import stored_bytes
 from oelm.training.device import Machine, prepare_process, resolve_machine
-from oelm.training.distributed import World
-from oelm.training.evaluation import validation_loss
 from oelm.training.optimizer import optimizer_state
 from oelm.training.records import peak_memory_bytes
 
@@ -29,21 +26,22 @@ LEAST_STEPS, MOST_STEPS, SECONDS = 3, 30, 5.0
 
 def measurements(settings: Settings) -> dict[str, Any]:
     """What a run of these settings costs on this machine."""
-    tokens = tokens_of(settings.run)
-    run = resolved(settings.run, {"vocabulary": tokens.vocabulary})
+    workload = workload_of(settings.run)
+    run = resolved(settings.run, workload.facts)
     machine, _ = resolve_machine(settings.execution, run, local_rank=0, world_size=1)
     prepare_process(machine)
-    arm = TimedArm(run, machine, tokens)
+    arm = TimedArm(_with_one_batch_of_validation(run, machine), machine, workload)
     warmup_seconds = sum(arm.step() for _ in range(WARMUP_STEPS))
-    taken = _steps_taken(arm)
+    taken, model = _steps_taken(arm), arm.task.model
     return {
         "seconds_per_step": median(taken),
         "steps_taken": len(taken),
         "warmup_seconds": warmup_seconds,
-        "validation_seconds_per_sequence": _validation_seconds(arm, machine, tokens, run.model.seq_len),
+        "validation_seconds_per_sequence": _validation_seconds(arm, machine),
+        "held_out": arm.task.held_out,
         "peak_memory_bytes": peak_memory_bytes(machine),
-        "checkpoint_bytes": stored_bytes(arm.gpt.state_dict()) + stored_bytes(optimizer_state(arm.optimizer, arm.gpt)),
-        "tokens": tokens.description,
+        "checkpoint_bytes": stored_bytes(model.state_dict()) + stored_bytes(optimizer_state(arm.optimizer, model)),
+        "data": workload.description,
         **machine.as_json(),
     }
 
@@ -56,16 +54,20 @@ def _steps_taken(arm: TimedArm) -> list[float]:
     return taken
 
 
-def _validation_seconds(arm: TimedArm, machine: Machine, tokens: Tokens, seq_len: int) -> float:
+def _with_one_batch_of_validation(run: Run, machine: Machine) -> Run:
+    changes = {"validation_sequences": machine.micro_batch_size}
+    return run.model_copy(update={"training": run.training.model_copy(update=changes)})
+
+
+def _validation_seconds(arm: TimedArm, machine: Machine) -> float:
     """Of one sequence, from the second of two equal batches."""
-    sequences = ValidationSequences(tokens.held_out, seq_len, machine.micro_batch_size)
     began = time.perf_counter()
     for _ in range(2):
         machine.synchronize()
         began = time.perf_counter()
-        validation_loss(arm.gpt, sequences, machine=machine, world=World())
+        arm.task.validation()
     machine.synchronize()
-    return (time.perf_counter() - began) / len(sequences)
+    return (time.perf_counter() - began) / min(machine.micro_batch_size, arm.task.held_out)
 
 
 def main() -> None:

@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from oelm.config import Run, resolved
-from oelm.data.batches import TrainingBatches
+from oelm.config import Encoder, Run, facts_of, resolved
+from oelm.data.folders import Data
 from oelm.data.tokens import GPT2_VOCABULARY, MANIFEST, file_name
-from oelm.training.assembly import assembled
+from oelm.training.assembly import assembled, gpt_on_device, with_optimizer
 from oelm.training.device import Machine
 from oelm.training.distributed import World
 from oelm.training.freezing import Schedule
+from oelm.training.language import LanguageTask
 from oelm.training.loop import optimization_steps
 from oelm.training.run import run_with_data
 
@@ -24,30 +25,31 @@ DRAWN_TOKENS = 65_536
 
 
 @dataclass(frozen=True, eq=False)
-class Tokens:
-    """What the steps read, and how to call it."""
+class Workload:
+    """What the steps read, and how to call it: a folder of data, or drawn tokens."""
 
-    train: np.ndarray
-    held_out: np.ndarray
-    vocabulary: int
+    data: Data | np.ndarray
+    facts: dict[str, Any]  # what it says of the model
     digest: str
     description: str
 
 
-def tokens_of(run: Run, *, assumed: dict[str, Any] | None = None) -> Tokens:
-    """The data a run names, checked; where it is not at hand, seeded random tokens of the vocabulary it would have."""
-    if _has_data(Path(run.data)):
+def workload_of(run: Run, *, assumed: dict[str, Any] | None = None) -> Workload:
+    """The data a run names, checked; where it is not at hand, seeded random tokens of the vocabulary it would have.
+
+    An encoder's weights come with its data: without it there is nothing to measure.
+    """
+    if isinstance(run.model, Encoder) or _has_data(Path(run.data)):
         run, data = run_with_data(run)
-        assert run.model.vocabulary is not None
-        held_out = data.splits[run.training.validation_split]
-        return Tokens(data.splits["train"], held_out, run.model.vocabulary, data.digest, str(data.folder))
+        return Workload(data, facts_of(run.model), data.digest, str(data.folder))
     return drawn_tokens(run, vocabulary=run.model.vocabulary or (assumed or {}).get("vocabulary") or GPT2_VOCABULARY)
 
 
-def drawn_tokens(run: Run, *, vocabulary: int) -> Tokens:
+def drawn_tokens(run: Run, *, vocabulary: int) -> Workload:
     count = max(DRAWN_TOKENS, (run.training.batch_size + 2) * run.model.seq_len + 1)
     tokens = np.random.default_rng(0).integers(0, vocabulary, size=count, dtype=np.uint32)
-    return Tokens(tokens, tokens, vocabulary, "", f"drawn at random, vocabulary {vocabulary:,}: no data at {run.data}")
+    description = f"drawn at random, vocabulary {vocabulary:,}: no data at {run.data}"
+    return Workload(tokens, {"vocabulary": vocabulary}, "", description)
 
 
 def _has_data(path: Path) -> bool:
@@ -65,19 +67,16 @@ class _FirstStep(Schedule):
 class TimedArm:
     """A model with its optimizer, ready to take one training step after another."""
 
-    def __init__(self, run: Run, machine: Machine, tokens: Tokens) -> None:
-        run = _endless(resolved(run, {"vocabulary": tokens.vocabulary}))
-        self.gpt, self.optimizer, schedule = assembled(run, machine)
-        training, seq_len = run.training, run.model.seq_len
-        self._steps = optimization_steps(
-            self.gpt,
-            self.optimizer,
-            TrainingBatches(tokens.train, seq_len, training.batch_size, run.seeds.data),
-            run,
-            schedule=_FirstStep(schedule.rules, steps=schedule.steps, num_layers=schedule.num_layers),
-            machine=machine,
-            world=World(),
-        )
+    def __init__(self, run: Run, machine: Machine, workload: Workload) -> None:
+        run, world = _endless(resolved(run, workload.facts)), World()
+        if isinstance(workload.data, np.ndarray):
+            gpt, tokens = gpt_on_device(run, machine), workload.data
+            task = LanguageTask(gpt, run, train=tokens, held_out=tokens, machine=machine, world=world)
+            self.task, self.optimizer, schedule = with_optimizer(task, run)
+        else:
+            self.task, self.optimizer, schedule = assembled(run, workload.data, machine=machine, world=world)
+        first = _FirstStep(schedule.rules, steps=schedule.steps, num_layers=schedule.num_layers)
+        self._steps = optimization_steps(self.task, self.optimizer, run, schedule=first, machine=machine, world=world)
 
     def step(self) -> float:
         """Seconds of one step, the device synchronised before and after."""

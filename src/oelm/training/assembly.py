@@ -1,27 +1,50 @@
-"""Config to parts: the model with its starting values, its optimizer, and when each weight moves."""
+"""Config and data to parts: the task with its model, the optimizer, and when each weight moves."""
 
 from __future__ import annotations
 
 import torch
 
-from oelm.config import Run
+from oelm.config import Encoder, Run
+from oelm.data.folders import Data
+from oelm.data.sentences import SentenceData
 from oelm.model.initialization import build
 from oelm.model.parameters import rules
 from oelm.model.transformer import GPT
 from oelm.training.device import Machine
+from oelm.training.distributed import World
 from oelm.training.freezing import Schedule
+from oelm.training.language import LanguageTask
 from oelm.training.optimizer import build_optimizer
+from oelm.training.task import Task
+
+Parts = tuple[Task, torch.optim.AdamW, Schedule]
 
 
-def assembled(run: Run, machine: Machine) -> tuple[GPT, torch.optim.AdamW, Schedule]:
-    """The model with its starting values on its device, its optimizer, and when each weight moves."""
+def assembled(run: Run, data: Data, *, machine: Machine, world: World) -> Parts:
+    """Everything a run steps with, its model with its starting values on its device."""
+    if isinstance(data, SentenceData):
+        from oelm.training.classification import sentence_task
+
+        return with_optimizer(sentence_task(run, data, machine=machine, world=world), run)
+    splits = data.splits["train"], data.splits[run.training.validation_split]
+    gpt = gpt_on_device(run, machine)
+    task = LanguageTask(gpt, run, train=splits[0], held_out=splits[1], machine=machine, world=world, data=data)
+    return with_optimizer(task, run)
+
+
+def with_optimizer(task: Task, run: Run) -> Parts:
+    schedule = Schedule(rules(task.model), steps=run.training.steps, num_layers=run.model.num_layers)
+    return task, build_optimizer(task.model, run.training), schedule
+
+
+def gpt_on_device(run: Run, machine: Machine) -> GPT:
+    assert not isinstance(run.model, Encoder)
     gpt = build(run.model, run.seeds).to(machine.device, machine.dtype)
     # The output layer's gradient is dense; the embedding's part of it is then added row by row, in place.
     gpt.token_embedding.sparse = machine.kind == "cpu"
     if machine.compile:
         compile_blocks(gpt)
-    schedule = Schedule(rules(gpt), steps=run.training.steps, num_layers=run.model.num_layers)
-    return gpt, build_optimizer(gpt, run.training), schedule
+    return gpt
 
 
 def compile_blocks(gpt: GPT) -> None:

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 import torch
 
 from oelm.accounting import training_flops
-from oelm.config import Execution, Run
+from oelm.config import Encoder, Execution, Run
 from oelm.errors import UserError
 
 COMPILE_WORTHWHILE_SECONDS = 600  # compiling takes about a minute and saves about a tenth
@@ -143,6 +143,8 @@ def _cpu_is_fast_at_bfloat16() -> bool:
 def _compile(execution: Execution, run: Run, kind: str, world_size: int) -> tuple[bool, str]:
     if execution.compile == "off":
         return False, "compile off: as asked"
+    if isinstance(run.model, Encoder):
+        return False, "compile off: the batches of an encoder have too many shapes"
     compiler = kind == "cuda" or shutil.which(os.environ.get("CXX", "g++")) or shutil.which("clang++")
     if execution.compile == "on":
         if not compiler:

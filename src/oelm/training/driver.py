@@ -8,27 +8,27 @@ from __future__ import annotations
 import contextlib
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from oelm.config import Execution, Run
-from oelm.data.batches import TrainingBatches, ValidationSequences
-from oelm.data.tokens import TokenData
+from oelm.data.folders import Data
 from oelm.errors import UserError
 from oelm.files import read_json, write_json
-from oelm.run_directory import RunDirectory, now
+from oelm.ownership import now
+from oelm.run_directory import RunDirectory
 from oelm.training.assembly import assembled
 from oelm.training.checkpoint import load_checkpoint, save_checkpoint
 from oelm.training.device import Machine
 from oelm.training.distributed import OtherProcessGone, World
-from oelm.training.evaluation import perplexity, validation_loss
 from oelm.training.freezing import Watch
 from oelm.training.journal import Journal, duration
 from oelm.training.loop import Diverged, StepResult, diverged, optimization_steps
-from oelm.training.records import Progress, finite, parameters_record, result_record, timing_record, tokens_after
+from oelm.training.records import Progress, parameters_record, result_record, timing_record
 from oelm.training.signals import Interrupted, StopRequest
-from oelm.training.stored_model import save_best
+from oelm.training.task import Validation
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Job:
     """One run, its data and its place; where and with whom it executes."""
 
     run: Run
-    data: TokenData
+    data: Data
     directory: RunDirectory
     execution: Execution
     machine: Machine
@@ -49,17 +49,10 @@ class Driver:
     def __init__(self, job: Job, journal: Journal) -> None:
         self.run, self.data, self.directory = job.run, job.data, job.directory
         self.execution, self.machine, self.world, self.journal = job.execution, job.machine, job.world, journal
-        run, data, execution = job.run, job.data, job.execution
-        training = run.training
+        training, execution = job.run.training, job.execution
         self.checkpoint_every = execution.checkpoint_every or max(1, min(5000, training.steps // 10))
         self.log_every = execution.log_every or max(1, min(100, training.steps // 200))
-        self.batches = TrainingBatches(data.splits["train"], run.model.seq_len, training.batch_size, run.seeds.data)
-        assert training.validation_sequences is not None
-        assert training.final_validation_sequences is not None
-        held_out = data.splits[training.validation_split]
-        self.sequences = ValidationSequences(held_out, run.model.seq_len, training.validation_sequences)
-        self.final_sequences = ValidationSequences(held_out, run.model.seq_len, training.final_validation_sequences)
-        self.gpt, self.optimizer, self.schedule = assembled(run, job.machine)
+        self.task, self.optimizer, self.schedule = assembled(job.run, job.data, machine=job.machine, world=job.world)
         self.progress = Progress()
         self.began = time.perf_counter()
         self.metrics_board = self._metrics_board()
@@ -77,27 +70,24 @@ class Driver:
 
     def go(self, checkpoint: Path | None) -> dict[str, Any]:
         """From a checkpoint or from the start to the end; returns the result (empty on other processes)."""
-        watch = Watch.begin(self.schedule, self.gpt, 0)
+        watch = Watch.begin(self.schedule, self.task.model, 0)
         if checkpoint is not None:
             watch = self._resume(checkpoint, watch)
         if self.world.is_main:
-            write_json(self.directory.parameters_file, parameters_record(self.gpt, self.machine))
-        if self.run.training.batch_size > self.batches.windows:
-            self.journal.warn(
-                f"one update reads {self.run.training.batch_size} sequences, the training split holds "
-                f"{self.batches.windows}: they repeat within it"
-            )
+            write_json(self.directory.parameters_file, parameters_record(self.task, self.machine))
+        for line in self.task.warnings:
+            self.journal.warn(line)
         stop = StopRequest(world_size=self.world.size)
         try:
             with stop.listening():
                 self._drive(watch, stop)
-                val_loss = self._final_loss()
+                final = self._final_validation()
         except Diverged as error:
             self._tell_of_divergence(error)
             raise
         finally:
             self.journal.end()
-        return self._finish(val_loss)
+        return self._finish(final)
 
     def _tell_of_divergence(self, error: Diverged) -> None:
         """Every process is here at the same step. None leaves before it is written down: torchrun ends the others."""
@@ -107,36 +97,40 @@ class Driver:
             self.world.barrier()
 
     def _resume(self, checkpoint: Path, fresh: Watch) -> Watch:
-        state = load_checkpoint(checkpoint, model=self.gpt, optimizer=self.optimizer)
+        state = load_checkpoint(checkpoint, model=self.task.model, optimizer=self.optimizer)
         self.progress = Progress(**state["progress"])
         self.progress.resumes += 1
         # Weights that have rested since the start must be the seed's own, those that rested later the recorded ones.
         since_start = Watch(self.schedule, 0, fresh.digests)
-        since_start.check(self.gpt, self.progress.step)
+        since_start.check(self.task.model, self.progress.step)
         recorded = Watch(self.schedule, self.progress.step, state["digests"])
-        recorded.check(self.gpt, self.progress.step)
+        recorded.check(self.task.model, self.progress.step)
         self.journal.say(f"resuming from step {self.progress.step} of {self.run.training.steps} ({checkpoint.name})")
         return recorded
 
-    def _finish(self, val_loss: float) -> dict[str, Any]:
+    def _finish(self, final: Validation) -> dict[str, Any]:
         if not self.world.is_main:
             return {}
+        assert self.progress.best_val_loss is not None
         result = result_record(
             self.run,
             self.progress,
             machine=self.machine,
             world=self.world,
             data_digest=self.data.digest,
-            val_loss=val_loss,
-            validation_tokens=len(self.final_sequences) * self.run.model.seq_len,
+            tokens=self.task.tokens_after(self.progress.step),
+            val_loss=final.loss,
+            measures=final.result | self.task.best_result(self.progress.best_val_loss),
             wall_seconds=self._wall_seconds(),
             parameters=read_json(self.directory.parameters_file),
         )
+        if final.predictions is not None:
+            write_json(self.directory.predictions_file, final.predictions)
         write_json(self.directory.timing_file, timing_record(self.run, result))
         write_json(self.directory.result_file, result)
         self.directory.write_status("finished", step=self.progress.step, ended=now())
         self.journal.say(
-            f"finished: validation loss {result['val_loss']:.4f}, perplexity {perplexity(result['val_loss']):.3f}, "
+            f"finished: validation loss {final.loss:.4f}, {final.text}, "
             f"{result['trainable']:,} trainable and {result['frozen']:,} frozen parameters, "
             f"training {duration(result['training_seconds'])}, validation {duration(result['validation_seconds'])}"
         )
@@ -150,9 +144,8 @@ class Driver:
     def _drive(self, watch: Watch, stop: StopRequest) -> None:
         self.journal.begin(step=self.progress.step, steps=self.run.training.steps)
         steps = optimization_steps(
-            self.gpt,
+            self.task,
             self.optimizer,
-            self.batches,
             self.run,
             schedule=self.schedule,
             machine=self.machine,
@@ -173,8 +166,8 @@ class Driver:
                 stop_now = result.stop_requested and not last
                 if stop_now:
                     stop.acknowledge()
-                watch.check(self.gpt, result.step)
-                if not all(parameter.isfinite().all() for parameter in self.gpt.parameters()):
+                watch.check(self.task.model, result.step)
+                if not all(parameter.isfinite().all() for parameter in self.task.model.parameters()):
                     raise diverged(result.step, "a weight is not finite", result.learning_rate)
                 self._save(watch)
                 if stop_now:
@@ -191,14 +184,14 @@ class Driver:
         self.journal.advance(result.step, f"loss {result.loss:.4f}  {self._tokens_per_second(result):,.0f} tokens/s")
 
     def _tokens_per_second(self, result: StepResult) -> float:
-        return self.run.training.batch_size * self.run.model.seq_len / result.seconds
+        return (self.task.tokens_after(result.step) - self.task.tokens_after(result.step - 1)) / result.seconds
 
     def _record_training(self, result: StepResult) -> None:
         progress = self.progress
         progress.last_train_loss = progress.loss_sum / progress.loss_steps
         record = {
             "step": result.step,
-            "tokens": tokens_after(self.run, self.progress.step),
+            "tokens": self.task.tokens_after(self.progress.step),
             "seconds": round(progress.training_seconds, 4),
             "train_loss": progress.last_train_loss,
             "learning_rate": result.learning_rate,
@@ -216,48 +209,46 @@ class Driver:
             f"ETA {duration(left)}"
         )
 
-    def _loss_over(self, sequences: ValidationSequences, learning_rate: float) -> float:
+    def _timed(self, look: Callable[[], Validation], learning_rate: float) -> Validation:
         self.machine.synchronize()
         began = time.perf_counter()
-        loss = validation_loss(self.gpt, sequences, machine=self.machine, world=self.world)
+        seen = look()
         self.machine.synchronize()
         self.progress.validation_seconds += time.perf_counter() - began
-        if not math.isfinite(loss):
-            raise diverged(self.progress.step, f"validation loss {loss}", learning_rate)
-        return loss
+        if not math.isfinite(seen.loss):
+            raise diverged(self.progress.step, f"validation loss {seen.loss}", learning_rate)
+        return seen
 
-    def _final_loss(self) -> float:
-        """The loss that is reported: over more of the held-out text than the curve's."""
-        assert self.progress.last_val_loss is not None
-        if len(self.final_sequences) == len(self.sequences):
-            return self.progress.last_val_loss
-        training = self.run.training
-        return self._loss_over(self.final_sequences, training.learning_rate * training.final_learning_rate_fraction)
+    def _final_validation(self) -> Validation:
+        """What is reported: over more of the held-out data than the curve's."""
+        training, last = self.run.training, self.progress.last_val_loss
+        assert last is not None
+        final_rate = training.learning_rate * training.final_learning_rate_fraction
+        return self._timed(lambda: self.task.final_validation(last), final_rate)
 
     def _validate(self, result: StepResult) -> None:
         step = result.step
-        loss = self._loss_over(self.sequences, result.learning_rate)
-        progress = self.progress
+        seen = self._timed(self.task.validation, result.learning_rate)
+        loss, progress = seen.loss, self.progress
         progress.last_val_loss = loss
         record = {
             "step": step,
-            "tokens": tokens_after(self.run, self.progress.step),
+            "tokens": self.task.tokens_after(step),
             "seconds": round(progress.training_seconds, 4),
             "validation_seconds": round(progress.validation_seconds, 4),
             "val_loss": loss,
-            "perplexity": finite(perplexity(loss)),
+            **seen.record,
         }
         self._append(record)
         best = progress.best_val_loss is None or loss < progress.best_val_loss
         if best:
             progress.best_val_loss, progress.best_step = loss, step
             if self.world.is_main:
-                save_best(self.directory, self.gpt, self.run, self.data, step=step, val_loss=loss)
+                self.task.save_best(self.directory, step=step, val_loss=loss)
         if self.world.is_main:
             self.directory.write_status("running", step=step, val_loss=loss)
         self.journal.say(
-            f"step {step}/{self.run.training.steps}  validation loss {loss:.4f}  perplexity {perplexity(loss):.3f}"
-            f"{'  (best)' * best}"
+            f"step {step}/{self.run.training.steps}  validation loss {loss:.4f}  {seen.text}{'  (best)' * best}"
         )
 
     def _append(self, record: dict[str, Any]) -> None:
@@ -275,7 +266,7 @@ class Driver:
             save_checkpoint(
                 self.directory,
                 progress.step,
-                model=self.gpt,
+                model=self.task.model,
                 optimizer=self.optimizer,
                 state={"step": progress.step, "progress": vars(progress), "digests": watch.digests},
                 keep=self.execution.keep_checkpoints,

@@ -11,15 +11,13 @@ import torch
 from torch import Tensor
 
 from oelm.config import Run
-from oelm.data.batches import TrainingBatches
 from oelm.errors import UserError
-from oelm.model.transformer import GPT
 from oelm.seeding import seed_of
 from oelm.training.device import Machine
 from oelm.training.distributed import World, sum_gradients
 from oelm.training.freezing import Schedule
-from oelm.training.loss import summed_cross_entropy
 from oelm.training.optimizer import clip_gradients, learning_rate_at, set_learning_rate
+from oelm.training.task import Task
 
 
 class Diverged(UserError):
@@ -47,9 +45,8 @@ class StepResult:
 
 
 def optimization_steps(
-    gpt: GPT,
+    task: Task,
     optimizer: torch.optim.Optimizer,
-    batches: TrainingBatches,
     run: Run,
     *,
     schedule: Schedule,
@@ -64,8 +61,8 @@ def optimization_steps(
     for step in range(start + 1, training.steps + 1):
         machine.synchronize()
         began = time.perf_counter()
-        schedule.apply(gpt, step)
-        loss = accumulate_gradients(gpt, batches, run, step, machine=machine, world=world)
+        schedule.apply(task.model, step)
+        loss = accumulate_gradients(task, run, step, machine=machine, world=world)
         sum_gradients(world, parameters)
         shared = torch.tensor([loss.item(), float(stop_requested())], dtype=torch.float64)
         total_loss, stop = world.sum(shared).tolist()
@@ -88,30 +85,15 @@ def optimization_steps(
         )
 
 
-def accumulate_gradients(
-    gpt: GPT, batches: TrainingBatches, run: Run, step: int, *, machine: Machine, world: World
-) -> Tensor:
+def accumulate_gradients(task: Task, run: Run, step: int, *, machine: Machine, world: World) -> Tensor:
     """Gradients of this process's part of the global mean loss, over its micro-batches; returns that part."""
     mine = world.share(run.training.batch_size)
-    scale = 1 / (run.training.batch_size * run.model.seq_len)
     loss = torch.zeros((), dtype=machine.dtype, device=machine.device)
     for first in range(mine.start, mine.stop, machine.micro_batch_size):
-        members = range(first, min(first + machine.micro_batch_size, mine.stop))
-        if run.model.dropout:
+        if task.dropout:
             torch.manual_seed(seed_of(run.seeds.data, "dropout", step, first))
-        inputs_BT, targets_BT = batch_on_device(batches, step, members, machine)
         with machine.autocast():
-            hidden_BTD = gpt(inputs_BT)
-            part = summed_cross_entropy(
-                hidden_BTD.flatten(0, 1), gpt.token_embedding.weight, targets_BT.flatten(), scale=scale
-            )
+            part = task.loss_of(step, range(first, min(first + machine.micro_batch_size, mine.stop)))
         part.backward()
         loss += part.detach()
     return loss
-
-
-def batch_on_device(batches: TrainingBatches, step: int, members: range, machine: Machine) -> tuple[Tensor, Tensor]:
-    rows = torch.from_numpy(batches.rows(step, members))
-    if machine.kind == "cuda":
-        rows = rows.pin_memory().to(machine.device, non_blocking=True)
-    return rows[:, :-1], rows[:, 1:]

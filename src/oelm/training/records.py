@@ -13,10 +13,9 @@ import torch
 
 from oelm.config import Run, fingerprint
 from oelm.model.parameters import combined_digest, counts_by_part, frozen_names, parameter_digests
-from oelm.model.transformer import GPT
 from oelm.training.device import Machine
 from oelm.training.distributed import World
-from oelm.training.evaluation import perplexity
+from oelm.training.task import Task
 
 
 @dataclass
@@ -38,16 +37,12 @@ class Progress:
     best_step: int | None = None
 
 
-def tokens_after(run: Run, step: int) -> int:
-    return step * run.training.batch_size * run.model.seq_len
-
-
-def parameters_record(gpt: GPT, machine: Machine) -> dict[str, Any]:
+def parameters_record(task: Task, machine: Machine) -> dict[str, Any]:
     """Counted on the model itself, by role and layer."""
-    counts = counts_by_part(gpt)
+    model, counts = task.model, counts_by_part(task.model, task.role_of)
     total, frozen = (sum(column) for column in zip(*counts.values(), strict=True))
     bytes_per_weight = machine.dtype.itemsize
-    digests = parameter_digests(gpt, frozen_names(gpt))
+    digests = parameter_digests(model, frozen_names(model))
     return {
         "total": total,
         "trainable": total - frozen,
@@ -70,14 +65,13 @@ def result_record(
     machine: Machine,
     world: World,
     data_digest: str,
+    tokens: int,
     val_loss: float,
-    validation_tokens: int,
+    measures: dict[str, Any],
     wall_seconds: float,
     parameters: dict[str, Any],
 ) -> dict[str, Any]:
-    """The final numbers."""
-    assert progress.best_val_loss is not None
-    tokens = tokens_after(run, progress.step)
+    """The final numbers; `measures` are the task's own."""
     return {
         "arm": run.arm,
         "fingerprint": fingerprint(run, data_digest=data_digest),
@@ -86,12 +80,10 @@ def result_record(
         "tokens": tokens,
         "train_loss": progress.last_train_loss,
         "val_loss": val_loss,
-        "perplexity": finite(perplexity(val_loss)),
+        **measures,
         "best_val_loss": progress.best_val_loss,
-        "best_perplexity": finite(perplexity(progress.best_val_loss)),
         "best_step": progress.best_step,
         "validation_split": run.training.validation_split,
-        "validation_tokens": validation_tokens,
         "learning_rate": run.training.learning_rate,
         **{key: parameters[key] for key in ("total", "trainable", "frozen", "frozen_digest")},
         "clipped_fraction": progress.clipped_steps / progress.step,
@@ -114,7 +106,7 @@ def timing_record(run: Run, result: dict[str, Any]) -> dict[str, Any]:
     return {
         "model_type": run.arm,
         "init_method": run.model.attention.query.start,
-        "final_perplexity": result["perplexity"],
+        "final_perplexity": result.get("perplexity"),
         "total_wall_time": result["wall_seconds"],
         "mean_step_time": result["mean_step_seconds"],
         "total_validation_time": result["validation_seconds"],

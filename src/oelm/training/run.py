@@ -12,10 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from oelm.config import Execution, Run, fingerprint, resolved, stored_form
-from oelm.data.tokens import GPT2_VOCABULARY, TokenData, check_digests, check_tokens, open_tokens
+from oelm.data.folders import Data, check_digests, open_data
+from oelm.data.sentences import SentenceData
+from oelm.data.tokens import TokenData, check_tokens
 from oelm.errors import UserError
 from oelm.files import ensure_writable, explaining_a_full_disk, read_json, write_json
-from oelm.run_directory import RunDirectory, State, flat, now
+from oelm.ownership import now
+from oelm.run_directory import RunDirectory, State, flat
 from oelm.settings import stored_run
 from oelm.training import distributed
 from oelm.training.checkpoint import latest_whole
@@ -36,20 +39,30 @@ class Outcome:
     was_finished: bool
 
 
-def run_with_data(run: Run) -> tuple[Run, TokenData]:
+def run_with_data(run: Run) -> tuple[Run, Data]:
     """Open the data a run names, check it, and resolve what depends on it."""
-    data = open_tokens(Path(run.data))
-    run = resolved(run, {"vocabulary": data.vocabulary or GPT2_VOCABULARY})
+    data = open_data(run)
+    run = resolved(run, data.facts)
     if run.training.validation_split not in data.splits:
         raise UserError(
             f"training.validation_split: {run.data} has no split {run.training.validation_split}, "
             f"only {', '.join(data.splits)}"
         )
-    check_tokens(data, seq_len=run.model.seq_len, vocabulary=run.model.vocabulary)
+    if isinstance(data, TokenData):
+        check_tokens(data, seq_len=run.model.seq_len, vocabulary=run.model.vocabulary)
+    else:
+        _refuse_other_sizes(run, data)
     return run, data
 
 
-def default_directory(run: Run, data: TokenData, *, group: str) -> Path:
+def _refuse_other_sizes(run: Run, data: SentenceData) -> None:
+    """An encoder is as large as its weights; a config that says otherwise is mistaken."""
+    for name, value in data.facts.items():
+        if getattr(run.model, name) != value:
+            raise UserError(f"model.{name}: {getattr(run.model, name)}, but the encoder of {run.data} says {value}")
+
+
+def default_directory(run: Run, data: Data, *, group: str) -> Path:
     """Where a run goes that was given no folder: one folder for each distinct computation."""
     seeds = "-".join(str(seed) for seed in dict.fromkeys(run.seeds.model_dump().values()))
     return Path("runs") / group / f"{run.arm}-s{seeds}-{fingerprint(run, data_digest=data.digest)}"

@@ -1,0 +1,69 @@
+"""An encoder with a classification head, from a folder or a hub name: its weights, its head's start, its arm.
+
+What the weights' file does not hold (the head; everything, for an encoder started at random) is a pure function of the
+seed and the parameter's name, as in our own model.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from oelm.config import Encoder, Seeds
+from oelm.errors import UserError
+from oelm.model.adaptation import Adaptation, adapt
+from oelm.model.initialization import WEIGHT_STANDARD_DEVIATION, normal_draw
+
+try:
+    from transformers import AutoConfig, AutoModelForSequenceClassification, PretrainedConfig
+except ImportError as error:
+    raise UserError("fine-tuning an encoder needs Hugging Face transformers: pip install 'oelm[hf]'") from error
+
+# The names that BERT's, RoBERTa's and DistilBERT's configs give to the one rate.
+DROPOUT_NAMES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout")
+HEAD_DROPOUT_NAMES = ("classifier_dropout", "seq_classif_dropout")
+
+
+def build_encoder(
+    encoder: Encoder, seeds: Seeds, *, source: str | Path, labels: tuple[str, ...]
+) -> tuple[nn.Module, Adaptation]:
+    """The model with its starting values, and what the arm did to its queries and keys."""
+    config = _config(encoder, source, labels)
+    if encoder.pretrained:
+        model, information = AutoModelForSequenceClassification.from_pretrained(
+            source, config=config, use_safetensors=True, dtype=torch.float32, output_loading_info=True
+        )
+        unset = {str(name) for name in (*information["missing_keys"], *information["mismatched_keys"])}
+    else:
+        model = AutoModelForSequenceClassification.from_config(config, dtype=torch.float32)
+        unset = {name for name, _ in model.named_parameters()}
+    _start(model, unset, seeds.weights)
+    model.train()
+    return model, adapt(model, encoder.attention, seed=seeds.projections)
+
+
+def _config(encoder: Encoder, source: str | Path, labels: tuple[str, ...]) -> PretrainedConfig:
+    config = AutoConfig.from_pretrained(source, num_labels=len(labels))
+    config.id2label = dict(enumerate(labels))
+    config.label2id = {label: index for index, label in enumerate(labels)}
+    for name in DROPOUT_NAMES + HEAD_DROPOUT_NAMES:
+        if hasattr(config, name):
+            setattr(config, name, encoder.dropout)
+    return config
+
+
+@torch.no_grad()
+def _start(model: nn.Module, names: set[str], seed: int) -> None:
+    modules = dict(model.named_modules())
+    for name, parameter in model.named_parameters():
+        if name not in names:
+            continue
+        module = modules[name.rpartition(".")[0]]
+        if parameter.dim() >= 2:
+            parameter.copy_(normal_draw(seed, name, parameter) * WEIGHT_STANDARD_DEVIATION)
+            if isinstance(module, nn.Embedding) and module.padding_idx is not None:
+                parameter[module.padding_idx].zero_()
+        else:
+            parameter.fill_(1.0 if name.endswith("weight") else 0.0)

@@ -1,0 +1,120 @@
+"""The task of an encoder: name the label of a sentence or of a pair of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from oelm.config import Encoder, Run
+from oelm.data.encoder_folder import encoder_folder
+from oelm.data.sentence_batches import SentenceBatches, evenly_spaced, padded
+from oelm.data.sentences import SentenceData
+from oelm.model.encoder import build_encoder
+from oelm.model.parameters import encoder_role_of
+from oelm.run_directory import RunDirectory
+from oelm.training.device import Machine
+from oelm.training.distributed import World
+from oelm.training.stored_encoder import save_best_encoder
+from oelm.training.task import Validation
+
+EXAMPLES_AT_ONCE = 64  # of a validation: no gradients are kept
+
+
+def sentence_task(run: Run, data: SentenceData, *, machine: Machine, world: World) -> SentenceTask:
+    assert isinstance(run.model, Encoder)
+    source = encoder_folder(data.encoder_source, digest=data.encoder_digest)
+    model, _ = build_encoder(run.model, run.seeds, source=source, labels=data.labels)
+    return SentenceTask(model.to(machine.device, machine.dtype), run, data, machine=machine, world=world)
+
+
+class SentenceTask:
+    role_of = staticmethod(encoder_role_of)
+
+    def __init__(self, model: Any, run: Run, data: SentenceData, *, machine: Machine, world: World) -> None:
+        self.model, self.dropout, self.warnings = model, run.model.dropout, []
+        self._run, self._data, self._machine, self._world = run, data, machine, world
+        training = run.training
+        assert training.validation_sequences is not None
+        assert training.final_validation_sequences is not None
+        self._batches = SentenceBatches(data.splits["train"], training.batch_size, run.seeds.data)
+        self._held_out = data.splits[training.validation_split]
+        self.held_out = len(self._held_out)
+        self._curve = evenly_spaced(self.held_out, training.validation_sequences)
+        self._final = evenly_spaced(self.held_out, training.final_validation_sequences)
+        self._padding = model.config.pad_token_id or 0
+        self._token_types = run.model.token_types > 1
+
+    def loss_of(self, step: int, members: range) -> Tensor:
+        indices = self._batches.indices(step)[members.start : members.stop]
+        logits_BC = self._logits(self._batches.sentences, indices)
+        labels_B = self._on_device(self._batches.sentences.labels[indices].astype(np.int64))
+        summed = functional.cross_entropy(logits_BC, labels_B, reduction="sum")
+        return summed / self._run.training.batch_size
+
+    def _logits(self, sentences: Any, indices: np.ndarray) -> Tensor:
+        """In single precision at least, whatever the rest is computed in."""
+        batch = padded(sentences, indices, padding=self._padding, token_types=self._token_types)
+        logits_BC = self.model(**{name: self._on_device(values) for name, values in batch.items()}).logits
+        return logits_BC if logits_BC.dtype == torch.float64 else logits_BC.float()
+
+    def _on_device(self, values: np.ndarray) -> Tensor:
+        tensor = torch.from_numpy(values)
+        if self._machine.kind == "cuda":
+            return tensor.pin_memory().to(self._machine.device, non_blocking=True)
+        return tensor.to(self._machine.device)
+
+    def tokens_after(self, step: int) -> int:
+        return self._batches.tokens_after(step)
+
+    # -- held-out examples ---------------------------------------------------------------------------------------------
+
+    def validation(self) -> Validation:
+        return self._seen(self._curve)
+
+    def final_validation(self, last_loss: float) -> Validation:
+        return self._seen(self._final)
+
+    @torch.no_grad()
+    def _seen(self, indices: np.ndarray) -> Validation:
+        """Losses and predictions in the order of `indices`; computed in the order of length."""
+        by_length = np.argsort(-self._held_out.lengths[indices], kind="stable")
+        mine = by_length[slice(*self._bounds(len(by_length)))]
+        losses, predicted = torch.zeros(len(indices), dtype=torch.float64), torch.zeros(len(indices))
+        self.model.eval()
+        for first in range(0, len(mine), EXAMPLES_AT_ONCE):
+            places = mine[first : first + EXAMPLES_AT_ONCE]
+            with self._machine.autocast():
+                logits_BC = self._logits(self._held_out, indices[places])
+            labels_B = self._on_device(self._held_out.labels[indices[places]].astype(np.int64))
+            losses[places] = functional.cross_entropy(logits_BC, labels_B, reduction="none").cpu().double()
+            predicted[places] = logits_BC.argmax(dim=1).cpu().float()
+        self.model.train()
+        total = self._world.sum(losses.sum()).item()
+        guesses = self._world.sum(predicted.double()).long()
+        labels = torch.from_numpy(self._held_out.labels[indices].astype(np.int64))
+        accuracy = (guesses == labels).double().mean().item()
+        return Validation(
+            loss=total / len(indices),
+            text=f"accuracy {accuracy:.2%}",
+            record={"accuracy": accuracy},
+            result={"accuracy": accuracy, "examples": len(indices)},
+            predictions={
+                "split": self._run.training.validation_split,
+                "labels": labels.tolist(),
+                "predicted": guesses.tolist(),
+            },
+        )
+
+    def _bounds(self, count: int) -> tuple[int, int]:
+        share = self._world.share(count)
+        return share.start, share.stop
+
+    def best_result(self, loss: float) -> dict[str, Any]:
+        return {}
+
+    def save_best(self, directory: RunDirectory, *, step: int, val_loss: float) -> None:
+        save_best_encoder(directory, self.model, self._run, self._data, step=step, val_loss=val_loss)

@@ -1,0 +1,99 @@
+"""The task of a GPT: predict the next token of windows of text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from oelm.config import Run
+from oelm.data.batches import TrainingBatches, ValidationSequences
+from oelm.data.tokens import TokenData
+from oelm.model.parameters import role_of
+from oelm.model.transformer import GPT
+from oelm.run_directory import RunDirectory
+from oelm.training.device import Machine
+from oelm.training.distributed import World
+from oelm.training.evaluation import perplexity, validation_loss
+from oelm.training.loss import summed_cross_entropy
+from oelm.training.records import finite
+from oelm.training.stored_model import save_best
+from oelm.training.task import Validation
+
+
+class LanguageTask:
+    """`data` is what a saved model takes its tokenizer from; a measurement on drawn tokens has none."""
+
+    role_of = staticmethod(role_of)
+
+    def __init__(
+        self,
+        gpt: GPT,
+        run: Run,
+        *,
+        train: np.ndarray,
+        held_out: np.ndarray,
+        machine: Machine,
+        world: World,
+        data: TokenData | None = None,
+    ) -> None:
+        self.model, self.dropout = gpt, run.model.dropout
+        self._run, self._machine, self._world, self._data = run, machine, world, data
+        training, seq_len = run.training, run.model.seq_len
+        assert training.validation_sequences is not None
+        assert training.final_validation_sequences is not None
+        self._batches = TrainingBatches(train, seq_len, training.batch_size, run.seeds.data)
+        self._sequences = ValidationSequences(held_out, seq_len, training.validation_sequences)
+        self._final_sequences = ValidationSequences(held_out, seq_len, training.final_validation_sequences)
+        self.held_out = self._sequences.available
+        self._scale = 1 / (training.batch_size * seq_len)
+        self.warnings = []
+        if training.batch_size > self._batches.windows:
+            self.warnings.append(
+                f"one update reads {training.batch_size} sequences, the training split holds "
+                f"{self._batches.windows}: they repeat within it"
+            )
+
+    def loss_of(self, step: int, members: range) -> Tensor:
+        inputs_BT, targets_BT = batch_on_device(self._batches, step, members, self._machine)
+        hidden_BTD = self.model(inputs_BT)
+        weight_VD = self.model.token_embedding.weight
+        return summed_cross_entropy(hidden_BTD.flatten(0, 1), weight_VD, targets_BT.flatten(), scale=self._scale)
+
+    def tokens_after(self, step: int) -> int:
+        return step * self._run.training.batch_size * self._run.model.seq_len
+
+    def validation(self) -> Validation:
+        loss = validation_loss(self.model, self._sequences, machine=self._machine, world=self._world)
+        return self._seen(loss, self._sequences)
+
+    def final_validation(self, last_loss: float) -> Validation:
+        if len(self._final_sequences) == len(self._sequences):
+            return self._seen(last_loss, self._sequences)
+        loss = validation_loss(self.model, self._final_sequences, machine=self._machine, world=self._world)
+        return self._seen(loss, self._final_sequences)
+
+    def _seen(self, loss: float, sequences: ValidationSequences) -> Validation:
+        measure = {"perplexity": finite(perplexity(loss))}
+        return Validation(
+            loss=loss,
+            text=f"perplexity {perplexity(loss):.3f}",
+            record=measure,
+            result=measure | {"validation_tokens": len(sequences) * self._run.model.seq_len},
+        )
+
+    def best_result(self, loss: float) -> dict[str, Any]:
+        return {"best_perplexity": finite(perplexity(loss))}
+
+    def save_best(self, directory: RunDirectory, *, step: int, val_loss: float) -> None:
+        assert self._data is not None
+        save_best(directory, self.model, self._run, self._data, step=step, val_loss=val_loss)
+
+
+def batch_on_device(batches: TrainingBatches, step: int, members: range, machine: Machine) -> tuple[Tensor, Tensor]:
+    rows = torch.from_numpy(batches.rows(step, members))
+    if machine.kind == "cuda":
+        rows = rows.pin_memory().to(machine.device, non_blocking=True)
+    return rows[:, :-1], rows[:, 1:]
