@@ -1,0 +1,166 @@
+"""Sentences or pairs of them with labels, read: what `oelm prepare xnli` and its like have written for one encoder.
+
+A split is four flat files: token ids one example after another, where each begins, where its second text begins, and
+its label. Everything a later batch relies on is checked at load and named by file and position.
+"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from oelm.data.tokens import MANIFEST, TOKENIZER_FOLDER, first_at_least, mapped, read_manifest
+from oelm.errors import UserError
+from oelm.files import read_json, sha256_of
+
+KIND = "sentences"
+COLUMNS = {"ids": None, "offsets": np.dtype("<i8"), "seconds": np.dtype("<i4"), "labels": np.dtype("<i2")}
+AGAIN = "prepare it again with --force"
+
+
+@dataclass(frozen=True, eq=False)
+class Sentences:
+    """The examples of one split, in the order of their source."""
+
+    ids: np.ndarray  # read-only memory map, all examples one after another
+    offsets: np.ndarray  # n + 1: example i is ids[offsets[i] : offsets[i + 1]]
+    seconds: np.ndarray  # n: where the second text begins within the example; its length if there is none
+    labels: np.ndarray  # n
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        return np.diff(self.offsets)
+
+    def example(self, index: int) -> np.ndarray:
+        return self.ids[self.offsets[index] : self.offsets[index + 1]]
+
+
+@dataclass(frozen=True, eq=False)
+class SentenceData:
+    folder: Path
+    digest: str  # of tokens, labels and the encoder
+    task: str
+    language: str | None
+    labels: tuple[str, ...]
+    facts: dict[str, Any]  # what the data says of the model: config.Encoder.FROM_DATA
+    encoder_source: str  # a folder, or a name on the hub
+    encoder_revision: str | None  # the hub's commit
+    encoder_digest: str  # of config.json and the weights
+    encoder_has_weights: bool
+    pad_id: int
+    splits: dict[str, Sentences]
+    manifest: dict[str, Any]
+    tokenizer_folder: Path
+
+
+def is_sentence_folder(folder: Path) -> bool:
+    try:
+        manifest = read_json(folder / MANIFEST)
+    except (OSError, UserError):
+        return False
+    return isinstance(manifest, dict) and manifest.get("kind") == KIND
+
+
+def open_sentences(folder: Path) -> SentenceData:
+    """Map the splits of a prepared folder and check them."""
+    if not (folder / MANIFEST).is_file():
+        raise UserError(f"{folder}: no prepared sentences there; make them with: {prepare_command(folder)}")
+    manifest = read_manifest(folder)
+    if manifest.get("kind") != KIND:
+        raise UserError(
+            f"{folder}: holds text for a language model, not sentences with labels; "
+            f"make those with: {prepare_command(folder.with_name('xnli-en'))}"
+        )
+    encoder = manifest["encoder"]
+    data = SentenceData(
+        folder=folder,
+        digest=manifest["digest"],
+        task=manifest["task"],
+        language=manifest["language"],
+        labels=tuple(manifest["labels"]),
+        facts=manifest["facts"],
+        encoder_source=encoder["source"],
+        encoder_revision=encoder["revision"],
+        encoder_digest=encoder["digest"],
+        encoder_has_weights=encoder["has_weights"],
+        pad_id=encoder["pad_id"],
+        splits={name: open_split(folder, name, manifest) for name in manifest["splits"]},
+        manifest=manifest,
+        tokenizer_folder=folder / TOKENIZER_FOLDER,
+    )
+    for name, split in data.splits.items():
+        check_split(data, name, split)
+    return data
+
+
+def prepare_command(folder: Path) -> str:
+    """The command that makes the data; the folder's name says which task and language, if it is one's."""
+    task, _, language = folder.name.partition("-")
+    task = task if task in ("xnli", "mnli", "sst2") else "xnli"
+    chosen = f" --language {shlex.quote(language)}" if task == "xnli" and language not in ("", "en") else ""
+    return f"oelm prepare {task}{chosen} --source FOLDER --encoder FOLDER_OR_HUB_NAME --out {shlex.quote(str(folder))}"
+
+
+def open_split(folder: Path, name: str, manifest: dict[str, Any]) -> Sentences:
+    entry = manifest["splits"][name]
+    lengths = column_lengths(examples=entry["examples"], tokens=entry["tokens"])
+    columns = {}
+    for column, dtype in COLUMNS.items():
+        file = folder / column_file(name, column)
+        dtype = dtype or np.dtype(manifest["dtype"]).newbyteorder("<")
+        expected = lengths[column] * dtype.itemsize
+        found = file.stat().st_size if file.is_file() else None
+        if found != expected:
+            said = "missing" if found is None else f"{found} bytes"
+            raise UserError(f"{file}: {said}, but its manifest says {expected} bytes; {AGAIN}")
+        columns[column] = mapped(file, dtype)
+    return Sentences(**columns)
+
+
+def column_lengths(*, examples: int, tokens: int) -> dict[str, int]:
+    return {"ids": tokens, "offsets": examples + 1, "seconds": examples, "labels": examples}
+
+
+def column_file(split: str, column: str) -> str:
+    return f"{split}.{column}.bin"
+
+
+def check_split(data: SentenceData, name: str, split: Sentences) -> None:
+    """Raise for the first example that does not fit its files, its encoder or its labels."""
+    facts, lengths = data.facts, split.lengths
+    if split.offsets[0] != 0 or split.offsets[-1] != len(split.ids):
+        at = 0 if split.offsets[0] != 0 else len(split)
+        raise bad_value(data, name, "offsets", at, f"is {split.offsets[at]}, which does not bound the ids")
+    wrong = (
+        ("offsets", (lengths < 1) | (lengths > facts["seq_len"]), f"begins an example not of 1 to {facts['seq_len']}"),
+        ("seconds", (split.seconds < 1) | (split.seconds > lengths), "does not lie within its example"),
+        ("labels", (split.labels < 0) | (split.labels >= len(data.labels)), f"is not one of {len(data.labels)} labels"),
+    )
+    for column, bad, said in wrong:
+        if bad.any():
+            at = int(np.argmax(bad))
+            raise bad_value(data, name, column, at, f"is {getattr(split, column)[at]}, which {said}")
+    offset = first_at_least(split.ids, facts["vocabulary"])
+    if offset is not None:
+        said = f"is token {split.ids[offset]}, which is not below the vocabulary {facts['vocabulary']}"
+        raise bad_value(data, name, "ids", offset, said)
+
+
+def bad_value(data: SentenceData, split: str, column: str, at: int, said: str) -> UserError:
+    return UserError(f"{data.folder / column_file(split, column)}: value {at} {said}; {AGAIN}")
+
+
+def check_digests(data: SentenceData) -> None:
+    """Read every prepared file and compare it with its manifest: finds a flipped byte."""
+    for name, entry in data.manifest["splits"].items():
+        for column, digest in entry["sha256"].items():
+            file = data.folder / column_file(name, column)
+            if sha256_of(file) != digest:
+                raise UserError(f"{file}: differs from its manifest (SHA-256); {AGAIN}")
