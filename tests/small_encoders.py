@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 32}
-WORDS = (
+SENTENCES = (
     "the a cat dog man woman child boat house tree sat ran saw read made found is was not never very good bad "
     "film book day home red blue big small on in to of and he she it nothing everyone . , ! ? 我 他 好"
-).split()
+)
+WORDS = SENTENCES.split()
 TYPES = ("bert", "roberta", "distilbert")
 
 
@@ -38,7 +39,8 @@ def word_pieces():
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.decoder = decoders.WordPiece()
+    tokenizer.decoder = decoders.WordPiece(cleanup=False)
+    tokenizer.add_special_tokens(pieces[:5])
     tokenizer.post_processor = processors.BertProcessing(("[SEP]", vocabulary["[SEP]"]), ("[CLS]", vocabulary["[CLS]"]))
     return tokenizer
 
@@ -52,6 +54,7 @@ def byte_pieces():
     tokenizer = Tokenizer(models.BPE(vocabulary, []))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens(pieces[:5])
     tokenizer.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), add_prefix_space=False)
     return tokenizer
 

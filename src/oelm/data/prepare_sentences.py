@@ -127,10 +127,6 @@ class SplitFiles:
         self.labels.update(labels)
         return len(encoded.ids)
 
-    def close(self) -> None:
-        for file in self.files.values():
-            file.close()
-
     def entry(self, names: tuple[str, ...]) -> dict[str, Any]:
         return {
             "examples": self.labels.total(),
@@ -151,9 +147,11 @@ def encoded_splits(
         for part, division in divisions.items():
             for split, examples, labels, source_bytes in batches(source.parts[part].read(), division):
                 if split not in found:
-                    columns = {column: SplitFile(folder / column_file(split, column)) for column in COLUMNS}
+                    columns = {}
+                    for column in COLUMNS:
+                        columns[column] = SplitFile(folder / column_file(split, column))
+                        stack.callback(columns[column].close)
                     found[split] = SplitFiles(columns, dtype)
-                    stack.callback(found[split].close)
                 tokens = found[split].append(tokenizer, examples, labels)
                 meter.add(source_bytes=source_bytes, documents=len(examples), tokens=tokens)
     for split in ("train", "tune", "val", *divisions):
