@@ -78,8 +78,18 @@ def open_sentences(folder: Path) -> SentenceData:
             f"{folder}: holds text for a language model, not sentences with labels; "
             f"make those with: {prepare_command(folder.with_name('xnli-en'))}"
         )
+    try:
+        data = described(folder, manifest)
+    except KeyError as error:
+        raise UserError(f"{folder / MANIFEST}: incomplete, {error} is missing; {AGAIN}") from error
+    for name, split in data.splits.items():
+        check_split(data, name, split)
+    return data
+
+
+def described(folder: Path, manifest: dict[str, Any]) -> SentenceData:
     encoder = manifest["encoder"]
-    data = SentenceData(
+    return SentenceData(
         folder=folder,
         digest=manifest["digest"],
         task=manifest["task"],
@@ -95,9 +105,6 @@ def open_sentences(folder: Path) -> SentenceData:
         manifest=manifest,
         tokenizer_folder=folder / TOKENIZER_FOLDER,
     )
-    for name, split in data.splits.items():
-        check_split(data, name, split)
-    return data
 
 
 def prepare_command(folder: Path) -> str:

@@ -67,6 +67,11 @@ def prepare_command(folder: Path) -> str:
 
 def open_prepared(folder: Path) -> TokenData:
     manifest = read_manifest(folder)
+    if "kind" in manifest:
+        raise UserError(
+            f"{folder}: holds {manifest['kind']}, not text for a language model; they are for an encoder "
+            f"(--preset fine-tuning), or make text with: {prepare_command(folder.with_name('stories'))}"
+        )
     dtype = np.dtype(manifest["dtype"]).newbyteorder("<")
     splits = {}
     for name, entry in manifest["splits"].items():
