@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
+from safetensors import SafetensorError
 from torch import nn
 
 from oelm.arms import arm as named_arm
@@ -54,8 +55,12 @@ def load(folder: str | Path, cls: Any = None, **kwargs: Any) -> nn.Module:
     folder = Path(folder)
     tree = _config_tree(folder)
     attention, seed = _stored_spec(folder, tree)
+    reader = cls or _stored_class(folder, tree)
     dtype = kwargs.pop("dtype", "auto")
-    model = (cls or _stored_class(folder, tree)).from_pretrained(folder, **kwargs, dtype="auto", use_safetensors=True)
+    try:
+        model = reader.from_pretrained(folder, **kwargs, dtype="auto", use_safetensors=True)
+    except SafetensorError as error:
+        raise UserError(f"{folder}: its weights cannot be read: {error}; store the model again") from error
     adapt(model, _without_starts(attention), seed=seed)
     changed = changed_since_applied(model)
     if changed:

@@ -6,6 +6,7 @@ module is replaced only where a part of one of its parameters rests.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -39,6 +40,9 @@ class AdaptedProjection:
         return f"{self.name} ({self.role}): {self.spec.start}{gain}; {rows} move {rule}"
 
 
+Planned = tuple[AdaptedProjection | None, ...]  # one for each role of a module; None: not governed
+
+
 @dataclass(frozen=True)
 class Adaptation:
     """What applying a spec did to a model, and what of the whole model requires a gradient now."""
@@ -67,6 +71,8 @@ def adapt(model: nn.Module, attention: Attention, *, seed: int) -> Adaptation:
     layers = 1 + max(site.layer for site in sites)
     planned = [_planned(model, family, site, attention, layers=layers) for site in sites]
     with one_thread():
+        for site, projections in zip(sites, planned, strict=True):
+            _check_ranks(model.get_submodule(site.path), family, projections)
         for site, projections in zip(sites, planned, strict=True):
             _start(model.get_submodule(site.path), family, site, projections, seed=seed)
             _mark(model, family, site, projections)
@@ -108,13 +114,22 @@ def _check_model(model: nn.Module, sites: list[Site]) -> None:
             raise UserError(f"model: {site.path} has no values yet (it is on the meta device); load them first")
 
 
+def _check_ranks(module: nn.Module, family: Family, projections: Planned) -> None:
+    for planned, rows, _ in _by_role(module, family, projections):
+        if planned.spec.start != "orthogonalised":
+            continue
+        for number, head in enumerate(rows.double().chunk(planned.heads)):
+            if torch.linalg.matrix_rank(head @ head.T, hermitian=True) < min(head.shape):
+                raise UserError(
+                    f"model: {planned.name}: rows of {planned.role} head {number} depend on one another; no "
+                    "orthonormal ones span the same"
+                )
+
+
 # ---- What is done --------------------------------------------------------------------------------------------------
 
 
-def _planned(
-    model: nn.Module, family: Family, site: Site, attention: Attention, *, layers: int
-) -> tuple[AdaptedProjection | None, ...]:
-    """One for each role of the module; None for a role that is not governed."""
+def _planned(model: nn.Module, family: Family, site: Site, attention: Attention, *, layers: int) -> Planned:
     outputs = model.get_submodule(site.path).weight.shape[1 if family.outputs_last else 0]
     rows = outputs // len(site.roles)
     heads = {"query": model.config.num_attention_heads, "key": getattr(model.config, family.key_heads)}
@@ -144,39 +159,38 @@ def _covered_rows(spec: Projection, role: str, rows: int, *, layer: int, layers:
     return int(covered) * (rows // heads)
 
 
-def _start(
-    module: nn.Module, family: Family, site: Site, projections: tuple[AdaptedProjection | None, ...], *, seed: int
-) -> None:
-    """Set values in place, role by role. A bias has no start of its own: zero where its weight is drawn."""
-    weight = module.weight.T if family.outputs_last else module.weight
-    biases = [None] * len(projections) if module.bias is None else module.bias.chunk(len(projections))
-    for planned, rows, bias in zip(projections, weight.chunk(len(projections)), biases, strict=True):
-        if planned is None:
-            continue
+def _by_role(
+    module: nn.Module, family: Family, projections: Planned
+) -> Iterator[tuple[AdaptedProjection, Tensor, Tensor | None]]:
+    """What is governed, with views of its weight (outputs first) and bias."""
+    count = len(projections)
+    weights = (module.weight.T if family.outputs_last else module.weight).chunk(count)
+    biases = [None] * count if module.bias is None else module.bias.chunk(count)
+    for planned, weight, bias in zip(projections, weights, biases, strict=True):
+        if planned is not None:
+            yield planned, weight, bias
+
+
+def _start(module: nn.Module, family: Family, site: Site, projections: Planned, *, seed: int) -> None:
+    """Set values in place. A bias has no start of its own: zero where its weight is drawn."""
+    for planned, weight, bias in _by_role(module, family, projections):
         name = f"{site.name}.weight" if len(projections) == 1 else f"{site.name}.weight:{planned.role}"
-        rows.copy_(_starting_rows(rows, planned, name, seed=seed))
+        weight.copy_(_starting_weight(weight, planned, name, seed=seed))
         if bias is not None and planned.spec.start not in OF_GIVEN_WEIGHTS:
             bias.zero_()
 
 
-def _starting_rows(given: Tensor, planned: AdaptedProjection, name: str, *, seed: int) -> Tensor:
+def _starting_weight(given: Tensor, planned: AdaptedProjection, name: str, *, seed: int) -> Tensor:
     match planned.spec.start:
         case "keep":
             return given * planned.spec.gain
         case "orthogonalised":
-            return torch.cat([_orthogonalised(head, name) for head in given.chunk(planned.heads)]) * planned.spec.gain
+            return torch.cat([nearest_orthonormal(head) for head in given.chunk(planned.heads)]) * planned.spec.gain
     draw = normal_draw(seed, name, given.shape)
     return starting_weight(draw, planned.spec, num_heads=planned.heads, num_layers=1)
 
 
-def _orthogonalised(head: Tensor, name: str) -> Tensor:
-    gram = head.double() @ head.double().T
-    if torch.linalg.matrix_rank(gram, hermitian=True) < min(head.shape):
-        raise UserError(f"model: {name}: rows of a head depend on one another; they cannot be made orthonormal")
-    return nearest_orthonormal(head)
-
-
-def _mark(model: nn.Module, family: Family, site: Site, projections: tuple[AdaptedProjection | None, ...]) -> None:
+def _mark(model: nn.Module, family: Family, site: Site, projections: Planned) -> None:
     """Say when what moves, and set requires_grad; what a schedule governs requires one until training begins."""
     module = model.get_submodule(site.path)
     outputs = module.weight.shape[1 if family.outputs_last else 0]
