@@ -56,7 +56,7 @@ def test_a_local_bert_is_frozen_and_fine_tuned_as_printed(tmp_path, monkeypatch)
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "good", "bad", "film", "book", "was", "not", "very"]
     tokenizer = transformers.BertTokenizer({word: number for number, word in enumerate(words)})
     tokenizer.save_pretrained("my-bert")
-    tiny("bert").save_pretrained("my-bert")
+    tiny("bert", "BertForMaskedLM").save_pretrained("my-bert")
     (tmp_path / "reviews.tsv").write_text("a good film\t1\na bad book\t0\nthe book was not very good\t0\n")
     section = README[README.index("### Hugging Face models") : README.index("## What you can rely on")]
     block = "\n".join(line.removeprefix("    ") for line in section.splitlines() if line.startswith("    "))

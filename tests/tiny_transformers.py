@@ -83,6 +83,7 @@ def tiny(kind: str, cls: str | None = None, *, seed: int = 0, **settings: object
         for name, parameter in model.named_parameters():
             if name.endswith("bias"):
                 parameter.normal_(std=0.02)
+    model.config.architectures = [type(model).__name__]
     return model.eval()
 
 
@@ -92,7 +93,7 @@ def batch(model: nn.Module, *, size: int = 4, seed: int = 0) -> dict[str, Tensor
         pixels = torch.randn(size, 3, 8, 8, generator=generator).to(model.dtype)
         return {"pixel_values": pixels, "labels": torch.randint(LABELS, (size,), generator=generator)}
     ids = torch.randint(3, VOCABULARY, (size, LENGTH), generator=generator)
-    per_token = "CausalLM" in type(model).__name__ or "LMHead" in type(model).__name__
+    per_token = any(word in model.config.architectures[0] for word in ("CausalLM", "LMHead"))
     labels = ids if per_token else torch.randint(LABELS, (size,), generator=generator)
     return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": labels}
 

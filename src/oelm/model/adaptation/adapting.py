@@ -105,8 +105,8 @@ def _check_model(model: nn.Module, sites: list[Site]) -> None:
         raise UserError("model: it has cross-attention, which is not known here; only self-attention is")
     for site in sites:
         module = model.get_submodule(site.path)
-        if type(module).__name__ not in ("Linear", "Conv1D") or not module.weight.is_floating_point():
-            kind = type(module).__name__
+        kind = type(module).__name__
+        if type(module) is not nn.Linear and kind != "Conv1D":
             raise UserError(
                 f"model: {site.path} is {kind}, no plain linear layer; apply the arm before PEFT or quantizing"
             )
