@@ -72,7 +72,9 @@ def test_the_type_asked_for_is_set_after_the_check(tmp_path):
     oelm.apply(model, "frozen_head_orthogonal")
     folder = stored(model, tmp_path)
     assert oelm.load(folder).dtype == torch.float64
-    assert oelm.load(folder, dtype=torch.bfloat16).dtype == torch.bfloat16
+    cast = oelm.load(folder, dtype=torch.bfloat16)
+    assert cast.dtype == torch.bfloat16
+    assert oelm.load(stored(cast, tmp_path / "cast")).dtype == torch.bfloat16
 
 
 # ---- What the config says ------------------------------------------------------------------------------------------
@@ -152,8 +154,13 @@ def test_folders_that_cannot_be_loaded_are_refused_in_one_line(folder, tmp_path)
     (folder / WEIGHTS).touch()
     change_config(folder, oelm={"format_version": 99})
     assert "not format_version 1" in refusal(folder)
-    change_config(folder, oelm={"format_version": 1, "seed": 0, "attention": {"query": {"start": "sideways"}}})
+    change_config(
+        folder,
+        oelm={"format_version": 1, "seed": 0, "attention": {"query": {"start": "sideways"}}, "frozen_digests": {}},
+    )
     assert "oelm: damaged" in refusal(folder)
+    change_config(folder, oelm={"format_version": 1, "seed": 0, "attention": {}})
+    assert "oelm: damaged: 'frozen_digests'" in refusal(folder)
     change_config(folder, oelm=None)
     assert "has no field oelm" in refusal(folder)
 

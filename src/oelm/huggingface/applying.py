@@ -9,7 +9,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
 from safetensors import SafetensorError
 from torch import nn
 
@@ -62,10 +61,14 @@ def load(folder: str | Path, cls: Any = None, **kwargs: Any) -> nn.Module:
     except SafetensorError as error:
         raise UserError(f"{folder}: its weights cannot be read: {error}; store the model again") from error
     adapt(model, _without_starts(attention), seed=seed)
+    model.config.oelm = tree[FIELD]  # whatever config was given
     changed = changed_since_applied(model)
     if changed:
         raise UserError(f"{folder}: {CHANGED}: {', '.join(changed)} (digest differs)")
-    return model if dtype == "auto" else model.to(dtype)
+    if dtype != "auto":
+        model.to(dtype)
+        model.config.oelm = tree[FIELD] | {"frozen_digests": frozen_digests(model)}
+    return model
 
 
 def _without_starts(attention: Attention) -> Attention:
@@ -118,8 +121,9 @@ def _stored_spec(folder: Path, tree: dict[str, Any]) -> tuple[Attention, int]:
     if not isinstance(field, dict) or field.get("format_version") != FORMAT_VERSION:
         raise UserError(f"{where}: not format_version {FORMAT_VERSION}, which is what this version of oelm reads")
     try:
+        dict(field["frozen_digests"])
         return Attention.model_validate(field["attention"]), int(field["seed"])
-    except (KeyError, TypeError, ValueError, ValidationError) as error:
+    except (KeyError, TypeError, ValueError) as error:  # pydantic's is a ValueError
         raise UserError(f"{where}: damaged: {str(error).splitlines()[0]}; store the model again") from error
 
 
