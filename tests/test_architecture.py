@@ -29,6 +29,7 @@ ALLOWED = {
     "data": BOTTOM | {"config"},
     "model": BOTTOM | {"config"},
     "training": BOTTOM | WAIST | {"data", "model"},
+    "huggingface": BOTTOM | WAIST | {"data", "model", "training"},
     "diagnosis": BOTTOM | WAIST | {"data", "model", "training"},
     "sampling": BOTTOM | WAIST | {"data", "model", "training"},
     "side_by_side": BOTTOM | {"run_directory"},

@@ -62,7 +62,7 @@ def _start(model: nn.Module, names: set[str], seed: int) -> None:
             continue
         module = modules[name.rpartition(".")[0]]
         if parameter.dim() >= 2:
-            parameter.copy_(normal_draw(seed, name, parameter) * WEIGHT_STANDARD_DEVIATION)
+            parameter.copy_(normal_draw(seed, name, parameter.shape) * WEIGHT_STANDARD_DEVIATION)
             if isinstance(module, nn.Embedding) and module.padding_idx is not None:
                 parameter[module.padding_idx].zero_()
         else:
