@@ -53,6 +53,11 @@ def test_the_longer_text_is_cut_first_and_cuts_are_counted(tmp_path, model_type)
     assert second < both < first
 
 
+def test_what_the_vocabulary_lacks_is_counted(tmp_path):
+    assert tokenizer_of(encoder_folder(tmp_path / "a")).encode([("the 字", "好 字 字")]).unknown == 3
+    assert tokenizer_of(encoder_folder(tmp_path / "b", "roberta")).encode([("the 字", "好")]).unknown == 0
+
+
 @pytest.mark.parametrize("length", [31, 32, 33])
 def test_only_what_lost_a_token_counts_as_truncated(tmp_path, length):
     words = ["a"] * (length - 5)

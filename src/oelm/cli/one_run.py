@@ -140,8 +140,13 @@ def _prepare_sentences(source: str, *, out: Path | None, encoder: str | None, **
         manifest = prepare_sentences(source, out=folder, encoder=encoder, progress=report, **settings)
     for name, split in manifest["splits"].items():
         labels = ", ".join(f"{count:,} {label}" for label, count in split["labels"].items())
-        repeated = f", {split['also_in_train']:,} of them also in train" if split["also_in_train"] else ""
-        typer.echo(f"{name:6} {split['examples']:>9,} examples ({labels}), {split['truncated']:,} truncated{repeated}")
+        notes = [f"{split['truncated']:,} truncated"]
+        if split["also_in_train"]:
+            notes.append(f"{split['also_in_train']:,} also in train")
+        if split["unknown_tokens"]:
+            share = split["unknown_tokens"] / split["tokens"]
+            notes.append(f"{share:.2%} of the tokens unknown to the encoder")
+        typer.echo(f"{name:6} {split['examples']:>9,} examples ({labels}), {', '.join(notes)}")
     for part in manifest["source"].values():
         dropped = {"without a label": part["unlabelled_dropped"], "with an empty text": part["empty_dropped"]}
         for what, count in dropped.items():

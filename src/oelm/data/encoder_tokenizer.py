@@ -20,6 +20,7 @@ from oelm.errors import UserError
 
 TOKENIZER_FILE = "tokenizer.json"
 OLDER_FILES = ("vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model")
+UNKNOWN = ("[UNK]", "<unk>")
 SMALLEST_TEXT = 4  # tokens of each text that must fit beside the special ones
 Texts = tuple[str] | tuple[str, str]
 
@@ -31,6 +32,7 @@ class Encoded(NamedTuple):
     lengths: np.ndarray
     seconds: np.ndarray
     truncated: np.ndarray
+    unknown: int  # tokens that stand for what the vocabulary lacks
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,11 @@ class EncoderTokenizer:
     def file_bytes(self) -> int:
         return sum(map(len, self.files.values()))
 
+    @property
+    def unknown_ids(self) -> list[int]:
+        numbers = map(self.model.token_to_id, UNKNOWN)
+        return [number for number in numbers if number is not None]
+
     def limited_to(self, max_length: int, *, pairs: bool) -> EncoderTokenizer:
         """Cut examples longer than this, the longer text first; padding is left to the batches."""
         special = self.model.num_special_tokens_to_add(pairs)
@@ -61,13 +68,15 @@ class EncoderTokenizer:
 
     def encode(self, examples: Sequence[Texts]) -> Encoded:
         inputs = [texts[0] if len(texts) == 1 else texts for texts in examples]
-        encodings = self.model.encode_batch(inputs)
+        encodings = self.model.encode_batch_fast(inputs)  # no places in the text
         lengths = np.fromiter(map(len, encodings), np.int64, len(encodings))
+        ids = np.fromiter((number for each in encodings for number in each.ids), np.uint32, lengths.sum())
         encoded = Encoded(
-            ids=np.fromiter((number for each in encodings for number in each.ids), np.uint32, lengths.sum()),
+            ids=ids,
             lengths=lengths,
             seconds=np.fromiter(map(second_start, encodings), np.int32, len(encodings)),
             truncated=np.fromiter((bool(each.overflowing) for each in encodings), bool, len(encodings)),
+            unknown=int(np.isin(ids, self.unknown_ids).sum()),
         )
         self._check(encodings, encoded)
         return encoded

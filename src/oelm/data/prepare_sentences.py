@@ -110,6 +110,7 @@ class SplitFiles:
     dtype: np.dtype
     end: int = 0
     truncated: int = 0
+    unknown: int = 0
     labels: Counter[int] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
@@ -124,6 +125,7 @@ class SplitFiles:
             self.files[column].append(values.astype(COLUMNS[column] or self.dtype))
         self.end = int(ends[-1])
         self.truncated += int(encoded.truncated.sum())
+        self.unknown += encoded.unknown
         self.labels.update(labels)
         return len(encoded.ids)
 
@@ -133,6 +135,7 @@ class SplitFiles:
             "tokens": self.end,
             "labels": {name: self.labels[number] for number, name in enumerate(names)},
             "truncated": self.truncated,
+            "unknown_tokens": self.unknown,
             "sha256": {column: file.hash.hexdigest() for column, file in self.files.items()},
         }
 
