@@ -5,7 +5,6 @@ from_pretrained makes every weight require a gradient and knows nothing of rules
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +17,8 @@ from oelm.config import Attention
 from oelm.errors import UserError
 from oelm.files import read_json
 from oelm.model.adaptation import Adaptation, adapt
-from oelm.model.parameters import STACKS, frozen_names, parameter_digests
+from oelm.model.adaptation.record import CUSTOM, FIELD, FORMAT_VERSION, adaptation_record, frozen_digests
 
-FIELD = "oelm"
-FORMAT_VERSION = 1
-CUSTOM = "custom"
 CONFIG_FILE = "config.json"
 CHANGED = "frozen weights are not what they were when the arm was applied"
 
@@ -35,13 +31,8 @@ def apply(model: nn.Module, arm: str | Attention, *, seed: int = 0) -> Adaptatio
     """
     attention = arm if isinstance(arm, Attention) else named_arm(arm)
     done = adapt(model, attention, seed=seed)
-    model.config.oelm = {
-        "format_version": FORMAT_VERSION,
-        "arm": CUSTOM if isinstance(arm, Attention) else canonical_name(arm),
-        "attention": attention.model_dump(mode="json", include={"query", "key"}),
-        "seed": seed,
-        "frozen_digests": frozen_digests(model),
-    }
+    name = CUSTOM if isinstance(arm, Attention) else canonical_name(arm)
+    model.config.oelm = adaptation_record(model, attention, arm=name, seed=seed)
     return done
 
 
@@ -77,15 +68,6 @@ def _without_starts(attention: Attention) -> Attention:
 
 
 # ---- Digests -------------------------------------------------------------------------------------------------------
-
-
-def frozen_digests(model: nn.Module) -> dict[str, str]:
-    """Of all that never moves, by names from the list of layers on: the same under any head or wrapper."""
-    return {_name_in_stack(name): digest for name, digest in parameter_digests(model, frozen_names(model)).items()}
-
-
-def _name_in_stack(name: str) -> str:
-    return re.sub(rf"^.*?\b(?=({'|'.join(STACKS)})\.\d+\.)", "", name).replace(".base_layer.", ".")
 
 
 def changed_since_applied(model: nn.Module) -> list[str]:
