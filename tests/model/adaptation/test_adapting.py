@@ -55,7 +55,7 @@ def test_applying_an_arm_changes_only_queries_and_keys(kind):
     before = copy.deepcopy(model.state_dict())
     adapt(model, arm("frozen_head_orthogonal"), seed=0)
     after = model.state_dict()
-    assert list(after) == list(before) or set(after) == set(before)
+    assert after.keys() == before.keys()
     roles = roles_of(tiny(kind))
     assert {layer_of(name) for name in roles} == {0, 1}
     for name in before:
