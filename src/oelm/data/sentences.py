@@ -60,6 +60,13 @@ class SentenceData:
     manifest: dict[str, Any]
     tokenizer_folder: Path
 
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """What a run notes of its data besides the digest; of a local folder only its last names."""
+        local = Path(self.encoder_source).is_absolute()
+        source = "/".join(Path(self.encoder_source).parts[-2:]) if local else self.encoder_source
+        return {"encoder_source": source, "encoder_digest": self.encoder_digest}
+
 
 def is_sentence_folder(folder: Path) -> bool:
     try:

@@ -43,6 +43,11 @@ class TokenData:
         """What the data says of the model; bare files say nothing, and are taken for GPT-2's."""
         return {"vocabulary": self.vocabulary or GPT2_VOCABULARY}
 
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """What a run notes of its data besides the digest."""
+        return {}
+
     def file_of(self, split: str) -> Path:
         """A bare folder's tune is the first half of val.bin."""
         return self.folder / file_name("val" if self.manifest is None and split == "tune" else split)
