@@ -126,15 +126,16 @@ def arm_summary(
         training_curve=mean_curve(runs.records, "train_loss"),
         learning_rate_curve=_learning_rate_curve(runs.records),
         reached=reached(runs.records, math.log(target), flops_per_token=flops_per_token) if target else None,
-        batch_size=training.batch_size,
         **(_of_classification(runs, baseline) if plan.study.classifies else {}),
     )
 
 
 def _of_classification(runs: ArmRuns, baseline: ArmRuns) -> dict[str, Any]:
-    examples = set(runs.results("examples"))
+    examples, training = set(runs.results("examples")), runs.run.training
     errors, reference = ({seed: 1 - value for seed, value in each.accuracies.items()} for each in (runs, baseline))
     return {
+        "batch_size": training.batch_size,
+        "training_examples": training.steps * training.batch_size,
         "accuracies": runs.accuracies,
         "accuracy": _mean(list(runs.accuracies.values())),
         "accuracy_deviation": standard_deviation(list(runs.accuracies.values())),

@@ -182,8 +182,9 @@ class ArmSummary:
     training_curve: Curve | None
     learning_rate_curve: list[tuple[int, float]]
     reached: Reached | None  # None: no seed did, or there is no target
-    batch_size: int = 1  # sequences or examples of one update
     # Where the runs classify:
+    batch_size: int = 1  # examples of one update
+    training_examples: int | None = None  # of one run
     accuracies: dict[int, float] = field(default_factory=dict)  # by seed, finished runs
     accuracy: float | None = None  # mean over the seeds
     accuracy_deviation: float | None = None

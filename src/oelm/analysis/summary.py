@@ -173,7 +173,8 @@ def findings_as_json(findings: Findings) -> dict[str, Any]:
 
 
 _OF_CLASSIFICATION = (
-    "accuracies", "accuracy", "accuracy_deviation", "examples", "error_difference", "accuracy_curve",
+    "batch_size", "training_examples", "accuracies", "accuracy", "accuracy_deviation", "examples", "error_difference",
+    "accuracy_curve",
 )  # fmt: skip
 
 
