@@ -47,7 +47,7 @@ def row_of(findings: Findings) -> Beside:
         data=Path(run.data).name if run else "",
         baseline=study.baseline,
         treatment=treatment,
-        labels={name: _label(study, name) for name in (study.baseline, treatment)},
+        label=_label(study, treatment),
         baseline_quality=baseline.accuracy if study.classifies else baseline.mean_loss,
         treatment_quality=arm.accuracy if study.classifies else arm.mean_loss,
         difference=arm.error_difference if study.classifies else arm.difference,

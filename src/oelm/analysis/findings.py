@@ -218,7 +218,7 @@ class Beside:
     data: str = ""
     baseline: str = ""
     treatment: str = ""
-    labels: dict[str, tuple[str, str]] = field(default_factory=dict)  # arm -> English, Chinese
+    label: tuple[str, str] = ("", "")  # of the treatment, English and Chinese
     baseline_quality: float | None = None  # mean loss or accuracy
     treatment_quality: float | None = None
     difference: PairedDifference | None = None

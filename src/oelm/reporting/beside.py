@@ -6,12 +6,12 @@ from collections.abc import Container, Iterator
 
 from oelm.analysis.findings import Beside, Findings, PairedDifference
 from oelm.reporting import numbers
-from oelm.reporting.document import Block, Bullets, Heading, Paragraph, Table
-from oelm.reporting.words import say
+from oelm.reporting.document import Align, Block, Bullets, Heading, Paragraph, Table
+from oelm.reporting.words import in_points, say
 from oelm.study.declaration import Language
 
 COLUMNS = (
-    "source", "model_and_task", "measure", "from_baseline", "with_interval", "outcome", "ratio", "trainable_share",
+    "source", "model_and_task", "from_baseline", "with_interval", "seeds", "outcome", "ratio", "trainable_share",
 )  # fmt: skip
 AUDIT = ("beside.audit_bert", "beside.audit_gpt", "beside.audit_faster", "beside.audit_no_faster")
 
@@ -25,7 +25,7 @@ def beside(findings: Findings, language: Language, figures: Container[str]) -> I
         yield Bullets([_problem(row, language) for row in lost], tone="warning")
     rows = [_row(row, language) for row in findings.beside if row.problem is None]
     header = [say(language, f"column.{name}") for name in COLUMNS]
-    align = ["left"] * 6 + ["right"] * 2
+    align: list[Align] = ["left", "left", "left", "right", "right", "left", "right", "right"]
     yield Table(say(language, "beside.table"), header, [*rows, *_claims(language)], align)
     yield Paragraph(say(language, "beside.caution"), tone="note")
     yield Bullets([say(language, code) for code in AUDIT], title=say(language, "beside.audit_title"))
@@ -36,16 +36,17 @@ def _problem(row: Beside, language: Language) -> str:
 
 
 def _row(row: Beside, language: Language) -> list[str]:
-    label = row.labels[row.treatment][0 if language == "en" else 1]
+    label = row.label[("en", "zh").index(language)]
     sizes = {"layers": row.model.get("num_layers"), "width": row.model.get("d_model"), "data": row.data}
     measure = "accuracy" if row.classifies else "perplexity"
+    values = {"baseline": _quality(row, row.baseline_quality), "frozen": _quality(row, row.treatment_quality)}
     ratio = row.ratio
     return [
         say(language, "beside.source", study=row.study, arm=label),
         say(language, "beside.encoder" if row.classifies else "beside.gpt", **sizes),
-        say(language, f"beside.{measure}"),
-        f"{_quality(row, row.baseline_quality)} → {_quality(row, row.treatment_quality)}",
-        _difference(row, language),
+        say(language, f"beside.{measure}", **values),
+        _difference(row, row.difference, language),
+        str(len(row.difference.seeds)) if row.difference else numbers.NONE,
         _outcomes(row, language),
         f"{numbers.ratio(ratio.middle)} {numbers.interval(ratio.low, ratio.high, numbers.ratio)}"
         if ratio
@@ -58,17 +59,12 @@ def _quality(row: Beside, value: float | None) -> str:
     return numbers.accuracy(value) if row.classifies else numbers.perplexity(numbers.perplexity_of(value))
 
 
-def _difference(row: Beside, language: Language) -> str:
-    difference = row.difference
+def _difference(row: Beside, difference: PairedDifference | None, language: Language) -> str:
     if difference is None or difference.mean is None:
         return numbers.NONE
-    return say(language, "beside.seeds", difference=_shown(row, difference, language), seeds=len(difference.seeds))
-
-
-def _shown(row: Beside, difference: PairedDifference, language: Language) -> str:
     low, high = difference.low, difference.high
     if row.classifies:
-        middle = say(language, "unit.points", number=numbers.points(difference.mean))
+        middle = in_points(language, numbers.points(difference.mean))
         span = numbers.points_interval(low, high)
     else:
         middle = numbers.percent_change(difference.mean)
@@ -92,14 +88,16 @@ def _share(value: float | None) -> str:
 def _claims(language: Language) -> Iterator[list[str]]:
     """The documents' numbers, as they state them; the share is counted from the sizes they give."""
     source = say(language, "beside.documents")
-    gain = say(language, "unit.points", number="+1.08")
+    gain = in_points(language, "+1.08")
     yield [
-        source, say(language, "beside.documents_bert"), say(language, "beside.accuracy"), "76.71 % → 77.79 %",
-        say(language, "beside.one_seed", difference=gain), say(language, "beside.claimed_better"),
+        source, say(language, "beside.documents_bert"),
+        say(language, "beside.accuracy", baseline="76.71 %", frozen="77.79 %"),
+        gain, "1", say(language, "beside.claimed_better"),
         say(language, "beside.claimed_faster"), numbers.NONE,
     ]  # fmt: skip
     yield [
-        source, say(language, "beside.documents_gpt"), say(language, "beside.perplexity"), "4.27 → 4.69",
-        say(language, "beside.one_seed", difference="+9.8 %"), say(language, "beside.claimed_worse"),
+        source, say(language, "beside.documents_gpt"),
+        say(language, "beside.perplexity", baseline="4.27", frozen="4.69"),
+        "+9.8 %", "1", say(language, "beside.claimed_worse"),
         say(language, "beside.claimed_no_faster"), "93.0 %",
     ]  # fmt: skip

@@ -10,6 +10,7 @@ Phrase = tuple[str, str]  # English, Chinese
 # ---- Verdicts ------------------------------------------------------------------------------------------------------
 
 _VERDICTS: dict[str, Phrase] = {
+    "unit.point": ("{number} point", "{number} 个百分点"),
     "unit.points": ("{number} points", "{number} 个百分点"),
     "verdicts.method.classification": (
         "Differences are treatment minus control in accuracy, in percentage points, paired over seeds; above zero the "
@@ -55,8 +56,8 @@ _VERDICTS: dict[str, Phrase] = {
         "All {pairs} pairs differ by exactly the same amount ({points}): there is nothing to measure chance by.",
         "{pairs} 对的差异完全相同（{points}），无法衡量偶然性。",
     ),
-    "box.mcnemar": ("by example, McNemar", "逐样本 McNemar"),
-    "box.mcnemar_value": ("p by seed: {values}", "各种子的 p 值：{values}"),
+    "box.mcnemar": ("McNemar's p", "McNemar p 值"),
+    "box.mcnemar_value": ("by seed: {values}", "各种子：{values}"),
     "box.mcnemar_seed": ("{seed}: {p}", "{seed}：{p}"),
 }
 
@@ -93,7 +94,7 @@ _TABLES: dict[str, Phrase] = {
     "examples.error": (
         "An accuracy of {accuracy} on {examples} examples has a standard error of {error} over the draw of the "
         "examples, however many seeds there are.",
-        "在 {examples} 个样本上，{accuracy} 的准确率因样本抽取而有 {error} 的标准误，与种子数无关。",
+        "在 {examples} 个样本上，{accuracy} 的准确率因样本抽取而有标准误 {error}，与种子数无关。",
     ),
     "examples.documents": (
         "The documents' gain of +1.08 points rests on one seed and 2,490 examples, where the standard error of one "
@@ -102,7 +103,7 @@ _TABLES: dict[str, Phrase] = {
         "两个独立准确率之差的标准误为 1.2 个百分点。",
     ),
     "examples.table": (
-        "How often the treatment and the control of a hypothesis are right on the same examples, by seed, with the "
+        "How often the treatment and the control of the hypotheses are right on the same examples, by seed, with the "
         "exact two-sided McNemar test.",
         "各假设的处理组与对照组在相同样本上的对错，按种子列出，附精确双侧 McNemar 检验。",
     ),
@@ -190,6 +191,26 @@ _FIGURES: dict[str, Phrase] = {
 # ---- Next steps ----------------------------------------------------------------------------------------------------
 
 _NEXT: dict[str, Phrase] = {
+    "scenario.better.classification": (
+        "“{arm}” beats “{baseline}” here: the idea of the extreme learning machine holds for this encoder and task. "
+        "Promote it to larger ones.",
+        "“{arm}”优于“{baseline}”：ELM 理论在该编码器与任务上得到验证。建议推广到更大规模。",
+    ),
+    "scenario.equal.classification": (
+        "“{arm}” stays within the declared margin of “{baseline}”, which the documents' table calls about equal (the "
+        "table above shows whether it is worse at all). The idea has some effect: optimise it.",
+        "“{arm}”与“{baseline}”的差异在预先声明的界值之内，即文档所说的“大致相当”（是否存在差距见上表）。"
+        "ELM 有一定效果：建议优化实现。",
+    ),
+    "scenario.worse.classification": (
+        "“{arm}” is worse than “{baseline}” by more than the declared margin: rethink, and find out why. The ablation "
+        "shows whether the freezing costs it or the loss of what was pretrained.",
+        "“{arm}”差于“{baseline}”，且超出声明的界值：需要重新思考，分析原因。消融分析说明代价来自冻结还是来自丢失预训练权重。",
+    ),
+    "scenario.unknown.classification": (
+        "The runs do not decide yet whether “{arm}” is better than, about equal to or worse than “{baseline}”.",
+        "目前的运行尚不足以判断“{arm}”相对“{baseline}”是更好、相当还是更差。",
+    ),
     "next.classification.better.larger": (
         "Repeat with a larger encoder, all of the training data and several dev sets (XNLI's languages, MNLI matched "
         "and mismatched), with a baseline that matches published accuracy.",
@@ -239,7 +260,6 @@ _BESIDE: dict[str, Phrase] = {
     "heading.beside": ("BERT against GPT", "BERT 与 GPT 对比"),
     "column.source": ("source", "来源"),
     "column.model_and_task": ("model and task", "模型与任务"),
-    "column.measure": ("measure", "指标"),
     "column.from_baseline": ("baseline → frozen", "基线 → 冻结"),
     "column.with_interval": ("difference, 95 % interval", "差异与 95 % 区间"),
     "column.trainable_share": ("trainable share", "可训练比例"),
@@ -251,20 +271,18 @@ _BESIDE: dict[str, Phrase] = {
     "beside.source": ("{study}: {arm}", "{study}：{arm}"),
     "beside.gpt": ("GPT, {layers} layers of {width}; {data}", "GPT，{layers} 层，宽 {width}；{data}"),
     "beside.encoder": ("encoder, {layers} layers of {width}; {data}", "编码器，{layers} 层，宽 {width}；{data}"),
-    "beside.accuracy": ("accuracy", "准确率"),
-    "beside.perplexity": ("perplexity", "困惑度"),
-    "beside.seeds": ("{difference}; seeds: {seeds}", "{difference}；种子数：{seeds}"),
+    "beside.accuracy": ("accuracy {baseline} → {frozen}", "准确率 {baseline} → {frozen}"),
+    "beside.perplexity": ("perplexity {baseline} → {frozen}", "困惑度 {baseline} → {frozen}"),
     "beside.outcome": ("{name}: {outcome}", "{name}：{outcome}"),
     "beside.no_claim": ("not a hypothesis", "未作为假设"),
     "beside.problem": ("{study} is not shown: {problem}", "未能列出 {study}：{problem}"),
     "beside.documents": ("the documents, a claim", "文档中的主张"),
     "beside.documents_bert": ("BERT; XNLI", "BERT；XNLI"),
     "beside.documents_gpt": ("GPT, 6 layers of 512; TinyStories", "GPT，6 层，宽 512；TinyStories"),
-    "beside.one_seed": ("{difference}; one seed, no interval", "{difference}；一个种子，无区间"),
     "beside.claimed_better": ("claimed better", "主张：更好"),
     "beside.claimed_worse": ("claimed worse", "主张：更差"),
     "beside.claimed_faster": ("claimed 57 % faster", "主张：快 57 %"),
-    "beside.claimed_no_faster": ("claimed equal (0.998)", "主张：相同 (0.998)"),
+    "beside.claimed_no_faster": ("claimed equal", "主张：相同"),
     "beside.audit_title": ("What an audit says of the documents' rows", "对文档两行的审核意见"),
     "beside.audit_bert": (
         "76.71 % → 77.79 %: one seed on 2,490 examples, where chance alone gives the difference a standard error of "

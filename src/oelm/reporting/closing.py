@@ -12,7 +12,7 @@ from oelm.reporting import numbers, tables, verdicts
 from oelm.reporting.arms_in_words import note_sentence
 from oelm.reporting.document import Block, Bullets, Code, Facts, Heading, Paragraph, Table
 from oelm.reporting.tables import label_of
-from oelm.reporting.words import WORDS, say
+from oelm.reporting.words import WORDS, code_for, in_points, say
 from oelm.study.confounds import SEEDS, Confound
 from oelm.study.declaration import Hypothesis, Language, in_language
 from oelm.study.plan import PlannedRun
@@ -28,7 +28,10 @@ def conclusions(findings: Findings, language: Language, figures: Container[str])
     yield Heading(say(language, "heading.conclusions"))
     if findings.verdicts:
         yield _verdict_table(findings, language)
-    yield Paragraph(say(language, f"scenario.{findings.scenario}"), tone="note")
+    code = code_for(f"scenario.{findings.scenario}", classifies=findings.study.classifies)
+    arms = {"arm": findings.main_arm, "baseline": findings.study.baseline}
+    names = {place: label_of(findings, arm, language) for place, arm in arms.items()}
+    yield Paragraph(say(language, code, **names), tone="note")
     yield Bullets(list(_next_steps(findings, language)), title=say(language, "next.title"))
 
 
@@ -49,7 +52,7 @@ def _quality_number(verdict: Verdict, language: Language) -> str:
     assert verdict.difference is not None
     mean = verdict.difference.mean
     if verdict.hypothesis.measure == "accuracy" and mean is not None:
-        return say(language, "unit.points", number=numbers.points(mean))
+        return in_points(language, numbers.points(mean))
     return numbers.percent_change(mean)
 
 

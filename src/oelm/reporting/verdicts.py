@@ -10,7 +10,7 @@ from oelm.analysis.findings import Findings, PairedDifference, Verdict
 from oelm.reporting import numbers
 from oelm.reporting.document import VerdictBox
 from oelm.reporting.tables import label_of, one_line
-from oelm.reporting.words import code_for, say, say_or_code
+from oelm.reporting.words import code_for, in_points, say, say_or_code
 from oelm.study.confounds import SEEDS, Confound
 from oelm.study.declaration import Hypothesis, Language, in_language
 
@@ -63,9 +63,9 @@ def _fact(findings: Findings, key: str, value: Any, language: Language) -> str:
     if key == "margin_percent":
         return numbers.plain_percent(value)
     if key == "margin_points":
-        return say(language, "unit.points", number=f"{value:.4g}")
+        return in_points(language, f"{value:.4g}")
     if key.endswith("points"):
-        return say(language, "unit.points", number=numbers.points(-value / 100))
+        return in_points(language, numbers.points(-value / 100))
     if key.endswith("percent"):
         return numbers.percent(value)
     return numbers.whole(value) if isinstance(value, int) else str(value)
@@ -114,7 +114,7 @@ def _criterion(findings: Findings, hypothesis: Hypothesis, language: Language) -
 
 def _margin(hypothesis: Hypothesis, language: Language) -> str:
     if hypothesis.measure == "accuracy" and hypothesis.margin is not None:
-        return say(language, "unit.points", number=f"{hypothesis.margin:.4g}")
+        return in_points(language, f"{hypothesis.margin:.4g}")
     return numbers.plain_percent(hypothesis.margin)
 
 
@@ -146,7 +146,7 @@ def _loss_numbers(verdict: Verdict, language: Language) -> list[tuple[str, str]]
 def _accuracy_numbers(verdict: Verdict, language: Language) -> list[tuple[str, str]]:
     difference, found = verdict.difference, []
     if difference is not None and difference.mean is not None:
-        text = say(language, "unit.points", number=numbers.points(difference.mean))
+        text = in_points(language, numbers.points(difference.mean))
         if difference.low is not None:
             interval = numbers.points_interval(difference.low, difference.high)
             text = say(language, "interval_of", middle=text, interval=interval)

@@ -716,6 +716,11 @@ def say(language: Language, code: str, **facts: object) -> str:
     return phrase.format(**facts)
 
 
+def in_points(language: Language, number: str) -> str:
+    """A number, signed or not, of percentage points."""
+    return say(language, "unit.point" if number == "1" else "unit.points", number=number)
+
+
 def code_for(code: str, *, classifies: bool) -> str:
     """The same thing in the words of a study that classifies, where it has its own."""
     own = f"{code}.classification"

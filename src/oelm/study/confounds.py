@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from oelm.config import Encoder, Run, Settings, resolved
+from oelm.config import Encoder, Run, Settings, facts_of, resolved
 from oelm.run_directory import COMPARED_ENVIRONMENT, flat
 from oelm.study.attention_aspects import ASPECTS, aspect_differences
 from oelm.study.declaration import Aspect, Hypothesis, Study, in_language, settings_for
@@ -80,7 +80,7 @@ class _Side:
 def _facts(plan: Plan) -> dict[str, Any]:
     """What the data says of an encoder, once a run knows it: the same for every arm that reads the same data."""
     model = next((run.run.model for run in plan.runs if run.run.model.is_resolved), None)
-    return {name: getattr(model, name) for name in model.FROM_DATA} if isinstance(model, Encoder) else {}
+    return facts_of(model) if isinstance(model, Encoder) else {}
 
 
 def _settings(
