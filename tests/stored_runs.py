@@ -1,22 +1,31 @@
-"""Finished run directories without training: what a run would have left behind, with a loss of one's choosing."""
+"""Finished run directories without training: what a run would have left behind, with a loss of one's choosing.
+
+For runs that classify the chosen number is the error rate.
+"""
 
 from __future__ import annotations
 
 import json
 import math
+import random
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from oelm.accounting import parts, totals
-from oelm.config import Run, fingerprint, resolved, stored_form
+from oelm.config import Encoder, Run, fingerprint, resolved, stored_form
 from oelm.run_directory import RunDirectory
 from oelm.study.declaration import Study, study_of
 from oelm.study.plan import PlannedRun, Point, planned
 from oelm.study.shelf import TUNING_FOLDER, Shelf
 
 VOCABULARY = 64
+ENCODER_FACTS: dict[str, Any] = {
+    "vocabulary": 100, "positions": 32, "token_types": 2, "d_model": 16, "num_layers": 2, "num_heads": 2, "d_ff": 32,
+    "labels": 3, "seq_len": 24, "mean_length": 12.5,
+}  # fmt: skip
+EXAMPLES = 400  # of the reported split, where runs classify
 DATA_DIGEST = "d" * 64
 ENVIRONMENT: dict[str, Any] = {
     "commit": "c" * 40,
@@ -45,6 +54,14 @@ THE_DOCUMENTS_ARMS = [
 ]
 FREEZING = ["start", "scale", "moves"]  # what a frozen orthogonal arm varies against a trained one
 
+PRETRAINED_ARMS = [
+    "fine_tuned",
+    "frozen_pretrained",
+    "frozen_orthogonalised",
+    "frozen_head_orthogonal",
+    "frozen_normal",
+]
+
 Losses = Callable[[str, int, str, Point], float | None]  # arm, seed, stage, point
 
 
@@ -62,6 +79,27 @@ def small_study(**changes: Any) -> Study:
     return study_of(tree | changes, name="small")
 
 
+def small_classification(**changes: Any) -> Study:
+    """A study of small fine-tuning runs; `changes` replace its keys."""
+    training = {"steps": 40, "batch_size": 8, "learning_rate": 1e-4}
+    tree = {
+        "name": "sentences",
+        "question": "Does it hold?",
+        "base": {"preset": "fine-tuning", "training": training, "data": "data/sentences"},
+        "arms": PRETRAINED_ARMS,
+        "seeds": [0, 1, 2, 3, 4],
+    }
+    return study_of(tree | changes, name="sentences")
+
+
+def accuracy_claim(kind: str = "not_worse", **changes: Any) -> dict[str, Any]:
+    """A claim about the accuracy of the frozen pretrained arm and the baseline."""
+    arms = {"treatment": "frozen_pretrained", "control": "fine_tuned", "varies": ["moves"]}
+    margin = {"margin_points": 2} if kind in ("not_worse", "equivalent") else {}
+    claim = {"name": kind, "claim": f"It is {kind}.", "kind": kind, "measure": "accuracy"}
+    return claim | arms | margin | changes
+
+
 def hypothesis(kind: str = "not_worse", **changes: Any) -> dict[str, Any]:
     """A claim about the frozen arm and the baseline."""
     arms = {"treatment": "frozen_head_orthogonal", "control": "trained", "varies": FREEZING}
@@ -70,7 +108,11 @@ def hypothesis(kind: str = "not_worse", **changes: Any) -> dict[str, Any]:
     return {"name": kind, "claim": f"It is {kind}.", "kind": kind, **arms, **margin, **least, **changes}
 
 
-def store_study(study: Study, folder: Path, losses: Losses, *, vocabulary: int = VOCABULARY, **changes: Any) -> Shelf:
+def facts_of(study: Study) -> dict[str, Any]:
+    return ENCODER_FACTS if study.classifies else {"vocabulary": VOCABULARY}
+
+
+def store_study(study: Study, folder: Path, losses: Losses, **changes: Any) -> Shelf:
     """Store every run the study asks for until it asks for no more.
 
     A loss of None leaves the run missing, an infinite one is a diverged run, NaN a failed one.
@@ -80,7 +122,7 @@ def store_study(study: Study, folder: Path, losses: Losses, *, vocabulary: int =
         shelf = Shelf(folder)
         wanted = [
             run
-            for run in planned(study, shelf, facts={"vocabulary": vocabulary}).runs
+            for run in planned(study, shelf, facts=facts_of(study)).runs
             if run.stored is None and (run.arm, run.seed, run.stage, run.point) not in tried
         ]
         if not wanted:
@@ -103,7 +145,7 @@ def store_finished(
     result: dict[str, Any] | None = None,
 ) -> Path:
     """One run directory below a study's folder; `environment` and `result` replace single entries."""
-    run = resolved(planned_run.run, {"vocabulary": VOCABULARY})
+    run = resolved(planned_run.run, ENCODER_FACTS if _classifies(planned_run.run) else {"vocabulary": VOCABULARY})
     recorded = ENVIRONMENT | {"world_size": planned_run.processes} | (environment or {})
     digest = recorded["data_digest"]
     stage = folder / TUNING_FOLDER if planned_run.stage == "tuning" else folder
@@ -120,8 +162,23 @@ def store_finished(
     if state == "finished":
         stored_result = _result(run, loss, recorded, step_seconds, digest) | (result or {})
         _write(directory.result_file, stored_result)
-        _write(directory.timing_file, {"model_type": run.arm, "final_perplexity": perplexity_of(loss)})
+        timing = {} if _classifies(run) else {"final_perplexity": perplexity_of(loss)}
+        _write(directory.timing_file, {"model_type": run.arm, **timing})
+        if _classifies(run):
+            _write(directory.predictions_file, predictions_of(run, loss))
     return directory.path
+
+
+def _classifies(run: Run) -> bool:
+    return isinstance(run.model, Encoder)
+
+
+def predictions_of(run: Run, error: float) -> dict[str, Any]:
+    """As many wrong as the error rate says; which ones depends on the arm and the seed."""
+    labels = [example % 3 for example in range(EXAMPLES)]
+    wrong = random.Random(f"{run.arm} {run.seeds.data}").sample(range(EXAMPLES), round(error * EXAMPLES))
+    predicted = [(label + 1) % 3 if example in set(wrong) else label for example, label in enumerate(labels)]
+    return {"split": run.training.validation_split, "labels": labels, "predicted": predicted}
 
 
 def parameters_of(run: Run) -> dict[str, Any]:
@@ -141,7 +198,7 @@ def parameters_of(run: Run) -> dict[str, Any]:
 def metric_records(run: Run, loss: float, step_seconds: float) -> list[dict[str, Any]]:
     """A falling curve that ends at the loss."""
     training = run.training
-    tokens_per_step = training.batch_size * run.model.seq_len
+    tokens_per_step = round(training.batch_size * run.model.tokens_per_example)
 
     def at(step: int) -> float:
         return loss + 2 * (math.exp(-5 * step / training.steps) - math.exp(-5))
@@ -154,9 +211,15 @@ def metric_records(run: Run, loss: float, step_seconds: float) -> list[dict[str,
         measured = {"train_loss": at(step), "learning_rate": _learning_rate(run, step)}
         records.append(place(step) | measured | {"gradient_norm": 0.5, "clipped_fraction": 0.0})
     for step in _every(training.validate_every, training.steps):
-        measured = {"val_loss": at(step), "perplexity": perplexity_of(at(step))}
+        measured = {"val_loss": at(step), **_quality(run, at(step))}
         records.append(place(step) | {"validation_seconds": 0.1 * step * step_seconds} | measured)
     return sorted(records, key=lambda record: record["step"])
+
+
+def _quality(run: Run, loss: float) -> dict[str, Any]:
+    if _classifies(run):
+        return {"accuracy": round((1 - min(loss, 1.0)) * EXAMPLES) / EXAMPLES}
+    return {"perplexity": perplexity_of(loss)}
 
 
 def perplexity_of(loss: float) -> float | None:
@@ -194,9 +257,14 @@ def _status(run: Run, state: str) -> dict[str, Any]:
 
 def _result(run: Run, loss: float, recorded: dict[str, Any], step_seconds: float, data_digest: str) -> dict[str, Any]:
     steps = run.training.steps
-    tokens = steps * run.training.batch_size * run.model.seq_len
+    tokens = round(steps * run.training.batch_size * run.model.tokens_per_example)
     seconds = steps * step_seconds
     counted = totals(run.model)
+    of_text = {
+        "perplexity": perplexity_of(loss),
+        "best_perplexity": perplexity_of(loss),
+        "validation_tokens": run.training.final_validation_sequences * run.model.seq_len,
+    }
     return {
         "arm": run.arm,
         "fingerprint": fingerprint(run, data_digest=data_digest),
@@ -205,12 +273,10 @@ def _result(run: Run, loss: float, recorded: dict[str, Any], step_seconds: float
         "tokens": tokens,
         "train_loss": loss,
         "val_loss": loss,
-        "perplexity": perplexity_of(loss),
         "best_val_loss": loss,
-        "best_perplexity": perplexity_of(loss),
+        **(_quality(run, loss) | {"examples": EXAMPLES} if _classifies(run) else of_text),
         "best_step": steps,
         "validation_split": run.training.validation_split,
-        "validation_tokens": run.training.final_validation_sequences * run.model.seq_len,
         "learning_rate": run.training.learning_rate,
         "total": counted.total,
         "trainable": counted.trainable,

@@ -152,3 +152,31 @@ def test_the_ratio_of_times_is_the_paired_t_interval_of_the_logarithms():
     assert found.middle == pytest.approx(stats.gmean(treatment / control))
     assert found.rounds == 12
     assert statistics.time_ratio([0.1], [0.2]) is None
+
+
+# ---- Examples ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("one", "other"), [(0, 0), (1, 0), (0, 7), (5, 5), (6, 5), (40, 61), (512, 574), (3, 900)])
+def test_mcnemar_is_the_exact_two_sided_test_of_a_fair_coin(one, other):
+    expected = stats.binomtest(one, one + other, 0.5).pvalue if one + other else 1.0
+    assert statistics.mcnemar_p(one, other) == pytest.approx(expected, rel=1e-9)
+    assert statistics.mcnemar_p(one, other) == statistics.mcnemar_p(other, one)
+
+
+def test_mcnemar_errs_as_rarely_as_it_says():
+    """Two classifiers that are right equally often, on examples of different difficulty."""
+    generator = np.random.default_rng(2490)
+    difficulty = generator.uniform(0.4, 1.0, 500)
+    rejected = 0
+    for _ in range(2000):
+        one, other = generator.random((2, 500)) < difficulty
+        rejected += statistics.mcnemar_p(int((one & ~other).sum()), int((other & ~one).sum())) <= 0.05
+    assert 0.02 < rejected / 2000 <= 0.055
+
+
+def test_the_documents_gain_is_less_than_its_standard_error():
+    one, other = (statistics.accuracy_standard_error(share, 2490) for share in (0.7671, 0.7779))
+    assert one == pytest.approx(0.0085, abs=5e-5)
+    assert math.hypot(one, other) == pytest.approx(0.0118, abs=1e-4)
+    assert math.hypot(one, other) > 0.7779 - 0.7671

@@ -5,7 +5,7 @@ import string
 import pytest
 
 from oelm.analysis.findings import NOTES, REASONS
-from oelm.analysis.summary import STEPS
+from oelm.analysis.summary import PRETRAINED_STEPS, STEPS
 from oelm.config import Start
 from oelm.reporting.fonts import chinese_font, has_chinese, missing_glyphs
 from oelm.reporting.words import WORDS, characters, say, say_or_code
@@ -33,10 +33,18 @@ def test_every_code_of_the_analysis_has_a_sentence_of_its_facts(prefix, table):
 
 
 def test_every_step_and_start_has_a_name():
-    for code in STEPS:
+    for code in (*STEPS, *PRETRAINED_STEPS):
         assert f"step.{code}" in WORDS
     for start in Start.__args__:
         assert f"start.{start}" in WORDS
+
+
+def test_the_words_of_a_classification_replace_words_that_exist_with_their_facts():
+    scenarios = {"arm", "baseline"}  # which the phrase for a language model does not name
+    for code, (english, _) in WORDS.items():
+        if code.endswith(".classification"):
+            general = WORDS[code.removesuffix(".classification")][0]
+            assert fields(english) - fields(general) <= (scenarios if code.startswith("scenario.") else set()), code
 
 
 def test_an_unknown_code_is_shown_with_its_numbers():

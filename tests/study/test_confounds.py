@@ -8,9 +8,18 @@ import pytest
 from oelm.analysis.summary import findings_of
 from oelm.run_directory import COMPARED_ENVIRONMENT
 from oelm.study.confounds import confounds
+from oelm.study.declaration import load_study
 from oelm.study.plan import planned
 from oelm.study.shelf import Shelf
-from stored_runs import VOCABULARY, hypothesis, small_study, store_finished, store_study
+from stored_runs import (
+    VOCABULARY,
+    accuracy_claim,
+    hypothesis,
+    small_classification,
+    small_study,
+    store_finished,
+    store_study,
+)
 
 FROZEN = "frozen_head_orthogonal"
 TUNING = {"grid": {"learning_rate": [5e-4, 1e-3, 2e-3]}, "set": {"steps": 20}}
@@ -255,3 +264,78 @@ def test_speed_depends_on_the_work_of_a_step_alone():
     assert found(two_arms({"set": irrelevant, "processes": 2}, hypotheses=[claim]), "faster") == {}
     keys = found(two_arms({"set": {"batch_size": 8, "dropout": 0.1}}, hypotheses=[claim]), "faster")
     assert set(keys) == {"training.batch_size", "tokens_per_step", "model.dropout"}
+
+
+# ---- Models that come with weights ---------------------------------------------------------------------------------
+
+
+def two_encoders(treatment=None, control=None, *, arms=("frozen_pretrained", "fine_tuned"), **changes):
+    own = dict(zip(arms, (treatment or {}, control or {}), strict=True))
+    varies = changes.pop("varies", ["moves"])
+    claim = accuracy_claim(treatment=arms[0], control=arms[1], varies=varies)
+    return small_classification(**({"arms": own, "hypotheses": [claim]} | changes))
+
+
+def test_freezing_what_was_pretrained_varies_nothing_else(tmp_path):
+    study = two_encoders()
+    assert found(study) == {}
+    shelf = store_study(study, tmp_path, lambda *_: 0.3)
+    assert confounds(study, planned(study, shelf)) == {"not_worse": []}
+
+
+@pytest.mark.parametrize(
+    ("arms", "differs"),
+    [
+        (("frozen_orthogonalised", "frozen_pretrained"), {"start.family", "start.scale"}),
+        (("frozen_head_orthogonal", "frozen_pretrained"), {"start.family", "start.scale"}),
+        (("frozen_head_orthogonal", "frozen_orthogonalised"), {"start.family"}),
+        (("frozen_head_orthogonal", "frozen_scaled_normal"), {"start.family"}),
+        (("frozen_head_orthogonal", "frozen_normal"), {"start.family", "start.scale"}),
+        (("frozen_orthogonalised", "fine_tuned_orthogonalised"), {"moves"}),
+    ],
+)
+def test_orthonormal_rows_have_one_scale_and_kept_weights_their_own(tmp_path, arms, differs):
+    """The same before the sizes are known, which the data decides, and after."""
+    study = two_encoders(arms=arms, varies=[])
+    assert set(found(study)) == differs
+    shelf = store_study(study, tmp_path, lambda *_: 0.3)
+    after = {each.key: each for each in confounds(study, planned(study, shelf))["not_worse"]}
+    assert set(after) == differs
+    if arms == ("frozen_head_orthogonal", "frozen_normal"):
+        assert found(study)["start.scale"] == ("1/sqrt(d)", "0.02")
+        assert (after["start.scale"].treatment, after["start.scale"].control) == ("0.25", "0.02")
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "key"),
+    [
+        ("dropout", 0.0, "model.dropout"),
+        ("steps", 80, "training.steps"),
+        ("learning_rate", 1e-3, "training.learning_rate"),
+        ("data", "data/other", "data"),
+        ("seeds.data", 0, "seeds.data"),
+        ("validation_split", "test", "training.validation_split"),
+    ],
+)
+def test_whatever_one_encoder_sets_for_itself_is_found(setting, value, key):
+    assert key in found(two_encoders({"set": {setting: value}}))
+
+
+def test_a_random_encoder_against_a_pretrained_one_is_found():
+    arms = ("frozen_head_orthogonal", "frozen_normal")
+    study = two_encoders({"set": {"pretrained": False}}, arms=arms, varies=["start", "scale"])
+    assert found(study) == {"model.pretrained": ("False", "True")}
+
+
+@pytest.mark.parametrize("kind", ["faster", "fewer_parameters"])
+def test_the_data_decides_the_size_of_an_encoder(kind):
+    more = {"least_frozen": 10} if kind == "fewer_parameters" else {}
+    names = {"name": kind, "claim": "It is.", "kind": kind, "treatment": "frozen_pretrained", "control": "fine_tuned"}
+    claim = names | {"varies": ["moves"]} | more
+    arms = {"frozen_pretrained": {"set": {"data": "data/other", "learning_rate": 1e-3}}, "fine_tuned": {}}
+    assert set(found(small_classification(arms=arms, hypotheses=[claim]), kind)) == {"data"}
+
+
+def test_the_study_of_the_documents_first_success_is_clean():
+    study = load_study(Path(__file__).parents[2] / "studies" / "xnli_bert.yaml")
+    assert all(each == [] for each in declared(study).values())

@@ -1,11 +1,17 @@
 """A study file: what it means, and one line for every problem in it."""
 
+import json
+from pathlib import Path
+
 import pytest
 import yaml
 
 from oelm.errors import UserError
-from oelm.study.declaration import in_language, load_study, settings_for, study_digest, study_of
-from stored_runs import hypothesis, small_study
+from oelm.study.declaration import Neighbour, in_language, load_study, settings_for, study_digest, study_of
+from stored_runs import accuracy_claim, hypothesis, small_classification, small_study
+
+REPOSITORY = Path(__file__).parents[2]
+FINDINGS = REPOSITORY / "docs" / "findings" / "tinystories_cpu"
 
 TREE = {
     "question": "Does it hold?",
@@ -74,6 +80,13 @@ def test_a_file_that_is_no_study_is_refused_in_one_line(tmp_path, content):
         ({"hypotheses": [hypothesis(varies=["colour"])]}, "hypotheses.0.varies.0: 'colour' is not one of"),
         ({"hypotheses": [hypothesis(kind="nicer")]}, "hypotheses.0.kind: 'nicer' is not one of"),
         ({"target_percent": 0}, "target_percent: input should be greater than 0"),
+        ({"hypotheses": [hypothesis(margin_points=1)]}, "not_worse: margin_points is a margin of accuracy"),
+        ({"hypotheses": [hypothesis("faster", measure="accuracy")]}, "measure is for not_worse, better, equivalent"),
+        ({"hypotheses": [hypothesis("better", measure="accuracy")]}, "measure accuracy: these runs do not classify"),
+        ({"hypotheses": [hypothesis(measure="acuracy")]}, "hypotheses.0.measure: 'acuracy' is not one of"),
+        ({"beside": ["demo"]}, "beside.0: input should be a valid dictionary"),
+        ({"beside": [{"study": "demo", "run": "x"}]}, "beside.0.run: unknown key"),
+        ({"arms": {"trained": {"set": {"model.kind": "encoder"}}}}, "arms.trained.set: another kind of model"),
     ],
 )  # fmt: skip
 def test_a_problem_is_one_line_with_its_key(changes, line):
@@ -159,3 +172,47 @@ def test_each_setting_has_one_place(changes, expected):
         small_study(**changes)
     assert expected in str(refused.value)
     assert len(str(refused.value).splitlines()) == 1
+
+
+# ---- Studies that classify -----------------------------------------------------------------------------------------
+
+
+def classification_problem(**changes) -> list[str]:
+    with pytest.raises(UserError) as caught:
+        small_classification(**changes)
+    return str(caught.value).splitlines()
+
+
+@pytest.mark.parametrize(
+    ("claim", "line"),
+    [
+        (accuracy_claim(margin_points=None), "not_worse needs margin_points"),
+        (accuracy_claim(margin_points=0), "margin_points: input should be greater than 0"),
+        (accuracy_claim(margin_percent=5), "margin_percent is a margin of loss; this claim measures accuracy"),
+        (accuracy_claim("better", measure="loss"), "these runs classify: add measure: accuracy, with margin_points"),
+    ],
+)
+def test_a_claim_about_a_classifier_is_about_accuracy(claim, line):
+    (found,) = classification_problem(hypotheses=[claim])
+    assert line in found
+    assert found.startswith("sentences: ")
+
+
+def test_better_in_accuracy_needs_no_margin():
+    study = small_classification(hypotheses=[accuracy_claim("better"), accuracy_claim("not_worse", margin_points=0.5)])
+    assert study.classifies
+    assert [claim.margin for claim in study.hypotheses] == [None, 0.5]
+    assert not small_study().classifies
+
+
+def test_a_study_that_uses_no_later_key_keeps_its_digest():
+    """The report that was stored when the keys were not there names the digest."""
+    stored = json.loads((FINDINGS / "report" / "analysis_results.json").read_text(encoding="utf-8"))
+    study = load_study(REPOSITORY / "studies" / "tinystories_cpu.yaml")
+    assert study_digest(study) == stored["provenance"]["study_digest"]
+    assert study_digest(study.model_copy(update={"beside": [Neighbour(study="demo")]})) != study_digest(study)
+
+
+def test_every_study_of_the_repository_is_valid():
+    for path in sorted((REPOSITORY / "studies").glob("*.yaml")):
+        assert load_study(path).hypotheses, path

@@ -14,7 +14,7 @@ from oelm.analysis.curves import Record, mean_curve, reached, with_value
 from oelm.analysis.findings import ArmSummary, Ratio
 from oelm.analysis.statistics import paired_difference, standard_deviation
 from oelm.arms import described
-from oelm.config import Run, resolved
+from oelm.config import Encoder, Run, resolved
 from oelm.study.declaration import Study, settings_for
 from oelm.study.plan import Plan, PlannedRun
 from oelm.study.shelf import Shelf
@@ -38,6 +38,12 @@ class ArmRuns:
         return {run.seed: run.loss for run in self.finished if run.loss is not None}
 
     @cached_property
+    def accuracies(self) -> dict[int, float]:
+        """Empty unless the runs classify."""
+        found = {run.seed: accuracy_of(run) for run in self.finished}
+        return {seed: accuracy for seed, accuracy in found.items() if accuracy is not None}
+
+    @cached_property
     def records(self) -> list[list[Record]]:
         return [run.stored.directory.metrics() for run in self.finished if run.stored]
 
@@ -48,7 +54,14 @@ class ArmRuns:
 
 
 def is_finished(run: PlannedRun) -> bool:
-    return run.state == "finished" and run.loss is not None
+    """With every number that counts."""
+    classified = not isinstance(run.run.model, Encoder) or accuracy_of(run) is not None
+    return run.state == "finished" and run.loss is not None and classified
+
+
+def accuracy_of(run: PlannedRun) -> float | None:
+    accuracy = (run.stored.result or {}).get("accuracy") if run.stored else None
+    return float(accuracy) if isinstance(accuracy, int | float) and 0 <= accuracy <= 1 else None
 
 
 def runs_by_arm(study: Study, plan: Plan, shelf: Shelf) -> dict[str, ArmRuns]:
@@ -62,7 +75,9 @@ def _example(study: Study, plan: Plan, shelf: Shelf, arm: str) -> Run:
 
 
 def target_perplexity(study: Study, baseline: ArmRuns) -> float | None:
-    """So much above the perplexity of the baseline's mean loss."""
+    """So much above the perplexity of the baseline's mean loss; None where the runs classify."""
+    if study.classifies:
+        return None
     reference = perplexity(fmean(baseline.losses.values())) if baseline.losses else None
     return None if reference is None else reference * (1 + study.target_percent / 100)
 
@@ -111,7 +126,23 @@ def arm_summary(
         training_curve=mean_curve(runs.records, "train_loss"),
         learning_rate_curve=_learning_rate_curve(runs.records),
         reached=reached(runs.records, math.log(target), flops_per_token=flops_per_token) if target else None,
+        **(_of_classification(runs, baseline) if plan.study.classifies else {}),
     )
+
+
+def _of_classification(runs: ArmRuns, baseline: ArmRuns) -> dict[str, Any]:
+    examples, training = set(runs.results("examples")), runs.run.training
+    errors, reference = ({seed: 1 - value for seed, value in each.accuracies.items()} for each in (runs, baseline))
+    return {
+        "batch_size": training.batch_size,
+        "training_examples": training.steps * training.batch_size,
+        "accuracies": runs.accuracies,
+        "accuracy": _mean(list(runs.accuracies.values())),
+        "accuracy_deviation": standard_deviation(list(runs.accuracies.values())),
+        "examples": examples.pop() if len(examples) == 1 else None,
+        "error_difference": None if runs.arm == baseline.arm else paired_difference(errors, reference),
+        "accuracy_curve": mean_curve(runs.records, "accuracy"),
+    }
 
 
 def _learning_rate(plan: Plan, runs: ArmRuns) -> float | None:

@@ -1,6 +1,8 @@
 """What an analysis finds, as values: the contract between analysis, which computes, and reporting, which shows.
 
-Losses are in nats per token. Nothing here is formatted or translated: reasons are codes with their numbers.
+Losses are in nats per token, or per example where the runs classify. Their quality is then the error rate, 1 minus
+accuracy, so that less is better everywhere; a reader is shown accuracy. Nothing here is formatted or translated:
+reasons are codes with their numbers.
 """
 
 from __future__ import annotations
@@ -20,6 +22,12 @@ REASONS: dict[str, tuple[str, ...]] = {
     "shown": ("pairs", "percent", "margin_percent"),  # supported
     "contradicted": ("pairs", "percent", "margin_percent", "bound_percent"),  # refuted
     "not_shown": ("pairs", "percent", "margin_percent", "seeds_needed"),  # undecided
+    # The same of accuracy, in percentage points: a gain is above zero.
+    "accuracy_shown": ("pairs", "points", "margin_points"),
+    "accuracy_contradicted": ("pairs", "points", "margin_points", "bound_points"),
+    "accuracy_not_shown": ("pairs", "points", "margin_points", "seeds_needed"),
+    "accuracy_zero_variance": ("pairs", "points"),
+    # Of either.
     "too_few_pairs": ("pairs", "least"),  # one or two pairs give no p-value
     "zero_variance": ("pairs", "percent"),  # all differences are equal: nothing to measure chance by
     "incomplete": ("pairs", "planned", "treatment", "control"),  # the last two: state -> seeds that are not finished
@@ -50,6 +58,10 @@ NOTES: dict[str, tuple[str, ...]] = {
     "uncommitted_sources": ("runs",),  # runs made from a work tree with changes that were not committed
     "bench_of_other_sources": ("bench", "runs"),  # source digests
     "unreadable": ("line",),  # a folder that could not be read
+    # Pairs whose predictions cannot be compared example by example, by seed.
+    "predictions_missing": ("hypothesis", "seeds"),  # one of the two runs stored none that can be read
+    "predictions_unlike": ("hypothesis", "seeds"),  # of another split, of other examples, or in another order
+    "predictions_disagree": ("hypothesis", "seeds"),  # another accuracy than the run's own result says
 }
 
 
@@ -58,7 +70,7 @@ class PairedDifference:
     """Treatment minus control over the seeds both have finished. Interval fields are None below two pairs."""
 
     seeds: list[int]
-    differences: list[float]  # nats, by seed
+    differences: list[float]  # nats or error rates, by seed
     mean: float | None
     standard_deviation: float | None
     low: float | None  # two-sided 95 % t interval
@@ -76,6 +88,22 @@ class Ratio:
 
 
 @dataclass(frozen=True)
+class McNemar:
+    """One pair of runs on the same examples: how often each was right."""
+
+    seed: int
+    both_right: int
+    treatment_only: int
+    control_only: int
+    both_wrong: int
+    p: float  # exact, two-sided
+
+    @property
+    def examples(self) -> int:
+        return self.both_right + self.treatment_only + self.control_only + self.both_wrong
+
+
+@dataclass(frozen=True)
 class Verdict:
     """What the runs say about one hypothesis."""
 
@@ -86,6 +114,7 @@ class Verdict:
     facts: dict[str, Any] = field(default_factory=dict)  # the numbers the sentence needs
     difference: PairedDifference | None = None
     margin_nats: float | None = None
+    margin_error: float | None = None  # the same where accuracy is measured, as a difference of error rates
     lower_bound: float | None = None  # one-sided 95 % bounds of the mean difference
     upper_bound: float | None = None
     p: float | None = None  # one-sided t, of the claim's null hypothesis
@@ -94,6 +123,12 @@ class Verdict:
     seeds_needed: int | None = None  # so many pairs would probably decide it
     ratio: Ratio | None = None  # of kind faster
     confounds: list[Confound] = field(default_factory=list)
+    mcnemar: list[McNemar] = field(default_factory=list)  # by seed, where accuracy is measured
+
+    @property
+    def margin(self) -> float | None:
+        """In the units of the difference."""
+        return self.margin_nats if self.margin_error is None else self.margin_error
 
 
 @dataclass(frozen=True)
@@ -110,7 +145,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Reached:
-    """What it took to reach the target perplexity, mean over the seeds that did; None: none did."""
+    """What it took to reach the target perplexity, mean over the seeds that did."""
 
     seeds: int
     steps: float
@@ -146,7 +181,20 @@ class ArmSummary:
     validation_curve: Curve | None
     training_curve: Curve | None
     learning_rate_curve: list[tuple[int, float]]
-    reached: Reached | None
+    reached: Reached | None  # None: no seed did, or there is no target
+    # Where the runs classify:
+    batch_size: int = 1  # examples of one update
+    training_examples: int | None = None  # of one run
+    accuracies: dict[int, float] = field(default_factory=dict)  # by seed, finished runs
+    accuracy: float | None = None  # mean over the seeds
+    accuracy_deviation: float | None = None
+    examples: int | None = None  # of the reported split, if all runs agree on it
+    error_difference: PairedDifference | None = None  # against the baseline, of error rates
+    accuracy_curve: Curve | None = None
+
+    @property
+    def errors(self) -> dict[int, float]:
+        return {seed: 1 - accuracy for seed, accuracy in self.accuracies.items()}
 
 
 @dataclass(frozen=True)
@@ -156,7 +204,27 @@ class Decomposition:
     step: str  # a code
     treatment: str
     control: str
-    difference: PairedDifference
+    difference: PairedDifference  # of losses, or of error rates where the runs classify
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A study in one line: its main frozen arm against its baseline. Of a neighbour that cannot be read, why not."""
+
+    study: str
+    problem: str | None = None
+    classifies: bool = False
+    model: dict[str, Any] = field(default_factory=dict)  # sizes
+    data: str = ""
+    baseline: str = ""
+    treatment: str = ""
+    label: tuple[str, str] = ("", "")  # of the treatment, English and Chinese
+    baseline_quality: float | None = None  # mean loss or accuracy
+    treatment_quality: float | None = None
+    difference: PairedDifference | None = None
+    outcomes: dict[str, Outcome] = field(default_factory=dict)  # of the claims about the quality of these two arms
+    ratio: Ratio | None = None
+    trainable_share: float | None = None
 
 
 @dataclass(frozen=True)
@@ -166,8 +234,10 @@ class Findings:
     arms: dict[str, ArmSummary]
     verdicts: list[Verdict]
     decomposition: list[Decomposition]
-    target_perplexity: float | None
+    target_perplexity: float | None  # None also where the runs classify
+    main_arm: str  # the frozen arm that the documents' questions are about
     scenario: Literal["better", "equal", "worse", "unknown"]  # of the documents' table of next steps
     unfinished: list[PlannedRun]  # missing, queued, running, interrupted, failed, diverged
     provenance: dict[str, Any]  # commits, versions, data digests, compute used, study digest
     notes: list[tuple[str, dict[str, Any]]]  # codes with facts: an optimum at the edge, mixed sources, ...
+    beside: list[Beside] = field(default_factory=list)  # this study first; empty unless it names a neighbour

@@ -1,8 +1,8 @@
 """From finished runs to a verdict on each hypothesis.
 
-A verdict on losses needs every planned seed of both arms, three pairs and some spread; whatever is missing is its
-reason. Holm counts every confirmatory claim about losses, also one that has no p-value yet: otherwise a verdict could
-change when another hypothesis is completed.
+A verdict on quality (losses, or error rates where accuracy is measured) needs every planned seed of both arms, three
+pairs and some spread; whatever is missing is its reason. Holm counts every confirmatory claim about quality, also one
+that has no p-value yet: otherwise a verdict could change when another hypothesis is completed.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from oelm.analysis import statistics
 from oelm.analysis.findings import ArmSummary, Outcome, PairedDifference, Ratio, Verdict
 from oelm.analysis.statistics import LEAST_PAIRS, LEVEL
 from oelm.study.confounds import SEEDS, Confound
-from oelm.study.declaration import Hypothesis
+from oelm.study.declaration import QUALITY_KINDS, Hypothesis
 from oelm.study.plan import Plan
 
-LOSS_KINDS = ("not_worse", "better", "equivalent")
 RatioOf = Callable[[str, str], Ratio | None]  # treatment, control
 
 
@@ -28,7 +27,7 @@ def verdicts(
 ) -> list[Verdict]:
     """In the order of the study."""
     hypotheses = plan.study.hypotheses
-    tests = {each.name: _loss_test(each, plan, arms) for each in hypotheses if each.kind in LOSS_KINDS}
+    tests = {each.name: _quality_test(each, plan, arms) for each in hypotheses if each.kind in QUALITY_KINDS}
     adjusted, level = _family(tests)
     found = []
     for hypothesis in hypotheses:
@@ -37,7 +36,7 @@ def verdicts(
         elif hypothesis.kind == "faster":
             verdict = _on_speed(hypothesis, ratio_of(hypothesis.treatment, hypothesis.control))
         else:
-            verdict = _on_loss(tests[hypothesis.name], adjusted.get(hypothesis.name), level)
+            verdict = _on_quality(tests[hypothesis.name], adjusted.get(hypothesis.name), level)
         found.append(_marked(verdict, confounds.get(hypothesis.name, [])))
     return found
 
@@ -51,6 +50,11 @@ def nats(margin_percent: float) -> float:
     return math.log1p(margin_percent / 100)
 
 
+def points(error: float) -> float:
+    """A difference of error rates as percentage points of accuracy."""
+    return 0.0 - 100 * error
+
+
 def _marked(verdict: Verdict, confounds: list[Confound]) -> Verdict:
     """Different seeds alone confound nothing: pairs are pairs, and an incomplete study is undecided anyway."""
     unexplained = [confound for confound in confounds if confound.explained is None and confound.key != SEEDS]
@@ -62,11 +66,42 @@ def _settled(hypothesis: Hypothesis, outcome: Outcome, reason: str, facts: dict[
     return Verdict(hypothesis, outcome, outcome, reason, facts, **more)
 
 
-# ---- Losses --------------------------------------------------------------------------------------------------------
+# ---- Quality -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class _LossTest:
+class _Unit:
+    """What a difference in quality is said in."""
+
+    name: str
+    shown: Callable[[float], float | None]
+    margin_name: str  # of the verdict's field
+    reason_prefix: str = ""
+
+
+_PERCENT = _Unit("percent", percent, "margin_nats")
+_POINTS = _Unit("points", points, "margin_error", reason_prefix="accuracy_")
+
+
+def _unit(hypothesis: Hypothesis) -> _Unit:
+    return _POINTS if hypothesis.measure == "accuracy" else _PERCENT
+
+
+def quality_difference(hypothesis: Hypothesis, treatment: ArmSummary, control: ArmSummary) -> PairedDifference:
+    """Of what the hypothesis measures; below zero the treatment is better."""
+    if hypothesis.measure == "accuracy":
+        return statistics.paired_difference(treatment.errors, control.errors)
+    return statistics.paired_difference(treatment.losses, control.losses)
+
+
+def margin_of(hypothesis: Hypothesis) -> float:
+    """In the units of that difference; zero where none is stated."""
+    stated = hypothesis.margin or 0.0
+    return stated / 100 if hypothesis.measure == "accuracy" else nats(stated)
+
+
+@dataclass(frozen=True)
+class _QualityTest:
     """A claim that the mean difference lies between two bounds, and what the runs allow to say about it."""
 
     hypothesis: Hypothesis
@@ -79,14 +114,14 @@ class _LossTest:
     sign_flip_p: float | None = None
 
 
-def _loss_test(hypothesis: Hypothesis, plan: Plan, arms: dict[str, ArmSummary]) -> _LossTest:
+def _quality_test(hypothesis: Hypothesis, plan: Plan, arms: dict[str, ArmSummary]) -> _QualityTest:
     treatment, control = arms[hypothesis.treatment], arms[hypothesis.control]
-    difference = statistics.paired_difference(treatment.losses, control.losses)
-    margin = nats(hypothesis.margin_percent or 0.0)
+    difference = quality_difference(hypothesis, treatment, control)
+    margin = margin_of(hypothesis)
     upper = -margin if hypothesis.kind == "better" else margin
     lower = -margin if hypothesis.kind == "equivalent" else None
-    hindrance = _hindrance(plan, treatment, control, difference)
-    test = _LossTest(hypothesis, difference, margin, lower, upper, hindrance)
+    hindrance = _hindrance(plan, treatment, control, difference, _unit(hypothesis))
+    test = _QualityTest(hypothesis, difference, margin, lower, upper, hindrance)
     if hindrance is not None:
         return test
     if lower is not None:
@@ -97,7 +132,7 @@ def _loss_test(hypothesis: Hypothesis, plan: Plan, arms: dict[str, ArmSummary]) 
 
 
 def _hindrance(
-    plan: Plan, treatment: ArmSummary, control: ArmSummary, difference: PairedDifference
+    plan: Plan, treatment: ArmSummary, control: ArmSummary, difference: PairedDifference, unit: _Unit
 ) -> tuple[Outcome, str, dict[str, Any]] | None:
     """Why these runs give no p-value; None if they do."""
     if not plan.is_tuned:
@@ -120,7 +155,8 @@ def _hindrance(
     if pairs < LEAST_PAIRS:
         return "undecided", "too_few_pairs", {"pairs": pairs, "least": LEAST_PAIRS}
     if not difference.standard_deviation:
-        return "undecided", "zero_variance", {"pairs": pairs, "percent": percent(difference.mean or 0.0)}
+        facts = {"pairs": pairs, unit.name: unit.shown(difference.mean or 0.0)}
+        return "undecided", f"{unit.reason_prefix}zero_variance", facts
     return None
 
 
@@ -128,7 +164,7 @@ def _without(states: dict[str, list[int]], *left_out: str) -> dict[str, list[int
     return {state: seeds for state, seeds in states.items() if state not in left_out}
 
 
-def _family(tests: dict[str, _LossTest]) -> tuple[dict[str, float], float]:
+def _family(tests: dict[str, _QualityTest]) -> tuple[dict[str, float], float]:
     """Adjusted p-values by hypothesis, and the level that the next one to be shown is held to."""
     names = [name for name, test in tests.items() if test.hypothesis.confirmatory]
     p_values = [1.0 if (p := tests[name].p) is None else p for name in names]
@@ -137,9 +173,9 @@ def _family(tests: dict[str, _LossTest]) -> tuple[dict[str, float], float]:
     return {name: value for name, value in adjusted.items() if tests[name].p is not None}, LEVEL / max(1, open_ones)
 
 
-def _on_loss(test: _LossTest, p_adjusted: float | None, family_level: float) -> Verdict:
-    hypothesis, difference = test.hypothesis, test.difference
-    shared: dict[str, Any] = {"difference": difference, "margin_nats": test.margin}
+def _on_quality(test: _QualityTest, p_adjusted: float | None, family_level: float) -> Verdict:
+    hypothesis, difference, unit = test.hypothesis, test.difference, _unit(test.hypothesis)
+    shared: dict[str, Any] = {"difference": difference, unit.margin_name: test.margin}
     if test.hindrance is not None:
         outcome, reason, facts = test.hindrance
         return _settled(hypothesis, outcome, reason, facts, **shared)
@@ -150,23 +186,21 @@ def _on_loss(test: _LossTest, p_adjusted: float | None, family_level: float) -> 
     shared |= {"p": test.p, "p_adjusted": p_adjusted, "sign_flip_p": test.sign_flip_p}
     facts = {
         "pairs": len(difference.seeds),
-        "percent": percent(difference.mean),
-        "margin_percent": hypothesis.margin_percent or 0.0,
+        unit.name: unit.shown(difference.mean),
+        f"margin_{unit.name}": hypothesis.margin or 0.0,
     }
+
+    def settled(outcome: Outcome, reason: str, **more: Any) -> Verdict:
+        return _settled(hypothesis, outcome, unit.reason_prefix + reason, facts | more, **shared)
+
     if (test.p if p_adjusted is None else p_adjusted) <= LEVEL:
-        return _settled(hypothesis, "supported", "shown", facts, **shared)
+        return settled("supported", "shown")
     if low > test.upper or (test.lower is not None and high < test.lower):
         bound = low if low > test.upper else high
-        return _settled(hypothesis, "refuted", "contradicted", facts | {"bound_percent": percent(bound)}, **shared)
-    needed = statistics.seeds_needed(
-        difference.differences,
-        lower=test.lower,
-        upper=test.upper,
-        level=family_level if hypothesis.confirmatory else LEVEL,
-    )
-    return _settled(
-        hypothesis, "undecided", "not_shown", facts | {"seeds_needed": needed}, seeds_needed=needed, **shared
-    )
+        return settled("refuted", "contradicted", **{f"bound_{unit.name}": unit.shown(bound)})
+    level = family_level if hypothesis.confirmatory else LEVEL
+    needed = statistics.seeds_needed(difference.differences, lower=test.lower, upper=test.upper, level=level)
+    return replace(settled("undecided", "not_shown", seeds_needed=needed), seeds_needed=needed)
 
 
 # ---- Parameters and time -------------------------------------------------------------------------------------------

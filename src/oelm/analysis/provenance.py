@@ -21,12 +21,14 @@ _LISTED = {
     "platforms": "platform",
     "pythons": "python",
 }
+_LISTED_OF_ENCODERS = {"encoder_sources": "encoder_source", "encoder_digests": "encoder_digest"}
 
 
 def provenance(study: Study, plan: Plan) -> dict[str, Any]:
     stored = [run.stored for run in plan.runs if run.stored]
     recorded = [run.environment for run in stored if run.environment]
-    listed = {name: _distinct(tree.get(key) for tree in recorded) for name, key in _LISTED.items()}
+    names = _LISTED | (_LISTED_OF_ENCODERS if study.classifies else {})
+    listed = {name: _distinct(tree.get(key) for tree in recorded) for name, key in names.items()}
     return {
         "study_digest": study_digest(study),
         "runs": len(stored),

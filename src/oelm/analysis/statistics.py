@@ -26,7 +26,7 @@ LEVEL = 0.05
 POWER = 0.8
 MOST_SEEDS = 1000
 MOST_SIGN_FLIPS = 40  # pairs; 2^20 sums on each side of the meeting
-NO_SPREAD = 1e-9  # nats: below it differences are equal but for rounding
+NO_SPREAD = 1e-9  # nats, or a share of the examples: below it differences are equal but for rounding
 
 
 # ---- Paired differences --------------------------------------------------------------------------------------------
@@ -134,6 +134,23 @@ def _signed_sums(values: np.ndarray) -> np.ndarray:
     for value in values:
         sums = np.concatenate([sums + value, sums - value])
     return sums
+
+
+# ---- Examples ------------------------------------------------------------------------------------------------------
+
+
+def mcnemar_p(only_one: int, only_other: int) -> float:
+    """Of the null hypothesis that two classifiers are right equally often, from the examples only one is right on.
+
+    Exact and two-sided: each such example falls to either side like a fair coin.
+    """
+    differing = only_one + only_other
+    return min(1.0, 2 * float(special.bdtr(min(only_one, only_other), differing, 0.5))) if differing else 1.0
+
+
+def accuracy_standard_error(accuracy: float, examples: int) -> float:
+    """Of one classifier's accuracy, over the draw of its examples."""
+    return math.sqrt(accuracy * (1 - accuracy) / examples)
 
 
 # ---- How many seeds ------------------------------------------------------------------------------------------------

@@ -6,12 +6,13 @@ from collections.abc import Container, Iterator
 from typing import Any
 
 import oelm
-from oelm.analysis.findings import Findings
+from oelm.analysis.findings import Findings, Verdict
+from oelm.config import Encoder
 from oelm.reporting import numbers, tables, verdicts
 from oelm.reporting.arms_in_words import note_sentence
 from oelm.reporting.document import Block, Bullets, Code, Facts, Heading, Paragraph, Table
 from oelm.reporting.tables import label_of
-from oelm.reporting.words import WORDS, say
+from oelm.reporting.words import WORDS, code_for, in_points, say
 from oelm.study.confounds import SEEDS, Confound
 from oelm.study.declaration import Hypothesis, Language, in_language
 from oelm.study.plan import PlannedRun
@@ -27,7 +28,10 @@ def conclusions(findings: Findings, language: Language, figures: Container[str])
     yield Heading(say(language, "heading.conclusions"))
     if findings.verdicts:
         yield _verdict_table(findings, language)
-    yield Paragraph(say(language, f"scenario.{findings.scenario}"), tone="note")
+    code = code_for(f"scenario.{findings.scenario}", classifies=findings.study.classifies)
+    arms = {"arm": findings.main_arm, "baseline": findings.study.baseline}
+    names = {place: label_of(findings, arm, language) for place, arm in arms.items()}
+    yield Paragraph(say(language, code, **names), tone="note")
     yield Bullets(list(_next_steps(findings, language)), title=say(language, "next.title"))
 
 
@@ -35,13 +39,21 @@ def _verdict_table(findings: Findings, language: Language) -> Table:
     rows = []
     for verdict in findings.verdicts:
         difference = verdict.difference
-        number = numbers.percent_change(difference.mean) if difference else numbers.NONE
+        number = _quality_number(verdict, language) if difference else numbers.NONE
         if verdict.ratio is not None:
             number = f"× {numbers.ratio(verdict.ratio.middle)}"
         claim = in_language(verdict.hypothesis.claim, language)
         rows.append([verdict.hypothesis.name, claim, number, say(language, f"outcome.{verdict.outcome}")])
     header = [say(language, f"column.{name}") for name in ("hypothesis", "claim", "number", "outcome")]
     return Table(say(language, "conclusions.table"), header, rows, ["left", "left", "right", "left"])
+
+
+def _quality_number(verdict: Verdict, language: Language) -> str:
+    assert verdict.difference is not None
+    mean = verdict.difference.mean
+    if verdict.hypothesis.measure == "accuracy" and mean is not None:
+        return in_points(language, numbers.points(mean))
+    return numbers.percent_change(mean)
 
 
 def _next_steps(findings: Findings, language: Language) -> Iterator[str]:
@@ -62,8 +74,9 @@ def _next_steps(findings: Findings, language: Language) -> Iterator[str]:
     if findings.scenario == "unknown":
         yield from _to_know_more(findings, language)
     else:
+        kind = "classification." if findings.study.classifies else ""
         for code in WORDS:
-            if code.startswith(f"next.{findings.scenario}."):
+            if code.startswith(f"next.{kind}{findings.scenario}."):
                 yield say(language, code)
 
 
@@ -150,6 +163,7 @@ def _shortened(text: str, length: int = 160) -> str:
 # ---- Provenance ----------------------------------------------------------------------------------------------------
 
 _LISTS = ("source_digests", "data_digests", "devices", "processors", "precisions", "threads", "platforms", "pythons")
+_LISTS_OF_ENCODERS = ("encoder_sources", "encoder_digests")  # where the runs recorded them
 
 
 def provenance(findings: Findings, language: Language, figures: Container[str]) -> Iterator[Block]:
@@ -177,6 +191,8 @@ def _declared(findings: Findings, language: Language) -> Iterator[tuple[str, str
         "d_model": model.d_model, "num_layers": model.num_layers, "num_heads": model.num_heads, "d_ff": model.d_ff,
         "seq_len": model.seq_len, "vocabulary": model.vocabulary, "dropout": model.dropout,
     }  # fmt: skip
+    if isinstance(model, Encoder):
+        sizes |= {"mean_length": model.mean_length, "labels": model.labels, "pretrained": model.pretrained}
     yield say(language, "provenance.model"), ", ".join(f"{name} {_size(value)}" for name, value in sizes.items())
     final = next((run.run.training for run in findings.plan.final if run.arm == findings.study.baseline), training)
     plan = {
@@ -190,6 +206,8 @@ def _declared(findings: Findings, language: Language) -> Iterator[tuple[str, str
 def _size(value: float | None) -> str:
     if value is None:
         return numbers.NONE
+    if isinstance(value, bool):
+        return str(value).lower()
     return numbers.whole(value) if float(value).is_integer() else f"{value:g}"
 
 
@@ -203,7 +221,7 @@ def _recorded(tree: dict[str, Any], language: Language) -> Iterator[tuple[str, s
         return
     commits = [_commit(entry, language) for entry in tree.get("commits", [])]
     yield say(language, "provenance.commits"), joined(commits) or say(language, "provenance.unknown")
-    for name in _LISTS:
+    for name in (*(name for name in _LISTS_OF_ENCODERS if tree.get(name)), *_LISTS):
         values = [verdicts.short_digests(str(value)) for value in tree.get(name, [])]
         yield say(language, f"provenance.{name}"), joined(values) or say(language, "provenance.unknown")
     versions = [f"{name} {', '.join(map(str, values))}" for name, values in tree.get("versions", {}).items() if values]

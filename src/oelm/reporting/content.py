@@ -7,9 +7,11 @@ from collections.abc import Callable, Container, Iterator
 from oelm.analysis.findings import Findings
 from oelm.reporting import closing, numbers, tables, verdicts
 from oelm.reporting.arms_in_words import described_arm, note_sentence
+from oelm.reporting.beside import beside
 from oelm.reporting.document import Block, Bullets, Document, Heading, Paragraph, Picture, Table, numbered
+from oelm.reporting.examples import examples
 from oelm.reporting.tables import label_of
-from oelm.reporting.words import say, say_or_code
+from oelm.reporting.words import code_for, say, say_or_code
 from oelm.study.declaration import Language, in_language
 
 Section = Callable[[Findings, Language, Container[str]], Iterator[Block]]
@@ -19,7 +21,7 @@ def document_of(findings: Findings, language: Language, *, figures: Container[st
     """The whole report; `figures` are the names of those that could be drawn."""
     study = findings.study
     blocks: list[Block] = [*_completeness(findings, language)]
-    for section in _SECTIONS if has_results(findings) else _SECTIONS_WITHOUT_RESULTS:
+    for section in _sections(findings):
         blocks += section(findings, language, figures)
     return numbered(
         Document(
@@ -30,6 +32,12 @@ def document_of(findings: Findings, language: Language, *, figures: Container[st
             blocks=blocks,
         )
     )
+
+
+def _sections(findings: Findings) -> list[Section]:
+    if not has_results(findings):
+        return _SECTIONS_WITHOUT_RESULTS
+    return _SECTIONS_OF_CLASSIFICATION if findings.study.classifies else _SECTIONS
 
 
 def has_results(findings: Findings) -> bool:
@@ -92,7 +100,7 @@ def _verdicts(findings: Findings, language: Language, figures: Container[str]) -
         for each in findings.verdicts
     )
     if family:
-        yield Paragraph(say(language, "verdicts.method", family=family), tone="note")
+        yield Paragraph(_say(findings, language, "verdicts.method", family=family), tone="note")
 
 
 def _table(findings: Findings, language: Language, figures: Container[str]) -> Iterator[Block]:
@@ -100,7 +108,8 @@ def _table(findings: Findings, language: Language, figures: Container[str]) -> I
     yield from _on_learning_rates(findings, language)
     yield tables.quality_table(findings, language)
     yield tables.cost_table(findings, language)
-    yield from _picture("final_perplexity", language, figures)
+    final = "final_accuracy" if findings.study.classifies else "final_perplexity"
+    yield from _picture(findings, final, language, figures)
 
 
 def _on_learning_rates(findings: Findings, language: Language) -> Iterator[Block]:
@@ -113,7 +122,7 @@ def _on_learning_rates(findings: Findings, language: Language) -> Iterator[Block
             for key, values in (findings.plan.grid or study.tuning.grid).items()
         )
         code = "table.tuned" if study.learning_rate_is_tuned else "table.other_tuned"
-        yield Paragraph(say(language, code, keys=keys))
+        yield Paragraph(_say(findings, language, code, keys=keys))
     rates = {arm: summary.learning_rate for arm, summary in findings.arms.items()}
     if not study.learning_rate_is_tuned and len(set(rates.values())) > 1:
         listed = comma.join(
@@ -125,9 +134,16 @@ def _on_learning_rates(findings: Findings, language: Language) -> Iterator[Block
             yield Paragraph(note_sentence(findings, code, facts, language), tone="note")
 
 
-def _picture(name: str, language: Language, figures: Container[str], **facts: object) -> Iterator[Block]:
+def _say(findings: Findings, language: Language, code: str, **facts: object) -> str:
+    """In the words of this kind of study."""
+    return say(language, code_for(code, classifies=findings.study.classifies), **facts)
+
+
+def _picture(
+    findings: Findings, name: str, language: Language, figures: Container[str], **facts: object
+) -> Iterator[Block]:
     if name in figures:
-        yield Picture(name, say(language, f"caption.{name}", **facts))
+        yield Picture(name, _say(findings, language, f"caption.{name}", **facts))
 
 
 # ---- What happened -------------------------------------------------------------------------------------------------
@@ -135,18 +151,19 @@ def _picture(name: str, language: Language, figures: Container[str], **facts: ob
 
 def _curves(findings: Findings, language: Language, figures: Container[str]) -> Iterator[Block]:
     yield Heading(say(language, "heading.curves"))
-    if "val_ppl_comparison" not in figures:
+    quality = ["validation_accuracy", "validation_loss"] if findings.study.classifies else ["val_ppl_comparison"]
+    if quality[0] not in figures:
         yield Paragraph(say(language, "curves.none"))
-    yield from _picture("val_ppl_comparison", language, figures)
-    yield from _picture("training_loss", language, figures)
-    yield from _picture("learning_rate", language, figures)
+    for name in (*quality, "training_loss", "learning_rate"):
+        yield from _picture(findings, name, language, figures)
 
 
 def _parameters(findings: Findings, language: Language, figures: Container[str]) -> Iterator[Block]:
     yield Heading(say(language, "heading.parameters"))
     yield _arms_table(findings, language)
-    yield from _picture("parameter_distribution", language, figures)
-    yield from _picture("perplexity_by_parameters", language, figures)
+    by_parameters = "accuracy_by_parameters" if findings.study.classifies else "perplexity_by_parameters"
+    for name in ("parameter_distribution", by_parameters):
+        yield from _picture(findings, name, language, figures)
 
 
 def _arms_table(findings: Findings, language: Language) -> Table:
@@ -173,7 +190,7 @@ def _speed(findings: Findings, language: Language, figures: Container[str]) -> I
     if any(summary.seconds_per_step for summary in findings.arms.values()):
         yield _speed_table(findings, language, with_ratio=bool(rounds))
     baseline = label_of(findings, findings.study.baseline, language)
-    yield from _picture("speed", language, figures, baseline=baseline)
+    yield from _picture(findings, "speed", language, figures, baseline=baseline)
 
 
 def _speed_table(findings: Findings, language: Language, *, with_ratio: bool) -> Table:
@@ -215,7 +232,7 @@ def _target(findings: Findings, language: Language, figures: Container[str]) -> 
             ])  # fmt: skip
     header = [say(language, f"column.{name}") for name in columns]
     yield Table(say(language, "target.table"), header, rows, ["left"] + ["right"] * 5)
-    yield from _picture("target", language, figures, target=target)
+    yield from _picture(findings, "target", language, figures, target=target)
 
 
 def _tuning(findings: Findings, language: Language, figures: Container[str]) -> Iterator[Block]:
@@ -240,7 +257,7 @@ def _tuning(findings: Findings, language: Language, figures: Container[str]) -> 
     ]
     if lines:
         yield Bullets(lines, tone="note")
-    for picture in _picture("tuning", language, figures):
+    for picture in _picture(findings, "tuning", language, figures):
         assert isinstance(picture, Picture)
         more = say(language, "caption.tuning_many") if len(plan.grid) > 1 else ""
         yield Picture(picture.name, picture.caption + more)
@@ -253,7 +270,7 @@ def _differences(findings: Findings, language: Language, figures: Container[str]
     yield Heading(say(language, "heading.differences"))
     if "differences" not in figures:
         yield Paragraph(say(language, "differences.none"))
-    yield from _picture("differences", language, figures)
+    yield from _picture(findings, "differences", language, figures)
 
 
 def _decomposition(findings: Findings, language: Language, figures: Container[str]) -> Iterator[Block]:
@@ -261,21 +278,26 @@ def _decomposition(findings: Findings, language: Language, figures: Container[st
     if not findings.decomposition:
         yield Paragraph(say(language, "decomposition.none"))
         return
+    classifies = findings.study.classifies
     rows = []
     for step in findings.decomposition:
         difference = step.difference
+        interval = (
+            numbers.points_interval(difference.low, difference.high)
+            if classifies
+            else numbers.interval(difference.low, difference.high, numbers.percent_change)
+        )
         rows.append([
-            say_or_code(language, f"step.{step.step}", {}),
+            say_or_code(language, code_for(f"step.{step.step}", classifies=classifies), {}),
             f"{label_of(findings, step.control, language)} → {label_of(findings, step.treatment, language)}",
-            numbers.percent_change(difference.mean),
-            numbers.interval(difference.low, difference.high, numbers.percent_change),
+            numbers.points(difference.mean) if classifies else numbers.percent_change(difference.mean),
+            interval,
             str(len(difference.seeds)),
         ])  # fmt: skip
-    header = [
-        say(language, f"column.{name}") for name in ("step", "from_to", "difference_percent", "interval", "seeds")
-    ]
+    shown = "difference_points" if classifies else "difference_percent"
+    header = [say(language, f"column.{name}") for name in ("step", "from_to", shown, "interval", "seeds")]
     yield Table(say(language, "decomposition.table"), header, rows, ["left", "left", "right", "right", "right"])
-    yield from _picture("decomposition", language, figures)
+    yield from _picture(findings, "decomposition", language, figures)
 
 
 def _memory(findings: Findings, language: Language, figures: Container[str]) -> Iterator[Block]:
@@ -288,11 +310,18 @@ def _memory(findings: Findings, language: Language, figures: Container[str]) -> 
     columns = ("arm", "weights", "gradients", "optimizer", "sum", "memory")
     header = [say(language, f"column.{name}") for name in columns]
     yield Table(say(language, "memory.table"), header, rows, ["left"] + ["right"] * 5)
-    yield from _picture("memory", language, figures)
+    yield from _picture(findings, "memory", language, figures)
 
 
-_SECTIONS: list[Section] = [
-    _verdicts, _table, _curves, _parameters, _speed, _target, _tuning, _differences, _decomposition, _memory,
+_CLOSING: list[Section] = [
     closing.conclusions, closing.confounds, closing.unfinished, closing.provenance, closing.citation,
+]  # fmt: skip
+_SECTIONS: list[Section] = [
+    _verdicts, _table, _curves, _parameters, _speed, _target, _tuning, _differences, _decomposition, beside, _memory,
+    *_CLOSING,
+]  # fmt: skip
+_SECTIONS_OF_CLASSIFICATION: list[Section] = [
+    _verdicts, _table, examples, _curves, _parameters, _speed, _tuning, _differences, _decomposition, beside, _memory,
+    *_CLOSING,
 ]  # fmt: skip
 _SECTIONS_WITHOUT_RESULTS: list[Section] = [_verdicts, _parameters, closing.confounds, closing.citation]

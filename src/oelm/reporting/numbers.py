@@ -83,6 +83,20 @@ def plain_percent(value: float | None) -> str:
     return NONE if value is None else f"{value:.4g} %"
 
 
+def accuracy(share: float | None) -> str:
+    return NONE if share is None else f"{100 * share:.2f} %"
+
+
+def points(error: float | None) -> str:
+    """A difference of error rates as percentage points of accuracy: fewer errors are a gain."""
+    return NONE if error is None else _signed(-100 * error, 2)
+
+
+def points_interval(low: float | None, high: float | None) -> str:
+    """Of a difference of error rates; the ends change places."""
+    return interval(high, low, points)
+
+
 def interval(low: float | None, high: float | None, show=nats) -> str:
     return NONE if low is None or high is None else f"[{show(low)}, {show(high)}]"
 

@@ -8,10 +8,10 @@ import math
 import unicodedata
 from typing import Any
 
-from oelm.analysis.findings import ArmSummary, Findings, Verdict
+from oelm.analysis.findings import ArmSummary, Findings, PairedDifference, Verdict
 from oelm.reporting import numbers
 from oelm.reporting.document import Align, Table
-from oelm.reporting.words import say
+from oelm.reporting.words import code_for, say
 from oelm.study.declaration import Language, in_language
 from oelm.study.plan import PlannedRun
 
@@ -24,25 +24,37 @@ def label_of(findings: Findings, arm: str, language: Language) -> str:
 
 
 def quality_table(findings: Findings, language: Language) -> Table:
-    columns = ("arm", "learning_rate", "seeds", "perplexity", "loss", "difference", "difference_percent", "p_adjusted")
-    caption = say(language, "table.quality", baseline=label_of(findings, findings.study.baseline, language))
+    classifies = findings.study.classifies
+    more = ("p_adjusted", "ratio") if classifies else ("p_adjusted",)
+    columns = ("arm", "learning_rate", "seeds", *_quality_columns(findings), *more)
+    code = code_for("table.quality", classifies=classifies)
+    caption = say(language, code, baseline=label_of(findings, findings.study.baseline, language))
     return _table(findings, language, columns, caption)
 
 
+def _quality_columns(findings: Findings) -> tuple[str, ...]:
+    if findings.study.classifies:
+        return "accuracy", "loss", "difference_points"
+    return "perplexity", "loss", "difference", "difference_percent"
+
+
 def cost_table(findings: Findings, language: Language) -> Table:
-    columns = (
-        "arm", "total", "trainable", "frozen", "tokens", "flops", "seconds_per_step", "memory", "diverged",
-    )  # fmt: skip
+    columns = ("arm", "total", "trainable", "frozen", *_cost_columns(findings))
     return _table(findings, language, columns, say(language, "table.cost"))
 
 
 def whole_table(findings: Findings, language: Language) -> Table:
     """All of it, for files that may be as wide as they need."""
     columns = (
-        "arm", "total", "trainable", "frozen", "learning_rate", "seeds", "perplexity", "loss", "difference",
-        "difference_percent", "p_adjusted", "tokens", "flops", "seconds_per_step", "memory", "diverged",
+        "arm", "total", "trainable", "frozen", "learning_rate", "seeds", *_quality_columns(findings), "p_adjusted",
+        *_cost_columns(findings),
     )  # fmt: skip
     return _table(findings, language, columns, findings.study.name)
+
+
+def _cost_columns(findings: Findings) -> tuple[str, ...]:
+    read = ("training_examples", "tokens") if findings.study.classifies else ("tokens",)
+    return (*read, "flops", "seconds_per_step", "memory", "diverged")
 
 
 def _table(findings: Findings, language: Language, columns: tuple[str, ...], caption: str) -> Table:
@@ -61,6 +73,8 @@ def _cell(findings: Findings, language: Language, summary: ArmSummary, column: s
             return f"{label} ({word})" if is_baseline and word not in label else label
         case "total" | "trainable" | "frozen" | "tokens":
             return numbers.whole(getattr(summary, column))
+        case "training_examples":
+            return numbers.whole(summary.training_examples)
         case "learning_rate":
             return numbers.learning_rate(summary.learning_rate)
         case "seeds":
@@ -78,6 +92,15 @@ def _cell(findings: Findings, language: Language, summary: ArmSummary, column: s
                 return numbers.NONE
             middle = numbers.percent_change(difference.mean)
             return _with_interval(middle, difference.low, difference.high, numbers.percent_change)
+        case "accuracy":
+            return _with_spread(summary.accuracy, summary.accuracy_deviation, numbers.accuracy)
+        case "difference_points":
+            gain = summary.error_difference
+            if gain is None or gain.mean is None:
+                return numbers.NONE
+            return " ".join([numbers.points(gain.mean), *_interval_of_points(gain)])
+        case "ratio":
+            return numbers.ratio(summary.ratio.middle if summary.ratio else None)
         case "p_adjusted":
             return _p_values(adjusted_p(findings, summary.arm))
         case "flops":
@@ -105,6 +128,11 @@ def _with_spread(middle: float | None, spread: float | None, show) -> str:
 
 def _with_interval(middle: str, low: float | None, high: float | None, show) -> str:
     return middle if low is None or high is None else f"{middle} {numbers.interval(low, high, show)}"
+
+
+def _interval_of_points(difference: PairedDifference) -> list[str]:
+    known = difference.low is not None and difference.high is not None
+    return [numbers.points_interval(difference.low, difference.high)] if known else []
 
 
 def _perplexity(summary: ArmSummary) -> tuple[float | None, float | None]:
@@ -167,7 +195,6 @@ def comparison_csv(findings: Findings) -> str:
 
 
 def _comparison_row(findings: Findings, summary: ArmSummary) -> dict[str, Any]:
-    difference = summary.difference
     return {
         "arm": summary.arm,
         "is_baseline": summary.arm == findings.study.baseline,
@@ -177,13 +204,7 @@ def _comparison_row(findings: Findings, summary: ArmSummary) -> dict[str, Any]:
         "learning_rate": summary.learning_rate,
         "seeds_finished": len(summary.losses),
         "seeds_planned": len(findings.study.seeds),
-        "perplexity": numbers.perplexity_of(summary.mean_loss),
-        "loss_mean": summary.mean_loss,
-        "loss_standard_deviation": summary.standard_deviation,
-        "difference_nats": difference.mean if difference else None,
-        "difference_low_nats": difference.low if difference else None,
-        "difference_high_nats": difference.high if difference else None,
-        "difference_pairs": len(difference.seeds) if difference else None,
+        **(_accuracy_cells(summary) if findings.study.classifies else _perplexity_cells(summary)),
         "p_adjusted": "; ".join(f"{name}: {p:.6g}" for name, p in adjusted_p(findings, summary.arm)),
         "tokens": summary.tokens,
         "flops": summary.flops,
@@ -194,10 +215,45 @@ def _comparison_row(findings: Findings, summary: ArmSummary) -> dict[str, Any]:
     }
 
 
+def _perplexity_cells(summary: ArmSummary) -> dict[str, Any]:
+    difference = summary.difference
+    return {
+        "perplexity": numbers.perplexity_of(summary.mean_loss),
+        "loss_mean": summary.mean_loss,
+        "loss_standard_deviation": summary.standard_deviation,
+        "difference_nats": difference.mean if difference else None,
+        "difference_low_nats": difference.low if difference else None,
+        "difference_high_nats": difference.high if difference else None,
+        "difference_pairs": len(difference.seeds) if difference else None,
+    }
+
+
+def _accuracy_cells(summary: ArmSummary) -> dict[str, Any]:
+    """The difference is of accuracies, as shares: above zero the arm is better than the baseline."""
+    difference = summary.error_difference
+    return {
+        "accuracy_mean": summary.accuracy,
+        "accuracy_standard_deviation": summary.accuracy_deviation,
+        "loss_mean": summary.mean_loss,
+        "loss_standard_deviation": summary.standard_deviation,
+        "difference_accuracy": _gain(difference.mean) if difference else None,
+        "difference_low_accuracy": _gain(difference.high) if difference else None,
+        "difference_high_accuracy": _gain(difference.low) if difference else None,
+        "difference_pairs": len(difference.seeds) if difference else None,
+        "training_examples": summary.training_examples,
+        "reported_examples": summary.examples,
+    }
+
+
+def _gain(error: float | None) -> float | None:
+    return None if error is None else 0.0 - error
+
+
 def runs_csv(findings: Findings) -> str:
     """Every run the study asks for, with or without a result."""
-    planned = [_run_row(run) for run in findings.plan.runs]
-    return _csv([*planned, *_waiting_rows(findings)], columns=list(_run_columns()))
+    columns = _result_columns(findings)
+    planned = [_run_row(run, columns) for run in findings.plan.runs]
+    return _csv([*planned, *_waiting_rows(findings)], columns=[*_RUN_COLUMNS, *columns, *_ORIGIN_COLUMNS])
 
 
 def waiting_runs(findings: Findings) -> list[tuple[str, int]]:
@@ -217,11 +273,17 @@ _RESULT_COLUMNS = (
 )  # fmt: skip
 
 
-def _run_columns() -> tuple[str, ...]:
-    return ("stage", "arm", "seed", "point", "state", *_RESULT_COLUMNS, "directory", "commit", "data_digest", "error")
+_RUN_COLUMNS = ("stage", "arm", "seed", "point", "state")
+_ORIGIN_COLUMNS = ("directory", "commit", "data_digest", "error")
 
 
-def _run_row(run: PlannedRun) -> dict[str, Any]:
+def _result_columns(findings: Findings) -> tuple[str, ...]:
+    if not findings.study.classifies:
+        return _RESULT_COLUMNS
+    return ("accuracy", "examples", *(name for name in _RESULT_COLUMNS if name != "perplexity"))
+
+
+def _run_row(run: PlannedRun, columns: tuple[str, ...]) -> dict[str, Any]:
     stored = run.stored
     result = (stored.result if stored else None) or {}
     environment = stored.environment if stored else {}
@@ -231,7 +293,7 @@ def _run_row(run: PlannedRun) -> dict[str, Any]:
         "seed": run.seed,
         "point": "; ".join(f"{key}={value:g}" for key, value in run.point),
         "state": run.state,
-        **{name: result.get(name) for name in _RESULT_COLUMNS},
+        **{name: result.get(name) for name in columns},
         "directory": stored.name if stored else None,
         "commit": environment.get("commit"),
         "data_digest": environment.get("data_digest"),

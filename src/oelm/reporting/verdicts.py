@@ -10,7 +10,7 @@ from oelm.analysis.findings import Findings, PairedDifference, Verdict
 from oelm.reporting import numbers
 from oelm.reporting.document import VerdictBox
 from oelm.reporting.tables import label_of, one_line
-from oelm.reporting.words import say, say_or_code
+from oelm.reporting.words import code_for, in_points, say, say_or_code
 from oelm.study.confounds import SEEDS, Confound
 from oelm.study.declaration import Hypothesis, Language, in_language
 
@@ -62,6 +62,10 @@ def _fact(findings: Findings, key: str, value: Any, language: Language) -> str:
         return say(language, "list_comma").join(map(str, value)) or say(language, "nobody")
     if key == "margin_percent":
         return numbers.plain_percent(value)
+    if key == "margin_points":
+        return in_points(language, f"{value:.4g}")
+    if key.endswith("points"):
+        return in_points(language, numbers.points(-value / 100))
     if key.endswith("percent"):
         return numbers.percent(value)
     return numbers.whole(value) if isinstance(value, int) else str(value)
@@ -93,19 +97,25 @@ def seed_list(seeds: list[int], language: Language) -> str:
 
 
 def _criterion(findings: Findings, hypothesis: Hypothesis, language: Language) -> list[tuple[str, str]]:
-    code = f"criterion.{hypothesis.kind}" + ("_by" if hypothesis.kind == "better" and hypothesis.margin_percent else "")
+    code = f"criterion.{hypothesis.kind}" + ("_by" if hypothesis.kind == "better" and hypothesis.margin else "")
     sentence = say(
         language,
-        code,
+        code_for(code, classifies=hypothesis.measure == "accuracy"),
         treatment=label_of(findings, hypothesis.treatment, language),
         control=label_of(findings, hypothesis.control, language),
-        margin=numbers.plain_percent(hypothesis.margin_percent),
+        margin=_margin(hypothesis, language),
         least_frozen=numbers.whole(hypothesis.least_frozen),
     )
     found = [(say(language, "box.criterion"), sentence)]
     if hypothesis.fails_when:
         found.append((say(language, "box.fails_when"), in_language(hypothesis.fails_when, language)))
     return found
+
+
+def _margin(hypothesis: Hypothesis, language: Language) -> str:
+    if hypothesis.measure == "accuracy" and hypothesis.margin is not None:
+        return in_points(language, f"{hypothesis.margin:.4g}")
+    return numbers.plain_percent(hypothesis.margin)
 
 
 def _numbers(findings: Findings, verdict: Verdict, language: Language) -> list[tuple[str, str]]:
@@ -115,10 +125,11 @@ def _numbers(findings: Findings, verdict: Verdict, language: Language) -> list[t
         case "faster":
             return _speed_numbers(verdict, language)
         case _:
-            return _loss_numbers(findings, verdict, language)
+            found = _accuracy_numbers if verdict.hypothesis.measure == "accuracy" else _loss_numbers
+            return [*found(verdict, language), *_test_numbers(findings, verdict, language)]
 
 
-def _loss_numbers(findings: Findings, verdict: Verdict, language: Language) -> list[tuple[str, str]]:
+def _loss_numbers(verdict: Verdict, language: Language) -> list[tuple[str, str]]:
     difference, found = verdict.difference, []
     if difference is not None and difference.mean is not None:
         found.append((say(language, "box.difference"), _with_interval(difference, numbers.nats, language, " nats")))
@@ -129,6 +140,30 @@ def _loss_numbers(findings: Findings, verdict: Verdict, language: Language) -> l
             "nats": f"{verdict.margin_nats:.4f}",
         }
         found.append((say(language, "box.margin"), say(language, "box.margin_value", **margin)))
+    return found
+
+
+def _accuracy_numbers(verdict: Verdict, language: Language) -> list[tuple[str, str]]:
+    difference, found = verdict.difference, []
+    if difference is not None and difference.mean is not None:
+        text = in_points(language, numbers.points(difference.mean))
+        if difference.low is not None:
+            interval = numbers.points_interval(difference.low, difference.high)
+            text = say(language, "interval_of", middle=text, interval=interval)
+        found.append((say(language, "box.difference"), text))
+    if verdict.hypothesis.margin:
+        found.append((say(language, "box.margin"), _margin(verdict.hypothesis, language)))
+    if verdict.mcnemar:
+        values = [
+            say(language, "box.mcnemar_seed", seed=pair.seed, p=numbers.probability(pair.p)) for pair in verdict.mcnemar
+        ]
+        joined = say(language, "list_semicolon").join(values)
+        found.append((say(language, "box.mcnemar"), say(language, "box.mcnemar_value", values=joined)))
+    return found
+
+
+def _test_numbers(findings: Findings, verdict: Verdict, language: Language) -> list[tuple[str, str]]:
+    difference, found = verdict.difference, []
     tests = (("box.p_value", verdict.p), ("box.p_adjusted", verdict.p_adjusted), ("box.sign_flip", verdict.sign_flip_p))
     p_values = [say(language, code, p=numbers.probability(p)) for code, p in tests if p is not None]
     if p_values:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from oelm.reporting.classification_words import CLASSIFICATION_WORDS, Phrase
 from oelm.study.declaration import Language
-
-Phrase = tuple[str, str]  # English, Chinese
 
 # ---- The frame -----------------------------------------------------------------------------------------------------
 
@@ -707,6 +706,7 @@ _PROVENANCE: dict[str, Phrase] = {
 
 WORDS: dict[str, Phrase] = {
     **_FRAME, **_COMPLETENESS, **_VERDICTS, **_REASONS, **_TABLE, **_FIGURES, **_SECTIONS, **_SCENARIOS, **_PROVENANCE,
+    **CLASSIFICATION_WORDS,
 }  # fmt: skip
 
 
@@ -714,6 +714,17 @@ def say(language: Language, code: str, **facts: object) -> str:
     """The phrase of a code. Facts are inserted as they are, braces in them included."""
     phrase = WORDS[code][("en", "zh").index(language)]
     return phrase.format(**facts)
+
+
+def in_points(language: Language, number: str) -> str:
+    """A number, signed or not, of percentage points."""
+    return say(language, "unit.point" if number == "1" else "unit.points", number=number)
+
+
+def code_for(code: str, *, classifies: bool) -> str:
+    """The same thing in the words of a study that classifies, where it has its own."""
+    own = f"{code}.classification"
+    return own if classifies and own in WORDS else code
 
 
 def say_or_code(language: Language, code: str, facts: Mapping[str, object]) -> str:

@@ -1,7 +1,8 @@
 """In what the queries and keys of two models differ: family of the start, its scale, when they move, which share.
 
 Normal and scaled normal are one family at two scales, so "orthogonal beats random" can be told from "larger beats
-smaller". A hypothesis names the aspects that are its treatment; the others should be equal.
+smaller". Weights that a model came with, and those made orthonormal, are families of their own; the scale of kept ones
+no config knows. A hypothesis names the aspects that are its treatment; the others should be equal.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from oelm.config import Always, Model, Projection
+from oelm.config import Always, AnyModel, Projection
 from oelm.study.declaration import Aspect
 
 KEYS: dict[Aspect, str] = {"start": "start.family", "scale": "start.scale", "moves": "moves", "share": "share"}
@@ -27,21 +28,22 @@ class AspectDifference:
     control: str
 
 
-def entry_standard_deviation(projection: Projection, model: Model) -> float:
+def entry_standard_deviation(projection: Projection, *, d_model: int, num_layers: int) -> float:
     """Of one number of the matrix at the start. Orthonormal rows of length d have entries of 1/sqrt(d)."""
+    assert projection.start != "keep"
     match projection.start:
         case "normal":
             deviation = 0.02
         case "residual_normal":
-            deviation = 0.02 / math.sqrt(2 * model.num_layers)
+            deviation = 0.02 / math.sqrt(2 * num_layers)
         case "xavier":
-            deviation = math.sqrt(2 / (model.d_model + model.d_model))
+            deviation = math.sqrt(2 / (d_model + d_model))
         case _:
-            deviation = 1 / math.sqrt(model.d_model)
+            deviation = 1 / math.sqrt(d_model)
     return deviation * projection.gain
 
 
-def aspect_differences(treatment: Model, control: Model) -> Iterator[AspectDifference]:
+def aspect_differences(treatment: AnyModel, control: AnyModel) -> Iterator[AspectDifference]:
     """One for each aspect in which the queries or the keys differ."""
     for aspect, text_of in _TEXTS.items():
         one, other = ([text_of(projection, model) for projection in _pair(model)] for model in (treatment, control))
@@ -51,27 +53,34 @@ def aspect_differences(treatment: Model, control: Model) -> Iterator[AspectDiffe
             yield AspectDifference(aspect, KEYS[aspect], _joined(one), _joined(other))
 
 
-def _pair(model: Model) -> tuple[Projection, Projection]:
+def _pair(model: AnyModel) -> tuple[Projection, Projection]:
     return model.attention.query, model.attention.key
 
 
-def _family(projection: Projection, model: Model) -> str:
-    return projection.start if "orthogonal" in projection.start else "normal"
+def _family(projection: Projection, model: AnyModel) -> str:
+    return projection.start if "orthogonal" in projection.start or projection.start == "keep" else "normal"
 
 
-def _scale(projection: Projection, model: Model) -> str:
-    return f"{entry_standard_deviation(projection, model):.4g}"
+def _scale(projection: Projection, model: AnyModel) -> str:
+    gain = "" if projection.gain == 1 else f" x {projection.gain:g}"
+    if projection.start == "keep":
+        return f"of the given weights{gain}"
+    if model.d_model is not None and model.num_layers is not None:
+        deviation = entry_standard_deviation(projection, d_model=model.d_model, num_layers=model.num_layers)
+        return f"{deviation:.4g}"
+    return _SCALES_OF_UNKNOWN_SIZES.get(projection.start, "1/sqrt(d)") + gain  # the data is not at hand to say d
 
 
-def _moves(projection: Projection, model: Model) -> str:
+def _moves(projection: Projection, model: AnyModel) -> str:
     return " ".join(str(value) for value in projection.moves.model_dump(mode="json").values())
 
 
-def _share(projection: Projection, model: Model) -> str:
+def _share(projection: Projection, model: AnyModel) -> str:
     return f"{projection.share:g} of the {projection.share_of}" if projection.share < 1 else "all"
 
 
-_TEXTS: dict[Aspect, Callable[[Projection, Model], str]] = {
+_SCALES_OF_UNKNOWN_SIZES = {"normal": "0.02", "residual_normal": "0.02/sqrt(2 layers)"}
+_TEXTS: dict[Aspect, Callable[[Projection, AnyModel], str]] = {
     "start": _family,
     "scale": _scale,
     "moves": _moves,
@@ -79,7 +88,9 @@ _TEXTS: dict[Aspect, Callable[[Projection, Model], str]] = {
 }
 
 
-def _where_both_rest(treatment: Model, control: Model, one: list[str], other: list[str]) -> tuple[list[str], list[str]]:
+def _where_both_rest(
+    treatment: AnyModel, control: AnyModel, one: list[str], other: list[str]
+) -> tuple[list[str], list[str]]:
     """A share says nothing about a projection that always moves; that difference is one of `moves`."""
     pairs = zip(_pair(treatment), _pair(control), one, other, strict=True)
     kept = [(a, b) for p, q, a, b in pairs if not isinstance(p.moves, Always) and not isinstance(q.moves, Always)]

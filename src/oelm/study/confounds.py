@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from oelm.config import Run, Settings, resolved
+from oelm.config import Encoder, Run, Settings, facts_of, resolved
 from oelm.run_directory import COMPARED_ENVIRONMENT, flat
 from oelm.study.attention_aspects import ASPECTS, aspect_differences
 from oelm.study.declaration import Aspect, Hypothesis, Study, in_language, settings_for
@@ -21,7 +21,11 @@ SEEDS = "seeds"
 # What decides how many weights rest. A start costs neither parameters nor time.
 RESTING: tuple[Aspect, ...] = ("moves", "share")
 RESTING_SETTINGS = tuple(f"model.attention.{name}.{aspect}" for name in ("value", "output") for aspect in RESTING)
-SIZES = tuple(f"model.{name}" for name in ("vocabulary", "seq_len", "d_model", "num_layers", "num_heads", "d_ff"))
+SIZES = tuple(
+    f"model.{name}"
+    for name in ("vocabulary", "positions", "seq_len", "d_model", "num_layers", "num_heads", "d_ff", "labels")
+)
+DATA_OF_AN_ENCODER = ("data",)  # which decides its sizes
 WORK_PER_STEP = ("model.dropout", "training.batch_size", "tokens_per_step")
 BY_SEED = "the run's"
 
@@ -49,7 +53,7 @@ def confounds(study: Study, plan: Plan) -> dict[str, list[Confound]]:
 class _Side:
     """One arm as far as a comparison is concerned."""
 
-    run: Run
+    run: Run  # as declared, with the sizes that the data of stored runs decided
     processes: int
     settings: dict[str, str]  # every setting but query and key, without the tuned ones
     tuning: dict[str, str]
@@ -59,22 +63,31 @@ class _Side:
     @classmethod
     def of(cls, study: Study, plan: Plan, arm: str) -> _Side:
         choice = plan.choices.get(arm)
-        plain = _settings(study, arm)
-        chosen = _settings(study, arm, values=choice.values if choice else {})
+        facts = _facts(plan)
+        plain = _settings(study, arm, facts)
+        chosen = _settings(study, arm, facts, values=choice.values if choice else {})
         execution = chosen.execution.model_dump(mode="json")
         return cls(
             run=plain.run,
             processes=study.arms[arm].processes,
             settings=_by_key(study, chosen.run),
-            tuning=_by_key(study, _settings(study, arm, tuning=True).run) if study.tuning else {},
+            tuning=_by_key(study, _settings(study, arm, facts, tuning=True).run) if study.tuning else {},
             execution={key: _text(execution[key]) for key in DECLARED_EXECUTION},
             stored={run.seed: run for run in plan.by_arm[arm] if run.loss is not None and run.state == "finished"},
         )
 
 
-def _settings(study: Study, arm: str, *, values: dict[str, Any] | None = None, tuning: bool = False) -> Settings:
+def _facts(plan: Plan) -> dict[str, Any]:
+    """What the data says of an encoder, once a run knows it: the same for every arm that reads the same data."""
+    model = next((run.run.model for run in plan.runs if run.run.model.is_resolved), None)
+    return facts_of(model) if isinstance(model, Encoder) else {}
+
+
+def _settings(
+    study: Study, arm: str, facts: dict[str, Any], *, values: dict[str, Any] | None = None, tuning: bool = False
+) -> Settings:
     settings = settings_for(study, arm, seed=_unused_seed(study), values=values, tuning=tuning)
-    return settings.model_copy(update={"run": resolved(settings.run)})
+    return settings.model_copy(update={"run": resolved(settings.run, facts)})
 
 
 def _unused_seed(study: Study) -> int:
@@ -89,7 +102,14 @@ def _by_key(study: Study, run: Run) -> dict[str, str]:
     tree = run.model_dump(mode="json", exclude={"arm": True, "model": {"attention": {"query", "key"}}})
     found = {key: _text(value) for key, value in flat(tree).items() if key not in tuned}
     by_seed = {key: BY_SEED for key, value in flat(tree["seeds"], "seeds.").items() if value == _unused_seed(study)}
-    return found | by_seed | {"tokens_per_step": _text(run.training.batch_size * run.model.seq_len)}
+    return found | by_seed | _tokens_per_step(run)
+
+
+def _tokens_per_step(run: Run) -> dict[str, str]:
+    """Of an encoder the data decides it, so that the batch size says it all."""
+    if isinstance(run.model, Encoder):
+        return {}
+    return {"tokens_per_step": _text(run.training.batch_size * run.model.seq_len)}
 
 
 # ---- What differs --------------------------------------------------------------------------------------------------
@@ -102,12 +122,15 @@ def _found(hypothesis: Hypothesis, treatment: _Side, control: _Side) -> Iterator
 
 
 def _differences(hypothesis: Hypothesis, treatment: _Side, control: _Side) -> Iterator[tuple[str, str, str]]:
+    sizes = (*SIZES, *RESTING_SETTINGS)
+    if isinstance(treatment.run.model, Encoder):
+        sizes += DATA_OF_AN_ENCODER
     match hypothesis.kind:
         case "fewer_parameters":
-            yield from _unequal(treatment.settings, control.settings, only=(*SIZES, *RESTING_SETTINGS))
+            yield from _unequal(treatment.settings, control.settings, only=sizes)
             yield from _of_attention(hypothesis, treatment, control, only=RESTING)
         case "faster":  # measured in one process on one device, so only what changes the work counts
-            yield from _unequal(treatment.settings, control.settings, only=(*SIZES, *WORK_PER_STEP, *RESTING_SETTINGS))
+            yield from _unequal(treatment.settings, control.settings, only=(*sizes, *WORK_PER_STEP))
             yield from _of_attention(hypothesis, treatment, control, only=RESTING)
         case _:
             yield from _of_settings(treatment, control)

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError, model_validator
 
 from oelm.arms import canonical_name
-from oelm.config import Count, Frozen, Positive, Settings
+from oelm.config import Count, Frozen, Positive, Settings, kind_of_model
 from oelm.errors import UserError
 from oelm.run_directory import check_name
 from oelm.settings import full_key, problem_lines, read_yaml, settings_of, with_preset
@@ -49,15 +49,20 @@ class Arm(Frozen):
 # What may differ between the attention of two arms. A hypothesis says which of it is its treatment.
 Aspect = Literal["start", "scale", "moves", "share"]
 Kind = Literal["not_worse", "equivalent", "better", "fewer_parameters", "faster"]
+QUALITY_KINDS = ("not_worse", "better", "equivalent")
 NEEDS_A_MARGIN = ("not_worse", "equivalent")
+# What quality is measured by -> the key that states the margin: percent of perplexity, or percentage points.
+Measure = Literal["loss", "accuracy"]
+MARGINS: dict[Measure, str] = {"loss": "margin_percent", "accuracy": "margin_points"}
 
 
 class Hypothesis(Frozen):
     """A claim about two arms, and what settles it.
 
     not_worse: the treatment's perplexity is at most `margin_percent` above the control's. equivalent: within it both
-    ways. better: below the control's by more than `margin_percent` (0 unless stated). fewer_parameters: at least
-    `least_frozen` parameters never move. faster: a step takes less time, measured by `oelm bench` only.
+    ways. better: below the control's by more than `margin_percent` (0 unless stated). The same of accuracy, where
+    higher is better, with `measure: accuracy` and `margin_points`. fewer_parameters: at least `least_frozen`
+    parameters never move. faster: a step takes less time, measured by `oelm bench` only.
     """
 
     name: str
@@ -66,7 +71,9 @@ class Hypothesis(Frozen):
     treatment: str
     control: str
     varies: list[Aspect]
+    measure: Measure = "loss"
     margin_percent: float | None = Field(default=None, gt=0)
+    margin_points: float | None = Field(default=None, gt=0)
     least_frozen: Positive | None = None
     fails_when: Text | None = None
     confirmatory: bool = True
@@ -74,13 +81,23 @@ class Hypothesis(Frozen):
 
     @model_validator(mode="after")
     def _consistent(self) -> Hypothesis:
-        if self.kind in NEEDS_A_MARGIN and self.margin_percent is None:
-            raise ValueError(f"{self.name}: {self.kind} needs margin_percent")
+        if self.measure == "accuracy" and self.kind not in QUALITY_KINDS:
+            raise ValueError(f"{self.name}: measure is for {', '.join(QUALITY_KINDS)}, not for {self.kind}")
+        if self.kind in NEEDS_A_MARGIN and self.margin is None:
+            raise ValueError(f"{self.name}: {self.kind} needs {MARGINS[self.measure]}")
+        for measure, key in MARGINS.items():
+            if measure != self.measure and getattr(self, key) is not None:
+                raise ValueError(f"{self.name}: {key} is a margin of {measure}; this claim measures {self.measure}")
         if self.kind == "fewer_parameters" and self.least_frozen is None:
             raise ValueError(f"{self.name}: fewer_parameters needs least_frozen")
         if self.treatment == self.control:
             raise ValueError(f"{self.name}: treatment and control are both {self.control}")
         return self
+
+    @property
+    def margin(self) -> float | None:
+        """As stated: percent of perplexity, or percentage points of accuracy."""
+        return getattr(self, MARGINS[self.measure])
 
 
 class Tuning(Frozen):
@@ -90,6 +107,13 @@ class Tuning(Frozen):
     set: dict[str, Any] = Field(default={})  # for all tuning runs alike, for example fewer steps
     seeds: list[Count] = Field(default=[1000], min_length=1)
     extend: Count = 2  # at most so many points are added at each end of a key
+
+
+class Neighbour(Frozen):
+    """Another study whose stored findings a report shows beside its own."""
+
+    study: str  # its file, or its name in the folder `studies`
+    runs: str | None = None  # None: runs/NAME
 
 
 class Study(Frozen):
@@ -102,6 +126,7 @@ class Study(Frozen):
     tuning: Tuning | None = None
     hypotheses: list[Hypothesis] = Field(default=[])
     target_percent: float = Field(default=10, gt=0)  # time to a perplexity so much above the baseline's final one
+    beside: list[Neighbour] = Field(default=[])
     notes: Text | None = None
     cite: Text | None = None
 
@@ -124,6 +149,11 @@ class Study(Frozen):
     @property
     def learning_rate_is_tuned(self) -> bool:
         return self.tuning is not None and "training.learning_rate" in self.tuning.grid
+
+    @property
+    def classifies(self) -> bool:
+        """Whether its runs sort sentences into classes: then quality is accuracy."""
+        return kind_of_model(with_preset(self.base).get("model")) == "encoder"
 
 
 # ---- Reading -------------------------------------------------------------------------------------------------------
@@ -174,8 +204,17 @@ def with_processes(study: Study, processes: int) -> Study:
 
 def study_digest(study: Study) -> str:
     """What a report names to show that the plan is the one the runs were made for."""
-    text = json.dumps(study.model_dump(mode="json"), sort_keys=True, ensure_ascii=False)
+    tree = study.model_dump(mode="json")
+    for part in (tree, *tree["hypotheses"]):
+        for key, unused in _ADDED_LATER.items():
+            if key in part and part[key] == unused:
+                del part[key]
+    text = json.dumps(tree, sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+# Keys that studies did not always have, by their defaults: one that does not use them keeps its digest.
+_ADDED_LATER: dict[str, Any] = {"beside": [], "measure": "loss", "margin_points": None}
 
 
 def _file_of(source: str | Path) -> Path:
@@ -222,6 +261,7 @@ def _check_values(study: Study) -> None:
     """Each setting has one place: a grid's key is the grid's, seeds are the study's, arms are arms."""
     if "arm" in study.base:
         raise UserError("base.arm: the arms of a study stand under arms")
+    _check_measures(study)
     if study.tuning is None:
         return
     shared = sorted(set(study.seeds) & set(study.tuning.seeds))
@@ -238,6 +278,16 @@ def _check_values(study: Study) -> None:
                 raise UserError(f"{place}.{key}: is also in the grid, whose values would replace it")
 
 
+def _check_measures(study: Study) -> None:
+    """Accuracy where the runs classify, loss where they predict text: nothing else can be reported honestly."""
+    for hypothesis in study.hypotheses:
+        if hypothesis.kind not in QUALITY_KINDS or (hypothesis.measure == "accuracy") == study.classifies:
+            continue
+        if study.classifies:
+            raise UserError(f"{hypothesis.name}: these runs classify: add measure: accuracy, with margin_points")
+        raise UserError(f"{hypothesis.name}: measure accuracy: these runs do not classify (preset fine-tuning does)")
+
+
 def _check_every_arm(study: Study) -> None:
     """Build each arm's settings once, so that a wrong key is found before anything runs."""
     known: dict[str, str] = {}
@@ -248,6 +298,8 @@ def _check_every_arm(study: Study) -> None:
                 point = dict(zip(study.tuning.grid, values, strict=True))
                 settings_for(study, arm, seed=study.seeds[0], values=point, tuning=True)
                 settings_for(study, arm, seed=study.seeds[0], values=point)
+        if (kind_of_model(settings.run.model) == "encoder") != study.classifies:
+            raise UserError(f"arms.{arm}.set: another kind of model than the base's: a comparison needs one kind")
         identity = settings.run.model_dump_json(exclude={"arm", "data"})
         if identity in known:
             raise UserError(f"arms {known[identity]} and {arm} are the same computation")

@@ -49,6 +49,11 @@ class StoredRun:
         """The final numbers; None unless the run is finished."""
         return _json_or_empty(self.directory.result_file) or None if self.state == "finished" else None
 
+    @cached_property
+    def predictions(self) -> dict[str, Any]:
+        """Of the reported split, where the run classifies."""
+        return _json_or_empty(self.directory.predictions_file)
+
     @property
     def data_digest(self) -> str | None:
         return self.environment.get("data_digest")

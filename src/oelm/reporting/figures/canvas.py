@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from oelm.analysis.findings import Findings
 from oelm.reporting.fonts import ChineseFont, has_chinese
-from oelm.reporting.words import say
+from oelm.reporting.words import code_for, say
 from oelm.study.declaration import Language, in_language
 
 if TYPE_CHECKING:
@@ -83,7 +83,11 @@ class Canvas:
     font: ChineseFont | None
 
     def word(self, code: str, **facts: object) -> str:
-        return say(self.language, code, **facts)
+        return say(self.language, code_for(code, classifies=self.classifies), **facts)
+
+    @property
+    def classifies(self) -> bool:
+        return self.findings.study.classifies
 
     def label(self, arm: str, *, width: int = 30) -> str:
         """The arm's own label; its key where the label is too long, or could only be drawn as boxes."""

@@ -1,13 +1,17 @@
-"""Arms against each other: final perplexity, tuning, paired differences with their margins, the ablation."""
+"""Arms against each other: final quality, tuning, paired differences with their margins, the ablation."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import replace
 from statistics import fmean
 from typing import TYPE_CHECKING
 
 from oelm.analysis.findings import PairedDifference, Verdict
+from oelm.analysis.hypotheses import points
 from oelm.analysis.statistics import paired_difference
+from oelm.analysis.summary import against_baseline
 from oelm.reporting import numbers
 from oelm.reporting.figures.canvas import GREY, SHADE, Canvas, lettered, logarithmic, rows_of, wrapped
 from oelm.study.plan import Choice
@@ -17,33 +21,51 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def mean_interval(losses: dict[int, float]) -> tuple[float, float, float]:
-    """e to the mean loss with its 95 % interval; the three are equal for a single run."""
-    mean = paired_difference(losses, dict.fromkeys(losses, 0.0))
+Change = Callable[[float], float]  # from what is stored to what is shown
+
+
+def as_percent(share: float) -> float:
+    return 100 * share
+
+
+def mean_interval(values: dict[int, float], change: Change) -> tuple[float, float, float]:
+    """The mean with its 95 % interval, then changed; the three are equal for a single run."""
+    mean = paired_difference(values, dict.fromkeys(values, 0.0))
     assert mean.mean is not None
     low = mean.mean if mean.low is None else mean.low
     high = mean.mean if mean.high is None else mean.high
-    return math.exp(mean.mean), math.exp(low), math.exp(high)
+    return change(mean.mean), change(low), change(high)
 
 
 def final_perplexity(canvas: Canvas) -> Figure | None:
-    arms = [arm for arm in canvas.arms if canvas.findings.arms[arm].losses]
+    losses = {arm: summary.losses for arm, summary in canvas.findings.arms.items()}
+    return _final(canvas, losses, math.exp, numbers.perplexity, canvas.word("axis.perplexity"))
+
+
+def final_accuracy(canvas: Canvas) -> Figure | None:
+    accuracies = {arm: summary.accuracies for arm, summary in canvas.findings.arms.items()}
+    return _final(canvas, accuracies, as_percent, "{:.2f}".format, canvas.word("axis.accuracy"))
+
+
+def _final(
+    canvas: Canvas, by_arm: dict[str, dict[int, float]], change: Change, show: Callable[[float], str], label: str
+) -> Figure | None:
+    """A row for each arm: its seeds, and their mean."""
+    arms = [arm for arm, values in by_arm.items() if values]
     if not arms:
         return None
     figure, (axis,) = canvas.panels(1, height=0.75 + 0.38 * len(arms))
     for row, arm in enumerate(arms):
-        look = canvas.look(arm)
-        losses = canvas.findings.arms[arm].losses
+        look, values = canvas.look(arm), by_arm[arm]
         axis.plot(
-            [math.exp(loss) for loss in losses.values()], [row + 0.22] * len(losses), ls="none", marker=look.marker,
+            [change(value) for value in values.values()], [row + 0.22] * len(values), ls="none", marker=look.marker,
             ms=3, mfc="none", mec=look.colour, mew=0.7,
         )  # fmt: skip
-        middle, low, high = mean_interval(losses)
+        middle, low, high = mean_interval(values, change)
         _point(axis, middle, low, high, row - 0.08, colour=look.colour, marker=look.marker)
         axis.annotate(
-            numbers.perplexity(middle), (middle, row - 0.08), xytext=(0, 5), textcoords="offset points", ha="center",
-            fontsize=7.5,
-        )  # fmt: skip
+            show(middle), (middle, row - 0.08), xytext=(0, 5), textcoords="offset points", ha="center", fontsize=7.5
+        )
     rows_of(axis, [canvas.label(arm) for arm in arms])
     axis.set_ylim(len(arms) - 0.4, -0.75)
     axis.margins(x=0.08)
@@ -51,7 +73,7 @@ def final_perplexity(canvas: Canvas) -> Figure | None:
     if smallest > 0 and largest / smallest > 8:
         axis.set_xscale("log")
         logarithmic(axis.xaxis, smallest, largest)
-    axis.set_xlabel(canvas.word("axis.perplexity"))
+    axis.set_xlabel(label)
     return figure
 
 
@@ -124,18 +146,15 @@ def _grid_ticks(axis: Axes, values: list[float]) -> None:
 def differences(canvas: Canvas) -> Figure | None:
     """A forest: each hypothesis with its margin, then each arm against the baseline."""
     tested = [each for each in canvas.findings.verdicts if each.difference and each.difference.differences]
-    described = [
-        (arm, summary.difference)
-        for arm, summary in canvas.findings.arms.items()
-        if summary.difference and summary.difference.differences
-    ]
+    against = ((arm, against_baseline(canvas.findings.study, each)) for arm, each in canvas.findings.arms.items())
+    described = [(arm, _shown(canvas, each)) for arm, each in against if each and each.differences]
     if not tested and not described:
         return None
     figure, (axis,) = canvas.panels(1, height=1.2 + 0.34 * (len(tested) + len(described)))
     labels = []
     for row, verdict in enumerate(tested):
         _shade_claim(axis, verdict, row)
-        _difference_row(axis, verdict.difference, row, colour="#000000", marker="o")
+        _difference_row(axis, _shown(canvas, verdict.difference), row, colour="#000000", marker="o")
         labels.append(_pair_label(canvas, verdict))
     baseline = canvas.label(canvas.findings.study.baseline)
     for row, (arm, difference) in enumerate(described, start=len(tested)):
@@ -146,10 +165,28 @@ def differences(canvas: Canvas) -> Figure | None:
         axis.axhline(len(tested) - 0.5, color=GREY, lw=0.5)
     axis.axvline(0, color="black", lw=0.8)
     rows_of(axis, labels)
-    shown = [each.difference for each in tested if each.difference] + [difference for _, difference in described]
-    _in_nats_and_percent(canvas, axis, _extent(shown, tested))
+    shown = [_shown(canvas, each.difference) for each in tested if each.difference]
+    shown += [difference for _, difference in described]
+    axis.set_xlim(*_extent(shown, tested))
+    if canvas.classifies:
+        axis.set_xlabel(canvas.word("axis.difference_points"))
+    else:
+        _in_nats_and_percent(canvas, axis)
     _difference_legend(canvas, figure, with_margin=bool(tested))
     return figure
+
+
+def _shown(canvas: Canvas, difference: PairedDifference) -> PairedDifference:
+    """In nats as it is; of error rates as points of accuracy, where a gain is above zero."""
+    if not canvas.classifies:
+        return difference
+    return replace(
+        difference,
+        differences=[points(value) for value in difference.differences],
+        mean=None if difference.mean is None else points(difference.mean),
+        low=None if difference.high is None else points(difference.high),
+        high=None if difference.low is None else points(difference.low),
+    )
 
 
 def _pair_label(canvas: Canvas, verdict: Verdict) -> str:
@@ -160,16 +197,21 @@ def _pair_label(canvas: Canvas, verdict: Verdict) -> str:
 
 
 def _edges(verdict: Verdict) -> tuple[float | None, float | None]:
-    """Between which differences the claim holds; None: no bound on that side."""
-    margin = verdict.margin_nats or 0.0
+    """Between which differences, as shown, the claim holds; None: no bound on that side."""
+    margin = verdict.margin or 0.0
+    if verdict.hypothesis.measure == "accuracy":
+        margin *= 100
+        edges = {"not_worse": (-margin, None), "equivalent": (-margin, margin)}
+        return edges.get(verdict.hypothesis.kind, (margin, None))
     return {"not_worse": (None, margin), "equivalent": (-margin, margin)}.get(verdict.hypothesis.kind, (None, -margin))
 
 
 def _shade_claim(axis: Axes, verdict: Verdict, row: int) -> None:
     """The region where the claim holds, and its edge."""
     low, high = _edges(verdict)
-    far = -1e3  # beyond any loss; the limits are set from the data
-    axis.fill_betweenx([row - 0.42, row + 0.42], far if low is None else low, high, color=SHADE, lw=0, zorder=0.5)
+    far = 1e3  # beyond any difference; the limits are set from the data
+    start, end = (-far if low is None else low), (far if high is None else high)
+    axis.fill_betweenx([row - 0.42, row + 0.42], start, end, color=SHADE, lw=0, zorder=0.5)
     for edge in (low, high):
         if edge is not None:
             axis.plot([edge, edge], [row - 0.42, row + 0.42], color="#0072B2", ls="--", lw=1.1)
@@ -191,15 +233,14 @@ def _extent(differences: list[PairedDifference], tested: list[Verdict]) -> tuple
     values = [0.0, *(value for each in differences for value in each.differences)]
     values += [value for each in differences for value in (each.low, each.high) if value is not None]
     for verdict in tested:
-        if verdict.margin_nats:
+        if verdict.margin:
             values += [edge for edge in _edges(verdict) if edge is not None]
     room = 0.06 * ((max(values) - min(values)) or 1.0)
     return min(values) - room, max(values) + room
 
 
-def _in_nats_and_percent(canvas: Canvas, axis: Axes, extent: tuple[float, float]) -> None:
+def _in_nats_and_percent(canvas: Canvas, axis: Axes) -> None:
     """The same axis twice: nats below, per cent of perplexity above."""
-    axis.set_xlim(*extent)
     axis.set_xlabel(canvas.word("axis.difference"))
     upper = axis.secondary_xaxis("top", functions=(_to_percent, _to_nats))
     upper.set_xlabel(canvas.word("axis.difference_percent"))
@@ -242,22 +283,29 @@ def decomposition(canvas: Canvas) -> Figure | None:
         return None
     figure, (axis,) = canvas.panels(1, height=0.7 + 0.34 * len(steps))
     for row, step in enumerate(steps):
-        middle, low, high = (
-            numbers.percent_of(value) if value is not None else None
-            for value in (step.difference.mean, step.difference.low, step.difference.high)
-        )
-        assert middle is not None
-        axis.barh(row, middle, height=0.55, color="#56B4E9" if middle < 0 else "#E69F00", edgecolor="#333333", lw=0.5)
+        middle, low, high = _bar(canvas, step.difference)
+        better = step.difference.mean < 0
+        axis.barh(row, middle, height=0.55, color="#56B4E9" if better else "#E69F00", edgecolor="#333333", lw=0.5)
         if low is not None and high is not None:
             axis.plot([low, high], [row, row], color="black", lw=1.2)
         end = high if middle >= 0 else low
         away = middle if end is None else end
+        text = numbers.points(-middle / 100) if canvas.classifies else numbers.percent(middle)
         axis.annotate(
-            numbers.percent(middle), (away, row), xytext=(4 if middle >= 0 else -4, 0), textcoords="offset points",
+            text, (away, row), xytext=(4 if middle >= 0 else -4, 0), textcoords="offset points",
             va="center", ha="left" if middle >= 0 else "right", fontsize=7.5,
         )  # fmt: skip
     rows_of(axis, [f"{canvas.label(step.control)} → {canvas.label(step.treatment)}" for step in steps])
     axis.axvline(0, color="black", lw=0.8)
     axis.margins(x=0.18)
-    axis.set_xlabel(canvas.word("axis.difference_percent"))
+    axis.set_xlabel(canvas.word("axis.difference_points" if canvas.classifies else "axis.difference_percent"))
     return figure
+
+
+def _bar(canvas: Canvas, difference: PairedDifference) -> tuple[float, float | None, float | None]:
+    """Length and interval: per cent of perplexity, or points of accuracy."""
+    shown = _shown(canvas, difference)
+    change = float if canvas.classifies else numbers.percent_of
+    assert shown.mean is not None
+    low, high = (None if value is None else change(value) for value in (shown.low, shown.high))
+    return change(shown.mean), low, high

@@ -1,9 +1,10 @@
-"""What happens during training: perplexity, loss and learning rate against steps, tokens and time."""
+"""What happens during training: quality, loss and learning rate against steps, tokens or examples, and time."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from oelm.analysis.findings import Curve
@@ -38,15 +39,30 @@ def val_ppl_comparison(canvas: Canvas) -> Figure | None:
     return figure
 
 
+def validation_accuracy(canvas: Canvas) -> Figure | None:
+    curves = _curves(canvas, lambda summary: summary.accuracy_curve, _percentages)
+    return _three_ways(canvas, curves, canvas.word("axis.accuracy"))
+
+
+def validation_loss(canvas: Canvas) -> Figure | None:
+    curves = _curves(canvas, lambda summary: summary.validation_curve)
+    return _three_ways(canvas, curves, canvas.word("axis.validation_loss"))
+
+
 def training_loss(canvas: Canvas) -> Figure | None:
     curves = _curves(canvas, lambda summary: summary.training_curve)
+    return _three_ways(canvas, curves, canvas.word("axis.train_loss"))
+
+
+def _three_ways(canvas: Canvas, curves: dict[str, Curve], label: str) -> Figure | None:
+    """Against steps, what was read, and time."""
     if not curves:
         return None
     figure, axes = canvas.panels(3, height=2.9, sharey=True)
-    for axis, against in zip(axes, ("steps", "tokens", "seconds"), strict=True):
+    for axis, against in zip(axes, ("steps", "examples" if canvas.classifies else "tokens", "seconds"), strict=True):
         _against(canvas, axis, curves, against)
     lettered(axes)
-    axes[0].set_ylabel(canvas.word("axis.train_loss"))
+    axes[0].set_ylabel(label)
     canvas.arm_legend(figure, list(curves))
     return figure
 
@@ -85,7 +101,7 @@ def _against(canvas: Canvas, axis: Axes, curves: dict[str, Curve], quantity: str
         unit, code = next((size, code) for least, size, code in TIME_UNITS if longest >= least)
     for order, (arm, curve) in enumerate(curves.items()):
         look = canvas.look(arm)
-        places = [value / unit for value in getattr(curve, quantity)]
+        places = [value / unit for value in _places(canvas, arm, curve, quantity)]
         axis.fill_between(places, curve.low, curve.high, color=look.colour, alpha=0.18, lw=0)
         axis.plot(
             places, curve.mean, color=look.colour, ls=look.line, marker=look.marker, ms=3.5,
@@ -95,16 +111,28 @@ def _against(canvas: Canvas, axis: Axes, curves: dict[str, Curve], quantity: str
     counted(axis.xaxis)
 
 
+def _places(canvas: Canvas, arm: str, curve: Curve, quantity: str) -> list[float]:
+    if quantity == "examples":
+        return [step * canvas.findings.arms[arm].batch_size for step in curve.steps]
+    return getattr(curve, quantity)
+
+
 def _marks(points: int, order: int, lines: int) -> tuple[int, int] | int:
     every = max(1, points // MARKS)
     return (order * every // lines, every)
 
 
 def _perplexities(curve: Curve) -> Curve:
-    return Curve(
-        curve.steps, curve.tokens, curve.seconds,
-        *([math.exp(min(value, 100.0)) for value in values] for values in (curve.mean, curve.low, curve.high)),
-    )  # fmt: skip
+    return _changed(curve, lambda loss: math.exp(min(loss, 100.0)))
+
+
+def _percentages(curve: Curve) -> Curve:
+    return _changed(curve, lambda share: 100 * share)
+
+
+def _changed(curve: Curve, change: Callable[[float], float]) -> Curve:
+    mean, low, high = ([change(value) for value in values] for values in (curve.mean, curve.low, curve.high))
+    return replace(curve, mean=mean, low=low, high=high)
 
 
 def _second_half(curve: Curve) -> Curve:

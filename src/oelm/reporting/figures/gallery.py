@@ -24,12 +24,28 @@ FIGURES = {
 }
 
 
+FIGURES_OF_CLASSIFICATION = {
+    "final_accuracy": comparisons.final_accuracy,
+    "validation_accuracy": curves.validation_accuracy,
+    "validation_loss": curves.validation_loss,
+    "training_loss": curves.training_loss,
+    "learning_rate": curves.learning_rate,
+    "parameter_distribution": parameters.parameter_distribution,
+    "accuracy_by_parameters": parameters.accuracy_by_parameters,
+    "speed": costs.speed,
+    "tuning": comparisons.tuning,
+    "differences": comparisons.differences,
+    "decomposition": comparisons.decomposition,
+    "memory": costs.memory,
+}
+
+
 def drawn(findings: Findings, *, language: Language, font: ChineseFont | None) -> dict[str, Rendered]:
     """Figures by name; one for which there is no data is left out."""
     canvas = Canvas(findings, language, font)
     found = {}
     with drawing_settings(canvas):
-        for name, draw in FIGURES.items():
+        for name, draw in (FIGURES_OF_CLASSIFICATION if canvas.classifies else FIGURES).items():
             figure = draw(canvas)
             if figure is not None:
                 found[name] = rendered(figure)

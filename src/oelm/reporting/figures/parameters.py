@@ -1,22 +1,23 @@
-"""Where the parameters are, which of them never move, and what perplexity they buy."""
+"""Where the parameters are, which of them never move, and what quality they buy."""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from oelm.reporting import numbers
 from oelm.reporting.figures.canvas import Canvas, lettered, logarithmic, rows_of
-from oelm.reporting.figures.comparisons import mean_interval
+from oelm.reporting.figures.comparisons import Change, as_percent, mean_interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-ROLES = (
-    "token_embedding", "position_embedding", "query", "key", "value", "output",
-    "feed_forward_up", "feed_forward_down", "norm",
-)  # fmt: skip
-ROLE_COLOURS = ("#999999", "#CFCFCF", "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7")
+ROLES = {
+    "token_embedding": "#999999", "position_embedding": "#CFCFCF", "type_embedding": "#E8E8E8", "query": "#E69F00",
+    "key": "#56B4E9", "value": "#009E73", "output": "#F0E442", "feed_forward_up": "#0072B2",
+    "feed_forward_down": "#D55E00", "norm": "#CC79A7", "head": "#4B2E83",
+}  # fmt: skip
 MILLION = 1e6
 
 
@@ -35,7 +36,7 @@ def parameter_distribution(canvas: Canvas) -> Figure | None:
 def _by_role(canvas: Canvas, axis: Axes, arms: list[str]) -> None:
     for row, arm in enumerate(arms):
         left = 0.0
-        for role, colour in zip(ROLES, ROLE_COLOURS, strict=True):
+        for role, colour in ROLES.items():
             parts = [part for part in canvas.findings.arms[arm].parts if part["role"] == role]
             for key, hatch in (("trainable", None), ("frozen", "//////")):
                 width = sum(part[key] for part in parts) / MILLION
@@ -87,9 +88,11 @@ def _cell(canvas: Canvas, arm: str, layers: list[int | None]) -> tuple[int, int]
 def _role_legend(canvas: Canvas, figure: Figure) -> None:
     from matplotlib.patches import Patch
 
+    used = {part["role"] for summary in canvas.findings.arms.values() for part in summary.parts}
     handles = [
         Patch(facecolor=colour, edgecolor="#333333", lw=0.4, label=canvas.word(f"role.{role}"))
-        for role, colour in zip(ROLES, ROLE_COLOURS, strict=True)
+        for role, colour in ROLES.items()
+        if role in used
     ]
     handles.append(
         Patch(facecolor="white", edgecolor="#333333", hatch="//////", lw=0.4, label=canvas.word("legend.frozen"))
@@ -98,26 +101,37 @@ def _role_legend(canvas: Canvas, figure: Figure) -> None:
 
 
 def perplexity_by_parameters(canvas: Canvas) -> Figure | None:
-    arms = [arm for arm in canvas.arms if canvas.findings.arms[arm].losses]
+    losses = {arm: summary.losses for arm, summary in canvas.findings.arms.items()}
+    figure = _by_parameters(canvas, losses, math.exp, canvas.word("axis.perplexity"))
+    if figure is not None:
+        ends = [end for values in losses.values() if values for end in mean_interval(values, math.exp)]
+        (axis,) = figure.axes
+        axis.set_yscale("log")
+        logarithmic(axis.yaxis, min(ends), max(ends))
+    return figure
+
+
+def accuracy_by_parameters(canvas: Canvas) -> Figure | None:
+    accuracies = {arm: summary.accuracies for arm, summary in canvas.findings.arms.items()}
+    return _by_parameters(canvas, accuracies, as_percent, canvas.word("axis.accuracy"))
+
+
+def _by_parameters(canvas: Canvas, by_arm: dict[str, dict[int, float]], change: Change, label: str) -> Figure | None:
+    arms = [arm for arm, values in by_arm.items() if values]
     if not arms:
         return None
     figure, (axis,) = canvas.panels(1, height=3.0)
-    low, high = [], []
     for place, arm in enumerate(arms):
         summary, look = canvas.findings.arms[arm], canvas.look(arm)
-        middle, below, above = mean_interval(summary.losses)
+        middle, below, above = mean_interval(by_arm[arm], change)
         across = summary.trainable / MILLION
         shift = 1 + 0.004 * (place - (len(arms) - 1) / 2)  # arms of one size stand side by side
         axis.errorbar(
             [across * shift], [middle], yerr=[[middle - below], [above - middle]], color=look.colour,
             marker=look.marker, ms=6, capsize=2.5, ls="none", lw=1,
         )  # fmt: skip
-        low.append(below)
-        high.append(above)
-    axis.set_yscale("log")
-    logarithmic(axis.yaxis, min(low), max(high))
     axis.margins(x=0.12)
     axis.set_xlabel(canvas.word("axis.trainable"))
-    axis.set_ylabel(canvas.word("axis.perplexity"))
+    axis.set_ylabel(label)
     canvas.arm_legend(figure, arms, with_lines=False)
     return figure

@@ -1,0 +1,70 @@
+"""Studies side by side: what this one and its neighbours say of their main frozen arm against their baseline.
+
+A neighbour that is missing or cannot be read is a row that says so, never the end of a report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from oelm.analysis.findings import Beside, Findings
+from oelm.errors import UserError
+from oelm.study.declaration import QUALITY_KINDS, Neighbour, Study, in_language, load_study
+from oelm.study.shelf import Shelf
+
+RUNS = Path("runs")  # where a study's runs lie unless it is said otherwise
+SIZES = ("num_layers", "d_model", "num_heads", "vocabulary", "pretrained")
+
+FindingsOf = Callable[[Study, Shelf], Findings]
+
+
+def side_by_side(findings: Findings, findings_of: FindingsOf) -> list[Beside]:
+    """This study, then its neighbours; nothing if it names none."""
+    neighbours = findings.study.beside
+    return [row_of(findings), *(_neighbour(each, findings_of) for each in neighbours)] if neighbours else []
+
+
+def _neighbour(neighbour: Neighbour, findings_of: FindingsOf) -> Beside:
+    try:
+        study = load_study(neighbour.study).model_copy(update={"beside": []})  # neighbours of neighbours are not asked
+        folder = Path(neighbour.runs) if neighbour.runs else RUNS / study.name
+        if not folder.is_dir():
+            return Beside(study.name, problem=f"{folder}: no such folder of runs")
+        return row_of(findings_of(study, Shelf(folder)))
+    except (UserError, OSError) as error:
+        return Beside(Path(neighbour.study).stem, problem=" ".join(str(error).split()))
+
+
+def row_of(findings: Findings) -> Beside:
+    study, treatment = findings.study, findings.main_arm
+    arm, baseline = findings.arms[treatment], findings.arms[study.baseline]
+    run = next((run.run for run in findings.plan.runs if run.arm == treatment), None)
+    return Beside(
+        study=study.name,
+        classifies=study.classifies,
+        model={name: getattr(run.model, name) for name in SIZES if hasattr(run.model, name)} if run else {},
+        data=Path(run.data).name if run else "",
+        baseline=study.baseline,
+        treatment=treatment,
+        label=_label(study, treatment),
+        baseline_quality=baseline.accuracy if study.classifies else baseline.mean_loss,
+        treatment_quality=arm.accuracy if study.classifies else arm.mean_loss,
+        difference=arm.error_difference if study.classifies else arm.difference,
+        outcomes=dict(_outcomes(findings, treatment)),
+        ratio=arm.ratio,
+        trainable_share=arm.trainable / arm.total,
+    )
+
+
+def _label(study: Study, arm: str) -> tuple[str, str]:
+    label = study.arms[arm].label or arm
+    return in_language(label, "en"), in_language(label, "zh")
+
+
+def _outcomes(findings: Findings, treatment: str) -> Iterator[tuple[str, str]]:
+    for verdict in findings.verdicts:
+        claim = verdict.hypothesis
+        about = (claim.treatment, claim.control) == (treatment, findings.study.baseline)
+        if about and claim.kind in QUALITY_KINDS:
+            yield claim.name, verdict.outcome

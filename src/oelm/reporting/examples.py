@@ -1,0 +1,62 @@
+"""Two arms example by example: McNemar's table of every pair of runs, and how exact one accuracy is at all."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator
+
+from oelm.analysis.findings import Findings, McNemar
+from oelm.analysis.statistics import accuracy_standard_error
+from oelm.reporting import numbers
+from oelm.reporting.document import Block, Heading, Paragraph, Table
+from oelm.reporting.words import in_points, say
+from oelm.study.declaration import Language
+
+COUNTS = ("both_right", "treatment_only", "control_only", "both_wrong")
+
+
+def examples(findings: Findings, language: Language, figures: Container[str]) -> Iterator[Block]:
+    yield Heading(say(language, "heading.examples"))
+    gap = " " if language == "en" else ""
+    yield Paragraph(gap.join(_on_one_accuracy(findings, language)))
+    rows = [
+        [names, str(pair.seed), *_cells(pair)]
+        for names, pairs in _by_pair_of_arms(findings, language).items()
+        for pair in pairs
+    ]
+    if not rows:
+        yield Paragraph(say(language, "examples.none"))
+        return
+    yield Paragraph(say(language, "examples.sentence"))
+    columns = ("hypothesis", "seed", *COUNTS, "difference_points", "p")
+    header = [say(language, f"column.{name}") for name in columns]
+    yield Table(say(language, "examples.table"), header, rows, ["left"] + ["right"] * (len(columns) - 1))
+
+
+def _by_pair_of_arms(findings: Findings, language: Language) -> dict[str, list[McNemar]]:
+    """Names of the hypotheses -> the tables of their arms: two claims about the same arms share them."""
+    found: dict[tuple[str, str], tuple[list[str], list[McNemar]]] = {}
+    for verdict in findings.verdicts:
+        claim = verdict.hypothesis
+        names, _ = found.setdefault((claim.treatment, claim.control), ([], verdict.mcnemar))
+        names += [claim.name] if verdict.mcnemar else []
+    return {say(language, "list_comma").join(names): pairs for names, pairs in found.values()}
+
+
+def _cells(pair: McNemar) -> list[str]:
+    errors = (pair.control_only - pair.treatment_only) / pair.examples
+    counts = [numbers.whole(getattr(pair, name)) for name in COUNTS]
+    return [*counts, numbers.points(errors), numbers.probability(pair.p)]
+
+
+def _on_one_accuracy(findings: Findings, language: Language) -> Iterator[str]:
+    baseline = findings.arms[findings.study.baseline]
+    if baseline.accuracy is not None and baseline.examples:
+        error = 100 * accuracy_standard_error(baseline.accuracy, baseline.examples)
+        yield say(
+            language,
+            "examples.error",
+            accuracy=numbers.accuracy(baseline.accuracy),
+            examples=numbers.whole(baseline.examples),
+            error=in_points(language, f"{error:.2f}"),
+        )
+    yield say(language, "examples.documents")

@@ -1,0 +1,313 @@
+"""Studies that classify: verdicts on accuracy, McNemar from the stored predictions, studies side by side."""
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from oelm.analysis.findings import NOTES, REASONS
+from oelm.analysis.hypotheses import verdicts
+from oelm.analysis.summary import PRETRAINED_STEPS, findings_as_json, findings_of
+from oelm.study.declaration import Neighbour
+from oelm.study.shelf import Shelf
+from stored_runs import EXAMPLES, accuracy_claim, small_classification, small_study, store_bench, store_study
+
+REPOSITORY = Path(__file__).parents[2]
+STUDIES = 2000
+HIGHEST_ERROR_RATE = 0.065
+ARMS = ["fine_tuned", "frozen_pretrained"]
+WOBBLE = [0.0, 0.0025, -0.0025, 0.005, -0.005]  # whole examples of 400
+
+
+def errors_with(effects):
+    """An error rate of 30 %, the effect of the arm, and a wobble of the seed; an effect of None: the arm is missing."""
+
+    def error(arm, seed, stage, point):
+        effect = effects.get(arm, 0.0)
+        wobble = 0.01 * seed + (WOBBLE[seed % 5] if arm == "fine_tuned" else 0.0)
+        return None if effect is None else 0.3 + effect + wobble
+
+    return error
+
+
+def only_verdict(folder, claim, effect, **changes):
+    study = small_classification(**({"arms": ARMS, "hypotheses": [claim]} | changes))
+    return findings_of(study, store_study(study, folder, errors_with({"frozen_pretrained": effect}))).verdicts[0]
+
+
+# ---- Verdicts ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "error", "outcome", "reason"),
+    [
+        ("not_worse", 0.0, "supported", "accuracy_shown"),
+        ("not_worse", 0.05, "refuted", "accuracy_contradicted"),
+        ("not_worse", 0.02, "undecided", "accuracy_not_shown"),
+        ("better", -0.02, "supported", "accuracy_shown"),
+        ("better", 0.02, "refuted", "accuracy_contradicted"),
+        ("better", 0.0, "undecided", "accuracy_not_shown"),
+        ("equivalent", 0.0, "supported", "accuracy_shown"),
+        ("equivalent", -0.05, "refuted", "accuracy_contradicted"),
+    ],
+)
+def test_the_outcome_follows_the_accuracy(tmp_path, kind, error, outcome, reason):
+    """More errors are a loss: the points have the sign of accuracy."""
+    verdict = only_verdict(tmp_path, accuracy_claim(kind), error)
+    assert (verdict.outcome, verdict.reason) == (outcome, reason)
+    assert set(verdict.facts) == set(REASONS[reason])
+    assert verdict.facts["points"] == pytest.approx(-100 * error)
+    assert verdict.margin_nats is None
+    assert verdict.margin_error == pytest.approx(0.0 if kind == "better" else 0.02)
+    if reason == "accuracy_contradicted":
+        assert verdict.facts["bound_points"] == pytest.approx(
+            -100 * (verdict.lower_bound if error > 0 else verdict.upper_bound)
+        )
+
+
+def test_a_gain_below_the_stated_one_is_not_better_by_it(tmp_path):
+    assert only_verdict(tmp_path / "a", accuracy_claim("better"), -0.02).outcome == "supported"
+    assert only_verdict(tmp_path / "b", accuracy_claim("better", margin_points=5), -0.02).outcome == "refuted"
+
+
+def test_two_seeds_and_equal_differences_give_no_p_value(tmp_path):
+    few = only_verdict(tmp_path / "few", accuracy_claim(), 0.0, seeds=[0, 1])
+    assert (few.outcome, few.reason, few.p) == ("undecided", "too_few_pairs", None)
+    study = small_classification(arms=ARMS, hypotheses=[accuracy_claim()])
+    shelf = store_study(study, tmp_path / "equal", lambda arm, *_: 0.3 if arm == "fine_tuned" else 0.31)
+    equal = findings_of(study, shelf).verdicts[0]
+    assert (equal.outcome, equal.reason, equal.p) == ("undecided", "accuracy_zero_variance", None)
+    assert equal.facts["points"] == pytest.approx(-1)
+
+
+def test_a_finished_run_without_an_accuracy_is_no_result(tmp_path):
+    study = small_classification(arms=ARMS, hypotheses=[accuracy_claim()])
+    shelf = store_study(study, tmp_path, errors_with({}))
+    run = next(stored for stored in shelf.runs if stored.run.arm == "frozen_pretrained" and stored.run.seeds.data == 2)
+    result = json.loads(run.directory.result_file.read_text())
+    run.directory.result_file.write_text(json.dumps({key: result[key] for key in result if key != "accuracy"}))
+    findings = findings_of(study, Shelf(tmp_path))
+    assert findings.arms["frozen_pretrained"].states == {"finished": [0, 1, 3, 4], "failed": [2]}
+    assert (findings.verdicts[0].outcome, findings.verdicts[0].reason) == ("undecided", "incomplete")
+
+
+@pytest.fixture(scope="module")
+def settled_by(tmp_path_factory):
+    """Verdicts from accuracies held in memory."""
+
+    def make(claim, seeds):
+        study = small_classification(arms=ARMS, seeds=list(range(seeds)), hypotheses=[claim])
+        folder = tmp_path_factory.mktemp("simulated")
+        findings = findings_of(study, store_study(study, folder, errors_with({})))
+
+        def settle(accuracies):
+            arms = {
+                arm: dataclasses.replace(findings.arms[arm], accuracies=dict(enumerate(values.tolist())))
+                for arm, values in accuracies.items()
+            }
+            return verdicts(findings.plan, arms, ratio_of=lambda *_: None, confounds={})[0]
+
+        return settle
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("kind", "points", "seeds"), [("not_worse", -2.0, 3), ("not_worse", -2.0, 8), ("better", 0, 5)]
+)
+def test_a_false_claim_at_its_margin_is_rarely_supported(settled_by, kind, points, seeds):
+    """Accuracies of 2,490 examples; seeds share their difficulty, and each arm has its own chance."""
+    settle = settled_by(accuracy_claim(kind), seeds)
+    generator = np.random.default_rng(77)
+    supported = 0
+    for _ in range(STUDIES):
+        common = generator.normal(0.7, 0.01, seeds)
+        right = {arm: common + generator.normal(0, 0.005, seeds) for arm in ARMS}
+        right["frozen_pretrained"] += points / 100
+        accuracies = {arm: np.round(values * 2490) / 2490 for arm, values in right.items()}
+        supported += settle(accuracies).outcome == "supported"
+    assert 0.03 < supported / STUDIES <= HIGHEST_ERROR_RATE
+
+
+# ---- Example by example --------------------------------------------------------------------------------------------
+
+
+def rewrite(stored, **changes):
+    path = stored.directory.predictions_file
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def stored_arm(shelf, arm, seed):
+    return next(stored for stored in shelf.runs if (stored.run.arm, stored.run.seeds.data) == (arm, seed))
+
+
+def test_mcnemar_counts_the_examples_of_each_pair(tmp_path):
+    study = small_classification(arms=ARMS, hypotheses=[accuracy_claim()])
+    shelf = store_study(study, tmp_path, errors_with({"frozen_pretrained": 0.02}))
+    findings = findings_of(study, shelf)
+    pairs = findings.verdicts[0].mcnemar
+    assert [pair.seed for pair in pairs] == study.seeds
+    for pair in pairs:
+        one, other = (stored_arm(shelf, arm, pair.seed).predictions for arm in ("frozen_pretrained", "fine_tuned"))
+        right, also = (np.array(each["predicted"]) == np.array(each["labels"]) for each in (one, other))
+        assert pair.examples == EXAMPLES
+        assert pair.both_right == (right & also).sum()
+        assert (pair.treatment_only, pair.control_only) == ((right & ~also).sum(), (also & ~right).sum())
+        assert pair.both_wrong == (~right & ~also).sum()
+        assert pair.p == pytest.approx(
+            stats.binomtest(pair.treatment_only, pair.treatment_only + pair.control_only, 0.5).pvalue
+        )
+        gain = (pair.treatment_only - pair.control_only) / pair.examples
+        accuracies = [findings.arms[arm].accuracies[pair.seed] for arm in ("frozen_pretrained", "fine_tuned")]
+        assert gain == pytest.approx(accuracies[0] - accuracies[1])
+    assert findings.notes == [("fixed_learning_rate", {"learning_rate": 1e-4})]
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"split": "test"}, "predictions_unlike"),
+        ({"labels": [(example + 1) % 3 for example in range(EXAMPLES)]}, "predictions_unlike"),
+        ({"labels": [0, 1], "predicted": [0, 1]}, "predictions_unlike"),
+        ({"predicted": [0]}, "predictions_missing"),
+        ({"labels": None}, "predictions_missing"),
+        ({"labels": [], "predicted": []}, "predictions_missing"),
+        ({"predicted": [example % 3 for example in range(EXAMPLES)]}, "predictions_disagree"),
+    ],
+)
+def test_predictions_that_cannot_be_compared_are_noted(tmp_path, changes, code):
+    study = small_classification(arms=ARMS, hypotheses=[accuracy_claim()])
+    rewrite(stored_arm(store_study(study, tmp_path, errors_with({})), "frozen_pretrained", 3), **changes)
+    findings = findings_of(study, Shelf(tmp_path))
+    assert (code, {"hypothesis": "not_worse", "seeds": [3]}) in findings.notes
+    assert [pair.seed for pair in findings.verdicts[0].mcnemar] == [0, 1, 2, 4]
+    assert findings.verdicts[0].outcome == "supported"  # which rests on the seeds
+    assert all(set(facts) == set(NOTES[code]) for code, facts in findings.notes)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"{", b"[1]", b"\xff\xfe"])
+def test_missing_or_broken_predictions_are_noted(tmp_path, content):
+    study = small_classification(arms=ARMS, hypotheses=[accuracy_claim()])
+    path = stored_arm(store_study(study, tmp_path, errors_with({})), "fine_tuned", 0).directory.predictions_file
+    path.unlink() if content is None else path.write_bytes(content)
+    findings = findings_of(study, Shelf(tmp_path))
+    assert ("predictions_missing", {"hypothesis": "not_worse", "seeds": [0]}) in findings.notes
+
+
+# ---- The whole study -----------------------------------------------------------------------------------------------
+
+EFFECTS = {"frozen_orthogonalised": 0.02, "frozen_head_orthogonal": 0.05, "frozen_normal": 0.06}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    claim = accuracy_claim(treatment="frozen_head_orthogonal", varies=["start", "scale", "moves"])
+    study = small_classification(hypotheses=[accuracy_claim(name="kept"), claim])
+    folder = tmp_path_factory.mktemp("whole")
+    seconds = {arm: [1.0, 1.1, 1.2] for arm in study.arms} | {"frozen_head_orthogonal": [0.9, 1.0, 1.1]}
+    store_bench(folder, baseline="fine_tuned", seconds=seconds)
+    return findings_of(study, store_study(study, folder, errors_with(EFFECTS)))
+
+
+def test_an_arm_is_summed_up_by_its_accuracy(whole):
+    arm = whole.arms["frozen_head_orthogonal"]
+    assert arm.accuracy == pytest.approx(1 - 0.35 - 0.02)
+    assert arm.errors[1] == pytest.approx(1 - arm.accuracies[1])
+    assert arm.error_difference.mean == pytest.approx(0.05)
+    assert arm.examples == EXAMPLES
+    assert arm.training_examples == 40 * 8
+    assert arm.accuracy_curve.mean[-1] == pytest.approx(arm.accuracy)
+    assert arm.reached is None
+    assert arm.frozen == 2 * 2 * (16 * 16 + 16)
+    assert whole.target_perplexity is None
+    assert whole.arms["fine_tuned"].error_difference is None
+
+
+def test_the_effects_are_taken_apart(whole):
+    found = {step.step: round(step.difference.mean, 4) for step in whole.decomposition}
+    assert found == {
+        "baseline_to_frozen_pretrained": 0.0,
+        "pretrained_to_orthogonalised": 0.02,
+        "orthogonalised_to_fresh": 0.03,
+        "baseline_to_frozen": 0.05,
+        "random_to_orthogonal": -0.01,
+    }
+    assert set(found) <= set(PRETRAINED_STEPS)
+
+
+@pytest.mark.parametrize(
+    ("effect", "scenario"), [(-0.03, "better"), (0.0, "equal"), (0.06, "worse"), (0.02, "unknown")]
+)
+def test_the_scenario_follows_the_accuracy_of_the_frozen_arm(tmp_path, effect, scenario):
+    claim = accuracy_claim(treatment="frozen_head_orthogonal", varies=["start", "scale", "moves"])
+    study = small_classification(arms=["fine_tuned", "frozen_head_orthogonal"], hypotheses=[claim])
+    shelf = store_study(study, tmp_path, errors_with({"frozen_head_orthogonal": effect}))
+    assert findings_of(study, shelf).scenario == scenario
+
+
+def test_the_json_is_finite_and_speaks_of_accuracy(whole):
+    tree = findings_as_json(whole)
+    text = json.dumps(tree, allow_nan=False)
+    assert "perplexity" not in text
+    assert json.loads(text) == tree
+    assert tree["arms"]["fine_tuned"]["accuracy"] == pytest.approx(0.68)
+    assert tree["verdicts"][0]["mcnemar"][0]["both_right"] > 0
+    assert "beside" not in tree
+
+
+# ---- Side by side --------------------------------------------------------------------------------------------------
+
+
+def beside(tmp_path, *neighbours):
+    study = small_classification(beside=[each.model_dump() for each in neighbours])
+    return findings_of(study, store_study(study, tmp_path / "own", errors_with(EFFECTS))).beside
+
+
+def test_a_neighbour_is_read_from_its_stored_runs(tmp_path):
+    stored = REPOSITORY / "docs" / "findings" / "tinystories_cpu" / "runs"
+    neighbour = Neighbour(study=str(REPOSITORY / "studies" / "tinystories_cpu.yaml"), runs=str(stored))
+    own, other = beside(tmp_path, neighbour)
+    assert (own.classifies, own.treatment, own.baseline) == (True, "frozen_head_orthogonal", "fine_tuned")
+    assert own.difference.mean == pytest.approx(0.05)
+    assert own.treatment_quality == pytest.approx(0.63)
+    assert (other.study, other.classifies, len(other.difference.seeds)) == ("tinystories_cpu", False, 8)
+    assert other.outcomes == {"cost-of-freezing": "supported"}
+    assert 100 * math.expm1(other.difference.mean) == pytest.approx(3.26, abs=0.01)
+    assert other.trainable_share == pytest.approx(0.902, abs=1e-3)
+    assert other.problem is None
+
+
+@pytest.mark.parametrize("broken", ["study", "runs", "empty", "not a study"])
+def test_a_neighbour_that_cannot_be_read_is_named_with_the_reason(tmp_path, broken):
+    file = tmp_path / "other.yaml"
+    file.write_text(
+        "1" if broken == "not a study" else "question: Q\nbase: {preset: tiny}\narms: [trained]\nseeds: [0]\n"
+    )
+    (tmp_path / "runs").mkdir()
+    study = tmp_path / "nowhere.yaml" if broken == "study" else file
+    runs = tmp_path / ("nowhere" if broken == "runs" else "runs")
+    own, other = beside(tmp_path, Neighbour(study=str(study), runs=str(runs)))
+    assert own.problem is None
+    assert other.study == study.stem
+    assert other.problem
+    assert "\n" not in other.problem
+
+
+def test_neighbours_of_neighbours_are_not_asked(tmp_path):
+    file = tmp_path / "itself.yaml"
+    file.write_text(
+        "question: Q\nbase: {preset: tiny, model: {vocabulary: 64}}\narms: [trained, frozen_head_orthogonal]\n"
+        "seeds: [0]\nbeside: [{study: " + str(file) + ", runs: " + str(tmp_path) + "}]\n"
+    )
+    rows = beside(tmp_path, Neighbour(study=str(file), runs=str(tmp_path)))
+    assert [row.study for row in rows] == ["sentences", "itself"]
+
+
+def test_a_study_without_neighbours_shows_none(tmp_path):
+    assert beside(tmp_path) == []
+    study = small_study(seeds=[0])
+    assert findings_of(study, store_study(study, tmp_path / "gpt", lambda *_: 2.0)).beside == []
