@@ -55,6 +55,7 @@ ALLOWED = {
 VERBS = ["prepare", "train", "diagnose", "generate", "arms", "compare", "run", "status", "logs", "bench", "report"]
 WITHOUT_TORCH = [
     "oelm", "oelm.cli", "oelm.settings", "oelm.run_directory", "oelm.side_by_side", "oelm.data.prepare",
+    "oelm.data.prepare_sentences",
     "oelm.experiments.controller", "oelm.experiments.status", "oelm.experiments.forecast",
     "oelm.study.plan", "oelm.study.confounds", "oelm.analysis.summary",
     "oelm.reporting.report",

@@ -10,7 +10,7 @@ import pytest
 
 from oelm.data.encoder_folder import open_encoder
 from oelm.errors import UserError
-from small_encoders import TYPES, encoder_folder
+from small_encoders import TYPES, encoder_folder, loadable_encoder
 
 SIZES = {"d_model": 16, "num_layers": 2, "num_heads": 4, "d_ff": 32}
 
@@ -195,3 +195,12 @@ def test_sizes_are_what_transformers_reads(tmp_path, model_type):
     assert sizes["num_layers"] == config.num_hidden_layers
     assert sizes["num_heads"] == config.num_attention_heads
     assert sizes["vocabulary"] == config.vocab_size
+
+
+@pytest.mark.parametrize("model_type", TYPES)
+def test_what_transformers_saves_is_an_encoder_of_the_same_sizes(tmp_path, model_type):
+    pytest.importorskip("transformers")
+    plain = open_encoder(str(encoder_folder(tmp_path / "plain", model_type)))
+    saved = open_encoder(str(loadable_encoder(tmp_path / "saved", model_type)))
+    assert saved.weights == ("model.safetensors",)
+    assert (saved.sizes, saved.pad_id, saved.longest_input) == (plain.sizes, plain.pad_id, plain.longest_input)

@@ -1,4 +1,4 @@
-"""Which example is in which split, with which label: fixed by the texts alone."""
+"""Tasks and their division: which example is in which split, with which label, fixed by the texts alone."""
 
 import json
 import random
@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from oelm.data import tasks as module
-from oelm.data.tasks import ENTAILMENT, SENTIMENT, divided, label_names, open_task, surveyed
+from oelm.data.division import divided, label_names, surveyed
+from oelm.data.tasks import ENTAILMENT, SENTIMENT, open_task
 from oelm.data.tokens import SPLITS
 from oelm.errors import UserError
 from sentence_sources import json_lines, nli_folder, pairs, sentence, table, written
@@ -281,7 +282,7 @@ def test_without_the_datasets_library_the_extra_is_named(monkeypatch):
 def test_hub_rows_become_examples(tmp_path, monkeypatch):
     """The library reads the same rows from a folder as it would from the hub."""
     pytest.importorskip("datasets", reason="needs the extra oelm[hub]")
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", str(tmp_path / "cache"))
     rows = [{"premise": a, "hypothesis": b, "label": ENTAILMENT.index(label)} for a, b, label in pairs(30)]
     for name in ("train", "validation", "test"):
         written(tmp_path / "nli" / f"{name}.jsonl", "\n".join(map(json.dumps, [*rows, rows[0] | {"label": -1}])))

@@ -19,12 +19,13 @@ from typing import Any
 import numpy as np
 
 from oelm.data.dataset_folder import existing_dataset, partial_folder, publish
+from oelm.data.division import Division, Survey, divided, label_names, surveyed
 from oelm.data.encoder_folder import EncoderFolder, open_encoder
 from oelm.data.encoder_tokenizer import EncoderTokenizer, encoder_tokenizer
 from oelm.data.example_files import Example
 from oelm.data.prepare import Meter, Progress, Report, SplitFile, dtype_for
 from oelm.data.sentences import COLUMNS, KIND, column_file
-from oelm.data.tasks import Division, Source, Survey, divided, label_names, open_task, surveyed
+from oelm.data.tasks import Source, open_task
 from oelm.data.tokenizer import save_files
 from oelm.data.tokens import FORMAT_VERSION, MANIFEST, SPLITS, TOKENIZER_FOLDER, combined_digest
 from oelm.errors import UserError
@@ -57,7 +58,7 @@ def prepare_sentences(
     out = Path(os.path.realpath(out))
     source = open_task(name, task=task, source_path=source_path, language=language, train_file=train_file)
     opened = open_encoder(encoder)
-    max_length = max_length or min(USUAL_MAX_LENGTH, opened.longest_input)
+    max_length = min(USUAL_MAX_LENGTH, opened.longest_input) if max_length is None else max_length
     tokenizer = encoder_tokenizer(opened).limited_to(max_length, pairs=source.task.pairs)
     settings = {
         "task": source.task.name,
