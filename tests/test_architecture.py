@@ -30,7 +30,7 @@ ALLOWED = {
     "model": BOTTOM | {"config"},
     "training": BOTTOM | WAIST | {"data", "model"},
     "huggingface": BOTTOM | WAIST | {"data", "model", "training"},
-    "diagnosis": BOTTOM | WAIST | {"data", "model", "training"},
+    "diagnosis": BOTTOM | WAIST | {"data", "model", "training", "huggingface"},
     "sampling": BOTTOM | WAIST | {"data", "model", "training"},
     "side_by_side": BOTTOM | {"run_directory"},
     "progress": set(),

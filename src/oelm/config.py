@@ -385,6 +385,6 @@ PRESETS: dict[str, Run] = {
             validation_sequences=512,
             final_validation_sequences=EVERYTHING,
         ),
-        data="data/xnli",
+        data="data/xnli-en",
     ),
 }

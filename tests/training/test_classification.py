@@ -188,3 +188,17 @@ def test_what_does_not_fit_is_one_line(folders, token_folder, tmp_path):
     shutil.rmtree(moved)
     with pytest.raises(UserError, match="the encoder it was prepared for is gone"):
         stepped(fine_tuning(tmp_path / "data"))
+
+
+def test_diagnose_counts_three_ways_and_takes_real_steps(folders, tmp_path):
+    from oelm.diagnosis import diagnose_arm, diagnose_stored
+
+    for arm in ("fine_tuned", "frozen_half", "frozen_orthogonalised", "late_unfreeze"):
+        run = fine_tuning(folders["bert"], arm, steps=2)
+        found = diagnose_arm(run, data_given=True)
+        assert found.problems == (), arm
+        assert len(found.counts) == 3
+    train(fine_tuning(folders["bert"], "frozen_half", steps=2), quiet_execution(), out=tmp_path / "run")
+    stored = diagnose_stored(tmp_path / "run")
+    assert stored.healthy
+    assert stored.as_json()["frozen"] == json.loads((tmp_path / "run" / "parameters.json").read_text())["frozen"]
