@@ -22,6 +22,7 @@ from oelm.training.device import resolve_machine
 from oelm.training.distributed import World
 from oelm.training.loop import optimization_steps
 from oelm.training.run import run_with_data, train
+from oelm.training.stored_model import load_stored
 from sentence_sources import nli_folder
 from small_encoders import TYPES, loadable_encoder
 from small_runs import quiet_execution, torchrun
@@ -180,6 +181,10 @@ def test_an_encoder_may_start_at_random(folders):
 def test_what_does_not_fit_is_one_line(folders, token_folder, tmp_path):
     with pytest.raises(UserError, match=r"model.d_model: 32, but the encoder of .* says 16"):
         run_with_data(fine_tuning(folders["bert"], **{"model.d_model": 32}))
+    train(fine_tuning(folders["bert"], steps=1), quiet_execution(), out=tmp_path / "run")
+    for place in (tmp_path / "run", tmp_path / "run" / "checkpoints" / "step-000001"):
+        with pytest.raises(UserError, match="holds an encoder for sentences, no language model"):
+            load_stored(place)
     with pytest.raises(UserError, match="no prepared sentences there; make them with: oelm prepare xnli"):
         open_data(fine_tuning(tmp_path / "nowhere"))
     moved = tmp_path / "moved"

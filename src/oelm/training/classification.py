@@ -13,6 +13,7 @@ from oelm.config import Encoder, Run
 from oelm.data.encoder_folder import encoder_of
 from oelm.data.sentence_batches import SentenceBatches, evenly_spaced, padded
 from oelm.data.sentences import SentenceData
+from oelm.errors import UserError
 from oelm.model.encoder import build_encoder
 from oelm.model.parameters import encoder_role_of
 from oelm.run_directory import RunDirectory
@@ -26,6 +27,10 @@ EXAMPLES_AT_ONCE = 64  # of a validation: no gradients are kept
 
 def sentence_task(run: Run, data: SentenceData, *, machine: Machine, world: World) -> SentenceTask:
     assert isinstance(run.model, Encoder)
+    if run.model.pretrained and not data.encoder_has_weights:
+        raise UserError(
+            f"{data.encoder_source}: has no weights; prepare with another --encoder, or set pretrained=false"
+        )
     model, _ = build_encoder(run.model, run.seeds, folder=encoder_of(data).folder, labels=data.labels)
     return SentenceTask(model.to(machine.device, machine.dtype), run, data, machine=machine, world=world)
 
