@@ -2,24 +2,32 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
 BIN := $(VENV)/bin
+# What the demo needs, and what tests and benchmarks need besides.
+FOR_DEMO := $(VENV)/.ready-for-demo
 READY := $(VENV)/.ready
+
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .PHONY: demo test trials bench lint clean
 
-$(READY): pyproject.toml constraints.txt
+$(FOR_DEMO): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "oelm needs Python 3.11 or later; set PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(INSTALL) -e '.[report,fonts]'
 	@touch $@
 
-demo: $(READY)
+$(READY): $(FOR_DEMO)
+	$(INSTALL) -e '.[dev]'
+	@touch $@
+
+demo: $(FOR_DEMO)
 	$(BIN)/oelm prepare stories --out data/stories
 	$(BIN)/oelm run demo
 	$(BIN)/oelm bench demo --rounds 12
 	$(BIN)/oelm report demo
 
 test: $(READY)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 # Random-kill trials, long; their counts are recorded in docs/reliability.md.
 trials: $(READY)
