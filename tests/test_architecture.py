@@ -29,6 +29,7 @@ ALLOWED = {
     "model": BOTTOM | {"config"},
     "training": BOTTOM | WAIST | {"data", "model"},
     "diagnosis": BOTTOM | WAIST | {"data", "model", "training"},
+    "huggingface": BOTTOM | WAIST | {"data", "model", "training"},
     "sampling": BOTTOM | WAIST | {"data", "model", "training"},
     "side_by_side": BOTTOM | {"run_directory"},
     "progress": set(),
@@ -50,7 +51,20 @@ ALLOWED = {
         "reporting",
     },
 }
-VERBS = ["prepare", "train", "diagnose", "generate", "arms", "compare", "run", "status", "logs", "bench", "report"]
+VERBS = [
+    "prepare",
+    "train",
+    "diagnose",
+    "generate",
+    "export",
+    "arms",
+    "compare",
+    "run",
+    "status",
+    "logs",
+    "bench",
+    "report",
+]
 WITHOUT_TORCH = [
     "oelm", "oelm.cli", "oelm.settings", "oelm.run_directory", "oelm.side_by_side", "oelm.data.prepare",
     "oelm.experiments.controller", "oelm.experiments.status", "oelm.experiments.forecast",

@@ -1,0 +1,1 @@
+"""Where our GPT and the models of Hugging Face meet."""
