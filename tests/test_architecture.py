@@ -29,7 +29,7 @@ ALLOWED = {
     "model": BOTTOM | {"config"},
     "training": BOTTOM | WAIST | {"data", "model"},
     "diagnosis": BOTTOM | WAIST | {"data", "model", "training"},
-    "huggingface": BOTTOM | WAIST | {"data", "model", "training"},
+    "huggingface": BOTTOM | WAIST | {"answers", "data", "model", "training"},
     "sampling": BOTTOM | WAIST | {"data", "model", "training"},
     "side_by_side": BOTTOM | {"run_directory"},
     "progress": set(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 from itertools import islice
@@ -32,18 +33,18 @@ PROMPT = "One morning a little"
 ODD_TEXT = "Tom's  cat\n\nsaid: \"naïve — 你好 🙂\"  it'll cost 12,50 €\t"
 
 WITHOUT_OELM = """
-import json, sys
-import torch
+import sys
 from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
-folder, prompt, out = sys.argv[1:]
-model = AutoModelForCausalLM.from_pretrained(folder).double()
-ids = AutoTokenizer.from_pretrained(folder)(prompt, return_tensors="pt").input_ids
-beams = model.generate(ids, max_new_tokens=20, do_sample=False, num_beams=3, num_return_sequences=3)
-greedy = model.generate(ids, max_new_tokens=20, do_sample=False)
-save_file({"ids": ids, "logits": model(ids).logits, "greedy": greedy, "beams": beams}, out)
+prompt, *folders = sys.argv[1:]
+for folder in folders:
+    model = AutoModelForCausalLM.from_pretrained(folder).double()
+    ids = AutoTokenizer.from_pretrained(folder)(prompt, return_tensors="pt").input_ids
+    beams = model.generate(ids, max_new_tokens=20, do_sample=False, num_beams=3, num_return_sequences=3)
+    greedy = model.generate(ids, max_new_tokens=20, do_sample=False)
+    save_file({"ids": ids, "logits": model(ids).logits, "greedy": greedy, "beams": beams}, f"{folder}.found")
+    print(type(model).__name__)
 assert "oelm" not in sys.modules
-print(type(model).__name__)
 """
 
 
@@ -106,23 +107,20 @@ def test_frozen_weights_of_an_export_rest_while_it_is_fine_tuned(trained, tmp_pa
 # ---- GPT-2's form ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("arm", ["trained", "frozen_half"])
-def test_an_export_as_gpt2_needs_no_oelm_and_computes_the_same(arm, trained, tmp_path):
-    export(trained(arm), tmp_path / "export", form="gpt2")
-    command = [sys.executable, "-c", WITHOUT_OELM, str(tmp_path / "export"), PROMPT, str(tmp_path / "found")]
-    done = finished(command)
+def test_an_export_as_gpt2_needs_no_oelm_and_computes_the_same(trained, tmp_path):
+    arms = ["trained", "frozen_half"]
+    for arm in arms:
+        export(trained(arm), tmp_path / arm, form="gpt2")
+    done = finished([sys.executable, "-c", WITHOUT_OELM, PROMPT, *(str(tmp_path / arm) for arm in arms)])
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["GPT2LMHeadModel"]
-    found, ours = (
-        load_file(tmp_path / "found"),
-        OrthogonalELMTransformer.from_pretrained(trained(arm) / "best").double(),
-    )
-    with torch.no_grad():
-        difference = (ours(found["ids"]).logits - found["logits"]).abs().max()
-    assert difference < 1e-10
+    assert done.stdout.split() == ["GPT2LMHeadModel"] * 2
     how = {"max_new_tokens": 20, "do_sample": False}
-    assert torch.equal(ours.generate(found["ids"], **how), found["greedy"])
-    assert torch.equal(ours.generate(found["ids"], **how, num_beams=3, num_return_sequences=3), found["beams"])
+    for arm in arms:
+        found = load_file(tmp_path / f"{arm}.found")
+        ours = OrthogonalELMTransformer.from_pretrained(trained(arm) / "best").double()
+        assert (ours(found["ids"]).logits - found["logits"]).abs().max() < 1e-10
+        assert torch.equal(ours.generate(found["ids"], **how), found["greedy"])
+        assert torch.equal(ours.generate(found["ids"], **how, num_beams=3, num_return_sequences=3), found["beams"])
 
 
 # ---- Which form, and what lies beside --------------------------------------------------------------------------------
@@ -217,26 +215,33 @@ def test_only_an_export_of_ours_is_replaced_and_only_by_force(trained, tmp_path)
 
 
 def test_the_verb_says_what_it_did_and_refuses_in_one_line(trained, tmp_path):
-    done = oelm_command("export", str(trained("trained")), "--to", str(tmp_path / "an export 好"))
+    run, target = str(trained("trained")), str(tmp_path / "an export 好")
+    done, again = (oelm_command("export", run, "--to", target) for _ in range(2))
     assert done.returncode == 0, done.stderr
     assert "as gpt2; nothing in this arm is frozen or scheduled" in done.stdout
+    assert again.returncode == 2
+    assert (
+        again.stderr == f"oelm: {target}: holds an export already; add --force to replace it, or choose another --to\n"
+    )
+
+
+def test_what_cannot_be_exported_is_refused_in_one_line(trained, tmp_path):
     pickled, unfinished = tmp_path / "pickled", tmp_path / "unfinished"
     OrthogonalELMTransformer.from_pretrained(trained("frozen_half") / "best").config.save_pretrained(pickled)
     torch.save({}, pickled / "pytorch_model.bin")
     unfinished.mkdir()
     shutil.copy(trained("trained") / "config.json", unfinished)
     refusals = {
-        (str(tmp_path / "nowhere"),): "nowhere: no such folder",
-        (str(unfinished),): "has no model: nothing was saved before the run ended (state: not started)",
-        (str(pickled),): "has only pickled weights (pytorch_model.bin), which are never read",
-        (str(trained("trained")), "--as", "bert"): "--as bert: known are auto, oelm, gpt2",
-        (str(trained("trained")), "--to", str(trained("trained"))): "is not empty and not an export of ours",
+        tmp_path / "nowhere": "nowhere: no such folder; give a run directory",
+        unfinished: "has no model: nothing was saved before the run ended (state: not started)",
+        pickled: "has only pickled weights (pytorch_model.bin), which are never read",
     }
-    for arguments, line in refusals.items():
-        refused = oelm_command("export", "--to", str(tmp_path / "new"), *arguments)
-        assert refused.returncode == 2
-        assert line in refused.stderr
-        assert len(refused.stderr.strip().splitlines()) == 1
+    for source, line in refusals.items():
+        with pytest.raises(UserError, match=re.escape(line)) as refused:
+            export(source, tmp_path / "new")
+        assert "\n" not in str(refused.value)
+    with pytest.raises(UserError, match="--as bert: known are auto, oelm, gpt2"):
+        export(trained("trained"), tmp_path / "new", form="bert")
     assert not (tmp_path / "new").exists()
 
 

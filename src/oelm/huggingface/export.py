@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from safetensors import safe_open
 
-from oelm import __version__
+import oelm
 from oelm.arms import described
 from oelm.config import Never, fingerprint
 from oelm.data.dataset_folder import partial_folder, publish
@@ -99,7 +99,7 @@ def _facts(stored: StoredModel, source: Path) -> dict[str, Any]:
     frozen = sum(parameter.numel() for rule, parameter in parameters if isinstance(rule.moves, Never))
     with safe_open(stored.weights_file, "pt") as file:
         metadata = file.metadata() or {}
-    facts: dict[str, Any] = {"oelm": __version__, "parameters": total, "frozen": frozen}
+    facts: dict[str, Any] = {"oelm": oelm.__version__, "parameters": total, "frozen": frozen}
     facts |= {"arm": metadata.get("arm"), "step": metadata.get("step"), "val_loss": metadata.get("val_loss")}
     directory = RunDirectory(source)
     if stored.run is not None:
