@@ -29,7 +29,7 @@ ALLOWED = {
     "data": BOTTOM | {"config"},
     "model": BOTTOM | {"config"},
     "training": BOTTOM | WAIST | {"data", "model"},
-    "huggingface": BOTTOM | WAIST | {"data", "model", "training"},
+    "huggingface": BOTTOM | WAIST | {"answers", "data", "model", "training"},
     "diagnosis": BOTTOM | WAIST | {"data", "model", "training", "huggingface"},
     "sampling": BOTTOM | WAIST | {"data", "model", "training"},
     "side_by_side": BOTTOM | {"run_directory"},
@@ -52,7 +52,20 @@ ALLOWED = {
         "reporting",
     },
 }
-VERBS = ["prepare", "train", "diagnose", "generate", "arms", "compare", "run", "status", "logs", "bench", "report"]
+VERBS = [
+    "prepare",
+    "train",
+    "diagnose",
+    "generate",
+    "export",
+    "arms",
+    "compare",
+    "run",
+    "status",
+    "logs",
+    "bench",
+    "report",
+]
 WITHOUT_TORCH = [
     "oelm", "oelm.cli", "oelm.settings", "oelm.run_directory", "oelm.side_by_side", "oelm.data.prepare",
     "oelm.data.prepare_sentences",

@@ -9,6 +9,8 @@ import importlib
 import os
 from typing import Any
 
+from oelm.huggingface.registration import register_with_transformers
+
 # OpenMP threads that spin while they wait make a step ten times slower as soon as another process wants a core.
 # libgomp reads this when torch is first imported.
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")
@@ -23,6 +25,7 @@ _HOME_OF = {
     "FreezeCallback": "oelm.huggingface.trainer",
     "GPT": "oelm.model.transformer",
     "Model": "oelm.config",
+    "OELMConfig": "oelm.model.huggingface",
     "OELMMultiHeadAttention": "oelm.model.documents",
     "OELMTransformerBlock": "oelm.model.documents",
     "OrthogonalELMTransformer": "oelm.model.huggingface",
@@ -38,6 +41,7 @@ _HOME_OF = {
     "arm": "oelm.arms",
     "build": "oelm.model.initialization",
     "diagnose": "oelm.diagnosis",
+    "export": "oelm.huggingface.export",
     "load": "oelm.huggingface.applying",
     "load_settings": "oelm.settings",
     "load_stored": "oelm.training.stored_model",
@@ -46,6 +50,8 @@ _HOME_OF = {
 }
 
 __all__ = sorted(_HOME_OF)
+
+register_with_transformers()
 
 
 def __getattr__(name: str) -> Any:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from itertools import islice
 from pathlib import Path
 
 import numpy
 import pytest
 import torch
+from safetensors import safe_open
 from torch import Tensor
 
 pytest.importorskip("transformers", reason="Hugging Face transformers is not installed: pip install 'oelm[hf]'")
@@ -19,6 +21,8 @@ from oelm.arms import GPT_ARMS
 from oelm.config import Model, Run, Seeds
 from oelm.data.tokens import TokenData
 from oelm.errors import UserError
+from oelm.huggingface.gpt2 import gpt2_config, gpt2_weights
+from oelm.model.generation import Sampling, generated_tokens
 from oelm.model.huggingface import OELMConfig, OrthogonalELMTransformer
 from oelm.model.initialization import build
 from oelm.model.transformer import GPT
@@ -51,38 +55,20 @@ def _assert_equal_states(one: torch.nn.Module, other: torch.nn.Module) -> None:
 
 
 def _as_gpt2(gpt: GPT) -> GPT2LMHeadModel:
-    """Hugging Face's GPT-2 with our weights; its attention biases, which ours has not, are zero."""
-    config = GPT2Config(
-        vocab_size=SIZES["vocabulary"],
-        n_positions=SIZES["seq_len"],
-        n_embd=SIZES["d_model"],
-        n_layer=SIZES["num_layers"],
-        n_head=SIZES["num_heads"],
-        n_inner=SIZES["d_ff"],
-        activation_function="gelu_new",
-        resid_pdrop=0.0,
-        embd_pdrop=0.0,
-        attn_pdrop=0.0,
-    )
-    theirs, ours = GPT2LMHeadModel(config).double().eval(), gpt.state_dict()
-    state = {name: torch.zeros_like(value) for name, value in theirs.state_dict().items()}
-    state["transformer.wte.weight"] = state["lm_head.weight"] = ours["token_embedding.weight"]
-    state["transformer.wpe.weight"] = ours["position_embedding.weight"]
-    for end in ("weight", "bias"):
-        state[f"transformer.ln_f.{end}"] = ours[f"final_norm.{end}"]
-    for layer in range(config.n_layer):
-        block, theirs_block = f"blocks.{layer}", f"transformer.h.{layer}"
-        for end in ("weight", "bias"):
-            state[f"{theirs_block}.ln_1.{end}"] = ours[f"{block}.attention_norm.{end}"]
-            state[f"{theirs_block}.ln_2.{end}"] = ours[f"{block}.feed_forward_norm.{end}"]
-        projections = [ours[f"{block}.attention.{name}.weight"].T for name in ("query", "key", "value")]
-        state[f"{theirs_block}.attn.c_attn.weight"] = torch.cat(projections, dim=1)
-        state[f"{theirs_block}.attn.c_proj.weight"] = ours[f"{block}.attention.output.weight"].T
-        for our_name, their_name in (("up", "c_fc"), ("down", "c_proj")):
-            state[f"{theirs_block}.mlp.{their_name}.weight"] = ours[f"{block}.feed_forward.{our_name}.weight"].T
-            state[f"{theirs_block}.mlp.{their_name}.bias"] = ours[f"{block}.feed_forward.{our_name}.bias"]
-    theirs.load_state_dict(state)
+    """Hugging Face's GPT-2 with our weights."""
+    theirs = GPT2LMHeadModel(GPT2Config(**gpt2_config(gpt.config))).double().eval()
+    weights = gpt2_weights(gpt.state_dict(), gpt.config)
+    theirs.load_state_dict(weights | {"lm_head.weight": weights["transformer.wte.weight"]})
     return theirs
+
+
+def _both(arm: str = "frozen_half") -> tuple[OrthogonalELMTransformer, GPT2LMHeadModel]:
+    """Ours and theirs with the same weights, biases and norms told apart too, in double precision."""
+    model = OrthogonalELMTransformer(_config(arm)).double().eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.05)
+    return model, _as_gpt2(model.gpt)
 
 
 @pytest.mark.parametrize("arm", ["trained", "frozen_head_orthogonal", "frozen_half"])
@@ -95,15 +81,53 @@ def test_logits_equal_those_of_hugging_face_gpt2(arm: str) -> None:
     assert (ours - theirs).abs().max() <= 1e-12 * theirs.abs().max()
 
 
-def test_loss_is_the_shifted_cross_entropy_and_leaves_out_ignored_labels() -> None:
-    model = OrthogonalELMTransformer(_config()).double()
+@pytest.mark.parametrize("more", [{}, {"num_items_in_batch": 5}])
+def test_loss_is_the_shifted_cross_entropy_and_leaves_out_ignored_labels(more: dict[str, int]) -> None:
+    model, theirs = _both()
     labels = _tokens()
     labels[:, 7:] = -100
-    found, theirs = model(_tokens(), labels=labels), _as_gpt2(model.gpt)(_tokens(), labels=labels)
-    assert found.loss.item() == pytest.approx(theirs.loss.item(), rel=1e-6)  # theirs rounds to float32 inside
-    as_tuple = model(_tokens(), labels=labels, return_dict=False)
+    found = model(_tokens(), labels=labels, **more)
+    assert found.loss.item() == pytest.approx(theirs(_tokens(), labels=labels, **more).loss.item(), rel=1e-6)
+    as_tuple = model(_tokens(), labels=labels, **more, return_dict=False)
     assert as_tuple[0] == found.loss
     assert torch.equal(as_tuple[1], found.logits)
+
+
+def test_hidden_states_equal_those_of_hugging_face_gpt2() -> None:
+    model, theirs = _both()
+    ours, expected = (each(_tokens(), output_hidden_states=True).hidden_states for each in (model, theirs))
+    assert len(ours) == len(expected) == 1 + SIZES["num_layers"]
+    for mine, their in zip(ours, expected, strict=True):
+        torch.testing.assert_close(mine, their, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"do_sample": False},
+        {"do_sample": False, "use_cache": False},
+        {"do_sample": False, "cache_implementation": "static"},
+        {"do_sample": False, "num_beams": 3},
+        {"do_sample": False, "num_beams": 4, "num_return_sequences": 2, "length_penalty": 0.5},
+        {"do_sample": True, "top_k": 7, "temperature": 1.3},
+    ],
+    ids=str,
+)
+def test_generation_equals_that_of_hugging_face_gpt2(how: dict[str, object]) -> None:
+    texts = []
+    for model in _both():
+        torch.manual_seed(11)
+        model.generation_config.pad_token_id = 0
+        texts.append(model.generate(_tokens()[:, :5], max_new_tokens=11, **how))
+    assert texts[0].shape[1] == SIZES["seq_len"]
+    assert torch.equal(*texts)
+
+
+def test_greedy_generation_equals_our_own() -> None:
+    model, _ = _both()
+    prompt = _tokens()[:1, :5]
+    ours = list(islice(generated_tokens(model.gpt, prompt[0].tolist(), Sampling(temperature=0.0)), 11))
+    assert model.generate(prompt, do_sample=False, max_new_tokens=11)[0, 5:].tolist() == ours
 
 
 # ---- Config ----------------------------------------------------------------------------------------------------------
@@ -228,12 +252,161 @@ def test_a_loaded_model_trains_without_moving_what_is_frozen(tmp_path: Path) -> 
 
 
 def test_inputs_the_model_cannot_read_are_refused() -> None:
-    model = OrthogonalELMTransformer(_config())
-    with pytest.raises(UserError, match="seq_len is 16"):
+    model = OrthogonalELMTransformer(_config()).eval()
+    with pytest.raises(UserError, match="17 tokens, but the model's seq_len is 16"):
         model(torch.zeros(1, 17, dtype=torch.long))
-    with pytest.raises(UserError, match="padding must be on the right"):
-        model(_tokens(), attention_mask=torch.tensor([[0] + [1] * 10, [1] * 11]))
-    model(_tokens(), attention_mask=torch.tensor([[1] * 10 + [0], [1] * 11]))
+    with pytest.raises(UserError, match="seq_len is 16"):
+        model.generate(_tokens(), max_new_tokens=7, do_sample=False)
+    with pytest.raises(UserError, match="either input_ids or inputs_embeds"):
+        model()
+    with pytest.raises(UserError, match="attention weights are never held"):
+        model(_tokens(), output_attentions=True)
+    past = model(_tokens()).past_key_values
+    with pytest.raises(UserError, match="attention_mask: 1 positions, but 12 with the 11 of the cache"):
+        model(_tokens()[:, :1], attention_mask=torch.zeros(2, 1), past_key_values=past)
+
+
+@pytest.mark.parametrize("pieces", [[11], [1] * 11, [5, 1, 5]])
+def test_logits_with_a_cache_equal_those_without(pieces: list[int]) -> None:
+    model, _ = _both()
+    with torch.no_grad():
+        whole, past, parts = model(_tokens(), use_cache=False), None, []
+        for piece in _tokens().split(pieces, dim=1):
+            output = model(piece, past_key_values=past, use_cache=True)
+            past = output.past_key_values
+            parts.append(output.logits)
+    assert whole.past_key_values is None
+    torch.testing.assert_close(torch.cat(parts, dim=1), whole.logits, rtol=1e-12, atol=1e-12)
+
+
+def test_a_cache_is_kept_only_where_it_is_of_use() -> None:
+    model = OrthogonalELMTransformer(_config())
+    assert model.train()(_tokens()).past_key_values is None
+    assert model.eval()(_tokens()).past_key_values.get_seq_length() == 11
+    assert model(_tokens(), use_cache=False).past_key_values is None
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("training", [False, True])
+def test_logits_do_not_depend_on_padding(side: str, training: bool) -> None:
+    model, _ = _both()
+    model.train(training)
+    lengths, time = (11, 6, 1), 13
+    tokens, mask = torch.zeros(2, 3, time, dtype=torch.long)
+    rows = torch.randint(SIZES["vocabulary"], (3, 11))
+    places = [slice(time - n, time) if side == "left" else slice(n) for n in lengths]
+    for row, (n, place) in enumerate(zip(lengths, places, strict=True)):
+        tokens[row, place], mask[row, place] = rows[row, :n], 1
+    for filling in (0, 57):  # whatever stands in the padding
+        padded = model(tokens.where(mask == 1, filling), attention_mask=mask).logits
+        assert padded.isfinite().all()
+        for row, (n, place) in enumerate(zip(lengths, places, strict=True)):
+            alone = model(rows[row : row + 1, :n]).logits[0]
+            torch.testing.assert_close(padded[row, place], alone, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+def test_a_left_padded_batch_generates_what_each_prompt_does_alone(beams: int) -> None:
+    model, _ = _both()
+    model.generation_config.pad_token_id = 0
+    tokens, mask = _tokens()[:, :6].clone(), torch.ones(2, 6, dtype=torch.long)
+    tokens[1, :4], mask[1, :4] = 0, 0
+    how = {"max_new_tokens": 8, "do_sample": False, "num_beams": beams}
+    together = model.generate(tokens, attention_mask=mask, **how)
+    assert torch.equal(together[:1], model.generate(tokens[:1], **how))
+    assert torch.equal(together[1:, 4:], model.generate(tokens[1:, 4:], **how))
+
+
+def test_gradient_checkpointing_changes_no_gradient() -> None:
+    model, _ = _both("frozen_half")
+    mask = torch.ones(2, 11)
+    mask[0, 8:] = 0
+    gradients, passes = [], []
+    model.gpt.blocks[0].register_forward_pre_hook(lambda *_: passes.append(1))
+    for enable in (False, True):
+        if enable:
+            model.gradient_checkpointing_enable()
+        model.train().zero_grad()
+        model(_tokens(), attention_mask=mask, labels=_tokens()).loss.backward()
+        gradients.append({name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None})
+        passes.append(0)
+    assert passes == [1, 0, 1, 1, 0]  # computed once more, on the way back
+    assert gradients[0].keys() == gradients[1].keys() == {n for n, p in model.named_parameters() if p.requires_grad}
+    for name, gradient in gradients[0].items():
+        torch.testing.assert_close(gradient, gradients[1][name], rtol=1e-12, atol=1e-12)
+
+
+def test_embeddings_and_some_logits_can_be_asked_for() -> None:
+    model, _ = _both()
+    whole = model(_tokens()).logits
+    embedded = model(inputs_embeds=model.get_input_embeddings()(_tokens())).logits
+    assert torch.equal(embedded, whole)
+    torch.testing.assert_close(model(_tokens(), logits_to_keep=2).logits, whole[:, -2:])
+    torch.testing.assert_close(model(_tokens(), logits_to_keep=torch.tensor([1, 4])).logits, whole[:, [1, 4]])
+    shifted = model(_tokens(), position_ids=torch.arange(3, 14)[None]).logits
+    assert not torch.allclose(shifted, whole)
+
+
+# ---- Weights ---------------------------------------------------------------------------------------------------------
+
+
+def _is_tied(model: OrthogonalELMTransformer) -> bool:
+    return model.lm_head.weight is model.gpt.token_embedding.weight
+
+
+@pytest.mark.parametrize("arm", ["trained", "frozen_head_orthogonal", "frozen_half"])
+def test_the_output_layer_is_the_embedding_before_and_after_loading(arm: str, tmp_path: Path) -> None:
+    model = OrthogonalELMTransformer(_config(arm))
+    model.save_pretrained(tmp_path)
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path)
+    assert _is_tied(model)
+    assert _is_tied(loaded)
+    assert loaded.get_output_embeddings().weight.shape == (SIZES["vocabulary"], SIZES["d_model"])
+    assert sum(p.numel() for p in loaded.parameters()) == sum(p.numel() for p in model.gpt.parameters())
+    with safe_open(tmp_path / "model.safetensors", "pt") as file:
+        assert set(file.keys()) == set(model.gpt.state_dict())
+
+
+def test_an_untied_output_layer_is_refused() -> None:
+    with pytest.raises(UserError, match="always tied"):
+        OELMConfig(**SIZES, tie_word_embeddings=False)
+
+
+@pytest.mark.parametrize("size", [90, 128])
+@pytest.mark.parametrize("mean_resizing", [True, False])
+def test_resized_embeddings_keep_what_they_had_tied_and_frozen(size: int, mean_resizing: bool, tmp_path: Path) -> None:
+    model = OrthogonalELMTransformer(_config("frozen_half")).eval()
+    before, frozen = model.gpt.token_embedding.weight.detach().clone(), _frozen(model)
+    logits = model(_tokens() % 90).logits
+    model.resize_token_embeddings(size, mean_resizing=mean_resizing)
+    both = min(size, SIZES["vocabulary"])
+    assert _is_tied(model)
+    assert _frozen(model) == frozen
+    assert torch.equal(model.gpt.token_embedding.weight[:both], before[:both])
+    assert model.gpt.token_embedding.weight.abs().max() < 1  # new rows at the scale of the others
+    assert model.config.vocab_size == model.gpt.config.vocabulary == size
+    resized = model(_tokens() % 90).logits
+    assert resized.shape[-1] == size
+    torch.testing.assert_close(resized[..., :both], logits[..., :both])
+    model.save_pretrained(tmp_path)
+    assert torch.equal(AutoModelForCausalLM.from_pretrained(tmp_path)(_tokens() % 90).logits, resized)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_loads_runs_and_generates(dtype: torch.dtype, tmp_path: Path) -> None:
+    model = OrthogonalELMTransformer(_config("frozen_half")).eval()
+    model.save_pretrained(tmp_path)
+    half = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=dtype)
+    assert {parameter.dtype for parameter in half.parameters()} == {dtype}
+    assert _frozen(half) == _frozen(model)
+    mask = torch.ones(2, 11)
+    mask[0, :4] = 0
+    for given in (None, mask):
+        found, expected = (each(_tokens(), attention_mask=given).logits.float() for each in (half, model))
+        assert (found - expected)[:, 4:].abs().max() < 0.03 * expected.abs().max()
+    assert half.generate(_tokens(), attention_mask=mask, max_new_tokens=3, pad_token_id=0).shape == (2, 14)
+    half.save_pretrained(tmp_path / "half")
+    _assert_equal_states(half, AutoModelForCausalLM.from_pretrained(tmp_path / "half"))
 
 
 def test_without_transformers_the_extra_is_named() -> None:

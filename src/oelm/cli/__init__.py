@@ -43,6 +43,7 @@ for _verb in (
     one_run.train,
     one_run.diagnose,
     one_run.generate,
+    one_run.export,
     one_run.arms,
     one_run.compare,
     studies.run,

@@ -1,4 +1,4 @@
-"""The verbs of one run: prepare, train, diagnose, generate, arms, compare. Heavy imports stand inside."""
+"""The verbs of one run: prepare, train, diagnose, generate, export, arms, compare. Heavy imports stand inside."""
 
 from __future__ import annotations
 
@@ -282,6 +282,35 @@ def generate(
         typer.echo(text)
 
 
+def export(
+    path: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, a checkpoint or a best/ folder.")],
+    to: Annotated[Path, typer.Option("--to", metavar="FOLDER", help="A new folder for the model.")],
+    form: Annotated[
+        str,
+        typer.Option(
+            "--as",
+            metavar="auto|oelm|gpt2",
+            help="oelm: our class, which keeps what is frozen; gpt2: a stock GPT-2, which needs no oelm; "
+            "auto: gpt2 where nothing is frozen or scheduled.",
+        ),
+    ] = "auto",
+    force: Annotated[bool, typer.Option("--force", help="Replace an earlier export.")] = False,
+) -> None:
+    """Write a run's best model as a folder that Hugging Face transformers loads, with tokenizer and model card.
+
+    Examples:
+
+      oelm export runs/trained --to exports/trained
+
+      oelm export runs/frozen/checkpoints/step-000400 --to exports/frozen
+    """
+    from oelm.huggingface.export import export as export_model
+
+    _check_path(to, option="--to")
+    done = export_model(path, to, form=form, force=force)
+    typer.echo(f"{done.folder}: as {done.form}; {done.reason}")
+
+
 def arms() -> None:
     """List the named arms: how queries and keys start, and when they move."""
     from oelm.arms import ALIASES, ARMS, described
@@ -313,16 +342,16 @@ def _group_of(config: str) -> str:
     return re.sub(r"[^\w.+ -]+", "-", Path(config).stem)[:200].strip(" .+_-") or "run"
 
 
-def _check_path(path: Path) -> None:
+def _check_path(path: Path, *, option: str = "--out") -> None:
     """Any path will do, with spaces, in any script; but not one that a later command line would misread."""
     import unicodedata
 
     kinds = {unicodedata.category(character) for character in str(path)}
     if "Cc" in kinds:
-        raise UserError(f"--out {str(path)!r}: control characters cannot be in a run's path")
+        raise UserError(f"{option} {str(path)!r}: control characters cannot be in a run's path")
     if "Cs" in kinds:
-        raise UserError(f"--out {str(path)!r}: not text in UTF-8; choose another path")
+        raise UserError(f"{option} {str(path)!r}: not text in UTF-8; choose another path")
     if path.name in ("", ".."):
-        raise UserError(f"--out {path}: name the folder itself, for example --out runs/mine")
+        raise UserError(f"{option} {path}: name the folder itself, for example {option} runs/mine")
     if path.name.startswith("-"):
-        raise UserError(f"--out {path}: a run's name cannot begin with '-'")
+        raise UserError(f"{option} {path}: a run's name cannot begin with '-'")

@@ -114,8 +114,8 @@ def publish(folder: Path, out: Path) -> None:
 
     Killed between the two renames, there is neither the old nor the new dataset: the next preparation makes it.
     """
-    fsync_folder(folder / TOKENIZER_FOLDER)
-    fsync_folder(folder)
+    for inner in (*filter(Path.is_dir, folder.iterdir()), folder):
+        fsync_folder(inner)
     aside = out.with_name(f"{TEMPORARY_PREFIX}{os.getpid()}-{REPLACED}{out.name}")
     replaces = out.exists() and any(out.iterdir())
     if replaces:

@@ -1,1 +1,1 @@
-"""Models of the transformers library: an arm applied to them, stored with them, and kept by their Trainer."""
+"""Where oelm and the transformers library meet: arms applied to its models, our GPT as one of them."""

@@ -6,6 +6,7 @@ B batch, T time, H heads, K width of a head, D model width, S time seen so far (
 from __future__ import annotations
 
 import math
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,14 @@ from oelm.config import PROJECTIONS, Model
 from oelm.model.projection import Projection
 
 BLOCK = 128  # queries that share one slice of keys in block-causal attention
+
+
+class Cache(Protocol):
+    """What attention needs of a cache of one layer."""
+
+    def extended(self, key_BHTK: Tensor, value_BHTK: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values of all positions seen so far, these included."""
+        ...
 
 
 class KeyValueCache:
@@ -45,17 +54,18 @@ class CausalSelfAttention(nn.Module):
             spec = getattr(model.attention, name)
             self.add_module(name, Projection(model.d_model, spec, covered_rows=model.covered_rows(spec, layer)))
 
-    def forward(self, x_BTD: Tensor, cache: KeyValueCache | None = None) -> Tensor:
+    def forward(self, x_BTD: Tensor, cache: Cache | None = None, visible: Tensor | None = None) -> Tensor:
+        """`visible` says which of S positions each of T sees (padding); without it each sees all up to itself."""
         q_BHTK, k_BHTK, v_BHTK = (
             project(x_BTD).unflatten(2, (self.num_heads, -1)).transpose(1, 2)
             for project in (self.query, self.key, self.value)
         )
         dropout = self.dropout if self.training else 0.0
-        if cache is None:
-            mixed_BHTK = causal_attention(q_BHTK, k_BHTK, v_BHTK, dropout=dropout)
+        k_BHSK, v_BHSK = (k_BHTK, v_BHTK) if cache is None else cache.extended(k_BHTK, v_BHTK)
+        if visible is None and k_BHSK.shape == q_BHTK.shape:
+            mixed_BHTK = causal_attention(q_BHTK, k_BHSK, v_BHSK, dropout=dropout)
         else:
-            k_BHSK, v_BHSK = cache.extended(k_BHTK, v_BHTK)
-            mixed_BHTK = attention_with_past(q_BHTK, k_BHSK, v_BHSK)
+            mixed_BHTK = masked_attention(q_BHTK, k_BHSK, v_BHSK, visible, dropout=dropout)
         return self.output(mixed_BHTK.transpose(1, 2).flatten(2))
 
 
@@ -79,8 +89,11 @@ def block_causal_attention(q_BHTK: Tensor, k_BHTK: Tensor, v_BHTK: Tensor, *, dr
     return torch.cat(blocks, dim=2)
 
 
-def attention_with_past(q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor) -> Tensor:
-    """The last T of S positions ask; each sees everything up to itself."""
-    asking, seen = q_BHTK.shape[2], k_BHSK.shape[2]
-    visible = torch.ones(asking, seen, dtype=torch.bool, device=q_BHTK.device).tril(seen - asking)
-    return functional.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSK, attn_mask=visible)
+def masked_attention(
+    q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, visible: Tensor | None, *, dropout: float
+) -> Tensor:
+    """The last T of S positions ask; without a mask each sees everything up to itself."""
+    if visible is None:
+        asking, seen = q_BHTK.shape[2], k_BHSK.shape[2]
+        visible = torch.ones(asking, seen, dtype=torch.bool, device=q_BHTK.device).tril(seen - asking)
+    return functional.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSK, attn_mask=visible, dropout_p=dropout)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from oelm.config import Model
-from oelm.model.attention import CausalSelfAttention, KeyValueCache
+from oelm.model.attention import Cache, CausalSelfAttention, KeyValueCache
 
 NORM_EPSILON = 1e-5
 
@@ -35,8 +35,8 @@ class Block(nn.Module):
         self.feed_forward = FeedForward(model)
         self.dropout = model.dropout
 
-    def forward(self, x_BTD: Tensor, cache: KeyValueCache | None = None) -> Tensor:
-        mixed_BTD = self.attention(self.attention_norm(x_BTD), cache)
+    def forward(self, x_BTD: Tensor, cache: Cache | None = None, visible: Tensor | None = None) -> Tensor:
+        mixed_BTD = self.attention(self.attention_norm(x_BTD), cache, visible)
         x_BTD = x_BTD + functional.dropout(mixed_BTD, self.dropout, self.training)
         fed_BTD = self.feed_forward(self.feed_forward_norm(x_BTD))
         return x_BTD + functional.dropout(fed_BTD, self.dropout, self.training)

@@ -1,6 +1,7 @@
 """Models in folders: the best one of a run, written while it trains; and any stored one, read back.
 
-best/ holds config, tokenizer and weights; only the weights file is ever replaced, so the folder is always whole.
+best/ holds config, tokenizer and weights as transformers loads them; only the weights file is ever replaced, so the
+folder is always whole.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from oelm.config import Encoder, Model, Run, Seeds
 from oelm.data.tokenizer import Tokenizer, load_tokenizer
+from oelm.data.tokenizer_for_transformers import save_for_transformers
 from oelm.data.tokens import TokenData
 from oelm.errors import UserError
 from oelm.files import explaining_a_full_disk, read_json, write_json
@@ -33,17 +35,17 @@ from oelm.training.checkpoint import (
 )
 
 CONFIG_FILE = "config.json"
+GENERATION_FILE = "generation_config.json"
 MODEL_TYPE = "oelm"
 ARCHITECTURE = "OrthogonalELMTransformer"
 
 
 def save_best(directory: RunDirectory, gpt: GPT, run: Run, data: TokenData, *, step: int, val_loss: float) -> None:
     folder = directory.best
-    if not (folder / CONFIG_FILE).exists():
+    if not (folder / GENERATION_FILE).exists():
         folder.mkdir(exist_ok=True)
-        if data.tokenizer_folder is not None:
-            load_tokenizer(data.tokenizer_folder).save(folder)
-        write_json(folder / CONFIG_FILE, _model_config(run.model))
+        tokenizer = None if data.tokenizer_folder is None else load_tokenizer(data.tokenizer_folder)
+        describe_model(folder, model_config(run.model), model=run.model, tokenizer=tokenizer)
     metadata = {"format": "pt", "step": str(step), "val_loss": repr(val_loss), "arm": run.arm}
     weights = contiguous(gpt.state_dict())
     metadata["digest"] = weights_digest(weights)
@@ -55,8 +57,19 @@ def weights_digest(weights: dict[str, Tensor]) -> str:
     return combined_digest({name: tensor_digest(value) for name, value in weights.items()})
 
 
-def _model_config(model: Model) -> dict[str, Any]:
+def model_config(model: Model) -> dict[str, Any]:
+    """config.json of our own class; `describe_model` adds what the tokenizer says."""
     return {"model_type": MODEL_TYPE, "architectures": [ARCHITECTURE], **model.model_dump(mode="json")}
+
+
+def describe_model(folder: Path, config: dict[str, Any], *, model: Model, tokenizer: Tokenizer | None) -> None:
+    """Everything that transformers reads beside the weights. Generation stops at the last position there is."""
+    end = {} if tokenizer is None else dict.fromkeys(("bos_token_id", "eos_token_id"), tokenizer.end_of_text)
+    padding = {} if tokenizer is None else {"pad_token_id": tokenizer.end_of_text}
+    if tokenizer is not None:
+        save_for_transformers(tokenizer, folder, seq_len=model.seq_len)
+    write_json(folder / CONFIG_FILE, config | end)
+    write_json(folder / GENERATION_FILE, {**end, **padding, "max_length": model.seq_len})
 
 
 @dataclass(frozen=True)
@@ -112,6 +125,8 @@ def _model_type(folder: Path) -> str | None:
 def _from_best(folder: Path, *, run: Run | None) -> StoredModel:
     tree = read_json(folder / CONFIG_FILE)
     model = Model.model_validate({key: tree[key] for key in Model.model_fields if key in tree})
+    if not (folder / MODEL_FILE).exists() and (pickled := next(folder.glob("*.bin"), None)):
+        raise UserError(f"{folder}: has only pickled weights ({pickled.name}), which are never read; use safetensors")
     stored = _loaded(model, folder / MODEL_FILE, run=run, tokenizer_folder=_tokenizer_folder(folder))
     with safe_open(stored.weights_file, "pt") as file:
         digest = (file.metadata() or {}).get("digest")

