@@ -16,7 +16,7 @@ from oelm.reporting.figures import gallery
 from oelm.reporting.figures.canvas import Canvas, drawing_settings
 from oelm.reporting.report import write_report, write_tables
 from oelm.reporting.words import WORDS, say
-from stored_runs import EXAMPLES, accuracy_claim, small_classification, store_bench, store_study
+from stored_runs import EXAMPLES, accuracy_claim, small_classification, small_study, store_bench, store_study
 
 FORBIDDEN = ("perplexity", "Perplexity", "困惑度")
 FRESH = {"treatment": "frozen_head_orthogonal", "varies": ["start", "scale", "moves"]}
@@ -250,3 +250,17 @@ def test_a_lost_neighbour_is_said_and_harms_nothing(with_neighbours, tmp_path):
     assert any("is not shown: study 'nowhere <b> $x$ #y': no such file" in item for item in warnings)
     files = write_tables(with_neighbours, tmp_path)
     assert '"beside"' in files.tables["analysis_results.json"].read_text(encoding="utf-8")
+
+
+def test_language_models_beside_each_other_need_no_word_on_bert(tmp_path, pytestconfig):
+    root = pytestconfig.rootpath
+    neighbour = {
+        "study": f"{root}/studies/tinystories_cpu.yaml",
+        "runs": f"{root}/docs/findings/tinystories_cpu/runs",
+    }
+    study = small_study(seeds=[0, 1], beside=[neighbour])
+    findings = findings_of(study, store_study(study, tmp_path, lambda arm, seed, *_: 2.0 + 0.01 * seed))
+    assert len(table_with(findings, "trainable_share").rows) == 2
+    text = visible_text(document_of(findings, "en", figures=()))
+    assert say("en", "heading.beside") in text
+    assert "BERT" not in text
