@@ -13,7 +13,7 @@ from oelm.reporting.words import in_points, say
 from oelm.study.declaration import Language
 
 COLUMNS = (
-    "source", "model_and_task", "from_baseline", "with_interval", "seeds", "outcome", "ratio", "trainable_share",
+    "source", "model_and_task", "from_baseline", "number", "seeds", "outcome", "ratio", "trainable_share",
 )  # fmt: skip
 AUDIT = ("beside.audit_bert", "beside.audit_gpt", "beside.audit_faster", "beside.audit_no_faster")
 

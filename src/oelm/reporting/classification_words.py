@@ -262,11 +262,11 @@ _BESIDE: dict[str, Phrase] = {
     "column.source": ("source", "来源"),
     "column.model_and_task": ("model and task", "模型与任务"),
     "column.from_baseline": ("baseline → frozen", "基线 → 冻结"),
-    "column.with_interval": ("difference, 95 % interval", "差异与 95 % 区间"),
     "column.trainable_share": ("trainable share", "可训练比例"),
     "beside.table": (
-        "Each study's main frozen arm against its own baseline; ratios are of step times, by oelm bench.",
-        "各实验的主要冻结组与其自身基线的对比；用时比由 oelm bench 测得。",
+        "Each study's main frozen arm against its own baseline: differences are paired over seeds, ratios are of step "
+        "times by oelm bench, both with 95 % intervals.",
+        "各实验的主要冻结组与其自身基线的对比：差异按种子配对，用时比由 oelm bench 测得，均附 95 % 区间。",
     ),
     "beside.source": ("{study}: {arm}", "{study}：{arm}"),
     "beside.gpt": ("GPT, {layers} layers of {width}; {data}", "GPT，{layers} 层，宽 {width}；{data}"),
