@@ -1,14 +1,17 @@
-"""Closed form == counted, to the last parameter, for every preset and arm."""
+"""Closed form == counted, to the last parameter, for every preset, arm and family of encoders."""
+
+import re
 
 import pytest
 import torch
 
-from oelm.accounting import parts, totals, training_flops_per_token
-from oelm.arms import GPT_ARMS
-from oelm.config import PRESETS, Model, resolved
+from oelm.accounting import forward_flops_per_token, parts, totals, training_flops_per_token
+from oelm.arms import ARMS, GPT_ARMS
+from oelm.config import PRESETS, Attention, Encoder, Model, Never, Projection, resolved
 from oelm.model.parameters import counts_by_part
 from oelm.model.transformer import GPT
 from oelm.settings import load_settings
+from small_encoders import TYPES, encoder_folder
 
 MIB = 2**20
 BOTH_FROZEN = ("frozen_orthogonal", "frozen_head_orthogonal", "frozen_normal", "frozen_scaled_normal")
@@ -56,3 +59,91 @@ def test_theory_of_what_skipped_weight_gradients_save(vocabulary, expected):
         for arm in ("trained", "frozen_head_orthogonal")
     )
     assert frozen / trained == pytest.approx(expected, abs=0.0006)
+
+
+# ---- Encoders ----------------------------------------------------------------------------------------------------
+
+ROLES = {
+    "word_embeddings": "token_embedding",
+    "position_embeddings": "position_embedding",
+    "token_type_embeddings": "type_embedding",
+    "query|q_lin": "query",
+    "key|k_lin": "key",
+    "value|v_lin": "value",
+    "attention.output.dense|out_lin": "output",
+    "intermediate.dense|lin1": "feed_forward_up",
+    "layer.[0-9]+.output.dense|lin2": "feed_forward_down",
+    ".*LayerNorm|.*layer_norm": "norm",
+    "pooler.dense|pre_classifier|classifier": "head",
+}
+
+
+def counted_by_transformers(folder, *, labels: int) -> dict[tuple[str, int | None], int]:
+    """(role, layer) -> number of parameters of the model that transformers builds."""
+    transformers = pytest.importorskip("transformers")
+    config = transformers.AutoConfig.from_pretrained(folder, num_labels=labels)
+    counts: dict[tuple[str, int | None], int] = {}
+    for name, parameter in transformers.AutoModelForSequenceClassification.from_config(config).named_parameters():
+        (role,) = [role for pattern, role in ROLES.items() if re.search(rf"(^|\.)({pattern})\.", name)]
+        layer = re.search(r"\.layer\.([0-9]+)\.", name)
+        key = role, int(layer[1]) if layer else None
+        counts[key] = counts.get(key, 0) + parameter.numel()
+    return counts
+
+
+def small_encoder(folder, model_type: str = "bert", *, arm: str = "fine_tuned", labels: int = 3) -> Encoder:
+    from oelm.data.encoder_folder import open_encoder
+
+    sizes = open_encoder(str(encoder_folder(folder, model_type))).sizes
+    facts = sizes | {"labels": labels, "seq_len": 32, "mean_length": 20.5}
+    return Encoder(attention=ARMS[arm]).resolved(facts)
+
+
+@pytest.mark.parametrize("model_type", [*TYPES, "xlm-roberta", "camembert"])
+@pytest.mark.parametrize("labels", [2, 3])
+def test_closed_form_equals_what_transformers_builds(tmp_path, model_type, labels):
+    encoder = small_encoder(tmp_path / "encoder", model_type, labels=labels)
+    counted = counted_by_transformers(tmp_path / "encoder", labels=labels)
+    assert {(part.role, part.layer): part.total for part in parts(encoder)} == counted
+    assert totals(encoder).total == sum(counted.values())
+
+
+@pytest.mark.parametrize(
+    ("arm", "share"),
+    [("fine_tuned", 0), ("frozen_pretrained", 1), ("frozen_head_orthogonal", 1), ("frozen_half", 0.5), ("every_n", 0)],
+)
+def test_frozen_queries_and_keys_of_an_encoder_count_with_their_biases(tmp_path, arm, share):
+    encoder = small_encoder(tmp_path / "encoder", arm=arm)
+    assert totals(encoder).frozen == share * 2 * 2 * (16 * 16 + 16)  # two projections in two layers
+    assert {part.role for part in parts(encoder) if part.frozen} == ({"query", "key"} if share else set())
+
+
+def test_a_share_of_an_encoders_layers_freezes_the_first_ones(tmp_path):
+    first_layer = Projection(start="keep", moves=Never(), share=0.5, share_of="layers")
+    encoder = small_encoder(tmp_path / "encoder").model_copy(update={"attention": Attention(query=first_layer)})
+    assert [(part.role, part.layer, part.frozen) for part in parts(encoder) if part.frozen] == [("query", 0, 16 * 17)]
+
+
+def test_only_queries_and_keys_of_an_encoder_follow_the_spec(tmp_path):
+    frozen = Projection(moves=Never())
+    attention = Attention(value=frozen, output=frozen)
+    assert totals(small_encoder(tmp_path / "a").model_copy(update={"attention": attention})).frozen == 0
+
+
+def test_flops_of_an_encoder_are_those_of_its_matrix_products(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    from torch.utils.flop_counter import FlopCounterMode
+
+    encoder = small_encoder(tmp_path / "encoder").model_copy(update={"mean_length": 20.0})
+    config = transformers.AutoConfig.from_pretrained(tmp_path / "encoder", num_labels=3, attn_implementation="eager")
+    model = transformers.AutoModelForSequenceClassification.from_config(config)
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        model(input_ids=torch.ones(4, 20, dtype=torch.long))
+    assert counter.get_total_flops() == 4 * 20 * forward_flops_per_token(encoder)
+
+
+def test_training_an_encoder_with_frozen_queries_and_keys_saves_their_weight_gradients(tmp_path):
+    tuned, frozen = (small_encoder(tmp_path / arm, arm=arm) for arm in ("fine_tuned", "frozen_pretrained"))
+    assert training_flops_per_token(tuned) == pytest.approx(3 * forward_flops_per_token(tuned))
+    saved = training_flops_per_token(tuned) - training_flops_per_token(frozen)
+    assert saved == pytest.approx(2 * totals(frozen).frozen)

@@ -29,7 +29,8 @@ ALLOWED = {
     "data": BOTTOM | {"config"},
     "model": BOTTOM | {"config"},
     "training": BOTTOM | WAIST | {"data", "model"},
-    "diagnosis": BOTTOM | WAIST | {"data", "model", "training"},
+    "huggingface": BOTTOM | WAIST | {"data", "model", "training"},
+    "diagnosis": BOTTOM | WAIST | {"data", "model", "training", "huggingface"},
     "sampling": BOTTOM | WAIST | {"data", "model", "training"},
     "side_by_side": BOTTOM | {"run_directory"},
     "progress": set(),
@@ -54,6 +55,7 @@ ALLOWED = {
 VERBS = ["prepare", "train", "diagnose", "generate", "arms", "compare", "run", "status", "logs", "bench", "report"]
 WITHOUT_TORCH = [
     "oelm", "oelm.cli", "oelm.settings", "oelm.run_directory", "oelm.side_by_side", "oelm.data.prepare",
+    "oelm.data.prepare_sentences",
     "oelm.experiments.controller", "oelm.experiments.status", "oelm.experiments.forecast",
     "oelm.study.plan", "oelm.study.confounds", "oelm.analysis.summary",
     "oelm.reporting.report",

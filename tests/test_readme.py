@@ -5,6 +5,7 @@ import shlex
 
 import pytest
 
+import oelm
 from small_runs import REPOSITORY, oelm_command
 
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
@@ -42,6 +43,34 @@ def test_the_walk_works_as_printed(tmp_path, monkeypatch):
     assert "nothing but the arm differs" in done.stdout
     again = oelm_command(*commands[1], *SMALLER["train"])
     assert "this run is finished" in again.stdout
+
+
+def test_a_local_bert_is_frozen_and_fine_tuned_as_printed(tmp_path, monkeypatch):
+    pytest.importorskip("accelerate", reason="transformers.Trainer needs accelerate")
+    import torch
+    import transformers
+
+    from tiny_transformers import tiny
+
+    monkeypatch.chdir(tmp_path)
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "good", "bad", "film", "book", "was", "not", "very"]
+    tokenizer = transformers.BertTokenizer({word: number for number, word in enumerate(words)})
+    tokenizer.save_pretrained("my-bert")
+    tiny("bert", "BertForMaskedLM").save_pretrained("my-bert")
+    (tmp_path / "reviews.tsv").write_text("a good film\t1\na bad book\t0\nthe book was not very good\t0\n")
+    section = README[README.index("### Hugging Face models") : README.index("## What you can rely on")]
+    block = "\n".join(line.removeprefix("    ") for line in section.splitlines() if line.startswith("    "))
+    names: dict = {}
+    exec(block, names)
+    stock = transformers.BertForSequenceClassification.from_pretrained("my-bert")
+    again = oelm.load("my-frozen-bert")
+    moved = {
+        name
+        for (name, one), (_, other) in zip(stock.named_parameters(), again.named_parameters(), strict=True)
+        if "classifier" not in name and not torch.equal(one, other)
+    }
+    assert moved
+    assert not any("query" in name or "key" in name for name in moved)
 
 
 @pytest.mark.parametrize("link", sorted(set(re.findall(r"\]\(([^)#]+)\)", README))))

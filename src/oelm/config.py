@@ -97,6 +97,12 @@ class Attention(Frozen):
 PROJECTIONS = ("query", "key", "value", "output")
 
 
+def _covered_rows(projection: Projection, layer: int, d_model: int, num_layers: int, num_heads: int) -> int:
+    if projection.share_of == "layers":
+        return d_model if layer < round(projection.share * num_layers) else 0
+    return round(projection.share * num_heads) * (d_model // num_heads)
+
+
 class Model(Frozen):
     """The GPT: pre-norm, learned positions, tied embeddings, no bias in attention, tanh GELU."""
 
@@ -129,9 +135,7 @@ class Model(Frozen):
 
     def covered_rows(self, projection: Projection, layer: int) -> int:
         """How many of a projection's d_model rows its `moves` holds for, in this layer; the others always move."""
-        if projection.share_of == "layers":
-            return self.d_model if layer < round(projection.share * self.num_layers) else 0
-        return round(projection.share * self.num_heads) * self.d_head
+        return _covered_rows(projection, layer, self.d_model, self.num_layers, self.num_heads)
 
     @model_validator(mode="after")
     def _consistent(self) -> Model:
@@ -192,6 +196,11 @@ class Encoder(Frozen):
     def tokens_per_example(self) -> float:
         assert self.mean_length is not None
         return self.mean_length
+
+    def covered_rows(self, projection: Projection, layer: int) -> int:
+        """As Model.covered_rows; for queries and keys alone."""
+        assert self.is_resolved
+        return _covered_rows(projection, layer, self.d_model, self.num_layers, self.num_heads)
 
     def resolved(self, facts: dict[str, Any]) -> Encoder:
         missing = {name: facts.get(name) for name in self.FROM_DATA if getattr(self, name) is None}
@@ -376,6 +385,6 @@ PRESETS: dict[str, Run] = {
             validation_sequences=512,
             final_validation_sequences=EVERYTHING,
         ),
-        data="data/xnli",
+        data="data/xnli-en",
     ),
 }

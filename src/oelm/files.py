@@ -66,8 +66,8 @@ def write_bytes(path: Path, content: bytes) -> None:
         stream.write(content)
 
 
-def write_json(path: Path, value: Any) -> None:
-    text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
+def write_json(path: Path, value: Any, *, indent: int | None = 2) -> None:
+    text = json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False)
     write_bytes(path, (text + "\n").encode())
 
 

@@ -49,7 +49,7 @@ def _live_bar() -> Iterator[Report]:
                 description=progress.stage,
                 total=progress.total_bytes,
                 completed=progress.bytes_read,
-                text=f"{progress.documents:,} documents",
+                text=f"{progress.documents:,} {progress.unit}",
             )
 
         yield report
@@ -66,7 +66,7 @@ def _plain_lines() -> Iterator[Report]:
         last = time.monotonic()
         share = f" of {progress.total_bytes / 1e6:,.0f}" if progress.total_bytes else ""
         print(
-            f"{progress.stage}: {progress.bytes_read / 1e6:,.0f}{share} MB, {progress.documents:,} documents",
+            f"{progress.stage}: {progress.bytes_read / 1e6:,.0f}{share} MB, {progress.documents:,} {progress.unit}",
             file=sys.stderr,
             flush=True,
         )

@@ -89,3 +89,9 @@ def test_wrong_words_are_one_line(tmp_path, arguments, expected):
     assert done.returncode == 2
     assert expected in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_an_analysis_without_runs_names_the_documents_command(tmp_path):
+    done = script(tmp_path, "analyze_freeze_experiment.py")
+    assert done.returncode == 2
+    assert "no runs there yet; start them with: python scripts/experiment_qk_freeze.py" in done.stderr

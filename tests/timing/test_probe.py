@@ -29,7 +29,7 @@ def test_probe_measures_time_memory_and_disk(token_folder):
     assert found["checkpoint_bytes"] > 100_000
     expected = {"threads": 1, "precision": "float32", "compile": False, "device": "cpu", "micro_batch_size": 4}
     assert {key: found[key] for key in expected} == expected
-    assert found["tokens"] == str(token_folder)
+    assert found["data"] == str(token_folder)
 
 
 def test_an_arm_written_out_by_hand_is_probed_too(token_folder):

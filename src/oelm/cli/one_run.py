@@ -18,11 +18,13 @@ def prepare(
         str,
         typer.Argument(
             metavar="NAME|FILE|FOLDER",
-            help="stories (embedded), tinystories, wikitext103, openwebtext, or the path of a text file or folder.",
+            help="Text: stories (embedded), tinystories, wikitext103, openwebtext, or a text file or folder. "
+            "Sentences with labels: xnli, mnli, sst2, or a folder with --task.",
         ),
     ],
     out: Annotated[
-        Path | None, typer.Option("--out", help="Folder for the token files.", show_default="data/NAME")
+        Path | None,
+        typer.Option("--out", help="Folder for the token files.", show_default="data/NAME, data/xnli-LANGUAGE"),
     ] = None,
     tokenizer: Annotated[
         str | None,
@@ -32,7 +34,11 @@ def prepare(
     ] = None,
     source_path: Annotated[
         Path | None,
-        typer.Option("--source", help="Local copy of a named corpus: text, JSON lines or parquet, file or folder."),
+        typer.Option(
+            "--source",
+            help="Local copy of a named corpus: text, JSON lines or parquet, file or folder; of a task: a folder with "
+            "its .tsv or .jsonl files, for xnli with xnli/ and mnli/ below it.",
+        ),
     ] = None,
     gpt2_folder: Annotated[
         Path | None, typer.Option("--gpt2-folder", help="Folder with GPT-2's encoder.json and vocab.bpe.")
@@ -41,6 +47,27 @@ def prepare(
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the embedded stories.")] = 0,
     workers: Annotated[
         int | None, typer.Option("--workers", min=1, help="Encoding threads.", show_default="all cores")
+    ] = None,
+    encoder: Annotated[
+        str | None,
+        typer.Option("--encoder", help="Sentences: the encoder, a folder or a hub name, whose tokenizer is used."),
+    ] = None,
+    task: Annotated[
+        str | None, typer.Option("--task", help="Sentences in a folder of your own: pairs or sentences.")
+    ] = None,
+    language: Annotated[
+        str | None, typer.Option("--language", help="Sentences: language of xnli.", show_default="en")
+    ] = None,
+    train_file: Annotated[
+        Path | None, typer.Option("--train", help="Sentences: a training file in place of the one below --source.")
+    ] = None,
+    max_length: Annotated[
+        int | None,
+        typer.Option("--max-length", min=1, help="Sentences: longest example in tokens.", show_default="128"),
+    ] = None,
+    train_examples: Annotated[
+        int | None,
+        typer.Option("--train-examples", min=1, help="Sentences: train on so many, chosen by the hash of the text."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a folder made with other settings.")] = False,
 ) -> None:
@@ -53,7 +80,28 @@ def prepare(
       oelm prepare tinystories --source ~/TinyStories --tokenizer gpt2
 
       oelm prepare my_texts/ --tokenizer bpe:4096 --out data/mine
+
+      oelm prepare xnli --source nli/ --encoder models/bert --language zh --train-examples 5000
+
+      oelm prepare my_reviews/ --task sentences --encoder google-bert/bert-base-uncased
     """
+    from oelm.data.tasks import TASKS
+
+    for_sentences = {
+        "encoder": encoder,
+        "language": language,
+        "train_file": train_file,
+        "max_length": max_length,
+        "train_examples": train_examples,
+    }
+    if source in TASKS or task is not None:
+        _refuse_together("a task on sentences", tokenizer=tokenizer, gpt2_folder=gpt2_folder, workers=workers)
+        _prepare_sentences(source, out=out, task=task, source_path=source_path, force=force, **for_sentences)
+        return
+    given = [name for name, value in for_sentences.items() if value is not None]
+    if given:
+        flag = "--train" if given[0] == "train_file" else f"--{given[0].replace('_', '-')}"
+        raise UserError(f"{flag}: is for {', '.join(TASKS)}, or for a folder of sentences with --task pairs|sentences")
     from oelm.data.prepare import prepare as prepare_data
     from oelm.progress import preparation_progress
 
@@ -78,6 +126,38 @@ def prepare(
     for name, split in manifest["splits"].items():
         typer.echo(f"{name:6} {split['documents']:>11,} documents  {split['tokens']:>14,} tokens")
     typer.echo(f"{folder}: tokenizer {manifest['tokenizer']}, vocabulary {manifest['vocabulary']:,}")
+
+
+def _prepare_sentences(source: str, *, out: Path | None, encoder: str | None, **settings: Any) -> None:
+    from oelm.data.prepare_sentences import prepare_sentences
+    from oelm.progress import preparation_progress
+
+    if encoder is None:
+        raise UserError(f"{source}: sentences are prepared for one encoder; name its folder or hub name with --encoder")
+    language = f"-{settings['language'] or 'en'}" if source == "xnli" else ""
+    folder = out or Path("data") / f"{Path(source).name}{language}"
+    with preparation_progress() as report:
+        manifest = prepare_sentences(source, out=folder, encoder=encoder, progress=report, **settings)
+    for name, split in manifest["splits"].items():
+        labels = ", ".join(f"{count:,} {label}" for label, count in split["labels"].items())
+        notes = [f"{split['truncated']:,} truncated"]
+        if split["also_in_train"]:
+            notes.append(f"{split['also_in_train']:,} also in train")
+        if split["unknown_tokens"]:
+            share = split["unknown_tokens"] / split["tokens"]
+            notes.append(f"{share:.2%} of the tokens unknown to the encoder")
+        typer.echo(f"{name:6} {split['examples']:>9,} examples ({labels}), {', '.join(notes)}")
+    for part in manifest["source"].values():
+        dropped = {"without a label": part["unlabelled_dropped"], "with an empty text": part["empty_dropped"]}
+        for what, count in dropped.items():
+            if count:
+                typer.echo(f"left out {count:,} examples {what} of {part['place']}")
+    facts, model = manifest["facts"], manifest["encoder"]
+    without = "" if model["has_weights"] else ", without weights: for runs with pretrained=false only"
+    typer.echo(
+        f"{folder}: for {model['model_type']} {model['source']}{without}; up to {facts['seq_len']} tokens, "
+        f"{facts['mean_length']:.1f} on average; {manifest['split_rule']}"
+    )
 
 
 def train(
@@ -223,7 +303,7 @@ def compare(
 def _refuse_together(what: str, **options: Any) -> None:
     for option, value in options.items():
         if value is not None:
-            raise UserError(f"--{option}: cannot be given together with {what}, which has its own")
+            raise UserError(f"--{option.replace('_', '-')}: cannot be given together with {what}, which has its own")
 
 
 def _group_of(config: str) -> str:

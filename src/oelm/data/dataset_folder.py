@@ -15,15 +15,22 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from oelm.data import sentences
 from oelm.data.tokens import MANIFEST, SPLITS, TOKENIZER_FOLDER, file_name, open_tokens, read_manifest
 from oelm.errors import UserError
 from oelm.files import TEMPORARY_PREFIX, fsync_folder, temporary_name
 
 REPLACED = "replaced-"
-OUR_FILES = {MANIFEST, TOKENIZER_FOLDER, *(file_name(split) for split in SPLITS)}
+OPENERS = {"text": open_tokens, sentences.KIND: sentences.open_sentences}
+OUR_FILES = {
+    MANIFEST,
+    TOKENIZER_FOLDER,
+    *(file_name(split) for split in SPLITS),
+    *(sentences.column_file(split, column) for split in SPLITS for column in sentences.COLUMNS),
+}
 
 
-def existing_dataset(out: Path, settings: dict[str, Any], *, force: bool) -> dict[str, Any] | None:
+def existing_dataset(out: Path, settings: dict[str, Any], *, force: bool, kind: str = "text") -> dict[str, Any] | None:
     """The manifest of what lies in `out` if that is what is asked for; None if `out` is free to be written."""
     if out.exists() and not out.is_dir():
         raise UserError(f"{out}: is a file; --out takes a folder")
@@ -38,13 +45,15 @@ def existing_dataset(out: Path, settings: dict[str, Any], *, force: bool) -> dic
     if force:
         return None
     manifest = read_manifest(out)
-    there = manifest.get("settings", {})
+    there_kind, there = manifest.get("kind", "text"), manifest.get("settings", {})
+    if there_kind != kind:
+        raise UserError(f"{out}: holds prepared {there_kind}, asked {kind}; choose another --out or add --force")
     different = [
         f"{key} is {there.get(key)}, asked {value}" for key, value in settings.items() if there.get(key) != value
     ]
     if different:
         raise UserError(f"{out}: holds another dataset ({'; '.join(different)}); choose another --out or add --force")
-    open_tokens(out)  # finds a file that was cut short since
+    OPENERS[kind](out)  # finds a file that was cut short since
     return manifest
 
 

@@ -63,6 +63,7 @@ class Progress:
     total_bytes: int | None = None
     documents: int = 0
     tokens: int = 0
+    unit: str = "documents"
 
 
 @dataclass

@@ -183,9 +183,13 @@ def text_field(file: Path, line: str, number: int) -> str:
     if not isinstance(value, dict) or not isinstance(value.get("text", 0), str | None):
         raise UserError(f'{file}, line {number}: needs an object with a string "text", as in {{"text": "..."}}')
     text = value["text"] or ""
+    refuse_half_characters(file, text, number)
+    return text
+
+
+def refuse_half_characters(file: Path, text: str, number: int) -> None:
     if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
         raise UserError(f"{file}, line {number}: the text holds half a surrogate pair, which is no character")
-    return text
 
 
 def read_parquet(file: Path) -> Iterator[Document]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ class Sentences:
     def __len__(self) -> int:
         return len(self.labels)
 
-    @property
+    @cached_property
     def lengths(self) -> np.ndarray:
         return np.diff(self.offsets)
 
@@ -59,6 +60,13 @@ class SentenceData:
     manifest: dict[str, Any]
     tokenizer_folder: Path
 
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """What a run notes of its data besides the digest; of a local folder only its last names."""
+        local = Path(self.encoder_source).is_absolute()
+        source = "/".join(Path(self.encoder_source).parts[-2:]) if local else self.encoder_source
+        return {"encoder_source": source, "encoder_digest": self.encoder_digest}
+
 
 def is_sentence_folder(folder: Path) -> bool:
     try:
@@ -78,8 +86,18 @@ def open_sentences(folder: Path) -> SentenceData:
             f"{folder}: holds text for a language model, not sentences with labels; "
             f"make those with: {prepare_command(folder.with_name('xnli-en'))}"
         )
+    try:
+        data = described(folder, manifest)
+    except KeyError as error:
+        raise UserError(f"{folder / MANIFEST}: incomplete, {error} is missing; {AGAIN}") from error
+    for name, split in data.splits.items():
+        check_split(data, name, split)
+    return data
+
+
+def described(folder: Path, manifest: dict[str, Any]) -> SentenceData:
     encoder = manifest["encoder"]
-    data = SentenceData(
+    return SentenceData(
         folder=folder,
         digest=manifest["digest"],
         task=manifest["task"],
@@ -95,9 +113,6 @@ def open_sentences(folder: Path) -> SentenceData:
         manifest=manifest,
         tokenizer_folder=folder / TOKENIZER_FOLDER,
     )
-    for name, split in data.splits.items():
-        check_split(data, name, split)
-    return data
 
 
 def prepare_command(folder: Path) -> str:

@@ -43,6 +43,11 @@ class TokenData:
         """What the data says of the model; bare files say nothing, and are taken for GPT-2's."""
         return {"vocabulary": self.vocabulary or GPT2_VOCABULARY}
 
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """What a run notes of its data besides the digest."""
+        return {}
+
     def file_of(self, split: str) -> Path:
         """A bare folder's tune is the first half of val.bin."""
         return self.folder / file_name("val" if self.manifest is None and split == "tune" else split)
@@ -67,6 +72,11 @@ def prepare_command(folder: Path) -> str:
 
 def open_prepared(folder: Path) -> TokenData:
     manifest = read_manifest(folder)
+    if "kind" in manifest:
+        raise UserError(
+            f"{folder}: holds {manifest['kind']}, not text for a language model; they are for an encoder "
+            f"(--preset fine-tuning), or make text with: {prepare_command(folder.with_name('stories'))}"
+        )
     dtype = np.dtype(manifest["dtype"]).newbyteorder("<")
     splits = {}
     for name, entry in manifest["splits"].items():

@@ -8,8 +8,9 @@ import numpy as np
 import torch
 
 from oelm.arms import described
-from oelm.config import Run, resolved
+from oelm.config import Encoder, Run, resolved
 from oelm.data.tokens import GPT2_VOCABULARY, open_tokens
+from oelm.diagnosis.encoders import diagnose_encoder, encoder_run_in
 from oelm.diagnosis.examination import examined
 from oelm.diagnosis.history import history, loading_problems
 from oelm.diagnosis.report import Diagnosis
@@ -30,6 +31,8 @@ DRAWN = "tokens: drawn, seeded"
 
 def diagnose_arm(run: Run, *, data_given: bool, steps: int = 3) -> Diagnosis:
     """Build the arm as training does, and examine it. Without data it sees seeded random tokens."""
+    if isinstance(run.model, Encoder):
+        return diagnose_encoder(run, steps=steps)
     if data_given:
         run, data = run_with_data(run)
         tokens, notes = data.splits["train"], [f"tokens: {data.folder}"]
@@ -46,6 +49,9 @@ def diagnose_arm(run: Run, *, data_given: bool, steps: int = 3) -> Diagnosis:
 
 def diagnose_stored(path: Path, *, steps: int = 3) -> Diagnosis:
     """Load a run's model, a checkpoint or a best/ folder as any user of it does, and examine it."""
+    encoder_run = encoder_run_in(path)
+    if encoder_run is not None:
+        return diagnose_encoder(encoder_run, steps=steps, stored_in=path)
     stored = load_stored(path)
     gpt = _with_stored_precision(stored)
     directory = _run_directory_of(stored.weights_file)

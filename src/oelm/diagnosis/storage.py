@@ -20,7 +20,7 @@ from oelm.diagnosis.steps import same_bits
 from oelm.diagnosis.survey import Entry
 from oelm.files import explaining_a_full_disk
 from oelm.model.initialization import build
-from oelm.model.parameters import layer_of, role_of
+from oelm.model.parameters import layer_of, role_of, stored_name
 from oelm.model.transformer import GPT
 from oelm.training.checkpoint import MODEL_FILE, contiguous, load_weights, write_tensors
 
@@ -73,11 +73,12 @@ def totals_by_spec(shapes: dict[str, tuple[int, ...]], model: Model) -> Totals:
 
 def totals_by_names(shapes: dict[str, tuple[int, ...]], entries: tuple[Entry, ...]) -> Totals:
     """Sizes from a file of any module; which of its names are weights, and frozen, from the survey."""
-    known = {entry.name: entry for entry in entries}
+    by_stored_name: dict[str, list[Entry]] = {}
+    for entry in entries:
+        by_stored_name.setdefault(entry.name if entry.name in shapes else stored_name(entry.name), []).append(entry)
     total = trainable = 0
     for name, shape in shapes.items():
-        prefix = name.removesuffix("weight")
-        parts = [known[part] for part in (name, f"{prefix}covered", f"{prefix}free") if part in known]
+        parts = by_stored_name.get(name, [])
         if not parts or not all(part.is_weight for part in parts):
             continue
         total += torch.Size(shape).numel()

@@ -127,7 +127,7 @@ def expected_of(moves: Moves) -> Expected:
 
 
 def expected_of_module(module: nn.Module, should_move: Callable[[str], bool] | None) -> Callable[[str], Expected]:
-    """As `should_move` says; else as our own projections say; else what requires a gradient moves."""
+    """As `should_move` says; else as our projections or an applied arm say; else what requires a gradient moves."""
     modules, parameters = dict(module.named_modules()), dict(module.named_parameters())
 
     def expected(name: str) -> Expected:
@@ -135,8 +135,9 @@ def expected_of_module(module: nn.Module, should_move: Callable[[str], bool] | N
             return "always" if should_move(name) else "never"
         path, _, leaf = name.rpartition(".")
         owner = modules[path]
-        if isinstance(owner, Projection):
-            return expected_of(owner.moves_of(leaf))
+        moves = getattr(owner, "oelm_moves", {}).get(leaf, Always())
+        if isinstance(owner, Projection) or not isinstance(moves, Always):
+            return expected_of(moves)
         return "always" if name in parameters and parameters[name].requires_grad else "never"
 
     return expected

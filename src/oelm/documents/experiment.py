@@ -48,7 +48,10 @@ def analysis(declared: Path) -> None:
         from oelm.study.shelf import Shelf
 
         study = load_study(options.study or (STUDY if STUDY.is_file() else declared))
-        findings = findings_of(study, Shelf(Path(options.runs)))
+        shelf = Shelf(Path(options.runs))
+        if not shelf.runs:
+            raise UserError(f"{options.runs}: no runs there yet; start them with: python scripts/experiment_qk_freeze.py")
+        findings = findings_of(study, shelf)
         out = Path(options.output)
         files = write_report(findings, out) if options.plot else write_tables(findings, out)
         for name in ("comparison_table.txt", "hypothesis_validation.txt"):

@@ -15,17 +15,11 @@ from torch import Tensor, nn
 from oelm.config import Model
 from oelm.errors import UserError
 from oelm.model.attention import causal_attention
-from oelm.model.projection import orthonormal_rows
+from oelm.model.projection import nearest_orthonormal, orthonormal_rows
 from oelm.model.transformer import NORM_EPSILON, FeedForward
 
-
-def _nearest_orthonormal(draw: Tensor) -> Tensor:
-    """The orthonormal matrix nearest to the draw (its polar factor). As uniformly distributed as QR's."""
-    left, _, right = torch.linalg.svd(draw.double(), full_matrices=False)
-    return (left @ right).to(draw.dtype)
-
-
-ORTHO_METHODS: dict[str, Callable[[Tensor], Tensor]] = {"qr": orthonormal_rows, "svd": _nearest_orthonormal}
+# Of a normal draw, both are equally distributed.
+ORTHO_METHODS: dict[str, Callable[[Tensor], Tensor]] = {"qr": orthonormal_rows, "svd": nearest_orthonormal}
 
 
 class OrthogonalLinear(nn.Module):

@@ -1,4 +1,4 @@
-"""An encoder with a classification head, from a folder or a hub name: its weights, its head's start, its arm.
+"""An encoder with a classification head, from its folder: its weights, its head's start, its arm.
 
 What the weights' file does not hold (the head; everything, for an encoder started at random) is a pure function of the
 seed and the parameter's name, as in our own model.
@@ -18,6 +18,7 @@ from oelm.model.initialization import WEIGHT_STANDARD_DEVIATION, normal_draw
 
 try:
     from transformers import AutoConfig, AutoModelForSequenceClassification, PretrainedConfig
+    from transformers.utils import logging
 except ImportError as error:
     raise UserError("fine-tuning an encoder needs Hugging Face transformers: pip install 'oelm[hf]'") from error
 
@@ -27,13 +28,15 @@ HEAD_DROPOUT_NAMES = ("classifier_dropout", "seq_classif_dropout")
 
 
 def build_encoder(
-    encoder: Encoder, seeds: Seeds, *, source: str | Path, labels: tuple[str, ...]
+    encoder: Encoder, seeds: Seeds, *, folder: Path, labels: tuple[str, ...]
 ) -> tuple[nn.Module, Adaptation]:
     """The model with its starting values, and what the arm did to its queries and keys."""
-    config = _config(encoder, source, labels)
+    config = _config(encoder, folder, labels)
+    logging.set_verbosity_error()  # that the head is new is no news
+    logging.disable_progress_bar()
     if encoder.pretrained:
         model, information = AutoModelForSequenceClassification.from_pretrained(
-            source, config=config, use_safetensors=True, dtype=torch.float32, output_loading_info=True
+            folder, config=config, use_safetensors=True, dtype=torch.float32, output_loading_info=True
         )
         unset = {str(name) for name in (*information["missing_keys"], *information["mismatched_keys"])}
     else:
@@ -44,8 +47,8 @@ def build_encoder(
     return model, adapt(model, encoder.attention, seed=seeds.projections)
 
 
-def _config(encoder: Encoder, source: str | Path, labels: tuple[str, ...]) -> PretrainedConfig:
-    config = AutoConfig.from_pretrained(source, num_labels=len(labels))
+def _config(encoder: Encoder, folder: Path, labels: tuple[str, ...]) -> PretrainedConfig:
+    config = AutoConfig.from_pretrained(folder, num_labels=len(labels))
     config.id2label = dict(enumerate(labels))
     config.label2id = {label: index for index, label in enumerate(labels)}
     for name in DROPOUT_NAMES + HEAD_DROPOUT_NAMES:
@@ -62,7 +65,7 @@ def _start(model: nn.Module, names: set[str], seed: int) -> None:
             continue
         module = modules[name.rpartition(".")[0]]
         if parameter.dim() >= 2:
-            parameter.copy_(normal_draw(seed, name, parameter) * WEIGHT_STANDARD_DEVIATION)
+            parameter.copy_(normal_draw(seed, name, parameter.shape) * WEIGHT_STANDARD_DEVIATION)
             if isinstance(module, nn.Embedding) and module.padding_idx is not None:
                 parameter[module.padding_idx].zero_()
         else:

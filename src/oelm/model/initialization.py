@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -30,7 +30,7 @@ def build(model: Model, seeds: Seeds) -> GPT:
 
 @torch.no_grad()
 def initialize(gpt: GPT, seeds: Seeds) -> None:
-    with _one_thread():
+    with one_thread():
         values = {name: _start(gpt.config, seeds, name, tensor) for name, tensor in gpt.state_dict().items()}
     gpt.load_state_dict(values)
 
@@ -44,21 +44,21 @@ def _start(model: Model, seeds: Seeds, name: str, tensor: Tensor) -> Tensor:
     if ".attention." in name:
         seed = seeds.projections if module in ("query", "key") else seeds.weights
         spec = getattr(model.attention, module)
-        draw = normal_draw(seed, name, tensor)
+        draw = normal_draw(seed, name, tensor.shape)
         return starting_weight(draw, spec, num_heads=model.num_heads, num_layers=model.num_layers)
     deviation = WEIGHT_STANDARD_DEVIATION
     if module == "down":
         deviation /= math.sqrt(2 * model.num_layers)
-    return normal_draw(seeds.weights, name, tensor) * deviation
+    return normal_draw(seeds.weights, name, tensor.shape) * deviation
 
 
-def normal_draw(seed: int, name: str, tensor: Tensor) -> Tensor:
+def normal_draw(seed: int, name: str, shape: Sequence[int]) -> Tensor:
     generator = torch.Generator().manual_seed(seed_of(seed, name))
-    return torch.randn(tensor.shape, generator=generator, dtype=torch.float32)
+    return torch.randn(shape, generator=generator, dtype=torch.float32)
 
 
 @contextlib.contextmanager
-def _one_thread() -> Iterator[None]:
+def one_thread() -> Iterator[None]:
     """QR's last bits depend on the number of threads; a start must not."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -6,12 +6,12 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 
 from oelm.config import Always, Moves, Never
-from oelm.model.projection import Projection
 
 
 @dataclass(frozen=True)
@@ -22,22 +22,31 @@ class Rule:
     layer: int | None
 
 
-def rules(gpt: nn.Module) -> dict[str, Rule]:
-    """The rule of every parameter, by its name."""
-    modules = dict(gpt.named_modules())
+STACKS = ("blocks", "layer", "layers", "h")  # what the list of layers is called, in our models and in others'
+
+
+def rules(model: nn.Module) -> dict[str, Rule]:
+    """The rule of every parameter, by its name: as its module's `oelm_moves` says, else it always moves."""
+    modules = dict(model.named_modules())
     found: dict[str, Rule] = {}
-    for name, _ in gpt.named_parameters():
+    for name, _ in model.named_parameters():
         path, _, leaf = name.rpartition(".")
-        module = modules[path]
-        moves = module.moves_of(leaf) if isinstance(module, Projection) else Always()
+        moves = getattr(modules[path], "oelm_moves", {}).get(leaf, Always())
         found[name] = Rule(moves=moves, layer=layer_of(name))
     return found
 
 
 def layer_of(name: str) -> int | None:
-    """The number after `blocks`."""
+    """The number after the name of the list of layers."""
     parts = name.split(".")
-    return int(parts[parts.index("blocks") + 1]) if "blocks" in parts else None
+    numbers = (int(after) for part, after in pairwise(parts) if part in STACKS and after.isdigit())
+    return next(numbers, None)
+
+
+def stored_name(name: str) -> str:
+    """The name under which a state dict holds this parameter, which may be a part of a joined one."""
+    joined = re.sub(r"\b(covered|free)$", "weight", name)
+    return re.sub(r"\b(weight|bias)_\d+$", r"\1", joined)
 
 
 def role_of(name: str) -> str:

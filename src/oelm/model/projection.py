@@ -32,16 +32,18 @@ class Projection(nn.Module):
         else:
             self.weight = nn.Parameter(torch.empty(features, features))
         for name, parameter in self.named_parameters():
-            parameter.requires_grad_(not isinstance(self.moves_of(name), config.Never))
+            parameter.requires_grad_(not isinstance(self.oelm_moves[name], config.Never))
 
     @property
     def is_split(self) -> bool:
         return 0 < self.covered_rows < self.features
 
-    def moves_of(self, name: str) -> config.Moves:
-        """When the parameter `name` of this module moves."""
-        covered = name == "covered" or (name == "weight" and self.covered_rows == self.features)
-        return self.covered_moves if covered else config.Always()
+    @property
+    def oelm_moves(self) -> dict[str, config.Moves]:
+        """When each parameter of this module moves."""
+        if self.is_split:
+            return {"covered": self.covered_moves, "free": config.Always()}
+        return {"weight": self.covered_moves if self.covered_rows else config.Always()}
 
     def whole_weight(self) -> Tensor:
         return torch.cat([self.covered, self.free]) if self.is_split else self.weight
@@ -94,3 +96,12 @@ def orthonormal_rows(draw: Tensor) -> Tensor:
     q, r = torch.linalg.qr(draw.double().T, mode="reduced")
     signs = torch.where(r.diagonal() < 0, -1.0, 1.0).double()
     return (q * signs).T.to(draw.dtype).contiguous()
+
+
+def nearest_orthonormal(matrix: Tensor) -> Tensor:
+    """The matrix with orthonormal rows (or columns, where there are more rows) nearest to this one: its polar factor.
+
+    Its rows span what the rows of `matrix` span.
+    """
+    left, _, right = torch.linalg.svd(matrix.double(), full_matrices=False)
+    return (left @ right).to(matrix.dtype)

@@ -10,9 +10,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from oelm.config import Encoder, Run
-from oelm.data.encoder_folder import encoder_folder
+from oelm.data.encoder_folder import encoder_of
 from oelm.data.sentence_batches import SentenceBatches, evenly_spaced, padded
 from oelm.data.sentences import SentenceData
+from oelm.errors import UserError
 from oelm.model.encoder import build_encoder
 from oelm.model.parameters import encoder_role_of
 from oelm.run_directory import RunDirectory
@@ -26,8 +27,11 @@ EXAMPLES_AT_ONCE = 64  # of a validation: no gradients are kept
 
 def sentence_task(run: Run, data: SentenceData, *, machine: Machine, world: World) -> SentenceTask:
     assert isinstance(run.model, Encoder)
-    source = encoder_folder(data.encoder_source, digest=data.encoder_digest)
-    model, _ = build_encoder(run.model, run.seeds, source=source, labels=data.labels)
+    if run.model.pretrained and not data.encoder_has_weights:
+        raise UserError(
+            f"{data.encoder_source}: has no weights; prepare with another --encoder, or set pretrained=false"
+        )
+    model, _ = build_encoder(run.model, run.seeds, folder=encoder_of(data).folder, labels=data.labels)
     return SentenceTask(model.to(machine.device, machine.dtype), run, data, machine=machine, world=world)
 
 
@@ -45,7 +49,7 @@ class SentenceTask:
         self.held_out = len(self._held_out)
         self._curve = evenly_spaced(self.held_out, training.validation_sequences)
         self._final = evenly_spaced(self.held_out, training.final_validation_sequences)
-        self._padding = model.config.pad_token_id or 0
+        self._padding = data.pad_id
         self._token_types = run.model.token_types > 1
 
     def loss_of(self, step: int, members: range) -> Tensor:

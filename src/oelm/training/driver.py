@@ -125,7 +125,7 @@ class Driver:
             parameters=read_json(self.directory.parameters_file),
         )
         if final.predictions is not None:
-            write_json(self.directory.predictions_file, final.predictions)
+            write_json(self.directory.predictions_file, final.predictions, indent=None)
         write_json(self.directory.timing_file, timing_record(self.run, result))
         write_json(self.directory.result_file, result)
         self.directory.write_status("finished", step=self.progress.step, ended=now())

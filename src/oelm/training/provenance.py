@@ -13,7 +13,7 @@ from oelm.training.device import Machine
 
 PACKAGE = Path(__file__).parent.parent
 COMPUTING_FOLDERS = ("model", "training", "data")
-LIBRARIES = ("oelm", "torch", "numpy", "safetensors", "tokenizers", "tiktoken")
+LIBRARIES = ("oelm", "torch", "numpy", "safetensors", "tokenizers", "tiktoken", "transformers")
 
 
 def environment(machine: Machine, *, world_size: int, data_digest: str) -> dict[str, Any]:
@@ -35,8 +35,8 @@ def source_digest() -> str:
     """Of the files that decide what a run computes."""
     digest = hashlib.sha256()
     for folder in COMPUTING_FOLDERS:
-        for path in sorted((PACKAGE / folder).glob("*.py")):
-            digest.update(f"{folder}/{path.name}\0".encode() + path.read_bytes())
+        for path in sorted((PACKAGE / folder).rglob("*.py")):
+            digest.update(f"{path.relative_to(PACKAGE).as_posix()}\0".encode() + path.read_bytes())
     return digest.hexdigest()
 
 

@@ -149,7 +149,7 @@ def _refuse_another_run(directory: RunDirectory, run: Run, data_digest: str) -> 
 def _write_start(job: Job, journal: Journal) -> None:
     directory, run, processes = job.directory, job.run, job.world.size
     write_json(directory.config_file, stored_form(run))
-    found = environment(job.machine, world_size=processes, data_digest=job.data.digest)
+    found = environment(job.machine, world_size=processes, data_digest=job.data.digest) | job.data.provenance
     if directory.environment_file.exists():
         for line in changed_settings(read_json(directory.environment_file), found):
             journal.warn(f"{line}; the result may differ in its last bits from an uninterrupted run")

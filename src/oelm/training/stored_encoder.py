@@ -11,7 +11,7 @@ from typing import Any
 from oelm.config import Run
 from oelm.data.sentences import SentenceData
 from oelm.files import explaining_a_full_disk, write_json
-from oelm.model.adaptation import adaptation_record
+from oelm.model.adaptation.record import FIELD, adaptation_record
 from oelm.run_directory import RunDirectory
 from oelm.training.checkpoint import MODEL_FILE, contiguous, replace_tensors, stored_bytes
 from oelm.training.stored_model import CONFIG_FILE, weights_digest
@@ -24,8 +24,8 @@ def save_best_encoder(
     if not (folder / CONFIG_FILE).exists():
         shutil.copytree(data.tokenizer_folder, folder, dirs_exist_ok=True)
         config = model.config.to_dict() | {"architectures": [type(model).__name__]}
-        record = adaptation_record(model, arm=run.arm, attention=run.model.attention, seed=run.seeds.projections)
-        write_json(folder / CONFIG_FILE, config | {"oelm": record})
+        record = adaptation_record(model, run.model.attention, arm=run.arm, seed=run.seeds.projections)
+        write_json(folder / CONFIG_FILE, config | {FIELD: record})
     weights = contiguous(model.state_dict())
     metadata = {"format": "pt", "step": str(step), "val_loss": repr(val_loss), "arm": run.arm}
     with explaining_a_full_disk(folder, needed_bytes=stored_bytes(weights)):

@@ -12,7 +12,7 @@ from typing import Any
 from safetensors import safe_open
 from torch import Tensor
 
-from oelm.config import Model, Run, Seeds
+from oelm.config import Encoder, Model, Run, Seeds
 from oelm.data.tokenizer import Tokenizer, load_tokenizer
 from oelm.data.tokens import TokenData
 from oelm.errors import UserError
@@ -82,13 +82,22 @@ def load_stored(path: Path) -> StoredModel:
     directory = RunDirectory(path)
     if not directory.config_file.exists():
         raise UserError(f"{path}: neither a run directory nor a checkpoint (no config.json)")
+    run = stored_run(read_json(directory.config_file), name=str(directory.config_file))
+    _refuse_encoder(path, run)
     if (directory.best / MODEL_FILE).exists():
-        run = stored_run(read_json(directory.config_file), name=str(directory.config_file))
         return _from_best(directory.best, run=run)
     checkpoint = latest_whole(directory, say=lambda line: None)
     if checkpoint is None:
         raise UserError(f"{path}: has no model: nothing was saved before the run ended (state: {_state(directory)})")
     return _from_checkpoint(checkpoint)
+
+
+def _refuse_encoder(path: Path, run: Run) -> None:
+    if isinstance(run.model, Encoder):
+        raise UserError(
+            f"{path}: holds an encoder for sentences, no language model; "
+            "its best/ folder is transformers' own: load it with oelm.load or from_pretrained"
+        )
 
 
 def _state(directory: RunDirectory) -> str:
@@ -118,6 +127,7 @@ def _from_checkpoint(folder: Path) -> StoredModel:
         raise UserError(f"{folder}: damaged checkpoint: {damage}") from damage
     directory = RunDirectory(folder.parent.parent)
     run = stored_run(read_json(directory.config_file), name=str(directory.config_file))
+    _refuse_encoder(folder, run)
     return _loaded(run.model, folder / MODEL_FILE, run=run, tokenizer_folder=_tokenizer_folder(directory.best))
 
 

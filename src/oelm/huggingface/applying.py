@@ -1,0 +1,119 @@
+"""An arm applied to a given model; what was applied is written into its config, and checked when it is loaded.
+
+from_pretrained makes every weight require a gradient and knows nothing of rules: `load` marks and freezes again.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from torch import nn
+
+from oelm.arms import arm as named_arm
+from oelm.arms import canonical_name
+from oelm.config import Attention
+from oelm.errors import UserError
+from oelm.files import read_json
+from oelm.model.adaptation import Adaptation, adapt
+from oelm.model.adaptation.record import CUSTOM, FIELD, FORMAT_VERSION, adaptation_record, frozen_digests
+
+CONFIG_FILE = "config.json"
+CHANGED = "frozen weights are not what they were when the arm was applied"
+
+
+def apply(model: nn.Module, arm: str | Attention, *, seed: int = 0) -> Adaptation:
+    """Start and freeze the queries and keys of a model of the transformers library as an arm says, in place.
+
+    `model.config.oelm` says what was done, so that save_pretrained stores it and `oelm.load` restores it. What moves
+    by a schedule needs oelm.FreezeCallback in the Trainer. A second arm on the same model is refused.
+    """
+    attention = arm if isinstance(arm, Attention) else named_arm(arm)
+    done = adapt(model, attention, seed=seed)
+    name = CUSTOM if isinstance(arm, Attention) else canonical_name(arm)
+    model.config.oelm = adaptation_record(model, attention, arm=name, seed=seed)
+    return done
+
+
+def load(folder: str | Path, cls: Any = None, **kwargs: Any) -> nn.Module:
+    """A model that `apply` changed and save_pretrained stored: read, marked and frozen again, frozen weights checked.
+
+    `cls` is the class or Auto class whose from_pretrained reads it (by default the one that was stored); other
+    arguments go to it, except `dtype`, to which the model is cast after the check.
+    """
+    folder = Path(folder)
+    tree = _config_tree(folder)
+    attention, seed = _stored_spec(folder, tree)
+    reader = cls or _stored_class(folder, tree)
+    dtype = kwargs.pop("dtype", "auto")
+    try:
+        model = reader.from_pretrained(folder, **kwargs, dtype="auto", use_safetensors=True)
+    except SafetensorError as error:
+        raise UserError(f"{folder}: its weights cannot be read: {error}; store the model again") from error
+    adapt(model, _without_starts(attention), seed=seed)
+    model.config.oelm = tree[FIELD]  # whatever config was given
+    changed = changed_since_applied(model)
+    if changed:
+        raise UserError(f"{folder}: {CHANGED}: {', '.join(changed)} (digest differs)")
+    if dtype != "auto":
+        model.to(dtype)
+        model.config.oelm = tree[FIELD] | {"frozen_digests": frozen_digests(model)}
+    return model
+
+
+def _without_starts(attention: Attention) -> Attention:
+    given = {"start": "keep", "gain": 1.0}
+    return Attention(query=attention.query.model_copy(update=given), key=attention.key.model_copy(update=given))
+
+
+# ---- Digests -------------------------------------------------------------------------------------------------------
+
+
+def changed_since_applied(model: nn.Module) -> list[str]:
+    """Frozen weights whose digests are not those that were taken when the arm was applied."""
+    stored = getattr(model.config, FIELD)["frozen_digests"]
+    found = frozen_digests(model)
+    return [name for name in sorted(stored.keys() | found.keys()) if stored.get(name) != found.get(name)]
+
+
+# ---- What a folder says --------------------------------------------------------------------------------------------
+
+
+def _config_tree(folder: Path) -> dict[str, Any]:
+    if not folder.is_dir():
+        raise UserError(f"{folder}: no such folder; give one that save_pretrained wrote")
+    if not (folder / CONFIG_FILE).exists():
+        raise UserError(f"{folder}: has no {CONFIG_FILE}; give a folder that save_pretrained wrote")
+    tree = read_json(folder / CONFIG_FILE)
+    if FIELD not in tree:
+        raise UserError(
+            f"{folder}: its {CONFIG_FILE} has no field {FIELD}: no arm was applied; use from_pretrained and oelm.apply"
+        )
+    if not any(folder.glob("*.safetensors")):
+        pickled = sorted(path.name for pattern in ("*.bin", "*.pt", "*.pth") for path in folder.glob(pattern))
+        held = f"only pickled weights ({', '.join(pickled)}), which are not read here" if pickled else "no weights"
+        raise UserError(f"{folder}: holds {held}; store them again with save_pretrained, which writes safetensors")
+    return tree
+
+
+def _stored_spec(folder: Path, tree: dict[str, Any]) -> tuple[Attention, int]:
+    where = f"{folder / CONFIG_FILE}: {FIELD}"
+    field = tree[FIELD]
+    if not isinstance(field, dict) or field.get("format_version") != FORMAT_VERSION:
+        raise UserError(f"{where}: not format_version {FORMAT_VERSION}, which is what this version of oelm reads")
+    try:
+        dict(field["frozen_digests"])
+        return Attention.model_validate(field["attention"]), int(field["seed"])
+    except (KeyError, TypeError, ValueError) as error:  # pydantic's is a ValueError
+        raise UserError(f"{where}: damaged: {str(error).splitlines()[0]}; store the model again") from error
+
+
+def _stored_class(folder: Path, tree: dict[str, Any]) -> Any:
+    from oelm.huggingface.library import transformers
+
+    names = tree.get("architectures") or []
+    found = getattr(transformers, names[0], None) if names else None
+    if found is None:
+        raise UserError(f"{folder / CONFIG_FILE}: architectures {names} names no class of transformers; give cls")
+    return found

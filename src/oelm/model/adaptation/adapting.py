@@ -1,0 +1,210 @@
+"""Queries and keys of a given model started as a spec says, and marked with when they move.
+
+Each module that is governed gets `oelm_moves` ({parameter: when it moves}), which model/parameters.rules reads. A
+module is replaced only where a part of one of its parameters rests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from oelm.config import OF_GIVEN_WEIGHTS, Always, Attention, Never, Projection
+from oelm.errors import UserError
+from oelm.model.adaptation.families import Family, Site, family_of, sites_of
+from oelm.model.adaptation.split import Part, SplitLinear, joined_parts
+from oelm.model.initialization import normal_draw, one_thread
+from oelm.model.projection import nearest_orthonormal, starting_weight
+
+GOVERNED = ("query", "key")
+
+
+@dataclass(frozen=True)
+class AdaptedProjection:
+    """What was done to one projection of one layer. The spec's `moves` holds for its first `covered_rows`."""
+
+    name: str  # of the module
+    role: str  # query or key
+    spec: Projection
+    rows: int
+    covered_rows: int
+    heads: int  # key heads, for a key
+
+    def __str__(self) -> str:
+        gain = "" if self.spec.gain == 1 else f" x {self.spec.gain:g}"
+        rule = " ".join(str(value) for value in self.spec.moves.model_dump().values())
+        rows = f"{self.covered_rows} of {self.rows} rows"
+        return f"{self.name} ({self.role}): {self.spec.start}{gain}; {rows} move {rule}"
+
+
+Planned = tuple[AdaptedProjection | None, ...]  # one for each role of a module; None: not governed
+
+
+@dataclass(frozen=True)
+class Adaptation:
+    """What applying a spec did to a model, and what of the whole model requires a gradient now."""
+
+    family: str
+    projections: tuple[AdaptedProjection, ...]
+    trainable: int
+    frozen: int
+
+    def __str__(self) -> str:
+        totals = f"{self.family}: {self.trainable:,} parameters trainable, {self.frozen:,} frozen"
+        return "\n".join([totals, *(f"  {projection}" for projection in self.projections)])
+
+
+@torch.no_grad()
+def adapt(model: nn.Module, attention: Attention, *, seed: int) -> Adaptation:
+    """Start, mark and freeze the queries and keys of `model`, in place, as `attention` says.
+
+    A draw depends on `seed` and the parameter's name from the list of layers on, so that models which differ in their
+    heads draw the same. A model is adapted once: what was split cannot be started again.
+    """
+    _check_spec(attention)
+    family = family_of(model)
+    sites = sites_of(model, family)
+    _check_model(model, sites)
+    layers = 1 + max(site.layer for site in sites)
+    planned = [_planned(model, family, site, attention, layers=layers) for site in sites]
+    with one_thread():
+        for site, projections in zip(sites, planned, strict=True):
+            _check_ranks(model.get_submodule(site.path), family, projections)
+        for site, projections in zip(sites, planned, strict=True):
+            _start(model.get_submodule(site.path), family, site, projections, seed=seed)
+            _mark(model, family, site, projections)
+    sizes = [(parameter.numel(), parameter.requires_grad) for parameter in model.parameters()]
+    trainable = sum(size for size, requires_grad in sizes if requires_grad)
+    return Adaptation(
+        family=family.name,
+        projections=tuple(found for projections in planned for found in projections if found is not None),
+        trainable=trainable,
+        frozen=sum(size for size, _ in sizes) - trainable,
+    )
+
+
+# ---- What is refused -----------------------------------------------------------------------------------------------
+
+
+def _check_spec(attention: Attention) -> None:
+    for name in ("value", "output"):
+        if getattr(attention, name) != getattr(Attention(), name):
+            raise UserError(f"attention.{name}: only queries and keys of a given model are governed; leave it out")
+    for name in GOVERNED:
+        if getattr(attention, name).start == "residual_normal":
+            raise UserError(f"attention.{name} cannot start residual_normal: nothing adds it to the residual stream")
+
+
+def _check_model(model: nn.Module, sites: list[Site]) -> None:
+    if any(hasattr(module, "oelm_moves") for module in model.modules()):
+        raise UserError("model: an arm was applied to it already; load it anew and apply one arm")
+    if any("crossattention" in name for name, _ in model.named_modules()):
+        raise UserError("model: it has cross-attention, which is not known here; only self-attention is")
+    for site in sites:
+        module = model.get_submodule(site.path)
+        kind = type(module).__name__
+        if type(module) is not nn.Linear and kind != "Conv1D":
+            raise UserError(
+                f"model: {site.path} is {kind}, no plain linear layer; apply the arm before PEFT or quantizing"
+            )
+        if module.weight.is_meta:
+            raise UserError(f"model: {site.path} has no values yet (it is on the meta device); load them first")
+
+
+def _check_ranks(module: nn.Module, family: Family, projections: Planned) -> None:
+    for planned, rows, _ in _by_role(module, family, projections):
+        if planned.spec.start != "orthogonalised":
+            continue
+        for number, head in enumerate(rows.double().chunk(planned.heads)):
+            if torch.linalg.matrix_rank(head @ head.T, hermitian=True) < min(head.shape):
+                raise UserError(
+                    f"model: {planned.name}: rows of {planned.role} head {number} depend on one another; no "
+                    "orthonormal ones span the same"
+                )
+
+
+# ---- What is done --------------------------------------------------------------------------------------------------
+
+
+def _planned(model: nn.Module, family: Family, site: Site, attention: Attention, *, layers: int) -> Planned:
+    outputs = model.get_submodule(site.path).weight.shape[1 if family.outputs_last else 0]
+    rows = outputs // len(site.roles)
+    heads = {"query": model.config.num_attention_heads, "key": getattr(model.config, family.key_heads)}
+    return tuple(
+        AdaptedProjection(
+            name=site.path,
+            role=role,
+            spec=(spec := getattr(attention, role)),
+            rows=rows,
+            covered_rows=_covered_rows(spec, role, rows, layer=site.layer, layers=layers, heads=heads[role]),
+            heads=heads[role],
+        )
+        if role in GOVERNED
+        else None
+        for role in site.roles
+    )
+
+
+def _covered_rows(spec: Projection, role: str, rows: int, *, layer: int, layers: int, heads: int) -> int:
+    whole = layers if spec.share_of == "layers" else heads
+    covered = spec.share * whole
+    if not float(covered).is_integer():
+        kind = f"key {spec.share_of}" if (role, spec.share_of) == ("key", "heads") else spec.share_of
+        raise UserError(f"attention.{role}.share {spec.share:g} of {whole} {kind} is not a whole number")
+    if spec.share_of == "layers":
+        return rows if layer < covered else 0
+    return int(covered) * (rows // heads)
+
+
+def _by_role(
+    module: nn.Module, family: Family, projections: Planned
+) -> Iterator[tuple[AdaptedProjection, Tensor, Tensor | None]]:
+    """What is governed, with views of its weight (outputs first) and bias."""
+    count = len(projections)
+    weights = (module.weight.T if family.outputs_last else module.weight).chunk(count)
+    biases = [None] * count if module.bias is None else module.bias.chunk(count)
+    for planned, weight, bias in zip(projections, weights, biases, strict=True):
+        if planned is not None:
+            yield planned, weight, bias
+
+
+def _start(module: nn.Module, family: Family, site: Site, projections: Planned, *, seed: int) -> None:
+    """Set values in place. A bias has no start of its own: zero where its weight is drawn."""
+    for planned, weight, bias in _by_role(module, family, projections):
+        name = f"{site.name}.weight" if len(projections) == 1 else f"{site.name}.weight:{planned.role}"
+        weight.copy_(_starting_weight(weight, planned, name, seed=seed))
+        if bias is not None and planned.spec.start not in OF_GIVEN_WEIGHTS:
+            bias.zero_()
+
+
+def _starting_weight(given: Tensor, planned: AdaptedProjection, name: str, *, seed: int) -> Tensor:
+    match planned.spec.start:
+        case "keep":
+            return given * planned.spec.gain
+        case "orthogonalised":
+            return torch.cat([nearest_orthonormal(head) for head in given.chunk(planned.heads)]) * planned.spec.gain
+    draw = normal_draw(seed, name, given.shape)
+    return starting_weight(draw, planned.spec, num_heads=planned.heads, num_layers=1)
+
+
+def _mark(model: nn.Module, family: Family, site: Site, projections: Planned) -> None:
+    """Say when what moves, and set requires_grad; what a schedule governs requires one until training begins."""
+    module = model.get_submodule(site.path)
+    outputs = module.weight.shape[1 if family.outputs_last else 0]
+    parts: list[Part] = []
+    for planned in projections:
+        if planned is None:
+            parts.append(Part(outputs // len(projections), Always(), module.weight.requires_grad))
+        else:
+            covered, moves = planned.covered_rows, planned.spec.moves
+            parts.append(Part(covered, moves, not isinstance(moves, Never)))
+            parts.append(Part(planned.rows - covered, Always(), True))
+    parts = joined_parts(parts)
+    if len(parts) == 1:
+        module.oelm_moves = {name: parts[0].moves for name, _ in module.named_parameters(recurse=False)}
+        module.requires_grad_(parts[0].requires_grad)
+    else:
+        model.set_submodule(site.path, SplitLinear(module, parts, outputs_last=family.outputs_last))

@@ -1,0 +1,99 @@
+"""A linear module whose outputs follow several rules: a parameter for each rule, joined in forward and when stored.
+
+Why parameters and not a mask over gradients: see model/projection.py. The joined weight has the bits and the layout of
+the stock one, so outputs do not change by splitting; the state dict keeps the stock keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from oelm.config import Moves
+
+JOINED = ("weight", "bias")
+
+
+@dataclass(frozen=True)
+class Part:
+    """Consecutive outputs of a module that follow one rule."""
+
+    outputs: int
+    moves: Moves
+    requires_grad: bool
+
+
+def joined_parts(parts: Sequence[Part]) -> list[Part]:
+    """The same with neighbours of one rule as one, and without empty ones."""
+    joined: list[Part] = []
+    for part in parts:
+        if joined and (joined[-1].moves, joined[-1].requires_grad) == (part.moves, part.requires_grad):
+            part = Part(joined.pop().outputs + part.outputs, part.moves, part.requires_grad)
+        if part.outputs:
+            joined.append(part)
+    return joined
+
+
+class SplitLinear(nn.Module):
+    """In place of an nn.Linear, or with `outputs_last` of a Conv1D (whose weight is in x out)."""
+
+    def __init__(self, stock: nn.Module, parts: Sequence[Part], *, outputs_last: bool) -> None:
+        super().__init__()
+        self.outputs_last = outputs_last
+        self.sizes = [part.outputs for part in parts]
+        self.oelm_moves: dict[str, Moves] = {}
+        self.joined = [name for name in JOINED if getattr(stock, name) is not None]
+        for name in self.joined:
+            pieces = getattr(stock, name).detach().split(self.sizes, dim=self._dimension(name))
+            for index, (part, piece) in enumerate(zip(parts, pieces, strict=True)):
+                parameter = nn.Parameter(piece.clone(), requires_grad=part.requires_grad)
+                self.register_parameter(f"{name}_{index}", parameter)
+                self.oelm_moves[f"{name}_{index}"] = part.moves
+        self.train(stock.training)
+        self.register_state_dict_post_hook(_join_on_save)
+        self.register_load_state_dict_pre_hook(_split_on_load)
+
+    def _dimension(self, name: str) -> int:
+        return 1 if self.outputs_last and name == "weight" else 0
+
+    def _whole(self, name: str) -> Tensor:
+        pieces = [getattr(self, f"{name}_{index}") for index in range(len(self.sizes))]
+        return torch.cat(pieces, dim=self._dimension(name))
+
+    @property
+    def weight(self) -> Tensor:
+        """As the stock module has it; a copy."""
+        return self._whole("weight")
+
+    @property
+    def bias(self) -> Tensor | None:
+        return self._whole("bias") if "bias" in self.joined else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.outputs_last:
+            return functional.linear(x, self.weight, self.bias)
+        outputs = torch.addmm(self.bias, x.view(-1, x.shape[-1]), self.weight)
+        return outputs.view(*x.shape[:-1], -1)
+
+    def extra_repr(self) -> str:
+        rules = (self.oelm_moves[f"weight_{index}"].kind for index in range(len(self.sizes)))
+        return ", ".join(f"{size} outputs move {kind}" for size, kind in zip(self.sizes, rules, strict=True))
+
+
+def _join_on_save(module: SplitLinear, state: dict[str, Any], prefix: str, metadata: Any) -> None:
+    for name in module.joined:
+        pieces = [state.pop(f"{prefix}{name}_{index}") for index in range(len(module.sizes))]
+        state[f"{prefix}{name}"] = torch.cat(pieces, dim=module._dimension(name))
+
+
+def _split_on_load(module: SplitLinear, state: dict[str, Any], prefix: str, *_: Any) -> None:
+    for name in module.joined:
+        whole = state.pop(f"{prefix}{name}", None)
+        if whole is not None:
+            pieces = whole.split(module.sizes, dim=module._dimension(name))
+            state |= {f"{prefix}{name}_{index}": piece for index, piece in enumerate(pieces)}

@@ -1,0 +1,220 @@
+"""An arm stored with a model: what the config says, what a load restores, and what it refuses."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+import oelm
+from oelm.config import Attention, Every, Never, Projection
+from oelm.model.adaptation.split import SplitLinear
+from oelm.model.parameters import frozen_names, rules
+from small_runs import child_environment
+from tiny_transformers import KINDS, batch, fine_tuned, tiny
+
+WEIGHTS = "model.safetensors"
+
+
+def stored(model, folder: Path) -> Path:
+    model.save_pretrained(folder)
+    assert not list(folder.glob("*.bin"))
+    return folder
+
+
+# ---- Save and load -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_loaded_model_is_frozen_and_split_as_it_was_stored(kind, tmp_path):
+    model = tiny(kind)
+    oelm.apply(model, "frozen_half", seed=4)
+    fine_tuned(model, 2)
+    again = oelm.load(stored(model, tmp_path))
+    assert type(again) is type(model)
+    assert rules(again) == rules(model)
+    assert frozen_names(again) == frozen_names(model) != []
+    for (name, one), (_, other) in zip(model.named_parameters(), again.named_parameters(), strict=True):
+        assert torch.equal(one, other), name
+        assert one.requires_grad == other.requires_grad, name
+    assert again.config.oelm == model.config.oelm
+    fine_tuned(again, 2)
+    assert oelm.load(stored(again, tmp_path / "again")).config.oelm == model.config.oelm
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_plain_from_pretrained_reads_the_folder_of_a_split_model(kind, tmp_path):
+    model = tiny(kind)
+    oelm.apply(model, "frozen_half")
+    folder = stored(model, tmp_path)
+    plain, information = type(model).from_pretrained(folder, output_loading_info=True)
+    assert not information["missing_keys"]
+    assert not information["unexpected_keys"]
+    assert torch.equal(plain.eval()(**batch(model)).logits, model(**batch(model)).logits)
+    assert not any(isinstance(module, SplitLinear) for module in plain.modules())
+    assert set(load_file(folder / WEIGHTS)) == set(load_file(stored(tiny(kind), tmp_path / "stock") / WEIGHTS))
+
+
+def test_another_class_may_read_the_folder(tmp_path):
+    model = tiny("bert", "BertForMaskedLM")
+    oelm.apply(model, "frozen_head_orthogonal")
+    again = oelm.load(stored(model, tmp_path), transformers.AutoModelForSequenceClassification, num_labels=7)
+    assert again.config.num_labels == 7
+    assert len(frozen_names(again)) == len(frozen_names(model))
+
+
+def test_the_type_asked_for_is_set_after_the_check(tmp_path):
+    model = tiny("llama").double()
+    oelm.apply(model, "frozen_head_orthogonal")
+    folder = stored(model, tmp_path)
+    assert oelm.load(folder).dtype == torch.float64
+    cast = oelm.load(folder, dtype=torch.bfloat16)
+    assert cast.dtype == torch.bfloat16
+    assert oelm.load(stored(cast, tmp_path / "cast")).dtype == torch.bfloat16
+
+
+# ---- What the config says ------------------------------------------------------------------------------------------
+
+
+def test_the_config_says_what_was_applied(tmp_path):
+    model = tiny("bert")
+    oelm.apply(model, "oelm_freeze", seed=3)
+    field = json.loads((stored(model, tmp_path) / "config.json").read_text())["oelm"]
+    assert (field["format_version"], field["arm"], field["seed"]) == (1, "frozen_head_orthogonal", 3)
+    assert Attention.model_validate(field["attention"]) == oelm.arm("frozen_head_orthogonal")
+    assert sorted(field["frozen_digests"]) == [
+        f"layer.{layer}.attention.self.{module}.{leaf}"
+        for layer in (0, 1)
+        for module in ("key", "query")
+        for leaf in ("bias", "weight")
+    ]
+
+
+def test_a_spec_of_ones_own_is_stored_whole(tmp_path):
+    spec = Attention(
+        query=Projection(start="xavier", gain=2.0, moves=Every(steps=3)), key=Projection(start="keep", moves=Never())
+    )
+    model = tiny("qwen2")
+    done = oelm.apply(model, spec)
+    assert model.config.oelm["arm"] == "custom"
+    again = oelm.load(stored(model, tmp_path))
+    assert Attention.model_validate(again.config.oelm["attention"]) == spec
+    assert rules(again) == rules(model)
+    assert done.frozen == sum(p.numel() for p in again.parameters() if not p.requires_grad)
+
+
+# ---- What is refused -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    model = tiny("bert")
+    oelm.apply(model, "frozen_head_orthogonal")
+    return stored(model, tmp_path / "stored")
+
+
+def test_a_changed_frozen_weight_is_refused_by_name(folder):
+    weights = load_file(folder / WEIGHTS)
+    weights["bert.encoder.layer.1.attention.self.key.weight"][0, 0] += 1e-7
+    save_file(weights, folder / WEIGHTS, metadata={"format": "pt"})
+    with pytest.raises(oelm.UserError, match=r"frozen weights are not .*: layer\.1\.attention\.self\.key\.weight \("):
+        oelm.load(folder)
+
+
+def test_a_changed_trained_weight_is_not(folder):
+    weights = load_file(folder / WEIGHTS)
+    weights["bert.encoder.layer.1.attention.self.value.weight"][0, 0] += 1
+    save_file(weights, folder / WEIGHTS, metadata={"format": "pt"})
+    oelm.load(folder)
+
+
+def change_config(folder: Path, **fields: object) -> None:
+    tree = json.loads((folder / "config.json").read_text()) | fields
+    (folder / "config.json").write_text(json.dumps({key: value for key, value in tree.items() if value is not None}))
+
+
+def test_folders_that_cannot_be_loaded_are_refused_in_one_line(folder, tmp_path):
+    def refusal(where: Path) -> str:
+        with pytest.raises(oelm.UserError) as caught:
+            oelm.load(where)
+        assert "\n" not in str(caught.value)
+        return str(caught.value)
+
+    assert "no such folder" in refusal(tmp_path / "nowhere")
+    (tmp_path / "empty").mkdir()
+    assert "has no config.json" in refusal(tmp_path / "empty")
+    (folder / WEIGHTS).rename(folder / "pytorch_model.bin")
+    assert "holds only pickled weights (pytorch_model.bin)" in refusal(folder)
+    (folder / "pytorch_model.bin").unlink()
+    assert "holds no weights" in refusal(folder)
+    (folder / WEIGHTS).touch()
+    change_config(folder, oelm={"format_version": 99})
+    assert "not format_version 1" in refusal(folder)
+    change_config(
+        folder,
+        oelm={"format_version": 1, "seed": 0, "attention": {"query": {"start": "sideways"}}, "frozen_digests": {}},
+    )
+    assert "oelm: damaged" in refusal(folder)
+    change_config(folder, oelm={"format_version": 1, "seed": 0, "attention": {}})
+    assert "oelm: damaged: 'frozen_digests'" in refusal(folder)
+    change_config(folder, oelm=None)
+    assert "has no field oelm" in refusal(folder)
+
+
+def test_a_damaged_file_of_weights_is_refused_in_one_line(folder):
+    (folder / WEIGHTS).write_bytes((folder / WEIGHTS).read_bytes()[:1000])
+    with pytest.raises(oelm.UserError, match="its weights cannot be read"):
+        oelm.load(folder)
+
+
+def test_an_unknown_arm_is_refused():
+    with pytest.raises(oelm.UserError, match="unknown name 'frozen_heads'"):
+        oelm.apply(tiny("bert"), "frozen_heads")
+
+
+def test_without_transformers_one_line_says_how_to_get_it(folder):
+    code = (
+        "import sys; sys.modules['transformers'] = None\n"
+        "import oelm\n"
+        f"for act in (lambda: oelm.FreezeCallback, lambda: oelm.load({str(folder)!r})):\n"
+        "    try:\n        act()\n"
+        "    except ImportError as error:\n        print(error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=child_environment(), capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines() == 2 * [
+        "models of the transformers library need it installed: pip install 'oelm[hf]'"
+    ]
+
+
+# ---- Diagnosis -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["bert", "gpt2", "llama"])
+@pytest.mark.parametrize("name", ["frozen_head_orthogonal", "frozen_half", "late_unfreeze"])
+def test_the_diagnosis_of_an_adapted_model_tells_the_truth(kind, name):
+    model = tiny(kind)
+    done = oelm.apply(model, name)
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-3, weight_decay=0.1)
+
+    def step() -> None:
+        model(**batch(model)).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    diagnosis = oelm.diagnose(model, optimizer=optimizer, step=step)
+    assert diagnosis.problems == ()
+    for totals in diagnosis.counts.values():
+        assert (totals.trainable, totals.frozen) == (done.trainable, done.frozen)
+    assert {entry.name for entry in diagnosis.entries if entry.should_move == "never"} == set(frozen_names(model))
+
+
+def test_the_diagnosis_of_a_thawed_model_says_so(folder):
+    model = oelm.load(folder)
+    model.requires_grad_(True)
+    assert any("query" in problem for problem in map(str, oelm.diagnose(model).problems))

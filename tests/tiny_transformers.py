@@ -1,0 +1,123 @@
+"""Models of the transformers library, two layers wide 16 to 32, started at random, with something to learn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import transformers
+from torch import Tensor, nn
+
+VOCABULARY, LENGTH, LABELS = 50, 8, 3
+_ENCODER = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "max_position_embeddings": LENGTH + 4,
+    "num_labels": LABELS,
+}
+_DECODER = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 48,
+    "max_position_embeddings": LENGTH + 4,
+    "num_labels": LABELS,
+    "pad_token_id": 0,
+}
+_VIT = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "image_size": 8,
+    "patch_size": 4,
+    "num_labels": LABELS,
+}
+_DISTILBERT = {
+    "vocab_size": VOCABULARY,
+    "dim": 32,
+    "n_layers": 2,
+    "n_heads": 4,
+    "hidden_dim": 48,
+    "max_position_embeddings": LENGTH + 4,
+    "num_labels": LABELS,
+}
+_GPT2 = {
+    "vocab_size": VOCABULARY,
+    "n_embd": 32,
+    "n_layer": 2,
+    "n_head": 4,
+    "n_positions": LENGTH + 4,
+    "num_labels": LABELS,
+    "pad_token_id": 0,
+}
+
+# kind -> class with a loss, class of its config, settings
+KINDS: dict[str, tuple[str, str, dict]] = {
+    "bert": ("BertForSequenceClassification", "BertConfig", _ENCODER),
+    "roberta": ("RobertaForSequenceClassification", "RobertaConfig", _ENCODER),
+    "xlm_roberta": ("XLMRobertaForSequenceClassification", "XLMRobertaConfig", _ENCODER),
+    "camembert": ("CamembertForSequenceClassification", "CamembertConfig", _ENCODER),
+    "electra": ("ElectraForSequenceClassification", "ElectraConfig", _ENCODER | {"embedding_size": 16}),
+    "distilbert": ("DistilBertForSequenceClassification", "DistilBertConfig", _DISTILBERT),
+    "vit": ("ViTForImageClassification", "ViTConfig", _VIT),
+    "gpt2": ("GPT2LMHeadModel", "GPT2Config", _GPT2),
+    "llama": ("LlamaForCausalLM", "LlamaConfig", _DECODER),
+    "mistral": ("MistralForCausalLM", "MistralConfig", _DECODER),
+    "qwen2": ("Qwen2ForCausalLM", "Qwen2Config", _DECODER),
+    "qwen3": ("Qwen3ForCausalLM", "Qwen3Config", _DECODER | {"head_dim": 16}),
+}
+
+
+def tiny(kind: str, cls: str | None = None, *, seed: int = 0, **settings: object) -> nn.Module:
+    """The model, in evaluation mode; its biases are drawn too, so that setting one to zero shows."""
+    default, config, given = KINDS[kind]
+    transformers.set_seed(seed)
+    model = getattr(transformers, cls or default)(getattr(transformers, config)(**(given | settings)))
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("bias"):
+                parameter.normal_(std=0.02)
+    model.config.architectures = [type(model).__name__]
+    return model.eval()
+
+
+def batch(model: nn.Module, *, size: int = 4, seed: int = 0) -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    if model.config.model_type == "vit":
+        pixels = torch.randn(size, 3, 8, 8, generator=generator).to(model.dtype)
+        return {"pixel_values": pixels, "labels": torch.randint(LABELS, (size,), generator=generator)}
+    ids = torch.randint(3, VOCABULARY, (size, LENGTH), generator=generator)
+    per_token = any(word in model.config.architectures[0] for word in ("CausalLM", "LMHead"))
+    labels = ids if per_token else torch.randint(LABELS, (size,), generator=generator)
+    return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": labels}
+
+
+def fine_tuned(model: nn.Module, steps: int = 20, *, after_each: Callable[[int], None] = lambda step: None) -> None:
+    """Real steps with AdamW and decay on everything that requires a gradient."""
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-3, weight_decay=0.1)
+    model.train()
+    for step in range(1, steps + 1):
+        model(**batch(model, seed=step)).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        after_each(step)
+    model.eval()
+
+
+class Examples(torch.utils.data.Dataset):
+    """As a Trainer wants them."""
+
+    def __init__(self, model: nn.Module, count: int = 16) -> None:
+        self._batch = batch(model, size=count, seed=99)
+
+    def __len__(self) -> int:
+        return len(self._batch["labels"])
+
+    def __getitem__(self, index: int) -> dict[str, Tensor]:
+        return {name: value[index] for name, value in self._batch.items()}
