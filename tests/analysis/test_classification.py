@@ -249,6 +249,14 @@ def test_the_scenario_follows_the_accuracy_of_the_frozen_arm(tmp_path, effect, s
     assert findings_of(study, shelf).scenario == scenario
 
 
+def test_the_scenario_goes_by_the_margin_of_its_own_claim(tmp_path):
+    fresh = accuracy_claim(name="fresh", treatment="frozen_head_orthogonal", varies=["start", "scale", "moves"])
+    strict = accuracy_claim(name="kept", margin_points=0.1)
+    study = small_classification(hypotheses=[strict, fresh])
+    shelf = store_study(study, tmp_path, errors_with({"frozen_head_orthogonal": 0.005}))
+    assert findings_of(study, shelf).scenario == "equal"
+
+
 def test_the_json_is_finite_and_speaks_of_accuracy(whole):
     tree = findings_as_json(whole)
     text = json.dumps(tree, allow_nan=False)
