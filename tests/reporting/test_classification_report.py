@@ -192,6 +192,16 @@ def test_runs_without_predictions_are_reported_all_the_same(tmp_path):
     assert "stored no predictions that can be read" in text
 
 
+def test_chance_is_said_in_the_results_in_the_tuning_and_in_the_next_steps(tmp_path):
+    findings = findings_from(
+        study_with(), tmp_path, lambda arm, seed, *_: 0.66 if "normal" in arm else 0.3 + 0.01 * (seed % 3)
+    )
+    text = visible_text(document_of(findings, "en", figures=()))
+    assert "none of its runs is better than always naming the commonest label" in text
+    assert "Its value was chosen by noise" in text
+    assert say("en", "next.any.chance", arms="frozen_normal") in text
+
+
 def test_a_partial_study_is_reported(tmp_path):
     study = study_with(tuning=None)
     findings = findings_from(study, tmp_path, lambda arm, seed, *rest: None if seed else error(arm, seed, *rest))

@@ -52,6 +52,8 @@ NOTES: dict[str, tuple[str, ...]] = {
     "fixed_learning_rate": ("learning_rate",),  # one rate for all arms, not tuned
     "edge_optimum": ("arm", "key", "value"),  # the best value is still the smallest or largest one tried
     "all_points_diverged": ("arm",),
+    "tuning_at_chance": ("arm", "accuracy"),  # the best point of the grid is no better than naming one label always
+    "at_chance": ("arm", "accuracy"),  # the same of all its finished final runs
     "few_seeds": ("seeds",),  # fewer than three: no p-value is possible
     "mixed_environment": ("key", "values"),  # not the same in all finished final runs
     "not_recorded": ("runs",),  # finished runs without an environment.json
