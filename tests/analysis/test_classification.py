@@ -249,6 +249,31 @@ def test_the_scenario_follows_the_accuracy_of_the_frozen_arm(tmp_path, effect, s
     assert findings_of(study, shelf).scenario == scenario
 
 
+def test_the_scenario_goes_by_the_margin_of_its_own_claim(tmp_path):
+    fresh = accuracy_claim(name="fresh", treatment="frozen_head_orthogonal", varies=["start", "scale", "moves"])
+    strict = accuracy_claim(name="kept", margin_points=0.1)
+    study = small_classification(hypotheses=[strict, fresh])
+    shelf = store_study(study, tmp_path, errors_with({"frozen_head_orthogonal": 0.005}))
+    assert findings_of(study, shelf).scenario == "equal"
+
+
+def test_classifiers_that_learnt_nothing_are_noted(tmp_path):
+    """A third of the labels each: an error of two thirds is chance, and what tuning chose there is noise."""
+
+    def error(arm, seed, stage, point):
+        guessing = 0.66 if arm == "frozen_normal" or (arm == "frozen_pretrained" and stage == "tuning") else 0.4
+        return guessing + 0.0025 * (seed % 3)
+
+    study = small_classification(tuning={"grid": {"learning_rate": [5e-5, 1e-4]}, "extend": 0})
+    notes = findings_of(study, store_study(study, tmp_path, error)).notes
+    assert [facts["arm"] for code, facts in notes if code == "tuning_at_chance"] == [
+        "frozen_pretrained",
+        "frozen_normal",
+    ]
+    assert [facts["arm"] for code, facts in notes if code == "at_chance"] == ["frozen_normal"]
+    assert all(set(facts) == set(NOTES[code]) for code, facts in notes)
+
+
 def test_the_json_is_finite_and_speaks_of_accuracy(whole):
     tree = findings_as_json(whole)
     text = json.dumps(tree, allow_nan=False)

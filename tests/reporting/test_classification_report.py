@@ -16,7 +16,7 @@ from oelm.reporting.figures import gallery
 from oelm.reporting.figures.canvas import Canvas, drawing_settings
 from oelm.reporting.report import write_report, write_tables
 from oelm.reporting.words import WORDS, say
-from stored_runs import EXAMPLES, accuracy_claim, small_classification, store_bench, store_study
+from stored_runs import EXAMPLES, accuracy_claim, small_classification, small_study, store_bench, store_study
 
 FORBIDDEN = ("perplexity", "Perplexity", "困惑度")
 FRESH = {"treatment": "frozen_head_orthogonal", "varies": ["start", "scale", "moves"]}
@@ -192,6 +192,16 @@ def test_runs_without_predictions_are_reported_all_the_same(tmp_path):
     assert "stored no predictions that can be read" in text
 
 
+def test_chance_is_said_in_the_results_in_the_tuning_and_in_the_next_steps(tmp_path):
+    findings = findings_from(
+        study_with(), tmp_path, lambda arm, seed, *_: 0.66 if "normal" in arm else 0.3 + 0.01 * (seed % 3)
+    )
+    text = visible_text(document_of(findings, "en", figures=()))
+    assert "none of its runs is better than always naming the commonest label" in text
+    assert "Its value was chosen by noise" in text
+    assert say("en", "next.any.chance", arms="frozen_normal") in text
+
+
 def test_a_partial_study_is_reported(tmp_path):
     study = study_with(tuning=None)
     findings = findings_from(study, tmp_path, lambda arm, seed, *rest: None if seed else error(arm, seed, *rest))
@@ -250,3 +260,17 @@ def test_a_lost_neighbour_is_said_and_harms_nothing(with_neighbours, tmp_path):
     assert any("is not shown: study 'nowhere <b> $x$ #y': no such file" in item for item in warnings)
     files = write_tables(with_neighbours, tmp_path)
     assert '"beside"' in files.tables["analysis_results.json"].read_text(encoding="utf-8")
+
+
+def test_language_models_beside_each_other_need_no_word_on_bert(tmp_path, pytestconfig):
+    root = pytestconfig.rootpath
+    neighbour = {
+        "study": f"{root}/studies/tinystories_cpu.yaml",
+        "runs": f"{root}/docs/findings/tinystories_cpu/runs",
+    }
+    study = small_study(seeds=[0, 1], beside=[neighbour])
+    findings = findings_of(study, store_study(study, tmp_path, lambda arm, seed, *_: 2.0 + 0.01 * seed))
+    assert len(table_with(findings, "trainable_share").rows) == 2
+    text = visible_text(document_of(findings, "en", figures=()))
+    assert say("en", "heading.beside") in text
+    assert "BERT" not in text

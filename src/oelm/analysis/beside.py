@@ -10,7 +10,7 @@ from pathlib import Path
 
 from oelm.analysis.findings import Beside, Findings
 from oelm.errors import UserError
-from oelm.study.declaration import QUALITY_KINDS, Neighbour, Study, in_language, load_study
+from oelm.study.declaration import QUALITY_KINDS, Hypothesis, Neighbour, Study, in_language, load_study
 from oelm.study.shelf import Shelf
 
 RUNS = Path("runs")  # where a study's runs lie unless it is said otherwise
@@ -65,6 +65,10 @@ def _label(study: Study, arm: str) -> tuple[str, str]:
 def _outcomes(findings: Findings, treatment: str) -> Iterator[tuple[str, str]]:
     for verdict in findings.verdicts:
         claim = verdict.hypothesis
-        about = (claim.treatment, claim.control) == (treatment, findings.study.baseline)
-        if about and claim.kind in QUALITY_KINDS:
+        if compares(claim, treatment, findings.study) and claim.kind in QUALITY_KINDS:
             yield claim.name, verdict.outcome
+
+
+def compares(hypothesis: Hypothesis, treatment: str, study: Study) -> bool:
+    """Whether it is about this arm and the baseline."""
+    return (hypothesis.treatment, hypothesis.control) == (treatment, study.baseline)

@@ -22,6 +22,7 @@ REASONS: dict[str, tuple[str, ...]] = {
     "shown": ("pairs", "percent", "margin_percent"),  # supported
     "contradicted": ("pairs", "percent", "margin_percent", "bound_percent"),  # refuted
     "not_shown": ("pairs", "percent", "margin_percent", "seeds_needed"),  # undecided
+    "zero_variance": ("pairs", "percent"),  # undecided: all differences are equal, nothing to measure chance by
     # The same of accuracy, in percentage points: a gain is above zero.
     "accuracy_shown": ("pairs", "points", "margin_points"),
     "accuracy_contradicted": ("pairs", "points", "margin_points", "bound_points"),
@@ -29,7 +30,6 @@ REASONS: dict[str, tuple[str, ...]] = {
     "accuracy_zero_variance": ("pairs", "points"),
     # Of either.
     "too_few_pairs": ("pairs", "least"),  # one or two pairs give no p-value
-    "zero_variance": ("pairs", "percent"),  # all differences are equal: nothing to measure chance by
     "incomplete": ("pairs", "planned", "treatment", "control"),  # the last two: state -> seeds that are not finished
     "tuning_unfinished": ("finished", "planned"),  # tuning runs
     "tuning_diverged": ("arms",),  # every point of the grid diverged for these arms
@@ -52,6 +52,8 @@ NOTES: dict[str, tuple[str, ...]] = {
     "fixed_learning_rate": ("learning_rate",),  # one rate for all arms, not tuned
     "edge_optimum": ("arm", "key", "value"),  # the best value is still the smallest or largest one tried
     "all_points_diverged": ("arm",),
+    "tuning_at_chance": ("arm", "accuracy"),  # the best point of the grid is no better than naming one label always
+    "at_chance": ("arm", "accuracy"),  # the same of all its finished final runs
     "few_seeds": ("seeds",),  # fewer than three: no p-value is possible
     "mixed_environment": ("key", "values"),  # not the same in all finished final runs
     "not_recorded": ("runs",),  # finished runs without an environment.json

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from statistics import fmean
 from typing import Any
 
-from oelm.analysis.arm_summaries import ArmRuns
-from oelm.analysis.statistics import LEAST_PAIRS
+from oelm.analysis.arm_summaries import ArmRuns, accuracy_of, is_finished
+from oelm.analysis.statistics import LEAST_PAIRS, accuracy_standard_error
+from oelm.config import Encoder
 from oelm.run_directory import COMPARED_ENVIRONMENT
 from oelm.study.confounds import recorded
 from oelm.study.declaration import Study
-from oelm.study.plan import Plan
+from oelm.study.plan import Plan, PlannedRun
 from oelm.study.shelf import Shelf
 
 Note = tuple[str, dict[str, Any]]
@@ -19,6 +21,7 @@ Note = tuple[str, dict[str, Any]]
 def notes(study: Study, plan: Plan, shelf: Shelf, runs: dict[str, ArmRuns]) -> list[Note]:
     return [
         *_on_tuning(study, plan, runs),
+        *(_on_chance(plan, runs) if study.classifies else ()),
         *_on_seeds(study),
         *_on_environments(runs),
         *_on_bench(shelf, runs),
@@ -35,6 +38,29 @@ def _on_tuning(study: Study, plan: Plan, runs: dict[str, ArmRuns]) -> Iterator[N
             yield "all_points_diverged", {"arm": arm}
         for key in choice.edges:
             yield "edge_optimum", {"arm": arm, "key": key, "value": choice.values[key]}
+
+
+def _on_chance(plan: Plan, runs: dict[str, ArmRuns]) -> Iterator[Note]:
+    """Classifiers that learnt nothing: a value chosen among such is chosen by noise."""
+    for arm, choice in plan.choices.items():
+        chosen = [run for run in plan.tuning if run.arm == arm and run.point == choice.best and is_finished(run)]
+        if chosen and all(map(_is_at_chance, chosen)):
+            yield "tuning_at_chance", {"arm": arm, "accuracy": fmean(accuracy_of(run) or 0.0 for run in chosen)}
+    for arm, each in runs.items():
+        if each.finished and all(map(_is_at_chance, each.finished)):
+            yield "at_chance", {"arm": arm, "accuracy": fmean(each.accuracies.values())}
+
+
+def _is_at_chance(run: PlannedRun) -> bool:
+    """Not above always naming the commonest label by two standard errors."""
+    assert run.stored is not None
+    assert isinstance(run.run.model, Encoder)
+    labels, examples = run.stored.predictions.get("labels"), (run.stored.result or {}).get("examples")
+    if isinstance(labels, list) and labels:
+        chance, examples = max(map(labels.count, set(labels))) / len(labels), len(labels)
+    else:
+        chance = 1 / (run.run.model.labels or 1)
+    return bool(examples) and (accuracy_of(run) or 0.0) < chance + 2 * accuracy_standard_error(chance, examples)
 
 
 def _on_seeds(study: Study) -> Iterator[Note]:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from oelm.analysis.arm_summaries import ArmRuns, arm_summary, is_finished, perplexity, runs_by_arm, target_perplexity
-from oelm.analysis.beside import side_by_side
+from oelm.analysis.beside import compares, side_by_side
 from oelm.analysis.examples import with_examples
 from oelm.analysis.findings import ArmSummary, Decomposition, Findings, PairedDifference, Verdict
 from oelm.analysis.hypotheses import margin_of, nats, verdicts
@@ -122,7 +122,7 @@ def _scenario(
         return "unknown"
     if not whole or confounded or len(difference.seeds) < LEAST_PAIRS:
         return "unknown"
-    margin = _first_margin(study)
+    margin = _margin(study, treatment)
     if difference.high < 0:
         return "better"
     if -margin < difference.low and difference.high < margin:
@@ -132,14 +132,15 @@ def _scenario(
 
 def _is_about(verdict: Verdict, treatment: str, study: Study) -> bool:
     hypothesis = verdict.hypothesis
-    about = (hypothesis.treatment, hypothesis.control) == (treatment, study.baseline)
-    return about and hypothesis.kind in QUALITY_KINDS
+    return compares(hypothesis, treatment, study) and hypothesis.kind in QUALITY_KINDS
 
 
-def _first_margin(study: Study) -> float:
-    """In the units of a difference in quality."""
+def _margin(study: Study, treatment: str) -> float:
+    """That of the claim about these arms, or else of the first one; in the units of a difference in quality."""
+    claims = [each for each in study.hypotheses if each.kind == "not_worse"]
+    claims.sort(key=lambda each: not compares(each, treatment, study))
     usual = USUAL_MARGIN_POINTS / 100 if study.classifies else nats(USUAL_MARGIN_PERCENT)
-    return next((margin_of(each) for each in study.hypotheses if each.kind == "not_worse"), usual)
+    return margin_of(claims[0]) if claims else usual
 
 
 def against_baseline(study: Study, arm: ArmSummary) -> PairedDifference | None:

@@ -50,8 +50,9 @@ def analysis(declared: Path) -> None:
         study = load_study(options.study or (STUDY if STUDY.is_file() else declared))
         shelf = Shelf(Path(options.runs))
         if not shelf.runs:
-            script = "python scripts/experiment_qk_freeze.py"
-            raise UserError(f"{options.runs}: no runs there yet; start them with: {script}")
+            raise UserError(
+                f"{options.runs}: no runs there yet; start them with: python scripts/experiment_qk_freeze.py"
+            )
         findings = findings_of(study, shelf)
         out = Path(options.output)
         files = write_report(findings, out) if options.plot else write_tables(findings, out)

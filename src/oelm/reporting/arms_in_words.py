@@ -53,6 +53,8 @@ def note_sentence(findings: Findings, code: str, facts: dict[str, Any], language
 def _fact(findings: Findings, key: str, value: Any, language: Language) -> str:
     if key == "arm":
         return label_of(findings, value, language)
+    if key == "accuracy":
+        return numbers.accuracy(value)
     if key in ("learning_rate", "value"):
         return numbers.learning_rate(value)
     values = value if isinstance(value, list) else [value]

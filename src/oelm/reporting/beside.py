@@ -1,4 +1,6 @@
-"""Studies side by side, as the documents' table of BERT against GPT, with the documents' own two rows as claims."""
+"""Studies side by side. Where classifiers are among them it is the documents' table of BERT against GPT, with the
+documents' own two rows as claims and what an audit says of them.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from oelm.reporting.words import in_points, say
 from oelm.study.declaration import Language
 
 COLUMNS = (
-    "source", "model_and_task", "from_baseline", "with_interval", "seeds", "outcome", "ratio", "trainable_share",
+    "source", "model_and_task", "from_baseline", "number", "seeds", "outcome", "ratio", "trainable_share",
 )  # fmt: skip
 AUDIT = ("beside.audit_bert", "beside.audit_gpt", "beside.audit_faster", "beside.audit_no_faster")
 
@@ -19,16 +21,20 @@ AUDIT = ("beside.audit_bert", "beside.audit_gpt", "beside.audit_faster", "beside
 def beside(findings: Findings, language: Language, figures: Container[str]) -> Iterator[Block]:
     if not findings.beside:
         return
-    yield Heading(say(language, "heading.beside"))
+    bert_and_gpt = any(row.classifies for row in findings.beside)
+    yield Heading(say(language, "heading.bert_and_gpt" if bert_and_gpt else "heading.beside"))
     lost = [row for row in findings.beside if row.problem is not None]
     if lost:
         yield Bullets([_problem(row, language) for row in lost], tone="warning")
     rows = [_row(row, language) for row in findings.beside if row.problem is None]
     header = [say(language, f"column.{name}") for name in COLUMNS]
     align: list[Align] = ["left", "left", "left", "right", "right", "left", "right", "right"]
-    yield Table(say(language, "beside.table"), header, [*rows, *_claims(language)], align)
+    claims = _claims(language) if bert_and_gpt else []
+    yield Table(say(language, "beside.table"), header, [*rows, *claims], align)
     yield Paragraph(say(language, "beside.caution"), tone="note")
-    yield Bullets([say(language, code) for code in AUDIT], title=say(language, "beside.audit_title"))
+    if bert_and_gpt:
+        yield Paragraph(say(language, "beside.documents_rows"))
+        yield Bullets([say(language, code) for code in AUDIT], title=say(language, "beside.audit_title"))
 
 
 def _problem(row: Beside, language: Language) -> str:

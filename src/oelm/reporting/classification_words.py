@@ -111,6 +111,22 @@ _TABLES: dict[str, Phrase] = {
         "No pair of finished runs has predictions that can be compared.",
         "没有可供逐样本比较的成对预测。",
     ),
+    "note.tuning_at_chance": (
+        "{arm}: the best point of the grid reached an accuracy of {accuracy} on the tuning split, no better than "
+        "always naming the commonest label. Its value was chosen by noise; tune with more steps.",
+        "{arm}：网格上最优取值在调优集上的准确率为 {accuracy}，不优于总是预测最常见的类别。"
+        "该取值由噪声决定；应以更多步数调优。",
+    ),
+    "note.at_chance": (
+        "{arm}: with an accuracy of {accuracy} none of its runs is better than always naming the commonest label. It "
+        "has learnt nothing yet, and differences from it say little about the method.",
+        "{arm}：准确率为 {accuracy}，没有一次运行优于总是预测最常见的类别。"
+        "它尚未学到任何内容，与它的差异难以说明方法的优劣。",
+    ),
+    "next.any.chance": (
+        "Train or tune longer, all arms alike: {arms} did not get beyond chance.",
+        "对所有实验组一视同仁地延长训练或调优：{arms} 未能超出随机水平。",
+    ),
     "note.predictions_missing": (
         "{hypothesis}: not compared by example for seed {seeds}: a run of the pair stored no predictions that can be "
         "read.",
@@ -257,16 +273,16 @@ _NEXT: dict[str, Phrase] = {
 # ---- Studies side by side ------------------------------------------------------------------------------------------
 
 _BESIDE: dict[str, Phrase] = {
-    "heading.beside": ("BERT against GPT", "BERT 与 GPT 对比"),
+    "heading.beside": ("Beside other studies", "与其他实验并列"),
+    "heading.bert_and_gpt": ("BERT against GPT", "BERT 与 GPT 对比"),
     "column.source": ("source", "来源"),
     "column.model_and_task": ("model and task", "模型与任务"),
     "column.from_baseline": ("baseline → frozen", "基线 → 冻结"),
-    "column.with_interval": ("difference, 95 % interval", "差异与 95 % 区间"),
     "column.trainable_share": ("trainable share", "可训练比例"),
     "beside.table": (
-        "Frozen queries and keys against each study's own baseline; ratios are of step times, by oelm bench. The "
-        "documents' rows are claims, quoted as they stand.",
-        "各实验中冻结 Q/K 与其自身基线的对比；用时比由 oelm bench 测得。文档的两行为原文主张，照录。",
+        "Each study's main frozen arm against its own baseline: differences are paired over seeds, ratios are of step "
+        "times by oelm bench, both with 95 % intervals.",
+        "各实验的主要冻结组与其自身基线的对比：差异按种子配对，用时比由 oelm bench 测得，均附 95 % 区间。",
     ),
     "beside.source": ("{study}: {arm}", "{study}：{arm}"),
     "beside.gpt": ("GPT, {layers} layers of {width}; {data}", "GPT，{layers} 层，宽 {width}；{data}"),
@@ -306,9 +322,14 @@ _BESIDE: dict[str, Phrase] = {
         "GPT 上无加速：每步 0.0837 秒与 0.0835 秒，GPU 也不同；该规模下可节省的计算量为 2.3 %。",
     ),
     "beside.caution": (
-        "The rows differ in size, data, measure and in whether weights were pretrained, so that the table describes "
-        "these studies and tests nothing about classification against generation.",
-        "各行的规模、数据、指标以及是否使用预训练权重都不同：本表只描述这些实验，不检验“分类与生成”之间的差别。",
+        "The rows may differ in size, data, measure and in whether weights were pretrained: the table describes these "
+        "studies and tests nothing between them, nor classification against generation.",
+        "各行的规模、数据、指标以及是否使用预训练权重可能不同：本表只描述这些实验，不检验它们之间的差别，也不检验“分类与生成”"
+        "的差别。",
+    ),
+    "beside.documents_rows": (
+        "The documents' rows are claims, quoted as they stand.",
+        "文档的两行为原文主张，照录。",
     ),
 }
 

@@ -18,7 +18,9 @@ from oelm.study.declaration import Hypothesis, Language, in_language
 from oelm.study.plan import PlannedRun
 
 LISTED_ROWS = 60  # of the document; every run stands in runs.csv
-NOTES_SHOWN_ELSEWHERE = ("fixed_learning_rate", "few_seeds", "edge_optimum", "all_points_diverged")
+NOTES_SHOWN_ELSEWHERE = (
+    "fixed_learning_rate", "few_seeds", "edge_optimum", "all_points_diverged", "tuning_at_chance", "at_chance",
+)  # fmt: skip
 
 
 # ---- Conclusions ---------------------------------------------------------------------------------------------------
@@ -68,6 +70,11 @@ def _next_steps(findings: Findings, language: Language) -> Iterator[str]:
     if edges:
         names = comma.join(label_of(findings, arm, language) for arm in dict.fromkeys(edges))
         yield say(language, "next.any.edge", arms=names)
+    chance = [facts["arm"] for code, facts in findings.notes if code in ("tuning_at_chance", "at_chance")]
+    if chance:
+        apart = say(language, "list_semicolon")  # labels may hold commas
+        names = apart.join(label_of(findings, arm, language) for arm in dict.fromkeys(chance))
+        yield say(language, "next.any.chance", arms=names)
     diverged = [arm for arm, summary in findings.arms.items() if summary.states.get("diverged")]
     if diverged:
         yield say(language, "next.any.diverged", arms=comma.join(label_of(findings, arm, language) for arm in diverged))

@@ -130,8 +130,9 @@ def _on_learning_rates(findings: Findings, language: Language) -> Iterator[Block
         )
         yield Paragraph(say(language, "table.fixed_learning_rates", values=listed), tone="warning")
     for code, facts in findings.notes:
-        if code in ("fixed_learning_rate", "few_seeds"):
-            yield Paragraph(note_sentence(findings, code, facts, language), tone="note")
+        if code in ("fixed_learning_rate", "few_seeds", "at_chance"):
+            tone = "warning" if code == "at_chance" else "note"
+            yield Paragraph(note_sentence(findings, code, facts, language), tone=tone)
 
 
 def _say(findings: Findings, language: Language, code: str, **facts: object) -> str:
@@ -253,7 +254,7 @@ def _tuning(findings: Findings, language: Language, figures: Container[str]) -> 
     lines += [
         note_sentence(findings, code, facts, language)
         for code, facts in findings.notes
-        if code in ("edge_optimum", "all_points_diverged")
+        if code in ("edge_optimum", "all_points_diverged", "tuning_at_chance")
     ]
     if lines:
         yield Bullets(lines, tone="note")
