@@ -16,7 +16,8 @@ PINNED = {
 @pytest.fixture(scope="module")
 def counting_tokens(tmp_path_factory):
     folder = tmp_path_factory.mktemp("golden")
-    ((np.arange(5000) ** 2 // 7) % 64).astype("<u2").tofile(folder / "train.bin")
+    for split in ("train", "val"):
+        ((np.arange(5000) ** 2 // 7) % 64).astype("<u2").tofile(folder / f"{split}.bin")
     return folder
 
 
