@@ -213,7 +213,7 @@ def test_only_an_export_of_ours_is_replaced_and_only_by_force(trained, tmp_path)
             export(trained("trained"), theirs, force=True)
         assert sorted(os.listdir(theirs)) == before
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="is not a folder"):
+    with pytest.raises(UserError, match="is not a plain folder"):
         export(trained("trained"), tmp_path / "file", force=True)
 
 

@@ -66,8 +66,8 @@ def export(source: Path | str, to: Path | str, *, form: str = "auto", force: boo
 
 
 def _check_target(to: Path, *, force: bool) -> None:
-    if to.is_symlink() or (to.exists() and not to.is_dir()):
-        raise UserError(f"{to}: is not a folder; --to takes a new one")
+    if to.is_symlink() or os.path.ismount(to) or (to.exists() and not to.is_dir()):
+        raise UserError(f"{to}: is not a plain folder; --to takes a new one")
     if not to.exists() or not any(to.iterdir()):
         return
     if not (to / MARK).is_file():
