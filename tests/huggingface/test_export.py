@@ -143,6 +143,9 @@ def test_the_card_and_the_mark_say_where_the_model_comes_from(trained, tmp_path)
     assert mark["fingerprint"] == result["fingerprint"]
     assert float(mark["val_loss"]) == result["best_val_loss"]
     assert mark["data_digest"] == json.loads((run / "environment.json").read_text())["data_digest"]
+    for source, target in ((run / "best", "of best"), (tmp_path / "export", "of the export")):
+        export(source, tmp_path / target)
+        assert json.loads((tmp_path / target / MARK).read_text()) == mark
     card = (tmp_path / "export" / "README.md").read_text()
     for told in (mark["arm"], f"{result['frozen']:,}", mark["data_digest"], mark["val_loss"], "import oelm"):
         assert told in card
@@ -210,7 +213,7 @@ def test_only_an_export_of_ours_is_replaced_and_only_by_force(trained, tmp_path)
             export(trained("trained"), theirs, force=True)
         assert sorted(os.listdir(theirs)) == before
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="is not a folder"):
+    with pytest.raises(UserError, match="is not a plain folder"):
         export(trained("trained"), tmp_path / "file", force=True)
 
 

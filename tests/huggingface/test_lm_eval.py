@@ -12,12 +12,9 @@ import pytest
 import torch
 import yaml
 
-pytest.importorskip("lm_eval", reason="lm-evaluation-harness is not installed: pip install 'lm_eval[hf]'")
-pytest.importorskip("accelerate", reason="what the harness loads models with is missing: pip install 'lm_eval[hf]'")
-
 from oelm.huggingface.export import export
 from oelm.training.stored_model import StoredModel, load_stored
-from small_runs import child_environment
+from small_runs import child_environment, finished
 
 BEGINNINGS = ["One morning", "Mia saw a", "The little dog", "She was very", "They went to the", "Then it"]
 CHOICES = ["park with her friend", "big red ball", "happy"]
@@ -37,6 +34,8 @@ def _logarithm(stored: StoredModel, context: str, ending: str) -> tuple[float, b
 @pytest.fixture
 def tasks(tmp_path):
     """Two local tasks, one for each way the harness asks a language model."""
+    for name in ("lm_eval", "accelerate", "transformers"):
+        pytest.importorskip(name, reason="lm-evaluation-harness is not installed: pip install 'lm_eval[hf]'")
     folder = tmp_path / "tasks"
     folder.mkdir()
     lines = [{"text": text, "label": number % 3, "choices": CHOICES} for number, text in enumerate(BEGINNINGS)]
@@ -107,3 +106,13 @@ def test_scores_of_an_export_are_those_computed_by_hand(form, trained, tasks, tm
     mean = sum(logarithm for logarithm, _ in targets) / len(targets)
     assert found["likelihood"]["perplexity,none"] == pytest.approx(math.exp(-mean), rel=1e-4)
     assert found["likelihood"]["acc,none"] == pytest.approx(sum(greedy for _, greedy in targets) / len(targets))
+
+
+def test_without_the_harness_the_package_is_named():
+    code = (
+        "import sys, runpy; sys.modules['lm_eval'] = None; runpy.run_module('oelm.huggingface.lm_eval', {}, '__main__')"
+    )
+    done = finished([sys.executable, "-c", code])
+    assert done.returncode == 2
+    assert done.stderr.endswith("lm-evaluation-harness is not installed: pip install 'lm_eval[hf]'\n")
+    assert done.stderr.count("\n") == 1

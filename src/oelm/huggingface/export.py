@@ -15,13 +15,14 @@ from safetensors import safe_open
 
 import oelm
 from oelm.arms import described
-from oelm.config import Never, fingerprint
+from oelm.config import fingerprint
 from oelm.data.dataset_folder import partial_folder, publish
 from oelm.errors import UserError
 from oelm.files import ensure_writable, explaining_a_full_disk, read_json, write_bytes, write_json
 from oelm.huggingface.gpt2 import gpt2_config, gpt2_weights, is_plain
-from oelm.model.parameters import rules
-from oelm.run_directory import RunDirectory
+from oelm.model.parameters import counts_by_part
+from oelm.run_directory import RunDirectory, checkpoint_step
+from oelm.settings import stored_run
 from oelm.training.checkpoint import MODEL_FILE, contiguous, stored_bytes, write_tensors
 from oelm.training.stored_model import StoredModel, describe_model, load_stored, model_config, weights_digest
 
@@ -46,7 +47,7 @@ def export(source: Path | str, to: Path | str, *, form: str = "auto", force: boo
     stored = load_stored(source)
     chosen, reason = _form(stored, form)
     weights = contiguous(stored.gpt.state_dict())
-    facts = _facts(stored, source) | {"form": chosen, "digest": weights_digest(weights)}
+    facts = _facts(stored) | {"form": chosen, "digest": weights_digest(weights)}
     if chosen == "gpt2":
         config, weights = gpt2_config(stored.model), contiguous(gpt2_weights(weights, stored.model))
     else:
@@ -65,8 +66,8 @@ def export(source: Path | str, to: Path | str, *, form: str = "auto", force: boo
 
 
 def _check_target(to: Path, *, force: bool) -> None:
-    if to.is_symlink() or (to.exists() and not to.is_dir()):
-        raise UserError(f"{to}: is not a folder; --to takes a new one")
+    if to.is_symlink() or os.path.ismount(to) or (to.exists() and not to.is_dir()):
+        raise UserError(f"{to}: is not a plain folder; --to takes a new one")
     if not to.exists() or not any(to.iterdir()):
         return
     if not (to / MARK).is_file():
@@ -92,27 +93,32 @@ def _form(stored: StoredModel, asked: str) -> tuple[Literal["oelm", "gpt2"], str
 # ---- What is known of the model ------------------------------------------------------------------------------------
 
 
-def _facts(stored: StoredModel, source: Path) -> dict[str, Any]:
+def _facts(stored: StoredModel) -> dict[str, Any]:
     """Where the model comes from, as far as its folder says."""
-    parameters = list(zip(rules(stored.gpt).values(), stored.gpt.parameters(), strict=True))
-    total = sum(parameter.numel() for _, parameter in parameters)
-    frozen = sum(parameter.numel() for rule, parameter in parameters if isinstance(rule.moves, Never))
+    folder = stored.weights_file.parent
     with safe_open(stored.weights_file, "pt") as file:
         metadata = file.metadata() or {}
-    facts: dict[str, Any] = {"oelm": oelm.__version__, "parameters": total, "frozen": frozen}
-    facts |= {"arm": metadata.get("arm"), "step": metadata.get("step"), "val_loss": metadata.get("val_loss")}
-    directory = RunDirectory(source)
-    if stored.run is not None:
-        directory = RunDirectory(stored.weights_file.parent.parent)  # of best/
-        if stored.weights_file.parent.name.startswith("step-"):
-            directory = RunDirectory(directory.path.parent)
-            facts["step"] = stored.weights_file.parent.name.removeprefix("step-").lstrip("0")
-        facts["arm"] = stored.run.arm
-    environment = read_json(directory.environment_file) if directory.environment_file.exists() else {}
-    facts["data_digest"] = environment.get("data_digest")
-    if stored.run is not None and facts["data_digest"]:
-        facts["fingerprint"] = fingerprint(stored.run, data_digest=facts["data_digest"])
-    return {key: value for key, value in facts.items() if value is not None}
+    facts = read_json(folder / MARK) if (folder / MARK).exists() else {}  # an export of an export
+    facts |= {key: metadata[key] for key in ("arm", "step", "val_loss") if key in metadata}
+    directory = _run_directory(folder)
+    if directory is not None:
+        run = stored_run(read_json(directory.config_file), name=str(directory.config_file))
+        data_digest = read_json(directory.environment_file)["data_digest"]
+        facts |= {"arm": run.arm, "fingerprint": fingerprint(run, data_digest=data_digest), "data_digest": data_digest}
+        if folder != directory.best:
+            facts["step"] = str(checkpoint_step(folder))
+    counts = counts_by_part(stored.gpt).values()
+    total, frozen = sum(count for count, _ in counts), sum(resting for _, resting in counts)
+    return facts | {"oelm": oelm.__version__, "parameters": total, "frozen": frozen}
+
+
+def _run_directory(folder: Path) -> RunDirectory | None:
+    """The run that a model's folder belongs to."""
+    for home in folder.parents[:2]:
+        directory = RunDirectory(home)
+        if directory.environment_file.exists() and folder in (directory.best, *directory.stored_checkpoints()):
+            return directory
+    return None
 
 
 def _card(stored: StoredModel, facts: dict[str, Any]) -> str:

@@ -122,7 +122,8 @@ class OrthogonalELMTransformer(PreTrainedModel, GenerationMixin):
         x_BTD = x_BTD + self.gpt.position_embedding(positions)
         x_BTD = functional.dropout(x_BTD, self.config.dropout, self.training)
 
-        hidden = [x_BTD]
+        keeps_states = self._given(output_hidden_states, "output_hidden_states")
+        states = [x_BTD] if keeps_states else []
         seen = past + time if visible is None else visible.shape[-1]
         for layer, block in enumerate(self.gpt.blocks):
             cache = None if past_key_values is None else _CacheOfLayer(past_key_values, layer, seen=seen)
@@ -130,8 +131,8 @@ class OrthogonalELMTransformer(PreTrainedModel, GenerationMixin):
                 x_BTD = self._gradient_checkpointing_func(block.__call__, x_BTD, cache, visible)
             else:
                 x_BTD = block(x_BTD, cache, visible)
-            hidden.append(x_BTD)
-        hidden[-1] = x_BTD = self.gpt.final_norm(x_BTD)
+            states += [x_BTD] if keeps_states else []
+        x_BTD = self.gpt.final_norm(x_BTD)
 
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         logits_BTV = self.lm_head(x_BTD[:, kept])
@@ -139,7 +140,7 @@ class OrthogonalELMTransformer(PreTrainedModel, GenerationMixin):
             loss=None if labels is None else self.loss_function(logits_BTV, labels, self.config.vocabulary, **kwargs),
             logits=logits_BTV,
             past_key_values=past_key_values if use_cache else None,
-            hidden_states=tuple(hidden) if self._given(output_hidden_states, "output_hidden_states") else None,
+            hidden_states=(*states[:-1], x_BTD) if keeps_states else None,
         )
         return output if self._given(return_dict, "return_dict") else output.to_tuple()
 
