@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from oelm.analysis.summary import findings_of
+from oelm.errors import UserError
 from oelm.run_directory import COMPARED_ENVIRONMENT
 from oelm.study.confounds import confounds
 from oelm.study.declaration import load_study
@@ -339,3 +340,11 @@ def test_the_data_decides_the_size_of_an_encoder(kind):
 def test_the_study_of_the_documents_first_success_is_clean():
     study = load_study(Path(__file__).parents[2] / "studies" / "xnli_bert.yaml")
     assert all(each == [] for each in declared(study).values())
+
+
+def test_a_reason_for_what_cannot_differ_is_refused_with_a_suggestion():
+    claim = hypothesis(explained={"training.learning_rat": "meant"})
+    with pytest.raises(UserError, match=r"explained\.training\.learning_rat: .*did you mean training\.learning_rate"):
+        declared(two_arms(hypotheses=[claim]))
+    for key in ("tokens_per_step", "environment.processor", "tuning.training.steps", "start.scale", "seeds"):
+        declared(two_arms(hypotheses=[hypothesis(explained={key: "meant"})]))

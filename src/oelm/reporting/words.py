@@ -332,6 +332,7 @@ _FIGURES: dict[str, Phrase] = {
     "legend.gradients": ("gradients", "梯度"),
     "legend.optimizer": ("optimizer moments", "优化器状态"),
     "figure.not_reached": ("not reached", "未达到"),
+    "figure.reached_by": ("{seeds} of {planned} seeds", "{planned} 个种子中的 {seeds} 个"),
     "panel.whole": ("whole run", "全程"),
     "panel.late": ("last half", "后半程"),
     "role.token_embedding": ("token embedding", "词嵌入"),

@@ -6,13 +6,16 @@ that was tuned for each arm on the common grid is no confound; one that an arm s
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from oelm.config import Encoder, Run, Settings, facts_of, resolved
+from oelm.errors import UserError
 from oelm.run_directory import COMPARED_ENVIRONMENT, flat
-from oelm.study.attention_aspects import ASPECTS, aspect_differences
+from oelm.settings import known_keys
+from oelm.study.attention_aspects import ASPECTS, KEYS, aspect_differences
 from oelm.study.declaration import Aspect, Hypothesis, Study, in_language, settings_for
 from oelm.study.plan import Plan, PlannedRun
 
@@ -42,11 +45,28 @@ class Confound:
 
 def confounds(study: Study, plan: Plan) -> dict[str, list[Confound]]:
     """By the name of the hypothesis; an empty list is a clean comparison."""
+    for hypothesis in study.hypotheses:
+        _check_explained(hypothesis)
     sides = {arm: _Side.of(study, plan, arm) for arm in study.arms}
     return {
         hypothesis.name: list(_found(hypothesis, sides[hypothesis.treatment], sides[hypothesis.control]))
         for hypothesis in study.hypotheses
     }
+
+
+def _check_explained(hypothesis: Hypothesis) -> None:
+    """A reason for what cannot differ is a misspelt one."""
+    settings = known_keys()
+    execution = {*COMPARED_ENVIRONMENT, *DECLARED_EXECUTION}
+    known = [
+        *settings, *(f"tuning.{key}" for key in settings), *(f"environment.{key}" for key in execution),
+        *KEYS.values(), "tokens_per_step", "processes", SEEDS,
+    ]  # fmt: skip
+    for key in hypothesis.explained:
+        if key not in known and not key.startswith(("model.attention.", "tuning.model.attention.")):
+            close = difflib.get_close_matches(key, known, n=1)
+            suggestion = f"; did you mean {close[0]}?" if close else ""
+            raise UserError(f"hypotheses.{hypothesis.name}.explained.{key}: is no confound's key{suggestion}")
 
 
 @dataclass(frozen=True)

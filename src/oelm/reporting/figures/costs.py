@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from oelm.analysis.findings import Reached
 from oelm.reporting import numbers
 from oelm.reporting.figures.canvas import Canvas, counted, lettered, rows_of, without_row_marks
 from oelm.reporting.figures.curves import TIME_UNITS
@@ -59,12 +60,22 @@ def target(canvas: Canvas) -> Figure | None:
     )
     for axis, (name, size, label) in zip(axes, quantities, strict=True):
         _bars(canvas, axis, {arm: getattr(each, name) / size if each else None for arm, each in reached.items()})
+        _seeds_that_reached(canvas, axis, reached)
         axis.set_xlabel(label)
         counted(axis.xaxis)
     rows_of(axes[0], [canvas.label(arm, width=24) for arm in reached])
     without_row_marks(axes[1:])
     lettered(axes)
     return figure
+
+
+def _seeds_that_reached(canvas: Canvas, axis: Axes, reached: dict[str, Reached | None]) -> None:
+    """Where it is not all of them, in the bar: it stands for the quick ones only."""
+    planned = len(canvas.findings.study.seeds)
+    for row, each in enumerate(reached.values()):
+        if each is not None and each.seeds < planned:
+            some = canvas.word("figure.reached_by", seeds=each.seeds, planned=planned)
+            axis.text(0, row, " " + some, va="center", fontsize=7, color="white", style="normal")
 
 
 def _bars(canvas: Canvas, axis: Axes, values: dict[str, float | None]) -> None:
