@@ -58,7 +58,7 @@ def test_a_local_bert_is_frozen_and_fine_tuned_as_printed(tmp_path, monkeypatch)
     tokenizer.save_pretrained("my-bert")
     tiny("bert", "BertForMaskedLM").save_pretrained("my-bert")
     (tmp_path / "reviews.tsv").write_text("a good film\t1\na bad book\t0\nthe book was not very good\t0\n")
-    section = README[README.index("### Hugging Face models") : README.index("## What you can rely on")]
+    section = README[README.index("### Hugging Face models") : README.index("### Our GPT in transformers")]
     block = "\n".join(line.removeprefix("    ") for line in section.splitlines() if line.startswith("    "))
     names: dict = {}
     exec(block, names)
