@@ -142,6 +142,19 @@ class RunDirectory:
     def tensorboard(self) -> Path:
         return self.path / "tensorboard"
 
+    def holds_work(self) -> bool:
+        """Whether a run got as far as to leave something: records, a checkpoint, a model, a result."""
+        return any(path.exists() for path in (self.metrics_file, self.checkpoints, self.best, self.result_file))
+
+    def refuse_foreign_files(self) -> None:
+        """A folder that is no run's, and not empty, is somebody else's."""
+        ours = {getattr(self, name).name for name, value in vars(RunDirectory).items() if isinstance(value, property)}
+        foreign = sorted(entry.name for entry in self.path.iterdir() if entry.name not in ours)
+        if foreign:
+            raise UserError(
+                f"{self.path}: holds files that are no run's ({foreign[0]}); choose another folder with --out"
+            )
+
     # -- status ------------------------------------------------------------------------------------------------------
 
     def status(self) -> dict[str, Any] | None:

@@ -160,7 +160,7 @@ def test_every_pair_is_counted_once_however_many_claims_it_serves(classified):
     text = visible_text(document_of(classified, "en", figures=()))
     assert "Seeds are not pooled, because they share the examples" in text
     assert f"on {EXAMPLES} examples has a standard error of 2." in text
-    assert "2,490 examples" in text
+    assert "2,490 examples" not in text  # the documents are compared with only where the study asks for neighbours
 
 
 def test_every_run_has_its_accuracy_in_the_list(classified):
@@ -197,7 +197,7 @@ def test_chance_is_said_in_the_results_in_the_tuning_and_in_the_next_steps(tmp_p
         study_with(), tmp_path, lambda arm, seed, *_: 0.66 if "normal" in arm else 0.3 + 0.01 * (seed % 3)
     )
     text = visible_text(document_of(findings, "en", figures=()))
-    assert "none of its runs is better than always naming the commonest label" in text
+    assert "none of its runs is clearly (two standard errors) better than always naming the commonest label" in text
     assert "Its value was chosen by noise" in text
     assert say("en", "next.any.chance", arms="frozen_normal") in text
 

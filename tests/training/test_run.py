@@ -2,13 +2,17 @@
 
 import json
 import math
+import shutil
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
 
+from oelm.config import stored_form
+from oelm.data.prepare import prepare
 from oelm.errors import UserError
+from oelm.files import write_json
 from oelm.run_directory import RunDirectory
 from oelm.training.run import train
 from oelm.training.stored_model import load_stored
@@ -116,3 +120,30 @@ def test_a_lost_result_is_made_again_from_the_last_checkpoint(token_folder, tmp_
     assert not again.was_finished
     assert again.result["val_loss"] == first.result["val_loss"]
     assert again.result["resumes"] == 1
+
+
+def test_a_folder_in_which_nothing_was_computed_can_be_taken(token_folder, tmp_path):
+    train_once = small_run(data=token_folder, steps=2)
+    directory = RunDirectory(tmp_path / "run")
+    directory.path.mkdir()
+    write_json(directory.config_file, stored_form(small_run(data=token_folder, steps=3)))
+    directory.write_status("failed", error="before its first step")
+    assert not train(train_once, quiet_execution(), out=directory.path).was_finished
+    with pytest.raises(UserError, match="the folder holds another run"):
+        train(small_run(data=token_folder, steps=3), quiet_execution(), out=directory.path)
+
+
+def test_a_folder_with_other_files_is_left_alone(token_folder, tmp_path):
+    (tmp_path / "mine.txt").write_text("mine")
+    with pytest.raises(UserError, match=r"holds files that are no run's \(mine.txt\)"):
+        train(small_run(data=token_folder, steps=2), quiet_execution(), out=tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} <= {"mine.txt", "lock.json"}
+
+
+def test_a_checkpoint_without_a_best_model_takes_the_tokenizer_of_its_data(tmp_path):
+    prepare("stories", out=tmp_path / "data", stories=60)
+    run = small_run(data=tmp_path / "data", steps=2)
+    run = run.model_copy(update={"model": run.model.model_copy(update={"vocabulary": None})})
+    train(run, quiet_execution(), out=tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / "best")
+    assert load_stored(tmp_path / "run").tokenizer() is not None

@@ -207,3 +207,18 @@ def test_diagnose_counts_three_ways_and_takes_real_steps(folders, tmp_path):
     stored = diagnose_stored(tmp_path / "run")
     assert stored.healthy
     assert stored.as_json()["frozen"] == json.loads((tmp_path / "run" / "parameters.json").read_text())["frozen"]
+
+
+def test_diagnose_finds_whatever_was_stored(folders, tmp_path):
+    from oelm.diagnosis import diagnose_stored
+
+    run = fine_tuning(folders["bert"], "frozen_half", steps=2)
+    train(run, quiet_execution(), out=tmp_path / "run")
+    directory = RunDirectory(tmp_path / "run")
+    places = [directory.best, directory.checkpoint_folder(2), directory.path]
+    assert all(diagnose_stored(place).healthy for place in places)
+    shutil.rmtree(directory.best)  # as after a stop before the first validation
+    assert diagnose_stored(directory.path).healthy
+    shutil.rmtree(directory.checkpoints)
+    with pytest.raises(UserError, match="has no model: nothing was saved"):
+        diagnose_stored(directory.path)

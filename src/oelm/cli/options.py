@@ -7,7 +7,10 @@ from typing import Annotated, Any
 import typer
 
 PresetOption = Annotated[
-    str | None, typer.Option("--preset", help="Sizes by name: tiny, small, medium-512, gpt2-124m.", show_default="tiny")
+    str | None,
+    typer.Option(
+        "--preset", help="Sizes by name: tiny, small, medium-512, gpt2-124m, fine-tuning.", show_default="tiny"
+    ),
 ]
 ArmOption = Annotated[
     str | None,

@@ -19,22 +19,26 @@ from oelm.files import read_json
 from oelm.run_directory import RunDirectory
 from oelm.settings import stored_run
 from oelm.training.assembly import assembled, with_optimizer
+from oelm.training.checkpoint import MODEL_FILE, latest_whole, load_weights
 from oelm.training.device import resolve_machine
 from oelm.training.distributed import World
 from oelm.training.loop import optimization_steps
 from oelm.training.run import run_with_data
+from oelm.training.task import Task
 
 LEAST_RATE = 1e-4
 FEW = 4  # examples of a step: enough for a gradient, few enough for seconds
 
 
-def encoder_run_in(path: Path) -> Run | None:
-    """The run of a directory whose model is an encoder; None for any other folder."""
-    config_file = RunDirectory(path).config_file
-    tree = read_json(config_file) if config_file.exists() else {}
-    if not isinstance(tree, dict) or tree.get("model", {}).get("kind") != "encoder":
-        return None
-    return stored_run(tree, name=str(config_file))
+def encoder_run_of(path: Path) -> Run | None:
+    """The run whose directory, checkpoint or best/ folder this is, if its model is an encoder."""
+    for folder in (path, path.absolute().parent, path.absolute().parent.parent):
+        config_file = RunDirectory(folder).config_file
+        tree = read_json(config_file) if config_file.exists() else {}
+        if isinstance(tree, dict) and "format_version" in tree:
+            is_encoder = isinstance(tree.get("model"), dict) and tree["model"].get("kind") == "encoder"
+            return stored_run(tree, name=str(config_file)) if is_encoder else None
+    return None
 
 
 def diagnose_encoder(run: Run, *, steps: int = 3, stored_in: Path | None = None) -> Diagnosis:
@@ -45,12 +49,7 @@ def diagnose_encoder(run: Run, *, steps: int = 3, stored_in: Path | None = None)
     machine, _ = resolve_machine(execution, run, local_rank=0, world_size=1)
     task, optimizer, schedule = assembled(run, data, machine=machine, world=World())
     if stored_in is not None:
-        from oelm.huggingface.applying import load
-
-        best = RunDirectory(stored_in).best
-        if not best.exists():
-            raise UserError(f"{stored_in}: has no model: nothing was saved before the run ended")
-        task.model = load(best)
+        _restore(task, stored_in)
         task, optimizer, schedule = with_optimizer(task, run)
     taken = optimization_steps(task, optimizer, run, schedule=schedule, machine=machine, world=World())
     found = diagnose(task.model, optimizer=optimizer, step=lambda: next(taken), steps=min(steps, run.training.steps))
@@ -62,6 +61,21 @@ def diagnose_encoder(run: Run, *, steps: int = 3, stored_in: Path | None = None)
         notes=(*found.notes, f"examples: {run.data}"),
         problems=(*found.problems, *(line for line in total_problems(counts) if line not in found.problems)),
     )
+
+
+def _restore(task: Task, path: Path) -> None:
+    """From a run's best model, else its last whole checkpoint; or from that very folder. Any user loads best/ so."""
+    from oelm.huggingface.applying import load
+
+    directory = RunDirectory(path)
+    best = path if path.name == directory.best.name else directory.best
+    checkpoint = path if path.name.startswith("step-") else latest_whole(directory, say=lambda line: None)
+    if not path.name.startswith("step-") and (best / MODEL_FILE).exists():
+        task.model = load(best)
+    elif checkpoint is not None:
+        load_weights(task.model, checkpoint / MODEL_FILE)
+    else:
+        raise UserError(f"{path}: has no model: nothing was saved before the run ended")
 
 
 def _few_examples(run: Run) -> Run:

@@ -10,7 +10,7 @@ import torch
 from oelm.arms import described
 from oelm.config import Encoder, Run, resolved
 from oelm.data.tokens import GPT2_VOCABULARY, open_tokens
-from oelm.diagnosis.encoders import diagnose_encoder, encoder_run_in
+from oelm.diagnosis.encoders import diagnose_encoder, encoder_run_of
 from oelm.diagnosis.examination import examined
 from oelm.diagnosis.history import history, loading_problems
 from oelm.diagnosis.report import Diagnosis
@@ -49,7 +49,7 @@ def diagnose_arm(run: Run, *, data_given: bool, steps: int = 3) -> Diagnosis:
 
 def diagnose_stored(path: Path, *, steps: int = 3) -> Diagnosis:
     """Load a run's model, a checkpoint or a best/ folder as any user of it does, and examine it."""
-    encoder_run = encoder_run_in(path)
+    encoder_run = encoder_run_of(path)
     if encoder_run is not None:
         return diagnose_encoder(encoder_run, steps=steps, stored_in=path)
     stored = load_stored(path)

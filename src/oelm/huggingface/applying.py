@@ -29,6 +29,10 @@ def apply(model: nn.Module, arm: str | Attention, *, seed: int = 0) -> Adaptatio
     `model.config.oelm` says what was done, so that save_pretrained stores it and `oelm.load` restores it. What moves
     by a schedule needs oelm.FreezeCallback in the Trainer. A second arm on the same model is refused.
     """
+    if not isinstance(arm, str | Attention):
+        raise UserError(f"arm: {arm!r} is neither the name of an arm nor an Attention")
+    if not isinstance(seed, int) or seed < 0:
+        raise UserError(f"seed: {seed!r} is not a whole number of 0 or more")
     attention = arm if isinstance(arm, Attention) else named_arm(arm)
     done = adapt(model, attention, seed=seed)
     name = CUSTOM if isinstance(arm, Attention) else canonical_name(arm)
@@ -86,6 +90,8 @@ def _config_tree(folder: Path) -> dict[str, Any]:
     if not (folder / CONFIG_FILE).exists():
         raise UserError(f"{folder}: has no {CONFIG_FILE}; give a folder that save_pretrained wrote")
     tree = read_json(folder / CONFIG_FILE)
+    if tree.get("model_type") == "oelm":
+        raise UserError(f"{folder}: is one of our own GPTs, which freezes itself: use its class's from_pretrained")
     if FIELD not in tree:
         raise UserError(
             f"{folder}: its {CONFIG_FILE} has no field {FIELD}: no arm was applied; use from_pretrained and oelm.apply"

@@ -112,15 +112,16 @@ _TABLES: dict[str, Phrase] = {
         "没有可供逐样本比较的成对预测。",
     ),
     "note.tuning_at_chance": (
-        "{arm}: the best point of the grid reached an accuracy of {accuracy} on the tuning split, no better than "
-        "always naming the commonest label. Its value was chosen by noise; tune with more steps.",
-        "{arm}：网格上最优取值在调优集上的准确率为 {accuracy}，不优于总是预测最常见的类别。"
+        "{arm}: the best point of the grid reached an accuracy of {accuracy} on the tuning split, not clearly (two "
+        "standard errors) better than always naming the commonest label. Its value was chosen by noise; tune with more "
+        "steps.",
+        "{arm}：网格上最优取值在调优集上的准确率为 {accuracy}，并不明显（两个标准误）优于总是预测最常见的类别。"
         "该取值由噪声决定；应以更多步数调优。",
     ),
     "note.at_chance": (
-        "{arm}: with an accuracy of {accuracy} none of its runs is better than always naming the commonest label. It "
-        "has learnt nothing yet, and differences from it say little about the method.",
-        "{arm}：准确率为 {accuracy}，没有一次运行优于总是预测最常见的类别。"
+        "{arm}: with an accuracy of {accuracy} none of its runs is clearly (two standard errors) better than always "
+        "naming the commonest label. It has learnt nothing yet, and differences from it say little about the method.",
+        "{arm}：准确率为 {accuracy}，没有一次运行明显（两个标准误）优于总是预测最常见的类别。"
         "它尚未学到任何内容，与它的差异难以说明方法的优劣。",
     ),
     "next.any.chance": (

@@ -70,7 +70,7 @@ def _next_steps(findings: Findings, language: Language) -> Iterator[str]:
     if edges:
         names = comma.join(label_of(findings, arm, language) for arm in dict.fromkeys(edges))
         yield say(language, "next.any.edge", arms=names)
-    chance = [facts["arm"] for code, facts in findings.notes if code in ("tuning_at_chance", "at_chance")]
+    chance = [facts["arm"] for code, facts in findings.notes if code == "at_chance"]
     if chance:
         apart = say(language, "list_semicolon")  # labels may hold commas
         names = apart.join(label_of(findings, arm, language) for arm in dict.fromkeys(chance))

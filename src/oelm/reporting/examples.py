@@ -59,4 +59,5 @@ def _on_one_accuracy(findings: Findings, language: Language) -> Iterator[str]:
             examples=numbers.whole(baseline.examples),
             error=in_points(language, f"{error:.2f}"),
         )
-    yield say(language, "examples.documents")
+    if findings.study.beside:
+        yield say(language, "examples.documents")

@@ -9,11 +9,12 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import oelm
 from oelm.training.device import Machine
 
 PACKAGE = Path(__file__).parent.parent
 COMPUTING_FOLDERS = ("model", "training", "data")
-LIBRARIES = ("oelm", "torch", "numpy", "safetensors", "tokenizers", "tiktoken", "transformers")
+LIBRARIES = ("torch", "numpy", "safetensors", "tokenizers", "tiktoken", "transformers")
 
 
 def environment(machine: Machine, *, world_size: int, data_digest: str) -> dict[str, Any]:
@@ -24,7 +25,7 @@ def environment(machine: Machine, *, world_size: int, data_digest: str) -> dict[
         "python": platform.python_version(),
         "platform": platform.platform(),
         "processor": _processor(),
-        "versions": {name: _version(name) for name in LIBRARIES},
+        "versions": {"oelm": oelm.__version__} | {name: _version(name) for name in LIBRARIES},
         **machine.as_json(),
         "world_size": world_size,
         "data_digest": data_digest,

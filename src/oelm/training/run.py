@@ -131,6 +131,9 @@ def _as_companion(job: Job) -> Outcome:
 def _refuse_another_run(directory: RunDirectory, run: Run, data_digest: str) -> None:
     """A folder holds one run: a config or data that differ are shown key by key."""
     if not directory.config_file.exists():
+        directory.refuse_foreign_files()
+        return
+    if not directory.holds_work():
         return
     before = flat(stored_run(read_json(directory.config_file), name=str(directory.config_file)).model_dump(mode="json"))
     after = flat(run.model_dump(mode="json"))

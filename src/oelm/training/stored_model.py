@@ -16,7 +16,7 @@ from torch import Tensor
 from oelm.config import Encoder, Model, Run, Seeds
 from oelm.data.tokenizer import Tokenizer, load_tokenizer
 from oelm.data.tokenizer_for_transformers import save_for_transformers
-from oelm.data.tokens import TokenData
+from oelm.data.tokens import TOKENIZER_FOLDER, TokenData
 from oelm.errors import UserError
 from oelm.files import explaining_a_full_disk, read_json, write_json
 from oelm.model.initialization import build
@@ -143,7 +143,8 @@ def _from_checkpoint(folder: Path) -> StoredModel:
     directory = RunDirectory(folder.parent.parent)
     run = stored_run(read_json(directory.config_file), name=str(directory.config_file))
     _refuse_encoder(folder, run)
-    return _loaded(run.model, folder / MODEL_FILE, run=run, tokenizer_folder=_tokenizer_folder(directory.best))
+    tokenizer = _tokenizer_folder(directory.best) or _tokenizer_folder(Path(run.data) / TOKENIZER_FOLDER)
+    return _loaded(run.model, folder / MODEL_FILE, run=run, tokenizer_folder=tokenizer)
 
 
 def _loaded(model: Model, weights_file: Path, *, run: Run | None, tokenizer_folder: Path | None) -> StoredModel:

@@ -54,7 +54,16 @@ class Adaptation:
 
     def __str__(self) -> str:
         totals = f"{self.family}: {self.trainable:,} parameters trainable, {self.frozen:,} frozen"
-        return "\n".join([totals, *(f"  {projection}" for projection in self.projections)])
+        return "\n".join([totals, *self._warnings(), *(f"  {projection}" for projection in self.projections)])
+
+    def _warnings(self) -> list[str]:
+        specs = [projection.spec for projection in self.projections]
+        lines = []
+        if any(spec.start not in OF_GIVEN_WEIGHTS for spec in specs):
+            lines.append("the given queries and keys were replaced by fresh ones")
+        if any(not isinstance(spec.moves, Always | Never) for spec in specs):
+            lines.append("they move by a schedule: give the Trainer oelm.FreezeCallback()")
+        return lines
 
 
 @torch.no_grad()
