@@ -149,7 +149,8 @@ class RunDirectory:
     def refuse_foreign_files(self) -> None:
         """A folder that is no run's, and not empty, is somebody else's."""
         ours = {getattr(self, name).name for name, value in vars(RunDirectory).items() if isinstance(value, property)}
-        foreign = sorted(entry.name for entry in self.path.iterdir() if entry.name not in ours)
+        names = {entry.name for entry in self.path.iterdir() if not entry.name.startswith(TEMPORARY_PREFIX)}
+        foreign = sorted(names - ours)
         if foreign:
             raise UserError(
                 f"{self.path}: holds files that are no run's ({foreign[0]}); choose another folder with --out"

@@ -292,7 +292,11 @@ def test_the_answer_says_what_was_done():
     assert len(done.projections) == 4
     lines = str(done).splitlines()
     assert lines[0] == f"GPT-2: {done.trainable:,} parameters trainable, {done.frozen:,} frozen"
-    assert lines[1] == "  transformer.h.0.attn.c_attn (query): head_orthogonal; 16 of 32 rows move never"
+    assert lines[1] == "the given queries and keys were replaced by fresh ones"
+    assert lines[2] == "  transformer.h.0.attn.c_attn (query): head_orthogonal; 16 of 32 rows move never"
+    kept = str(adapt(tiny("gpt2"), arm("frozen_pretrained"), seed=0))
+    assert "replaced" not in kept
+    assert "FreezeCallback" in str(adapt(tiny("gpt2"), arm("late_unfreeze"), seed=0))
 
 
 @pytest.mark.parametrize("name", ARMS)
