@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 
 from interleaved import ratio_line
-from oelm.config import Execution, resolved
+from oelm.config import resolved
 from oelm.data.sentences import SentenceData, Sentences, open_sentences
 from oelm.settings import load_settings
 from oelm.timing.workload import TimedArm, Workload
@@ -68,7 +68,7 @@ def our_pass(data: SentenceData, batch_size: int, threads: int) -> Callable[[], 
     changes = (f"training.batch_size={batch_size}", "precision=float32", "device=cpu", f"threads={threads}")
     settings = load_settings(preset="fine-tuning", assignments=[*changes, f"micro_batch_size={batch_size}"])
     run = resolved(settings.run, data.facts)
-    machine, _ = resolve_machine(settings.execution or Execution(), run, local_rank=0, world_size=1)
+    machine, _ = resolve_machine(settings.execution, run, local_rank=0, world_size=1)
     prepare_process(machine)
     arm = TimedArm(run, machine, Workload(data, data.facts, data.digest, str(data.folder)))
 

@@ -118,10 +118,6 @@ class Model(Frozen):
     attention: Attention = Attention()
 
     @property
-    def d_head(self) -> int:
-        return self.d_model // self.num_heads
-
-    @property
     def is_resolved(self) -> bool:
         return self.vocabulary is not None and self.d_ff is not None
 

@@ -13,6 +13,7 @@ from oelm.arms import described
 from oelm.config import Encoder, Execution, Run
 from oelm.diagnosis.any_module import diagnose
 from oelm.diagnosis.report import Diagnosis
+from oelm.diagnosis.steps import LEAST_LEARNING_RATE
 from oelm.diagnosis.verdict import total_problems
 from oelm.errors import UserError
 from oelm.files import read_json
@@ -26,7 +27,6 @@ from oelm.training.loop import optimization_steps
 from oelm.training.run import run_with_data
 from oelm.training.task import Task
 
-LEAST_RATE = 1e-4
 FEW = 4  # examples of a step: enough for a gradient, few enough for seconds
 
 
@@ -80,6 +80,6 @@ def _restore(task: Task, path: Path) -> None:
 
 def _few_examples(run: Run) -> Run:
     """At one rate, large enough to show in the last bit of a weight."""
-    rate = max(run.training.learning_rate, LEAST_RATE)
+    rate = max(run.training.learning_rate, LEAST_LEARNING_RATE)
     changes = {"batch_size": FEW, "warmup_steps": 0, "learning_rate": rate, "final_learning_rate_fraction": 1.0}
     return run.model_copy(update={"training": run.training.model_copy(update=changes)})

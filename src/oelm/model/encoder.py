@@ -13,7 +13,7 @@ from torch import nn
 
 from oelm.config import Encoder, Seeds
 from oelm.errors import UserError
-from oelm.model.adaptation import Adaptation, adapt
+from oelm.model.adaptation import adapt
 from oelm.model.initialization import WEIGHT_STANDARD_DEVIATION, normal_draw
 
 try:
@@ -27,10 +27,8 @@ DROPOUT_NAMES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "dropout
 HEAD_DROPOUT_NAMES = ("classifier_dropout", "seq_classif_dropout")
 
 
-def build_encoder(
-    encoder: Encoder, seeds: Seeds, *, folder: Path, labels: tuple[str, ...]
-) -> tuple[nn.Module, Adaptation]:
-    """The model with its starting values, and what the arm did to its queries and keys."""
+def build_encoder(encoder: Encoder, seeds: Seeds, *, folder: Path, labels: tuple[str, ...]) -> nn.Module:
+    """The model with its starting values, the arm's for its queries and keys."""
     config = _config(encoder, folder, labels)
     logging.set_verbosity_error()  # that the head is new is no news
     logging.disable_progress_bar()
@@ -44,7 +42,8 @@ def build_encoder(
         unset = {name for name, _ in model.named_parameters()}
     _start(model, unset, seeds.weights)
     model.train()
-    return model, adapt(model, encoder.attention, seed=seeds.projections)
+    adapt(model, encoder.attention, seed=seeds.projections)
+    return model
 
 
 def _config(encoder: Encoder, folder: Path, labels: tuple[str, ...]) -> PretrainedConfig:

@@ -31,7 +31,7 @@ def sentence_task(run: Run, data: SentenceData, *, machine: Machine, world: Worl
         raise UserError(
             f"{data.encoder_source}: has no weights; prepare with another --encoder, or set pretrained=false"
         )
-    model, _ = build_encoder(run.model, run.seeds, folder=encoder_of(data).folder, labels=data.labels)
+    model = build_encoder(run.model, run.seeds, folder=encoder_of(data).folder, labels=data.labels)
     return SentenceTask(model.to(machine.device, machine.dtype), run, data, machine=machine, world=world)
 
 
@@ -86,7 +86,8 @@ class SentenceTask:
     def _seen(self, indices: np.ndarray) -> Validation:
         """Losses and predictions in the order of `indices`; computed in the order of length."""
         by_length = np.argsort(-self._held_out.lengths[indices], kind="stable")
-        mine = by_length[slice(*self._bounds(len(by_length)))]
+        share = self._world.share(len(by_length))
+        mine = by_length[share.start : share.stop]
         losses, predicted = torch.zeros(len(indices), dtype=torch.float64), torch.zeros(len(indices))
         self.model.eval()
         for first in range(0, len(mine), EXAMPLES_AT_ONCE):
@@ -112,10 +113,6 @@ class SentenceTask:
                 "predicted": guesses.tolist(),
             },
         )
-
-    def _bounds(self, count: int) -> tuple[int, int]:
-        share = self._world.share(count)
-        return share.start, share.stop
 
     def best_result(self, loss: float) -> dict[str, Any]:
         return {}

@@ -10,11 +10,10 @@ from typing import Any
 
 from oelm.config import Run
 from oelm.data.sentences import SentenceData
-from oelm.files import explaining_a_full_disk, write_json
+from oelm.files import write_json
 from oelm.model.adaptation.record import FIELD, adaptation_record
 from oelm.run_directory import RunDirectory
-from oelm.training.checkpoint import MODEL_FILE, contiguous, replace_tensors, stored_bytes
-from oelm.training.stored_model import CONFIG_FILE, weights_digest
+from oelm.training.stored_model import CONFIG_FILE, replace_weights
 
 
 def save_best_encoder(
@@ -26,7 +25,4 @@ def save_best_encoder(
         config = model.config.to_dict() | {"architectures": [type(model).__name__]}
         record = adaptation_record(model, run.model.attention, arm=run.arm, seed=run.seeds.projections)
         write_json(folder / CONFIG_FILE, config | {FIELD: record})
-    weights = contiguous(model.state_dict())
-    metadata = {"format": "pt", "step": str(step), "val_loss": repr(val_loss), "arm": run.arm}
-    with explaining_a_full_disk(folder, needed_bytes=stored_bytes(weights)):
-        replace_tensors(folder / MODEL_FILE, weights, metadata | {"digest": weights_digest(weights)})
+    replace_weights(folder, model, arm=run.arm, step=step, val_loss=val_loss)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import safe_open
-from torch import Tensor
+from torch import Tensor, nn
 
 from oelm.config import Encoder, Model, Run, Seeds
 from oelm.data.tokenizer import Tokenizer, load_tokenizer
@@ -46,11 +46,15 @@ def save_best(directory: RunDirectory, gpt: GPT, run: Run, data: TokenData, *, s
         folder.mkdir(exist_ok=True)
         tokenizer = None if data.tokenizer_folder is None else load_tokenizer(data.tokenizer_folder)
         describe_model(folder, model_config(run.model), model=run.model, tokenizer=tokenizer)
-    metadata = {"format": "pt", "step": str(step), "val_loss": repr(val_loss), "arm": run.arm}
-    weights = contiguous(gpt.state_dict())
-    metadata["digest"] = weights_digest(weights)
+    replace_weights(folder, gpt, arm=run.arm, step=step, val_loss=val_loss)
+
+
+def replace_weights(folder: Path, model: nn.Module, *, arm: str, step: int, val_loss: float) -> None:
+    """The weights file alone, with what it is worth and its digest: the folder is whole at any moment."""
+    weights = contiguous(model.state_dict())
+    metadata = {"format": "pt", "step": str(step), "val_loss": repr(val_loss), "arm": arm}
     with explaining_a_full_disk(folder, needed_bytes=stored_bytes(weights)):
-        replace_tensors(folder / MODEL_FILE, weights, metadata)
+        replace_tensors(folder / MODEL_FILE, weights, metadata | {"digest": weights_digest(weights)})
 
 
 def weights_digest(weights: dict[str, Tensor]) -> str:
