@@ -20,7 +20,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 from oelm.experiments.controller import POLL_SECONDS, ActiveRun
-from oelm.experiments.slots import Handle
+from oelm.experiments.slots import LocalHandle
 from oelm.experiments.table import LiveTable
 from oelm.ownership import Process
 from oelm.run_directory import RunDirectory
@@ -52,7 +52,7 @@ def made_up(folder: Path, runs: int, running: int) -> tuple[Plan, list[ActiveRun
         directory = RunDirectory(folder / f"running-{number}")
         directory.path.mkdir()
         directory.metrics_file.write_bytes(source.metrics_file.read_bytes())
-        active.append(ActiveRun(waiting[number], Handle(directory, Process.current(), (number,))))
+        active.append(ActiveRun(waiting[number], LocalHandle(directory, Process.current(), (number,))))
     return plan, active
 
 

@@ -71,6 +71,13 @@ def write_json(path: Path, value: Any, *, indent: int | None = 2) -> None:
     write_bytes(path, (text + "\n").encode())
 
 
+def write_json_unflushed(path: Path, value: Any) -> None:
+    """Whole or absent to every reader, but a power failure may lose it: for what is then simply written again."""
+    temporary = temporary_name(path)
+    temporary.write_text(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
+    os.replace(temporary, path)
+
+
 def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))

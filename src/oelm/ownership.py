@@ -17,6 +17,7 @@ from typing import Any
 
 HEARTBEAT_SECONDS = 15.0
 STALE_SECONDS = 120.0  # another host's lock without a heartbeat for so long is stale
+RETRY_SECONDS = 1.0
 
 
 class Owned(Exception):
@@ -71,15 +72,31 @@ def _pid_started(pid: int) -> str | None:
 
 
 @contextlib.contextmanager
-def owning(lock_file: Path) -> Iterator[None]:
-    """Hold a lock for the block, or raise Owned. The kernel's lock goes with the process: a dead owner never blocks."""
+def owning(lock_file: Path, *, patience_seconds: float = 0.0) -> Iterator[None]:
+    """Hold a lock for the block, or raise Owned, after a while of trying where patience is given."""
+    deadline = time.monotonic() + patience_seconds
+    with contextlib.ExitStack() as held:
+        while True:
+            try:
+                held.enter_context(_owning(lock_file))
+                break
+            except Owned:
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(RETRY_SECONDS)
+        yield
+
+
+@contextlib.contextmanager
+def _owning(lock_file: Path) -> Iterator[None]:
+    """The kernel's lock goes with the process: a dead owner never blocks."""
     # Not opened for appending: there pwrite ignores its offset.
     with os.fdopen(os.open(lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666), "r+b") as stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise Owned(_owner_line(_stored_lock(stream))) from error
-        owner = _stored_lock(stream)
+        owner = _stored_lock(stream)  # we hold the kernel's lock, so one on this host is dead
         if owner is not None and _owned_elsewhere(owner):
             raise Owned(_owner_line(owner))
         os.ftruncate(stream.fileno(), 0)
@@ -88,6 +105,19 @@ def owning(lock_file: Path) -> Iterator[None]:
                 yield
         finally:
             os.ftruncate(stream.fileno(), 0)
+
+
+def owner_of(lock_file: Path) -> dict[str, Any] | None:
+    """Who holds a lock, read without taking it: a live process of this host, or one elsewhere with a heartbeat."""
+    try:
+        with open(lock_file, "rb") as stream:
+            owner = _stored_lock(stream)
+    except OSError:
+        return None
+    if owner is None:
+        return None
+    alive = Process.stored(owner).is_alive_here()
+    return owner if (_owned_elsewhere(owner) if alive is None else alive) else None
 
 
 def _owner_line(owner: dict[str, Any] | None) -> str:
@@ -129,5 +159,5 @@ def _stored_lock(stream: Any) -> dict[str, Any] | None:
 
 
 def _owned_elsewhere(owner: dict[str, Any]) -> bool:
-    """We hold the kernel's lock, so an owner on this host is dead; one on another host needs a fresh heartbeat."""
+    """Whether the owner is on another host, with a fresh heartbeat."""
     return owner["host"] != socket.gethostname() and time.time() - owner["heartbeat"] < STALE_SECONDS

@@ -25,6 +25,7 @@ from oelm.files import (
     sha256_of,
     temporary_name,
     write_json,
+    write_json_unflushed,
     writer_is_alive,
 )
 from oelm.ownership import Owned, Process, now, owning
@@ -172,13 +173,18 @@ class RunDirectory:
         process = Process.current().__dict__
         write_json(self.status_file, kept | process | {"state": state, "updated": now()} | details)
 
+    def write_queued(self, *, steps: int) -> None:
+        """Somebody wants this run, and it has not begun."""
+        status = Process.current().__dict__ | {"state": "queued", "updated": now(), "steps": steps}
+        write_json_unflushed(self.status_file, status)
+
     # -- lock --------------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
-        """Own the directory for the block."""
+    def locked(self, *, patience_seconds: float = 0.0) -> Iterator[None]:
+        """Own the directory for the block; with patience, another host's owner may turn out to be dead."""
         try:
-            with owning(self.lock_file):
+            with owning(self.lock_file, patience_seconds=patience_seconds):
                 yield
         except Owned as error:
             raise Locked(

@@ -14,7 +14,7 @@ import yaml
 
 from oelm.config import stored_form
 from oelm.experiments.controller import Controller
-from oelm.experiments.slots import units_here
+from oelm.experiments.slots import LocalSlots, units_here
 from oelm.files import read_json, write_json
 from oelm.ownership import Process
 from oelm.run_directory import RunDirectory
@@ -232,10 +232,25 @@ def test_ctrl_c_saves_every_run_and_the_same_command_goes_on(token_folder, tmp_p
     assert next(iter(results(tmp_path).values()))["resumes"] == 1
 
 
+def test_stop_ends_the_controller_and_its_runs_save(token_folder, tmp_path):
+    file = write_study(tmp_path, token_folder, steps=5000, arms=["trained"], seeds=[0, 1])
+    controller = start(tmp_path, "run", file, "--slots", 1)
+    (directory,) = eventually(lambda: running(tmp_path, after_step=3), what="a running run")
+    code, out = run(tmp_path, "stop", file)
+    assert code == 0, out
+    assert "1 runs save their state and end" in out
+    controller.communicate(timeout=PATIENCE)
+    assert controller.returncode == 143
+    assert directory.status()["state"] == "interrupted"
+    assert len(list((tmp_path / "runs/little").glob("*/slot.json"))) == 1  # the next one was not started
+    assert run(tmp_path, "stop", file) == (0, "runs/little: nothing is running\n")
+
+
 def test_a_restarted_run_is_found_although_its_status_names_the_dead_one(token_folder, tmp_path):
     """Killed, started again, and the controller killed before the new process has written a word."""
     file = write_study(tmp_path, token_folder, arms=["trained"], seeds=[0])
-    controller = Controller(load_study(file), tmp_path / "runs", units_here(1, device="cpu", threads=1), Quiet())
+    slots = LocalSlots(units_here(1, device="cpu", threads=1))
+    controller = Controller(load_study(file), tmp_path / "runs", slots, Quiet())
     run = controller._plan().runs[0]
     directory = RunDirectory(tmp_path / "runs" / run.folder_name(controller.facts.digest))
     directory.path.mkdir(parents=True)
@@ -243,7 +258,7 @@ def test_a_restarted_run_is_found_although_its_status_names_the_dead_one(token_f
     dead = {**Process.current().__dict__, "pid_started": "1", "state": "running"}
     write_json(directory.status_file, dead)
     write_json(directory.handle_file, {**Process.current().__dict__, "numbers": [0]})
-    controller._adopt(controller._plan())
+    controller._afresh()
     assert [active.directory.path for active in controller.active] == [directory.path]
 
 

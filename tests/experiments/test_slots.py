@@ -9,7 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from oelm.experiments.slots import Handle, living
+from oelm.experiments.handles import found
+from oelm.experiments.slots import LocalHandle
+from oelm.experiments.slurm import Queue
 from oelm.ownership import Process
 from oelm.run_directory import RunDirectory
 
@@ -30,7 +32,7 @@ def store_handle(folder, process: Process) -> RunDirectory:
 
 
 def test_a_process_of_this_machine_is_found_and_stopped(sleeper, tmp_path):
-    handle = living(store_handle(tmp_path, Process.of(sleeper.pid)))
+    handle = found(store_handle(tmp_path, Process.of(sleeper.pid)), Queue(tmp_path))
     assert handle is not None
     handle.cancel()
     assert sleeper.wait(10) == -signal.SIGTERM
@@ -40,15 +42,15 @@ def test_a_process_of_this_machine_is_found_and_stopped(sleeper, tmp_path):
 def test_nobody_elses_process_is_believed_or_signalled(sleeper, tmp_path, change):
     stranger = replace(Process.of(sleeper.pid), **change)
     directory = store_handle(tmp_path, stranger)
-    assert living(directory) is None
-    Handle(directory, stranger, (0,)).cancel()
+    assert found(directory, Queue(tmp_path)) is None
+    LocalHandle(directory, stranger, (0,)).cancel()
     time.sleep(0.3)
     assert sleeper.poll() is None
 
 
 def test_one_started_by_hand_is_asked_without_its_group(tmp_path):
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])  # in our own group
-    Handle(RunDirectory(tmp_path), Process.of(child.pid), ()).cancel()
+    LocalHandle(RunDirectory(tmp_path), Process.of(child.pid), ()).cancel()
     assert child.wait(10) == -signal.SIGTERM
 
 
@@ -56,4 +58,4 @@ def test_one_started_by_hand_is_asked_without_its_group(tmp_path):
 def test_a_damaged_handle_is_none(tmp_path, content):
     directory = RunDirectory(tmp_path)
     directory.handle_file.write_text(content)
-    assert living(directory) is None
+    assert found(directory, Queue(tmp_path)) is None

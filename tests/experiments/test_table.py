@@ -4,7 +4,7 @@ import pytest
 
 from oelm.errors import UserError
 from oelm.experiments.controller import ActiveRun
-from oelm.experiments.slots import Handle, units_here
+from oelm.experiments.slots import LocalHandle, units_here
 from oelm.experiments.table import counted, duration, left_over
 from oelm.ownership import Process
 from oelm.run_directory import RunDirectory
@@ -24,7 +24,7 @@ def half_done(tmp_path):
     directory.path.mkdir()
     directory.append_metrics({"step": 20, "seconds": 0.5, "train_loss": 3.0})
     waiting = [run for run in plan.runs if run.stored is None]
-    return plan, [ActiveRun(waiting[0], Handle(directory, Process.current(), (0,)))]
+    return plan, [ActiveRun(waiting[0], LocalHandle(directory, Process.current(), (0,)))]
 
 
 def test_active_runs_count_as_running(half_done):
@@ -50,5 +50,5 @@ def test_slots_are_gpus_or_groups_of_cores(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,5")
     assert [str(unit) for unit in units_here(None, device="auto", threads=None)] == ["gpu 2", "gpu 5"]
     assert [str(unit) for unit in units_here(1, device="auto", threads=None)] == ["gpu 2"]
-    with pytest.raises(UserError, match="--slots 3: this machine shows 2 GPUs"):
+    with pytest.raises(UserError, match="--slots 3: there are 2 GPUs to use"):
         units_here(3, device="auto", threads=None)

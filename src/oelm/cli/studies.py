@@ -1,15 +1,24 @@
-"""The verbs of a study: run, status, logs, bench, report. Heavy imports stand inside; none but bench loads torch."""
+"""The verbs of a study: run, stop, status, logs, bench, report. Heavy imports stand inside; only bench loads torch."""
 
 from __future__ import annotations
 
+import contextlib
 import shlex
+import signal
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from oelm.cli.options import JsonOption, print_json
 from oelm.errors import UserError
+
+if TYPE_CHECKING:
+    from oelm.experiments.controller import Controller
+    from oelm.study.declaration import Study
+    from oelm.study.plan import Plan
 
 RUNS = Path("runs")
 
@@ -38,6 +47,9 @@ def run(
             "--processes", min=1, help="Processes of each run, by torchrun.", show_default="as the study says"
         ),
     ] = None,
+    gpus: Annotated[
+        str | None, typer.Option("--gpus", help="Only these GPUs: 0,2.", show_default="the free ones")
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show commands, sizes, times, disk and confounds; start nothing.")
     ] = False,
@@ -45,6 +57,21 @@ def run(
     probe_seconds: Annotated[
         float, typer.Option("--probe-seconds", min=1, help="At most so long for the probe of one arm.")
     ] = 300,
+    place: Annotated[
+        str, typer.Option("--on", metavar="local|slurm", help="This machine, or a Slurm cluster.")
+    ] = "local",
+    slurm: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--slurm",
+            metavar="KEY=VALUE",
+            help="What a job asks for: partition, time, gpus, account, cpus, memory, constraint, nodes, options; "
+            "repeatable. The study's section `slurm` holds the same.",
+        ),
+    ] = None,
+    wait: Annotated[
+        bool, typer.Option("--wait/--no-wait", help="Stay until the end; on Slurm one may only submit and call again.")
+    ] = True,
 ) -> None:
     """Run whatever of a study is not finished: the grid first, then every seed. Safe to interrupt and to call again.
 
@@ -55,35 +82,112 @@ def run(
       oelm run qk_freeze --dry-run
 
       oelm run tinystories_cpu --slots 2 --groups trained,frozen_head_orthogonal
+
+      oelm run qk_freeze --on slurm --slurm partition=gpu --slurm time=8:00:00 --slurm gpus=1
     """
     from oelm.experiments.controller import Controller, units_for
+    from oelm.experiments.slots import LocalSlots
     from oelm.study.declaration import with_processes
 
     declared, folder = _study_and_folder(study, runs)
     if processes is not None:
         declared = with_processes(declared, processes)
     chosen = _chosen_groups(groups, list(declared.arms))
-    units = units_for(declared, slots)
+    if place == "slurm":
+        _run_on_slurm(study, declared, folder, slurm or [], at_most=slots, groups=chosen, dry_run=dry_run, wait=wait)
+        return
+    if place != "local" or slurm or not wait:
+        raise UserError(f"--on {place}: local or slurm" if place != "local" else "--slurm, --no-wait: need --on slurm")
+    units = units_for(declared, slots, folder=folder, gpus=gpus, say=typer.echo)
     if dry_run:
         from oelm.experiments.forecast import dry_run as forecast
 
         for line in forecast(declared, folder, units=units, groups=chosen, timeout=probe_seconds):
             typer.echo(line)
         return
-    from oelm.experiments.table import counted, watching
+    from oelm.experiments.table import watching
 
-    with watching(units=len(units)) as view:
-        controller = Controller(declared, folder, units, view, chosen)
+    with watching(units=len(units)) as view, _leaving_on_terminate():
+        controller = Controller(declared, folder, LocalSlots(units), view, chosen)
         plan = controller.go()
-    typer.echo(f"{declared.name}: {counted(plan)}")
+    _tell_how_it_ended(study, controller, plan)
+
+
+def _run_on_slurm(
+    study: str,
+    declared: Study,
+    folder: Path,
+    assignments: list[str],
+    *,
+    at_most: int | None,
+    groups: list[str] | None,
+    dry_run: bool,
+    wait: bool,
+) -> None:
+    from oelm.experiments.controller import Controller
+    from oelm.experiments.slurm import Queue, SlurmSlots
+    from oelm.experiments.table import counted, watching
+    from oelm.study.slurm_request import changed
+
+    queue = Queue(folder)
+    slots = SlurmSlots(declared, folder, changed(declared.slurm, assignments), queue, at_most)
+    with watching(units=at_most) as view, _leaving_on_terminate():
+        controller = Controller(declared, folder, slots, view, groups, queue)
+        if dry_run:
+            for line in slots.forecast(controller.wanted()):
+                typer.echo(line)
+            typer.echo("nothing was submitted")
+            return
+        plan = controller.go(waits=wait)
+    if wait:
+        _tell_how_it_ended(study, controller, plan)
+        return
+    typer.echo(f"{declared.name}: {counted(plan, controller.active)}")
+    same = shlex.join(["oelm", "run", study, "--on", "slurm"])
+    typer.echo(f"`oelm status {study}` shows them; call `{same}` again for what comes next")
+
+
+def _tell_how_it_ended(study: str, controller: Controller, plan: Plan) -> None:
+    from oelm.experiments.table import counted
+
+    groups = controller.groups
+    typer.echo(f"{controller.study.name}: {counted(plan)}")
     for line in controller.given_up.values():
         typer.echo(f"not finished: {line}")
-    if controller.given_up or any(each.loss is None for each in plan.runs if chosen is None or each.arm in chosen):
+    if controller.given_up or any(each.loss is None for each in plan.runs if groups is None or each.arm in groups):
         raise typer.Exit(1)
     if not plan.is_tuned:
         typer.echo("the final runs wait until the grid is finished for every arm of the study")
-    elif chosen is None:
-        typer.echo(shlex.join(["next:", "oelm", "report", study, *(["--runs", str(runs)] if runs else [])]))
+    elif groups is None:
+        elsewhere = controller.folder != RUNS / controller.study.name
+        typer.echo(
+            shlex.join(["next:", "oelm", "report", study, *(["--runs", str(controller.folder)] if elsewhere else [])])
+        )
+
+
+@contextlib.contextmanager
+def _leaving_on_terminate() -> Iterator[None]:
+    """SIGTERM ends a controller and leaves its runs alive; a terminal is left as it was."""
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def stop(study: StudyArgument, runs: RunsOption = None) -> None:
+    """Stop a study: its controller here, its runs on this machine, its jobs on Slurm. Running ones save first.
+
+    `oelm run` goes on where they stopped. Example: oelm stop demo
+    """
+    from oelm.experiments.detached import stop as stop_all
+
+    _, folder = _study_and_folder(study, runs)
+    stop_all(folder, say=typer.echo)
 
 
 def status(
@@ -106,7 +210,7 @@ def status(
     declared, folder = _study_and_folder(study, runs)
     plan, lines = study_status(declared, folder)
     if json_output:
-        print_json({"study": declared.name, "folder": str(folder), "runs": study_rows(plan)})
+        print_json({"study": declared.name, "folder": str(folder), "runs": study_rows(plan, folder)})
         return
     for line in lines:
         typer.echo(line)

@@ -8,25 +8,27 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from oelm.config import stored_form
 from oelm.data.folders import open_data
 from oelm.errors import UserError
-from oelm.experiments.slots import Handle, Unit, living, submit, units_here
-from oelm.files import ensure_writable, explaining_a_full_disk, write_json
-from oelm.ownership import Owned, Process, owning
+from oelm.experiments.handles import LOCK_FILE, found, living_runs
+from oelm.experiments.slots import Handle, Slots, Unit, Wanted, units_here
+from oelm.experiments.slurm import Queue
+from oelm.files import ensure_writable, explaining_a_full_disk
+from oelm.ownership import Owned, owning
 from oelm.run_directory import RunDirectory
 from oelm.study.declaration import Study, settings_for
-from oelm.study.plan import Plan, PlannedRun, planned
+from oelm.study.plan import Plan, PlannedRun, Planner
 from oelm.study.shelf import Shelf, read_stored
 
 POLL_SECONDS = 0.5
+SHORTEST_POLL_SECONDS = 0.01  # right after a start: some runs end at once
+READING_SHARE = 20  # all directories are read again when that takes a twentieth of the time since
 MOST_STARTS = 2  # of one run by one controller: a process killed from outside is tried once more
-LOCK_FILE = "controller.lock"
 NEEDED_BYTES = 2**20  # of the controller's own small files
 
 
@@ -42,10 +44,18 @@ def data_facts(study: Study) -> DataFacts:
     return DataFacts(data.facts, data.digest)
 
 
-def units_for(study: Study, slots: int | None) -> list[Unit]:
-    """The units of this machine for runs that execute as the study says."""
+def units_for(
+    study: Study,
+    slots: int | None,
+    *,
+    folder: Path,
+    gpus: str | None = None,
+    say: Callable[[str], None] = lambda line: None,
+) -> list[Unit]:
+    """The units of this machine for runs that execute as the study says; GPUs of its own living runs are not busy."""
     execution = settings_for(study, study.baseline, seed=study.seeds[0]).execution
-    return units_here(slots, device=execution.device, threads=execution.threads)
+    ours = [handle.process.pid for handle in living_runs(folder)]
+    return units_here(slots, device=execution.device, threads=execution.threads, gpus=gpus, ours=ours, say=say)
 
 
 class View(Protocol):
@@ -71,30 +81,32 @@ class Controller:
 
     study: Study
     folder: Path
-    units: list[Unit]
+    slots: Slots
     view: View
     groups: list[str] | None = None
+    queue: Queue | None = None  # of a cluster where some of the runs may be
     facts: DataFacts = field(init=False)
+    planner: Planner = field(init=False)
+    shelf: Shelf = field(init=False)
     active: list[ActiveRun] = field(default_factory=list)
     starts: dict[Path, int] = field(default_factory=dict)
     given_up: dict[Path, str] = field(default_factory=dict)  # this pass: path -> why
 
     def __post_init__(self) -> None:
+        self.slots.refuse_what_never_fits(self.study)
         self.facts = data_facts(self.study)
-        for arm, entry in self.study.arms.items():
-            if entry.processes > len(self.units):
-                raise UserError(
-                    f"arms.{arm}: needs {entry.processes} slots for its processes, there are {len(self.units)}"
-                )
+        self.planner = Planner(self.study, self.facts.model, self.facts.digest)
+        self.queue = self.queue or Queue(self.folder)
+        self.shelf, self._read, self._reading_seconds = Shelf(self.folder), time.monotonic(), 0.0
 
     # -- the pass ----------------------------------------------------------------------------------------------------
 
-    def go(self) -> Plan:
-        """Run what is missing. Returns the plan as it stands at the end."""
+    def go(self, *, waits: bool = True) -> Plan:
+        """Run what is missing, to the end or only to its start. Returns the plan as it stands then."""
         ensure_writable(self.folder, option="--runs")
         with self._alone(), explaining_a_full_disk(self.folder, needed_bytes=NEEDED_BYTES):
             try:
-                return self._reconcile()
+                return self._reconcile(waits)
             except KeyboardInterrupt:
                 self._stop_all()
                 raise
@@ -109,81 +121,106 @@ class Controller:
                 f"{self.folder}: a controller is at work on this study ({error}); `oelm status` shows its runs"
             ) from error
 
-    def _reconcile(self) -> Plan:
-        plan = self._plan()
+    def _reconcile(self, waits: bool) -> Plan:
+        plan = self._afresh()
         while True:
-            self._adopt(plan)
             self._start_what_fits(plan)
-            if not self.active:
+            if not waits:
+                return self._plan()
+            if self.active:
+                for run in self._ended(plan):
+                    self._note_end(run)
+                    self.shelf.reread(run.directory.path)
+                reading_is_due = time.monotonic() - self._read > READING_SHARE * self._reading_seconds
+                plan = self._afresh() if reading_is_due else self._plan()
+                continue
+            plan = self._afresh()  # somebody may have brought results, or started something
+            if not self.active and not any(map(self._is_wanted, plan.runs)):
                 return plan
-            for run in self._ended(plan):
-                self._note_end(run)
-            plan = self._plan()
+
+    def _afresh(self) -> Plan:
+        """The plan after a look at every directory, and at who works there."""
+        began = time.monotonic()
+        self.shelf = Shelf(self.folder)
+        plan = self._plan()
+        self._adopt(plan)
+        self._read = time.monotonic()
+        self._reading_seconds = self._read - began
+        return plan
 
     def _plan(self) -> Plan:
-        shelf = Shelf(self.folder)
-        return planned(self.study, shelf, facts=self.facts.model, data_digest=self.facts.digest)
+        return self.planner.plan(self.shelf)
 
     # -- starting ----------------------------------------------------------------------------------------------------
 
     def _adopt(self, plan: Plan) -> None:
         """Runs that an earlier controller, or a hand, started and that still go."""
-        known = {run.directory.path for run in self.active}
+        assert self.queue is not None
+        known = self._active_paths()
         for run in plan.runs:
             if run.stored is None or run.stored.directory.path in known or run.loss is not None:
                 continue
-            directory = run.stored.directory
-            handle = living(directory) or _by_hand(directory)
+            handle = found(run.stored.directory, self.queue)
             if handle is not None:
                 self.active.append(ActiveRun(run, handle))
-                self.view.say(f"{run.title}: already running (pid {handle.process.pid}), found again")
+                doing = "waiting" if handle.is_waiting else "running"
+                self.view.say(f"{run.title}: already {doing} ({handle.place}), found again")
+
+    def _active_paths(self) -> set[Path]:
+        return {run.directory.path for run in self.active}
 
     def _start_what_fits(self, plan: Plan) -> None:
+        by_path: dict[Path, PlannedRun] = {}
+
+        def wanted() -> Iterator[Wanted]:
+            for run, each in self._wanted(plan):
+                by_path[each.directory.path] = run
+                yield each
+
+        for handle in self.slots.submit(wanted(), [run.handle for run in self.active]):
+            self._note_start(by_path[handle.directory.path], handle)
+
+    def _wanted(self, plan: Plan) -> Iterator[tuple[PlannedRun, Wanted]]:
+        active = self._active_paths()
         for run in plan.runs:
-            if not self._is_wanted(run):
-                continue
-            free = self._free_units()
-            if len(free) < run.processes:
-                return
-            self._start(run, free[: run.processes])
+            if self._is_wanted(run) and (directory := self._directory(run)).path not in active:
+                yield run, Wanted(directory, run.settings, run.processes, is_new=run.stored is None)
+
+    def wanted(self) -> list[Wanted]:
+        """What would be started now."""
+        return [each for _, each in self._wanted(self._afresh())]
 
     def _is_wanted(self, run: PlannedRun) -> bool:
         if run.state in ("finished", "diverged") or (self.groups is not None and run.arm not in self.groups):
             return False
-        path = self._directory(run).path
-        return path not in self.given_up and path not in {active.directory.path for active in self.active}
-
-    def _free_units(self) -> list[Unit]:
-        taken = {number for run in self.active for number in run.handle.units}
-        return [unit for unit in self.units if unit.number not in taken]
+        return self._directory(run).path not in self.given_up
 
     def _directory(self, run: PlannedRun) -> RunDirectory:
         return run.directory(self.folder, data_digest=self.facts.digest)
 
-    def _start(self, run: PlannedRun, units: list[Unit]) -> None:
-        directory = self._directory(run)
-        path = directory.path
-        path.mkdir(parents=True, exist_ok=True)
-        if run.stored is None:  # nothing readable there
-            write_json(directory.config_file, stored_form(run.run))
-            directory.write_status("queued", steps=run.run.training.steps)
+    def _note_start(self, run: PlannedRun, handle: Handle) -> None:
+        path = handle.directory.path
         self.starts[path] = self.starts.get(path, 0) + 1
-        handle = submit(directory, run.settings, processes=run.processes, units=units)
         self.active.append(ActiveRun(run, handle))
         again = " again" if run.stored is not None and self.starts[path] > 1 else ""
-        self.view.say(f"{run.title}: started{again} on {', '.join(str(unit) for unit in units)} in {path}")
+        self.view.say(f"{run.title}: started{again} on {handle.place} in {path}")
+        if run.stored is None:
+            self.shelf.reread(path)
 
     # -- ending ------------------------------------------------------------------------------------------------------
 
     def _ended(self, plan: Plan) -> list[ActiveRun]:
         """Wait until at least one run has ended."""
+        pause = SHORTEST_POLL_SECONDS
         while True:
             ended = [run for run in self.active if not run.handle.is_alive()]
             if ended:
-                self.active = [run for run in self.active if run not in ended]
+                gone = {run.directory.path for run in ended}
+                self.active = [run for run in self.active if run.directory.path not in gone]
                 return ended
             self.view.show(plan, self.active)
-            time.sleep(POLL_SECONDS)
+            time.sleep(pause)
+            pause = min(2 * pause, POLL_SECONDS)
 
     def _note_end(self, run: ActiveRun) -> None:
         directory, title = run.directory, run.planned.title
@@ -199,20 +236,21 @@ class Controller:
             self.view.say(f"{title}: diverged: {stored.status.get('error')}; reported, not started again")
         elif stored.state == "running":  # ours found the folder taken
             self._give_up(run, "is being run by another process")
+        elif run.handle.was_cancelled:
+            self._give_up(run, "cancelled; the same command submits it again")
         elif written == "interrupted":
             self._give_up(run, "stopped; the same command goes on with it")
         elif written in ("queued", "running") and (code is None or code < 0):
-            self._note_killed(run, code)
+            self._note_killed(run)
         else:
             if written != "failed":
                 directory.write_status("failed", error=last_words(directory) or f"exit code {code}")
             error = (directory.status() or {}).get("error")
             self._give_up(run, f"failed: {error} (see {directory.output_file})")
 
-    def _note_killed(self, run: ActiveRun, code: int | None) -> None:
+    def _note_killed(self, run: ActiveRun) -> None:
         """It ended without a word: killed from outside, or found dead."""
-        directory = run.directory
-        how = f"killed by signal {-code}" if code else "gone without a word"
+        directory, how = run.directory, run.handle.end
         if self.starts.get(directory.path, 0) < MOST_STARTS:
             self.view.say(f"{run.planned.title}: {how}; starting it again where it stopped")
             return
@@ -224,22 +262,21 @@ class Controller:
         self.view.say(f"{run.planned.title}: {why}")
 
     def _stop_all(self) -> None:
-        """Ctrl-C: every run saves and stops; a second Ctrl-C leaves them to it."""
-        self.view.say(f"stopping: {len(self.active)} runs save their state (Ctrl-C again leaves them to it)")
-        for run in self.active:
+        """Ctrl-C: every run of this machine saves and stops; a second Ctrl-C leaves them to it. Queued jobs stay."""
+        ours = [run for run in self.active if not run.handle.stays]
+        if len(ours) < len(self.active):
+            self.view.say(
+                f"{len(self.active) - len(ours)} jobs stay with Slurm: the same command watches them again, "
+                f"`oelm stop {self.study.name}` cancels them"
+            )
+        if not ours:
+            return
+        self.view.say(f"stopping: {len(ours)} runs save their state (Ctrl-C again leaves them to it)")
+        for run in ours:
             run.handle.cancel()
         with contextlib.suppress(KeyboardInterrupt):
-            while any(run.handle.is_alive() for run in self.active):
+            while any(run.handle.is_alive() for run in ours):
                 time.sleep(POLL_SECONDS)
-
-
-def _by_hand(directory: RunDirectory) -> Handle | None:
-    """A run whose own status names a live process of this machine: started by hand."""
-    status = directory.status() or {}
-    process = Process.stored(status)
-    if status.get("state") == "running" and process.is_alive_here():
-        return Handle(directory, process, ())
-    return None
 
 
 def last_words(directory: RunDirectory) -> str | None:

@@ -1,25 +1,108 @@
-"""Where runs execute on this machine: groups of cores, or GPUs; a run of several processes takes several.
+"""Where runs execute: what every kind of place can do, and this machine's kind: groups of cores, or GPUs.
 
-A started process is a session of its own, so that it outlives its controller. Its handle lies in the run directory:
-whoever comes later can tell whether it still lives, and nothing is started twice.
+A started run outlives its controller. Its handle lies in the run directory: whoever comes later can tell whether it
+still lives, and nothing is started twice. The other kind is slurm.py.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any, Protocol
 
-from oelm.config import Settings
+from oelm.config import Settings, stored_form
 from oelm.errors import UserError
-from oelm.files import read_json, write_json
+from oelm.experiments.gpus import gpus_to_use, visible_alone
+from oelm.files import write_json_unflushed
 from oelm.ownership import Process, now
 from oelm.run_directory import RunDirectory
 from oelm.settings import written_out
+from oelm.study.declaration import Study
+
+# ---- Every kind ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A run to be started."""
+
+    directory: RunDirectory
+    settings: Settings
+    processes: int
+    is_new: bool  # nothing readable is there
+
+    def prepare(self) -> None:
+        """Write what the run needs to start, and what tells others that it was wanted. A thousand runs are prepared
+        in seconds, because nothing is flushed to the disk: lost, it is written again.
+        """
+        self.directory.path.mkdir(parents=True, exist_ok=True)
+        if self.is_new:
+            write_json_unflushed(self.directory.config_file, stored_form(self.settings.run))
+            self.directory.write_queued(steps=self.settings.run.training.steps)
+        write_json_unflushed(self.directory.settings_file, written_out(self.settings))
+
+
+class Handle(Protocol):
+    """A started run; rebuilt from the run directory by whoever comes later."""
+
+    @property
+    def directory(self) -> RunDirectory: ...
+    @property
+    def units(self) -> tuple[int, ...]:
+        """Of this machine, that it occupies."""
+        ...
+
+    @property
+    def place(self) -> str:
+        """Where it is, in words."""
+        ...
+
+    @property
+    def is_waiting(self) -> bool:
+        """Started, but in a queue."""
+        ...
+
+    @property
+    def stays(self) -> bool:
+        """Whether a Ctrl-C of the controller leaves it alone."""
+        ...
+
+    def is_alive(self) -> bool: ...
+    @property
+    def exit_code(self) -> int | None:
+        """None: not known; below zero: killed by a signal."""
+        ...
+
+    @property
+    def end(self) -> str:
+        """How it ended, for one that wrote no word itself."""
+        ...
+
+    @property
+    def was_cancelled(self) -> bool:
+        """Taken out of a queue by somebody."""
+        ...
+
+    def cancel(self) -> None:
+        """Ask it to save and stop."""
+        ...
+
+
+class Slots(Protocol):
+    """A kind of place where runs execute."""
+
+    def refuse_what_never_fits(self, study: Study) -> None: ...
+    def submit(self, wanted: Iterable[Wanted], active: list[Handle]) -> Iterator[Handle]:
+        """Start, in order, those that fit beside the active ones."""
+        ...
+
+
+# ---- This machine --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -34,13 +117,22 @@ class Unit:
 
 
 @dataclass(frozen=True)
-class Handle:
-    """A started run."""
+class LocalHandle:
+    """A process of this machine."""
 
     directory: RunDirectory
     process: Process
     units: tuple[int, ...]
+    names: tuple[str, ...] = ()  # of the units
     child: subprocess.Popen[bytes] | None = None  # None: started by an earlier controller
+
+    is_waiting = False
+    stays = False
+    was_cancelled = False
+
+    @property
+    def place(self) -> str:
+        return ", ".join(self.names) or f"pid {self.process.pid}"
 
     def is_alive(self) -> bool:
         if self.child is not None:
@@ -50,6 +142,11 @@ class Handle:
     @property
     def exit_code(self) -> int | None:
         return self.child.poll() if self.child is not None else None
+
+    @property
+    def end(self) -> str:
+        code = self.exit_code
+        return f"killed by signal {-code}" if code else "gone without a word"
 
     def cancel(self) -> None:
         """Ask the run to save and stop, torchrun's workers too. Only a live process of this very machine is asked."""
@@ -61,32 +158,50 @@ class Handle:
             os.killpg(pid, signal.SIGTERM) if leads_a_group else os.kill(pid, signal.SIGTERM)
 
 
-def units_here(slots: int | None, *, device: str, threads: int | None) -> list[Unit]:
-    """The units of this machine: its GPUs, or as many groups of cores as the study's threads allow."""
-    gpus = [] if device == "cpu" else visible_gpus()
-    if gpus:
-        if slots is not None and slots > len(gpus):
-            raise UserError(f"--slots {slots}: this machine shows {len(gpus)} GPUs")
-        return [Unit(number, gpu) for number, gpu in enumerate(gpus[:slots])]
+@dataclass(frozen=True)
+class LocalSlots:
+    """This machine's units; a run of several processes takes several."""
+
+    units: list[Unit]
+
+    def refuse_what_never_fits(self, study: Study) -> None:
+        for arm, entry in study.arms.items():
+            if entry.processes > len(self.units):
+                raise UserError(
+                    f"arms.{arm}: needs {entry.processes} slots for its processes, there are {len(self.units)}"
+                )
+
+    def submit(self, wanted: Iterable[Wanted], active: list[Handle]) -> Iterator[Handle]:
+        taken = {number for handle in active for number in handle.units}
+        free = [unit for unit in self.units if unit.number not in taken]
+        if not free:
+            return
+        for run in wanted:
+            if len(free) < run.processes:
+                return
+            chosen, free = free[: run.processes], free[run.processes :]
+            yield started(run, chosen)
+            if not free:
+                return
+
+
+def units_here(
+    slots: int | None,
+    *,
+    device: str,
+    threads: int | None,
+    gpus: str | None = None,
+    ours: Iterable[int] = (),
+    say: Callable[[str], None] = lambda line: None,
+) -> list[Unit]:
+    """The units of this machine: its free GPUs, or as many groups of cores as the study's threads allow."""
+    if device == "cpu" and gpus is not None:
+        raise UserError(f"--gpus {gpus}: the study runs on the CPU (execution.device)")
+    chosen = [] if device == "cpu" else gpus_to_use(gpus, most=slots, ours=ours, say=say)
+    if chosen:
+        return [Unit(gpu.number, gpu.name) for gpu in chosen]
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return [Unit(number, None) for number in range(slots or max(1, cores // (threads or cores)))]
-
-
-def visible_gpus() -> list[str]:
-    """GPUs of this machine as CUDA_VISIBLE_DEVICES would name them; none without the driver's tool."""
-    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if chosen is not None:
-        return [name.strip() for name in chosen.split(",") if name.strip() not in ("", "-1")]
-    tool = shutil.which("nvidia-smi")
-    if tool is None:
-        return []
-    try:
-        listed = subprocess.run(
-            [tool, "--query-gpu=index", "--format=csv,noheader"], capture_output=True, text=True, timeout=20, check=True
-        )
-    except (OSError, subprocess.SubprocessError):
-        return []
-    return [line.strip() for line in listed.stdout.splitlines() if line.strip()]
 
 
 def train_command(directory: RunDirectory, *, processes: int) -> list[str]:
@@ -98,36 +213,37 @@ def train_command(directory: RunDirectory, *, processes: int) -> list[str]:
     ]  # fmt: skip
 
 
-def submit(directory: RunDirectory, settings: Settings, *, processes: int, units: list[Unit]) -> Handle:
-    """Start a run on some units."""
-    write_json(directory.settings_file, written_out(settings))
+def started(run: Wanted, units: list[Unit]) -> LocalHandle:
+    """A run, now a process on some units: a session of its own, so that it outlives us."""
+    run.prepare()
     gpus = [unit.gpu for unit in units if unit.gpu is not None]
-    environment = os.environ | ({"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else {})
-    with open(directory.output_file, "ab") as output:
+    environment = os.environ | (visible_alone(gpus) if gpus else {})
+    with open(run.directory.output_file, "ab") as output:
         child = subprocess.Popen(
-            train_command(directory, processes=processes),
+            train_command(run.directory, processes=run.processes),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
             env=environment,
         )
-    handle = Handle(directory, Process.of(child.pid), tuple(unit.number for unit in units), child)
-    stored = {
-        **handle.process.__dict__,
-        "units": [str(unit) for unit in units],
-        "numbers": handle.units,
-        "started": now(),
-    }
-    write_json(directory.handle_file, stored)
+    names = tuple(str(unit) for unit in units)
+    handle = LocalHandle(run.directory, Process.of(child.pid), tuple(unit.number for unit in units), names, child)
+    stored = {**handle.process.__dict__, "units": names, "numbers": handle.units, "started": now()}
+    write_json_unflushed(run.directory.handle_file, stored)
     return handle
 
 
-def living(directory: RunDirectory) -> Handle | None:
-    """The handle of a run that an earlier controller started on this machine and that still runs."""
+def living(directory: RunDirectory, stored: dict[str, Any]) -> LocalHandle | None:
+    """The run that an earlier controller, or a hand, started on this machine, if it still runs."""
     try:
-        stored = read_json(directory.handle_file)
-        handle = Handle(directory, Process.stored(stored), tuple(stored.get("numbers", ())))
-    except (OSError, UserError, AttributeError):
-        return None
-    return handle if handle.is_alive() else None
+        handle = LocalHandle(
+            directory, Process.stored(stored), tuple(stored.get("numbers", ())), tuple(stored.get("units", ()))
+        )
+    except TypeError:
+        handle = None
+    if handle is not None and handle.is_alive():
+        return handle
+    status = directory.status() or {}
+    by_hand = LocalHandle(directory, Process.stored(status), ())
+    return by_hand if status.get("state") == "running" and by_hand.is_alive() else None

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from oelm.errors import UserError
+from oelm.experiments.handles import stored_handle
+from oelm.experiments.slurm import KIND, Queue, living
 from oelm.experiments.table import counted, duration, progress_of
 from oelm.run_directory import RunDirectory
 from oelm.study.declaration import Study
@@ -21,15 +23,18 @@ FOLLOW_SECONDS = 0.5
 # ---- One study -----------------------------------------------------------------------------------------------------
 
 
-def study_rows(plan: Plan) -> list[dict[str, Any]]:
+def study_rows(plan: Plan, folder: Path) -> list[dict[str, Any]]:
     """One entry a run, for machines and for the table."""
-    return [_row(run) for run in plan.runs]
+    queue = Queue(folder)
+    return [_row(run, queue) for run in plan.runs]
 
 
-def _row(run: PlannedRun) -> dict[str, Any]:
+def _row(run: PlannedRun, queue: Queue) -> dict[str, Any]:
     row = {"run": run.title, "stage": run.stage, "arm": run.arm, "seed": run.seed, "state": run.state}
     if run.stored is None:
         return row
+    if run.loss is None and (waiting := _in_queue(run.stored.directory, queue)):
+        row["queue"] = waiting
     progress = progress_of(run.stored.directory, run.run.training.steps)
     return row | {
         "step": run.stored.result["steps"] if run.stored.result else progress.step,
@@ -41,11 +46,23 @@ def _row(run: PlannedRun) -> dict[str, Any]:
     }
 
 
+def _in_queue(directory: RunDirectory, queue: Queue) -> str | None:
+    """What Slurm says of a run that was given to it."""
+    stored = stored_handle(directory)
+    if stored.get("kind") != KIND:
+        return None
+    try:
+        handle = living(directory, stored, queue)
+    except UserError as error:
+        return f"unknown ({error})"
+    return str(handle.job) if handle else "not in the queue"
+
+
 def study_status(study: Study, folder: Path) -> tuple[Plan, list[str]]:
     """The lines for one study: a table of its runs, and the counts last."""
     shelf = Shelf(folder)
     plan = planned(study, shelf)
-    rows = study_rows(plan)
+    rows = study_rows(plan, folder)
     width = max((len(row["run"]) for row in rows), default=0)
     lines = [_line(row, width) for row in rows]
     if not plan.is_tuned:
@@ -62,6 +79,8 @@ def _line(row: dict[str, Any], width: int) -> str:
         parts.append(f"validation loss {row['val_loss']:.4f}")
     if row.get("seconds_left") is not None:
         parts.append(f"ETA {duration(row['seconds_left'])}")
+    if row.get("queue"):
+        parts.append(f"Slurm: {row['queue']}")
     if row.get("error"):
         parts.append(str(row["error"]).splitlines()[0])
     return "  ".join(parts).rstrip()

@@ -9,7 +9,7 @@ import contextlib
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,8 +51,8 @@ def duration(seconds: float | None) -> str:
 
 
 def counted(plan: Plan, active: Sequence[ActiveRun] = ()) -> str:
-    """How many runs of each stage are in which state; the active ones run, whatever the plan saw last."""
-    running = _names(active)
+    """How many runs of each stage are in which state; the active ones run, whatever the plan saw last, or queue."""
+    running = _names(run for run in active if not run.handle.is_waiting)
     parts = []
     for stage, runs, expected in (
         ("tuning", plan.tuning, len(plan.tuning)),
@@ -68,12 +68,16 @@ def counted(plan: Plan, active: Sequence[ActiveRun] = ()) -> str:
     return "; ".join(parts)
 
 
-def _names(active: Sequence[ActiveRun]) -> set[tuple[str, str]]:
+def _names(active: Iterable[ActiveRun]) -> set[tuple[str, str]]:
     return {(run.planned.stage, run.planned.title) for run in active}
 
 
-def left_over(plan: Plan, active: list[ActiveRun], *, units: int) -> float | None:
-    """Seconds until the plan as known is done: what the running ones still need, and the others at their pace."""
+def left_over(plan: Plan, active: list[ActiveRun], *, units: int | None) -> float | None:
+    """Seconds until the plan as known is done: what the running ones still need, and the others at their pace.
+
+    Without a number of units, as many as run now.
+    """
+    units = units or sum(not run.handle.is_waiting for run in active)
     progress = [progress_of(run.directory, run.planned.run.training.steps) for run in active]
     pace = _pace([run for run in plan.runs if run.stored and run.stored.result], active, progress)
     if pace is None:
@@ -109,7 +113,7 @@ def _pace(finished: list[PlannedRun], active: list[ActiveRun], progress: list[Pr
 
 
 @contextlib.contextmanager
-def watching(*, units: int) -> Iterator[View]:
+def watching(*, units: int | None) -> Iterator[View]:
     """A live table in a terminal, plain lines elsewhere."""
     if not sys.stdout.isatty():
         yield PlainLines(units)
@@ -122,7 +126,7 @@ def watching(*, units: int) -> Iterator[View]:
 
 
 class PlainLines:
-    def __init__(self, units: int) -> None:
+    def __init__(self, units: int | None) -> None:
         self._units, self._last = units, time.monotonic()
 
     def say(self, line: str) -> None:
@@ -133,11 +137,13 @@ class PlainLines:
             return
         self._last = time.monotonic()
         self.say(f"{counted(plan, active)}; ETA {duration(left_over(plan, active, units=self._units))}")
-        for run in active:
+        for run in active[:MOST_ROWS]:
             self.say("  " + _running_line(run))
 
 
 def _running_line(run: ActiveRun) -> str:
+    if run.handle.is_waiting:
+        return f"{run.planned.title}: {run.handle.place}"
     progress = progress_of(run.directory, run.planned.run.training.steps)
     loss = "-" if progress.train_loss is None else f"{progress.train_loss:.4f}"
     left = duration(progress.seconds_left)
@@ -145,7 +151,7 @@ def _running_line(run: ActiveRun) -> str:
 
 
 class LiveTable:
-    def __init__(self, live: Any, units: int) -> None:
+    def __init__(self, live: Any, units: int | None) -> None:
         self._live, self._units, self._last = live, units, 0.0
 
     def say(self, line: str) -> None:
@@ -169,7 +175,7 @@ class LiveTable:
         for run in active[:MOST_ROWS]:
             progress = progress_of(run.directory, run.planned.run.training.steps)
             table.add_row(
-                Text(run.planned.title),
+                Text(f"{run.planned.title}  {run.handle.place}" if run.handle.is_waiting else run.planned.title),
                 f"{progress.step}/{progress.steps}",
                 ProgressBar(total=progress.steps, completed=progress.step, width=24),
                 "-" if progress.train_loss is None else f"{progress.train_loss:.4f}",

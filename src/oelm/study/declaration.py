@@ -20,6 +20,7 @@ from oelm.config import Count, Frozen, Positive, Settings, kind_of_model
 from oelm.errors import UserError
 from oelm.run_directory import check_name
 from oelm.settings import full_key, problem_lines, read_yaml, settings_of, with_preset
+from oelm.study.slurm_request import SlurmRequest
 
 STUDIES = Path("studies")  # where a bare name is looked up
 Language = Literal["en", "zh"]
@@ -127,6 +128,7 @@ class Study(Frozen):
     hypotheses: list[Hypothesis] = Field(default=[])
     target_percent: float = Field(default=10, gt=0)  # time to a perplexity so much above the baseline's final one
     beside: list[Neighbour] = Field(default=[])
+    slurm: SlurmRequest = SlurmRequest()  # what jobs ask for on a cluster
     notes: Text | None = None
     cite: Text | None = None
 
@@ -204,7 +206,7 @@ def with_processes(study: Study, processes: int) -> Study:
 
 def study_digest(study: Study) -> str:
     """What a report names to show that the plan is the one the runs were made for."""
-    tree = study.model_dump(mode="json")
+    tree = study.model_dump(mode="json", exclude={"slurm"})  # where runs execute is not what they are
     for part in (tree, *tree["hypotheses"]):
         for key, unused in _ADDED_LATER.items():
             if key in part and part[key] == unused:

@@ -17,7 +17,7 @@ from oelm.config import Run, Settings, fingerprint, resolved
 from oelm.errors import UserError
 from oelm.run_directory import RunDirectory
 from oelm.study.declaration import Study, Tuning, settings_for
-from oelm.study.shelf import TUNING_FOLDER, Shelf, StoredRun
+from oelm.study.shelf import TUNING_FOLDER, Shelf, StoredRun, computation
 
 Stage = Literal["tuning", "final"]
 Point = tuple[tuple[str, float], ...]  # grid keys and values
@@ -107,27 +107,51 @@ class Plan:
 
 def planned(study: Study, shelf: Shelf, *, facts: dict[str, Any] | None = None, data_digest: str | None = None) -> Plan:
     """The runs of a study. Facts and digest are the data's; without them the stored runs' own are believed."""
-    maker = _Maker(study, shelf, facts or shelf.facts, data_digest)
-    if study.tuning is None:
-        return Plan(study, [], maker.final({}), {})
-    grid = {key: list(points) for key, points in study.tuning.grid.items()}
-    while True:
-        tuning = maker.tuning(grid)
-        choices = _choices(study, tuning, grid)
-        if not choices:
-            return Plan(study, tuning, [], {}, grid)
-        larger = _extended(study.tuning, grid, choices)
-        if larger == grid or not maker.allows(larger):
-            return Plan(study, tuning, maker.final(choices), choices, grid)
-        grid = larger
+    return Planner(study, facts or shelf.facts, data_digest).plan(shelf)
+
+
+@dataclass(frozen=True)
+class Planner:
+    """Plans one study again and again: what a run is, is worked out once, what is stored is looked up each time."""
+
+    study: Study
+    facts: dict[str, Any]
+    data_digest: str | None
+    known: dict[tuple, tuple[Settings, str]] = field(default_factory=dict)  # with the identity of the computation
+
+    def plan(self, shelf: Shelf) -> Plan:
+        maker, study = _Maker(self, shelf), self.study
+        if study.tuning is None:
+            return Plan(study, [], maker.final({}), {})
+        grid = {key: list(points) for key, points in study.tuning.grid.items()}
+        while True:
+            tuning = maker.tuning(grid)
+            choices = _choices(study, tuning, grid)
+            if not choices:
+                return Plan(study, tuning, [], {}, grid)
+            larger = _extended(study.tuning, grid, choices)
+            if larger == grid or not maker.allows(larger):
+                return Plan(study, tuning, maker.final(choices), choices, grid)
+            grid = larger
+
+    def settings(self, arm: str, seed: int, stage: Stage, point: Point) -> tuple[Settings, str]:
+        key = arm, seed, stage, point
+        if key not in self.known:
+            settings = settings_for(self.study, arm, seed=seed, values=dict(point), tuning=stage == "tuning")
+            run = resolved(settings.run, self.facts)
+            identity = computation(run) if run.model.is_resolved else ""
+            self.known[key] = settings.model_copy(update={"run": run}), identity
+        return self.known[key]
 
 
 @dataclass(frozen=True)
 class _Maker:
-    study: Study
+    planner: Planner
     shelf: Shelf
-    facts: dict[str, Any]
-    data_digest: str | None
+
+    @property
+    def study(self) -> Study:
+        return self.planner.study
 
     def tuning(self, grid: dict[str, list[float]]) -> list[PlannedRun]:
         assert self.study.tuning is not None
@@ -159,10 +183,8 @@ class _Maker:
         ]
 
     def _run(self, arm: str, seed: int, stage: Stage, point: Point) -> PlannedRun:
-        settings = settings_for(self.study, arm, seed=seed, values=dict(point), tuning=stage == "tuning")
-        run = resolved(settings.run, self.facts)
-        settings = settings.model_copy(update={"run": run})
-        stored = self.shelf.find(run, data_digest=self.data_digest)
+        settings, identity = self.planner.settings(arm, seed, stage, point)
+        stored = self.shelf.computed(identity, data_digest=self.planner.data_digest) if identity else None
         return PlannedRun(arm, seed, stage, point, settings, self.study.arms[arm].processes, stored)
 
 

@@ -65,10 +65,30 @@ class Shelf:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.unreadable: list[str] = []  # a line for each folder that could not be read
-        self.runs = sorted(self._found(), key=lambda stored: (_PREFERENCE[stored.state], stored.name))
+        self._by_path = {stored.directory.path: stored for stored in self._found()}
         self._by_computation: dict[str, list[StoredRun]] = {}
         for stored in self.runs:
             self._by_computation.setdefault(computation(stored.run), []).append(stored)
+
+    @cached_property
+    def runs(self) -> list[StoredRun]:
+        """The furthest first."""
+        return sorted(self._by_path.values(), key=_rank)
+
+    def reread(self, path: Path) -> None:
+        """Take note of what has become of one directory, and of no other."""
+        before = self._by_path.pop(path, None)
+        if before is not None:
+            self._by_computation[computation(before.run)].remove(before)
+        self.__dict__.pop("runs", None)
+        try:
+            stored = read_stored(path)
+        except (OSError, UserError):
+            return  # named when all are read
+        self._by_path[path] = stored
+        alike = self._by_computation.setdefault(computation(stored.run), [])
+        alike.append(stored)
+        alike.sort(key=_rank)
 
     def _found(self) -> list[StoredRun]:
         found = []
@@ -87,9 +107,11 @@ class Shelf:
 
     def find(self, run: Run, *, data_digest: str | None = None) -> StoredRun | None:
         """The stored run of a resolved run; with a digest, only one made from that data."""
-        if not run.model.is_resolved:
-            return None
-        for stored in self._by_computation.get(computation(run), []):
+        return self.computed(computation(run), data_digest=data_digest) if run.model.is_resolved else None
+
+    def computed(self, identity: str, *, data_digest: str | None = None) -> StoredRun | None:
+        """The same by the identity that `computation` gives."""
+        for stored in self._by_computation.get(identity, []):
             if data_digest is None or stored.data_digest in (None, data_digest):
                 return stored
         return None
@@ -97,6 +119,10 @@ class Shelf:
     def bench(self) -> dict[str, Any] | None:
         """What `oelm bench` measured for this study."""
         return _json_or_empty(self.folder / BENCH_FILE) or None
+
+
+def _rank(stored: StoredRun) -> tuple[int, str]:
+    return _PREFERENCE[stored.state], stored.name
 
 
 def computation(run: Run) -> str:

@@ -17,6 +17,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from oelm.errors import UserError
+from oelm.ownership import HEARTBEAT_SECONDS, STALE_SECONDS
 
 BUCKET_ELEMENTS = 16 * 2**20
 TIMEOUT = datetime.timedelta(minutes=30)  # a rank may compile or save while others wait; a dead one is seen at once
@@ -97,17 +98,38 @@ def world_from_environment() -> World:
     )
 
 
+def patience_seconds() -> float:
+    """How long to wait for the run directory. Where torchrun or Slurm starts a run again by itself, perhaps on another
+    node, the process it lost may look alive until its last heartbeat is stale.
+    """
+    counts = [os.environ.get(name, "0") for name in ("TORCHELASTIC_MAX_RESTARTS", "SLURM_RESTART_COUNT")]
+    return STALE_SECONDS + HEARTBEAT_SECONDS if any(count not in ("", "0") for count in counts) else 0.0
+
+
 @contextlib.contextmanager
 def joined(world: World, *, device_kind: str) -> Iterator[None]:
     """The processes connected for the block; a group that the caller has already made is used and left alone."""
     if world.size == 1 or dist.is_initialized():
         yield
         return
+    _refuse_a_shared_store()
     dist.init_process_group("nccl" if device_kind == "cuda" else "gloo", timeout=TIMEOUT)
     try:
         yield
     finally:
         dist.destroy_process_group()
+
+
+def _refuse_a_shared_store() -> None:
+    """torchrun keeps one store over all its restarts: processes started again would find the dead ones' addresses in it
+    and wait for them.
+    """
+    restarts, shared = (os.environ.get(f"TORCHELASTIC_{name}") for name in ("MAX_RESTARTS", "USE_AGENT_STORE"))
+    if shared == "True" and restarts not in (None, "0"):
+        raise UserError(
+            "torchrun --max-restarts: also set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 in the environment of torchrun, or "
+            "processes that are started again wait for those that are gone"
+        )
 
 
 def _collective_device() -> str:

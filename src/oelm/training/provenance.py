@@ -10,17 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import oelm
+from oelm.errors import UserError
+from oelm.files import read_json
 from oelm.training.device import Machine
 
 PACKAGE = Path(__file__).parent.parent
 COMPUTING_FOLDERS = ("model", "training", "data")
+SYNCED_FILE = ".oelm-synced.json"
 LIBRARIES = ("torch", "numpy", "safetensors", "tokenizers", "tiktoken", "transformers")
 
 
 def environment(machine: Machine, *, world_size: int, data_digest: str) -> dict[str, Any]:
     return {
-        "commit": _git("rev-parse", "HEAD"),
-        "dirty": bool(_git("status", "--porcelain", "--", ".")),
+        **_sources(),
         "source_digest": source_digest(),
         "python": platform.python_version(),
         "platform": platform.platform(),
@@ -51,6 +53,15 @@ def changed_settings(before: dict[str, Any], after: dict[str, Any]) -> list[str]
         for key in _COMPARED
         if before.get(key) != after.get(key)
     ]
+
+
+def _sources() -> dict[str, Any]:
+    """Commit and whether anything was changed since; where `oelm remote` brought the sources, it wrote it down."""
+    try:
+        synced = read_json(PACKAGE.parent.parent / SYNCED_FILE)
+        return {"commit": synced["commit"], "dirty": synced["dirty"]}
+    except (OSError, UserError, KeyError, TypeError):
+        return {"commit": _git("rev-parse", "HEAD"), "dirty": bool(_git("status", "--porcelain", "--", "."))}
 
 
 def _git(*arguments: str) -> str | None:

@@ -91,7 +91,7 @@ def _as_owner(job: Job, reasons: list[str]) -> Outcome:
     """The first process: it locks, writes and reports; what happens to the run is written before it leaves."""
     directory = job.directory
     ensure_writable(directory.path)
-    with directory.locked():
+    with directory.locked(patience_seconds=distributed.patience_seconds()):
         check_digests(job.data)
         _refuse_another_run(directory, job.run, job.data.digest)
         status = directory.status() or {}

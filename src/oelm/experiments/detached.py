@@ -1,0 +1,128 @@
+"""A study's controller that goes on without whoever started it: started in a session of its own, found by its lock,
+stopped together with its runs. Two starts at once are one: the second finds the lock taken.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from oelm.errors import UserError
+from oelm.experiments.handles import LOCK_FILE, cancel, everything_alive
+from oelm.experiments.slots import Handle
+from oelm.experiments.slurm import Queue
+from oelm.files import ensure_writable
+from oelm.ownership import Process, owner_of
+
+LOG_FILE = "controller.log"
+POLL_SECONDS = 0.1
+START_SECONDS = 90.0
+STOP_SECONDS = 600.0  # a large checkpoint on a slow disk takes its time
+
+
+@dataclass(frozen=True)
+class AtWork:
+    """The controller that holds a study's lock."""
+
+    process: Process
+    since: str
+
+    def __str__(self) -> str:
+        return f"host {self.process.host}, pid {self.process.pid}, since {self.since}"
+
+
+def at_work(folder: Path) -> AtWork | None:
+    owner = owner_of(folder / LOCK_FILE)
+    return AtWork(Process.stored(owner), owner["since"]) if owner is not None else None
+
+
+def start_detached(arguments: list[str], folder: Path, *, say: Callable[[str], None]) -> int:
+    """Start a controller of `folder` by the arguments for Python; its exit code where it ends at once, otherwise 0."""
+    ensure_writable(folder, option="--runs")
+    there = at_work(folder)
+    if there is not None:
+        say(f"already running ({there}); nothing was started")
+        return 0
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored here, it would be ignored there
+    log = folder / LOG_FILE
+    with open(log, "ab") as output:
+        before = output.tell()
+        child = subprocess.Popen(
+            [sys.executable, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        code, there = child.poll(), at_work(folder)
+        if there is not None and there.process.pid == child.pid:
+            say(f"started ({there}); it goes on without this connection, its log is {log}")
+            return 0
+        if code is not None:
+            return _ended_at_once(code, log, before, there, say)
+        time.sleep(POLL_SECONDS)
+    say(f"starting (pid {child.pid}); its log is {log}")
+    return 0
+
+
+def _ended_at_once(code: int, log: Path, before: int, there: AtWork | None, say: Callable[[str], None]) -> int:
+    if code and there is not None:
+        say(f"already running ({there}); nothing was started")
+        return 0
+    with open(log, encoding="utf-8", errors="replace") as stream:
+        stream.seek(before)
+        lines = [line for line in stream.read().splitlines() if line.strip()]
+    if code == 0:
+        for line in lines[-5:]:
+            say(line)
+        return 0
+    raise UserError("\n".join(line.removeprefix("oelm: ") for line in lines[-3:]) or f"ended with code {code}")
+
+
+def stop(folder: Path, *, say: Callable[[str], None]) -> None:
+    """End the controller of this machine, then ask every run to save and end, in a cluster's queue too; wait for them.
+
+    The controller goes first and by the signal that leaves its runs alone: it would start the next ones.
+    """
+    there = at_work(folder)
+    if there is not None and there.process.is_alive_here() is None:
+        raise UserError(f"{folder}: the controller is at work elsewhere ({there}); stop it there")
+    if there is not None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(there.process.pid, signal.SIGTERM)
+        _wait(folder, lambda: not there.process.is_alive_here())
+    runs = everything_alive(folder, Queue(folder))
+    if there is None and not runs:
+        say(f"{folder}: nothing is running")
+        return
+    for run in runs:
+        say(f"{run.directory.path.name}: stopping ({run.place})")
+    say(f"{folder}: {len(runs)} runs save their state and end")
+    cancel(runs)
+    _wait(folder, lambda: not _still_alive(runs))
+    say(f"{folder}: stopped; the same run goes on from what was saved")
+
+
+def _still_alive(runs: list[Handle]) -> bool:
+    """A job that was on its way back into the queue may have come through: it is cancelled again."""
+    back = [run for run in runs if run.is_alive() and run.is_waiting]
+    if back:
+        cancel(back)
+    return any(run.is_alive() for run in runs)
+
+
+def _wait(folder: Path, condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + STOP_SECONDS
+    while not condition():
+        if time.monotonic() > deadline:
+            raise UserError(f"{folder}: still running after {STOP_SECONDS:.0f} s; look at its log {folder / LOG_FILE}")
+        time.sleep(POLL_SECONDS)

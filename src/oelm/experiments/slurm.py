@@ -1,0 +1,384 @@
+"""A Slurm cluster as a kind of slot: one array of jobs for all runs that are wanted, found again by its name.
+
+The order of writing is what makes a submission safe to repeat. First the array's file (task -> run directory), then a
+handle in every run directory, which names the array and the task, then sbatch. Killed anywhere between, the next
+controller looks the names up in the queue: what is not there was never submitted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import secrets
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from oelm.errors import UserError
+from oelm.experiments.slots import Handle, Wanted
+from oelm.files import write_json, write_json_unflushed
+from oelm.ownership import now
+from oelm.run_directory import RunDirectory
+from oelm.study.declaration import Study
+from oelm.study.slurm_request import OPTIONS, SlurmRequest
+
+SCRIPT = Path(__file__).with_name("slurm_task.sh")
+TASK_MODULE = "oelm.experiments.slurm_task"
+FOLDER = "slurm"  # of a study: its arrays, and what Slurm itself had to say
+KIND = "slurm"
+MOST_TASKS = 1000  # of one array; Slurm's own default bound
+ANSWER_SECONDS = 120.0
+FIRST_LOOK_SECONDS, LAST_LOOK_SECONDS = 1.0, 10.0  # between two looks at the queue: short after a change
+MOST_SILENCE_SECONDS = 600.0  # of a controller that answered before
+ENDED = {
+    "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "REVOKED",
+    "TIMEOUT",
+}  # fmt: skip
+
+
+# ---- The queue -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Job:
+    """One task of an array, as the queue shows it."""
+
+    number: str  # as scancel wants it: ARRAY_TASK
+    state: str
+    reason: str
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state in ENDED
+
+    def __str__(self) -> str:
+        if self.state != "PENDING" or self.reason in ("", "None"):
+            return f"{self.state}, job {self.number}"
+        stuck = next((advice for pattern, advice in STUCK if re.search(pattern, self.reason)), None)
+        return f"{self.state} ({self.reason}), job {self.number}" + (f"; {stuck}" if stuck else "")
+
+
+# Reasons for waiting that time alone does not mend, and what does.
+STUCK = (
+    (r"^Partition(Config|NodeLimit)|^BadConstraints", "no node gives that: `oelm stop`, then ask for less"),
+    (r"^PartitionTimeLimit", "the partition allows less time: `oelm stop`, then ask for less"),
+    (r"[Hh]eld", "held: `scontrol release` lets it go"),
+    (r"^Invalid(Account|QOS)", "`oelm stop`, then name another account"),
+)
+
+
+class Queue:
+    """This user's jobs by array and task. One look serves all runs, and looks are far between when nothing happens."""
+
+    def __init__(self, study_folder: Path) -> None:
+        self._folder = study_folder
+        self._jobs: dict[tuple[str, int | None], Job] | None = None
+        self._looked = self._answered = 0.0
+        self._pause = FIRST_LOOK_SECONDS
+
+    def job(self, name: str, task: int) -> Job | None:
+        if self._jobs is None or time.monotonic() - self._looked >= self._pause:
+            self._look()
+        assert self._jobs is not None
+        return self._jobs.get((name, task)) or self._jobs.get((name, None))
+
+    def forget(self) -> None:
+        """Something was submitted or cancelled."""
+        self._jobs, self._pause = None, FIRST_LOOK_SECONDS
+
+    def _look(self) -> None:
+        _wait_for_a_submission(self._folder)
+        self._looked = time.monotonic()
+        try:
+            found = _listed()
+        except UserError:
+            if self._jobs is None or self._looked - self._answered > MOST_SILENCE_SECONDS:
+                raise
+            return
+        self._answered = time.monotonic()
+        self._pause = FIRST_LOOK_SECONDS if found != self._jobs else min(self._pause * 1.5, LAST_LOOK_SECONDS)
+        self._jobs = found
+
+
+def _listed() -> dict[tuple[str, int | None], Job]:
+    """None is for all tasks of an array that are not listed one by one."""
+    lines = asked("squeue", f"--user={os.getuid()}", "--states=all", "--array", "--noheader", "--format=%F|%K|%T|%r|%j")
+    found: dict[tuple[str, int | None], Job] = {}
+    for line in lines.splitlines():
+        array, task, state, reason, name = (*line.split("|", 4), "", "", "", "")[:5]
+        if task.isdecimal():
+            found[name, int(task)] = Job(f"{array}_{task}", state, reason)
+        else:  # an array that was cancelled before any task began
+            found[name, None] = Job(array, state, reason)
+    return found
+
+
+def asked(program: str, *arguments: str, pass_fds: tuple[int, ...] = ()) -> str:
+    """What one of Slurm's programs answers, in bounded time; its refusal is one line that says what to do."""
+    path = shutil.which(program)
+    if path is None:
+        raise UserError(
+            f"--on slurm: {program} is not on this machine; work on the cluster's login node, or load its Slurm module"
+        )
+    try:
+        done = subprocess.run(
+            [path, *arguments],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=ANSWER_SECONDS,
+            check=False,
+            pass_fds=pass_fds,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise UserError(
+            f"{program}: no answer within {ANSWER_SECONDS:.0f} s; call again later: what was submitted is found by name"
+        ) from error
+    except OSError as error:
+        raise UserError(f"{program}: {error.strerror}: {path}") from error
+    if done.returncode != 0:
+        raise UserError(refusal(program, done.stderr))
+    return done.stdout
+
+
+ADVICE = (
+    (r"partition", "choose one with --slurm partition=NAME or slurm.partition in the study; `sinfo -s` lists them"),
+    (r"account", "name yours with --slurm account=NAME or slurm.account; `sacctmgr show user $USER -s` lists them"),
+    (r"node configuration|requested node", "ask for less: slurm.gpus, slurm.cpus, slurm.memory, slurm.nodes"),
+    (r"time limit", "ask for less with --slurm time=...; `sinfo -s` shows the limits"),
+    (r"feature|constraint", "change slurm.constraint; `sinfo -o %f` lists what there is"),
+    (r"gres|tres", "change slurm.gpus; `sinfo -o %G` lists what there is"),
+    (
+        r"job array",
+        "the cluster allows smaller arrays only (MaxArraySize): run some arms at a time with --groups",
+    ),
+    (r"contact slurm|controller|timed out|resolve|slurm_load", "the cluster does not answer; call again later"),
+)
+
+
+def refusal(program: str, words: str) -> str:
+    """The last thing a program complained of, and what to do about it."""
+    lines = [line.removeprefix(f"{program}: ").removeprefix("error: ").strip() for line in words.splitlines()]
+    lines = [line for line in lines if line] or ["refused without a word"]
+    said = lines[-1].removeprefix("Batch job submission failed: ")
+    advice = next((what for pattern, what in ADVICE if re.search(pattern, " ".join(lines), re.IGNORECASE)), None)
+    return f"{program}: {said}" + (f"; {advice}" if advice else "; change what the study's section slurm asks for")
+
+
+# ---- Handles -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SlurmHandle:
+    """One task of an array, in the queue or on a node."""
+
+    directory: RunDirectory
+    name: str  # of the array
+    task: int
+    queue: Queue = field(repr=False, compare=False)
+
+    units = ()
+    stays = True
+
+    @property
+    def job(self) -> Job | None:
+        return self.queue.job(self.name, self.task)
+
+    @property
+    def place(self) -> str:
+        return f"Slurm: {self.job or 'no longer in the queue'}"
+
+    def is_alive(self) -> bool:
+        job = self.job
+        return job is not None and not job.has_ended
+
+    @property
+    def is_waiting(self) -> bool:
+        job = self.job
+        return job is not None and job.state in ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD")
+
+    @property
+    def exit_code(self) -> int | None:
+        """Slurm's list has none, but knows that one failed by itself."""
+        job = self.job
+        return 1 if job is not None and job.state == "FAILED" else None
+
+    @property
+    def end(self) -> str:
+        return f"ended by Slurm: {self.job}" if self.job else "no longer in Slurm's queue"
+
+    @property
+    def was_cancelled(self) -> bool:
+        job = self.job
+        return job is not None and job.state == "CANCELLED"
+
+    def cancel(self) -> None:
+        cancel([self])
+
+
+def living(directory: RunDirectory, stored: dict[str, Any], queue: Queue) -> SlurmHandle | None:
+    """The job that an earlier controller submitted for a run, if the queue still holds it."""
+    name, task = stored.get("name"), stored.get("task")
+    if not isinstance(name, str) or not isinstance(task, int):
+        return None
+    handle = SlurmHandle(directory, name, task, queue)
+    return handle if handle.is_alive() else None
+
+
+def cancel(handles: Iterable[SlurmHandle]) -> None:
+    """Out of the queue; those that run are asked to save, and killed after the cluster's KillWait."""
+    handles = list(handles)
+    numbers = [handle.job.number for handle in handles if handle.job]
+    for first in range(0, len(numbers), MOST_TASKS):
+        asked("scancel", *numbers[first : first + MOST_TASKS])
+    for queue in {id(handle.queue): handle.queue for handle in handles}.values():
+        queue.forget()
+
+
+# ---- Submitting ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SlurmSlots:
+    """As many runs at a time as the cluster gives; `at_most` bounds them."""
+
+    study: Study
+    folder: Path  # the study's
+    request: SlurmRequest
+    queue: Queue
+    at_most: int | None = None
+
+    def refuse_what_never_fits(self, study: Study) -> None:
+        for program in ("sbatch", "squeue", "scancel"):
+            if shutil.which(program) is None:
+                asked(program)
+        for arm, entry in study.arms.items():
+            if entry.processes % self.request.nodes:
+                raise UserError(
+                    f"arms.{arm}: {entry.processes} processes cannot be spread evenly over slurm.nodes "
+                    f"{self.request.nodes}; give each run a multiple of it with --processes or processes"
+                )
+
+    def submit(self, wanted: Iterable[Wanted], active: list[Handle]) -> Iterator[Handle]:
+        for array in self.arrays(wanted):
+            yield from self._submitted(array)
+
+    def arrays(self, wanted: Iterable[Wanted]) -> list[list[Wanted]]:
+        """Runs that ask for the same, in as few arrays as there may be."""
+        alike: dict[tuple[int, int | None], list[Wanted]] = {}
+        for run in wanted:
+            alike.setdefault((run.processes, run.settings.execution.threads), []).append(run)
+        return [
+            runs[first : first + MOST_TASKS] for runs in alike.values() for first in range(0, len(runs), MOST_TASKS)
+        ]
+
+    def _submitted(self, array: list[Wanted]) -> list[Handle]:
+        name = f"{self.study.name}-{secrets.token_hex(6)}"
+        arguments = self.arguments(array, name)
+        self._describe(array, name)
+        handles = [SlurmHandle(run.directory, name, task, self.queue) for task, run in enumerate(array)]
+        for run, handle in zip(array, handles, strict=True):
+            run.prepare()
+            stored = {"kind": KIND, "name": name, "task": handle.task, "submitted": now()}
+            write_json_unflushed(run.directory.handle_file, stored)
+        with _submitting(self.folder) as lock:
+            asked("sbatch", *arguments, pass_fds=(lock,))
+        self.queue.forget()
+        return handles
+
+    def _describe(self, array: list[Wanted], name: str) -> None:
+        """The array's own file: which task is which run, and how each is started."""
+        (self.folder / FOLDER).mkdir(parents=True, exist_ok=True)
+        tree = {
+            "study": self.study.name,
+            "processes": array[0].processes,
+            "nodes": self.request.nodes,
+            "cpus": self._cpus(array),
+            "restarts": self.request.restarts,
+            "directories": [str(run.directory.path.resolve()) for run in array],
+        }
+        write_json(self._file(name), tree)
+
+    def _file(self, name: str) -> Path:
+        return (self.folder / FOLDER / f"{name}.json").resolve()
+
+    def _cpus(self, array: list[Wanted]) -> int:
+        """Of one node."""
+        threads = array[0].settings.execution.threads or 1
+        return self.request.cpus or threads * array[0].processes // self.request.nodes
+
+    def arguments(self, array: list[Wanted], name: str) -> list[str]:
+        """What sbatch is given: words, whatever is in them."""
+        request, at_most = self.request, f"%{self.at_most}" if self.at_most else ""
+        log = str((self.folder / FOLDER).resolve() / name)
+        if "\\" in log:  # which would switch off the placeholder of the task's number
+            raise UserError(f"{self.folder}: Slurm cannot write below a path with a backslash; choose another --runs")
+        words = {
+            "job-name": name,
+            "array": f"0-{len(array) - 1}{at_most}",
+            "chdir": str(Path.cwd()),
+            "output": log.replace("%", "%%") + "-%a.log",
+            "open-mode": "append",
+            "signal": f"B:USR1@{request.save_seconds}",
+            "nodes": str(request.nodes),
+            "ntasks-per-node": "1",
+            "cpus-per-task": str(self._cpus(array)),
+        }
+        words |= {flag: str(value) for key, flag in OPTIONS.items() if (value := getattr(request, key)) is not None}
+        if request.gpus is not None:
+            words["gpus-per-node"] = _gpus(request.gpus, times=array[0].processes // request.nodes)
+        options = [f"--{flag}={value}" for flag, value in words.items()]
+        task = [str(SCRIPT), sys.executable, "-m", TASK_MODULE, str(self._file(name))]
+        return ["--parsable", "--requeue", *options, *request.options, *task]
+
+    def forecast(self, wanted: list[Wanted]) -> list[str]:
+        """The commands that would be given; nothing is written."""
+        return [
+            shlex.join(["sbatch", *self.arguments(array, f"{self.study.name}-NUMBER")]) for array in self.arrays(wanted)
+        ]
+
+
+def _gpus(request: str | int, *, times: int) -> str:
+    kind, colon, count = str(request).rpartition(":")
+    return f"{kind}{colon}{int(count) * times}"
+
+
+@contextlib.contextmanager
+def _submitting(folder: Path) -> Iterator[int]:
+    """A lock that sbatch itself holds: when we are killed, it goes on, and whoever comes next waits for its end."""
+    with os.fdopen(os.open(folder / FOLDER / "submit.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)) as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        yield stream.fileno()
+
+
+def _wait_for_a_submission(folder: Path) -> None:
+    """Until no sbatch of an earlier controller is under way."""
+    with contextlib.suppress(FileNotFoundError), _submitting_is_over(folder):
+        pass
+
+
+@contextlib.contextmanager
+def _submitting_is_over(folder: Path) -> Iterator[None]:
+    with open(folder / FOLDER / "submit.lock", "rb") as stream:
+        deadline = time.monotonic() + ANSWER_SECONDS
+        while True:
+            try:
+                fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except OSError as error:
+                if time.monotonic() > deadline:
+                    raise UserError(
+                        f"{folder}: an sbatch of an earlier call has not ended; look for it, then call again"
+                    ) from error
+                time.sleep(0.1)
+            else:
+                yield
+                return

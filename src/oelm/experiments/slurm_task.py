@@ -1,0 +1,129 @@
+"""What a task of a Slurm array does: it starts `oelm train` on its run directory and stays beside it.
+
+Slurm sends USR1 before the time limit: the run saves, and the job goes back into the queue. At a preemption or a
+cancellation Slurm sends TERM to the run itself and decides what becomes of the job; here it is only waited for.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import IO, Any
+
+from oelm.experiments.slots import train_command
+from oelm.files import read_json
+from oelm.run_directory import RunDirectory
+
+REQUEUE_SECONDS = 60.0
+# For torchrun with restarts: a store of its own for every start, without the addresses of processes that are gone.
+OWN_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+
+
+def main() -> int:
+    array = read_json(Path(sys.argv[1]))
+    directory = RunDirectory(Path(array["directories"][int(os.environ["SLURM_ARRAY_TASK_ID"])]))
+    with open(directory.output_file, "a", encoding="utf-8", buffering=1) as output:
+        return Task(array, directory, output).go()
+
+
+class Task:
+    def __init__(self, array: dict[str, Any], directory: RunDirectory, output: IO[str]) -> None:
+        self._array, self._directory, self._output = array, directory, output
+        self._child: subprocess.Popen[bytes] | None = None
+        self._limit_is_near = self._slurm_ends_it = False
+
+    def go(self) -> int:
+        signal.signal(signal.SIGUSR1, self._save)
+        signal.signal(signal.SIGTERM, self._note)
+        number = os.environ.get("SLURM_JOB_ID", "")
+        node, again = socket.gethostname(), int(os.environ.get("SLURM_RESTART_COUNT", 0))
+        self._say(f"Slurm job {number} on {node}" + (f", requeued {again} times" if again else ""))
+        if not self._limit_is_near:
+            self._child = subprocess.Popen(
+                command(self._array, self._directory),
+                stdin=subprocess.DEVNULL,
+                stdout=self._output,
+                stderr=subprocess.STDOUT,
+                env=os.environ | OWN_STORE,
+            )
+            code = self._child.wait()
+        else:
+            code = 128 + signal.SIGUSR1
+        if self._limit_is_near and code != 0 and not self._slurm_ends_it:
+            self._requeue(number)
+        return 128 - code if code < 0 else code
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        """Preempted or cancelled. The run has had the signal too, and saves."""
+        self._slurm_ends_it = True
+
+    def _save(self, number: int, frame: FrameType | None) -> None:
+        if self._limit_is_near:
+            return
+        self._limit_is_near = True
+        if self._child is None or self._child.poll() is not None:
+            return
+        if self._array["nodes"] == 1:
+            self._child.send_signal(signal.SIGTERM)
+        else:  # srun itself would kill its step at once: the processes of the step are asked instead
+            step = f"{os.environ['SLURM_JOB_ID']}.0"
+            subprocess.Popen([shutil.which("scancel") or "scancel", "--signal=TERM", step], stdin=subprocess.DEVNULL)
+
+    def _requeue(self, number: str) -> None:
+        """After the time limit's signal: the run has saved, or what it saved last counts."""
+        if (self._directory.status() or {}).get("state") not in ("interrupted", "running", "queued"):
+            return
+        self._say("the time limit is near: back into the queue")
+        try:
+            subprocess.run(
+                [shutil.which("scontrol") or "scontrol", "requeue", number],
+                stdin=subprocess.DEVNULL, stdout=self._output, stderr=subprocess.STDOUT, timeout=REQUEUE_SECONDS,
+                check=True,
+            )  # fmt: skip
+        except (OSError, subprocess.SubprocessError) as error:
+            if self._slurm_ends_it:  # the request was heard, and ends us all
+                return
+            self._say(f"could not go back into the queue ({error}); `oelm run` submits the run again")
+
+    def _say(self, line: str) -> None:
+        self._output.write(f"oelm: {line}\n")
+
+
+def command(array: dict[str, Any], directory: RunDirectory) -> list[str]:
+    """`oelm train`, by torchrun for several processes, by one torchrun on each node for several nodes."""
+    nodes, processes = array["nodes"], array["processes"]
+    if nodes == 1:
+        return train_command(directory, processes=processes)
+    meeting = f"{socket.gethostname()}:{_free_port()}"  # the task's script runs on the first node
+    return [
+        shutil.which("srun") or "srun", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1",
+        f"--cpus-per-task={array['cpus']}", "--kill-on-bad-exit=0", "--wait=60",
+        *over_nodes(directory, nodes=nodes, processes=processes, meeting=meeting, restarts=array["restarts"]),
+    ]  # fmt: skip
+
+
+def over_nodes(directory: RunDirectory, *, nodes: int, processes: int, meeting: str, restarts: int) -> list[str]:
+    """What is started on every node: the processes meet at one address, and all start again when one is lost."""
+    launcher = [
+        "-m", "torch.distributed.run", "--nnodes", str(nodes), "--nproc-per-node", str(processes // nodes),
+        "--rdzv-backend", "c10d", "--rdzv-endpoint", meeting, "--rdzv-id", directory.path.name,
+        "--max-restarts", str(restarts),
+    ]  # fmt: skip
+    start = train_command(directory, processes=1)
+    return [start[0], *launcher, *start[1:]]
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("", 0))
+        return listener.getsockname()[1]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,142 @@
+"""GPUs of a shared machine, by a program in the place of nvidia-smi: real processes, real parsing."""
+
+import os
+import pwd
+import re
+import subprocess
+import sys
+
+import pytest
+
+from oelm.errors import UserError
+from oelm.experiments.gpus import gpus_here, gpus_to_use, user_of_process, visible_alone
+from oelm.experiments.slots import units_here
+
+ME = pwd.getpwuid(os.getuid()).pw_name
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    """Four GPUs: 0 free, 1 with a process of ours, 2 with memory taken by nobody to be seen, 3 free."""
+    sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"])
+
+    def install(processes: str | None = None) -> int:
+        listing = "".join(
+            f"{index}, GPU-{index}, {used}, 24576, A Big GPU, 24 GB\n" for index, used in enumerate((4, 9000, 700, 0))
+        )
+        running = f"GPU-1, {sleeper.pid}, 8900\n" if processes is None else processes
+        tool = tmp_path / "nvidia-smi"
+        tool.write_text(
+            f"#!{sys.executable}\nimport sys\n"
+            f"asked = sys.argv[1].partition('=')[2].split(',')\n"
+            f"assert sys.argv[2] == '--format=csv,noheader,nounits'\n"
+            f"print({listing!r} if asked[0] == 'index' else {running!r}, end='')\n"
+        )
+        tool.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        return sleeper.pid
+
+    yield install
+    sleeper.kill()
+    sleeper.wait()
+
+
+def test_who_uses_which_gpu(machine):
+    pid = machine()
+    free, used, full, _ = gpus_here()
+    assert free.why_busy is None
+    assert free.name == "A Big GPU, 24 GB"
+    assert used.why_busy == f"{ME} (pid {pid}); 8.8 of 24.0 GiB taken"
+    assert full.why_busy == "0.7 of 24.0 GiB taken"
+
+
+def test_busy_ones_are_skipped_and_every_one_is_accounted_for(machine):
+    pid = machine()
+    said = []
+    units = units_here(None, device="auto", threads=None, say=said.append)
+    assert [str(unit) for unit in units] == ["gpu 0", "gpu 3"]
+    assert said == [
+        "gpu 0: taken",
+        f"gpu 1: skipped, busy: {ME} (pid {pid}); 8.8 of 24.0 GiB taken",
+        "gpu 2: skipped, busy: 0.7 of 24.0 GiB taken",
+        "gpu 3: taken",
+    ]
+
+
+def test_a_gpu_keeps_its_number_whichever_others_are_busy(machine):
+    machine()
+    assert [unit.number for unit in units_here(None, device="auto", threads=None)] == [0, 3]
+
+
+def test_gpus_of_our_own_living_runs_and_their_workers_are_not_busy(machine):
+    pid = machine()
+    assert [gpu.name for gpu in gpus_to_use(None, ours=[pid], say=print)] == ["0", "1", "3"]
+    assert [gpu.name for gpu in gpus_to_use(None, ours=[os.getpid()], say=print)] == ["0", "1", "3"]  # its parent
+
+
+def test_chosen_ones_are_taken_busy_or_not(machine):
+    machine()
+    said = []
+    assert [gpu.name for gpu in gpus_to_use("2,0", say=said.append)] == ["2", "0"]
+    assert said[2] == "gpu 2: taken, although busy: 0.7 of 24.0 GiB taken"
+    assert said[3] == "gpu 3: skipped, not asked for"
+
+
+def test_no_more_than_the_slots(machine):
+    machine()
+    said = []
+    assert [unit.gpu for unit in units_here(1, device="auto", threads=None, say=said.append)] == ["0"]
+    assert said[3] == "gpu 3: skipped, more than the slots asked for"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "slots", "expected"),
+    [
+        ("7", None, "--gpus 7: '7' is not a GPU of this machine, which has 0, 1, 2, 3"),
+        ("0,", None, "--gpus 0,: '' is not a GPU"),
+        ("0;ls", None, "'0;ls' is not a GPU"),
+        (None, 3, "--slots 3: there are 2 GPUs to use"),
+    ],
+)
+def test_wrong_words_are_one_line(machine, wanted, slots, expected):
+    machine()
+    with pytest.raises(UserError, match=re.escape(expected)) as caught:
+        units_here(slots, device="auto", threads=None, gpus=wanted)
+    assert "\n" not in str(caught.value)
+
+
+def test_when_all_are_busy_it_says_by_whom(machine):
+    machine("".join(f"GPU-{index}, {os.getpid()}, [N/A]\n" for index in range(4)))
+    with pytest.raises(UserError, match=rf"every GPU is busy \(0: {ME} \(pid {os.getpid()}\)"):
+        units_here(None, device="auto", threads=None)
+
+
+def test_a_study_for_the_cpu_asks_nobody(machine):
+    machine()
+    assert all(unit.gpu is None for unit in units_here(2, device="cpu", threads=1))
+    with pytest.raises(UserError, match="the study runs on the CPU"):
+        units_here(None, device="cpu", threads=1, gpus="0")
+
+
+def test_without_the_tool_or_with_a_broken_one_there_are_none(tmp_path, monkeypatch):
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text("#!/bin/sh\necho 'Failed to initialize NVML'; exit 9\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert gpus_here() == []
+    tool.unlink()
+    assert gpus_here() == []
+
+
+def test_the_environments_choice_goes_before_ours(machine, monkeypatch):
+    machine()
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,2")
+    assert [gpu.name for gpu in gpus_to_use(None, say=print)] == ["1", "2"]
+    assert visible_alone(["2"]) == {"CUDA_VISIBLE_DEVICES": "2"}
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert visible_alone(["2"]) == {"CUDA_VISIBLE_DEVICES": "2", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+
+
+def test_a_process_that_cannot_be_seen_is_somebodys():
+    assert user_of_process(2**22 + 1) == "somebody"
