@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from oelm.answers import one_line_errors
-from oelm.cli import one_run, studies
+from oelm.cli import one_run, remote, studies
 
 app = typer.Typer(
     name="oelm",
@@ -47,12 +47,14 @@ for _verb in (
     one_run.arms,
     one_run.compare,
     studies.run,
+    studies.stop,
     studies.status,
     studies.logs,
     studies.bench,
     studies.report,
 ):
     app.command()(_verb)
+app.add_typer(remote.app, name="remote")
 
 
 def main() -> None:

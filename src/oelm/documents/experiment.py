@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +35,12 @@ def experiment(declared: Path) -> None:
     """The script experiment_qk_freeze.py, over the study declared in a file."""
     with as_a_script():
         options = _parser().parse_args()
-        if options.remote or options.host or options.user:
-            raise UserError("--remote: not in this version; start the script on that machine, or copy its results here")
-        _experiment(options, declared)
+        if options.remote:
+            _experiment_there(options, declared)
+        elif options.host or options.user:
+            raise UserError("--host and --user say where; add --remote")
+        else:
+            _experiment(options, declared)
 
 
 def analysis(declared: Path) -> None:
@@ -87,10 +91,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--batch_size", type=int, metavar="N", help="Sequences in one update, of all processes (16).")
     parser.add_argument("--threads", type=int, metavar="N", help="CPU threads of each run.")
     parser.add_argument("--runs", metavar="DIR", default=str(RUNS), help=f"Folder of the runs ({RUNS}).")
-    for name in ("--host", "--user"):
-        parser.add_argument(name, help=argparse.SUPPRESS)
-    parser.add_argument("--remote", action="store_true", help=argparse.SUPPRESS)
+    _add_place(parser)
     return parser
+
+
+def _add_place(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--remote", action="store_true", help="Send code and data to a server and start there.")
+    parser.add_argument("--host", metavar="H", help="Which server: as in ~/.ssh/config or remotes.yaml (default).")
+    parser.add_argument("--user", metavar="U", help="Who one is there, if ~/.ssh/config does not say it.")
 
 
 def _analysis_parser() -> argparse.ArgumentParser:
@@ -159,21 +167,22 @@ def _seeds(text: str) -> list[int]:
 def _experiment(options: argparse.Namespace, declared: Path) -> None:
     from oelm.experiments.controller import Controller, units_for
     from oelm.experiments.forecast import dry_run
+    from oelm.experiments.slots import LocalSlots
     from oelm.experiments.table import counted, watching
     from oelm.study.declaration import with_processes
 
     tree = study_tree(declared, options)
     study = with_processes(study_of(tree, name=declared.name), options.processes)
     groups = _groups(options.groups, study)
-    units = units_for(study, options.processes if options.mode == "sequential" else None)
     folder = Path(options.runs)
+    units = units_for(study, options.processes if options.mode == "sequential" else None, folder=folder, say=print)
     if options.dry_run:
         print("\n".join(dry_run(study, folder, units=units, groups=groups, timeout=300)))
         return
     STUDY.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(STUDY, yaml.safe_dump(tree, allow_unicode=True, sort_keys=False).encode())
     with watching(units=len(units)) as view:
-        controller = Controller(study, folder, units, view, groups)
+        controller = Controller(study, folder, LocalSlots(units), view, groups)
         plan = controller.go()
     _link_first_seeds(plan)
     write_json(SUMMARY, summary(plan, folder))
@@ -181,6 +190,31 @@ def _experiment(options: argparse.Namespace, declared: Path) -> None:
     print(f"{SUMMARY}\nnext: {shlex.join(['python', 'scripts/analyze_freeze_experiment.py', '--plot'])}")
     if controller.given_up:
         raise UserError("\n".join(controller.given_up.values()))
+
+
+def _experiment_there(options: argparse.Namespace, declared: Path) -> None:
+    """The same script with the same flags on a server, detached; what it would run is checked here first."""
+    from oelm.remote.hosts import server_named
+    from oelm.remote.sync import data_folders, inside_project, project_root, sync
+    from oelm.remote.verbs import Place, data_here, data_of, inside, start
+
+    if options.dry_run:
+        raise UserError("--dry-run: starts nothing, so it works here; leave out --remote")
+    tree = study_tree(declared, options)
+    study = study_of(tree, name=declared.name)
+    _groups(options.groups, study)
+    server = server_named("@".join(filter(None, (options.user, options.host or "default"))))
+    place = Place(str(STUDY), inside(Path(options.runs)), data_of(study))
+    script = inside_project(sys.argv[0], project_root(), what="script")
+    places = Parser(add_help=False, allow_abbrev=False)
+    _add_place(places)
+    _, flags = places.parse_known_args()
+    STUDY.parent.mkdir(parents=True, exist_ok=True)
+    write_bytes(STUDY, yaml.safe_dump(tree, allow_unicode=True, sort_keys=False).encode())
+    sync(server, data_folders(data_here(place, say=print)), say=print)
+    ended = start(server, [script, *flags], place, say=print)
+    if ended.code:
+        raise UserError("\n".join(ended.errors) or f"{server.name}: ended with code {ended.code}")
 
 
 def _groups(text: str | None, study: Study) -> list[str] | None:

@@ -1,0 +1,1 @@
+"""A server behind SSH: OpenSSH and rsync carry everything, `oelm` itself runs over there. No torch."""

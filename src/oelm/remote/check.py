@@ -1,0 +1,117 @@
+"""`oelm remote HOST check`: what a study needs over there, one line each, and what to do about what is missing."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from oelm.experiments.gpus import QUERIES, TOOL, parsed
+from oelm.remote.connection import ask, no_program
+from oelm.remote.hosts import Server
+
+PROBE_SECONDS = 100
+NEEDED_BYTES = 2**30
+OLDEST_PYTHON = (3, 11)
+
+
+@dataclass(frozen=True)
+class Line:
+    """One fact; `advice` is what to do, where something is missing."""
+
+    what: str
+    fact: str
+    advice: str | None = None
+
+    def __str__(self) -> str:
+        state = "ok" if self.advice is None else "missing"
+        return f"{state:8} {self.what:8} {self.fact}" + (f": {self.advice}" if self.advice else "")
+
+
+def check(server: Server) -> list[Line]:
+    """Everything, in the order in which it has to be put right."""
+    if shutil.which("rsync") is None:
+        raise no_program("rsync", "rsync")
+    started = time.monotonic()
+    facts = ask(
+        server,
+        "facts",
+        seconds=PROBE_SECONDS + 60,
+        probe_seconds=PROBE_SECONDS,
+        gpu_tool=TOOL,
+        gpu_queries=[list(query) for query in QUERIES],
+    )
+    found = facts["probe"]
+    return [
+        Line("ssh", f"{server.destination} answers ({time.monotonic() - started:.1f} s)"),
+        _folder(facts),
+        _disk(facts),
+        _rsync(facts["rsync"]),
+        _python(facts["python"], found, server),
+        _oelm(facts, found, server),
+        _torch(found, server),
+        *_gpus(facts),
+        *(Line("runs", f"{study} is being run there") for study in facts["controllers"]),
+    ]
+
+
+def _folder(facts: dict[str, Any]) -> Line:
+    if not facts["is_writable"]:
+        return Line("folder", facts["folder"], "cannot write there; choose another `folder` in remotes.yaml")
+    return Line("folder", facts["folder"] + ("" if facts["is_there"] else " (sync makes it)"))
+
+
+def _disk(facts: dict[str, Any]) -> Line:
+    free = facts["free_bytes"]
+    advice = "less than 1 GiB; make room" if free < NEEDED_BYTES else None
+    return Line("disk", f"{free / 2**30:.1f} GiB free", advice)
+
+
+def _rsync(line: str) -> Line:
+    version = re.search(r"version (\S+)", line)
+    if not line:
+        return Line("rsync", "is not there", "install it, or ask for it: apt-get install rsync")
+    return Line("rsync", version[1] if version else line)
+
+
+def _setting_up(server: Server) -> str:
+    return f"over there in {server.folder}: python3 -m venv .venv && .venv/bin/pip install -c constraints.txt -e ."
+
+
+def _python(python: str, found: dict[str, Any], server: Server) -> Line:
+    if "error" in found:
+        return Line(
+            "python", f"{python}: {found['error']}", f"name another `python` in remotes.yaml, or {_setting_up(server)}"
+        )
+    version = found["version"]
+    numbers = tuple(int(part) for part in version.split(".")[:2])
+    advice = "oelm needs 3.11 or later; name another `python` in remotes.yaml" if numbers < OLDEST_PYTHON else None
+    return Line("python", f"{version} ({found['executable']})", advice)
+
+
+def _oelm(facts: dict[str, Any], found: dict[str, Any], server: Server) -> Line:
+    if "oelm" in found:
+        return Line("oelm", found["oelm"])
+    reason = found.get("oelm_error", "no Python to import it")
+    if not facts["is_there"] or "'oelm'" in reason:
+        return Line("oelm", "is not there yet", f"oelm remote {server.name} sync")
+    return Line("oelm", reason, _setting_up(server))
+
+
+def _torch(found: dict[str, Any], server: Server) -> Line:
+    if "torch" not in found:
+        return Line("torch", found.get("torch_error", "no Python to import it"), _setting_up(server))
+    return Line("torch", f"{found['torch']}, sees {found['cuda']} GPUs")
+
+
+def _gpus(facts: dict[str, Any]) -> list[Line]:
+    listing, processes = facts["gpus"]
+    users = facts["users"]
+    gpus = parsed(listing, processes, user_of=lambda pid: users.get(str(pid), "somebody"))
+    if not gpus:
+        return [Line("gpus", "none: runs use the cores")]
+    return [
+        Line(f"gpu {gpu.index}", f"{gpu.name}: {f'busy: {gpu.why_busy}' if gpu.why_busy else 'free'}") for gpu in gpus
+    ]

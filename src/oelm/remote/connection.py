@@ -1,0 +1,160 @@
+"""One connection: `ssh -- HOST "python3 -"`. The remote command is always these two words; everything else is data on
+its standard input, so that no shell over there reads a word of the user's.
+
+Host keys are always checked, and no password is asked for: what needs a person is said in one line.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from oelm.errors import UserError
+from oelm.remote.far_side import MARK
+from oelm.remote.hosts import Server
+
+CONNECT_SECONDS = 15
+ANSWER_SECONDS = 120.0  # for whatever ends by itself; a log that is followed may take for ever
+_OPTIONS = {
+    "BatchMode": "yes",
+    "StrictHostKeyChecking": "yes",
+    "ConnectTimeout": str(CONNECT_SECONDS),
+    "ServerAliveInterval": "10",
+    "ServerAliveCountMax": "3",
+    "ClearAllForwardings": "yes",
+    "ForwardAgent": "no",
+    "ForwardX11": "no",
+    "RemoteCommand": "none",
+    "LogLevel": "ERROR",  # no banners among the complaints
+}
+_PROGRAM = Path(__file__).with_name("far_side.py")
+REMOTE_COMMAND = "python3 -"
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a call over there ended, and what it complained about."""
+
+    code: int
+    errors: list[str]
+
+
+def ssh_words(server: Server) -> list[str]:
+    """ssh and its options; the destination follows after `--`."""
+    config = ["-F", server.ssh_config] if server.ssh_config else []
+    return ["ssh", *config, "-T", *(word for key, value in _OPTIONS.items() for word in ("-o", f"{key}={value}"))]
+
+
+def _command(server: Server) -> list[str]:
+    return [*ssh_words(server), "--", server.destination, REMOTE_COMMAND]
+
+
+def _text(server: Server, action: str, payload: dict[str, Any]) -> bytes:
+    request = {"action": action, "name": server.name, "folder": server.folder, "python": server.python, **payload}
+    return b"%s\n\nmain(json.loads(%s))\n" % (_PROGRAM.read_bytes(), ascii(json.dumps(request)).encode("ascii"))
+
+
+def ask(server: Server, action: str, *, seconds: float = ANSWER_SECONDS, **payload: Any) -> dict[str, Any]:
+    """What an action of the far side answers."""
+    try:
+        done = subprocess.run(
+            _command(server), input=_text(server, action, payload), capture_output=True, timeout=seconds, check=False
+        )
+    except FileNotFoundError as error:
+        raise no_program("ssh", "openssh-client") from error
+    except subprocess.TimeoutExpired as error:
+        raise UserError(f"{server.name}: no answer within {seconds:.0f} s; try again, or look with ssh") from error
+    errors = done.stderr.decode("utf-8", "replace").splitlines()
+    if done.returncode:
+        _complain(server, Ended(done.returncode, errors))
+    _, found, answer = done.stdout.decode("utf-8", "replace").rpartition(MARK)
+    try:
+        return json.loads(answer) if found else _complain(server, Ended(0, errors))
+    except ValueError:
+        _complain(server, Ended(0, errors))
+
+
+def relay(server: Server, module: str, *arguments: str) -> Ended:
+    """Run a module of oelm over there; what it prints appears here as it comes."""
+    text = _text(server, "call", {"module": module, "arguments": list(arguments)})
+    with tempfile.TemporaryFile() as program, tempfile.TemporaryFile() as complaints:
+        program.write(text)
+        program.seek(0)
+        try:
+            code = subprocess.run(_command(server), stdin=program, stderr=complaints, check=False).returncode
+        except FileNotFoundError as error:
+            raise no_program("ssh", "openssh-client") from error
+        complaints.seek(0)
+        ended = Ended(code, complaints.read().decode("utf-8", "replace").splitlines())
+    if code in (255, 127, 126) or code < 0 or _lacks_oelm(ended.errors):
+        _complain(server, ended)
+    return ended
+
+
+# ---- Complaints ----------------------------------------------------------------------------------------------------
+
+
+def no_program(name: str, package: str) -> UserError:
+    return UserError(f"{name} is not installed here; install it, for example with: apt-get install {package}")
+
+
+# What ssh prints -> what it means and what to do. The first that fits counts: a changed key also fails verification.
+_MEANINGS = (
+    (
+        r"REMOTE HOST IDENTIFICATION HAS CHANGED|host key .* has changed",
+        "its host key has changed: nothing was sent; ask its administrator, and only then remove the old key with "
+        "ssh-keygen -R",
+    ),
+    (
+        r"host key is known for|Host key verification failed",
+        "its host key is not known yet; connect once by hand with ssh, compare the fingerprint, and try again",
+    ),
+    (
+        r"Permission denied|Too many authentication failures|No supported authentication",
+        "it refuses to let you in; a key without a password prompt is needed (ssh-copy-id, ssh-add), test it with ssh",
+    ),
+    (r"Could not resolve hostname", "no such host; is the name in ~/.ssh/config or in remotes.yaml?"),
+    (
+        r"Connection refused|timed out|No route to host|Network is unreachable|Connection to .* port",
+        "cannot be reached; is it switched on, and is the network (VPN) there?",
+    ),
+    (r"Bad configuration option|Bad owner or permissions|terminating, \d+ bad", "ssh does not accept its own settings"),
+    (r"rsync: not found|rsync: command not found|'rsync'", "rsync is not installed there; ask for it, or install it"),
+    (r"python3: not found|python3: command not found", "no python3 there for a login without a terminal"),
+    (r"protocol version mismatch", "its login shell prints text where there is no terminal; silence it there"),
+    (
+        r"No space left on device|Disk quota exceeded",
+        "the disk is full there; make room and give the same command again",
+    ),
+)
+CUT = "the connection was cut; what runs there goes on, and the same command can be given again"
+
+
+def meaning(errors: list[str], *, code: int) -> str:
+    """What ssh or rsync complained about, in one line that says what to do."""
+    text = "\n".join(errors)
+    for pattern, explanation in _MEANINGS:
+        if re.search(pattern, text):
+            return explanation
+    if code == 255 or code < 0 or re.search(r"connection unexpectedly closed|Broken pipe|closed by remote host", text):
+        return CUT
+    last = next((line.strip() for line in reversed(errors) if line.strip()), "")
+    return last.removeprefix("oelm: ") or f"ended with code {code} and without a word"
+
+
+def _lacks_oelm(errors: list[str]) -> bool:
+    return any("No module named" in line for line in errors)
+
+
+def _complain(server: Server, ended: Ended) -> NoReturn:
+    if _lacks_oelm(ended.errors):
+        last = next(line.strip() for line in reversed(ended.errors) if "No module named" in line)
+        raise UserError(f"{server.name}: {last}; `oelm remote {server.name} check` says what to do")
+    if ended.code == 0:
+        raise UserError(f"{server.name}: no answer; does its login shell start a command that it is given?")
+    raise UserError(f"{server.name}: {meaning(ended.errors, code=ended.code)}")

@@ -1,0 +1,74 @@
+"""`python -m oelm.remote.there`: what the verbs of `oelm remote` do on the other side, by the code that was sent.
+
+The one argument is a JSON object: nothing of it is read by a shell.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+from oelm.errors import UserError
+from oelm.experiments.detached import at_work, start_detached, stop
+from oelm.study.declaration import load_study, study_digest
+
+
+def start(request: dict[str, Any]) -> int:
+    """The study has to be the one that was looked at on the other side, unless a script makes its own."""
+    if request["study"] is not None and study_digest(load_study(request["study"])) != request["digest"]:
+        raise UserError(f"study {request['study']!r} is another one here; bring yours with `sync` first")
+    return start_detached(request["command"], Path(request["folder"]), say=_say)
+
+
+def stop_runs(request: dict[str, Any]) -> int:
+    stop(Path(request["folder"]), say=_say)
+    return 0
+
+
+def status(request: dict[str, Any]) -> int:
+    """As `oelm status` says it, and whether somebody is at work on the study."""
+    code = subprocess.run([sys.executable, "-m", "oelm", "status", *request["arguments"]], check=False).returncode
+    if code == 0 and request["folder"]:
+        there = at_work(Path(request["folder"]))
+        _say(f"controller: {f'at work ({there})' if there else 'none at work; `run` goes on with what is missing'}")
+    return code
+
+
+def logs(request: dict[str, Any]) -> NoReturn:
+    """Of one run; without a name, of the one that was written last."""
+    run = request["run"] or str(_newest_run(Path("runs")))
+    if not request["run"]:
+        _say(f"==> {run}")
+    # In our own place, so that the end of the connection ends it.
+    os.execv(sys.executable, [sys.executable, "-m", "oelm", "logs", *request["arguments"], "--", run])
+
+
+def _newest_run(root: Path) -> Path:
+    logs = [*root.glob("*/*/training.log"), *root.glob("*/tuning/*/training.log")]
+    if not logs:
+        raise UserError(f"{root}: no run has written a log there yet")
+    return max(logs, key=lambda file: file.stat().st_mtime).parent
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+ACTIONS = {"start": start, "stop": stop_runs, "status": status, "logs": logs}
+
+
+def main() -> int:
+    request = json.loads(sys.argv[1])
+    try:
+        return ACTIONS[request["action"]](request)
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,102 @@
+"""The verbs of `oelm remote` as functions: run, status, logs and stop, by oelm itself on the other side."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from oelm.errors import UserError
+from oelm.remote.connection import Ended, relay
+from oelm.remote.hosts import Server, check_text
+from oelm.remote.sync import inside_project, project_root
+from oelm.study.declaration import Study, load_study, settings_for, study_digest
+
+RUNS = Path("runs")
+
+
+@dataclass(frozen=True)
+class Place:
+    """A study as the other side finds it: all paths relative to the project."""
+
+    study: str
+    folder: Path  # of its runs
+    data: str
+    digest: str | None = None  # None: a script makes it over there
+
+
+def place_of(study: str, runs: Path | None = None) -> Place:
+    """Checks the study here, where an error costs nothing."""
+    declared = load_study(study)
+    named = Path(study).is_file()
+    where = inside_project(study, project_root(), what="study") if named else check_text(study, what="study")
+    return Place(where, inside(runs) if runs else RUNS / declared.name, data_of(declared), study_digest(declared))
+
+
+def data_of(study: Study) -> str:
+    return str(settings_for(study, study.baseline, seed=study.seeds[0]).run.data)
+
+
+def data_here(place: Place, *, say: Callable[[str], None]) -> list[str]:
+    """The folder of a study's data, if it is on this side; it may have been prepared over there."""
+    path = Path(place.data)
+    folder = path.parent if path.is_file() else path
+    if folder.is_dir():
+        return [str(folder)]
+    say(f"{folder}: not here, so not sent; it has to be there already")
+    return []
+
+
+def inside(runs: Path) -> Path:
+    """A folder of runs, called the same on both sides."""
+    if runs.is_absolute() or ".." in runs.parts:
+        raise UserError(f"--runs {runs}: a folder in the project, the same on both sides")
+    return Path(check_text(runs.as_posix(), what="--runs"))
+
+
+def run(server: Server, place: Place, options: list[str], *, say: Callable[[str], None]) -> Ended:
+    """Start `oelm run STUDY` detached. Again, it finds the one at work and starts nothing."""
+    gpus = [] if server.gpus is None or "--gpus" in options else ["--gpus", ",".join(map(str, server.gpus))]
+    command = ["-m", "oelm", "run", "--runs", place.folder.as_posix(), *gpus, *options, "--", place.study]
+    return start(server, command, place, say=say)
+
+
+def start(server: Server, command: list[str], place: Place, *, say: Callable[[str], None]) -> Ended:
+    """Start a controller over there, by the arguments for Python, and say how to look at it."""
+    for word in command:
+        if any(ord(character) < 32 for character in word):
+            raise UserError(f"{word!r}: may not hold control characters")
+    study = place.study if place.digest else None
+    ended = _there(
+        server, action="start", command=command, folder=place.folder.as_posix(), study=study, digest=place.digest
+    )
+    if ended.code == 0:
+        named = [place.study, *(["--runs", str(place.folder)] if place.folder.parent != RUNS else [])]
+        for verb, more in (("status", named), ("logs", ["--follow"]), ("pull", named)):
+            say("next: " + shlex.join(["oelm", "remote", server.name, verb, *more]))
+    return ended
+
+
+def status(server: Server, study: str | None, runs: Path | None) -> Ended:
+    if study is None:
+        return _there(server, action="status", arguments=[], folder=None)
+    place = place_of(study, runs)
+    arguments = ["--runs", place.folder.as_posix(), "--", place.study]
+    return _there(server, action="status", arguments=arguments, folder=place.folder.as_posix())
+
+
+def logs(server: Server, name: str | None, *, lines: int, follow: bool) -> Ended:
+    run = check_text(name, what="run") if name is not None else None
+    arguments = ["--lines", str(lines), *(["--follow"] if follow else [])]
+    return _there(server, action="logs", run=run, arguments=arguments)
+
+
+def stop(server: Server, study: str, runs: Path | None) -> Ended:
+    return _there(server, action="stop", folder=place_of(study, runs).folder.as_posix())
+
+
+def _there(server: Server, **request: Any) -> Ended:
+    return relay(server, "oelm.remote.there", json.dumps(request))

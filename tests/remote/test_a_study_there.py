@@ -1,0 +1,95 @@
+"""A user's way with a server: check, sync, run, a cut connection, status, logs, pull, report; the numbers are ours."""
+
+import shutil
+import subprocess
+import sys
+
+from loopback import HOST, add_study, eventually, kill_clients, needs_a_server, results
+
+from oelm.files import read_json
+from oelm.remote.far_side import MANIFEST
+from oelm.training.provenance import SYNCED_FILE
+from small_runs import REPOSITORY
+
+pytestmark = needs_a_server
+
+
+def test_the_whole_way_gives_the_numbers_of_this_machine(shared_world):
+    world = shared_world
+    add_study(world, steps=30, arms=["trained", "frozen_head_orthogonal"])
+    code, out = world.remote("check")
+    assert code == 1, out  # nothing was sent yet
+    assert f"oelm     is not there yet: oelm remote {HOST} sync" in out
+    assert "tracked files" in world.must("sync", "little")
+    out = world.must("check")
+    assert "missing" not in out
+    assert "gpus     none: runs use the cores" in out
+
+    assert "started (host" in world.must("run", "little")
+    follower = world.start("remote", HOST, "logs", "--follow")
+    eventually(lambda: kill_clients(follower), what="an ssh client")
+    follower.communicate(timeout=60)
+    there = world.there / "runs" / "little"
+    eventually(lambda: len(results(there)) == 2, what="both runs there")
+
+    assert "little: final 2/2 finished" in world.must("status", "little")
+    assert "finished: validation loss" in world.must("logs", "trained-s0", "-n", "3")
+    world.must("pull", "little")
+    pulled = results(world.project / "runs" / "little")
+    code, out = world.oelm("status", "little")
+    assert "little: final 2/2 finished" in out
+    code, out = world.oelm("report", "little", "--lang", "en")
+    assert code == 0, out
+    _, out = world.oelm("run", "little", "--runs", "runs/here", "--groups", "frozen_head_orthogonal")
+    (name, here), *others = results(world.project / "runs" / "here").items()
+    assert not others, out
+    assert pulled[name]["val_loss"] == here["val_loss"]
+    assert len(pulled) == 2
+    environments = [read_json(run / "environment.json") for run in (world.project / "runs" / "little").glob("*/")]
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=world.project, capture_output=True, text=True, check=True)
+    assert {each["commit"] for each in environments} == {head.stdout.strip()}
+    assert MANIFEST == SYNCED_FILE
+
+
+def test_what_goes_wrong_over_there_is_said_here_in_a_line(shared_world):
+    for name in ("changed", "no-data"):
+        add_study(shared_world, name)
+    shared_world.must("sync")
+    add_study(shared_world, "changed", steps=5)
+    shutil.rmtree(shared_world.there / "data", ignore_errors=True)
+    for words, expected in (
+        (["run", "changed"], "study 'changed' is another one here; bring yours with `sync` first"),
+        (["run", "no-data"], "no prepared data there"),
+        (["logs", "$(touch canary)"], "run '$(touch canary)': no such run directory"),
+        (["run", "no-data", "--groups", "x;touch canary"], "'x;touch canary' is not one of the arms"),
+        (["pull", "no-such"], "study 'no-such': no such file"),
+    ):
+        code, out = shared_world.remote(*words)
+        assert code == 2, out
+        assert expected in out
+        assert len(out.splitlines()) == 1, out
+    assert not (shared_world.there / "runs" / "changed").exists()
+    assert not [*shared_world.project.rglob("canary"), *shared_world.there.rglob("canary")]
+
+
+def test_the_four_verbs_of_the_shell_file(shared_world):
+    """After the study of the first test, which is finished: nothing is started again."""
+    shutil.copy(REPOSITORY / "mlda-run.sh", shared_world.project)
+    environment = {"OELM_PYTHON": sys.executable, "OELM_HOST": HOST, "OELM_STUDY": "little"}
+
+    def verb(*words: str) -> str:
+        done = subprocess.run(
+            ["./mlda-run.sh", *words],
+            cwd=shared_world.project,
+            env=shared_world.environment() | environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert "tracked files" in verb("sync")
+    assert "little: final 2/2 finished" in verb("train-both", "--slots", "1")
+    assert "little: final 2/2 finished" in verb("status")
+    assert "finished: validation loss" in verb("logs")
