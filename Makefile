@@ -41,6 +41,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/report_speed.py
 	$(BIN)/python benchmarks/live_table.py
 	$(BIN)/python benchmarks/two_slots.py
+	$(BIN)/python benchmarks/controller_overhead.py
 	@echo 'besides, with prepared sentences: $(BIN)/python benchmarks/fine_tuning_speed.py data/xnli-en'
 
 lint: $(READY)

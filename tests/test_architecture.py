@@ -39,6 +39,7 @@ ALLOWED = {
     "reporting": BOTTOM | WAIST | {"study", "analysis"},
     "timing": BOTTOM | WAIST | {"study", "data", "model", "training"},
     "experiments": BOTTOM | WAIST | {"study", "data", "timing"},
+    "remote": BOTTOM | WAIST | {"study", "experiments"},
     "documents": BOTTOM
     | WAIST
     | {
@@ -50,6 +51,7 @@ ALLOWED = {
         "experiments",
         "analysis",
         "reporting",
+        "remote",
     },
 }
 VERBS = [
@@ -61,17 +63,19 @@ VERBS = [
     "arms",
     "compare",
     "run",
+    "stop",
     "status",
     "logs",
     "bench",
     "report",
+    "remote",
 ]
 WITHOUT_TORCH = [
     "oelm", "oelm.cli", "oelm.settings", "oelm.run_directory", "oelm.side_by_side", "oelm.data.prepare",
     "oelm.data.prepare_sentences",
     "oelm.experiments.controller", "oelm.experiments.status", "oelm.experiments.forecast",
     "oelm.study.plan", "oelm.study.confounds", "oelm.analysis.summary",
-    "oelm.reporting.report",
+    "oelm.reporting.report", "oelm.remote.verbs", "oelm.remote.check", "oelm.remote.pull", "oelm.remote.there",
 ]  # fmt: skip
 
 
