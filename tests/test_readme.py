@@ -19,8 +19,11 @@ def flags():
 
     from oelm.cli import app
 
-    verbs = get_command(app).commands
-    return {verb: {flag for option in command.params for flag in option.opts} for verb, command in verbs.items()}
+    def flags_of(command) -> set[str]:
+        inner = [flags_of(each) for each in getattr(command, "commands", {}).values()]
+        return {flag for option in command.params for flag in option.opts}.union(*inner)
+
+    return {verb: flags_of(command) for verb, command in get_command(app).commands.items()}
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -14,7 +14,7 @@ from oelm.config import Encoder
 from oelm.data.encoder_folder import encoder_of
 from oelm.data.prepare import prepare
 from oelm.data.prepare_sentences import prepare_sentences
-from oelm.data.sentences import check_digests, is_sentence_folder, open_sentences
+from oelm.data.sentences import check_digests, open_sentences
 from oelm.data.tokens import open_tokens
 from oelm.errors import UserError
 from sentence_sources import nli_folder
@@ -89,9 +89,6 @@ def test_files_are_mapped_read_only(prepared):
 
 def test_a_folder_knows_its_kind(prepared_once, tmp_path):
     prepare("stories", out=tmp_path / "text", stories=300, tokenizer="bpe:300")
-    assert is_sentence_folder(prepared_once)
-    assert not is_sentence_folder(tmp_path / "text")
-    assert not is_sentence_folder(tmp_path / "nowhere")
     with pytest.raises(UserError, match="holds sentences, not text for a language model"):
         open_tokens(prepared_once)
     assert "holds text for a language model, not sentences with labels" in refusal(tmp_path / "text")

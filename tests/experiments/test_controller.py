@@ -175,6 +175,21 @@ def test_a_dry_run_shows_commands_costs_and_confounds_and_starts_nothing(token_f
     assert not (tmp_path / "runs").exists()
 
 
+def test_a_dry_run_counts_the_final_runs_that_wait_for_tuning(token_folder, tmp_path):
+    file = write_study(
+        tmp_path,
+        token_folder,
+        seeds=[0, 1, 2],
+        arms=["trained"],
+        tuning={"grid": {"training.learning_rate": [0.01, 0.02]}, "steps": 2, "seeds": [9]},
+    )
+    code, out = run(tmp_path, "run", file, "--dry-run")
+    assert code == 0, out
+    assert "2 runs to start now: about" in out
+    assert "then 3 final runs, with the values that tuning chooses: about" in out
+    assert "in all: about" in out
+
+
 # ---- Deaths --------------------------------------------------------------------------------------------------------
 
 

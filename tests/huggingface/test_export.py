@@ -70,6 +70,18 @@ def test_an_export_in_our_form_reads_back_bit_equal_and_frozen(arm, trained, tmp
     assert torch.equal(load_stored(tmp_path / "export").gpt(ids), stored.gpt(ids))
 
 
+def test_one_flipped_byte_of_an_export_is_noticed_by_transformers_loader_too(trained, tmp_path):
+    export(trained("frozen_head_orthogonal"), tmp_path / "export")
+    file = tmp_path / "export" / "model.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-100] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(UserError, match="do not match their digest"):
+        AutoModelForCausalLM.from_pretrained(tmp_path / "export")
+    AutoModelForCausalLM.from_pretrained(trained("frozen_head_orthogonal") / "best").save_pretrained(tmp_path / "anew")
+    AutoModelForCausalLM.from_pretrained(tmp_path / "anew")  # saved by somebody: no digest of ours, as it is
+
+
 @pytest.mark.parametrize("arm", ["trained", "frozen_half"])
 def test_pipeline_continues_a_prompt_as_we_do(arm, trained, tmp_path):
     export(trained(arm), tmp_path / "export")

@@ -9,6 +9,7 @@ import pytest
 from loopback import HOST, World, git_add, needs_a_server
 
 from oelm.errors import UserError
+from oelm.experiments.controller import refuse_what_runs_elsewhere
 from oelm.files import read_json
 from oelm.remote import pull as pulling
 from oelm.remote.hosts import SSH_CONFIG_VARIABLE, server_named
@@ -230,6 +231,17 @@ def test_a_status_that_says_finished_never_comes_without_its_result(here, far_ru
     assert read_json(local / "experiment_result.json") == {"val_loss": 2.5}
     pulled(here)
     assert read_json(local / "status.json") == {"state": "finished"}
+
+
+def test_a_study_that_is_being_run_there_is_not_started_here_until_a_pull_after_its_end(here, far_runs):
+    (far_runs / "controller.lock").write_text(json.dumps({"pid": os.getpid()}))
+    pulled(here)
+    folder = here.project / "runs" / "little"
+    with pytest.raises(UserError, match=f"is being run on {HOST}, seen at .*pull"):
+        refuse_what_runs_elsewhere(folder)
+    (far_runs / "controller.lock").write_text("")
+    pulled(here)
+    refuse_what_runs_elsewhere(folder)
 
 
 def test_nothing_to_pull_is_said(here):

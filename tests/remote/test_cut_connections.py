@@ -204,6 +204,9 @@ def test_a_run_lives_on_when_its_log_is_no_longer_followed(going):
 
 def test_a_cut_pull_leaves_whole_files_and_the_next_one_completes_it(going):
     cut_pull(*going, "client", lambda: (going[0].project / "runs" / "going" / ".pulling").exists())
+    code, out = going[0].oelm("run", "going")  # not here as well
+    assert code == 2, out
+    assert f"is being run on {HOST}" in out
 
 
 def test_a_cut_start_and_two_at_once_are_one_and_a_further_one_finds_it(going):

@@ -139,7 +139,7 @@ def _prepare_sentences(source: str, *, out: Path | None, encoder: str | None, **
     with preparation_progress() as report:
         manifest = prepare_sentences(source, out=folder, encoder=encoder, progress=report, **settings)
     for name, split in manifest["splits"].items():
-        labels = ", ".join(f"{count:,} {label}" for label, count in split["labels"].items())
+        labels = ", ".join(f"{count:,} labelled {label}" for label, count in split["labels"].items())
         notes = [f"{split['truncated']:,} truncated"]
         if split["also_in_train"]:
             notes.append(f"{split['also_in_train']:,} also in train")
@@ -309,15 +309,18 @@ def export(
     _check_path(to, option="--to")
     done = export_model(path, to, form=form, force=force)
     typer.echo(f"{done.folder}: as {done.form}; {done.reason}")
+    if not done.has_tokenizer:
+        typer.echo(f"{done.folder}: without a tokenizer, because the data had none; give pipelines one of your own")
 
 
 def arms() -> None:
     """List the named arms: how queries and keys start, and when they move."""
     from oelm.arms import ALIASES, ARMS, described
 
+    width = max(map(len, ARMS))
     for name, spec in ARMS.items():
         also = [alias for alias, target in ALIASES.items() if target == name]
-        typer.echo(f"{name:24} {described(spec)}{'  (also ' + ', '.join(also) + ')' if also else ''}")
+        typer.echo(f"{name:{width}} {described(spec)}{'  (also ' + ', '.join(also) + ')' if also else ''}")
 
 
 def compare(

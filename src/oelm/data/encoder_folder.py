@@ -128,7 +128,10 @@ def encoder_of(data: SentenceData) -> EncoderFolder:
     try:
         encoder = open_encoder(data.encoder_source, revision=data.encoder_revision)
     except UserError as error:
-        raise UserError(f"{data.folder}: the encoder it was prepared for is gone: {error}") from error
+        raise UserError(
+            f"{data.folder}: the encoder it was prepared for is gone ({error}); bring it back to that place, or "
+            "prepare the data again with --encoder and --force"
+        ) from error
     if encoder.digest != data.encoder_digest:
         raise UserError(
             f"{encoder.folder}: not the encoder that {data.folder} was prepared for (its digest differs); "

@@ -16,7 +16,7 @@ import numpy as np
 
 from oelm.data.tokens import MANIFEST, TOKENIZER_FOLDER, first_at_least, mapped, read_manifest
 from oelm.errors import UserError
-from oelm.files import read_json, sha256_of
+from oelm.files import sha256_of
 
 KIND = "sentences"
 COLUMNS = {"ids": None, "offsets": np.dtype("<i8"), "seconds": np.dtype("<i4"), "labels": np.dtype("<i2")}
@@ -66,14 +66,6 @@ class SentenceData:
         local = Path(self.encoder_source).is_absolute()
         source = "/".join(Path(self.encoder_source).parts[-2:]) if local else self.encoder_source
         return {"encoder_source": source, "encoder_digest": self.encoder_digest}
-
-
-def is_sentence_folder(folder: Path) -> bool:
-    try:
-        manifest = read_json(folder / MANIFEST)
-    except (OSError, UserError):
-        return False
-    return isinstance(manifest, dict) and manifest.get("kind") == KIND
 
 
 def open_sentences(folder: Path) -> SentenceData:

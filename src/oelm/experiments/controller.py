@@ -18,12 +18,12 @@ from oelm.errors import UserError
 from oelm.experiments.handles import LOCK_FILE, found, living_runs
 from oelm.experiments.slots import Handle, Slots, Unit, Wanted, units_here
 from oelm.experiments.slurm import Queue
-from oelm.files import ensure_writable, explaining_a_full_disk
+from oelm.files import ensure_writable, explaining_a_full_disk, read_json
 from oelm.ownership import Owned, owning
 from oelm.run_directory import RunDirectory
 from oelm.study.declaration import Study, settings_for
 from oelm.study.plan import Plan, PlannedRun, Planner
-from oelm.study.shelf import Shelf, read_stored
+from oelm.study.shelf import ELSEWHERE_FILE, Shelf, quality_of, read_stored
 
 POLL_SECONDS = 0.5
 SHORTEST_POLL_SECONDS = 0.01  # right after a start: some runs end at once
@@ -104,6 +104,7 @@ class Controller:
     def go(self, *, waits: bool = True) -> Plan:
         """Run what is missing, to the end or only to its start. Returns the plan as it stands then."""
         ensure_writable(self.folder, option="--runs")
+        refuse_what_runs_elsewhere(self.folder)
         with self._alone(), explaining_a_full_disk(self.folder, needed_bytes=NEEDED_BYTES):
             try:
                 return self._reconcile(waits)
@@ -231,7 +232,7 @@ class Controller:
             return
         written = stored.status.get("state", "queued")  # by the run itself
         if stored.state == "finished":
-            self.view.say(f"{title}: finished, validation loss {(stored.result or {}).get('val_loss', 0):.4f}")
+            self.view.say(f"{title}: finished, {quality_of(stored.result or {})}")
         elif stored.state == "diverged":
             self.view.say(f"{title}: diverged: {stored.status.get('error')}; reported, not started again")
         elif stored.state == "running":  # ours found the folder taken
@@ -277,6 +278,18 @@ class Controller:
         with contextlib.suppress(KeyboardInterrupt):
             while any(run.handle.is_alive() for run in ours):
                 time.sleep(POLL_SECONDS)
+
+
+def refuse_what_runs_elsewhere(folder: Path) -> None:
+    """A study whose results were brought here while it was being run on another machine."""
+    try:
+        there = read_json(folder / ELSEWHERE_FILE)
+    except FileNotFoundError:
+        return
+    raise UserError(
+        f"{folder}: is being run on {there.get('server')}, seen at {there.get('seen')}; let it end or stop it there, "
+        f"then `oelm remote {there.get('server')} pull`; or delete {ELSEWHERE_FILE} to run it here as well"
+    )
 
 
 def last_words(directory: RunDirectory) -> str | None:

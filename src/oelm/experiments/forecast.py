@@ -19,7 +19,7 @@ from oelm.experiments.table import counted, duration
 from oelm.files import mebibytes
 from oelm.study.confounds import confounds
 from oelm.study.declaration import Study
-from oelm.study.plan import Plan, PlannedRun, planned
+from oelm.study.plan import Plan, PlannedRun, Planner
 from oelm.study.shelf import Shelf
 from oelm.timing.probing import probed
 
@@ -40,7 +40,8 @@ class Forecast:
 def dry_run(study: Study, folder: Path, *, units: list[Unit], groups: list[str] | None, timeout: float) -> list[str]:
     """The lines to print."""
     facts = data_facts(study)
-    plan = planned(study, Shelf(folder), facts=facts.model, data_digest=facts.digest)
+    planner = Planner(study, facts.model, facts.digest)
+    plan = planner.plan(Shelf(folder))
     todo = [run for run in plan.runs if run.loss is None and (groups is None or run.arm in groups)]
     problems: list[str] = []
     probes = _probes(todo, timeout, problems)
@@ -48,7 +49,12 @@ def dry_run(study: Study, folder: Path, *, units: list[Unit], groups: list[str] 
     lines = [f"study {study.name}: {counted(plan)}", f"slots: {', '.join(str(unit) for unit in units)}", ""]
     for forecast in forecasts:
         lines += _lines(forecast)
-    lines += [*problems, *_later(plan), "", *_totals(forecasts, units), "", *confound_lines(study, plan)]
+    later = [
+        _forecast(run, folder, facts.digest, probes.get(run.arm))
+        for run in planner.final_at_base(plan)
+        if groups is None or run.arm in groups
+    ]
+    lines += [*problems, "", *_totals(forecasts, later, units), "", *confound_lines(study, plan)]
     return [*lines, "nothing was started"]
 
 
@@ -105,18 +111,21 @@ def _lines(forecast: Forecast) -> list[str]:
     ]
 
 
-def _later(plan: Plan) -> list[str]:
-    waiting = plan.expected_final_runs - len(plan.final)
-    return [f"then {waiting} final runs, with the values that tuning chooses"] if waiting and plan.study.tuning else []
-
-
-def _totals(forecasts: list[Forecast], units: list[Unit]) -> list[str]:
+def _totals(forecasts: list[Forecast], later: list[Forecast], units: list[Unit]) -> list[str]:
     if not forecasts:
         return ["nothing is missing that could be started now"]
+    lines = [f"{len(forecasts)} runs to start now: {_cost(forecasts, units)}"]
+    if later:
+        lines.append(f"then {len(later)} final runs, with the values that tuning chooses: {_cost(later, units)}")
+        lines.append(f"in all: {_cost([*forecasts, *later], units)}; an extended grid takes more")
+    return lines
+
+
+def _cost(forecasts: list[Forecast], units: list[Unit]) -> str:
     known = [forecast.seconds * forecast.planned.processes for forecast in forecasts if forecast.seconds is not None]
     disk = mebibytes(sum(forecast.disk_bytes for forecast in forecasts))
-    time = duration(sum(known) / len(units)) if known else "unknown"
-    return [f"{len(forecasts)} runs to start now: about {time} on {len(units)} slots, disk up to {disk}"]
+    time = f"about {duration(sum(known) / len(units))}" if len(known) == len(forecasts) else "time unknown"
+    return f"{time} on {len(units)} slots, disk up to {disk}"
 
 
 def confound_lines(study: Study, plan: Plan) -> list[str]:

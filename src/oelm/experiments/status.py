@@ -15,7 +15,7 @@ from oelm.experiments.table import counted, duration, progress_of
 from oelm.run_directory import RunDirectory
 from oelm.study.declaration import Study
 from oelm.study.plan import Plan, PlannedRun, planned
-from oelm.study.shelf import TUNING_FOLDER, Shelf
+from oelm.study.shelf import TUNING_FOLDER, Shelf, quality_of
 
 FOLLOW_SECONDS = 0.5
 
@@ -40,6 +40,7 @@ def _row(run: PlannedRun, queue: Queue) -> dict[str, Any]:
         "step": run.stored.result["steps"] if run.stored.result else progress.step,
         "steps": progress.steps,
         "val_loss": run.stored.result["val_loss"] if run.stored.result else None,
+        "accuracy": (run.stored.result or {}).get("accuracy"),
         "seconds_left": progress.seconds_left if run.state == "running" else None,
         "error": run.stored.status.get("error"),
         "path": str(run.stored.directory.path),
@@ -76,7 +77,7 @@ def _line(row: dict[str, Any], width: int) -> str:
     if row.get("steps"):
         parts.append(f"step {row['step']}/{row['steps']}")
     if row.get("val_loss") is not None:
-        parts.append(f"validation loss {row['val_loss']:.4f}")
+        parts.append(quality_of(row))
     if row.get("seconds_left") is not None:
         parts.append(f"ETA {duration(row['seconds_left'])}")
     if row.get("queue"):

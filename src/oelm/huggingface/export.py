@@ -20,11 +20,11 @@ from oelm.data.dataset_folder import partial_folder, publish
 from oelm.errors import UserError
 from oelm.files import ensure_writable, explaining_a_full_disk, read_json, write_bytes, write_json
 from oelm.huggingface.gpt2 import gpt2_config, gpt2_weights, is_plain
-from oelm.model.parameters import counts_by_part
+from oelm.model.parameters import counts_by_part, weights_digest
 from oelm.run_directory import RunDirectory, checkpoint_step
 from oelm.settings import stored_run
 from oelm.training.checkpoint import MODEL_FILE, contiguous, stored_bytes, write_tensors
-from oelm.training.stored_model import StoredModel, describe_model, load_stored, model_config, weights_digest
+from oelm.training.stored_model import StoredModel, describe_model, load_stored, model_config
 
 FORMS = ("auto", "oelm", "gpt2")
 MARK = "oelm_export.json"  # what makes a folder ours to replace
@@ -36,6 +36,7 @@ class Export:
     folder: Path
     form: Literal["oelm", "gpt2"]
     reason: str
+    has_tokenizer: bool
 
 
 def export(source: Path | str, to: Path | str, *, form: str = "auto", force: bool = False) -> Export:
@@ -55,14 +56,15 @@ def export(source: Path | str, to: Path | str, *, form: str = "auto", force: boo
     metadata = {"format": "pt"} | ({"digest": facts["digest"]} if chosen == "oelm" else {})
     ensure_writable(to.parent, option="--to")
     with explaining_a_full_disk(to.parent, needed_bytes=stored_bytes(weights)), partial_folder(to) as folder:
-        describe_model(folder, config, model=stored.model, tokenizer=stored.tokenizer())
+        tokenizer = stored.tokenizer()
+        describe_model(folder, config, model=stored.model, tokenizer=tokenizer)
         write_tensors(folder / MODEL_FILE, weights, metadata)
         with open(folder / MODEL_FILE, "rb") as stream:
             os.fsync(stream.fileno())
         write_bytes(folder / CARD, _card(stored, facts).encode())
         write_json(folder / MARK, facts)
         publish(folder, to)
-    return Export(folder=to, form=chosen, reason=reason)
+    return Export(folder=to, form=chosen, reason=reason, has_tokenizer=tokenizer is not None)
 
 
 def _check_target(to: Path, *, force: bool) -> None:

@@ -9,6 +9,7 @@ B batch, T time of the input, S time seen so far (cache included), D model width
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,12 +19,13 @@ from torch.nn import functional
 from oelm.config import PROJECTIONS, Attention, Model, Projection, Seeds
 from oelm.errors import UserError
 from oelm.model.initialization import WEIGHT_STANDARD_DEVIATION, initialize
-from oelm.model.parameters import frozen_names
+from oelm.model.parameters import check_weights_file, frozen_names
 from oelm.model.transformer import GPT
 
 try:
     from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache, GenerationMixin, PreTrainedModel
     from transformers.modeling_outputs import CausalLMOutputWithPast
+    from transformers.utils import SAFE_WEIGHTS_NAME
 
     from oelm.model.huggingface_config import OELMConfig
 except ImportError as error:
@@ -180,6 +182,9 @@ class OrthogonalELMTransformer(PreTrainedModel, GenerationMixin):
         lacking = sorted(str(key) for key in (*information["missing_keys"], *information["mismatched_keys"]))
         if lacking:
             raise UserError(f"{pretrained_model_name_or_path}: lacks weights of this config: {', '.join(lacking)}")
+        weights = Path(pretrained_model_name_or_path or "", kwargs.get("subfolder", ""), SAFE_WEIGHTS_NAME)
+        if weights.is_file():
+            check_weights_file(weights)
         model._split_projections()
         model.freeze()
         return (model, information) if wants_information else model

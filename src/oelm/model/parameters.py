@@ -7,11 +7,15 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 
 import torch
+from safetensors import safe_open
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from oelm.config import Always, Moves, Never
+from oelm.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -110,6 +114,18 @@ def parameter_digests(gpt: nn.Module, names: Iterable[str]) -> dict[str, str]:
 
 def combined_digest(digests: dict[str, str]) -> str:
     return hashlib.sha256("".join(f"{name}={digests[name]};" for name in sorted(digests)).encode()).hexdigest()
+
+
+def weights_digest(weights: dict[str, Tensor]) -> str:
+    return combined_digest({name: tensor_digest(value) for name, value in weights.items()})
+
+
+def check_weights_file(path: Path) -> None:
+    """A weights file of ours carries its digest; one that somebody saved anew has none, and is taken as it is."""
+    with safe_open(path, "pt") as file:
+        digest = (file.metadata() or {}).get("digest")
+    if digest is not None and digest != weights_digest(load_file(path)):
+        raise UserError(f"{path}: damaged: its weights do not match their digest; use a checkpoint, or export again")
 
 
 def frozen_names(gpt: nn.Module) -> list[str]:

@@ -146,14 +146,20 @@ def controllers(folder):
     found = []
     runs = os.path.join(folder, "runs")
     for name in sorted(os.listdir(runs)) if os.path.isdir(runs) else []:
-        try:
-            with open(os.path.join(runs, name, "controller.lock")) as stream:
-                owner = json.load(stream)
-            os.kill(int(owner["pid"]), 0)
-        except (OSError, ValueError, KeyError, TypeError):
-            continue
-        found.append(name)
+        if controller_in(os.path.join(runs, name)):
+            found.append(name)
     return found
+
+
+def controller_in(folder):
+    """The process that works on a study in this folder, or None."""
+    try:
+        with open(os.path.join(folder, "controller.lock")) as stream:
+            owner = json.load(stream)
+        os.kill(int(owner["pid"]), 0)
+        return owner["pid"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 # ---- Code and data -------------------------------------------------------------------------------------------------
@@ -188,11 +194,11 @@ def synced(request):
 
 
 def place(request):
-    """Where a folder of the project is."""
+    """Where a folder of the project is, and whether a study is being run in it."""
     path = os.path.join(folder_of(request), request["inner"])
     if not os.path.isdir(path):
         raise Refused(f"{path} is not there: nothing was run in it")
-    return {"path": path}
+    return {"path": path, "controller": controller_in(path)}
 
 
 def removed_from(folder, name):

@@ -14,13 +14,13 @@ from pathlib import Path
 
 from oelm.errors import UserError
 from oelm.experiments.detached import LOG_FILE
-from oelm.files import TEMPORARY_PREFIX, ensure_writable
-from oelm.ownership import Owned, owning
+from oelm.files import TEMPORARY_PREFIX, ensure_writable, write_json
+from oelm.ownership import Owned, now, owning
 from oelm.remote.connection import ask
 from oelm.remote.copying import PARTIAL, Copied, receive
 from oelm.remote.hosts import Server
 from oelm.run_directory import Damaged, RunDirectory, check_whole
-from oelm.study.shelf import BENCH_FILE, TUNING_FOLDER
+from oelm.study.shelf import BENCH_FILE, ELSEWHERE_FILE, TUNING_FOLDER
 
 STAGING = ".pulling"
 LOCK = "lock"
@@ -43,12 +43,14 @@ _EVERY_RUN = ["--include=/*/", f"--include=/{TUNING_FOLDER}/*/"]
 
 def pull(server: Server, folder: Path, *, checkpoints: bool, say: Callable[[str], None]) -> Copied:
     """Bring the runs of a study's folder here, into the folder of the same name."""
-    there = ask(server, "place", inner=folder.as_posix())["path"]
+    found = ask(server, "place", inner=folder.as_posix())
+    there = found["path"]
     ensure_writable(folder, option="--runs")
     staging = folder / STAGING
     staging.mkdir(exist_ok=True)
     try:
         with owning(staging / LOCK):
+            _note_elsewhere(folder, server, found["controller"])
             copied = _small_files(server, there, folder, staging / "small", say)
             if checkpoints:
                 copied += _checkpoints(server, there, folder, staging / "large", say)
@@ -56,6 +58,14 @@ def pull(server: Server, folder: Path, *, checkpoints: bool, say: Callable[[str]
     except Owned as error:
         raise UserError(f"{folder}: another pull is at work there ({error}); wait for it") from error
     return copied
+
+
+def _note_elsewhere(folder: Path, server: Server, controller: int | None) -> None:
+    """As long as it is being run there, it is not started here as well."""
+    if controller is None:
+        (folder / ELSEWHERE_FILE).unlink(missing_ok=True)
+    else:
+        write_json(folder / ELSEWHERE_FILE, {"server": server.name, "pid": controller, "seen": now()})
 
 
 # ---- Small files ---------------------------------------------------------------------------------------------------

@@ -56,6 +56,10 @@ _VERDICTS: dict[str, Phrase] = {
         "All {pairs} pairs differ by exactly the same amount ({points}): there is nothing to measure chance by.",
         "{pairs} 对的差异完全相同（{points}），无法衡量偶然性。",
     ),
+    "box.at_chance": (
+        "{arm} is no better than chance: it has learnt nothing, so this verdict says little about the method.",
+        "“{arm}”并不优于随机水平：它没有学到任何内容，此结论难以说明方法的优劣。",
+    ),
     "box.mcnemar": ("McNemar's p", "McNemar p 值"),
     "box.mcnemar_value": ("by seed: {values}", "各种子：{values}"),
     "box.mcnemar_seed": ("{seed}: {p}", "{seed}：{p}"),

@@ -26,7 +26,7 @@ def verdict_box(findings: Findings, verdict: Verdict, language: Language) -> Ver
         outcome_word=say(language, f"outcome.{verdict.outcome}"),
         sentence=reason_sentence(findings, verdict, language),
         numbers=[*_criterion(findings, hypothesis, language), *_numbers(findings, verdict, language)],
-        remarks=_remarks(verdict, language),
+        remarks=_remarks(findings, verdict, language),
     )
 
 
@@ -211,8 +211,10 @@ def _speed_numbers(verdict: Verdict, language: Language) -> list[tuple[str, str]
 # ---- Remarks -------------------------------------------------------------------------------------------------------
 
 
-def _remarks(verdict: Verdict, language: Language) -> list[str]:
-    found = []
+def _remarks(findings: Findings, verdict: Verdict, language: Language) -> list[str]:
+    compared = (verdict.hypothesis.treatment, verdict.hypothesis.control)
+    chance = [facts["arm"] for code, facts in findings.notes if code == "at_chance" and facts["arm"] in compared]
+    found = [say(language, "box.at_chance", arm=label_of(findings, arm, language)) for arm in chance]
     if verdict.outcome == "confounded":
         outcome = say(language, f"outcome.{verdict.regardless}")
         found.append(say(language, "box.regardless", outcome=outcome))

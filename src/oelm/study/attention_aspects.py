@@ -64,7 +64,7 @@ def _family(projection: Projection, model: AnyModel) -> str:
 def _scale(projection: Projection, model: AnyModel) -> str:
     gain = "" if projection.gain == 1 else f" x {projection.gain:g}"
     if projection.start == "keep":
-        return f"of the given weights{gain}"
+        return f"{projection.start}{gain}"
     if model.d_model is not None and model.num_layers is not None:
         deviation = entry_standard_deviation(projection, d_model=model.d_model, num_layers=model.num_layers)
         return f"{deviation:.4g}"

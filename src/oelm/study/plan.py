@@ -134,6 +134,17 @@ class Planner:
                 return Plan(study, tuning, maker.final(choices), choices, grid)
             grid = larger
 
+    def final_at_base(self, plan: Plan) -> list[PlannedRun]:
+        """The final runs that wait for tuning, with the base's own values: what they cost is known before."""
+        if plan.is_tuned:
+            return []
+        entries = self.study.arms.items()
+        return [
+            PlannedRun(arm, seed, "final", (), self.settings(arm, seed, "final", ())[0], entry.processes, None)
+            for seed in self.study.seeds
+            for arm, entry in entries
+        ]
+
     def settings(self, arm: str, seed: int, stage: Stage, point: Point) -> tuple[Settings, str]:
         key = arm, seed, stage, point
         if key not in self.known:

@@ -6,6 +6,7 @@ compared with the config a run is planned with.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +21,7 @@ from oelm.settings import stored_run
 
 TUNING_FOLDER = "tuning"
 BENCH_FILE = "bench.json"
+ELSEWHERE_FILE = "elsewhere.json"  # of a study that was being run on another machine when its results were brought
 _PREFERENCE: dict[State, int] = {"finished": 0, "diverged": 1, "running": 2, "interrupted": 3, "failed": 4, "queued": 5}
 
 
@@ -119,6 +121,13 @@ class Shelf:
     def bench(self) -> dict[str, Any] | None:
         """What `oelm bench` measured for this study."""
         return _json_or_empty(self.folder / BENCH_FILE) or None
+
+
+def quality_of(result: dict[str, Any]) -> str:
+    """The final numbers in words."""
+    accuracy = result.get("accuracy")
+    right = f", accuracy {accuracy:.2%}" if isinstance(accuracy, int | float) else ""
+    return f"validation loss {result.get('val_loss', math.nan):.4f}{right}"
 
 
 def _rank(stored: StoredRun) -> tuple[int, str]:

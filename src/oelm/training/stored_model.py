@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors import safe_open
-from torch import Tensor, nn
+from torch import nn
 
 from oelm.config import Encoder, Model, Run, Seeds
 from oelm.data.tokenizer import Tokenizer, load_tokenizer
@@ -20,7 +19,7 @@ from oelm.data.tokens import TOKENIZER_FOLDER, TokenData
 from oelm.errors import UserError
 from oelm.files import explaining_a_full_disk, read_json, write_json
 from oelm.model.initialization import build
-from oelm.model.parameters import combined_digest, tensor_digest
+from oelm.model.parameters import check_weights_file, weights_digest
 from oelm.model.transformer import GPT
 from oelm.run_directory import Damaged, RunDirectory, check_whole
 from oelm.settings import stored_run
@@ -29,7 +28,6 @@ from oelm.training.checkpoint import (
     contiguous,
     latest_whole,
     load_weights,
-    read_tensors,
     replace_tensors,
     stored_bytes,
 )
@@ -55,10 +53,6 @@ def replace_weights(folder: Path, model: nn.Module, *, arm: str, step: int, val_
     metadata = {"format": "pt", "step": str(step), "val_loss": repr(val_loss), "arm": arm}
     with explaining_a_full_disk(folder, needed_bytes=stored_bytes(weights)):
         replace_tensors(folder / MODEL_FILE, weights, metadata | {"digest": weights_digest(weights)})
-
-
-def weights_digest(weights: dict[str, Tensor]) -> str:
-    return combined_digest({name: tensor_digest(value) for name, value in weights.items()})
 
 
 def model_config(model: Model) -> dict[str, Any]:
@@ -132,10 +126,7 @@ def _from_best(folder: Path, *, run: Run | None) -> StoredModel:
     if not (folder / MODEL_FILE).exists() and (pickled := next(folder.glob("*.bin"), None)):
         raise UserError(f"{folder}: has only pickled weights ({pickled.name}), which are never read; use safetensors")
     stored = _loaded(model, folder / MODEL_FILE, run=run, tokenizer_folder=_tokenizer_folder(folder))
-    with safe_open(stored.weights_file, "pt") as file:
-        digest = (file.metadata() or {}).get("digest")
-    if digest is not None and digest != weights_digest(read_tensors(stored.weights_file)):
-        raise UserError(f"{stored.weights_file}: damaged: its weights do not match their digest; use a checkpoint")
+    check_weights_file(stored.weights_file)
     return stored
 
 
