@@ -181,7 +181,7 @@ def test_a_dry_run_counts_the_final_runs_that_wait_for_tuning(token_folder, tmp_
         token_folder,
         seeds=[0, 1, 2],
         arms=["trained"],
-        tuning={"grid": {"training.learning_rate": [0.01, 0.02]}, "steps": 2, "seeds": [9]},
+        tuning={"grid": {"training.learning_rate": [0.01, 0.02]}, "set": {"training.steps": 2}, "seeds": [9]},
     )
     code, out = run(tmp_path, "run", file, "--dry-run")
     assert code == 0, out

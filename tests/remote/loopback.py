@@ -176,16 +176,18 @@ def eventually(condition, *, what: str, seconds: float = PATIENCE):
 
 
 def _descendants(root: int, *, name: str) -> list[int]:
-    """Live processes below one, by name."""
-    found, below = [], {root}
-    for stat in sorted(Path("/proc").glob("[0-9]*/stat"), key=lambda path: int(path.parent.name)):
+    """Live processes below one, by name. A child's number may be the smaller one: numbers begin anew."""
+    children: dict[int, list[tuple[int, str]]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             head, _, rest = stat.read_text().rpartition(")")
         except OSError:
             continue
-        pid, program = int(stat.parent.name), head.partition("(")[2]
-        if int(rest.split()[1]) in below:
-            below.add(pid)
+        children.setdefault(int(rest.split()[1]), []).append((int(stat.parent.name), head.partition("(")[2]))
+    found, below = [], [root]
+    while below:
+        for pid, program in children.get(below.pop(), []):
+            below.append(pid)
             if program.startswith(name):
                 found.append(pid)
     return found

@@ -151,7 +151,7 @@ def test_an_answer_is_found_after_what_a_login_shell_prints(tmp_path, monkeypatc
     ssh.chmod(0o755)
     monkeypatch.setenv("PATH", str(ssh.parent))
     server = Server(HOST, HOST, str(tmp_path), None, None, None)
-    assert ask(server, "place", inner="bin") == {"path": str(ssh.parent)}
+    assert ask(server, "place", inner="bin")["path"] == str(ssh.parent)
 
 
 def test_without_ssh_it_says_what_to_install(tmp_path, monkeypatch):

@@ -92,12 +92,11 @@ def _python(python: str, found: dict[str, Any], server: Server) -> Line:
 
 
 def _oelm(facts: dict[str, Any], found: dict[str, Any], server: Server) -> Line:
+    if not facts["has_code"]:  # another one that is installed is not this project
+        return Line("oelm", "is not there yet", f"oelm remote {server.name} sync")
     if "oelm" in found:
         return Line("oelm", found["oelm"])
-    reason = found.get("oelm_error", "no Python to import it")
-    if not facts["is_there"] or "'oelm'" in reason:
-        return Line("oelm", "is not there yet", f"oelm remote {server.name} sync")
-    return Line("oelm", reason, _setting_up(server))
+    return Line("oelm", found.get("oelm_error", "no Python to import it"), _setting_up(server))
 
 
 def _torch(found: dict[str, Any], server: Server) -> Line:

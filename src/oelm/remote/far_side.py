@@ -64,11 +64,15 @@ def environment_of(folder):
     """What was sent is what runs, installed or not."""
     environment = dict(os.environ)
     source = os.path.join(folder, "src")
-    if os.path.isdir(os.path.join(source, "oelm")):
+    if has_code(folder):
         before = environment.get("PYTHONPATH")
         environment["PYTHONPATH"] = source + (os.pathsep + before if before else "")
     environment["PYTHONUNBUFFERED"] = "1"
     return environment
+
+
+def has_code(folder):
+    return os.path.isdir(os.path.join(folder, "src", "oelm"))
 
 
 # ---- What is there -------------------------------------------------------------------------------------------------
@@ -85,6 +89,7 @@ def facts(request):
     return {
         "folder": folder,
         "is_there": there,
+        "has_code": has_code(folder),
         "is_writable": os.access(nearest, os.W_OK | os.X_OK),
         "free_bytes": usage.free,
         "rsync": first_line(["rsync", "--version"]),
