@@ -76,7 +76,9 @@ class Running:
         return self._ended
 
     def written(self, stream: str) -> str:
-        return (self._folder / stream).read_text(errors="replace")
+        """Nothing, if it was killed before it had opened its files."""
+        file = self._folder / stream
+        return file.read_text(errors="replace") if file.exists() else ""
 
 
 class WarmServer:
