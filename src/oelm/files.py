@@ -99,9 +99,9 @@ def ensure_writable(folder: Path, *, option: str = "--out") -> None:
             probe.flush()
             os.fsync(probe.fileno())
     except OSError as error:
-        raise UserError(
-            f"{folder}: cannot write there ({error.strerror}); choose another folder with {option}"
-        ) from error
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        advice = "make room" if full else f"choose another folder with {option}"
+        raise UserError(f"{folder}: cannot write there ({error.strerror}); {advice}") from error
 
 
 @contextlib.contextmanager

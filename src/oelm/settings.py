@@ -99,6 +99,15 @@ def read_yaml(text: str, *, name: str) -> Any:
         raise UserError(f"{name}: {error}") from error
 
 
+def read_yaml_file(path: Path) -> Any:
+    try:
+        return read_yaml(path.read_text(encoding="utf-8"), name=str(path))
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not a text file (byte {error.start} is not UTF-8)") from error
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from error
+
+
 # ---- Keys ----------------------------------------------------------------------------------------------------------
 
 
@@ -227,11 +236,7 @@ def file_tree(path: Path) -> dict[str, Any]:
     if not path.is_file():
         known = ", ".join(PRESETS)
         raise UserError(f"{path}: no such config file (a preset is chosen with --preset: {known})")
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: not a text file (byte {error.start} is not UTF-8)") from error
-    tree = read_yaml(text, name=str(path))
+    tree = read_yaml_file(path)
     if tree is None:
         raise UserError(f"{path}: is empty; a config holds at least one of: {', '.join(Run.model_fields)}, execution")
     if not isinstance(tree, dict):

@@ -253,7 +253,7 @@ def test_stop_ends_the_controller_and_its_runs_save(token_folder, tmp_path):
     (directory,) = eventually(lambda: running(tmp_path, after_step=3), what="a running run")
     code, out = run(tmp_path, "stop", file)
     assert code == 0, out
-    assert "1 runs save their state and end" in out
+    assert "1 runs save their state and end, 0 leave the queue" in out
     controller.communicate(timeout=PATIENCE)
     assert controller.returncode == 143
     assert directory.status()["state"] == "interrupted"

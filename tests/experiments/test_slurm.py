@@ -23,7 +23,7 @@ from oelm.files import read_json
 from oelm.run_directory import RunDirectory
 from oelm.study.declaration import load_study, study_digest, study_of
 from oelm.study.slurm_request import SlurmRequest, changed
-from small_runs import small_run
+from small_runs import oelm_command, small_run
 
 PATIENCE = 300.0
 HELD = ["--slurm", "options=--hold"]  # in the queue, and never started
@@ -86,7 +86,9 @@ def test_a_study_is_submitted_once_shown_and_stopped(slurm, token_folder, tmp_pa
 
     code, out = run(slurm, tmp_path, "status", file)
     assert code == 0, out
-    assert out.count("queued       step 0/4  Slurm: PENDING (JobHeldUser), job") == 4, out
+    assert out.count("queued       step 0/4  Slurm: PENDING (JobHeldUser: `scontrol release` lets it go), job") == 4, (
+        out
+    )
 
     code, out = run(slurm, tmp_path, "stop", file)
     assert code == 0, out
@@ -198,15 +200,19 @@ def test_a_run_over_two_nodes(slurm, token_folder, tmp_path):
 def test_a_run_saves_before_its_time_limit_and_goes_on_in_the_queue(slurm, token_folder, tmp_path, nodes):
     """Two minutes, and a signal twenty seconds before; Slurm may send it a minute early."""
     arms = {"trained": {"processes": nodes}}
-    file = write_study(tmp_path, token_folder, name=f"limited-{nodes}", steps=20_000, arms=arms, seeds=[0])
+    seeds = [0, 1] if nodes == 1 else [0]  # of an array of two, each goes back alone
+    file = write_study(tmp_path, token_folder, name=f"limited-{nodes}", steps=20_000, arms=arms, seeds=seeds)
     words = ["--slurm", "time=2", "--slurm", "save_seconds=20", "--slurm", f"nodes={nodes}"]
     code, out = run(slurm, tmp_path, "run", file, "--on", "slurm", "--no-wait", *words)
     assert code == 0, out
-    directory = RunDirectory(next((tmp_path / f"runs/limited-{nodes}").glob("*/slot.json")).parent)
-    eventually(lambda: "back into the queue" in printed(directory), what="the limit's signal")
-    eventually(lambda: "resuming from step" in printed(directory), what="the second start")
-    assert ", saved" in printed(directory)
-    assert len(jobs_of(slurm, f"limited-{nodes}")) == 1
+    directories = [RunDirectory(file.parent) for file in (tmp_path / f"runs/limited-{nodes}").glob("*/slot.json")]
+    for directory in directories:
+        eventually(lambda run=directory: "back into the queue" in printed(run), what="the limit's signal")
+    for directory in directories:
+        eventually(lambda run=directory: "resuming from step" in printed(run), what="the second start")
+        assert ", saved" in printed(directory)
+        assert "could not go back" not in printed(directory)
+    assert len(jobs_of(slurm, f"limited-{nodes}")) == len(seeds)
     code, out = run(slurm, tmp_path, "stop", file)
     assert code == 0, out
 
@@ -231,6 +237,38 @@ def test_preemption_of_a_run_over_two_nodes(slurm, token_folder, tmp_path, trial
 
 
 # ---- Refusals ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("time", "save_seconds", "fits"),
+    [
+        (2, 120, False),
+        (3, 120, True),
+        ("1:30", 20, True),
+        ("0:01:00", 20, False),
+        ("1-0", 120, True),
+        ("0-0:02", 120, False),
+    ],
+)
+def test_a_time_limit_has_to_leave_room_to_train(time, save_seconds, fits):
+    words = [f"time={time}", f"save_seconds={save_seconds}"]
+    if fits:
+        changed(SlurmRequest(), [words[1], words[0]])
+        return
+    with pytest.raises(UserError, match="leaves no room to train"):
+        changed(SlurmRequest(), words)
+
+
+def test_an_unknown_key_of_a_request_names_the_known_ones():
+    with pytest.raises(UserError, match=r"--slurm frob: unknown key; known are partition, account, time"):
+        changed(SlurmRequest(), ["frob=1"])
+
+
+def test_gpus_of_this_machine_are_not_chosen_for_a_cluster(token_folder, tmp_path):
+    file = write_study(tmp_path, token_folder, name="both")
+    done = oelm_command("run", file, "--on", "slurm", "--gpus", "0")
+    assert done.returncode == 2
+    assert "--gpus: chooses among this machine's" in done.stderr
 
 
 def test_what_sbatch_refuses_is_one_line(slurm, token_folder, tmp_path):

@@ -56,8 +56,11 @@ def test_what_goes_wrong_over_there_is_said_here_in_a_line(shared_world):
         add_study(shared_world, name)
     shared_world.must("sync")
     add_study(shared_world, "changed", steps=5)
+    shutil.copy(shared_world.project / "studies" / "changed.yaml", shared_world.project / "studies" / "untracked.yaml")
     shutil.rmtree(shared_world.there / "data", ignore_errors=True)
     for words, expected in (
+        (["sync", "untracked"], "studies/untracked.yaml: git does not track it, so it is not sent; `git add` it"),
+        (["run", "untracked"], "studies/untracked.yaml: git does not track it"),
         (["run", "changed"], "study 'changed' is another one here; bring yours with `sync` first"),
         (["run", "no-data"], "no prepared data there"),
         (["logs", "$(touch canary)"], "run '$(touch canary)': no such run directory"),
@@ -68,6 +71,11 @@ def test_what_goes_wrong_over_there_is_said_here_in_a_line(shared_world):
         assert code == 2, out
         assert expected in out
         assert len(out.splitlines()) == 1, out
+    (shared_world.project / "studies" / "untracked.yaml").unlink()
+    log = shared_world.there / "runs" / "no-data" / "controller.log"
+    assert f"none at work (it ended with: {log.read_text().splitlines()[-1].removeprefix('oelm: ')})" in (
+        shared_world.must("status", "no-data")
+    )
     assert not (shared_world.there / "runs" / "changed").exists()
     assert not [*shared_world.project.rglob("canary"), *shared_world.there.rglob("canary")]
 

@@ -1,5 +1,6 @@
 """Sync and pull over a real server: what is sent, what is left alone, and that a pulled run is never half a run."""
 
+import dataclasses
 import json
 import os
 import shutil
@@ -164,6 +165,7 @@ def test_pulled_runs_hold_what_readers_read_and_no_locks(here, far_runs):
         *(f"b-s0/{name}" for name in small),
         *(f"tuning/c-s9/{name}" for name in small | {"experiment_result.json"}),
         "bench.json",
+        "pulled.json",
     }
 
 
@@ -188,7 +190,7 @@ def test_runs_of_this_machine_are_never_touched(here, far_runs):
     lines = pulled(here, checkpoints=True)
     assert names_in(mine) == {"lock.json", "experiment_result.json"}
     assert read_json(mine / "experiment_result.json") == {"val_loss": 9}
-    assert any("was run on this machine; kept as it is" in line for line in lines)
+    assert any("kept as they are" in line and "a-s0" in line for line in lines)
 
 
 def test_checkpoints_come_whole_or_not_at_all(here, far_runs):
@@ -237,11 +239,48 @@ def test_a_study_that_is_being_run_there_is_not_started_here_until_a_pull_after_
     (far_runs / "controller.lock").write_text(json.dumps({"pid": os.getpid()}))
     pulled(here)
     folder = here.project / "runs" / "little"
-    with pytest.raises(UserError, match=f"is being run on {HOST}, seen at .*pull"):
-        refuse_what_runs_elsewhere(folder)
+    with pytest.raises(UserError, match=f"is being run on {HOST}, seen at .*`oelm remote {HOST} pull little`"):
+        refuse_what_runs_elsewhere("little", folder)
     (far_runs / "controller.lock").write_text("")
     pulled(here)
-    refuse_what_runs_elsewhere(folder)
+    refuse_what_runs_elsewhere("little", folder)
+
+
+def test_runs_of_another_server_are_kept_and_its_note_stays(here, far_runs, tmp_path):
+    """The same host with another folder is another server."""
+    (far_runs / "controller.lock").write_text(json.dumps({"pid": os.getpid()}))
+    pulled(here)
+    other = tmp_path / "other" / "oelm"
+    for name, state in (("a-s0", "queued"), ("d-s0", "finished")):
+        run = other / "runs" / "little" / name
+        run.mkdir(parents=True)
+        (run / "config.json").write_text("{}")
+        (run / "status.json").write_text(json.dumps({"state": state}))
+    lines: list[str] = []
+    second = dataclasses.replace(server_named(HOST), folder=str(other))
+    pull(second, Path("runs/little"), checkpoints=False, say=lines.append)
+    local = here.project / "runs" / "little"
+    assert read_json(local / "a-s0" / "status.json") == {"state": "finished"}
+    assert read_json(local / "d-s0" / "status.json") == {"state": "finished"}
+    assert any("kept as they are" in line and "a-s0" in line and "d-s0" not in line for line in lines)
+    with pytest.raises(UserError, match=f"is being run on {HOST}"):
+        refuse_what_runs_elsewhere("little", local)
+    (far_runs / "a-s0" / "metrics.jsonl").write_text('{"step": 2}\n')
+    pulled(here)  # its own server still brings what is new
+    assert (local / "a-s0" / "metrics.jsonl").read_text() == '{"step": 2}\n'
+
+
+def test_a_folder_of_somebody_else_is_left_alone(here):
+    here.there.mkdir(parents=True, exist_ok=True)
+    (here.there / "thesis.tex").write_text("mine")
+    with pytest.raises(UserError, match="holds files that are not this project's; choose another `folder`"):
+        sent([])
+    assert [path.name for path in here.there.iterdir()] == ["thesis.tex"]
+
+
+def test_only_prepared_data_is_sent_as_data(here):
+    with pytest.raises(UserError, match="holds no prepared data"):
+        sent(["src"])
 
 
 def test_nothing_to_pull_is_said(here):

@@ -175,7 +175,7 @@ def cut_logs(world: World, directory: RunDirectory, end: str, when: Callable[[],
 
 
 def followers(directory: RunDirectory) -> list[str]:
-    listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(["ps", "-ww", "-eo", "args"], capture_output=True, text=True, check=True).stdout
     return [line for line in listed.splitlines() if "oelm logs" in line and directory.path.name in line]
 
 

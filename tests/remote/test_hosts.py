@@ -76,7 +76,7 @@ def test_the_home_has_one_too_and_the_working_folders_goes_before(tmp_path):
         ("-oProxyCommand=x: {}", "letters, digits"),
         ("- lab", "write one name a server"),
         ("lab: [", "is not YAML"),
-        ("lab: 3", "lab"),
+        ("lab: 3", "write one name a server"),
     ],
 )
 def test_problems_in_remotes_yaml_are_one_line_each(tmp_path, text, expected):
@@ -85,6 +85,16 @@ def test_problems_in_remotes_yaml_are_one_line_each(tmp_path, text, expected):
         server_named("lab")
     assert str(caught.value).startswith("remotes.yaml: ")
     assert "\n" not in str(caught.value)
+
+
+def test_remotes_yaml_that_cannot_be_read_is_one_line(tmp_path):
+    (tmp_path / "remotes.yaml").write_bytes(b"\xff\xfe")
+    with pytest.raises(UserError, match=r"remotes\.yaml: not a text file"):
+        server_named("lab")
+    (tmp_path / "remotes.yaml").unlink()
+    (tmp_path / "remotes.yaml").mkdir()
+    with pytest.raises(UserError, match=r"remotes\.yaml: cannot be read"):
+        server_named("lab")
 
 
 def test_the_default_host_has_to_be_written_down(tmp_path):

@@ -65,11 +65,14 @@ def sync(
 
     Examples: oelm remote lab sync demo; oelm remote lab sync --data data/tinystories
     """
-    from oelm.remote.sync import data_folders
+    from oelm.remote.sync import data_folders, refuse_untracked
     from oelm.remote.sync import sync as send
     from oelm.remote.verbs import data_here, place_of
+    from oelm.study.declaration import study_file
 
     server = _server(context)
+    if study:
+        refuse_untracked(study_file(study))
     asked = [*(data or ()), *(data_here(place_of(study), say=typer.echo) if study and not data else ())]
     send(server, data_folders(asked), say=typer.echo)
 
@@ -90,9 +93,12 @@ def run(
 
     Example: oelm remote lab run demo --slots 2
     """
+    from oelm.remote.sync import refuse_untracked
     from oelm.remote.verbs import place_of
     from oelm.remote.verbs import run as start
+    from oelm.study.declaration import study_file
 
+    refuse_untracked(study_file(study))
     given = {"--slots": slots, "--groups": groups, "--processes": processes, "--gpus": gpus}
     options = [word for flag, value in given.items() if value is not None for word in (flag, str(value))]
     _end(context, start(_server(context), place_of(study, runs), options, say=typer.echo))
@@ -120,6 +126,9 @@ def logs(
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Go on as the run does; Ctrl-C leaves it alone.")
     ] = False,
+    runs: Annotated[
+        Path, typer.Option("--runs", help="Folder that holds the studies' folders, in the project there.")
+    ] = Path("runs"),
 ) -> None:
     """Show the end of a run's log.
 
@@ -127,7 +136,7 @@ def logs(
     """
     from oelm.remote.verbs import logs as show
 
-    _end(context, show(_server(context), name, lines=lines, follow=follow))
+    _end(context, show(_server(context), name, runs, lines=lines, follow=follow))
 
 
 @app.command()

@@ -51,7 +51,11 @@ def run(
         str | None, typer.Option("--gpus", help="Only these GPUs: 0,2.", show_default="the free ones")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show commands, sizes, times, disk and confounds; start nothing.")
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Show commands, sizes, times, disk and confounds (on Slurm the sbatch commands); start nothing.",
+        ),
     ] = False,
     runs: RunsOption = None,
     probe_seconds: Annotated[
@@ -65,8 +69,8 @@ def run(
         typer.Option(
             "--slurm",
             metavar="KEY=VALUE",
-            help="What a job asks for: partition, time, gpus, account, cpus, memory, constraint, nodes, options; "
-            "repeatable. The study's section `slurm` holds the same.",
+            help="What a job asks for: partition, time, gpus, account, cpus, memory, constraint, nodes, save_seconds, "
+            "restarts, options; repeatable. The study's section `slurm` holds the same.",
         ),
     ] = None,
     wait: Annotated[
@@ -94,6 +98,8 @@ def run(
         declared = with_processes(declared, processes)
     chosen = _chosen_groups(groups, list(declared.arms))
     if place == "slurm":
+        if gpus is not None:
+            raise UserError("--gpus: chooses among this machine's; on Slurm say how many with --slurm gpus=1")
         _run_on_slurm(study, declared, folder, slurm or [], at_most=slots, groups=chosen, dry_run=dry_run, wait=wait)
         return
     if place != "local" or slurm or not wait:
@@ -143,8 +149,12 @@ def _run_on_slurm(
         _tell_how_it_ended(study, controller, plan)
         return
     typer.echo(f"{declared.name}: {counted(plan, controller.active)}")
-    same = shlex.join(["oelm", "run", study, "--on", "slurm"])
-    typer.echo(f"`oelm status {study}` shows them; call `{same}` again for what comes next")
+    where = _runs_option(controller)
+    look, same = (
+        shlex.join(["oelm", "status", study, *where]),
+        shlex.join(["oelm", "run", study, *where, "--on", "slurm"]),
+    )
+    typer.echo(f"`{look}` shows them; call `{same}` again for what comes next")
 
 
 def _tell_how_it_ended(study: str, controller: Controller, plan: Plan) -> None:
@@ -159,10 +169,12 @@ def _tell_how_it_ended(study: str, controller: Controller, plan: Plan) -> None:
     if not plan.is_tuned:
         typer.echo("the final runs wait until the grid is finished for every arm of the study")
     elif groups is None:
-        elsewhere = controller.folder != RUNS / controller.study.name
-        typer.echo(
-            shlex.join(["next:", "oelm", "report", study, *(["--runs", str(controller.folder)] if elsewhere else [])])
-        )
+        typer.echo(shlex.join(["next:", "oelm", "report", study, *_runs_option(controller)]))
+
+
+def _runs_option(controller: Controller) -> list[str]:
+    """What later commands need to find the runs."""
+    return ["--runs", str(controller.folder)] if controller.folder != RUNS / controller.study.name else []
 
 
 @contextlib.contextmanager

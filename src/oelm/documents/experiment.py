@@ -214,7 +214,9 @@ def _experiment_there(options: argparse.Namespace, declared: Path) -> None:
     sync(server, data_folders(data_here(place, say=print)), say=print)
     ended = start(server, [script, *flags], place, say=print)
     if ended.code:
-        raise UserError("\n".join(ended.errors) or f"{server.name}: ended with code {ended.code}")
+        own = f"{Path(script).name}: "  # which comes before every error of this one too
+        lines = [line.removeprefix(own) for line in ended.errors]
+        raise UserError("\n".join(lines) or f"{server.name}: ended with code {ended.code}")
 
 
 def _groups(text: str | None, study: Study) -> list[str] | None:

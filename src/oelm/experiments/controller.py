@@ -18,12 +18,12 @@ from oelm.errors import UserError
 from oelm.experiments.handles import LOCK_FILE, found, living_runs
 from oelm.experiments.slots import Handle, Slots, Unit, Wanted, units_here
 from oelm.experiments.slurm import Queue
-from oelm.files import ensure_writable, explaining_a_full_disk, read_json
+from oelm.files import ensure_writable, explaining_a_full_disk
 from oelm.ownership import Owned, owning
 from oelm.run_directory import RunDirectory
 from oelm.study.declaration import Study, settings_for
 from oelm.study.plan import Plan, PlannedRun, Planner
-from oelm.study.shelf import ELSEWHERE_FILE, Shelf, quality_of, read_stored
+from oelm.study.shelf import PULLED_FILE, Shelf, quality_of, read_stored, run_elsewhere
 
 POLL_SECONDS = 0.5
 SHORTEST_POLL_SECONDS = 0.01  # right after a start: some runs end at once
@@ -104,7 +104,7 @@ class Controller:
     def go(self, *, waits: bool = True) -> Plan:
         """Run what is missing, to the end or only to its start. Returns the plan as it stands then."""
         ensure_writable(self.folder, option="--runs")
-        refuse_what_runs_elsewhere(self.folder)
+        refuse_what_runs_elsewhere(self.study.name, self.folder)
         with self._alone(), explaining_a_full_disk(self.folder, needed_bytes=NEEDED_BYTES):
             try:
                 return self._reconcile(waits)
@@ -245,7 +245,7 @@ class Controller:
             self._note_killed(run)
         else:
             if written != "failed":
-                directory.write_status("failed", error=last_words(directory) or f"exit code {code}")
+                directory.write_status("failed", error=last_words(directory.output_file) or f"exit code {code}")
             error = (directory.status() or {}).get("error")
             self._give_up(run, f"failed: {error} (see {directory.output_file})")
 
@@ -280,22 +280,19 @@ class Controller:
                 time.sleep(POLL_SECONDS)
 
 
-def refuse_what_runs_elsewhere(folder: Path) -> None:
+def refuse_what_runs_elsewhere(study: str, folder: Path) -> None:
     """A study whose results were brought here while it was being run on another machine."""
-    try:
-        there = read_json(folder / ELSEWHERE_FILE)
-    except FileNotFoundError:
-        return
-    raise UserError(
-        f"{folder}: is being run on {there.get('server')}, seen at {there.get('seen')}; let it end or stop it there, "
-        f"then `oelm remote {there.get('server')} pull`; or delete {ELSEWHERE_FILE} to run it here as well"
-    )
+    for there in run_elsewhere(folder):
+        raise UserError(
+            f"{folder}: is being run on {there['server']}, seen at {there['seen']}; let it end or stop it there, then "
+            f"`oelm remote {there['server']} pull {study}`; or delete {PULLED_FILE} there to run it here as well"
+        )
 
 
-def last_words(directory: RunDirectory) -> str | None:
-    """The last line a process printed, for a status that it could not write itself."""
+def last_words(output: Path) -> str | None:
+    """The last line that a process printed."""
     try:
-        lines = directory.output_file.read_text(encoding="utf-8", errors="replace").split("\n")
+        lines = output.read_text(encoding="utf-8", errors="replace").split("\n")
     except OSError:
         return None
     return next((line.strip()[-500:] for line in reversed(lines) if line.strip()), None)

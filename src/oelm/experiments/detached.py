@@ -106,7 +106,8 @@ def stop(folder: Path, *, say: Callable[[str], None]) -> None:
         return
     for run in runs:
         say(f"{run.directory.path.name}: stopping ({run.place})")
-    say(f"{folder}: {len(runs)} runs save their state and end")
+    waiting = sum(run.is_waiting for run in runs)
+    say(f"{folder}: {len(runs) - waiting} runs save their state and end, {waiting} leave the queue")
     cancel(runs)
     _wait(folder, lambda: not _still_alive(runs))
     say(f"{folder}: stopped; the same run goes on from what was saved")

@@ -34,7 +34,7 @@ def found(directory: RunDirectory, queue: Queue) -> Handle | None:
         except UserError as error:
             raise UserError(
                 f"{directory.path}: was given to Slurm, which cannot be asked whether it still has it ({error}); "
-                f"if it has not, delete {directory.handle_file.name} there"
+                f"only if that cluster is gone for good, delete {directory.handle_file.name} there"
             ) from error
         if in_queue is not None:
             return in_queue

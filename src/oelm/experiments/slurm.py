@@ -63,14 +63,14 @@ class Job:
         if self.state != "PENDING" or self.reason in ("", "None"):
             return f"{self.state}, job {self.number}"
         stuck = next((advice for pattern, advice in STUCK if re.search(pattern, self.reason)), None)
-        return f"{self.state} ({self.reason}), job {self.number}" + (f"; {stuck}" if stuck else "")
+        return f"{self.state} ({self.reason}{f': {stuck}' if stuck else ''}), job {self.number}"
 
 
 # Reasons for waiting that time alone does not mend, and what does.
 STUCK = (
     (r"^Partition(Config|NodeLimit)|^BadConstraints", "no node gives that: `oelm stop`, then ask for less"),
     (r"^PartitionTimeLimit", "the partition allows less time: `oelm stop`, then ask for less"),
-    (r"[Hh]eld", "held: `scontrol release` lets it go"),
+    (r"[Hh]eld", "`scontrol release` lets it go"),
     (r"^Invalid(Account|QOS)", "`oelm stop`, then name another account"),
 )
 

@@ -41,7 +41,7 @@ class Task:
     def go(self) -> int:
         signal.signal(signal.SIGUSR1, self._save)
         signal.signal(signal.SIGTERM, self._note)
-        number = os.environ.get("SLURM_JOB_ID", "")
+        number = own_number()
         node, again = socket.gethostname(), int(os.environ.get("SLURM_RESTART_COUNT", 0))
         self._say(f"Slurm job {number} on {node}" + (f", requeued {again} times" if again else ""))
         if not self._limit_is_near:
@@ -72,7 +72,7 @@ class Task:
         if self._array["nodes"] == 1:
             self._child.send_signal(signal.SIGTERM)
         else:  # srun itself would kill its step at once: the processes of the step are asked instead
-            step = f"{os.environ['SLURM_JOB_ID']}.0"
+            step = f"{own_number()}.0"
             subprocess.Popen([shutil.which("scancel") or "scancel", "--signal=TERM", step], stdin=subprocess.DEVNULL)
 
     def _requeue(self, number: str) -> None:
@@ -93,6 +93,11 @@ class Task:
 
     def _say(self, line: str) -> None:
         self._output.write(f"oelm: {line}\n")
+
+
+def own_number() -> str:
+    """Of this task alone. One task's SLURM_JOB_ID is the whole array's: Slurm would take all of them for it."""
+    return f"{os.environ['SLURM_ARRAY_JOB_ID']}_{os.environ['SLURM_ARRAY_TASK_ID']}"
 
 
 def command(array: dict[str, Any], directory: RunDirectory) -> list[str]:

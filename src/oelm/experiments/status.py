@@ -15,7 +15,7 @@ from oelm.experiments.table import counted, duration, progress_of
 from oelm.run_directory import RunDirectory
 from oelm.study.declaration import Study
 from oelm.study.plan import Plan, PlannedRun, planned
-from oelm.study.shelf import TUNING_FOLDER, Shelf, quality_of
+from oelm.study.shelf import TUNING_FOLDER, Shelf, quality_of, run_elsewhere
 
 FOLLOW_SECONDS = 0.5
 
@@ -69,6 +69,7 @@ def study_status(study: Study, folder: Path) -> tuple[Plan, list[str]]:
     if not plan.is_tuned:
         lines.append("the final runs follow when every tuning run is finished")
     lines.extend(f"not readable: {line}" for line in shelf.unreadable)
+    lines.extend(f"being run on {there['server']}, seen at {there['seen']}" for there in run_elsewhere(folder))
     return plan, [*lines, f"{study.name}: {counted(plan)}"]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,7 +33,6 @@ def check(server: Server) -> list[Line]:
     """Everything, in the order in which it has to be put right."""
     if shutil.which("rsync") is None:
         raise no_program("rsync", "rsync")
-    started = time.monotonic()
     facts = ask(
         server,
         "facts",
@@ -45,7 +43,7 @@ def check(server: Server) -> list[Line]:
     )
     found = facts["probe"]
     return [
-        Line("ssh", f"{server.destination} answers ({time.monotonic() - started:.1f} s)"),
+        Line("ssh", f"{server.destination} answers"),
         _folder(facts),
         _disk(facts),
         _rsync(facts["rsync"]),
@@ -60,6 +58,8 @@ def check(server: Server) -> list[Line]:
 def _folder(facts: dict[str, Any]) -> Line:
     if not facts["is_writable"]:
         return Line("folder", facts["folder"], "cannot write there; choose another `folder` in remotes.yaml")
+    if facts["is_foreign"]:
+        return Line("folder", facts["folder"], "holds files that are not this project's; choose another `folder`")
     return Line("folder", facts["folder"] + ("" if facts["is_there"] else " (sync makes it)"))
 
 

@@ -103,6 +103,7 @@ def no_program(name: str, package: str) -> UserError:
     return UserError(f"{name} is not installed here; install it, for example with: apt-get install {package}")
 
 
+NO_RSYNC = "rsync is not installed there; install it, or ask its administrator for it (apt-get install rsync)"
 # What ssh prints -> what it means and what to do. The first that fits counts: a changed key also fails verification.
 _MEANINGS = (
     (
@@ -123,8 +124,11 @@ _MEANINGS = (
         r"Connection refused|timed out|No route to host|Network is unreachable|Connection to .* port",
         "cannot be reached; is it switched on, and is the network (VPN) there?",
     ),
-    (r"Bad configuration option|Bad owner or permissions|terminating, \d+ bad", "ssh does not accept its own settings"),
-    (r"rsync: not found|rsync: command not found|'rsync'", "rsync is not installed there; ask for it, or install it"),
+    (
+        r"Bad configuration option|Bad owner or permissions|terminating, \d+ bad",
+        "ssh does not accept its own settings; `ssh -G HOST` names the file and the line",
+    ),
+    (r"rsync: not found|rsync: command not found|'rsync'", NO_RSYNC),
     (r"python3: not found|python3: command not found", "no python3 there for a login without a terminal"),
     (r"protocol version mismatch", "its login shell prints text where there is no terminal; silence it there"),
     (
@@ -144,7 +148,7 @@ def meaning(errors: list[str], *, code: int) -> str:
     if code == 255 or code < 0 or re.search(r"connection unexpectedly closed|Broken pipe|closed by remote host", text):
         return CUT
     last = next((line.strip() for line in reversed(errors) if line.strip()), "")
-    return last.removeprefix("oelm: ") or f"ended with code {code} and without a word"
+    return last.removeprefix("oelm: ") or f"ended with code {code} and without a word; does `python3 -V` work there?"
 
 
 def _lacks_oelm(errors: list[str]) -> bool:

@@ -82,6 +82,9 @@ def facts(request):
     folder = folder_of(request)
     there = os.path.isdir(folder)
     nearest = folder
+    while not os.path.lexists(nearest):
+        nearest = os.path.dirname(nearest)
+    blocked = not os.path.isdir(nearest)
     while not os.path.isdir(nearest):
         nearest = os.path.dirname(nearest)
     usage = shutil.disk_usage(nearest)
@@ -90,7 +93,8 @@ def facts(request):
         "folder": folder,
         "is_there": there,
         "has_code": has_code(folder),
-        "is_writable": os.access(nearest, os.W_OK | os.X_OK),
+        "is_writable": not blocked and os.access(nearest, os.W_OK | os.X_OK),
+        "is_foreign": is_foreign(folder),
         "free_bytes": usage.free,
         "rsync": first_line(["rsync", "--version"]),
         "python": python,
@@ -170,11 +174,28 @@ def controller_in(folder):
 # ---- Code and data -------------------------------------------------------------------------------------------------
 
 
+def is_foreign(folder):
+    """Whether the folder holds files of somebody, and none that a sync or a clone of the project brought."""
+    try:
+        names = set(os.listdir(folder))
+    except OSError:
+        return False
+    return bool(names - {".venv", "data", "runs"}) and MANIFEST not in names and not has_code(folder)
+
+
 def prepare(request):
     """Make the folders that rsync writes into."""
     folder = folder_of(request)
-    for inner in [""] + request["folders"]:
-        os.makedirs(os.path.join(folder, inner), exist_ok=True)
+    if is_foreign(folder):
+        raise Refused(f"{folder} holds files that are not this project's; choose another `folder` in remotes.yaml")
+    try:
+        for inner in [""] + request["folders"]:
+            os.makedirs(os.path.join(folder, inner), exist_ok=True)
+        if not os.path.exists(os.path.join(folder, MANIFEST)):
+            remember(folder, {"commit": None, "dirty": False, "files": []})  # ours, also if this sync is cut
+    except OSError as error:
+        advice = "choose another `folder` in remotes.yaml, or make this one usable"
+        raise Refused(f"{folder}: {error.strerror}; {advice}") from error
     return {"folder": folder, "controllers": controllers(folder), "rsync": first_line(["rsync", "--version"])}
 
 
@@ -189,13 +210,18 @@ def synced(request):
         before = []
     gone = sorted(set(before) - set(request["files"]))
     removed = sum(removed_from(folder, name) for name in gone)
+    remember(folder, {key: request[key] for key in ("commit", "dirty", "files")})
+    return {"removed": removed}
+
+
+def remember(folder, content):
+    path = os.path.join(folder, MANIFEST)
     temporary = path + ".partial"
     with open(temporary, "w", encoding="utf-8") as stream:
-        json.dump({key: request[key] for key in ("commit", "dirty", "files")}, stream)
+        json.dump(content, stream)
         stream.flush()
         os.fsync(stream.fileno())
     os.replace(temporary, path)
-    return {"removed": removed}
 
 
 def place(request):

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, ValidationError
 
 from oelm.config import Count, Frozen
 from oelm.errors import UserError
-from oelm.settings import problem_lines, read_yaml
+from oelm.settings import problem_lines, read_yaml_file
 
 FILES = (Path("remotes.yaml"), Path("~/.config/oelm/remotes.yaml"))  # the first one there counts
 SSH_CONFIG_VARIABLE = "OELM_SSH_CONFIG"  # a file for `ssh -F`; from the environment only: such a file can name commands
@@ -110,11 +110,11 @@ def ssh_config() -> str | None:
 
 
 def read_remotes() -> dict[str, Entry]:
-    file = next((path for path in (each.expanduser() for each in FILES) if path.is_file()), None)
+    file = next((path for path in (each.expanduser() for each in FILES) if path.exists()), None)
     if file is None:
         return {}
-    tree = read_yaml(file.read_text(encoding="utf-8"), name=str(file)) or {}
-    if not isinstance(tree, dict):
+    tree = read_yaml_file(file) or {}
+    if not isinstance(tree, dict) or not all(isinstance(entry, dict | None) for entry in tree.values()):
         raise UserError(f"{file}: write one name a server, with folder, python, gpus or host below it")
     entries = {}
     for name, content in tree.items():

@@ -2,25 +2,27 @@
 
 A run writes its status last, so its status is copied first: one that says `finished` has everything else whole. The
 rest follows into a folder apart, and is put in place run by run, the status last again. Runs of this machine's own
-are never touched: they have a lock file, which is not copied.
+(they have a lock file, which is not copied) and of another server are never touched.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from oelm.errors import UserError
 from oelm.experiments.detached import LOG_FILE
-from oelm.files import TEMPORARY_PREFIX, ensure_writable, write_json
+from oelm.files import TEMPORARY_PREFIX, ensure_writable, read_json, write_json
 from oelm.ownership import Owned, now, owning
 from oelm.remote.connection import ask
 from oelm.remote.copying import PARTIAL, Copied, receive
 from oelm.remote.hosts import Server
 from oelm.run_directory import Damaged, RunDirectory, check_whole
-from oelm.study.shelf import BENCH_FILE, ELSEWHERE_FILE, TUNING_FOLDER
+from oelm.study.shelf import BENCH_FILE, PULLED_FILE, TUNING_FOLDER
 
 STAGING = ".pulling"
 LOCK = "lock"
@@ -45,53 +47,96 @@ def pull(server: Server, folder: Path, *, checkpoints: bool, say: Callable[[str]
     """Bring the runs of a study's folder here, into the folder of the same name."""
     found = ask(server, "place", inner=folder.as_posix())
     there = found["path"]
+    origin = f"{server.destination.rpartition('@')[2]}:{there}"
     ensure_writable(folder, option="--runs")
     staging = folder / STAGING
     staging.mkdir(exist_ok=True)
     try:
         with owning(staging / LOCK):
-            _note_elsewhere(folder, server, found["controller"])
-            copied = _small_files(server, there, folder, staging / "small", say)
+            notes = _Notes(folder, origin)
+            notes.set_controller(server, found["controller"])
+            copied = _small_files(server, there, folder, staging / "small", notes, say)
             if checkpoints:
-                copied += _checkpoints(server, there, folder, staging / "large", say)
+                copied += _checkpoints(server, there, folder, staging / "large", notes, say)
             shutil.rmtree(staging, ignore_errors=True)
+            if found["controller"] is not None:
+                say(f"{folder}: still being run on {server.name}")
     except Owned as error:
         raise UserError(f"{folder}: another pull is at work there ({error}); wait for it") from error
     return copied
 
 
-def _note_elsewhere(folder: Path, server: Server, controller: int | None) -> None:
-    """As long as it is being run there, it is not started here as well."""
-    if controller is None:
-        (folder / ELSEWHERE_FILE).unlink(missing_ok=True)
-    else:
-        write_json(folder / ELSEWHERE_FILE, {"server": server.name, "pid": controller, "seen": now()})
+class _Notes:
+    """What the file beside the runs says: whose they are, and where the study is being run."""
+
+    def __init__(self, folder: Path, origin: str) -> None:
+        self._folder, self._origin = folder, origin
+        file = folder / PULLED_FILE
+        tree = read_json(file) if file.exists() else {}
+        self._runs: dict[str, str] = tree.get("runs", {})
+        self._at_work: dict[str, Any] = tree.get("at_work", {})
+
+    def set_controller(self, server: Server, controller: int | None) -> None:
+        """As long as it is being run there, it is not started here as well."""
+        self._at_work.pop(self._origin, None)
+        if controller is not None:
+            self._at_work[self._origin] = {"server": server.name, "pid": controller, "seen": now()}
+        self._write()
+
+    def take(self, runs: list[str]) -> None:
+        self._runs |= dict.fromkeys(runs, self._origin)
+        self._write()
+
+    def kept(self) -> list[str]:
+        """Runs here that are not this server's."""
+        names = [run.relative_to(self._folder).as_posix() for run in _runs_in(self._folder)]
+        return [
+            name
+            for name in names
+            if RunDirectory(self._folder / name).lock_file.exists()
+            or self._runs.get(name, self._origin) != self._origin
+        ]
+
+    def _write(self) -> None:
+        file, tree = self._folder / PULLED_FILE, {"at_work": self._at_work, "runs": self._runs}
+        if not file.exists() or read_json(file) != tree:
+            write_json(file, tree)
+
+
+def _without(runs: list[str]) -> list[str]:
+    return [f"--exclude=/{_literal(run)}/" for run in runs]
+
+
+def _literal(name: str) -> str:
+    """For rsync, to which * ? [ are patterns, and a backslash is one only beside these."""
+    return re.sub(r"([*?\[\\])", r"\\\1", name) if re.search(r"[*?\[]", name) else name
 
 
 # ---- Small files ---------------------------------------------------------------------------------------------------
 
 
-def _small_files(server: Server, there: str, folder: Path, staging: Path, say: Callable[[str], None]) -> Copied:
+def _small_files(
+    server: Server, there: str, folder: Path, staging: Path, notes: _Notes, say: Callable[[str], None]
+) -> Copied:
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir()
-    beside = f"--compare-dest={folder.absolute()}"
+    beside, kept = f"--compare-dest={folder.absolute()}", notes.kept()
     copied = Copied()
     for names, more in (([STATUS], ["--checksum"]), ([*SMALL, *OF_STUDY], [])):
         copied += receive(
-            server, there, staging, beside, *more, *_NOT_OURS, *_EVERY_RUN,
+            server, there, staging, beside, *more, *_without(kept), *_NOT_OURS, *_EVERY_RUN,
             *(f"--include={name}" for name in names), "--exclude=*",
         )  # fmt: skip
     for file in staging.iterdir():
         if file.is_file():
             os.replace(file, folder / file.name)
     runs = list(_runs_in(staging))
+    notes.take([run.relative_to(staging).as_posix() for run in runs])
     for run in runs:
-        target = folder / run.relative_to(staging)
-        if RunDirectory(target).lock_file.exists():
-            say(f"{target}: was run on this machine; kept as it is")
-        else:
-            _put_in_place(run, target)
+        _put_in_place(run, folder / run.relative_to(staging))
     say(f"{folder}: {copied} new, in {len(runs)} runs")
+    if kept:
+        say(f"{folder}: kept as they are, being this machine's own or another server's: {', '.join(kept)}")
     return copied
 
 
@@ -99,7 +144,7 @@ def _runs_in(staging: Path) -> Iterator[Path]:
     for path in sorted(staging.glob("*/")):
         if path.name == TUNING_FOLDER:
             yield from sorted(path.glob("*/"))
-        elif path.name != PARTIAL:
+        elif path.name not in (PARTIAL, STAGING):
             yield path
 
 
@@ -117,16 +162,18 @@ def _put_in_place(run: Path, target: Path) -> None:
 # ---- Checkpoints ---------------------------------------------------------------------------------------------------
 
 
-def _checkpoints(server: Server, there: str, folder: Path, staging: Path, say: Callable[[str], None]) -> Copied:
+def _checkpoints(
+    server: Server, there: str, folder: Path, staging: Path, notes: _Notes, say: Callable[[str], None]
+) -> Copied:
     """Best models and whole checkpoints. One that was pruned there while it came is left out."""
     staging.mkdir(exist_ok=True)  # what a cut pull left is used; what is here already is linked, not sent
     copied = receive(
-        server, there, staging, f"--link-dest={folder.absolute()}", *_NOT_OURS, *_EVERY_RUN,
+        server, there, staging, f"--link-dest={folder.absolute()}", *_without(notes.kept()), *_NOT_OURS, *_EVERY_RUN,
         *(f"--include=/{place}{name}/***" for name in LARGE for place in ("*/", f"{TUNING_FOLDER}/*/")), "--exclude=*",
     )  # fmt: skip
     for run in _runs_in(staging):
         target = RunDirectory(folder / run.relative_to(staging))
-        if target.lock_file.exists() or not target.config_file.exists():
+        if not target.config_file.exists():
             continue
         _replace_files(run / target.best.name, target.best)
         for step in sorted((run / target.checkpoints.name).glob("step-*")):

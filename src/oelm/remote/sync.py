@@ -11,11 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from oelm.errors import UserError
-from oelm.remote.connection import ask
+from oelm.remote.connection import NO_RSYNC, ask
 from oelm.remote.copying import Copied, send
 from oelm.remote.hosts import Server, check_text
-
-NO_RSYNC = "rsync is not installed there; ask its administrator for it (apt-get install rsync)"
 
 
 def project_root() -> Path:
@@ -39,11 +37,22 @@ def tracked_files(root: Path) -> list[str]:
 
 def data_folders(data: list[str]) -> list[str]:
     """Folders of token files to send, as they are called in the project."""
+    root = project_root()
+    names = [inside_project(folder, root, what="--data") for folder in data]
     for folder in data:
         if not Path(folder).is_dir():
             raise UserError(f"--data {folder}: no such folder here; make it with `oelm prepare`")
+        if not any(Path(folder).glob("*.bin")):
+            raise UserError(f"--data {folder}: holds no prepared data (.bin files); make it with `oelm prepare`")
+    return names
+
+
+def refuse_untracked(study: Path) -> None:
+    """What git does not track is not sent."""
     root = project_root()
-    return [inside_project(folder, root, what="--data") for folder in data]
+    name = inside_project(study, root, what="study")
+    if name not in tracked_files(root):
+        raise UserError(f"{study}: git does not track it, so it is not sent; `git add` it, then `sync`")
 
 
 def sync(server: Server, folders: list[str], *, say: Callable[[str], None]) -> Copied:
@@ -52,13 +61,13 @@ def sync(server: Server, folders: list[str], *, say: Callable[[str], None]) -> C
     there = ask(server, "prepare", folders=folders)
     if not there["rsync"]:
         raise UserError(f"{server.name}: {NO_RSYNC}")
-    for study in there["controllers"]:
-        say(f"{study} is being run there: runs that start from now on use the new code, and its report names it")
     names = tracked_files(root)
     code = send(server, root, there["folder"], "-ltE", "--checksum", names=names)
     removed = ask(server, "synced", files=names, **_commit(root))["removed"]
     gone = f", {removed} removed that are no longer tracked" if removed else ""
     say(f"code: {code} sent of {len(names)} tracked files{gone}")
+    for study in there["controllers"] if code.files or removed else ():
+        say(f"{study} is being run there: runs that start from now on use the new code, and its report names it")
     total = code
     for folder in folders:
         copied = send(server, root / folder, f"{there['folder']}/{folder}", "-rtL")

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
 from oelm.errors import UserError
-from oelm.experiments.detached import at_work, start_detached, stop
+from oelm.experiments.controller import last_words
+from oelm.experiments.detached import LOG_FILE, at_work, start_detached, stop
+from oelm.experiments.status import overview, study_status
 from oelm.study.declaration import load_study, study_digest
+from oelm.study.plan import Plan
 
 
 def start(request: dict[str, Any]) -> int:
@@ -31,16 +33,31 @@ def stop_runs(request: dict[str, Any]) -> int:
 
 def status(request: dict[str, Any]) -> int:
     """As `oelm status` says it, and whether somebody is at work on the study."""
-    code = subprocess.run([sys.executable, "-m", "oelm", "status", *request["arguments"]], check=False).returncode
-    if code == 0 and request["folder"]:
-        there = at_work(Path(request["folder"]))
-        _say(f"controller: {f'at work ({there})' if there else 'none at work; `run` goes on with what is missing'}")
-    return code
+    if request["study"] is None:
+        lines = overview(Path("runs"))
+    else:
+        folder = Path(request["folder"])
+        plan, lines = study_status(load_study(request["study"]), folder)
+        lines.append(f"controller: {_controller(folder, plan)}")
+    for line in lines:
+        _say(line)
+    return 0
+
+
+def _controller(folder: Path, plan: Plan) -> str:
+    there = at_work(folder)
+    if there is not None:
+        return f"at work ({there})"
+    if plan.is_tuned and all(run.state in ("finished", "diverged") for run in plan.runs):
+        return "none at work; nothing is missing"
+    last = last_words(folder / LOG_FILE) or ""
+    why = f" (it ended with: {last.removeprefix('oelm: ')})" if last.startswith("oelm: ") else ""
+    return f"none at work{why}; `run` goes on with what is missing"
 
 
 def logs(request: dict[str, Any]) -> NoReturn:
     """Of one run; without a name, of the one that was written last."""
-    run = request["run"] or str(_newest_run(Path("runs")))
+    run = request["run"] or str(_newest_run(Path(request["runs"])))
     if not request["run"]:
         _say(f"==> {run}")
     # In our own place, so that the end of the connection ends it.

@@ -74,24 +74,26 @@ def start(server: Server, command: list[str], place: Place, *, say: Callable[[st
         server, action="start", command=command, folder=place.folder.as_posix(), study=study, digest=place.digest
     )
     if ended.code == 0:
-        named = [place.study, *(["--runs", str(place.folder)] if place.folder.parent != RUNS else [])]
-        for verb, more in (("status", named), ("logs", ["--follow"]), ("pull", named)):
+        apart = place.folder.parent != RUNS
+        named = [place.study, *(["--runs", str(place.folder)] if apart else [])]
+        followed = ["--follow", *(["--runs", str(place.folder.parent)] if apart else [])]
+        for verb, more in (("status", named), ("logs", followed), ("pull", named)):
             say("next: " + shlex.join(["oelm", "remote", server.name, verb, *more]))
     return ended
 
 
 def status(server: Server, study: str | None, runs: Path | None) -> Ended:
     if study is None:
-        return _there(server, action="status", arguments=[], folder=None)
+        return _there(server, action="status", study=None)
     place = place_of(study, runs)
-    arguments = ["--runs", place.folder.as_posix(), "--", place.study]
-    return _there(server, action="status", arguments=arguments, folder=place.folder.as_posix())
+    return _there(server, action="status", study=place.study, folder=place.folder.as_posix())
 
 
-def logs(server: Server, name: str | None, *, lines: int, follow: bool) -> Ended:
+def logs(server: Server, name: str | None, runs: Path, *, lines: int, follow: bool) -> Ended:
     run = check_text(name, what="run") if name is not None else None
-    arguments = ["--lines", str(lines), *(["--follow"] if follow else [])]
-    return _there(server, action="logs", run=run, arguments=arguments)
+    root = inside(runs).as_posix()
+    arguments = ["--runs", root, "--lines", str(lines), *(["--follow"] if follow else [])]
+    return _there(server, action="logs", run=run, runs=root, arguments=arguments)
 
 
 def stop(server: Server, study: str, runs: Path | None) -> Ended:

@@ -19,7 +19,7 @@ from oelm.arms import canonical_name
 from oelm.config import Count, Frozen, Positive, Settings, kind_of_model
 from oelm.errors import UserError
 from oelm.run_directory import check_name
-from oelm.settings import full_key, problem_lines, read_yaml, settings_of, with_preset
+from oelm.settings import full_key, problem_lines, read_yaml_file, settings_of, with_preset
 from oelm.study.slurm_request import SlurmRequest
 
 STUDIES = Path("studies")  # where a bare name is looked up
@@ -163,11 +163,8 @@ class Study(Frozen):
 
 def load_study(source: str | Path) -> Study:
     """A study by its path, or by its name in the folder `studies`."""
-    path = _file_of(source)
-    try:
-        tree = read_yaml(path.read_text(encoding="utf-8"), name=str(path))
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: not a text file (byte {error.start} is not UTF-8)") from error
+    path = study_file(source)
+    tree = read_yaml_file(path)
     if not isinstance(tree, dict):
         raise UserError(f"{path}: is not a study: no keys and values (see studies/demo.yaml)")
     return study_of({"name": path.stem} | tree, name=str(path))
@@ -219,7 +216,7 @@ def study_digest(study: Study) -> str:
 _ADDED_LATER: dict[str, Any] = {"beside": [], "measure": "loss", "margin_points": None}
 
 
-def _file_of(source: str | Path) -> Path:
+def study_file(source: str | Path) -> Path:
     path = Path(source)
     if path.is_file():
         return path

@@ -21,7 +21,7 @@ from oelm.settings import stored_run
 
 TUNING_FOLDER = "tuning"
 BENCH_FILE = "bench.json"
-ELSEWHERE_FILE = "elsewhere.json"  # of a study that was being run on another machine when its results were brought
+PULLED_FILE = "pulled.json"  # which servers' runs these are, and which of them had a controller at work then
 _PREFERENCE: dict[State, int] = {"finished": 0, "diverged": 1, "running": 2, "interrupted": 3, "failed": 4, "queued": 5}
 
 
@@ -121,6 +121,11 @@ class Shelf:
     def bench(self) -> dict[str, Any] | None:
         """What `oelm bench` measured for this study."""
         return _json_or_empty(self.folder / BENCH_FILE) or None
+
+
+def run_elsewhere(folder: Path) -> list[dict[str, str]]:
+    """Servers on which the study was being run when its results were brought here: server, pid and when seen."""
+    return list(_json_or_empty(folder / PULLED_FILE).get("at_work", {}).values())
 
 
 def quality_of(result: dict[str, Any]) -> str:

@@ -34,6 +34,18 @@ def _time(value: str | int) -> str | int:
     raise ValueError(f"{value!r} is not a time: minutes, hours:minutes:seconds or days-hours, for example 8:00:00")
 
 
+def _seconds(time: str | int) -> int:
+    """Of a time as sbatch reads it: minutes, minutes:seconds, hours:minutes:seconds, days-hours:minutes:seconds."""
+    days, dash, clock = str(time).rpartition("-")
+    parts = [int(part) for part in clock.split(":")]
+    if dash:
+        hours, minutes, seconds = (*parts, 0, 0)[:3]
+        return ((int(days) * 24 + hours) * 60 + minutes) * 60 + seconds
+    if len(parts) == 3:
+        return (parts[0] * 60 + parts[1]) * 60 + parts[2]
+    return parts[0] * 60 + sum(parts[1:])
+
+
 def _gpus(value: str | int) -> str | int:
     if re.fullmatch(r"([\w.-]+:)?[1-9]\d{0,3}", str(value), re.ASCII):
         return value
@@ -55,6 +67,7 @@ def _option(value: str) -> str:
     return value
 
 
+EARLY_SECONDS = 60  # Slurm's signal before a time limit may come that much too soon
 Word = Annotated[str, AfterValidator(_one_word)]
 
 
@@ -79,6 +92,11 @@ class SlurmRequest(Frozen):
         for key, flag in OPTIONS.items():
             if getattr(self, key) is not None and f"--{flag}" in names:
                 raise ValueError(f"--{flag} stands in options and as {key}")
+        if self.time is not None and _seconds(self.time) < self.save_seconds + EARLY_SECONDS:
+            raise ValueError(
+                f"time {self.time} leaves no room to train: the signal to save comes save_seconds, "
+                f"{self.save_seconds}, before it, and Slurm may be a minute early; ask for more, or lower save_seconds"
+            )
         return self
 
 
@@ -95,6 +113,8 @@ def changed(request: SlurmRequest, assignments: list[str]) -> SlurmRequest:
         if not equals or not key:
             raise UserError(f"--slurm {text}: write key=value, for example --slurm partition=gpu")
         name = key.strip()
+        if name not in tree:
+            raise UserError(f"--slurm {name}: unknown key; known are {', '.join(tree)}")
         if name == "options":  # one more
             tree[name] = [*tree[name], value]
         else:
