@@ -6,7 +6,10 @@ import os
 import socket
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from oelm.config import Execution, Model, Run, Seeds, Training, resolved
 from oelm.settings import load_settings
@@ -65,3 +68,17 @@ def finished(command: list[str], *, timeout: float = 240) -> subprocess.Complete
 
 def oelm_command(*arguments: str, timeout: float = 240) -> subprocess.CompletedProcess[str]:
     return finished([sys.executable, "-m", "oelm", *arguments], timeout=timeout)
+
+
+PATIENCE = 400.0  # seconds, on a busy machine
+
+
+def eventually(condition: Callable[[], Any], *, what: str) -> Any:
+    """The first true value of a condition."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        value = condition()
+        if value:
+            return value
+        time.sleep(0.05)
+    raise AssertionError(f"waited in vain for: {what}")

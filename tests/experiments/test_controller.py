@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -23,9 +22,8 @@ from oelm.study.declaration import load_study
 from oelm.study.plan import planned
 from oelm.study.shelf import Shelf
 from oelm.training.run import train
-from small_runs import VOCABULARY, child_environment
+from small_runs import PATIENCE, VOCABULARY, child_environment, eventually
 
-PATIENCE = 400.0
 TWO_ARMS = ["trained", "frozen_head_orthogonal"]
 
 
@@ -71,16 +69,6 @@ def run(folder: Path, *arguments: object) -> tuple[int, str]:
 def results(folder: Path, name: str = "little") -> dict[str, dict]:
     found = (folder / "runs" / name).glob("*/experiment_result.json")
     return {file.parent.name: json.loads(file.read_text()) for file in found}
-
-
-def eventually(condition, *, what: str):
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        value = condition()
-        if value:
-            return value
-        time.sleep(0.1)
-    raise AssertionError(f"waited in vain for: {what}")
 
 
 def running(folder: Path, name: str = "little", *, after_step: int = 1) -> list[RunDirectory]:

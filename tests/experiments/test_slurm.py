@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from test_controller import eventually, results, uninterrupted_loss, write_study
+from test_controller import results, uninterrupted_loss, write_study
 
 import loopback_slurm
 from loopback_slurm import Cluster
@@ -23,9 +23,8 @@ from oelm.files import read_json
 from oelm.run_directory import RunDirectory
 from oelm.study.declaration import load_study, study_digest, study_of
 from oelm.study.slurm_request import SlurmRequest, changed
-from small_runs import oelm_command, small_run
+from small_runs import PATIENCE, eventually, oelm_command, small_run
 
-PATIENCE = 300.0
 HELD = ["--slurm", "options=--hold"]  # in the queue, and never started
 NASTY = "a b'\"$(touch pwned)`touch pwned`;touch pwned&|<>*?[x]~#!%j%%{z}"
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from small_runs import REPOSITORY, VOCABULARY, child_environment, free_port
+from small_runs import PATIENCE, REPOSITORY, VOCABULARY, child_environment, free_port
 
 SSHD = shutil.which("sshd") or next((path for path in ("/usr/sbin/sshd",) if Path(path).exists()), None)
 MISSING = [name for name, path in (("openssh-server", SSHD), ("rsync", shutil.which("rsync"))) if path is None]
@@ -25,7 +25,6 @@ needs_a_server = pytest.mark.skipif(
     bool(MISSING) or shutil.which("git") is None, reason=f"apt-get install -y {' '.join(MISSING)} git"
 )
 HOST = "loopback"
-PATIENCE = 240.0
 
 
 @dataclass(frozen=True)
@@ -160,16 +159,6 @@ def results(folder: Path) -> dict[str, dict]:
 
 def git_add(folder: Path) -> None:
     subprocess.run(["git", "add", "-A"], cwd=folder, check=True)
-
-
-def eventually(condition, *, what: str, seconds: float = PATIENCE):
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        value = condition()
-        if value:
-            return value
-        time.sleep(0.05)
-    raise AssertionError(f"waited in vain for: {what}")
 
 
 # ---- Processes -----------------------------------------------------------------------------------------------------

@@ -4,12 +4,12 @@ import shutil
 import subprocess
 import sys
 
-from loopback import HOST, add_study, eventually, kill_clients, needs_a_server, results
+from loopback import HOST, add_study, kill_clients, needs_a_server, results
 
 from oelm.files import read_json
 from oelm.remote.far_side import MANIFEST
 from oelm.training.provenance import SYNCED_FILE
-from small_runs import REPOSITORY
+from small_runs import REPOSITORY, eventually
 
 pytestmark = needs_a_server
 

@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
-from loopback import HOST, PATIENCE, World, add_study, eventually, kill_clients, needs_a_server, results
+from loopback import HOST, World, add_study, kill_clients, needs_a_server, results
 
 from oelm.ownership import Process
 from oelm.run_directory import RunDirectory
+from small_runs import PATIENCE, eventually
 
 pytestmark = needs_a_server
 

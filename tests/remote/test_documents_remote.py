@@ -6,9 +6,9 @@ import subprocess
 import sys
 
 import pytest
-from loopback import HOST, PATIENCE, World, eventually, git_add, needs_a_server, results
+from loopback import HOST, World, git_add, needs_a_server, results
 
-from small_runs import REPOSITORY, child_environment
+from small_runs import PATIENCE, REPOSITORY, child_environment, eventually
 
 SMALL = ["--d_model", "32", "--num_layers", "2", "--num_heads", "4", "--seq_len", "16", "--max_steps", "4"]
 ONE_RUN = [*SMALL, "--batch_size", "4", "--seeds", "0", "--no-tuning", "--threads", "1", "--groups", "gpt_base"]
