@@ -136,8 +136,9 @@ def test_ctrl_c_of_a_waiting_controller_leaves_the_jobs_alone(slurm, token_folde
     file = write_study(tmp_path, token_folder, name="left", seeds=[0])
     controller = start(slurm, tmp_path, "run", file, "--on", "slurm", *HELD)
     eventually(lambda: len(jobs_of(slurm, "left")) == 2, what="two jobs")
-    while "started on Slurm" not in controller.stdout.readline():
-        assert controller.poll() is None
+    for _ in range(2):  # both are noted
+        while "started on Slurm" not in controller.stdout.readline():
+            assert controller.poll() is None
     controller.send_signal(signal.SIGINT)
     out, _ = controller.communicate(timeout=PATIENCE)
     assert controller.returncode == 130, out
