@@ -26,7 +26,8 @@ import loopback_slurm
 from oelm.experiments import slots
 from oelm.experiments.controller import Controller
 from oelm.experiments.slots import LocalSlots, Slots, Unit
-from oelm.experiments.slurm import Queue, SlurmSlots, cancel
+from oelm.experiments.slurm import SlurmSlots, cancel
+from oelm.experiments.slurm_queue import Queue
 from oelm.files import write_json
 from oelm.run_directory import RunDirectory
 from oelm.study.declaration import Study, study_of

@@ -111,7 +111,7 @@ def test_the_command_line_imports_heavy_rooms_only_inside_its_verbs(path):
     tree = ast.parse(path.read_text(encoding="utf-8"))
     top = {node.module for node in tree.body if isinstance(node, ast.ImportFrom)}
     assert {name for name in top if name.startswith("oelm")} <= {
-        "oelm.answers", "oelm.errors", "oelm.cli", "oelm.cli.options",
+        "oelm.answers", "oelm.errors", "oelm.files", "oelm.cli", "oelm.cli.options",
     }  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from typing import Any, BinaryIO
 from oelm.errors import UserError
 
 TEMPORARY_PREFIX = ".partial-"
+RUNS = Path("runs")  # the folder of all runs, unless a command is told another
 
 
 def temporary_name(path: Path) -> Path:

@@ -68,6 +68,18 @@ def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
+def measured(result: dict[str, Any]) -> str:
+    """What a result says besides its loss: a classifier's accuracy, a language model's perplexity."""
+    if "accuracy" in result:
+        return f"accuracy {result['accuracy']:.2%}"
+    perplexity = result.get("perplexity")
+    return "perplexity " + ("inf" if perplexity is None else f"{perplexity:.3f}")
+
+
+def final_numbers(result: dict[str, Any]) -> str:
+    return f"validation loss {result['val_loss']:.4f}, {measured(result)}"
+
+
 # ---- The directory -------------------------------------------------------------------------------------------------
 
 

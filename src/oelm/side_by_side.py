@@ -11,15 +11,7 @@ from typing import Any
 
 from oelm.errors import UserError
 from oelm.files import read_json
-from oelm.run_directory import COMPARED_ENVIRONMENT, RunDirectory, flat
-
-
-def measured(result: dict[str, Any]) -> str:
-    """What a result says besides its loss: a classifier's accuracy, a language model's perplexity."""
-    if "accuracy" in result:
-        return f"accuracy {result['accuracy']:.2%}"
-    return "perplexity " + ("inf" if result["perplexity"] is None else f"{result['perplexity']:.3f}")
-
+from oelm.run_directory import COMPARED_ENVIRONMENT, RunDirectory, flat, measured
 
 COLUMNS = {
     "run": lambda run: str(run.path),

@@ -11,7 +11,7 @@ import pytest
 
 from oelm.experiments.handles import found
 from oelm.experiments.slots import LocalHandle
-from oelm.experiments.slurm import Queue
+from oelm.experiments.slurm_queue import Queue
 from oelm.ownership import Process
 from oelm.run_directory import RunDirectory
 

@@ -18,7 +18,8 @@ from loopback_slurm import Cluster
 from oelm.config import Settings
 from oelm.errors import UserError
 from oelm.experiments.slots import Wanted
-from oelm.experiments.slurm import Job, Queue, SlurmSlots, refusal
+from oelm.experiments.slurm import SlurmSlots
+from oelm.experiments.slurm_queue import Job, Queue, refusal
 from oelm.files import read_json
 from oelm.run_directory import RunDirectory
 from oelm.study.declaration import load_study, study_digest, study_of

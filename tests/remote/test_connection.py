@@ -11,10 +11,12 @@ from hostile import STRINGS, aimed_at
 from loopback import HOST, needs_a_server, write_client_config
 
 from oelm.errors import UserError
-from oelm.remote import connection
+from oelm.experiments.handles import LOCK_FILE
+from oelm.files import RUNS
+from oelm.remote import connection, far_side
 from oelm.remote.connection import ask
-from oelm.remote.far_side import MANIFEST
 from oelm.remote.hosts import SSH_CONFIG_VARIABLE, Server, server_named
+from oelm.training.provenance import SYNCED_FILE
 from small_runs import free_port
 
 
@@ -102,7 +104,7 @@ def carried_over(server, client, strings: list[str], canary) -> int:
         if name in ("..",):
             continue
         ask(far, "prepare", folders=[name])
-        assert {path.name for path in (there / str(number)).iterdir()} == {name, MANIFEST}
+        assert {path.name for path in (there / str(number)).iterdir()} == {name, far_side.MANIFEST}
     assert not canary.exists()
     return len(strings)
 
@@ -131,6 +133,10 @@ def test_the_canary_would_sing(server, client):
 
 
 # ---- The program that is sent --------------------------------------------------------------------------------------
+
+
+def test_the_program_calls_files_as_the_package_does():
+    assert (SYNCED_FILE, LOCK_FILE, str(RUNS)) == (far_side.MANIFEST, far_side.CONTROLLER_LOCK, far_side.RUNS)
 
 
 def test_a_program_cut_on_its_way_does_nothing(tmp_path):

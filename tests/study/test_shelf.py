@@ -7,7 +7,7 @@ import pytest
 
 from oelm.ownership import Process
 from oelm.study.plan import planned
-from oelm.study.shelf import Shelf, read_stored
+from oelm.study.shelf import Shelf, computation, read_stored
 from stored_runs import ENVIRONMENT, VOCABULARY, small_study, store_bench, store_finished
 
 
@@ -109,4 +109,4 @@ def test_runs_whose_data_is_unknown_count_for_any(stored):
     (stored / "environment.json").unlink()
     shelf = Shelf(stored.parent)
     run = shelf.runs[0].run
-    assert shelf.find(run, data_digest="anything") is not None
+    assert shelf.computed(computation(run), data_digest="anything") is not None

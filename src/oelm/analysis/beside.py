@@ -10,10 +10,10 @@ from pathlib import Path
 
 from oelm.analysis.findings import Beside, Findings
 from oelm.errors import UserError
+from oelm.files import RUNS
 from oelm.study.declaration import QUALITY_KINDS, Hypothesis, Neighbour, Study, in_language, load_study
 from oelm.study.shelf import Shelf
 
-RUNS = Path("runs")  # where a study's runs lie unless it is said otherwise
 SIZES = ("num_layers", "d_model", "num_heads", "vocabulary", "pretrained")
 
 FindingsOf = Callable[[Study, Shelf], Findings]

@@ -208,13 +208,10 @@ def train(
     if json_output:
         print_json(outcome.result)
     elif outcome.was_finished and outcome.result:
-        from oelm.side_by_side import measured
+        from oelm.run_directory import final_numbers
 
         result = outcome.result
-        typer.echo(
-            f"{out}: this run is finished (step {result['steps']}, validation loss {result['val_loss']:.4f}, "
-            f"{measured(result)}); nothing to do"
-        )
+        typer.echo(f"{out}: this run is finished (step {result['steps']}, {final_numbers(result)}); nothing to do")
 
 
 def diagnose(

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from oelm.files import RUNS
+
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 StudyArgument = Annotated[
@@ -68,11 +70,10 @@ def sync(
     from oelm.remote.sync import data_folders, refuse_untracked
     from oelm.remote.sync import sync as send
     from oelm.remote.verbs import data_here, place_of
-    from oelm.study.declaration import study_file
 
     server = _server(context)
     if study:
-        refuse_untracked(study_file(study))
+        refuse_untracked(study)
     asked = [*(data or ()), *(data_here(place_of(study), say=typer.echo) if study and not data else ())]
     send(server, data_folders(asked), say=typer.echo)
 
@@ -96,9 +97,8 @@ def run(
     from oelm.remote.sync import refuse_untracked
     from oelm.remote.verbs import place_of
     from oelm.remote.verbs import run as start
-    from oelm.study.declaration import study_file
 
-    refuse_untracked(study_file(study))
+    refuse_untracked(study)
     given = {"--slots": slots, "--groups": groups, "--processes": processes, "--gpus": gpus}
     options = [word for flag, value in given.items() if value is not None for word in (flag, str(value))]
     _end(context, start(_server(context), place_of(study, runs), options, say=typer.echo))
@@ -128,7 +128,7 @@ def logs(
     ] = False,
     runs: Annotated[
         Path, typer.Option("--runs", help="Folder that holds the studies' folders, in the project there.")
-    ] = Path("runs"),
+    ] = RUNS,
 ) -> None:
     """Show the end of a run's log.
 

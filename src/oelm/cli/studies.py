@@ -14,13 +14,12 @@ import typer
 
 from oelm.cli.options import JsonOption, print_json
 from oelm.errors import UserError
+from oelm.files import RUNS
 
 if TYPE_CHECKING:
     from oelm.experiments.controller import Controller
     from oelm.study.declaration import Study
     from oelm.study.plan import Plan
-
-RUNS = Path("runs")
 
 StudyArgument = Annotated[
     str, typer.Argument(metavar="STUDY", help="A study file, or the name of one in the folder studies/.")
@@ -102,8 +101,10 @@ def run(
             raise UserError("--gpus: chooses among this machine's; on Slurm say how many with --slurm gpus=1")
         _run_on_slurm(study, declared, folder, slurm or [], at_most=slots, groups=chosen, dry_run=dry_run, wait=wait)
         return
-    if place != "local" or slurm or not wait:
-        raise UserError(f"--on {place}: local or slurm" if place != "local" else "--slurm, --no-wait: need --on slurm")
+    if place != "local":
+        raise UserError(f"--on {place}: local or slurm")
+    if slurm or not wait:
+        raise UserError("--slurm, --no-wait: need --on slurm")
     units = units_for(declared, slots, folder=folder, gpus=gpus, say=typer.echo)
     if dry_run:
         from oelm.experiments.forecast import dry_run as forecast
@@ -131,7 +132,8 @@ def _run_on_slurm(
     wait: bool,
 ) -> None:
     from oelm.experiments.controller import Controller
-    from oelm.experiments.slurm import Queue, SlurmSlots
+    from oelm.experiments.slurm import SlurmSlots
+    from oelm.experiments.slurm_queue import Queue
     from oelm.experiments.table import counted, watching
     from oelm.study.slurm_request import changed
 

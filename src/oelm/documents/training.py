@@ -135,12 +135,10 @@ def _existing_data(data_path: str) -> str:
 def _train(settings: Settings, *, out: Path) -> None:
     if out.name in ("", "..") or out.name.startswith("-"):
         raise UserError(f"--out_dir {out}: name the folder itself, for example --out_dir {OUTPUTS}/exp_mine")
+    from oelm.run_directory import final_numbers
     from oelm.training.run import train
 
     outcome = train(settings.run, settings.execution, out=out)
     if outcome.was_finished and outcome.result:
         result = outcome.result
-        print(
-            f"{out}: this run is finished (step {result['steps']}, validation loss {result['val_loss']:.4f}, "
-            f"perplexity {result['perplexity']:.3f}); nothing to do"
-        )
+        print(f"{out}: this run is finished (step {result['steps']}, {final_numbers(result)}); nothing to do")

@@ -17,13 +17,13 @@ from oelm.data.folders import open_data
 from oelm.errors import UserError
 from oelm.experiments.handles import LOCK_FILE, found, living_runs
 from oelm.experiments.slots import Handle, Slots, Unit, Wanted, units_here
-from oelm.experiments.slurm import Queue
+from oelm.experiments.slurm_queue import Queue
 from oelm.files import ensure_writable, explaining_a_full_disk
 from oelm.ownership import Owned, owning
-from oelm.run_directory import RunDirectory
+from oelm.run_directory import RunDirectory, final_numbers
 from oelm.study.declaration import Study, settings_for
 from oelm.study.plan import Plan, PlannedRun, Planner
-from oelm.study.shelf import PULLED_FILE, Shelf, quality_of, read_stored, run_elsewhere
+from oelm.study.shelf import PULLED_FILE, Shelf, read_stored, run_elsewhere
 
 POLL_SECONDS = 0.5
 SHORTEST_POLL_SECONDS = 0.01  # right after a start: some runs end at once
@@ -231,8 +231,8 @@ class Controller:
             self._give_up(run, f"failed: {error}; delete that file and call again")
             return
         written = stored.status.get("state", "queued")  # by the run itself
-        if stored.state == "finished":
-            self.view.say(f"{title}: finished, {quality_of(stored.result or {})}")
+        if stored.result is not None:
+            self.view.say(f"{title}: finished, {final_numbers(stored.result)}")
         elif stored.state == "diverged":
             self.view.say(f"{title}: diverged: {stored.status.get('error')}; reported, not started again")
         elif stored.state == "running":  # ours found the folder taken

@@ -17,7 +17,7 @@ from pathlib import Path
 from oelm.errors import UserError
 from oelm.experiments.handles import LOCK_FILE, cancel, everything_alive
 from oelm.experiments.slots import Handle
-from oelm.experiments.slurm import Queue
+from oelm.experiments.slurm_queue import Queue
 from oelm.files import ensure_writable
 from oelm.ownership import Process, owner_of
 

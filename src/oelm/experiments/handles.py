@@ -9,7 +9,8 @@ from typing import Any
 from oelm.errors import UserError
 from oelm.experiments import slots, slurm
 from oelm.experiments.slots import Handle, LocalHandle
-from oelm.experiments.slurm import Queue, SlurmHandle
+from oelm.experiments.slurm import SlurmHandle
+from oelm.experiments.slurm_queue import Queue
 from oelm.files import read_json
 from oelm.run_directory import RunDirectory
 from oelm.study.shelf import TUNING_FOLDER

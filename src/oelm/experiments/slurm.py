@@ -7,16 +7,10 @@ controller looks the names up in the queue: what is not there was never submitte
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import os
-import re
 import secrets
 import shlex
 import shutil
-import subprocess
 import sys
-import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +18,7 @@ from typing import Any
 
 from oelm.errors import UserError
 from oelm.experiments.slots import Handle, Wanted
+from oelm.experiments.slurm_queue import FOLDER, Job, Queue, asked, submitting
 from oelm.files import write_json, write_json_unflushed
 from oelm.ownership import now
 from oelm.run_directory import RunDirectory
@@ -32,146 +27,8 @@ from oelm.study.slurm_request import OPTIONS, SlurmRequest
 
 SCRIPT = Path(__file__).with_name("slurm_task.sh")
 TASK_MODULE = "oelm.experiments.slurm_task"
-FOLDER = "slurm"  # of a study: its arrays, and what Slurm itself had to say
 KIND = "slurm"
 MOST_TASKS = 1000  # of one array; Slurm's own default bound
-ANSWER_SECONDS = 120.0
-FIRST_LOOK_SECONDS, LAST_LOOK_SECONDS = 1.0, 10.0  # between two looks at the queue: short after a change
-MOST_SILENCE_SECONDS = 600.0  # of a controller that answered before
-ENDED = {
-    "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "REVOKED",
-    "TIMEOUT",
-}  # fmt: skip
-
-
-# ---- The queue -----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Job:
-    """One task of an array, as the queue shows it."""
-
-    number: str  # as scancel wants it: ARRAY_TASK
-    state: str
-    reason: str
-
-    @property
-    def has_ended(self) -> bool:
-        return self.state in ENDED
-
-    def __str__(self) -> str:
-        if self.state != "PENDING" or self.reason in ("", "None"):
-            return f"{self.state}, job {self.number}"
-        stuck = next((advice for pattern, advice in STUCK if re.search(pattern, self.reason)), None)
-        return f"{self.state} ({self.reason}{f': {stuck}' if stuck else ''}), job {self.number}"
-
-
-# Reasons for waiting that time alone does not mend, and what does.
-STUCK = (
-    (r"^Partition(Config|NodeLimit)|^BadConstraints", "no node gives that: `oelm stop`, then ask for less"),
-    (r"^PartitionTimeLimit", "the partition allows less time: `oelm stop`, then ask for less"),
-    (r"[Hh]eld", "`scontrol release` lets it go"),
-    (r"^Invalid(Account|QOS)", "`oelm stop`, then name another account"),
-)
-
-
-class Queue:
-    """This user's jobs by array and task. One look serves all runs, and looks are far between when nothing happens."""
-
-    def __init__(self, study_folder: Path) -> None:
-        self._folder = study_folder
-        self._jobs: dict[tuple[str, int | None], Job] | None = None
-        self._looked = self._answered = 0.0
-        self._pause = FIRST_LOOK_SECONDS
-
-    def job(self, name: str, task: int) -> Job | None:
-        if self._jobs is None or time.monotonic() - self._looked >= self._pause:
-            self._look()
-        assert self._jobs is not None
-        return self._jobs.get((name, task)) or self._jobs.get((name, None))
-
-    def forget(self) -> None:
-        """Something was submitted or cancelled."""
-        self._jobs, self._pause = None, FIRST_LOOK_SECONDS
-
-    def _look(self) -> None:
-        _wait_for_a_submission(self._folder)
-        self._looked = time.monotonic()
-        try:
-            found = _listed()
-        except UserError:
-            if self._jobs is None or self._looked - self._answered > MOST_SILENCE_SECONDS:
-                raise
-            return
-        self._answered = time.monotonic()
-        self._pause = FIRST_LOOK_SECONDS if found != self._jobs else min(self._pause * 1.5, LAST_LOOK_SECONDS)
-        self._jobs = found
-
-
-def _listed() -> dict[tuple[str, int | None], Job]:
-    """None is for all tasks of an array that are not listed one by one."""
-    lines = asked("squeue", f"--user={os.getuid()}", "--states=all", "--array", "--noheader", "--format=%F|%K|%T|%r|%j")
-    found: dict[tuple[str, int | None], Job] = {}
-    for line in lines.splitlines():
-        array, task, state, reason, name = (*line.split("|", 4), "", "", "", "")[:5]
-        if task.isdecimal():
-            found[name, int(task)] = Job(f"{array}_{task}", state, reason)
-        else:  # an array that was cancelled before any task began
-            found[name, None] = Job(array, state, reason)
-    return found
-
-
-def asked(program: str, *arguments: str, pass_fds: tuple[int, ...] = ()) -> str:
-    """What one of Slurm's programs answers, in bounded time; its refusal is one line that says what to do."""
-    path = shutil.which(program)
-    if path is None:
-        raise UserError(
-            f"--on slurm: {program} is not on this machine; work on the cluster's login node, or load its Slurm module"
-        )
-    try:
-        done = subprocess.run(
-            [path, *arguments],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=ANSWER_SECONDS,
-            check=False,
-            pass_fds=pass_fds,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise UserError(
-            f"{program}: no answer within {ANSWER_SECONDS:.0f} s; call again later: what was submitted is found by name"
-        ) from error
-    except OSError as error:
-        raise UserError(f"{program}: {error.strerror}: {path}") from error
-    if done.returncode != 0:
-        raise UserError(refusal(program, done.stderr))
-    return done.stdout
-
-
-ADVICE = (
-    (r"partition", "choose one with --slurm partition=NAME or slurm.partition in the study; `sinfo -s` lists them"),
-    (r"account", "name yours with --slurm account=NAME or slurm.account; `sacctmgr show user $USER -s` lists them"),
-    (r"node configuration|requested node", "ask for less: slurm.gpus, slurm.cpus, slurm.memory, slurm.nodes"),
-    (r"time limit", "ask for less with --slurm time=...; `sinfo -s` shows the limits"),
-    (r"feature|constraint", "change slurm.constraint; `sinfo -o %f` lists what there is"),
-    (r"gres|tres", "change slurm.gpus; `sinfo -o %G` lists what there is"),
-    (
-        r"job array",
-        "the cluster allows smaller arrays only (MaxArraySize): run some arms at a time with --groups",
-    ),
-    (r"contact slurm|controller|timed out|resolve|slurm_load", "the cluster does not answer; call again later"),
-)
-
-
-def refusal(program: str, words: str) -> str:
-    """The last thing a program complained of, and what to do about it."""
-    lines = [line.removeprefix(f"{program}: ").removeprefix("error: ").strip() for line in words.splitlines()]
-    lines = [line for line in lines if line] or ["refused without a word"]
-    said = lines[-1].removeprefix("Batch job submission failed: ")
-    advice = next((what for pattern, what in ADVICE if re.search(pattern, " ".join(lines), re.IGNORECASE)), None)
-    return f"{program}: {said}" + (f"; {advice}" if advice else "; change what the study's section slurm asks for")
 
 
 # ---- Handles -------------------------------------------------------------------------------------------------------
@@ -290,7 +147,7 @@ class SlurmSlots:
             run.prepare()
             stored = {"kind": KIND, "name": name, "task": handle.task, "submitted": now()}
             write_json_unflushed(run.directory.handle_file, stored)
-        with _submitting(self.folder) as lock:
+        with submitting(self.folder) as lock:
             asked("sbatch", *arguments, pass_fds=(lock,))
         self.queue.forget()
         return handles
@@ -350,35 +207,3 @@ class SlurmSlots:
 def _gpus(request: str | int, *, times: int) -> str:
     kind, colon, count = str(request).rpartition(":")
     return f"{kind}{colon}{int(count) * times}"
-
-
-@contextlib.contextmanager
-def _submitting(folder: Path) -> Iterator[int]:
-    """A lock that sbatch itself holds: when we are killed, it goes on, and whoever comes next waits for its end."""
-    with os.fdopen(os.open(folder / FOLDER / "submit.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)) as stream:
-        fcntl.flock(stream, fcntl.LOCK_EX)
-        yield stream.fileno()
-
-
-def _wait_for_a_submission(folder: Path) -> None:
-    """Until no sbatch of an earlier controller is under way."""
-    with contextlib.suppress(FileNotFoundError), _submitting_is_over(folder):
-        pass
-
-
-@contextlib.contextmanager
-def _submitting_is_over(folder: Path) -> Iterator[None]:
-    with open(folder / FOLDER / "submit.lock", "rb") as stream:
-        deadline = time.monotonic() + ANSWER_SECONDS
-        while True:
-            try:
-                fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except OSError as error:
-                if time.monotonic() > deadline:
-                    raise UserError(
-                        f"{folder}: an sbatch of an earlier call has not ended; look for it, then call again"
-                    ) from error
-                time.sleep(0.1)
-            else:
-                yield
-                return

@@ -10,12 +10,13 @@ from typing import Any
 
 from oelm.errors import UserError
 from oelm.experiments.handles import stored_handle
-from oelm.experiments.slurm import KIND, Queue, living
+from oelm.experiments.slurm import KIND, living
+from oelm.experiments.slurm_queue import Queue
 from oelm.experiments.table import counted, duration, progress_of
-from oelm.run_directory import RunDirectory
+from oelm.run_directory import RunDirectory, final_numbers
 from oelm.study.declaration import Study
 from oelm.study.plan import Plan, PlannedRun, planned
-from oelm.study.shelf import TUNING_FOLDER, Shelf, quality_of, run_elsewhere
+from oelm.study.shelf import TUNING_FOLDER, Shelf, run_elsewhere
 
 FOLLOW_SECONDS = 0.5
 
@@ -35,12 +36,12 @@ def _row(run: PlannedRun, queue: Queue) -> dict[str, Any]:
         return row
     if run.loss is None and (waiting := _in_queue(run.stored.directory, queue)):
         row["queue"] = waiting
-    progress = progress_of(run.stored.directory, run.run.training.steps)
+    progress, result = progress_of(run.stored.directory, run.run.training.steps), run.stored.result or {}
     return row | {
-        "step": run.stored.result["steps"] if run.stored.result else progress.step,
+        "step": result.get("steps", progress.step),
         "steps": progress.steps,
-        "val_loss": run.stored.result["val_loss"] if run.stored.result else None,
-        "accuracy": (run.stored.result or {}).get("accuracy"),
+        "val_loss": result.get("val_loss"),
+        **{key: result[key] for key in ("perplexity", "accuracy") if key in result},
         "seconds_left": progress.seconds_left if run.state == "running" else None,
         "error": run.stored.status.get("error"),
         "path": str(run.stored.directory.path),
@@ -78,7 +79,7 @@ def _line(row: dict[str, Any], width: int) -> str:
     if row.get("steps"):
         parts.append(f"step {row['step']}/{row['steps']}")
     if row.get("val_loss") is not None:
-        parts.append(quality_of(row))
+        parts.append(final_numbers(row))
     if row.get("seconds_left") is not None:
         parts.append(f"ETA {duration(row['seconds_left'])}")
     if row.get("queue"):

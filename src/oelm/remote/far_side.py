@@ -12,7 +12,9 @@ import subprocess
 import sys
 
 MARK = "\x1eoelm "  # before an answer: a login shell may have printed before it
+# Names that the package has too; a test holds them together.
 MANIFEST = ".oelm-synced.json"  # runs take their commit from it
+RUNS, CONTROLLER_LOCK = "runs", "controller.lock"
 PROBE = """
 import json, sys
 facts = {"version": "%d.%d.%d" % sys.version_info[:3], "executable": sys.executable}
@@ -153,7 +155,7 @@ def users_of(processes):
 def controllers(folder):
     """Studies with a controller at work here."""
     found = []
-    runs = os.path.join(folder, "runs")
+    runs = os.path.join(folder, RUNS)
     for name in sorted(os.listdir(runs)) if os.path.isdir(runs) else []:
         if controller_in(os.path.join(runs, name)):
             found.append(name)
@@ -163,7 +165,7 @@ def controllers(folder):
 def controller_in(folder):
     """The process that works on a study in this folder, or None."""
     try:
-        with open(os.path.join(folder, "controller.lock")) as stream:
+        with open(os.path.join(folder, CONTROLLER_LOCK)) as stream:
             owner = json.load(stream)
         os.kill(int(owner["pid"]), 0)
         return owner["pid"]
@@ -180,7 +182,7 @@ def is_foreign(folder):
         names = set(os.listdir(folder))
     except OSError:
         return False
-    return bool(names - {".venv", "data", "runs"}) and MANIFEST not in names and not has_code(folder)
+    return bool(names - {".venv", "data", RUNS}) and MANIFEST not in names and not has_code(folder)
 
 
 def prepare(request):

@@ -14,6 +14,7 @@ from oelm.errors import UserError
 from oelm.remote.connection import NO_RSYNC, ask
 from oelm.remote.copying import Copied, send
 from oelm.remote.hosts import Server, check_text
+from oelm.study.declaration import study_file
 
 
 def project_root() -> Path:
@@ -47,12 +48,11 @@ def data_folders(data: list[str]) -> list[str]:
     return names
 
 
-def refuse_untracked(study: Path) -> None:
+def refuse_untracked(study: str) -> None:
     """What git does not track is not sent."""
-    root = project_root()
-    name = inside_project(study, root, what="study")
-    if name not in tracked_files(root):
-        raise UserError(f"{study}: git does not track it, so it is not sent; `git add` it, then `sync`")
+    root, file = project_root(), study_file(study)
+    if inside_project(file, root, what="study") not in tracked_files(root):
+        raise UserError(f"{file}: git does not track it, so it is not sent; `git add` it, then `sync`")
 
 
 def sync(server: Server, folders: list[str], *, say: Callable[[str], None]) -> Copied:

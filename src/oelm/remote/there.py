@@ -15,6 +15,7 @@ from oelm.errors import UserError
 from oelm.experiments.controller import last_words
 from oelm.experiments.detached import LOG_FILE, at_work, start_detached, stop
 from oelm.experiments.status import overview, study_status
+from oelm.files import RUNS
 from oelm.study.declaration import load_study, study_digest
 from oelm.study.plan import Plan
 
@@ -34,7 +35,7 @@ def stop_runs(request: dict[str, Any]) -> int:
 def status(request: dict[str, Any]) -> int:
     """As `oelm status` says it, and whether somebody is at work on the study."""
     if request["study"] is None:
-        lines = overview(Path("runs"))
+        lines = overview(RUNS)
     else:
         folder = Path(request["folder"])
         plan, lines = study_status(load_study(request["study"]), folder)

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from oelm.errors import UserError
+from oelm.files import RUNS
 from oelm.remote.connection import Ended, relay
 from oelm.remote.hosts import Server, check_text
 from oelm.remote.sync import inside_project, project_root
 from oelm.study.declaration import Study, load_study, settings_for, study_digest
-
-RUNS = Path("runs")
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ compared with the config a run is planned with.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -107,12 +106,8 @@ class Shelf:
         model = next((stored.run.model for stored in self.runs), None)
         return facts_of(model) if model else {}
 
-    def find(self, run: Run, *, data_digest: str | None = None) -> StoredRun | None:
-        """The stored run of a resolved run; with a digest, only one made from that data."""
-        return self.computed(computation(run), data_digest=data_digest) if run.model.is_resolved else None
-
     def computed(self, identity: str, *, data_digest: str | None = None) -> StoredRun | None:
-        """The same by the identity that `computation` gives."""
+        """The stored run of an identity that `computation` gives; with a digest, only one made from that data."""
         for stored in self._by_computation.get(identity, []):
             if data_digest is None or stored.data_digest in (None, data_digest):
                 return stored
@@ -126,13 +121,6 @@ class Shelf:
 def run_elsewhere(folder: Path) -> list[dict[str, str]]:
     """Servers on which the study was being run when its results were brought here: server, pid and when seen."""
     return list(_json_or_empty(folder / PULLED_FILE).get("at_work", {}).values())
-
-
-def quality_of(result: dict[str, Any]) -> str:
-    """The final numbers in words."""
-    accuracy = result.get("accuracy")
-    right = f", accuracy {accuracy:.2%}" if isinstance(accuracy, int | float) else ""
-    return f"validation loss {result.get('val_loss', math.nan):.4f}{right}"
 
 
 def _rank(stored: StoredRun) -> tuple[int, str]:

@@ -16,7 +16,7 @@ from oelm.data.folders import Data, check_digests, open_data
 from oelm.data.sentences import SentenceData
 from oelm.data.tokens import TokenData, check_tokens
 from oelm.errors import UserError
-from oelm.files import ensure_writable, explaining_a_full_disk, read_json, write_json
+from oelm.files import RUNS, ensure_writable, explaining_a_full_disk, read_json, write_json
 from oelm.ownership import now
 from oelm.run_directory import RunDirectory, State, flat
 from oelm.settings import stored_run
@@ -65,7 +65,7 @@ def _refuse_other_sizes(run: Run, data: SentenceData) -> None:
 def default_directory(run: Run, data: Data, *, group: str) -> Path:
     """Where a run goes that was given no folder: one folder for each distinct computation."""
     seeds = "-".join(str(seed) for seed in dict.fromkeys(run.seeds.model_dump().values()))
-    return Path("runs") / group / f"{run.arm}-s{seeds}-{fingerprint(run, data_digest=data.digest)}"
+    return RUNS / group / f"{run.arm}-s{seeds}-{fingerprint(run, data_digest=data.digest)}"
 
 
 def train(run: Run, execution: Execution | None = None, *, out: Path | str) -> Outcome:
