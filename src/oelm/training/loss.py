@@ -14,7 +14,8 @@ from torch.nn import functional
 
 # Of float32 logits. In float32 a small product fills the caches already; in bfloat16 every chunk also costs a pass
 # over the whole weight gradient, into which its rounded product is added in float32, so chunks are larger.
-CHUNK_BYTES = {torch.float64: 64 * 2**20, torch.float32: 64 * 2**20, torch.bfloat16: 192 * 2**20}
+CHUNK_BYTES = {torch.float64: 96 * 2**20, torch.float32: 96 * 2**20, torch.bfloat16: 192 * 2**20}
+ALIGNED = 64  # rows of logits begin at multiples of so many: with GPT-2's 50,257 a product would straddle cache lines
 
 
 def chunk_rows(vocabulary: int, product_dtype: torch.dtype) -> int:
@@ -83,9 +84,11 @@ class _Buffers:
 
     def __init__(self, weight: Tensor, *, rows: int, sums: torch.dtype) -> None:
         self.rows = rows
-        self._products = torch.empty(rows, weight.shape[0], dtype=weight.dtype, device=weight.device)
+        vocabulary = weight.shape[0]
+        padded = torch.empty(rows, -(-vocabulary // ALIGNED) * ALIGNED, dtype=weight.dtype, device=weight.device)
         same = weight.dtype == sums
-        self._sums = self._products if same else torch.empty_like(self._products, dtype=sums)
+        self._products = padded[:, :vocabulary]
+        self._sums = self._products if same else torch.empty_like(padded, dtype=sums)[:, :vocabulary]
         self._outer = None if same else torch.empty_like(weight)
 
     def logits(self, hidden: Tensor, weight: Tensor) -> Tensor:
