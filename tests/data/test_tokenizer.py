@@ -14,7 +14,7 @@ import pytest
 
 from oelm.data import tokenizer as module
 from oelm.data.stories import stories
-from oelm.data.tokenizer import bpe_size, gpt2_tokenizer, load_tokenizer, sampled_texts, trained_bpe
+from oelm.data.tokenizer import bpe_size, gpt2_ranks, gpt2_tokenizer, load_tokenizer, sampled_texts, trained_bpe
 from oelm.errors import UserError
 
 TEXTS = [
@@ -52,6 +52,7 @@ def test_gpt2_ids_equal_those_of_tiktoken_and_transformers(gpt2, gpt2_folder, tm
 
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", "")
     ranks = data_gym_to_mergeable_bpe_ranks(str(gpt2_folder / "vocab.bpe"), str(gpt2_folder / "encoder.json"))
+    assert gpt2_ranks(gpt2.files["vocab.bpe"]) == ranks
     original_words = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
     reference = tiktoken.Encoding("reference", pat_str=original_words, mergeable_ranks=ranks, special_tokens={})
     texts = [*TEXTS, *stories(1, 100)]

@@ -6,9 +6,9 @@ that contains `<|endoftext|>` literally is ordinary text; only the end_of_text i
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import importlib.util
-import json
 import os
 import queue
 import threading
@@ -170,7 +170,7 @@ def bpe_size(name: str) -> int | None:
 def gpt2_tokenizer(folder: Path | None = None) -> Gpt2Tokenizer:
     """GPT-2's tokenizer from `folder`, or else from the first place that has its files."""
     files = gpt2_files(folder)
-    return Gpt2Tokenizer(files, gpt2_encoding(files["encoder.json"]))
+    return Gpt2Tokenizer(files, gpt2_encoding(files["vocab.bpe"]))
 
 
 def gpt2_files(folder: Path | None) -> dict[str, bytes]:
@@ -238,29 +238,31 @@ def within(seconds: float, function: Callable[[], Result]) -> Result:
     return answer
 
 
-def gpt2_encoding(encoder_json: bytes) -> Any:
+def gpt2_encoding(vocab_bpe: bytes) -> Any:
     import tiktoken
 
-    visible = visible_characters()
-    ranks = {
-        token.translate(visible).encode("latin-1"): number
-        for token, number in json.loads(encoder_json).items()
-        if token != END_OF_TEXT
-    }
     return tiktoken.Encoding(
         "gpt2",
         pat_str=GPT2_WORDS,
-        mergeable_ranks=ranks,
+        mergeable_ranks=gpt2_ranks(vocab_bpe),
         special_tokens={END_OF_TEXT: GPT2_END_OF_TEXT},
         explicit_n_vocab=GPT2_VOCABULARY,
     )
 
 
-def visible_characters() -> dict[int, int]:
-    """GPT-2 writes each byte as a visible character: itself if printable in Latin-1, else one from U+0100 on."""
+def gpt2_ranks(vocab_bpe: bytes) -> dict[bytes, int]:
+    """The id of every token: all bytes, then one for each merge in order; encoder.json says the same at more length.
+
+    GPT-2 writes a byte as a visible character: itself if printable in Latin-1, else one from U+0100 on.
+    """
     printable = [number for number in range(256) if chr(number).isprintable() and number != ord(" ")]
     others = [number for number in range(256) if number not in printable]
-    return {number: number for number in printable} | {256 + index: number for index, number in enumerate(others)}
+    shown = {number: chr(number) for number in printable} | {number: chr(256 + i) for i, number in enumerate(others)}
+    table = codecs.charmap_build("".join(shown[number] for number in range(256)))
+    _, *merges, _ = vocab_bpe.decode().replace(" ", "").split("\n")
+    tokens = [bytes([number]) for number in shown]
+    tokens += [codecs.charmap_encode(merged, "strict", table)[0] for merged in merges]
+    return {token: number for number, token in enumerate(tokens)}
 
 
 # --- trained ----------------------------------------------------------------------------------------------------
