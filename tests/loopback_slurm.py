@@ -1,6 +1,7 @@
 """A real Slurm on loopback, in a folder of its own: one controller, two nodes, two partitions, preemption by requeue.
 
-Nothing of it listens beyond 127.0.0.1, where it trusts whoever asks.
+Nothing of it listens beyond 127.0.0.1, where it trusts whoever asks. For root its nodes have host names of their own,
+as on a cluster: what runs there is another host's.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import re
 import shutil
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,6 +23,14 @@ from small_runs import child_environment, free_port
 
 INSTALL = "apt-get install -y slurmctld slurmd slurm-client"
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "squeue", "scancel", "scontrol", "srun")
+# Starts a program as another host: name, hosts file, program and its words. In namespaces of its own.
+RENAMED = """
+import os, socket, subprocess, sys
+name, hosts, *words = sys.argv[1:]
+subprocess.run(["mount", "--bind", hosts, "/etc/hosts"], check=True)
+socket.sethostname(name)
+os.execv(words[0], words)
+"""
 REQUEUE_SECONDS = 5  # a requeued job waits until its old credential is stale; Slurm's default is 120
 
 CONFIGURATION = """\
@@ -118,7 +128,7 @@ def cluster(folder: Path, *, requeue_seconds: int = REQUEUE_SECONDS) -> Iterator
             with open(folder / f"{'-'.join(words)}.out", "wb") as output:
                 daemons.append(
                     subprocess.Popen(
-                        [program(words[0]), "-D", "-f", str(file), *words[1:]],
+                        [*_as_host(folder, *words[2:]), program(words[0]), "-D", "-f", str(file), *words[1:]],
                         env=environment,
                         stdin=subprocess.DEVNULL,
                         stdout=output,
@@ -134,6 +144,15 @@ def cluster(folder: Path, *, requeue_seconds: int = REQUEUE_SECONDS) -> Iterator
             daemon.terminate()
         for daemon in daemons:
             daemon.wait(30)
+
+
+def _as_host(folder: Path, name: str | None = None) -> list[str]:
+    unshare = program("unshare")
+    if name is None or unshare is None or os.geteuid() != 0:
+        return []
+    hosts = folder / "hosts"
+    hosts.write_text(Path("/etc/hosts").read_text() + "\n127.0.0.1 node1 node2\n")
+    return [unshare, "--uts", "--mount", sys.executable, "-c", RENAMED, name, str(hosts)]
 
 
 def _without_cgroups(folder: Path) -> str:

@@ -31,6 +31,7 @@ from oelm.files import (
 from oelm.ownership import Owned, Process, now, owning
 
 CHECKPOINT_FORMAT_VERSION = 1
+START_VARIABLE = "OELM_START"  # names one start of a run by a controller, which knows by it whose words a status holds
 
 # What of environment.json should be the same in runs that are compared.
 COMPARED_ENVIRONMENT = (
@@ -182,8 +183,8 @@ class RunDirectory:
     def write_status(self, state: State, **details: Any) -> None:
         """Merge into the stored status: what is not given stays, an old error does not."""
         kept = {key: value for key, value in (self.status() or {}).items() if key != "error"}
-        process = Process.current().__dict__
-        write_json(self.status_file, kept | process | {"state": state, "updated": now()} | details)
+        writer = Process.current().__dict__ | {"start": os.environ.get(START_VARIABLE)}
+        write_json(self.status_file, kept | writer | {"state": state, "updated": now()} | details)
 
     def write_queued(self, *, steps: int) -> None:
         """Somebody wants this run, and it has not begun."""

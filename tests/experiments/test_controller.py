@@ -249,6 +249,39 @@ def test_stop_ends_the_controller_and_its_runs_save(token_folder, tmp_path):
     assert run(tmp_path, "stop", file) == (0, "runs/little: nothing is running\n")
 
 
+def test_stop_finds_a_run_that_was_started_by_hand(token_folder, tmp_path):
+    file = write_study(tmp_path, token_folder, steps=5000, arms=["trained"], seeds=[0])
+    by_hand = start(
+        tmp_path, "train", "--preset", "tiny", "--data", token_folder, "--out", "runs/little/mine",
+        "--set", "steps=5000", "--set", f"vocabulary={VOCABULARY}", "--set", "seq_len=16", "--set", "log_every=1",
+    )  # fmt: skip
+    (directory,) = eventually(lambda: running(tmp_path), what="a running run")
+    code, out = run(tmp_path, "stop", file)
+    assert code == 0, out
+    assert "mine: stopping" in out
+    by_hand.communicate(timeout=PATIENCE)
+    assert directory.status()["state"] == "interrupted"
+
+
+def test_stop_ends_what_it_can_where_slurm_does_not_answer(token_folder, tmp_path):
+    file = write_study(tmp_path, token_folder, steps=5000, arms=["trained"], seeds=[0])
+    controller = start(tmp_path, "run", file, "--slots", 1)
+    (directory,) = eventually(lambda: running(tmp_path), what="a running run")
+    for name, state in (("given", "queued"), ("done", "finished")):
+        other = RunDirectory(tmp_path / "runs" / "little" / name)
+        shutil.copytree(directory.path, other.path)
+        write_json(other.handle_file, {"kind": "slurm", "name": "gone-1", "task": 0})
+        write_json(other.status_file, {"state": state})
+    code, out = run(tmp_path, "stop", file)  # here is no Slurm, or one that does not know of it
+    controller.communicate(timeout=PATIENCE)
+    assert "1 runs save their state and end" in out
+    assert directory.status()["state"] == "interrupted"
+    if code:
+        assert "was given to Slurm, which cannot be asked" in out
+        assert "given" in out.splitlines()[-1]
+        assert "done" not in out.splitlines()[-1]
+
+
 def test_a_restarted_run_is_found_although_its_status_names_the_dead_one(token_folder, tmp_path):
     """Killed, started again, and the controller killed before the new process has written a word."""
     file = write_study(tmp_path, token_folder, arms=["trained"], seeds=[0])
@@ -293,6 +326,20 @@ def test_a_failed_run_is_named_with_its_error_and_does_not_stop_the_others(token
     assert code == 1
     assert "not finished: trained s0: failed: oelm: execution.device" in out
     assert [name.partition("-")[0] for name in results(tmp_path)] == ["frozen_normal"]
+
+
+@pytest.mark.parametrize("before", ["failed", "interrupted"])
+def test_the_words_of_an_earlier_start_are_not_taken_for_those_of_the_last(token_folder, tmp_path, before):
+    """The process dies before it has written a status."""
+    arms = {"trained": {"set": {"execution.device": "cuda:7"}}}
+    file = write_study(tmp_path, token_folder, arms=arms, seeds=[0])
+    run(tmp_path, "run", file)
+    (status,) = (tmp_path / "runs/little").glob("*/status.json")
+    write_json(status, read_json(status) | {"state": before, "error": "an old error", "start": "long ago"})
+    code, out = run(tmp_path, "run", file)
+    assert code == 1
+    assert "not finished: trained s0: failed: oelm: execution.device" in out
+    assert "an old error" not in out
 
 
 def test_a_run_of_several_processes_goes_through_torchrun(token_folder, tmp_path):

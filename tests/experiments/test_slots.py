@@ -1,5 +1,6 @@
 """Handles: whom a controller believes alive, and whom it may stop."""
 
+import contextlib
 import json
 import signal
 import subprocess
@@ -10,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from oelm.experiments.handles import found
-from oelm.experiments.slots import LocalHandle
+from oelm.experiments.slots import LocalHandle, undisturbed
 from oelm.experiments.slurm_queue import Queue
 from oelm.ownership import Process
 from oelm.run_directory import RunDirectory
@@ -52,6 +53,36 @@ def test_one_started_by_hand_is_asked_without_its_group(tmp_path):
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])  # in our own group
     LocalHandle(RunDirectory(tmp_path), Process.of(child.pid), ()).cancel()
     assert child.wait(10) == -signal.SIGTERM
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_waits_until_a_started_run_can_be_found(number):
+    """Raised again afterwards, it does what it would have done."""
+    done = []
+
+    def block() -> None:
+        with undisturbed():
+            signal.raise_signal(number)
+            done.append("to the end")
+
+    with handled(number), pytest.raises(Ended):
+        block()
+    assert done == ["to the end"]
+
+
+class Ended(Exception): ...
+
+
+@contextlib.contextmanager
+def handled(number: int):
+    def end(*_):
+        raise Ended
+
+    before = signal.signal(number, end)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "null"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -17,9 +18,10 @@ import loopback_slurm
 from loopback_slurm import Cluster
 from oelm.config import Settings
 from oelm.errors import UserError
+from oelm.experiments import slurm_queue
 from oelm.experiments.slots import Wanted
 from oelm.experiments.slurm import SlurmSlots
-from oelm.experiments.slurm_queue import Job, Queue, refusal
+from oelm.experiments.slurm_queue import FIRST_LOOK_SECONDS, Job, Queue, refusal
 from oelm.files import read_json
 from oelm.run_directory import RunDirectory
 from oelm.study.declaration import load_study, study_digest, study_of
@@ -120,6 +122,20 @@ def test_a_controller_killed_around_sbatch_submits_nothing_twice(slurm, token_fo
     assert code == 0, out
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_sbatch_under_way_goes_on_when_its_controller_is_stopped(slurm, token_folder, tmp_path, number):
+    name = f"under-way-{number}"
+    file = write_study(tmp_path, token_folder, name=name, seeds=[0])
+    controller = start(slurm, tmp_path, "run", file, "--on", "slurm", *HELD, PATH=slow_sbatch(tmp_path, "before"))
+    eventually((tmp_path / "sbatch-runs").exists, what="sbatch")
+    controller.send_signal(number)
+    controller.communicate(timeout=PATIENCE)
+    code, out = run(slurm, tmp_path, "stop", file)
+    assert code == 0, out
+    assert "0 runs save their state and end, 2 leave the queue" in out
+    assert {state for _, _, state in jobs_of(slurm, name)} == {"CANCELLED"}
+
+
 def slow_sbatch(folder: Path, moment: str) -> str:
     """A PATH whose sbatch takes its time, before or after it submits."""
     (folder / "bin").mkdir()
@@ -154,6 +170,27 @@ def test_ctrl_c_of_a_waiting_controller_leaves_the_jobs_alone(slurm, token_folde
     assert {state for _, _, state in jobs_of(slurm, "left")} == {"CANCELLED"}
 
 
+def test_a_task_cancelled_while_it_waits_is_not_submitted_again(slurm, token_folder, tmp_path):
+    """Slurm keeps no record of it."""
+    file = write_study(tmp_path, token_folder, name="unwanted")
+    controller = start(slurm, tmp_path, "run", file, "--on", "slurm", *HELD)
+    eventually(lambda: len(jobs_of(slurm, "unwanted")) == 4, what="four jobs")
+    for _ in range(4):
+        while "started on Slurm" not in controller.stdout.readline():
+            assert controller.poll() is None
+    time.sleep(2 * FIRST_LOOK_SECONDS)  # the controller has seen them wait
+    (name,) = {name for name, _, _ in jobs_of(slurm, "unwanted")}
+    array = slurm.ask("squeue", f"--name={name}", "--noheader", "--format=%F").split()[0]
+    slurm.ask("scancel", f"{array}_2")
+    while "; the same command submits it again" not in (line := controller.stdout.readline()):
+        assert line, "the controller has ended"
+        assert "starting it again" not in line
+    controller.send_signal(signal.SIGINT)
+    out, _ = controller.communicate(timeout=PATIENCE)
+    assert "3 jobs stay with Slurm" in out
+    assert {each for each, _, _ in jobs_of(slurm, "unwanted")} == {name}
+
+
 # ---- Preemption, limits, nodes -------------------------------------------------------------------------------------
 
 
@@ -184,6 +221,36 @@ def test_a_preempted_run_is_requeued_and_ends_as_if_nothing_had_happened(slurm, 
     assert "requeued 1 times" in directory.output_file.read_text()
     assert result["val_loss"] == uninterrupted_loss(directory, tmp_path)
     assert not list(tmp_path.rglob("pwned"))
+
+
+def test_a_run_killed_on_its_node_is_submitted_once_more(slurm, token_folder, tmp_path):
+    """As by the node's guard of its memory. The node has a host name of its own."""
+    file = write_study(tmp_path, token_folder, name="killed", steps=1200, arms=["trained"], seeds=[0])
+    # On one node: on another the run would wait until the lost one's heartbeat is stale.
+    controller = start(slurm, tmp_path, "run", file, "--on", "slurm", "--slurm", "options=--nodelist=node1")
+    directory = eventually(
+        lambda: next((RunDirectory(file.parent) for file in tmp_path.glob("runs/killed/*/slot.json")), None),
+        what="a run",
+    )
+    killed: set[int] = set()
+
+    def training() -> dict | None:
+        status, step = directory.status() or {}, (directory.last_metrics() or {}).get("step", 0)
+        return status if status.get("state") == "running" and status["pid"] not in killed and step >= 25 else None
+
+    for _ in range(2):
+        status = eventually(training, what="steps")
+        assert status["host"] == ("node1" if os.geteuid() == 0 else socket.gethostname())
+        os.kill(status["pid"], signal.SIGKILL)
+        killed.add(status["pid"])
+    out, _ = controller.communicate(timeout=PATIENCE)
+    assert controller.returncode == 1, out
+    assert "ended by Slurm: FAILED, job" in out
+    assert out.count("starting it again where it stopped") == 1, out
+    assert "started again on Slurm" in out
+    assert "2 times" in out
+    assert directory.status()["state"] == "failed"
+    assert "is being run by another process" not in out
 
 
 def test_a_run_over_two_nodes(slurm, token_folder, tmp_path):
@@ -297,6 +364,38 @@ def test_a_cluster_that_does_not_answer_is_one_line(slurm, token_folder, tmp_pat
     assert time.monotonic() - began < 120
 
 
+def test_a_cluster_that_was_silent_is_not_asked_once_for_every_run(tmp_path, monkeypatch):
+    asked = []
+
+    def silent() -> dict:
+        asked.append(1)
+        raise UserError("squeue: silent")
+
+    monkeypatch.setattr(slurm_queue, "_listed", silent)
+    queue = Queue(tmp_path)
+    for task in range(5):
+        with pytest.raises(UserError, match="silent"):
+            queue.job("array", task)
+    assert len(asked) == 1
+
+
+def test_a_moment_of_silence_after_a_submission_is_waited_out(tmp_path, monkeypatch):
+    answers = [{}, UserError("squeue: silent"), {("array", 0): Job("1_0", "PENDING", "None")}]
+
+    def listed() -> dict:
+        answer = answers.pop(0)
+        if isinstance(answer, UserError):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(slurm_queue, "_listed", listed)
+    monkeypatch.setattr(slurm_queue, "FIRST_LOOK_SECONDS", 0.01)
+    queue = Queue(tmp_path)
+    assert queue.job("array", 0) is None
+    queue.forget()
+    assert queue.job("array", 0).state == "PENDING"
+
+
 def test_without_slurm_the_line_says_where_to_go(token_folder, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     study = load_study(write_study(tmp_path, token_folder))
@@ -368,7 +467,20 @@ def test_hostile_options_are_refused(text):
         changed(SlurmRequest(), [f"options={text}"])
 
 
-@pytest.mark.parametrize("option", ["--wrap=id", "--array=0-9", "--output=x", "--job-name=x", "--export=NONE", "-w x"])
+@pytest.mark.parametrize(
+    "option",
+    [
+        "--wrap=id",
+        "--array=0-9",
+        "--arr=0-9",
+        "--output=x",
+        "--job-name=x",
+        "--export=NONE",
+        "-w x",
+        "--time=1",
+        "--clu=x",
+    ],
+)
 def test_options_that_carry_the_submission_are_ours(option):
     with pytest.raises(UserError):
         changed(SlurmRequest(), [f"options={option}"])

@@ -1,11 +1,13 @@
 """Stored runs as they stand, whole, damaged or half-way."""
 
 import json
+import time
 from pathlib import Path
 
 import pytest
 
-from oelm.ownership import Process
+from oelm.files import write_json
+from oelm.ownership import STALE_SECONDS, Process
 from oelm.study.plan import planned
 from oelm.study.shelf import Shelf, computation, read_stored
 from stored_runs import ENVIRONMENT, VOCABULARY, small_study, store_bench, store_finished
@@ -60,8 +62,18 @@ def test_a_running_process_of_this_machine_that_is_gone_was_interrupted(stored):
     assert read_stored(stored).state == "interrupted"
     set_status(stored, **Process.current().__dict__)
     assert read_stored(stored).state == "running"
-    set_status(stored, host="another")
-    assert read_stored(stored).state == "running"
+
+
+def test_a_process_of_another_host_is_judged_by_its_lock(stored):
+    (stored / "experiment_result.json").unlink()
+    elsewhere = Process.current().__dict__ | {"host": "another"}
+    set_status(stored, state="running", **elsewhere)
+    assert read_stored(stored).state == "running"  # brought here: its lock stayed there
+    for heartbeat, state in ((time.time(), "running"), (time.time() - 2 * STALE_SECONDS, "interrupted")):
+        write_json(stored / "lock.json", elsewhere | {"since": "then", "heartbeat": heartbeat})
+        assert read_stored(stored).state == state
+    (stored / "lock.json").write_bytes(b"")  # left behind by one that ended
+    assert read_stored(stored).state == "interrupted"
 
 
 def test_only_a_finished_run_has_a_result(stored):

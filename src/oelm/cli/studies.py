@@ -151,12 +151,8 @@ def _run_on_slurm(
         _tell_how_it_ended(study, controller, plan)
         return
     typer.echo(f"{declared.name}: {counted(plan, controller.active)}")
-    where = _runs_option(controller)
-    look, same = (
-        shlex.join(["oelm", "status", study, *where]),
-        shlex.join(["oelm", "run", study, *where, "--on", "slurm"]),
-    )
-    typer.echo(f"`{look}` shows them; call `{same}` again for what comes next")
+    look = shlex.join(["oelm", "status", study, *controller.runs_option])
+    typer.echo(f"`{look}` shows them; give the same command again for what comes next")
 
 
 def _tell_how_it_ended(study: str, controller: Controller, plan: Plan) -> None:
@@ -171,12 +167,7 @@ def _tell_how_it_ended(study: str, controller: Controller, plan: Plan) -> None:
     if not plan.is_tuned:
         typer.echo("the final runs wait until the grid is finished for every arm of the study")
     elif groups is None:
-        typer.echo(shlex.join(["next:", "oelm", "report", study, *_runs_option(controller)]))
-
-
-def _runs_option(controller: Controller) -> list[str]:
-    """What later commands need to find the runs."""
-    return ["--runs", str(controller.folder)] if controller.folder != RUNS / controller.study.name else []
+        typer.echo(shlex.join(["next:", "oelm", "report", study, *controller.runs_option]))
 
 
 @contextlib.contextmanager
@@ -222,11 +213,10 @@ def status(
             typer.echo(line)
         return
     declared, folder = _study_and_folder(study, runs)
-    plan, lines = study_status(declared, folder)
     if json_output:
-        print_json({"study": declared.name, "folder": str(folder), "runs": study_rows(plan, folder)})
+        print_json({"study": declared.name, "folder": str(folder), "runs": study_rows(declared, folder)})
         return
-    for line in lines:
+    for line in study_status(declared, folder)[1]:
         typer.echo(line)
 
 

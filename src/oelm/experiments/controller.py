@@ -7,6 +7,7 @@ finds them. One controller works on a study at a time.
 from __future__ import annotations
 
 import contextlib
+import shlex
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from oelm.errors import UserError
 from oelm.experiments.handles import LOCK_FILE, found, living_runs
 from oelm.experiments.slots import Handle, Slots, Unit, Wanted, units_here
 from oelm.experiments.slurm_queue import Queue
-from oelm.files import ensure_writable, explaining_a_full_disk
+from oelm.files import RUNS, ensure_writable, explaining_a_full_disk
 from oelm.ownership import Owned, owning
 from oelm.run_directory import RunDirectory, final_numbers
 from oelm.study.declaration import Study, settings_for
@@ -98,6 +99,11 @@ class Controller:
         self.planner = Planner(self.study, self.facts.model, self.facts.digest)
         self.queue = self.queue or Queue(self.folder)
         self.shelf, self._read, self._reading_seconds = Shelf(self.folder), time.monotonic(), 0.0
+
+    @property
+    def runs_option(self) -> list[str]:
+        """What later commands need to find the runs."""
+        return ["--runs", str(self.folder)] if self.folder != RUNS / self.study.name else []
 
     # -- the pass ----------------------------------------------------------------------------------------------------
 
@@ -230,12 +236,13 @@ class Controller:
         except UserError as error:
             self._give_up(run, f"failed: {error}; delete that file and call again")
             return
-        written = stored.status.get("state", "queued")  # by the run itself
+        by_it = run.handle.wrote(stored.status)
+        written = stored.status.get("state", "queued") if by_it else "queued"
         if stored.result is not None:
             self.view.say(f"{title}: finished, {final_numbers(stored.result)}")
         elif stored.state == "diverged":
             self.view.say(f"{title}: diverged: {stored.status.get('error')}; reported, not started again")
-        elif stored.state == "running":  # ours found the folder taken
+        elif stored.state == "running" and not by_it:  # ours found the folder taken
             self._give_up(run, "is being run by another process")
         elif run.handle.was_cancelled:
             self._give_up(run, "cancelled; the same command submits it again")
@@ -268,7 +275,7 @@ class Controller:
         if len(ours) < len(self.active):
             self.view.say(
                 f"{len(self.active) - len(ours)} jobs stay with Slurm: the same command watches them again, "
-                f"`oelm stop {self.study.name}` cancels them"
+                f"`{shlex.join(['oelm', 'stop', self.study.name, *self.runs_option])}` cancels them"
             )
         if not ours:
             return

@@ -100,8 +100,8 @@ def stop(folder: Path, *, say: Callable[[str], None]) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(there.process.pid, signal.SIGTERM)
         _wait(folder, lambda: not there.process.is_alive_here())
-    runs = everything_alive(folder, Queue(folder))
-    if there is None and not runs:
+    runs, unknown = everything_alive(folder, Queue(folder))
+    if there is None and not runs and not unknown:
         say(f"{folder}: nothing is running")
         return
     for run in runs:
@@ -110,6 +110,8 @@ def stop(folder: Path, *, say: Callable[[str], None]) -> None:
     say(f"{folder}: {len(runs) - waiting} runs save their state and end, {waiting} leave the queue")
     cancel(runs)
     _wait(folder, lambda: not _still_alive(runs))
+    if unknown:
+        raise UserError(f"{unknown[0]}" + (f"; and {len(unknown) - 1} runs more" if unknown[1:] else ""))
     say(f"{folder}: stopped; the same run goes on from what was saved")
 
 

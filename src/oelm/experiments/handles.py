@@ -48,10 +48,19 @@ def living_runs(folder: Path) -> list[LocalHandle]:
     return [handle for handle in handles if handle is not None]
 
 
-def everything_alive(folder: Path, queue: Queue) -> list[Handle]:
-    """The same, and what a cluster has of it."""
-    handles = (found(directory, queue) for directory in _directories(folder))
-    return [handle for handle in handles if handle is not None]
+def everything_alive(folder: Path, queue: Queue) -> tuple[list[Handle], list[UserError]]:
+    """The same, and what a cluster has of it; and for which runs it could not be asked."""
+    handles, unknown = [], []
+    for directory in _directories(folder):
+        try:
+            handle = found(directory, queue)
+        except UserError as error:
+            if (directory.status() or {}).get("state") not in ("finished", "diverged"):
+                unknown.append(error)
+            continue
+        if handle is not None:
+            handles.append(handle)
+    return handles, unknown
 
 
 def cancel(handles: Iterable[Handle]) -> None:
@@ -64,6 +73,6 @@ def cancel(handles: Iterable[Handle]) -> None:
 
 
 def _directories(folder: Path) -> list[RunDirectory]:
-    name = RunDirectory(folder).handle_file.name
+    name = RunDirectory(folder).config_file.name
     files = [*folder.glob(f"*/{name}"), *folder.glob(f"{TUNING_FOLDER}/*/{name}")]
     return [RunDirectory(file.parent) for file in sorted(files)]

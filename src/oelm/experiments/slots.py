@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -20,7 +22,7 @@ from oelm.errors import UserError
 from oelm.experiments.gpus import gpus_to_use, visible_alone
 from oelm.files import write_json_unflushed
 from oelm.ownership import Process, now
-from oelm.run_directory import RunDirectory
+from oelm.run_directory import START_VARIABLE, RunDirectory
 from oelm.settings import written_out
 from oelm.study.declaration import Study
 
@@ -88,6 +90,10 @@ class Handle(Protocol):
         """Taken out of a queue by somebody."""
         ...
 
+    def wrote(self, status: dict[str, Any]) -> bool:
+        """Whether a run's status holds the words of this very start, not of one before or beside it."""
+        ...
+
     def cancel(self) -> None:
         """Ask it to save and stop."""
         ...
@@ -125,6 +131,7 @@ class LocalHandle:
     units: tuple[int, ...]
     names: tuple[str, ...] = ()  # of the units
     child: subprocess.Popen[bytes] | None = None  # None: started by an earlier controller
+    start: str | None = None  # its name; None: started by hand
 
     is_waiting = False
     stays = False
@@ -147,6 +154,9 @@ class LocalHandle:
     def end(self) -> str:
         code = self.exit_code
         return f"killed by signal {-code}" if code else "gone without a word"
+
+    def wrote(self, status: dict[str, Any]) -> bool:
+        return status.get("start") == self.start if self.start else status.get("pid") == self.process.pid
 
     def cancel(self) -> None:
         """Ask the run to save and stop, torchrun's workers too. Only a live process of this very machine is asked."""
@@ -217,8 +227,9 @@ def started(run: Wanted, units: list[Unit]) -> LocalHandle:
     """A run, now a process on some units: a session of its own, so that it outlives us."""
     run.prepare()
     gpus = [unit.gpu for unit in units if unit.gpu is not None]
-    environment = os.environ | (visible_alone(gpus) if gpus else {})
-    with open(run.directory.output_file, "ab") as output:
+    start = secrets.token_hex(6)
+    environment = os.environ | {START_VARIABLE: start} | (visible_alone(gpus) if gpus else {})
+    with undisturbed(), open(run.directory.output_file, "ab") as output:
         child = subprocess.Popen(
             train_command(run.directory, processes=run.processes),
             stdin=subprocess.DEVNULL,
@@ -227,19 +238,39 @@ def started(run: Wanted, units: list[Unit]) -> LocalHandle:
             start_new_session=True,
             env=environment,
         )
-    names = tuple(str(unit) for unit in units)
-    handle = LocalHandle(run.directory, Process.of(child.pid), tuple(unit.number for unit in units), names, child)
-    stored = {**handle.process.__dict__, "units": names, "numbers": handle.units, "started": now()}
-    write_json_unflushed(run.directory.handle_file, stored)
+        numbers, names = tuple(unit.number for unit in units), tuple(str(unit) for unit in units)
+        handle = LocalHandle(run.directory, Process.of(child.pid), numbers, names, child, start)
+        stored = {**handle.process.__dict__, "units": names, "numbers": numbers, "start": start, "started": now()}
+        write_json_unflushed(run.directory.handle_file, stored)
     return handle
+
+
+@contextlib.contextmanager
+def undisturbed() -> Iterator[None]:
+    """Signals that would end us wait for the end of the block: a run that was started is one that can be found."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+    for each in before:
+        signal.signal(each, lambda number, frame: came.append(number))
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+        for number in came[:1]:
+            signal.raise_signal(number)
 
 
 def living(directory: RunDirectory, stored: dict[str, Any]) -> LocalHandle | None:
     """The run that an earlier controller, or a hand, started on this machine, if it still runs."""
     try:
         handle = LocalHandle(
-            directory, Process.stored(stored), tuple(stored.get("numbers", ())), tuple(stored.get("units", ()))
-        )
+            directory, Process.stored(stored), tuple(stored.get("numbers", ())), tuple(stored.get("units", ())),
+            start=stored.get("start"),
+        )  # fmt: skip
     except TypeError:
         handle = None
     if handle is not None and handle.is_alive():

@@ -18,7 +18,8 @@ from typing import Any
 
 from oelm.errors import UserError
 from oelm.experiments.slots import Handle, Wanted
-from oelm.experiments.slurm_queue import FOLDER, Job, Queue, asked, submitting
+from oelm.experiments.slurm_queue import FOLDER, WAITING, Job, Queue, asked, submit
+from oelm.experiments.slurm_task import start_of
 from oelm.files import write_json, write_json_unflushed
 from oelm.ownership import now
 from oelm.run_directory import RunDirectory
@@ -61,13 +62,14 @@ class SlurmHandle:
     @property
     def is_waiting(self) -> bool:
         job = self.job
-        return job is not None and job.state in ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD")
+        return job is not None and job.state in WAITING
 
     @property
     def exit_code(self) -> int | None:
-        """Slurm's list has none, but knows that one failed by itself."""
-        job = self.job
-        return 1 if job is not None and job.state == "FAILED" else None
+        """Slurm's list has none, but knows that one failed by itself; unless it was at work: then it was killed."""
+        job, status = self.job, self.directory.status() or {}
+        was_at_work = self.wrote(status) and status.get("state") == "running"
+        return 1 if job is not None and job.state == "FAILED" and not was_at_work else None
 
     @property
     def end(self) -> str:
@@ -75,8 +77,18 @@ class SlurmHandle:
 
     @property
     def was_cancelled(self) -> bool:
-        job = self.job
-        return job is not None and job.state == "CANCELLED"
+        """Slurm forgets at once a task that is cancelled before it began."""
+        job, status = self.job, self.directory.status() or {}
+        if job is None:
+            return self.queue.last_seen(self.name, self.task) in WAITING and not self.wrote(status)
+        return job.state == "CANCELLED"
+
+    @property
+    def start(self) -> str:
+        return start_of(self.name, self.task)
+
+    def wrote(self, status: dict[str, Any]) -> bool:
+        return status.get("start") == self.start
 
     def cancel(self) -> None:
         cancel([self])
@@ -147,8 +159,7 @@ class SlurmSlots:
             run.prepare()
             stored = {"kind": KIND, "name": name, "task": handle.task, "submitted": now()}
             write_json_unflushed(run.directory.handle_file, stored)
-        with submitting(self.folder) as lock:
-            asked("sbatch", *arguments, pass_fds=(lock,))
+        submit(self.folder, arguments)
         self.queue.forget()
         return handles
 

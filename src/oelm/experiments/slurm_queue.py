@@ -9,9 +9,10 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from oelm.errors import UserError
 
@@ -23,6 +24,7 @@ ENDED = {
     "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "REVOKED",
     "TIMEOUT",
 }  # fmt: skip
+WAITING = {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD"}
 
 
 # ---- The queue -----------------------------------------------------------------------------------------------------
@@ -62,14 +64,22 @@ class Queue:
     def __init__(self, study_folder: Path) -> None:
         self._folder = study_folder
         self._jobs: dict[tuple[str, int | None], Job] | None = None
+        self._last_states: dict[tuple[str, int | None], str] = {}
         self._looked = self._answered = 0.0
         self._pause = FIRST_LOOK_SECONDS
+        self._refusal: UserError | None = None  # of the last look, which nobody needs to repeat at once
 
     def job(self, name: str, task: int) -> Job | None:
+        if self._refusal is not None and time.monotonic() - self._looked < LAST_LOOK_SECONDS:
+            raise self._refusal
         if self._jobs is None or time.monotonic() - self._looked >= self._pause:
             self._look()
         assert self._jobs is not None
         return self._jobs.get((name, task)) or self._jobs.get((name, None))
+
+    def last_seen(self, name: str, task: int) -> str | None:
+        """The state of a job when it was last listed."""
+        return self._last_states.get((name, task))
 
     def forget(self) -> None:
         """Something was submitted or cancelled."""
@@ -77,16 +87,22 @@ class Queue:
 
     def _look(self) -> None:
         wait_for_a_submission(self._folder)
-        self._looked = time.monotonic()
-        try:
-            found = _listed()
-        except UserError:
-            if self._jobs is None or self._looked - self._answered > MOST_SILENCE_SECONDS:
-                raise
-            return
-        self._answered = time.monotonic()
+        while True:
+            self._looked = time.monotonic()
+            try:
+                found = _listed()
+                break
+            except UserError as error:
+                if not self._answered or self._looked - self._answered > MOST_SILENCE_SECONDS:
+                    self._refusal = error
+                    raise
+                if self._jobs is not None:
+                    return
+                time.sleep(FIRST_LOOK_SECONDS)  # after a submission, of which the last answer says nothing
+        self._answered, self._refusal = time.monotonic(), None
         self._pause = FIRST_LOOK_SECONDS if found != self._jobs else min(self._pause * 1.5, LAST_LOOK_SECONDS)
         self._jobs = found
+        self._last_states.update({key: job.state for key, job in found.items()})
 
 
 def _listed() -> dict[tuple[str, int | None], Job]:
@@ -102,33 +118,45 @@ def _listed() -> dict[tuple[str, int | None], Job]:
     return found
 
 
-def asked(program: str, *arguments: str, pass_fds: tuple[int, ...] = ()) -> str:
+def asked(program: str, *arguments: str) -> str:
     """What one of Slurm's programs answers, in bounded time; its refusal is one line that says what to do."""
+    asking = _begun(program, arguments)
+    try:
+        return _answer(program, asking)
+    finally:
+        asking.kill()
+        asking.wait()
+
+
+def submit(folder: Path, arguments: list[str]) -> None:
+    """Call sbatch. Whatever happens to us meanwhile, it goes on to its end, for which whoever comes next waits."""
+    with submitting(folder) as lock:
+        _answer("sbatch", _begun("sbatch", arguments, pass_fds=(lock,), start_new_session=True))
+
+
+def _begun(program: str, arguments: Iterable[str], **options: Any) -> subprocess.Popen[str]:
     path = shutil.which(program)
     if path is None:
         raise UserError(
             f"--on slurm: {program} is not on this machine; work on the cluster's login node, or load its Slurm module"
         )
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     try:
-        done = subprocess.run(
-            [path, *arguments],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=ANSWER_SECONDS,
-            check=False,
-            pass_fds=pass_fds,
-        )
+        return subprocess.Popen([path, *arguments], text=True, errors="replace", **pipes, **options)
+    except OSError as error:
+        raise UserError(f"{program}: {error.strerror}: {path}") from error
+
+
+def _answer(program: str, asking: subprocess.Popen[str]) -> str:
+    try:
+        answer, complaint = asking.communicate(timeout=ANSWER_SECONDS)
     except subprocess.TimeoutExpired as error:
         raise UserError(
             f"{program}: no answer within {ANSWER_SECONDS:.0f} s; call again later: what was submitted is found by name"
         ) from error
-    except OSError as error:
-        raise UserError(f"{program}: {error.strerror}: {path}") from error
-    if done.returncode != 0:
-        raise UserError(refusal(program, done.stderr))
-    return done.stdout
+    if asking.returncode != 0:
+        raise UserError(refusal(program, complaint))
+    return answer
 
 
 ADVICE = (

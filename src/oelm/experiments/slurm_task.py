@@ -18,7 +18,7 @@ from typing import IO, Any
 
 from oelm.experiments.slots import train_command
 from oelm.files import read_json
-from oelm.run_directory import RunDirectory
+from oelm.run_directory import START_VARIABLE, RunDirectory
 
 REQUEUE_SECONDS = 60.0
 # For torchrun with restarts: a store of its own for every start, without the addresses of processes that are gone.
@@ -26,8 +26,10 @@ OWN_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 
 
 def main() -> int:
-    array = read_json(Path(sys.argv[1]))
-    directory = RunDirectory(Path(array["directories"][int(os.environ["SLURM_ARRAY_TASK_ID"])]))
+    file, task = Path(sys.argv[1]), int(os.environ["SLURM_ARRAY_TASK_ID"])
+    array = read_json(file)
+    directory = RunDirectory(Path(array["directories"][task]))
+    os.environ[START_VARIABLE] = start_of(file.stem, task)
     with open(directory.output_file, "a", encoding="utf-8", buffering=1) as output:
         return Task(array, directory, output).go()
 
@@ -93,6 +95,11 @@ class Task:
 
     def _say(self, line: str) -> None:
         self._output.write(f"oelm: {line}\n")
+
+
+def start_of(array: str, task: int) -> str:
+    """The name of the start that a task is, however often Slurm requeues it."""
+    return f"{array}/{task}"
 
 
 def own_number() -> str:

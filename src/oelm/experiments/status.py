@@ -24,8 +24,12 @@ FOLLOW_SECONDS = 0.5
 # ---- One study -----------------------------------------------------------------------------------------------------
 
 
-def study_rows(plan: Plan, folder: Path) -> list[dict[str, Any]]:
-    """One entry a run, for machines and for the table."""
+def study_rows(study: Study, folder: Path) -> list[dict[str, Any]]:
+    """One entry a run, for machines."""
+    return _rows(planned(study, Shelf(folder)), folder)
+
+
+def _rows(plan: Plan, folder: Path) -> list[dict[str, Any]]:
     queue = Queue(folder)
     return [_row(run, queue) for run in plan.runs]
 
@@ -64,7 +68,7 @@ def study_status(study: Study, folder: Path) -> tuple[Plan, list[str]]:
     """The lines for one study: a table of its runs, and the counts last."""
     shelf = Shelf(folder)
     plan = planned(study, shelf)
-    rows = study_rows(plan, folder)
+    rows = _rows(plan, folder)
     width = max((len(row["run"]) for row in rows), default=0)
     lines = [_line(row, width) for row in rows]
     if not plan.is_tuned:

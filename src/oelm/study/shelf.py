@@ -14,7 +14,7 @@ from typing import Any
 from oelm.config import Run, facts_of, fingerprint
 from oelm.errors import UserError
 from oelm.files import read_json
-from oelm.ownership import Process
+from oelm.ownership import Process, owner_of
 from oelm.run_directory import RunDirectory, State
 from oelm.settings import stored_run
 
@@ -140,17 +140,21 @@ def read_stored(path: Path) -> StoredRun:
 
 
 def _state_of(directory: RunDirectory, status: dict[str, Any]) -> State:
-    """What the status says, except for a process of this machine that died without a word, and for the end: a result
-    without a status is a result, and a run that finished and lost its result has to be taken up again.
+    """What the status says, except for a process that died without a word, and for the end: a result without a status
+    is a result, and a run that finished and lost its result has to be taken up again.
     """
     state = status.get("state")
     if state not in _PREFERENCE:
         return "finished" if _has_result(directory) else "queued"
     if state == "finished" and not _has_result(directory):
         return "interrupted"
-    if state == "running" and Process.stored(status).is_alive_here() is False:
-        return "interrupted"
-    return state
+    return "interrupted" if state == "running" and _is_dead(directory, status) else state
+
+
+def _is_dead(directory: RunDirectory, status: dict[str, Any]) -> bool:
+    """Another host's process is judged by its lock, which is not there where a run was brought from another machine."""
+    alive = Process.stored(status).is_alive_here()
+    return alive is False or (alive is None and directory.lock_file.exists() and owner_of(directory.lock_file) is None)
 
 
 def _has_result(directory: RunDirectory) -> bool:

@@ -16,9 +16,9 @@ from oelm.settings import problem_lines, read_yaml
 
 # Options that carry a submission: changed by hand, jobs would not be found again, or would not save in time.
 OURS = (
-    "array", "chdir", "cpus-per-task", "error", "export", "gpus-per-node", "help", "job-name", "no-requeue", "nodes",
-    "ntasks", "ntasks-per-node", "open-mode", "output", "parsable", "requeue", "signal", "test-only", "usage",
-    "version", "wait", "wrap",
+    "array", "chdir", "clusters", "cpus-per-task", "error", "export", "gpus-per-node", "help", "job-name", "no-requeue",
+    "nodes", "ntasks", "ntasks-per-node", "open-mode", "output", "parsable", "requeue", "signal", "test-only", "time",
+    "usage", "version", "wait", "wrap",
 )  # fmt: skip
 
 
@@ -62,8 +62,10 @@ def _option(value: str) -> str:
     found = re.fullmatch(r"--([a-z][a-z0-9-]*)(=.+)?", value)
     if found is None or not value.isprintable():
         raise ValueError(f"{value!r} is not a long option of sbatch, for example --exclusive or --mail-type=END")
-    if found[1] in OURS:
-        raise ValueError(f"--{found[1]} is set by oelm; leave it out")
+    ours = next((name for name in OURS if name.startswith(found[1])), None)  # sbatch takes abbreviations
+    if ours is not None:
+        instead = "say it by the key time" if ours == "time" else "leave it out"
+        raise ValueError(f"--{found[1]}: --{ours} is set by oelm; {instead}")
     return value
 
 

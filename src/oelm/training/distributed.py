@@ -18,6 +18,7 @@ from torch import Tensor
 
 from oelm.errors import UserError
 from oelm.ownership import HEARTBEAT_SECONDS, STALE_SECONDS
+from oelm.run_directory import START_VARIABLE
 
 BUCKET_ELEMENTS = 16 * 2**20
 TIMEOUT = datetime.timedelta(minutes=30)  # a rank may compile or save while others wait; a dead one is seen at once
@@ -99,11 +100,12 @@ def world_from_environment() -> World:
 
 
 def patience_seconds() -> float:
-    """How long to wait for the run directory. Where torchrun or Slurm starts a run again by itself, perhaps on another
-    node, the process it lost may look alive until its last heartbeat is stale.
+    """How long to wait for the run directory. Where a run is started again by torchrun, by Slurm, or on Slurm by a
+    controller, perhaps on another node, the process that was lost may look alive until its last heartbeat is stale.
     """
     counts = [os.environ.get(name, "0") for name in ("TORCHELASTIC_MAX_RESTARTS", "SLURM_RESTART_COUNT")]
-    return STALE_SECONDS + HEARTBEAT_SECONDS if any(count not in ("", "0") for count in counts) else 0.0
+    again = any(count not in ("", "0") for count in counts) or {START_VARIABLE, "SLURM_JOB_ID"} <= os.environ.keys()
+    return STALE_SECONDS + HEARTBEAT_SECONDS if again else 0.0
 
 
 @contextlib.contextmanager
