@@ -22,6 +22,10 @@ def sampled_texts(
     seed: int,
 ) -> Iterator[str]:
     """Each sample: the prompt and what follows, up to the end of the text."""
+    try:
+        prompt.encode()
+    except UnicodeEncodeError as error:
+        raise UserError(f"--prompt: is not UTF-8 ({error.reason} at {error.start})") from error
     stored = load_stored(path)
     tokenizer = stored.tokenizer()
     if tokenizer is None:

@@ -111,6 +111,7 @@ def test_json_lines(tmp_path):
     ("line", "said"),
     [
         ("{broken", "not JSON"),
+        ("[" * 200_000, "not JSON"),
         ('{"txt": "a"}', 'needs an object with a string "text"'),
         ('{"text": 5}', 'needs an object with a string "text"'),
         ('["a"]', 'needs an object with a string "text"'),

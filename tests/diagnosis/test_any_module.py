@@ -77,6 +77,23 @@ def test_a_zero_gradient_left_over_moves_a_frozen_weight_and_is_seen() -> None:
     assert says(diagnosis, "the optimizer holds it (weight decay 0.1)", "linear1.weight", "linear1.bias")
 
 
+@pytest.mark.parametrize("kept_as", ["buffer that is not persistent", "attribute"])
+def test_a_frozen_weight_that_no_file_holds_is_named(kept_as: str) -> None:
+    class Drawn(nn.Linear):
+        def __init__(self) -> None:
+            super().__init__(8, 8)
+            if kept_as == "attribute":
+                self.query = torch.randn(8, 8)
+            else:
+                self.register_buffer("query", torch.randn(8, 8), persistent=False)
+
+    diagnosis = diagnose(nn.Sequential(Drawn()))
+    assert diagnosis.storage.left_out == ("0.query",)
+    assert "but 1 NOT SAVED" in diagnosis.as_text()
+    assert any(note.startswith("NOT SAVED: 0.query.") for note in diagnosis.notes)
+    assert diagnose(nn.Sequential(nn.Linear(8, 8))).storage.left_out == ()
+
+
 def test_a_parameter_without_a_gradient_is_seen() -> None:
     module = nn.ModuleDict({"used": nn.Linear(4, 4), "unused": nn.Linear(4, 4)})
     optimizer = _optimizer_of(module)

@@ -130,6 +130,7 @@ def test_status_and_logs_answer_without_torch(finished_study):
     for arguments, expected in (
         (["status", str(file)], "little: final 2/2 finished"),
         (["status"], "runs/little: 2 finished"),
+        (["status", "--runs", "runs/little"], ": finished\n"),  # runs that are of no study
         (["logs", "trained-s0", "-n", "1"], "finished: validation loss"),
     ):
         done = subprocess.run(

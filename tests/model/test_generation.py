@@ -35,3 +35,8 @@ def test_a_prompt_longer_than_the_context_is_cut_from_the_left():
     long = list(range(40))
     whole, end = (tokens(5, cached=True, prompt=prompt, temperature=0.0) for prompt in (long, long[-16:]))
     assert whole == end
+
+
+@pytest.mark.parametrize("temperature", [1e-320, 1e-9])
+def test_a_very_low_temperature_is_greedy(temperature):
+    assert tokens(20, cached=True, temperature=temperature) == tokens(20, cached=True, temperature=0.0)

@@ -1,9 +1,12 @@
 """A stored model is read back as it was written, or refused."""
 
+import shutil
+
 import pytest
 import torch
 
 from oelm.errors import UserError
+from oelm.files import write_json
 from oelm.training.run import train
 from oelm.training.stored_model import load_stored
 from small_runs import quiet_execution, small_run
@@ -36,3 +39,24 @@ def test_one_flipped_byte_of_the_best_model_is_noticed(finished):
 def test_a_folder_without_a_model_says_so(tmp_path):
     with pytest.raises(UserError, match="neither a run directory nor a checkpoint"):
         load_stored(tmp_path)
+
+
+def test_a_checkpoint_outside_its_run_says_so(finished, tmp_path):
+    copied = tmp_path / "elsewhere" / "checkpoints" / "step-000003"
+    shutil.copytree(finished.checkpoint_folder(3), copied)
+    with pytest.raises(UserError, match=r"a checkpoint is read inside its run; there is no .*config\.json"):
+        load_stored(copied)
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ([], "is no config of a model"),
+        ({"model_type": "oelm"}, "does not say the model's sizes"),
+        ({"model_type": "oelm", "d_model": -3}, "d_model"),
+    ],
+)
+def test_a_model_with_a_wrong_config_is_refused_in_a_line(finished, config, said):
+    write_json(finished.best / "config.json", config)
+    with pytest.raises(UserError, match=said):
+        load_stored(finished.best)

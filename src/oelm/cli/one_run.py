@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -106,7 +107,7 @@ def prepare(
     from oelm.progress import preparation_progress
 
     folder = out or Path("data") / Path(source).stem
-    with preparation_progress() as report:
+    with _saying_that_nothing_was_written(folder), preparation_progress() as report:
         manifest = prepare_data(
             source,
             out=folder,
@@ -124,8 +125,19 @@ def prepare(
         some = ", ".join(ignored[:3]) + (", ..." if len(ignored) > 3 else "")
         typer.echo(f"left out {len(ignored)} files that belong to no split or are no text: {some}")
     for name, split in manifest["splits"].items():
-        typer.echo(f"{name:6} {split['documents']:>11,} documents  {split['tokens']:>14,} tokens")
+        leaked = split.get("also_in_train", 0)  # datasets of before have no word of it
+        warning = f"  WARNING: {leaked:,} of the documents are also in train" if leaked else ""
+        typer.echo(f"{name:6} {split['documents']:>11,} documents  {split['tokens']:>14,} tokens{warning}")
     typer.echo(f"{folder}: tokenizer {manifest['tokenizer']}, vocabulary {manifest['vocabulary']:,}")
+
+
+@contextlib.contextmanager
+def _saying_that_nothing_was_written(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo(f"stopped; nothing was written to {folder}", err=True)
+        raise
 
 
 def _prepare_sentences(source: str, *, out: Path | None, encoder: str | None, **settings: Any) -> None:
@@ -136,7 +148,7 @@ def _prepare_sentences(source: str, *, out: Path | None, encoder: str | None, **
         raise UserError(f"{source}: sentences are prepared for one encoder; name its folder or hub name with --encoder")
     language = f"-{settings['language'] or 'en'}" if source == "xnli" else ""
     folder = out or Path("data") / f"{Path(source).name}{language}"
-    with preparation_progress() as report:
+    with _saying_that_nothing_was_written(folder), preparation_progress() as report:
         manifest = prepare_sentences(source, out=folder, encoder=encoder, progress=report, **settings)
     for name, split in manifest["splits"].items():
         labels = ", ".join(f"{count:,} labelled {label}" for label, count in split["labels"].items())
@@ -237,7 +249,7 @@ def diagnose(
     from oelm.diagnosis import diagnose_arm, diagnose_stored
 
     if path is not None:
-        _refuse_together("a run", preset=preset, arm=arm, seed=seed, set=assignments)
+        _refuse_together("a run", preset=preset, arm=arm, data=data, seed=seed, set=assignments)
         diagnosis = diagnose_stored(path, steps=steps)
     else:
         from oelm.settings import load_settings
@@ -261,7 +273,9 @@ def generate(
         float, typer.Option("--temperature", min=0.0, help="0 always takes the likeliest token.")
     ] = 0.8,
     top_k: Annotated[int, typer.Option("--top-k", min=0, help="Choose among the k likeliest; 0: among all.")] = 50,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the first sample; the next takes the next.")] = 0,
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, max=2**62, help="Seed of the first sample; the next takes the next.")
+    ] = 0,
 ) -> None:
     """Sample text from a run, with a key/value cache.
 
@@ -311,7 +325,10 @@ def export(
 
 
 def arms() -> None:
-    """List the named arms: how queries and keys start, and when they move."""
+    """List the named arms: how queries and keys start, and when they move.
+
+    Example: oelm arms
+    """
     from oelm.arms import ALIASES, ARMS, described
 
     width = max(map(len, ARMS))
@@ -323,7 +340,10 @@ def arms() -> None:
 def compare(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directories to show side by side.")],
 ) -> None:
-    """Show finished runs side by side: loss, perplexity or accuracy, trainable and frozen parameters, speed."""
+    """Show finished runs side by side: loss, perplexity or accuracy, trainable and frozen parameters, speed.
+
+    Example: oelm compare runs/trained runs/frozen
+    """
     from oelm.side_by_side import table
 
     typer.echo(table(runs))

@@ -97,7 +97,7 @@ def open_corpus(source: str, *, source_path: Path | None = None, stories: int = 
     if not Path(source).exists():
         near = difflib.get_close_matches(source, NAMES, n=1)
         meant = f"did you mean {near[0]}? " if near else ""
-        raise UserError(f"{source}: {meant}known are {', '.join(NAMES)}, or the path of a text file or folder")
+        raise UserError(f"{source}: no such file or folder, and no corpus; {meant}known are {', '.join(NAMES)}")
     return local_corpus("text", Path(source))
 
 

@@ -51,6 +51,8 @@ def existing_dataset(out: Path, settings: dict[str, Any], *, force: bool, kind: 
     different = [
         f"{key} is {there.get(key)}, asked {value}" for key, value in settings.items() if there.get(key) != value
     ]
+    if there.get("source") != settings.get("source"):
+        different.append("files count as others when a name, a size or a time of change differs")
     if different:
         raise UserError(f"{out}: holds another dataset ({'; '.join(different)}); choose another --out or add --force")
     OPENERS[kind](out)  # finds a file that was cut short since

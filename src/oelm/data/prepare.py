@@ -20,6 +20,7 @@ import numpy as np
 
 from oelm.data.corpora import Corpus, Document, held_out, is_empty, open_corpus, split_documents, split_rule
 from oelm.data.dataset_folder import existing_dataset, partial_folder, publish
+from oelm.data.overlap import Overlap
 from oelm.data.tokenizer import (
     TRAINING_BYTES,
     Tokenizer,
@@ -251,7 +252,8 @@ def encoded_splits(
     corpus: Corpus, tokenizer: Tokenizer, *, folder: Path, workers: int, meter: Meter
 ) -> dict[str, dict[str, Any]]:
     """Write the token files and say what is in them."""
-    documents = split_documents(corpus, held_out(corpus))
+    overlap = Overlap(corpus)
+    documents = overlap.watched(split_documents(corpus, held_out(corpus)))
     with contextlib.ExitStack() as stack:
         files: dict[str, SplitFile] = {}
         for batch, (tokens, text_bytes) in encoded_batches(documents, tokenizer, workers=workers):
@@ -264,7 +266,9 @@ def encoded_splits(
     for split in ("train", "tune", "val", *files):
         if split not in files or not files[split].counts["documents"]:
             raise UserError(f"{corpus.description}: no text for {split}; give more, or files named train, tune and val")
-    return {split: files[split].entry() for split in SPLITS if split in files}
+    return {
+        split: files[split].entry() | {"also_in_train": overlap.counts[split]} for split in SPLITS if split in files
+    }
 
 
 def encoded_batches(

@@ -178,7 +178,7 @@ def read_json_lines(file: Path) -> Iterator[Document]:
 def text_field(file: Path, line: str, number: int) -> str:
     try:
         value = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{file}, line {number}: not JSON ({error}); each line must be one object") from error
     if not isinstance(value, dict) or not isinstance(value.get("text", 0), str | None):
         raise UserError(f'{file}, line {number}: needs an object with a string "text", as in {{"text": "..."}}')

@@ -65,11 +65,9 @@ class Diagnosis:
     def _healthy_in_words(self) -> str:
         if not self.healthy:
             return "NO"
-        return (
-            "yes"
-            if self.trial is not None
-            else "as far as can be seen; no step was taken, so no weight could show itself"
-        )
+        if self.trial is None:
+            return "as far as can be seen; no step was taken, so no weight could show itself"
+        return "yes, but for what is NOT SAVED" if self.storage and self.storage.left_out else "yes"
 
     @property
     def totals(self) -> Totals:
@@ -95,6 +93,7 @@ class Diagnosis:
                 "changed": list(self.storage.changed),
                 "thawed": list(self.storage.thawed),
                 "frozen": list(self.storage.frozen),
+                "left_out": list(self.storage.left_out),
             },
             "notes": list(self.notes),
             "problems": list(self.problems),
@@ -132,7 +131,8 @@ class Diagnosis:
         lines = [f"steps: {steps}"]
         if self.storage is not None:
             kept = "values and freezing kept" if self.storage.kept else "NOT kept, see below"
-            lines.append(f"saved and loaded: {kept}")
+            left_out = f", but {len(self.storage.left_out)} NOT SAVED, see below" if self.storage.left_out else ""
+            lines.append(f"saved and loaded: {kept}{left_out}")
         return lines
 
 

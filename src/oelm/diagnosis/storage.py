@@ -6,7 +6,7 @@ import copy
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from oelm.accounting import Totals
 from oelm.config import PROJECTIONS, Model, Never, Seeds
 from oelm.diagnosis.steps import same_bits
-from oelm.diagnosis.survey import Entry
+from oelm.diagnosis.survey import Entry, unsaved_tensors
 from oelm.files import explaining_a_full_disk
 from oelm.model.initialization import build
 from oelm.model.parameters import layer_of, role_of, stored_name
@@ -35,6 +35,7 @@ class Storage:
     changed: tuple[str, ...]  # values that are not what was saved
     thawed: tuple[str, ...]  # requires_grad off before the load, on after it
     frozen: tuple[str, ...]  # the reverse
+    left_out: tuple[str, ...] = ()  # in no file, though they look like weights
 
     @property
     def kept(self) -> bool:
@@ -117,7 +118,8 @@ def any_stored_and_loaded(module: nn.Module, entries: tuple[Entry, ...]) -> Stor
     with _temporary_file(kept) as path:
         totals = totals_by_names(header_shapes(path), entries)
         expected = {name: kept[first] for name, first in first_names.items()}
-        return _storage(twin, expected, totals, load=lambda: load(path))
+        done = _storage(twin, expected, totals, load=lambda: load(path))
+    return replace(done, left_out=tuple(unsaved_tensors(module)))
 
 
 def _first_names(tensors: dict[str, Tensor]) -> dict[str, str]:

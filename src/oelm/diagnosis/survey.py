@@ -157,7 +157,33 @@ def counted(entries: tuple[Entry, ...]) -> Totals:
 
 
 def survey_notes(module: nn.Module, entries: tuple[Entry, ...]) -> list[str]:
-    return [*_buffer_notes(entries), *_tie_notes(module)]
+    return [*_buffer_notes(entries), *_unsaved_notes(module), *_tie_notes(module)]
+
+
+def unsaved_tensors(module: nn.Module) -> list[str]:
+    """What looks like a weight and is in no saved file: buffers that are not persistent, and tensors that are neither
+    parameters nor buffers but plain attributes.
+    """
+    stored = module.state_dict().keys()
+    buffers = [(name, tensor) for name, tensor in module.named_buffers() if name not in stored]
+    attributes = [
+        (f"{path}.{name}".lstrip("."), value)
+        for path, owner in module.named_modules()
+        for name, value in vars(owner).items()
+        if isinstance(value, Tensor)
+    ]
+    return [name for name, tensor in (*buffers, *attributes) if looks_like_a_weight(tensor)]
+
+
+def _unsaved_notes(module: nn.Module) -> list[str]:
+    names = unsaved_tensors(module)
+    if not names:
+        return []
+    return [
+        f"NOT SAVED: {enumerated(names)}. No state_dict holds them and no count above has them. That is harmless for "
+        "tables that are computed anew. Frozen weights that were drawn are lost with the process: a model built again "
+        "and loaded has others. Keep such weights as parameters without a gradient, or as persistent buffers."
+    ]
 
 
 def _buffer_notes(entries: tuple[Entry, ...]) -> list[str]:

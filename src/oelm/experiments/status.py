@@ -97,9 +97,9 @@ def _line(row: dict[str, Any], width: int) -> str:
 
 
 def overview(root: Path) -> list[str]:
-    """A line for every folder under `root` that holds runs: how many are in which state."""
+    """A line for every folder under `root` that is a run or holds some: its state, or how many are in which."""
     folders = sorted(path for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
-    lines = []
+    lines = [f"{stored.directory.path}: {stored.state}" for stored in Shelf(root).runs]
     for folder in folders:
         states = Counter(stored.state for stored in Shelf(folder).runs)
         if states:

@@ -46,7 +46,7 @@ def _last_logits(gpt: GPT, tokens_BT: Tensor, caches: list | None) -> Tensor:
 def _pick(logits_V: Tensor, sampling: Sampling, generator: torch.Generator) -> int:
     if sampling.temperature == 0:
         return int(logits_V.argmax())
-    scaled_V = logits_V / sampling.temperature
+    scaled_V = (logits_V - logits_V.max()) / sampling.temperature  # no overflow, however cold
     if sampling.top_k is not None and sampling.top_k < len(scaled_V):
         lowest = scaled_V.topk(sampling.top_k).values[-1]
         scaled_V = scaled_V.masked_fill(scaled_V < lowest, -torch.inf)

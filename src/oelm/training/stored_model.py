@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
 from torch import nn
 
 from oelm.config import Encoder, Model, Run, Seeds
@@ -22,7 +23,7 @@ from oelm.model.initialization import build
 from oelm.model.parameters import check_weights_file, weights_digest
 from oelm.model.transformer import GPT
 from oelm.run_directory import Damaged, RunDirectory, check_whole
-from oelm.settings import stored_run
+from oelm.settings import problem_lines, stored_run
 from oelm.training.checkpoint import (
     MODEL_FILE,
     contiguous,
@@ -116,18 +117,34 @@ def _state(directory: RunDirectory) -> str:
 
 
 def _model_type(folder: Path) -> str | None:
-    config_file = folder / CONFIG_FILE
-    return read_json(config_file).get("model_type") if config_file.exists() else None
+    return _config(folder).get("model_type") if (folder / CONFIG_FILE).exists() else None
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    tree = read_json(folder / CONFIG_FILE)
+    if not isinstance(tree, dict):
+        raise UserError(f"{folder / CONFIG_FILE}: is no config of a model (not an object)")
+    return tree
 
 
 def _from_best(folder: Path, *, run: Run | None) -> StoredModel:
-    tree = read_json(folder / CONFIG_FILE)
-    model = Model.model_validate({key: tree[key] for key in Model.model_fields if key in tree})
+    model = _model_of(folder)
     if not (folder / MODEL_FILE).exists() and (pickled := next(folder.glob("*.bin"), None)):
         raise UserError(f"{folder}: has only pickled weights ({pickled.name}), which are never read; use safetensors")
     stored = _loaded(model, folder / MODEL_FILE, run=run, tokenizer_folder=_tokenizer_folder(folder))
     check_weights_file(stored.weights_file)
     return stored
+
+
+def _model_of(folder: Path) -> Model:
+    tree, file = _config(folder), folder / CONFIG_FILE
+    try:
+        model = Model.model_validate({key: tree[key] for key in Model.model_fields if key in tree})
+    except ValidationError as error:
+        raise UserError("\n".join(f"{file}: {line}" for line in problem_lines(error, model=Model))) from error
+    if not model.is_resolved:
+        raise UserError(f"{file}: does not say the model's sizes (vocabulary, d_ff)")
+    return model
 
 
 def _from_checkpoint(folder: Path) -> StoredModel:
@@ -136,6 +153,8 @@ def _from_checkpoint(folder: Path) -> StoredModel:
     except Damaged as damage:
         raise UserError(f"{folder}: damaged checkpoint: {damage}") from damage
     directory = RunDirectory(folder.parent.parent)
+    if not directory.config_file.exists():
+        raise UserError(f"{folder}: a checkpoint is read inside its run; there is no {directory.config_file}")
     run = stored_run(read_json(directory.config_file), name=str(directory.config_file))
     _refuse_encoder(folder, run)
     tokenizer = _tokenizer_folder(directory.best) or _tokenizer_folder(Path(run.data) / TOKENIZER_FOLDER)
