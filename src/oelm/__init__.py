@@ -15,7 +15,7 @@ from oelm.huggingface.registration import register_with_transformers
 # libgomp reads this when torch is first imported.
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
-__version__ = "0.4.0"
+__version__ = "0.4.1"
 
 _HOME_OF = {
     "ALIASES": "oelm.arms",
