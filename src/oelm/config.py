@@ -111,7 +111,7 @@ class Model(Frozen):
     vocabulary: Positive | None = None  # None: as the data says
     seq_len: Positive = 512
     d_model: Positive = 512
-    num_layers: Positive = 6
+    num_layers: Annotated[Whole, Field(ge=1, le=10_000)] = 6
     num_heads: Positive = 8
     d_ff: Positive | None = None  # None: 4 d_model
     dropout: float = Field(default=0.0, ge=0, lt=1)

@@ -5,6 +5,7 @@ import torch
 
 from oelm.arms import GPT_ARMS
 from oelm.config import Seeds
+from oelm.errors import UserError
 from oelm.model.initialization import build
 from small_runs import small_run
 
@@ -65,3 +66,10 @@ def test_a_start_depends_neither_on_threads_nor_on_the_global_generator():
         assert differing(reference, weights("frozen_head_orthogonal")) == set()
     finally:
         torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("sizes", [{"d_model": 100_000_000}, {"num_layers": 100_000_000}])
+def test_a_model_that_no_memory_holds_is_refused_at_once(sizes):
+    model = small_run("trained").model.model_copy(update=sizes)
+    with pytest.raises(UserError, match=r"GiB of weights, and this machine has [\d,]+ GiB of memory"):
+        build(model, Seeds())

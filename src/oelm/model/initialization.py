@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
 
 from oelm.config import Model, Seeds
+from oelm.errors import UserError
 from oelm.model.projection import starting_weight
 from oelm.model.transformer import GPT
 from oelm.seeding import seed_of
@@ -23,9 +25,23 @@ WEIGHT_STANDARD_DEVIATION = 0.02
 
 def build(model: Model, seeds: Seeds) -> GPT:
     """The model with its starting values."""
+    _refuse_what_no_memory_holds(model)
     gpt = GPT(model)
     initialize(gpt, seeds)
     return gpt
+
+
+def _refuse_what_no_memory_holds(model: Model) -> None:
+    assert model.is_resolved
+    width = model.d_model
+    matrices = model.vocabulary * width + model.num_layers * (4 * width * width + 2 * width * model.d_ff)
+    needed = matrices * torch.get_default_dtype().itemsize
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if needed > memory:
+        raise UserError(
+            f"model: {needed / 2**30:,.0f} GiB of weights, and this machine has {memory / 2**30:,.0f} GiB of memory; "
+            "lower d_model, num_layers or vocabulary"
+        )
 
 
 @torch.no_grad()
