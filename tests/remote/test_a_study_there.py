@@ -1,11 +1,15 @@
 """A user's way with a server: check, sync, run, a cut connection, status, logs, pull, report; the numbers are ours."""
 
+import os
 import shutil
+import signal
 import subprocess
 import sys
 
+import yaml
 from loopback import HOST, add_study, kill_clients, needs_a_server, results
 
+from oelm.experiments.detached import at_work
 from oelm.files import read_json
 from small_runs import REPOSITORY, eventually
 
@@ -98,3 +102,40 @@ def test_the_four_verbs_of_the_shell_file(shared_world):
     assert "little: final 2/2 finished" in verb("train-both", "--slots", "1")
     assert "little: final 2/2 finished" in verb("status")
     assert "finished: validation loss" in verb("logs")
+
+
+def test_a_study_on_the_cpu_runs_there_although_the_entry_names_gpus(shared_world):
+    file = shared_world.project / "remotes.yaml"
+    before = file.read_text()
+    remotes = yaml.safe_load(before)
+    remotes[HOST]["gpus"] = [0, 2]
+    file.write_text(yaml.safe_dump(remotes))
+    assert "little: final 2/2 finished" in shared_world.must("run", "little")
+    file.write_text(before)
+
+
+def test_run_says_that_the_code_here_is_not_the_code_that_was_sent(shared_world):
+    shared_world.must("sync")
+    assert "as they were sent" not in shared_world.must("run", "little")
+    with open(shared_world.project / "src" / "oelm" / "seeding.py", "a") as source:
+        source.write("# changed\n")
+    last = shared_world.must("run", "little").splitlines()[-1]
+    assert last.startswith("note: 1 tracked file is not as it was sent (src/oelm/seeding.py); the runs there use")
+    shared_world.must("sync")
+    assert "as it was sent" not in shared_world.must("run", "little")
+
+
+def test_runs_that_outlive_their_killed_controller_are_not_trained_here_a_second_time(shared_world):
+    world = shared_world
+    add_study(world, "orphan", steps=1_000_000)
+    world.must("sync", "orphan")
+    world.must("run", "orphan")
+    there = world.there / "runs" / "orphan"
+    eventually(lambda: list(there.glob("*/metrics.jsonl")), what="a run under way")
+    os.kill(at_work(there).process.pid, signal.SIGKILL)
+    assert "no controller on" in world.must("pull", "orphan")
+    code, out = world.oelm("run", "orphan")
+    assert code == 2, out
+    assert f"is being run on {HOST}" in out
+    world.must("stop", "orphan")
+    assert "no controller on" not in world.must("pull", "orphan")

@@ -1,10 +1,12 @@
 """What a connection says when it cannot be made (R1), and that nothing of a user's is read by a shell (S1, S2)."""
 
+import json
 import shutil
 import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from hostile import STRINGS, aimed_at
@@ -13,9 +15,12 @@ from loopback import HOST, needs_a_server, write_client_config
 from oelm.errors import UserError
 from oelm.experiments.handles import LOCK_FILE
 from oelm.files import RUNS
+from oelm.ownership import STALE_SECONDS, Process, now, owner_of
 from oelm.remote import connection, far_side
 from oelm.remote.connection import ask
 from oelm.remote.hosts import SSH_CONFIG_VARIABLE, Server, server_named
+from oelm.run_directory import RunDirectory
+from oelm.study.shelf import TUNING_FOLDER
 from oelm.training.provenance import SYNCED_FILE
 from small_runs import free_port
 
@@ -103,7 +108,7 @@ def carried_over(server, client, strings: list[str], canary) -> int:
         name = string.replace("/", "-").replace("\0", "-") or "empty"
         if name in ("..",):
             continue
-        ask(far, "prepare", folders=[name])
+        ask(far, "prepare", folders=[name], files={}, force=False)
         assert {path.name for path in (there / str(number)).iterdir()} == {name, far_side.MANIFEST}
     assert not canary.exists()
     return len(strings)
@@ -137,11 +142,42 @@ def test_the_canary_would_sing(server, client):
 
 def test_the_program_calls_files_as_the_package_does():
     assert (SYNCED_FILE, LOCK_FILE, str(RUNS)) == (far_side.MANIFEST, far_side.CONTROLLER_LOCK, far_side.RUNS)
+    assert (TUNING_FOLDER, STALE_SECONDS) == (far_side.TUNING, far_side.STALE_SECONDS)
+    run = RunDirectory(Path())
+    assert [file.name for file in (run.lock_file, run.status_file, run.result_file)] == [
+        far_side.RUN_LOCK, far_side.RUN_STATUS, far_side.RUN_RESULT,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_held"),
+    [
+        ({}, True),
+        ({"pid_started": "1"}, False),  # the number belongs to another process now
+        ({"boot_id": "before the last one"}, False),
+        ({"pid": 2**22 + 1}, False),
+        ({"host": "elsewhere"}, True),
+        ({"host": "elsewhere", "heartbeat": time.time() - STALE_SECONDS - 1}, False),
+        ({"host": "elsewhere", "heartbeat": None}, False),
+    ],
+)
+def test_the_program_tells_a_live_owner_by_the_packages_rule(tmp_path, changes, is_held):
+    owner = Process.current().__dict__ | {"since": now(), "heartbeat": time.time()} | changes
+    (tmp_path / "lock").write_text(json.dumps(owner).ljust(512))
+    assert (far_side.holder_of(tmp_path / "lock") is not None) == is_held
+    if owner["heartbeat"] is not None:
+        assert (owner_of(tmp_path / "lock") is not None) == is_held
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[]", "null", "{", '{"pid": 1}'])
+def test_a_lock_that_names_nobody_is_free(tmp_path, content):
+    (tmp_path / "lock").write_text(content)
+    assert far_side.holder_of(tmp_path / "lock") is None
 
 
 def test_a_program_cut_on_its_way_does_nothing(tmp_path):
     server = Server(HOST, HOST, str(tmp_path / "far"), None, None, None)
-    whole = connection._text(server, "prepare", {"folders": ["x"]})
+    whole = connection._text(server, "prepare", {"folders": ["x"], "files": {}, "force": False})
     last = len(whole) - 2
     for length in [*range(0, last, last // 8), last - 40, last - 1]:
         subprocess.run([sys.executable, "-"], input=whole[:length], capture_output=True, check=False)

@@ -4,6 +4,8 @@ import dataclasses
 import json
 import os
 import shutil
+import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -11,9 +13,13 @@ from loopback import HOST, World, git_add, needs_a_server
 
 from oelm.errors import UserError
 from oelm.experiments.controller import refuse_what_runs_elsewhere
+from oelm.experiments.slurm import KIND
 from oelm.files import read_json
+from oelm.ownership import Process, now
 from oelm.remote import pull as pulling
+from oelm.remote import sync as syncing
 from oelm.remote.hosts import SSH_CONFIG_VARIABLE, server_named
+from oelm.remote.project import tracked_files
 from oelm.remote.pull import pull
 from oelm.remote.sync import data_folders, sync
 
@@ -28,10 +34,10 @@ def here(world, monkeypatch) -> World:
     return world
 
 
-def sent(data=("data/tokens",)) -> tuple[int, list[str]]:
+def sent(data=("data/tokens",), *, force: bool = False) -> list[str]:
     lines: list[str] = []
-    copied = sync(server_named(HOST), data_folders(list(data)), say=lines.append)
-    return copied.files, lines
+    sync(server_named(HOST), data_folders(list(data)), say=lines.append, force=force)
+    return lines
 
 
 # ---- Sync ----------------------------------------------------------------------------------------------------------
@@ -41,13 +47,18 @@ def test_what_git_tracks_and_the_data_asked_for_arrive_and_nothing_else(here):
     (here.project / "secret.txt").write_text("not tracked")
     (here.project / "data" / "other").mkdir()
     (here.project / "data" / "other" / "train.bin").write_bytes(b"x")
-    files, lines = sent()
+    lines = sent()
     assert not (here.there / "secret.txt").exists()
     assert not (here.there / "data" / "other").exists()
     for name in ("src/oelm/cli/remote.py", "data/tokens/train.bin", "data/tokens/val.bin"):
         assert (here.there / name).read_bytes() == (here.project / name).read_bytes()
-    assert f"sent of {files - 2} tracked files" in lines[0]
-    assert sent()[0] == 0  # again: nothing to send
+    tracked = len(tracked_files(here.project))
+    assert lines[0].startswith(f"code: {tracked} files, ")
+    assert lines[0].endswith(f"sent of {tracked} tracked files")
+    assert lines[1].startswith("data/tokens: 2 files, ")
+    again = sent()
+    assert again[0].startswith("code: 0 files, ")
+    assert again[1].startswith("data/tokens: 0 files, ")
 
 
 def test_a_change_of_the_same_size_and_time_is_sent(here):
@@ -58,7 +69,7 @@ def test_a_change_of_the_same_size_and_time_is_sent(here):
     sent([])
     file.write_text("two")
     os.utime(file, (1_000_000_000, 1_000_000_000))
-    assert sent([])[0] == 1
+    assert sent([])[0].startswith("code: 1 file, ")
     assert (here.there / "note.txt").read_text() == "two"
 
 
@@ -72,8 +83,7 @@ def test_only_what_an_earlier_sync_brought_is_ever_removed(here):
     (here.there / "own.txt").write_text("theirs")
     shutil.rmtree(here.project / "old")
     git_add(here.project)
-    _, lines = sent([])
-    assert "1 removed that are no longer tracked" in lines[0]
+    assert "1 removed that are no longer tracked" in sent([])[0]
     assert not (here.there / "old").exists()
     assert (here.there / "own.txt").read_text() == "theirs"
     assert (here.there / "runs" / "mine" / "result").read_text() == "precious"
@@ -96,6 +106,118 @@ def test_data_behind_a_link_is_sent_as_files(here, tmp_path):
     sent(["data/big"])
     assert not (here.there / "data" / "big").is_symlink()
     assert (here.there / "data" / "big" / "train.bin").stat().st_size == 40_000
+
+
+def test_a_tracked_link_to_a_folder_is_sent_as_a_link(here):
+    (here.project / "releases" / "one").mkdir(parents=True)
+    (here.project / "releases" / "one" / "note.txt").write_text("one")
+    (here.project / "latest").symlink_to("releases/one")
+    git_add(here.project)
+    sent([])
+    assert os.readlink(here.there / "latest") == "releases/one"
+    assert (here.there / "latest" / "note.txt").read_text() == "one"
+
+
+def test_a_link_that_becomes_a_folder_here_becomes_one_there_and_nothing_is_written_through_it(here):
+    (here.project / "releases").mkdir()
+    (here.project / "releases" / "note.txt").write_text("one")
+    (here.project / "latest").symlink_to("releases")
+    git_add(here.project)
+    sent([])
+    (here.project / "latest").unlink()
+    (here.project / "latest").mkdir()
+    (here.project / "latest" / "note.txt").write_text("two")
+    git_add(here.project)
+    sent([])
+    assert not (here.there / "latest").is_symlink()
+    assert (here.there / "latest" / "note.txt").read_text() == "two"
+    assert (here.there / "releases" / "note.txt").read_text() == "one"
+
+
+def test_a_folder_that_is_a_link_there_stays_one(here, tmp_path):
+    disk = tmp_path / "large disk"
+    disk.mkdir()
+    here.there.mkdir(parents=True)
+    (here.there / "data").symlink_to(disk)
+    (here.project / "data" / "lists").mkdir()
+    (here.project / "data" / "lists" / "about.txt").write_text("tracked")
+    subprocess.run(["git", "add", "-f", "data/lists/about.txt"], cwd=here.project, check=True)
+    sent()
+    assert (here.there / "data").is_symlink()
+    assert (disk / "lists" / "about.txt").read_text() == "tracked"
+    assert (disk / "tokens" / "train.bin").stat().st_size == 40_000
+
+
+# ---- Changes over there --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def noted(here) -> Path:
+    """A tracked file, sent; its path over there."""
+    (here.project / "note.txt").write_text("one")
+    git_add(here.project)
+    sent([])
+    return here.there / "note.txt"
+
+
+def test_a_file_that_was_changed_there_is_not_replaced_unless_asked(here, noted):
+    noted.write_text("edited there")
+    (here.project / "note.txt").write_text("two")
+    with pytest.raises(UserError, match=r"not by sync: note\.txt; nothing was sent: .* sync --force`") as caught:
+        sent([])
+    assert "\n" not in str(caught.value)
+    assert noted.read_text() == "edited there"
+    assert any("replaced although changed there, and not by sync: note.txt" in line for line in sent([], force=True))
+    assert noted.read_text() == "two"
+    assert not any("replaced" in line for line in sent([]))
+
+
+def test_a_file_that_was_changed_there_is_not_removed_either(here, noted):
+    noted.write_text("edited there")
+    (here.project / "note.txt").unlink()
+    git_add(here.project)
+    with pytest.raises(UserError, match=r"not by sync: note\.txt"):
+        sent([])
+    assert noted.exists()
+
+
+def test_a_file_that_no_sync_brought_is_not_replaced(here, noted):
+    (here.there / "own.txt").write_text("theirs")
+    (here.project / "own.txt").write_text("ours")
+    git_add(here.project)
+    with pytest.raises(UserError, match=r"not by sync: own\.txt"):
+        sent([])
+
+
+def test_the_same_change_on_both_sides_and_a_file_gone_there_are_no_quarrel(here, noted):
+    for text in (noted, here.project / "note.txt"):
+        text.write_text("two")
+    sent([])
+    noted.unlink()
+    sent([])
+    assert noted.read_text() == "two"
+
+
+def test_what_a_cut_sync_left_is_not_taken_for_a_change_there(here, noted, monkeypatch):
+    def cut(*arguments, **options):
+        noted.write_text("two")  # had come through
+        raise UserError("cut")
+
+    (here.project / "note.txt").write_text("two")
+    with monkeypatch.context() as patched:
+        patched.setattr(syncing, "send", cut)
+        with pytest.raises(UserError, match="cut"):
+            sent([])
+    (here.project / "note.txt").write_text("three")
+    sent([])
+    assert noted.read_text() == "three"
+
+
+def test_a_list_of_files_without_digests_as_it_once_was_forbids_nothing(here, noted):
+    (here.there / ".oelm-synced.json").write_text(json.dumps({"files": ["note.txt"]}))
+    noted.write_text("edited there")
+    sent([])
+    assert noted.read_text() == "one"
 
 
 @pytest.mark.parametrize(
@@ -153,6 +275,11 @@ def pulled(world, *, checkpoints: bool = False) -> list[str]:
     return lines
 
 
+def lock(**changes: object) -> str:
+    """As this process would write it, but for the changes."""
+    return json.dumps(Process.current().__dict__ | {"since": now(), "heartbeat": time.time()} | changes)
+
+
 def names_in(folder) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
 
@@ -175,11 +302,11 @@ def test_a_second_pull_brings_what_changed_and_nothing_else(here, far_runs):
     before = {name: (local / name).stat().st_mtime_ns for name in names_in(local)}
     (far_runs / "b-s0" / "experiment_result.json").write_text('{"val_loss": 2.5}')
     (far_runs / "b-s0" / "status.json").write_text('{"state": "finished"}')
-    assert "2 files" in pulled(here)[0]
+    assert pulled(here)[0] == "runs/little: 2 files, 0.0 MiB new, 1 run changed"
     assert read_json(local / "b-s0" / "experiment_result.json") == {"val_loss": 2.5}
     changed = {name for name in before if (local / name).stat().st_mtime_ns != before[name]}
     assert changed == {"b-s0/status.json"}
-    assert "0 files" in pulled(here)[0]
+    assert pulled(here)[0] == "runs/little: nothing new"
 
 
 def test_runs_of_this_machine_are_never_touched(here, far_runs):
@@ -191,6 +318,64 @@ def test_runs_of_this_machine_are_never_touched(here, far_runs):
     assert names_in(mine) == {"lock.json", "experiment_result.json"}
     assert read_json(mine / "experiment_result.json") == {"val_loss": 9}
     assert any("kept as they are" in line and "a-s0" in line for line in lines)
+
+
+def test_a_run_that_waits_in_this_machines_queue_is_its_own_although_it_has_not_begun(here, far_runs):
+    """Also one that was brought before and went on here."""
+    pulled(here)
+    local = here.project / "runs" / "little"
+    before = names_in(local / "b-s0")
+    (local / "b-s0" / "slot.json").write_text(json.dumps({"kind": KIND, "name": "little-1", "task": 0}))
+    (far_runs / "b-s0" / "status.json").write_text('{"state": "interrupted"}')
+    lines = pulled(here, checkpoints=True)
+    assert names_in(local / "b-s0") == before | {"slot.json"}
+    assert read_json(local / "b-s0" / "status.json") == {"state": "running"}
+    assert any("kept as they are" in line and "b-s0" in line for line in lines)
+
+
+def test_a_finished_run_there_that_an_unfinished_one_here_stands_in_the_way_of_is_named_with_the_way_to_take_it(
+    here, far_runs
+):
+    mine = here.project / "runs" / "little" / "a-s0"
+    mine.mkdir(parents=True)
+    (mine / "lock.json").write_text("")
+    (mine / "status.json").write_text('{"state": "interrupted"}')
+    told = f"finished on {HOST}, but not taken, because unfinished runs of this machine are in their place: a-s0; to"
+    assert any(told in line for line in pulled(here))
+    (mine / "lock.json").write_text(lock())  # at work on it
+    assert not any("not taken" in line for line in pulled(here))
+    mine.rename(here.project / "away")
+    assert not any("not taken" in line or "kept" in line for line in pulled(here))
+    assert read_json(mine / "status.json") == {"state": "finished"}
+
+
+def test_the_studys_files_of_this_machine_are_kept_and_those_of_the_server_follow_it(here, far_runs):
+    local = here.project / "runs" / "little"
+    local.mkdir(parents=True)
+    (local / "bench.json").write_text('{"mine": 1}')
+    (far_runs / "controller.log").write_text("one\n")
+    assert any("kept as they are" in line and "bench.json" in line for line in pulled(here))
+    (far_runs / "controller.log").write_text("one\ntwo\n")
+    assert not any("controller.log" in line for line in pulled(here))
+    assert (local / "controller.log").read_text() == "one\ntwo\n"
+    with open(local / "controller.log", "a") as log:
+        log.write("written here\n")
+    (far_runs / "controller.log").write_text("one\ntwo\nthree\n")
+    assert any("kept as they are" in line and "bench.json, controller.log" in line for line in pulled(here))
+    assert (local / "controller.log").read_text() == "one\ntwo\nwritten here\n"
+    assert read_json(local / "bench.json") == {"mine": 1}
+
+
+def test_the_studys_files_of_another_server_are_kept(here, far_runs, tmp_path):
+    pulled(here)
+    other = tmp_path / "other" / "oelm" / "runs" / "little"
+    other.mkdir(parents=True)
+    (other / "bench.json").write_text('{"other": 1}')
+    lines: list[str] = []
+    second = dataclasses.replace(server_named(HOST), folder=str(tmp_path / "other" / "oelm"))
+    pull(second, Path("runs/little"), checkpoints=False, say=lines.append)
+    assert read_json(here.project / "runs" / "little" / "bench.json") == {}
+    assert any("kept as they are" in line and "bench.json" in line for line in lines)
 
 
 def test_checkpoints_come_whole_or_not_at_all(here, far_runs):
@@ -208,10 +393,20 @@ def test_checkpoints_come_whole_or_not_at_all(here, far_runs):
     before = (local / "b-s0" / "checkpoints" / "step-000001").stat().st_mtime_ns
     (torn / "manifest.json").write_text('{"format_version": 1, "files": {}}')
     again = pulled(here, checkpoints=True)
-    assert "1 files" in again[-1] or "2 files" in again[-1]  # the torn one, which is whole now
+    assert "1 file," in again[-1] or "2 files," in again[-1]  # the torn one, which is whole now
     assert not any("not whole" in line for line in again)
     assert (local / "b-s0" / "checkpoints" / "step-000002" / "model.safetensors").is_file()
     assert (local / "b-s0" / "checkpoints" / "step-000001").stat().st_mtime_ns == before
+
+
+def test_a_best_model_of_the_same_size_and_second_is_brought(here, far_runs):
+    best, second = far_runs / "a-s0" / "best" / "model.safetensors", 1_700_000_000_000_000_000
+    best.parent.mkdir()
+    for content, nanoseconds in ((b"one", 100_000_000), (b"two", 200_000_000)):
+        best.write_bytes(content)
+        os.utime(best, ns=(second + nanoseconds, second + nanoseconds))
+        pulled(here, checkpoints=True)
+        assert (here.project / "runs/little/a-s0/best/model.safetensors").read_bytes() == content
 
 
 def test_a_status_that_says_finished_never_comes_without_its_result(here, far_runs, monkeypatch):
@@ -236,19 +431,33 @@ def test_a_status_that_says_finished_never_comes_without_its_result(here, far_ru
 
 
 def test_a_study_that_is_being_run_there_is_not_started_here_until_a_pull_after_its_end(here, far_runs):
-    (far_runs / "controller.lock").write_text(json.dumps({"pid": os.getpid()}))
+    (far_runs / "controller.lock").write_text(lock())
     pulled(here)
     folder = here.project / "runs" / "little"
-    with pytest.raises(UserError, match=f"is being run on {HOST}, seen at .*`oelm remote {HOST} pull little`"):
+    with pytest.raises(
+        UserError,
+        match=f"is being run on {HOST}, seen at .*`oelm remote {HOST} pull little`; or delete .*/little/pulled.json to",
+    ):
         refuse_what_runs_elsewhere("little", folder)
     (far_runs / "controller.lock").write_text("")
     pulled(here)
     refuse_what_runs_elsewhere("little", folder)
 
 
+def test_a_run_there_that_outlived_its_controller_is_not_started_here_either(here, far_runs):
+    (far_runs / "tuning" / "c-s9" / "lock.json").write_text(lock())
+    lines = pulled(here)
+    assert f"runs/little: no controller on {HOST}, but runs go on there: tuning/c-s9" in lines
+    with pytest.raises(UserError, match=f"is being run on {HOST}"):
+        refuse_what_runs_elsewhere("little", here.project / "runs" / "little")
+    (far_runs / "tuning" / "c-s9" / "lock.json").write_text("")
+    pulled(here)
+    refuse_what_runs_elsewhere("little", here.project / "runs" / "little")
+
+
 def test_runs_of_another_server_are_kept_and_its_note_stays(here, far_runs, tmp_path):
     """The same host with another folder is another server."""
-    (far_runs / "controller.lock").write_text(json.dumps({"pid": os.getpid()}))
+    (far_runs / "controller.lock").write_text(lock())
     pulled(here)
     other = tmp_path / "other" / "oelm"
     for name, state in (("a-s0", "queued"), ("d-s0", "finished")):

@@ -1,6 +1,7 @@
 """Which hosts are believed, and what remotes.yaml may say."""
 
 import re
+import subprocess
 
 import pytest
 from hostile import STRINGS, aimed_at
@@ -57,6 +58,17 @@ def test_the_home_has_one_too_and_the_working_folders_goes_before(tmp_path):
     assert server_named("lab").folder == "a"
     (tmp_path / "remotes.yaml").write_text("lab:\n")
     assert server_named("lab").folder == "oelm"
+
+
+def test_the_projects_file_counts_in_its_subfolders_too(tmp_path, monkeypatch):
+    project = tmp_path / "project"
+    (project / "src" / "deep").mkdir(parents=True)
+    subprocess.run(["git", "init", "-q"], cwd=project, check=True)
+    (project / "remotes.yaml").write_text("lab: {folder: a}\n")
+    monkeypatch.chdir(project / "src" / "deep")
+    assert server_named("lab").folder == "a"
+    (project / "src" / "deep" / "remotes.yaml").write_text("lab: {folder: b}\n")
+    assert server_named("lab").folder == "b"
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,7 @@ def sync(
         list[str] | None,
         typer.Option("--data", help="A folder of token files to send; repeatable.", show_default="the study's"),
     ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace files that were changed there, too.")] = False,
 ) -> None:
     """Send what git tracks, and the data of a study or the folders asked for. Sends only what changed.
 
@@ -75,7 +76,7 @@ def sync(
     if study:
         refuse_untracked(study)
     asked = [*(data or ()), *(data_here(place_of(study), say=typer.echo) if study and not data else ())]
-    send(server, data_folders(asked), say=typer.echo)
+    send(server, data_folders(asked), say=typer.echo, force=force)
 
 
 @app.command()

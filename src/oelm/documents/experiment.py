@@ -195,7 +195,8 @@ def _experiment(options: argparse.Namespace, declared: Path) -> None:
 def _experiment_there(options: argparse.Namespace, declared: Path) -> None:
     """The same script with the same flags on a server, detached; what it would run is checked here first."""
     from oelm.remote.hosts import server_named
-    from oelm.remote.sync import data_folders, inside_project, project_root, sync
+    from oelm.remote.project import project_root
+    from oelm.remote.sync import data_folders, inside_project, sync
     from oelm.remote.verbs import Place, data_here, data_of, inside, start
 
     if options.dry_run:

@@ -292,7 +292,7 @@ def refuse_what_runs_elsewhere(study: str, folder: Path) -> None:
     for there in run_elsewhere(folder):
         raise UserError(
             f"{folder}: is being run on {there['server']}, seen at {there['seen']}; let it end or stop it there, then "
-            f"`oelm remote {there['server']} pull {study}`; or delete {PULLED_FILE} there to run it here as well"
+            f"`oelm remote {there['server']} pull {study}`; or delete {folder / PULLED_FILE} to run it here as well"
         )
 
 

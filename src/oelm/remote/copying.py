@@ -33,7 +33,11 @@ class Copied:
         return Copied(self.files + other.files, self.bytes + other.bytes)
 
     def __str__(self) -> str:
-        return f"{self.files} files, {mebibytes(self.bytes)}"
+        return f"{counted(self.files, 'file')}, {mebibytes(self.bytes)}"
+
+
+def counted(number: int, thing: str) -> str:
+    return f"{number} {thing}{'s' if number != 1 else ''}"
 
 
 def send(server: Server, source: Path, folder: str, *options: str, names: list[str] | None = None) -> Copied:
@@ -42,8 +46,12 @@ def send(server: Server, source: Path, folder: str, *options: str, names: list[s
 
 
 def receive(server: Server, folder: str, target: Path, *options: str) -> Copied:
-    """Copy the content of a folder over there into one here. Links and devices are left out."""
-    return _rsync(server, ("-rt", *options), [f"{server.destination}:{folder}/", f"{target}/"], None)
+    """Copy the content of a folder over there into one here. Links and devices are left out. Times are compared to
+    the nanosecond: a tiny model is written twice within a second.
+    """
+    return _rsync(
+        server, ("-rt", "--modify-window=-1", *options), [f"{server.destination}:{folder}/", f"{target}/"], None
+    )
 
 
 def _rsync(server: Server, options: tuple[str, ...], paths: list[str], names: list[str] | None) -> Copied:

@@ -4,17 +4,22 @@ Standard library only, and nothing newer than Python 3.6. A text that was cut on
 not parse: then nothing happens.
 """
 
+import hashlib
 import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
+import time
 
 MARK = "\x1eoelm "  # before an answer: a login shell may have printed before it
 # Names that the package has too; a test holds them together.
 MANIFEST = ".oelm-synced.json"  # runs take their commit from it
-RUNS, CONTROLLER_LOCK = "runs", "controller.lock"
+RUNS, TUNING, CONTROLLER_LOCK = "runs", "tuning", "controller.lock"
+RUN_LOCK, RUN_STATUS, RUN_RESULT = "lock.json", "status.json", "experiment_result.json"
+STALE_SECONDS = 120.0  # another host's lock without a heartbeat for so long is stale
 PROBE = """
 import json, sys
 facts = {"version": "%d.%d.%d" % sys.version_info[:3], "executable": sys.executable}
@@ -38,7 +43,9 @@ class Refused(Exception):
 
 
 def main(request):
-    actions = {"facts": facts, "prepare": prepare, "synced": synced, "place": place, "call": call}
+    actions = {
+        "facts": facts, "prepare": prepare, "synced": synced, "unsent": unsent, "place": place, "call": call,
+    }  # fmt: skip
     try:
         answer = actions[request["action"]](request)
     except (Refused, OSError) as error:
@@ -154,23 +161,55 @@ def users_of(processes):
 
 def controllers(folder):
     """Studies with a controller at work here."""
-    found = []
     runs = os.path.join(folder, RUNS)
-    for name in sorted(os.listdir(runs)) if os.path.isdir(runs) else []:
-        if controller_in(os.path.join(runs, name)):
-            found.append(name)
-    return found
+    return [name for name in listed(runs) if holder_of(os.path.join(runs, name, CONTROLLER_LOCK)) is not None]
 
 
-def controller_in(folder):
-    """The process that works on a study in this folder, or None."""
+def holder_of(lock):
+    """The number of the process that holds a lock, or None: by the rule of oelm.ownership, as a pid may be reused."""
     try:
-        with open(os.path.join(folder, CONTROLLER_LOCK)) as stream:
-            owner = json.load(stream)
-        os.kill(int(owner["pid"]), 0)
-        return owner["pid"]
+        owner = read(lock)
+        if owner["host"] != socket.gethostname():
+            alive = time.time() - owner["heartbeat"] < STALE_SECONDS
+        else:
+            alive = owner["boot_id"] == boot_id() and owner["pid_started"] == started(owner["pid"])
+        return owner["pid"] if alive else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def boot_id():
+    with open("/proc/sys/kernel/random/boot_id") as stream:
+        return stream.read().strip()
+
+
+def started(pid):
+    """The kernel's start time of a live process."""
+    with open(f"/proc/{pid}/stat") as stream:
+        fields = stream.read().rpartition(")")[2].split()
+    return None if fields[0] == "Z" else fields[19]
+
+
+def is_finished(run):
+    try:
+        is_told = read(os.path.join(run, RUN_STATUS))["state"] == "finished"
+        return is_told and os.path.exists(os.path.join(run, RUN_RESULT))
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def runs_in(folder):
+    """The runs of a study, those of its grid too, by their names."""
+    return listed(folder) + [TUNING + "/" + name for name in listed(os.path.join(folder, TUNING))]
+
+
+def listed(folder):
+    return sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+
+
+def read(path):
+    with open(path, encoding="utf-8") as stream:
+        return json.load(stream)
 
 
 # ---- Code and data -------------------------------------------------------------------------------------------------
@@ -186,34 +225,119 @@ def is_foreign(folder):
 
 
 def prepare(request):
-    """Make the folders that rsync writes into."""
+    """Make the folders that rsync writes into, unless it would replace what somebody changed here."""
     folder = folder_of(request)
     if is_foreign(folder):
         raise Refused(f"{folder} holds files that are not this project's; choose another `folder` in remotes.yaml")
+    before, files = brought(folder), request["files"]
+    links = [name for name in set(before) - set(files) if os.path.islink(os.path.join(folder, name))]
+    changed = some_of(changed_here(folder, before, files, links))
+    if changed and not request["force"]:
+        advice = f"bring the changes here first, or replace them with `oelm remote {request['name']} sync --force`"
+        raise Refused(f"changed in {folder}, and not by sync: {changed}; nothing was sent: {advice}")
     try:
         for inner in [""] + request["folders"]:
             os.makedirs(os.path.join(folder, inner), exist_ok=True)
-        if not os.path.exists(os.path.join(folder, MANIFEST)):
-            remember(folder, {"commit": None, "dirty": False, "files": []})  # ours, also if this sync is cut
+        written = manifest(folder)
+        remember(
+            folder,
+            {
+                "commit": written.get("commit"),
+                "dirty": bool(written.get("dirty")),
+                "files": also_on_the_way(before, files),
+            },
+        )
     except OSError as error:
         advice = "choose another `folder` in remotes.yaml, or make this one usable"
         raise Refused(f"{folder}: {error.strerror}; {advice}") from error
-    return {"folder": folder, "controllers": controllers(folder), "rsync": first_line(["rsync", "--version"])}
+    for name in links:  # before a folder of the same name is sent, which would be written through it
+        removed_from(folder, name)
+    return {
+        "folder": folder,
+        "linked": linked_folders(folder, files),
+        "changed": changed,
+        "controllers": controllers(folder),
+        "rsync": first_line(["rsync", "--version"]),
+    }
 
 
 def synced(request):
     """Remove what an earlier sync brought and this one no longer has; remember what this one brought."""
     folder = folder_of(request)
-    path = os.path.join(folder, MANIFEST)
-    try:
-        with open(path, encoding="utf-8") as stream:
-            before = [str(name) for name in json.load(stream)["files"]]
-    except (OSError, ValueError, KeyError, TypeError):
-        before = []
-    gone = sorted(set(before) - set(request["files"]))
-    removed = sum(removed_from(folder, name) for name in gone)
-    remember(folder, {key: request[key] for key in ("commit", "dirty", "files")})
+    files = {name: [digest_of(os.path.join(folder, name))] for name in request["files"]}
+    removed = sum(removed_from(folder, name) for name in sorted(set(brought(folder)) - set(files)))
+    remember(folder, {"commit": request["commit"], "dirty": request["dirty"], "files": files})
     return {"removed": removed}
+
+
+def unsent(request):
+    """Files of the other side that are not as the last sync brought them."""
+    before, files = brought(folder_of(request)), request["files"]
+    names = [name for name in set(before) | set(files) if before.get(name, []) not in (None, [files.get(name)])]
+    return {"count": len(names) if before else 0, "names": some_of(names)}
+
+
+def also_on_the_way(before, files):
+    """Written down before anything is sent: what a cut sync leaves is not somebody's change."""
+    known = dict(before)
+    for name, digest in files.items():
+        digests = known.get(name, [])
+        if digests is not None and digest not in digests:
+            known[name] = [*digests, digest]
+    return known
+
+
+def linked_folders(folder, files):
+    """Folders of these files that somebody made links, and where they point."""
+    above = {"/".join(name.split("/")[:depth]) for name in files for depth in range(1, name.count("/") + 1)}
+    paths = {inner: os.path.join(folder, inner) for inner in above}
+    return {inner: os.path.realpath(path) for inner, path in paths.items() if os.path.islink(path)}
+
+
+def changed_here(folder, before, files, links):
+    """Files that are neither what a sync brought nor what this one would bring; not what is seen through old links."""
+    changed = []
+    for name in set(before) | set(files):
+        if name.startswith(tuple(link + "/" for link in links)):
+            continue
+        here, known = digest_of(os.path.join(folder, name)), before.get(name, [])
+        if here not in (None, files.get(name)) and known is not None and here not in known:
+            changed.append(name)
+    return changed
+
+
+def some_of(names, most=5):
+    more = [f"and {len(names) - most} more"] if len(names) > most else []
+    return ", ".join(sorted(names)[:most] + more)
+
+
+def digest_of(path):
+    """Of what a file holds, or where a link points; None where neither is."""
+    if os.path.islink(path):
+        return "link to " + os.readlink(path)
+    if not os.path.isfile(path):
+        return None
+    digest = hashlib.sha256()
+    with open(path, "rb") as stream:
+        for part in iter(lambda: stream.read(2**20), b""):
+            digest.update(part)
+    return digest.hexdigest()
+
+
+def brought(folder):
+    """What earlier syncs brought: name -> digests of it, or None where it was not written down."""
+    files = manifest(folder).get("files")
+    if isinstance(files, dict):
+        return files
+    return {str(name): None for name in files} if isinstance(files, list) else {}
+
+
+def manifest(folder):
+    try:
+        written = read(os.path.join(folder, MANIFEST))
+    except (OSError, ValueError):
+        return {}
+    return written if isinstance(written, dict) else {}
 
 
 def remember(folder, content):
@@ -227,11 +351,17 @@ def remember(folder, content):
 
 
 def place(request):
-    """Where a folder of the project is, and whether a study is being run in it."""
+    """Where a study's folder is, who works in it, and what is finished."""
     path = os.path.join(folder_of(request), request["inner"])
     if not os.path.isdir(path):
         raise Refused(f"{path} is not there: nothing was run in it")
-    return {"path": path, "controller": controller_in(path)}
+    runs = runs_in(path)
+    return {
+        "path": path,
+        "controller": holder_of(os.path.join(path, CONTROLLER_LOCK)),
+        "runs": [name for name in runs if holder_of(os.path.join(path, name, RUN_LOCK)) is not None],
+        "finished": [name for name in runs if is_finished(os.path.join(path, name))],
+    }
 
 
 def removed_from(folder, name):

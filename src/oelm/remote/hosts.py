@@ -5,8 +5,10 @@ remotes.yaml holds what ssh does not know: folder, Python, GPUs. How to reach a 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -15,9 +17,11 @@ from pydantic import AfterValidator, ValidationError
 
 from oelm.config import Count, Frozen
 from oelm.errors import UserError
+from oelm.remote.project import project_root
 from oelm.settings import problem_lines, read_yaml_file
 
-FILES = (Path("remotes.yaml"), Path("~/.config/oelm/remotes.yaml"))  # the first one there counts
+FILE = "remotes.yaml"
+HOME_FOLDER = Path("~/.config/oelm")
 SSH_CONFIG_VARIABLE = "OELM_SSH_CONFIG"  # a file for `ssh -F`; from the environment only: such a file can name commands
 FOLDER = "oelm"  # in the home there
 
@@ -109,8 +113,16 @@ def ssh_config() -> str | None:
     return check_text(str(path), what=SSH_CONFIG_VARIABLE)
 
 
+def _folders() -> Iterator[Path]:
+    """Where remotes.yaml is looked for; the first one counts."""
+    yield Path()
+    with contextlib.suppress(UserError):  # not in a repository
+        yield project_root()
+    yield HOME_FOLDER.expanduser()
+
+
 def read_remotes() -> dict[str, Entry]:
-    file = next((path for path in (each.expanduser() for each in FILES) if path.exists()), None)
+    file = next((folder / FILE for folder in _folders() if (folder / FILE).exists()), None)
     if file is None:
         return {}
     tree = read_yaml_file(file) or {}

@@ -2,7 +2,7 @@
 
 A run writes its status last, so its status is copied first: one that says `finished` has everything else whole. The
 rest follows into a folder apart, and is put in place run by run, the status last again. Runs of this machine's own
-(they have a lock file, which is not copied) and of another server are never touched.
+(they have a lock or a handle, neither of which is copied) and of another server are never touched.
 """
 
 from __future__ import annotations
@@ -16,13 +16,15 @@ from typing import Any
 
 from oelm.errors import UserError
 from oelm.experiments.detached import LOG_FILE
-from oelm.files import TEMPORARY_PREFIX, ensure_writable, read_json, write_json
-from oelm.ownership import Owned, now, owning
+from oelm.experiments.handles import found
+from oelm.experiments.slurm_queue import Queue
+from oelm.files import TEMPORARY_PREFIX, ensure_writable, read_json, sha256_of, write_json
+from oelm.ownership import Owned, now, owner_of, owning
 from oelm.remote.connection import ask
-from oelm.remote.copying import PARTIAL, Copied, receive
+from oelm.remote.copying import PARTIAL, Copied, counted, receive
 from oelm.remote.hosts import Server
 from oelm.run_directory import Damaged, RunDirectory, check_whole
-from oelm.study.shelf import BENCH_FILE, PULLED_FILE, TUNING_FOLDER
+from oelm.study.shelf import BENCH_FILE, PULLED_FILE, TUNING_FOLDER, read_stored
 
 STAGING = ".pulling"
 LOCK = "lock"
@@ -43,27 +45,28 @@ _NOT_OURS = [
 _EVERY_RUN = ["--include=/*/", f"--include=/{TUNING_FOLDER}/*/"]
 
 
-def pull(server: Server, folder: Path, *, checkpoints: bool, say: Callable[[str], None]) -> Copied:
+def pull(server: Server, folder: Path, *, checkpoints: bool, say: Callable[[str], None]) -> None:
     """Bring the runs of a study's folder here, into the folder of the same name."""
-    found = ask(server, "place", inner=folder.as_posix())
-    there = found["path"]
-    origin = f"{server.destination.rpartition('@')[2]}:{there}"
+    there = ask(server, "place", inner=folder.as_posix())
+    origin = f"{server.destination.rpartition('@')[2]}:{there['path']}"
     ensure_writable(folder, option="--runs")
     staging = folder / STAGING
     staging.mkdir(exist_ok=True)
     try:
         with owning(staging / LOCK):
             notes = _Notes(folder, origin)
-            notes.set_controller(server, found["controller"])
-            copied = _small_files(server, there, folder, staging / "small", notes, say)
+            notes.set_at_work(server, there)
+            _small_files(server, there["path"], folder, staging / "small", notes, say)
+            _say_what_was_not_taken(server, there["finished"], folder, notes, say)
             if checkpoints:
-                copied += _checkpoints(server, there, folder, staging / "large", notes, say)
+                _checkpoints(server, there["path"], folder, staging / "large", notes, say)
             shutil.rmtree(staging, ignore_errors=True)
-            if found["controller"] is not None:
-                say(f"{folder}: still being run on {server.name}")
     except Owned as error:
         raise UserError(f"{folder}: another pull is at work there ({error}); wait for it") from error
-    return copied
+    if there["controller"] is not None:
+        say(f"{folder}: still being run on {server.name}")
+    elif there["runs"]:
+        say(f"{folder}: no controller on {server.name}, but runs go on there: {', '.join(there['runs'])}")
 
 
 class _Notes:
@@ -74,37 +77,74 @@ class _Notes:
         file = folder / PULLED_FILE
         tree = read_json(file) if file.exists() else {}
         self._runs: dict[str, str] = tree.get("runs", {})
+        self._files: dict[str, Any] = tree.get("files", {})
         self._at_work: dict[str, Any] = tree.get("at_work", {})
 
-    def set_controller(self, server: Server, controller: int | None) -> None:
-        """As long as it is being run there, it is not started here as well."""
+    def set_at_work(self, server: Server, there: dict[str, Any]) -> None:
+        """As long as it is being run there, by a controller or by runs that outlived theirs, it is not started here."""
         self._at_work.pop(self._origin, None)
-        if controller is not None:
-            self._at_work[self._origin] = {"server": server.name, "pid": controller, "seen": now()}
+        if there["controller"] is not None or there["runs"]:
+            seen = {"server": server.name, "pid": there["controller"], "runs": there["runs"], "seen": now()}
+            self._at_work[self._origin] = seen
         self._write()
 
-    def take(self, runs: list[str]) -> None:
+    def take(self, runs: list[str], files: list[Path]) -> None:
         self._runs |= dict.fromkeys(runs, self._origin)
+        self._files |= {file.name: self._note_of(file) for file in files}
         self._write()
 
     def kept(self) -> list[str]:
         """Runs here that are not this server's."""
         names = [run.relative_to(self._folder).as_posix() for run in _runs_in(self._folder)]
-        return [
-            name
-            for name in names
-            if RunDirectory(self._folder / name).lock_file.exists()
-            or self._runs.get(name, self._origin) != self._origin
-        ]
+        return [name for name in names if self.is_own(name) or self._runs.get(name, self._origin) != self._origin]
+
+    def is_own(self, run: str) -> bool:
+        """Whether it was ever run here, or given to a queue here: also one that was brought before and went on here."""
+        directory = RunDirectory(self._folder / run)
+        return directory.lock_file.exists() or directory.handle_file.exists()
+
+    def kept_files(self) -> list[str]:
+        """The study's own files here that are not, or no longer, what this server had."""
+        files = [self._folder / name for name in OF_STUDY if (self._folder / name).exists()]
+        return [file.name for file in files if self._files.get(file.name) != self._note_of(file)]
+
+    def _note_of(self, file: Path) -> dict[str, str]:
+        return {"origin": self._origin, "sha256": sha256_of(file)}
 
     def _write(self) -> None:
-        file, tree = self._folder / PULLED_FILE, {"at_work": self._at_work, "runs": self._runs}
+        file = self._folder / PULLED_FILE
+        tree = {"at_work": self._at_work, "runs": self._runs, "files": self._files}
         if not file.exists() or read_json(file) != tree:
             write_json(file, tree)
 
 
-def _without(runs: list[str]) -> list[str]:
-    return [f"--exclude=/{_literal(run)}/" for run in runs]
+def _say_what_was_not_taken(
+    server: Server, finished: list[str], folder: Path, notes: _Notes, say: Callable[[str], None]
+) -> None:
+    """Runs that are finished there, and here begun, not finished and worked on by nobody."""
+    queue = Queue(folder)
+    names = [name for name in finished if notes.is_own(name) and _rests(RunDirectory(folder / name), queue)]
+    if names:
+        say(
+            f"{folder}: finished on {server.name}, but not taken, because unfinished runs of this machine are in their "
+            f"place: {', '.join(names)}; to take them, move these folders away and pull again"
+        )
+
+
+def _rests(directory: RunDirectory, queue: Queue) -> bool:
+    try:
+        if owner_of(directory.lock_file) is not None or found(directory, queue) is not None:
+            return False
+    except UserError:  # a queue that does not answer may hold it
+        return False
+    try:
+        return read_stored(directory.path).state not in ("finished", "diverged")
+    except (OSError, UserError):
+        return True
+
+
+def _without(runs: list[str], files: list[str] | None = None) -> list[str]:
+    return [*(f"--exclude=/{_literal(run)}/" for run in runs), *(f"--exclude=/{file}" for file in files or ())]
 
 
 def _literal(name: str) -> str:
@@ -117,27 +157,27 @@ def _literal(name: str) -> str:
 
 def _small_files(
     server: Server, there: str, folder: Path, staging: Path, notes: _Notes, say: Callable[[str], None]
-) -> Copied:
+) -> None:
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir()
-    beside, kept = f"--compare-dest={folder.absolute()}", notes.kept()
+    beside, kept, kept_files = f"--compare-dest={folder.absolute()}", notes.kept(), notes.kept_files()
     copied = Copied()
     for names, more in (([STATUS], ["--checksum"]), ([*SMALL, *OF_STUDY], [])):
         copied += receive(
-            server, there, staging, beside, *more, *_without(kept), *_NOT_OURS, *_EVERY_RUN,
+            server, there, staging, beside, *more, *_without(kept, kept_files), *_NOT_OURS, *_EVERY_RUN,
             *(f"--include={name}" for name in names), "--exclude=*",
         )  # fmt: skip
-    for file in staging.iterdir():
-        if file.is_file():
-            os.replace(file, folder / file.name)
-    runs = list(_runs_in(staging))
-    notes.take([run.relative_to(staging).as_posix() for run in runs])
+    runs, files = list(_runs_in(staging)), [file for file in staging.iterdir() if file.is_file()]
+    notes.take([run.relative_to(staging).as_posix() for run in runs], files)
+    changed = sum(any(file.is_file() for file in run.iterdir()) for run in runs)
+    for file in files:
+        os.replace(file, folder / file.name)
     for run in runs:
         _put_in_place(run, folder / run.relative_to(staging))
-    say(f"{folder}: {copied} new, in {len(runs)} runs")
-    if kept:
-        say(f"{folder}: kept as they are, being this machine's own or another server's: {', '.join(kept)}")
-    return copied
+    say(f"{folder}: {copied} new, {counted(changed, 'run')} changed" if copied.files else f"{folder}: nothing new")
+    if kept or kept_files:
+        named = ", ".join([*kept, *kept_files])
+        say(f"{folder}: kept as they are, being this machine's own or another server's: {named}")
 
 
 def _runs_in(staging: Path) -> Iterator[Path]:
@@ -164,7 +204,7 @@ def _put_in_place(run: Path, target: Path) -> None:
 
 def _checkpoints(
     server: Server, there: str, folder: Path, staging: Path, notes: _Notes, say: Callable[[str], None]
-) -> Copied:
+) -> None:
     """Best models and whole checkpoints. One that was pruned there while it came is left out."""
     staging.mkdir(exist_ok=True)  # what a cut pull left is used; what is here already is linked, not sent
     copied = receive(
@@ -179,7 +219,6 @@ def _checkpoints(
         for step in sorted((run / target.checkpoints.name).glob("step-*")):
             _replace_checkpoint(step, target.checkpoints / step.name, say)
     say(f"{folder}: {copied} of checkpoints and best models")
-    return copied
 
 
 def _replace_files(source: Path, target: Path) -> None:

@@ -1,25 +1,21 @@
 """Code and data to the other side: what git tracks as it stands here, and the token folders asked for.
 
-Files that an earlier sync brought and git no longer tracks go away there; nothing else over there is touched.
+Files that an earlier sync brought and git no longer tracks go away there; nothing else over there is touched, and no
+file that was changed over there is replaced unasked.
 """
 
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Callable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from oelm.errors import UserError
 from oelm.remote.connection import NO_RSYNC, ask
 from oelm.remote.copying import Copied, send
 from oelm.remote.hosts import Server, check_text
+from oelm.remote.project import commit_of, project_root, tracked_digests, tracked_files
 from oelm.study.declaration import study_file
-
-
-def project_root() -> Path:
-    """The repository we stand in."""
-    return Path(_git("rev-parse", "--show-toplevel").removesuffix("\n"))
 
 
 def inside_project(path: str | Path, root: Path, *, what: str) -> str:
@@ -28,12 +24,6 @@ def inside_project(path: str | Path, root: Path, *, what: str) -> str:
     if not absolute.is_relative_to(root) or absolute == root:
         raise UserError(f"{what} {str(path)!r}: is not in the project {root}; only what is in it has a place there")
     return check_text(absolute.relative_to(root).as_posix(), what=what)
-
-
-def tracked_files(root: Path) -> list[str]:
-    """What git tracks, as far as it is there now."""
-    listed = _git("ls-files", "-z", "--cached", folder=root).split("\0")
-    return [name for name in listed if name and os.path.lexists(root / name) and not (root / name).is_dir()]
 
 
 def data_folders(data: list[str]) -> list[str]:
@@ -55,44 +45,37 @@ def refuse_untracked(study: str) -> None:
         raise UserError(f"{file}: git does not track it, so it is not sent; `git add` it, then `sync`")
 
 
-def sync(server: Server, folders: list[str], *, say: Callable[[str], None]) -> Copied:
+def sync(server: Server, folders: list[str], *, say: Callable[[str], None], force: bool = False) -> None:
     """Bring code and data over. Safe to repeat; a cut one goes on where it stopped."""
     root = project_root()
-    there = ask(server, "prepare", folders=folders)
+    files = tracked_digests(root)
+    there = ask(server, "prepare", folders=folders, files=files, force=force)
     if not there["rsync"]:
         raise UserError(f"{server.name}: {NO_RSYNC}")
-    names = tracked_files(root)
-    code = send(server, root, there["folder"], "-ltE", "--checksum", names=names)
-    removed = ask(server, "synced", files=names, **_commit(root))["removed"]
+    code = Copied()
+    for inner, names in _by_folder(list(files), there["linked"]).items():
+        target = there["linked"].get(inner, there["folder"])
+        code += send(server, root / inner, target, "-ltE", "--checksum", names=names)
+    removed = ask(server, "synced", files=list(files), **commit_of(root))["removed"]
     gone = f", {removed} removed that are no longer tracked" if removed else ""
-    say(f"code: {code} sent of {len(names)} tracked files{gone}")
+    say(f"code: {code} sent of {len(files)} tracked files{gone}")
+    if there["changed"]:
+        say(f"code: replaced although changed there, and not by sync: {there['changed']}")
     for study in there["controllers"] if code.files or removed else ():
         say(f"{study} is being run there: runs that start from now on use the new code, and its report names it")
-    total = code
     for folder in folders:
         copied = send(server, root / folder, f"{there['folder']}/{folder}", "-rtL")
         say(f"{folder}: {copied} sent")
-        total += copied
     say(f"{server.name}:{there['folder']} is up to date")
-    return total
 
 
-def _commit(root: Path) -> dict[str, str | bool | None]:
-    """What a run over there stores as its commit, where there is no git to ask."""
-    try:
-        commit = _git("rev-parse", "HEAD", folder=root).strip()
-    except UserError:  # nothing committed yet
-        commit = None
-    return {"commit": commit, "dirty": bool(_git("status", "--porcelain", "--untracked-files=no", folder=root))}
-
-
-def _git(*arguments: str, folder: Path | None = None) -> str:
-    try:
-        done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, timeout=60, check=True)
-    except FileNotFoundError as error:
-        raise UserError("git is not installed here; sync sends what git tracks") from error
-    except subprocess.SubprocessError as error:
-        raise UserError(
-            "not in a git repository; sync sends what git tracks: git init, git add, and call again"
-        ) from error
-    return os.fsdecode(done.stdout)
+def _by_folder(names: list[str], linked: dict[str, str]) -> dict[str, list[str]]:
+    """Names by the innermost folder above them that is a link over there, to a large disk: rsync would replace the
+    link by a folder, or refuse to follow it, so what is in it is sent to where it points.
+    """
+    found: dict[str, list[str]] = {}
+    for name in names:
+        above = [parent for parent in map(str, PurePosixPath(name).parents) if parent in linked]
+        inner = above[0] if above else "."
+        found.setdefault(inner, []).append(os.path.relpath(name, inner))
+    return found

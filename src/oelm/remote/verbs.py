@@ -9,11 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from oelm.config import Settings
 from oelm.errors import UserError
 from oelm.files import RUNS
-from oelm.remote.connection import Ended, relay
+from oelm.remote.connection import Ended, ask, relay
+from oelm.remote.copying import counted
 from oelm.remote.hosts import Server, check_text
-from oelm.remote.sync import inside_project, project_root
+from oelm.remote.project import project_root, tracked_digests
+from oelm.remote.sync import inside_project
 from oelm.study.declaration import Study, load_study, settings_for, study_digest
 
 
@@ -25,6 +28,7 @@ class Place:
     folder: Path  # of its runs
     data: str
     digest: str | None = None  # None: a script makes it over there
+    device: str = "auto"
 
 
 def place_of(study: str, runs: Path | None = None) -> Place:
@@ -32,11 +36,17 @@ def place_of(study: str, runs: Path | None = None) -> Place:
     declared = load_study(study)
     named = Path(study).is_file()
     where = inside_project(study, project_root(), what="study") if named else check_text(study, what="study")
-    return Place(where, inside(runs) if runs else RUNS / declared.name, data_of(declared), study_digest(declared))
+    folder = inside(runs) if runs else RUNS / declared.name
+    device = _settings_of(declared).execution.device
+    return Place(where, folder, data_of(declared), study_digest(declared), device)
 
 
 def data_of(study: Study) -> str:
-    return str(settings_for(study, study.baseline, seed=study.seeds[0]).run.data)
+    return str(_settings_of(study).run.data)
+
+
+def _settings_of(study: Study) -> Settings:
+    return settings_for(study, study.baseline, seed=study.seeds[0])
 
 
 def data_here(place: Place, *, say: Callable[[str], None]) -> list[str]:
@@ -58,9 +68,24 @@ def inside(runs: Path) -> Path:
 
 def run(server: Server, place: Place, options: list[str], *, say: Callable[[str], None]) -> Ended:
     """Start `oelm run STUDY` detached. Again, it finds the one at work and starts nothing."""
-    gpus = [] if server.gpus is None or "--gpus" in options else ["--gpus", ",".join(map(str, server.gpus))]
+    given = server.gpus is not None and place.device != "cpu" and "--gpus" not in options
+    gpus = ["--gpus", ",".join(map(str, server.gpus or ()))] if given else []
     command = ["-m", "oelm", "run", "--runs", place.folder.as_posix(), *gpus, *options, "--", place.study]
-    return start(server, command, place, say=say)
+    ended = start(server, command, place, say=say)
+    if ended.code == 0:
+        _say_what_was_not_sent(server, say)
+    return ended
+
+
+def _say_what_was_not_sent(server: Server, say: Callable[[str], None]) -> None:
+    """What runs there is what was sent, whatever has become of it here."""
+    unsent = ask(server, "unsent", files=tracked_digests(project_root()))
+    if unsent["count"]:
+        are = "is not as it was sent" if unsent["count"] == 1 else "are not as they were sent"
+        say(
+            f"note: {counted(unsent['count'], 'tracked file')} {are} ({unsent['names']}); the runs there use what was "
+            f"sent, `oelm remote {server.name} sync` brings what is here"
+        )
 
 
 def start(server: Server, command: list[str], place: Place, *, say: Callable[[str], None]) -> Ended:

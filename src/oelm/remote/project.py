@@ -1,0 +1,50 @@
+"""The repository we stand in: where its root is, what git tracks in it, which commit it is at."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+from oelm.errors import UserError
+from oelm.remote.far_side import digest_of
+
+
+def project_root() -> Path:
+    return Path(_git("rev-parse", "--show-toplevel").removesuffix("\n"))
+
+
+def tracked_files(root: Path) -> list[str]:
+    """What git tracks, as far as it is there now; of a repository inside, nothing."""
+    listed = _git("ls-files", "-z", "--cached", folder=root).split("\0")
+    return [name for name in listed if name and _is_file_or_link(root / name)]
+
+
+def _is_file_or_link(path: Path) -> bool:
+    return path.is_symlink() or (path.exists() and not path.is_dir())
+
+
+def tracked_digests(root: Path) -> dict[str, str | None]:
+    """The same, each with what it holds."""
+    return {name: digest_of(root / name) for name in tracked_files(root)}
+
+
+def commit_of(root: Path) -> dict[str, str | bool | None]:
+    """What a run over there stores as its commit, where there is no git to ask."""
+    try:
+        commit = _git("rev-parse", "HEAD", folder=root).strip()
+    except UserError:  # nothing committed yet
+        commit = None
+    return {"commit": commit, "dirty": bool(_git("status", "--porcelain", "--untracked-files=no", folder=root))}
+
+
+def _git(*arguments: str, folder: Path | None = None) -> str:
+    try:
+        done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, timeout=60, check=True)
+    except FileNotFoundError as error:
+        raise UserError("git is not installed here; sync sends what git tracks") from error
+    except subprocess.SubprocessError as error:
+        raise UserError(
+            "not in a git repository; sync sends what git tracks: git init, git add, and call again"
+        ) from error
+    return os.fsdecode(done.stdout)
