@@ -17,7 +17,7 @@ from oelm.experiments.handles import LOCK_FILE
 from oelm.files import RUNS
 from oelm.ownership import STALE_SECONDS, Process, now, owner_of
 from oelm.remote import connection, far_side
-from oelm.remote.connection import ask
+from oelm.remote.connection import ask, meaning
 from oelm.remote.hosts import SSH_CONFIG_VARIABLE, Server, server_named
 from oelm.run_directory import RunDirectory
 from oelm.study.shelf import TUNING_FOLDER
@@ -201,3 +201,14 @@ def test_without_ssh_it_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UserError, match=r"ssh is not installed here; .*openssh-client"):
         ask(Server(HOST, HOST, "x", None, None, None), "place", inner="")
+
+
+@pytest.mark.parametrize(
+    ("complaint", "code", "said"),
+    [
+        ("me@lab: Permission denied (publickey,password).", 255, "it refuses to let you in"),
+        ("oelm: /data/x: [Errno 13] Permission denied: '/data/x'", 2, "Permission denied: '/data/x'"),
+    ],
+)
+def test_a_folder_that_may_not_be_written_is_no_matter_of_keys(complaint, code, said):
+    assert said in meaning([complaint], code=code)

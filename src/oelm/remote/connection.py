@@ -116,7 +116,7 @@ _MEANINGS = (
         "its host key is not known yet; connect once by hand with ssh, compare the fingerprint, and try again",
     ),
     (
-        r"Permission denied|Too many authentication failures|No supported authentication",
+        r"Permission denied \(|Permission denied, please|Too many authentication failures|No supported authentication",
         "it refuses to let you in; a key without a password prompt is needed (ssh-copy-id, ssh-add), test it with ssh",
     ),
     (r"Could not resolve hostname", "no such host; is the name in ~/.ssh/config or in remotes.yaml?"),
