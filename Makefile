@@ -27,7 +27,7 @@ demo: $(FOR_DEMO)
 	$(BIN)/oelm report demo
 
 test: $(READY)
-	$(BIN)/python -m pytest -n auto --dist loadfile
+	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 # Random-kill trials, long; their counts are recorded in docs/reliability.md.
 trials: $(READY)

@@ -20,6 +20,14 @@ for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHU
         signal.signal(number, usual)
 
 
+# Their tests wait for real processes, servers and clusters. Begun last, one such file would go on alone at the end.
+FIRST = ("experiments", "remote", "faults", "scripts")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.path.parent.name not in FIRST)
+
+
 @pytest.fixture(scope="session")
 def token_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Bare token files with some structure: a noisy walk, so that a model can learn from it."""
