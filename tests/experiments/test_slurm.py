@@ -18,10 +18,9 @@ import loopback_slurm
 from loopback_slurm import Cluster
 from oelm.config import Settings
 from oelm.errors import UserError
-from oelm.experiments import slurm_queue
 from oelm.experiments.slots import Wanted
 from oelm.experiments.slurm import SlurmSlots
-from oelm.experiments.slurm_queue import FIRST_LOOK_SECONDS, Job, Queue, refusal
+from oelm.experiments.slurm_queue import FIRST_LOOK_SECONDS, Queue
 from oelm.files import read_json
 from oelm.run_directory import RunDirectory
 from oelm.study.declaration import load_study, study_digest, study_of
@@ -307,31 +306,6 @@ def test_preemption_of_a_run_over_two_nodes(slurm, token_folder, tmp_path, trial
 # ---- Refusals ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("time", "save_seconds", "fits"),
-    [
-        (2, 120, False),
-        (3, 120, True),
-        ("1:30", 20, True),
-        ("0:01:00", 20, False),
-        ("1-0", 120, True),
-        ("0-0:02", 120, False),
-    ],
-)
-def test_a_time_limit_has_to_leave_room_to_train(time, save_seconds, fits):
-    words = [f"time={time}", f"save_seconds={save_seconds}"]
-    if fits:
-        changed(SlurmRequest(), [words[1], words[0]])
-        return
-    with pytest.raises(UserError, match="leaves no room to train"):
-        changed(SlurmRequest(), words)
-
-
-def test_an_unknown_key_of_a_request_names_the_known_ones():
-    with pytest.raises(UserError, match=r"--slurm frob: unknown key; known are partition, account, time"):
-        changed(SlurmRequest(), ["frob=1"])
-
-
 def test_gpus_of_this_machine_are_not_chosen_for_a_cluster(token_folder, tmp_path):
     file = write_study(tmp_path, token_folder, name="both")
     done = oelm_command("run", file, "--on", "slurm", "--gpus", "0")
@@ -364,38 +338,6 @@ def test_a_cluster_that_does_not_answer_is_one_line(slurm, token_folder, tmp_pat
     assert time.monotonic() - began < 120
 
 
-def test_a_cluster_that_was_silent_is_not_asked_once_for_every_run(tmp_path, monkeypatch):
-    asked = []
-
-    def silent() -> dict:
-        asked.append(1)
-        raise UserError("squeue: silent")
-
-    monkeypatch.setattr(slurm_queue, "_listed", silent)
-    queue = Queue(tmp_path)
-    for task in range(5):
-        with pytest.raises(UserError, match="silent"):
-            queue.job("array", task)
-    assert len(asked) == 1
-
-
-def test_a_moment_of_silence_after_a_submission_is_waited_out(tmp_path, monkeypatch):
-    answers = [{}, UserError("squeue: silent"), {("array", 0): Job("1_0", "PENDING", "None")}]
-
-    def listed() -> dict:
-        answer = answers.pop(0)
-        if isinstance(answer, UserError):
-            raise answer
-        return answer
-
-    monkeypatch.setattr(slurm_queue, "_listed", listed)
-    monkeypatch.setattr(slurm_queue, "FIRST_LOOK_SECONDS", 0.01)
-    queue = Queue(tmp_path)
-    assert queue.job("array", 0) is None
-    queue.forget()
-    assert queue.job("array", 0).state == "PENDING"
-
-
 def test_without_slurm_the_line_says_where_to_go(token_folder, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     study = load_study(write_study(tmp_path, token_folder))
@@ -408,29 +350,6 @@ def test_processes_that_do_not_fit_the_nodes_are_refused(token_folder, tmp_path,
     study = load_study(write_study(tmp_path, token_folder, arms={"trained": {"processes": 3}}, slurm={"nodes": 2}))
     with pytest.raises(UserError, match=r"arms.trained: 3 processes cannot be spread evenly over slurm.nodes 2"):
         slots_of(study, tmp_path).refuse_what_never_fits(study)
-
-
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (
-            "sbatch: error: invalid account\nsbatch: error: Batch job submission failed: Invalid account",
-            "slurm.account",
-        ),
-        ("sbatch: error: Batch job submission failed: Requested node configuration is not available", "ask for less"),
-        ("squeue: error: Unable to contact slurm controller (connect failure)", "call again later"),
-        ("", "refused without a word"),
-    ],
-)
-def test_a_refusal_says_what_to_do(words, expected):
-    line = refusal("sbatch", words)
-    assert expected in line
-    assert "\n" not in line
-
-
-def test_a_job_that_will_never_start_says_so():
-    assert "ask for less" in str(Job("5_0", "PENDING", "PartitionConfig"))
-    assert str(Job("5_0", "PENDING", "Priority")) == "PENDING (Priority), job 5_0"
 
 
 # ---- Words, never commands -----------------------------------------------------------------------------------------
@@ -465,25 +384,6 @@ def test_hostile_words_are_refused_or_stay_one_word(text, tmp_path):
 def test_hostile_options_are_refused(text):
     with pytest.raises(UserError):
         changed(SlurmRequest(), [f"options={text}"])
-
-
-@pytest.mark.parametrize(
-    "option",
-    [
-        "--wrap=id",
-        "--array=0-9",
-        "--arr=0-9",
-        "--output=x",
-        "--job-name=x",
-        "--export=NONE",
-        "-w x",
-        "--time=1",
-        "--clu=x",
-    ],
-)
-def test_options_that_carry_the_submission_are_ours(option):
-    with pytest.raises(UserError):
-        changed(SlurmRequest(), [f"options={option}"])
 
 
 def test_a_path_is_one_word_and_its_percent_signs_are_literal(tmp_path):
