@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test trials bench lint clean
+.PHONY: demo test trials bench findings lint clean
 
 $(FOR_DEMO): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "oelm needs Python 3.11 or later; set PYTHON=python3.11")'
@@ -21,10 +21,7 @@ $(READY): $(FOR_DEMO)
 	@touch $@
 
 demo: $(FOR_DEMO)
-	$(BIN)/oelm prepare stories --out data/stories
-	$(BIN)/oelm run demo
-	$(BIN)/oelm bench demo --rounds 12
-	$(BIN)/oelm report demo
+	$(BIN)/oelm demo
 
 test: $(READY)
 	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
@@ -39,10 +36,25 @@ bench: $(READY)
 	$(BIN)/python benchmarks/frozen_against_trained.py
 	$(BIN)/python benchmarks/prepare_speed.py
 	$(BIN)/python benchmarks/report_speed.py
+	$(BIN)/python benchmarks/long_metrics.py
 	$(BIN)/python benchmarks/live_table.py
 	$(BIN)/python benchmarks/two_slots.py
 	$(BIN)/python benchmarks/controller_overhead.py
 	@echo 'besides, with prepared sentences: $(BIN)/python benchmarks/fine_tuning_speed.py data/xnli-en'
+
+# Stored runs of a finding become its archive, its report follows from that: docs/findings/README.md.
+findings: $(FOR_DEMO)
+	@set -e; for folder in docs/findings/*/; do \
+	  study=$$(basename "$$folder"); runs="$${folder}runs"; \
+	  if [ -d "$$runs" ]; then \
+	    $(BIN)/oelm archive "$$study" --runs "$$runs" --to "$$runs.zip"; \
+	    files=$$(find "$$runs" -type f ! -path "$$runs/archive.json" | wc -l); \
+	    kept=$$($(BIN)/python -m zipfile -l "$$runs.zip" | tail -n +2 | grep -vc '^archive.json '); \
+	    [ "$$files" -eq "$$kept" ] || { echo "$$runs: has files that are not in the archive; it stays"; exit 1; }; \
+	    rm -r "$$runs"; \
+	  fi; \
+	  $(BIN)/oelm report "$$study" --runs "$$runs" --out "$${folder}report"; \
+	done
 
 lint: $(READY)
 	$(BIN)/ruff check src tests benchmarks scripts

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The documents' verbs on a server behind SSH: ./mlda-run.sh sync | train-both | status | logs [RUN] | pull | stop | check
+# The original verbs on a server behind SSH: ./mlda-run.sh sync | train-both | status | logs [RUN] | pull | stop | check
 # The host is $OELM_HOST, or the entry `default` of remotes.yaml (docs/remote.md).
 set -euo pipefail
 cd "$(dirname "$0")"

@@ -15,7 +15,7 @@ import torch
 import oelm  # noqa: F401 - sets how OpenMP threads wait, for every contender alike
 from oelm.config import Execution, Run, resolved
 from oelm.settings import load_settings
-from oelm.timing.rounds import Step
+from oelm.timing.blocks import Step
 from plain_gpt import PlainGPT
 
 

@@ -23,11 +23,11 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 import loopback_slurm
-from oelm.experiments import slots
+from oelm.experiments import local
 from oelm.experiments.controller import Controller
-from oelm.experiments.slots import LocalSlots, Slots, Unit
-from oelm.experiments.slurm import SlurmSlots, cancel
-from oelm.experiments.slurm_queue import Queue
+from oelm.experiments.engine import Slots
+from oelm.experiments.local import LocalEngine, LocalSlots, Unit
+from oelm.experiments.slurm import SlurmEngine, SlurmSlots
 from oelm.files import write_json
 from oelm.run_directory import RunDirectory
 from oelm.study.declaration import Study, study_of
@@ -62,10 +62,11 @@ def main() -> None:
 
 def local_line(folder: Path, count: int, units: int) -> str:
     finished = finished_files(folder / f"finished-{count}")
-    slots.train_command = lambda directory, processes: [COPY, *finished, str(directory.path)]
+    local.train_command = lambda directory, processes: [COPY, *finished, str(directory.path)]
     study = study_of_runs(folder, count)
     began, processor = time.monotonic(), time.process_time()
-    controller = controller_of(study, folder / f"local-{count}", LocalSlots([Unit(n, None) for n in range(units)]))
+    engine = LocalEngine(folder / f"local-{count}")
+    controller = controller_of(study, LocalSlots(engine, [Unit(n, None) for n in range(units)]))
     plan = controller.go()
     seconds, processor = time.monotonic() - began, time.process_time() - processor
     assert all(run.state == "finished" for run in plan.runs), controller.given_up
@@ -77,27 +78,24 @@ def local_line(folder: Path, count: int, units: int) -> str:
 
 
 def slurm_line(folder: Path, count: int) -> str:
-    study, runs = study_of_runs(folder, count), folder / f"slurm-{count}"
-    queue = Queue(runs)
-    kind = SlurmSlots(study, runs, SlurmRequest(options=["--hold"]), queue)
+    study, engine = study_of_runs(folder, count), SlurmEngine(folder / f"slurm-{count}")
     began = time.monotonic()
-    controller = controller_of(study, runs, kind)
-    controller.queue = queue
+    controller = controller_of(study, SlurmSlots(engine, study, SlurmRequest(options=["--hold"])))
     controller.go(waits=False)
     submitted = time.monotonic() - began
-    queue.forget()
+    engine.queue.look_soon()
     began = time.monotonic()
     assert all(run.handle.is_waiting for run in controller.active)
     looked = time.monotonic() - began
-    cancel(run.handle for run in controller.active)
+    controller.engines.cancel(run.handle for run in controller.active)
     return (
         f"{count} runs on Slurm: submitted in {submitted:.2f} s, {1000 * submitted / count:.1f} ms a run; "
         f"one look at the queue {looked:.2f} s"
     )
 
 
-def controller_of(study: Study, folder: Path, kind: Slots) -> Controller:
-    return Controller(study, folder, kind, Silent())
+def controller_of(study: Study, slots: Slots) -> Controller:
+    return Controller(study, slots, Silent())
 
 
 def bare_seconds(files: list[str], folder: Path, count: int) -> float:

@@ -20,7 +20,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 from oelm.experiments.controller import POLL_SECONDS, ActiveRun
-from oelm.experiments.slots import LocalHandle
+from oelm.experiments.local import LocalHandle
 from oelm.experiments.table import LiveTable
 from oelm.ownership import Process
 from oelm.run_directory import RunDirectory

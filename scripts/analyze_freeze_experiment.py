@@ -1,8 +1,7 @@
-"""The documents' analysis: tables, hypotheses, figures. docs/documents.md explains."""
+"""The original analysis: tables, hypotheses, figures. docs/compat.md explains."""
 
-from pathlib import Path
-
-from oelm.documents.experiment import analysis
+from oelm.compat.experiment import analysis
+from oelm.study.catalogue import study_file
 
 if __name__ == "__main__":
-    analysis(Path(__file__).parent.parent / "studies" / "qk_freeze.yaml")
+    analysis(study_file("qk_freeze"))

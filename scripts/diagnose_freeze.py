@@ -1,6 +1,6 @@
-"""The documents' diagnosis: is Q/K frozen, and does it stay so? docs/documents.md explains."""
+"""The original diagnosis: is Q/K frozen, and does it stay so? docs/compat.md explains."""
 
-from oelm.documents.diagnosis import diagnose_freeze
+from oelm.compat.diagnosis import diagnose_freeze
 
 if __name__ == "__main__":
     diagnose_freeze()

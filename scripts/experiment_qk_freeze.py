@@ -1,8 +1,7 @@
-"""The documents' experiment controller: three groups, one study. docs/documents.md explains."""
+"""The original experiment controller: three groups, one study. docs/compat.md explains."""
 
-from pathlib import Path
-
-from oelm.documents.experiment import experiment
+from oelm.compat.experiment import experiment
+from oelm.study.catalogue import study_file
 
 if __name__ == "__main__":
-    experiment(Path(__file__).parent.parent / "studies" / "qk_freeze.yaml")
+    experiment(study_file("qk_freeze"))

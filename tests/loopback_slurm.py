@@ -60,7 +60,7 @@ SchedulerParameters=batch_sched_delay=0,sched_interval=1,bf_interval=1,sched_min
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 ReturnToService=2
-MaxArraySize=2001
+MaxArraySize={largest_array}
 SlurmdParameters=config_overrides
 NodeName=node1 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=2 State=UNKNOWN
 NodeName=node2 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=2 State=UNKNOWN
@@ -107,7 +107,7 @@ class Cluster:
 
 
 @contextlib.contextmanager
-def cluster(folder: Path, *, requeue_seconds: int = REQUEUE_SECONDS) -> Iterator[Cluster]:
+def cluster(folder: Path, *, requeue_seconds: int = REQUEUE_SECONDS, largest_array: int = 2001) -> Iterator[Cluster]:
     """A running cluster; everything it started is gone afterwards."""
     (folder / "state").mkdir(parents=True)
     file = folder / "slurm.conf"
@@ -118,6 +118,7 @@ def cluster(folder: Path, *, requeue_seconds: int = REQUEUE_SECONDS) -> Iterator
             ports=[free_port() for _ in range(3)],
             folder=folder,
             requeue_seconds=requeue_seconds,
+            largest_array=largest_array,
         )
     )
     (folder / "cgroup.conf").write_text(_without_cgroups(folder))

@@ -8,17 +8,24 @@ from __future__ import annotations
 import json
 import math
 import random
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from oelm.accounting import parts, totals
-from oelm.config import Encoder, Run, fingerprint, resolved, stored_form
-from oelm.run_directory import RunDirectory
+from oelm.analysis.findings import ArmSummary
+from oelm.claims.measures import Measure
+from oelm.config import STEP_EXECUTION, Encoder, Run, fingerprint, resolved, stored_form
+from oelm.files import write_sealed
+from oelm.run_directory import TUNING_FOLDER, RunDirectory
+from oelm.sealing import seal_run
+from oelm.study.bench_fit import step_execution, timed_settings
 from oelm.study.declaration import Study, study_of
-from oelm.study.plan import PlannedRun, Point, planned
-from oelm.study.shelf import TUNING_FOLDER, Shelf
+from oelm.study.kept_choices import store_choices
+from oelm.study.plan import PlannedRun, planned
+from oelm.study.shelf import Shelf
+from oelm.study.tuning import Point
 
 VOCABULARY = 64
 ENCODER_FACTS: dict[str, Any] = {
@@ -45,7 +52,7 @@ ENVIRONMENT: dict[str, Any] = {
 }
 TRAINING_RECORDS = 20
 
-THE_DOCUMENTS_ARMS = [
+COMPARED_ARMS = [
     "trained",
     "trained_head_orthogonal",
     "frozen_head_orthogonal",
@@ -73,7 +80,7 @@ def small_study(**changes: Any) -> Study:
         "name": "small",
         "question": "Does it hold?",
         "base": {"model": model, "training": training, "data": "data/small"},
-        "arms": THE_DOCUMENTS_ARMS,
+        "arms": COMPARED_ARMS,
         "seeds": [0, 1, 2, 3, 4],
     }
     return study_of(tree | changes, name="small")
@@ -109,24 +116,32 @@ def hypothesis(kind: str = "not_worse", **changes: Any) -> dict[str, Any]:
 
 
 def facts_of(study: Study) -> dict[str, Any]:
-    return ENCODER_FACTS if study.classifies else {"vocabulary": VOCABULARY}
+    return ENCODER_FACTS if study.fine_tunes else {"vocabulary": VOCABULARY}
 
 
-def store_study(study: Study, folder: Path, losses: Losses, **changes: Any) -> Shelf:
-    """Store every run the study asks for until it asks for no more.
+def with_values(summary: ArmSummary, measure: Measure, values: Iterable[float]) -> ArmSummary:
+    """An arm whose seeds, from 0 on, had these values."""
+    by_seed = dict(enumerate(map(float, values)))
+    costs = {seed: measure.cost(value) for seed, value in by_seed.items()}
+    return replace(summary, quality=replace(summary.quality, values=by_seed, costs=costs))
+
+
+def store_study(study: Study, folder: Path, losses: Losses, *, stores_choices: bool = True, **changes: Any) -> Shelf:
+    """Store every run the study asks for until it asks for no more, and what tuning chose, as a controller does.
 
     A loss of None leaves the run missing, an infinite one is a diverged run, NaN a failed one.
     """
     tried: set[tuple] = set()
     while True:
         shelf = Shelf(folder)
+        plan = planned(study, shelf, facts=facts_of(study))
         wanted = [
-            run
-            for run in planned(study, shelf, facts=facts_of(study)).runs
-            if run.stored is None and (run.arm, run.seed, run.stage, run.point) not in tried
+            run for run in plan.runs if run.stored is None and (run.arm, run.seed, run.stage, run.point) not in tried
         ]
         if not wanted:
             return shelf
+        if stores_choices:
+            store_choices(plan, folder, data_digest=DATA_DIGEST)
         for run in wanted:
             tried.add((run.arm, run.seed, run.stage, run.point))
             loss = losses(run.arm, run.seed, run.stage, run.point)
@@ -143,9 +158,12 @@ def store_finished(
     step_seconds: float = 0.05,
     environment: dict[str, Any] | None = None,
     result: dict[str, Any] | None = None,
+    also: Callable[[float], dict[str, Any]] = lambda loss: {},
 ) -> Path:
-    """One run directory below a study's folder; `environment` and `result` replace single entries."""
-    run = resolved(planned_run.run, ENCODER_FACTS if _classifies(planned_run.run) else {"vocabulary": VOCABULARY})
+    """One run directory below a study's folder; `environment` and `result` replace single entries, and `also` says what
+    else is measured where the loss is.
+    """
+    run = resolved(planned_run.run, ENCODER_FACTS if _fine_tunes(planned_run.run) else {"vocabulary": VOCABULARY})
     recorded = ENVIRONMENT | {"world_size": planned_run.processes} | (environment or {})
     digest = recorded["data_digest"]
     stage = folder / TUNING_FOLDER if planned_run.stage == "tuning" else folder
@@ -158,18 +176,35 @@ def store_finished(
     state = "finished" if math.isfinite(loss) else "diverged" if math.isinf(loss) else "failed"
     _write(directory.status_file, _status(run, state))
     records = metric_records(run, loss if math.isfinite(loss) else 9.0, step_seconds)
+    records = [record | (also(record["val_loss"]) if "val_loss" in record else {}) for record in records]
     directory.metrics_file.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
     if state == "finished":
-        stored_result = _result(run, loss, recorded, step_seconds, digest) | (result or {})
+        stored_result = _result(run, loss, recorded, step_seconds, digest) | also(loss) | (result or {})
         _write(directory.result_file, stored_result)
-        timing = {} if _classifies(run) else {"final_perplexity": perplexity_of(loss)}
-        _write(directory.timing_file, {"model_type": run.arm, **timing})
-        if _classifies(run):
+        if _fine_tunes(run):
             _write(directory.predictions_file, predictions_of(run, loss))
+    if state != "failed":
+        seal_run(directory, state, step=run.training.steps)
     return directory.path
 
 
-def _classifies(run: Run) -> bool:
+def without_seal(path: Path) -> Path:
+    """The same run as a format before the seal left it."""
+    directory = RunDirectory(path)
+    directory.seal_file.unlink(missing_ok=True)
+    _write(directory.config_file, json.loads(directory.config_file.read_text()) | {"format_version": 2})
+    return path
+
+
+def sealed_again(path: Path) -> Path:
+    """As if the run itself had left its files as they are now."""
+    directory = RunDirectory(path)
+    seal = json.loads(directory.seal_file.read_text())
+    seal_run(directory, seal["state"], step=seal["step"])
+    return path
+
+
+def _fine_tunes(run: Run) -> bool:
     return isinstance(run.model, Encoder)
 
 
@@ -217,7 +252,7 @@ def metric_records(run: Run, loss: float, step_seconds: float) -> list[dict[str,
 
 
 def _quality(run: Run, loss: float) -> dict[str, Any]:
-    if _classifies(run):
+    if _fine_tunes(run):
         return {"accuracy": round((1 - min(loss, 1.0)) * EXAMPLES) / EXAMPLES}
     return {"perplexity": perplexity_of(loss)}
 
@@ -226,13 +261,34 @@ def perplexity_of(loss: float) -> float | None:
     return math.exp(loss) if loss < 700 else None
 
 
-def store_bench(folder: Path, *, baseline: str, seconds: dict[str, list[float]], **changes: Any) -> None:
-    """What `oelm bench` writes."""
-    kept = {key: ENVIRONMENT[key] for key in ("device", "precision", "threads", "source_digest")}
-    rounds = len(next(iter(seconds.values())))
+def store_bench(
+    folder: Path, *, baseline: str, seconds: dict[str, list[float]], study: Study | None = None, **changes: Any
+) -> None:
+    """What `oelm bench` of a study writes, on a quiet machine, the twin exactly as fast as the baseline.
+
+    Arms that the study does not have are measured as its baseline. A change to None leaves the key out.
+    """
+    study = study or small_study()
+    kept = {key: ENVIRONMENT[key] for key in (*STEP_EXECUTION, "source_digest", "data_digest")}
+    rounds = len(seconds[baseline])
     folder.mkdir(parents=True, exist_ok=True)
-    tree = {"format_version": 1, "baseline": baseline, "rounds": rounds, "seconds": seconds}
-    _write(folder / "bench.json", tree | kept | changes)
+    plan = planned(study, Shelf(folder))
+    timed = {arm: timed_settings(plan, arm if arm in study.arms else study.baseline) for arm in seconds}
+    tree = {
+        "format_version": 3,
+        "baseline": baseline,
+        "rounds": rounds,
+        "rebuilt": True,
+        "seconds": seconds,
+        "twin": seconds[baseline],
+        "blocks": [{"seconds": 1.0, "disturbed": []} for _ in range(rounds)],
+        "work": {arm: {"products": 1.0, "optimizer": 1.0, "memory": 1.0} for arm in seconds},
+        "runs": {arm: stored_form(resolved(each.run, facts_of(study))) for arm, each in timed.items()},
+        "execution": step_execution(timed_settings(plan, study.baseline).execution),
+        "created": "2026-01-01T00:00:00Z",
+    }
+    stored = tree | kept | changes
+    write_sealed(folder / "bench.json", {key: value for key, value in stored.items() if value is not None})
 
 
 def _every(interval: int, steps: int) -> list[int]:
@@ -274,7 +330,7 @@ def _result(run: Run, loss: float, recorded: dict[str, Any], step_seconds: float
         "train_loss": loss,
         "val_loss": loss,
         "best_val_loss": loss,
-        **(_quality(run, loss) | {"examples": EXAMPLES} if _classifies(run) else of_text),
+        **(_quality(run, loss) | {"examples": EXAMPLES} if _fine_tunes(run) else of_text),
         "best_step": steps,
         "validation_split": run.training.validation_split,
         "learning_rate": run.training.learning_rate,

@@ -6,6 +6,9 @@ import subprocess
 import sys
 import time
 
+import pytest
+
+from oelm.cli import main
 from small_runs import VOCABULARY, child_environment, oelm_command
 
 
@@ -42,3 +45,111 @@ def test_a_closed_terminal_saves_and_can_be_resumed(token_folder, tmp_path):
     assert process.returncode == 128 + signal.SIGHUP, errors
     assert json.loads((tmp_path / "run" / "status.json").read_text())["state"] == "interrupted"
     assert list((tmp_path / "run" / "checkpoints").glob("step-*"))
+
+
+@pytest.fixture
+def answer(monkeypatch, capsys):
+    """The exit code and what was printed; in this process, because there are many."""
+
+    def answered(*words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["oelm", *words])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out, err = capsys.readouterr()
+        return ended.value.code, out, err
+
+    return answered
+
+
+# ---- What typer would say, in our words ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["train", "--seed", "-1"], "--seed -1: at least 0"),
+        (["train", "--seed", "one"], "--seed one: not a whole number"),
+        (["generate", "run", "--temperature", "-0.5"], "--temperature -0.5: at least 0"),
+        (["generate", "run", "--seed", str(2**63)], f"--seed {2**63}: at most {2**62}"),
+        (["bench", "demo", "--half-width", "wide"], "--half-width wide: not a number"),
+        (["run", "demo", "--slots", "0"], "--slots 0: at least 1"),
+        (["remote", "lab", "logs", "-n", "0"], "--lines 0: at least 1"),
+        (["prepare", "stories", "--workers", "0"], "--workers 0: at least 1"),
+        (["train", "--seed"], "--seed: needs a value"),
+        (["train", "--sed", "1"], "--sed: no such option; did you mean --seed? (oelm train --help)"),
+        (["trian"], "trian: no such verb; did you mean train? (oelm --help)"),
+        (["run"], "STUDY: missing (oelm run --help)"),
+        (["export", "run"], "--to: missing (oelm export --help)"),
+        (["arms", "more"], "more: one argument too many (oelm arms --help)"),
+        (["remote", "lab", "run"], "STUDY: missing (oelm remote HOST run --help)"),
+    ],
+)
+def test_a_wrong_word_is_one_line_in_our_words(words, line, answer):
+    assert answer(*words) == (2, "", f"oelm: {line}\n")
+
+
+def test_without_a_verb_there_is_help(answer):
+    code, _, err = answer()
+    assert code == 2
+    assert "Usage: " in err
+
+
+# ---- The right thing for another verb --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def things(tmp_path_factory):
+    """A study, a config, and a folder of two runs, whose files are looked at and no more."""
+    folder = tmp_path_factory.mktemp("things")
+    (folder / "study.yaml").write_text("question: x\nbase: {preset: tiny}\narms: [trained]\nseeds: [0]\n")
+    (folder / "studies").mkdir()
+    (folder / "studies" / "demo.yaml").write_text((folder / "study.yaml").read_text())
+    (folder / "empty").mkdir()
+    (folder / "config.yaml").write_text("preset: tiny\ntraining: {steps: 3}\n")
+    for name in ("a", "b"):
+        (folder / "runs" / "mine" / name).mkdir(parents=True)
+        (folder / "runs" / "mine" / name / "config.json").write_text('{"format_version": 2, "arm": "trained"}')
+    (folder / "data").mkdir()
+    (folder / "data" / "manifest.json").write_text('{"format_version": 1, "splits": {}}')
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["train", "study.yaml"], "is a study, not the config of one run; run it with: oelm run study.yaml"),
+        (["train", "runs/mine"], "is a folder of runs, not a config; name their study: oelm run STUDY.yaml --runs"),
+        (["train", "runs/mine/a"], "resume it with the command that began it, --out runs/mine/a"),
+        (["train", "data"], "is prepared data, not a config; name it with --data data"),
+        (["compare", "runs/mine"], "not a run; name their study: oelm report STUDY.yaml --runs runs/mine"),
+        (["compare", "study.yaml"], "is a study, not a run; its arms are compared by: oelm report study.yaml"),
+        (["diagnose", "runs/mine"], "is a folder of 2 runs, not a run; name single runs: oelm diagnose runs/mine/a"),
+        (["generate", "runs/mine"], "is a folder of 2 runs, not a run; name single runs: oelm generate runs/mine/a"),
+        (["export", "runs/mine", "--to", "x"], "is a folder of 2 runs, not a run; name single runs: oelm export"),
+        (["diagnose", "study.yaml"], "is a study, not a run; see its runs with: oelm status study.yaml"),
+        (["generate", "config.yaml"], "is the config of a run, not a run; train it with: oelm train config.yaml"),
+        (["logs", "runs/mine"], "name single runs: oelm logs runs/mine/a"),
+        (["run", "config.yaml"], "is the config of one run, not a study; train it with: oelm train config.yaml"),
+        (["run", "runs/mine/a/config.json"], "is the config of one run, not a study; see its run with: oelm logs"),
+        (["run", "runs/mine"], "is a folder of runs, not a study; name their study: oelm run STUDY.yaml --runs"),
+        (["status", "runs/mine/a"], "is a run, not a study; see it with: oelm logs runs/mine/a"),
+        (["report", "data"], "is prepared data, not a study"),
+        (["train", "demo"], "demo: is a study, not the config of one run; run it with: oelm run demo"),
+        (["compare", "demo"], "demo: is a study, not a run; its arms are compared by: oelm report demo"),
+        (["logs", "demo"], "demo: is a study, not a run; see its runs with: oelm status demo"),
+        (["diagnose", "demo"], "demo: is a study, not a run; see its runs with: oelm status demo"),
+        (["generate", "demo"], "demo: is a study, not a run; see its runs with: oelm status demo"),
+        (["export", "demo", "--to", "x"], "demo: is a study, not a run; see its runs with: oelm status demo"),
+        (["verify", "config.yaml"], "is the config of one run, not a study; train it with: oelm train config.yaml"),
+        (["verify", "runs/mine/a/config.json"], "is the config of one run, not a study; see its run with: oelm verify"),
+        (["verify", "runs/mine/a", "--data", "nosuch"], "--data nosuch: no such folder"),
+        (["verify", "runs/mine", "--data", "empty"], "--data empty: contains no prepared data"),
+        (["compare", "empty"], "empty: is no run"),
+    ],
+)  # fmt: skip
+def test_what_another_verb_wants_is_named_with_that_verb(things, monkeypatch, words, said, answer):
+    monkeypatch.chdir(things)
+    code, out, err = answer(*words)
+    assert (code, out) == (2, "")
+    (line,) = err.splitlines()
+    assert said in line

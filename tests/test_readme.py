@@ -1,4 +1,4 @@
-"""The README's commands exist as printed, its walk works on a small corpus, and its links lead somewhere."""
+"""Printed commands exist, the walk works on a small corpus, links lead somewhere, and both languages are in step."""
 
 import re
 import shlex
@@ -6,10 +6,25 @@ import shlex
 import pytest
 
 import oelm
+from chinese_words import OTHER_NAMES
 from small_runs import REPOSITORY, oelm_command
 
-README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
-COMMANDS = [line.strip().partition("#")[0].strip() for line in README.splitlines() if line.startswith("    oelm ")]
+PAGES = {
+    str(path.relative_to(REPOSITORY)): path.read_text(encoding="utf-8")
+    for path in (*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/*.md"))
+}
+README, ONE_RUN = PAGES["README.md"], PAGES["docs/one_run.md"]
+BOTH_LANGUAGES = {"README.md": "README.zh.md", "docs/one_run.md": "docs/one_run.zh.md"}
+LONGEST_README = 130  # lines; what is looked up stands in docs/
+
+
+def printed(page: str) -> list[str]:
+    """The lines of its code blocks, without their comments."""
+    lines = [line.partition("#")[0].rstrip() for line in page.splitlines() if line.startswith("    ")]
+    return [line for line in lines if line]
+
+
+COMMANDS = sorted({line.strip() for page in PAGES.values() for line in printed(page) if line.startswith("    oelm ")})
 SMALLER = {"prepare": ["--stories", "300"], "train": ["--set", "steps=4", "--set", "threads=1"]}
 
 
@@ -36,14 +51,17 @@ def test_every_printed_command_names_a_verb_and_flags_that_exist(command, flags)
 def test_the_walk_works_as_printed(tmp_path, monkeypatch):
     """The walk of one run, made smaller, in an empty folder."""
     monkeypatch.chdir(tmp_path)
-    walk = README[README.index("## One run") : README.index("### Text")]
-    commands = [shlex.split(line.partition("#")[0])[1:] for line in walk.splitlines() if line.startswith("    oelm ")]
-    assert [each[0] for each in commands] == ["prepare", "train", "diagnose", "generate", "train", "compare"]
+    walk = printed(ONE_RUN[: ONE_RUN.index("## Text")])
+    commands = [shlex.split(line)[1:] for line in walk]
+    assert [each[0] for each in commands] == ["prepare", "train", "diagnose", "generate", "train", "compare", "verify"]
+    said = {}
     for command in commands:
         done = oelm_command(*command, *SMALLER.get(command[0], []))
         assert done.returncode == 0, done.stderr
         assert done.stdout.strip()
-    assert "nothing but the arm differs" in done.stdout
+        said[command[0]] = done.stdout
+    assert "nothing but the arm differs" in said["compare"]
+    assert "runs/frozen: bit-equal; validation loss " in said["verify"]
     again = oelm_command(*commands[1], *SMALLER["train"])
     assert "this run is finished" in again.stdout
 
@@ -61,7 +79,8 @@ def test_a_local_bert_is_frozen_and_fine_tuned_as_printed(tmp_path, monkeypatch)
     tokenizer.save_pretrained("my-bert")
     tiny("bert", "BertForMaskedLM").save_pretrained("my-bert")
     (tmp_path / "reviews.tsv").write_text("a good film\t1\na bad book\t0\nthe book was not very good\t0\n")
-    section = README[README.index("### Hugging Face models") : README.index("### Our GPT in transformers")]
+    page = PAGES["docs/huggingface.md"]
+    section = page[page.index("## In ten lines") : page.index("## Applying an arm")]
     block = "\n".join(line.removeprefix("    ") for line in section.splitlines() if line.startswith("    "))
     names: dict = {}
     exec(block, names)
@@ -76,14 +95,46 @@ def test_a_local_bert_is_frozen_and_fine_tuned_as_printed(tmp_path, monkeypatch)
     assert not any("query" in name or "key" in name for name in moved)
 
 
-@pytest.mark.parametrize("link", sorted(set(re.findall(r"\]\(([^)#]+)\)", README))))
-def test_links_lead_to_files(link):
-    assert (REPOSITORY / link).exists()
+@pytest.mark.parametrize("name", PAGES)
+def test_links_lead_to_files(name):
+    folder = (REPOSITORY / name).parent
+    for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", PAGES[name]):
+        assert link.startswith("https://") or (folder / link).exists(), link
 
 
-def test_every_file_of_the_tree_is_there():
-    tree = README[README.index("    src/oelm/") : README.index("[ARCHITECTURE.md]")]
-    names = re.findall(r"^      (\w+(?:\.py|/))", tree, flags=re.MULTILINE)
-    assert names
-    for name in names:
-        assert (REPOSITORY / "src" / "oelm" / name).exists(), name
+def test_the_readme_is_short():
+    assert len(README.splitlines()) <= LONGEST_README
+
+
+def test_the_index_names_every_page():
+    listed = set(re.findall(r"\]\(([^)/]+\.md)\)", PAGES["docs/README.md"]))
+    moved = {"docs/documents.md"}  # an old address, which says where its page is now
+    assert {f"docs/{name}" for name in listed} | moved | {"docs/README.md"} == {
+        name for name in PAGES if name.startswith("docs/")
+    }
+
+
+@pytest.mark.parametrize(("english", "chinese"), BOTH_LANGUAGES.items())
+def test_both_languages_have_the_same_headings_and_commands(english, chinese):
+    def levels(page: str) -> list[str]:
+        return re.findall(r"^#+(?= )", page, flags=re.MULTILINE)
+
+    assert levels(PAGES[english]) == levels(PAGES[chinese])
+    assert printed(PAGES[english]) == printed(PAGES[chinese])
+
+
+@pytest.mark.parametrize("name", BOTH_LANGUAGES.values())
+def test_a_verdict_and_a_study_have_one_name_in_chinese(name):
+    assert "实验" in PAGES[name]
+    for other in OTHER_NAMES:
+        assert other not in PAGES[name], other
+
+
+def test_the_tree_shows_every_file_and_room_that_is_there():
+    page = PAGES["ARCHITECTURE.md"]
+    tree = page[page.index("    src/oelm/") : page.index("    scripts/, models/")]
+    names = re.findall(r"^      (\w+(?:\.py|/)) ", tree, flags=re.MULTILINE)
+    folder = REPOSITORY / "src" / "oelm"
+    files = {path.name for path in folder.glob("*.py") if not path.name.startswith("__")}
+    rooms = {f"{path.name}/" for path in folder.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    assert sorted(names) == sorted(files | rooms)

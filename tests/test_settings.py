@@ -4,8 +4,10 @@ import json
 
 import pytest
 
+from oelm.config import MOST_DIGITS, resolved, stored_form
 from oelm.errors import UserError
-from oelm.settings import load_settings, read_yaml, written_out
+from oelm.files import read_json, write_json
+from oelm.settings import full_key, load_settings, read_yaml, stored_run, written_out
 
 
 @pytest.mark.parametrize("text", ["3e-4", "3E-4", "0.0003", "3.0e-04", ".0003"])
@@ -31,15 +33,24 @@ def test_on_and_off_are_words():
         ("learning_rat=1e-3", "learning_rat: unknown key; did you mean learning_rate?"),
         ("learning_rate='3e-4'", "training.learning_rate: '3e-4' is a quoted number; write it without quotes: 3e-4"),
         ("learning_rate=nan", "training.learning_rate: 'nan' is not a finite number"),
-        ("learning_rate=.inf", "training.learning_rate: input should be a finite number"),
-        ("learning_rate=-1", "training.learning_rate: input should be greater than 0"),
-        ("steps=1.5", "training.steps: input should be a valid integer"),
-        ("steps=true", "training.steps: input should be a valid integer"),
+        ("learning_rate=.inf", "training.learning_rate: must be a finite number (got inf)"),
+        ("learning_rate=-1", "training.learning_rate: must be above 0 (got -1)"),
+        ("steps=1.5", "training.steps: must be a whole number (got 1.5)"),
+        ("steps=true", "training.steps: must be a whole number (got True)"),
         ("num_heads=7", "d_model 128 is not divisible by num_heads 7"),
         ("precision=bf16", "did you mean bfloat16?"),
         ("seed", "write key=value"),
         ("arm=trained", "chosen with --arm"),
         ("start=normal", "could be model.attention.query.start, model.attention.key.start"),
+        ("steps=1" + 25 * "0", "training.steps: must have at most 20 digits"),
+        ("seeds.data=1e20", "seeds.data: must have at most 20 digits"),
+        ("moves.kind=never", "could be model.attention.query.moves.kind, model.attention.key.moves.kind"),
+        ("moves=never", "could be model.attention.query.moves.kind"),
+        ("moves.knd=never", "did you mean model.attention.query.moves.kind?"),
+        ("model.attention.query.moves=never", "model.attention.query.moves: must be keys and values (got 'never')"),
+        ("model.attention.query.moves.kind=nver", "moves.kind: 'nver' is not one of"),
+        ("model.attention.query.moves.fraction=3", "moves.fraction: is only taken with kind after or before"),
+        ("model.attention.query.moves.steps=3", "moves.steps: is only taken with kind every"),
     ],
 )
 def test_a_bad_value_is_one_line_with_its_key(assignment, expected):
@@ -47,6 +58,73 @@ def test_a_bad_value_is_one_line_with_its_key(assignment, expected):
         load_settings(assignments=[assignment])
     assert expected in str(caught.value)
     assert len(str(caught.value).splitlines()) == 1
+
+
+MISPLACED = {
+    "model: {pretrained: false}": "model.pretrained: unknown key: only an encoder has it",
+    "model: {kind: gpt}": "model.kind: unknown key: only an encoder has it",
+    "learning_rate: 1e-3": "did you mean training.learning_rate?",
+    "steps: 3": "did you mean training.steps?",
+    "training: {dropout: 0.1}": "did you mean model.dropout?",
+    "attention: {query: {}}": "did you mean model.attention?",
+    "trainig: {steps: 1}": "did you mean training?",
+    "model: {attention: {query: {moves: {kind: after, fraction: 0.5, steps: 3}}}}": "only taken with kind every",
+    "model: {attention: {query: {moves: {kind: after, fraction: 0.5, zzz: 3}}}}": "takes kind, fraction, order",
+    "seed: 3": "did you mean seeds? It takes weights, projections and data; `oelm train --seed N` sets all three",
+    "training: {seed: 3}": "did you mean seeds? It takes weights, projections and data",
+    "seeds: 3": "seeds: takes weights, projections and data; `oelm train --seed N` sets all three (got 3)",
+    "presett: tiny": "did you mean preset?",
+    "zzz: 1": "the file takes arm, model, training, seeds, data, execution, preset",
+    "model: 5": "model: takes vocabulary, seq_len, d_model, ",
+    "model: {kind: encoder, positons: 4}": "did you mean model.positions?",
+}
+
+
+@pytest.mark.parametrize("text", MISPLACED)
+def test_a_hint_names_a_key_that_would_be_taken_and_never_the_refused_one(text, tmp_path):
+    file = tmp_path / "run.yaml"
+    file.write_text(text)
+    with pytest.raises(UserError) as caught:
+        load_settings(str(file))
+    line = str(caught.value).removeprefix(f"{file}: ")
+    assert MISPLACED[text] in line
+    key, meant = line.partition(":")[0], line.partition("did you mean ")[2].rstrip("?")
+    assert meant != key
+
+
+@pytest.mark.parametrize("key", ["strat", "armm", "pretraned", "learning_rte", "sed", "moves.knd"])
+def test_a_hint_for_set_can_be_given_to_set(key):
+    with pytest.raises(UserError) as caught:
+        load_settings(assignments=[f"{key}=1"])
+    meant = str(caught.value).partition("did you mean ")[2].rstrip("?")
+    if meant:
+        assert full_key(meant)
+        assert meant != "arm"
+
+
+def test_what_has_an_option_of_its_own_is_sent_there():
+    for pair in ("seed=3", "preset=small"):
+        key, _, value = pair.partition("=")
+        with pytest.raises(UserError, match=f"--{key} {value}"):
+            load_settings(assignments=[pair])
+    for pair, option in {
+        "seed=-1": "seed N",
+        "training.seed=3": "seed 3",
+        "execution.seed=": "seed N",
+        "out=x": "out x",
+    }.items():
+        with pytest.raises(UserError, match=f"is an option of its own: --{option}$"):
+            load_settings(assignments=[pair])
+
+
+def test_a_number_that_is_taken_can_be_read_back_from_the_file_it_is_stored_in(tmp_path):
+    """Also what is computed from two of the largest."""
+    largest = 10**MOST_DIGITS - 1
+    run = load_settings(seed=largest, assignments=[f"steps={largest}", f"batch_size={largest}"]).run
+    write_json(tmp_path / "config.json", stored_form(resolved(run)))
+    assert stored_run(read_json(tmp_path / "config.json"), name="config.json").seeds.data == largest
+    with pytest.raises(UserError, match=r"^--seed 10{20}: must have at most 20 digits$"):
+        load_settings(seed=largest + 1)
 
 
 def test_every_problem_of_a_file_has_its_own_line(tmp_path):
@@ -100,3 +178,8 @@ def test_settings_written_out_are_read_back(pair, tmp_path):
     file = tmp_path / "settings.json"
     file.write_text(json.dumps(written_out(settings)))
     assert load_settings(str(file)) == settings
+
+
+def test_half_a_character_is_refused_with_its_line():
+    with pytest.raises(UserError, match=r"x\.yaml: line 2: contains half a character"):
+        read_yaml('a: 1\nb: "\\uD800"\n', name="x.yaml")

@@ -9,16 +9,18 @@ import importlib
 import os
 from typing import Any
 
+from oelm.aliases import ALIASES
+from oelm.compat.arm_names import ARM_NAMES
 from oelm.huggingface.registration import register_with_transformers
 
 # OpenMP threads that spin while they wait make a step ten times slower as soon as another process wants a core.
 # libgomp reads this when torch is first imported.
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
-__version__ = "0.4.1"
+__version__ = "0.5.0"
 
 _HOME_OF = {
-    "ALIASES": "oelm.arms",
+    "ALIASES": "oelm.aliases",
     "ARMS": "oelm.arms",
     "Attention": "oelm.config",
     "Execution": "oelm.config",
@@ -26,11 +28,11 @@ _HOME_OF = {
     "GPT": "oelm.model.transformer",
     "Model": "oelm.config",
     "OELMConfig": "oelm.model.huggingface",
-    "OELMMultiHeadAttention": "oelm.model.documents",
-    "OELMTransformerBlock": "oelm.model.documents",
+    "OELMMultiHeadAttention": "oelm.compat.modules",
+    "OELMTransformerBlock": "oelm.compat.modules",
     "OrthogonalELMTransformer": "oelm.model.huggingface",
-    "OrthogonalLinear": "oelm.model.documents",
-    "OrthogonalMultiHeadAttention": "oelm.model.documents",
+    "OrthogonalLinear": "oelm.compat.modules",
+    "OrthogonalMultiHeadAttention": "oelm.compat.modules",
     "PRESETS": "oelm.config",
     "Projection": "oelm.config",
     "Run": "oelm.config",
@@ -51,6 +53,7 @@ _HOME_OF = {
 
 __all__ = sorted(_HOME_OF)
 
+ALIASES.update(ARM_NAMES)
 register_with_transformers()
 
 

@@ -1,6 +1,21 @@
-"""`python -m oelm`, also for torchrun: `torchrun --nproc-per-node 2 -m oelm train ...`."""
+"""The command `oelm`, also as `python -m oelm`, also for torchrun: `torchrun --nproc-per-node 2 -m oelm train ...`."""
 
-from oelm.cli import main
+from __future__ import annotations
+
+import sys
+
+from oelm.answers import one_line_errors
+from oelm.system import refuse_systems_without_locks
+
+
+def main() -> None:
+    """Entry point. Nothing else is imported before it is known that this system has what that needs."""
+    with one_line_errors("oelm", command=["oelm", *sys.argv[1:]]):
+        refuse_systems_without_locks()
+    from oelm.cli import main as command
+
+    command()
+
 
 if __name__ == "__main__":
     main()

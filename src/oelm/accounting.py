@@ -8,7 +8,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from oelm.config import FORWARD_SHARE_OF_A_TRAINING_STEP, PROJECTIONS, Encoder, Model, Never, Projection, Run
+from oelm.config import (
+    FORWARD_SHARE_OF_A_TRAINING_STEP,
+    PROJECTIONS,
+    Always,
+    Before,
+    Encoder,
+    Every,
+    Model,
+    Moves,
+    Never,
+    Projection,
+    Run,
+)
 
 BYTES_PER_WEIGHT = 4
 BYTES_PER_MOMENT = 8  # AdamW keeps two float32 numbers for each trainable one
@@ -99,6 +111,17 @@ def totals(model: Model | Encoder) -> Totals:
     return Totals(total=total, trainable=total - frozen, frozen=frozen)
 
 
+def activation_bytes(model: Model | Encoder, *, examples: int) -> int:
+    """What a forward pass over some examples keeps for the backward pass, without dropout, in single precision.
+
+    In each layer eight times the width (both norms and their inputs, queries, keys, values, what attention gives) and
+    twice the inner width. Attention itself keeps no scores; the logits are made in chunks.
+    """
+    assert model.is_resolved
+    per_token = model.num_layers * (8 * model.d_model + 2 * model.d_ff)
+    return round(examples * model.tokens_per_example * per_token) * BYTES_PER_WEIGHT
+
+
 def forward_flops_per_token(model: Model | Encoder) -> float:
     """Matrix products only: two operations a weight, and scores and their product with the values.
 
@@ -125,3 +148,42 @@ def training_flops_per_token(model: Model | Encoder) -> float:
 def training_flops(run: Run) -> float:
     tokens = run.training.steps * run.training.batch_size * run.model.tokens_per_example
     return tokens * training_flops_per_token(run.model)
+
+
+# ---- One step, by its components -----------------------------------------------------------------------------------
+
+# Bytes for each trainable weight: AdamW reads the gradient, reads and writes the weight and its two moments.
+OPTIMIZER_BYTES = 3 * BYTES_PER_WEIGHT + 2 * BYTES_PER_MOMENT
+WEIGHT_PASSES = 2  # forward, and backward for the gradients of inputs
+GRADIENT_PASSES = 2  # written, and read for the norm that clips
+
+
+def step_work(run: Run) -> dict[str, float]:
+    """What a training step does, each component in its own unit.
+
+    How long a component takes depends on the machine; how much of it one arm does against another does not. Passes over
+    activations are left out: they are the same for every arm of one size.
+    """
+    count = totals(run.model)
+    tokens = run.training.batch_size * run.model.tokens_per_example
+    return {
+        "products": tokens * training_flops_per_token(run.model),
+        "optimizer": float(count.trainable * OPTIMIZER_BYTES),
+        "memory": float(BYTES_PER_WEIGHT * (WEIGHT_PASSES * count.total + GRADIENT_PASSES * count.trainable)),
+    }
+
+
+def as_at_first_step(run: Run) -> Run:
+    """The run that a bench times: what its schedule moves at step 1 always moves, what rests then never does."""
+    attention = run.model.attention
+    kept = {name: getattr(attention, name) for name in PROJECTIONS}
+    for name, projection in kept.items():
+        moves = Always() if _moves_first(projection.moves) else Never()
+        kept[name] = projection.model_copy(update={"moves": moves})
+    model = run.model.model_copy(update={"attention": attention.model_copy(update=kept)})
+    return run.model_copy(update={"model": model})
+
+
+def _moves_first(moves: Moves) -> bool:
+    """At the first of many updates; a test holds it equal to what the training loop does."""
+    return isinstance(moves, Always | Before) or (isinstance(moves, Every) and moves.steps == 1)

@@ -1,14 +1,19 @@
-"""How a command ends: a user's error is its lines and an exit code, never a traceback."""
+"""What a command says, and how it ends: a user's error, or what ran out, is its lines and a code, never a traceback."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import select
 import shlex
+import signal
 import sys
+import traceback
 from collections.abc import Iterator
 
 from oelm.errors import UserError
+from oelm.exhaustion import what_ran_out
+from oelm.visible import visible
 
 
 @contextlib.contextmanager
@@ -18,14 +23,41 @@ def one_line_errors(name: str, *, command: list[str]) -> Iterator[None]:
         yield
     except UserError as error:
         if os.environ.get("RANK", "0") == "0" or error.concerns_one_process:
-            for line in str(error).splitlines():
+            for line in visible(error).splitlines():
                 print(f"{name}: {line}", file=sys.stderr)
             if error.can_be_resumed:
-                print(f"{name}: resume with: {_same_command(command)}", file=sys.stderr)
+                print(f"{name}: resume with: {visible(_same_command(command))}", file=sys.stderr)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         print(f"{name}: stopped", file=sys.stderr)
         sys.exit(130)
+    except Exception as error:
+        if isinstance(error, BrokenPipeError) and _reader_is_gone():
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left is flushed at the end
+            sys.exit(128 + signal.SIGPIPE)
+        line = what_ran_out(error)
+        if line is not None:
+            print(f"{name}: {visible(line)}", file=sys.stderr)
+            sys.exit(UserError.exit_code)
+        print(visible(traceback.format_exc()), end="", file=sys.stderr)
+        sys.exit(1)
+
+
+def _reader_is_gone() -> bool:
+    """Whether whoever read what we print has left, such as `head`: no error, but nothing is left to be done."""
+    if not hasattr(select, "poll"):  # Windows
+        return False
+    poll = select.poll()
+    try:
+        poll.register(sys.stdout.fileno(), 0)
+    except (OSError, ValueError):
+        return False
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
+
+
+def say(text: object = "") -> None:
+    """Print, whatever is in it."""
+    print(visible(text), flush=True)
 
 
 def _same_command(command: list[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 
+from oelm.aliases import ALIASES
 from oelm.config import After, Attention, Before, Every, Moves, Never, Projection, Start
 from oelm.errors import UserError
 
@@ -47,15 +48,6 @@ PRETRAINED_ARMS: dict[str, Attention] = {
 
 ARMS = GPT_ARMS | PRETRAINED_ARMS
 
-ALIASES: dict[str, str] = {
-    "gpt_base": "trained",
-    "baseline": "trained",
-    "oelm_no_freeze": "trained_head_orthogonal",
-    "oelm_freeze": "frozen_head_orthogonal",
-    "oelm_v2": "frozen_head_orthogonal",
-    "oelm_random": "frozen_normal",
-}
-
 
 def canonical_name(name: str) -> str:
     known = ALIASES.get(name, name)
@@ -67,7 +59,7 @@ def canonical_name(name: str) -> str:
 
 
 def arm(name: str) -> Attention:
-    """The attention spec of a named arm or of one of the documents' names."""
+    """The attention spec of a named arm, by any of its names."""
     return ARMS[canonical_name(name)]
 
 

@@ -10,9 +10,10 @@ import hashlib
 import json
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
+SEALED_SINCE = 3  # runs of this format end with a seal
 
 
 def _whole_number(value: Any) -> Any:
@@ -20,13 +21,25 @@ def _whole_number(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-Whole = Annotated[int, BeforeValidator(_whole_number)]
+MOST_DIGITS = 20  # of a whole number: any 64-bit seed has fewer, and files.py reads back more
+
+
+def _not_too_long(value: int) -> int:
+    if abs(value) >= 10**MOST_DIGITS:
+        raise ValueError(TOO_LONG)
+    return value
+
+
+TOO_LONG = f"must have at most {MOST_DIGITS} digits"
+Whole = Annotated[int, BeforeValidator(_whole_number), AfterValidator(_not_too_long)]
 Positive = Annotated[Whole, Field(ge=1)]
 Count = Annotated[Whole, Field(ge=0)]
 Share = Annotated[float, Field(gt=0, le=1)]
 
 
 class Frozen(BaseModel):
+    """Every field says what it means in its description: `oelm keys` shows it with type, bounds and default."""
+
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
 
 
@@ -34,33 +47,35 @@ class Frozen(BaseModel):
 
 
 class Always(Frozen):
-    kind: Literal["always"] = "always"
+    kind: Literal["always"] = Field(default="always", description="Moves at every update.")
 
 
 class Never(Frozen):
-    kind: Literal["never"] = "never"
+    kind: Literal["never"] = Field(default="never", description="Stays as it started.")
 
 
 class Every(Frozen):
     """Moves at updates N, 2N, 3N, ... and rests in between."""
 
-    kind: Literal["every"] = "every"
-    steps: Positive
+    kind: Literal["every"] = Field(default="every", description="Moves at every N-th update only.")
+    steps: Positive = Field(description="Moves at updates N, 2N, 3N, ...")
 
 
 class After(Frozen):
     """Rests until this fraction of training is over. Layer by layer: the top layer thaws first."""
 
-    kind: Literal["after"] = "after"
-    fraction: float = Field(gt=0, lt=1)
-    order: Literal["together", "layer_by_layer"] = "together"
+    kind: Literal["after"] = Field(default="after", description="Rests first, moves later.")
+    fraction: float = Field(gt=0, lt=1, description="The part of training after which it moves.")
+    order: Literal["together", "layer_by_layer"] = Field(
+        default="together", description="All layers thaw at once, or one after another from the top."
+    )
 
 
 class Before(Frozen):
     """Moves until this fraction of training is over, then rests."""
 
-    kind: Literal["before"] = "before"
-    fraction: float = Field(gt=0, lt=1)
+    kind: Literal["before"] = Field(default="before", description="Moves first, frozen later.")
+    fraction: float = Field(gt=0, lt=1, description="The part of training after which it is frozen.")
 
 
 Moves = Annotated[Always | Never | Every | After | Before, Field(discriminator="kind")]
@@ -80,11 +95,13 @@ class Projection(Frozen):
     `moves` holds for the first `share` of the heads (or of the layers); the rest always moves.
     """
 
-    start: Start = "normal"
-    gain: float = Field(default=1.0, gt=0)
-    moves: Moves = Always()
-    share: Share = 1.0
-    share_of: Literal["heads", "layers"] = "heads"
+    start: Start = Field(default="normal", description="How the weights start: docs/arms.md.")
+    gain: float = Field(default=1.0, gt=0, description="The start is multiplied by it.")
+    moves: Moves = Field(default=Always(), description="When the weights move.")
+    share: Share = Field(
+        default=1.0, description="The part that `moves` applies to, counted from the first; the rest always moves."
+    )
+    share_of: Literal["heads", "layers"] = Field(default="heads", description="What share counts.")
 
 
 class Attention(Frozen):
@@ -108,13 +125,13 @@ class Model(Frozen):
 
     FROM_DATA: ClassVar = ("vocabulary",)  # what the data decides where a config does not
 
-    vocabulary: Positive | None = None  # None: as the data says
-    seq_len: Positive = 512
-    d_model: Positive = 512
-    num_layers: Annotated[Whole, Field(ge=1, le=10_000)] = 6
-    num_heads: Positive = 8
-    d_ff: Positive | None = None  # None: 4 d_model
-    dropout: float = Field(default=0.0, ge=0, lt=1)
+    vocabulary: Positive | None = Field(default=None, description="Size of the vocabulary; null: as the data says.")
+    seq_len: Positive = Field(default=512, description="Tokens of a sequence.")
+    d_model: Positive = Field(default=512, description="Width of the model.")
+    num_layers: Annotated[Whole, Field(ge=1, le=10_000)] = Field(default=6, description="Transformer blocks.")
+    num_heads: Positive = Field(default=8, description="Attention heads; they divide d_model.")
+    d_ff: Positive | None = Field(default=None, description="Width of the feed-forward layer; null: 4 d_model.")
+    dropout: float = Field(default=0.0, ge=0, lt=1, description="Share of activations set to zero in training.")
     attention: Attention = Attention()
 
     @property
@@ -169,20 +186,22 @@ class Encoder(Frozen):
         "mean_length",
     )  # fmt: skip
 
-    kind: Literal["encoder"] = "encoder"
-    pretrained: bool = True  # False: the same sizes, started at random
-    dropout: float = Field(default=0.1, ge=0, lt=1)
+    kind: Literal["encoder"] = Field(default="encoder", description="Makes the model an encoder; without it, a GPT.")
+    pretrained: bool = Field(default=True, description="false: the same sizes, started at random.")
+    dropout: float = Field(default=0.1, ge=0, lt=1, description="Share of activations set to zero in training.")
     attention: Attention = Attention(query=Projection(start="keep"), key=Projection(start="keep"))
-    vocabulary: Positive | None = None
-    positions: Positive | None = None
-    token_types: Count | None = None
-    d_model: Positive | None = None
-    num_layers: Positive | None = None
-    num_heads: Positive | None = None
-    d_ff: Positive | None = None
-    labels: Positive | None = None
-    seq_len: Positive | None = None  # longest example, in tokens
-    mean_length: float | None = Field(default=None, gt=0)  # of the training examples
+    vocabulary: Positive | None = Field(default=None, description="Size of the vocabulary; as the data says.")
+    positions: Positive | None = Field(default=None, description="Longest input of the encoder; as the data says.")
+    token_types: Count | None = Field(default=None, description="Kinds of text it tells apart; as the data says.")
+    d_model: Positive | None = Field(default=None, description="Width of the encoder; as the data says.")
+    num_layers: Positive | None = Field(default=None, description="Transformer blocks; as the data says.")
+    num_heads: Positive | None = Field(default=None, description="Attention heads; as the data says.")
+    d_ff: Positive | None = Field(default=None, description="Width of the feed-forward layer; as the data says.")
+    labels: Positive | None = Field(default=None, description="Number of classes; as the data says.")
+    seq_len: Positive | None = Field(default=None, description="Longest example, in tokens; as the data says.")
+    mean_length: float | None = Field(
+        default=None, gt=0, description="Mean length of the training examples, in tokens; as the data says."
+    )
 
     @property
     def is_resolved(self) -> bool:
@@ -219,21 +238,35 @@ AnyModel = Annotated[Annotated[Model, Tag("gpt")] | Annotated[Encoder, Tag("enco
 
 
 class Training(Frozen):
-    steps: Positive = 100_000
-    batch_size: Positive = 8  # sequences in one update, over all processes
-    learning_rate: float = Field(default=3e-4, gt=0)
-    final_learning_rate_fraction: float = Field(default=0.1, ge=0, le=1)
-    warmup_steps: Count | None = None  # None: min(2000, steps / 10)
-    weight_decay: float = Field(default=0.1, ge=0)
-    beta1: float = Field(default=0.9, ge=0, lt=1)
-    beta2: float = Field(default=0.95, ge=0, lt=1)
-    epsilon: float = Field(default=1e-8, gt=0)
-    gradient_clip: float | None = Field(default=1.0, gt=0)
-    validation_split: Literal["tune", "val", "test"] = "val"
-    validate_every: Positive | None = None  # None: 20 times a run, at least every 1000 steps
-    validation_cost: float = Field(default=0.1, gt=0, le=1)  # bound on validation's arithmetic, as a part of training's
-    validation_sequences: Positive | None = None  # None: as many as the bound allows
-    final_validation_sequences: Positive | None = None  # of the reported loss; None: half of what the bound allows
+    steps: Positive = Field(default=100_000, description="Updates in all.")
+    batch_size: Positive = Field(default=8, description="Sequences in one update, over all processes.")
+    learning_rate: float = Field(default=3e-4, gt=0, description="The highest; after the warm-up it falls as a cosine.")
+    final_learning_rate_fraction: float = Field(
+        default=0.1, ge=0, le=1, description="What is left of the learning rate at the end."
+    )
+    warmup_steps: Count | None = Field(
+        default=None, description="Updates of linear warm-up, at most `steps`; null: min(2000, steps / 10)."
+    )
+    weight_decay: float = Field(default=0.1, ge=0, description="AdamW's, on matrices.")
+    beta1: float = Field(default=0.9, ge=0, lt=1, description="AdamW's, of the mean of the gradients.")
+    beta2: float = Field(default=0.95, ge=0, lt=1, description="AdamW's, of the mean of their squares.")
+    epsilon: float = Field(default=1e-8, gt=0, description="AdamW's, added to the divisor.")
+    gradient_clip: float | None = Field(default=1.0, gt=0, description="Largest norm of the gradient; null: any.")
+    validation_split: Literal["tune", "val", "test"] = Field(
+        default="val", description="What validation reads; tune a setting with tune."
+    )
+    validate_every: Positive | None = Field(
+        default=None, description="Updates between validations; null: 20 times a run, at least every 1000 updates."
+    )
+    validation_cost: float = Field(
+        default=0.1, gt=0, le=1, description="Bound on validation's arithmetic, as a part of training's."
+    )
+    validation_sequences: Positive | None = Field(
+        default=None, description="Sequences of one validation of the curve; null: as many as the bound allows."
+    )
+    final_validation_sequences: Positive | None = Field(
+        default=None, description="Sequences of the reported loss; null: half of what the bound allows."
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> Training:
@@ -245,33 +278,53 @@ class Training(Frozen):
 class Seeds(Frozen):
     """Three apart: arms are paired on weights and data, and draw their projections from the third."""
 
-    weights: Count = 0
-    projections: Count = 0
-    data: Count = 0
+    weights: Count = Field(default=0, description="Of every weight but the projections that an arm draws.")
+    projections: Count = Field(default=0, description="Of the projections that an arm draws.")
+    data: Count = Field(default=0, description="Of the order of the data.")
 
 
 class Run(Frozen):
     """Everything that decides what a run computes. `arm` is a label: what it means is in model.attention."""
 
-    arm: str = "trained"
+    arm: str = Field(default="trained", description="A named arm (`oelm arms`); chosen with --arm, not with --set.")
     model: AnyModel = Model()
     training: Training = Training()
     seeds: Seeds = Seeds()
-    data: str = "data/stories"
+    data: str = Field(default="data/stories", description="Folder of token files, made by `oelm prepare`; --data.")
 
 
 class Execution(Frozen):
     """Where and how a run executes. Recorded, compared between arms, never part of a run's identity."""
 
-    device: str = "auto"
-    precision: Literal["auto", "float32", "bfloat16", "float64"] = "auto"
-    compile: Literal["auto", "on", "off"] = "auto"
-    threads: Positive | None = None
-    micro_batch_size: Positive | None = None  # None: by the size of the model and the device
-    checkpoint_every: Positive | None = None  # None: ten times a run, at least every 5000 steps
-    keep_checkpoints: Positive = 2
-    log_every: Positive | None = None  # None: 200 times a run, at least every 100 steps
-    tensorboard: bool = False
+    device: str = Field(default="auto", description="cpu, cuda, cuda:1, ...; auto: a GPU if there is one.")
+    precision: Literal["auto", "float32", "bfloat16", "float64"] = Field(
+        default="auto", description="Of the arithmetic; auto: what the device is good at."
+    )
+    compile: Literal["auto", "on", "off"] = Field(
+        default="auto", description="Compile the blocks; auto: where that pays."
+    )
+    threads: Positive | None = Field(default=None, description="CPU threads; null: as torch chooses.")
+    micro_batch_size: Positive | None = Field(
+        default=None, description="Sequences computed at once; null: by the size of the model and the device."
+    )
+    checkpoint_every: Positive | None = Field(
+        default=None, description="Updates between checkpoints; null: ten times a run, at least every 5000 updates."
+    )
+    keep_checkpoints: Positive = Field(default=2, description="How many of the last are kept.")
+    log_every: Positive | None = Field(
+        default=None, description="Updates between records of the loss; null: 200 times a run, at least every 100."
+    )
+    step_limit_seconds: float | None = Field(
+        default=None,
+        ge=1,
+        le=1500,
+        description="Of several processes: how long one may make no progress before the others stop; null: 20 times "
+        "the slowest recent step, at least a minute. The first step has ten minutes, a save more by its size.",
+    )
+    tensorboard: bool = Field(default=False, description="Also write TensorBoard's files.")
+
+
+STEP_EXECUTION = ("device", "precision", "compile", "threads", "micro_batch_size")  # what of it a step depends on
 
 
 class Settings(Frozen):
@@ -302,6 +355,7 @@ def _resolved_training(training: Training) -> Training:
     if warmup_steps is None:
         warmup_steps = min(2000, training.steps // 10)
     affordable = int(training.validation_cost * training.steps * training.batch_size / FORWARD_SHARE_OF_A_TRAINING_STEP)
+    affordable = min(affordable, 10**MOST_DIGITS - 1)  # or the config could not be read back
     final = training.final_validation_sequences or _in_whole_batches(affordable // 2, training.batch_size)
     for_the_curve = max(1, affordable - final)
     often = max(1, min(1000, training.steps // 20), -(-training.steps // for_the_curve))
@@ -327,7 +381,17 @@ def _in_whole_batches(sequences: int, batch_size: int) -> int:
 
 def fingerprint(run: Run, *, data_digest: str) -> str:
     """Identity of a resolved run: equal for equal computations, whatever the arm is called or where the data lies."""
-    identity = run.model_dump(mode="json", exclude={"arm", "data"}) | {"data_digest": data_digest}
+    return _fingerprint(run.model_dump(mode="json"), data_digest)
+
+
+def stored_fingerprint(tree: dict[str, Any], *, data_digest: str) -> str:
+    """The fingerprint that a run had when its config was stored, whatever its format has become since."""
+    return _fingerprint(tree, data_digest)
+
+
+def _fingerprint(tree: dict[str, Any], data_digest: str) -> str:
+    identity = {key: value for key, value in tree.items() if key not in ("format_version", "arm", "data")}
+    identity["data_digest"] = data_digest
     text = json.dumps(identity, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:10]
 
@@ -342,8 +406,13 @@ def _from_version_1(tree: dict[str, Any]) -> dict[str, Any]:
     return {**tree, "training": {**training, "final_validation_sequences": training["validation_sequences"]}}
 
 
+def _from_version_2(tree: dict[str, Any]) -> dict[str, Any]:
+    """Version 3 changed no setting: its runs end with a seal."""
+    return tree
+
+
 # Version -> what turns a stored run of it into the next version: a new field gets the value of the old behaviour.
-MIGRATIONS = {1: _from_version_1}
+MIGRATIONS = {1: _from_version_1, 2: _from_version_2}
 
 
 # ---- Presets ------------------------------------------------------------------------------------------------------

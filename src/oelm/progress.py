@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from oelm.visible import visible
+
 PLAIN_SECONDS = 5.0
 Report = Callable[[Any], None]
 
@@ -24,7 +26,7 @@ def preparation_progress() -> Iterator[Report]:
             show(progress)
 
         yield report
-    print(stage, file=sys.stderr)
+    print(visible(stage), file=sys.stderr)
 
 
 @contextmanager
@@ -46,7 +48,7 @@ def _live_bar() -> Iterator[Report]:
         def report(progress: Any) -> None:
             bar.update(
                 task,
-                description=progress.stage,
+                description=visible(progress.stage),
                 total=progress.total_bytes,
                 completed=progress.bytes_read,
                 text=f"{progress.documents:,} {progress.unit}",
@@ -64,9 +66,10 @@ def _plain_lines() -> Iterator[Report]:
         if time.monotonic() - last < PLAIN_SECONDS:
             return
         last = time.monotonic()
+        stage = visible(progress.stage)
         share = f" of {progress.total_bytes / 1e6:,.0f}" if progress.total_bytes else ""
         print(
-            f"{progress.stage}: {progress.bytes_read / 1e6:,.0f}{share} MB, {progress.documents:,} {progress.unit}",
+            f"{stage}: {progress.bytes_read / 1e6:,.0f}{share} MB, {progress.documents:,} {progress.unit}",
             file=sys.stderr,
             flush=True,
         )

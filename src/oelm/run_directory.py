@@ -1,6 +1,7 @@
 """The run directory: every file a run owns, its name, and how it is written and read. No torch.
 
-Training writes it; status, analysis and reports read it. Nothing else knows a file name.
+Training writes it; status, analysis and reports read it. Nothing else knows a file name, but for remote/far_side.py,
+which runs where oelm is not; a test holds the two together.
 """
 
 from __future__ import annotations
@@ -10,28 +11,39 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+from oelm.claims.measures import LOSS, MEASURES
 from oelm.errors import UserError
 from oelm.files import (
     TEMPORARY_PREFIX,
+    Damaged,
+    append_to,
     explaining_a_full_disk,
     fsync_folder,
+    make_folders,
     mebibytes,
-    read_json,
+    named_in,
+    new_folder,
+    open_own,
+    read_object,
+    refuse_link,
+    remove,
     sha256_of,
     temporary_name,
     write_json,
     write_json_unflushed,
     writer_is_alive,
 )
-from oelm.ownership import Owned, Process, now, owning
+from oelm.metric_records import Record, last_record, read_records
+from oelm.ownership import START_VARIABLE, Owned, Process, now, owning
+from oelm.schemas import State, Status, read_record
 
 CHECKPOINT_FORMAT_VERSION = 1
-START_VARIABLE = "OELM_START"  # names one start of a run by a controller, which knows by it whose words a status holds
+TUNING_FOLDER = "tuning"  # below the runs of a study: those of its grid
 
 # What of environment.json should be the same in runs that are compared.
 COMPARED_ENVIRONMENT = (
@@ -40,15 +52,8 @@ COMPARED_ENVIRONMENT = (
 )  # fmt: skip
 
 
-State = Literal["queued", "running", "interrupted", "finished", "diverged", "failed"]
-
-
 class Locked(UserError):
     """Another process owns the run directory."""
-
-
-class Damaged(Exception):
-    """A checkpoint that is not whole; the message names the file."""
 
 
 def check_name(name: str) -> str:
@@ -71,14 +76,24 @@ def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def measured(result: dict[str, Any]) -> str:
     """What a result says besides its loss: a classifier's accuracy, a language model's perplexity."""
-    if "accuracy" in result:
-        return f"accuracy {result['accuracy']:.2%}"
-    perplexity = result.get("perplexity")
-    return "perplexity " + ("inf" if perplexity is None else f"{perplexity:.3f}")
+    found = [measure for measure in MEASURES.values() if measure.shown_key in result]
+    measure = found[-1] if found else LOSS
+    value = result.get(measure.shown_key)
+    return f"{measure.name[0]} " + ("inf" if value is None else f"{value:{measure.scale.number_format}}")
 
 
 def final_numbers(result: dict[str, Any]) -> str:
     return f"validation loss {result['val_loss']:.4f}, {measured(result)}"
+
+
+def run_directories(folder: Path) -> list[Path]:
+    """The runs in a study's folder, those of its grid among them."""
+    name = RunDirectory(folder).config_file.name
+    return [file.parent for file in sorted({*folder.glob(f"*/{name}"), *folder.glob(f"{TUNING_FOLDER}/*/{name}")})]
+
+
+def is_run(path: Path) -> bool:
+    return RunDirectory(path).config_file.is_file()
 
 
 # ---- The directory -------------------------------------------------------------------------------------------------
@@ -125,6 +140,7 @@ class RunDirectory:
 
     @property
     def timing_file(self) -> Path:
+        """Of the scripts of oelm.compat, and of every run of versions up to 0.5; nothing reads it."""
         return self.path / "timing_stats.json"
 
     @property
@@ -135,6 +151,16 @@ class RunDirectory:
     def predictions_file(self) -> Path:
         """What a classifier said of every reported example."""
         return self.path / "predictions.json"
+
+    @property
+    def seal_file(self) -> Path:
+        """Written last: it binds everything that numbers are taken from."""
+        return self.path / "seal.json"
+
+    @property
+    def damaged(self) -> Path:
+        """What was found damaged and set aside, one folder a time."""
+        return self.path / "damaged"
 
     @property
     def log_file(self) -> Path:
@@ -160,6 +186,12 @@ class RunDirectory:
         """Whether a run got as far as to leave something: records, a checkpoint, a model, a result."""
         return any(path.exists() for path in (self.metrics_file, self.checkpoints, self.best, self.result_file))
 
+    def has_traces(self) -> bool:
+        """Whether a run that started has been here, whatever became of its config."""
+        if os.path.lexists(self.seal_file) or os.path.lexists(self.result_file):
+            return True
+        return os.path.lexists(self.status_file) and (self.status() or {}).get("state") != "queued"
+
     def refuse_foreign_files(self) -> None:
         """A folder that is no run's, and not empty, is somebody else's."""
         ours = {getattr(self, name).name for name, value in vars(RunDirectory).items() if isinstance(value, property)}
@@ -167,18 +199,41 @@ class RunDirectory:
         foreign = sorted(names - ours)
         if foreign:
             raise UserError(
-                f"{self.path}: holds files that are no run's ({foreign[0]}); choose another folder with --out"
+                f"{self.path}: contains files that do not belong to a run ({foreign[0]}); choose another "
+                "folder with --out"
             )
+
+    def refuse_links(self) -> None:
+        """Before the start, not after hours: links in the place of what a run adds to. Whatever else is a link is
+        replaced by a file, and what it pointed to stays as it is.
+        """
+        for path in (
+            self.checkpoints, self.best, self.tensorboard, self.metrics_file, self.log_file, self.output_file,
+            self.lock_file, self.damaged,
+        ):  # fmt: skip
+            refuse_link(path)
+
+    def set_aside(self, paths: Iterable[Path]) -> Path:
+        """Move damaged files out of the way, for whoever wants to look at them. For the owner of the lock."""
+        self.damaged.mkdir(exist_ok=True)
+        number = 1 + max((int(each.name) for each in self.damaged.iterdir() if each.name.isdecimal()), default=0)
+        folder = self.damaged / str(number)
+        folder.mkdir()
+        for path in paths:
+            if os.path.lexists(path):
+                os.rename(path, folder / path.name)
+        for changed in (folder, self.damaged, self.path):
+            fsync_folder(changed)
+        return folder
 
     # -- status ------------------------------------------------------------------------------------------------------
 
     def status(self) -> dict[str, Any] | None:
         """None where there is none, or a damaged one: what a run is worth lies in its other files."""
         try:
-            status = read_json(self.status_file)
-        except (OSError, UserError):
+            return read_record(self.status_file, Status)
+        except (OSError, Damaged):
             return None
-        return status if isinstance(status, dict) else None
 
     def write_status(self, state: State, **details: Any) -> None:
         """Merge into the stored status: what is not given stays, an old error does not."""
@@ -196,6 +251,7 @@ class RunDirectory:
     @contextlib.contextmanager
     def locked(self, *, patience_seconds: float = 0.0) -> Iterator[None]:
         """Own the directory for the block; with patience, another host's owner may turn out to be dead."""
+        self.refuse_links()
         try:
             with owning(self.lock_file, patience_seconds=patience_seconds):
                 yield
@@ -210,41 +266,31 @@ class RunDirectory:
         """After kill -9 the last line may lack its end; records appended later must not join it."""
         if not self.metrics_file.exists() or self.metrics_file.stat().st_size == 0:
             return
-        with open(self.metrics_file, "rb+") as stream:
+        with os.fdopen(open_own(self.metrics_file, os.O_RDWR), "rb+") as stream:
             stream.seek(-1, os.SEEK_END)
             if stream.read(1) != b"\n":
                 stream.write(b"\n")
 
     def append_metrics(self, record: dict[str, Any]) -> None:
-        with open(self.metrics_file, "ab") as stream:
+        with append_to(self.metrics_file) as stream:
             stream.write((json.dumps(record, allow_nan=False) + "\n").encode())
 
-    def last_metrics(self) -> dict[str, Any] | None:
-        """The last whole training record, read from the end of the file."""
-        try:
+    def flush_metrics(self) -> None:
+        """What a checkpoint or a seal relies on must outlast a power failure."""
+        if self.metrics_file.exists():
             with open(self.metrics_file, "rb") as stream:
-                stream.seek(max(0, os.path.getsize(self.metrics_file) - 4096))
-                lines = stream.read().splitlines()
-        except OSError:
-            return None
-        for line in reversed(lines):
-            with contextlib.suppress(ValueError):
-                record = json.loads(line)
-                if isinstance(record, dict) and "train_loss" in record:
-                    return record
-        return None
+                os.fsync(stream.fileno())
 
-    def metrics(self) -> list[dict[str, Any]]:
-        """Records by step; for a step written twice (before and after a kill) the last one of its kind counts."""
-        latest: dict[tuple[int, bool], dict[str, Any]] = {}
-        if not self.metrics_file.exists():
-            return []
-        for line in self.metrics_file.read_bytes().splitlines():
-            with contextlib.suppress(ValueError):  # a torn line
-                record = json.loads(line)
-                if isinstance(record, dict) and isinstance(record.get("step"), int):
-                    latest[record["step"], "val_loss" in record] = record
-        return [latest[key] for key in sorted(latest)]
+    def metrics_bytes(self) -> int:
+        return self.metrics_file.stat().st_size if self.metrics_file.is_file() else 0
+
+    def last_metrics(self, name: str = "train_loss") -> Record | None:
+        """The last whole record that holds this name, read from the end of the file."""
+        return last_record(self.metrics_file, name)
+
+    def metrics(self, *, target_loss: float | None = None, also: Collection[int] = ()) -> list[Record]:
+        """Records by step, thinned where there are thousands; see `read_records`."""
+        return read_records(self.metrics_file, target_loss=target_loss, also=also)
 
     # -- checkpoints -------------------------------------------------------------------------------------------------
 
@@ -252,10 +298,11 @@ class RunDirectory:
         return self.checkpoints / f"step-{step:06d}"
 
     def stored_checkpoints(self) -> list[Path]:
-        """Published ones, oldest first; whether they are whole is another question."""
+        """Published ones, oldest first; whether they are whole is another question. A link is none of ours."""
         if not self.checkpoints.is_dir():
             return []
-        named = [path for path in self.checkpoints.iterdir() if re.fullmatch(r"step-\d+", path.name)]
+        ours = (path for path in self.checkpoints.iterdir() if not path.is_symlink())
+        named = [path for path in ours if re.fullmatch(r"step-\d+", path.name)]
         return sorted(named, key=checkpoint_step)
 
     @contextlib.contextmanager
@@ -263,7 +310,8 @@ class RunDirectory:
         """A folder to write into, which becomes step-N, whole, when the block ends well."""
         final = self.checkpoint_folder(step)
         temporary = temporary_name(final)
-        self.checkpoints.mkdir(exist_ok=True)
+        refuse_link(self.checkpoints)
+        make_folders(self.checkpoints)
         with explaining_a_full_disk(self.checkpoints, needed_bytes=needed_bytes):
             self.clear_leftovers()
             free_bytes = shutil.disk_usage(self.checkpoints).free
@@ -273,38 +321,39 @@ class RunDirectory:
                     f"has {mebibytes(free_bytes)}; make room and give the same command again"
                 )
             try:
-                temporary.mkdir()
-                yield temporary
+                yield new_folder(temporary)
                 _seal(temporary)
-                if final.exists():  # a damaged one of the same step
-                    shutil.rmtree(final)
+                remove(final)  # a damaged one of the same step, or a link
                 os.rename(temporary, final)
             except BaseException:
-                shutil.rmtree(temporary, ignore_errors=True)
+                remove(temporary)
                 raise
         fsync_folder(self.checkpoints)
 
     def prune_checkpoints(self, *, newest: int, keep: int) -> None:
         """Keep the last few up to the newest. One of a later step was damaged, or the run had gone on from it."""
+        refuse_link(self.checkpoints)
         stored = self.stored_checkpoints()
         good = [folder for folder in stored if checkpoint_step(folder) <= newest][-keep:]
         for folder in stored:
             if folder not in good:
-                shutil.rmtree(folder, ignore_errors=True)  # still open in a reader on NFS: next time
+                remove(folder)  # still open in a reader on NFS: next time
 
     def clear_leftovers(self) -> None:
         """Remove what killed writers left half-written. For the owner of the lock."""
+        for folder in (self.best, self.checkpoints):
+            refuse_link(folder)
         for folder in (self.path, self.best, self.checkpoints):
             for leftover in folder.glob(f"{TEMPORARY_PREFIX}*"):
-                if leftover.is_dir():
-                    shutil.rmtree(leftover, ignore_errors=True)
-                elif not writer_is_alive(leftover):  # the status may also be written by whoever started the run
-                    leftover.unlink(missing_ok=True)
+                # A live writer's file stays: the status may also be written by whoever started the run.
+                if leftover.is_dir() or not writer_is_alive(leftover):
+                    remove(leftover)
 
 
 # ---- Whole or damaged ----------------------------------------------------------------------------------------------
 
 MANIFEST = "manifest.json"
+CHECKPOINT_FILES = "model.safetensors", "optimizer.safetensors", "state.json"  # what a run cannot go on without
 
 
 def checkpoint_step(folder: Path) -> int:
@@ -325,23 +374,31 @@ def check_whole(folder: Path) -> None:
     """Raise Damaged, naming the file, unless every listed file is there with its size and SHA-256."""
     manifest_file = folder / MANIFEST
     if not manifest_file.is_file():
-        raise Damaged(f"{manifest_file} is missing")
-    try:
-        manifest = read_json(manifest_file)
-        version = int(manifest["format_version"])
-        files = {name: (int(entry["bytes"]), str(entry["sha256"])) for name, entry in manifest["files"].items()}
-    except (UserError, KeyError, TypeError, ValueError, AttributeError) as error:
-        raise Damaged(f"{manifest_file} is not readable") from error
+        raise Damaged(manifest_file, "missing")
+    manifest = read_object(manifest_file)
+    version, files = manifest.get("format_version"), manifest.get("files")
+    if type(version) is not int or version < 1 or not isinstance(files, dict):
+        raise Damaged(manifest_file, "not a manifest")
     if version > CHECKPOINT_FORMAT_VERSION:
         raise UserError(
             f"{folder}: checkpoint format version {version}, this oelm reads up to {CHECKPOINT_FORMAT_VERSION}; "
             "use a newer oelm"
         )
-    for name, (expected_bytes, expected_sha256) in files.items():
-        path = folder / name
+    for name in CHECKPOINT_FILES:
+        if name not in files:
+            raise Damaged(manifest_file, f"does not name {name}")
+    named = {named_in(manifest_file, name): _size_and_digest(manifest_file, name, files[name]) for name in files}
+    for path, (expected_bytes, expected_sha256) in named.items():
         if not path.is_file():
-            raise Damaged(f"{path} is missing")
+            raise Damaged(path, "missing")
         if path.stat().st_size != expected_bytes:
-            raise Damaged(f"{path} has {path.stat().st_size} bytes, not {expected_bytes}")
+            raise Damaged(path, f"has {path.stat().st_size} bytes, not {expected_bytes}")
         if sha256_of(path) != expected_sha256:
-            raise Damaged(f"{path} does not match its SHA-256")
+            raise Damaged(path, "does not match its SHA-256")
+
+
+def _size_and_digest(manifest_file: Path, name: str, entry: Any) -> tuple[int, str]:
+    size, digest = (entry.get("bytes"), entry.get("sha256")) if isinstance(entry, dict) else (None, None)
+    if type(size) is not int or size < 0 or not isinstance(digest, str):
+        raise Damaged(manifest_file, f"has no size and SHA-256 of {name}")
+    return size, digest

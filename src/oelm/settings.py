@@ -10,15 +10,29 @@ import math
 import re
 import reprlib
 from pathlib import Path
-from typing import Any, get_args
+from typing import Annotated, Any, get_args, get_origin
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Tag, ValidationError
 
 from oelm.arms import ARMS, canonical_name
 from oelm.arms import arm as arm_named
-from oelm.config import FORMAT_VERSION, MIGRATIONS, PRESETS, Encoder, Model, Run, Settings, kind_of_model
+from oelm.config import (
+    FORMAT_VERSION,
+    MIGRATIONS,
+    MOST_DIGITS,
+    PRESETS,
+    TOO_LONG,
+    Encoder,
+    Model,
+    Projection,
+    Run,
+    Seeds,
+    Settings,
+    kind_of_model,
+)
 from oelm.errors import UserError
+from oelm.files import Damaged
 
 DEFAULT_PRESET = "tiny"
 DEFAULT_ARMS = {"gpt": "trained", "encoder": "fine_tuned"}  # by the kind of model
@@ -41,6 +55,12 @@ class _Loader(yaml.SafeLoader):
                 raise UserError(f"{_place(key_node)}: the key {key!r} is there twice")
             seen.add(key)
         return super().construct_mapping(node, deep)
+
+    def construct_scalar(self, node: yaml.ScalarNode) -> Any:
+        value = super().construct_scalar(node)
+        if isinstance(value, str) and re.search("[\ud800-\udfff]", value):
+            raise UserError(f"{_place(node)}: contains half a character, which no file can store")
+        return value
 
 
 def _place(node: yaml.Node) -> str:
@@ -86,7 +106,7 @@ def read_yaml(text: str, *, name: str) -> Any:
         loader = _Loader(text)
         node = loader.get_single_node()
         if _values(node, {}) > MOST_VALUES:
-            raise UserError(f"holds more than {MOST_VALUES:,} values, or one that holds itself")
+            raise UserError(f"contains more than {MOST_VALUES:,} values, or one that contains itself")
         return None if node is None else loader.construct_document(node)
     except yaml.MarkedYAMLError as error:
         where = f" line {error.problem_mark.line + 1}" if error.problem_mark else ""
@@ -111,46 +131,58 @@ def read_yaml_file(path: Path) -> Any:
 # ---- Keys ----------------------------------------------------------------------------------------------------------
 
 
-def _models_of(annotation: Any) -> list[type[BaseModel]]:
+KINDS: dict[str, type[BaseModel]] = {"gpt": Model, "encoder": Encoder}
+
+
+def models_of(annotation: Any, kind: str | None = None) -> list[type[BaseModel]]:
     """The kinds of section a key may hold, one unless it is a choice: the two kinds of model."""
     if annotation == Run.model_fields["model"].annotation:
-        return [Model, Encoder]
+        return list(KINDS.values()) if kind is None else [KINDS[kind]]
     return [annotation] if isinstance(annotation, type) and issubclass(annotation, BaseModel) else []
 
 
-def known_keys(model: type[BaseModel] = Settings, prefix: str = "") -> list[str]:
-    """Every dotted key a config file may hold. `run.` is left out: a file writes model.d_model."""
+def known_keys(model: type[BaseModel] = Settings, prefix: str = "", *, kind: str | None = None) -> list[str]:
+    """Every dotted key a config file may hold, or one with this kind of model. A file writes model.d_model, without
+    `run.` before it."""
     keys: list[str] = []
     for name, field in model.model_fields.items():
         path = prefix if (model is Settings and name == "run") else f"{prefix}{name}"
-        inner = _models_of(field.annotation)
-        keys.extend(key for each in inner for key in known_keys(each, f"{path}." if path else ""))
+        inner = models_of(field.annotation, kind)
+        keys.extend(key for each in inner for key in known_keys(each, f"{path}." if path else "", kind=kind))
         if not inner:
             keys.append(path)
     return list(dict.fromkeys(keys))
 
 
-def sections() -> list[str]:
-    """What stands before the last dot of the known keys: model, model.attention, ..."""
-    return sorted({key[:end] for key in known_keys() for end, character in enumerate(key) if character == "."})
-
-
-_MOVES_KEYS = ("kind", "steps", "fraction", "order")
+TOP_KEYS = (*Run.model_fields, "execution", "preset")  # of a config file
+# When a projection moves: each kind of schedule, and the keys that one or another of them takes.
+SCHEDULES = {each.model_fields["kind"].default: each for each in get_args(Projection.model_fields["moves"].annotation)}
+SCHEDULE_KEYS = tuple(dict.fromkeys(key for each in SCHEDULES.values() for key in each.model_fields))
 
 
 def full_key(key: str) -> str:
     """The dotted key meant by `key`: itself, or the only key that ends in it."""
     keys = known_keys()
-    head, _, tail = key.rpartition(".")
-    if key in keys or (tail in _MOVES_KEYS and head in keys and head.endswith(".moves")):
+    of_schedules = [f"{known}.{part}" for known in keys if known.endswith(".moves") for part in SCHEDULE_KEYS]
+    if key in keys or key in of_schedules:
         return key
-    endings = [known for known in keys if known.endswith(f".{key}")]
+    in_a_schedule = "moves" in key.split(".")
+    ending = f".{key}.kind" if key.endswith("moves") else f".{key}"
+    endings = [known for known in (of_schedules if in_a_schedule else keys) if known.endswith(ending)]
     if len(endings) == 1:
         return endings[0]
     if endings:
         raise UserError(f"--set {key}: could be {', '.join(endings)}; write it in full")
-    close = difflib.get_close_matches(key, [*keys, *(k.rpartition(".")[2] for k in keys)], n=1)
-    raise UserError(f"--set {key}: unknown key" + (f"; did you mean {close[0]}?" if close else ""))
+    short = [known.rpartition(".")[2] for known in keys]
+    accepted = [each for each in (*keys, *(name for name in short if short.count(name) == 1)) if each != "arm"]
+    if in_a_schedule:
+        head, _, tail = key.rpartition(".")
+        where = head if head in keys else "model.attention.query.moves"
+        close = [f"{where}.{part}" for part in difflib.get_close_matches(tail, SCHEDULE_KEYS, n=1)]
+    else:
+        close = difflib.get_close_matches(key, accepted, n=1)
+    advice = f"did you mean {close[0]}?" if close else "`oelm keys` lists them"
+    raise UserError(f"--set {key}: unknown key; {advice}")
 
 
 # ---- Reading -------------------------------------------------------------------------------------------------------
@@ -188,6 +220,10 @@ def settings_of(
     if arm is not None:
         tree["arm"] = arm
     if seed is not None:
+        if seed < 0:
+            raise UserError(f"--seed {seed}: at least 0")
+        if seed >= 10**MOST_DIGITS:
+            raise UserError(f"--seed {_shown(seed)}: {TOO_LONG}")
         tree["seeds"] = {"weights": seed, "projections": seed, "data": seed}
     tree = _with_arm(tree)
     for key, value in (values or {}).items():
@@ -202,7 +238,8 @@ def validated(tree: dict[str, Any], *, name: str) -> Settings:
     try:
         return Settings.model_validate(shaped)
     except ValidationError as error:
-        raise UserError("\n".join(f"{name}: {line}" for line in problem_lines(error))) from error
+        known = known_keys(kind=kind_of_model(tree.get("model")))
+        raise UserError("\n".join(f"{name}: {line}" for line in problem_lines(error, known=known))) from error
 
 
 def written_out(settings: Settings) -> dict[str, Any]:
@@ -213,20 +250,27 @@ def written_out(settings: Settings) -> dict[str, Any]:
 
 def stored_run(tree: Any, *, name: str) -> Run:
     """A run from the config.json of a run directory."""
+    file = Path(name)
     if not isinstance(tree, dict) or "format_version" not in tree:
-        raise UserError(f"{name}: not a run's config (no format_version)")
+        raise Damaged(file, "not a run's config (no format_version)")
     tree = dict(tree)
     version = tree.pop("format_version")
-    if not isinstance(version, int) or version > FORMAT_VERSION or version < min(MIGRATIONS):
+    if isinstance(version, int) and version > FORMAT_VERSION:
         raise UserError(
             f"{name}: has format version {version}, this oelm reads up to {FORMAT_VERSION}; use a newer oelm"
         )
+    if isinstance(version, bool) or not isinstance(version, int) or version < min(MIGRATIONS):
+        raise Damaged(file, f"has format version {_shown(version)}")
     try:
         for old in range(version, FORMAT_VERSION):
             tree = MIGRATIONS[old](tree)
     except (KeyError, TypeError) as error:
-        raise UserError(f"{name}: is not a whole config of format version {version} (at {error})") from error
-    return validated(tree, name=name).run
+        raise Damaged(file, f"not a whole config of format version {version} (at {error})") from error
+    try:
+        return validated(tree, name=name).run
+    except UserError as error:
+        lines = [line.removeprefix(f"{name}: ") for line in str(error).splitlines()]
+        raise Damaged(file, "; ".join(lines)) from error
 
 
 def file_tree(path: Path) -> dict[str, Any]:
@@ -238,9 +282,9 @@ def file_tree(path: Path) -> dict[str, Any]:
         raise UserError(f"{path}: no such config file (a preset is chosen with --preset: {known})")
     tree = read_yaml_file(path)
     if tree is None:
-        raise UserError(f"{path}: is empty; a config holds at least one of: {', '.join(Run.model_fields)}, execution")
+        raise UserError(f"{path}: is empty; a config contains at least one of: {', '.join(TOP_KEYS)}")
     if not isinstance(tree, dict):
-        raise UserError(f"{path}: holds a {type(tree).__name__}, not keys and values")
+        raise UserError(f"{path}: contains a {type(tree).__name__}, not keys and values")
     return with_preset(tree)
 
 
@@ -251,11 +295,15 @@ def with_preset(tree: dict[str, Any]) -> dict[str, Any]:
 
 
 def _preset_tree(preset: str) -> dict[str, Any]:
+    return preset_named(preset).model_dump(mode="json", exclude={"arm": True, "model": {"attention"}})
+
+
+def preset_named(preset: str) -> Run:
     if preset not in PRESETS:
         close = difflib.get_close_matches(preset, PRESETS, n=1)
         suggestion = f"; did you mean {close[0]}?" if close else ""
         raise UserError(f"preset: unknown name {preset!r}{suggestion} (known: {', '.join(PRESETS)})")
-    return PRESETS[preset].model_dump(mode="json", exclude={"arm": True, "model": {"attention"}})
+    return PRESETS[preset]
 
 
 def _with_arm(tree: dict[str, Any]) -> dict[str, Any]:
@@ -277,12 +325,20 @@ def _labelled(run: Run) -> Run:
     return run if run.model.attention == arm_named(run.arm) else run.model_copy(update={"arm": "custom"})
 
 
+# What is chosen by an option of its own and not with --set, and what that option takes.
+OWN_OPTIONS = {"seed": "N", "preset": "NAME", "arm": "NAME", "out": "FOLDER", "name": "NAME"}
+
+
 def _assignment(text: str) -> tuple[str, Any]:
     key, equals, value = text.partition("=")
     if not equals or not key:
         raise UserError(f"--set {text}: write key=value, for example --set training.learning_rate=3e-4")
     if key == "arm":
         raise UserError("--set arm: an arm is chosen with --arm NAME, or with arm: NAME in the config file")
+    option = key.strip().rpartition(".")[2]
+    if option in OWN_OPTIONS:
+        given = value if value and (option != "seed" or value.isdigit()) else OWN_OPTIONS[option]
+        raise UserError(f"--set {key}: is an option of its own: --{option} {given}")
     return full_key(key.strip()), read_yaml(value, name=f"--set {key}")
 
 
@@ -308,47 +364,145 @@ def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
 # ---- Problems, one line each ----------------------------------------------------------------------------------------
 
 
-def problem_lines(error: ValidationError, *, model: type[BaseModel] = Settings) -> list[str]:
-    """One line a problem; `model` is what was validated, for the suggestions."""
-    known = [*known_keys(), *sections()] if model is Settings else _field_names(model)
-    return [_problem_line(problem, known) for problem in error.errors()]
+def problem_lines(
+    error: ValidationError, *, model: type[BaseModel] = Settings, known: list[str] | None = None
+) -> list[str]:
+    """One line a problem. `model` is what was validated, `known` every dotted key it takes, for the suggestions."""
+    known = known_keys(model) if known is None else known
+    problems = error.errors()
+    bilingual = {each["loc"][: each["loc"].index("Bilingual")] for each in problems if "Bilingual" in each["loc"]}
+    # Of a text in one language or two pydantic says what is wrong with it as either: once is enough.
+    meant = [each for each in problems if each["loc"][-1:] != ("str",) or each["loc"][:-1] not in bilingual]
+    return [line for problem in meant for line in _lines_of(problem, model, known)]
 
 
-def _field_names(model: type[BaseModel]) -> list[str]:
-    """Of a model and of every one inside it, also in lists and mappings."""
-    names = list(model.model_fields)
-    for field in model.model_fields.values():
-        for inner in (field.annotation, *_arguments(field.annotation)):
-            for each in _models_of(inner):
-                names += _field_names(each)
-    return names
+def _lines_of(problem: Any, model: type[BaseModel], known: list[str]) -> list[str]:
+    if problem["type"] != "value_error":
+        return [_problem_line(problem, model, known)]
+    key = _dotted(problem["loc"])
+    return [f"{key}: {line}" if key else line for line in str(problem["ctx"]["error"]).splitlines()]
 
 
-def _arguments(annotation: Any) -> list[Any]:
-    found = list(get_args(annotation))
-    return found + [inner for each in found for inner in _arguments(each)]
-
-
-def _problem_line(problem: Any, known: list[str]) -> str:
+def _problem_line(problem: Any, model: type[BaseModel], known: list[str]) -> str:
     key = _dotted(problem["loc"])
     value, kind = problem.get("input"), problem["type"]
     if kind == "extra_forbidden":
-        last = key.rpartition(".")[2]
-        close = difflib.get_close_matches(key, known, n=1, cutoff=0.5) or difflib.get_close_matches(last, known, n=1)
-        return f"{key}: unknown key" + (f"; did you mean {close[0]}?" if close else "")
+        return f"{key}: {_about_unknown(problem['loc'], model, known)}"
     if kind == "missing":
         return f"{key}: is missing"
-    if kind == "value_error":
-        return f"{key}: {problem['ctx']['error']}" if key else str(problem["ctx"]["error"])
     if isinstance(value, str) and kind in ("float_type", "int_type") and _is_number(value):
         finite = math.isfinite(float(value))
         advice = f"is a quoted number; write it without quotes: {value}" if finite else "is not a finite number"
         return f"{key}: {_shown(value)} {advice}"
-    if kind == "literal_error":
-        expected = problem["ctx"]["expected"]
+    if kind in ("literal_error", "union_tag_invalid"):
+        expected = problem["ctx"].get("expected") or problem["ctx"]["expected_tags"]
+        if kind == "union_tag_invalid":
+            key, value = f"{key}.kind", problem["ctx"]["tag"]
         close = difflib.get_close_matches(str(value), re.findall(r"'([^']*)'", expected), n=1)
         return f"{key}: {_shown(value)} is not one of {expected}" + (f"; did you mean {close[0]}?" if close else "")
-    return f"{key}: {problem['msg'][0].lower()}{problem['msg'][1:]} (got {_shown(value)})"
+    if kind in ("model_type", "model_attributes_type"):
+        return f"{key}: {_about_section(problem['loc'], model)} (got {_shown(value)})"
+    message = problem["msg"]
+    ours = IN_OUR_WORDS[kind].format(**problem.get("ctx", {})) if kind in IN_OUR_WORDS else None
+    return f"{key}: {ours or message[0].lower() + message[1:]} (got {_shown(value)})"
+
+
+# What pydantic calls a problem -> what we say of it. The rest is passed on in its words.
+IN_OUR_WORDS = {
+    "greater_than": "must be above {gt:g}",
+    "greater_than_equal": "must be at least {ge:g}",
+    "less_than": "must be below {lt:g}",
+    "less_than_equal": "must be at most {le:g}",
+    "finite_number": "must be a finite number",
+    "float_type": "must be a number",
+    "int_type": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "bool_type": "must be true or false",
+    "string_type": "must be a text",
+    "list_type": "must be a list",
+    "dict_type": "must be keys and values",
+    "too_short": "needs at least {min_length}, has {actual_length}",
+    "union_tag_not_found": "needs kind",
+}
+
+
+def _about_section(location: tuple[Any, ...], model: type[BaseModel]) -> str:
+    """What may stand where something else stood than keys and values."""
+    (section,) = _models_at(model, location) or [None]
+    if section is None:
+        return IN_OUR_WORDS["dict_type"]
+    if section is Seeds:
+        return f"takes {SEEDS}"
+    *names, last = section.model_fields
+    either = "is a text, or takes " if "Bilingual" in location else "takes "
+    return f"{either}{', '.join(names)} and {last}"
+
+
+SEEDS = "weights, projections and data; `oelm train --seed N` sets all three"
+MOST_SUGGESTIONS = 3
+
+
+def _about_unknown(location: tuple[Any, ...], model: type[BaseModel], known: list[str]) -> str:
+    """A suggestion is a key that would be taken: the same name elsewhere, or one alike, in this section first."""
+    key = _dotted(location)
+    section, _, name = key.rpartition(".")
+    neighbours = [field for each in _models_at(model, location[:-1]) for field in each.model_fields]
+    if model is Settings and not section:
+        neighbours = list(TOP_KEYS)
+    here = {field: f"{section}.{field}" if section else field for field in neighbours}
+    if model is Settings and name == "seed":
+        return f"unknown key; did you mean seeds? It takes {SEEDS}"
+    kinds = [kind for kind, each in SCHEDULES.items() if name in each.model_fields] if "moves" in location else []
+    if kinds:
+        return f"is only taken with kind {' or '.join(kinds)}"
+    if model is Settings and key in known_keys():  # of the other kind of model
+        return "unknown key: only an encoder has it (preset fine-tuning)"
+    elsewhere = [] if "moves" in location else [each for each in _places_of(name, known) if each != key]
+    if not elsewhere:
+        elsewhere = [here[close] for close in difflib.get_close_matches(name, here, n=1)]
+    if not elsewhere and "moves" not in location:
+        parts = dict.fromkeys(part for each in known for part in each.split("."))
+        for close in difflib.get_close_matches(name, parts, n=1, cutoff=0.75):
+            elsewhere = [each for each in _places_of(close, known) if each != key]
+    if 0 < len(elsewhere) <= MOST_SUGGESTIONS:
+        return f"unknown key; did you mean {' or '.join(elsewhere)}?"
+    return f"unknown key; {section or 'the file'} takes {', '.join(neighbours)}" if neighbours else "unknown key"
+
+
+def _places_of(name: str, known: list[str]) -> list[str]:
+    """The dotted keys and sections that are called so."""
+    return list(dict.fromkeys(each[: at + len(name)] for each in known for at in _parts_at(each, name)))
+
+
+def _parts_at(key: str, name: str) -> list[int]:
+    """Where a name stands as a whole part of a dotted key."""
+    return [found.start(1) for found in re.finditer(rf"(?:^|\.)({re.escape(name)})(?=\.|$)", key)]
+
+
+def _models_at(annotation: Any, location: tuple[Any, ...]) -> list[type[BaseModel]]:
+    """What is validated at a place that pydantic names: of a choice, the chosen one."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        if not location:
+            return [annotation]
+        field = annotation.model_fields.get(location[0])
+        return [] if field is None else _models_at(field.annotation, location[1:])
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _models_at(arguments[0], location)
+    if origin in (list, dict):
+        return _models_at(arguments[-1], location[1:])
+    for each in arguments:  # of a choice
+        if location and location[0] in _names_of(each):
+            return _models_at(each, location[1:])
+    return []
+
+
+def _names_of(choice: Any) -> set[str]:
+    """What pydantic may call one of several."""
+    model, *notes = get_args(choice) if get_origin(choice) is Annotated else (choice,)
+    kind = getattr(model, "model_fields", {}).get("kind")
+    tags = {note.tag for note in notes if isinstance(note, Tag)}
+    return tags | {getattr(model, "__name__", "")} | ({kind.default} if kind else set())
 
 
 def _shown(value: Any) -> str:

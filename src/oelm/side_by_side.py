@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from oelm.errors import UserError
-from oelm.files import read_json
+from oelm.files import read_object
 from oelm.run_directory import COMPARED_ENVIRONMENT, RunDirectory, flat, measured
+from oelm.sealing import end_of
+from oelm.sources import SOURCE_DIGEST, SOURCE_SCHEME, differ, scheme_of
 
 COLUMNS = {
     "run": lambda run: str(run.path),
@@ -45,7 +47,8 @@ def table(paths: list[Path]) -> str:
         )
         for row in rows
     ]
-    return "\n".join([*lines, "", *differences(runs)])
+    compared = differences(runs) if len(runs) > 1 else ["one run alone: name two or more to compare them"]
+    return "\n".join([*lines, "", *compared])
 
 
 def differences(runs: list[FinishedRun]) -> list[str]:
@@ -53,9 +56,10 @@ def differences(runs: list[FinishedRun]) -> list[str]:
     keys = sorted({key for run in runs for key in run.settings})
     lines = []
     for key in keys:
-        values = list(dict.fromkeys(str(run.settings.get(key)) for run in runs))
-        if len(values) > 1:
-            lines.append(f"differs besides the arm: {key} is {' / '.join(values)}")
+        if differ(key, (run.settings for run in runs)):
+            values = " / ".join(dict.fromkeys(str(run.settings.get(key)) for run in runs))
+            unknown = f"cannot be compared: {SOURCE_DIGEST}, taken by scheme {values}"
+            lines.append(unknown if key == SOURCE_SCHEME else f"differs besides the arm: {key} is {values}")
     return lines or ["nothing but the arm differs; one run each is no comparison yet: seeds vary"]
 
 
@@ -63,10 +67,14 @@ def _finished(path: Path) -> FinishedRun:
     directory = RunDirectory(path)
     if not path.is_dir():
         raise UserError(f"{path}: no such run directory")
-    if not directory.result_file.exists():
-        state = (directory.status() or {}).get("state", "not started")
-        raise UserError(f"{path}: no result yet (state: {state}); finish it with `oelm train`")
-    config, environment = flat(read_json(directory.config_file)), flat(read_json(directory.environment_file))
+    if not directory.config_file.exists():
+        raise UserError(f"{path}: is no run (no {directory.config_file.name} in it)")
+    ended = end_of(directory)
+    if ended is None or ended.result is None:
+        state = ended.state if ended else (directory.status() or {}).get("state", "not started")
+        advice = "it is reported so, and not run again" if state == "diverged" else "finish it with `oelm train`"
+        raise UserError(f"{path}: no result (state: {state}); {advice}")
+    config, environment = flat(read_object(directory.config_file)), flat(ended.environment)
     settings = {key: value for key, value in config.items() if not key.startswith(EXPECTED)}
-    settings |= {key: environment.get(key) for key in COMPARED_ENVIRONMENT}
-    return FinishedRun(path, read_json(directory.result_file), settings)
+    settings |= {key: environment.get(key) for key in COMPARED_ENVIRONMENT} | {SOURCE_SCHEME: scheme_of(environment)}
+    return FinishedRun(path, ended.result, settings)

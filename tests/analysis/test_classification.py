@@ -1,6 +1,5 @@
 """Studies that classify: verdicts on accuracy, McNemar from the stored predictions, studies side by side."""
 
-import dataclasses
 import json
 import math
 from pathlib import Path
@@ -9,12 +8,25 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from oelm.analysis.findings import NOTES, REASONS
+from oelm.analysis.findings import NOTES
 from oelm.analysis.hypotheses import verdicts
+from oelm.analysis.speed import Speed
 from oelm.analysis.summary import PRETRAINED_STEPS, findings_as_json, findings_of
+from oelm.claims.measures import ACCURACY
+from oelm.claims.reasons import REASONS
 from oelm.study.declaration import Neighbour
 from oelm.study.shelf import Shelf
-from stored_runs import EXAMPLES, accuracy_claim, small_classification, small_study, store_bench, store_study
+from stored_runs import (
+    EXAMPLES,
+    accuracy_claim,
+    sealed_again,
+    small_classification,
+    small_study,
+    store_bench,
+    store_study,
+    with_values,
+    without_seal,
+)
 
 REPOSITORY = Path(__file__).parents[2]
 STUDIES = 2000
@@ -45,26 +57,25 @@ def only_verdict(folder, claim, effect, **changes):
 @pytest.mark.parametrize(
     ("kind", "error", "outcome", "reason"),
     [
-        ("not_worse", 0.0, "supported", "accuracy_shown"),
-        ("not_worse", 0.05, "refuted", "accuracy_contradicted"),
-        ("not_worse", 0.02, "undecided", "accuracy_not_shown"),
-        ("better", -0.02, "supported", "accuracy_shown"),
-        ("better", 0.02, "refuted", "accuracy_contradicted"),
-        ("better", 0.0, "undecided", "accuracy_not_shown"),
-        ("equivalent", 0.0, "supported", "accuracy_shown"),
-        ("equivalent", -0.05, "refuted", "accuracy_contradicted"),
+        ("not_worse", 0.0, "supported", "shown"),
+        ("not_worse", 0.05, "refuted", "contradicted"),
+        ("not_worse", 0.02, "undecided", "not_shown"),
+        ("better", -0.02, "supported", "shown"),
+        ("better", 0.02, "refuted", "contradicted"),
+        ("better", 0.0, "undecided", "not_shown"),
+        ("equivalent", 0.0, "supported", "shown"),
+        ("equivalent", -0.05, "refuted", "contradicted"),
     ],
 )
 def test_the_outcome_follows_the_accuracy(tmp_path, kind, error, outcome, reason):
     """More errors are a loss: the points have the sign of accuracy."""
     verdict = only_verdict(tmp_path, accuracy_claim(kind), error)
     assert (verdict.outcome, verdict.reason) == (outcome, reason)
-    assert set(verdict.facts) == set(REASONS[reason])
-    assert verdict.facts["points"] == pytest.approx(-100 * error)
-    assert verdict.margin_nats is None
-    assert verdict.margin_error == pytest.approx(0.0 if kind == "better" else 0.02)
-    if reason == "accuracy_contradicted":
-        assert verdict.facts["bound_points"] == pytest.approx(
+    assert set(verdict.facts) == set(REASONS[reason].facts)
+    assert verdict.facts["difference"] == pytest.approx(-100 * error)
+    assert verdict.margin == pytest.approx(0.0 if kind == "better" else 0.02)
+    if reason == "contradicted":
+        assert verdict.facts["bound"] == pytest.approx(
             -100 * (verdict.lower_bound if error > 0 else verdict.upper_bound)
         )
 
@@ -80,8 +91,8 @@ def test_two_seeds_and_equal_differences_give_no_p_value(tmp_path):
     study = small_classification(arms=ARMS, hypotheses=[accuracy_claim()])
     shelf = store_study(study, tmp_path / "equal", lambda arm, *_: 0.3 if arm == "fine_tuned" else 0.31)
     equal = findings_of(study, shelf).verdicts[0]
-    assert (equal.outcome, equal.reason, equal.p) == ("undecided", "accuracy_zero_variance", None)
-    assert equal.facts["points"] == pytest.approx(-1)
+    assert (equal.outcome, equal.reason, equal.p) == ("undecided", "zero_variance", None)
+    assert equal.facts["difference"] == pytest.approx(-1)
 
 
 def test_a_finished_run_without_an_accuracy_is_no_result(tmp_path):
@@ -90,6 +101,8 @@ def test_a_finished_run_without_an_accuracy_is_no_result(tmp_path):
     run = next(stored for stored in shelf.runs if stored.run.arm == "frozen_pretrained" and stored.run.seeds.data == 2)
     result = json.loads(run.directory.result_file.read_text())
     run.directory.result_file.write_text(json.dumps({key: result[key] for key in result if key != "accuracy"}))
+    run.directory.predictions_file.unlink()
+    without_seal(run.directory.path)
     findings = findings_of(study, Shelf(tmp_path))
     assert findings.arms["frozen_pretrained"].states == {"finished": [0, 1, 3, 4], "failed": [2]}
     assert (findings.verdicts[0].outcome, findings.verdicts[0].reason) == ("undecided", "incomplete")
@@ -105,11 +118,8 @@ def settled_by(tmp_path_factory):
         findings = findings_of(study, store_study(study, folder, errors_with({})))
 
         def settle(accuracies):
-            arms = {
-                arm: dataclasses.replace(findings.arms[arm], accuracies=dict(enumerate(values.tolist())))
-                for arm, values in accuracies.items()
-            }
-            return verdicts(findings.plan, arms, ratio_of=lambda *_: None, confounds={})[0]
+            arms = {arm: with_values(findings.arms[arm], ACCURACY, values) for arm, values in accuracies.items()}
+            return verdicts(findings.plan, arms, speed_of=lambda *_: Speed(), confounds={})[0]
 
         return settle
 
@@ -162,38 +172,60 @@ def test_mcnemar_counts_the_examples_of_each_pair(tmp_path):
             stats.binomtest(pair.treatment_only, pair.treatment_only + pair.control_only, 0.5).pvalue
         )
         gain = (pair.treatment_only - pair.control_only) / pair.examples
-        accuracies = [findings.arms[arm].accuracies[pair.seed] for arm in ("frozen_pretrained", "fine_tuned")]
+        accuracies = [findings.arms[arm].quality.values[pair.seed] for arm in ("frozen_pretrained", "fine_tuned")]
         assert gain == pytest.approx(accuracies[0] - accuracies[1])
     assert findings.notes == [("fixed_learning_rate", {"learning_rate": 1e-4})]
 
 
-@pytest.mark.parametrize(
-    ("changes", "code"),
-    [
-        ({"split": "test"}, "predictions_unlike"),
-        ({"labels": [(example + 1) % 3 for example in range(EXAMPLES)]}, "predictions_unlike"),
-        ({"labels": [0, 1], "predicted": [0, 1]}, "predictions_unlike"),
-        ({"predicted": [0]}, "predictions_missing"),
-        ({"labels": None}, "predictions_missing"),
-        ({"labels": [], "predicted": []}, "predictions_missing"),
-        ({"predicted": [example % 3 for example in range(EXAMPLES)]}, "predictions_disagree"),
-    ],
-)
-def test_predictions_that_cannot_be_compared_are_noted(tmp_path, changes, code):
+def test_predictions_of_other_examples_are_not_compared(tmp_path):
+    """Both runs are whole, but their data was another."""
     study = small_classification(arms=ARMS, hypotheses=[accuracy_claim()])
-    rewrite(stored_arm(store_study(study, tmp_path, errors_with({})), "frozen_pretrained", 3), **changes)
+    stored = stored_arm(store_study(study, tmp_path, errors_with({})), "frozen_pretrained", 3)
+    labels, predicted = stored.predictions["labels"], stored.predictions["predicted"]
+    rewrite(stored, labels=[(each + 1) % 3 for each in labels], predicted=[(each + 1) % 3 for each in predicted])
+    sealed_again(stored.directory.path)
     findings = findings_of(study, Shelf(tmp_path))
-    assert (code, {"hypothesis": "not_worse", "seeds": [3]}) in findings.notes
+    assert ("predictions_unlike", {"hypothesis": "not_worse", "seeds": [3]}) in findings.notes
     assert [pair.seed for pair in findings.verdicts[0].mcnemar] == [0, 1, 2, 4]
     assert findings.verdicts[0].outcome == "supported"  # which rests on the seeds
     assert all(set(facts) == set(NOTES[code]) for code, facts in findings.notes)
 
 
-@pytest.mark.parametrize("content", [None, b"", b"{", b"[1]", b"\xff\xfe"])
-def test_missing_or_broken_predictions_are_noted(tmp_path, content):
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"labels": [0, 1], "predicted": [0, 1]},
+        {"predicted": [0]},
+        {"labels": None},
+        {"labels": [], "predicted": []},
+        {"predicted": [example % 3 for example in range(EXAMPLES)]},
+    ],
+)
+@pytest.mark.parametrize("form", [without_seal, sealed_again])
+def test_predictions_that_the_accuracy_was_not_counted_from_make_a_run_damaged(tmp_path, changes, form):
+    study = small_classification(arms=ARMS, hypotheses=[accuracy_claim()])
+    stored = stored_arm(store_study(study, tmp_path, errors_with({})), "frozen_pretrained", 3)
+    rewrite(stored, **changes)
+    form(stored.directory.path)
+    findings = findings_of(study, Shelf(tmp_path))
+    assert findings.arms["frozen_pretrained"].states == {"finished": [0, 1, 2, 4], "damaged": [3]}
+    assert "damaged" in [code for code, _ in findings.notes]
+    assert findings.verdicts[0].outcome == "undecided"
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b"\xff\xfe"])
+def test_broken_predictions_make_a_run_damaged(tmp_path, content):
     study = small_classification(arms=ARMS, hypotheses=[accuracy_claim()])
     path = stored_arm(store_study(study, tmp_path, errors_with({})), "fine_tuned", 0).directory.predictions_file
-    path.unlink() if content is None else path.write_bytes(content)
+    path.write_bytes(content)
+    assert findings_of(study, Shelf(tmp_path)).arms["fine_tuned"].states["damaged"] == [0]
+
+
+def test_predictions_that_an_older_run_did_not_keep_are_noted(tmp_path):
+    study = small_classification(arms=ARMS, hypotheses=[accuracy_claim()])
+    path = stored_arm(store_study(study, tmp_path, errors_with({})), "fine_tuned", 0).directory.predictions_file
+    without_seal(path.parent)
+    path.unlink()
     findings = findings_of(study, Shelf(tmp_path))
     assert ("predictions_missing", {"hypothesis": "not_worse", "seeds": [0]}) in findings.notes
 
@@ -208,23 +240,23 @@ def whole(tmp_path_factory):
     claim = accuracy_claim(treatment="frozen_head_orthogonal", varies=["start", "scale", "moves"])
     study = small_classification(hypotheses=[accuracy_claim(name="kept"), claim])
     folder = tmp_path_factory.mktemp("whole")
-    seconds = {arm: [1.0, 1.1, 1.2] for arm in study.arms} | {"frozen_head_orthogonal": [0.9, 1.0, 1.1]}
-    store_bench(folder, baseline="fine_tuned", seconds=seconds)
+    seconds = {arm: [1.0, 1.1, 1.2] * 3 for arm in study.arms} | {"frozen_head_orthogonal": [0.9, 1.0, 1.1] * 3}
+    store_bench(folder, study=study, baseline="fine_tuned", seconds=seconds)
     return findings_of(study, store_study(study, folder, errors_with(EFFECTS)))
 
 
 def test_an_arm_is_summed_up_by_its_accuracy(whole):
     arm = whole.arms["frozen_head_orthogonal"]
-    assert arm.accuracy == pytest.approx(1 - 0.35 - 0.02)
-    assert arm.errors[1] == pytest.approx(1 - arm.accuracies[1])
-    assert arm.error_difference.mean == pytest.approx(0.05)
+    assert arm.quality.mean == pytest.approx(1 - 0.35 - 0.02)
+    assert arm.quality.costs[1] == pytest.approx(1 - arm.quality.values[1])
+    assert arm.quality.difference.mean == pytest.approx(0.05)
     assert arm.examples == EXAMPLES
     assert arm.training_examples == 40 * 8
-    assert arm.accuracy_curve.mean[-1] == pytest.approx(arm.accuracy)
+    assert arm.quality.curve.mean[-1] == pytest.approx(arm.quality.mean)
     assert arm.reached is None
     assert arm.frozen == 2 * 2 * (16 * 16 + 16)
     assert whole.target_perplexity is None
-    assert whole.arms["fine_tuned"].error_difference is None
+    assert whole.arms["fine_tuned"].quality.difference is None
 
 
 def test_the_effects_are_taken_apart(whole):
@@ -280,7 +312,11 @@ def test_the_json_is_finite_and_speaks_of_accuracy(whole):
     assert "perplexity" not in text
     assert json.loads(text) == tree
     assert tree["arms"]["fine_tuned"]["accuracy"] == pytest.approx(0.68)
-    assert tree["verdicts"][0]["mcnemar"][0]["both_right"] > 0
+    first = tree["verdicts"][0]
+    assert first["mcnemar"][0]["both_right"] > 0
+    assert first["reason"].startswith("accuracy_")
+    assert {"points", "margin_points"} <= first["facts"].keys()
+    assert (first["margin_nats"], first["margin_error"]) == (None, 0.02)
     assert "beside" not in tree
 
 
@@ -294,12 +330,12 @@ def beside(tmp_path, *neighbours):
 
 def test_a_neighbour_is_read_from_its_stored_runs(tmp_path):
     stored = REPOSITORY / "docs" / "findings" / "tinystories_cpu" / "runs"
-    neighbour = Neighbour(study=str(REPOSITORY / "studies" / "tinystories_cpu.yaml"), runs=str(stored))
+    neighbour = Neighbour(study="tinystories_cpu", runs=str(stored))
     own, other = beside(tmp_path, neighbour)
-    assert (own.classifies, own.treatment, own.baseline) == (True, "frozen_head_orthogonal", "fine_tuned")
+    assert (own.fine_tunes, own.treatment, own.baseline) == (True, "frozen_head_orthogonal", "fine_tuned")
     assert own.difference.mean == pytest.approx(0.05)
     assert own.treatment_quality == pytest.approx(0.63)
-    assert (other.study, other.classifies, len(other.difference.seeds)) == ("tinystories_cpu", False, 8)
+    assert (other.study, other.fine_tunes, len(other.difference.seeds)) == ("tinystories_cpu", False, 8)
     assert other.outcomes == {"cost-of-freezing": "supported"}
     assert 100 * math.expm1(other.difference.mean) == pytest.approx(3.26, abs=0.01)
     assert other.trainable_share == pytest.approx(0.902, abs=1e-3)

@@ -1,18 +1,21 @@
 """Verdicts: how often they err, what they say of partial and degenerate studies, and that order does not matter."""
 
-import dataclasses
+import json
 import math
 import random
 
 import numpy as np
 import pytest
 
-from oelm.analysis.findings import NOTES, REASONS
+from oelm.analysis.findings import NOTES
 from oelm.analysis.hypotheses import verdicts
+from oelm.analysis.speed import Speed
 from oelm.analysis.summary import findings_of
+from oelm.claims.measures import LOSS
+from oelm.claims.reasons import REASONS
 from oelm.study.plan import Plan, planned
 from oelm.study.shelf import Shelf
-from stored_runs import hypothesis, small_study, store_bench, store_study
+from stored_runs import hypothesis, small_study, store_bench, store_study, with_values
 
 STUDIES = 2000
 HIGHEST_ERROR_RATE = 0.065
@@ -32,6 +35,11 @@ def losses_with(effects: dict[str, float]):
         return None if effect is None else 2.0 + effect + noise(arm, seed)
 
     return loss
+
+
+def findings_with(folder, claim):
+    study = small_study(arms=ARMS[:2], hypotheses=[claim])
+    return findings_of(study, store_study(study, folder, losses_with({})))
 
 
 def only_verdict(folder, claim, loss, *, seeds=(0, 1, 2, 3, 4), **changes):
@@ -54,11 +62,8 @@ def settled_by(tmp_path_factory):
         plan: Plan = findings.plan
 
         def settle(losses: dict[str, np.ndarray]):
-            arms = {
-                arm: dataclasses.replace(findings.arms[arm], losses=dict(enumerate(values.tolist())))
-                for arm, values in losses.items()
-            }
-            return verdicts(plan, arms, ratio_of=lambda *_: None, confounds={})
+            arms = {arm: with_values(findings.arms[arm], LOSS, values) for arm, values in losses.items()}
+            return verdicts(plan, arms, speed_of=lambda *_: Speed(), confounds={})
 
         return settle
 
@@ -124,7 +129,7 @@ def test_a_family_of_false_claims_rarely_has_one_supported(settled_by):
 def test_the_outcome_follows_the_effect(tmp_path, kind, effect, outcome):
     verdict = only_verdict(tmp_path, hypothesis(kind), losses_with({"frozen_head_orthogonal": effect}))
     assert (verdict.outcome, verdict.regardless) == (outcome, outcome)
-    assert set(verdict.facts) == set(REASONS[verdict.reason])
+    assert set(verdict.facts) == set(REASONS[verdict.reason].facts)
     assert 0 < verdict.p < 1
     assert 0 < verdict.sign_flip_p <= 1
     assert verdict.lower_bound < verdict.difference.mean < verdict.upper_bound
@@ -135,7 +140,7 @@ def test_better_by_a_margin_asks_for_more_than_better(tmp_path):
     assert only_verdict(tmp_path / "a", hypothesis("better"), loss).outcome == "supported"
     demanding = only_verdict(tmp_path / "b", hypothesis("better", margin_percent=5), loss)
     assert demanding.outcome == "refuted"
-    assert demanding.margin_nats == pytest.approx(MARGIN)
+    assert demanding.margin == pytest.approx(MARGIN)
 
 
 def test_an_undecided_verdict_says_how_many_seeds_would_decide_it(tmp_path):
@@ -285,8 +290,8 @@ def test_parameters_are_settled_although_no_run_is_finished(tmp_path):
 def test_speed_comes_from_the_bench_alone(tmp_path, ratio, outcome):
     claim = hypothesis("faster")
     assert only_verdict(tmp_path, claim, losses_with({})).reason == "no_bench"
-    control = [0.1, 0.11, 0.12, 0.1, 0.13, 0.1]
-    wobble = [1.0, 1.002, 0.998, 1.001, 0.999, 1.0]
+    control = [0.1, 0.11, 0.12, 0.1, 0.13, 0.1, 0.11, 0.12]
+    wobble = [1.0, 1.002, 0.998, 1.001, 0.999, 1.0, 1.001, 0.999]
     treatment = [ratio * one * other for one, other in zip(control, wobble, strict=True)]
     store_bench(tmp_path, baseline="trained", seconds={"trained": control, "frozen_head_orthogonal": treatment})
     verdict = only_verdict(tmp_path, claim, losses_with({}))
@@ -294,11 +299,67 @@ def test_speed_comes_from_the_bench_alone(tmp_path, ratio, outcome):
     assert verdict.ratio.middle == pytest.approx(ratio)
 
 
-def test_two_rounds_are_too_few(tmp_path):
-    seconds = {"trained": [0.1, 0.1], "frozen_head_orthogonal": [0.05, 0.05]}
-    store_bench(tmp_path, baseline="trained", seconds=seconds)
-    verdict = only_verdict(tmp_path, hypothesis("faster"), losses_with({}))
-    assert (verdict.outcome, verdict.reason) == ("undecided", "too_few_rounds")
+def speed_verdict(folder, blocks=12, records=None, **changes):
+    """Of an arm that took half the time in every block."""
+    changes |= {"blocks": records} if records else {}
+    seconds = {"trained": [0.1] * blocks, "frozen_head_orthogonal": [0.05] * blocks}
+    store_bench(folder, baseline="trained", seconds=seconds, **changes)
+    verdict = only_verdict(folder, hypothesis("faster"), losses_with({}))
+    assert set(verdict.facts) == set(REASONS[verdict.reason].facts)
+    return verdict
+
+
+def test_seven_blocks_are_too_few(tmp_path):
+    verdict = speed_verdict(tmp_path, blocks=7)
+    assert (verdict.outcome, verdict.reason) == ("undecided", "too_few_blocks")
+
+
+@pytest.mark.parametrize(("disturbed", "reason"), [(4, "faster"), (5, "machine_busy")])
+def test_on_a_busy_machine_nothing_is_decided_and_no_ratio_shown(tmp_path, disturbed, reason):
+    records = [{"seconds": 1.0, "disturbed": ["others"] * (number < disturbed)} for number in range(12)]
+    verdict = speed_verdict(tmp_path, records=records)
+    assert verdict.reason == reason
+    if reason == "machine_busy":
+        assert (verdict.outcome, verdict.ratio) == ("undecided", None)
+        assert verdict.facts == {"blocks": 12, "quiet": 7, "least": 8}
+
+
+def test_no_claim_rests_on_a_bench_without_a_control(tmp_path):
+    seconds = {"trained": [0.1] * 12, "frozen_head_orthogonal": [0.05] * 12}
+    (tmp_path / "bench.json").write_text(
+        json.dumps({"format_version": 1, "baseline": "trained", "seconds": seconds, "rounds": 12})
+    )
+    findings = findings_with(tmp_path, hypothesis("faster"))
+    verdict = findings.verdicts[0]
+    assert (verdict.outcome, verdict.reason, verdict.ratio.middle) == ("undecided", "no_control", pytest.approx(0.5))
+    assert "bench_without_control" in dict(findings.notes)
+    assert findings.provenance["bench"]["sealed"] is False
+
+
+def test_a_damaged_bench_is_named_and_decides_nothing(tmp_path):
+    assert speed_verdict(tmp_path).outcome == "supported"
+    file = tmp_path / "bench.json"
+    file.write_text(file.read_text().replace("0.05", "0.06", 1))
+    findings = findings_with(tmp_path, hypothesis("faster"))
+    assert (findings.verdicts[0].reason, findings.verdicts[0].ratio) == ("bench_damaged", None)
+    assert ("unreadable", {"line": f"{file}: damaged: changed since it was sealed"}) in findings.notes
+
+
+def test_a_bench_of_another_config_decides_nothing_and_names_the_keys(tmp_path):
+    """Measured at width 32 and one layer, believed at width 128 and six."""
+    model = small_study().base["model"]
+    before = small_study(base=small_study().base | {"model": model | {"num_layers": 1}})
+    verdict = speed_verdict(tmp_path, study=before)
+    assert (verdict.outcome, verdict.reason, verdict.ratio) == ("undecided", "bench_other_config", None)
+    assert verdict.facts == {"differences": "model.num_layers 1, now 2", "study": "small"}
+    assert speed_verdict(tmp_path).outcome == "supported"
+
+
+def test_a_ratio_that_arithmetic_does_not_allow_is_marked(tmp_path):
+    work = {"trained": {"products": 100.0, "optimizer": 10.0}, "frozen_head_orthogonal": {"products": 97.0}}
+    work["frozen_head_orthogonal"]["optimizer"] = 9.0
+    ratio = speed_verdict(tmp_path, work=work).ratio
+    assert (ratio.smallest, ratio.is_implausible) == (0.9, True)
 
 
 # ---- Confounds -----------------------------------------------------------------------------------------------------
@@ -320,7 +381,7 @@ def test_every_code_is_announced(tmp_path):
     study = small_study(seeds=[0], hypotheses=[hypothesis(), hypothesis("faster"), hypothesis("fewer_parameters")])
     findings = findings_of(study, store_study(study, tmp_path, losses_with({})))
     for verdict in findings.verdicts:
-        assert set(verdict.facts) == set(REASONS[verdict.reason])
+        assert set(verdict.facts) == set(REASONS[verdict.reason].facts)
     for code, facts in findings.notes:
         assert set(facts) == set(NOTES[code])
     assert planned(study, Shelf(tmp_path)).runs == findings.plan.runs

@@ -8,6 +8,7 @@ import pytest
 from scipy import stats
 
 from oelm.analysis import statistics
+from oelm.claims.kinds import Bounds
 
 SAMPLES = [np.random.default_rng(seed).normal(0.01, 0.02, size) for seed, size in enumerate((3, 4, 5, 8, 8, 13, 18))]
 BOUNDS = (-0.02, 0.0, 0.0488)
@@ -44,9 +45,9 @@ def test_one_sided_p_values_are_those_of_scipy(differences, bound):
 @pytest.mark.parametrize("margin", [0.005, 0.02, 0.0488, 0.2])
 def test_equivalence_is_shown_exactly_when_both_bounds_are_within_the_margin(differences, margin):
     low, high = statistics.one_sided_bounds(differences)
-    assert (statistics.p_within(differences, margin) <= 0.05) == (-margin <= low and high <= margin)
+    assert (statistics.p_within(differences, Bounds(-margin, margin)) <= 0.05) == (-margin <= low and high <= margin)
     one, other = (stats.ttest_1samp(differences, side * margin) for side in (1, -1))
-    assert statistics.p_within(differences, margin) >= min(one.pvalue, other.pvalue) / 2
+    assert statistics.p_within(differences, Bounds(-margin, margin)) >= min(one.pvalue, other.pvalue) / 2
 
 
 @pytest.mark.parametrize("differences", [sample for sample in SAMPLES if len(sample) < 14], ids=len)
@@ -120,7 +121,7 @@ def test_holm_does_not_depend_on_the_order_and_never_lowers_a_p_value():
 @pytest.mark.parametrize(("lower", "upper"), [(None, 0.015), (-0.02, 0.015)])
 def test_the_number_of_seeds_gives_the_power_it_promises(lower, upper):
     sample = np.array([0.002, 0.021, -0.006, 0.013])
-    needed = statistics.seeds_needed(sample, lower=lower, upper=upper, level=0.05)
+    needed = statistics.seeds_needed(sample, Bounds(lower, upper), level=0.05)
     generator = np.random.default_rng(1)
 
     def power(pairs):
@@ -137,21 +138,9 @@ def test_the_number_of_seeds_gives_the_power_it_promises(lower, upper):
 
 
 def test_no_number_of_seeds_is_named_for_a_mean_on_the_wrong_side_or_a_hopeless_one():
-    assert statistics.seeds_needed([0.05, 0.06, 0.08], lower=None, upper=0.02, level=0.05) is None
-    assert statistics.seeds_needed([0.05, 0.06, 0.08], lower=-0.01, upper=0.02, level=0.05) is None
-    assert statistics.seeds_needed([-1.0, 1.0, 0.001], lower=None, upper=0.001, level=0.05) is None
-
-
-def test_the_ratio_of_times_is_the_paired_t_interval_of_the_logarithms():
-    generator = np.random.default_rng(5)
-    control = generator.uniform(0.05, 0.2, 12)  # rounds differ, pairs do not
-    treatment = control * np.exp(generator.normal(-0.02, 0.005, 12))
-    found = statistics.time_ratio(list(treatment), list(control))
-    expected = stats.ttest_rel(np.log(treatment), np.log(control)).confidence_interval(0.95)
-    assert (found.low, found.high) == pytest.approx((math.exp(expected.low), math.exp(expected.high)))
-    assert found.middle == pytest.approx(stats.gmean(treatment / control))
-    assert found.rounds == 12
-    assert statistics.time_ratio([0.1], [0.2]) is None
+    assert statistics.seeds_needed([0.05, 0.06, 0.08], Bounds(None, 0.02), level=0.05) is None
+    assert statistics.seeds_needed([0.05, 0.06, 0.08], Bounds(-0.01, 0.02), level=0.05) is None
+    assert statistics.seeds_needed([-1.0, 1.0, 0.001], Bounds(None, 0.001), level=0.05) is None
 
 
 # ---- Examples ------------------------------------------------------------------------------------------------------

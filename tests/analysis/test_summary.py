@@ -10,7 +10,7 @@ from oelm.analysis.findings import NOTES
 from oelm.analysis.summary import findings_as_json, findings_of
 from oelm.errors import UserError
 from oelm.study.shelf import Shelf
-from stored_runs import ENVIRONMENT, hypothesis, small_study, store_bench, store_finished, store_study
+from stored_runs import ENVIRONMENT, hypothesis, small_study, store_bench, store_finished, store_study, without_seal
 
 EFFECTS = {
     "trained": 0.0,
@@ -33,7 +33,7 @@ def whole(tmp_path_factory):
     claims = [hypothesis(), hypothesis("equivalent", treatment="trained_head_orthogonal", varies=["start", "scale"])]
     study = small_study(tuning=tuning, hypotheses=claims)
     folder = tmp_path_factory.mktemp("whole")
-    store_bench(folder, baseline="trained", seconds={arm: [0.1, 0.2, 0.3] for arm in EFFECTS})
+    store_bench(folder, baseline="trained", seconds={arm: [0.1, 0.2, 0.3] * 3 for arm in EFFECTS})
     return findings_of(study, store_study(study, folder, loss))
 
 
@@ -152,6 +152,7 @@ def test_the_json_is_finite_and_whole(tmp_path):
 def test_provenance_counts_what_was_used(whole):
     found = whole.provenance
     assert (found["runs"], found["final_runs"], found["tuning_runs"]) == (40, 25, 15)
+    assert (found["sealed_runs"], found["unsealed_runs"]) == (40, 0)
     assert found["final_compute_seconds"] == pytest.approx(25 * 40 * 0.05 * 1.2)
     assert found["tuning_compute_seconds"] == pytest.approx(15 * 20 * 0.05 * 1.2)
     assert found["commits"] == [{"commit": ENVIRONMENT["commit"], "dirty": False, "runs": 40}]
@@ -182,7 +183,7 @@ def test_mixed_and_unknown_origins_are_noted(tmp_path):
         other = {"threads": 2, "dirty": True} if run.seed == 3 else {}
         path = store_finished(run, tmp_path / "mixed", 2.0 + run.seed, environment=other)
         if run.seed == 4:
-            (path / "environment.json").unlink()
+            (without_seal(path) / "environment.json").unlink()
     store_bench(tmp_path / "mixed", baseline="trained", seconds={"trained": [0.1]}, source_digest="another")
     broken = tmp_path / "mixed" / "broken"
     broken.mkdir()
@@ -199,3 +200,33 @@ def test_mixed_and_unknown_origins_are_noted(tmp_path):
     for code, facts in findings.notes:
         assert set(facts) == set(NOTES[code])
     assert ("mixed_environment", {"key": "threads", "values": ["1", "2"]}) in findings.notes
+
+
+@pytest.mark.parametrize(
+    ("of_runs", "of_bench", "expected"),
+    [
+        ([{}, {}], {"source_scheme": 2}, {"bench_sources_not_comparable": {"bench": 2, "runs": [1]}}),
+        ([{}, {"source_scheme": 2}], {}, {"sources_not_comparable": {"schemes": [1, 2]}}),
+        (
+            [{}, {"source_scheme": 2}],
+            {"source_scheme": 3},
+            {
+                "sources_not_comparable": {"schemes": [1, 2]},
+                "bench_sources_not_comparable": {"bench": 3, "runs": [1, 2]},
+            },
+        ),
+    ],
+)
+def test_sources_that_cannot_be_compared_are_noted_as_unknown(tmp_path, of_runs, of_bench, expected):
+    study = small_study(arms=["trained"], seeds=[0, 1])
+    plan = findings_of(study, store_study(study, tmp_path / "whole", loss)).plan
+    for run, scheme in zip(plan.final, of_runs, strict=True):
+        digest = {"source_digest": "ab"[bool(scheme)] * 64}
+        store_finished(run, tmp_path / "mixed", 2.0, environment=digest | scheme)
+    store_bench(
+        tmp_path / "mixed", baseline="trained", seconds={"trained": [0.1] * 8}, source_digest="a" * 64, **of_bench
+    )
+    notes = dict(findings_of(study, Shelf(tmp_path / "mixed")).notes)
+    about_sources = {code: facts for code, facts in notes.items() if "source" in code or "mixed" in code}
+    assert about_sources == expected
+    assert all(set(facts) == set(NOTES[code]) for code, facts in about_sources.items())

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from oelm.data import corpora, readers
+from oelm.data import corpora, encodings, readers
 from oelm.data.corpora import held_out, open_corpus, split_documents
 from oelm.errors import UserError
+from oelm.installation import install_command
 
 
 def split_texts(source: str | Path, **options) -> dict[str, list[str]]:
@@ -45,7 +46,7 @@ def test_marks_separate_documents(tmp_path):
 def test_a_mark_across_two_blocks_is_found(tmp_path, monkeypatch):
     file = write(tmp_path / "a.txt", "x" * 30 + "<|endoftext|>" + "y" * 30)
     for size in (1, 7, 29, 35, 40):
-        monkeypatch.setattr(readers, "BLOCK_BYTES", size)
+        monkeypatch.setattr(encodings, "BLOCK_BYTES", size)
         assert train_texts(file) == ["x" * 30, "y" * 30]
 
 
@@ -154,7 +155,7 @@ def test_missing_pyarrow_names_the_extra(tmp_path, python_command):
         "from oelm.data.corpora import open_corpus\nfrom oelm.errors import UserError\n"
         "try: open_corpus(sys.argv[1])\nexcept UserError as error: print(error)"
     )
-    assert "pip install 'oelm[parquet]'" in subprocess.check_output(**python_command(code, file))
+    assert install_command("parquet") in subprocess.check_output(**python_command(code, file))
 
 
 def test_a_folder_is_sorted_by_the_names_of_its_files(tmp_path):
@@ -240,7 +241,7 @@ def test_missing_datasets_library_names_the_extra(monkeypatch):
     monkeypatch.setattr(corpora.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UserError) as error:
         open_corpus("openwebtext")
-    assert "pip install 'oelm[hub]'" in message_of(error)
+    assert install_command("hub") in message_of(error)
     assert "--source PATH" in str(error.value)
 
 

@@ -76,8 +76,9 @@ def test_weights_in_several_files_are_one_encoder(tmp_path):
     assert open_encoder(str(folder)).digest != encoder.digest
     (folder / names[1]).unlink()
     assert names[1] in refusal(folder)
-    (folder / "model.safetensors.index.json").write_text('{"weight_map": {"a": "../model.safetensors"}}')
-    assert "not an index" in refusal(folder)
+    for name in ("../model.safetensors", "/model.safetensors", ".safetensors", 5, ["model.safetensors"], None):
+        (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": name}}))
+        assert "not an index" in refusal(folder)
 
 
 def test_a_folder_without_weights_can_start_at_random(tmp_path):
@@ -97,7 +98,7 @@ def test_pickled_weights_are_never_opened(tmp_path):
     folder = encoder_folder(tmp_path / "a")
     (folder / "model.safetensors").unlink()
     (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Trap()))
-    assert "holds pickled weights only (pytorch_model.bin)" in refusal(folder)
+    assert "contains pickled weights only (pytorch_model.bin)" in refusal(folder)
     assert "model.safetensors" in refusal(folder)
     assert not (tmp_path / "sprung").exists()
 
@@ -138,7 +139,7 @@ def test_a_place_that_is_no_encoder_is_named(tmp_path, monkeypatch):
     file = encoder_folder(tmp_path / "a") / "config.json"
     assert "is a file; give the folder" in refusal(file)
     file.write_text("{")
-    assert "not readable as JSON" in refusal(tmp_path / "a")
+    assert "damaged: not JSON" in refusal(tmp_path / "a")
 
 
 @pytest.mark.parametrize("name", ["-x/y", "../up", "a/b/c", "a b", "", "https://example.org/m"])

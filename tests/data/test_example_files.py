@@ -98,7 +98,7 @@ HEADER = "premise\thypothesis\tlabel\n"
         (
             "a.jsonl",
             '{"premise": "\\ud800", "hypothesis": "b", "label": 0}\n',
-            "line 1: the text holds half a surrogate",
+            "line 1: the text contains half a surrogate",
         ),
     ],
 )
@@ -106,6 +106,77 @@ def test_a_bad_file_is_one_line_with_its_place(tmp_path, name, content, said):
     file = written(tmp_path / name, content)
     with pytest.raises(UserError) as error:
         read(file)
+    assert str(error.value).startswith(str(file))
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+# ---- CSV -------------------------------------------------------------------------------------------------------------
+
+AG_NEWS = (
+    '"3","Wall St. Bears Claw Back (Reuters)","Reuters - Short-sellers, Wall Street\'s dwindling\\band of '
+    'ultra-cynics, are seeing green again."\n'
+    '"4","Say ""Hello"" to the machine","It said ""no"",\nthen it said, ""yes""."\r\n'
+    '"1","","Only a description"\n'
+)
+
+
+def test_ag_news_is_read_as_it_is_published(tmp_path):
+    file = written(tmp_path / "train.csv", AG_NEWS)
+    assert read(file, pairs=False) == [
+        (
+            "Wall St. Bears Claw Back (Reuters) Reuters - Short-sellers, Wall Street's dwindling\\band of "
+            "ultra-cynics, are seeing green again.",
+            "3",
+        ),
+        ('Say "Hello" to the machine It said "no",\nthen it said, "yes".', "4"),
+        ("Only a description", "1"),
+    ]
+    assert [example.line for example in read_examples(file, pairs=False)] == [1, 2, 4]
+    assert sum(example.source_bytes for example in read_examples(file, pairs=False)) == len(AG_NEWS.encode())
+
+
+def test_csv_with_a_header_says_the_same_as_a_table(tmp_path):
+    quoted = [[f'"{field.replace(chr(34), chr(34) * 2)}"' for field in row] for row in ROWS]
+    text = "\n".join(",".join(row) for row in [["premise", "hypothesis", "label"], *quoted])
+    assert read(written(tmp_path / "a.csv", text)) == ROWS
+    titled = "Class Index,Title,Description\n2,A title,and more\n"
+    assert read(written(tmp_path / "b.csv", titled), pairs=False) == [("A title and more", "2")]
+    one = 'text,label\n"a, b",good\n\nc,bad\n'
+    assert read(written(tmp_path / "c.csv", one), pairs=False) == [("a, b", "good"), ("c", "bad")]
+
+
+def test_pairs_in_csv_without_a_header(tmp_path):
+    assert read(written(tmp_path / "a.csv", '0,"a, b",c\n1,d,e\n')) == [("a, b", "c", "0"), ("d", "e", "1")]
+
+
+@pytest.mark.parametrize("ending", ["tsv", "csv", "jsonl"])
+def test_another_encoding_can_be_named(tmp_path, ending):
+    text = {"tsv": "text\tlabel\n他好\t0\n", "csv": "0,他好\n", "jsonl": '{"text": "他好", "label": 0}\n'}[ending]
+    file = written(tmp_path / f"a.{ending}", text.encode("gbk"))
+    assert read(file, pairs=False, encoding="gbk") == [("他好", "0")]
+    with pytest.raises(UserError, match=r"not UTF-8 at byte .* of the line; if it is GBK: --encoding gbk"):
+        read(file, pairs=False)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("", "empty; its first line must name the columns, or contain a class and its text"),
+        ("a,b\n1,2\n", "line 1: no column named sentence or text"),
+        ("1,a\n2,b,c\n", "line 2: 3 fields; without a header a line contains the class and its text"),
+        ("1\n2\n", "line 1: 1 fields; without a header"),
+        ("1,a\n4,b\n5x,c\n", "line 3: the class is '5x', not a whole number as in the first line"),
+        ('1,"a\n2,b\n', "line 1: not CSV"),
+        ('1,"a"b\n', "line 1: not CSV"),
+        ("text,label\na,b,c\n", "line 2: 3 fields, but the header names 2"),
+        ("text,label,text\n", "line 1: the column 'text' is named twice"),
+    ],
+)
+def test_bad_csv_is_one_line_with_its_place(tmp_path, content, said):
+    file = written(tmp_path / "a.csv", content)
+    with pytest.raises(UserError) as error:
+        read(file, pairs=False)
     assert str(error.value).startswith(str(file))
     assert said in str(error.value)
     assert "\n" not in str(error.value)

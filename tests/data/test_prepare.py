@@ -16,10 +16,11 @@ import pytest
 
 from oelm.data import prepare as module
 from oelm.data.corpora import held_out, open_corpus, split_documents
+from oelm.data.folders import check_digests
 from oelm.data.prepare import Progress, prepare
 from oelm.data.stories import stories
 from oelm.data.tokenizer import load_tokenizer
-from oelm.data.tokens import check_digests, check_tokens, open_tokens
+from oelm.data.tokens import check_tokens, open_tokens
 from oelm.errors import UserError
 
 STORIES = {"stories": 600, "tokenizer": "bpe:300"}
@@ -144,7 +145,9 @@ def test_the_manifest_says_what_is_there(tmp_path):
     assert (manifest["tokenizer"], manifest["vocabulary"], manifest["dtype"]) == ("bpe:300", 300, "uint16")
     assert manifest["format_version"] == 1
     for name, entry in manifest["splits"].items():
-        assert set(entry) == {"documents", "empty_dropped", "tokens", "text_bytes", "sha256", "also_in_train"}
+        assert set(entry) == {
+            "documents", "empty_dropped", "crlf_line_ends", "tokens", "text_bytes", "sha256", "also_in_train",
+        }  # fmt: skip
         assert (out / f"{name}.bin").stat().st_size == 2 * entry["tokens"]
     assert sum(entry["documents"] for entry in manifest["splits"].values()) == 600
 
@@ -194,7 +197,7 @@ def test_a_changed_source_file_is_another_dataset(tmp_path):
     file = written_stories(tmp_path / "in.txt", 400)
     prepare(str(file), out=tmp_path / "out", tokenizer="bpe:300")
     written_stories(file, 401)
-    with pytest.raises(UserError, match=r"holds another dataset .* when a name, a size or a time of change differs"):
+    with pytest.raises(UserError, match=r"contains another dataset .* when a name, a size or a time of change differs"):
         prepare(str(file), out=tmp_path / "out", tokenizer="bpe:300")
 
 

@@ -11,9 +11,10 @@ import subprocess
 import numpy as np
 import pytest
 
+from oelm.data.folders import check_digests
 from oelm.data.prepare import Progress, prepare
 from oelm.data.prepare_sentences import prepare_sentences
-from oelm.data.sentences import check_digests, open_sentences
+from oelm.data.sentences import open_sentences
 from oelm.errors import UserError
 from sentence_sources import NLI, json_lines, nli_folder, pairs, table
 from small_encoders import TYPES, encoder_folder
@@ -153,9 +154,9 @@ def test_preparing_again_does_nothing(tmp_path, nli, bert):
 
 def test_other_settings_in_the_same_folder_are_refused_until_forced(tmp_path, nli, bert):
     digest = made(nli, bert, tmp_path / "out")["digest"]
-    with pytest.raises(UserError, match=r"holds another dataset \(max_length is 24, asked 30\)"):
+    with pytest.raises(UserError, match=r"contains another dataset \(max_length is 24, asked 30\)"):
         made(nli, bert, tmp_path / "out", max_length=30)
-    with pytest.raises(UserError, match="train_examples is None, asked 40"):
+    with pytest.raises(UserError, match="train_examples is the default, asked 40"):
         made(nli, bert, tmp_path / "out", train_examples=40)
     assert open_sentences(tmp_path / "out").digest == digest
     assert made(nli, bert, tmp_path / "out", train_examples=40, force=True)["digest"] != digest
@@ -165,10 +166,10 @@ def test_other_settings_in_the_same_folder_are_refused_until_forced(tmp_path, nl
 def test_text_and_sentences_replace_each_other_only_by_force(tmp_path, nli, bert):
     made(nli, bert, tmp_path / "out")
     text = {"stories": 300, "tokenizer": "bpe:300"}
-    with pytest.raises(UserError, match="holds prepared sentences, asked text"):
+    with pytest.raises(UserError, match="contains prepared sentences, asked text"):
         prepare("stories", out=tmp_path / "out", **text)
     prepare("stories", out=tmp_path / "out", force=True, **text)
-    with pytest.raises(UserError, match="holds prepared text, asked sentences"):
+    with pytest.raises(UserError, match="contains prepared text, asked sentences"):
         made(nli, bert, tmp_path / "out")
     made(nli, bert, tmp_path / "out", force=True)
     check_digests(open_sentences(tmp_path / "out"))
@@ -255,3 +256,58 @@ def test_the_real_data(tmp_path, shared_data, bert):
         "train": 2_000, "tune": 9_815, "val": 2_490, "test": 5_010,
     }  # fmt: skip
     check_digests(open_sentences(tmp_path / "out"))
+
+
+# ---- CSV as published, other encodings, empty files -----------------------------------------------------------------
+
+
+def ag_news(folder, *, encoding: str = "utf-8"):
+    """Train and test without a header, classes 1 to 4, and the list of their names."""
+    folder.mkdir()
+    for name, count in (("train", 200), ("test", 40)):
+        rows = [
+            f'"{1 + n % 4}","{first}, once","{second} ""{n}"" café"'
+            for n, (first, second, _) in enumerate(pairs(count))
+        ]
+        (folder / f"{name}.csv").write_bytes("\n".join(rows).encode(encoding))
+    (folder / "classes.txt").write_text("World\nSports\nBusiness\nSci/Tech\n")
+    return folder
+
+
+def test_ag_news_is_prepared_as_published(bert, tmp_path):
+    manifest = made(ag_news(tmp_path / "ag_news"), bert, tmp_path / "out", task="sentences")
+    assert manifest["labels"] == ["1", "2", "3", "4"]
+    counts = {name: split["examples"] for name, split in manifest["splits"].items()}
+    assert sum(counts[name] for name in ("train", "tune", "val")) == 200
+    assert counts["test"] == 40
+    assert counts["tune"] >= 5
+    assert counts["val"] >= 5
+    assert manifest["split_rule"].startswith("tune and val are held out of train by the hash of the first text")
+    assert all(split["also_in_train"] == 0 for name, split in manifest["splits"].items() if name in ("tune", "val"))
+
+
+def test_the_encoding_is_kept_and_changes_nothing_else(bert, tmp_path):
+    plain = made(ag_news(tmp_path / "a"), bert, tmp_path / "out-a", task="sentences")
+    other = made(
+        ag_news(tmp_path / "b", encoding="gb18030"), bert, tmp_path / "out-b", task="sentences", encoding="gb18030"
+    )
+    assert (plain["encoding"], other["encoding"]) == ("utf-8", "gb18030")
+    assert plain["digest"] == other["digest"]
+
+
+@pytest.mark.parametrize("name", ["train.csv", "train.tsv", "train.jsonl", "val.tsv"])
+def test_an_empty_file_of_examples_is_called_empty(bert, tmp_path, name):
+    folder = nli_folder(tmp_path / "nli")
+    if name.startswith("train"):
+        (folder / "train.tsv").unlink()
+    (folder / name).write_bytes(b"")
+    with pytest.raises(UserError) as refused:
+        made(folder, bert, tmp_path / "out")
+    assert str(refused.value) == f"{folder / name}: empty"
+
+
+def test_a_file_with_a_header_alone_holds_no_examples(bert, tmp_path):
+    folder = nli_folder(tmp_path / "nli")
+    (folder / "val.tsv").write_text("premise\thypothesis\tlabel\n")
+    with pytest.raises(UserError, match=r"val\.tsv: contains no examples"):
+        made(folder, bert, tmp_path / "out")

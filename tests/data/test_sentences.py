@@ -12,9 +12,10 @@ import pytest
 
 from oelm.config import Encoder
 from oelm.data.encoder_folder import encoder_of
+from oelm.data.folders import check_digests
 from oelm.data.prepare import prepare
 from oelm.data.prepare_sentences import prepare_sentences
-from oelm.data.sentences import check_digests, open_sentences
+from oelm.data.sentences import open_sentences
 from oelm.data.tokens import open_tokens
 from oelm.errors import UserError
 from sentence_sources import nli_folder
@@ -89,9 +90,9 @@ def test_files_are_mapped_read_only(prepared):
 
 def test_a_folder_knows_its_kind(prepared_once, tmp_path):
     prepare("stories", out=tmp_path / "text", stories=300, tokenizer="bpe:300")
-    with pytest.raises(UserError, match="holds sentences, not text for a language model"):
+    with pytest.raises(UserError, match="contains sentences, not text for a language model"):
         open_tokens(prepared_once)
-    assert "holds text for a language model, not sentences with labels" in refusal(tmp_path / "text")
+    assert "contains text for a language model, not sentences with labels" in refusal(tmp_path / "text")
 
 
 @pytest.mark.parametrize(
@@ -153,6 +154,45 @@ def test_a_newer_or_incomplete_manifest_is_refused(prepared):
     assert "format version 99 is newer" in refusal(prepared)
     edit_manifest(prepared, format_version=1, encoder={})
     assert "incomplete" in refusal(prepared)
+
+
+SPLIT = {"examples": 5, "tokens": 50, "sha256": dict.fromkeys(("ids", "offsets", "seconds", "labels"), "a" * 64)}
+MANIFESTS = {
+    "no splits": {"splits": {}},
+    "a split outside the folder": {"splits": {"train": SPLIT, "../train": SPLIT}},
+    "examples below zero": {"splits": {"train": SPLIT | {"examples": -5}}},
+    "one digest for all columns": {"splits": {"train": SPLIT | {"sha256": "a" * 64}}},
+    "a column outside the folder": {"splits": {"train": SPLIT | {"sha256": SPLIT["sha256"] | {"../x": "a"}}}},
+    "labels as text": {"labels": "entailment"},
+    "facts as a list": {"facts": []},
+    "encoder as text": {"encoder": "bert"},
+    "another dtype": {"dtype": "float32"},
+}
+
+
+@pytest.mark.parametrize("changes", MANIFESTS.values(), ids=MANIFESTS)
+def test_a_manifest_that_no_preparation_wrote_is_damaged(prepared, changes):
+    edit_manifest(prepared, **changes)
+    assert refusal(prepared).startswith(f"{prepared / 'manifest.json'}: damaged: ")
+
+
+def test_a_fact_that_no_encoder_has_is_damaged(prepared):
+    facts = json.loads((prepared / "manifest.json").read_text())["facts"]
+    for value in ("16", -16, 0, True, [16]):
+        edit_manifest(prepared, facts=facts | {"d_model": value})
+        assert "damaged: facts" in refusal(prepared)
+
+
+def test_a_column_that_is_a_link_out_of_its_folder_is_refused(prepared, tmp_path):
+    (prepared / "val.ids.bin").rename(tmp_path / "elsewhere.bin")
+    (prepared / "val.ids.bin").symlink_to(tmp_path / "elsewhere.bin")
+    assert "val.ids.bin: damaged: is a link that leaves its folder" in refusal(prepared)
+
+
+def test_a_digest_that_is_not_that_of_the_files_is_found(prepared):
+    edit_manifest(prepared, digest="0" * 64)
+    with pytest.raises(UserError, match=r"manifest\.json: damaged: digest is not that of its files"):
+        check_digests(open_sentences(prepared))
 
 
 def test_the_encoder_of_the_data_is_proved_by_its_digest(tmp_path):

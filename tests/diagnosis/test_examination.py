@@ -112,8 +112,8 @@ def test_a_frozen_weight_moved_by_one_bit_is_seen(monkeypatch: pytest.MonkeyPatc
 
 def test_a_resting_weight_that_moves_between_its_updates_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Schedule, "apply", lambda self, model, step: None)
-    assert says(diagnosed("every_n"), "schedule lets it rest", QUERY)
-    assert says(diagnosed("late_unfreeze"), "schedule lets it rest", QUERY)
+    assert says(diagnosed("every_n"), "schedule freezes it", QUERY)
+    assert says(diagnosed("late_unfreeze"), "schedule freezes it", QUERY)
 
 
 def test_a_trainable_weight_that_stands_still_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,7 +132,7 @@ def test_an_optimizer_that_holds_a_frozen_weight_is_seen(monkeypatch: pytest.Mon
     monkeypatch.setattr(
         examination, "build_optimizer", lambda gpt, training: torch.optim.AdamW(gpt.parameters(), weight_decay=0.1)
     )
-    assert says(diagnosed("frozen_head_orthogonal"), "the optimizer holds it (weight decay 0.1)", QUERY)
+    assert says(diagnosed("frozen_head_orthogonal"), "the optimizer contains it (weight decay 0.1)", QUERY)
 
 
 def test_an_optimizer_without_a_trainable_weight_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,7 +140,7 @@ def test_an_optimizer_without_a_trainable_weight_is_seen(monkeypatch: pytest.Mon
         return torch.optim.AdamW(list(gpt.parameters())[:-1])
 
     monkeypatch.setattr(examination, "build_optimizer", without_last)
-    assert says(diagnosed("trained"), "the optimizer does not hold it", "final_norm.bias")
+    assert says(diagnosed("trained"), "the optimizer does not contain it", "final_norm.bias")
 
 
 def test_a_load_that_thaws_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,10 +91,11 @@ def test_moments_of_a_frozen_weight_in_a_checkpoint_are_seen(run_copy: Path) -> 
     moments = load_file(old / "optimizer.safetensors")
     moments["blocks.0.attention.query.covered:exp_avg"] = torch.zeros(16, 32)
     with directory.new_checkpoint(5, needed_bytes=1) as folder:
-        shutil.copy(old / "model.safetensors", folder)
+        for name in ("model.safetensors", "state.json"):
+            shutil.copy(old / name, folder)
         save_file(moments, folder / "optimizer.safetensors")
     diagnosis = diagnose_stored(directory.checkpoint_folder(5), steps=1)
-    assert says(diagnosis, "holds moments of frozen weights", "blocks.0.attention.query.covered")
+    assert says(diagnosis, "contains moments of frozen weights", "blocks.0.attention.query.covered")
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:

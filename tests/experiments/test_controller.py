@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -12,8 +13,12 @@ import pytest
 import yaml
 
 from oelm.config import stored_form
+from oelm.errors import UserError
 from oelm.experiments.controller import Controller
-from oelm.experiments.slots import LocalSlots, units_here
+from oelm.experiments.detached import LOG_FILE, start_detached
+from oelm.experiments.engine import Wanted
+from oelm.experiments.handles import LOCK_FILE
+from oelm.experiments.local import LocalEngine, LocalSlots, units_here
 from oelm.files import read_json, write_json
 from oelm.ownership import Process
 from oelm.run_directory import RunDirectory
@@ -141,6 +146,29 @@ def test_status_and_logs_answer_without_torch(finished_study):
         assert expected in done.stdout
 
 
+def test_a_damaged_run_is_named_and_run_again(finished_study, tmp_path):
+    """One whose result was changed by a digit, and one whose config is nothing any more."""
+    folder, file, _ = finished_study
+    shutil.copytree(folder / "runs", tmp_path / "runs")
+    before = results(tmp_path)
+    changed, lost = (tmp_path / "runs" / "little" / name for name in sorted(before))
+    result = changed / "experiment_result.json"
+    result.write_text(result.read_text().replace('"val_loss": ', '"val_loss": 1'))
+    (lost / "config.json").write_text("[" * 100_000)
+    code, out = run(tmp_path, "status", file)
+    assert code == 0, out
+    for damage in (f"{result.relative_to(tmp_path)}: damaged: changed", "config.json: damaged: nested too deeply"):
+        assert damage in out
+    code, out = run(tmp_path, "run", file)
+    assert code == 0, out
+    assert "damaged: changed since the run was sealed; it is run again" in out
+    assert {name: each["val_loss"] for name, each in results(tmp_path).items()} == {
+        name: each["val_loss"] for name, each in before.items()
+    }
+    code, out = run(tmp_path, "status", file)
+    assert (code, "damaged" in out) == (0, False)
+
+
 def test_a_dry_run_shows_commands_costs_and_confounds_and_starts_nothing(token_folder, tmp_path):
     file = write_study(
         tmp_path,
@@ -186,6 +214,9 @@ def test_killed_controllers_and_killed_runs_change_no_number_and_nothing_starts_
     file = write_study(tmp_path, token_folder, steps=400, seeds=[0])
     first = start(tmp_path, "run", file, "--slots", 2)
     alive = eventually(lambda: len(found := running(tmp_path, after_step=25)) == 2 and found, what="two running runs")
+    pids = [directory.status()["pid"] for directory in alive]
+    for pid in pids:  # so that neither ends before the next controller has seen it
+        os.kill(pid, signal.SIGSTOP)
     first.send_signal(signal.SIGKILL)
     first.wait()
     first.stdout.close()
@@ -200,10 +231,11 @@ def test_killed_controllers_and_killed_runs_change_no_number_and_nothing_starts_
         line = second.stdout.readline()
         assert line, seen
         seen += [line] * ("found again" in line)
-    os.kill(killed.status()["pid"], signal.SIGKILL)
+    os.kill(pids[0], signal.SIGKILL)
+    os.kill(pids[1], signal.SIGCONT)
     out, _ = second.communicate(timeout=PATIENCE)
     assert second.returncode == 0, out
-    assert "gone without a word; starting it again" in out
+    assert "ended without a message; starting it again" in out
     assert out.count(": started") == 1
     assert spared.handle_file.read_text() in handles
     assert {name: result["resumes"] for name, result in results(tmp_path).items()} == {
@@ -230,6 +262,7 @@ def test_ctrl_c_saves_every_run_and_the_same_command_goes_on(token_folder, tmp_p
     controller.send_signal(signal.SIGINT)
     out, _ = controller.communicate(timeout=PATIENCE)
     assert controller.returncode == 130, out
+    assert out.endswith(f"oelm: little: stopped\noelm: resume with: {shlex.join(['oelm', 'run', str(file)])}\n")
     assert directory.status()["state"] == "interrupted"
     code, out = run(tmp_path, "run", file)
     assert code == 0, out
@@ -243,8 +276,10 @@ def test_stop_ends_the_controller_and_its_runs_save(token_folder, tmp_path):
     code, out = run(tmp_path, "stop", file)
     assert code == 0, out
     assert "1 runs save their state and end, 0 leave the queue" in out
-    controller.communicate(timeout=PATIENCE)
+    out, _ = controller.communicate(timeout=PATIENCE)
     assert controller.returncode == 143
+    assert "oelm: the controller was told to end; runs that have begun are left to themselves\n" in out
+    assert out.endswith(f"oelm: resume with: {shlex.join(['oelm', 'run', str(file), '--slots', '1'])}\n")
     assert directory.status()["state"] == "interrupted"
     assert len(list((tmp_path / "runs/little").glob("*/slot.json"))) == 1  # the next one was not started
     assert run(tmp_path, "stop", file) == (0, "runs/little: nothing is running\n")
@@ -283,11 +318,24 @@ def test_stop_ends_what_it_can_where_slurm_does_not_answer(token_folder, tmp_pat
         assert "done" not in out.splitlines()[-1]
 
 
+def test_a_run_whose_folder_may_not_be_written_to_is_given_up_alone(token_folder, tmp_path, monkeypatch):
+    file = write_study(tmp_path, token_folder, arms=["trained"], seeds=[0, 1])
+    slots = LocalSlots(LocalEngine(tmp_path / "runs"), units_here(1, device="cpu", threads=1))
+    controller = Controller(load_study(file), slots, Quiet())
+    first, second = controller._plan().runs
+    taken = RunDirectory(tmp_path / "runs" / first.folder_name(controller.facts.digest))
+    taken.path.mkdir(parents=True)
+    monkeypatch.setattr(os, "access", lambda path, mode: path != taken.path)  # root may do everything
+    assert not controller._can_be_started(Wanted(taken, first))
+    assert controller.given_up[taken.path] == f"trained s0: {taken.path}: cannot write there (Permission denied)"
+    assert controller._can_be_started(Wanted(RunDirectory(tmp_path / "runs" / "another"), second))
+
+
 def test_a_restarted_run_is_found_although_its_status_names_the_dead_one(token_folder, tmp_path):
     """Killed, started again, and the controller killed before the new process has written a word."""
     file = write_study(tmp_path, token_folder, arms=["trained"], seeds=[0])
-    slots = LocalSlots(units_here(1, device="cpu", threads=1))
-    controller = Controller(load_study(file), tmp_path / "runs", slots, Quiet())
+    slots = LocalSlots(LocalEngine(tmp_path / "runs"), units_here(1, device="cpu", threads=1))
+    controller = Controller(load_study(file), slots, Quiet())
     run = controller._plan().runs[0]
     directory = RunDirectory(tmp_path / "runs" / run.folder_name(controller.facts.digest))
     directory.path.mkdir(parents=True)
@@ -318,6 +366,36 @@ def test_a_truncated_file_of_a_finished_run_stops_nothing(finished_study, tmp_pa
 
 
 # ---- Failures ------------------------------------------------------------------------------------------------------
+
+
+def test_links_in_a_study_are_named_and_written_through_by_nobody(finished_study, tmp_path):
+    """C7: a run with a linked log is left out, the others go on; a controller with a linked lock or log is refused."""
+    folder = Path(shutil.copytree(finished_study[0], tmp_path / "copy"))
+    precious = tmp_path / "precious"
+    precious.write_text("mine")
+    runs = [RunDirectory(path) for path in sorted((folder / "runs" / "little").glob("*-s0-*"))]
+    for directory in runs:
+        directory.result_file.unlink()
+    runs[0].output_file.unlink()
+    runs[0].output_file.symlink_to(precious)
+    runs[1].handle_file.unlink()
+    runs[1].handle_file.symlink_to(precious)
+    code, out = run(folder, "run", "little.yaml")
+    assert code == 1
+    assert f"{runs[0].output_file.name}: is a symbolic link" in out
+    assert "finished, validation loss" in out
+    assert runs[1].result_file.exists()
+    assert not runs[0].result_file.exists()
+    lock = folder / "runs" / "little" / LOCK_FILE
+    lock.unlink()
+    lock.symlink_to(precious)
+    code, out = run(folder, "run", "little.yaml")
+    assert (code, out.count("is a symbolic link")) == (2, 1)
+    lock.unlink()
+    (lock.parent / LOG_FILE).symlink_to(precious)
+    with pytest.raises(UserError, match=r"controller\.log: is a symbolic link"):
+        start_detached(["-c", "pass"], lock.parent, say=print)
+    assert precious.read_text() == "mine"
 
 
 def test_a_failed_run_is_named_with_its_error_and_does_not_stop_the_others(token_folder, tmp_path):
@@ -368,7 +446,7 @@ def test_wrong_words_are_one_line(token_folder, tmp_path, arguments, expected):
 
 
 def test_missing_data_names_the_command_that_prepares_it(tmp_path):
-    write_study(tmp_path, Path("data/stories"))
+    write_study(tmp_path, Path("data/tinystories"))
     code, out = run(tmp_path, "run", "little.yaml")
     assert code == 2
-    assert "oelm prepare stories --out data/stories" in out
+    assert "oelm prepare tinystories --out data/tinystories" in out

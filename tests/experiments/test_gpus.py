@@ -7,10 +7,15 @@ import subprocess
 import sys
 
 import pytest
+from wanted_runs import wanted_run
 
 from oelm.errors import UserError
+from oelm.experiments import costs
 from oelm.experiments.gpus import gpus_here, gpus_to_use, user_of_process, visible_alone
-from oelm.experiments.slots import units_here
+from oelm.experiments.local import Unit, environment_on, started, units_here
+from oelm.study.plan import planned
+from oelm.study.shelf import Shelf
+from stored_runs import small_study
 
 ME = pwd.getpwuid(os.getuid()).pw_name
 
@@ -127,6 +132,66 @@ def test_without_the_tool_or_with_a_broken_one_there_are_none(tmp_path, monkeypa
     assert gpus_here() == []
     tool.unlink()
     assert gpus_here() == []
+
+
+@pytest.fixture
+def torch_sees_two(tmp_path, monkeypatch):
+    """A driver's device file, and a torch that sees two GPUs, for the process that is asked."""
+    (tmp_path / "nvidiactl").touch()
+    (tmp_path / "modules" / "torch").mkdir(parents=True)
+    stub = "class cuda:\n    device_count = staticmethod(lambda: 2)\n"
+    (tmp_path / "modules" / "torch" / "__init__.py").write_text(stub)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "modules"))
+    monkeypatch.setattr("oelm.experiments.gpus.DEVICE_FILES", (str(tmp_path / "nvidiactl"),))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("tool", "reason"),
+    [
+        (None, "nvidia-smi is not installed"),
+        ("#!/bin/sh\necho 'Failed to initialize NVML'; exit 9\n", "nvidia-smi fails: Failed to initialize NVML"),
+        ("#!/bin/sh\nexit 0\n", "nvidia-smi lists none"),
+    ],
+)
+def test_gpus_that_torch_sees_and_the_tool_does_not_show_are_refused(torch_sees_two, monkeypatch, tool, reason):
+    if tool is not None:
+        (torch_sees_two / "nvidia-smi").write_text(tool)
+        (torch_sees_two / "nvidia-smi").chmod(0o755)
+    with pytest.raises(UserError, match=rf"torch sees 2 GPUs, but {reason}, .*CUDA_VISIBLE_DEVICES") as caught:
+        units_here(None, device="auto", threads=None)
+    assert "\n" not in str(caught.value)
+    assert all(unit.gpu is None for unit in units_here(1, device="cpu", threads=1))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert [str(unit) for unit in units_here(None, device="auto", threads=None)] == ["gpu 1"]
+
+
+@pytest.mark.parametrize(("units", "seen"), [([Unit(0, None)], ""), ([Unit(3, "3"), Unit(1, "1")], "3,1")])
+def test_a_run_sees_the_gpus_of_its_units_alone(tmp_path, monkeypatch, units, seen):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
+    show = [sys.executable, "-c", "import os; print(repr(os.environ['CUDA_VISIBLE_DEVICES']))"]
+    monkeypatch.setattr("oelm.experiments.local.train_command", lambda directory, processes: show)
+    run = wanted_run(tmp_path / "run")
+    started(run, units).child.wait()
+    assert run.directory.output_file.read_text() == f"{seen!r}\n"
+
+
+def test_the_dry_runs_probe_takes_a_free_gpu(machine, tmp_path, monkeypatch):
+    """The first card is a colleague's; the probe of each arm sees the first free one, and no other."""
+    machine(f"GPU-0, {os.getpid()}, 8000\nGPU-1, {os.getpid()}, 8000\n")
+    modules, study = tmp_path / "modules", small_study()
+    modules.mkdir()
+    (modules / "stub_probe.py").write_text("import json, os; print(json.dumps(os.environ['CUDA_VISIBLE_DEVICES']))")
+    monkeypatch.setenv("PYTHONPATH", str(modules))
+    monkeypatch.setattr("oelm.timing.probing.PROBE", "stub_probe")
+    units = units_here(None, device="auto", threads=None)
+    todo, problems = planned(study, Shelf(tmp_path)).runs, []
+    found = costs._probes(todo[:2], 60, problems, variables=environment_on(units[:1]))
+    assert problems == []
+    assert set(found.values()) == {"3"}
+    assert environment_on([Unit(0, None)])["CUDA_VISIBLE_DEVICES"] == ""
 
 
 def test_the_environments_choice_goes_before_ours(machine, monkeypatch):

@@ -13,21 +13,23 @@ from pathlib import Path
 
 import pytest
 from test_controller import results, uninterrupted_loss, write_study
+from wanted_runs import wanted_run
 
 import loopback_slurm
 from loopback_slurm import Cluster
-from oelm.config import Settings
 from oelm.errors import UserError
-from oelm.experiments.slots import Wanted
-from oelm.experiments.slurm import SlurmSlots
-from oelm.experiments.slurm_queue import FIRST_LOOK_SECONDS, Queue
+from oelm.experiments.engine import Given, Wanted
+from oelm.experiments.handles import StudyEngines
+from oelm.experiments.slurm import SlurmEngine, SlurmSlots
+from oelm.experiments.slurm_queue import FIRST_LOOK_SECONDS
 from oelm.files import read_json
 from oelm.run_directory import RunDirectory
 from oelm.study.declaration import load_study, study_digest, study_of
 from oelm.study.slurm_request import SlurmRequest, changed
-from small_runs import PATIENCE, eventually, oelm_command, small_run
+from small_runs import PATIENCE, eventually, oelm_command
 
 HELD = ["--slurm", "options=--hold"]  # in the queue, and never started
+LARGEST_ARRAY = 4
 NASTY = "a b'\"$(touch pwned)`touch pwned`;touch pwned&|<>*?[x]~#!%j%%{z}"
 
 
@@ -36,7 +38,7 @@ def started_slurm(tmp_path_factory) -> Cluster:
     reason = loopback_slurm.missing()
     if reason:
         pytest.skip(reason)
-    with loopback_slurm.cluster(tmp_path_factory.mktemp("slurm")) as started:
+    with loopback_slurm.cluster(tmp_path_factory.mktemp("slurm"), largest_array=LARGEST_ARRAY) as started:
         yield started
 
 
@@ -94,6 +96,7 @@ def test_a_study_is_submitted_once_shown_and_stopped(slurm, token_folder, tmp_pa
     code, out = run(slurm, tmp_path, "stop", file)
     assert code == 0, out
     assert {state for _, _, state in jobs_of(slurm, "held")} == {"CANCELLED"}
+    assert "held: final 0/4 finished (4 missing)\n" in run(slurm, tmp_path, "status", file)[1]
     code, out = run(slurm, tmp_path, "stop", file)
     assert (code, out) == (0, "runs/held: nothing is running\n")
 
@@ -101,6 +104,29 @@ def test_a_study_is_submitted_once_shown_and_stopped(slurm, token_folder, tmp_pa
     assert out.count(": started on Slurm") == 4
     assert {name for name, _, state in jobs_of(slurm, "held") if state == "PENDING"}.isdisjoint(first[0])
     run(slurm, tmp_path, "stop", file)
+
+
+def test_more_runs_than_the_cluster_allows_in_an_array_are_several_arrays(slurm, token_folder, tmp_path):
+    file = write_study(tmp_path, token_folder, name="many", seeds=[0, 1, 2])
+    words = ["run", file, "--on", "slurm", "--slots", 2, *HELD]
+    code, out = run(slurm, tmp_path, *words, "--dry-run")
+    assert code == 0, out
+    assert [line.partition("--array=")[2].split()[0] for line in out.splitlines() if line.startswith("sbatch ")] == [
+        "0-3%2", "0-1%2",
+    ]  # fmt: skip
+    assert (
+        "6 runs to submit now, in 2 arrays of at most 4 runs, as this cluster allows (MaxArraySize); --slots 2 applies "
+        "to each of them\n"
+    ) in out
+    assert jobs_of(slurm, "many") == []
+    code, out = run(slurm, tmp_path, *words, "--no-wait")
+    assert code == 0, out
+    jobs = jobs_of(slurm, "many")
+    assert sorted(task for _, task, _ in jobs) == ["0", "0", "1", "1", "2", "3"]
+    assert len({name for name, _, _ in jobs}) == 2
+    code, out = run(slurm, tmp_path, "run", file, "--dry-run")  # on this machine
+    assert out.count("already waiting") == 6, out
+    assert "nothing is missing that could be started now" in out
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
@@ -317,11 +343,15 @@ def test_what_sbatch_refuses_is_one_line(slurm, token_folder, tmp_path):
     file = write_study(tmp_path, token_folder, name="refused")
     code, out = run(slurm, tmp_path, "run", file, "--on", "slurm", "--slurm", "partition=nowhere")
     assert code == 2
-    assert out == (
+    offer, line = out.splitlines()
+    assert "--register" in offer
+    assert line == (
         "oelm: sbatch: Invalid partition name specified; choose one with --slurm partition=NAME or slurm.partition in "
-        "the study; `sinfo -s` lists them\n"
+        "the study; `sinfo -s` lists them"
     )
     assert jobs_of(slurm, "refused") == []
+    assert "refused: final 0/4 finished (4 missing)\n" in run(slurm, tmp_path, "status", file)[1]
+    assert {path.name for path in (tmp_path / "runs/refused").glob("*/*")} == {"submit.lock"}
 
 
 def test_a_cluster_that_does_not_answer_is_one_line(slurm, token_folder, tmp_path):
@@ -332,9 +362,10 @@ def test_a_cluster_that_does_not_answer_is_one_line(slurm, token_folder, tmp_pat
     began = time.monotonic()
     code, out = run(slurm, tmp_path, "run", file, "--on", "slurm", SLURM_CONF=str(dead))
     assert code == 2
-    assert out.startswith("oelm: ")
-    assert len(out.splitlines()) == 1, out
-    assert "call again later" in out
+    offer, line = out.splitlines()
+    assert "--register" in offer
+    assert line.startswith("oelm: ")
+    assert "call again later" in line
     assert time.monotonic() - began < 120
 
 
@@ -342,14 +373,14 @@ def test_without_slurm_the_line_says_where_to_go(token_folder, tmp_path, monkeyp
     monkeypatch.setenv("PATH", str(tmp_path))
     study = load_study(write_study(tmp_path, token_folder))
     with pytest.raises(UserError, match="sbatch is not on this machine; work on the cluster's login node"):
-        slots_of(study, tmp_path).refuse_what_never_fits(study)
+        SlurmEngine(tmp_path).slots(study, Given(), say=print)
 
 
 def test_processes_that_do_not_fit_the_nodes_are_refused(token_folder, tmp_path, monkeypatch):
     monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
     study = load_study(write_study(tmp_path, token_folder, arms={"trained": {"processes": 3}}, slurm={"nodes": 2}))
     with pytest.raises(UserError, match=r"arms.trained: 3 processes cannot be spread evenly over slurm.nodes 2"):
-        slots_of(study, tmp_path).refuse_what_never_fits(study)
+        SlurmEngine(tmp_path).slots(study, Given(), say=print)
 
 
 # ---- Words, never commands -----------------------------------------------------------------------------------------
@@ -405,11 +436,11 @@ def plain_study():
 
 
 def slots_of(study, folder: Path, request: SlurmRequest | None = None) -> SlurmSlots:
-    return SlurmSlots(study, folder, request or study.slurm, Queue(folder))
+    return SlurmSlots(SlurmEngine(folder), study, request or study.slurm)
 
 
 def wanted(folder: Path, *, processes: int = 1) -> Wanted:
-    return Wanted(RunDirectory(folder / "run"), Settings(run=small_run()), processes, is_new=True)
+    return wanted_run(folder / "run", processes=processes)
 
 
 def test_a_study_says_what_its_jobs_ask_for_and_flags_replace_it(tmp_path):
@@ -434,15 +465,14 @@ def test_a_study_says_what_its_jobs_ask_for_and_flags_replace_it(tmp_path):
     assert study_digest(study) == study_digest(study.model_copy(update={"slurm": SlurmRequest()}))
 
 
-def test_runs_that_ask_for_the_same_share_an_array(tmp_path):
+def test_runs_that_ask_for_the_same_share_an_array(tmp_path, monkeypatch):
     one, two = wanted(tmp_path), wanted(tmp_path, processes=2)
+    monkeypatch.setattr("oelm.experiments.slurm.largest_array", lambda: 1001)
     arrays = slots_of(plain_study(), tmp_path).arrays([one] * 1500 + [two] * 2)
-    assert [len(array) for array in arrays] == [1000, 500, 2]
+    assert [len(array) for array in arrays] == [1001, 499, 2]
 
 
 @pytest.mark.parametrize("content", [{"kind": "slurm"}, {"kind": "slurm", "name": 3, "task": "x"}])
 def test_a_damaged_handle_of_a_job_is_none(tmp_path, content):
-    from oelm.experiments.handles import found
-
     RunDirectory(tmp_path).handle_file.write_text(json.dumps(content))
-    assert found(RunDirectory(tmp_path), Queue(tmp_path)) is None
+    assert StudyEngines(tmp_path).found(RunDirectory(tmp_path)) is None

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from oelm.errors import UserError
 from oelm.experiments import slurm_queue
+from oelm.experiments.handles import StudyEngines
+from oelm.experiments.slurm import SlurmEngine
 from oelm.experiments.slurm_queue import Job, Queue, refusal
 
 
 def test_a_cluster_that_was_silent_is_not_asked_once_for_every_run(tmp_path, monkeypatch):
-    asked = []
+    """Each time, squeue takes half a minute to give up."""
+    clock, asked = [100.0], []
 
     def silent() -> dict:
         asked.append(1)
+        clock[0] += 30
         raise UserError("squeue: silent")
 
     monkeypatch.setattr(slurm_queue, "_listed", silent)
+    monkeypatch.setattr(slurm_queue, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     queue = Queue(tmp_path)
     for task in range(5):
         with pytest.raises(UserError, match="silent"):
@@ -24,8 +31,9 @@ def test_a_cluster_that_was_silent_is_not_asked_once_for_every_run(tmp_path, mon
     assert len(asked) == 1
 
 
-def test_a_moment_of_silence_after_a_submission_is_waited_out(tmp_path, monkeypatch):
-    answers = [{}, UserError("squeue: silent"), {("array", 0): Job("1_0", "PENDING", "None")}]
+def test_what_was_submitted_before_a_silence_counts_as_waiting_and_the_silence_is_told(tmp_path, monkeypatch):
+    """Neither is it taken for ended nor does anybody wait in silence for the cluster to answer."""
+    clock, answers = [100.0], [{}, UserError("squeue: silent"), {("array", 0): Job("1_0", "RUNNING", "None")}]
 
     def listed() -> dict:
         answer = answers.pop(0)
@@ -34,11 +42,36 @@ def test_a_moment_of_silence_after_a_submission_is_waited_out(tmp_path, monkeypa
         return answer
 
     monkeypatch.setattr(slurm_queue, "_listed", listed)
-    monkeypatch.setattr(slurm_queue, "FIRST_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(slurm_queue, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    engine = SlurmEngine(tmp_path)
+    engines = StudyEngines(tmp_path, engine)
+    assert engine.queue.job("array", 0) is None
+    engine.queue.note_submitted("array")
+    assert engine.queue.job("array", 0).state == "PENDING"
+    assert list(engines.news()) == ["Slurm does not answer (squeue: silent); it is asked again, and its runs continue"]
+    assert list(engines.news()) == []
+    clock[0] += slurm_queue.LAST_LOOK_SECONDS
+    assert engine.queue.job("array", 0).state == "RUNNING"
+    assert list(engines.news()) == ["Slurm answers again"]
+
+
+def test_a_silence_that_lasts_is_an_error(tmp_path, monkeypatch):
+    clock, answers = [100.0], [{("array", 0): Job("1_0", "RUNNING", "None")}]
+
+    def listed() -> dict:
+        if answers:
+            return answers.pop()
+        raise UserError("squeue: silent")
+
+    monkeypatch.setattr(slurm_queue, "_listed", listed)
+    monkeypatch.setattr(slurm_queue, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     queue = Queue(tmp_path)
-    assert queue.job("array", 0) is None
-    queue.forget()
-    assert queue.job("array", 0).state == "PENDING"
+    for seconds in (0.0, slurm_queue.MOST_SILENCE_SECONDS):
+        clock[0] += seconds
+        assert queue.job("array", 0).state == "RUNNING"
+    clock[0] += slurm_queue.LAST_LOOK_SECONDS
+    with pytest.raises(UserError, match="silent"):
+        queue.job("array", 0)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +83,7 @@ def test_a_moment_of_silence_after_a_submission_is_waited_out(tmp_path, monkeypa
         ),
         ("sbatch: error: Batch job submission failed: Requested node configuration is not available", "ask for less"),
         ("squeue: error: Unable to contact slurm controller (connect failure)", "call again later"),
-        ("", "refused without a word"),
+        ("", "refused, without saying why"),
     ],
 )
 def test_a_refusal_says_what_to_do(words, expected):

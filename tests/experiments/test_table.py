@@ -4,7 +4,7 @@ import pytest
 
 from oelm.errors import UserError
 from oelm.experiments.controller import ActiveRun
-from oelm.experiments.slots import LocalHandle, units_here
+from oelm.experiments.local import LocalHandle, units_here
 from oelm.experiments.table import counted, duration, left_over
 from oelm.ownership import Process
 from oelm.run_directory import RunDirectory
@@ -31,6 +31,16 @@ def test_active_runs_count_as_running(half_done):
     plan, active = half_done
     assert counted(plan) == "final 5/10 finished (5 missing)"
     assert counted(plan, active) == "final 5/10 finished (4 missing, 1 running)"
+
+
+def test_active_runs_in_a_queue_count_as_queued(half_done):
+    plan, (run,) = half_done
+
+    class Waiting(LocalHandle):
+        is_waiting = True
+
+    waiting = ActiveRun(run.planned, Waiting(run.directory, Process.current(), ()))
+    assert counted(plan, [waiting]) == "final 5/10 finished (4 missing, 1 queued)"
 
 
 def test_the_estimate_is_what_the_running_ones_need_and_the_others_at_their_pace(half_done):

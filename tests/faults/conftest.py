@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from patches import DIE_AT_STEP
+from ranks import STEPS, Group
 from runs import training, write_tokens
 from warm import LIGHT, NO_TORCH, Ended, WarmServer
 
@@ -44,6 +45,15 @@ def reference(server: WarmServer, data: Path, tmp_path_factory: pytest.TempPathF
     ended = server.run(*training(out, data))
     assert ended.code == 0, ended.text
     return out
+
+
+@pytest.fixture(scope="session")
+def reference_of_two(server: WarmServer, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same, of two processes."""
+    folder = tmp_path_factory.mktemp("ranks")
+    ended = Group(server, folder / "started", *training(folder / "run", data, **STEPS)).wait()
+    assert ended.code == 0, ended.text
+    return folder / "run"
 
 
 @pytest.fixture(scope="session")

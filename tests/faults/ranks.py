@@ -9,6 +9,8 @@ from pathlib import Path
 
 from warm import Ended, WarmServer
 
+STEPS = {"training.steps": 30}  # of the run that nothing disturbed
+
 # What torchrun starts in place of `-m oelm`, where a fault has to be inside a rank.
 PATCHED = """
 import os

@@ -13,36 +13,36 @@ from warm import cold
 
 BAD = {
     # What the file holds, and what each line must say after the file's name.
-    "wrong type": ("model:\n  d_model: wide\n", ["model.d_model: input should be a valid integer (got 'wide')"]),
+    "wrong type": ("model:\n  d_model: wide\n", ["model.d_model: must be a whole number (got 'wide')"]),
     "a list for a number": (
         "model:\n  d_model: [1, 2]\n",
-        ["model.d_model: input should be a valid integer (got [1, 2])"],
+        ["model.d_model: must be a whole number (got [1, 2])"],
     ),
     "a number for a section": ("model: 5\n", ["model: "]),
-    "half a layer": ("model:\n  num_layers: 2.5\n", ["model.num_layers: input should be a valid integer (got 2.5)"]),
+    "half a layer": ("model:\n  num_layers: 2.5\n", ["model.num_layers: must be a whole number (got 2.5)"]),
     "truth for a number": (
         "training:\n  steps: true\n",
-        ["training.steps: input should be a valid integer (got True)"],
+        ["training.steps: must be a whole number (got True)"],
     ),
     "nan": (
         "training:\n  learning_rate: .nan\n",
-        ["training.learning_rate: input should be a finite number (got nan)"],
+        ["training.learning_rate: must be a finite number (got nan)"],
     ),
     "nan as a word": ("training:\n  learning_rate: nan\n", ["training.learning_rate: 'nan' is not a finite number"]),
     "inf": (
         "training:\n  learning_rate: .inf\n",
-        ["training.learning_rate: input should be a finite number (got inf)"],
+        ["training.learning_rate: must be a finite number (got inf)"],
     ),
     "too large for a float": (
         "training:\n  learning_rate: 1e999\n",
-        ["training.learning_rate: input should be a finite"],
+        ["training.learning_rate: must be a finite number"],
     ),
     "negative": (
         "training:\n  learning_rate: -3e-4\n  steps: -5\n  batch_size: 0\n",
         [
-            "training.learning_rate: input should be greater than 0 (got -0.0003)",
-            "training.steps: input should be greater than or equal to 1 (got -5)",
-            "training.batch_size: input should be greater than or equal to 1 (got 0)",
+            "training.learning_rate: must be above 0 (got -0.0003)",
+            "training.steps: must be at least 1 (got -5)",
+            "training.batch_size: must be at least 1 (got 0)",
         ],
     ),
     "misspelt key": (
@@ -75,10 +75,13 @@ BAD = {
         ],
     ),
     "duplicate key": ("model:\n  d_model: 64\n  d_model: 32\n", ["line 3: the key 'd_model' is there twice"]),
-    "empty": ("", ["is empty; a config holds at least one of: arm, model, training, seeds, data, execution"]),
+    "empty": (
+        "",
+        ["is empty; a config contains at least one of: arm, model, training, seeds, data, execution, preset"],
+    ),
     "only a comment": ("# nothing\n", ["is empty"]),
-    "a list": ("- a\n- b\n", ["holds a list, not keys and values"]),
-    "a sentence": ("just words\n", ["holds a str, not keys and values"]),
+    "a list": ("- a\n- b\n", ["contains a list, not keys and values"]),
+    "a sentence": ("just words\n", ["contains a str, not keys and values"]),
     "not YAML": ("model: [1, 2\ntraining: {\n", [" line 2 is not YAML: "]),
     "a tab": ("model:\n\td_model: 3\n", [" line 2 is not YAML: "]),
     "a Python object": (
@@ -91,13 +94,13 @@ BAD = {
     "nested without end": ("[" * 5000, ["is nested too deeply"]),
     "refers to itself": (
         "model: &a\n  d_model: 16\n  attention: *a\n",
-        ["holds more than 10,000 values, or one that holds it"],
+        ["contains more than 10,000 values, or one that contains it"],
     ),
     "multiplies itself": (
         "a: &a [x, x, x, x, x, x, x, x, x]\n"
         + "".join(f"{b}: &{b} [{', '.join(['*' + a] * 9)}]\n" for a, b in zip("abcdefgh", "bcdefghi", strict=True))
         + "execution:\n  precision: *i\n",
-        ["holds more than 10,000 values, or one that holds itself"],
+        ["contains more than 10,000 values, or one that contains itself"],
     ),
 }
 
@@ -132,7 +135,7 @@ def test_a_bad_config_is_named_to_a_user_at_the_command_line(tmp_path):
 @pytest.mark.parametrize(
     ("assignment", "said"),
     [
-        ("learning_rate=fast", "training.learning_rate: input should be a valid number (got 'fast')"),
+        ("learning_rate=fast", "training.learning_rate: must be a number (got 'fast')"),
         ("learning_rate=nan", "training.learning_rate: 'nan' is not a finite number"),
         ("learning_rat=1", "--set learning_rat: unknown key; did you mean learning_rate?"),
         ("learning_rate", "--set learning_rate: write key=value"),

@@ -14,7 +14,9 @@ from patches import DIE_AT_STEP
 from runs import everything_stored, reseal, state, training, write_tokens
 
 from oelm.errors import UserError
-from oelm.run_directory import Damaged, RunDirectory, check_whole
+from oelm.files import Damaged
+from oelm.run_directory import RunDirectory, check_whole
+from oelm.training.checkpoint import latest_whole, read_state
 
 FILES = ("manifest.json", "model.safetensors", "optimizer.safetensors", "state.json")
 
@@ -116,6 +118,130 @@ def test_a_damaged_later_checkpoint_never_displaces_a_whole_one(server, data, re
     assert everything_stored(stopped) == everything_stored(reference)
 
 
+# ---- Manifests and states that name or hold what no save writes ------------------------------------------------------
+
+OUTSIDE = ("../../config.json", "/etc/hostname", "..", ".", "", "a/b", "sub\\file", "a\0b", "x" * 300, "\ud800", "-x")
+MANIFESTS = {
+    "no files": {"format_version": 1, "files": {}},
+    "no version": {"files": {}},
+    "a version that is true": {"format_version": True, "files": {}},
+    "files as a list": {"format_version": 1, "files": ["model.safetensors"]},
+    "no files at all": {"format_version": 1},
+    "a list": [],
+    "a number": 3,
+}
+
+
+def edit(file: Path, change) -> None:
+    tree = json.loads(file.read_text())
+    change(tree)
+    file.write_text(json.dumps(tree))
+
+
+@pytest.mark.parametrize("tree", MANIFESTS.values(), ids=MANIFESTS)
+def test_a_manifest_that_names_no_files_is_not_valid(stopped, tree):
+    file = newest(stopped) / "manifest.json"
+    file.write_text(json.dumps(tree))
+    with pytest.raises(Damaged, match=str(file)):
+        check_whole(newest(stopped))
+
+
+@pytest.mark.parametrize("file", FILES[1:])
+def test_a_manifest_must_name_model_optimizer_and_state(stopped, file):
+    edit(newest(stopped) / "manifest.json", lambda tree: tree["files"].pop(file))
+    with pytest.raises(Damaged, match=f"does not name {file}"):
+        check_whole(newest(stopped))
+
+
+@pytest.mark.parametrize("name", OUTSIDE, ids=ascii)
+def test_an_entry_that_leaves_the_folder_is_refused_unread(stopped, name, monkeypatch):
+    def never(path):
+        raise AssertionError(f"{path} was read")
+
+    monkeypatch.setattr("oelm.run_directory.sha256_of", never)
+    edit(newest(stopped) / "manifest.json", lambda tree: tree["files"].update({name: {"bytes": 1, "sha256": "a" * 64}}))
+    with pytest.raises(Damaged, match="which is no file of its folder"):
+        check_whole(newest(stopped))
+
+
+def test_a_link_out_of_the_folder_is_refused_unread_and_a_linked_folder_is_not(stopped, tmp_path):
+    checkpoint, weights = newest(stopped), newest(stopped) / "model.safetensors"
+    (tmp_path / "by link").symlink_to(checkpoint)
+    check_whole(tmp_path / "by link")
+    weights.rename(tmp_path / "elsewhere")
+    weights.symlink_to(tmp_path / "elsewhere")
+    for folder in (checkpoint, tmp_path / "by link"):
+        with pytest.raises(Damaged, match="is a link that leaves its folder"):
+            check_whole(folder)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [{}, [], None, "x", {"bytes": -1, "sha256": "a"}, {"bytes": True, "sha256": "a"}, {"bytes": 1, "sha256": 5},
+     {"bytes": "1", "sha256": "a"}, {"bytes": 1.0, "sha256": "a"}],
+    ids=str,
+)  # fmt: skip
+def test_an_entry_needs_a_size_and_a_digest(stopped, entry):
+    edit(newest(stopped) / "manifest.json", lambda tree: tree["files"].update({"model.safetensors": entry}))
+    with pytest.raises(Damaged, match=r"has no size and SHA-256 of model\.safetensors"):
+        check_whole(newest(stopped))
+
+
+def progress_with(**changes: object):
+    return lambda state: state["progress"].update(changes)
+
+
+STATES = {
+    "no progress": lambda state: state.pop("progress"),
+    "progress as a list": lambda state: state.update(progress=[]),
+    "no digests": lambda state: state.pop("digests"),
+    "a digest that is a number": lambda state: state.update(digests={"blocks.0.attention.query.weight": 5}),
+    "no step": lambda state: state.pop("step"),
+    "another step": lambda state: state.update(step=27),
+    "a step that is true": lambda state: state.update(step=True),
+    "another step of the progress": progress_with(step=27),
+    "text for a number": progress_with(loss_sum="0"),
+    "nothing for a number": progress_with(training_seconds=None),
+    "a count below zero": progress_with(resumes=-1),
+    "half a count": progress_with(loss_steps=0.5),
+    "a truth for a loss": progress_with(best_val_loss=True),
+    "a missing key": lambda state: state["progress"].pop("clipped_since"),
+    "a foreign key": progress_with(surprise=1),
+}
+
+
+@pytest.mark.parametrize("change", STATES.values(), ids=STATES)
+def test_a_state_that_no_save_wrote_is_damaged(stopped, change):
+    checkpoint = newest(stopped)
+    edit(checkpoint / "state.json", change)
+    reseal(checkpoint)
+    check_whole(checkpoint)
+    with pytest.raises(Damaged, match=str(checkpoint / "state.json")):
+        read_state(checkpoint)
+    said: list[str] = []
+    assert latest_whole(RunDirectory(stopped), say=said.append).name == "step-000021"
+    assert said[0].startswith(f"checkpoint step-000028 is skipped: {checkpoint / 'state.json'}: damaged: ")
+
+
+def test_a_resealed_checkpoint_with_a_damaged_state_is_passed_over(server, data, reference, stopped):
+    edit(newest(stopped) / "state.json", progress_with(loss_sum="0"))
+    reseal(newest(stopped))
+    ended = server.run(*training(stopped, data))
+    assert ended.code == 0, ended.text
+    assert "checkpoint step-000028 is skipped: " in ended.out
+    assert "resuming from step 21 of 40" in ended.out
+    assert everything_stored(stopped) == everything_stored(reference)
+
+
+def test_a_checkpoint_without_the_digest_of_a_frozen_weight_proves_nothing(server, data, stopped):
+    edit(newest(stopped) / "state.json", lambda state: state["digests"].popitem())
+    reseal(newest(stopped))
+    ended = server.run(*training(stopped, data))
+    assert ended.code == 4
+    assert "Traceback" not in ended.text
+    assert "digest differs" in ended.err
+
+
 # ---- C3 ------------------------------------------------------------------------------------------------------------
 
 
@@ -144,7 +270,7 @@ def test_changed_data_are_refused(server, stopped, tmp_path):
 
 def test_a_checkpoint_of_another_shape_is_refused_weight_by_weight(server, data, stopped, tmp_path):
     wider = tmp_path / "wider"
-    server.run(*training(wider, data, d_model=32), patch=DIE_AT_STEP.format(step=8))
+    server.run(*training(wider, data, d_model=32), patch=DIE_AT_STEP.format(step=30))
     shutil.rmtree(newest(stopped))
     shutil.copytree(newest(wider), stopped / "checkpoints" / "step-000028")
     ended = server.run(*training(stopped, data))
@@ -189,7 +315,7 @@ def test_a_run_of_a_newer_format_is_refused_with_its_version(server, data, stopp
     for command in (training(stopped, data), ["generate", stopped]):
         ended = server.run(*command)
         assert ended.code == 2
-        expected = "has format version 7, this oelm reads up to 2; use a newer oelm"
+        expected = "has format version 7, this oelm reads up to 3; use a newer oelm"
         assert f"{stopped / 'config.json'}: {expected}" in ended.err
         assert "Traceback" not in ended.text
 
@@ -226,8 +352,8 @@ def test_a_pickle_offered_as_checkpoint_is_never_unpickled(server, data, stopped
     ended = server.run(*training(stopped, data))
     assert not marker.exists()
     assert "Traceback" not in ended.text
-    if file == "manifest.json":
-        assert "step-000028 is skipped" in ended.out
+    if file in ("manifest.json", "state.json"):
+        assert f"step-000028 is skipped: {newest(stopped).with_name('step-000028') / file}" in ended.out
     else:
         assert ended.code == 2
         assert str(newest(stopped) / file) in ended.err

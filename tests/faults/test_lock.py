@@ -85,6 +85,19 @@ def test_the_lock_of_another_host_that_still_beats_is_respected(server, data, st
     assert state(stopped) == "running"  # as the kill left it
 
 
+def test_a_lock_from_a_clock_ahead_of_ours_says_so_and_how_to_take_over(server, data, reference, stopped):
+    lock = stopped / "lock.json"
+    lock.write_text(json.dumps(lock_of(host="elsewhere", heartbeat=time.time() + 2 * 86400 + 60, pid=4711)))
+    refused = server.run(*training(stopped, data))
+    assert refused.code == 2
+    assert "host elsewhere, pid 4711" in refused.err
+    assert "its clock is 2 days ahead of this host's" in refused.err
+    assert f"delete {lock} to take over" in refused.err
+    lock.unlink()
+    assert server.run(*training(stopped, data)).code == 0
+    assert everything_stored(stopped) == everything_stored(reference)
+
+
 def test_a_run_that_computes_for_long_keeps_its_heart_beating(server, data, tmp_path):
     """One step may take minutes (compiling, a large validation): the lock must not look stale meanwhile."""
     long_step = "import time; from oelm.training import loop\n"

@@ -8,15 +8,13 @@ import signal
 import time
 from pathlib import Path
 
-import pytest
 from patches import SLOW_STEPS
-from ranks import Group, is_alive
+from ranks import STEPS, Group, is_alive
 from runs import everything_stored, losses, state, steps_recorded, training
 from warm import wait_until
 
 from oelm.run_directory import RunDirectory, check_whole
 
-STEPS = {"training.steps": 30}
 SPOILED_ON_ONE_RANK = """
 import oelm.training.loop as loop
 accumulate = loop.accumulate_gradients
@@ -25,14 +23,6 @@ def spoiled(task, run, step, **options):
     return loss * float("nan") if RANK == 1 and step == 17 else loss
 loop.accumulate_gradients = spoiled
 """
-
-
-@pytest.fixture(scope="module")
-def reference_of_two(server, data, tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("ranks")
-    ended = Group(server, folder / "started", *training(folder / "run", data, **STEPS)).wait()
-    assert ended.code == 0, ended.text
-    return folder / "run"
 
 
 def wait_for_step(group: Group, run: Path, step: int) -> None:

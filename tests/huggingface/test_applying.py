@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 
 import oelm
 from oelm.config import Attention, Every, Never, Projection
+from oelm.installation import install_command
 from oelm.model.adaptation.split import SplitLinear
 from oelm.model.parameters import frozen_names, rules
 from small_runs import child_environment
@@ -148,9 +149,9 @@ def test_folders_that_cannot_be_loaded_are_refused_in_one_line(folder, tmp_path)
     (tmp_path / "empty").mkdir()
     assert "has no config.json" in refusal(tmp_path / "empty")
     (folder / WEIGHTS).rename(folder / "pytorch_model.bin")
-    assert "holds only pickled weights (pytorch_model.bin)" in refusal(folder)
+    assert "contains only pickled weights (pytorch_model.bin)" in refusal(folder)
     (folder / "pytorch_model.bin").unlink()
-    assert "holds no weights" in refusal(folder)
+    assert "contains no weights" in refusal(folder)
     (folder / WEIGHTS).touch()
     change_config(folder, oelm={"format_version": 99})
     assert "not format_version 1" in refusal(folder)
@@ -163,6 +164,18 @@ def test_folders_that_cannot_be_loaded_are_refused_in_one_line(folder, tmp_path)
     assert "oelm: damaged: 'frozen_digests'" in refusal(folder)
     change_config(folder, oelm=None)
     assert "has no field oelm" in refusal(folder)
+
+
+def test_an_index_that_names_weights_elsewhere_is_refused_unread(folder):
+    (folder / "model.safetensors.index.json").write_text('{"weight_map": {"a": "../model.safetensors"}}')
+    with pytest.raises(oelm.UserError, match="not an index of safetensors files"):
+        oelm.load(folder)
+
+
+def test_a_config_that_is_no_object_is_refused_in_one_line(folder):
+    (folder / "config.json").write_text("[]")
+    with pytest.raises(oelm.UserError, match="damaged: contains a list"):
+        oelm.load(folder)
 
 
 def test_a_damaged_file_of_weights_is_refused_in_one_line(folder):
@@ -188,7 +201,7 @@ def test_without_transformers_one_line_says_how_to_get_it(folder):
         [sys.executable, "-c", code], env=child_environment(), capture_output=True, text=True, check=True
     )
     assert done.stdout.splitlines() == 2 * [
-        "models of the transformers library need it installed: pip install 'oelm[hf]'"
+        f"models of the transformers library need it installed: {install_command('hf')}"
     ]
 
 

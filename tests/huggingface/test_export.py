@@ -213,7 +213,7 @@ def test_only_an_export_of_ours_is_replaced_and_only_by_force(trained, tmp_path)
     target = tmp_path / "export"
     target.mkdir()  # an empty folder is as good as none
     export(trained("trained"), target)
-    with pytest.raises(UserError, match="holds an export already; add --force"):
+    with pytest.raises(UserError, match="contains an export already; add --force"):
         export(trained("frozen_half"), target)
     assert export(trained("frozen_half"), target, force=True).form == "oelm"
     assert type(AutoModelForCausalLM.from_pretrained(target)) is OrthogonalELMTransformer
@@ -236,7 +236,8 @@ def test_the_verb_says_what_it_did_and_refuses_in_one_line(trained, tmp_path):
     assert "as gpt2; nothing in this arm is frozen or scheduled" in done.stdout
     assert again.returncode == 2
     assert (
-        again.stderr == f"oelm: {target}: holds an export already; add --force to replace it, or choose another --to\n"
+        again.stderr
+        == f"oelm: {target}: contains an export already; add --force to replace it, or choose another --to\n"
     )
 
 

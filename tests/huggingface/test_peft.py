@@ -62,5 +62,5 @@ def test_an_arm_on_an_adapted_query_is_refused():
 def test_a_schedule_under_peft_is_refused_because_peft_would_not_store_what_moved(tmp_path):
     model = tiny("bert")
     oelm.apply(model, "late_unfreeze")
-    with pytest.raises(oelm.UserError, match="the optimizer lacks weights"):
+    with pytest.raises(oelm.UserError, match="the optimizer is missing weights"):
         trainer_of(with_adapters(model, "value"), tmp_path).train()

@@ -161,5 +161,7 @@ def test_an_optimizer_without_the_scheduled_weights_is_refused(tmp_path):
     oelm.apply(model, "late_unfreeze")
     trainer = trainer_of(model, tmp_path)
     trainer.optimizer = torch.optim.AdamW(model.classifier.parameters())
-    with pytest.raises(oelm.UserError, match=r"the optimizer lacks weights .*layer\.0\.attention\.self\.query\.weight"):
+    with pytest.raises(
+        oelm.UserError, match=r"the optimizer is missing weights .*layer\.0\.attention\.self\.query\.weight"
+    ):
         trainer.train()

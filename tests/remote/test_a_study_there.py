@@ -19,6 +19,11 @@ pytestmark = needs_a_server
 def test_the_whole_way_gives_the_numbers_of_this_machine(shared_world):
     world = shared_world
     add_study(world, steps=30, arms=["trained", "frozen_head_orthogonal"])
+    for _ in range(2):  # without a folder there, and with an empty one
+        assert world.remote("run", "little") == (
+            2, f"oelm: {HOST}: {world.there}: oelm is not there yet; send it first with `oelm remote {HOST} sync`\n",
+        )  # fmt: skip
+        world.there.mkdir(parents=True, exist_ok=True)
     code, out = world.remote("check")
     assert code == 1, out  # nothing was sent yet
     assert f"oelm     is not there yet: oelm remote {HOST} sync" in out
@@ -35,7 +40,7 @@ def test_the_whole_way_gives_the_numbers_of_this_machine(shared_world):
     eventually(lambda: len(results(there)) == 2, what="both runs there")
 
     assert "little: final 2/2 finished" in world.must("status", "little")
-    assert "finished: validation loss" in world.must("logs", "trained-s0", "-n", "3")
+    assert "finished: validation loss" in world.must("logs", "little/trained-s0", "-n", "3")
     world.must("pull", "little")
     pulled = results(world.project / "runs" / "little")
     code, out = world.oelm("status", "little")
@@ -79,6 +84,34 @@ def test_what_goes_wrong_over_there_is_said_here_in_a_line(shared_world):
     )
     assert not (shared_world.there / "runs" / "changed").exists()
     assert not [*shared_world.project.rglob("canary"), *shared_world.there.rglob("canary")]
+
+
+def test_a_sync_of_a_study_whose_data_is_nowhere_fails_when_everything_else_is_sent(shared_world):
+    """The test before has removed it there."""
+    here, there = (folder / "data" / "tokens" for folder in (shared_world.project, shared_world.there))
+    here.rename(here.with_name("away"))
+    try:
+        code, out = shared_world.remote("sync", "little")
+        assert code == 2, out
+        assert "is up to date" in out
+        assert out.splitlines()[-1].startswith(f"oelm: data/tokens: neither here nor on {HOST}, where")
+        shutil.copytree(here.with_name("away"), there)
+        assert shared_world.must("sync", "little").endswith(f"data/tokens: already on {HOST}, and used as it is\n")
+    finally:
+        here.with_name("away").rename(here)
+
+
+def test_a_package_that_is_missing_there_is_named_without_pythons_words(shared_world, tmp_path):
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho \"ModuleNotFoundError: No module named 'pydantic.fields'\" >&2; exit 1\n")
+    python.chmod(0o755)
+    file = shared_world.project / "remotes.yaml"
+    before = file.read_text()
+    file.write_text(before.replace(sys.executable, str(python)))
+    code, out = shared_world.remote("status", "little")
+    file.write_text(before)
+    assert code == 2
+    assert out == (f"oelm: {HOST}: its Python has no pydantic; `oelm remote {HOST} check` says how to install it\n")
 
 
 def test_the_four_verbs_of_the_shell_file(shared_world):

@@ -19,9 +19,8 @@ from oelm.ownership import STALE_SECONDS, Process, now, owner_of
 from oelm.remote import connection, far_side
 from oelm.remote.connection import ask, meaning
 from oelm.remote.hosts import SSH_CONFIG_VARIABLE, Server, server_named
-from oelm.run_directory import RunDirectory
-from oelm.study.shelf import TUNING_FOLDER
-from oelm.training.provenance import SYNCED_FILE
+from oelm.run_directory import TUNING_FOLDER, RunDirectory
+from oelm.sources import SYNCED_FILE
 from small_runs import free_port
 
 

@@ -13,8 +13,7 @@ from loopback import HOST, World, git_add, needs_a_server
 
 from oelm.errors import UserError
 from oelm.experiments.controller import refuse_what_runs_elsewhere
-from oelm.experiments.slurm import KIND
-from oelm.files import read_json
+from oelm.files import read_json, sha256_of
 from oelm.ownership import Process, now
 from oelm.remote import pull as pulling
 from oelm.remote import sync as syncing
@@ -22,6 +21,7 @@ from oelm.remote.hosts import SSH_CONFIG_VARIABLE, server_named
 from oelm.remote.project import tracked_files
 from oelm.remote.pull import pull
 from oelm.remote.sync import data_folders, sync
+from oelm.run_directory import CHECKPOINT_FILES
 
 pytestmark = needs_a_server
 
@@ -59,6 +59,18 @@ def test_what_git_tracks_and_the_data_asked_for_arrive_and_nothing_else(here):
     again = sent()
     assert again[0].startswith("code: 0 files, ")
     assert again[1].startswith("data/tokens: 0 files, ")
+
+
+def test_what_is_counted_as_sent_is_what_went_over_the_wire(here):
+    """rsync sends the differences of a file that is there already."""
+    file = here.project / "data" / "tokens" / "extra.bin"
+    file.write_bytes(os.urandom(2**22))
+    assert "data/tokens: 3 files, 4." in sent()[1]
+    with open(file, "r+b") as stream:
+        stream.write(b"x")
+    os.utime(file, (1, 1))
+    assert sent()[1] == "data/tokens: 1 file, 0.0 MiB sent"
+    assert (here.there / "data" / "tokens" / "extra.bin").read_bytes() == file.read_bytes()
 
 
 def test_a_change_of_the_same_size_and_time_is_sent(here):
@@ -248,19 +260,30 @@ def test_names_that_a_shell_would_read_are_sent_and_stay_names(here):
 # ---- Pull ----------------------------------------------------------------------------------------------------------
 
 
+def make_whole(checkpoint: Path) -> None:
+    """The files that a checkpoint has, where they are missing, and a manifest that names them."""
+    checkpoint.mkdir(parents=True, exist_ok=True)
+    files = {}
+    for name in CHECKPOINT_FILES:
+        file = checkpoint / name
+        if not file.exists():
+            file.write_bytes(b"{}")
+        files[name] = {"bytes": file.stat().st_size, "sha256": sha256_of(file)}
+    (checkpoint / "manifest.json").write_text(json.dumps({"format_version": 1, "files": files}))
+
+
 @pytest.fixture
 def far_runs(here):
     """Three runs over there as files: finished, running, and one of a grid."""
     runs = here.there / "runs" / "little"
     for name, state in (("a-s0", "finished"), ("b-s0", "running"), ("tuning/c-s9", "finished")):
         run = runs / name
-        (run / "checkpoints" / "step-000001").mkdir(parents=True)
+        make_whole(run / "checkpoints" / "step-000001")
         (run / "config.json").write_text("{}")
         (run / "status.json").write_text(json.dumps({"state": state}))
         (run / "metrics.jsonl").write_text('{"step": 1}\n')
         (run / "lock.json").write_text("")
         (run / "slot.json").write_text("{}")
-        (run / "checkpoints" / "step-000001" / "manifest.json").write_text('{"format_version": 1, "files": {}}')
         (run / ".partial-7-status.json").write_text("half")
         if state == "finished":
             (run / "experiment_result.json").write_text('{"val_loss": 1.5}')
@@ -325,7 +348,7 @@ def test_a_run_that_waits_in_this_machines_queue_is_its_own_although_it_has_not_
     pulled(here)
     local = here.project / "runs" / "little"
     before = names_in(local / "b-s0")
-    (local / "b-s0" / "slot.json").write_text(json.dumps({"kind": KIND, "name": "little-1", "task": 0}))
+    (local / "b-s0" / "slot.json").write_text(json.dumps({"kind": "slurm", "name": "little-1", "task": 0}))
     (far_runs / "b-s0" / "status.json").write_text('{"state": "interrupted"}')
     lines = pulled(here, checkpoints=True)
     assert names_in(local / "b-s0") == before | {"slot.json"}
@@ -366,6 +389,30 @@ def test_the_studys_files_of_this_machine_are_kept_and_those_of_the_server_follo
     assert read_json(local / "bench.json") == {"mine": 1}
 
 
+def test_what_was_registered_and_chosen_there_comes_along(here, far_runs):
+    for name in ("registration.json", "choices.json"):
+        (far_runs / name).write_text(f'{{"{name}": 1}}')
+    pulled(here)
+    for name in ("registration.json", "choices.json"):
+        assert read_json(here.project / "runs" / "little" / name) == {name: 1}
+
+
+def test_a_registration_is_sent_along_and_replaces_none(here):
+    runs = Path("runs/little")
+    sync(server_named(HOST), [], say=print, runs=runs)
+    assert not (here.there / runs).exists()
+    runs.mkdir(parents=True)
+    (runs / "registration.json").write_text("{}")
+    (runs / "choices.json").write_text("{}")
+    for expected in ("runs/little/registration.json: sent", "runs/little/registration.json: not sent, there is one"):
+        lines: list[str] = []
+        sync(server_named(HOST), [], say=lines.append, runs=runs)
+        assert any(line.startswith(expected) for line in lines), lines
+        assert names_in(here.there / runs) == {"registration.json"}
+        assert (here.there / runs / "registration.json").read_text() == "{}"
+        (runs / "registration.json").write_text('{"another": 1}')
+
+
 def test_the_studys_files_of_another_server_are_kept(here, far_runs, tmp_path):
     pulled(here)
     other = tmp_path / "other" / "oelm" / "runs" / "little"
@@ -391,9 +438,9 @@ def test_checkpoints_come_whole_or_not_at_all(here, far_runs):
     assert not (local / "b-s0" / "checkpoints" / "step-000002").exists()
     assert any("step-000002: left out, not whole" in line for line in lines)
     before = (local / "b-s0" / "checkpoints" / "step-000001").stat().st_mtime_ns
-    (torn / "manifest.json").write_text('{"format_version": 1, "files": {}}')
+    make_whole(torn)
     again = pulled(here, checkpoints=True)
-    assert "1 file," in again[-1] or "2 files," in again[-1]  # the torn one, which is whole now
+    assert "3 files," in again[-1] or "4 files," in again[-1]  # the torn one, which is whole now
     assert not any("not whole" in line for line in again)
     assert (local / "b-s0" / "checkpoints" / "step-000002" / "model.safetensors").is_file()
     assert (local / "b-s0" / "checkpoints" / "step-000001").stat().st_mtime_ns == before
@@ -447,7 +494,7 @@ def test_a_study_that_is_being_run_there_is_not_started_here_until_a_pull_after_
 def test_a_run_there_that_outlived_its_controller_is_not_started_here_either(here, far_runs):
     (far_runs / "tuning" / "c-s9" / "lock.json").write_text(lock())
     lines = pulled(here)
-    assert f"runs/little: no controller on {HOST}, but runs go on there: tuning/c-s9" in lines
+    assert f"runs/little: no controller on {HOST}, but runs continue there: tuning/c-s9" in lines
     with pytest.raises(UserError, match=f"is being run on {HOST}"):
         refuse_what_runs_elsewhere("little", here.project / "runs" / "little")
     (far_runs / "tuning" / "c-s9" / "lock.json").write_text("")
@@ -482,13 +529,13 @@ def test_runs_of_another_server_are_kept_and_its_note_stays(here, far_runs, tmp_
 def test_a_folder_of_somebody_else_is_left_alone(here):
     here.there.mkdir(parents=True, exist_ok=True)
     (here.there / "thesis.tex").write_text("mine")
-    with pytest.raises(UserError, match="holds files that are not this project's; choose another `folder`"):
+    with pytest.raises(UserError, match="contains files that are not this project's; choose another `folder`"):
         sent([])
     assert [path.name for path in here.there.iterdir()] == ["thesis.tex"]
 
 
 def test_only_prepared_data_is_sent_as_data(here):
-    with pytest.raises(UserError, match="holds no prepared data"):
+    with pytest.raises(UserError, match="contains no prepared data"):
         sent(["src"])
 
 

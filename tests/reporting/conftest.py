@@ -8,6 +8,7 @@ import pytest
 from example_studies import example_study, findings_from, nasty_study, partial_loss
 
 from oelm.analysis.findings import Findings
+from oelm.claims.measures import LOSS
 from oelm.reporting.report import ReportFiles, write_report
 
 
@@ -36,4 +37,5 @@ def few_figures() -> dict[str, Path]:
     """Names to keep where a test does not concern the figures."""
     from oelm.reporting.figures import gallery
 
-    return {name: gallery.FIGURES[name] for name in ("final_perplexity", "differences")}
+    figures = gallery.figures_of(LOSS)
+    return {name: figures[name] for name in ("final_perplexity", "differences")}

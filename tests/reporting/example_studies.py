@@ -26,7 +26,7 @@ def example_study(**changes: Any) -> Study:
     tree: dict[str, Any] = {
         "name": "example",
         "question": {"en": "Can queries and keys stay frozen?", "zh": "Q/K 可以保持冻结吗？"},
-        "base": {"preset": "tiny", "model": SIZES, "training": {"steps": 60, "batch_size": 4}},
+        "base": {"preset": "tiny", "data": "data/invented", "model": SIZES, "training": {"steps": 60, "batch_size": 4}},
         "arms": {arm: {"label": label} for arm, label in LABELS.items()},
         "seeds": [0, 1, 2, 3],
         "tuning": {"grid": {"learning_rate": [1e-3, 2e-3, 4e-3]}, "set": {"steps": 20}},
@@ -71,7 +71,7 @@ def findings_from(study: Study, folder: Path, losses: Losses = plausible_loss, *
         jitter = random.Random(7)
         times = {"trained": 0.05, "frozen_head_orthogonal": 0.048, "frozen_scaled_normal": 0.0481}
         seconds = {arm: [time * jitter.gauss(1, 0.005) for _ in range(8)] for arm, time in times.items()}
-        store_bench(folder, baseline="trained", seconds=seconds)
+        store_bench(folder, study=study, baseline="trained", seconds=seconds)
     return findings_of(study, shelf)
 
 
@@ -91,6 +91,7 @@ def nasty_study() -> Study:
         hypotheses=claims,
         tuning=None,
         seeds=[0, 1, 2],
+        scope=NASTY,
         notes=NASTY,
         cite=NASTY,
     )

@@ -9,14 +9,27 @@ import pytest
 from reading import pdf_text, without_spaces
 
 from oelm.analysis.summary import findings_of
+from oelm.claims.measures import ACCURACY
 from oelm.reporting import tables
 from oelm.reporting.content import document_of
 from oelm.reporting.document import Bullets, Heading, Picture, Table, VerdictBox, visible_text
+from oelm.reporting.encoder_words import ENCODER_WORDS
 from oelm.reporting.figures import gallery
 from oelm.reporting.figures.canvas import Canvas, drawing_settings
 from oelm.reporting.report import write_report, write_tables
-from oelm.reporting.words import WORDS, say
-from stored_runs import EXAMPLES, accuracy_claim, small_classification, small_study, store_bench, store_study
+from oelm.reporting.words import say, say_of
+from oelm.study.declaration import Consequences, in_language, load_study
+from stored_runs import (
+    EXAMPLES,
+    accuracy_claim,
+    small_classification,
+    small_study,
+    store_bench,
+    store_study,
+    without_seal,
+)
+
+FIGURES = gallery.figures_of(ACCURACY)
 
 FORBIDDEN = ("perplexity", "Perplexity", "困惑度")
 FRESH = {"treatment": "frozen_head_orthogonal", "varies": ["start", "scale", "moves"]}
@@ -54,7 +67,7 @@ def findings_from(study, folder, errors=error):
     seconds = {
         arm: [(0.97 if arm != "fine_tuned" else 1) * jitter.gauss(1, 0.005) for _ in range(8)] for arm in study.arms
     }
-    store_bench(folder, baseline="fine_tuned", seconds=seconds)
+    store_bench(folder, study=study, baseline="fine_tuned", seconds=seconds)
     return findings_of(study, shelf)
 
 
@@ -76,7 +89,9 @@ def boxes_of(findings, language="en"):
 def table_with(findings, column, language="en"):
     blocks = document_of(findings, language, figures=()).blocks
     return next(
-        block for block in blocks if isinstance(block, Table) and say(language, f"column.{column}") in block.header
+        block
+        for block in blocks
+        if isinstance(block, Table) and say_of(findings.study, language, f"column.{column}") in block.header
     )
 
 
@@ -93,7 +108,7 @@ def test_the_pdf_holds_the_sentences(classified, report, language):
     if f"{language}.pdf" not in report.documents:
         pytest.skip("no Chinese font here; pip install 'oelm[fonts]'")
     text = without_spaces(pdf_text(report.documents[f"{language}.pdf"].read_bytes()))
-    for block in document_of(classified, language, figures=set(gallery.FIGURES_OF_CLASSIFICATION)).blocks:
+    for block in document_of(classified, language, figures=set(FIGURES)).blocks:
         if isinstance(block, Heading):
             assert without_spaces(block.text) in text
         if isinstance(block, VerdictBox):
@@ -101,14 +116,14 @@ def test_the_pdf_holds_the_sentences(classified, report, language):
 
 
 def test_every_figure_is_drawn_and_shown_once_in_order(classified, report):
-    for name in gallery.FIGURES_OF_CLASSIFICATION:
+    for name in FIGURES:
         assert f"{name}.en.svg" in report.figures
-    blocks = document_of(classified, "en", figures=set(gallery.FIGURES_OF_CLASSIFICATION)).blocks
-    assert [block.name for block in blocks if isinstance(block, Picture)] == list(gallery.FIGURES_OF_CLASSIFICATION)
+    blocks = document_of(classified, "en", figures=set(FIGURES)).blocks
+    assert [block.name for block in blocks if isinstance(block, Picture)] == list(FIGURES)
 
 
 def test_a_loss_of_accuracy_is_below_zero_everywhere(classified):
-    points = -100 * classified.arms["frozen_head_orthogonal"].error_difference.mean
+    points = -100 * classified.arms["frozen_head_orthogonal"].quality.difference.mean
     assert points == pytest.approx(-6, abs=0.7)
     shown = f"−{abs(points):.2f}"
     box = boxes_of(classified)["fresh"]
@@ -119,7 +134,7 @@ def test_a_loss_of_accuracy_is_below_zero_everywhere(classified):
     assert numbers["margin"] == "1 point"
     assert "accuracy at most 1 point below" in numbers["passes when"]
     assert numbers["McNemar's p"].startswith("by seed: 0: ")
-    row = table_with(classified, "accuracy").rows[3]
+    row = table_with(classified, "value").rows[3]
     low, high = row[5].split("[")[1].rstrip("]").replace("−", "-").split(", ")
     assert float(low) < points < float(high) < 0
     fields = {each["arm"]: each for each in csv.DictReader(io.StringIO(tables.comparison_csv(classified)))}
@@ -131,8 +146,8 @@ def test_a_loss_of_accuracy_is_below_zero_everywhere(classified):
 def test_the_forest_is_in_points_and_shades_where_the_claims_hold(classified):
     canvas = Canvas(classified, "en", None)
     with drawing_settings(canvas):
-        (axis,) = gallery.FIGURES_OF_CLASSIFICATION["differences"](canvas).axes
-    assert axis.get_xlabel() == say("en", "axis.difference_points")
+        (axis,) = FIGURES["differences"](canvas).axes
+    assert axis.get_xlabel() == say_of(classified.study, "en", "axis.shown_difference")
     shaded = [each.get_paths()[0].get_extents() for each in axis.collections]
     assert [round(area.x0, 6) for area in shaded] == [-2, -1, 0, -1.5]
     assert [round(area.x1, 6) for area in shaded] == [1000, 1000, 1000, 1.5]
@@ -141,9 +156,9 @@ def test_the_forest_is_in_points_and_shades_where_the_claims_hold(classified):
 
 
 def test_the_table_has_what_a_referee_asks_for(classified):
-    quality = table_with(classified, "accuracy")
-    asked = ("learning_rate", "seeds", "accuracy", "loss", "difference_points", "p_adjusted", "ratio")
-    assert quality.header[1:] == [say("en", f"column.{name}") for name in asked]
+    quality = table_with(classified, "value")
+    asked = ("learning_rate", "seeds", "value", "loss", "shown_difference", "p_adjusted", "ratio")
+    assert quality.header[1:] == [say_of(classified.study, "en", f"column.{name}") for name in asked]
     assert quality.rows[0][3].endswith("%")
     assert float(quality.rows[1][-1]) == pytest.approx(0.97, abs=0.01)
     text = visible_text(document_of(classified, "en", figures=()))
@@ -160,7 +175,7 @@ def test_every_pair_is_counted_once_however_many_claims_it_serves(classified):
     text = visible_text(document_of(classified, "en", figures=()))
     assert "Seeds are not pooled, because they share the examples" in text
     assert f"on {EXAMPLES} examples has a standard error of 2." in text
-    assert "2,490 examples" not in text  # the documents are compared with only where the study asks for neighbours
+    assert "2,490 examples" not in text  # claims of others are shown only where the study quotes them
 
 
 def test_every_run_has_its_accuracy_in_the_list(classified):
@@ -173,10 +188,19 @@ def test_every_run_has_its_accuracy_in_the_list(classified):
 def test_the_next_steps_are_those_of_an_encoder(classified):
     for scenario in ("better", "equal", "worse", "unknown"):
         text = visible_text(document_of(replace(classified, scenario=scenario), "en", figures=()))
-        own = [say("en", code) for code in WORDS if code.startswith(f"next.classification.{scenario}.")]
+        own = [phrase[0] for code, phrase in ENCODER_WORDS.items() if code.startswith(f"next.{scenario}.")]
+        assert own or scenario == "unknown"
         assert all(step in text for step in own)
         assert "Medium-512" not in text
         assert "“frozen_head_orthogonal”" in text
+
+
+def test_what_a_study_says_will_follow_is_shown_where_it_came_about(classified):
+    declared = {"better": "Larger models next.", "worse": "Find out why."}
+    study = classified.study.model_copy(update={"consequences": Consequences.model_validate(declared)})
+    for scenario in ("better", "equal", "worse", "unknown"):
+        text = visible_text(document_of(replace(classified, study=study, scenario=scenario), "en", figures=()))
+        assert [line in text for line in declared.values()] == [scenario == "better", scenario == "worse"]
 
 
 def test_runs_without_predictions_are_reported_all_the_same(tmp_path):
@@ -184,12 +208,13 @@ def test_runs_without_predictions_are_reported_all_the_same(tmp_path):
     findings_from(study, tmp_path / "runs")
     for path in (tmp_path / "runs").glob("*/predictions.json"):
         path.unlink()
+        without_seal(path.parent)
     from oelm.study.shelf import Shelf
 
     findings = findings_of(study, Shelf(tmp_path / "runs"))
     text = visible_text(document_of(findings, "en", figures=()))
     assert say("en", "examples.none") in text
-    assert "stored no predictions that can be read" in text
+    assert "stored no predictions" in text
 
 
 def test_chance_is_said_in_the_results_in_the_tuning_and_in_the_next_steps(tmp_path):
@@ -217,27 +242,36 @@ def test_a_partial_study_is_reported(tmp_path):
 def with_neighbours(tmp_path_factory, pytestconfig):
     root = pytestconfig.rootpath
     beside = [
-        {"study": f"{root}/studies/tinystories_cpu.yaml", "runs": f"{root}/docs/findings/tinystories_cpu/runs"},
+        {"study": "tinystories_cpu", "runs": f"{root}/docs/findings/tinystories_cpu/runs"},
         {"study": "nowhere <b> $x$ #y"},
     ]
-    return findings_from(study_with(beside=beside, tuning=None), tmp_path_factory.mktemp("beside"))
+    study = study_with(beside=beside, reported=quoted(), tuning=None)
+    return findings_from(study, tmp_path_factory.mktemp("beside"))
+
+
+def quoted():
+    """The claims that a study of this repository quotes."""
+    return [claim.model_dump() for claim in load_study("xnli_bert").reported]
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
-def test_bert_stands_beside_gpt_and_the_documents_claims(with_neighbours, language):
+def test_an_encoder_stands_beside_a_gpt_and_the_claims_that_its_study_quotes(with_neighbours, language):
     table = table_with(with_neighbours, "trainable_share", language)
     assert len(table.rows) == 4
     own, other, bert, gpt = (" | ".join(row) for row in table.rows)
     assert own.startswith("sentences")
     assert "% →" in own
     assert "82.466 → 85.155" in other
+    size_and_tokens = {"en": "1.3M parameters, 0.6M tokens a run", "zh": "1.3M 参数，每次运行 0.6M 个 token"}
+    assert size_and_tokens[language] in other
     assert "+3.26 %" in other
     assert "76.71 % → 77.79 %" in bert
     assert "57 %" in bert
     assert "4.27 → 4.69" in gpt
     text = visible_text(document_of(with_neighbours, language, figures=()))
-    for code in ("beside.audit_bert", "beside.audit_gpt", "beside.audit_faster", "beside.audit_no_faster"):
-        assert say(language, code) in text
+    remarks = [remark for claim in with_neighbours.study.reported for remark in claim.remarks]
+    assert len(remarks) == 4
+    assert all(in_language(remark, language) in text for remark in remarks)
 
 
 def test_perplexity_is_named_only_beside(with_neighbours):
@@ -265,7 +299,7 @@ def test_a_lost_neighbour_is_said_and_harms_nothing(with_neighbours, tmp_path):
 def test_language_models_beside_each_other_need_no_word_on_bert(tmp_path, pytestconfig):
     root = pytestconfig.rootpath
     neighbour = {
-        "study": f"{root}/studies/tinystories_cpu.yaml",
+        "study": "tinystories_cpu",
         "runs": f"{root}/docs/findings/tinystories_cpu/runs",
     }
     study = small_study(seeds=[0, 1], beside=[neighbour])

@@ -8,15 +8,18 @@ from dataclasses import replace
 import pytest
 from example_studies import example_study, findings_from
 
+from oelm.claims.measures import LOSS
 from oelm.reporting.figures import gallery
 from oelm.reporting.figures.canvas import COLOURS, Canvas, drawing_settings, rendered, wrapped
 from oelm.reporting.fonts import chinese_font
 from small_runs import child_environment
 
+FIGURES = gallery.figures_of(LOSS)
+
 
 def test_a_complete_study_has_every_figure_in_both_formats(complete_report):
     names = set(complete_report.figures)
-    for name in gallery.FIGURES:
+    for name in FIGURES:
         assert {f"{name}.en.png", f"{name}.en.svg"} <= names
     assert {"val_ppl_comparison.png", "parameter_distribution.png"} <= names
     for path in complete_report.figures.values():
@@ -34,7 +37,7 @@ def test_pictures_are_fine_enough_for_print(complete_report):
 def test_the_same_findings_give_the_same_bytes(complete):
     canvas = Canvas(complete, "en", None)
     with drawing_settings(canvas):
-        one, other = (rendered(gallery.FIGURES["differences"](canvas)) for _ in range(2))
+        one, other = (rendered(FIGURES["differences"](canvas)) for _ in range(2))
     assert one == other
     assert not re.search(rb"<dc:date>|20\d\d-\d\d-\d\dT", one.svg)
 
@@ -48,9 +51,9 @@ def test_drawing_leaves_no_global_state():
         "from pathlib import Path; import tempfile\n"
         "from example_studies import example_study, findings_from\n"
         "from oelm.reporting.figures.canvas import Canvas, drawing_settings, rendered\n"
-        "from oelm.reporting.figures.comparisons import final_perplexity\n"
+        "from oelm.reporting.figures.comparisons import final\n"
         "canvas = Canvas(findings_from(example_study(tuning=None), Path(tempfile.mkdtemp())), 'en', None)\n"
-        "with drawing_settings(canvas): rendered(final_perplexity(canvas))\n"
+        "with drawing_settings(canvas): rendered(final(canvas))\n"
         "assert settings() == before\n"
         "assert 'matplotlib.pyplot' not in sys.modules\n"
     )
@@ -89,7 +92,7 @@ def test_equal_results_are_drawn_too(tmp_path):
     findings = findings_from(example_study(tuning=None), tmp_path, lambda *_: 2.0)
     canvas = Canvas(findings, "en", None)
     with drawing_settings(canvas):
-        assert all(gallery.FIGURES[name](canvas) for name in ("decomposition", "differences", "final_perplexity"))
+        assert all(FIGURES[name](canvas) for name in ("decomposition", "differences", "final_perplexity"))
 
 
 def test_chinese_labels_are_drawn_with_real_glyphs(complete):
@@ -101,4 +104,4 @@ def test_chinese_labels_are_drawn_with_real_glyphs(complete):
     canvas = Canvas(complete, "zh", font)
     with drawing_settings(canvas), warnings.catch_warnings():
         warnings.filterwarnings("error", message=".*[Gg]lyph.*")
-        rendered(gallery.FIGURES["parameter_distribution"](canvas))
+        rendered(FIGURES["parameter_distribution"](canvas))

@@ -1,15 +1,24 @@
-"""S5: whatever looks like markup in a name, claim or error is shown as text in all three formats."""
+"""S5, S7: whatever looks like markup in a name, claim or error is shown as text in all three formats; and no character
+that would act on a terminal, or hide, gets into any file of a report.
+"""
+
+import json
 
 import pytest
-from example_studies import NASTY
+from example_studies import ABOVE_TRAINED, NASTY, example_study, findings_from, hypothesis, partial_loss
 from markdown_it import MarkdownIt
 from reading import Page, pdf_text, without_spaces
 
+from oelm.analysis.summary import findings_of
 from oelm.reporting.content import document_of
-from oelm.reporting.document import Code, Document, Heading, Paragraph, Table, VerdictBox, visible_text
+from oelm.reporting.document import Bullets, Code, Document, Facts, Heading, Paragraph, Table, VerdictBox, visible_text
+from oelm.reporting.figures import gallery
 from oelm.reporting.html import html as as_html
 from oelm.reporting.markdown import escaped, markdown
 from oelm.reporting.pdf import pdf
+from oelm.reporting.report import write_report
+from oelm.study.shelf import Shelf
+from oelm.visible import visible
 
 SHOWN = " ".join(NASTY.split())
 
@@ -44,7 +53,7 @@ def nasty_document() -> Document:
             Paragraph(NASTY),
             Paragraph(NASTY, tone="warning"),
             Table(NASTY, [NASTY, "x"], [[NASTY, NASTY]], ["left", "right"]),
-            VerdictBox(NASTY, NASTY, "refuted", NASTY, NASTY, [(NASTY, NASTY)], [NASTY]),
+            VerdictBox(NASTY, NASTY, NASTY, "refuted", NASTY, NASTY, [(NASTY, NASTY)], [NASTY]),
             Code(NASTY),
         ],
     )
@@ -56,19 +65,19 @@ def test_markdown_shows_it_as_text():
     )
     page = Page(rendered)
     assert not {"script", "a", "img", "s"} & set(page.tags)
-    assert page.text.count(SHOWN) == 18
+    assert page.text.count(SHOWN) == 19
     assert page.tags.count("h1") == 1
 
 
 def test_html_shows_it_as_text():
     page = Page(as_html(nasty_document(), figures={}, font=None))
     assert "script" not in page.tags
-    assert page.text.count(SHOWN) >= 18
+    assert page.text.count(SHOWN) >= 19
 
 
 def test_pdf_shows_it_as_text():
     text = pdf_text(pdf(nasty_document(), figures={}, font=None))
-    assert without_spaces(text).count(without_spaces(NASTY)) >= 18
+    assert without_spaces(text).count(without_spaces(NASTY)) >= 19
 
 
 def test_a_study_full_of_markup_is_reported_as_text(nasty):
@@ -83,9 +92,73 @@ def test_a_study_full_of_markup_is_reported_as_text(nasty):
 
 def test_figures_draw_labels_as_text(nasty):
     from oelm.reporting.figures.canvas import Canvas, drawing_settings, rendered
-    from oelm.reporting.figures.comparisons import differences, final_perplexity
+    from oelm.reporting.figures.comparisons import differences, final
 
     canvas = Canvas(nasty, "en", None)
     with drawing_settings(canvas):
-        for draw in (final_perplexity, differences):
+        for draw in (final, differences):
             assert b"<script" not in rendered(draw(canvas)).svg
+
+
+# ---- Control characters --------------------------------------------------------------------------------------------
+
+ACTING = "\x1b[2J\x07\x00 \x9b31m\x7f\x85 \u202egnp\u2066 \ud800 \r end"
+SHOWN_ACTING = r"\x1b[2J\x07\x00 \x9b31m\x7f\x85 \u202egnp\u2066 \ud800 \x0d end"
+
+
+def acting_document() -> Document:
+    return Document(
+        language="en",
+        title=ACTING,
+        subtitle=ACTING,
+        kicker=ACTING,
+        blocks=[
+            Heading(ACTING),
+            Paragraph(ACTING),
+            Bullets([ACTING], title=ACTING),
+            Table(ACTING, [ACTING, "x"], [[ACTING, ACTING]], ["left", "right"]),
+            VerdictBox(ACTING, ACTING, ACTING, "refuted", ACTING, ACTING, [(ACTING, ACTING)], [ACTING]),
+            Facts([(ACTING, ACTING)]),
+            Code(ACTING),
+        ],
+    )
+
+
+def test_control_characters_are_shown_in_every_format():
+    written = markdown(acting_document(), figure_paths={})
+    page = as_html(acting_document(), figures={}, font=None)
+    for text in (written, page):
+        assert visible(text) == text
+        text.encode()
+    read_back = Page(MarkdownIt("gfm-like", {"linkify": False}).render(written)).text
+    assert read_back.count(SHOWN_ACTING) >= 18
+    assert Page(page).text.count(SHOWN_ACTING) >= 18
+    shown = without_spaces(pdf_text(pdf(acting_document(), figures={}, font=None)))
+    assert shown.count(without_spaces(SHOWN_ACTING)) >= 18
+    assert visible(shown) == shown
+
+
+def test_a_study_full_of_control_characters_is_reported_whole(tmp_path, monkeypatch, few_figures):
+    """Label, claims, question, notes, and an error that a run left behind: all files of a report, figures too."""
+    claim = hypothesis("H\x1b[1m", "not_worse", "frozen_head_orthogonal", "trained", margin_percent=5.0)
+    study = example_study(
+        question=ACTING,
+        arms={arm: {"label": f"{arm} \x1b[31m\u202e\x9b"} for arm in ABOVE_TRAINED},
+        hypotheses=[claim | {"claim": ACTING, "fails_when": ACTING}],
+        tuning=None, notes=ACTING, cite=ACTING,
+    )  # fmt: skip
+    findings_from(study, tmp_path / "runs", partial_loss)
+    for file in (tmp_path / "runs").glob("*/status.json"):
+        status = json.loads(file.read_text())
+        file.write_text(json.dumps(status | ({"error": ACTING} if status["state"] == "failed" else {})))
+    findings = findings_of(study, Shelf(tmp_path / "runs"))
+    monkeypatch.setattr(gallery, "figures_of", lambda _: few_figures)
+    files = write_report(findings, tmp_path / "out", languages=["en"])
+    assert set(files.documents) == {"en.md", "en.html", "en.pdf"}
+    for path in [*files.tables.values(), *files.figures.values(), *files.documents.values()]:
+        if path.suffix not in (".png", ".pdf"):
+            text = path.read_bytes().decode()
+            assert visible(text) == text, path.name
+    assert r"\x1b[2J" in files.tables["runs.csv"].read_text()
+    assert ACTING in json.loads(files.tables["analysis_results.json"].read_text())["study"]["question"]
+    assert r"\x1b" in pdf_text(files.documents["en.pdf"].read_bytes())

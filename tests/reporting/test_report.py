@@ -1,24 +1,34 @@
 """A whole report: from a complete, a partial and an empty study; with and without a Chinese font."""
 
 import base64
+import html
 import io
 import json
 import re
+import shutil
+import subprocess
 
 import pytest
 from example_studies import example_study, findings_from
 from fontTools.ttLib import TTFont
 from reading import pdf_text, without_spaces
 
+from oelm.analysis.summary import findings_of
+from oelm.claims.measures import LOSS
 from oelm.errors import UserError
+from oelm.installation import install_command
 from oelm.reporting import report as report_module
 from oelm.reporting.content import document_of
-from oelm.reporting.document import Heading, Picture, VerdictBox, visible_text
+from oelm.reporting.document import Bullets, Facts, Heading, Picture, VerdictBox, visible_text
 from oelm.reporting.figures import gallery
 from oelm.reporting.fonts import HOW_TO_GET_ONE, chinese_font, has_chinese
 from oelm.reporting.report import FORMATS, write_report, write_tables
 from oelm.reporting.words import say
+from oelm.study.registration import register
 from oelm.study.shelf import Shelf
+from stored_runs import store_finished
+
+FIGURES = gallery.figures_of(LOSS)
 
 TABLES = {
     "comparison_table.txt", "comparison_table.md", "comparison_table.csv", "runs.csv", "hypothesis_validation.txt",
@@ -29,7 +39,7 @@ TABLES = {
 @pytest.fixture
 def quick(monkeypatch, few_figures):
     """Two figures instead of twelve."""
-    monkeypatch.setattr(gallery, "FIGURES", few_figures)
+    monkeypatch.setattr(gallery, "figures_of", lambda _: few_figures)
 
 
 # ---- Complete ------------------------------------------------------------------------------------------------------
@@ -44,7 +54,7 @@ def test_every_file_is_there_and_whole(complete_report):
 
 
 def test_the_answer_comes_first(complete):
-    blocks = document_of(complete, "en", figures=set(gallery.FIGURES)).blocks
+    blocks = document_of(complete, "en", figures=set(FIGURES)).blocks
     assert isinstance(blocks[0], Heading)
     assert blocks[0].text == say("en", "heading.verdicts")
     boxes = [block for block in blocks if isinstance(block, VerdictBox)]
@@ -53,8 +63,8 @@ def test_the_answer_comes_first(complete):
 
 
 def test_figures_and_sections_come_in_the_order_of_the_documents(complete):
-    blocks = document_of(complete, "en", figures=set(gallery.FIGURES)).blocks
-    assert [block.name for block in blocks if isinstance(block, Picture)] == list(gallery.FIGURES)
+    blocks = document_of(complete, "en", figures=set(FIGURES)).blocks
+    assert [block.name for block in blocks if isinstance(block, Picture)] == list(FIGURES)
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
@@ -62,7 +72,7 @@ def test_pdf_holds_the_sentences(complete, complete_report, language):
     if f"{language}.pdf" not in complete_report.documents:
         pytest.skip("no Chinese font here; pip install 'oelm[fonts]'")
     text = without_spaces(pdf_text(complete_report.documents[f"{language}.pdf"].read_bytes()))
-    document = document_of(complete, language, figures=set(gallery.FIGURES))
+    document = document_of(complete, language, figures=set(FIGURES))
     for block in document.blocks:
         if isinstance(block, Heading):
             assert without_spaces(block.text) in text
@@ -76,7 +86,7 @@ def test_html_asks_for_nothing_and_runs_nothing(complete_report):
     assert "<script" not in page
     assert not re.search(r"""(?:src|href)=["'](?!data:|#)""", page)
     assert not re.search(r"""@import|url\((?!"data:)""", page)
-    assert page.count("<img ") == len(gallery.FIGURES)
+    assert page.count("<img ") == len(FIGURES)
 
 
 def test_the_chinese_page_brings_its_letters(complete, complete_report):
@@ -84,7 +94,7 @@ def test_the_chinese_page_brings_its_letters(complete, complete_report):
         pytest.skip("no Chinese font here; pip install 'oelm[fonts]'")
     page = complete_report.documents["zh.html"].read_text(encoding="utf-8")
     enclosed = base64.b64decode(re.search(r"data:font/ttf;base64,([^\"]+)", page)[1])
-    text = visible_text(document_of(complete, "zh", figures=set(gallery.FIGURES)))
+    text = visible_text(document_of(complete, "zh", figures=set(FIGURES)))
     known = TTFont(io.BytesIO(enclosed)).getBestCmap()
     assert {character for character in text if has_chinese(character)} <= set(map(chr, known))
     assert len(enclosed) < 400_000
@@ -95,7 +105,7 @@ def test_markdown_links_to_figures_that_are_there(complete_report):
     for language in ("en", "zh"):
         text = complete_report.documents[f"{language}.md"].read_text(encoding="utf-8")
         links = re.findall(r"\]\((figures/[^)]+)\)", text)
-        assert len(links) == len(gallery.FIGURES)
+        assert len(links) == len(FIGURES)
         assert all((complete_report.folder / link).is_file() for link in links)
 
 
@@ -194,7 +204,7 @@ def test_with_a_font_nothing_is_remarked(complete_report):
 
 def test_missing_libraries_are_one_line(complete, tmp_path, monkeypatch):
     monkeypatch.setattr(report_module, "LIBRARIES", ("matplotlib", "no_such_library"))
-    with pytest.raises(UserError, match=r"^a report needs no_such_library: pip install 'oelm\[report\]'$"):
+    with pytest.raises(UserError, match=re.escape(f"a report needs no_such_library: {install_command('report')}")):
         write_report(complete, tmp_path)
 
 
@@ -203,16 +213,160 @@ def test_tables_need_no_figures(complete, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == set(files.tables) == TABLES
 
 
-def test_a_full_disk_leaves_the_old_report(complete, tmp_path, monkeypatch, quick):
-    import errno
+# ---- As a whole or not at all --------------------------------------------------------------------------------------
 
-    files = write_report(complete, tmp_path, languages=["en"], formats=["md"])
-    before = files.documents["en.md"].read_bytes()
 
-    def full(path, content):
-        raise OSError(errno.ENOSPC, "No space left on device")
+def contents(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
-    monkeypatch.setattr(report_module, "write_bytes", full)
-    with pytest.raises(UserError, match="disk full: needs"):
-        write_report(complete, tmp_path, languages=["en"], formats=["md"])
-    assert files.documents["en.md"].read_bytes() == before
+
+@pytest.fixture
+def without_figures(monkeypatch):
+    monkeypatch.setattr(gallery, "figures_of", lambda _: {})
+
+
+@pytest.fixture
+def reported(complete, tmp_path, without_figures):
+    """A folder with a report in both languages, and a reader's notes beside it."""
+    out = tmp_path / "reports" / "example"
+    write_report(complete, out, formats=["md", "html"])
+    (out / "notes.txt").write_text("mine")
+    return out
+
+
+@pytest.mark.parametrize("moment", ["_galleries", "_write_figures", "document_of", "html", "write_json"])
+def test_a_report_that_fails_leaves_the_old_one_whole(partial, reported, monkeypatch, moment):
+    before = contents(reported)
+
+    def failing(*arguments, **options):
+        raise ValueError("bad text")
+
+    monkeypatch.setattr(report_module, moment, failing)
+    with pytest.raises(ValueError, match="bad text"):
+        write_report(partial, reported, formats=["md", "html"])
+    assert contents(reported) == before
+    assert [path.name for path in reported.parent.iterdir()] == [reported.name]
+
+
+def test_a_full_disk_leaves_the_old_report_whole(partial, reported, tmp_path):
+    """A real one, at several sizes from nothing to almost enough."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", disk], capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"mounting a tmpfs is not permitted here: {done.stderr.strip()}")
+    try:
+        shutil.copytree(reported, disk / "example")
+        before = contents(disk / "example")
+        free = shutil.disk_usage(disk).free
+        for room in (0, 8 * 2**10, 32 * 2**10, 64 * 2**10):
+            (disk / "ballast").write_bytes(bytes(free - room))
+            with pytest.raises(UserError, match=r"disk full: |No space left on device"):
+                write_report(partial, disk / "example", formats=["md", "html"])
+            assert contents(disk / "example") == before
+            (disk / "ballast").unlink()
+        write_report(partial, disk / "example", formats=["md", "html"])
+        assert contents(disk / "example")["notes.txt"] == b"mine"
+        assert contents(disk / "example")["report.en.md"] != before["report.en.md"]
+    finally:
+        subprocess.run(["umount", "--lazy", disk], check=True)
+
+
+def test_a_folder_holds_one_report_and_the_readers_own_files(partial, reported):
+    """In one language after both, or tables alone: the others would be an older report's beside it."""
+    files = write_report(partial, reported, languages=["en"], formats=["md", "html"])
+    assert [name for name in contents(reported) if ".zh." in name] == []
+    assert files.remarks == [f"{reported}: gone with the report that was there before: report.zh.html, report.zh.md"]
+    assert (reported / "notes.txt").read_text() == "mine"
+    tables = write_tables(partial, reported)
+    assert set(contents(reported)) == {*TABLES, "notes.txt"}
+    assert "report.en.html, report.en.md" in tables.remarks[0]
+
+
+def test_a_folder_that_is_no_reports_is_refused(complete, tmp_path):
+    (tmp_path / "thesis.tex").write_text("mine")
+    with pytest.raises(UserError, match=r"contains files that are not a report's \(thesis\.tex\)"):
+        write_tables(complete, tmp_path)
+    assert contents(tmp_path) == {"thesis.tex": b"mine"}
+
+
+# ---- What was written down beforehand ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def edited(tmp_path):
+    """Registered, run, and then edited: one more tuning run, other steps in the file, and a registration after it."""
+    study, folder = example_study(), tmp_path / "runs"
+    register(study, folder)
+    findings = findings_from(study, folder)
+    run = next(run for run in findings.plan.tuning if run.arm == "trained" and run.point[0][1] == 4e-3)
+    store_finished(run, folder, 0.5, name="a copy that is found first")
+    changed = example_study(seeds=[1, 2, 3], hypotheses=[])
+    register(changed, folder)
+    return findings_of(changed, Shelf(folder))
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_an_edited_study_says_so_in_every_format(edited, tmp_path, quick, language):
+    files = write_report(edited, tmp_path / "report", languages=[language])
+    words = {
+        "en": [
+            "when runs had started: 22 of 22",  # these stored runs say that they started earlier
+            "Changed since the registration", "seeds: [0, 1, 2, 3], now [1, 2, 3]",
+            "hypotheses.cost: declared, now none", "registered again after that", "clocks of the machines",
+            "before the first final run",
+            "and stays; the tuning runs as they are now would say learning_rate=0.004",
+            "3 finished runs here are of seeds that the study does not have: 0",
+        ],
+        "zh": [
+            "当时已有运行启动", "登记后的修改", "seeds：登记时为 [0, 1, 2, 3]，现为 [1, 2, 3]", "此后又登记",
+            "机器的时钟", "早于第一次最终运行", "选定并保持不变；按现有的调优运行则会选择 learning_rate=0.004",
+            "此处有 3 次已完成的运行使用了本实验没有的随机种子：0",
+        ],
+    }[language]  # fmt: skip
+    for ending in FORMATS:
+        if f"{language}.{ending}" not in files.documents:
+            continue  # no Chinese font here
+        content = files.documents[f"{language}.{ending}"].read_bytes()
+        text = pdf_text(content) if ending == "pdf" else html.unescape(content.decode()).replace("\\", "")
+        for sentence in words:
+            assert without_spaces(sentence) in without_spaces(text), ending
+
+
+def test_what_was_changed_afterwards_stands_before_the_verdicts(edited, tmp_path):
+    changed = "hypotheses.cost declared, now none"
+    blocks = document_of(edited, "en", figures=()).blocks
+    opening = blocks[: next(place for place, block in enumerate(blocks) if isinstance(block, Heading))]
+    lines = [line for block in opening if isinstance(block, Bullets) for line in block.items]
+    assert any(changed in line for line in lines)
+    assert any("of seeds that the study does not have: 0" in line for line in lines)
+    written = write_tables(edited, tmp_path / "tables").tables["hypothesis_validation.txt"].read_text()
+    assert changed in written.splitlines()[1]
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_a_damaged_registration_stands_before_the_verdicts(tmp_path, language):
+    study, folder = example_study(), tmp_path / "runs"
+    register(study, folder)
+    (folder / "registration.json").write_text("{}")
+    written = write_tables(findings_from(study, folder), tmp_path / "tables", language=language)
+    assert "registration.json: damaged: has no seal" in written.tables["hypothesis_validation.txt"].read_text()
+
+
+def test_runs_of_another_config_alone_are_not_called_nothing(tmp_path):
+    study, folder = example_study(), tmp_path / "runs"
+    findings_from(study, folder)
+    training = study.base["training"] | {"batch_size": 5}
+    findings = findings_of(example_study(base=study.base | {"training": training}), Shelf(folder))
+    text = visible_text(document_of(findings, "en", figures=()))
+    assert "Nothing has run yet" not in text
+    assert "final runs that the study plans now has run" in text
+    assert "finished runs here belong to another config: training.batch_size" in text
+    assert say("en", "heading.provenance") in text
+
+
+@pytest.mark.parametrize(("language", "expected"), [("en", "not registered"), ("zh", "未登记")])
+def test_a_study_that_was_not_registered_says_so_in_a_word(complete, language, expected):
+    facts = [block for block in document_of(complete, language, figures=()).blocks if isinstance(block, Facts)]
+    values = dict(pair for block in facts for pair in block.pairs)
+    assert values[say(language, "provenance.registration")] == expected

@@ -3,11 +3,13 @@
 import csv
 import io
 import math
+import re
 
 import pytest
 from example_studies import example_study, findings_from
 
 from oelm.reporting import tables, verdicts
+from oelm.reporting.content import document_of
 from oelm.reporting.document import Table
 
 
@@ -21,6 +23,42 @@ def test_the_comparison_keeps_every_digit(complete):
         assert float(rows[arm]["loss_mean"]) == summary.mean_loss
         assert float(rows[arm]["perplexity"]) == math.exp(summary.mean_loss)
         assert int(rows[arm]["frozen_parameters"]) == summary.frozen
+
+
+def test_every_p_value_of_the_comparison_is_a_number(complete):
+    rows = {row["arm"]: row for row in rows_of(tables.comparison_csv(complete))}
+    shown = 0
+    for arm, row in rows.items():
+        found = dict(tables.adjusted_p(complete, arm))
+        shown += len(found)
+        only = next(iter(found.values())) if len(found) == 1 else None
+        assert (float(row["p_adjusted"]) if row["p_adjusted"] else None) == only
+        named = {key.removeprefix("p_adjusted_"): text for key, text in row.items() if key.startswith("p_adjusted_")}
+        assert {name: float(text) for name, text in named.items() if text} == found
+    assert shown
+
+
+LATER = ("learning_rate", "time")  # a setting as configs write it; hours, minutes and seconds
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_a_column_has_one_number_of_decimals_and_one_unit(complete, partial, language):
+    unlike = [tables.say(language, f"column.{name}") for name in LATER]
+    checked = 0
+    for findings in (complete, partial):
+        blocks = document_of(findings, language, figures=()).blocks
+        for table in [tables.whole_table(findings, language), *(each for each in blocks if isinstance(each, Table))]:
+            for name, side, *cells in zip(table.header, table.align, *table.rows, strict=True):
+                numbers_in = [
+                    re.findall(r"\d[\d,]*(?:\.(\d+))?", cell) for cell in cells if "×" not in cell
+                ]  # a ratio among differences
+                decimals = {len(each) for cell in numbers_in for each in cell}
+                units = {unit for cell in cells for unit in re.findall(r"\b(?:ms|s|[KMGT]iB|[MGTPEZ]FLOP)\b", cell)}
+                if side == "right" and name not in unlike:
+                    assert len(decimals) <= 1, (table.caption, name, cells)
+                    assert len(units) <= 1, (table.caption, name, cells)
+                    checked += len(decimals)
+    assert checked > 20
 
 
 def test_every_run_is_listed_with_its_state(partial):

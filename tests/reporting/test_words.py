@@ -1,14 +1,24 @@
 """Every code has its sentence in both languages, with the facts the analysis gives, in characters the font can show."""
 
+import re
 import string
 
 import pytest
 
-from oelm.analysis.findings import NOTES, REASONS
+from chinese_words import OTHER_NAMES
+from oelm.analysis.findings import NOTES
+from oelm.analysis.statistics import PAIR_TESTS
 from oelm.analysis.summary import PRETRAINED_STEPS, STEPS
+from oelm.claims.kinds import KINDS
+from oelm.claims.measures import MEASURES, SCALES
+from oelm.claims.reasons import REASONS
 from oelm.config import Start
+from oelm.reporting.encoder_words import ENCODER_WORDS
 from oelm.reporting.fonts import chinese_font, has_chinese, missing_glyphs
-from oelm.reporting.words import WORDS, characters, say, say_or_code
+from oelm.reporting.words import WORDS, characters, phrases, say, say_or_code
+
+DIRECTION = {"better", "worse", "side"}
+NAMES = DIRECTION | {"quality", "unit", "read"}  # which any phrase of a study may use
 
 
 def fields(phrase: str) -> set[str]:
@@ -16,20 +26,39 @@ def fields(phrase: str) -> set[str]:
 
 
 def test_both_languages_use_the_same_facts():
-    for code, (english, chinese) in WORDS.items():
-        assert fields(english) == fields(chinese), code
+    for code, (english, chinese) in phrases():
+        assert fields(english) - DIRECTION == fields(chinese) - DIRECTION, code
 
 
 def test_no_phrase_is_left_in_the_other_language():
-    for code, (english, chinese) in WORDS.items():
+    for code, (english, chinese) in phrases():
         assert not has_chinese(english), code
         assert has_chinese(chinese) or english == chinese or len(chinese) <= 8, code
 
 
-@pytest.mark.parametrize(("prefix", "table"), [("reason", REASONS), ("note", NOTES)])
-def test_every_code_of_the_analysis_has_a_sentence_of_its_facts(prefix, table):
-    for code, facts in table.items():
-        assert fields(WORDS[f"{prefix}.{code}"][0]) <= set(facts), code
+def test_a_verdict_and_a_study_have_one_name_in_chinese():
+    verdicts = {code: WORDS[f"outcome.{code}"][1] for code in ("supported", "refuted", "undecided", "confounded")}
+    assert list(verdicts.values()) == ["成立", "不成立", "尚无定论", "存在混杂"]
+    for code, (_, chinese) in phrases():
+        for other in OTHER_NAMES:
+            assert other not in chinese, code
+
+
+def test_every_code_of_the_analysis_has_a_sentence_of_its_facts():
+    for code, reason in REASONS.items():
+        assert fields(WORDS[f"reason.{code}"][0]) <= set(reason.facts) | {"quality"}, code
+    for code, facts in NOTES.items():
+        assert fields(WORDS[f"note.{code}"][0]) <= set(facts), code
+
+
+def test_every_test_of_pairs_has_its_words():
+    for key in PAIR_TESTS:
+        assert all(f"{code}.{key}" in WORDS for code in ("verdicts.method", "box.p_value", "box.p_beside"))
+
+
+def test_every_kind_has_its_criterion():
+    for key in KINDS:
+        assert fields(WORDS[f"criterion.{key}"][0]) <= {"treatment", "control", "margin", "least_frozen"} | NAMES
 
 
 def test_every_step_and_start_has_a_name():
@@ -39,12 +68,21 @@ def test_every_step_and_start_has_a_name():
         assert f"start.{start}" in WORDS
 
 
-def test_the_words_of_a_classification_replace_words_that_exist_with_their_facts():
+def test_words_in_place_of_others_stand_in_place_of_words_that_exist_with_their_facts():
     scenarios = {"arm", "baseline"}  # which the phrase for a language model does not name
-    for code, (english, _) in WORDS.items():
-        if code.endswith(".classification"):
-            general = WORDS[code.removesuffix(".classification")][0]
-            assert fields(english) - fields(general) <= (scenarios if code.startswith("scenario.") else set()), code
+    own = [(code, phrase, measure.scale) for measure in MEASURES.values() for code, phrase in measure.words.items()]
+    own += [(code, phrase, None) for code, phrase in ENCODER_WORDS.items() if not code.startswith("next.")]
+    for code, (english, _), scale in own:
+        general = WORDS[code] if scale is None or code in WORDS else WORDS[f"{code}.{scale.key}"]
+        more = scenarios if code.startswith("scenario.") else set()
+        assert fields(english) - NAMES <= fields(general[0]) | more, code
+
+
+def test_what_is_said_of_one_scale_is_said_of_every_scale():
+    by_scale = {code.rpartition(".")[0] for code in WORDS if code.endswith(tuple(f".{each.key}" for each in SCALES))}
+    assert "axis.value" in by_scale
+    for code in by_scale:
+        assert all(f"{code}.{scale.key}" in WORDS for scale in SCALES), code
 
 
 def test_an_unknown_code_is_shown_with_its_numbers():
@@ -62,3 +100,12 @@ def test_the_font_has_every_chinese_character_of_the_texts():
     needed = "".join(character for character in characters("zh") if has_chinese(character))
     assert len(needed) > 300
     assert not missing_glyphs(font, needed)
+
+
+def test_no_next_step_leans_on_the_one_before():
+    """Which steps are listed depends on the study, so each has to stand first."""
+    steps = [(code, phrase) for code, phrase in phrases() if code.startswith("next.") and code != "next.title"]
+    assert len(steps) > 25
+    for code, phrase in steps:
+        assert not re.match(r"(then|also|and|afterwards|besides|after that)\b", phrase[0], re.IGNORECASE), code
+        assert not re.match("然后|接着|随后|之后|此外|另外|并且|再", phrase[1]), code

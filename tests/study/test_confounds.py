@@ -20,6 +20,7 @@ from stored_runs import (
     small_study,
     store_finished,
     store_study,
+    without_seal,
 )
 
 FROZEN = "frozen_head_orthogonal"
@@ -197,16 +198,28 @@ def test_every_compared_key_of_the_environment_is_tested():
 
 @pytest.mark.parametrize("key", OTHERWISE)
 def test_another_environment_of_one_arm_is_found(tmp_path, key):
-    (only,) = store_with(two_arms(), tmp_path, lambda run: changed(key) if run.arm == FROZEN else {})
+    own = {"set": {"data": "its/own"}} if key == "data_digest" else {}  # what comes from one folder is of the same data
+    (only,) = store_with(two_arms(own), tmp_path, lambda run: changed(key) if run.arm == FROZEN else {})
     assert only.key == f"environment.{key}"
     assert only.treatment == str(OTHERWISE[key]).partition(":")[0]
 
 
-@pytest.mark.parametrize("key", OTHERWISE)
+def test_values_that_both_arms_have_are_told_seed_by_seed_where_they_differ(tmp_path):
+    other, seeds = {"threads": 2}, {"trained": (1, 3), FROZEN: (2, 3)}
+    (only,) = store_with(two_arms(), tmp_path, lambda run: other if run.seed in seeds[run.arm] else {})
+    assert (only.treatment, only.control) == ("1 (seed 1) / 2 (seed 2)", "2 (seed 1) / 1 (seed 2)")
+
+
+@pytest.mark.parametrize("key", sorted(OTHERWISE.keys() - {"data_digest"}))
 def test_one_run_of_another_environment_is_found(tmp_path, key):
     (only,) = store_with(two_arms(), tmp_path, lambda run: changed(key) if (run.arm, run.seed) == (FROZEN, 2) else {})
     assert only.key == f"environment.{key}"
     assert " / " in only.treatment
+
+
+def test_source_digests_of_two_schemes_are_no_confound(tmp_path):
+    newer = {"source_digest": "b" * 64, "source_scheme": 2}
+    assert store_with(two_arms(), tmp_path, lambda run: newer if run.arm == FROZEN else {}) == []
 
 
 def test_pairs_made_on_two_machines_are_fair(tmp_path):
@@ -222,6 +235,7 @@ def test_a_run_that_does_not_say_where_it_was_made_is_found(tmp_path):
     study = two_arms()
     shelf = store_study(study, tmp_path, losses)
     run = next(run for run in planned(study, shelf).final if run.arm == FROZEN)
+    without_seal(run.stored.directory.path)
     run.stored.directory.environment_file.write_text(json.dumps({}))
     keys = {each.key for each in confounds(study, planned(study, Shelf(tmp_path)))["not_worse"]}
     assert keys == {f"environment.{key}" for key in COMPARED_ENVIRONMENT}
@@ -338,7 +352,7 @@ def test_the_data_decides_the_size_of_an_encoder(kind):
 
 
 def test_the_study_of_the_documents_first_success_is_clean():
-    study = load_study(Path(__file__).parents[2] / "studies" / "xnli_bert.yaml")
+    study = load_study("xnli_bert")
     assert all(each == [] for each in declared(study).values())
 
 

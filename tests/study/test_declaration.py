@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from oelm.errors import UserError
+from oelm.study.catalogue import PACKAGED
 from oelm.study.declaration import Neighbour, in_language, load_study, settings_for, study_digest, study_of
 from stored_runs import accuracy_claim, hypothesis, small_classification, small_study
 
@@ -53,11 +54,11 @@ def test_a_file_that_is_no_study_is_refused_in_one_line(tmp_path, content):
     ("changes", "line"),
     [
         ({"sedes": [1]}, "sedes: unknown key; did you mean seeds?"),
-        ({"seeds": []}, "seeds: list should have at least 1 item"),
-        ({"seeds": [1, 1]}, "seeds: one is there twice"),
-        ({"seeds": [-1]}, "seeds.0: input should be greater than or equal to 0"),
+        ({"seeds": []}, "seeds: needs at least 1, has 0"),
+        ({"seeds": [1, 1]}, "seeds: 1 is there twice"),
+        ({"seeds": [-1]}, "seeds.0: must be at least 0 (got -1)"),
         ({"seeds": ["1"]}, "seeds.0: '1' is a quoted number"),
-        ({"arms": {}}, "arms: dictionary should have at least 1 item"),
+        ({"arms": {}}, "arms: needs at least 1, has 0"),
         ({"arms": ["trained", "frozen_hed_orthogonal"]}, "did you mean frozen_head_orthogonal?"),
         ({"arms": {"trained": {"colour": 1}}}, "arms.trained.colour: unknown key"),
         ({"arms": {"a": {"arm": "trained"}, "b": {"arm": "gpt_base"}}}, "arms a and b are the same computation"),
@@ -67,24 +68,29 @@ def test_a_file_that_is_no_study_is_refused_in_one_line(tmp_path, content):
         ({"name": "a/b"}, "name 'a/b'"),
         ({"baseline": "nobody"}, "baseline: 'nobody' is not one of the arms trained, frozen_head_orthogonal"),
         ({"base": {"preset": "tiy"}}, "preset: unknown name 'tiy'; did you mean tiny?"),
-        ({"base": {"preset": "tiny", "training": {"steps": 0}}}, "arms.trained: training.steps:"),
-        ({"tuning": {"grid": {}}}, "tuning.grid: dictionary should have at least 1 item"),
-        ({"tuning": {"grid": {"learning_rate": [1e-3]}}}, "tuning.grid.learning_rate: list should have at least 2"),
+        ({"base": {"preset": "tiny", "training": {"steps": 0}}}, "base: training.steps:"),
+        ({"tuning": {"grid": {}}}, "tuning.grid: needs at least 1, has 0"),
+        ({"tuning": {"grid": {"learning_rate": [1e-3]}}}, "tuning.grid.learning_rate: needs at least 2, has 1"),
         ({"tuning": {"grid": {"lerning_rate": [1e-3, 2e-3]}}}, "tuning.grid: lerning_rate: unknown key"),
         ({"tuning": {"grid": {"steps": [10.5, 20.0]}}}, "arms.trained: training.steps:"),
         ({"hypotheses": [hypothesis(margin_percent=None)]}, "not_worse needs margin_percent"),
         ({"hypotheses": [hypothesis("fewer_parameters", least_frozen=None)]}, "fewer_parameters needs least_frozen"),
         ({"hypotheses": [hypothesis(control="frozen_head_orthogonal")]}, "treatment and control are both"),
         ({"hypotheses": [hypothesis(control="nobody")]}, "not_worse.control: 'nobody' is not one of the arms"),
-        ({"hypotheses": [hypothesis(), hypothesis()]}, "hypotheses: one is there twice"),
+        ({"hypotheses": [hypothesis(), hypothesis()]}, "hypotheses: not_worse is there twice"),
         ({"hypotheses": [hypothesis(varies=["colour"])]}, "hypotheses.0.varies.0: 'colour' is not one of"),
         ({"hypotheses": [hypothesis(kind="nicer")]}, "hypotheses.0.kind: 'nicer' is not one of"),
-        ({"target_percent": 0}, "target_percent: input should be greater than 0"),
+        ({"target_percent": 0}, "target_percent: must be above 0 (got 0)"),
         ({"hypotheses": [hypothesis(margin_points=1)]}, "not_worse: margin_points is a margin of accuracy"),
-        ({"hypotheses": [hypothesis("faster", measure="accuracy")]}, "measure is for not_worse, better, equivalent"),
-        ({"hypotheses": [hypothesis("better", measure="accuracy")]}, "measure accuracy: these runs do not classify"),
+        ({"hypotheses": [hypothesis("faster", measure="accuracy")]}, "measure is for not_worse, equivalent, better"),
+        ({"hypotheses": [hypothesis("better", measure="accuracy")]}, "these runs are not compared by accuracy"),
         ({"hypotheses": [hypothesis(measure="acuracy")]}, "hypotheses.0.measure: 'acuracy' is not one of"),
-        ({"beside": ["demo"]}, "beside.0: input should be a valid dictionary"),
+        ({"beside": ["demo"]}, "beside.0: takes study and runs (got 'demo')"),
+        ({"scope": {"en": "x"}}, "scope.zh: is missing"),
+        ({"scope": {"en": "x", "zh": "y", "fr": "z"}}, "scope.fr: unknown key"),
+        ({"scope": 3}, "scope: is a text, or takes en and zh (got 3)"),
+        ({"seeds": 3}, "seeds: must be a list (got 3)"),
+        ({"seeds": [10**20]}, "seeds.0: must have at most 20 digits"),
         ({"beside": [{"study": "demo", "run": "x"}]}, "beside.0.run: unknown key"),
         ({"arms": {"trained": {"set": {"model.kind": "encoder"}}}}, "arms.trained.set: another kind of model"),
     ],
@@ -99,6 +105,105 @@ def test_every_problem_has_its_line():
     lines = problem(seeds=[], target_percent=-1, colour=1)
     assert len(lines) == 3
     assert all(line.startswith("s.yaml: ") for line in lines)
+
+
+def test_faults_of_every_kind_are_shown_together():
+    lines = problem(
+        sedes=[1],
+        name="a/b",
+        arms={
+            "trained": {"set": {"learning_rat": 1}},
+            "frozen_hed_orthogonal": None,
+            "b": {"arm": "trained", "colour": 1},
+        },
+        base={"preset": "tiny", "arm": "trained", "data": "data/stories", "training": {"steps": 0}},
+        tuning={"grid": {"weight_decay": [0.1, 0.1]}, "seeds": [0]},
+        hypotheses=[hypothesis(margin_percent=None, control="frozen_normal", treatment="frozen_normal"), {"name": "x"}],
+    )
+    expected = [
+        "sedes: unknown key; did you mean seeds?",
+        "arms.b.colour: unknown key",
+        "hypotheses.0: not_worse: not_worse needs margin_percent",
+        "hypotheses.0: not_worse: treatment and control are both frozen_normal",
+        "hypotheses.1.claim: is missing",
+        "name 'a/b'",
+        "arms.trained.set: learning_rat: unknown key",
+        "base.arm: the arms of a study stand under arms",
+        "tuning.seeds: 0 is also one of seeds",
+        "tuning.grid.training.weight_decay: needs at least two different values",
+        "base: training.steps: must be at least 1 (got 0)",
+        "did you mean frozen_head_orthogonal?",
+    ]
+    for each in expected:
+        assert sum(each in line for line in lines) == 1, (each, lines)
+    assert all(line.startswith("s.yaml: ") for line in lines)
+
+
+def test_what_all_arms_share_is_said_once():
+    (line,) = problem(base={"preset": "tiny", "data": "data/stories", "training": {"steps": 0}})
+    assert "s.yaml: base: training.steps" in line
+    (line,) = problem(arms={name: {"set": {"steps": 0}} for name in TREE["arms"]})
+    assert "s.yaml: arms.trained: training.steps" in line
+
+
+def test_no_fault_waits_for_another_to_be_mended():
+    """A claim of a wrong kind cannot be read, a key that is none neither; whatever does not need them is looked at."""
+    wrong = hypothesis(kind="nicer", control="nobody")
+    lines = problem(
+        colour=1,
+        question=3,
+        arms={"trained": None, "b": {"arm": "trained", "set": {"learning_rat": 1}}},
+        base={"preset": "tiny", "training": {"steps": 0}},
+        baseline="nobody",
+        seeds=[1, 1, 2],
+        tuning={"grid": {"learning_rate": [-1, 1e-3]}, "seeds": [2]},
+        hypotheses=[wrong, hypothesis(name=wrong["name"], treatment="trained", control="b")],
+    )
+    expected = [
+        "colour: unknown key",
+        "question: is a text, or takes en and zh (got 3)",
+        "hypotheses.0.kind: 'nicer' is not one of",
+        "arms.b.set: learning_rat: unknown key",
+        "base: training.steps: must be at least 1 (got 0)",
+        "baseline: 'nobody' is not one of the arms trained, b",
+        "nicer.control: 'nobody' is not one of the arms trained, b",
+        "seeds: 1 is there twice",
+        "hypotheses: nicer is there twice",
+        "tuning.seeds: 2 is also one of seeds",
+        "training.learning_rate: must be above 0 (got -1.0)",
+    ]
+    for each in expected:
+        assert sum(each in line for line in lines) == 1, (each, lines)
+
+
+@pytest.mark.parametrize("arms", [None, 3, {"trained": 3}])
+def test_the_base_is_looked_at_where_the_arms_cannot_be(arms):
+    lines = problem(arms=arms, base={"preset": "tiny", "training": {"steps": 0}})
+    assert any("base: training.steps: must be at least 1" in line for line in lines)
+    assert any("s.yaml: arms" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("changes", "meant"),
+    [
+        ({"margin_percent": 5}, "did you mean hypotheses.N.margin_percent?"),
+        ({"training": {"steps": 3}}, "did you mean base.training?"),
+        ({"preset": "tiny"}, "did you mean base.preset?"),
+        ({"label": "x"}, "did you mean arms.NAME.label?"),
+        ({"hypotheses": [hypothesis() | {"seeds": [1]}]}, "hypotheses.0.seeds: unknown key; did you mean seeds"),
+        ({"pretrained": True}, "pretrained: unknown key; the file takes"),
+    ],
+)
+def test_a_hint_names_a_place_where_the_key_is_taken(changes, meant):
+    (line,) = problem(**changes)
+    assert meant in line
+
+
+def test_an_empty_study_is_called_empty(tmp_path):
+    for content in ("", "# only a comment\n", "\n\n"):
+        (tmp_path / "s.yaml").write_text(content)
+        with pytest.raises(UserError, match="is empty; a study contains"):
+            load_study(tmp_path / "s.yaml")
 
 
 def test_short_keys_mean_what_they_mean_on_the_command_line():
@@ -130,7 +235,10 @@ def test_texts_come_in_one_language_or_two():
     study = small_study(question={"en": "Does it hold?", "zh": "成立吗？"})
     assert in_language(study.question, "zh") == "成立吗？"
     assert in_language("the same", "zh") == "the same"
-    assert "question" in problem(question={"en": "half"})[0]
+    assert small_study().scope is None
+    assert small_study(scope="one corpus").scope == "one corpus"
+    for key in ("question", "scope"):
+        assert key in problem(**{key: {"en": "half"}})[0]
 
 
 def test_the_digest_is_of_the_plan_itself():
@@ -187,9 +295,12 @@ def classification_problem(**changes) -> list[str]:
     ("claim", "line"),
     [
         (accuracy_claim(margin_points=None), "not_worse needs margin_points"),
-        (accuracy_claim(margin_points=0), "margin_points: input should be greater than 0"),
+        (accuracy_claim(margin_points=0), "margin_points: must be above 0 (got 0)"),
         (accuracy_claim(margin_percent=5), "margin_percent is a margin of loss; this claim measures accuracy"),
-        (accuracy_claim("better", measure="loss"), "these runs classify: add measure: accuracy, with margin_points"),
+        (
+            accuracy_claim("better", measure="loss"),
+            "these runs are not compared by loss: write measure: accuracy, with margin_points",
+        ),
     ],
 )
 def test_a_claim_about_a_classifier_is_about_accuracy(claim, line):
@@ -200,19 +311,20 @@ def test_a_claim_about_a_classifier_is_about_accuracy(claim, line):
 
 def test_better_in_accuracy_needs_no_margin():
     study = small_classification(hypotheses=[accuracy_claim("better"), accuracy_claim("not_worse", margin_points=0.5)])
-    assert study.classifies
+    assert (study.fine_tunes, study.measure.key) == (True, "accuracy")
     assert [claim.margin for claim in study.hypotheses] == [None, 0.5]
-    assert not small_study().classifies
+    assert (small_study().fine_tunes, small_study().measure.key) == (False, "loss")
 
 
 def test_a_study_that_uses_no_later_key_keeps_its_digest():
     """The report that was stored when the keys were not there names the digest."""
     stored = json.loads((FINDINGS / "report" / "analysis_results.json").read_text(encoding="utf-8"))
-    study = load_study(REPOSITORY / "studies" / "tinystories_cpu.yaml")
+    study = load_study("tinystories_cpu")
     assert study_digest(study) == stored["provenance"]["study_digest"]
-    assert study_digest(study.model_copy(update={"beside": [Neighbour(study="demo")]})) != study_digest(study)
+    for used in ({"beside": [Neighbour(study="demo")]}, {"scope": "one corpus"}):
+        assert study_digest(study.model_copy(update=used)) != study_digest(study)
 
 
-def test_every_study_of_the_repository_is_valid():
-    for path in sorted((REPOSITORY / "studies").glob("*.yaml")):
+def test_every_study_of_the_package_is_valid():
+    for path in sorted(PACKAGED.glob("*.yaml")):
         assert load_study(path).hypotheses, path

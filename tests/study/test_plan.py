@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from oelm.config import fingerprint
+from oelm.config import fingerprint, stored_fingerprint
+from oelm.files import write_json
 from oelm.study.plan import planned
 from oelm.study.shelf import Shelf
-from stored_runs import DATA_DIGEST, VOCABULARY, small_study, store_finished, store_study
+from oelm.study.strays import lines_on
+from stored_runs import DATA_DIGEST, VOCABULARY, sealed_again, small_study, store_finished, store_study, without_seal
 
 ARMS = ["trained", "frozen_head_orthogonal", "frozen_normal"]
 RATE = "training.learning_rate"
@@ -101,7 +103,7 @@ def test_the_grid_is_extended_so_often_and_then_the_edge_is_said(tmp_path):
 
 def test_a_grid_is_not_extended_to_what_no_run_can_have(tmp_path):
     study = small_study(arms=ARMS[:1], tuning={"grid": {"warmup_steps": [10, 20]}, "extend": 3})
-    plan = planned(study, store_study(study, tmp_path, lambda arm, seed, stage, point: 3.0 - sum(v for _, v in point)))
+    plan = planned(study, store_study(study, tmp_path, lambda arm, seed, stage, point: 99.0 - sum(v for _, v in point)))
     assert plan.grid == {"training.warmup_steps": [10, 20, 40]}  # of 40 steps
     assert plan.choices[ARMS[0]].edges == ("training.warmup_steps",)
     assert plan.final
@@ -197,6 +199,94 @@ def test_other_data_is_another_run(tmp_path):
     assert {run.state for run in planned(study, shelf, data_digest="another").runs} == {"missing"}
 
 
+# ---- Runs of several data ------------------------------------------------------------------------------------------
+
+NEW, OLD = "e" * 64, "d" * 64
+LATER, EARLIER = "2026-02-02T00:00:00+00:00", "2026-01-01T00:00:00+00:00"
+
+
+def prepared_with(folder: Path, digest: str) -> Path:
+    """As far as a manifest goes: no token file is looked at."""
+    folder.mkdir(exist_ok=True)
+    write_json(folder / "manifest.json", {"format_version": 1, "digest": digest})
+    return folder
+
+
+def store_from(digest: str, study, folder: Path, *, seeds, loss: float = 2.0, started: str = LATER, **changes) -> None:
+    for run in planned(study, Shelf(folder), facts={"vocabulary": VOCABULARY}).final:
+        if run.seed in seeds:
+            path = store_finished(run, folder, loss, environment={"data_digest": digest}, **changes)
+            status = json.loads((path / "status.json").read_text()) | {"started": started}
+            write_json(path / "status.json", status)
+            sealed_again(path)
+
+
+def digests_of(plan) -> dict[int, str | None]:
+    return {run.seed: run.stored.data_digest if run.stored else None for run in plan.final}
+
+
+@pytest.fixture
+def mixed(tmp_path):
+    """Two seeds made from data that were prepared again since, then all four."""
+    study = small_study(
+        arms=["trained"], seeds=[0, 1, 2, 3], base=small_study().base | {"data": str(tmp_path / "data")}
+    )
+    folder = tmp_path / "runs"
+    store_from(OLD, study, folder, seeds=(1, 2), loss=1.0, started=EARLIER)
+    store_from(NEW, study, folder, seeds=(0, 1, 2, 3))
+    return study, folder
+
+
+def test_only_runs_of_the_data_that_are_here_count(mixed, tmp_path):
+    study, folder = mixed
+    prepared_with(tmp_path / "data", NEW)
+    assert digests_of(planned(study, Shelf(folder))) == dict.fromkeys(range(4), NEW)
+    prepared_with(tmp_path / "data", OLD)
+    assert digests_of(planned(study, Shelf(folder))) == {0: None, 1: OLD, 2: OLD, 3: None}
+    prepared_with(tmp_path / "data", "f" * 64)
+    assert digests_of(planned(study, Shelf(folder))) == dict.fromkeys(range(4))
+
+
+def test_of_data_that_are_not_here_those_count_that_most_runs_share(mixed):
+    study, folder = mixed
+    assert digests_of(planned(study, Shelf(folder))) == dict.fromkeys(range(4), NEW)
+    assert "2 finished runs here were made from other data" in "".join(
+        lines_on(planned(study, Shelf(folder)), Shelf(folder))
+    )
+    two = study.model_copy(update={"seeds": [1, 2]})
+    assert digests_of(planned(two, Shelf(folder))) == {1: NEW, 2: NEW}  # as many of either: the later ones
+
+
+def test_a_damaged_manifest_is_no_data(mixed, tmp_path):
+    study, folder = mixed
+    (prepared_with(tmp_path / "data", OLD) / "manifest.json").write_text("{")
+    assert digests_of(planned(study, Shelf(folder))) == dict.fromkeys(range(4), NEW)
+
+
+def test_data_of_another_vocabulary_make_other_runs_of_the_same_study(tmp_path):
+    """What the data say of the model is taken from runs of the same data."""
+    study = small_study(arms=["trained"], seeds=[0, 1, 2])
+    for vocabulary, digest, seeds in ((VOCABULARY, OLD, (0,)), (VOCABULARY * 2, NEW, (1, 2))):
+        for run in planned(study, Shelf(tmp_path / "none"), facts={"vocabulary": vocabulary}).final:
+            if run.seed in seeds:
+                store_finished(run, tmp_path, 2.0, environment={"data_digest": digest})
+    assert digests_of(planned(study, Shelf(tmp_path))) == {0: None, 1: NEW, 2: NEW}
+
+
+def test_an_arm_may_have_data_of_its_own(tmp_path):
+    arms = {"trained": {}, "frozen_normal": {"set": {"data": str(tmp_path / "other")}}}
+    study = small_study(arms=arms, seeds=[0, 1])
+    for run in planned(study, Shelf(tmp_path / "runs"), facts={"vocabulary": VOCABULARY}).final:
+        digest = OLD if run.arm == "trained" else NEW
+        store_finished(run, tmp_path / "runs", 2.0, environment={"data_digest": digest})
+    assert {run.state for run in planned(study, Shelf(tmp_path / "runs")).final} == {"finished"}
+    prepared_with(tmp_path / "other", "f" * 64)
+    plan = planned(study, Shelf(tmp_path / "runs"))
+    assert {run.arm for run in plan.final if run.state == "finished"} == {"trained"}
+    wanted = [run.directory(tmp_path, data_digest=OLD).path.name for run in plan.final if run.state == "missing"]
+    assert all(not (tmp_path / "runs" / name).exists() for name in wanted)
+
+
 @pytest.mark.parametrize(
     ("section", "key", "value"),
     [("training", "steps", 41), ("training", "weight_decay", 0.2), ("model", "d_ff", 96), ("model", "dropout", 0.1)],
@@ -234,9 +324,13 @@ def test_a_result_stored_by_format_1_still_matches(tmp_path):
     study = small_study(arms=ARMS, base=study.base | {"training": study.base["training"] | training})
     store_study(study, tmp_path, with_optimum(2e-3))
     for path in tmp_path.glob("*/config.json"):
+        without_seal(path.parent)
         tree = json.loads(path.read_text())
         del tree["training"]["final_validation_sequences"]
         path.write_text(json.dumps(tree | {"format_version": 1}))
+        result = path.with_name("experiment_result.json")
+        known = {"fingerprint": stored_fingerprint(tree, data_digest=DATA_DIGEST)}
+        result.write_text(json.dumps(json.loads(result.read_text()) | known))
     shelf = Shelf(tmp_path)
     assert shelf.unreadable == []
     assert {run.state for run in planned(study, shelf).runs} == {"finished"}

@@ -1,16 +1,21 @@
 """Stored runs as they stand, whole, damaged or half-way."""
 
 import json
+import os
+import shutil
+import sys
+import tempfile
 import time
 from pathlib import Path
 
 import pytest
 
-from oelm.files import write_json
+from oelm.files import Damaged, write_json
 from oelm.ownership import STALE_SECONDS, Process
 from oelm.study.plan import planned
 from oelm.study.shelf import Shelf, computation, read_stored
-from stored_runs import ENVIRONMENT, VOCABULARY, small_study, store_bench, store_finished
+from small_runs import finished
+from stored_runs import ENVIRONMENT, VOCABULARY, small_study, store_bench, store_finished, without_seal
 
 
 @pytest.fixture
@@ -45,18 +50,26 @@ def test_a_result_without_a_status_is_a_result(stored):
 
 
 def test_a_config_alone_is_queued(stored):
-    (stored / "status.json").unlink()
-    (stored / "experiment_result.json").unlink()
+    for file in stored.iterdir():
+        if file.name != "config.json":
+            file.unlink()
     assert read_stored(stored).state == "queued"
 
 
-def test_a_finished_run_that_lost_its_result_is_taken_up_again(stored):
-    (stored / "experiment_result.json").unlink()
+def test_an_unsealed_run_that_lost_its_result_is_taken_up_again(stored):
+    (without_seal(stored) / "experiment_result.json").unlink()
     assert read_stored(stored).state == "interrupted"
 
 
+def unfinished(path: Path) -> Path:
+    """As a run is before its end."""
+    for name in ("experiment_result.json", "seal.json"):
+        (path / name).unlink()
+    return path
+
+
 def test_a_running_process_of_this_machine_that_is_gone_was_interrupted(stored):
-    (stored / "experiment_result.json").unlink()
+    unfinished(stored)
     dead = Process.current().__dict__ | {"pid": 2**22 + 1, "pid_started": "1"}
     set_status(stored, state="running", **dead)
     assert read_stored(stored).state == "interrupted"
@@ -65,7 +78,7 @@ def test_a_running_process_of_this_machine_that_is_gone_was_interrupted(stored):
 
 
 def test_a_process_of_another_host_is_judged_by_its_lock(stored):
-    (stored / "experiment_result.json").unlink()
+    unfinished(stored)
     elsewhere = Process.current().__dict__ | {"host": "another"}
     set_status(stored, state="running", **elsewhere)
     assert read_stored(stored).state == "running"  # brought here: its lock stayed there
@@ -77,8 +90,16 @@ def test_a_process_of_another_host_is_judged_by_its_lock(stored):
 
 
 def test_only_a_finished_run_has_a_result(stored):
-    set_status(stored, state="failed")
+    set_status(without_seal(stored), state="failed")
     assert read_stored(stored).result is None
+
+
+def test_how_a_sealed_run_ended_is_for_its_seal_to_say(stored):
+    set_status(stored, state="failed")
+    assert read_stored(stored).state == "finished"
+    (stored / "status.json").write_text("{")
+    assert read_stored(stored).state == "finished"
+    assert [line.partition(": ")[0] for line in Shelf(stored.parent).unreadable] == [str(stored / "status.json")]
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "null", '{"format_version": 99}', '{"format_version": 1}'])
@@ -90,6 +111,63 @@ def test_a_damaged_config_is_named_and_hides_no_other_run(stored, content):
     assert [run.name for run in shelf.runs] == [stored.name]
     assert shelf.unreadable
     assert all("damaged" in line for line in shelf.unreadable)
+
+
+@pytest.mark.parametrize("trace", ["seal.json", "status.json", "experiment_result.json"])
+def test_a_folder_that_lost_its_config_is_named_by_what_is_left_of_it(stored, trace):
+    for file in stored.iterdir():
+        if file.name != trace:
+            file.unlink()
+    shelf = Shelf(stored.parent)
+    assert (shelf.runs, shelf.unreadable) == ([], [f"{stored / 'config.json'}: damaged: missing"])
+    assert [run.path for run in shelf.lost] == [stored]
+
+
+def test_a_run_that_only_waits_and_lost_its_config_is_simply_prepared_again(stored):
+    for file in stored.iterdir():
+        if file.name != "status.json":
+            file.unlink()
+    set_status(stored, state="queued")
+    assert Shelf(stored.parent).unreadable == []
+
+
+PERMISSIONS = """
+import os, sys
+from pathlib import Path
+from oelm.study.shelf import Shelf
+folder, refused, mode = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3], 8)
+os.chmod(refused, mode)
+if os.geteuid() == 0:
+    os.seteuid(65534)
+shelf = Shelf(folder)
+print(len(shelf.runs), *shelf.unreadable, sep="\\n")
+"""
+
+
+@pytest.mark.parametrize(
+    ("refused", "mode", "runs", "line"),
+    [
+        ("a", "0", 1, "a/config.json: damaged: cannot be read (Permission denied)"),
+        ("a", "444", 1, "a/config.json: damaged: cannot be read (Permission denied)"),
+        ("a/config.json", "0", 1, "a/config.json: damaged: cannot be read (Permission denied)"),
+        ("tuning", "0", 2, "tuning: damaged: cannot be read (Permission denied)"),
+        ("tuning", "444", 2, "tuning: damaged: cannot be read (Permission denied)"),
+        (".", "0", 0, ": damaged: cannot be read (Permission denied)"),
+    ],
+)
+def test_what_the_user_may_not_read_is_named(stored, refused, mode, runs, line):
+    with tempfile.TemporaryDirectory() as name:  # one that another user may look into, unlike pytest's
+        folder = Path(name) / "study"
+        for each in ("a", "b"):
+            shutil.copytree(stored, folder / each)
+        (folder / "tuning").mkdir()
+        os.chmod(name, 0o755)
+        done = finished([sys.executable, "-c", PERMISSIONS, str(folder), str(folder / refused), mode])
+        os.chmod(folder / refused, 0o755)
+        assert done.returncode == 0, done.stderr
+        count, *lines = done.stdout.splitlines()
+        assert int(count) == runs
+        assert any(each.endswith(line) for each in lines), lines
 
 
 @pytest.mark.parametrize("file", ["environment.json", "parameters.json", "experiment_result.json", "status.json"])
@@ -110,11 +188,11 @@ def test_files_and_strange_folders_beside_the_runs_are_ignored(stored):
     assert len(Shelf(stored.parent).runs) == 1
 
 
-def test_the_bench_is_read_and_a_damaged_one_is_none(stored):
+def test_the_bench_is_read_and_a_damaged_one_says_so(stored):
     store_bench(stored.parent, baseline="trained", seconds={"trained": [0.1, 0.2]})
-    assert Shelf(stored.parent).bench()["seconds"] == {"trained": [0.1, 0.2]}
+    assert Shelf(stored.parent).bench().seconds == {"trained": [0.1, 0.2]}
     (stored.parent / "bench.json").write_text("{")
-    assert Shelf(stored.parent).bench() is None
+    assert isinstance(Shelf(stored.parent).bench(), Damaged)
 
 
 def test_runs_whose_data_is_unknown_count_for_any(stored):

@@ -57,7 +57,7 @@ def test_a_probe_that_takes_too_long_is_stopped(token_folder):
         probed(settings, timeout=0.05)
 
 
-@pytest.mark.parametrize("module", ["oelm.timing.probing", "oelm.timing.ratios", "oelm.timing.rounds"])
+@pytest.mark.parametrize("module", ["oelm.timing.probing", "oelm.timing.ratios", "oelm.timing.blocks"])
 def test_asking_loads_no_torch(module):
     code = f"import {module}, sys; sys.exit('torch' in sys.modules)"
     assert finished([sys.executable, "-c", code]).returncode == 0

@@ -3,6 +3,7 @@
 import json
 import math
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,10 +11,12 @@ import torch
 from safetensors.torch import load_file
 
 from oelm.config import stored_form
+from oelm.data import tokens
 from oelm.data.prepare import prepare
 from oelm.errors import UserError
 from oelm.files import write_json
 from oelm.run_directory import RunDirectory
+from oelm.study.shelf import read_stored
 from oelm.training.run import train
 from oelm.training.stored_model import load_stored
 from small_runs import VOCABULARY, quiet_execution, small_run
@@ -30,8 +33,8 @@ def test_a_run_leaves_every_file_of_the_contract(finished):
     _, outcome = finished
     directory = outcome.directory
     assert {path.name for path in directory.path.iterdir()} >= {
-        "config.json", "environment.json", "status.json", "parameters.json", "metrics.jsonl", "timing_stats.json",
-        "experiment_result.json", "training.log", "checkpoints", "best",
+        "config.json", "environment.json", "status.json", "parameters.json", "metrics.jsonl",
+        "experiment_result.json", "seal.json", "training.log", "checkpoints", "best",
     }  # fmt: skip
     assert directory.status()["state"] == "finished"
     assert [path.name for path in directory.stored_checkpoints()] == ["step-000018", "step-000020"]
@@ -107,7 +110,7 @@ def test_a_batch_larger_than_the_data_is_said(tmp_path):
         (np.arange(100) % VOCABULARY).astype("<u2").tofile(tmp_path / f"{name}.bin")
     train(small_run(data=tmp_path, steps=2, batch_size=8), quiet_execution(), out=tmp_path / "run")
     log = (tmp_path / "run" / "training.log").read_text()
-    assert "warning: one update reads 8 sequences, the training split holds 5: they repeat within it" in log
+    assert "warning: one update reads 8 sequences, the training split contains 5: they repeat within it" in log
 
 
 @pytest.mark.parametrize("damage", ["", "{", None])
@@ -129,13 +132,13 @@ def test_a_folder_in_which_nothing_was_computed_can_be_taken(token_folder, tmp_p
     write_json(directory.config_file, stored_form(small_run(data=token_folder, steps=3)))
     directory.write_status("failed", error="before its first step")
     assert not train(train_once, quiet_execution(), out=directory.path).was_finished
-    with pytest.raises(UserError, match="the folder holds another run"):
+    with pytest.raises(UserError, match="the folder contains another run"):
         train(small_run(data=token_folder, steps=3), quiet_execution(), out=directory.path)
 
 
 def test_a_folder_with_other_files_is_left_alone(token_folder, tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
-    with pytest.raises(UserError, match=r"holds files that are no run's \(mine.txt\)"):
+    with pytest.raises(UserError, match=r"contains files that do not belong to a run \(mine.txt\)"):
         train(small_run(data=token_folder, steps=2), quiet_execution(), out=tmp_path)
     assert {path.name for path in tmp_path.iterdir()} <= {"mine.txt", "lock.json"}
 
@@ -147,3 +150,26 @@ def test_a_checkpoint_without_a_best_model_takes_the_tokenizer_of_its_data(tmp_p
     train(run, quiet_execution(), out=tmp_path / "run")
     shutil.rmtree(tmp_path / "run" / "best")
     assert load_stored(tmp_path / "run").tokenizer() is not None
+
+
+def test_a_run_without_a_folder_of_its_own_scans_the_data_once(token_folder, tmp_path, monkeypatch):
+    scanned, first_at_least = [], tokens.first_at_least
+    monkeypatch.setattr(
+        tokens, "first_at_least", lambda *given: scanned.append(len(given[0])) or first_at_least(*given)
+    )
+    monkeypatch.chdir(tmp_path)
+    run = small_run(data=token_folder, steps=2)
+    outcome = train(run, quiet_execution(), group="once")
+    assert sorted(scanned) == [2_000, 2_000, 20_000]
+    assert outcome.directory.path.parent == Path("runs/once")
+    assert train(run, quiet_execution(), group="once").was_finished
+
+
+def test_a_run_killed_between_its_seal_and_its_last_status_is_finished(finished, tmp_path):
+    run, outcome = finished
+    directory = RunDirectory(shutil.copytree(outcome.directory.path, tmp_path / "run"))
+    tree = json.loads(directory.status_file.read_text()) | {"state": "running", "host": "elsewhere"}
+    directory.status_file.write_text(json.dumps(tree))
+    assert read_stored(directory.path).state == "finished"
+    assert train(run, quiet_execution(), out=directory.path).was_finished
+    assert directory.status()["state"] == "finished"

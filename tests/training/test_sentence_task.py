@@ -23,6 +23,7 @@ from oelm.training.distributed import World
 from oelm.training.loop import optimization_steps
 from oelm.training.run import run_with_data, train
 from oelm.training.stored_model import load_stored
+from operations import Operations
 from sentence_sources import nli_folder
 from small_encoders import TYPES, loadable_encoder
 from small_runs import quiet_execution, torchrun
@@ -134,7 +135,8 @@ def test_a_run_that_was_cut_off_ends_with_the_same_bits(folders, tmp_path):
     cut = RunDirectory(tmp_path / "cut")
     for folder in cut.stored_checkpoints()[2:]:
         shutil.rmtree(folder)
-    cut.result_file.unlink()
+    for file in (cut.result_file, cut.seal_file, cut.status_file):
+        file.unlink()
     outcome = train(run, execution, out=cut.path)
     assert outcome.result["resumes"] == 1
     whole, resumed = (
@@ -183,7 +185,7 @@ def test_what_does_not_fit_is_one_line(folders, token_folder, tmp_path):
         run_with_data(fine_tuning(folders["bert"], **{"model.d_model": 32}))
     train(fine_tuning(folders["bert"], steps=1), quiet_execution(), out=tmp_path / "run")
     for place in (tmp_path / "run", tmp_path / "run" / "checkpoints" / "step-000001"):
-        with pytest.raises(UserError, match="holds an encoder for sentences, no language model"):
+        with pytest.raises(UserError, match="contains an encoder for sentences, not a language model"):
             load_stored(place)
     with pytest.raises(UserError, match="no prepared sentences there; make them with: oelm prepare xnli"):
         open_data(fine_tuning(tmp_path / "nowhere"))
@@ -222,3 +224,15 @@ def test_diagnose_finds_whatever_was_stored(folders, tmp_path):
     shutil.rmtree(directory.checkpoints)
     with pytest.raises(UserError, match="has no model: nothing was saved"):
         diagnose_stored(directory.path)
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_fine_tuning_has_only_operations_with_a_deterministic_form(kind, folders):
+    torch.use_deterministic_algorithms(True)
+    try:
+        with Operations() as operations:
+            stepped(fine_tuning(folders[kind], steps=2, validate_every=2))
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert "embedding_dense_backward" in operations.seen
+    assert operations.without_deterministic_form() == []

@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from oelm.analysis.findings import Beside, Findings
+from oelm.analysis.scope import scope_of
+from oelm.archives import runs_folder
 from oelm.errors import UserError
 from oelm.files import RUNS
-from oelm.study.declaration import QUALITY_KINDS, Hypothesis, Neighbour, Study, in_language, load_study
+from oelm.study.declaration import Hypothesis, Neighbour, Study, in_language, load_study
 from oelm.study.shelf import Shelf
 
 SIZES = ("num_layers", "d_model", "num_heads", "vocabulary", "pretrained")
@@ -20,15 +22,17 @@ FindingsOf = Callable[[Study, Shelf], Findings]
 
 
 def side_by_side(findings: Findings, findings_of: FindingsOf) -> list[Beside]:
-    """This study, then its neighbours; nothing if it names none."""
-    neighbours = findings.study.beside
-    return [row_of(findings), *(_neighbour(each, findings_of) for each in neighbours)] if neighbours else []
+    """This study, then its neighbours; nothing if it names none and quotes nobody."""
+    study = findings.study
+    if not study.beside and not study.reported:
+        return []
+    return [row_of(findings), *(_neighbour(each, findings_of) for each in study.beside)]
 
 
 def _neighbour(neighbour: Neighbour, findings_of: FindingsOf) -> Beside:
     try:
         study = load_study(neighbour.study).model_copy(update={"beside": []})  # neighbours of neighbours are not asked
-        folder = Path(neighbour.runs) if neighbour.runs else RUNS / study.name
+        folder = runs_folder(Path(neighbour.runs) if neighbour.runs else RUNS / study.name)
         if not folder.is_dir():
             return Beside(study.name, problem=f"{folder}: no such folder of runs")
         return row_of(findings_of(study, Shelf(folder)))
@@ -42,15 +46,17 @@ def row_of(findings: Findings) -> Beside:
     run = next((run.run for run in findings.plan.runs if run.arm == treatment), None)
     return Beside(
         study=study.name,
-        classifies=study.classifies,
+        measure=study.measure.key,
+        fine_tunes=study.fine_tunes,
         model={name: getattr(run.model, name) for name in SIZES if hasattr(run.model, name)} if run else {},
-        data=Path(run.data).name if run else "",
+        data=arm.data,
+        scope=scope_of(study, [baseline, arm]),
         baseline=study.baseline,
         treatment=treatment,
         label=_label(study, treatment),
-        baseline_quality=baseline.accuracy if study.classifies else baseline.mean_loss,
-        treatment_quality=arm.accuracy if study.classifies else arm.mean_loss,
-        difference=arm.error_difference if study.classifies else arm.difference,
+        baseline_quality=baseline.quality.mean,
+        treatment_quality=arm.quality.mean,
+        difference=arm.quality.difference,
         outcomes=dict(_outcomes(findings, treatment)),
         ratio=arm.ratio,
         trainable_share=arm.trainable / arm.total,
@@ -65,7 +71,7 @@ def _label(study: Study, arm: str) -> tuple[str, str]:
 def _outcomes(findings: Findings, treatment: str) -> Iterator[tuple[str, str]]:
     for verdict in findings.verdicts:
         claim = verdict.hypothesis
-        if compares(claim, treatment, findings.study) and claim.kind in QUALITY_KINDS:
+        if compares(claim, treatment, findings.study) and claim.evidence == "quality":
             yield claim.name, verdict.outcome
 
 

@@ -9,14 +9,14 @@ from statistics import fmean
 from typing import Any
 
 from oelm.analysis.findings import Curve, Reached
+from oelm.metric_records import Record
 
-Record = dict[str, Any]  # a line of metrics.jsonl
 PLACE = ("step", "tokens", "seconds")
 
 
 def with_value(records: Sequence[Record], name: str) -> list[Record]:
-    """The records that hold a finite number of this name, by step."""
-    kept = [record for record in records if _is_finite(record.get(name)) and all(place in record for place in PLACE)]
+    """The records that hold a finite number of this name, and their place, by step."""
+    kept = [record for record in records if all(_is_finite(record.get(key)) for key in (name, *PLACE))]
     return sorted(kept, key=lambda record: record["step"])
 
 

@@ -1,8 +1,8 @@
 """What an analysis finds, as values: the contract between analysis, which computes, and reporting, which shows.
 
-Losses are in nats per token, or per example where the runs classify. Their quality is then the error rate, 1 minus
-accuracy, so that less is better everywhere; a reader is shown accuracy. Nothing here is formatted or translated:
-reasons are codes with their numbers.
+Losses are in nats per token, or per example where an encoder is fine-tuned. Differences in quality are of costs
+(`Measure.cost`), so that less is better everywhere, whatever a reader is shown. Nothing here is formatted or
+translated: reasons are codes of oelm.claims.reasons with their numbers.
 """
 
 from __future__ import annotations
@@ -10,42 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from oelm.claims.kinds import Settled
+from oelm.study.bench import Ratio
 from oelm.study.confounds import Confound
-from oelm.study.declaration import Hypothesis, Study
+from oelm.study.declaration import Hypothesis, Study, Text
 from oelm.study.plan import Plan, PlannedRun
 
-Outcome = Literal["supported", "refuted", "undecided", "confounded"]
-
-# Reasons of a verdict -> the facts beside it. A confounded verdict keeps the reason of the outcome it would have had.
-REASONS: dict[str, tuple[str, ...]] = {
-    # Of a loss. `percent` is the mean difference in perplexity, `bound_percent` the one-sided bound that decides.
-    "shown": ("pairs", "percent", "margin_percent"),  # supported
-    "contradicted": ("pairs", "percent", "margin_percent", "bound_percent"),  # refuted
-    "not_shown": ("pairs", "percent", "margin_percent", "seeds_needed"),  # undecided
-    "zero_variance": ("pairs", "percent"),  # undecided: all differences are equal, nothing to measure chance by
-    # The same of accuracy, in percentage points: a gain is above zero.
-    "accuracy_shown": ("pairs", "points", "margin_points"),
-    "accuracy_contradicted": ("pairs", "points", "margin_points", "bound_points"),
-    "accuracy_not_shown": ("pairs", "points", "margin_points", "seeds_needed"),
-    "accuracy_zero_variance": ("pairs", "points"),
-    # Of either.
-    "too_few_pairs": ("pairs", "least"),  # one or two pairs give no p-value
-    "incomplete": ("pairs", "planned", "treatment", "control"),  # the last two: state -> seeds that are not finished
-    "tuning_unfinished": ("finished", "planned"),  # tuning runs
-    "tuning_diverged": ("arms",),  # every point of the grid diverged for these arms
-    "diverged": ("pairs", "planned", "treatment", "control"),  # the last two: seeds that diverged
-    "all_diverged": ("planned",),  # refuted: every run of the treatment, none of the control
-    # Of parameters. `percent`: fewer trainable ones than the control, in percent of the control's.
-    "enough_frozen": ("frozen", "least_frozen", "percent", "trainable", "control_trainable"),  # supported
-    "too_few_frozen": ("frozen", "least_frozen", "percent", "trainable", "control_trainable"),  # refuted
-    "counts_disagree": ("computed", "stored"),  # undecided: parameters.json and the closed form
-    # Of time. `percent`: change of the time per step.
-    "faster": ("rounds", "percent"),  # supported
-    "not_faster": ("rounds", "percent"),  # refuted
-    "speed_unclear": ("rounds", "percent"),  # undecided
-    "no_bench": (),
-    "too_few_rounds": ("rounds", "least"),
-}
+Outcome = Settled | Literal["confounded"]
 
 # Notes of findings -> the facts beside them.
 NOTES: dict[str, tuple[str, ...]] = {
@@ -58,12 +29,32 @@ NOTES: dict[str, tuple[str, ...]] = {
     "mixed_environment": ("key", "values"),  # not the same in all finished final runs
     "not_recorded": ("runs",),  # finished runs without an environment.json
     "uncommitted_sources": ("runs",),  # runs made from a work tree with changes that were not committed
+    "sources_not_comparable": ("schemes",),  # source digests of finished final runs were taken in different ways
     "bench_of_other_sources": ("bench", "runs"),  # source digests
-    "unreadable": ("line",),  # a folder that could not be read
+    "bench_sources_not_comparable": ("bench", "runs"),  # schemes
+    "bench_other_config": ("differences", "study"),  # than the study has now
+    "bench_without_control": (),  # nor seal: of an older format
+    "bench_disturbed": ("disturbed", "blocks"),  # those that were left out
+    "bench_not_rebuilt": (),  # the contenders kept their places in memory from block to block
+    "damaged": ("line",),  # a run with a file that is not what was stored: part of no number
+    "unreadable": ("line",),  # a file that could not be read
+    # Finished runs in the folder that the study as it is now does not plan.
+    "other_config": ("runs", "differences"),
+    "other_arms": ("runs", "names"),
+    "other_data": ("runs", "digests", "counted"),
+    "other_seeds": ("runs", "seeds"),
+    "other_points": ("runs", "points"),  # of the grid
+    # Stored choices.
+    "choice_contradicted": ("arm", "chosen", "made", "now"),  # by the tuning runs as they are now
+    "choice_runs_changed": ("arm", "chosen", "made", "changes"),  # which would choose the same
+    "choice_replaced": ("arm", "made", "differences"),  # made for another declaration, and never used
+    "choices_other_declaration": ("file", "names", "made", "differences"),
+    "choices_damaged": ("line",),
+    "choices_not_stored": ("names",),  # arms
+    "choices_stored_late": ("made", "runs"),
     # Pairs whose predictions cannot be compared example by example, by seed.
-    "predictions_missing": ("hypothesis", "seeds"),  # one of the two runs stored none that can be read
+    "predictions_missing": ("hypothesis", "seeds"),  # one of the two runs, of an older format, stored none
     "predictions_unlike": ("hypothesis", "seeds"),  # of another split, of other examples, or in another order
-    "predictions_disagree": ("hypothesis", "seeds"),  # another accuracy than the run's own result says
 }
 
 
@@ -72,21 +63,11 @@ class PairedDifference:
     """Treatment minus control over the seeds both have finished. Interval fields are None below two pairs."""
 
     seeds: list[int]
-    differences: list[float]  # nats or error rates, by seed
+    differences: list[float]  # of costs, by seed
     mean: float | None
     standard_deviation: float | None
     low: float | None  # two-sided 95 % t interval
     high: float | None
-
-
-@dataclass(frozen=True)
-class Ratio:
-    """A ratio of times, treatment over control, with its 95 % interval: below 1 is faster."""
-
-    middle: float
-    low: float
-    high: float
-    rounds: int
 
 
 @dataclass(frozen=True)
@@ -106,6 +87,25 @@ class McNemar:
 
 
 @dataclass(frozen=True)
+class Span:
+    """From the least to the most over some arms; both are equal where the arms agree."""
+
+    least: int
+    most: int
+
+
+@dataclass(frozen=True)
+class Scope:
+    """How far a result reaches: the size of the models and what one run reads, counted from the runs' configs."""
+
+    parameters: Span
+    tokens: Span
+    examples: Span | None  # where an encoder is fine-tuned
+    data: list[str]  # names of the data folders
+    stated: Text | None  # what the study adds in its own words
+
+
+@dataclass(frozen=True)
 class Verdict:
     """What the runs say about one hypothesis."""
 
@@ -115,8 +115,7 @@ class Verdict:
     reason: str  # a code; reporting has its sentence in each language
     facts: dict[str, Any] = field(default_factory=dict)  # the numbers the sentence needs
     difference: PairedDifference | None = None
-    margin_nats: float | None = None
-    margin_error: float | None = None  # the same where accuracy is measured, as a difference of error rates
+    margin: float | None = None  # in the units of the difference
     lower_bound: float | None = None  # one-sided 95 % bounds of the mean difference
     upper_bound: float | None = None
     p: float | None = None  # one-sided t, of the claim's null hypothesis
@@ -125,12 +124,8 @@ class Verdict:
     seeds_needed: int | None = None  # so many pairs would probably decide it
     ratio: Ratio | None = None  # of kind faster
     confounds: list[Confound] = field(default_factory=list)
-    mcnemar: list[McNemar] = field(default_factory=list)  # by seed, where accuracy is measured
-
-    @property
-    def margin(self) -> float | None:
-        """In the units of the difference."""
-        return self.margin_nats if self.margin_error is None else self.margin_error
+    mcnemar: list[McNemar] = field(default_factory=list)  # by seed, where predictions are compared
+    scope: Scope | None = None  # of the two arms; a whole analysis sets it
 
 
 @dataclass(frozen=True)
@@ -157,7 +152,21 @@ class Reached:
 
 
 @dataclass(frozen=True)
+class Quality:
+    """An arm by the measure of its study."""
+
+    values: dict[int, float]  # by seed, finished runs
+    costs: dict[int, float]  # the same where less is better
+    mean: float | None
+    standard_deviation: float | None
+    difference: PairedDifference | None  # of costs, against the baseline; None for the baseline itself
+    curve: Curve | None  # None also where runs record none
+
+
+@dataclass(frozen=True)
 class ArmSummary:
+    """One arm. It has losses by whatever it is compared: every run has one, and tuning goes by it."""
+
     arm: str
     spec: str  # how Q and K start and move, in words
     total: int
@@ -171,6 +180,7 @@ class ArmSummary:
     mean_loss: float | None
     standard_deviation: float | None
     difference: PairedDifference | None  # against the baseline; None for the baseline itself
+    data: str  # name of its folder
     tokens: int
     flops: float  # of one run, arithmetic
     seconds_per_step: float | None  # mean over runs: indicative only, see `ratio`
@@ -184,29 +194,21 @@ class ArmSummary:
     training_curve: Curve | None
     learning_rate_curve: list[tuple[int, float]]
     reached: Reached | None  # None: no seed did, or there is no target
-    # Where the runs classify:
+    quality: Quality
+    # Where an encoder is fine-tuned:
     batch_size: int = 1  # examples of one update
     training_examples: int | None = None  # of one run
-    accuracies: dict[int, float] = field(default_factory=dict)  # by seed, finished runs
-    accuracy: float | None = None  # mean over the seeds
-    accuracy_deviation: float | None = None
     examples: int | None = None  # of the reported split, if all runs agree on it
-    error_difference: PairedDifference | None = None  # against the baseline, of error rates
-    accuracy_curve: Curve | None = None
-
-    @property
-    def errors(self) -> dict[int, float]:
-        return {seed: 1 - accuracy for seed, accuracy in self.accuracies.items()}
 
 
 @dataclass(frozen=True)
 class Decomposition:
-    """The documents' ablation: baseline -> frozen, baseline -> random, random -> orthogonal, where those arms exist."""
+    """A step of the ablation: baseline -> frozen, baseline -> random, random -> orthogonal, where those arms exist."""
 
     step: str  # a code
     treatment: str
     control: str
-    difference: PairedDifference  # of losses, or of error rates where the runs classify
+    difference: PairedDifference
 
 
 @dataclass(frozen=True)
@@ -215,13 +217,15 @@ class Beside:
 
     study: str
     problem: str | None = None
-    classifies: bool = False
+    measure: str = ""
+    fine_tunes: bool = False
     model: dict[str, Any] = field(default_factory=dict)  # sizes
     data: str = ""
+    scope: Scope | None = None  # of the two arms
     baseline: str = ""
     treatment: str = ""
     label: tuple[str, str] = ("", "")  # of the treatment, English and Chinese
-    baseline_quality: float | None = None  # mean loss or accuracy
+    baseline_quality: float | None = None  # mean of what is compared
     treatment_quality: float | None = None
     difference: PairedDifference | None = None
     outcomes: dict[str, Outcome] = field(default_factory=dict)  # of the claims about the quality of these two arms
@@ -234,12 +238,13 @@ class Findings:
     study: Study
     plan: Plan
     arms: dict[str, ArmSummary]
+    scope: Scope  # of all arms
     verdicts: list[Verdict]
     decomposition: list[Decomposition]
-    target_perplexity: float | None  # None also where the runs classify
-    main_arm: str  # the frozen arm that the documents' questions are about
-    scenario: Literal["better", "equal", "worse", "unknown"]  # of the documents' table of next steps
-    unfinished: list[PlannedRun]  # missing, queued, running, interrupted, failed, diverged
+    target_perplexity: float | None  # None also where the measure has no target
+    main_arm: str  # the frozen arm that the conclusions are about
+    scenario: Literal["better", "equal", "worse", "unknown"]  # of the main arm against the baseline
+    unfinished: list[PlannedRun]  # missing, queued, running, interrupted, failed, diverged, damaged
     provenance: dict[str, Any]  # commits, versions, data digests, compute used, study digest
     notes: list[tuple[str, dict[str, Any]]]  # codes with facts: an optimum at the edge, mixed sources, ...
-    beside: list[Beside] = field(default_factory=list)  # this study first; empty unless it names a neighbour
+    beside: list[Beside] = field(default_factory=list)  # this study first; empty unless it names a neighbour or a claim

@@ -1,58 +1,47 @@
 """From finished runs to a verdict on each hypothesis.
 
-A verdict on quality (losses, or error rates where accuracy is measured) needs every planned seed of both arms, three
-pairs and some spread; whatever is missing is its reason. Holm counts every confirmatory claim about quality, also one
-that has no p-value yet: otherwise a verdict could change when another hypothesis is completed.
+What a claim asks for, its row in oelm.claims.kinds says; here is the evidence. A verdict on quality needs every planned
+seed of both arms, three pairs and some spread; whatever is missing is its reason. Holm counts every confirmatory claim
+about quality, also one that has no p-value yet: otherwise a verdict could change when another hypothesis is completed.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, assert_never
 
 from oelm.analysis import statistics
-from oelm.analysis.findings import ArmSummary, Outcome, PairedDifference, Ratio, Verdict
-from oelm.analysis.statistics import LEAST_PAIRS, LEVEL
+from oelm.analysis.findings import ArmSummary, Outcome, PairedDifference, Verdict
+from oelm.analysis.speed import Speed, SpeedOf
+from oelm.analysis.statistics import LEAST_PAIRS, LEVEL, PAIR_TESTS
+from oelm.claims.kinds import KINDS, Bounds, Settled
+from oelm.claims.measures import Measure
 from oelm.study.confounds import SEEDS, Confound
-from oelm.study.declaration import QUALITY_KINDS, Hypothesis
+from oelm.study.declaration import Hypothesis
 from oelm.study.plan import Plan
-
-RatioOf = Callable[[str, str], Ratio | None]  # treatment, control
 
 
 def verdicts(
-    plan: Plan, arms: dict[str, ArmSummary], *, ratio_of: RatioOf, confounds: dict[str, list[Confound]]
+    plan: Plan, arms: dict[str, ArmSummary], *, speed_of: SpeedOf, confounds: dict[str, list[Confound]]
 ) -> list[Verdict]:
     """In the order of the study."""
     hypotheses = plan.study.hypotheses
-    tests = {each.name: _quality_test(each, plan, arms) for each in hypotheses if each.kind in QUALITY_KINDS}
+    tests = {each.name: _quality_test(each, plan, arms) for each in hypotheses if each.evidence == "quality"}
     adjusted, level = _family(tests)
     found = []
     for hypothesis in hypotheses:
-        if hypothesis.kind == "fewer_parameters":
-            verdict = _on_parameters(hypothesis, arms, plan)
-        elif hypothesis.kind == "faster":
-            verdict = _on_speed(hypothesis, ratio_of(hypothesis.treatment, hypothesis.control))
-        else:
-            verdict = _on_quality(tests[hypothesis.name], adjusted.get(hypothesis.name), level)
+        match hypothesis.evidence:
+            case "parameters":
+                verdict = _on_parameters(hypothesis, arms, plan)
+            case "speed":
+                verdict = _on_speed(hypothesis, speed_of(hypothesis.treatment, hypothesis.control))
+            case "quality":
+                verdict = _on_quality(tests[hypothesis.name], adjusted.get(hypothesis.name), level)
+            case unknown:
+                assert_never(unknown)
         found.append(_marked(verdict, confounds.get(hypothesis.name, [])))
     return found
-
-
-def percent(nats: float) -> float | None:
-    """A difference of losses as a change of perplexity; None where a float has no room for it."""
-    return 100 * math.expm1(nats) if nats < 700 else None
-
-
-def nats(margin_percent: float) -> float:
-    return math.log1p(margin_percent / 100)
-
-
-def points(error: float) -> float:
-    """A difference of error rates as percentage points of accuracy."""
-    return 0.0 - 100 * error
 
 
 def _marked(verdict: Verdict, confounds: list[Confound]) -> Verdict:
@@ -69,35 +58,9 @@ def _settled(hypothesis: Hypothesis, outcome: Outcome, reason: str, facts: dict[
 # ---- Quality -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Unit:
-    """What a difference in quality is said in."""
-
-    name: str
-    shown: Callable[[float], float | None]
-    margin_name: str  # of the verdict's field
-    reason_prefix: str = ""
-
-
-_PERCENT = _Unit("percent", percent, "margin_nats")
-_POINTS = _Unit("points", points, "margin_error", reason_prefix="accuracy_")
-
-
-def _unit(hypothesis: Hypothesis) -> _Unit:
-    return _POINTS if hypothesis.measure == "accuracy" else _PERCENT
-
-
-def quality_difference(hypothesis: Hypothesis, treatment: ArmSummary, control: ArmSummary) -> PairedDifference:
-    """Of what the hypothesis measures; below zero the treatment is better."""
-    if hypothesis.measure == "accuracy":
-        return statistics.paired_difference(treatment.errors, control.errors)
-    return statistics.paired_difference(treatment.losses, control.losses)
-
-
 def margin_of(hypothesis: Hypothesis) -> float:
-    """In the units of that difference; zero where none is stated."""
-    stated = hypothesis.margin or 0.0
-    return stated / 100 if hypothesis.measure == "accuracy" else nats(stated)
+    """In the units of a difference in quality; zero where none is stated."""
+    return hypothesis.quality.scale.margin(hypothesis.margin or 0.0)
 
 
 @dataclass(frozen=True)
@@ -107,8 +70,7 @@ class _QualityTest:
     hypothesis: Hypothesis
     difference: PairedDifference
     margin: float
-    lower: float | None
-    upper: float
+    bounds: Bounds
     hindrance: tuple[Outcome, str, dict[str, Any]] | None  # why there is no p-value
     p: float | None = None
     sign_flip_p: float | None = None
@@ -116,26 +78,23 @@ class _QualityTest:
 
 def _quality_test(hypothesis: Hypothesis, plan: Plan, arms: dict[str, ArmSummary]) -> _QualityTest:
     treatment, control = arms[hypothesis.treatment], arms[hypothesis.control]
-    difference = quality_difference(hypothesis, treatment, control)
+    difference = statistics.paired_difference(treatment.quality.costs, control.quality.costs)
     margin = margin_of(hypothesis)
-    upper = -margin if hypothesis.kind == "better" else margin
-    lower = -margin if hypothesis.kind == "equivalent" else None
-    hindrance = _hindrance(plan, treatment, control, difference, _unit(hypothesis))
-    test = _QualityTest(hypothesis, difference, margin, lower, upper, hindrance)
+    bounds = KINDS[hypothesis.kind].bounds(margin)
+    hindrance = _hindrance(plan, treatment, control, difference, hypothesis.quality)
+    test = _QualityTest(hypothesis, difference, margin, bounds, hindrance)
     if hindrance is not None:
         return test
-    if lower is not None:
-        p = statistics.p_within(difference.differences, margin)
-        return replace(test, p=p, sign_flip_p=statistics.sign_flip_p_within(difference.differences, margin))
-    p = statistics.p_below(difference.differences, upper)
-    return replace(test, p=p, sign_flip_p=statistics.sign_flip_p_below(difference.differences, upper))
+    tested = PAIR_TESTS[hypothesis.quality.test]
+    p, beside = (each(difference.differences, bounds) for each in (tested.p, tested.p_beside))
+    return replace(test, p=p, sign_flip_p=beside)
 
 
 def _hindrance(
-    plan: Plan, treatment: ArmSummary, control: ArmSummary, difference: PairedDifference, unit: _Unit
+    plan: Plan, treatment: ArmSummary, control: ArmSummary, difference: PairedDifference, measure: Measure
 ) -> tuple[Outcome, str, dict[str, Any]] | None:
     """Why these runs give no p-value; None if they do."""
-    if not plan.is_tuned:
+    if not (plan.has_values(treatment.arm) and plan.has_values(control.arm)):
         finished = sum(run.loss is not None for run in plan.tuning)
         return "undecided", "tuning_unfinished", {"finished": finished, "planned": len(plan.tuning)}
     untunable = [arm.arm for arm in (treatment, control) if not plan.by_arm[arm.arm]]
@@ -155,8 +114,8 @@ def _hindrance(
     if pairs < LEAST_PAIRS:
         return "undecided", "too_few_pairs", {"pairs": pairs, "least": LEAST_PAIRS}
     if not difference.standard_deviation:
-        facts = {"pairs": pairs, unit.name: unit.shown(difference.mean or 0.0)}
-        return "undecided", f"{unit.reason_prefix}zero_variance", facts
+        shown = measure.shown_difference(difference.mean or 0.0)
+        return "undecided", "zero_variance", {"pairs": pairs, "difference": shown}
     return None
 
 
@@ -174,33 +133,33 @@ def _family(tests: dict[str, _QualityTest]) -> tuple[dict[str, float], float]:
 
 
 def _on_quality(test: _QualityTest, p_adjusted: float | None, family_level: float) -> Verdict:
-    hypothesis, difference, unit = test.hypothesis, test.difference, _unit(test.hypothesis)
-    shared: dict[str, Any] = {"difference": difference, unit.margin_name: test.margin}
+    hypothesis, difference, measure = test.hypothesis, test.difference, test.hypothesis.quality
+    shared: dict[str, Any] = {"difference": difference, "margin": test.margin}
     if test.hindrance is not None:
         outcome, reason, facts = test.hindrance
         return _settled(hypothesis, outcome, reason, facts, **shared)
     assert test.p is not None
     assert difference.mean is not None
-    low, high = statistics.one_sided_bounds(difference.differences)
+    tested = PAIR_TESTS[measure.test]
+    low, high = tested.one_sided_bounds(difference.differences)
     shared |= {"lower_bound": low, "upper_bound": high}
     shared |= {"p": test.p, "p_adjusted": p_adjusted, "sign_flip_p": test.sign_flip_p}
     facts = {
         "pairs": len(difference.seeds),
-        unit.name: unit.shown(difference.mean),
-        f"margin_{unit.name}": hypothesis.margin or 0.0,
+        "difference": measure.shown_difference(difference.mean),
+        "margin": hypothesis.margin or 0.0,
     }
-
-    def settled(outcome: Outcome, reason: str, **more: Any) -> Verdict:
-        return _settled(hypothesis, outcome, unit.reason_prefix + reason, facts | more, **shared)
-
-    if (test.p if p_adjusted is None else p_adjusted) <= LEVEL:
-        return settled("supported", "shown")
-    if low > test.upper or (test.lower is not None and high < test.lower):
-        bound = low if low > test.upper else high
-        return settled("refuted", "contradicted", **{f"bound_{unit.name}": unit.shown(bound)})
-    level = family_level if hypothesis.confirmatory else LEVEL
-    needed = statistics.seeds_needed(difference.differences, lower=test.lower, upper=test.upper, level=level)
-    return replace(settled("undecided", "not_shown", seeds_needed=needed), seeds_needed=needed)
+    is_shown = (test.p if p_adjusted is None else p_adjusted) <= LEVEL
+    is_excluded = test.bounds.exclude(low, high)
+    outcome, reason = KINDS[hypothesis.kind].verdict(is_shown=is_shown, is_excluded=is_excluded)
+    if outcome == "refuted":
+        bound = low if test.bounds.upper is not None and low > test.bounds.upper else high
+        facts["bound"] = measure.shown_difference(bound)
+    if outcome == "undecided":
+        level = family_level if hypothesis.confirmatory else LEVEL
+        shared["seeds_needed"] = tested.seeds_needed(difference.differences, test.bounds, level=level)
+        facts["seeds_needed"] = shared["seeds_needed"]
+    return _settled(hypothesis, outcome, reason, facts, **shared)
 
 
 # ---- Parameters and time -------------------------------------------------------------------------------------------
@@ -222,9 +181,15 @@ def _on_parameters(hypothesis: Hypothesis, arms: dict[str, ArmSummary], plan: Pl
         "trainable": treatment.trainable,
         "control_trainable": control.trainable,
     }
-    if treatment.frozen >= hypothesis.least_frozen:
-        return _settled(hypothesis, "supported", "enough_frozen", facts)
-    return _settled(hypothesis, "refuted", "too_few_frozen", facts)
+    outcome, reason = _within_bounds(hypothesis, hypothesis.least_frozen, treatment.frozen, treatment.frozen)
+    return _settled(hypothesis, outcome, reason, facts)
+
+
+def _within_bounds(hypothesis: Hypothesis, stated: float, low: float, high: float) -> tuple[Settled, str]:
+    """Outcome and reason, of a number that is known or lies in an interval."""
+    kind = KINDS[hypothesis.kind]
+    bounds = kind.bounds(stated)
+    return kind.verdict(is_shown=bounds.contain(low, high), is_excluded=bounds.exclude(low, high))
 
 
 def _stored_counts(plan: Plan, arm: str) -> Sequence[int]:
@@ -232,16 +197,11 @@ def _stored_counts(plan: Plan, arm: str) -> Sequence[int]:
     return sorted({stored.parameters["frozen"] for stored in runs if "frozen" in stored.parameters})
 
 
-def _on_speed(hypothesis: Hypothesis, ratio: Ratio | None) -> Verdict:
+def _on_speed(hypothesis: Hypothesis, speed: Speed) -> Verdict:
     """From the interleaved bench alone: times of the runs depend on what else their machines did."""
-    if ratio is None:
-        return _settled(hypothesis, "undecided", "no_bench", {})
-    if ratio.rounds < LEAST_PAIRS:
-        facts = {"rounds": ratio.rounds, "least": LEAST_PAIRS}
-        return _settled(hypothesis, "undecided", "too_few_rounds", facts, ratio=ratio)
-    facts = {"rounds": ratio.rounds, "percent": 100 * (ratio.middle - 1)}
-    if ratio.high < 1:
-        return _settled(hypothesis, "supported", "faster", facts, ratio=ratio)
-    if ratio.low > 1:
-        return _settled(hypothesis, "refuted", "not_faster", facts, ratio=ratio)
-    return _settled(hypothesis, "undecided", "speed_unclear", facts, ratio=ratio)
+    ratio = speed.ratio
+    if speed.hindrance is not None or ratio is None:
+        return _settled(hypothesis, "undecided", speed.hindrance or "no_bench", speed.facts, ratio=ratio)
+    facts = {"blocks": ratio.blocks, "percent": 100 * (ratio.middle - 1)}
+    outcome, reason = _within_bounds(hypothesis, 1.0, ratio.low, ratio.high)
+    return _settled(hypothesis, outcome, reason, facts, ratio=ratio)

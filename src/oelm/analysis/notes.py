@@ -6,25 +6,37 @@ from collections.abc import Iterator
 from statistics import fmean
 from typing import Any
 
-from oelm.analysis.arm_summaries import ArmRuns, accuracy_of, is_finished
+from oelm.analysis.arm_summaries import ArmRuns, is_finished, value_of
 from oelm.analysis.statistics import LEAST_PAIRS, accuracy_standard_error
-from oelm.config import Encoder
+from oelm.claims.measures import Measure
+from oelm.files import Damaged
 from oelm.run_directory import COMPARED_ENVIRONMENT
+from oelm.sources import SOURCE_DIGEST, differ, scheme_of
+from oelm.study.bench import Bench
+from oelm.study.bench_fit import remarks_on
 from oelm.study.confounds import recorded
 from oelm.study.declaration import Study
 from oelm.study.plan import Plan, PlannedRun
 from oelm.study.shelf import Shelf
+from oelm.study.strays import strays
 
 Note = tuple[str, dict[str, Any]]
 
 
-def notes(study: Study, plan: Plan, shelf: Shelf, runs: dict[str, ArmRuns]) -> list[Note]:
+def notes(
+    study: Study, plan: Plan, shelf: Shelf, runs: dict[str, ArmRuns], bench: Bench | Damaged | None
+) -> list[Note]:
     return [
         *_on_tuning(study, plan, runs),
-        *(_on_chance(plan, runs) if study.classifies else ()),
+        *(_on_chance(plan, runs, study.measure) if study.measure.from_predictions else ()),
         *_on_seeds(study),
         *_on_environments(runs),
-        *_on_bench(shelf, runs),
+        *_on_bench(bench, runs),
+        *remarks_on(bench, study),
+        *plan.remarks,
+        *_on_stored_choices(plan),
+        *strays(plan, shelf),
+        *(("damaged", {"line": stored.damage}) for stored in shelf.damaged),
         *(("unreadable", {"line": line}) for line in shelf.unreadable),
     ]
 
@@ -40,27 +52,44 @@ def _on_tuning(study: Study, plan: Plan, runs: dict[str, ArmRuns]) -> Iterator[N
             yield "edge_optimum", {"arm": arm, "key": key, "value": choice.values[key]}
 
 
-def _on_chance(plan: Plan, runs: dict[str, ArmRuns]) -> Iterator[Note]:
-    """Classifiers that learnt nothing: a value chosen among such is chosen by noise."""
+def _on_stored_choices(plan: Plan) -> Iterator[Note]:
+    """Values that runs went by before they were written down."""
+    begun = {run.arm for run in plan.final if run.state not in ("missing", "queued")}
+    unstored = [arm for arm, choice in plan.choices.items() if choice.made is None and arm in begun]
+    if unstored:
+        yield "choices_not_stored", {"names": unstored}
+    late = [choice for choice in plan.choices.values() if choice.made and choice.final_runs_then]
+    if late:
+        runs = sum(choice.final_runs_then for choice in late)
+        yield "choices_stored_late", {"made": min(choice.made or "" for choice in late), "runs": runs}
+
+
+def _on_chance(plan: Plan, runs: dict[str, ArmRuns], measure: Measure) -> Iterator[Note]:
+    """Models that learnt nothing: a value chosen among such is chosen by noise."""
     for arm, choice in plan.choices.items():
-        chosen = [run for run in plan.tuning if run.arm == arm and run.point == choice.best and is_finished(run)]
-        if chosen and all(map(_is_at_chance, chosen)):
-            yield "tuning_at_chance", {"arm": arm, "accuracy": fmean(accuracy_of(run) or 0.0 for run in chosen)}
+        tuned = [run for run in plan.tuning if run.arm == arm and run.point == choice.best]
+        chosen = [(run, value) for run in tuned if (value := _finished_value(run, measure)) is not None]
+        if chosen and all(_is_at_chance(run, value) for run, value in chosen):
+            yield "tuning_at_chance", {"arm": arm, "accuracy": fmean(value for _, value in chosen)}
     for arm, each in runs.items():
-        if each.finished and all(map(_is_at_chance, each.finished)):
-            yield "at_chance", {"arm": arm, "accuracy": fmean(each.accuracies.values())}
+        values = each.values_of(measure)
+        if values and all(_is_at_chance(run, values[run.seed]) for run in each.finished):
+            yield "at_chance", {"arm": arm, "accuracy": fmean(values.values())}
 
 
-def _is_at_chance(run: PlannedRun) -> bool:
+def _finished_value(run: PlannedRun, measure: Measure) -> float | None:
+    return value_of(run, measure) if is_finished(run, measure) else None
+
+
+def _is_at_chance(run: PlannedRun, accuracy: float) -> bool:
     """Not above always naming the commonest label by two standard errors."""
     assert run.stored is not None
-    assert isinstance(run.run.model, Encoder)
     labels, examples = run.stored.predictions.get("labels"), (run.stored.result or {}).get("examples")
     if isinstance(labels, list) and labels:
         chance, examples = max(map(labels.count, set(labels))) / len(labels), len(labels)
     else:
-        chance = 1 / (run.run.model.labels or 1)
-    return bool(examples) and (accuracy_of(run) or 0.0) < chance + 2 * accuracy_standard_error(chance, examples)
+        chance = 1 / (getattr(run.run.model, "labels", None) or 1)
+    return bool(examples) and accuracy < chance + 2 * accuracy_standard_error(chance, examples)
 
 
 def _on_seeds(study: Study) -> Iterator[Note]:
@@ -76,23 +105,41 @@ def _on_environments(runs: dict[str, ArmRuns]) -> Iterator[Note]:
         yield "not_recorded", {"runs": unknown}
     known = [recorded(run) for run in finished if run.stored and run.stored.environment]
     for key in COMPARED_ENVIRONMENT:
-        values = sorted({environment[key] for environment in known})
-        if len(values) > 1:
-            yield "mixed_environment", {"key": key, "values": values}
+        if differ(key, known):
+            yield "mixed_environment", {"key": key, "values": sorted({environment[key] for environment in known})}
+    schemes = sorted({scheme_of(environment) for environment in known})
+    if len(schemes) > 1:
+        yield "sources_not_comparable", {"schemes": schemes}
     uncommitted = sum(bool(environment.get("dirty")) for environment in environments)
     if uncommitted:
         yield "uncommitted_sources", {"runs": uncommitted}
 
 
-def _on_bench(shelf: Shelf, runs: dict[str, ArmRuns]) -> Iterator[Note]:
-    measured = (shelf.bench() or {}).get("source_digest")
-    computed = sorted(
-        {
-            run.stored.environment["source_digest"]
-            for arm in runs.values()
-            for run in arm.finished
-            if run.stored and run.stored.environment.get("source_digest")
-        }
-    )
-    if measured and computed and measured not in computed:
-        yield "bench_of_other_sources", {"bench": measured, "runs": computed}
+def _on_bench(bench: Bench | Damaged | None, runs: dict[str, ArmRuns]) -> Iterator[Note]:
+    if isinstance(bench, Damaged):
+        yield "unreadable", {"line": str(bench)}
+    if not isinstance(bench, Bench):
+        return
+    yield from _on_sources_of(bench, [run for arm in runs.values() for run in arm.finished])
+    if not bench.is_controlled:
+        yield "bench_without_control", {}
+        return
+    disturbed = bench.blocks - len(bench.quiet)
+    if disturbed:
+        yield "bench_disturbed", {"disturbed": disturbed, "blocks": bench.blocks}
+    if not bench.rebuilt:
+        yield "bench_not_rebuilt", {}
+
+
+def _on_sources_of(bench: Bench, finished: list[PlannedRun]) -> Iterator[Note]:
+    """Whether the bench timed what the runs were computed with."""
+    environments = [run.stored.environment for run in finished if run.stored]
+    digests = {(scheme_of(each), each[SOURCE_DIGEST]) for each in environments if each.get(SOURCE_DIGEST)}
+    if not bench.source_digest or not digests or (bench.source_scheme, bench.source_digest) in digests:
+        return
+    comparable = sorted(digest for scheme, digest in digests if scheme == bench.source_scheme)
+    if comparable:
+        yield "bench_of_other_sources", {"bench": bench.source_digest, "runs": comparable}
+    else:
+        schemes = sorted({scheme for scheme, _ in digests})
+        yield "bench_sources_not_comparable", {"bench": bench.source_scheme, "runs": schemes}

@@ -8,7 +8,8 @@ from typing import Any
 
 from oelm.study.declaration import Study, study_digest
 from oelm.study.plan import Plan, PlannedRun
-from oelm.study.shelf import StoredRun
+from oelm.study.registration import registration_of
+from oelm.study.shelf import Shelf, StoredRun
 
 # Name in the provenance -> name in environment.json.
 _LISTED = {
@@ -24,16 +25,19 @@ _LISTED = {
 _LISTED_OF_ENCODERS = {"encoder_sources": "encoder_source", "encoder_digests": "encoder_digest"}
 
 
-def provenance(study: Study, plan: Plan) -> dict[str, Any]:
+def provenance(study: Study, plan: Plan, shelf: Shelf) -> dict[str, Any]:
     stored = [run.stored for run in plan.runs if run.stored]
     recorded = [run.environment for run in stored if run.environment]
-    names = _LISTED | (_LISTED_OF_ENCODERS if study.classifies else {})
+    names = _LISTED | (_LISTED_OF_ENCODERS if study.fine_tunes else {})
     listed = {name: _distinct(tree.get(key) for tree in recorded) for name, key in names.items()}
     return {
         "study_digest": study_digest(study),
+        "registration": registration_of(study, shelf).as_json(),
         "runs": len(stored),
         "final_runs": sum(run.stored is not None for run in plan.final),
         "tuning_runs": sum(run.stored is not None for run in plan.tuning),
+        "sealed_runs": sum(run.is_sealed for run in stored),
+        "unsealed_runs": sum(run.ended is not None and not run.is_sealed for run in stored),
         "commits": _commits(recorded),
         **listed,
         "versions": _versions(recorded),

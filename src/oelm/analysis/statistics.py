@@ -8,25 +8,28 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from statistics import fmean
 
 import numpy as np
 
-from oelm.analysis.findings import PairedDifference, Ratio
+from oelm.analysis.findings import PairedDifference
+from oelm.claims.kinds import Bounds
 from oelm.errors import UserError
+from oelm.installation import install_command
 
 try:
     from scipy import special  # its Student distributions; scipy.stats would take a second to import
 except ModuleNotFoundError as error:
-    raise UserError("the analysis of a study needs scipy: pip install 'oelm[report]'") from error
+    raise UserError(f"the analysis of a study needs scipy: {install_command('report')}") from error
 
 LEAST_PAIRS = 3
 LEVEL = 0.05
 POWER = 0.8
 MOST_SEEDS = 1000
 MOST_SIGN_FLIPS = 40  # pairs; 2^20 sums on each side of the meeting
-NO_SPREAD = 1e-9  # nats, or a share of the examples: below it differences are equal but for rounding
+NO_SPREAD = 1e-9  # nats, or a share of a whole: below it differences are equal but for rounding
 
 
 # ---- Paired differences --------------------------------------------------------------------------------------------
@@ -79,9 +82,11 @@ def p_above(differences: Sequence[float], bound: float) -> float:
     return p_below([-difference for difference in differences], -bound)
 
 
-def p_within(differences: Sequence[float], margin: float) -> float:
-    """Equivalence: both one-sided tests must reject."""
-    return max(p_below(differences, margin), p_above(differences, -margin))
+def p_within(differences: Sequence[float], bounds: Bounds) -> float:
+    """Of the null hypothesis that the mean lies beyond one of the bounds: with two of them, both tests must reject."""
+    below = [] if bounds.upper is None else [p_below(differences, bounds.upper)]
+    above = [] if bounds.lower is None else [p_above(differences, bounds.lower)]
+    return max([*below, *above])
 
 
 def _standard_error(differences: Sequence[float]) -> float:
@@ -124,9 +129,11 @@ def sign_flip_p_above(differences: Sequence[float], bound: float) -> float | Non
     return sign_flip_p_below([-difference for difference in differences], -bound)
 
 
-def sign_flip_p_within(differences: Sequence[float], margin: float) -> float | None:
-    below, above = sign_flip_p_below(differences, margin), sign_flip_p_above(differences, -margin)
-    return None if below is None or above is None else max(below, above)
+def sign_flip_p_within(differences: Sequence[float], bounds: Bounds) -> float | None:
+    below = [] if bounds.upper is None else [sign_flip_p_below(differences, bounds.upper)]
+    above = [] if bounds.lower is None else [sign_flip_p_above(differences, bounds.lower)]
+    known = [p for p in (*below, *above) if p is not None]
+    return max(known, default=None)
 
 
 def _signed_sums(values: np.ndarray) -> np.ndarray:
@@ -156,18 +163,18 @@ def accuracy_standard_error(accuracy: float, examples: int) -> float:
 # ---- How many seeds ------------------------------------------------------------------------------------------------
 
 
-def seeds_needed(differences: Sequence[float], *, lower: float | None, upper: float | None, level: float) -> int | None:
+def seeds_needed(differences: Sequence[float], bounds: Bounds, *, level: float) -> int | None:
     """So many pairs like these would show, with a probability of 80 %, that the mean is within the bounds.
 
     None: the mean is not within them, or more than 1,000 pairs would be needed.
     """
     assert can_be_tested(differences)
     mean, deviation = fmean(differences), _deviation(differences)
-    distances = [
-        distance / deviation
-        for distance in (None if upper is None else upper - mean, None if lower is None else mean - lower)
-        if distance is not None
-    ]
+    beyond = (
+        None if bounds.upper is None else bounds.upper - mean,
+        None if bounds.lower is None else mean - bounds.lower,
+    )
+    distances = [distance / deviation for distance in beyond if distance is not None]
     if min(distances) <= 0:
         return None
 
@@ -186,15 +193,17 @@ def _miss_probability(distance: float, pairs: int, level: float) -> float:
     return missed if math.isfinite(missed) else 0.0  # far beyond the critical value the series underflows
 
 
-# ---- Times ---------------------------------------------------------------------------------------------------------
+# ---- Tests by name -------------------------------------------------------------------------------------------------
 
 
-def time_ratio(treatment: Sequence[float], control: Sequence[float]) -> Ratio | None:
-    """Geometric mean of the ratios by round, with a t interval on their logarithms; None below two rounds."""
-    logarithms = [math.log(one / other) for one, other in zip(treatment, control, strict=True)]
-    rounds = len(logarithms)
-    if rounds < 2:
-        return None
-    middle = fmean(logarithms)
-    half = float(special.stdtrit(rounds - 1, 1 - LEVEL / 2)) * _deviation(logarithms) / math.sqrt(rounds)
-    return Ratio(math.exp(middle), math.exp(middle - half), math.exp(middle + half), rounds)
+@dataclass(frozen=True)
+class PairTest:
+    """How a measure tests the mean of paired differences against the bounds of a claim."""
+
+    p: Callable[[Sequence[float], Bounds], float]  # this one decides
+    p_beside: Callable[[Sequence[float], Bounds], float | None]
+    one_sided_bounds: Callable[[Sequence[float]], tuple[float, float]]
+    seeds_needed: Callable[..., int | None]
+
+
+PAIR_TESTS = {"paired_t": PairTest(p_within, sign_flip_p_within, one_sided_bounds, seeds_needed)}

@@ -11,27 +11,28 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from oelm.analysis.arm_summaries import ArmRuns, arm_summary, is_finished, perplexity, runs_by_arm, target_perplexity
+from oelm.analysis.arm_summaries import ArmRuns, arm_summary, is_finished, runs_by_arm, target_perplexity
 from oelm.analysis.beside import compares, side_by_side
 from oelm.analysis.examples import with_examples
-from oelm.analysis.findings import ArmSummary, Decomposition, Findings, PairedDifference, Verdict
-from oelm.analysis.hypotheses import margin_of, nats, verdicts
+from oelm.analysis.findings import ArmSummary, Beside, Decomposition, Findings, Quality, Verdict
+from oelm.analysis.hypotheses import margin_of, verdicts
 from oelm.analysis.notes import notes
 from oelm.analysis.provenance import provenance
-from oelm.analysis.speed import bench_ratio
+from oelm.analysis.scope import scope_of, with_scope
+from oelm.analysis.speed import bench_provenance, speed
 from oelm.analysis.statistics import LEAST_PAIRS, paired_difference
 from oelm.arms import ARMS
+from oelm.claims.measures import LOSS, SCALES, Measure, exponential
 from oelm.errors import UserError
+from oelm.study.bench_fit import bench_for
 from oelm.study.confounds import confounds
-from oelm.study.declaration import QUALITY_KINDS, Study
+from oelm.study.declaration import Study
 from oelm.study.plan import Plan, PlannedRun, planned
 from oelm.study.shelf import Shelf
 
 FORMAT_VERSION = 1
 MAIN_ARM = "frozen_head_orthogonal"
-USUAL_MARGIN_PERCENT = 5.0
-USUAL_MARGIN_POINTS = 1.0
-# The documents' ablation: code -> treatment and control as named arms; None is the study's baseline.
+# The ablation: code -> treatment and control as named arms; None is the study's baseline.
 STEPS: dict[str, tuple[str, str | None]] = {
     "baseline_to_frozen": (MAIN_ARM, None),
     "baseline_to_random": ("frozen_normal", None),
@@ -58,32 +59,34 @@ def findings_of(study: Study, shelf: Shelf) -> Findings:
 
 def _findings_alone(study: Study, shelf: Shelf) -> Findings:
     plan = planned(study, shelf)
-    runs = runs_by_arm(study, plan, shelf)
+    runs = runs_by_arm(study, plan)
     if not all(arm.run.model.is_resolved for arm in runs.values()):
         raise UserError(f"{shelf.folder}: no run of the study {study.name} is there yet; start it with `oelm run`")
-    ratio_of = partial(bench_ratio, shelf.bench())
+    bench = bench_for(plan, shelf)
+    speed_of = partial(speed, bench, study.name)
     baseline = runs[study.baseline]
     target = target_perplexity(study, baseline)
-    arms = {arm: arm_summary(plan, each, baseline, target=target, ratio_of=ratio_of) for arm, each in runs.items()}
-    settled = verdicts(plan, arms, ratio_of=ratio_of, confounds=confounds(study, plan))
+    arms = {arm: arm_summary(plan, each, baseline, target=target, speed_of=speed_of) for arm, each in runs.items()}
+    settled = verdicts(plan, arms, speed_of=speed_of, confounds=confounds(study, plan))
     compared = [with_examples(plan, each) for each in settled]
     main_arm = _main_arm(study, runs)
     return Findings(
         study=study,
         plan=plan,
         arms=arms,
-        verdicts=[verdict for verdict, _ in compared],
+        scope=scope_of(study, list(arms.values())),
+        verdicts=[with_scope(study, arms, verdict) for verdict, _ in compared],
         decomposition=list(_decomposition(study, runs, arms)),
         target_perplexity=target,
         main_arm=main_arm,
         scenario=_scenario(study, main_arm, arms, settled),
-        unfinished=[run for run in plan.runs if not is_finished(run)],
-        provenance=provenance(study, plan),
-        notes=[*notes(study, plan, shelf, runs), *(note for _, on_examples in compared for note in on_examples)],
+        unfinished=[run for run in plan.runs if not is_finished(run, study.measure)],
+        provenance=provenance(study, plan, shelf) | {"bench": bench_provenance(bench)},
+        notes=[*notes(study, plan, shelf, runs, bench), *(note for _, on_examples in compared for note in on_examples)],
     )
 
 
-# ---- The documents' questions --------------------------------------------------------------------------------------
+# ---- The main frozen arm -------------------------------------------------------------------------------------------
 
 
 def _arm_like(runs: dict[str, ArmRuns], name: str) -> str | None:
@@ -96,17 +99,12 @@ def _main_arm(study: Study, runs: dict[str, ArmRuns]) -> str:
 
 
 def _decomposition(study: Study, runs: dict[str, ArmRuns], arms: dict[str, ArmSummary]) -> Iterator[Decomposition]:
-    for code, (treatment_name, control_name) in (PRETRAINED_STEPS if study.classifies else STEPS).items():
+    for code, (treatment_name, control_name) in (PRETRAINED_STEPS if study.fine_tunes else STEPS).items():
         treatment = _arm_like(runs, treatment_name)
         control = study.baseline if control_name is None else _arm_like(runs, control_name)
         if treatment is None or control is None or treatment == control:
             continue
-        one, other = arms[treatment], arms[control]
-        difference = (
-            paired_difference(one.errors, other.errors)
-            if study.classifies
-            else paired_difference(one.losses, other.losses)
-        )
+        difference = paired_difference(arms[treatment].quality.costs, arms[control].quality.costs)
         if difference.seeds:
             yield Decomposition(code, treatment, control, difference)
 
@@ -115,8 +113,8 @@ def _scenario(
     study: Study, treatment: str, arms: dict[str, ArmSummary], settled: list[Verdict]
 ) -> Literal["better", "equal", "worse", "unknown"]:
     """Of the main frozen arm against the baseline. A study that is partial or confounded there recommends nothing."""
-    difference = against_baseline(study, arms[treatment])
-    whole = all(set(arms[arm].losses) == set(study.seeds) for arm in (treatment, study.baseline))
+    difference = arms[treatment].quality.difference
+    whole = all(set(arms[arm].quality.values) == set(study.seeds) for arm in (treatment, study.baseline))
     confounded = any(_is_about(each, treatment, study) and each.outcome == "confounded" for each in settled)
     if difference is None or difference.low is None or difference.high is None:
         return "unknown"
@@ -132,20 +130,15 @@ def _scenario(
 
 def _is_about(verdict: Verdict, treatment: str, study: Study) -> bool:
     hypothesis = verdict.hypothesis
-    return compares(hypothesis, treatment, study) and hypothesis.kind in QUALITY_KINDS
+    return compares(hypothesis, treatment, study) and hypothesis.evidence == "quality"
 
 
 def _margin(study: Study, treatment: str) -> float:
     """That of the claim about these arms, or else of the first one; in the units of a difference in quality."""
     claims = [each for each in study.hypotheses if each.kind == "not_worse"]
     claims.sort(key=lambda each: not compares(each, treatment, study))
-    usual = USUAL_MARGIN_POINTS / 100 if study.classifies else nats(USUAL_MARGIN_PERCENT)
-    return margin_of(claims[0]) if claims else usual
-
-
-def against_baseline(study: Study, arm: ArmSummary) -> PairedDifference | None:
-    """In quality: of error rates where the runs classify, else of losses."""
-    return arm.error_difference if study.classifies else arm.difference
+    scale = study.measure.scale
+    return margin_of(claims[0]) if claims else scale.margin(scale.usual_margin)
 
 
 # ---- JSON ----------------------------------------------------------------------------------------------------------
@@ -154,44 +147,83 @@ def against_baseline(study: Study, arm: ArmSummary) -> PairedDifference | None:
 def findings_as_json(findings: Findings) -> dict[str, Any]:
     """For analysis_results.json: every number finite, null where there is none."""
     plan, study = findings.plan, findings.study
-    target = {} if study.classifies else {"target_perplexity": findings.target_perplexity}
+    target = {"target_perplexity": findings.target_perplexity} if study.measure.has_target else {}
     return _plain(
         {
             "format_version": FORMAT_VERSION,
             "study": study,
             "scenario": findings.scenario,
+            "scope": findings.scope,
             **target,
-            "verdicts": findings.verdicts,
+            "verdicts": [_verdict(verdict) for verdict in findings.verdicts],
             "arms": {name: _arm(study, arm) for name, arm in findings.arms.items()},
             "decomposition": findings.decomposition,
             "tuning": {"grid": plan.grid, "arms": {arm: _tuning(plan, arm) for arm in plan.choices}},
             "unfinished": [_unfinished(run) for run in findings.unfinished],
             "provenance": findings.provenance,
             "notes": [{"code": code, **facts} for code, facts in findings.notes],
-            **({"beside": findings.beside} if findings.beside else {}),
+            **({"beside": [_beside(row) for row in findings.beside]} if findings.beside else {}),
         }
     )
 
 
-_OF_CLASSIFICATION = (
-    "batch_size", "training_examples", "accuracies", "accuracy", "accuracy_deviation", "examples", "error_difference",
-    "accuracy_curve",
-)  # fmt: skip
+def _verdict(verdict: Verdict) -> dict[str, Any]:
+    """Under the names of its measure and scale, which other programs know."""
+    measure, tree = verdict.hypothesis.quality, _plain(verdict)
+    scale = measure.scale
+    if "difference" in verdict.facts:
+        of_scale = {"difference": scale.key, "margin": f"margin_{scale.key}", "bound": f"bound_{scale.key}"}
+        tree["facts"] = {of_scale.get(name, name): value for name, value in tree["facts"].items()}
+        tree["reason"] = measure.names.reason_prefix + verdict.reason
+    margins = {each.stored_margin: tree["margin"] if each is scale else None for each in SCALES}
+    return _with_in_place_of(tree, "margin", margins)
+
+
+def _with_in_place_of(tree: dict[str, Any], key: str, entries: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in tree.items():
+        found |= entries if name == key else {name: value}
+    return found
 
 
 def _arm(study: Study, arm: ArmSummary) -> dict[str, Any]:
     """What another kind of study has is left out."""
-    tree = _plain(arm)
-    if study.classifies:
-        return {key: value for key, value in tree.items() if key != "reached"}
-    kept = {key: value for key, value in tree.items() if key not in _OF_CLASSIFICATION}
-    return kept | {"perplexity": None if arm.mean_loss is None else perplexity(arm.mean_loss)}
+    measure, tree = study.measure, _plain(arm)
+    left_out = {"quality", "examples"}
+    left_out |= set() if measure.has_target else {"reached"}
+    left_out |= set() if study.fine_tunes else {"batch_size", "training_examples"}
+    kept = {key: value for key, value in tree.items() if key not in left_out}
+    if measure is LOSS:
+        return kept | {"perplexity": _plain(None if arm.mean_loss is None else exponential(arm.mean_loss))}
+    examples = {"examples": arm.examples} if study.fine_tunes else {}
+    return kept | _named(measure, arm.quality, examples)
+
+
+def _named(measure: Measure, quality: Quality, examples: dict[str, Any]) -> dict[str, Any]:
+    names = measure.names
+    return _plain(
+        {
+            names.values: quality.values,
+            names.mean: quality.mean,
+            names.deviation: quality.standard_deviation,
+            **examples,
+            names.difference: quality.difference,
+            names.curve: quality.curve,
+        }
+    )
+
+
+def _beside(row: Beside) -> dict[str, Any]:
+    """A study that fine-tunes is one that classifies, to whoever reads the file."""
+    tree = {key: value for key, value in _plain(row).items() if key != "measure"}
+    return _with_in_place_of(tree, "fine_tunes", {"classifies": row.fine_tunes})
 
 
 def _tuning(plan: Plan, arm: str) -> dict[str, Any]:
     choice = plan.choices[arm]
     points = [{"values": dict(point), "val_loss": loss} for point, loss in sorted(choice.losses.items())]
-    return {"chosen": choice.values or None, "edges": choice.edges, "points": points}
+    stored = {"stored": choice.made, "final_runs_then": choice.final_runs_then if choice.made else None}
+    return {"chosen": choice.values or None, **stored, "edges": choice.edges, "points": points}
 
 
 def _unfinished(run: PlannedRun) -> dict[str, Any]:
@@ -203,7 +235,7 @@ def _unfinished(run: PlannedRun) -> dict[str, Any]:
         "values": dict(run.point),
         "state": run.state,
         "step": status.get("step"),
-        "error": status.get("error"),
+        "error": run.stored.error if run.stored else None,
         "directory": run.stored.name if run.stored else None,
     }
 

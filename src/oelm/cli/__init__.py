@@ -8,13 +8,15 @@ from typing import Annotated
 import typer
 
 from oelm.answers import one_line_errors
-from oelm.cli import one_run, remote, studies
+from oelm.cli import getting_started, one_run, remote, studies, verifying
+from oelm.cli.options import echo
+from oelm.cli.usage import UsageError, in_our_words
+from oelm.errors import UserError
 
 app = typer.Typer(
     name="oelm",
     help="Find out, honestly and fast, whether a part of a transformer can stay frozen.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -25,7 +27,7 @@ def _print_version(wanted: bool) -> None:
     if wanted:
         from oelm import __version__
 
-        typer.echo(f"oelm {__version__}")
+        echo(f"oelm {__version__}")
         raise typer.Exit
 
 
@@ -39,19 +41,26 @@ def top(
 
 
 for _verb in (
+    getting_started.demo,
+    getting_started.studies,
+    getting_started.new,
     one_run.prepare,
     one_run.train,
     one_run.diagnose,
     one_run.generate,
     one_run.export,
     one_run.arms,
+    one_run.keys,
     one_run.compare,
+    studies.register,
     studies.run,
     studies.stop,
     studies.status,
     studies.logs,
     studies.bench,
     studies.report,
+    studies.archive,
+    verifying.verify,
 ):
     app.command()(_verb)
 app.add_typer(remote.app, name="remote")
@@ -60,4 +69,11 @@ app.add_typer(remote.app, name="remote")
 def main() -> None:
     """Entry point."""
     with one_line_errors("oelm", command=["oelm", *sys.argv[1:]]):
-        app()
+        try:
+            code = app(standalone_mode=False, prog_name="oelm")
+        except UsageError as error:
+            if not sys.argv[1:] or "\n" in str(error.message):  # help itself
+                echo(error.message, err=True)
+                sys.exit(UserError.exit_code)
+            raise UserError(in_our_words(error)) from error
+        sys.exit(code)

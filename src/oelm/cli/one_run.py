@@ -1,4 +1,4 @@
-"""The verbs of one run: prepare, train, diagnose, generate, export, arms, compare. Heavy imports stand inside."""
+"""The verbs of one run: prepare, train, diagnose, generate, export, arms, keys, compare. Heavy imports stand inside."""
 
 from __future__ import annotations
 
@@ -10,8 +10,17 @@ from typing import Annotated, Any
 
 import typer
 
-from oelm.cli.options import ArmOption, DataOption, JsonOption, PresetOption, SeedOption, SetOption, print_json
+from oelm.cli import completion
+from oelm.cli.given import refuse_if_no_config, refuse_if_no_run
+from oelm.cli.options import ArmOption, DataOption, JsonOption, PresetOption, SeedOption, SetOption, echo, print_json
 from oelm.errors import UserError
+
+StoredRun = Annotated[
+    Path,
+    typer.Argument(
+        metavar="RUN", help="A run directory, a checkpoint or a best/ folder.", autocompletion=completion.runs
+    ),
+]
 
 
 def prepare(
@@ -38,7 +47,7 @@ def prepare(
         typer.Option(
             "--source",
             help="Local copy of a named corpus: text, JSON lines or parquet, file or folder; of a task: a folder with "
-            "its .tsv or .jsonl files, for xnli with xnli/ and mnli/ below it.",
+            "its .tsv, .csv or .jsonl files, for xnli with xnli/ and mnli/ below it.",
         ),
     ] = None,
     gpt2_folder: Annotated[
@@ -68,11 +77,17 @@ def prepare(
     ] = None,
     train_examples: Annotated[
         int | None,
-        typer.Option("--train-examples", min=1, help="Sentences: train on so many, chosen by the hash of the text."),
+        typer.Option("--train-examples", min=1, help="Sentences: train on at most N, chosen by the hash of the text."),
+    ] = None,
+    encoding: Annotated[
+        str | None,
+        typer.Option(
+            "--encoding", help="Of local files that are not UTF-8: gbk, big5, cp1252, ...", show_default="utf-8"
+        ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a folder made with other settings.")] = False,
 ) -> None:
-    """Turn text into token files: train, tune, val (and test where there is one).
+    """Turn text into token files: train, tune, val, perhaps test.
 
     Examples:
 
@@ -88,6 +103,8 @@ def prepare(
     """
     from oelm.data.tasks import TASKS
 
+    if encoding is not None:
+        _warn_of_another_encoding(source_path or Path(source), encoding)
     for_sentences = {
         "encoder": encoder,
         "language": language,
@@ -97,7 +114,8 @@ def prepare(
     }
     if source in TASKS or task is not None:
         _refuse_together("a task on sentences", tokenizer=tokenizer, gpt2_folder=gpt2_folder, workers=workers)
-        _prepare_sentences(source, out=out, task=task, source_path=source_path, force=force, **for_sentences)
+        files = {"source_path": source_path, "encoding": encoding, "force": force}
+        _prepare_sentences(source, out=out, task=task, **files, **for_sentences)
         return
     given = [name for name, value in for_sentences.items() if value is not None]
     if given:
@@ -117,18 +135,32 @@ def prepare(
             stories=stories,
             seed=seed,
             workers=workers,
+            encoding=encoding,
             force=force,
             progress=report,
         )
     ignored = manifest["ignored_files"]
     if ignored:
         some = ", ".join(ignored[:3]) + (", ..." if len(ignored) > 3 else "")
-        typer.echo(f"left out {len(ignored)} files that belong to no split or are no text: {some}")
+        echo(f"left out {len(ignored)} files that belong to no split or are no text: {some}")
+    crlf = sum(split.get("crlf_line_ends", 0) for split in manifest["splits"].values())
+    if crlf:
+        echo(f"{crlf:,} line ends are CRLF, as on Windows; they were read as LF")
     for name, split in manifest["splits"].items():
         leaked = split.get("also_in_train", 0)  # datasets of before have no word of it
         warning = f"  WARNING: {leaked:,} of the documents are also in train" if leaked else ""
-        typer.echo(f"{name:6} {split['documents']:>11,} documents  {split['tokens']:>14,} tokens{warning}")
-    typer.echo(f"{folder}: tokenizer {manifest['tokenizer']}, vocabulary {manifest['vocabulary']:,}")
+        echo(f"{name:6} {split['documents']:>11,} documents  {split['tokens']:>14,} tokens{warning}")
+    echo(f"{folder}: tokenizer {manifest['tokenizer']}, vocabulary {manifest['vocabulary']:,}")
+
+
+def _warn_of_another_encoding(path: Path, encoding: str) -> None:
+    from oelm.data.encodings import doubt
+
+    with contextlib.suppress(OSError):  # what cannot be read is said when it is
+        for file in [path] if path.is_file() else sorted(path.rglob("*.*")):
+            if file.is_file() and (looks := doubt(file, encoding)):
+                echo(f"WARNING: {file}: looks like {looks}, and is read as {encoding} as asked", err=True)
+                return
 
 
 @contextlib.contextmanager
@@ -136,7 +168,7 @@ def _saying_that_nothing_was_written(folder: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        typer.echo(f"stopped; nothing was written to {folder}", err=True)
+        echo(f"stopped; nothing was written to {folder}", err=True)
         raise
 
 
@@ -158,15 +190,15 @@ def _prepare_sentences(source: str, *, out: Path | None, encoder: str | None, **
         if split["unknown_tokens"]:
             share = split["unknown_tokens"] / split["tokens"]
             notes.append(f"{share:.2%} of the tokens unknown to the encoder")
-        typer.echo(f"{name:6} {split['examples']:>9,} examples ({labels}), {', '.join(notes)}")
+        echo(f"{name:6} {split['examples']:>9,} example{_s(split['examples'])} ({labels}), {', '.join(notes)}")
     for part in manifest["source"].values():
         dropped = {"without a label": part["unlabelled_dropped"], "with an empty text": part["empty_dropped"]}
         for what, count in dropped.items():
             if count:
-                typer.echo(f"left out {count:,} examples {what} of {part['place']}")
+                echo(f"left out {count:,} example{_s(count)} {what} of {part['place']}")
     facts, model = manifest["facts"], manifest["encoder"]
     without = "" if model["has_weights"] else ", without weights: for runs with pretrained=false only"
-    typer.echo(
+    echo(
         f"{folder}: for {model['model_type']} {model['source']}{without}; up to {facts['seq_len']} tokens, "
         f"{facts['mean_length']:.1f} on average; {manifest['split_rule']}"
     )
@@ -205,30 +237,34 @@ def train(
     from oelm.run_directory import check_name
     from oelm.settings import DEFAULT_PRESET, load_settings
 
+    if config is not None:
+        refuse_if_no_config(Path(config))
     settings = load_settings(config, preset=preset, arm=arm, data=data, seed=seed, assignments=tuple(assignments or ()))
     group = check_name(name) if name is not None else _group_of(config) if config else preset or DEFAULT_PRESET
     if out is not None:
         _check_path(out)
-    from oelm.training.run import default_directory, run_with_data
     from oelm.training.run import train as train_run
 
-    if out is None:
-        out = default_directory(*run_with_data(settings.run), group=group)
     # With --json, standard output holds the object alone.
     with contextlib.redirect_stdout(sys.stderr) if json_output else contextlib.nullcontext():
-        outcome = train_run(settings.run, settings.execution, out=out)
+        outcome = train_run(settings.run, settings.execution, out=out, group=group)
     if json_output:
         print_json(outcome.result)
     elif outcome.was_finished and outcome.result:
         from oelm.run_directory import final_numbers
 
-        result = outcome.result
-        typer.echo(f"{out}: this run is finished (step {result['steps']}, {final_numbers(result)}); nothing to do")
+        folder, result = outcome.directory.path, outcome.result
+        echo(f"{folder}: this run is finished (step {result['steps']}, {final_numbers(result)}); nothing to do")
 
 
 def diagnose(
     path: Annotated[
-        Path | None, typer.Argument(metavar="[RUN|CHECKPOINT]", help="A run directory, a checkpoint or a best/ folder.")
+        Path | None,
+        typer.Argument(
+            metavar="[RUN|CHECKPOINT]",
+            help="A run directory, a checkpoint or a best/ folder.",
+            autocompletion=completion.runs,
+        ),
     ] = None,
     preset: PresetOption = None,
     arm: ArmOption = None,
@@ -238,7 +274,9 @@ def diagnose(
     steps: Annotated[int, typer.Option("--steps", min=1, help="Real training steps to take.")] = 3,
     json_output: JsonOption = False,
 ) -> None:
-    """Show what is frozen, count it three ways, take real steps, save and load, and say whether all is as it should be.
+    """Show what is frozen, and whether all is as it should be.
+
+    Counts it three ways, takes real steps, saves and loads.
 
     Examples:
 
@@ -249,6 +287,7 @@ def diagnose(
     from oelm.diagnosis import diagnose_arm, diagnose_stored
 
     if path is not None:
+        refuse_if_no_run(path, "diagnose")
         _refuse_together("a run", preset=preset, arm=arm, data=data, seed=seed, set=assignments)
         diagnosis = diagnose_stored(path, steps=steps)
     else:
@@ -259,15 +298,15 @@ def diagnose(
     if json_output:
         print_json(diagnosis.as_json())
     else:
-        typer.echo(diagnosis.as_text())
+        echo(diagnosis.as_text())
     if not diagnosis.healthy:
         raise typer.Exit(1)
 
 
 def generate(
-    path: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, a checkpoint or a best/ folder.")],
+    path: StoredRun,
     prompt: Annotated[str, typer.Option("--prompt", help="How the text begins.")] = "",
-    tokens: Annotated[int, typer.Option("--tokens", min=1, help="At most so many tokens a sample.")] = 200,
+    tokens: Annotated[int, typer.Option("--tokens", min=1, help="At most N tokens a sample.")] = 200,
     samples: Annotated[int, typer.Option("--samples", min=1, help="How many samples.")] = 1,
     temperature: Annotated[
         float, typer.Option("--temperature", min=0.0, help="0 always takes the likeliest token.")
@@ -281,6 +320,7 @@ def generate(
 
     Example: oelm generate runs/frozen --prompt "Once upon a time" --samples 3
     """
+    refuse_if_no_run(path, "generate")
     from oelm.sampling import sampled_texts
 
     for number, text in enumerate(
@@ -289,12 +329,12 @@ def generate(
         )
     ):
         if samples > 1:
-            typer.echo(f"--- sample {number + 1}, seed {seed + number}")
-        typer.echo(text)
+            echo(f"--- sample {number + 1}, seed {seed + number}")
+        echo(text)
 
 
 def export(
-    path: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, a checkpoint or a best/ folder.")],
+    path: StoredRun,
     to: Annotated[Path, typer.Option("--to", metavar="FOLDER", help="A new folder for the model.")],
     form: Annotated[
         str,
@@ -307,7 +347,9 @@ def export(
     ] = "auto",
     force: Annotated[bool, typer.Option("--force", help="Replace an earlier export.")] = False,
 ) -> None:
-    """Write a run's best model as a folder that Hugging Face transformers loads, with tokenizer and model card.
+    """Write a run's best model as a folder that transformers loads.
+
+    With tokenizer and model card.
 
     Examples:
 
@@ -315,38 +357,88 @@ def export(
 
       oelm export runs/frozen/checkpoints/step-000400 --to exports/frozen
     """
+    refuse_if_no_run(path, "export")
+    _check_path(to, option="--to")
     from oelm.huggingface.export import export as export_model
 
-    _check_path(to, option="--to")
     done = export_model(path, to, form=form, force=force)
-    typer.echo(f"{done.folder}: as {done.form}; {done.reason}")
+    echo(f"{done.folder}: as {done.form}; {done.reason}")
     if not done.has_tokenizer:
-        typer.echo(f"{done.folder}: without a tokenizer, because the data had none; give pipelines one of your own")
+        echo(f"{done.folder}: without a tokenizer, because the data had none; give pipelines one of your own")
 
 
 def arms() -> None:
-    """List the named arms: how queries and keys start, and when they move.
+    """List the named arms: how Q/K start, and when they move.
 
     Example: oelm arms
     """
     from oelm.arms import ALIASES, ARMS, described
+    from oelm.compat.arm_names import TWO_MEANINGS
 
     width = max(map(len, ARMS))
     for name, spec in ARMS.items():
         also = [alias for alias, target in ALIASES.items() if target == name]
-        typer.echo(f"{name:{width}} {described(spec)}{'  (also ' + ', '.join(also) + ')' if also else ''}")
+        echo(f"{name:{width}} {described(spec)}{'  (also ' + ', '.join(also) + ')' if also else ''}")
+    echo(f"\n{TWO_MEANINGS}")
+
+
+def keys(
+    prefix: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[PREFIX]", help="A section, the beginning of a key, or its last name.", show_default="all"
+        ),
+    ] = None,
+    preset: Annotated[
+        str | None, typer.Option("--preset", help="Show a preset's values in place of the defaults.")
+    ] = None,
+    json_output: JsonOption = False,
+) -> None:
+    """List every setting with its default, type, bounds and meaning. `--set KEY=VALUE` takes them, as does a file.
+
+    Examples: oelm keys; oelm keys training --preset tiny; oelm keys learning_rate --json
+    """
+    from oelm.keys import keys as settings_from
+    from oelm.settings import DEFAULT_PRESET, OWN_OPTIONS
+
+    found = settings_from(prefix, preset=preset)
+    if json_output:
+        print_json({"keys": [each.as_json() for each in found]})
+        return
+    for line in (line for each in found for line in each.lines):
+        echo(line)
+    if preset is None:
+        echo(
+            "a preset changes defaults, and `oelm train` without a config file takes one: "
+            f"oelm keys --preset {DEFAULT_PRESET}"
+        )
+    if any(each.key not in OWN_OPTIONS for each in found):
+        echo("change one with --set KEY=VALUE, in a config file, or in a study under base, arms.NAME.set or tuning.set")
 
 
 def compare(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directories to show side by side.")],
+    runs: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN...", help="Run directories to show side by side.", autocompletion=completion.runs),
+    ],
 ) -> None:
-    """Show finished runs side by side: loss, perplexity or accuracy, trainable and frozen parameters, speed.
+    """Show finished runs side by side: quality, parameters, speed.
 
     Example: oelm compare runs/trained runs/frozen
     """
+    from oelm.archives import runs_folder
     from oelm.side_by_side import table
 
-    typer.echo(table(runs))
+    found = []
+    for path in runs:
+        refuse_if_no_run(path, "compare")
+        found.append(runs_folder(path))
+        refuse_if_no_run(found[-1], "compare")
+    echo(table(found))
+
+
+def _s(count: int) -> str:
+    return "" if count == 1 else "s"
 
 
 def _refuse_together(what: str, **options: Any) -> None:

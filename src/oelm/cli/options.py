@@ -1,10 +1,13 @@
-"""Options that several verbs share, and how they print for machines."""
+"""Options that several verbs share, and how they print, for people and for machines."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any
 
 import typer
+
+from oelm.cli import completion
+from oelm.visible import json_text, visible
 
 PresetOption = Annotated[
     str | None,
@@ -18,6 +21,7 @@ ArmOption = Annotated[
         "--arm",
         help="Which arm: trained, frozen_head_orthogonal, ... (`oelm arms` lists them).",
         show_default="trained",
+        autocompletion=completion.arms,
     ),
 ]
 DataOption = Annotated[
@@ -31,13 +35,18 @@ SeedOption = Annotated[
 SetOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", metavar="KEY=VALUE", help="Change one setting; repeatable. Example: --set learning_rate=3e-4"
+        "--set",
+        metavar="KEY=VALUE",
+        help="Change one setting (`oelm keys` lists them); repeatable. Example: --set learning_rate=3e-4",
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")]
 
 
-def print_json(value: dict[str, Any]) -> None:
-    import json
+def echo(text: object = "", *, err: bool = False) -> None:
+    """The only way in which a verb speaks."""
+    typer.echo(visible(text), err=err)
 
-    typer.echo(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
+
+def print_json(value: dict[str, Any]) -> None:
+    typer.echo(json_text(value))

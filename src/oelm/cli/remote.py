@@ -7,16 +7,27 @@ from typing import Annotated
 
 import typer
 
+from oelm.cli import completion
+from oelm.cli.options import echo
 from oelm.files import RUNS
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 StudyArgument = Annotated[
-    str, typer.Argument(metavar="STUDY", help="A study file of the project, or the name of one in studies/.")
+    str,
+    typer.Argument(
+        metavar="STUDY",
+        help="A study file of the project, or a name that `oelm studies` lists.",
+        autocompletion=completion.studies,
+    ),
 ]
 OptionalStudy = Annotated[
     str | None,
-    typer.Argument(metavar="[STUDY]", help="A study file of the project, or the name of one in studies/."),
+    typer.Argument(
+        metavar="[STUDY]",
+        help="A study file of the project, or a name that `oelm studies` lists.",
+        autocompletion=completion.studies,
+    ),
 ]
 RunsOption = Annotated[
     Path | None,
@@ -29,7 +40,7 @@ def remote(
     context: typer.Context,
     host: Annotated[str, typer.Argument(metavar="HOST", help="A host as in ~/.ssh/config, or a name in remotes.yaml.")],
 ) -> None:
-    """Run studies on a server behind SSH: check, sync, run, status, logs, pull, stop. Each is safe to repeat.
+    """Run studies on a server behind SSH. Every verb is safe to repeat.
 
     Examples:
 
@@ -44,12 +55,15 @@ def remote(
 
 @app.command()
 def check(context: typer.Context) -> None:
-    """Show what is there: Python, torch, GPUs and who uses them, disk, rsync, oelm. Exit code 1: something lacks."""
+    """Show what is there: Python, torch, GPUs, disk, rsync, oelm.
+
+    Of GPUs also who uses them. Exit code 1: something is missing.
+    """
     from oelm.remote.check import check as lines_of
 
     lines = lines_of(_server(context))
     for line in lines:
-        typer.echo(line)
+        echo(line)
     if any(line.advice for line in lines):
         raise typer.Exit(1)
 
@@ -64,19 +78,23 @@ def sync(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace files that were changed there, too.")] = False,
 ) -> None:
-    """Send what git tracks, and the data of a study or the folders asked for. Sends only what changed.
+    """Send code and data, only what changed.
 
+    Code is what git tracks; data is that of a study or the folders asked for. A study's registration goes with it.
     Examples: oelm remote lab sync demo; oelm remote lab sync --data data/tinystories
     """
     from oelm.remote.sync import data_folders, refuse_untracked
     from oelm.remote.sync import sync as send
-    from oelm.remote.verbs import data_here, place_of
+    from oelm.remote.verbs import data_here, place_of, refuse_without_data
 
     server = _server(context)
     if study:
         refuse_untracked(study)
-    asked = [*(data or ()), *(data_here(place_of(study), say=typer.echo) if study and not data else ())]
-    send(server, data_folders(asked), say=typer.echo, force=force)
+    place = place_of(study) if study else None
+    asked = [*(data or ()), *(data_here(place, say=echo) if place and not data else ())]
+    send(server, data_folders(asked), say=echo, force=force, runs=place.folder if place else None)
+    if place and not asked:
+        refuse_without_data(server, place, say=echo)
 
 
 @app.command()
@@ -84,14 +102,20 @@ def run(
     context: typer.Context,
     study: StudyArgument,
     slots: Annotated[int | None, typer.Option("--slots", min=1, help="Runs at a time.")] = None,
-    groups: Annotated[str | None, typer.Option("--groups", help="Only these arms, separated by commas.")] = None,
+    groups: Annotated[
+        str | None,
+        typer.Option("--groups", help="Only these arms, separated by commas.", autocompletion=completion.arms_of_study),
+    ] = None,
     processes: Annotated[int | None, typer.Option("--processes", min=1, help="Processes of each run.")] = None,
     gpus: Annotated[
         str | None, typer.Option("--gpus", help="Only these GPUs: 0,2.", show_default="the free ones")
     ] = None,
+    register: Annotated[
+        bool, typer.Option("--register", help="Register the study's declaration there before the first run starts.")
+    ] = False,
     runs: RunsOption = None,
 ) -> None:
-    """Start `oelm run STUDY` there. It goes on without the connection; called again, it starts nothing twice.
+    """Start `oelm run STUDY` there. It keeps running without the connection; called again, it starts nothing twice.
 
     Example: oelm remote lab run demo --slots 2
     """
@@ -102,12 +126,13 @@ def run(
     refuse_untracked(study)
     given = {"--slots": slots, "--groups": groups, "--processes": processes, "--gpus": gpus}
     options = [word for flag, value in given.items() if value is not None for word in (flag, str(value))]
-    _end(context, start(_server(context), place_of(study, runs), options, say=typer.echo))
+    options += ["--register"] if register else []
+    _end(context, start(_server(context), place_of(study, runs), options, say=echo))
 
 
 @app.command()
 def status(context: typer.Context, study: OptionalStudy = None, runs: RunsOption = None) -> None:
-    """Show how far the runs are, and whether somebody is at work on the study.
+    """Show how far the runs are, and whether a controller is at work.
 
     Examples: oelm remote lab status; oelm remote lab status demo
     """
@@ -121,14 +146,21 @@ def logs(
     context: typer.Context,
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[RUN]", help="The beginning of a run's name.", show_default="the last one written"),
+        typer.Argument(
+            metavar="[RUN]",
+            help="The beginning of a run's name: RUN or STUDY/RUN.",
+            show_default="the last one written",
+        ),
     ] = None,
     lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="How many lines from the end.")] = 40,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on as the run does; Ctrl-C leaves it alone.")
+        bool,
+        typer.Option(
+            "--follow", "-f", help="Keep printing new lines until the run ends; Ctrl-C does not stop the run."
+        ),
     ] = False,
     runs: Annotated[
-        Path, typer.Option("--runs", help="Folder that holds the studies' folders, in the project there.")
+        Path, typer.Option("--runs", help="Folder that contains the studies' folders, in the project there.")
     ] = RUNS,
 ) -> None:
     """Show the end of a run's log.
@@ -149,19 +181,20 @@ def pull(
     ] = False,
     runs: RunsOption = None,
 ) -> None:
-    """Bring results here, also while runs go on; then `oelm status` and `oelm report` read them.
+    """Bring results here, also during the runs.
 
+    `oelm status` and `oelm report` read them then.
     Example: oelm remote lab pull demo
     """
     from oelm.remote.pull import pull as receive
     from oelm.remote.verbs import place_of
 
-    receive(_server(context), place_of(study, runs).folder, checkpoints=checkpoints, say=typer.echo)
+    receive(_server(context), place_of(study, runs).folder, checkpoints=checkpoints, say=echo)
 
 
 @app.command()
 def stop(context: typer.Context, study: StudyArgument, runs: RunsOption = None) -> None:
-    """Ask the study's runs there to save and end. `run` goes on with them.
+    """Ask the study's runs there to save and end. `run` resumes them.
 
     Example: oelm remote lab stop demo
     """
@@ -180,5 +213,5 @@ def _end(context: typer.Context, ended) -> None:
     """Pass on how it ended over there, and what it complained about."""
     if ended.code:
         for line in ended.errors or [f"ended with code {ended.code}"]:
-            typer.echo(f"oelm: {context.obj}: {line.removeprefix('oelm: ')}", err=True)
+            echo(f"oelm: {context.obj}: {line.removeprefix('oelm: ')}", err=True)
         raise typer.Exit(ended.code)

@@ -1,34 +1,50 @@
-"""The verbs of a study: run, stop, status, logs, bench, report. Heavy imports stand inside; only bench loads torch."""
+"""The verbs of a study: register, run, stop, status, logs, bench, report, archive. Heavy imports stand inside.
+
+Only bench loads torch.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import shlex
-import signal
 from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from oelm.cli.options import JsonOption, print_json
+from oelm.cli import completion
+from oelm.cli.engine_options import EngineOption, with_engine_options
+from oelm.cli.getting_started import prepare_embedded_text, refuse_unprepared_text
+from oelm.cli.given import refuse_if_in_archive, refuse_if_no_run, refuse_if_no_study
+from oelm.cli.options import JsonOption, echo, print_json
 from oelm.errors import UserError
+from oelm.experiments.engines import DEFAULT
 from oelm.files import RUNS
 
 if TYPE_CHECKING:
     from oelm.experiments.controller import Controller
-    from oelm.study.declaration import Study
+    from oelm.study.bench import Bench, Ratio
     from oelm.study.plan import Plan
 
 StudyArgument = Annotated[
-    str, typer.Argument(metavar="STUDY", help="A study file, or the name of one in the folder studies/.")
+    str,
+    typer.Argument(
+        metavar="STUDY",
+        help="A study file, or a name that `oelm studies` lists.",
+        autocompletion=completion.studies,
+    ),
 ]
 RunsOption = Annotated[
     Path | None, typer.Option("--runs", help="Folder of the study's runs.", show_default="runs/STUDY")
 ]
+ReadRunsOption = Annotated[
+    Path | None,
+    typer.Option("--runs", help="Folder of the study's runs, or an archive of them.", show_default="runs/STUDY"),
+]
+READING = ("status", "report", "archive")
 
 
+@with_engine_options
 def run(
     study: StudyArgument,
     slots: Annotated[
@@ -38,7 +54,13 @@ def run(
         ),
     ] = None,
     groups: Annotated[
-        str | None, typer.Option("--groups", help="Only these arms, separated by commas.", show_default="all")
+        str | None,
+        typer.Option(
+            "--groups",
+            help="Only these arms, separated by commas.",
+            show_default="all",
+            autocompletion=completion.arms_of_study,
+        ),
     ] = None,
     processes: Annotated[
         int | None,
@@ -53,30 +75,27 @@ def run(
         bool,
         typer.Option(
             "--dry-run",
-            help="Show commands, sizes, times, disk and confounds (on Slurm the sbatch commands); start nothing.",
+            help="Show what would be started, by which commands, at what cost, and what confounds it; start nothing.",
         ),
     ] = False,
     runs: RunsOption = None,
     probe_seconds: Annotated[
-        float, typer.Option("--probe-seconds", min=1, help="At most so long for the probe of one arm.")
+        float, typer.Option("--probe-seconds", min=1, help="Time limit for the probe of one arm, in seconds.")
     ] = 300,
-    place: Annotated[
-        str, typer.Option("--on", metavar="local|slurm", help="This machine, or a Slurm cluster.")
-    ] = "local",
-    slurm: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--slurm",
-            metavar="KEY=VALUE",
-            help="What a job asks for: partition, time, gpus, account, cpus, memory, constraint, nodes, save_seconds, "
-            "restarts, options; repeatable. The study's section `slurm` holds the same.",
-        ),
-    ] = None,
+    engine: EngineOption = DEFAULT,
+    register: Annotated[
+        bool,
+        typer.Option("--register", help="Register the study's declaration first, as `oelm register` does."),
+    ] = False,
     wait: Annotated[
-        bool, typer.Option("--wait/--no-wait", help="Stay until the end; on Slurm one may only submit and call again.")
+        bool,
+        typer.Option("--wait/--no-wait", help="Stay until the end; or, where runs wait in a queue, submit and return."),
     ] = True,
+    **wishes: list[str] | None,
 ) -> None:
-    """Run whatever of a study is not finished: the grid first, then every seed. Safe to interrupt and to call again.
+    """Run whatever of a study is not finished. Safe to interrupt and to call again.
+
+    The grid comes first, then every seed. The embedded corpus is prepared where a study names it and it is missing.
 
     Examples:
 
@@ -85,146 +104,146 @@ def run(
       oelm run qk_freeze --dry-run
 
       oelm run tinystories_cpu --slots 2 --groups trained,frozen_head_orthogonal
-
-      oelm run qk_freeze --on slurm --slurm partition=gpu --slurm time=8:00:00 --slurm gpus=1
     """
-    from oelm.experiments.controller import Controller, units_for
-    from oelm.experiments.slots import LocalSlots
+    from oelm.experiments.controller import Controller, leaving_on_terminate
+    from oelm.experiments.engine import Given
+    from oelm.experiments.engines import engine_named
+    from oelm.experiments.forecast import dry_run as forecast
+    from oelm.experiments.table import watching
     from oelm.study.declaration import with_processes
 
-    declared, folder = _study_and_folder(study, runs)
+    declared, folder = _study_and_folder(study, runs, "run")
+    registers = declared if register else None
     if processes is not None:
         declared = with_processes(declared, processes)
     chosen = _chosen_groups(groups, list(declared.arms))
-    if place == "slurm":
-        if gpus is not None:
-            raise UserError("--gpus: chooses among this machine's; on Slurm say how many with --slurm gpus=1")
-        _run_on_slurm(study, declared, folder, slurm or [], at_most=slots, groups=chosen, dry_run=dry_run, wait=wait)
-        return
-    if place != "local":
-        raise UserError(f"--on {place}: local or slurm")
-    if slurm or not wait:
-        raise UserError("--slurm, --no-wait: need --on slurm")
-    units = units_for(declared, slots, folder=folder, gpus=gpus, say=typer.echo)
+    for name, values in wishes.items():
+        if values and name != engine:
+            raise UserError(f"--{name}: needs --on {name}")
+    place = engine_named(engine, folder)
+    if not wait and not place.has_queue:
+        raise UserError(f"--no-wait: {place.title} has no queue in which runs could be left; leave it out")
     if dry_run:
-        from oelm.experiments.forecast import dry_run as forecast
-
-        for line in forecast(declared, folder, units=units, groups=chosen, timeout=probe_seconds):
-            typer.echo(line)
+        refuse_unprepared_text(declared)
+    else:
+        prepare_embedded_text(declared)
+    given = Given(slots, gpus, tuple(wishes.get(engine) or ()), probe_seconds)
+    ready = place.slots(declared, given, say=echo)
+    if dry_run:
+        for line in forecast(declared, ready, groups=chosen):
+            echo(line)
         return
-    from oelm.experiments.table import watching
-
-    with watching(units=len(units)) as view, _leaving_on_terminate():
-        controller = Controller(declared, folder, LocalSlots(units), view, chosen)
-        plan = controller.go()
-    _tell_how_it_ended(study, controller, plan)
-
-
-def _run_on_slurm(
-    study: str,
-    declared: Study,
-    folder: Path,
-    assignments: list[str],
-    *,
-    at_most: int | None,
-    groups: list[str] | None,
-    dry_run: bool,
-    wait: bool,
-) -> None:
-    from oelm.experiments.controller import Controller
-    from oelm.experiments.slurm import SlurmSlots
-    from oelm.experiments.slurm_queue import Queue
-    from oelm.experiments.table import counted, watching
-    from oelm.study.slurm_request import changed
-
-    queue = Queue(folder)
-    slots = SlurmSlots(declared, folder, changed(declared.slurm, assignments), queue, at_most)
-    with watching(units=at_most) as view, _leaving_on_terminate():
-        controller = Controller(declared, folder, slots, view, groups, queue)
-        if dry_run:
-            for line in slots.forecast(controller.wanted()):
-                typer.echo(line)
-            typer.echo("nothing was submitted")
-            return
+    with watching(units=ready.at_a_time) as view, leaving_on_terminate():
+        controller = Controller(declared, ready, view, chosen, registers=registers)
+        _offer_registration(controller)
         plan = controller.go(waits=wait)
     if wait:
         _tell_how_it_ended(study, controller, plan)
-        return
-    typer.echo(f"{declared.name}: {counted(plan, controller.active)}")
+    else:
+        _tell_what_waits(study, controller, plan)
+
+
+def _tell_what_waits(study: str, controller: Controller, plan: Plan) -> None:
+    from oelm.experiments.table import counted
+
+    echo(f"{controller.study.name}: {counted(plan, controller.active)}")
     look = shlex.join(["oelm", "status", study, *controller.runs_option])
-    typer.echo(f"`{look}` shows them; give the same command again for what comes next")
+    echo(f"`{look}` shows them; give the same command again for what comes next")
+
+
+def _offer_registration(controller: Controller) -> None:
+    """Once it is known that the runs can be started."""
+    from oelm.study.registration import is_open
+
+    if controller.registers is None and is_open(controller.folder):
+        controller.view.say("not registered: --register writes the declaration down before the first run starts")
 
 
 def _tell_how_it_ended(study: str, controller: Controller, plan: Plan) -> None:
     from oelm.experiments.table import counted
 
     groups = controller.groups
-    typer.echo(f"{controller.study.name}: {counted(plan)}")
+    echo(f"{controller.study.name}: {counted(plan)}")
     for line in controller.given_up.values():
-        typer.echo(f"not finished: {line}")
+        echo(f"not finished: {line}")
     if controller.given_up or any(each.loss is None for each in plan.runs if groups is None or each.arm in groups):
         raise typer.Exit(1)
     if not plan.is_tuned:
-        typer.echo("the final runs wait until the grid is finished for every arm of the study")
+        echo("the final runs wait until the grid is finished for every arm of the study")
     elif groups is None:
-        typer.echo(shlex.join(["next:", "oelm", "report", study, *controller.runs_option]))
+        echo(shlex.join(["next:", "oelm", "report", study, *controller.runs_option]))
 
 
-@contextlib.contextmanager
-def _leaving_on_terminate() -> Iterator[None]:
-    """SIGTERM ends a controller and leaves its runs alive; a terminal is left as it was."""
+def register(study: StudyArgument, runs: RunsOption = None) -> None:
+    """Write a study's declaration down before its runs start.
 
-    def leave(number: int, frame: FrameType | None) -> None:
-        raise SystemExit(128 + number)
+    Digest, time and commit, in the folder of its runs.
 
-    before = signal.signal(signal.SIGTERM, leave)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    The report says whether the runs came after it, and what of the declaration has changed since. Registering again
+    changes nothing if the declaration is the same, and loses nothing if it is not. Example: oelm register demo
+    """
+    from oelm.study.registration import register as write_down
+
+    declared, folder = _study_and_folder(study, runs, "register")
+    echo(write_down(declared, folder))
 
 
 def stop(study: StudyArgument, runs: RunsOption = None) -> None:
-    """Stop a study: its controller here, its runs on this machine, its jobs on Slurm. Running ones save first.
+    """Stop a study, wherever it runs. Running ones save first.
 
-    `oelm run` goes on where they stopped. Example: oelm stop demo
+    Its controller here, its runs, and what waits in a queue.
+    `oelm run` resumes where they stopped. Example: oelm stop demo
     """
     from oelm.experiments.detached import stop as stop_all
 
-    _, folder = _study_and_folder(study, runs)
-    stop_all(folder, say=typer.echo)
+    _, folder = _study_and_folder(study, runs, "stop")
+    stop_all(folder, say=echo)
 
 
 def status(
     study: Annotated[
-        str | None, typer.Argument(metavar="[STUDY]", help="A study; without it, every folder under runs/.")
+        str | None,
+        typer.Argument(
+            metavar="[STUDY]",
+            help="A study; without it, every folder under runs/.",
+            autocompletion=completion.studies,
+        ),
     ] = None,
-    runs: RunsOption = None,
+    runs: ReadRunsOption = None,
     json_output: JsonOption = False,
 ) -> None:
     """Show how far the runs of a study are, at once.
 
     Examples: oelm status; oelm status demo
     """
-    from oelm.experiments.status import overview, study_rows, study_status
+    from oelm.experiments.status import overview, study_status, study_tree
 
     if study is None:
-        for line in overview(runs or RUNS):
-            typer.echo(line)
+        if json_output:
+            raise UserError("--json: name the study that is wanted, as in oelm status demo --json")
+        for line in overview(_folder(runs or RUNS, "status")):
+            echo(line)
         return
-    declared, folder = _study_and_folder(study, runs)
+    declared, folder = _study_and_folder(study, runs, "status")
     if json_output:
-        print_json({"study": declared.name, "folder": str(folder), "runs": study_rows(declared, folder)})
+        print_json(study_tree(declared, folder))
         return
     for line in study_status(declared, folder)[1]:
-        typer.echo(line)
+        echo(line)
 
 
 def logs(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A run directory, or the beginning of its name.")],
+    run: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN",
+            help="A run directory, or the beginning of its name: RUN or STUDY/RUN.",
+            autocompletion=completion.logged_runs,
+        ),
+    ],
     lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="How many lines from the end.")] = 40,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as the run does.")] = False,
-    runs: Annotated[Path, typer.Option("--runs", help="Folder that holds the studies' folders.")] = RUNS,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep printing new lines until the run ends.")] = False,
+    runs: Annotated[Path, typer.Option("--runs", help="Folder that contains the studies' folders.")] = RUNS,
 ) -> None:
     """Show the end of a run's log.
 
@@ -232,34 +251,53 @@ def logs(
     """
     from oelm.experiments.status import find_run, log_lines
 
-    for line in log_lines(find_run(run, runs), lines=lines, follow=follow):
-        typer.echo(line)
+    refuse_if_in_archive(runs, "logs")
+    try:
+        found = find_run(run, runs)
+    except UserError:
+        refuse_if_no_run(Path(run), "logs")
+        raise
+    for line in log_lines(found, lines=lines, follow=follow):
+        echo(line)
 
 
 def bench(
     study: StudyArgument,
     arms: Annotated[
-        str | None, typer.Option("--arms", help="Only these arms, separated by commas.", show_default="all")
+        str | None,
+        typer.Option(
+            "--arms",
+            help="Only these arms, separated by commas.",
+            show_default="all",
+            autocompletion=completion.arms_of_study,
+        ),
     ] = None,
-    rounds: Annotated[int, typer.Option("--rounds", min=3, help="At most so many rounds.")] = 60,
-    steps: Annotated[int, typer.Option("--steps", min=1, help="Steps of each arm in a round.")] = 4,
+    rounds: Annotated[int, typer.Option("--rounds", min=8, help="At most N blocks, including disturbed ones.")] = 60,
+    steps: Annotated[int, typer.Option("--steps", min=1, help="Steps of each arm in a block.")] = 4,
     half_width: Annotated[
         float, typer.Option("--half-width", min=0.0, help="Stop when every ratio is known this well; 0: never.")
     ] = 0.005,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Write bench.json whatever the one before it has.")
+    ] = False,
     runs: RunsOption = None,
     json_output: JsonOption = False,
 ) -> None:
-    """Measure the speed of a study's arms: interleaved steps on one device, ratios with their intervals.
+    """Measure the speed of a study's arms: ratios with intervals.
 
-    Run it on an otherwise idle machine. Example: oelm bench demo
+    Interleaved steps of the arms on one device. Run it on an otherwise idle machine; on a busy one it says so. A
+    measurement with fewer arms than bench.json has, or with too few undisturbed blocks where bench.json has enough,
+    goes to bench-rejected.json, unless --replace is given.
+
+    Example: oelm bench demo
     """
-    declared, folder = _study_and_folder(study, runs)
+    declared, folder = _study_and_folder(study, runs, "bench")
     chosen = _chosen_groups(arms, list(declared.arms))
-    from oelm.analysis.speed import bench_ratio
+    from oelm.study.bench import BENCH_FILE, bench_of
     from oelm.timing.interleaved import measure
 
     def say(line: str) -> None:
-        typer.echo(line, err=True)
+        echo(line, err=True)
 
     measured = measure(
         declared,
@@ -269,22 +307,43 @@ def bench(
         steps_per_round=steps,
         until_half_width=half_width or None,
         say=say,
+        replace=replace,
     )
     if json_output:
         print_json(measured)
         return
-    names, baseline = list(measured["seconds"]), measured["baseline"]
-    pairs = dict.fromkeys(
-        [(name, baseline) for name in names if name != baseline]
-        + [(each.treatment, each.control) for each in declared.hypotheses if each.kind == "faster"]
-    )
-    for treatment, control in pairs:
-        ratio = bench_ratio(measured, treatment, control)
-        if ratio is not None:
-            typer.echo(
-                f"step time, {treatment} / {control}: {ratio.middle:.4f} "
-                f"(95 % interval {ratio.low:.4f} to {ratio.high:.4f}, {ratio.rounds} rounds)"
-            )
+    found = bench_of(measured, folder / BENCH_FILE)
+    asked = [(each.treatment, each.control) for each in declared.hypotheses if each.evidence == "speed"]
+    for line in _bench_lines(found, asked):
+        echo(line)
+
+
+def _bench_lines(found: Bench, asked: list[tuple[str, str]]) -> Iterator[str]:
+    """The control, then every arm against the baseline, then what hypotheses ask besides."""
+    from oelm.study.bench import LEAST_BLOCKS
+
+    if found.is_busy:
+        yield (
+            f"undecided: machine busy: {len(found.quiet)} of {found.blocks} blocks were undisturbed, at least "
+            f"{LEAST_BLOCKS} are needed; measure again when nothing else runs, or with more --rounds"
+        )
+        return
+    baseline = found.baseline
+    yield _ratio_line(f"control, {baseline} / {baseline}", found.control)
+    against_baseline = [(name, baseline) for name in found.seconds if name != baseline]
+    for treatment, control in dict.fromkeys([*against_baseline, *asked]):
+        ratio = found.ratio(treatment, control)
+        if ratio is None:
+            continue
+        yield _ratio_line(f"step time, {treatment} / {control}", ratio)
+        if ratio.is_implausible:
+            yield f"  implausible: no single component of the step allows less than {ratio.smallest:.4f}"
+
+
+def _ratio_line(title: str, ratio: Ratio | None) -> str:
+    assert ratio is not None
+    interval = f"95 % interval {ratio.low:.4f} to {ratio.high:.4f}, {ratio.blocks} undisturbed blocks"
+    return f"{title}: {ratio.middle:.4f} ({interval})"
 
 
 def report(
@@ -295,11 +354,12 @@ def report(
     out: Annotated[
         Path | None, typer.Option("--out", help="Folder for the report.", show_default="reports/STUDY")
     ] = None,
-    runs: RunsOption = None,
+    runs: ReadRunsOption = None,
 ) -> None:
-    """Turn a study's runs into verdicts, tables, figures and a report: Markdown, HTML and PDF, English and Chinese.
+    """Turn a study's runs into verdicts, tables, figures, a report.
 
-    A partial study gives a partial report, which says what is missing.
+    The report is Markdown, HTML and PDF, English and Chinese. A partial study gives a partial report, which says what
+    is missing.
 
     Example: oelm report demo --lang en
     """
@@ -307,29 +367,61 @@ def report(
     from oelm.reporting.report import write_report
     from oelm.study.shelf import Shelf
 
-    declared, folder = _study_and_folder(study, runs)
+    declared, folder = _study_and_folder(study, runs, "report")
     languages = list(dict.fromkeys(language or ["en", "zh"]))
     for each in languages:
         if each not in ("en", "zh"):
             raise UserError(f"--lang {each}: en or zh")
     findings = findings_of(declared, Shelf(folder))
     files = write_report(findings, out or Path("reports") / declared.name, languages=languages)
-    typer.echo(files.tables["hypothesis_validation.txt"].read_text(encoding="utf-8"))
+    echo(files.tables["hypothesis_validation.txt"].read_text(encoding="utf-8"))
     for remark in files.remarks:
-        typer.echo(remark, err=True)
+        echo(remark, err=True)
     for path in files.documents.values():
-        typer.echo(str(path))
+        echo(str(path))
 
 
-def _study_and_folder(study: str, runs: Path | None):
+def archive(
+    study: StudyArgument,
+    to: Annotated[Path, typer.Option("--to", metavar="FILE", help="The archive to write, for example demo.zip.")],
+    runs: ReadRunsOption = None,
+) -> None:
+    """Write a study's results into one sealed file.
+
+    `--runs` of report, status and verify takes it in the place of a folder. It contains what numbers are taken from,
+    the registration, the choices and the bench; no weights and no logs. The same results give the same bytes.
+
+    Example: oelm archive demo --to demo.zip
+    """
+    from oelm.files import SEAL, mebibytes
+    from oelm.study.archiving import archive as write_down
+
+    declared, folder = _study_and_folder(study, runs, "archive")
+    listing = write_down(declared.name, folder, to)
+    size = mebibytes(to.stat().st_size)
+    echo(f"{to}: {len(listing['files'])} files of {folder}, {size}, seal {listing[SEAL][:16]}; no weights, no logs")
+
+
+def _study_and_folder(study: str, runs: Path | None, verb: str):
     from oelm.study.declaration import load_study
 
+    refuse_if_no_study(study, verb)
     declared = load_study(study)
-    return declared, runs or RUNS / declared.name
+    return declared, _folder(runs or RUNS / declared.name, verb)
+
+
+def _folder(path: Path, verb: str) -> Path:
+    """Of runs: what only reads takes an archive as well, or one in the folder's place."""
+    from oelm.archives import refuse_archive, runs_folder
+
+    if verb in READING:
+        return runs_folder(path)
+    refuse_archive(path)
+    return path
 
 
 def _chosen_groups(groups: str | None, arms: list[str]) -> list[str] | None:
-    """Arms by the study's own names; the documents' names stand for ours."""
+    """Arms by the study's own names; other names of arms stand for ours."""
     if groups is None:
         return None
     from oelm.arms import ALIASES

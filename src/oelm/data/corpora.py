@@ -19,9 +19,10 @@ from pathlib import Path
 
 import numpy as np
 
-from oelm.data.readers import LINES, PARQUET, TEXT, Document, first_line, read_files, source_size, wiki_articles
+from oelm.data.readers import LINES, PARQUET, TEXT, Document, read_files, source_size, wiki_articles
 from oelm.data.stories import stories as written_stories
-from oelm.errors import UserError
+from oelm.errors import UserError, first_line
+from oelm.installation import install_command
 
 PART_NAMES = {"train": "train", "tune": "tune", "valid": "valid", "validation": "valid", "val": "valid", "test": "test"}
 
@@ -82,8 +83,17 @@ HUB = {
 NAMES = ("stories", *HUB)
 
 
-def open_corpus(source: str, *, source_path: Path | None = None, stories: int = 20_000, seed: int = 0) -> Corpus:
+def open_corpus(
+    source: str,
+    *,
+    source_path: Path | None = None,
+    stories: int = 20_000,
+    seed: int = 0,
+    encoding: str | None = None,
+) -> Corpus:
     """A named corpus, from a local copy if `source_path` is given; or any text file or folder."""
+    if encoding is not None and source in NAMES and source_path is None:
+        raise UserError(f"--encoding {encoding}: is for files of your own; {source} is UTF-8")
     if source == "stories":
         if source_path is not None:
             raise UserError("stories: is written by oelm itself and takes no --source; give the path as NAME instead")
@@ -91,14 +101,14 @@ def open_corpus(source: str, *, source_path: Path | None = None, stories: int = 
     if not source:
         raise UserError(f"the source is empty; known are {', '.join(NAMES)}, or the path of a text file or folder")
     if source in NAMES:
-        return hub_corpus(source) if source_path is None else local_corpus(source, source_path)
+        return hub_corpus(source) if source_path is None else local_corpus(source, source_path, encoding)
     if source_path is not None:
         raise UserError(f"{source}: not a corpus name, so it takes no --source; known are {', '.join(NAMES)}")
     if not Path(source).exists():
         near = difflib.get_close_matches(source, NAMES, n=1)
         meant = f"did you mean {near[0]}? " if near else ""
         raise UserError(f"{source}: no such file or folder, and no corpus; {meant}known are {', '.join(NAMES)}")
-    return local_corpus("text", Path(source))
+    return local_corpus("text", Path(source), encoding)
 
 
 def split_documents(corpus: Corpus, hold_out: HoldOut) -> Iterator[tuple[str, Document]]:
@@ -142,13 +152,17 @@ def held_out(corpus: Corpus) -> HoldOut:
     if train.source_bytes is None or train.source_bytes > RANKED_BYTES:
         bound = int(share * 2**64)
         return HoldOut(bound, 2 * bound if both else bound)
-    hashes = np.unique(np.fromiter((content_hash(text) for text, _ in train.read() if not is_empty(text)), np.uint64))
+    hashes = np.unique(
+        np.fromiter((content_hash(each.text) for each in train.read() if not is_empty(each.text)), np.uint64)
+    )
     count = max(1, round(share * len(hashes)))
     wanted = 2 * count if both else count
+    if not len(hashes):
+        raise UserError(f"{corpus.description}: contains no text")
     if len(hashes) <= wanted:
         raise UserError(
-            f"{corpus.description}: only {len(hashes)} different documents: too few to hold out tune and val; "
-            "give more text, or a folder with train, tune and val files"
+            f"{corpus.description}: only {len(hashes)} different document{'s' * (len(hashes) > 1)}: too few to hold "
+            "out tune and val; give more text, or a folder with train, tune and val files"
         )
     return HoldOut(int(hashes[count]), int(hashes[wanted]))
 
@@ -184,7 +198,7 @@ def embedded_stories(count: int, seed: int) -> Corpus:
 def hub_corpus(name: str) -> Corpus:
     if importlib.util.find_spec("datasets") is None:
         raise UserError(
-            f"{name}: downloading it needs the datasets library: pip install 'oelm[hub]'; "
+            f"{name}: downloading it needs the datasets library: {install_command('hub')}; "
             "or give a local copy with --source PATH"
         )
     hub = HUB[name]
@@ -215,13 +229,14 @@ def read_hub(name: str, split: str) -> Iterator[Document]:
 # --- local files ------------------------------------------------------------------------------------------------
 
 
-def local_corpus(name: str, path: Path) -> Corpus:
+def local_corpus(name: str, path: Path, encoding: str | None = None) -> Corpus:
     if not path.exists():
         raise UserError(f"{path}: no such file or folder; --source takes a text, jsonl or parquet file, or a folder")
     root = path if path.is_dir() else path.parent
     sorted_files, ignored = files_by_part(path)
+    refuse_empty(path, sorted_files)
     parts = {
-        part: Part(partial(read_files, files, name=name), sum(source_size(file) for file in files))
+        part: Part(partial(read_files, files, name=name, encoding=encoding), sum(map(source_size, files)))
         for part, files in sorted_files.items()
     }
     listing = [
@@ -232,6 +247,14 @@ def local_corpus(name: str, path: Path) -> Corpus:
     identity = hashlib.sha256(json.dumps(listing).encode()).hexdigest()
     names = tuple(str(file.relative_to(root)) for file in ignored)
     return Corpus(name, str(path), f"{len(listing)} local files {identity[:16]}", parts, names)
+
+
+def refuse_empty(path: Path, files_of: dict[str, list[Path]]) -> None:
+    """A part without a byte; an empty file among others gives no documents, and that is all."""
+    for part, files in files_of.items():
+        if not any(file.stat().st_size for file in files):
+            where = files[0] if len(files) == 1 else f"{path}: every file of {part}"
+            raise UserError(f"{where}: empty" if len(files) == 1 else f"{where} is empty")
 
 
 def files_by_part(path: Path) -> tuple[dict[str, list[Path]], list[Path]]:

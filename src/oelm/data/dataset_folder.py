@@ -7,7 +7,6 @@ whole. Whatever kills a preparation leaves no dataset, never half of one; the ne
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import re
 import shutil
@@ -18,12 +17,14 @@ from typing import Any
 from oelm.data import sentences
 from oelm.data.tokens import MANIFEST, SPLITS, TOKENIZER_FOLDER, file_name, open_tokens, read_manifest
 from oelm.errors import UserError
-from oelm.files import TEMPORARY_PREFIX, fsync_folder, temporary_name
+from oelm.files import DATA_MEMORY, TEMPORARY_PREFIX, fsync_folder, new_folder, temporary_name
+from oelm.system import lock, process_exists
 
 REPLACED = "replaced-"
 OPENERS = {"text": open_tokens, sentences.KIND: sentences.open_sentences}
 OUR_FILES = {
     MANIFEST,
+    DATA_MEMORY,
     TOKENIZER_FOLDER,
     *(file_name(split) for split in SPLITS),
     *(sentences.column_file(split, column) for split in SPLITS for column in sentences.COLUMNS),
@@ -41,37 +42,46 @@ def existing_dataset(out: Path, settings: dict[str, Any], *, force: bool, kind: 
         return None
     if MANIFEST not in contents or (force and contents - OUR_FILES):
         example = min(contents - OUR_FILES, default=MANIFEST)
-        raise UserError(f"{out}: holds files that are not prepared data ({example}); choose another folder with --out")
+        raise UserError(
+            f"{out}: contains files that are not prepared data ({example}); choose another folder with --out"
+        )
     if force:
         return None
     manifest = read_manifest(out)
     there_kind, there = manifest.get("kind", "text"), manifest.get("settings", {})
     if there_kind != kind:
-        raise UserError(f"{out}: holds prepared {there_kind}, asked {kind}; choose another --out or add --force")
+        raise UserError(f"{out}: contains prepared {there_kind}, asked {kind}; choose another --out or add --force")
     different = [
-        f"{key} is {there.get(key)}, asked {value}" for key, value in settings.items() if there.get(key) != value
+        f"{key} is {_said(there.get(key))}, asked {_said(value)}"
+        for key, value in settings.items()
+        if there.get(key) != value
     ]
     if there.get("source") != settings.get("source"):
         different.append("files count as others when a name, a size or a time of change differs")
     if different:
-        raise UserError(f"{out}: holds another dataset ({'; '.join(different)}); choose another --out or add --force")
+        raise UserError(
+            f"{out}: contains another dataset ({'; '.join(different)}); choose another --out or add --force"
+        )
     OPENERS[kind](out)  # finds a file that was cut short since
     return manifest
+
+
+def _said(value: Any) -> Any:
+    return "the default" if value is None else value
 
 
 @contextlib.contextmanager
 def partial_folder(out: Path) -> Iterator[Path]:
     """A locked folder beside `out` that is gone at the end, unless it was published or the process was killed."""
     remove_remains(out)
-    folder = temporary_name(out)
-    folder.mkdir()
-    lock = os.open(folder, os.O_RDONLY)
+    folder = new_folder(temporary_name(out))
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
         with contextlib.suppress(OSError):  # a file system without locks: the process id alone has to do
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock(descriptor)
         yield folder
     finally:
-        os.close(lock)
+        os.close(descriptor)
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -91,7 +101,7 @@ def is_at_work(folder: Path, process: int) -> bool:
     """A process id may have been reused, or belong to another container: the lock decides, if it can be asked."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock(descriptor)
     except BlockingIOError:
         return True
     except OSError:
@@ -99,16 +109,6 @@ def is_at_work(folder: Path, process: int) -> bool:
     finally:
         os.close(descriptor)
     return False
-
-
-def process_exists(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def publish(folder: Path, out: Path) -> None:

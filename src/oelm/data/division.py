@@ -59,6 +59,8 @@ def surveyed(part: Part) -> Survey:
         first_keys.append(content_hash(example.texts[0]))
         empty.append(any(map(is_empty, example.texts)))
     if not labels:
+        raise UserError(f"{part.place}: contains no examples")
+    if not labels:
         raise UserError(f"{part.place}: no examples there")
     numbers = (np.frombuffer(column, dtype=column.typecode) for column in (lines, keys, first_keys))
     return Survey(part.place, labels, *numbers, empty=np.frombuffer(empty, bool))
@@ -102,8 +104,11 @@ def divided(
         labels = label_numbers(source.task, survey, names)
         usable = (labels >= 0) & ~survey.empty
         splits = np.where(usable, SPLITS.index(part), -1).astype(np.int8)
-        if "tune" not in source.parts and part == ("val" if source.task.val_is_halved else "train"):
-            splits[usable & (survey.first_keys < tune_bound(source, survey, usable))] = SPLITS.index("tune")
+        lower = 0
+        for split in held_out_of(part, source):
+            bound = held_out_bound(source, survey, usable, above=lower)
+            splits[usable & (lower <= survey.first_keys) & (survey.first_keys < bound)] = SPLITS.index(split)
+            lower = bound
         if part == "train" and train_examples is not None:
             splits[left_out(survey, splits == SPLITS.index("train"), train_examples)] = -1
         divisions[part] = Division(
@@ -112,14 +117,21 @@ def divided(
     return divisions
 
 
-def tune_bound(source: Source, survey: Survey, usable: np.ndarray) -> int:
-    """First texts whose hash lies below go to tune."""
+def held_out_of(part: str, source: Source) -> list[str]:
+    """The splits that the source lacks and that come of this part of it."""
+    halved = source.task.val_is_halved
+    found = ["tune"] if "tune" not in source.parts and part == ("val" if halved else "train") else []
+    return [*found, "val"] if "val" not in source.parts and part == "train" else found
+
+
+def held_out_bound(source: Source, survey: Survey, usable: np.ndarray, *, above: int = 0) -> int:
+    """First texts whose hash lies below, and not below `above`, leave the part."""
     hashes = np.unique(survey.first_keys[usable])
     share = 0.5 if source.task.val_is_halved else min(TUNE_SHARE, TUNE_TEXTS / max(1, len(hashes)))
-    count = max(1, round(share * len(hashes)))
-    if len(hashes) <= count:
+    end = int((hashes < above).sum()) + max(1, round(share * len(hashes)))
+    if len(hashes) <= end:
         raise UserError(f"{survey.place}: {len(hashes)} different texts are too few to tune on some; add a tune file")
-    return int(hashes[count])
+    return int(hashes[end])
 
 
 def left_out(survey: Survey, train: np.ndarray, wanted: int) -> np.ndarray:

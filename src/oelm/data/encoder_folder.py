@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from oelm.data.readers import first_line
 from oelm.data.sentences import SentenceData
 from oelm.data.tokens import combined_digest
-from oelm.errors import UserError
+from oelm.errors import UserError, first_line
 from oelm.files import read_json, sha256_of
+from oelm.installation import install_command
 
 CONFIG, WEIGHTS, WEIGHTS_INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 OTHER_WEIGHTS = (".bin", ".pt", ".pth", ".ckpt", ".h5")
@@ -113,7 +113,7 @@ def open_encoder(source: str, *, revision: str | None = None) -> EncoderFolder:
     if folder.is_dir():
         return read_encoder(folder.resolve(), source=str(folder.resolve()))
     if folder.exists():
-        raise UserError(f"encoder {source}: is a file; give the folder that holds {CONFIG} and {WEIGHTS}")
+        raise UserError(f"encoder {source}: is a file; give the folder that contains {CONFIG} and {WEIGHTS}")
     if not HUB_NAME.fullmatch(source):
         raise UserError(f"encoder {source!r}: no such folder")
     found = hub_folder(source, revision)
@@ -164,7 +164,7 @@ def weight_files(folder: Path) -> tuple[str, ...]:
         other = sorted(file.name for file in folder.iterdir() if file.suffix in OTHER_WEIGHTS)
         if other:
             raise UserError(
-                f"{folder}: holds pickled weights only ({other[0]}), which oelm never opens; "
+                f"{folder}: contains pickled weights only ({other[0]}), which oelm never opens; "
                 f"take a copy of the model with {WEIGHTS}"
             )
         names = []
@@ -176,8 +176,10 @@ def weight_files(folder: Path) -> tuple[str, ...]:
 def shards(index: Path) -> list[str]:
     content = read_json(index)
     table = content.get("weight_map") if isinstance(content, dict) else None
-    names = sorted(set(table.values())) if isinstance(table, dict) and table else []
-    if not names or any(Path(name).name != name or not name.endswith(".safetensors") for name in names):
+    named = list(table.values()) if isinstance(table, dict) else []
+    plain = all(isinstance(each, str) and re.fullmatch(r"\w[\w.-]*\.safetensors", each) for each in named)
+    names = sorted(set(named)) if plain else []
+    if not names:
         raise UserError(f"{index}: not an index of safetensors files (no usable weight_map)")
     return names
 
@@ -196,7 +198,7 @@ def hub_folder(name: str, revision: str | None) -> Path:
     """A snapshot with config, weights and tokenizer: from the cache if it is whole there, else from the network."""
     if importlib.util.find_spec("huggingface_hub") is None:
         raise UserError(
-            f"encoder {name}: no such folder, and fetching it needs huggingface_hub: pip install 'oelm[hf]'"
+            f"encoder {name}: no such folder, and fetching it needs huggingface_hub: {install_command('hf')}"
         )
     from huggingface_hub import snapshot_download
 

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from oelm.data.encoder_folder import TOKENIZER_FILES, EncoderFolder
-from oelm.data.readers import first_line
-from oelm.errors import UserError
+from oelm.errors import UserError, first_line
+from oelm.installation import install_command
 
 TOKENIZER_FILE = "tokenizer.json"
 OLDER_FILES = ("vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model")
@@ -128,7 +128,7 @@ def converted(folder: Path, files: dict[str, bytes]) -> bytes:
         raise UserError(f"{folder}: no tokenizer there (neither {TOKENIZER_FILE} nor {', '.join(OLDER_FILES)})")
     if importlib.util.find_spec("transformers") is None:
         raise UserError(
-            f"{folder}: has {older[0]} but no {TOKENIZER_FILE}; reading it needs transformers: pip install 'oelm[hf]'"
+            f"{folder}: has {older[0]} but no {TOKENIZER_FILE}; reading it needs transformers: {install_command('hf')}"
         )
     from transformers import AutoTokenizer
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import ModuleType
 
 from oelm.config import Encoder, Run
 from oelm.data import sentences, tokens
+from oelm.data.remembered import remember, remembered, seen_now
 from oelm.data.sentences import SentenceData, open_sentences
 from oelm.data.tokens import TokenData, open_tokens
+from oelm.errors import UserError
+from oelm.files import sha256_of
 
 Data = TokenData | SentenceData
 
@@ -19,4 +23,24 @@ def open_data(run: Run) -> Data:
 
 def check_digests(data: Data) -> None:
     """Read every file and compare it with its manifest: finds a flipped byte."""
-    (sentences if isinstance(data, SentenceData) else tokens).check_digests(data)
+    _check_files(data, known=set())
+
+
+def check_changes(data: Data) -> None:
+    """The same of the files that changed since they were last read whole."""
+    seen = seen_now(data.folder, _kind(data).file_digests(data))
+    known = remembered(data.folder, seen)
+    _check_files(data, known=known)
+    if known != seen.keys():
+        remember(data.folder, seen)
+
+
+def _check_files(data: Data, *, known: set[str]) -> None:
+    for name, digest in _kind(data).file_digests(data).items():
+        if name not in known and sha256_of(data.folder / name) != digest:
+            raise UserError(f"{data.folder / name}: differs from its manifest (SHA-256); prepare it again with --force")
+    _kind(data).check_combined(data)
+
+
+def _kind(data: Data) -> ModuleType:
+    return sentences if isinstance(data, SentenceData) else tokens

@@ -20,6 +20,7 @@ import numpy as np
 
 from oelm.data.corpora import Corpus, Document, held_out, is_empty, open_corpus, split_documents, split_rule
 from oelm.data.dataset_folder import existing_dataset, partial_folder, publish
+from oelm.data.encodings import UTF8, checked_encoding
 from oelm.data.overlap import Overlap
 from oelm.data.tokenizer import (
     TRAINING_BYTES,
@@ -30,7 +31,6 @@ from oelm.data.tokenizer import (
     trained_bpe,
 )
 from oelm.data.tokens import (
-    FORMAT_VERSION,
     GPT2_VOCABULARY,
     MANIFEST,
     SPLITS,
@@ -39,11 +39,14 @@ from oelm.data.tokens import (
     file_name,
 )
 from oelm.errors import UserError
+from oelm.exhaustion import refuse_little_address_space
 from oelm.files import (
     ensure_writable,
     explaining_a_full_disk,
     write_json,
 )
+from oelm.prepared import FORMAT_VERSION
+from oelm.system import usable_cores
 
 BATCH_CHARACTERS = 1 << 16
 BATCHES_AHEAD_PER_WORKER = 4
@@ -94,9 +97,11 @@ class Batch:
     characters: int = 0
     source_bytes: int = 0
     empty: int = 0
+    crlf: int = 0
 
     def add(self, document: Document) -> None:
         self.source_bytes += document.source_bytes
+        self.crlf += document.crlf
         if is_empty(document.text):
             self.empty += 1
         else:
@@ -110,7 +115,7 @@ class SplitFile:
     def __init__(self, path: Path):
         self.stream = open(path, "wb")  # noqa: SIM115 (closed by `close`)
         self.hash = hashlib.sha256()
-        self.counts = {"documents": 0, "empty_dropped": 0, "tokens": 0, "text_bytes": 0}
+        self.counts = {"documents": 0, "empty_dropped": 0, "crlf_line_ends": 0, "tokens": 0, "text_bytes": 0}
 
     def append(self, tokens: np.ndarray, **counts: int) -> None:
         self.stream.write(tokens.data)
@@ -137,26 +142,30 @@ def prepare(
     stories: int = 20_000,
     seed: int = 0,
     workers: int | None = None,
+    encoding: str | None = None,
     force: bool = False,
     progress: Report | None = None,
 ) -> dict[str, Any]:
     """Make the dataset `out` and return its manifest; where it is already there with the same settings, just return.
 
     `source` is a corpus name or the path of a text file or folder. `tokenizer` is gpt2 or bpe:N; by default bpe:1024
-    for the embedded stories and gpt2 for all else. `stories` and `seed` matter to the embedded stories alone.
+    for the embedded stories and gpt2 for all else. `stories` and `seed` matter to the embedded stories alone,
+    `encoding` to text and JSON lines in local files.
     """
     tokenizer = tokenizer or ("bpe:1024" if source == "stories" else "gpt2")
     bpe_size(tokenizer)
     workers = checked_workers(workers)
     out = Path(os.path.realpath(out))
-    corpus = open_corpus(source, source_path=source_path, stories=stories, seed=seed)
-    settings = {"corpus": corpus.name, "source": corpus.identity, "tokenizer": tokenizer}
+    encoding = checked_encoding(encoding)
+    corpus = open_corpus(source, source_path=source_path, stories=stories, seed=seed, encoding=encoding)
+    settings = {"corpus": corpus.name, "source": corpus.identity, "tokenizer": tokenizer, "encoding": encoding}
     meter = Meter(progress or (lambda _: None), Progress("encoding", total_bytes=total_bytes(corpus)))
     existing = existing_dataset(out, settings, force=force)
     if existing is not None:
         meter.tell(stage="already prepared")
         return existing
     ensure_writable(out.parent)
+    refuse_little_address_space(200 * 2**20, "tokenizers")
     try:
         with partial_folder(out) as folder:
             made = made_tokenizer(tokenizer, corpus, gpt2_folder=gpt2_folder, meter=meter)
@@ -174,7 +183,7 @@ def prepare(
 
 def checked_workers(workers: int | None) -> int:
     if workers is None:
-        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return usable_cores()
     if workers < 1:
         raise UserError(f"workers: {workers} is too few; give at least 1, or leave it out to use every core")
     return workers
@@ -204,6 +213,7 @@ def manifest_of(
         "format_version": FORMAT_VERSION,
         "corpus": corpus.name,
         "source": corpus.description,
+        "encoding": settings["encoding"] or UTF8,
         "settings": settings,
         "split_rule": split_rule(corpus),
         "ignored_files": list(corpus.ignored[:100]),
@@ -261,7 +271,13 @@ def encoded_splits(
                 files[batch.split] = SplitFile(folder / file_name(batch.split))
                 stack.callback(files[batch.split].close)
             file = files[batch.split]
-            file.append(tokens, documents=len(batch.texts), empty_dropped=batch.empty, text_bytes=text_bytes)
+            file.append(
+                tokens,
+                documents=len(batch.texts),
+                empty_dropped=batch.empty,
+                crlf_line_ends=batch.crlf,
+                text_bytes=text_bytes,
+            )
             meter.add(source_bytes=batch.source_bytes, documents=len(batch.texts), tokens=len(tokens))
     for split in ("train", "tune", "val", *files):
         if split not in files or not files[split].counts["documents"]:

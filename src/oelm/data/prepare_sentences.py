@@ -22,14 +22,16 @@ from oelm.data.dataset_folder import existing_dataset, partial_folder, publish
 from oelm.data.division import Division, Survey, divided, label_names, surveyed
 from oelm.data.encoder_folder import EncoderFolder, open_encoder
 from oelm.data.encoder_tokenizer import EncoderTokenizer, encoder_tokenizer
+from oelm.data.encodings import UTF8, checked_encoding
 from oelm.data.example_files import Example
 from oelm.data.prepare import Meter, Progress, Report, SplitFile, dtype_for
 from oelm.data.sentences import COLUMNS, KIND, column_file
 from oelm.data.tasks import Source, open_task
 from oelm.data.tokenizer import save_files
-from oelm.data.tokens import FORMAT_VERSION, MANIFEST, SPLITS, TOKENIZER_FOLDER, combined_digest
+from oelm.data.tokens import MANIFEST, SPLITS, TOKENIZER_FOLDER, combined_digest
 from oelm.errors import UserError
 from oelm.files import ensure_writable, explaining_a_full_disk, write_json
+from oelm.prepared import FORMAT_VERSION
 
 USUAL_MAX_LENGTH = 128
 BATCH_EXAMPLES = 2_000
@@ -47,6 +49,7 @@ def prepare_sentences(
     train_file: Path | None = None,
     max_length: int | None = None,
     train_examples: int | None = None,
+    encoding: str | None = None,
     force: bool = False,
     progress: Report | None = None,
 ) -> dict[str, Any]:
@@ -56,7 +59,10 @@ def prepare_sentences(
     folder or a name on the hub: its tokenizer makes the ids, and a run on this data starts from its weights.
     """
     out = Path(os.path.realpath(out))
-    source = open_task(name, task=task, source_path=source_path, language=language, train_file=train_file)
+    encoding = checked_encoding(encoding)
+    source = open_task(
+        name, task=task, source_path=source_path, language=language, train_file=train_file, encoding=encoding
+    )
     opened = open_encoder(encoder)
     max_length = min(USUAL_MAX_LENGTH, opened.longest_input) if max_length is None else max_length
     tokenizer = encoder_tokenizer(opened).limited_to(max_length, pairs=source.task.pairs)
@@ -68,6 +74,7 @@ def prepare_sentences(
         "tokenizer": tokenizer.digest,
         "max_length": max_length,
         "train_examples": train_examples,
+        "encoding": encoding,
     }
     meter = Meter(progress or (lambda _: None), Progress("reading", total_bytes=total_bytes(source), unit="examples"))
     existing = existing_dataset(out, settings, force=force, kind=KIND)
@@ -220,6 +227,7 @@ def manifest_of(
             }
             for part, division in divisions.items()
         },
+        "encoding": settings["encoding"] or UTF8,
         "settings": settings,
         "split_rule": source.split_rule,
         "encoder": {

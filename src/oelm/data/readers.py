@@ -12,10 +12,11 @@ from itertools import chain, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from oelm.errors import UserError
+from oelm.data.encodings import advice, blocks, text_lines
+from oelm.errors import UserError, first_line
+from oelm.installation import install_command
 
 MARK = b"<|endoftext|>"
-BLOCK_BYTES = 1 << 20
 LONGEST_DOCUMENT_BYTES = 1 << 20
 # A text file without marks is read in passages, so that something can be held out of a single book.
 PASSAGE_BYTES = 1 << 14
@@ -25,6 +26,7 @@ TEXT, LINES, PARQUET = (".txt", ".text", ".md", ".tokens", ".raw"), (".jsonl", "
 class Document(NamedTuple):
     text: str
     source_bytes: int  # what reading it used up of the source, for progress
+    crlf: int = 0  # line ends of Windows that were read as LF
 
 
 def source_size(file: Path) -> int:
@@ -33,41 +35,45 @@ def source_size(file: Path) -> int:
     return file.stat().st_size
 
 
-def read_files(files: Iterable[Path], *, name: str) -> Iterator[Document]:
+def read_files(files: Iterable[Path], *, name: str, encoding: str | None = None) -> Iterator[Document]:
     for file in files:
         ending = file.suffix.lower()
         if ending in LINES:
-            yield from read_json_lines(file)
+            yield from read_json_lines(file, encoding)
         elif ending in PARQUET:
             yield from read_parquet(file)
         else:
-            yield from read_text(file, name=name)
+            yield from read_text(file, name=name, encoding=encoding)
 
 
-def read_text(file: Path, *, name: str) -> Iterator[Document]:
-    """Documents between end-of-text marks; in a file without marks by the corpus's own rule, or as passages."""
-    pieces, cut = (blocks, between_marks) if has_mark(file) else CUTS_WITHOUT_MARKS.get(name, (blocks, passages))
+def read_text(file: Path, *, name: str, encoding: str | None = None) -> Iterator[Document]:
+    """Documents between end-of-text marks; in a file without marks by the corpus's own rule, or as passages. Line ends
+    of Windows become LF."""
+    marked = has_mark(file, encoding)
+    pieces, cut = (blocks, between_marks) if marked else CUTS_WITHOUT_MARKS.get(name, (blocks, passages))
     end = 0
-    for offset, raw in cut(pieces(file)):
-        yield Document(decoded(file, raw, offset).strip("\r\n"), offset + len(raw) - end)
+    for offset, raw in cut(pieces(file, encoding)):
+        text = decoded(file, raw, offset)
+        yield Document(text.replace("\r\n", "\n").strip("\r\n"), offset + len(raw) - end, crlf=text.count("\r\n"))
         end = offset + len(raw)
 
 
-def blocks(file: Path) -> Iterator[bytes]:
-    with open(file, "rb") as stream:
-        while block := stream.read(BLOCK_BYTES):
-            yield block
+def lines(file: Path, encoding: str | None = None) -> Iterator[bytes]:
+    """With their ends; one that is longer than a document comes in parts."""
+    rest = b""
+    for block in blocks(file, encoding):
+        *whole, rest = (rest + block).split(b"\n")
+        yield from (line + b"\n" for line in whole)
+        while len(rest) > LONGEST_DOCUMENT_BYTES:
+            yield rest[:LONGEST_DOCUMENT_BYTES]
+            rest = rest[LONGEST_DOCUMENT_BYTES:]
+    if rest:
+        yield rest
 
 
-def lines(file: Path) -> Iterator[bytes]:
-    with open(file, "rb") as stream:
-        while line := stream.readline(LONGEST_DOCUMENT_BYTES):
-            yield line
-
-
-def has_mark(file: Path) -> bool:
+def has_mark(file: Path, encoding: str | None = None) -> bool:
     seam = b""  # a mark may lie across two blocks
-    for block in blocks(file):
+    for block in blocks(file, encoding):
         window = seam + block
         if MARK in window:
             return True
@@ -79,7 +85,7 @@ def decoded(file: Path, raw: bytes, offset: int) -> str:
     try:
         return raw.decode("utf-8-sig" if offset == 0 else "utf-8")
     except UnicodeDecodeError as error:
-        raise UserError(f"{file}: not UTF-8 at byte {offset + error.start}; convert the file to UTF-8") from error
+        raise UserError(f"{file}: not UTF-8 at byte {offset + error.start}; {advice(file, raw)}") from error
 
 
 def between_marks(pieces: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
@@ -93,7 +99,7 @@ def between_marks(pieces: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
             at = cutting_point(rest[:LONGEST_DOCUMENT_BYTES])
             yield offset, rest[:at]
             offset, rest = offset + at, rest[at:]
-    if rest.strip():
+    if rest.strip() or b"\r\n" in rest:  # a blank end is no document, but its line ends are counted
         yield offset, rest
 
 
@@ -107,7 +113,7 @@ def passages(pieces: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
             yield offset + start, rest[start:at]
             start = at
         offset, rest = offset + start, rest[start:]
-    if rest.strip():
+    if rest.strip() or b"\r\n" in rest:  # a blank end is no document, but its line ends are counted
         yield offset, rest
 
 
@@ -166,13 +172,10 @@ WIKI_TITLE = re.compile(rb"\s*= [^=](.*[^=])? =\s*")
 CUTS_WITHOUT_MARKS = {"tinystories": (lines, opened_stories), "wikitext103": (lines, wiki_articles)}
 
 
-def read_json_lines(file: Path) -> Iterator[Document]:
-    offset = 0
-    with open(file, "rb") as stream:
-        for number, line in enumerate(stream, start=1):
-            if line.strip():
-                yield Document(text_field(file, decoded(file, line, offset), number), len(line))
-            offset += len(line)
+def read_json_lines(file: Path, encoding: str | None = None) -> Iterator[Document]:
+    for number, size, line in text_lines(file, encoding):
+        if line.strip():
+            yield Document(text_field(file, line, number), size)
 
 
 def text_field(file: Path, line: str, number: int) -> str:
@@ -189,7 +192,7 @@ def text_field(file: Path, line: str, number: int) -> str:
 
 def refuse_half_characters(file: Path, text: str, number: int) -> None:
     if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
-        raise UserError(f"{file}, line {number}: the text holds half a surrogate pair, which is no character")
+        raise UserError(f"{file}, line {number}: the text contains half a surrogate pair, which is no character")
 
 
 def read_parquet(file: Path) -> Iterator[Document]:
@@ -211,7 +214,7 @@ def opened_parquet(file: Path):
         import pyarrow
         from pyarrow import parquet
     except ImportError as error:
-        raise UserError(f"{file}: reading parquet needs pyarrow: pip install 'oelm[parquet]'") from error
+        raise UserError(f"{file}: reading parquet needs pyarrow: {install_command('parquet')}") from error
     try:
         opened = parquet.ParquetFile(file)
     except (pyarrow.ArrowInvalid, OSError) as error:
@@ -220,7 +223,3 @@ def opened_parquet(file: Path):
     if "text" not in schema.names or str(schema.field("text").type) not in ("string", "large_string"):
         raise UserError(f'{file}: has no string column "text"; its columns are {", ".join(schema.names)}')
     return opened
-
-
-def first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

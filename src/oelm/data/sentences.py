@@ -14,12 +14,23 @@ from typing import Any
 
 import numpy as np
 
-from oelm.data.tokens import MANIFEST, TOKENIZER_FOLDER, first_at_least, mapped, read_manifest
+from oelm.config import Encoder
+from oelm.data.tokens import (
+    MANIFEST,
+    TOKENIZER_FOLDER,
+    check_entries,
+    combined_digest,
+    first_at_least,
+    is_count,
+    mapped,
+    read_manifest,
+)
 from oelm.errors import UserError
-from oelm.files import sha256_of
+from oelm.files import Damaged, named_in
 
 KIND = "sentences"
 COLUMNS = {"ids": None, "offsets": np.dtype("<i8"), "seconds": np.dtype("<i4"), "labels": np.dtype("<i2")}
+SIZES = tuple(key for key in Encoder.FROM_DATA if key != "mean_length")
 AGAIN = "prepare it again with --force"
 
 
@@ -75,16 +86,43 @@ def open_sentences(folder: Path) -> SentenceData:
     manifest = read_manifest(folder)
     if manifest.get("kind") != KIND:
         raise UserError(
-            f"{folder}: holds text for a language model, not sentences with labels; "
+            f"{folder}: contains text for a language model, not sentences with labels; "
             f"make those with: {prepare_command(folder.with_name('xnli-en'))}"
         )
     try:
+        check_described(folder, manifest)
         data = described(folder, manifest)
     except KeyError as error:
         raise UserError(f"{folder / MANIFEST}: incomplete, {error} is missing; {AGAIN}") from error
     for name, split in data.splits.items():
         check_split(data, name, split)
     return data
+
+
+def check_described(folder: Path, manifest: dict[str, Any]) -> None:
+    """Raise Damaged for a value of a type that no preparation writes, KeyError for a missing one."""
+    encoder, facts, labels = manifest["encoder"], manifest["facts"], manifest["labels"]
+    right = {
+        "labels": isinstance(labels, list) and all(isinstance(label, str) for label in labels),
+        "task": isinstance(manifest["task"], str),
+        "language": isinstance(manifest["language"], str | None),
+        "encoder": isinstance(encoder, dict)
+        and all(isinstance(encoder[key], str) for key in ("source", "digest"))
+        and isinstance(encoder["revision"], str | None)
+        and isinstance(encoder["has_weights"], bool)
+        and is_count(encoder["pad_id"]),
+        "facts": isinstance(facts, dict)
+        and all(is_count(facts[key]) and facts[key] >= (key != "token_types") for key in SIZES)
+        and isinstance(facts["mean_length"], int | float),
+    }
+    for key, fits in right.items():
+        if not fits:
+            raise Damaged(folder / MANIFEST, f"{key} is not what a preparation writes; {AGAIN}")
+    check_entries(folder, manifest, counts=("examples", "tokens"))
+    for name, entry in manifest["splits"].items():
+        digests = entry["sha256"]
+        if not isinstance(digests, dict) or digests.keys() != COLUMNS.keys():
+            raise Damaged(folder / MANIFEST, f"splits.{name}.sha256 does not name {', '.join(COLUMNS)}")
 
 
 def described(folder: Path, manifest: dict[str, Any]) -> SentenceData:
@@ -120,12 +158,12 @@ def open_split(folder: Path, name: str, manifest: dict[str, Any]) -> Sentences:
     lengths = column_lengths(examples=entry["examples"], tokens=entry["tokens"])
     columns = {}
     for column, dtype in COLUMNS.items():
-        file = folder / column_file(name, column)
+        file = named_in(folder / MANIFEST, column_file(name, column))
         dtype = dtype or np.dtype(manifest["dtype"]).newbyteorder("<")
         expected = lengths[column] * dtype.itemsize
         found = file.stat().st_size if file.is_file() else None
         if found != expected:
-            said = "missing" if found is None else f"{found} bytes"
+            said = "missing" if found is None else f"{found or 'empty, 0'} bytes"
             raise UserError(f"{file}: {said}, but its manifest says {expected} bytes; {AGAIN}")
         columns[column] = mapped(file, dtype)
     return Sentences(**columns)
@@ -164,10 +202,16 @@ def bad_value(data: SentenceData, split: str, column: str, at: int, said: str) -
     return UserError(f"{data.folder / column_file(split, column)}: value {at} {said}; {AGAIN}")
 
 
-def check_digests(data: SentenceData) -> None:
-    """Read every prepared file and compare it with its manifest: finds a flipped byte."""
-    for name, entry in data.manifest["splits"].items():
-        for column, digest in entry["sha256"].items():
-            file = data.folder / column_file(name, column)
-            if sha256_of(file) != digest:
-                raise UserError(f"{file}: differs from its manifest (SHA-256); {AGAIN}")
+def file_digests(data: SentenceData) -> dict[str, str]:
+    """As the manifest says."""
+    return {
+        column_file(name, column): digest
+        for name, entry in data.manifest["splits"].items()
+        for column, digest in entry["sha256"].items()
+    }
+
+
+def check_combined(data: SentenceData) -> None:
+    """Whether the digest of the data is that of its files and its encoder."""
+    if data.digest != combined_digest(file_digests(data) | {"encoder": data.encoder_digest}):
+        raise Damaged(data.folder / MANIFEST, f"digest is not that of its files and its encoder; {AGAIN}")

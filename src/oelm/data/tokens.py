@@ -16,15 +16,15 @@ from typing import Any
 import numpy as np
 
 from oelm.errors import UserError
-from oelm.files import read_json, sha256_of
+from oelm.files import Damaged, named_in, sha256_of
+from oelm.prepared import MANIFEST, folder_of, read_manifest
 
-FORMAT_VERSION = 1
-MANIFEST = "manifest.json"
 TOKENIZER_FOLDER = "tokenizer"
 SPLITS = ("train", "tune", "val", "test")
 BARE_DTYPE = np.dtype("<u2")
 GPT2_VOCABULARY = 50257  # taken for bare files, which do not say
 SCAN_TOKENS = 1 << 24
+DTYPES = ("uint16", "uint32")
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +55,7 @@ class TokenData:
 
 def open_tokens(path: Path) -> TokenData:
     """Map the splits of a prepared folder, of a bare one, or of the folder of a given train.bin."""
-    folder = path.parent if path.name == file_name("train") else path
+    folder = folder_of(path)
     if (folder / MANIFEST).is_file():
         return open_prepared(folder)
     if (folder / file_name("train")).is_file():
@@ -74,16 +74,19 @@ def open_prepared(folder: Path) -> TokenData:
     manifest = read_manifest(folder)
     if "kind" in manifest:
         raise UserError(
-            f"{folder}: holds {manifest['kind']}, not text for a language model; they are for an encoder "
+            f"{folder}: contains {manifest['kind']}, not text for a language model; they are for an encoder "
             f"(--preset fine-tuning), or make text with: {prepare_command(folder.with_name('stories'))}"
         )
+    check_entries(folder, manifest, counts=("tokens",))
+    if not is_count(manifest.get("vocabulary")):
+        raise Damaged(folder / MANIFEST, "vocabulary is not a count")
     dtype = np.dtype(manifest["dtype"]).newbyteorder("<")
     splits = {}
     for name, entry in manifest["splits"].items():
-        file = folder / file_name(name)
+        file = named_in(folder / MANIFEST, file_name(name))
         expected = entry["tokens"] * dtype.itemsize
         if not file.is_file() or file.stat().st_size != expected:
-            found = f"{file.stat().st_size} bytes" if file.is_file() else "missing"
+            found = f"{file.stat().st_size or 'empty, 0'} bytes" if file.is_file() else "missing"
             raise UserError(f"{file}: {found}, but its manifest says {expected} bytes; prepare it again with --force")
         splits[name] = mapped(file, dtype)
     return TokenData(
@@ -98,17 +101,24 @@ def open_prepared(folder: Path) -> TokenData:
     )
 
 
-def read_manifest(folder: Path) -> dict[str, Any]:
-    manifest = read_json(folder / MANIFEST)
-    version = manifest.get("format_version") if isinstance(manifest, dict) else None
-    if not isinstance(version, int):
-        raise UserError(f"{folder / MANIFEST}: not the manifest of prepared data (no format_version)")
-    if version > FORMAT_VERSION:
-        raise UserError(
-            f"{folder / MANIFEST}: format version {version} is newer than the {FORMAT_VERSION} this oelm reads; "
-            "update oelm, or prepare the data again"
-        )
-    return manifest
+def check_entries(folder: Path, manifest: dict[str, Any], *, counts: tuple[str, ...]) -> None:
+    """Raise Damaged unless a manifest names splits of ours, how long they are and in which type."""
+    file, splits = folder / MANIFEST, manifest.get("splits")
+    if manifest.get("dtype") not in DTYPES or not isinstance(manifest.get("digest"), str):
+        raise Damaged(file, f"has no digest, or a dtype that is none of {', '.join(DTYPES)}")
+    if not isinstance(splits, dict) or "train" not in splits:
+        raise Damaged(file, "names no split train")
+    for name, entry in splits.items():
+        if name not in SPLITS:
+            raise Damaged(file, f"names a split {name[:80]!r}, known are {', '.join(SPLITS)}")
+        if not isinstance(entry, dict) or not all(is_count(entry.get(key)) for key in counts):
+            raise Damaged(file, f"splits.{name} does not say how long it is ({', '.join(counts)})")
+        if "sha256" not in entry:
+            raise Damaged(file, f"splits.{name} has no SHA-256")
+
+
+def is_count(value: Any) -> bool:
+    return type(value) is int and value >= 0
 
 
 def open_bare(folder: Path) -> TokenData:
@@ -159,11 +169,16 @@ def check_tokens(data: TokenData, *, seq_len: int, vocabulary: int) -> None:
             )
 
 
-def check_digests(data: TokenData) -> None:
-    """Read every prepared file and compare it with its manifest: finds a flipped byte."""
-    for name, entry in (data.manifest or {"splits": {}})["splits"].items():
-        if sha256_of(data.file_of(name)) != entry["sha256"]:
-            raise UserError(f"{data.file_of(name)}: differs from its manifest (SHA-256); prepare it again with --force")
+def file_digests(data: TokenData) -> dict[str, str]:
+    """As the manifest says. Of bare files none: their digest was taken when they were opened."""
+    entries = data.manifest["splits"] if data.manifest else {}
+    return {file_name(name): entry["sha256"] for name, entry in entries.items()}
+
+
+def check_combined(data: TokenData) -> None:
+    """Whether the digest of the data is that of its files."""
+    if data.manifest is not None and data.digest != combined_digest(file_digests(data)):
+        raise Damaged(data.folder / MANIFEST, "digest is not that of its files; prepare it again with --force")
 
 
 def first_at_least(tokens: np.ndarray, bound: int) -> int | None:

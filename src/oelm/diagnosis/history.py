@@ -9,11 +9,11 @@ from oelm.config import Run
 from oelm.diagnosis.steps import same_bits, schedule_of
 from oelm.diagnosis.storage import differing, header_metadata, header_shapes
 from oelm.diagnosis.survey import enumerated
-from oelm.files import read_json
 from oelm.model.initialization import build
 from oelm.model.parameters import combined_digest, counts_by_part, frozen_names, parameter_digests
 from oelm.model.transformer import GPT
 from oelm.run_directory import RunDirectory, checkpoint_step
+from oelm.schemas import Parameters, read_record
 from oelm.training.checkpoint import OPTIMIZER_FILE, read_tensors
 
 ROUNDING = 1e-5  # two machines' QR differ by less, a trained weight by more
@@ -21,12 +21,12 @@ ROUNDING = 1e-5  # two machines' QR differ by less, a trained weight by more
 
 def loading_problems(gpt: GPT, weights_file: Path) -> list[str]:
     changed = differing(gpt, read_tensors(weights_file))
-    return [f"loading gave other values than {weights_file} holds: {enumerated(changed)}"] if changed else []
+    return [f"loading gave other values than {weights_file} contains: {enumerated(changed)}"] if changed else []
 
 
 def history(gpt: GPT, run: Run, directory: RunDirectory, weights_file: Path) -> tuple[list[str], list[str]]:
     """Notes and problems."""
-    recorded = read_json(directory.parameters_file)
+    recorded = read_record(directory.parameters_file, Parameters)
     names = frozen_names(gpt)
     digest = combined_digest(parameter_digests(gpt, names)) if names else None
     as_recorded = digest == recorded.get("frozen_digest")
@@ -56,7 +56,7 @@ def _optimizer_problems(gpt: GPT, weights_file: Path) -> list[str]:
     if not optimizer_file.exists():
         return []
     held = {name.rpartition(":")[0] for name in header_shapes(optimizer_file)} & set(frozen_names(gpt))
-    return [f"{optimizer_file} holds moments of frozen weights: {enumerated(sorted(held))}"] if held else []
+    return [f"{optimizer_file} contains moments of frozen weights: {enumerated(sorted(held))}"] if held else []
 
 
 def _compared_with_start(gpt: GPT, run: Run, weights_file: Path, *, as_recorded: bool) -> tuple[list[str], list[str]]:
@@ -69,14 +69,14 @@ def _compared_with_start(gpt: GPT, run: Run, weights_file: Path, *, as_recorded:
     now = dict(gpt.named_parameters())
     moved = [name for name in rested if not same_bits(start[name], now[name])]
     if not moved:
-        return [f"{len(rested)} weights that rested up to step {step} are bit for bit what the seeds gave"], []
+        return [f"{len(rested)} weights that were frozen up to step {step} are bit for bit what the seeds gave"], []
     furthest = max((start[name] - now[name]).abs().max().item() for name in moved)
     if as_recorded and furthest < ROUNDING:
         return [
             f"frozen weights are those the run recorded at its start; built here they differ by {furthest:.1e}, the "
             "rounding of another machine"
         ], []
-    return [], [f"weights that had to rest differ from their start by up to {furthest:.3g}: {enumerated(moved)}"]
+    return [], [f"weights that had to stay frozen differ from their start by up to {furthest:.3g}: {enumerated(moved)}"]
 
 
 def _rested(gpt: GPT, run: Run, step: int) -> list[str]:

@@ -180,9 +180,9 @@ def _unsaved_notes(module: nn.Module) -> list[str]:
     if not names:
         return []
     return [
-        f"NOT SAVED: {enumerated(names)}. No state_dict holds them and no count above has them. That is harmless for "
-        "tables that are computed anew. Frozen weights that were drawn are lost with the process: a model built again "
-        "and loaded has others. Keep such weights as parameters without a gradient, or as persistent buffers."
+        f"NOT SAVED: {enumerated(names)}. No state_dict contains them and no count above has them. That is harmless "
+        "for tables that are computed anew. Frozen weights that were drawn are lost with the process: a model built "
+        "again and loaded has others. Keep such weights as parameters without a gradient, or as persistent buffers."
     ]
 
 
@@ -199,9 +199,9 @@ def _buffer_notes(entries: tuple[Entry, ...]) -> list[str]:
     return [
         f"parameters() alone counts {seen:,}; {unseen:,} more elements are in {buffers} "
         f"({enumerated([entry.name for entry in hidden])}), invisible to a counter that reads parameters() only. "
-        f"They are frozen: no gradient reaches them and no optimizer holds them. The true total is {seen + unseen:,}, "
-        f'of which at least {unseen:,} are frozen: a report of "{seen:,} total, 0 frozen" is an error of counting, '
-        "not a missing freeze."
+        "They are frozen: no gradient reaches them and no optimizer contains them. The true total is "
+        f'{seen + unseen:,}, of which at least {unseen:,} are frozen: a report of "{seen:,} total, 0 frozen" is an '
+        "error of counting, not a missing freeze."
     ]
 
 

@@ -15,7 +15,7 @@ def entry_problems(entries: tuple[Entry, ...]) -> list[str]:
         *_lines(
             entries,
             (lambda e: e.should_move == "never" and bool(e.moved_at), "should never move, but moved in a step"),
-            (_moved_at_rest, "moved in a step in which its schedule lets it rest"),
+            (_moved_at_rest, "moved in a step in which its schedule freezes it"),
         ),
         *_lines(
             entries,
@@ -25,7 +25,7 @@ def entry_problems(entries: tuple[Entry, ...]) -> list[str]:
         *_lines(entries, (_held_in_vain, None)),
         *_lines(
             entries,
-            (lambda e: _should(e) and e.in_optimizer is False, "should move, but the optimizer does not hold it"),
+            (lambda e: _should(e) and e.in_optimizer is False, "should move, but the optimizer does not contain it"),
             (lambda e: _stood_still(e) and e.had_gradient is False, "should have moved, but had no gradient"),
             (lambda e: _stood_still(e) and not _off(e), "should have moved in a step, but did not"),
         ),
@@ -66,8 +66,8 @@ def _held_in_vain(entry: Entry) -> bool:
 def _held_text(found: list[Entry]) -> str:
     decay = max(entry.weight_decay for entry in found)
     return (
-        f"should never move, but the optimizer holds it (weight decay {decay:g}), so that a gradient left from before, "
-        "even a zero one, lets decay and momentum move it"
+        f"should never move, but the optimizer contains it (weight decay {decay:g}), so that a gradient left from "
+        "before, even a zero one, lets decay and momentum move it"
     )
 
 

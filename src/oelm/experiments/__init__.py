@@ -1,1 +1,1 @@
-"""Running a study: slots where runs execute, and a controller that starts whatever is missing. No torch."""
+"""Running a study: engines that execute runs, and a controller that starts whatever is missing. No torch."""

@@ -7,24 +7,34 @@ finds them. One controller works on a study at a time.
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import shlex
+import signal
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 from typing import Any, Protocol
 
 from oelm.data.folders import open_data
-from oelm.errors import UserError
-from oelm.experiments.handles import LOCK_FILE, found, living_runs
-from oelm.experiments.slots import Handle, Slots, Unit, Wanted, units_here
-from oelm.experiments.slurm_queue import Queue
+from oelm.errors import Stopped, UserError
+from oelm.experiments.engine import Handle, Slots, Wanted, withdraw
+from oelm.experiments.handles import LOCK_FILE, StudyEngines
 from oelm.files import RUNS, ensure_writable, explaining_a_full_disk
-from oelm.ownership import Owned, owning
+from oelm.ownership import Owned, owner_of, owning
 from oelm.run_directory import RunDirectory, final_numbers
+from oelm.study.data_here import Digests, data_folders, digests_here
+from oelm.study.decisions import CHOICES_FILE
 from oelm.study.declaration import Study, settings_for
+from oelm.study.kept_choices import store_choices
 from oelm.study.plan import Plan, PlannedRun, Planner
+from oelm.study.registration import register
 from oelm.study.shelf import PULLED_FILE, Shelf, read_stored, run_elsewhere
+from oelm.study.strays import lines_on
+from oelm.study.tuning import point_text
 
 POLL_SECONDS = 0.5
 SHORTEST_POLL_SECONDS = 0.01  # right after a start: some runs end at once
@@ -37,26 +47,14 @@ NEEDED_BYTES = 2**20  # of the controller's own small files
 class DataFacts:
     model: dict[str, Any]  # what it says of the model
     digest: str
+    digests: Digests  # with those of other data that arms may name
 
 
 def data_facts(study: Study) -> DataFacts:
     """What the study's data says about itself; a missing folder is an error that names the command to make it."""
-    data = open_data(settings_for(study, study.baseline, seed=study.seeds[0]).run)
-    return DataFacts(data.facts, data.digest)
-
-
-def units_for(
-    study: Study,
-    slots: int | None,
-    *,
-    folder: Path,
-    gpus: str | None = None,
-    say: Callable[[str], None] = lambda line: None,
-) -> list[Unit]:
-    """The units of this machine for runs that execute as the study says; GPUs of its own living runs are not busy."""
-    execution = settings_for(study, study.baseline, seed=study.seeds[0]).execution
-    ours = [handle.process.pid for handle in living_runs(folder)]
-    return units_here(slots, device=execution.device, threads=execution.threads, gpus=gpus, ours=ours, say=say)
+    run = settings_for(study, study.baseline, seed=study.seeds[0]).run
+    data = open_data(run)
+    return DataFacts(data.facts, data.digest, digests_here(data_folders(study)) | {run.data: data.digest})
 
 
 class View(Protocol):
@@ -76,16 +74,26 @@ class ActiveRun:
         return self.handle.directory
 
 
+@dataclass(frozen=True)
+class Outlook:
+    """What a controller would do."""
+
+    plan: Plan
+    remarks: list[str]  # what is to be known of the folder
+    now: list[Wanted]
+    later: list[Wanted]  # final runs that wait for tuning, with the base's own values
+
+
 @dataclass
 class Controller:
     """One pass over a study: from what is there to everything finished that can be."""
 
     study: Study
-    folder: Path
     slots: Slots
     view: View
     groups: list[str] | None = None
-    queue: Queue | None = None  # of a cluster where some of the runs may be
+    registers: Study | None = None  # as declared: before anything starts
+    engines: StudyEngines = field(init=False)  # some of the runs may be with another one
     facts: DataFacts = field(init=False)
     planner: Planner = field(init=False)
     shelf: Shelf = field(init=False)
@@ -94,11 +102,14 @@ class Controller:
     given_up: dict[Path, str] = field(default_factory=dict)  # this pass: path -> why
 
     def __post_init__(self) -> None:
-        self.slots.refuse_what_never_fits(self.study)
+        self.engines = StudyEngines(self.folder, self.slots.engine)
         self.facts = data_facts(self.study)
-        self.planner = Planner(self.study, self.facts.model, self.facts.digest)
-        self.queue = self.queue or Queue(self.folder)
+        self.planner = Planner(self.study, self.facts.model, self.facts.digests)
         self.shelf, self._read, self._reading_seconds = Shelf(self.folder), time.monotonic(), 0.0
+
+    @property
+    def folder(self) -> Path:
+        return self.slots.engine.folder
 
     @property
     def runs_option(self) -> list[str]:
@@ -107,16 +118,18 @@ class Controller:
 
     # -- the pass ----------------------------------------------------------------------------------------------------
 
-    def go(self, *, waits: bool = True) -> Plan:
-        """Run what is missing, to the end or only to its start. Returns the plan as it stands then."""
+    def go(self, *, waits: bool = True, begun: Callable[[], None] = lambda: None) -> Plan:
+        """Run what is missing, to the end or only to its start. Returns the plan as it stands then. `begun` is called
+        when nothing is left that could refuse the study as a whole."""
         ensure_writable(self.folder, option="--runs")
         refuse_what_runs_elsewhere(self.study.name, self.folder)
         with self._alone(), explaining_a_full_disk(self.folder, needed_bytes=NEEDED_BYTES):
+            begun()
             try:
                 return self._reconcile(waits)
-            except KeyboardInterrupt:
+            except KeyboardInterrupt as error:
                 self._stop_all()
-                raise
+                raise Stopped(f"{self.study.name}: stopped", signal.SIGINT) from error
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
@@ -129,7 +142,12 @@ class Controller:
             ) from error
 
     def _reconcile(self, waits: bool) -> Plan:
+        if self.registers is not None:
+            self.view.say(register(self.registers, self.folder))
         plan = self._afresh()
+        self._refuse_what_is_blocked(plan)
+        for line in self._lines(plan):
+            self.view.say(line)
         while True:
             self._start_what_fits(plan)
             if not waits:
@@ -158,16 +176,19 @@ class Controller:
     def _plan(self) -> Plan:
         return self.planner.plan(self.shelf)
 
+    def _lines(self, plan: Plan) -> list[str]:
+        """What is to be known of the folder before anything starts."""
+        return lines_on(plan, self.shelf)
+
     # -- starting ----------------------------------------------------------------------------------------------------
 
     def _adopt(self, plan: Plan) -> None:
-        """Runs that an earlier controller, or a hand, started and that still go."""
-        assert self.queue is not None
+        """Runs that an earlier controller, or a person, started and that are still going."""
         known = self._active_paths()
         for run in plan.runs:
             if run.stored is None or run.stored.directory.path in known or run.loss is not None:
                 continue
-            handle = found(run.stored.directory, self.queue)
+            handle = self.engines.found(run.stored.directory)
             if handle is not None:
                 self.active.append(ActiveRun(run, handle))
                 doing = "waiting" if handle.is_waiting else "running"
@@ -177,30 +198,63 @@ class Controller:
         return {run.directory.path for run in self.active}
 
     def _start_what_fits(self, plan: Plan) -> None:
+        self._refuse_what_is_blocked(plan)
+        self._store_choices(plan)
         by_path: dict[Path, PlannedRun] = {}
 
         def wanted() -> Iterator[Wanted]:
-            for run, each in self._wanted(plan):
-                by_path[each.directory.path] = run
-                yield each
+            for each in self._wanted(plan):
+                by_path[each.directory.path] = each.planned
+                if self._can_be_started(each):
+                    yield each
 
         for handle in self.slots.submit(wanted(), [run.handle for run in self.active]):
             self._note_start(by_path[handle.directory.path], handle)
 
-    def _wanted(self, plan: Plan) -> Iterator[tuple[PlannedRun, Wanted]]:
+    def _refuse_what_is_blocked(self, plan: Plan) -> None:
+        """Choices that are damaged, or made for another declaration, are not made again unasked."""
+        if plan.blocked and any(map(self._is_wanted, plan.runs)):
+            raise UserError(plan.blocked)
+
+    def _store_choices(self, plan: Plan) -> None:
+        """Before the first run that goes by them."""
+        if all(choice.made for choice in plan.choices.values()) or not any(map(self._is_wanted, plan.final)):
+            return
+        for choice in store_choices(plan, self.folder, data_digest=self.facts.digest):
+            what = point_text(choice.best) if choice.best else "nothing, as every point diverged"
+            self.view.say(f"{choice.arm}: {what}: chosen, and stored in {self.folder / CHOICES_FILE}")
+
+    def _wanted(self, plan: Plan) -> Iterator[Wanted]:
         active = self._active_paths()
         for run in plan.runs:
             if self._is_wanted(run) and (directory := self._directory(run)).path not in active:
-                yield run, Wanted(directory, run.settings, run.processes, is_new=run.stored is None)
+                yield Wanted(directory, run)
 
-    def wanted(self) -> list[Wanted]:
-        """What would be started now."""
-        return [each for _, each in self._wanted(self._afresh())]
+    def _can_be_started(self, run: Wanted) -> bool:
+        path = run.directory.path
+        try:
+            if path.is_dir() and not os.access(path, os.W_OK | os.X_OK):
+                raise UserError(f"{path}: cannot write there ({os.strerror(errno.EACCES)})")
+            run.directory.refuse_links()
+        except (OSError, UserError) as error:
+            self.given_up[path] = f"{run.planned.title}: {error}"
+            self.view.say(self.given_up[path])
+        return path not in self.given_up
+
+    def outlook(self) -> Outlook:
+        """Starts nothing."""
+        plan = self._afresh()
+        now = [] if plan.blocked else list(self._wanted(plan))
+        later = [Wanted(self._directory(run), run) for run in self.planner.final_at_base(plan) if self._is_chosen(run)]
+        return Outlook(plan, self._lines(plan), now, later)
 
     def _is_wanted(self, run: PlannedRun) -> bool:
-        if run.state in ("finished", "diverged") or (self.groups is not None and run.arm not in self.groups):
+        if run.state in ("finished", "diverged") or not self._is_chosen(run):
             return False
         return self._directory(run).path not in self.given_up
+
+    def _is_chosen(self, run: PlannedRun) -> bool:
+        return self.groups is None or run.arm in self.groups
 
     def _directory(self, run: PlannedRun) -> RunDirectory:
         return run.directory(self.folder, data_digest=self.facts.digest)
@@ -208,6 +262,8 @@ class Controller:
     def _note_start(self, run: PlannedRun, handle: Handle) -> None:
         path = handle.directory.path
         self.starts[path] = self.starts.get(path, 0) + 1
+        if run.state == "damaged" and run.stored is not None:
+            self.view.say(f"{run.title}: {run.stored.damage}; it is run again")
         self.active.append(ActiveRun(run, handle))
         again = " again" if run.stored is not None and self.starts[path] > 1 else ""
         self.view.say(f"{run.title}: started{again} on {handle.place} in {path}")
@@ -225,6 +281,8 @@ class Controller:
                 gone = {run.directory.path for run in ended}
                 self.active = [run for run in self.active if run.directory.path not in gone]
                 return ended
+            for line in self.engines.news():
+                self.view.say(line)
             self.view.show(plan, self.active)
             time.sleep(pause)
             pause = min(2 * pause, POLL_SECONDS)
@@ -233,7 +291,7 @@ class Controller:
         directory, title = run.directory, run.planned.title
         try:
             stored, code = read_stored(directory.path), run.handle.exit_code
-        except UserError as error:
+        except (OSError, UserError) as error:
             self._give_up(run, f"failed: {error}; delete that file and call again")
             return
         by_it = run.handle.wrote(stored.status)
@@ -241,13 +299,17 @@ class Controller:
         if stored.result is not None:
             self.view.say(f"{title}: finished, {final_numbers(stored.result)}")
         elif stored.state == "diverged":
-            self.view.say(f"{title}: diverged: {stored.status.get('error')}; reported, not started again")
+            self.view.say(f"{title}: diverged: {stored.error}; reported, not started again")
+        elif stored.state == "damaged" and written == "finished":
+            self._give_up(run, str(stored.damage))
         elif stored.state == "running" and not by_it:  # ours found the folder taken
-            self._give_up(run, "is being run by another process")
+            owner = owner_of(directory.lock_file)
+            self._give_up(run, "is being run by another process" + (f": {owner}" if owner else ""))
         elif run.handle.was_cancelled:
+            withdraw(directory)
             self._give_up(run, "cancelled; the same command submits it again")
         elif written == "interrupted":
-            self._give_up(run, "stopped; the same command goes on with it")
+            self._give_up(run, "stopped; the same command resumes it")
         elif written in ("queued", "running") and (code is None or code < 0):
             self._note_killed(run)
         else:
@@ -257,7 +319,7 @@ class Controller:
             self._give_up(run, f"failed: {error} (see {directory.output_file})")
 
     def _note_killed(self, run: ActiveRun) -> None:
-        """It ended without a word: killed from outside, or found dead."""
+        """It ended without a message: killed from outside, or found dead."""
         directory, how = run.directory, run.handle.end
         if self.starts.get(directory.path, 0) < MOST_STARTS:
             self.view.say(f"{run.planned.title}: {how}; starting it again where it stopped")
@@ -270,21 +332,41 @@ class Controller:
         self.view.say(f"{run.planned.title}: {why}")
 
     def _stop_all(self) -> None:
-        """Ctrl-C: every run of this machine saves and stops; a second Ctrl-C leaves them to it. Queued jobs stay."""
-        ours = [run for run in self.active if not run.handle.stays]
-        if len(ours) < len(self.active):
-            self.view.say(
-                f"{len(self.active) - len(ours)} jobs stay with Slurm: the same command watches them again, "
-                f"`{shlex.join(['oelm', 'stop', self.study.name, *self.runs_option])}` cancels them"
-            )
+        """Ctrl-C: every run saves and stops, unless its engine has a queue, in which it stays. A second Ctrl-C leaves
+        them to it.
+        """
+        ours = []
+        staying: Counter[str] = Counter()
+        for run in self.active:
+            engine = self.engines.of(run.handle.kind)
+            if engine.has_queue:
+                staying[engine.title] += 1
+            else:
+                ours.append(run.handle)
+        stop = shlex.join(["oelm", "stop", self.study.name, *self.runs_option])
+        for title, count in staying.items():
+            self.view.say(f"{count} jobs stay with {title}: the same command watches them again, `{stop}` cancels them")
         if not ours:
             return
         self.view.say(f"stopping: {len(ours)} runs save their state (Ctrl-C again leaves them to it)")
-        for run in ours:
-            run.handle.cancel()
+        self.engines.cancel(ours)
         with contextlib.suppress(KeyboardInterrupt):
-            while any(run.handle.is_alive() for run in ours):
+            while any(handle.is_alive() for handle in ours):
                 time.sleep(POLL_SECONDS)
+
+
+@contextlib.contextmanager
+def leaving_on_terminate() -> Iterator[None]:
+    """SIGTERM ends a controller and leaves its runs alive; a terminal is left as it was."""
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        raise Stopped("the controller was told to end; runs that have begun are left to themselves", number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def refuse_what_runs_elsewhere(study: str, folder: Path) -> None:

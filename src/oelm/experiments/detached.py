@@ -11,36 +11,24 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from oelm.errors import UserError
-from oelm.experiments.handles import LOCK_FILE, cancel, everything_alive
-from oelm.experiments.slots import Handle
-from oelm.experiments.slurm_queue import Queue
-from oelm.files import ensure_writable
-from oelm.ownership import Process, owner_of
+from oelm.experiments.engine import Handle, withdraw
+from oelm.experiments.handles import LOCK_FILE, StudyEngines
+from oelm.files import append_to, ensure_writable
+from oelm.ownership import Owner, owner_of
 
 LOG_FILE = "controller.log"
 POLL_SECONDS = 0.1
 START_SECONDS = 90.0
+AT_ONCE_SECONDS = 1.0  # a controller that ends so soon is told of by its own words
 STOP_SECONDS = 600.0  # a large checkpoint on a slow disk takes its time
 
 
-@dataclass(frozen=True)
-class AtWork:
+def at_work(folder: Path) -> Owner | None:
     """The controller that holds a study's lock."""
-
-    process: Process
-    since: str
-
-    def __str__(self) -> str:
-        return f"host {self.process.host}, pid {self.process.pid}, since {self.since}"
-
-
-def at_work(folder: Path) -> AtWork | None:
-    owner = owner_of(folder / LOCK_FILE)
-    return AtWork(Process.stored(owner), owner["since"]) if owner is not None else None
+    return owner_of(folder / LOCK_FILE)
 
 
 def start_detached(arguments: list[str], folder: Path, *, say: Callable[[str], None]) -> int:
@@ -52,7 +40,7 @@ def start_detached(arguments: list[str], folder: Path, *, say: Callable[[str], N
         return 0
     signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored here, it would be ignored there
     log = folder / LOG_FILE
-    with open(log, "ab") as output:
+    with append_to(log) as output:
         before = output.tell()
         child = subprocess.Popen(
             [sys.executable, *arguments],
@@ -64,8 +52,10 @@ def start_detached(arguments: list[str], folder: Path, *, say: Callable[[str], N
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         code, there = child.poll(), at_work(folder)
-        if there is not None and there.process.pid == child.pid:
-            say(f"started ({there}); it goes on without this connection, its log is {log}")
+        if code is None and there is not None and there.process.pid == child.pid:
+            with contextlib.suppress(subprocess.TimeoutExpired):  # of a finished study nothing is left to be done
+                return _ended_at_once(child.wait(AT_ONCE_SECONDS), log, before, at_work(folder), say)
+            say(f"started ({there}); it keeps running without this connection, its log is {log}")
             return 0
         if code is not None:
             return _ended_at_once(code, log, before, there, say)
@@ -74,7 +64,7 @@ def start_detached(arguments: list[str], folder: Path, *, say: Callable[[str], N
     return 0
 
 
-def _ended_at_once(code: int, log: Path, before: int, there: AtWork | None, say: Callable[[str], None]) -> int:
+def _ended_at_once(code: int, log: Path, before: int, there: Owner | None, say: Callable[[str], None]) -> int:
     if code and there is not None:
         say(f"already running ({there}); nothing was started")
         return 0
@@ -89,7 +79,8 @@ def _ended_at_once(code: int, log: Path, before: int, there: AtWork | None, say:
 
 
 def stop(folder: Path, *, say: Callable[[str], None]) -> None:
-    """End the controller of this machine, then ask every run to save and end, in a cluster's queue too; wait for them.
+    """End the controller of this machine, then ask every run to save and end, in a queue too; wait for them. Runs that
+    had not begun are missing again.
 
     The controller goes first and by the signal that leaves its runs alone: it would start the next ones.
     """
@@ -100,26 +91,29 @@ def stop(folder: Path, *, say: Callable[[str], None]) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(there.process.pid, signal.SIGTERM)
         _wait(folder, lambda: not there.process.is_alive_here())
-    runs, unknown = everything_alive(folder, Queue(folder))
+    engines = StudyEngines(folder)
+    runs, unknown = engines.everything_alive()
     if there is None and not runs and not unknown:
         say(f"{folder}: nothing is running")
         return
     for run in runs:
         say(f"{run.directory.path.name}: stopping ({run.place})")
-    waiting = sum(run.is_waiting for run in runs)
-    say(f"{folder}: {len(runs) - waiting} runs save their state and end, {waiting} leave the queue")
-    cancel(runs)
-    _wait(folder, lambda: not _still_alive(runs))
+    waiting = [run for run in runs if run.is_waiting]
+    say(f"{folder}: {len(runs) - len(waiting)} runs save their state and end, {len(waiting)} leave the queue")
+    engines.cancel(runs)
+    _wait(folder, lambda: not _still_alive(runs, engines))
+    for run in waiting:
+        withdraw(run.directory)
     if unknown:
-        raise UserError(f"{unknown[0]}" + (f"; and {len(unknown) - 1} runs more" if unknown[1:] else ""))
-    say(f"{folder}: stopped; the same run goes on from what was saved")
+        raise UserError(f"{unknown[0]}" + (f"; and {len(unknown) - 1} more runs" if unknown[1:] else ""))
+    say(f"{folder}: stopped; the same command resumes from what was saved")
 
 
-def _still_alive(runs: list[Handle]) -> bool:
+def _still_alive(runs: list[Handle], engines: StudyEngines) -> bool:
     """A job that was on its way back into the queue may have come through: it is cancelled again."""
     back = [run for run in runs if run.is_alive() and run.is_waiting]
     if back:
-        cancel(back)
+        engines.cancel(back)
     return any(run.is_alive() for run in runs)
 
 

@@ -10,11 +10,12 @@ import os
 import pwd
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from oelm.errors import UserError
+from oelm.system import PROC
 
 TOOL = "nvidia-smi"
 QUERIES = (
@@ -23,6 +24,9 @@ QUERIES = (
 )
 QUERY_SECONDS = 20.0
 FREE_MIB = 500  # a desktop or the driver itself holds less; a training process more
+# One of these is there wherever torch can see a GPU: NVIDIA's driver, the same under WSL, AMD's.
+DEVICE_FILES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/kfd")
+TORCH_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
@@ -83,24 +87,51 @@ def _number(text: str) -> int:
 
 
 def gpus_here() -> list[Gpu]:
-    """The GPUs of this machine; none without the driver's tool, or where it fails."""
+    """The GPUs of this machine. Those that torch sees and the driver's tool does not show are refused: every run would
+    land on the first, whoever uses it.
+    """
     tool = shutil.which(TOOL)
     if tool is None:
-        return []
+        return _none(f"{TOOL} is not installed")
     try:
         listing, processes = (
             subprocess.run([tool, *query], capture_output=True, text=True, timeout=QUERY_SECONDS, check=True).stdout
             for query in QUERIES
         )
-    except (OSError, subprocess.SubprocessError):
-        return []
-    return parsed(listing, processes, user_of=user_of_process)
+    except subprocess.CalledProcessError as error:
+        said = (error.stderr.strip() or error.stdout.strip() or f"exit code {error.returncode}").splitlines()[0]
+        return _none(f"{TOOL} fails: {said}")
+    except (OSError, subprocess.SubprocessError) as error:
+        return _none(f"{TOOL} fails: {error}")
+    return parsed(listing, processes, user_of=user_of_process) or _none(f"{TOOL} lists none")
+
+
+def _none(reason: str) -> list[Gpu]:
+    """No GPUs, unless torch sees some all the same."""
+    count = _seen_by_torch() if any(os.path.exists(file) for file in DEVICE_FILES) else 0
+    if count:
+        raise UserError(
+            f"torch sees {count} GPUs, but {reason}, so that nobody can tell which are free; mend that, "
+            "name those to use in CUDA_VISIBLE_DEVICES, or set execution.device: cpu"
+        )
+    return []
+
+
+def _seen_by_torch() -> int:
+    """Asked in a process of its own, which shares no torch and no GPU with this one."""
+    command = [sys.executable, "-c", "import torch; print(torch.cuda.device_count())"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TORCH_SECONDS, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise UserError(f"torch did not say within {TORCH_SECONDS:g} s whether it sees a GPU: {error}") from error
+    words = done.stdout.split()
+    return int(words[-1]) if done.returncode == 0 and words and words[-1].isdecimal() else 0
 
 
 def user_of_process(pid: int) -> str:
     """Who runs a process; in a container the tool names processes that cannot be seen from inside."""
     try:
-        number = os.stat(f"/proc/{pid}").st_uid
+        number = (PROC / str(pid)).stat().st_uid
         return pwd.getpwuid(number).pw_name
     except OSError:
         return "somebody"
@@ -122,7 +153,7 @@ def _with_ancestors(pid: int) -> set[int]:
     with contextlib.suppress(OSError, ValueError, IndexError):
         while pid > 1 and pid not in found:
             found.add(pid)
-            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+            pid = int((PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[1])
     return found
 
 
@@ -167,7 +198,10 @@ def _decision(gpu: Gpu, *, taken: bool, usable: bool) -> str:
 
 
 def visible_alone(names: list[str]) -> dict[str, str]:
-    """What a process that shall see these GPUs alone has in its environment, numbered as the driver's tool does."""
+    """What a process that shall see these GPUs alone has in its environment, numbered as the driver's tool does.
+
+    Without names it sees none, whatever `auto` would choose.
+    """
     order = {} if "CUDA_VISIBLE_DEVICES" in os.environ else {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     return order | {"CUDA_VISIBLE_DEVICES": ",".join(names)}
 

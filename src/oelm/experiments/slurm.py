@@ -1,4 +1,4 @@
-"""A Slurm cluster as a kind of slot: one array of jobs for all runs that are wanted, found again by its name.
+"""A Slurm cluster as an engine: arrays of jobs for the runs that are wanted, found again by their names.
 
 The order of writing is what makes a submission safe to repeat. First the array's file (task -> run directory), then a
 handle in every run directory, which names the array and the task, then sbatch. Killed anywhere between, the next
@@ -11,32 +11,34 @@ import secrets
 import shlex
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from oelm.errors import UserError
-from oelm.experiments.slots import Handle, Wanted
-from oelm.experiments.slurm_queue import FOLDER, WAITING, Job, Queue, asked, submit
+from oelm.experiments.engine import Engine, Given, Handle, Slots, Wanted, withdraw
+from oelm.experiments.slurm_queue import FOLDER, LATER, WAITING, Job, Queue, Refused, asked, largest_array, submit
 from oelm.experiments.slurm_task import start_of
-from oelm.files import write_json, write_json_unflushed
+from oelm.files import refuse_link, write_json, write_json_unflushed
 from oelm.ownership import now
 from oelm.run_directory import RunDirectory
 from oelm.study.declaration import Study
-from oelm.study.slurm_request import OPTIONS, SlurmRequest
+from oelm.study.slurm_request import OPTIONS, SlurmRequest, changed
 
 SCRIPT = Path(__file__).with_name("slurm_task.sh")
 TASK_MODULE = "oelm.experiments.slurm_task"
+MOST_CANCELLED = 1000  # by one scancel: a command line has a limit
+PROGRAMS = ("sbatch", "squeue", "scancel", "scontrol")
 KIND = "slurm"
-MOST_TASKS = 1000  # of one array; Slurm's own default bound
 
 
 # ---- Handles -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class SlurmHandle:
+class SlurmHandle(Handle):
     """One task of an array, in the queue or on a node."""
 
     directory: RunDirectory
@@ -44,8 +46,7 @@ class SlurmHandle:
     task: int
     queue: Queue = field(repr=False, compare=False)
 
-    units = ()
-    stays = True
+    kind = KIND
 
     @property
     def job(self) -> Job | None:
@@ -87,84 +88,130 @@ class SlurmHandle:
     def start(self) -> str:
         return start_of(self.name, self.task)
 
-    def wrote(self, status: dict[str, Any]) -> bool:
-        return status.get("start") == self.start
 
-    def cancel(self) -> None:
-        cancel([self])
+# ---- The engine ----------------------------------------------------------------------------------------------------
 
 
-def living(directory: RunDirectory, stored: dict[str, Any], queue: Queue) -> SlurmHandle | None:
-    """The job that an earlier controller submitted for a run, if the queue still holds it."""
-    name, task = stored.get("name"), stored.get("task")
-    if not isinstance(name, str) or not isinstance(task, int):
-        return None
-    handle = SlurmHandle(directory, name, task, queue)
-    return handle if handle.is_alive() else None
+class SlurmEngine(Engine):
+    """This user's jobs on the cluster whose login node this is."""
 
+    kind = KIND
+    title = "Slurm"
+    has_queue = True
 
-def cancel(handles: Iterable[SlurmHandle]) -> None:
-    """Out of the queue; those that run are asked to save, and killed after the cluster's KillWait."""
-    handles = list(handles)
-    numbers = [handle.job.number for handle in handles if handle.job]
-    for first in range(0, len(numbers), MOST_TASKS):
-        asked("scancel", *numbers[first : first + MOST_TASKS])
-    for queue in {id(handle.queue): handle.queue for handle in handles}.values():
-        queue.forget()
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.queue = Queue(folder)
+
+    def slots(self, study: Study, given: Given, *, say: Callable[[str], None]) -> SlurmSlots:
+        if given.gpus is not None:
+            raise UserError("--gpus: chooses among this machine's; on Slurm say how many with --slurm gpus=1")
+        request = changed(study.slurm, list(given.wishes))
+        for program in PROGRAMS:
+            if shutil.which(program) is None:
+                asked(program)  # which refuses
+        for arm, entry in study.arms.items():
+            if entry.processes % request.nodes:
+                raise UserError(
+                    f"arms.{arm}: {entry.processes} processes cannot be spread evenly over slurm.nodes "
+                    f"{request.nodes}; give each run a multiple of it with --processes or processes"
+                )
+        return SlurmSlots(self, study, request, given.slots)
+
+    def found(self, directory: RunDirectory, stored: dict[str, Any]) -> SlurmHandle | None:
+        """The job that an earlier controller submitted for a run, if it is still in the queue."""
+        name, task = stored.get("name"), stored.get("task")
+        if not isinstance(name, str) or not isinstance(task, int):
+            return None
+        handle = SlurmHandle(directory, name, task, self.queue)
+        return handle if handle.is_alive() else None
+
+    def cancel(self, handles: Sequence[SlurmHandle]) -> None:
+        """Out of the queue; those that run are asked to save, and killed after the cluster's KillWait."""
+        numbers = [job.number for handle in handles if (job := handle.job) and job.number]
+        for first in range(0, len(numbers), MOST_CANCELLED):
+            asked("scancel", *numbers[first : first + MOST_CANCELLED])
+        self.queue.look_soon()
+
+    def silence(self) -> str | None:
+        return None if self.queue.silence is None else str(self.queue.silence).removesuffix(f"; {LATER}")
 
 
 # ---- Submitting ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class SlurmSlots:
-    """As many runs at a time as the cluster gives; `at_most` bounds them."""
+class SlurmSlots(Slots):
+    """As many runs at a time as the cluster gives; `at_most` bounds those of one array."""
 
+    engine: SlurmEngine
     study: Study
-    folder: Path  # the study's
     request: SlurmRequest
-    queue: Queue
     at_most: int | None = None
 
-    def refuse_what_never_fits(self, study: Study) -> None:
-        for program in ("sbatch", "squeue", "scancel"):
-            if shutil.which(program) is None:
-                asked(program)
-        for arm, entry in study.arms.items():
-            if entry.processes % self.request.nodes:
-                raise UserError(
-                    f"arms.{arm}: {entry.processes} processes cannot be spread evenly over slurm.nodes "
-                    f"{self.request.nodes}; give each run a multiple of it with --processes or processes"
-                )
+    @property
+    def at_a_time(self) -> int | None:
+        return self.at_most
+
+    @property
+    def folder(self) -> Path:
+        return self.engine.folder
+
+    @cached_property
+    def largest_array(self) -> int:
+        return largest_array()
 
     def submit(self, wanted: Iterable[Wanted], active: list[Handle]) -> Iterator[Handle]:
         for array in self.arrays(wanted):
             yield from self._submitted(array)
 
     def arrays(self, wanted: Iterable[Wanted]) -> list[list[Wanted]]:
-        """Runs that ask for the same, in as few arrays as there may be."""
+        """Runs that ask for the same, in as few arrays as the cluster allows."""
         alike: dict[tuple[int, int | None], list[Wanted]] = {}
         for run in wanted:
             alike.setdefault((run.processes, run.settings.execution.threads), []).append(run)
         return [
-            runs[first : first + MOST_TASKS] for runs in alike.values() for first in range(0, len(runs), MOST_TASKS)
+            runs[first : first + self.largest_array]
+            for runs in alike.values()
+            for first in range(0, len(runs), self.largest_array)
         ]
 
     def _submitted(self, array: list[Wanted]) -> list[Handle]:
         name = f"{self.study.name}-{secrets.token_hex(6)}"
         arguments = self.arguments(array, name)
         self._describe(array, name)
-        handles = [SlurmHandle(run.directory, name, task, self.queue) for task, run in enumerate(array)]
-        for run, handle in zip(array, handles, strict=True):
-            run.prepare()
-            stored = {"kind": KIND, "name": name, "task": handle.task, "submitted": now()}
-            write_json_unflushed(run.directory.handle_file, stored)
-        submit(self.folder, arguments)
-        self.queue.forget()
+        handles = self._prepared(array, name)
+        try:
+            submit(self.folder, arguments)
+        except Refused:
+            self._withdraw(array, name)
+            raise
+        self.engine.queue.note_submitted(name)
         return handles
+
+    def _prepared(self, array: list[Wanted], name: str) -> list[Handle]:
+        """With a handle in every run directory."""
+        handles: list[Handle] = []
+        try:
+            for task, run in enumerate(array):
+                run.prepare()
+                stored = {"kind": KIND, "name": name, "task": task, "submitted": now()}
+                write_json_unflushed(run.directory.handle_file, stored)
+                handles.append(SlurmHandle(run.directory, name, task, self.engine.queue))
+        except BaseException:  # Ctrl-C too
+            self._withdraw(array[: len(handles) + 1], name)
+            raise
+        return handles
+
+    def _withdraw(self, array: list[Wanted], name: str) -> None:
+        """Of a submission that came to nothing, nothing stays."""
+        for run in array:
+            withdraw(run.directory)
+        self._file(name).unlink(missing_ok=True)
 
     def _describe(self, array: list[Wanted], name: str) -> None:
         """The array's own file: which task is which run, and how each is started."""
+        refuse_link(self.folder / FOLDER)
         (self.folder / FOLDER).mkdir(parents=True, exist_ok=True)
         tree = {
             "study": self.study.name,
@@ -208,11 +255,25 @@ class SlurmSlots:
         task = [str(SCRIPT), sys.executable, "-m", TASK_MODULE, str(self._file(name))]
         return ["--parsable", "--requeue", *options, *request.options, *task]
 
-    def forecast(self, wanted: list[Wanted]) -> list[str]:
-        """The commands that would be given; nothing is written."""
-        return [
-            shlex.join(["sbatch", *self.arguments(array, f"{self.study.name}-NUMBER")]) for array in self.arrays(wanted)
-        ]
+    def forecast(self, now: list[Wanted], later: list[Wanted]) -> list[str]:
+        """The commands that would be given."""
+        arrays = self.arrays(now)
+        lines = [shlex.join(["sbatch", *self.arguments(array, f"{self.study.name}-NUMBER")]) for array in arrays]
+        if not arrays:
+            lines.append("nothing is missing that could be submitted now")
+        else:
+            lines.append(f"{len(now)} runs to submit now, in {self._in_words(arrays)}")
+        if later:
+            lines.append(f"then {len(later)} final runs, with the values that tuning chooses")
+        return lines
+
+    def _in_words(self, arrays: list[list[Wanted]]) -> str:
+        if len(arrays) == 1:
+            return "one array"
+        split = any(len(array) == self.largest_array for array in arrays)
+        bound = f" of at most {self.largest_array} runs, as this cluster allows (MaxArraySize)" if split else ""
+        slots = f"; --slots {self.at_most} applies to each of them" if self.at_most else ""
+        return f"{len(arrays)} arrays{bound}{slots}"
 
 
 def _gpus(request: str | int, *, times: int) -> str:

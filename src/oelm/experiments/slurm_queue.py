@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from oelm.errors import UserError
+from oelm.files import open_own
 
 FOLDER = "slurm"  # of a study: its arrays, and what Slurm itself had to say
 ANSWER_SECONDS = 120.0
 FIRST_LOOK_SECONDS, LAST_LOOK_SECONDS = 1.0, 10.0  # between two looks at the queue: short after a change
 MOST_SILENCE_SECONDS = 600.0  # of a controller that answered before
+USUAL_ARRAY = 1001  # Slurm's own default of MaxArraySize
 ENDED = {
     "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "REVOKED",
     "TIMEOUT",
@@ -34,7 +36,7 @@ WAITING = {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD"}
 class Job:
     """One task of an array, as the queue shows it."""
 
-    number: str  # as scancel wants it: ARRAY_TASK
+    number: str  # as scancel wants it: ARRAY_TASK; empty: submitted, and not listed yet
     state: str
     reason: str
 
@@ -44,9 +46,13 @@ class Job:
 
     def __str__(self) -> str:
         if self.state != "PENDING" or self.reason in ("", "None"):
-            return f"{self.state}, job {self.number}"
+            return f"{self.state}{self._numbered}"
         stuck = next((advice for pattern, advice in STUCK if re.search(pattern, self.reason)), None)
-        return f"{self.state} ({self.reason}{f': {stuck}' if stuck else ''}), job {self.number}"
+        return f"{self.state} ({self.reason}{f': {stuck}' if stuck else ''}){self._numbered}"
+
+    @property
+    def _numbered(self) -> str:
+        return f", job {self.number}" if self.number else ""
 
 
 # Reasons for waiting that time alone does not mend, and what does.
@@ -63,45 +69,56 @@ class Queue:
 
     def __init__(self, study_folder: Path) -> None:
         self._folder = study_folder
-        self._jobs: dict[tuple[str, int | None], Job] | None = None
+        self._jobs: dict[tuple[str, int | None], Job] = {}
         self._last_states: dict[tuple[str, int | None], str] = {}
-        self._looked = self._answered = 0.0
+        self._submitted: set[str] = set()  # arrays that no answer can list yet
+        self._looked: float | None = None  # None: look at once
+        self._answered: float | None = None
         self._pause = FIRST_LOOK_SECONDS
-        self._refusal: UserError | None = None  # of the last look, which nobody needs to repeat at once
+        self.silence: UserError | None = None  # of the last look
 
     def job(self, name: str, task: int) -> Job | None:
-        if self._refusal is not None and time.monotonic() - self._looked < LAST_LOOK_SECONDS:
-            raise self._refusal
-        if self._jobs is None or time.monotonic() - self._looked >= self._pause:
+        """A UserError while nothing is known that could be believed."""
+        if self._looked is None or time.monotonic() - self._looked >= self._pause:
             self._look()
-        assert self._jobs is not None
+        if self.silence is not None and not self._is_believed:
+            raise self.silence
+        if name in self._submitted:
+            return Job("", "PENDING", "submitted, not listed yet")
         return self._jobs.get((name, task)) or self._jobs.get((name, None))
 
     def last_seen(self, name: str, task: int) -> str | None:
         """The state of a job when it was last listed."""
         return self._last_states.get((name, task))
 
-    def forget(self) -> None:
-        """Something was submitted or cancelled."""
-        self._jobs, self._pause = None, FIRST_LOOK_SECONDS
+    def note_submitted(self, name: str) -> None:
+        """sbatch has accepted an array: that too is an answer."""
+        self._submitted.add(name)
+        self._answered = time.monotonic()
+        self.look_soon()
+
+    def look_soon(self) -> None:
+        """Something has changed."""
+        self._looked, self._pause = None, FIRST_LOOK_SECONDS
+
+    @property
+    def _is_believed(self) -> bool:
+        """What was known before a silence."""
+        return self._answered is not None and time.monotonic() - self._answered <= MOST_SILENCE_SECONDS
 
     def _look(self) -> None:
         wait_for_a_submission(self._folder)
-        while True:
-            self._looked = time.monotonic()
-            try:
-                found = _listed()
-                break
-            except UserError as error:
-                if not self._answered or self._looked - self._answered > MOST_SILENCE_SECONDS:
-                    self._refusal = error
-                    raise
-                if self._jobs is not None:
-                    return
-                time.sleep(FIRST_LOOK_SECONDS)  # after a submission, of which the last answer says nothing
-        self._answered, self._refusal = time.monotonic(), None
+        try:
+            found = _listed()
+        except UserError as error:
+            self.silence, self._pause = error, LAST_LOOK_SECONDS
+            return
+        finally:
+            self._looked = time.monotonic()  # from its end: a silent cluster may take longer than the pause
+        self._answered, self.silence = self._looked, None
         self._pause = FIRST_LOOK_SECONDS if found != self._jobs else min(self._pause * 1.5, LAST_LOOK_SECONDS)
         self._jobs = found
+        self._submitted.clear()
         self._last_states.update({key: job.state for key, job in found.items()})
 
 
@@ -129,9 +146,21 @@ def asked(program: str, *arguments: str) -> str:
 
 
 def submit(folder: Path, arguments: list[str]) -> None:
-    """Call sbatch. Whatever happens to us meanwhile, it goes on to its end, for which whoever comes next waits."""
+    """Call sbatch. Whatever happens to us meanwhile, it goes on to its end, for which whoever comes next waits.
+
+    Refused: nothing was submitted. Any other UserError: there is no telling, the next look at the queue shows it.
+    """
     with submitting(folder) as lock:
         _answer("sbatch", _begun("sbatch", arguments, pass_fds=(lock,), start_new_session=True))
+
+
+def largest_array() -> int:
+    """How many tasks the cluster allows in one array."""
+    found = re.search(r"^MaxArraySize\s*=\s*(\d+)", asked("scontrol", "show", "config"), re.MULTILINE)
+    most = int(found[1]) if found else USUAL_ARRAY
+    if most == 0:
+        raise UserError("--on slurm: this cluster allows no job arrays (MaxArraySize is 0); ask its administrator")
+    return most
 
 
 def _begun(program: str, arguments: Iterable[str], **options: Any) -> subprocess.Popen[str]:
@@ -155,8 +184,17 @@ def _answer(program: str, asking: subprocess.Popen[str]) -> str:
             f"{program}: no answer within {ANSWER_SECONDS:.0f} s; call again later: what was submitted is found by name"
         ) from error
     if asking.returncode != 0:
-        raise UserError(refusal(program, complaint))
+        kind = UserError if re.search(UNREACHABLE, complaint, re.IGNORECASE) else Refused
+        raise kind(refusal(program, complaint))
     return answer
+
+
+class Refused(UserError):
+    """The cluster heard what was asked of it, and declined."""
+
+
+LATER = "call again later"
+UNREACHABLE = r"contact slurm|controller|timed out|resolve|slurm_load"
 
 
 ADVICE = (
@@ -166,18 +204,15 @@ ADVICE = (
     (r"time limit", "ask for less with --slurm time=...; `sinfo -s` shows the limits"),
     (r"feature|constraint", "change slurm.constraint; `sinfo -o %f` lists what there is"),
     (r"gres|tres", "change slurm.gpus; `sinfo -o %G` lists what there is"),
-    (
-        r"job array",
-        "the cluster allows smaller arrays only (MaxArraySize): run some arms at a time with --groups",
-    ),
-    (r"contact slurm|controller|timed out|resolve|slurm_load", "the cluster does not answer; call again later"),
+    (r"job array", "`scontrol show config` names the largest array that the cluster allows (MaxArraySize)"),
+    (UNREACHABLE, LATER),
 )
 
 
 def refusal(program: str, words: str) -> str:
     """The last thing a program complained of, and what to do about it."""
     lines = [line.removeprefix(f"{program}: ").removeprefix("error: ").strip() for line in words.splitlines()]
-    lines = [line for line in lines if line] or ["refused without a word"]
+    lines = [line for line in lines if line] or ["refused, without saying why"]
     said = lines[-1].removeprefix("Batch job submission failed: ")
     advice = next((what for pattern, what in ADVICE if re.search(pattern, " ".join(lines), re.IGNORECASE)), None)
     return f"{program}: {said}" + (f"; {advice}" if advice else "; change what the study's section slurm asks for")
@@ -189,7 +224,7 @@ def refusal(program: str, words: str) -> str:
 @contextlib.contextmanager
 def submitting(folder: Path) -> Iterator[int]:
     """A lock that sbatch itself holds: when we are killed, it goes on, and whoever comes next waits for its end."""
-    with os.fdopen(os.open(_lock_file(folder), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)) as stream:
+    with os.fdopen(open_own(_lock_file(folder), os.O_RDWR)) as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
         yield stream.fileno()
 

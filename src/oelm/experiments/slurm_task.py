@@ -6,6 +6,7 @@ cancellation Slurm sends TERM to the run itself and decides what becomes of the 
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import signal
@@ -16,9 +17,12 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, Any
 
-from oelm.experiments.slots import train_command
-from oelm.files import read_json
-from oelm.run_directory import START_VARIABLE, RunDirectory
+from oelm.experiments.engine import train_command
+from oelm.files import append_to
+from oelm.ownership import START_VARIABLE
+from oelm.run_directory import RunDirectory
+from oelm.schemas import JobArray, read_record
+from oelm.visible import visible
 
 REQUEUE_SECONDS = 60.0
 # For torchrun with restarts: a store of its own for every start, without the addresses of processes that are gone.
@@ -27,10 +31,10 @@ OWN_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 
 def main() -> int:
     file, task = Path(sys.argv[1]), int(os.environ["SLURM_ARRAY_TASK_ID"])
-    array = read_json(file)
+    array = read_record(file, JobArray)
     directory = RunDirectory(Path(array["directories"][task]))
     os.environ[START_VARIABLE] = start_of(file.stem, task)
-    with open(directory.output_file, "a", encoding="utf-8", buffering=1) as output:
+    with io.TextIOWrapper(append_to(directory.output_file), encoding="utf-8", line_buffering=True) as output:
         return Task(array, directory, output).go()
 
 
@@ -94,7 +98,7 @@ class Task:
             self._say(f"could not go back into the queue ({error}); `oelm run` submits the run again")
 
     def _say(self, line: str) -> None:
-        self._output.write(f"oelm: {line}\n")
+        self._output.write(f"oelm: {visible(line)}\n")
 
 
 def start_of(array: str, task: int) -> str:

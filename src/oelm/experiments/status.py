@@ -5,18 +5,24 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from oelm.claims.measures import MEASURES
 from oelm.errors import UserError
-from oelm.experiments.handles import stored_handle
-from oelm.experiments.slurm import KIND, living
-from oelm.experiments.slurm_queue import Queue
+from oelm.experiments.engine import Handle
+from oelm.experiments.handles import StudyEngines, Unanswered
+from oelm.experiments.standstill import in_words, still_since
 from oelm.experiments.table import counted, duration, progress_of
-from oelm.run_directory import RunDirectory, final_numbers
+from oelm.files import Damaged
+from oelm.ownership import Process, owner_of
+from oelm.run_directory import RunDirectory, final_numbers, is_run, run_directories
 from oelm.study.declaration import Study
 from oelm.study.plan import Plan, PlannedRun, planned
-from oelm.study.shelf import TUNING_FOLDER, Shelf, run_elsewhere
+from oelm.study.registration import registration_of
+from oelm.study.shelf import Shelf, StoredRun, read_stored, run_elsewhere
+from oelm.study.strays import lines_on
 
 FOLLOW_SECONDS = 0.5
 
@@ -24,58 +30,116 @@ FOLLOW_SECONDS = 0.5
 # ---- One study -----------------------------------------------------------------------------------------------------
 
 
-def study_rows(study: Study, folder: Path) -> list[dict[str, Any]]:
-    """One entry a run, for machines."""
-    return _rows(planned(study, Shelf(folder)), folder)
+def study_tree(study: Study, folder: Path) -> dict[str, Any]:
+    """For machines: one entry a run, the registration, and what else is to be known."""
+    shelf = Shelf(folder)
+    look = _Look(StudyEngines(folder))
+    plan = look.corrected(planned(study, shelf))
+    rows = [_row(run, look) for run in plan.runs]
+    return {
+        "study": study.name,
+        "folder": str(folder),
+        "registration": registration_of(study, shelf).as_json(),
+        "remarks": [*lines_on(plan, shelf), *look.silences(), *damage_lines(shelf, plan)],
+        "runs": rows,
+    }
 
 
-def _rows(plan: Plan, folder: Path) -> list[dict[str, Any]]:
-    queue = Queue(folder)
-    return [_row(run, queue) for run in plan.runs]
+@dataclass
+class _Look:
+    """What the engines say of a study's runs, each asked once."""
+
+    engines: StudyEngines
+    known: dict[Path, Handle | Unanswered | None] = field(default_factory=dict)
+
+    def at(self, stored: StoredRun) -> Handle | Unanswered | None:
+        path = stored.directory.path
+        if path not in self.known:
+            try:
+                self.known[path] = self.engines.found(stored.directory)
+            except Unanswered as error:
+                self.known[path] = error
+        return self.known[path]
+
+    def is_nobodys(self, stored: StoredRun) -> bool:
+        """Whether a run counts as queued, and no engine has it: its submission was refused, cancelled or killed."""
+        if stored.state != "queued" or self.at(stored) is not None:
+            return False
+        writer_is_alive = Process.stored(stored.status).is_alive_here()  # None: prepared on another machine
+        return stored.directory.handle_file.exists() or writer_is_alive is False
+
+    def corrected(self, plan: Plan) -> Plan:
+        """The plan without the runs that only seem to be queued: they are missing."""
+
+        def seen(run: PlannedRun) -> PlannedRun:
+            return replace(run, stored=None) if run.stored and self.is_nobodys(run.stored) else run
+
+        return replace(plan, tuning=[seen(run) for run in plan.tuning], final=[seen(run) for run in plan.final])
+
+    def silences(self) -> list[str]:
+        """One line for each engine that does not answer, however many runs it has."""
+        silent = [each for each in self.known.values() if isinstance(each, Unanswered)]
+        counts = Counter((each.title, each.reason) for each in silent)
+        return [
+            f"{title} does not answer, so whether it still has {count} of these runs is unknown: {reason}"
+            for (title, reason), count in counts.items()
+        ]
 
 
-def _row(run: PlannedRun, queue: Queue) -> dict[str, Any]:
+def _row(run: PlannedRun, look: _Look) -> dict[str, Any]:
     row = {"run": run.title, "stage": run.stage, "arm": run.arm, "seed": run.seed, "state": run.state}
     if run.stored is None:
         return row
-    if run.loss is None and (waiting := _in_queue(run.stored.directory, queue)):
-        row["queue"] = waiting
+    if run.loss is None and (found := look.at(run.stored)) is not None:
+        row["place"] = f"{found.title}: no answer" if isinstance(found, Unanswered) else found.place
     progress, result = progress_of(run.stored.directory, run.run.training.steps), run.stored.result or {}
     return row | {
         "step": result.get("steps", progress.step),
         "steps": progress.steps,
         "val_loss": result.get("val_loss"),
-        **{key: result[key] for key in ("perplexity", "accuracy") if key in result},
+        **{each.shown_key: result[each.shown_key] for each in MEASURES.values() if each.shown_key in result},
         "seconds_left": progress.seconds_left if run.state == "running" else None,
-        "error": run.stored.status.get("error"),
+        "still_since": still_since(run.stored.directory, run.stored.run) if run.state == "running" else None,
+        "held_by": _held_by(run.stored) if run.state == "running" else None,
+        "error": run.stored.error,
         "path": str(run.stored.directory.path),
     }
 
 
-def _in_queue(directory: RunDirectory, queue: Queue) -> str | None:
-    """What Slurm says of a run that was given to it."""
-    stored = stored_handle(directory)
-    if stored.get("kind") != KIND:
-        return None
-    try:
-        handle = living(directory, stored, queue)
-    except UserError as error:
-        return f"unknown ({error})"
-    return str(handle.job) if handle else "not in the queue"
+def _held_by(stored: StoredRun) -> str | None:
+    """Who holds the lock of a run that nobody here can judge: its clock is ahead of ours."""
+    owner = owner_of(stored.directory.lock_file)
+    is_elsewhere = owner is not None and owner.process.is_alive_here() is None
+    return str(owner) if is_elsewhere and owner.has_another_clock else None
 
 
 def study_status(study: Study, folder: Path) -> tuple[Plan, list[str]]:
     """The lines for one study: a table of its runs, and the counts last."""
     shelf = Shelf(folder)
-    plan = planned(study, shelf)
-    rows = _rows(plan, folder)
+    look = _Look(StudyEngines(folder))
+    plan = look.corrected(planned(study, shelf))
+    rows = [_row(run, look) for run in plan.runs]
     width = max((len(row["run"]) for row in rows), default=0)
     lines = [_line(row, width) for row in rows]
     if not plan.is_tuned:
         lines.append("the final runs follow when every tuning run is finished")
-    lines.extend(f"not readable: {line}" for line in shelf.unreadable)
+    lines.extend(look.silences())
+    lines.extend(damage_lines(shelf, plan))
+    lines.extend(lines_on(plan, shelf))
+    lines.append(f"registration: {registration_of(study, shelf).line()}")
     lines.extend(f"being run on {there['server']}, seen at {there['seen']}" for there in run_elsewhere(folder))
     return plan, [*lines, f"{study.name}: {counted(plan)}"]
+
+
+def damage_lines(shelf: Shelf, plan: Plan) -> list[str]:
+    """What cannot be read, a damaged bench, and damaged runs that the table does not show."""
+    shown = {run.stored.directory.path for run in plan.runs if run.stored}
+    bench = shelf.bench()
+    return [
+        *shelf.unreadable,
+        *([f"{bench}; measure again with oelm bench {plan.study.name}"] if isinstance(bench, Damaged) else []),
+        *(run.damage or "" for run in shelf.damaged if run.directory.path not in shown),
+    ]
 
 
 def _line(row: dict[str, Any], width: int) -> str:
@@ -84,10 +148,14 @@ def _line(row: dict[str, Any], width: int) -> str:
         parts.append(f"step {row['step']}/{row['steps']}")
     if row.get("val_loss") is not None:
         parts.append(final_numbers(row))
-    if row.get("seconds_left") is not None:
+    if row.get("still_since") is not None:
+        parts.append(in_words(row["still_since"]))
+    elif row.get("seconds_left") is not None:
         parts.append(f"ETA {duration(row['seconds_left'])}")
-    if row.get("queue"):
-        parts.append(f"Slurm: {row['queue']}")
+    if row.get("place"):
+        parts.append(row["place"])
+    if row.get("held_by"):
+        parts.append(f"held by {row['held_by']}")
     if row.get("error"):
         parts.append(str(row["error"]).splitlines()[0])
     return "  ".join(parts).rstrip()
@@ -98,31 +166,65 @@ def _line(row: dict[str, Any], width: int) -> str:
 
 def overview(root: Path) -> list[str]:
     """A line for every folder under `root` that is a run or holds some: its state, or how many are in which."""
-    folders = sorted(path for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
-    lines = [f"{stored.directory.path}: {stored.state}" for stored in Shelf(root).runs]
-    for folder in folders:
-        states = Counter(stored.state for stored in Shelf(folder).runs)
-        if states:
-            lines.append(f"{folder}: " + ", ".join(f"{count} {state}" for state, count in sorted(states.items())))
+    if RunDirectory(root).config_file.exists():
+        stored = read_stored(root)
+        return [f"{root}: {stored.state}", *([stored.damage] if stored.damage else [])]
+    inside = sorted(path for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
+    folders = [path for path in inside if not RunDirectory(path).config_file.exists()]
+    alone = Shelf(root)
+    lines = [f"{stored.directory.path}: {stored.state}" for stored in alone.runs]
+    for shelf in (alone, *map(Shelf, folders)):
+        look = _Look(StudyEngines(shelf.folder))
+        states = Counter("missing" if look.is_nobodys(stored) else stored.state for stored in shelf.runs)
+        if states and shelf is not alone:
+            lines.append(f"{shelf.folder}: " + ", ".join(f"{count} {state}" for state, count in sorted(states.items())))
+        lines += [*look.silences(), *shelf.damage_lines, *_standing_still(shelf)]
     return lines or [f"{root}: no runs there; start some with `oelm run STUDY` or `oelm train`"]
+
+
+def _standing_still(shelf: Shelf) -> Iterator[str]:
+    """A line for every run that lives and does not move."""
+    for stored in shelf.runs:
+        since = still_since(stored.directory, stored.run) if stored.state == "running" else None
+        if since is not None:
+            yield f"{stored.directory.path}: {in_words(since)}"
 
 
 # ---- Logs ----------------------------------------------------------------------------------------------------------
 
 
 def find_run(name: str, root: Path) -> RunDirectory:
-    """A run by its path, or by the beginning of its folder's name under `root`."""
+    """A run by its path, or by the beginning of its folder's name under `root`: RUN, STUDY/RUN, STUDY/tuning/RUN."""
     path = Path(name)
-    if (path / RunDirectory(path).config_file.name).is_file():
+    if is_run(path):
         return RunDirectory(path)
-    candidates = [*root.glob("*/*/config.json"), *root.glob(f"*/{TUNING_FOLDER}/*/config.json")]
-    matches = sorted({file.parent for file in candidates if file.parent.name.startswith(name)})
-    exact = [match for match in matches if match.name == name]
-    if len(exact or matches) == 1:
-        return RunDirectory((exact or matches)[0])
+    folders = sorted(path for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
+    runs = [run for folder in folders for run in run_directories(folder)]
+    rests = {run: rest for run in runs if (rest := _rest_of(run, name, root)) is not None}
+    whole = [match for match, rest in rests.items() if not rest] or [
+        match
+        for match, rest in rests.items()
+        if rest.startswith("-")  # s1, and not s10
+    ]
+    matches = whole or list(rests)
+    if len(matches) == 1:
+        return RunDirectory(matches[0])
     if matches:
-        raise UserError(f"run {name!r}: could be {', '.join(str(match) for match in matches[:5])}; give more of it")
-    raise UserError(f"run {name!r}: no such run directory, and none under {root}/ begins so (`oelm status` lists them)")
+        known = ", ".join(str(match) for match in matches[:5])
+        studies = {match.relative_to(root).parts[0] for match in matches}
+        more = "name its study too, as STUDY/RUN" if len(studies) > 1 and "/" not in name else "give more of its name"
+        raise UserError(f"run {name!r}: could be {known}{' or another' if matches[5:] else ''}; {more}")
+    raise UserError(
+        f"run {name!r}: no such run directory, and no run under {root}/ has a name that begins with it (`oelm status` "
+        f"lists the studies, `oelm status STUDY` the runs)"
+    )
+
+
+def _rest_of(run: Path, name: str, root: Path) -> str | None:
+    """What a run's name has after the given beginning."""
+    inside = run.relative_to(root)
+    names = [f"{inside.parts[0]}/{run.name}", inside.as_posix()] if "/" in name else [run.name]
+    return next((each.removeprefix(name) for each in names if each.startswith(name)), None)
 
 
 def log_lines(directory: RunDirectory, *, lines: int, follow: bool) -> Iterator[str]:

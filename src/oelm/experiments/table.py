@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from oelm.experiments.controller import ActiveRun, View
+from oelm.experiments.standstill import in_words, still_since
 from oelm.run_directory import RunDirectory
 from oelm.study.declaration import settings_for
 from oelm.study.plan import Plan, PlannedRun
+from oelm.visible import visible
 
 PLAIN_SECONDS = 30.0  # between lines where there is no terminal
 LIVE_SECONDS = 1.0
@@ -51,8 +53,8 @@ def duration(seconds: float | None) -> str:
 
 
 def counted(plan: Plan, active: Sequence[ActiveRun] = ()) -> str:
-    """How many runs of each stage are in which state; the active ones run, whatever the plan saw last, or queue."""
-    running = _names(run for run in active if not run.handle.is_waiting)
+    """How many runs of each stage are in which state; the active ones run or queue, whatever the plan saw last."""
+    now = {(run.planned.stage, run.planned.title): _doing(run) for run in active}
     parts = []
     for stage, runs, expected in (
         ("tuning", plan.tuning, len(plan.tuning)),
@@ -60,12 +62,16 @@ def counted(plan: Plan, active: Sequence[ActiveRun] = ()) -> str:
     ):
         if not expected:
             continue
-        states = Counter("running" if (run.stage, run.title) in running else run.state for run in runs)
+        states = Counter(now.get((run.stage, run.title), run.state) for run in runs)
         states["missing"] += expected - len(runs)
         done = states.pop("finished", 0)
         others = ", ".join(f"{count} {state}" for state, count in sorted(states.items()) if count)
         parts.append(f"{stage} {done}/{expected} finished" + (f" ({others})" if others else ""))
     return "; ".join(parts)
+
+
+def _doing(run: ActiveRun) -> str:
+    return "queued" if run.handle.is_waiting else "running"
 
 
 def _names(active: Iterable[ActiveRun]) -> set[tuple[str, str]]:
@@ -130,7 +136,7 @@ class PlainLines:
         self._units, self._last = units, time.monotonic()
 
     def say(self, line: str) -> None:
-        print(f"{time.strftime('%H:%M:%S')} {line}", flush=True)
+        print(f"{time.strftime('%H:%M:%S')} {visible(line)}", flush=True)
 
     def show(self, plan: Plan, active: list[ActiveRun]) -> None:
         if time.monotonic() - self._last < PLAIN_SECONDS:
@@ -146,8 +152,9 @@ def _running_line(run: ActiveRun) -> str:
         return f"{run.planned.title}: {run.handle.place}"
     progress = progress_of(run.directory, run.planned.run.training.steps)
     loss = "-" if progress.train_loss is None else f"{progress.train_loss:.4f}"
-    left = duration(progress.seconds_left)
-    return f"{run.planned.title}: step {progress.step}/{progress.steps}, loss {loss}, ETA {left}"
+    since = still_since(run.directory, run.planned.run)
+    left = f"ETA {duration(progress.seconds_left)}" if since is None else in_words(since)
+    return f"{run.planned.title}: step {progress.step}/{progress.steps}, loss {loss}, {left}"
 
 
 class LiveTable:
@@ -155,7 +162,7 @@ class LiveTable:
         self._live, self._units, self._last = live, units, 0.0
 
     def say(self, line: str) -> None:
-        self._live.console.print(f"{time.strftime('%H:%M:%S')} {line}", markup=False)
+        self._live.console.print(f"{time.strftime('%H:%M:%S')} {visible(line)}", markup=False)
 
     def show(self, plan: Plan, active: list[ActiveRun]) -> None:
         if time.monotonic() - self._last < LIVE_SECONDS:
@@ -174,12 +181,13 @@ class LiveTable:
             table.add_column(column, justify="left" if column in ("run", "") else "right")
         for run in active[:MOST_ROWS]:
             progress = progress_of(run.directory, run.planned.run.training.steps)
+            since = None if run.handle.is_waiting else still_since(run.directory, run.planned.run)
             table.add_row(
-                Text(f"{run.planned.title}  {run.handle.place}" if run.handle.is_waiting else run.planned.title),
+                Text(run.planned.title + (visible(f"  {run.handle.place}") if run.handle.is_waiting else "")),
                 f"{progress.step}/{progress.steps}",
                 ProgressBar(total=progress.steps, completed=progress.step, width=24),
                 "-" if progress.train_loss is None else f"{progress.train_loss:.4f}",
-                duration(progress.seconds_left),
+                duration(progress.seconds_left) if since is None else in_words(since),
             )
         eta = duration(left_over(plan, active, units=self._units))
         return Group(Text(f"{plan.study.name}: {counted(plan, active)}; ETA {eta}"), table)

@@ -14,8 +14,9 @@ from torch import nn
 from oelm.arms import arm as named_arm
 from oelm.arms import canonical_name
 from oelm.config import Attention
+from oelm.data.encoder_folder import WEIGHTS_INDEX, shards
 from oelm.errors import UserError
-from oelm.files import read_json
+from oelm.files import read_object
 from oelm.model.adaptation import Adaptation, adapt
 from oelm.model.adaptation.record import CUSTOM, FIELD, FORMAT_VERSION, adaptation_record, frozen_digests
 
@@ -89,7 +90,7 @@ def _config_tree(folder: Path) -> dict[str, Any]:
         raise UserError(f"{folder}: no such folder; give one that save_pretrained wrote")
     if not (folder / CONFIG_FILE).exists():
         raise UserError(f"{folder}: has no {CONFIG_FILE}; give a folder that save_pretrained wrote")
-    tree = read_json(folder / CONFIG_FILE)
+    tree = read_object(folder / CONFIG_FILE)
     if tree.get("model_type") == "oelm":
         raise UserError(f"{folder}: is one of our own GPTs, which freezes itself: use its class's from_pretrained")
     if FIELD not in tree:
@@ -99,7 +100,9 @@ def _config_tree(folder: Path) -> dict[str, Any]:
     if not any(folder.glob("*.safetensors")):
         pickled = sorted(path.name for pattern in ("*.bin", "*.pt", "*.pth") for path in folder.glob(pattern))
         held = f"only pickled weights ({', '.join(pickled)}), which are not read here" if pickled else "no weights"
-        raise UserError(f"{folder}: holds {held}; store them again with save_pretrained, which writes safetensors")
+        raise UserError(f"{folder}: contains {held}; store them again with save_pretrained, which writes safetensors")
+    if (folder / WEIGHTS_INDEX).exists():
+        shards(folder / WEIGHTS_INDEX)  # refuses one that names a file of another folder
     return tree
 
 
@@ -118,8 +121,9 @@ def _stored_spec(folder: Path, tree: dict[str, Any]) -> tuple[Attention, int]:
 def _stored_class(folder: Path, tree: dict[str, Any]) -> Any:
     from oelm.huggingface.library import transformers
 
-    names = tree.get("architectures") or []
-    found = getattr(transformers, names[0], None) if names else None
+    names = tree.get("architectures")
+    named = isinstance(names, list) and names and isinstance(names[0], str)
+    found = getattr(transformers, names[0], None) if named else None
     if found is None:
         raise UserError(f"{folder / CONFIG_FILE}: architectures {names} names no class of transformers; give cls")
     return found

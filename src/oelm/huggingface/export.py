@@ -18,13 +18,15 @@ from oelm.arms import described
 from oelm.config import fingerprint
 from oelm.data.dataset_folder import partial_folder, publish
 from oelm.errors import UserError
-from oelm.files import ensure_writable, explaining_a_full_disk, read_json, write_bytes, write_json
+from oelm.files import ensure_writable, explaining_a_full_disk, read_json, read_object, write_bytes, write_json
 from oelm.huggingface.gpt2 import gpt2_config, gpt2_weights, is_plain
 from oelm.model.parameters import counts_by_part, weights_digest
 from oelm.run_directory import RunDirectory, checkpoint_step
+from oelm.schemas import Environment, read_record
 from oelm.settings import stored_run
 from oelm.training.checkpoint import MODEL_FILE, contiguous, stored_bytes, write_tensors
 from oelm.training.stored_model import StoredModel, describe_model, load_stored, model_config
+from oelm.visible import visible
 
 FORMS = ("auto", "oelm", "gpt2")
 MARK = "oelm_export.json"  # what makes a folder ours to replace
@@ -75,7 +77,7 @@ def _check_target(to: Path, *, force: bool) -> None:
     if not (to / MARK).is_file():
         raise UserError(f"{to}: is not empty and not an export of ours; choose another folder with --to")
     if not force:
-        raise UserError(f"{to}: holds an export already; add --force to replace it, or choose another --to")
+        raise UserError(f"{to}: contains an export already; add --force to replace it, or choose another --to")
 
 
 def _form(stored: StoredModel, asked: str) -> tuple[Literal["oelm", "gpt2"], str]:
@@ -84,12 +86,12 @@ def _form(stored: StoredModel, asked: str) -> tuple[Literal["oelm", "gpt2"], str
         case "auto", True:
             return "gpt2", "nothing in this arm is frozen or scheduled, so it is a plain GPT-2: loads without oelm"
         case "auto", False:
-            return "oelm", f"this arm rests weights ({rule}), which only our class keeps: import oelm before loading"
+            return "oelm", f"this arm freezes weights ({rule}), which only our class keeps: import oelm before loading"
         case "oelm", _:
             return "oelm", "as asked: import oelm before loading"
         case _, True:
             return "gpt2", "as asked: loads without oelm"
-    return "gpt2", f"as asked: loads without oelm, and forgets what rests ({rule})"
+    return "gpt2", f"as asked: loads without oelm, and forgets what is frozen ({rule})"
 
 
 # ---- What is known of the model ------------------------------------------------------------------------------------
@@ -100,12 +102,12 @@ def _facts(stored: StoredModel) -> dict[str, Any]:
     folder = stored.weights_file.parent
     with safe_open(stored.weights_file, "pt") as file:
         metadata = file.metadata() or {}
-    facts = read_json(folder / MARK) if (folder / MARK).exists() else {}  # an export of an export
+    facts = read_object(folder / MARK) if (folder / MARK).exists() else {}  # an export of an export
     facts |= {key: metadata[key] for key in ("arm", "step", "val_loss") if key in metadata}
     directory = _run_directory(folder)
     if directory is not None:
         run = stored_run(read_json(directory.config_file), name=str(directory.config_file))
-        data_digest = read_json(directory.environment_file)["data_digest"]
+        data_digest = read_record(directory.environment_file, Environment).get("data_digest") or ""
         facts |= {"arm": run.arm, "fingerprint": fingerprint(run, data_digest=data_digest), "data_digest": data_digest}
         if folder != directory.best:
             facts["step"] = str(checkpoint_step(folder))
@@ -155,4 +157,4 @@ def _card(stored: StoredModel, facts: dict[str, Any]) -> str:
 
 def _plain(value: Any) -> str:
     """Shown as text, whatever a run was called."""
-    return " ".join(str(value).replace("`", "'").split())
+    return " ".join(visible(value).replace("`", "'").split())

@@ -84,8 +84,8 @@ def _check_optimizer(schedule: Schedule, model: nn.Module, optimizer: torch.opti
     ]
     if missing:
         raise UserError(
-            f"FreezeCallback: the optimizer lacks weights that move by a schedule: {', '.join(missing)}; build it from "
-            "all that requires a gradient before training (PEFT switches that off for the whole model)"
+            f"FreezeCallback: the optimizer is missing weights that move by a schedule: {', '.join(missing)}; build it "
+            "from all that requires a gradient before training (PEFT switches that off for the whole model)"
         )
 
 

@@ -13,6 +13,7 @@ from torch import nn
 
 from oelm.config import Encoder, Seeds
 from oelm.errors import UserError
+from oelm.installation import install_command
 from oelm.model.adaptation import adapt
 from oelm.model.initialization import WEIGHT_STANDARD_DEVIATION, normal_draw
 
@@ -20,7 +21,7 @@ try:
     from transformers import AutoConfig, AutoModelForSequenceClassification, PretrainedConfig
     from transformers.utils import logging
 except ImportError as error:
-    raise UserError("fine-tuning an encoder needs Hugging Face transformers: pip install 'oelm[hf]'") from error
+    raise UserError(f"fine-tuning an encoder needs Hugging Face transformers: {install_command('hf')}") from error
 
 # The names that BERT's, RoBERTa's and DistilBERT's configs give to the one rate.
 DROPOUT_NAMES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout")

@@ -18,6 +18,7 @@ from torch.nn import functional
 
 from oelm.config import PROJECTIONS, Attention, Model, Projection, Seeds
 from oelm.errors import UserError
+from oelm.installation import install_command
 from oelm.model.initialization import WEIGHT_STANDARD_DEVIATION, initialize
 from oelm.model.parameters import check_weights_file, frozen_names
 from oelm.model.transformer import GPT
@@ -30,7 +31,7 @@ try:
     from oelm.model.huggingface_config import OELMConfig
 except ImportError as error:
     raise ImportError(
-        "OrthogonalELMTransformer needs Hugging Face transformers: pip install 'oelm[hf]'", name="transformers"
+        f"OrthogonalELMTransformer needs Hugging Face transformers: {install_command('hf')}", name="transformers"
     ) from error
 
 PREFIX = "gpt."
@@ -181,7 +182,9 @@ class OrthogonalELMTransformer(PreTrainedModel, GenerationMixin):
         model, information = super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
         lacking = sorted(str(key) for key in (*information["missing_keys"], *information["mismatched_keys"]))
         if lacking:
-            raise UserError(f"{pretrained_model_name_or_path}: lacks weights of this config: {', '.join(lacking)}")
+            raise UserError(
+                f"{pretrained_model_name_or_path}: weights of this config are missing: {', '.join(lacking)}"
+            )
         weights = Path(pretrained_model_name_or_path or "", kwargs.get("subfolder", ""), SAFE_WEIGHTS_NAME)
         if weights.is_file():
             check_weights_file(weights)

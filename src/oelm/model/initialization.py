@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -19,6 +18,7 @@ from oelm.errors import UserError
 from oelm.model.projection import starting_weight
 from oelm.model.transformer import GPT
 from oelm.seeding import seed_of
+from oelm.system import memory_bytes
 
 WEIGHT_STANDARD_DEVIATION = 0.02
 
@@ -36,8 +36,8 @@ def _refuse_what_no_memory_holds(model: Model) -> None:
     width = model.d_model
     matrices = model.vocabulary * width + model.num_layers * (4 * width * width + 2 * width * model.d_ff)
     needed = matrices * torch.get_default_dtype().itemsize
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if needed > memory:
+    memory = memory_bytes()
+    if memory is not None and needed > memory:
         raise UserError(
             f"model: {needed / 2**30:,.0f} GiB of weights, and this machine has {memory / 2**30:,.0f} GiB of memory; "
             "lower d_model, num_layers or vocabulary"

@@ -59,7 +59,7 @@ def _folder(facts: dict[str, Any]) -> Line:
     if not facts["is_writable"]:
         return Line("folder", facts["folder"], "cannot write there; choose another `folder` in remotes.yaml")
     if facts["is_foreign"]:
-        return Line("folder", facts["folder"], "holds files that are not this project's; choose another `folder`")
+        return Line("folder", facts["folder"], "contains files that are not this project's; choose another `folder`")
     return Line("folder", facts["folder"] + ("" if facts["is_there"] else " (sync makes it)"))
 
 

@@ -6,9 +6,12 @@ Host keys are always checked, and no password is asked for: what needs a person 
 
 from __future__ import annotations
 
+import codecs
 import json
+import os
 import re
 import subprocess
+import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +20,7 @@ from typing import Any, NoReturn
 from oelm.errors import UserError
 from oelm.remote.far_side import MARK
 from oelm.remote.hosts import Server
+from oelm.visible import visible
 
 CONNECT_SECONDS = 15
 ANSWER_SECONDS = 120.0  # for whatever ends by itself; a log that is followed may take for ever
@@ -86,7 +90,7 @@ def relay(server: Server, module: str, *arguments: str) -> Ended:
         program.write(text)
         program.seek(0)
         try:
-            code = subprocess.run(_command(server), stdin=program, stderr=complaints, check=False).returncode
+            code = _shown(_command(server), stdin=program, stderr=complaints)
         except FileNotFoundError as error:
             raise no_program("ssh", "openssh-client") from error
         complaints.seek(0)
@@ -94,6 +98,21 @@ def relay(server: Server, module: str, *arguments: str) -> Ended:
     if code in (255, 127, 126) or code < 0 or _lacks_oelm(ended.errors):
         _complain(server, ended)
     return ended
+
+
+def _shown(command: list[str], **streams: Any) -> int:
+    """Run a command and print what it prints as it comes; what would act on the terminal is shown instead."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, **streams) as running:
+        assert running.stdout is not None
+        try:
+            while content := os.read(running.stdout.fileno(), 2**16):
+                sys.stdout.write(visible(decoder.decode(content)))
+                sys.stdout.flush()
+            return running.wait()
+        except BaseException:
+            running.kill()
+            raise
 
 
 # ---- Complaints ----------------------------------------------------------------------------------------------------
@@ -136,7 +155,7 @@ _MEANINGS = (
         "the disk is full there; make room and give the same command again",
     ),
 )
-CUT = "the connection was cut; what runs there goes on, and the same command can be given again"
+CUT = "the connection was cut; what runs there continues, and the same command can be given again"
 
 
 def meaning(errors: list[str], *, code: int) -> str:
@@ -148,7 +167,7 @@ def meaning(errors: list[str], *, code: int) -> str:
     if code == 255 or code < 0 or re.search(r"connection unexpectedly closed|Broken pipe|closed by remote host", text):
         return CUT
     last = next((line.strip() for line in reversed(errors) if line.strip()), "")
-    return last.removeprefix("oelm: ") or f"ended with code {code} and without a word; does `python3 -V` work there?"
+    return last.removeprefix("oelm: ") or f"ended with code {code} and no message; does `python3 -V` work there?"
 
 
 def _lacks_oelm(errors: list[str]) -> bool:
@@ -157,8 +176,11 @@ def _lacks_oelm(errors: list[str]) -> bool:
 
 def _complain(server: Server, ended: Ended) -> NoReturn:
     if _lacks_oelm(ended.errors):
-        last = next(line.strip() for line in reversed(ended.errors) if "No module named" in line)
-        raise UserError(f"{server.name}: {last}; `oelm remote {server.name} check` says what to do")
+        missing = re.search(r"No module named '?([\w.]+)", "\n".join(ended.errors))
+        name = missing[1].partition(".")[0] if missing else "oelm"
+        raise UserError(
+            f"{server.name}: its Python has no {name}; `oelm remote {server.name} check` says how to install it"
+        )
     if ended.code == 0:
         raise UserError(f"{server.name}: no answer; does its login shell start a command that it is given?")
     raise UserError(f"{server.name}: {meaning(ended.errors, code=ended.code)}")

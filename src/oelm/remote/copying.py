@@ -10,6 +10,7 @@ import re
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from oelm.errors import UserError
 from oelm.files import mebibytes
@@ -42,19 +43,20 @@ def counted(number: int, thing: str) -> str:
 
 def send(server: Server, source: Path, folder: str, *options: str, names: list[str] | None = None) -> Copied:
     """Copy a folder's content, or the named files in it, into an existing folder over there."""
-    return _rsync(server, options, [f"{source}/", f"{server.destination}:{folder}/"], names)
+    paths = [f"{source}/", f"{server.destination}:{folder}/"]
+    return _statistics(_rsync(server, options, paths, names), way="sent")
 
 
 def receive(server: Server, folder: str, target: Path, *options: str) -> Copied:
     """Copy the content of a folder over there into one here. Links and devices are left out. Times are compared to
     the nanosecond: a tiny model is written twice within a second.
     """
-    return _rsync(
-        server, ("-rt", "--modify-window=-1", *options), [f"{server.destination}:{folder}/", f"{target}/"], None
-    )
+    paths = [f"{server.destination}:{folder}/", f"{target}/"]
+    return _statistics(_rsync(server, ("-rt", "--modify-window=-1", *options), paths, None), way="received")
 
 
-def _rsync(server: Server, options: tuple[str, ...], paths: list[str], names: list[str] | None) -> Copied:
+def _rsync(server: Server, options: tuple[str, ...], paths: list[str], names: list[str] | None) -> str:
+    """What it counted, in its words."""
     listed = [] if names is None else ["--from0", "--files-from=-"]
     shell = " ".join(_rsync_word(word) for word in ssh_words(server))
     try:
@@ -70,7 +72,7 @@ def _rsync(server: Server, options: tuple[str, ...], paths: list[str], names: li
     if done.returncode not in (0, _VANISHED):
         errors = done.stderr.decode("utf-8", "replace").splitlines()
         raise UserError(f"{server.name}: {_complaint(errors, code=done.returncode)}")
-    return _statistics(done.stdout.decode("utf-8", "replace"))
+    return done.stdout.decode("utf-8", "replace")
 
 
 def _rsync_word(word: str) -> str:
@@ -86,9 +88,11 @@ def _complaint(errors: list[str], *, code: int) -> str:
     )
 
 
-def _statistics(text: str) -> Copied:
+def _statistics(text: str, *, way: Literal["sent", "received"]) -> Copied:
+    """Bytes that went over the wire: of a file that changed a little, little does."""
+
     def number(label: str) -> int:
         found = re.search(rf"{label}: ([\d,.]+)", text)
         return int(re.sub(r"\D", "", found[1])) if found else 0
 
-    return Copied(number("Number of regular files transferred"), number("Total transferred file size"))
+    return Copied(number("Number of regular files transferred"), number(f"Total bytes {way}"))

@@ -44,7 +44,8 @@ class Refused(Exception):
 
 def main(request):
     actions = {
-        "facts": facts, "prepare": prepare, "synced": synced, "unsent": unsent, "place": place, "call": call,
+        "facts": facts, "prepare": prepare, "synced": synced, "unsent": unsent, "holds": holds, "place": place,
+        "call": call,
     }  # fmt: skip
     try:
         answer = actions[request["action"]](request)
@@ -169,12 +170,14 @@ def holder_of(lock):
     """The number of the process that holds a lock, or None: by the rule of oelm.ownership, as a pid may be reused."""
     try:
         owner = read(lock)
+        if not isinstance(owner["pid"], int):
+            return None
         if owner["host"] != socket.gethostname():
             alive = time.time() - owner["heartbeat"] < STALE_SECONDS
         else:
             alive = owner["boot_id"] == boot_id() and owner["pid_started"] == started(owner["pid"])
         return owner["pid"] if alive else None
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
 
 
@@ -194,7 +197,7 @@ def is_finished(run):
     try:
         is_told = read(os.path.join(run, RUN_STATUS))["state"] == "finished"
         return is_told and os.path.exists(os.path.join(run, RUN_RESULT))
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return False
 
 
@@ -228,7 +231,7 @@ def prepare(request):
     """Make the folders that rsync writes into, unless it would replace what somebody changed here."""
     folder = folder_of(request)
     if is_foreign(folder):
-        raise Refused(f"{folder} holds files that are not this project's; choose another `folder` in remotes.yaml")
+        raise Refused(f"{folder} contains files that are not this project's; choose another `folder` in remotes.yaml")
     before, files = brought(folder), request["files"]
     links = [name for name in set(before) - set(files) if os.path.islink(os.path.join(folder, name))]
     changed = some_of(changed_here(folder, before, files, links))
@@ -335,7 +338,7 @@ def brought(folder):
 def manifest(folder):
     try:
         written = read(os.path.join(folder, MANIFEST))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return written if isinstance(written, dict) else {}
 
@@ -343,11 +346,18 @@ def manifest(folder):
 def remember(folder, content):
     path = os.path.join(folder, MANIFEST)
     temporary = path + ".partial"
-    with open(temporary, "w", encoding="utf-8") as stream:
+    if os.path.lexists(temporary):  # a remainder, or a link, through which nothing is written
+        os.remove(temporary)
+    with open(temporary, "x", encoding="utf-8") as stream:
         json.dump(content, stream)
         stream.flush()
         os.fsync(stream.fileno())
     os.replace(temporary, path)
+
+
+def holds(request):
+    """Whether a folder of the project is here and not empty."""
+    return {"holds": bool(listed(os.path.join(folder_of(request), request["inner"])))}
 
 
 def place(request):
@@ -387,8 +397,8 @@ def removed_from(folder, name):
 def call(request):
     """A module of the synced code; its output goes straight to the connection, and it does not outlive it."""
     folder = folder_of(request)
-    if not os.path.isdir(folder):
-        raise Refused(f"{folder} is not there yet; `oelm remote {request['name']} sync` makes it")
+    if not has_code(folder):  # another oelm that is installed there is not this project
+        raise Refused(f"{folder}: oelm is not there yet; send it first with `oelm remote {request['name']} sync`")
     signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored ones would stay ignored in what is started
     connection = os.getppid()
     child = subprocess.Popen(

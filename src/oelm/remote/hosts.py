@@ -40,7 +40,7 @@ def check_host(text: str) -> str:
 def check_text(text: str, *, what: str) -> str:
     """A path or a name that goes over as data: anything a file may be called, but for control characters."""
     if not text or text.startswith("-") or any(ord(character) < 32 or ord(character) == 127 for character in text):
-        raise UserError(f"{what} {text!r}: may not be empty, begin with '-' or hold control characters")
+        raise UserError(f"{what} {text!r}: may not be empty, begin with '-' or contain control characters")
     return text
 
 

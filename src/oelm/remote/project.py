@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import subprocess
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
+from oelm.archives import ENDING, is_archive
 from oelm.errors import UserError
+from oelm.files import REPORT_RESULTS
 from oelm.remote.far_side import digest_of
+
+REPORT_ENDINGS = (".md", ".html", ".pdf", ".png", ".svg", ".csv", ".txt", ".json")
 
 
 def project_root() -> Path:
@@ -24,9 +28,18 @@ def _is_file_or_link(path: Path) -> bool:
     return path.is_symlink() or (path.exists() and not path.is_dir())
 
 
-def tracked_digests(root: Path) -> dict[str, str | None]:
-    """The same, each with what it holds."""
-    return {name: digest_of(root / name) for name in tracked_files(root)}
+def sent_digests(root: Path) -> dict[str, str | None]:
+    """Those of them that a server needs, each with what it holds: neither archives of results nor reports."""
+    names = tracked_files(root)
+    reports = {PurePosixPath(name).parent for name in names if PurePosixPath(name).name == REPORT_RESULTS}
+    reports -= {PurePosixPath(".")}
+    return {name: digest_of(root / name) for name in names if not _is_for_readers(root, PurePosixPath(name), reports)}
+
+
+def _is_for_readers(root: Path, name: PurePosixPath, reports: set[PurePosixPath]) -> bool:
+    if name.suffix in REPORT_ENDINGS and reports.intersection(name.parents):
+        return True
+    return name.suffix == ENDING and is_archive(root / name)
 
 
 def commit_of(root: Path) -> dict[str, str | bool | None]:

@@ -1,8 +1,9 @@
 """Results to this side while runs go on: each run directory here is one that a reader could have met over there.
 
-A run writes its status last, so its status is copied first: one that says `finished` has everything else whole. The
-rest follows into a folder apart, and is put in place run by run, the status last again. Runs of this machine's own
-(they have a lock or a handle, neither of which is copied) and of another server are never touched.
+A run writes its seal last, and its status after it, so these are copied first, in the other order: a status that says
+`finished` has its seal, a seal has the files that it binds. The rest follows into a folder apart, and is put in place
+run by run, seal and status last again. Runs of this machine's own (they have a lock or a handle, neither of which is
+copied) and of another server are never touched.
 """
 
 from __future__ import annotations
@@ -16,20 +17,32 @@ from typing import Any
 
 from oelm.errors import UserError
 from oelm.experiments.detached import LOG_FILE
-from oelm.experiments.handles import found
-from oelm.experiments.slurm_queue import Queue
-from oelm.files import TEMPORARY_PREFIX, ensure_writable, read_json, sha256_of, write_json
+from oelm.experiments.handles import StudyEngines
+from oelm.files import (
+    TEMPORARY_PREFIX,
+    Damaged,
+    ensure_writable,
+    new_folder,
+    refuse_link,
+    remove,
+    sha256_of,
+    write_json,
+)
 from oelm.ownership import Owned, now, owner_of, owning
 from oelm.remote.connection import ask
 from oelm.remote.copying import PARTIAL, Copied, counted, receive
 from oelm.remote.hosts import Server
-from oelm.run_directory import Damaged, RunDirectory, check_whole
-from oelm.study.shelf import BENCH_FILE, PULLED_FILE, TUNING_FOLDER, read_stored
+from oelm.run_directory import TUNING_FOLDER, RunDirectory, check_whole
+from oelm.schemas import Pulled, read_record
+from oelm.study.bench import BENCH_FILE
+from oelm.study.decisions import CHOICES_FILE
+from oelm.study.registration import REGISTRATION_FILE
+from oelm.study.shelf import PULLED_FILE, read_stored
 
 STAGING = ".pulling"
 LOCK = "lock"
 _RUN = RunDirectory(Path())
-STATUS = _RUN.status_file.name
+STATUS, SEAL = _RUN.status_file.name, _RUN.seal_file.name
 SMALL = [
     file.name
     for file in (
@@ -37,7 +50,7 @@ SMALL = [
         _RUN.timing_file, _RUN.result_file, _RUN.predictions_file, _RUN.log_file, _RUN.output_file,
     )
 ]  # fmt: skip
-OF_STUDY = [BENCH_FILE, LOG_FILE]
+OF_STUDY = [REGISTRATION_FILE, CHOICES_FILE, BENCH_FILE, LOG_FILE]
 LARGE = [_RUN.best.name, _RUN.checkpoints.name]
 _NOT_OURS = [
     "--prune-empty-dirs", f"--exclude=/{STAGING}/", f"--exclude={PARTIAL}/", f"--exclude={TEMPORARY_PREFIX}*",
@@ -51,6 +64,7 @@ def pull(server: Server, folder: Path, *, checkpoints: bool, say: Callable[[str]
     origin = f"{server.destination.rpartition('@')[2]}:{there['path']}"
     ensure_writable(folder, option="--runs")
     staging = folder / STAGING
+    refuse_link(staging)
     staging.mkdir(exist_ok=True)
     try:
         with owning(staging / LOCK):
@@ -66,7 +80,7 @@ def pull(server: Server, folder: Path, *, checkpoints: bool, say: Callable[[str]
     if there["controller"] is not None:
         say(f"{folder}: still being run on {server.name}")
     elif there["runs"]:
-        say(f"{folder}: no controller on {server.name}, but runs go on there: {', '.join(there['runs'])}")
+        say(f"{folder}: no controller on {server.name}, but runs continue there: {', '.join(there['runs'])}")
 
 
 class _Notes:
@@ -75,7 +89,7 @@ class _Notes:
     def __init__(self, folder: Path, origin: str) -> None:
         self._folder, self._origin = folder, origin
         file = folder / PULLED_FILE
-        tree = read_json(file) if file.exists() else {}
+        tree = read_record(file, Pulled) if file.exists() else {}
         self._runs: dict[str, str] = tree.get("runs", {})
         self._files: dict[str, Any] = tree.get("files", {})
         self._at_work: dict[str, Any] = tree.get("at_work", {})
@@ -114,7 +128,7 @@ class _Notes:
     def _write(self) -> None:
         file = self._folder / PULLED_FILE
         tree = {"at_work": self._at_work, "runs": self._runs, "files": self._files}
-        if not file.exists() or read_json(file) != tree:
+        if not file.exists() or read_record(file, Pulled) != tree:
             write_json(file, tree)
 
 
@@ -122,8 +136,8 @@ def _say_what_was_not_taken(
     server: Server, finished: list[str], folder: Path, notes: _Notes, say: Callable[[str], None]
 ) -> None:
     """Runs that are finished there, and here begun, not finished and worked on by nobody."""
-    queue = Queue(folder)
-    names = [name for name in finished if notes.is_own(name) and _rests(RunDirectory(folder / name), queue)]
+    engines = StudyEngines(folder)
+    names = [name for name in finished if notes.is_own(name) and _rests(RunDirectory(folder / name), engines)]
     if names:
         say(
             f"{folder}: finished on {server.name}, but not taken, because unfinished runs of this machine are in their "
@@ -131,11 +145,11 @@ def _say_what_was_not_taken(
         )
 
 
-def _rests(directory: RunDirectory, queue: Queue) -> bool:
+def _rests(directory: RunDirectory, engines: StudyEngines) -> bool:
     try:
-        if owner_of(directory.lock_file) is not None or found(directory, queue) is not None:
+        if owner_of(directory.lock_file) is not None or engines.found(directory) is not None:
             return False
-    except UserError:  # a queue that does not answer may hold it
+    except UserError:  # an engine that does not answer may have it
         return False
     try:
         return read_stored(directory.path).state not in ("finished", "diverged")
@@ -158,11 +172,10 @@ def _literal(name: str) -> str:
 def _small_files(
     server: Server, there: str, folder: Path, staging: Path, notes: _Notes, say: Callable[[str], None]
 ) -> None:
-    shutil.rmtree(staging, ignore_errors=True)
-    staging.mkdir()
+    new_folder(staging)
     beside, kept, kept_files = f"--compare-dest={folder.absolute()}", notes.kept(), notes.kept_files()
     copied = Copied()
-    for names, more in (([STATUS], ["--checksum"]), ([*SMALL, *OF_STUDY], [])):
+    for names, more in (([STATUS], ["--checksum"]), ([SEAL], ["--checksum"]), ([*SMALL, *OF_STUDY], [])):
         copied += receive(
             server, there, staging, beside, *more, *_without(kept, kept_files), *_NOT_OURS, *_EVERY_RUN,
             *(f"--include={name}" for name in names), "--exclude=*",
@@ -189,13 +202,13 @@ def _runs_in(staging: Path) -> Iterator[Path]:
 
 
 def _put_in_place(run: Path, target: Path) -> None:
-    """A new run appears at once; a known one file by file, its status last."""
+    """A new run appears at once; a known one file by file, its seal and its status last."""
     shutil.rmtree(run / PARTIAL, ignore_errors=True)
     target.parent.mkdir(parents=True, exist_ok=True)
     if not target.exists():
         os.rename(run, target)
         return
-    for file in sorted(run.iterdir(), key=lambda file: file.name == STATUS):
+    for file in sorted(run.iterdir(), key=lambda file: (file.name == STATUS, file.name == SEAL)):
         os.replace(file, target / file.name)
 
 
@@ -206,6 +219,7 @@ def _checkpoints(
     server: Server, there: str, folder: Path, staging: Path, notes: _Notes, say: Callable[[str], None]
 ) -> None:
     """Best models and whole checkpoints. One that was pruned there while it came is left out."""
+    refuse_link(staging)
     staging.mkdir(exist_ok=True)  # what a cut pull left is used; what is here already is linked, not sent
     copied = receive(
         server, there, staging, f"--link-dest={folder.absolute()}", *_without(notes.kept()), *_NOT_OURS, *_EVERY_RUN,
@@ -215,6 +229,8 @@ def _checkpoints(
         target = RunDirectory(folder / run.relative_to(staging))
         if not target.config_file.exists():
             continue
+        for large in (target.best, target.checkpoints):
+            refuse_link(large)
         _replace_files(run / target.best.name, target.best)
         for step in sorted((run / target.checkpoints.name).glob("step-*")):
             _replace_checkpoint(step, target.checkpoints / step.name, say)
@@ -237,7 +253,7 @@ def _replace_checkpoint(source: Path, target: Path, say: Callable[[str], None]) 
         say(f"{target}: left out, not whole ({error})")
         return
     target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.rmtree(target, ignore_errors=True)
+    remove(target)
     os.rename(source, target)
 
 

@@ -1,4 +1,5 @@
-"""Code and data to the other side: what git tracks as it stands here, and the token folders asked for.
+"""Code and data to the other side: what git tracks as it stands here, without archives of results and reports, and the
+token folders asked for.
 
 Files that an earlier sync brought and git no longer tracks go away there; nothing else over there is touched, and no
 file that was changed over there is replaced unasked.
@@ -11,11 +12,13 @@ from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
 from oelm.errors import UserError
+from oelm.files import DATA_MEMORY
 from oelm.remote.connection import NO_RSYNC, ask
 from oelm.remote.copying import Copied, send
 from oelm.remote.hosts import Server, check_text
-from oelm.remote.project import commit_of, project_root, tracked_digests, tracked_files
-from oelm.study.declaration import study_file
+from oelm.remote.project import commit_of, project_root, sent_digests, tracked_files
+from oelm.study.catalogue import PACKAGED, study_file
+from oelm.study.registration import REGISTRATION_FILE
 
 
 def inside_project(path: str | Path, root: Path, *, what: str) -> str:
@@ -34,22 +37,35 @@ def data_folders(data: list[str]) -> list[str]:
         if not Path(folder).is_dir():
             raise UserError(f"--data {folder}: no such folder here; make it with `oelm prepare`")
         if not any(Path(folder).glob("*.bin")):
-            raise UserError(f"--data {folder}: holds no prepared data (.bin files); make it with `oelm prepare`")
+            raise UserError(f"--data {folder}: contains no prepared data (.bin files); make it with `oelm prepare`")
     return names
 
 
 def refuse_untracked(study: str) -> None:
     """What git does not track is not sent."""
     root, file = project_root(), study_file(study)
+    if file.parent == PACKAGED and not PACKAGED.is_relative_to(root):
+        return  # it comes with oelm, there as here
     if inside_project(file, root, what="study") not in tracked_files(root):
         raise UserError(f"{file}: git does not track it, so it is not sent; `git add` it, then `sync`")
 
 
-def sync(server: Server, folders: list[str], *, say: Callable[[str], None], force: bool = False) -> None:
-    """Bring code and data over. Safe to repeat; a cut one goes on where it stopped."""
+def sync(
+    server: Server,
+    folders: list[str],
+    *,
+    say: Callable[[str], None],
+    force: bool = False,
+    runs: Path | None = None,
+) -> None:
+    """Bring code and data over, and what is registered in a folder of runs. Safe to repeat; a cut one goes on where it
+    stopped.
+    """
     root = project_root()
-    files = tracked_digests(root)
-    there = ask(server, "prepare", folders=folders, files=files, force=force)
+    files = sent_digests(root)
+    registered = runs if runs is not None and (runs / REGISTRATION_FILE).is_file() else None
+    made = [*folders, *([registered.as_posix()] if registered else [])]
+    there = ask(server, "prepare", folders=made, files=files, force=force)
     if not there["rsync"]:
         raise UserError(f"{server.name}: {NO_RSYNC}")
     code = Copied()
@@ -64,9 +80,20 @@ def sync(server: Server, folders: list[str], *, say: Callable[[str], None], forc
     for study in there["controllers"] if code.files or removed else ():
         say(f"{study} is being run there: runs that start from now on use the new code, and its report names it")
     for folder in folders:
-        copied = send(server, root / folder, f"{there['folder']}/{folder}", "-rtL")
+        copied = send(server, root / folder, f"{there['folder']}/{folder}", "-rtL", f"--exclude=/{DATA_MEMORY}")
         say(f"{folder}: {copied} sent")
+    if registered:
+        _send_registration(server, registered, there["folder"], say)
     say(f"{server.name}:{there['folder']} is up to date")
+
+
+def _send_registration(server: Server, runs: Path, project: str, say: Callable[[str], None]) -> None:
+    """One that is there already stays: nothing that was registered is replaced."""
+    names = [REGISTRATION_FILE]
+    copied = send(
+        server, runs.absolute(), f"{project}/{runs.as_posix()}", "-t", "--ignore-existing", names=names
+    )  # fmt: skip
+    say(f"{runs / REGISTRATION_FILE}: " + ("sent" if copied.files else "not sent, there is one already"))
 
 
 def _by_folder(names: list[str], linked: dict[str, str]) -> dict[str, list[str]]:

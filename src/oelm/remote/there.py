@@ -16,8 +16,10 @@ from oelm.experiments.controller import last_words
 from oelm.experiments.detached import LOG_FILE, at_work, start_detached, stop
 from oelm.experiments.status import overview, study_status
 from oelm.files import RUNS
+from oelm.run_directory import RunDirectory, run_directories
 from oelm.study.declaration import load_study, study_digest
 from oelm.study.plan import Plan
+from oelm.visible import visible
 
 
 def start(request: dict[str, Any]) -> int:
@@ -53,7 +55,7 @@ def _controller(folder: Path, plan: Plan) -> str:
         return "none at work; nothing is missing"
     last = last_words(folder / LOG_FILE) or ""
     why = f" (it ended with: {last.removeprefix('oelm: ')})" if last.startswith("oelm: ") else ""
-    return f"none at work{why}; `run` goes on with what is missing"
+    return f"none at work{why}; `run` starts what is missing"
 
 
 def logs(request: dict[str, Any]) -> NoReturn:
@@ -66,14 +68,15 @@ def logs(request: dict[str, Any]) -> NoReturn:
 
 
 def _newest_run(root: Path) -> Path:
-    logs = [*root.glob("*/*/training.log"), *root.glob("*/tuning/*/training.log")]
+    runs = (run for study in root.glob("*/") for run in run_directories(study))
+    logs = [log for run in runs if (log := RunDirectory(run).log_file).is_file()]
     if not logs:
         raise UserError(f"{root}: no run has written a log there yet")
     return max(logs, key=lambda file: file.stat().st_mtime).parent
 
 
 def _say(line: str) -> None:
-    print(line, flush=True)
+    print(visible(line), flush=True)
 
 
 ACTIONS = {"start": start, "stop": stop_runs, "status": status, "logs": logs}
@@ -84,7 +87,7 @@ def main() -> int:
     try:
         return ACTIONS[request["action"]](request)
     except UserError as error:
-        print(error, file=sys.stderr)
+        print(visible(error), file=sys.stderr)
         return error.exit_code
 
 

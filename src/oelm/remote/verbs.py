@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from oelm.archives import refuse_archive
 from oelm.config import Settings
 from oelm.errors import UserError
 from oelm.files import RUNS
 from oelm.remote.connection import Ended, ask, relay
 from oelm.remote.copying import counted
 from oelm.remote.hosts import Server, check_text
-from oelm.remote.project import project_root, tracked_digests
+from oelm.remote.project import project_root, sent_digests
 from oelm.remote.sync import inside_project
 from oelm.study.declaration import Study, load_study, settings_for, study_digest
 
@@ -34,9 +35,9 @@ class Place:
 def place_of(study: str, runs: Path | None = None) -> Place:
     """Checks the study here, where an error costs nothing."""
     declared = load_study(study)
+    folder = inside(runs) if runs else RUNS / declared.name
     named = Path(study).is_file()
     where = inside_project(study, project_root(), what="study") if named else check_text(study, what="study")
-    folder = inside(runs) if runs else RUNS / declared.name
     device = _settings_of(declared).execution.device
     return Place(where, folder, data_of(declared), study_digest(declared), device)
 
@@ -55,12 +56,23 @@ def data_here(place: Place, *, say: Callable[[str], None]) -> list[str]:
     folder = path.parent if path.is_file() else path
     if folder.is_dir():
         return [str(folder)]
-    say(f"{folder}: not here, so not sent; it has to be there already")
+    say(f"{folder}: not here, so not sent")
     return []
+
+
+def refuse_without_data(server: Server, place: Place, *, say: Callable[[str], None]) -> None:
+    """After a sync that had no data of the study to send: it may have been prepared over there."""
+    if not ask(server, "holds", inner=place.data)["holds"]:
+        raise UserError(
+            f"{place.data}: neither here nor on {server.name}, where the study cannot be run without it; make it with "
+            f"`oelm prepare`, here and sync again, or there"
+        )
+    say(f"{place.data}: already on {server.name}, and used as it is")
 
 
 def inside(runs: Path) -> Path:
     """A folder of runs, called the same on both sides."""
+    refuse_archive(runs)
     if runs.is_absolute() or ".." in runs.parts:
         raise UserError(f"--runs {runs}: a folder in the project, the same on both sides")
     return Path(check_text(runs.as_posix(), what="--runs"))
@@ -79,7 +91,7 @@ def run(server: Server, place: Place, options: list[str], *, say: Callable[[str]
 
 def _say_what_was_not_sent(server: Server, say: Callable[[str], None]) -> None:
     """What runs there is what was sent, whatever has become of it here."""
-    unsent = ask(server, "unsent", files=tracked_digests(project_root()))
+    unsent = ask(server, "unsent", files=sent_digests(project_root()))
     if unsent["count"]:
         are = "is not as it was sent" if unsent["count"] == 1 else "are not as they were sent"
         say(
@@ -92,7 +104,7 @@ def start(server: Server, command: list[str], place: Place, *, say: Callable[[st
     """Start a controller over there, by the arguments for Python, and say how to look at it."""
     for word in command:
         if any(ord(character) < 32 for character in word):
-            raise UserError(f"{word!r}: may not hold control characters")
+            raise UserError(f"{word!r}: may not contain control characters")
     study = place.study if place.digest else None
     ended = _there(
         server, action="start", command=command, folder=place.folder.as_posix(), study=study, digest=place.digest

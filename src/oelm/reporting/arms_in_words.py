@@ -11,6 +11,7 @@ from oelm.reporting.tables import label_of
 from oelm.reporting.verdicts import short_digests
 from oelm.reporting.words import say, say_or_code
 from oelm.study.declaration import Language, settings_for
+from oelm.study.remarks import code_of
 
 
 def described_arm(findings: Findings, arm: str, language: Language) -> str:
@@ -47,14 +48,15 @@ def _moves(projection: Projection, language: Language) -> str:
 
 
 def note_sentence(findings: Findings, code: str, facts: dict[str, Any], language: Language) -> str:
-    return say_or_code(language, f"note.{code}", {key: _fact(findings, key, facts[key], language) for key in facts})
+    said = {key: _fact(findings, key, facts[key], language) for key in facts}
+    return say_or_code(language, f"note.{code_of(code, facts)}", said)
 
 
 def _fact(findings: Findings, key: str, value: Any, language: Language) -> str:
     if key == "arm":
         return label_of(findings, value, language)
     if key == "accuracy":
-        return numbers.accuracy(value)
+        return numbers.share(value)
     if key in ("learning_rate", "value"):
         return numbers.learning_rate(value)
     values = value if isinstance(value, list) else [value]

@@ -6,20 +6,23 @@ from collections.abc import Container, Iterator
 from typing import Any
 
 import oelm
-from oelm.analysis.findings import Findings, Verdict
+from oelm.analysis.findings import Findings
 from oelm.config import Encoder
-from oelm.reporting import numbers, tables, verdicts
+from oelm.reporting import cautions, numbers, quality, tables, verdicts
 from oelm.reporting.arms_in_words import note_sentence
 from oelm.reporting.document import Block, Bullets, Code, Facts, Heading, Paragraph, Table
+from oelm.reporting.scope import scope_line
 from oelm.reporting.tables import label_of
-from oelm.reporting.words import WORDS, code_for, in_points, say
+from oelm.reporting.words import next_steps, say, say_of
 from oelm.study.confounds import SEEDS, Confound
 from oelm.study.declaration import Hypothesis, Language, in_language
 from oelm.study.plan import PlannedRun
+from oelm.study.remarks import value_text
 
 LISTED_ROWS = 60  # of the document; every run stands in runs.csv
 NOTES_SHOWN_ELSEWHERE = (
     "fixed_learning_rate", "few_seeds", "edge_optimum", "all_points_diverged", "tuning_at_chance", "at_chance",
+    *cautions.NOTES,
 )  # fmt: skip
 
 
@@ -30,36 +33,31 @@ def conclusions(findings: Findings, language: Language, figures: Container[str])
     yield Heading(say(language, "heading.conclusions"))
     if findings.verdicts:
         yield _verdict_table(findings, language)
-    code = code_for(f"scenario.{findings.scenario}", classifies=findings.study.classifies)
     arms = {"arm": findings.main_arm, "baseline": findings.study.baseline}
     names = {place: label_of(findings, arm, language) for place, arm in arms.items()}
-    yield Paragraph(say(language, code, **names), tone="note")
+    yield Paragraph(say_of(findings.study, language, f"scenario.{findings.scenario}", **names), tone="note")
+    consequence = getattr(findings.study.consequences, findings.scenario, None)  # none of "unknown"
+    if consequence is not None:
+        yield Paragraph(in_language(consequence, language))
     yield Bullets(list(_next_steps(findings, language)), title=say(language, "next.title"))
 
 
 def _verdict_table(findings: Findings, language: Language) -> Table:
     rows = []
     for verdict in findings.verdicts:
-        difference = verdict.difference
-        number = _quality_number(verdict, language) if difference else numbers.NONE
+        measure, difference = verdict.hypothesis.quality, verdict.difference
+        number = quality.difference_with_unit(measure, difference.mean, language) if difference else numbers.NONE
         if verdict.ratio is not None:
             number = f"× {numbers.ratio(verdict.ratio.middle)}"
         claim = in_language(verdict.hypothesis.claim, language)
         rows.append([verdict.hypothesis.name, claim, number, say(language, f"outcome.{verdict.outcome}")])
     header = [say(language, f"column.{name}") for name in ("hypothesis", "claim", "number", "outcome")]
-    return Table(say(language, "conclusions.table"), header, rows, ["left", "left", "right", "left"])
-
-
-def _quality_number(verdict: Verdict, language: Language) -> str:
-    assert verdict.difference is not None
-    mean = verdict.difference.mean
-    if verdict.hypothesis.measure == "accuracy" and mean is not None:
-        return in_points(language, numbers.points(mean))
-    return numbers.percent_change(mean)
+    caption = say(language, "conclusions.table", scope=scope_line(findings.scope, language))
+    return Table(caption, header, rows, ["left", "left", "right", "left"])
 
 
 def _next_steps(findings: Findings, language: Language) -> Iterator[str]:
-    """What the documents' table advises, and what this study itself needs first."""
+    """What this study itself needs first, then what its outcome suggests."""
     comma = say(language, "list_comma")
     confounded = [each.hypothesis.name for each in findings.verdicts if each.outcome == "confounded"]
     if confounded:
@@ -81,10 +79,7 @@ def _next_steps(findings: Findings, language: Language) -> Iterator[str]:
     if findings.scenario == "unknown":
         yield from _to_know_more(findings, language)
     else:
-        kind = "classification." if findings.study.classifies else ""
-        for code in WORDS:
-            if code.startswith(f"next.{kind}{findings.scenario}."):
-                yield say(language, code)
+        yield from next_steps(findings.study, findings.scenario, language)
 
 
 def _to_know_more(findings: Findings, language: Language) -> Iterator[str]:
@@ -153,7 +148,7 @@ def _unfinished_kind(findings: Findings, run: PlannedRun, language: Language) ->
     status = run.stored.status if run.stored else {}
     where = ", ".join(f"{key.rpartition('.')[2]} {numbers.learning_rate(value)}" for key, value in run.point)
     stage = say(language, f"stage.{run.stage}") + (f" ({where})" if run.stage == "tuning" else "")
-    happened = str(status.get("error") or "")
+    happened = str(run.stored.error or "") if run.stored else ""
     if not happened and status.get("step") is not None and run.stored:
         happened = say(language, "unfinished.step", step=numbers.whole(status["step"]))
     state = "failed" if run.state == "finished" else run.state  # a finished run without a number
@@ -175,7 +170,12 @@ _LISTS_OF_ENCODERS = ("encoder_sources", "encoder_digests")  # where the runs re
 
 def provenance(findings: Findings, language: Language, figures: Container[str]) -> Iterator[Block]:
     yield Heading(say(language, "heading.provenance"))
-    yield Facts([*_declared(findings, language), *_recorded(findings.provenance, language)])
+    registration = findings.provenance.get("registration", {})
+    facts = [*_declared(findings, language), *_recorded(findings.provenance, language)]
+    yield Facts([*facts, *_written_down(findings, registration, language)])
+    changes = list(_changes(registration, language))
+    if changes:
+        yield Bullets(changes, tone="warning", title=say(language, "registration.changes"))
     remarks = [
         note_sentence(findings, code, facts, language)
         for code, facts in findings.notes
@@ -224,6 +224,8 @@ def _recorded(tree: dict[str, Any], language: Language) -> Iterator[tuple[str, s
     yield say(language, "provenance.study_digest"), numbers.digest(tree.get("study_digest"))
     counts = {"runs": tree.get("runs", 0), "final": tree.get("final_runs", 0), "tuning": tree.get("tuning_runs", 0)}
     yield say(language, "provenance.runs"), say(language, "provenance.runs_value", **counts)
+    seals = {name: numbers.whole(tree.get(f"{name}_runs", 0)) for name in ("sealed", "unsealed")}
+    yield say(language, "provenance.seals"), say(language, "provenance.seals_value", **seals)
     if not counts["runs"]:
         return
     commits = [_commit(entry, language) for entry in tree.get("commits", [])]
@@ -242,6 +244,46 @@ def _recorded(tree: dict[str, Any], language: Language) -> Iterator[tuple[str, s
         )
     }
     yield say(language, "provenance.compute"), say(language, "provenance.compute_value", **spent)
+    if bench := tree.get("bench"):
+        created = bench["created"] or say(language, "provenance.unknown")
+        facts = {"created": created, "blocks": bench["blocks"], "undisturbed": bench["undisturbed"]}
+        code = "provenance.bench_value" if bench["sealed"] else "provenance.bench_unsealed"
+        yield say(language, "provenance.bench"), say(language, code, **facts)
+
+
+def _written_down(findings: Findings, registration: dict[str, Any], language: Language) -> Iterator[tuple[str, str]]:
+    """What was fixed before the runs that it concerns: the declaration, and the values that tuning chose."""
+    if registration:
+        yield say(language, "provenance.registration"), _registered(registration, language)
+    made = [choice.made for choice in findings.plan.choices.values()]
+    if made and all(made) and not any(choice.final_runs_then for choice in findings.plan.choices.values()):
+        value = say(language, "provenance.choices_value", made=min(each or "" for each in made))
+        yield say(language, "provenance.choices"), value
+
+
+def _registered(registration: dict[str, Any], language: Language) -> str:
+    said = cautions.registration_text(registration, language)
+    if registration["standing"] in ("none", "damaged"):
+        return said
+    parts = [said]
+    commit = numbers.digest(registration["commit"]) if registration["commit"] else say(language, "provenance.unknown")
+    source = "registration.dirty_source" if registration["dirty"] else "registration.source"
+    parts.append(say(language, source, commit=commit, version=registration["oelm"]))
+    if not registration["changes"]:
+        parts.append(say(language, "registration.unchanged"))
+    if registration["later"]:
+        times = say(language, "list_comma").join(each["registered"] for each in registration["later"])
+        parts.append(say(language, "registration.later", times=times))
+    return say(language, "list_semicolon").join([*parts, say(language, "registration.clocks")])
+
+
+def _changes(registration: dict[str, Any], language: Language) -> Iterator[str]:
+    found = registration.get("changes", [])
+    for each in found[:LISTED_ROWS]:
+        facts = {"key": each["key"], "then": value_text(each["registered"]), "now": value_text(each["now"])}
+        yield say(language, "registration.change", **facts)
+    if len(found) > LISTED_ROWS:
+        yield say(language, "registration.more_changes", count=len(found) - LISTED_ROWS)
 
 
 def _commit(entry: dict[str, Any], language: Language) -> str:

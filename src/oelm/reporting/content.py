@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator
+from typing import Any
 
-from oelm.analysis.findings import Findings
-from oelm.reporting import closing, numbers, tables, verdicts
+from oelm.analysis.findings import ArmSummary, Findings
+from oelm.claims.measures import LOSS
+from oelm.reporting import closing, numbers, quality, tables, verdicts
 from oelm.reporting.arms_in_words import described_arm, note_sentence
 from oelm.reporting.beside import beside
+from oelm.reporting.cautions import cautions
 from oelm.reporting.document import Block, Bullets, Document, Heading, Paragraph, Picture, Table, numbered
 from oelm.reporting.examples import examples
+from oelm.reporting.scope import scope_line
 from oelm.reporting.tables import label_of
-from oelm.reporting.words import code_for, say, say_or_code
+from oelm.reporting.words import say, say_of, say_or_code
 from oelm.study.declaration import Language, in_language
 
 Section = Callable[[Findings, Language, Container[str]], Iterator[Block]]
@@ -20,7 +24,7 @@ Section = Callable[[Findings, Language, Container[str]], Iterator[Block]]
 def document_of(findings: Findings, language: Language, *, figures: Container[str]) -> Document:
     """The whole report; `figures` are the names of those that could be drawn."""
     study = findings.study
-    blocks: list[Block] = [*_completeness(findings, language)]
+    blocks: list[Block] = [*_completeness(findings, language), *_cautions(findings, language)]
     for section in _sections(findings):
         blocks += section(findings, language, figures)
     return numbered(
@@ -35,9 +39,7 @@ def document_of(findings: Findings, language: Language, *, figures: Container[st
 
 
 def _sections(findings: Findings) -> list[Section]:
-    if not has_results(findings):
-        return _SECTIONS_WITHOUT_RESULTS
-    return _SECTIONS_OF_CLASSIFICATION if findings.study.classifies else _SECTIONS
+    return _SECTIONS if has_results(findings) else _SECTIONS_WITHOUT_RESULTS
 
 
 def has_results(findings: Findings) -> bool:
@@ -58,7 +60,8 @@ def _missing_lines(findings: Findings, language: Language) -> Iterator[str]:
     study, plan = findings.study, findings.plan
     finished = sum(len(arm.losses) for arm in findings.arms.values())
     if not any(run.stored for run in plan.runs):
-        yield say(language, "partial.empty", planned=plan.expected_final_runs, study=study.name)
+        code = "partial.others_only" if any(cautions(findings, language)) else "partial.empty"
+        yield say(language, code, planned=plan.expected_final_runs, study=study.name)
         return
     if finished == plan.expected_final_runs:
         return
@@ -69,6 +72,12 @@ def _missing_lines(findings: Findings, language: Language) -> Iterator[str]:
     else:
         yield from _missing_by_arm(findings, language)
     yield say(language, "partial.numbers")
+
+
+def _cautions(findings: Findings, language: Language) -> Iterator[Block]:
+    lines = list(cautions(findings, language))
+    if lines:
+        yield Bullets(lines, tone="warning", title=say(language, "caution.title"))
 
 
 def _missing_by_arm(findings: Findings, language: Language) -> Iterator[str]:
@@ -95,12 +104,15 @@ def _verdicts(findings: Findings, language: Language, figures: Container[str]) -
     yield Paragraph(verdicts.outcome_summary(findings, language))
     for verdict in findings.verdicts:
         yield verdicts.verdict_box(findings, verdict, language)
-    family = sum(
-        each.hypothesis.confirmatory and each.hypothesis.kind not in ("faster", "fewer_parameters")
-        for each in findings.verdicts
-    )
+    family = sum(each.hypothesis.confirmatory and each.hypothesis.evidence == "quality" for each in findings.verdicts)
     if family:
-        yield Paragraph(_say(findings, language, "verdicts.method", family=family), tone="note")
+        yield Paragraph(_method(findings, language, family), tone="note")
+
+
+def _method(findings: Findings, language: Language, family: int) -> str:
+    study = findings.study
+    method = say_of(study, language, f"verdicts.method.{study.measure.test}", family=family)
+    return method + (say(language, "verdicts.mcnemar") if study.measure.from_predictions else "")
 
 
 def _table(findings: Findings, language: Language, figures: Container[str]) -> Iterator[Block]:
@@ -108,8 +120,7 @@ def _table(findings: Findings, language: Language, figures: Container[str]) -> I
     yield from _on_learning_rates(findings, language)
     yield tables.quality_table(findings, language)
     yield tables.cost_table(findings, language)
-    final = "final_accuracy" if findings.study.classifies else "final_perplexity"
-    yield from _picture(findings, final, language, figures)
+    yield from _picture(findings, findings.study.measure.figures.final, language, figures, code="final")
 
 
 def _on_learning_rates(findings: Findings, language: Language) -> Iterator[Block]:
@@ -122,7 +133,7 @@ def _on_learning_rates(findings: Findings, language: Language) -> Iterator[Block
             for key, values in (findings.plan.grid or study.tuning.grid).items()
         )
         code = "table.tuned" if study.learning_rate_is_tuned else "table.other_tuned"
-        yield Paragraph(_say(findings, language, code, keys=keys))
+        yield Paragraph(say_of(study, language, code, keys=keys))
     rates = {arm: summary.learning_rate for arm, summary in findings.arms.items()}
     if not study.learning_rate_is_tuned and len(set(rates.values())) > 1:
         listed = comma.join(
@@ -135,16 +146,17 @@ def _on_learning_rates(findings: Findings, language: Language) -> Iterator[Block
             yield Paragraph(note_sentence(findings, code, facts, language), tone=tone)
 
 
-def _say(findings: Findings, language: Language, code: str, **facts: object) -> str:
-    """In the words of this kind of study."""
-    return say(language, code_for(code, classifies=findings.study.classifies), **facts)
-
-
 def _picture(
-    findings: Findings, name: str, language: Language, figures: Container[str], **facts: object
+    findings: Findings, name: str, language: Language, figures: Container[str], *, code: str = "", **facts: object
 ) -> Iterator[Block]:
+    """If it could be drawn. Its caption has the code of its own name, or of what it shows whatever the measure is."""
     if name in figures:
-        yield Picture(name, _say(findings, language, f"caption.{name}", **facts))
+        yield Picture(name, say_of(findings.study, language, f"caption.{code or name}", **facts))
+
+
+def _with_scope(findings: Findings, code: str, language: Language) -> str:
+    """A table's caption: no number without the size and the training it is about."""
+    return say(language, code, scope=scope_line(findings.scope, language))
 
 
 # ---- What happened -------------------------------------------------------------------------------------------------
@@ -152,19 +164,20 @@ def _picture(
 
 def _curves(findings: Findings, language: Language, figures: Container[str]) -> Iterator[Block]:
     yield Heading(say(language, "heading.curves"))
-    quality = ["validation_accuracy", "validation_loss"] if findings.study.classifies else ["val_ppl_comparison"]
-    if quality[0] not in figures:
+    measure = findings.study.measure
+    names = {measure.figures.curve: "curve"} | ({} if measure is LOSS else {"validation_loss": ""})
+    if not any(name in figures for name in names):
         yield Paragraph(say(language, "curves.none"))
-    for name in (*quality, "training_loss", "learning_rate"):
-        yield from _picture(findings, name, language, figures)
+    for name, code in (names | {"training_loss": "", "learning_rate": ""}).items():
+        yield from _picture(findings, name, language, figures, code=code)
 
 
 def _parameters(findings: Findings, language: Language, figures: Container[str]) -> Iterator[Block]:
     yield Heading(say(language, "heading.parameters"))
     yield _arms_table(findings, language)
-    by_parameters = "accuracy_by_parameters" if findings.study.classifies else "perplexity_by_parameters"
-    for name in ("parameter_distribution", by_parameters):
-        yield from _picture(findings, name, language, figures)
+    yield from _picture(findings, "parameter_distribution", language, figures)
+    by_parameters = findings.study.measure.figures.by_parameters
+    yield from _picture(findings, by_parameters, language, figures, code="by_parameters")
 
 
 def _arms_table(findings: Findings, language: Language) -> Table:
@@ -178,20 +191,49 @@ def _arms_table(findings: Findings, language: Language) -> Table:
         rows.append([label_of(findings, arm, language), described_arm(findings, arm, language), *counts])
     columns = ("arm", "start", "total", "trainable", "against_baseline", "frozen")
     header = [say(language, f"column.{name}") for name in columns]
-    return Table(say(language, "parameters.table"), header, rows, ["left", "left"] + ["right"] * 4)
+    return Table(_with_scope(findings, "parameters.table", language), header, rows, ["left", "left"] + ["right"] * 4)
 
 
 def _speed(findings: Findings, language: Language, figures: Container[str]) -> Iterator[Block]:
     yield Heading(say(language, "heading.speed"))
-    rounds = {summary.ratio.rounds for summary in findings.arms.values() if summary.ratio}
-    if rounds:
-        yield Paragraph(say(language, "speed.bench", rounds=max(rounds)))
-    else:
-        yield Paragraph(say(language, "speed.no_bench", study=findings.study.name), tone="note")
+    yield from _on_the_bench(findings, language)
+    ratios = {arm: summary.ratio for arm, summary in findings.arms.items() if summary.ratio}
+    for arm, ratio in ratios.items():
+        if ratio.is_implausible:
+            yield Paragraph(verdicts.implausible_sentence(findings, arm, ratio, language), tone="warning")
     if any(summary.seconds_per_step for summary in findings.arms.values()):
-        yield _speed_table(findings, language, with_ratio=bool(rounds))
+        yield _speed_table(findings, language, with_ratio=bool(ratios))
     baseline = label_of(findings, findings.study.baseline, language)
     yield from _picture(findings, "speed", language, figures, baseline=baseline)
+
+
+def _on_the_bench(findings: Findings, language: Language) -> Iterator[Paragraph]:
+    """How the ratios were measured, or why there are none."""
+    bench = findings.provenance.get("bench")
+    if bench is None:
+        yield Paragraph(say(language, "speed.no_bench", study=findings.study.name), tone="note")
+        return
+    for code, facts in findings.notes:
+        if code == "bench_other_config":
+            yield Paragraph(note_sentence(findings, code, facts, language), tone="warning")
+    if bench["fits"]:
+        yield _on_its_blocks(findings, bench, language)
+
+
+def _on_its_blocks(findings: Findings, bench: dict[str, Any], language: Language) -> Paragraph:
+    control, counts = bench["control"], {"blocks": bench["blocks"], "quiet": bench["undisturbed"]}
+    if bench["busy"]:
+        return Paragraph(say(language, "speed.busy", study=findings.study.name, **counts), tone="warning")
+    if control is None:
+        return Paragraph(say(language, "speed.bench_without_control", blocks=counts["blocks"]), tone="warning")
+    baseline = bench["baseline"]
+    facts = {
+        "blocks": counts["quiet"],
+        "baseline": label_of(findings, baseline, language) if baseline in findings.arms else baseline,
+        "control": numbers.ratio(control.middle),
+        "interval": numbers.interval(control.low, control.high, numbers.ratio),
+    }
+    return Paragraph(say(language, "speed.bench", **facts))
 
 
 def _speed_table(findings: Findings, language: Language, *, with_ratio: bool) -> Table:
@@ -200,18 +242,20 @@ def _speed_table(findings: Findings, language: Language, *, with_ratio: bool) ->
     for arm, summary in findings.arms.items():
         per_step = summary.seconds_per_step
         row = [label_of(findings, arm, language), numbers.whole(3600 / per_step if per_step else None)]
-        row.append(numbers.seconds(per_step))
+        row.append(numbers.seconds(per_step, column=[each.seconds_per_step for each in findings.arms.values()]))
         if with_ratio:
             ratio = summary.ratio
             row.append(numbers.ratio(ratio.middle if ratio else None))
             row.append(numbers.interval(ratio.low, ratio.high, numbers.ratio) if ratio else numbers.NONE)
         rows.append(row)
-    caption = say(language, "speed.table" if with_ratio else "speed.table_no_bench")
+    caption = _with_scope(findings, "speed.table" if with_ratio else "speed.table_no_bench", language)
     header = [say(language, f"column.{name}") for name in columns]
     return Table(caption, header, rows, ["left"] + ["right"] * (len(columns) - 1))
 
 
 def _target(findings: Findings, language: Language, figures: Container[str]) -> Iterator[Block]:
+    if not findings.study.measure.has_target:
+        return
     yield Heading(say(language, "heading.target"))
     baseline = label_of(findings, findings.study.baseline, language)
     if findings.target_perplexity is None:
@@ -221,6 +265,7 @@ def _target(findings: Findings, language: Language, figures: Container[str]) -> 
     percent = numbers.plain_percent(findings.study.target_percent)
     yield Paragraph(say(language, "target.sentence", percent=percent, baseline=baseline, target=target))
     columns = ("arm", "reached_by", "steps", "tokens", "time", "flops")
+    arithmetic = [each.reached.flops for each in findings.arms.values() if each.reached is not None]
     rows = []
     for arm, summary in findings.arms.items():
         reached, name = summary.reached, label_of(findings, arm, language)
@@ -229,10 +274,11 @@ def _target(findings: Findings, language: Language, figures: Container[str]) -> 
         else:
             rows.append([
                 name, f"{reached.seeds}/{len(summary.losses)}", numbers.whole(reached.steps),
-                numbers.whole(reached.tokens), numbers.duration(reached.seconds), numbers.flops(reached.flops),
+                numbers.whole(reached.tokens), numbers.duration(reached.seconds),
+                numbers.flops(reached.flops, column=arithmetic),
             ])  # fmt: skip
     header = [say(language, f"column.{name}") for name in columns]
-    yield Table(say(language, "target.table"), header, rows, ["left"] + ["right"] * 5)
+    yield Table(_with_scope(findings, "target.table", language), header, rows, ["left"] + ["right"] * 5)
     yield from _picture(findings, "target", language, figures, target=target)
 
 
@@ -279,50 +325,50 @@ def _decomposition(findings: Findings, language: Language, figures: Container[st
     if not findings.decomposition:
         yield Paragraph(say(language, "decomposition.none"))
         return
-    classifies = findings.study.classifies
+    study = findings.study
     rows = []
     for step in findings.decomposition:
         difference = step.difference
-        interval = (
-            numbers.points_interval(difference.low, difference.high)
-            if classifies
-            else numbers.interval(difference.low, difference.high, numbers.percent_change)
-        )
         rows.append([
-            say_or_code(language, code_for(f"step.{step.step}", classifies=classifies), {}),
+            say_or_code(language, f"step.{step.step}", {}, study=study),
             f"{label_of(findings, step.control, language)} → {label_of(findings, step.treatment, language)}",
-            numbers.points(difference.mean) if classifies else numbers.percent_change(difference.mean),
-            interval,
+            quality.difference(study.measure, difference.mean),
+            quality.interval(study.measure, difference),
             str(len(difference.seeds)),
         ])  # fmt: skip
-    shown = "difference_points" if classifies else "difference_percent"
-    header = [say(language, f"column.{name}") for name in ("step", "from_to", shown, "interval", "seeds")]
-    yield Table(say(language, "decomposition.table"), header, rows, ["left", "left", "right", "right", "right"])
+    columns = ("step", "from_to", "shown_difference", "interval", "seeds")
+    header = [say_of(study, language, f"column.{name}") for name in columns]
+    caption = _with_scope(findings, "decomposition.table", language)
+    yield Table(caption, header, rows, ["left", "left", "right", "right", "right"])
     yield from _picture(findings, "decomposition", language, figures)
 
 
 def _memory(findings: Findings, language: Language, figures: Container[str]) -> Iterator[Block]:
     yield Heading(say(language, "heading.memory"))
+    counted = {arm: _counted_bytes(summary) for arm, summary in findings.arms.items()}
+    of_columns = list(zip(*counted.values(), strict=True))
     rows = []
-    for arm, summary in findings.arms.items():
-        counted = (summary.weight_bytes, summary.gradient_bytes, summary.optimizer_bytes)
-        cells = [numbers.memory(each) for each in (*counted, sum(counted), summary.peak_memory_bytes)]
-        rows.append([label_of(findings, arm, language), *cells])
+    for arm, cells in counted.items():
+        shown = [numbers.memory(cell, column=column) for cell, column in zip(cells, of_columns, strict=True)]
+        rows.append([label_of(findings, arm, language), *shown])
     columns = ("arm", "weights", "gradients", "optimizer", "sum", "memory")
     header = [say(language, f"column.{name}") for name in columns]
-    yield Table(say(language, "memory.table"), header, rows, ["left"] + ["right"] * 5)
+    yield Table(_with_scope(findings, "memory.table", language), header, rows, ["left"] + ["right"] * 5)
     yield from _picture(findings, "memory", language, figures)
+
+
+def _counted_bytes(summary: ArmSummary) -> tuple[float | None, ...]:
+    counted = (summary.weight_bytes, summary.gradient_bytes, summary.optimizer_bytes)
+    return (*counted, sum(counted), summary.peak_memory_bytes)
 
 
 _CLOSING: list[Section] = [
     closing.conclusions, closing.confounds, closing.unfinished, closing.provenance, closing.citation,
 ]  # fmt: skip
 _SECTIONS: list[Section] = [
-    _verdicts, _table, _curves, _parameters, _speed, _target, _tuning, _differences, _decomposition, beside, _memory,
-    *_CLOSING,
+    _verdicts, _table, examples, _curves, _parameters, _speed, _target, _tuning, _differences, _decomposition, beside,
+    _memory, *_CLOSING,
 ]  # fmt: skip
-_SECTIONS_OF_CLASSIFICATION: list[Section] = [
-    _verdicts, _table, examples, _curves, _parameters, _speed, _tuning, _differences, _decomposition, beside, _memory,
-    *_CLOSING,
+_SECTIONS_WITHOUT_RESULTS: list[Section] = [
+    _verdicts, _parameters, closing.confounds, closing.provenance, closing.citation,
 ]  # fmt: skip
-_SECTIONS_WITHOUT_RESULTS: list[Section] = [_verdicts, _parameters, closing.confounds, closing.citation]

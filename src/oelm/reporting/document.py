@@ -1,14 +1,17 @@
 """A report as data: one content for Markdown, HTML and PDF.
 
-Every string here is plain text. What would be markup in some format is for that format to escape.
+Every string here is plain text. What would be markup in some format is for that format to escape; what would act on a
+terminal or break a file is made `visible` for all of them alike.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from oelm.study.declaration import Language
+from oelm.visible import visible
 
 Tone = Literal["plain", "note", "warning"]
 Align = Literal["left", "right"]
@@ -54,6 +57,7 @@ class Picture:
 class VerdictBox:
     name: str
     claim: str
+    scope: str  # what the claim was tried on, beside it in one line
     outcome: str  # the code, which decides the colour
     outcome_word: str
     sentence: str
@@ -101,6 +105,22 @@ def numbered(document: Document) -> Document:
             block = Picture(block.name, f"{names[1]} {pictures}. {block.caption}")
         blocks.append(block)
     return Document(document.language, document.title, document.subtitle, document.kicker, blocks)
+
+
+def readable(document: Document) -> Document:
+    """The same document with every character visible."""
+    return _readable(document)
+
+
+def _readable(value: Any) -> Any:
+    if isinstance(value, str):
+        return visible(value)
+    if isinstance(value, (list, tuple)):
+        return type(value)(_readable(item) for item in value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        parts = {each.name: _readable(getattr(value, each.name)) for each in dataclasses.fields(value)}
+        return dataclasses.replace(value, **parts)
+    return value
 
 
 def visible_text(document: Document) -> str:

@@ -6,15 +6,18 @@ from collections.abc import Container, Iterator
 
 from oelm.analysis.findings import Findings, McNemar
 from oelm.analysis.statistics import accuracy_standard_error
-from oelm.reporting import numbers
+from oelm.reporting import numbers, quality
 from oelm.reporting.document import Block, Heading, Paragraph, Table
-from oelm.reporting.words import in_points, say
+from oelm.reporting.words import say, say_of
 from oelm.study.declaration import Language
 
 COUNTS = ("both_right", "treatment_only", "control_only", "both_wrong")
 
 
 def examples(findings: Findings, language: Language, figures: Container[str]) -> Iterator[Block]:
+    """Nothing where no predictions are compared."""
+    if not findings.study.measure.from_predictions:
+        return
     yield Heading(say(language, "heading.examples"))
     gap = " " if language == "en" else ""
     yield Paragraph(gap.join(_on_one_accuracy(findings, language)))
@@ -27,8 +30,8 @@ def examples(findings: Findings, language: Language, figures: Container[str]) ->
         yield Paragraph(say(language, "examples.none"))
         return
     yield Paragraph(say(language, "examples.sentence"))
-    columns = ("hypothesis", "seed", *COUNTS, "difference_points", "p")
-    header = [say(language, f"column.{name}") for name in columns]
+    columns = ("hypothesis", "seed", *COUNTS, "shown_difference", "p")
+    header = [say_of(findings.study, language, f"column.{name}") for name in columns]
     yield Table(say(language, "examples.table"), header, rows, ["left"] + ["right"] * (len(columns) - 1))
 
 
@@ -43,21 +46,20 @@ def _by_pair_of_arms(findings: Findings, language: Language) -> dict[str, list[M
 
 
 def _cells(pair: McNemar) -> list[str]:
-    errors = (pair.control_only - pair.treatment_only) / pair.examples
+    gain = 100 * (pair.treatment_only - pair.control_only) / pair.examples
     counts = [numbers.whole(getattr(pair, name)) for name in COUNTS]
-    return [*counts, numbers.points(errors), numbers.probability(pair.p)]
+    return [*counts, numbers.points(gain), numbers.probability(pair.p)]
 
 
 def _on_one_accuracy(findings: Findings, language: Language) -> Iterator[str]:
     baseline = findings.arms[findings.study.baseline]
-    if baseline.accuracy is not None and baseline.examples:
-        error = 100 * accuracy_standard_error(baseline.accuracy, baseline.examples)
+    accuracy = baseline.quality.mean
+    if accuracy is not None and baseline.examples:
+        error = 100 * accuracy_standard_error(accuracy, baseline.examples)
         yield say(
             language,
             "examples.error",
-            accuracy=numbers.accuracy(baseline.accuracy),
+            accuracy=numbers.share(accuracy),
             examples=numbers.whole(baseline.examples),
-            error=in_points(language, f"{error:.2f}"),
+            error=quality.in_points(language, f"{error:.2f}"),
         )
-    if findings.study.beside:
-        yield say(language, "examples.documents")

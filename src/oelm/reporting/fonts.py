@@ -13,11 +13,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from oelm.installation import install_command
 from oelm.reporting.words import characters
 
 HOW_TO_GET_ONE = (
     "no Chinese font: figures keep English labels and the Chinese report has no PDF; "
-    "pip install 'oelm[fonts]' (or your system's Noto Sans CJK) and give the same command again"
+    f"{install_command('fonts')} (or your system's Noto Sans CJK) and give the same command again"
 )
 
 # Package -> file in it, found without importing: importing such a package may change matplotlib's settings.

@@ -17,6 +17,7 @@ from oelm.reporting.document import (
     Picture,
     Table,
     VerdictBox,
+    readable,
     visible_text,
 )
 from oelm.reporting.fonts import CHINESE_RANGES, ChineseFont, has_chinese, subset_of
@@ -28,6 +29,7 @@ POLICY = "default-src 'none'; img-src data:; font-src data:; style-src 'unsafe-i
 
 def html(document: Document, *, figures: dict[str, bytes], font: ChineseFont | None) -> str:
     """`figures` are SVG files by name. The font is for readers whose system has no Chinese one."""
+    document = readable(document)
     style = files("oelm.reporting").joinpath("style.css").read_text(encoding="utf-8")
     language = {"en": "en", "zh": "zh-Hans"}[document.language]
     body = "\n".join(_block(block, index, figures) for index, block in enumerate(document.blocks))
@@ -135,7 +137,7 @@ def _verdict(box: VerdictBox) -> str:
     remarks = "".join(f"<p>{escape(remark)}</p>" for remark in box.remarks)
     return f"""<section class="verdict {escape(box.outcome)}">
 <p class="head"><span class="name">{escape(box.name)}</span><span class="outcome">{escape(box.outcome_word)}</span></p>
-<p class="claim">{escape(box.claim)}</p>
+<p class="claim">{escape(box.claim)} <span class="scope">{escape(box.scope)}</span></p>
 <p>{escape(box.sentence)}</p>
 <dl>{_pairs(box.numbers)}</dl>
 {remarks}

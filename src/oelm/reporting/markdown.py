@@ -15,7 +15,9 @@ from oelm.reporting.document import (
     Picture,
     Table,
     VerdictBox,
+    readable,
 )
+from oelm.visible import visible
 
 _SPECIAL = re.compile(r"[\\`*\[\]<>|$~&#{}!]")
 _UNDERSCORE = re.compile(r"(?<![^\W_])_|_(?![^\W_])")  # within a word it is only an underscore
@@ -25,12 +27,13 @@ _BEGINNING = re.compile(r"^(?:[-+](?=\s|$)|[-=](?=[-=\s]*$)|\d+[.)](?=\s|$))")
 
 def escaped(text: str) -> str:
     """One line of text that no reader takes for markup."""
-    line = " ".join(text.split())
+    line = " ".join(visible(text).split())
     line = _UNDERSCORE.sub(r"\\_", _SPECIAL.sub(lambda match: "\\" + match.group(), line))
     return _BEGINNING.sub(lambda match: f"{match.group()[:-1]}\\{match.group()[-1]}", line)
 
 
 def markdown(document: Document, *, figure_paths: dict[str, str]) -> str:
+    document = readable(document)
     parts = [f"*{escaped(document.kicker)}*", f"# {escaped(document.title)}", f"**{escaped(document.subtitle)}**"]
     parts += [_block(block, figure_paths) for block in document.blocks]
     return "\n\n".join(parts) + "\n"
@@ -78,7 +81,7 @@ def _row(cells: list[str], *, plain: bool = False) -> str:
 def _verdict(box: VerdictBox) -> str:
     lines = [
         f"**{escaped(box.name)}: {escaped(box.outcome_word)}**",
-        escaped(box.claim),
+        f"{escaped(box.claim)} *{escaped(box.scope)}*",
         escaped(box.sentence),
         "\n> ".join(f"- {escaped(name)}: {escaped(value)}" for name, value in box.numbers),
         *(escaped(remark) for remark in box.remarks),

@@ -1,4 +1,7 @@
-"""Numbers as a reader wants them: units, signs, a sensible number of digits. The same in every language and format."""
+"""Numbers as a reader wants them: units, signs, a sensible number of digits. The same in every language and format.
+
+A column of a table has one unit and one number of decimals: `column` holds its values, and the largest decides.
+"""
 
 from __future__ import annotations
 
@@ -20,49 +23,55 @@ def short(count: float | None) -> str:
     return NONE if count is None else _scaled(count, _SHORT, "")
 
 
-def flops(count: float | None) -> str:
-    return NONE if count is None else _scaled(count, _FLOPS, "FLOP", gap=" ")
+def spoken(count: int) -> str:
+    """As one says it: 1.3M, 0.6M, 410M, 123K; below ten thousand whole."""
+    if count < 10_000:
+        return whole(count)
+    size, unit = next((size, unit) for size, unit in _SHORT if count >= size / 2)
+    return f"{count / size:,.{1 if count < 99.95 * size else 0}f}{unit}"
 
 
-def memory(count: float | None) -> str:
-    return NONE if count is None else _scaled(count, _BYTES, "B", gap=" ")
+Column = Iterable[float | None]
 
 
-def _scaled(value: float, units: Iterable[tuple[float, str]], smallest: str, *, gap: str = "") -> str:
+def flops(count: float | None, *, column: Column = ()) -> str:
+    return NONE if count is None else _scaled(count, _FLOPS, "FLOP", gap=" ", column=column)
+
+
+def memory(count: float | None, *, column: Column = ()) -> str:
+    return NONE if count is None else _scaled(count, _BYTES, "B", gap=" ", column=column)
+
+
+def _scaled(
+    value: float, units: Iterable[tuple[float, str]], smallest: str, *, gap: str = "", column: Column = ()
+) -> str:
+    most = _largest(value, column)
     for size, unit in units:
-        if abs(value) >= size:
-            return f"{_three_digits(value / size)}{gap}{unit}"
+        if most >= size:
+            return f"{value / size:,.{_decimals(most / size)}f}{gap}{unit}"
     return f"{value:,.0f}{gap}{smallest}".rstrip()
 
 
-def _three_digits(value: float) -> str:
-    """Three significant digits without an exponent."""
-    decimals = max(0, 2 - math.floor(math.log10(abs(value)))) if value else 0
-    return f"{value:,.{decimals}f}"
+def _largest(value: float, column: Column) -> float:
+    return max((abs(each) for each in (value, *column) if each is not None and math.isfinite(each)), default=0.0)
+
+
+def _decimals(value: float) -> int:
+    """That show three significant digits without an exponent."""
+    return max(0, 2 - math.floor(math.log10(abs(value)))) if value else 0
 
 
 def loss(nats: float | None) -> str:
     return NONE if nats is None else "∞" if math.isinf(nats) else f"{nats:.4f}"
 
 
-def perplexity(value: float | None) -> str:
+def perplexity(value: float | None, *, column: Column = ()) -> str:
     if value is None:
         return NONE
     if math.isinf(value):
         return "∞"
-    return f"{value:,.{3 if value < 100 else 1 if value < 10_000 else 0}f}"
-
-
-def perplexity_of(nats: float | None) -> float | None:
-    """e^loss, as the arithmetic mean of the logarithm has it; infinite where a float has no room."""
-    if nats is None:
-        return None
-    return math.exp(nats) if nats < 700 else math.inf
-
-
-def percent_of(nats: float) -> float:
-    """A difference of losses as a change of perplexity."""
-    return 100 * math.expm1(min(nats, 700))
+    most = _largest(value, column)
+    return f"{value:,.{3 if most < 100 else 1 if most < 10_000 else 0}f}"
 
 
 def nats(difference: float | None) -> str:
@@ -73,28 +82,18 @@ def percent(value: float | None, *, decimals: int = 2) -> str:
     return NONE if value is None else f"{_signed(value, decimals)} %"
 
 
-def percent_change(difference: float | None) -> str:
-    """The same, from a difference in nats."""
-    return NONE if difference is None else percent(percent_of(difference))
-
-
 def plain_percent(value: float | None) -> str:
     """Without a sign: a margin, a share."""
     return NONE if value is None else f"{value:.4g} %"
 
 
-def accuracy(share: float | None) -> str:
-    return NONE if share is None else f"{100 * share:.2f} %"
+def share(value: float | None) -> str:
+    return NONE if value is None else f"{100 * value:.2f} %"
 
 
-def points(error: float | None) -> str:
-    """A difference of error rates as percentage points of accuracy: fewer errors are a gain."""
-    return NONE if error is None else _signed(-100 * error, 2)
-
-
-def points_interval(low: float | None, high: float | None) -> str:
-    """Of a difference of error rates; the ends change places."""
-    return interval(high, low, points)
+def points(value: float | None) -> str:
+    """Percentage points: of a difference, so with a sign."""
+    return NONE if value is None else _signed(value, 2)
 
 
 def interval(low: float | None, high: float | None, show=nats) -> str:
@@ -102,13 +101,13 @@ def interval(low: float | None, high: float | None, show=nats) -> str:
 
 
 def _signed(value: float, decimals: int) -> str:
-    text = f"{abs(value):.{decimals}f}"
-    sign = "" if float(text) == 0 else "−" if value < 0 else "+"
+    text = "∞" if math.isinf(value) else f"{abs(value):.{decimals}f}"
+    sign = "" if text != "∞" and float(text) == 0 else "−" if value < 0 else "+"
     return sign + text
 
 
 def probability(p: float | None) -> str:
-    return NONE if p is None else "< 0.0001" if p < 0.0001 else f"{p:.4f}" if p < 0.1 else f"{p:.3f}"
+    return NONE if p is None else "< 0.0001" if p < 0.0001 else f"{p:.4f}"
 
 
 def ratio(value: float | None) -> str:
@@ -125,11 +124,13 @@ def learning_rate(value: float | None) -> str:
     return f"{float(mantissa):.4g}e{int(exponent)}"
 
 
-def seconds(value: float | None) -> str:
+def seconds(value: float | None, *, column: Column = ()) -> str:
     """A short time, of a step."""
     if value is None:
         return NONE
-    return f"{value * 1000:.3g} ms" if value < 0.1 else f"{value:.3g} s"
+    most = _largest(value, column)
+    size, unit = (1000, "ms") if most < 0.1 else (1, "s")
+    return f"{value * size:.{_decimals(most * size)}f} {unit}"
 
 
 def duration(value: float | None) -> str:

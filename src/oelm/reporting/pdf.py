@@ -10,7 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from oelm.reporting.document import Document
+from oelm.reporting.document import Document, readable
 from oelm.reporting.fonts import ChineseFont
 
 LATIN = "Libertinus Serif"  # typst carries it
@@ -20,6 +20,7 @@ def pdf(document: Document, *, figures: dict[str, bytes], font: ChineseFont | No
     """`figures` are SVG files by name. The same document gives the same bytes: no date is written."""
     import typst
 
+    document = readable(document)
     with tempfile.TemporaryDirectory(prefix="oelm-report-") as name:
         folder = Path(name)
         (folder / "fonts").mkdir()

@@ -1,8 +1,14 @@
-"""Write everything a study gives its reader into one folder, each file whole or not at all."""
+"""Write everything a study gives its reader into one folder, which appears as a whole or not at all.
+
+A folder holds one report: what an earlier one left there, in another language too, goes with it. Files of the reader's
+own stay.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,8 +17,11 @@ from typing import Literal
 from oelm.analysis.findings import Findings
 from oelm.analysis.summary import findings_as_json
 from oelm.errors import UserError
-from oelm.files import ensure_writable, explaining_a_full_disk, write_bytes, write_json
+from oelm.files import REPORT_RESULTS as RESULTS_FILE
+from oelm.files import TEMPORARY_PREFIX, ensure_writable, explaining_a_full_disk, write_bytes, write_json
+from oelm.installation import install_command
 from oelm.reporting import tables, verdicts
+from oelm.reporting.cautions import cautions
 from oelm.reporting.content import document_of
 from oelm.reporting.document import Document, visible_text
 from oelm.reporting.fonts import HOW_TO_GET_ONE, chinese_font, has_chinese
@@ -21,13 +30,21 @@ from oelm.reporting.markdown import markdown
 from oelm.reporting.markdown import table as markdown_table
 from oelm.reporting.pdf import pdf
 from oelm.study.declaration import Language
+from oelm.visible import visible
+from oelm.whole_folder import replacing
 
 Format = Literal["md", "html", "pdf"]
 FORMATS: tuple[Format, ...] = ("md", "html", "pdf")
 LANGUAGES: tuple[Language, ...] = ("en", "zh")
-DOCUMENTS_FIGURES = ("val_ppl_comparison", "parameter_distribution")  # also at the top, where the documents look
+FIRST_FIGURES = ("val_ppl_comparison", "parameter_distribution")  # also beside the tables, not only in figures/
 NEEDED_BYTES = 20 * 2**20  # of a report with all its figures, generously
 LIBRARIES = ("matplotlib", "typst")
+# Names in a report's folder; the last ones are what older versions, killed, left in it.
+OUR_FILES = re.compile(
+    rf"{re.escape(RESULTS_FILE)}|comparison_table\.(txt|md|csv)|runs\.csv|hypothesis_validation\.txt"
+    rf"|({'|'.join(FIRST_FIGURES)})\.png|report\.(en|zh)\.(md|html|pdf)|figures|figures/\w+\.(en|zh)\.(png|svg)"
+    rf"|(figures/)?{re.escape(TEMPORARY_PREFIX)}.*"
+)
 
 
 @dataclass(frozen=True)
@@ -45,43 +62,69 @@ def write_report(
     findings: Findings, out: Path, *, languages: Sequence[Language] = LANGUAGES, formats: Sequence[Format] = FORMATS
 ) -> ReportFiles:
     """Tables, figures and the document. Tables are in the first language."""
-    _check_libraries()
-    written = write_tables(findings, out, language=languages[0])
-    with explaining_a_full_disk(out, needed_bytes=NEEDED_BYTES):
+    check_libraries()
+    with _new_report(out) as (folder, remarks):
+        tables_written = _write_tables(folder, findings, languages[0])
         gallery = _galleries(findings, languages)
-        figures = _write_figures(out, gallery)
+        figures = _write_figures(folder, gallery)
         documents = {
-            f"{language}.{ending}": path
+            f"{language}.{ending}": name
             for language in languages
-            for ending, path in _write_documents(out, findings, language, gallery[language], formats)
+            for ending, name in _write_documents(folder, findings, language, gallery[language], formats)
         }
-    wanted = {f"{language}.{ending}" for language in languages for ending in formats}
-    remarks = [HOW_TO_GET_ONE] if wanted - documents.keys() else []
-    return ReportFiles(out, written.tables, figures, documents, remarks)
+        wanted = {f"{language}.{ending}" for language in languages for ending in formats}
+        remarks += [HOW_TO_GET_ONE] if wanted - documents.keys() else []
+    return ReportFiles(
+        out,
+        {name: out / name for name in tables_written},
+        {Path(name).name: out / name for name in figures},
+        {key: out / name for key, name in documents.items()},
+        remarks,
+    )
 
 
 def write_tables(findings: Findings, out: Path, *, language: Language = "en") -> ReportFiles:
     """The text, CSV and JSON files alone."""
-    ensure_writable(out)
+    with _new_report(out) as (folder, remarks):
+        written = _write_tables(folder, findings, language)
+    return ReportFiles(out, {name: out / name for name in written}, remarks=remarks)
+
+
+@contextlib.contextmanager
+def _new_report(out: Path) -> Iterator[tuple[Path, list[str]]]:
+    """A folder beside `out` that takes its place at the end, and remarks, among them what has gone with the old one."""
+    place = out.resolve().parent
+    ensure_writable(place)
+    remarks: list[str] = []
+    with (
+        explaining_a_full_disk(place, needed_bytes=NEEDED_BYTES),
+        replacing(out, ours=OUR_FILES, mark=RESULTS_FILE) as folder,
+    ):
+        yield folder, remarks
+        gone = sorted({path.name for path in out.glob("report.*.*")} - {path.name for path in folder.iterdir()})
+        if gone:
+            remarks.append(f"{out}: gone with the report that was there before: {', '.join(gone)}")
+
+
+def _write_tables(folder: Path, findings: Findings, language: Language) -> list[str]:
     table = tables.whole_table(findings, language)
     texts = {
         "comparison_table.txt": tables.as_text(table) + "\n",
         "comparison_table.md": markdown_table(table) + "\n",
         "comparison_table.csv": tables.comparison_csv(findings),
         "runs.csv": tables.runs_csv(findings),
-        "hypothesis_validation.txt": verdicts.as_text(findings, language),
+        "hypothesis_validation.txt": verdicts.as_text(findings, language, first=cautions(findings, language)),
     }
-    with explaining_a_full_disk(out, needed_bytes=NEEDED_BYTES):
-        for name, text in texts.items():
-            write_bytes(out / name, text.encode())
-        write_json(out / "analysis_results.json", findings_as_json(findings))
-    return ReportFiles(out, {name: out / name for name in (*texts, "analysis_results.json")})
+    for name, text in texts.items():
+        write_bytes(folder / name, visible(text).encode())
+    write_json(folder / RESULTS_FILE, findings_as_json(findings))
+    return [*texts, RESULTS_FILE]
 
 
-def _check_libraries() -> None:
+def check_libraries() -> None:
     missing = [name for name in LIBRARIES if importlib.util.find_spec(name) is None]
     if missing:
-        raise UserError(f"a report needs {' and '.join(missing)}: pip install 'oelm[report]'")
+        raise UserError(f"a report needs {' and '.join(missing)}: {install_command('report')}")
 
 
 # ---- Figures -------------------------------------------------------------------------------------------------------
@@ -113,35 +156,35 @@ def _galleries(findings: Findings, languages: Sequence[Language]) -> dict[Langua
     return {language: found[label] for language, label in labels.items()}
 
 
-def _write_figures(out: Path, galleries: dict[Language, _Gallery]) -> dict[str, Path]:
-    (out / "figures").mkdir(exist_ok=True)
-    contents: dict[Path, bytes] = {}
+def _write_figures(folder: Path, galleries: dict[Language, _Gallery]) -> list[str]:
+    (folder / "figures").mkdir()
+    contents: dict[str, bytes] = {}
     first = next(iter(galleries.values()))
-    for name in DOCUMENTS_FIGURES:
+    for name in FIRST_FIGURES:
         if name in first.png:
-            contents[out / f"{name}.png"] = first.png[name]
+            contents[f"{name}.png"] = first.png[name]
     for gallery in galleries.values():
         for name in gallery.png:
-            contents[out / "figures" / gallery.file_name(name, "png")] = gallery.png[name]
-            contents[out / "figures" / gallery.file_name(name, "svg")] = gallery.svg[name]
-    for path, content in contents.items():
-        write_bytes(path, content)
-    return {path.name: path for path in contents}
+            contents[f"figures/{gallery.file_name(name, 'png')}"] = gallery.png[name]
+            contents[f"figures/{gallery.file_name(name, 'svg')}"] = gallery.svg[name]
+    for name, content in contents.items():
+        write_bytes(folder / name, content)
+    return list(contents)
 
 
 # ---- Documents -----------------------------------------------------------------------------------------------------
 
 
 def _write_documents(
-    out: Path, findings: Findings, language: Language, gallery: _Gallery, formats: Sequence[Format]
-) -> Iterator[tuple[Format, Path]]:
+    folder: Path, findings: Findings, language: Language, gallery: _Gallery, formats: Sequence[Format]
+) -> Iterator[tuple[Format, str]]:
     document = document_of(findings, language, figures=gallery.svg)
     for ending in formats:
         content = _rendered(document, gallery, ending)
         if content is not None:
-            path = out / f"report.{language}.{ending}"
-            write_bytes(path, content)
-            yield ending, path
+            name = f"report.{language}.{ending}"
+            write_bytes(folder / name, content)
+            yield ending, name
 
 
 def _rendered(document: Document, gallery: _Gallery, ending: Format) -> bytes | None:

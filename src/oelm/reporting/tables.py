@@ -9,11 +9,14 @@ import unicodedata
 from typing import Any
 
 from oelm.analysis.findings import ArmSummary, Findings, PairedDifference, Verdict
-from oelm.reporting import numbers
+from oelm.claims.measures import Measure
+from oelm.reporting import numbers, quality
 from oelm.reporting.document import Align, Table
-from oelm.reporting.words import code_for, say
-from oelm.study.declaration import Language, in_language
+from oelm.reporting.scope import scope_line
+from oelm.reporting.words import say, say_of
+from oelm.study.declaration import Language, Study, in_language
 from oelm.study.plan import PlannedRun
+from oelm.visible import visible
 
 
 def label_of(findings: Findings, arm: str, language: Language) -> str:
@@ -24,47 +27,41 @@ def label_of(findings: Findings, arm: str, language: Language) -> str:
 
 
 def quality_table(findings: Findings, language: Language) -> Table:
-    classifies = findings.study.classifies
-    more = ("p_adjusted", "ratio") if classifies else ("p_adjusted",)
-    columns = ("arm", "learning_rate", "seeds", *_quality_columns(findings), *more)
-    code = code_for("table.quality", classifies=classifies)
-    caption = say(language, code, baseline=label_of(findings, findings.study.baseline, language))
-    return _table(findings, language, columns, caption)
-
-
-def _quality_columns(findings: Findings) -> tuple[str, ...]:
-    if findings.study.classifies:
-        return "accuracy", "loss", "difference_points"
-    return "perplexity", "loss", "difference", "difference_percent"
+    study = findings.study
+    columns = ("arm", "learning_rate", "seeds", *study.measure.columns)
+    facts = {"scope": scope_line(findings.scope, language), "baseline": label_of(findings, study.baseline, language)}
+    return _table(findings, language, columns, say_of(study, language, "table.quality", **facts))
 
 
 def cost_table(findings: Findings, language: Language) -> Table:
     columns = ("arm", "total", "trainable", "frozen", *_cost_columns(findings))
-    return _table(findings, language, columns, say(language, "table.cost"))
+    return _table(findings, language, columns, say(language, "table.cost", scope=scope_line(findings.scope, language)))
 
 
 def whole_table(findings: Findings, language: Language) -> Table:
     """All of it, for files that may be as wide as they need."""
     columns = (
-        "arm", "total", "trainable", "frozen", "learning_rate", "seeds", *_quality_columns(findings), "p_adjusted",
-        *_cost_columns(findings),
+        "arm", "total", "trainable", "frozen", "learning_rate", "seeds",
+        *(column for column in findings.study.measure.columns if column != "ratio"), *_cost_columns(findings),
     )  # fmt: skip
-    return _table(findings, language, columns, findings.study.name)
+    caption = f"{findings.study.name} ({scope_line(findings.scope, language)})"
+    return _table(findings, language, columns, caption)
 
 
 def _cost_columns(findings: Findings) -> tuple[str, ...]:
-    read = ("training_examples", "tokens") if findings.study.classifies else ("tokens",)
+    read = ("training_examples", "tokens") if findings.study.fine_tunes else ("tokens",)
     return (*read, "flops", "seconds_per_step", "memory", "diverged")
 
 
 def _table(findings: Findings, language: Language, columns: tuple[str, ...], caption: str) -> Table:
     align: list[Align] = ["left" if name == "arm" else "right" for name in columns]
     rows = [[_cell(findings, language, summary, name) for name in columns] for summary in findings.arms.values()]
-    return Table(caption, [say(language, f"column.{name}") for name in columns], rows, align)
+    header = [say_of(findings.study, language, f"column.{name}") for name in columns]
+    return Table(caption, header, rows, align)
 
 
 def _cell(findings: Findings, language: Language, summary: ArmSummary, column: str) -> str:
-    difference = summary.difference
+    measure, own = findings.study.measure, summary.quality
     is_baseline = summary.arm == findings.study.baseline
     match column:
         case "arm":
@@ -79,38 +76,33 @@ def _cell(findings: Findings, language: Language, summary: ArmSummary, column: s
             return numbers.learning_rate(summary.learning_rate)
         case "seeds":
             return f"{len(summary.losses)}/{len(findings.study.seeds)}"
-        case "perplexity":
-            return _with_spread(*_perplexity(summary), numbers.perplexity)
+        case "value":
+            in_column = [each.quality.mean for each in findings.arms.values()]
+            return quality.value(measure, own.mean, spread=own.standard_deviation, column=in_column)
         case "loss":
             return _with_spread(summary.mean_loss, summary.standard_deviation, numbers.loss)
         case "difference":
-            if difference is None or difference.mean is None:
-                return numbers.NONE
-            return _with_interval(numbers.nats(difference.mean), difference.low, difference.high, numbers.nats)
-        case "difference_percent":
-            if difference is None or difference.mean is None:
-                return numbers.NONE
-            middle = numbers.percent_change(difference.mean)
-            return _with_interval(middle, difference.low, difference.high, numbers.percent_change)
-        case "accuracy":
-            return _with_spread(summary.accuracy, summary.accuracy_deviation, numbers.accuracy)
-        case "difference_points":
-            gain = summary.error_difference
-            if gain is None or gain.mean is None:
-                return numbers.NONE
-            return " ".join([numbers.points(gain.mean), *_interval_of_points(gain)])
+            return _difference(measure, own.difference, quality.logarithm)
+        case "shown_difference":
+            return _difference(measure, own.difference)
         case "ratio":
             return numbers.ratio(summary.ratio.middle if summary.ratio else None)
         case "p_adjusted":
             return _p_values(adjusted_p(findings, summary.arm))
         case "flops":
-            return numbers.flops(summary.flops)
+            return numbers.flops(summary.flops, column=_column(findings, "flops"))
         case "seconds_per_step":
-            return numbers.seconds(summary.seconds_per_step)
+            return numbers.seconds(summary.seconds_per_step, column=_column(findings, "seconds_per_step"))
         case "memory":
-            return numbers.memory(summary.peak_memory_bytes)
-        case _:
+            return numbers.memory(summary.peak_memory_bytes, column=_column(findings, "peak_memory_bytes"))
+        case "diverged":
             return str(len(summary.states.get("diverged", [])))
+        case _:
+            raise AssertionError(f"no such column: {column}")
+
+
+def _column(findings: Findings, name: str) -> list[float | None]:
+    return [getattr(summary, name) for summary in findings.arms.values()]
 
 
 def _p_values(found: list[tuple[str, float]]) -> str:
@@ -126,21 +118,10 @@ def _with_spread(middle: float | None, spread: float | None, show) -> str:
     return show(middle) if spread is None else f"{show(middle)} ± {show(spread)}"
 
 
-def _with_interval(middle: str, low: float | None, high: float | None, show) -> str:
-    return middle if low is None or high is None else f"{middle} {numbers.interval(low, high, show)}"
-
-
-def _interval_of_points(difference: PairedDifference) -> list[str]:
-    known = difference.low is not None and difference.high is not None
-    return [numbers.points_interval(difference.low, difference.high)] if known else []
-
-
-def _perplexity(summary: ArmSummary) -> tuple[float | None, float | None]:
-    """e to the mean loss, and its spread over the seeds to first order."""
-    middle = numbers.perplexity_of(summary.mean_loss)
-    if middle is None or summary.standard_deviation is None:
-        return middle, None
-    return middle, middle * summary.standard_deviation
+def _difference(measure: Measure, difference: PairedDifference | None, show: quality.Show = quality.difference) -> str:
+    if difference is None or difference.mean is None:
+        return numbers.NONE
+    return quality.with_interval(show(measure, difference.mean), measure, difference, show)
 
 
 def adjusted_p(findings: Findings, arm: str) -> list[tuple[str, float]]:
@@ -174,7 +155,7 @@ def as_text(table: Table) -> str:
 
 
 def one_line(text: str) -> str:
-    return " ".join(text.split())
+    return " ".join(visible(text).split())
 
 
 def _width(text: str) -> int:
@@ -204,8 +185,8 @@ def _comparison_row(findings: Findings, summary: ArmSummary) -> dict[str, Any]:
         "learning_rate": summary.learning_rate,
         "seeds_finished": len(summary.losses),
         "seeds_planned": len(findings.study.seeds),
-        **(_accuracy_cells(summary) if findings.study.classifies else _perplexity_cells(summary)),
-        "p_adjusted": "; ".join(f"{name}: {p:.6g}" for name, p in adjusted_p(findings, summary.arm)),
+        **_quality_cells(findings.study, summary),
+        **_p_cells(findings, summary.arm),
         "tokens": summary.tokens,
         "flops": summary.flops,
         "seconds_per_step": summary.seconds_per_step,
@@ -215,38 +196,39 @@ def _comparison_row(findings: Findings, summary: ArmSummary) -> dict[str, Any]:
     }
 
 
-def _perplexity_cells(summary: ArmSummary) -> dict[str, Any]:
-    difference = summary.difference
+def _p_cells(findings: Findings, arm: str) -> dict[str, float | None]:
+    """One column for each tested claim about an arm and the baseline. `p_adjusted` is that of the arm's only one."""
+    own = dict(adjusted_p(findings, arm))
+    tested = {name for other in findings.arms for name, _ in adjusted_p(findings, other)}
+    names = [verdict.hypothesis.name for verdict in findings.verdicts if verdict.hypothesis.name in tested]
+    only = next(iter(own.values())) if len(own) == 1 else None
+    return {"p_adjusted": only} | {f"p_adjusted_{name}": own.get(name) for name in names}
+
+
+def _quality_cells(study: Study, summary: ArmSummary) -> dict[str, Any]:
+    """As compared, differences with the sign of the values; of a logarithm also what it is one of."""
+    measure, own = study.measure, summary.quality
+    shown = {measure.shown_key: None if own.mean is None else measure.scale.shown(own.mean)}
+    examples = {"training_examples": summary.training_examples, "reported_examples": summary.examples}
     return {
-        "perplexity": numbers.perplexity_of(summary.mean_loss),
+        **(shown if measure.scale.is_logarithmic else {}),
+        f"{measure.key}_mean": own.mean,
+        f"{measure.key}_standard_deviation": own.standard_deviation,
         "loss_mean": summary.mean_loss,
         "loss_standard_deviation": summary.standard_deviation,
-        "difference_nats": difference.mean if difference else None,
-        "difference_low_nats": difference.low if difference else None,
-        "difference_high_nats": difference.high if difference else None,
-        "difference_pairs": len(difference.seeds) if difference else None,
+        **_difference_cells(measure, own.difference),
+        **(examples if study.fine_tunes else {}),
     }
 
 
-def _accuracy_cells(summary: ArmSummary) -> dict[str, Any]:
-    """The difference is of accuracies, as shares: above zero the arm is better than the baseline."""
-    difference = summary.error_difference
-    return {
-        "accuracy_mean": summary.accuracy,
-        "accuracy_standard_deviation": summary.accuracy_deviation,
-        "loss_mean": summary.mean_loss,
-        "loss_standard_deviation": summary.standard_deviation,
-        "difference_accuracy": _gain(difference.mean) if difference else None,
-        "difference_low_accuracy": _gain(difference.high) if difference else None,
-        "difference_high_accuracy": _gain(difference.low) if difference else None,
-        "difference_pairs": len(difference.seeds) if difference else None,
-        "training_examples": summary.training_examples,
-        "reported_examples": summary.examples,
-    }
-
-
-def _gain(error: float | None) -> float | None:
-    return None if error is None else 0.0 - error
+def _difference_cells(measure: Measure, difference: PairedDifference | None) -> dict[str, Any]:
+    unit = measure.names.difference_unit
+    names = [f"difference_{unit}", f"difference_low_{unit}", f"difference_high_{unit}"]
+    if difference is None:
+        return dict.fromkeys([*names, "difference_pairs"])
+    low, high = measure.ends(difference.low, difference.high)
+    values = [None if each is None else measure.gain(each) for each in (difference.mean, low, high)]
+    return dict(zip(names, values, strict=True)) | {"difference_pairs": len(difference.seeds)}
 
 
 def runs_csv(findings: Findings) -> str:
@@ -278,9 +260,11 @@ _ORIGIN_COLUMNS = ("directory", "commit", "data_digest", "error")
 
 
 def _result_columns(findings: Findings) -> tuple[str, ...]:
-    if not findings.study.classifies:
-        return _RESULT_COLUMNS
-    return ("accuracy", "examples", *(name for name in _RESULT_COLUMNS if name != "perplexity"))
+    study = findings.study
+    own = (study.measure.shown_key,) if study.measure.shown_key not in _RESULT_COLUMNS else ()
+    if not study.fine_tunes:
+        return (*own, *_RESULT_COLUMNS)
+    return (*own, "examples", *(name for name in _RESULT_COLUMNS if name != "perplexity"))
 
 
 def _run_row(run: PlannedRun, columns: tuple[str, ...]) -> dict[str, Any]:
@@ -297,7 +281,7 @@ def _run_row(run: PlannedRun, columns: tuple[str, ...]) -> dict[str, Any]:
         "directory": stored.name if stored else None,
         "commit": environment.get("commit"),
         "data_digest": environment.get("data_digest"),
-        "error": one_line(str(stored.status["error"])) if stored and stored.status.get("error") else None,
+        "error": one_line(stored.error) if stored and stored.error else None,
     }
 
 

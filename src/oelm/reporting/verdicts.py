@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, assert_never
 
 from oelm.analysis.findings import Findings, PairedDifference, Verdict
-from oelm.reporting import numbers
+from oelm.reporting import numbers, quality
 from oelm.reporting.document import VerdictBox
+from oelm.reporting.scope import scope_line
 from oelm.reporting.tables import label_of, one_line
-from oelm.reporting.words import code_for, in_points, say, say_or_code
+from oelm.reporting.words import WORDS, say, say_of, say_or_code
+from oelm.study.bench import Ratio
 from oelm.study.confounds import SEEDS, Confound
 from oelm.study.declaration import Hypothesis, Language, in_language
 
@@ -22,6 +25,7 @@ def verdict_box(findings: Findings, verdict: Verdict, language: Language) -> Ver
     return VerdictBox(
         name=hypothesis.name,
         claim=in_language(hypothesis.claim, language),
+        scope=_scope(verdict, language),
         outcome=verdict.outcome,
         outcome_word=say(language, f"outcome.{verdict.outcome}"),
         sentence=reason_sentence(findings, verdict, language),
@@ -30,8 +34,13 @@ def verdict_box(findings: Findings, verdict: Verdict, language: Language) -> Ver
     )
 
 
+def _scope(verdict: Verdict, language: Language) -> str:
+    assert verdict.scope is not None  # of every verdict of a whole analysis
+    return say(language, "box.scope", scope=scope_line(verdict.scope, language))
+
+
 def outcome_summary(findings: Findings, language: Language) -> str:
-    """Hypotheses: 2 supported, 1 refuted, 1 undecided."""
+    """Hypotheses: 2 supported, 1 refuted, 1 undecided; and how far that reaches."""
     counted = Counter(verdict.outcome for verdict in findings.verdicts)
     parts = [
         say(language, "verdicts.outcome_count", count=counted[each], outcome=say(language, f"outcome.{each}"))
@@ -47,9 +56,9 @@ def outcome_summary(findings: Findings, language: Language) -> str:
 
 def reason_sentence(findings: Findings, verdict: Verdict, language: Language) -> str:
     facts = {key: _fact(findings, key, value, language) for key, value in verdict.facts.items()}
-    if verdict.hypothesis.kind == "fewer_parameters" and "percent" in verdict.facts:
+    if verdict.hypothesis.evidence == "parameters" and "percent" in verdict.facts:
         facts["percent"] = numbers.plain_percent(round(verdict.facts["percent"], 2))  # "fewer" has the sign already
-    return say_or_code(language, f"reason.{verdict.reason}", facts)
+    return say_or_code(language, f"reason.{verdict.reason}", facts, study=findings.study)
 
 
 def _fact(findings: Findings, key: str, value: Any, language: Language) -> str:
@@ -60,13 +69,11 @@ def _fact(findings: Findings, key: str, value: Any, language: Language) -> str:
         return say(language, "list_comma").join(label_of(findings, arm, language) for arm in value)
     if isinstance(value, list):
         return say(language, "list_comma").join(map(str, value)) or say(language, "nobody")
-    if key == "margin_percent":
-        return numbers.plain_percent(value)
-    if key == "margin_points":
-        return in_points(language, f"{value:.4g}")
-    if key.endswith("points"):
-        return in_points(language, numbers.points(-value / 100))
-    if key.endswith("percent"):
+    if key == "margin":
+        return quality.margin(findings.study.measure, value, language)
+    if key in ("difference", "bound"):
+        return quality.shown_with_unit(findings.study.measure, value, language)
+    if key == "percent":
         return numbers.percent(value)
     return numbers.whole(value) if isinstance(value, int) else str(value)
 
@@ -97,13 +104,16 @@ def seed_list(seeds: list[int], language: Language) -> str:
 
 
 def _criterion(findings: Findings, hypothesis: Hypothesis, language: Language) -> list[tuple[str, str]]:
-    code = f"criterion.{hypothesis.kind}" + ("_by" if hypothesis.kind == "better" and hypothesis.margin else "")
-    sentence = say(
+    code = f"criterion.{hypothesis.kind}"
+    if hypothesis.margin and f"{code}.with_margin" in WORDS:
+        code += ".with_margin"
+    sentence = say_of(
+        findings.study,
         language,
-        code_for(code, classifies=hypothesis.measure == "accuracy"),
+        code,
         treatment=label_of(findings, hypothesis.treatment, language),
         control=label_of(findings, hypothesis.control, language),
-        margin=_margin(hypothesis, language),
+        margin=quality.margin(hypothesis.quality, hypothesis.margin, language),
         least_frozen=numbers.whole(hypothesis.least_frozen),
     )
     found = [(say(language, "box.criterion"), sentence)]
@@ -112,47 +122,36 @@ def _criterion(findings: Findings, hypothesis: Hypothesis, language: Language) -
     return found
 
 
-def _margin(hypothesis: Hypothesis, language: Language) -> str:
-    if hypothesis.measure == "accuracy" and hypothesis.margin is not None:
-        return in_points(language, f"{hypothesis.margin:.4g}")
-    return numbers.plain_percent(hypothesis.margin)
-
-
 def _numbers(findings: Findings, verdict: Verdict, language: Language) -> list[tuple[str, str]]:
-    match verdict.hypothesis.kind:
-        case "fewer_parameters":
+    match verdict.hypothesis.evidence:
+        case "parameters":
             return _parameter_numbers(findings, verdict.hypothesis, language)
-        case "faster":
+        case "speed":
             return _speed_numbers(verdict, language)
-        case _:
-            found = _accuracy_numbers if verdict.hypothesis.measure == "accuracy" else _loss_numbers
-            return [*found(verdict, language), *_test_numbers(findings, verdict, language)]
+        case "quality":
+            return [*_quality_numbers(findings, verdict, language), *_test_numbers(findings, verdict, language)]
+        case unknown:
+            assert_never(unknown)
 
 
-def _loss_numbers(verdict: Verdict, language: Language) -> list[tuple[str, str]]:
-    difference, found = verdict.difference, []
+def _quality_numbers(findings: Findings, verdict: Verdict, language: Language) -> list[tuple[str, str]]:
+    hypothesis, difference, found = verdict.hypothesis, verdict.difference, []
+    measure = hypothesis.quality
     if difference is not None and difference.mean is not None:
-        found.append((say(language, "box.difference"), _with_interval(difference, numbers.nats, language, " nats")))
-        found.append((say(language, "box.perplexity"), _with_interval(difference, numbers.percent_change, language)))
-    if verdict.margin_nats:
-        margin = {
-            "percent": numbers.plain_percent(verdict.hypothesis.margin_percent),
-            "nats": f"{verdict.margin_nats:.4f}",
-        }
-        found.append((say(language, "box.margin"), say(language, "box.margin_value", **margin)))
-    return found
-
-
-def _accuracy_numbers(verdict: Verdict, language: Language) -> list[tuple[str, str]]:
-    difference, found = verdict.difference, []
-    if difference is not None and difference.mean is not None:
-        text = in_points(language, numbers.points(difference.mean))
-        if difference.low is not None:
-            interval = numbers.points_interval(difference.low, difference.high)
-            text = say(language, "interval_of", middle=text, interval=interval)
-        found.append((say(language, "box.difference"), text))
-    if verdict.hypothesis.margin:
-        found.append((say(language, "box.margin"), _margin(verdict.hypothesis, language)))
+        middle = quality.difference_with_unit(measure, difference.mean, language)
+        shown = _with_interval(middle, difference, quality.interval(measure, difference), language)
+        if measure.scale.is_logarithmic:
+            middle = f"{quality.logarithm(measure, difference.mean)} nats"
+            compared = quality.interval(measure, difference, quality.logarithm)
+            found.append((say(language, "box.difference"), _with_interval(middle, difference, compared, language)))
+            found.append((say_of(findings.study, language, "box.shown_difference"), shown))
+        else:
+            found.append((say(language, "box.difference"), shown))
+    if verdict.margin:
+        stated = quality.margin(measure, hypothesis.margin, language)
+        if measure.scale.is_logarithmic:
+            stated = say(language, "box.margin_value", percent=stated, nats=f"{verdict.margin:.4f}")
+        found.append((say(language, "box.margin"), stated))
     if verdict.mcnemar:
         values = [
             say(language, "box.mcnemar_seed", seed=pair.seed, p=numbers.probability(pair.p)) for pair in verdict.mcnemar
@@ -164,7 +163,12 @@ def _accuracy_numbers(verdict: Verdict, language: Language) -> list[tuple[str, s
 
 def _test_numbers(findings: Findings, verdict: Verdict, language: Language) -> list[tuple[str, str]]:
     difference, found = verdict.difference, []
-    tests = (("box.p_value", verdict.p), ("box.p_adjusted", verdict.p_adjusted), ("box.sign_flip", verdict.sign_flip_p))
+    test = verdict.hypothesis.quality.test
+    tests = (
+        (f"box.p_value.{test}", verdict.p),
+        ("box.p_adjusted", verdict.p_adjusted),
+        (f"box.p_beside.{test}", verdict.sign_flip_p),
+    )
     p_values = [say(language, code, p=numbers.probability(p)) for code, p in tests if p is not None]
     if p_values:
         found.append((say(language, "box.p"), say(language, "list_semicolon").join(p_values)))
@@ -173,11 +177,8 @@ def _test_numbers(findings: Findings, verdict: Verdict, language: Language) -> l
     return [*found, (say(language, "box.seeds"), seeds)]
 
 
-def _with_interval(difference: PairedDifference, show, language: Language, unit: str = "") -> str:
-    middle = show(difference.mean) + unit
-    if difference.low is None or difference.high is None:
-        return middle
-    return say(language, "interval_of", middle=middle, interval=numbers.interval(difference.low, difference.high, show))
+def _with_interval(middle: str, difference: PairedDifference, interval: str, language: Language) -> str:
+    return middle if difference.low is None else say(language, "interval_of", middle=middle, interval=interval)
 
 
 def _parameter_numbers(findings: Findings, hypothesis: Hypothesis, language: Language) -> list[tuple[str, str]]:
@@ -203,7 +204,7 @@ def _speed_numbers(verdict: Verdict, language: Language) -> list[tuple[str, str]
     facts = {
         "ratio": numbers.ratio(ratio.middle),
         "interval": numbers.interval(ratio.low, ratio.high, numbers.ratio),
-        "rounds": ratio.rounds,
+        "blocks": ratio.blocks,
     }
     return [(say(language, "box.ratio"), say(language, "box.ratio_value", **facts))]
 
@@ -215,6 +216,8 @@ def _remarks(findings: Findings, verdict: Verdict, language: Language) -> list[s
     compared = (verdict.hypothesis.treatment, verdict.hypothesis.control)
     chance = [facts["arm"] for code, facts in findings.notes if code == "at_chance" and facts["arm"] in compared]
     found = [say(language, "box.at_chance", arm=label_of(findings, arm, language)) for arm in chance]
+    if verdict.ratio is not None and verdict.ratio.is_implausible:
+        found.append(implausible_sentence(findings, verdict.hypothesis.treatment, verdict.ratio, language))
     if verdict.outcome == "confounded":
         outcome = say(language, f"outcome.{verdict.regardless}")
         found.append(say(language, "box.regardless", outcome=outcome))
@@ -228,6 +231,17 @@ def _remarks(findings: Findings, verdict: Verdict, language: Language) -> list[s
     if not verdict.hypothesis.confirmatory:
         found.append(say(language, "box.exploratory"))
     return found
+
+
+def implausible_sentence(findings: Findings, arm: str, ratio: Ratio, language: Language) -> str:
+    return say(
+        language,
+        "speed.implausible",
+        arm=label_of(findings, arm, language),
+        ratio=numbers.ratio(ratio.middle),
+        interval=numbers.interval(ratio.low, ratio.high, numbers.ratio),
+        smallest=numbers.ratio(ratio.smallest),
+    )
 
 
 def confound_sentence(confound: Confound, language: Language) -> str:
@@ -245,13 +259,14 @@ def short_digests(text: str) -> str:
 # ---- As text -------------------------------------------------------------------------------------------------------
 
 
-def as_text(findings: Findings, language: Language) -> str:
-    if not findings.verdicts:
-        return say(language, "verdicts.none") + "\n"
-    parts = [f"{findings.study.name}\n{outcome_summary(findings, language)}"]
+def as_text(findings: Findings, language: Language, *, first: Iterable[str] = ()) -> str:
+    """`first` is what must be known before any of them."""
+    summary = outcome_summary(findings, language) if findings.verdicts else say(language, "verdicts.none")
+    parts = ["\n".join([findings.study.name, *map(one_line, first), summary])]
     for verdict in findings.verdicts:
         box = verdict_box(findings, verdict, language)
-        lines = [f"{box.name}  [{box.outcome_word}]  {one_line(box.claim)}", f"    {one_line(box.sentence)}"]
+        claim = f"{one_line(box.claim)} {one_line(box.scope)}"
+        lines = [f"{box.name}  [{box.outcome_word}]  {claim}", f"    {one_line(box.sentence)}"]
         lines += [f"    {name}: {one_line(value)}" for name, value in box.numbers]
         lines += [f"    {one_line(remark)}" for remark in box.remarks]
         parts.append("\n".join(lines))

@@ -1,11 +1,19 @@
-"""Every sentence and label of a report, in both languages, by code. Formatted numbers come in as facts."""
+"""Every sentence and label of a report, in both languages, by code. Formatted numbers come in as facts.
+
+What is said of any measure names it as `{quality}`, which is `{better}` or `{worse}` than another; a measure may have
+words of its own in place of these, and a code that ends in the key of its scale is for the measures on that scale.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from oelm.reporting.classification_words import CLASSIFICATION_WORDS, Phrase
-from oelm.study.declaration import Language
+from oelm.claims.kinds import KINDS
+from oelm.claims.measures import MEASURES, Phrase
+from oelm.claims.reasons import REASONS
+from oelm.reporting.encoder_words import ENCODER_WORDS, MORE_WORDS
+from oelm.study.declaration import Language, Study
+from oelm.study.remarks import SENTENCES
 
 # ---- The frame -----------------------------------------------------------------------------------------------------
 
@@ -40,6 +48,16 @@ _COMPLETENESS: dict[str, Phrase] = {
         "Nothing has run yet: {planned} final runs are planned. Start them with: oelm run {study}",
         "尚未运行任何实验：计划最终运行 {planned} 次。启动命令：oelm run {study}",
     ),
+    "partial.others_only": (
+        "None of the {planned} final runs that the study plans now has run. Start them with: oelm run {study}",
+        "本实验现在计划的 {planned} 次最终运行均未运行。启动命令：oelm run {study}",
+    ),
+    "caution.title": ("Before these verdicts are believed", "采信结论之前须知"),
+    "caution.standing": ("Registration: {registration}", "登记：{registration}"),
+    "caution.registration": (
+        "The declaration was changed after it was registered ({registered}): {changes}",
+        "声明在登记（{registered}）之后被修改：{changes}",
+    ),
     "partial.final": (
         "Final runs finished: {finished} of {planned}.",
         "计划的 {planned} 次最终运行中已完成 {finished} 次。",
@@ -51,13 +69,14 @@ _COMPLETENESS: dict[str, Phrase] = {
     ),
     "partial.arm": ("{arm}: no result for seed {seeds} ({state})", "{arm}：随机种子 {seeds} 没有结果（{state}）"),
     "partial.numbers": (
-        "Every number below comes from the finished runs alone. A verdict that lacks runs is undecided.",
+        "Every number below comes from the finished runs alone. A verdict whose runs are missing is undecided.",
         "以下数值只来自已完成的运行；缺少运行的假设一律判为“尚无定论”。",
     ),
     "state.missing": ("not started", "未启动"),
     "state.queued": ("waiting", "排队中"),
     "state.running": ("running", "运行中"),
     "state.interrupted": ("interrupted", "已中断"),
+    "state.damaged": ("damaged", "已损坏"),
     "state.finished": ("finished", "已完成"),
     "state.failed": ("failed", "失败"),
     "state.diverged": ("diverged", "发散"),
@@ -71,61 +90,47 @@ _VERDICTS: dict[str, Phrase] = {
     "outcome.supported": ("supported", "成立"),
     "outcome.refuted": ("refuted", "不成立"),
     "outcome.undecided": ("undecided", "尚无定论"),
-    "outcome.confounded": ("confounded", "受混杂影响"),
+    "outcome.confounded": ("confounded", "存在混杂"),
     "verdicts.none": (
         "The study states no hypothesis, so the numbers below are a description, not a test.",
         "本实验未声明任何假设，以下数值仅为描述，不构成检验。",
     ),
-    "verdicts.summary": ("Hypotheses: {outcomes}.", "假设检验结果：{outcomes}。"),
+    "verdicts.summary": (
+        "Hypotheses: {outcomes}. Each verdict is about the model size, the training and the data named with its claim; "
+        "a larger model or longer training may give another one.",
+        "假设检验结果：{outcomes}。每个结论只针对假设后注明的模型规模、训练量和数据；模型更大或训练更久时，结论可能不同。",
+    ),
     "verdicts.outcome_count": ("{count} {outcome}", "{outcome} {count} 个"),
-    "verdicts.method": (
-        "Differences are treatment minus control in validation loss, paired over seeds; 0.0488 nats are 5 % of "
-        "perplexity. A claim is supported when its one-sided paired t test, Holm-adjusted over the confirmatory "
-        "hypotheses about losses (here {family}), reaches p <= 0.05; it is refuted when the one-sided 95 % bound, "
-        "which is not adjusted, lies beyond it. The exact sign-flip test stands beside; with few pairs it cannot "
-        "become small. Fewer than three pairs give no p-value.",
-        "差异为处理组减对照组的验证损失，按随机种子配对；0.0488 nats 相当于困惑度的 5 %。单侧配对 t 检验的 "
-        "p 值在 {family} 个验证性假设上作 Holm 校正后不超过 0.05 时判为支持；未经校正的单侧 95 % 界落在另一侧时判为"
-        "否定。并列出精确符号翻转检验；对数少时它不可能很小。不足三对时不给出 p 值。",
+    "verdicts.method.paired_t": (
+        "Differences are treatment minus control in {quality}, in {unit}, paired over seeds; {better} zero the "
+        "treatment is better. A claim is supported when its one-sided paired t test, Holm-adjusted over the "
+        "confirmatory hypotheses about {quality} (here {family}), reaches p <= 0.05; it is refuted when the one-sided "
+        "95 % bound, which is not adjusted, lies beyond it. The exact sign-flip test stands beside; with few pairs it "
+        "cannot become small. Fewer than three pairs give no p-value.",
+        "差异为处理组减对照组的{quality}（{unit}），按随机种子配对；{side}零表示处理组更好。单侧配对 t 检验的 p 值在 "
+        "{family} 个关于{quality}的验证性假设上作 Holm 校正后不超过 0.05 时判为成立；未经校正的单侧 95 % 界落在另一侧时"
+        "判为不成立。并列出精确符号翻转检验；对数少时它不可能很小。不足三对时不给出 p 值。",
     ),
-    "criterion.not_worse": (
-        "{treatment}: perplexity at most {margin} above that of {control}",
-        "“{treatment}”的困惑度最多比“{control}”高 {margin}",
-    ),
-    "criterion.equivalent": (
-        "{treatment}: perplexity within {margin} of that of {control}, either way",
-        "“{treatment}”与“{control}”的困惑度相差不超过 {margin}",
-    ),
-    "criterion.better": (
-        "{treatment}: perplexity below that of {control}",
-        "“{treatment}”的困惑度低于“{control}”",
-    ),
-    "criterion.better_by": (
-        "{treatment}: perplexity below that of {control} by more than {margin}",
-        "“{treatment}”的困惑度比“{control}”低 {margin} 以上",
-    ),
-    "criterion.fewer_parameters": (
-        "{treatment}: at least {least_frozen} parameters never move (compared with {control})",
-        "“{treatment}”中至少有 {least_frozen} 个参数始终不变（与“{control}”相比）",
-    ),
-    "criterion.faster": (
-        "{treatment}: a step takes less time than one of {control}, measured by oelm bench",
-        "“{treatment}”每步用时少于“{control}”（由 oelm bench 测量）",
-    ),
+    "scope.line": ("{parameters} parameters, {read} a run, {data}", "{parameters} 参数，每次运行 {read}，{data}"),
+    "scope.tokens": ("{count} tokens", "{count} 个 token"),
+    "scope.examples": ("{count} examples", "{count} 个样本"),
+    "scope.span": ("{least} to {most}", "{least} 至 {most}"),
+    "scope.stated": ("{line}; {stated}", "{line}；{stated}"),
+    "box.scope": ("({scope})", "（{scope}）"),
     "box.criterion": ("passes when", "通过标准"),
     "box.fails_when": ("fails when", "判为不成立的条件"),
     "box.difference": ("difference", "差异"),
-    "box.perplexity": ("in perplexity", "困惑度变化"),
+    "box.shown_difference": ("in {quality}", "{quality}变化"),
     "box.margin": ("margin", "界值"),
     "box.margin_value": ("{percent} ({nats} nats)", "{percent}（{nats} nats）"),
     "box.p": ("p", "p 值"),
-    "box.p_value": ("{p} by the t test", "t 检验 {p}"),
+    "box.p_value.paired_t": ("{p} by the t test", "t 检验 {p}"),
+    "box.p_beside.paired_t": ("{p} by sign flips", "符号翻转检验 {p}"),
     "box.p_adjusted": ("{p} Holm-adjusted", "Holm 校正后 {p}"),
-    "box.sign_flip": ("{p} by sign flips", "符号翻转检验 {p}"),
     "box.seeds": ("paired seeds", "配对种子数"),
     "box.seeds_value": ("{done} of {planned}", "{done}／{planned}"),
     "box.ratio": ("time per step, ratio", "每步用时之比"),
-    "box.ratio_value": ("{ratio} {interval}, {rounds} rounds", "{ratio} {interval}，{rounds} 轮"),
+    "box.ratio_value": ("{ratio} {interval}, {blocks} blocks", "{ratio} {interval}，{blocks} 个区组"),
     "box.parameters": ("trainable parameters", "可训练参数"),
     "box.frozen": ("frozen parameters", "冻结参数"),
     "box.against": ("{treatment} against {control} ({percent})", "{treatment} 对 {control}（{percent}）"),
@@ -142,88 +147,14 @@ _VERDICTS: dict[str, Phrase] = {
     "interval_of": ("{middle} (95 % interval {interval})", "{middle}（95 % 区间 {interval}）"),
 }
 
-# ---- Why a verdict is what it is -----------------------------------------------------------------------------------
-
-_REASONS: dict[str, Phrase] = {
-    "reason.shown": (
-        "Shown by {pairs} pairs: the perplexity differs by {percent}, significant at the 5 % level.",
-        "{pairs} 对结果表明假设成立：困惑度差异为 {percent}，在 5 % 水平上显著。",
-    ),
-    "reason.contradicted": (
-        "Contradicted by {pairs} pairs: the perplexity differs by {percent}; the bound that decides is "
-        "{bound_percent}.",
-        "{pairs} 对结果与假设相反：困惑度差异为 {percent}，起决定作用的界为 {bound_percent}。",
-    ),
-    "reason.not_shown": (
-        "Neither shown nor contradicted by {pairs} pairs: the perplexity differs by {percent}, too uncertain to place "
-        "it on one side.",
-        "{pairs} 对结果既不能证实也不能否定：困惑度差异为 {percent}，不确定性过大，无法归于任何一侧。",
-    ),
-    "reason.too_few_pairs": (
-        "Paired seeds: {pairs}, too few to tell a difference from chance; a test needs at least {least}.",
-        "仅有 {pairs} 对种子，无法区分差异与偶然；检验至少需要 {least} 对。",
-    ),
-    "reason.zero_variance": (
-        "All {pairs} pairs differ by exactly the same amount ({percent}): there is nothing to measure chance by.",
-        "{pairs} 对的差异完全相同（{percent}），无法衡量偶然性。",
-    ),
-    "reason.incomplete": (
-        "Runs are missing: {pairs} of {planned} pairs are finished. Treatment: {treatment}. Control: {control}.",
-        "缺少运行：{planned} 对中已完成 {pairs} 对。处理组：{treatment}。对照组：{control}。",
-    ),
-    "reason.tuning_unfinished": (
-        "Tuning is not over: {finished} of {planned} tuning runs are finished.",
-        "调优尚未结束：{planned} 次调优运行中已完成 {finished} 次。",
-    ),
-    "reason.tuning_diverged": (
-        "Every point of the grid diverged for {arms}, so there is nothing to compare.",
-        "{arms} 在网格的所有取值上均发散，无从比较。",
-    ),
-    "reason.diverged": (
-        "Some runs diverged, so that {pairs} of {planned} pairs remain. Treatment, seeds: {treatment}. Control, seeds: "
-        "{control}.",
-        "部分运行发散，{planned} 对中剩 {pairs} 对。处理组种子：{treatment}。对照组种子：{control}。",
-    ),
-    "reason.all_diverged": (
-        "All {planned} runs of the treatment diverged and none of the control.",
-        "处理组的 {planned} 次运行全部发散，对照组没有发散。",
-    ),
-    "reason.enough_frozen": (
-        "{frozen} parameters never move, at least {least_frozen} were asked for; {percent} fewer train ({trainable} "
-        "against {control_trainable}).",
-        "有 {frozen} 个参数始终不变，要求至少 {least_frozen} 个；可训练参数减少 {percent}（{trainable} 对 "
-        "{control_trainable}）。",
-    ),
-    "reason.too_few_frozen": (
-        "Only {frozen} parameters never move, at least {least_frozen} were asked for; {percent} fewer train "
-        "({trainable} against {control_trainable}).",
-        "只有 {frozen} 个参数始终不变，要求至少 {least_frozen} 个；可训练参数减少 {percent}（{trainable} 对 "
-        "{control_trainable}）。",
-    ),
-    "reason.counts_disagree": (
-        "The counts disagree: {computed} frozen by the config, {stored} counted in the runs.",
-        "计数不一致：按配置应冻结 {computed} 个，运行中统计为 {stored} 个。",
-    ),
-    "reason.faster": (
-        "Over {rounds} interleaved rounds the time per step changed by {percent}; the whole interval is below 1.",
-        "交错测量 {rounds} 轮，每步用时变化 {percent}，区间全部小于 1。",
-    ),
-    "reason.not_faster": (
-        "Over {rounds} interleaved rounds the time per step changed by {percent}; the whole interval is above 1.",
-        "交错测量 {rounds} 轮，每步用时变化 {percent}，区间全部大于 1。",
-    ),
-    "reason.speed_unclear": (
-        "Over {rounds} interleaved rounds the time per step changed by {percent}; the interval contains 1.",
-        "交错测量 {rounds} 轮，每步用时变化 {percent}，区间包含 1。",
-    ),
-    "reason.no_bench": (
-        "Speed was not measured. The times of the runs are not a comparison; oelm bench makes one.",
-        "尚未测量速度。各运行的用时不能用于比较，请使用 oelm bench 测量。",
-    ),
-    "reason.too_few_rounds": (
-        "Rounds measured: {rounds}, too few for an interval; at least {least} are needed.",
-        "仅测量 {rounds} 轮，不足以给出区间，至少需要 {least} 轮。",
-    ),
+_CLAIMS: dict[str, Phrase] = {
+    **{f"criterion.{key}": kind.criterion for key, kind in KINDS.items()},
+    **{
+        f"criterion.{key}.with_margin": kind.criterion_with_margin
+        for key, kind in KINDS.items()
+        if kind.criterion_with_margin
+    },
+    **{f"reason.{code}": reason.sentence for code, reason in REASONS.items()},
     "seeds_by_state": ("{state}: {seeds}", "{state}：{seeds}"),
     "nothing_missing": ("complete", "完整"),
     "nobody": ("none", "无"),
@@ -240,10 +171,11 @@ _TABLE: dict[str, Phrase] = {
     "column.learning_rate": ("learning rate", "学习率"),
     "column.seeds": ("seeds", "种子数"),
     "provenance.seeds": ("seeds", "随机种子"),
-    "column.perplexity": ("perplexity", "困惑度"),
+    "column.value": ("{quality}", "{quality}"),
     "column.loss": ("loss, nats", "损失 (nats)"),
     "column.difference": ("difference, nats", "差异 (nats)"),
-    "column.difference_percent": ("in perplexity", "困惑度差异"),
+    "column.shown_difference.percent": ("in {quality}", "{quality}差异"),
+    "column.shown_difference.points": ("difference, points", "差异（百分点）"),
     "column.p_adjusted": ("adjusted p", "校正 p 值"),
     "column.tokens": ("tokens", "token 数"),
     "column.flops": ("arithmetic", "计算量"),
@@ -276,15 +208,15 @@ _TABLE: dict[str, Phrase] = {
     "column.number": ("difference", "差异"),
     "column.reached_by": ("seeds that reached it", "达到的种子数"),
     "table.quality": (
-        "Quality: mean ± standard deviation over seeds; difference from {baseline}, paired over seeds, with its "
-        "95 % interval; adjusted p where a hypothesis compares the arm with {baseline}. The perplexity is "
-        "e to the mean loss.",
-        "质量：种子间均值 ± 标准差；与 {baseline} 的差异按种子配对，附 95 % 区间；仅当有假设将该组与 {baseline} "
-        "比较时给出校正 p 值。困惑度为 e 的平均损失次幂。",
+        "Quality ({scope}): mean ± standard deviation over seeds; difference in {quality} from {baseline}, in {unit}, "
+        "paired over seeds, with its 95 % interval; adjusted p where a hypothesis compares the arm with {baseline}; "
+        "time of a step as a ratio to {baseline}, by oelm bench.",
+        "质量（{scope}）：种子间均值 ± 标准差；与 {baseline} 的{quality}差异（{unit}）按种子配对，附 95 % 区间；"
+        "仅当有假设将该组与 {baseline} 比较时给出校正 p 值；每步用时与 {baseline} 之比由 oelm bench 测得。",
     ),
     "table.cost": (
-        "Cost of one run. Time per step is the mean over the runs and not a comparison of speed (see Speed).",
-        "单次运行的代价。每步用时为各运行均值，不能用于比较速度（见“训练速度”）。",
+        "Cost of one run ({scope}). Time per step is the mean over the runs and not a comparison of speed (see Speed).",
+        "单次运行的代价（{scope}）。每步用时为各运行均值，不能用于比较速度（见“训练速度”）。",
     ),
     "table.baseline": ("baseline", "基线"),
     "table.fixed_learning_rates": (
@@ -292,8 +224,8 @@ _TABLE: dict[str, Phrase] = {
         "本实验未做调优，且各实验组学习率不同：{values}。",
     ),
     "table.tuned": (
-        "Tuned per arm on one grid, judged on the tuning split: {keys}.",
-        "各实验组在同一网格上调优，以调优集评判：{keys}。",
+        "Tuned per arm on one grid, chosen by the loss on the tuning split: {keys}.",
+        "各实验组在同一网格上调优，按调优集上的损失选取：{keys}。",
     ),
     "table.other_tuned": (
         "The learning rate was not tuned; the grid covers {keys}.",
@@ -310,14 +242,17 @@ _FIGURES: dict[str, Phrase] = {
     "axis.minutes": ("training time (min)", "训练时间（分钟）"),
     "axis.seconds": ("training time (s)", "训练时间（秒）"),
     "axis.flops": ("arithmetic ({unit})", "计算量（{unit}）"),
-    "axis.perplexity": ("validation perplexity", "验证困惑度"),
+    "axis.value.percent": ("validation {quality}", "验证{quality}"),
+    "axis.value.points": ("validation {quality} (%)", "验证{quality} (%)"),
+    "axis.validation_loss": ("validation loss (nats per token)", "验证损失（nats / token）"),
     "axis.train_loss": ("training loss (nats per token)", "训练损失（nats / token）"),
     "axis.learning_rate": ("learning rate", "学习率"),
     "axis.parameters": ("parameters (millions)", "参数量（百万）"),
     "axis.trainable": ("trainable parameters (millions)", "可训练参数（百万）"),
     "axis.tuning_loss": ("loss on the tuning split (nats)", "调优集损失 (nats)"),
-    "axis.difference": ("difference in loss (nats)", "损失差异 (nats)"),
-    "axis.difference_percent": ("difference in perplexity (%)", "困惑度差异 (%)"),
+    "axis.difference": ("difference in the logarithm of {quality}", "{quality}的对数差异"),
+    "axis.shown_difference.percent": ("difference in {quality} (%)", "{quality}差异 (%)"),
+    "axis.shown_difference.points": ("difference in {quality} (percentage points)", "{quality}差异（百分点）"),
     "axis.ratio": ("time per step, ratio to {baseline}", "每步用时与 {baseline} 之比"),
     "axis.memory": ("memory (MiB)", "内存 (MiB)"),
     "axis.peak_memory": ("peak memory of the process (MiB)", "进程内存峰值 (MiB)"),
@@ -325,7 +260,7 @@ _FIGURES: dict[str, Phrase] = {
     "axis.embeddings": ("emb.", "嵌入"),
     "legend.frozen": ("frozen (hatched)", "冻结（斜线）"),
     "legend.margin": ("margin", "界值"),
-    "legend.passes": ("supports the claim", "支持假设的区域"),
+    "legend.passes": ("supports the claim", "假设成立的区域"),
     "legend.seed": ("one seed", "单个种子"),
     "legend.mean": ("mean, 95 % interval", "均值与 95 % 区间"),
     "legend.weights": ("weights", "权重"),
@@ -344,22 +279,38 @@ _FIGURES: dict[str, Phrase] = {
     "role.feed_forward_up": ("feed-forward up", "前馈升维"),
     "role.feed_forward_down": ("feed-forward down", "前馈降维"),
     "role.norm": ("norms", "归一化"),
-    "caption.final_perplexity": (
-        "Final validation perplexity. Small marks: single seeds; large: e to the mean loss, with the 95 % interval of "
-        "the mean over seeds where there are two or more.",
-        "最终验证困惑度。小标记为单个种子；大标记为 e 的平均损失次幂，有两个及以上种子时附均值的 95 % 区间。",
+    "caption.final.percent": (
+        "Final validation {quality}. Small marks: single seeds; large: their geometric mean, with its 95 % interval "
+        "over seeds where there are two or more.",
+        "最终验证{quality}。小标记为单个种子；大标记为几何平均值，有两个及以上种子时附 95 % 区间。",
     ),
-    "caption.val_ppl_comparison": (
-        "Validation perplexity against (a) steps, (b) the last half of them, (c) tokens and (d) training time. Lines: "
+    "caption.final.points": (
+        "Final validation {quality}. Small marks: single seeds; large: their mean, with its 95 % interval over seeds "
+        "where there are two or more.",
+        "最终验证{quality}。小标记为单个种子；大标记为均值，有两个及以上种子时附 95 % 区间。",
+    ),
+    "caption.curve.percent": (
+        "Validation {quality} against (a) steps, (b) the last half of them, (c) {read} and (d) training time. Lines: "
         "mean over finished seeds; bands: smallest to largest. Measured on the smaller set of the curve, so its end "
         "may differ a little from the final number.",
-        "验证困惑度随 (a) 步数、(b) 后半程步数、(c) token 数、(d) 训练时间的变化。曲线为已完成种子的均值，色带为最小值"
+        "验证{quality}随 (a) 步数、(b) 后半程步数、(c) {read}、(d) 训练时间的变化。曲线为已完成种子的均值，色带为最小值"
         "到最大值。曲线在较小的验证集上测得，末端可能与最终数值略有不同。",
     ),
+    "caption.curve.points": (
+        "Validation {quality} against (a) steps, (b) {read} and (c) training time. Lines: mean over finished seeds; "
+        "bands: smallest to largest. Measured on the smaller set of the curve, so its end may differ a little from the "
+        "final number.",
+        "验证{quality}随 (a) 步数、(b) {read}、(c) 训练时间的变化。曲线为已完成种子的均值，色带为最小值到最大值。"
+        "曲线在较小的验证集上测得，末端可能与最终数值略有不同。",
+    ),
+    "caption.validation_loss": (
+        "Validation loss against (a) steps, (b) {read} and (c) training time, on the same set.",
+        "验证损失随 (a) 步数、(b) {read}、(c) 训练时间的变化，在同一验证集上测得。",
+    ),
     "caption.training_loss": (
-        "Training loss against (a) steps, (b) tokens and (c) training time. Lines: mean over finished seeds; bands: "
+        "Training loss against (a) steps, (b) {read} and (c) training time. Lines: mean over finished seeds; bands: "
         "smallest to largest.",
-        "训练损失随 (a) 步数、(b) token 数、(c) 训练时间的变化。曲线为已完成种子的均值，色带为最小值到最大值。",
+        "训练损失随 (a) 步数、(b) {read}、(c) 训练时间的变化。曲线为已完成种子的均值，色带为最小值到最大值。",
     ),
     "caption.learning_rate": ("Learning rate against steps.", "学习率随训练步数的变化。"),
     "caption.parameter_distribution": (
@@ -367,10 +318,10 @@ _FIGURES: dict[str, Phrase] = {
         "layer, shaded by the share that is frozen.",
         "参数分布：(a) 按用途，斜线为冻结部分；(b) 按层，数字为该层可训练参数量，底色深浅表示冻结比例。",
     ),
-    "caption.perplexity_by_parameters": (
-        "Final validation perplexity against trainable parameters; bars: 95 % interval of the mean over seeds. Arms "
+    "caption.by_parameters": (
+        "Final validation {quality} against trainable parameters; bars: 95 % interval of the mean over seeds. Arms "
         "with equal counts are drawn side by side.",
-        "最终验证困惑度与可训练参数量；误差线为种子间均值的 95 % 区间。参数量相同的实验组并排绘制。",
+        "最终验证{quality}与可训练参数量；误差线为种子间均值的 95 % 区间。参数量相同的实验组并排绘制。",
     ),
     "caption.speed": (
         "Time per step as a ratio to {baseline}, from interleaved measurement on one device, with 95 % intervals. "
@@ -391,13 +342,18 @@ _FIGURES: dict[str, Phrase] = {
         "网格含多个参数时，每点取其余参数上的最小值。",
     ),
     "caption.differences": (
-        "Paired differences, treatment minus control, with 95 % intervals; small marks: single seeds. Dashed: the "
-        "margin; shaded: where the claim would hold. Left of 0 is better.",
-        "配对差异（处理组减对照组）及 95 % 区间；小标记为单个种子。虚线为界值，阴影为假设成立的区域。小于 0 表示更好。",
+        "Paired differences in {quality}, treatment minus control, with 95 % intervals; small marks: single seeds. "
+        "Dashed: the margin; shaded: where the claim would hold. {side} 0 is better.",
+        "{quality}的配对差异（处理组减对照组）及 95 % 区间；小标记为单个种子。虚线为界值，阴影为假设成立的区域。"
+        "{side} 0 表示更好。",
     ),
-    "caption.decomposition": (
-        "Where the difference comes from, in perplexity, with 95 % intervals.",
-        "性能差距分解（困惑度变化）及 95 % 区间。",
+    "caption.decomposition.percent": (
+        "Where the difference comes from, in {quality}, with 95 % intervals.",
+        "性能差距分解（{quality}变化）及 95 % 区间。",
+    ),
+    "caption.decomposition.points": (
+        "Where the difference comes from, in percentage points of {quality}, with 95 % intervals.",
+        "{quality}差距分解（百分点）及 95 % 区间。",
     ),
     "caption.memory": (
         "(a) Weights, gradients and optimizer moments as counted; (b) the largest memory of a run as measured.",
@@ -409,8 +365,8 @@ _FIGURES: dict[str, Phrase] = {
 
 _SECTIONS: dict[str, Phrase] = {
     "parameters.table": (
-        "The arms: how their queries and keys start, and whether they move.",
-        "各实验组：Q/K 的初始化方式及是否更新。",
+        "The arms: how their queries and keys start, and whether they move ({scope}).",
+        "各实验组：Q/K 的初始化方式及是否更新（{scope}）。",
     ),
     "arm.both": ("Q, K: {text}", "Q、K：{text}"),
     "arm.each": ("Q: {query}; K: {key}", "Q：{query}；K：{key}"),
@@ -433,21 +389,46 @@ _SECTIONS: dict[str, Phrase] = {
     "moves.share_heads": (" (the first {percent} of the heads)", "（前 {percent} 的头）"),
     "moves.share_layers": (" (the first {percent} of the layers)", "（前 {percent} 的层）"),
     "speed.no_bench": (
-        "There is no bench, so this report makes no statement about speed. The times of the runs are not a comparison: "
-        "they were taken at other times, on possibly other and otherwise busy machines. Measure with: "
-        "oelm bench {study}",
-        "没有基准测量，因此本报告不对速度下结论。各运行的用时不能互相比较：它们在不同时间、可能不同且繁忙程度不同的机器上"
+        "There is no bench that can be read, so this report makes no statement about speed. The times of the runs are "
+        "not a comparison: they were taken at other times, on possibly other and otherwise busy machines. Measure "
+        "with: oelm bench {study}",
+        "没有可读取的基准测量，因此本报告不对速度下结论。各运行的用时不能互相比较：它们在不同时间、可能不同且繁忙程度不同的机器上"
         "测得。请运行：oelm bench {study}",
     ),
     "speed.bench": (
-        "Measured apart from the runs: steps of the arms interleaved on one device, {rounds} rounds.",
-        "与训练分开测量：在同一设备上交错执行各组的训练步，共 {rounds} 轮。",
+        "Measured apart from the runs: steps of the arms interleaved on one device, in random order within each of "
+        "{blocks} undisturbed blocks. As a control {baseline} was timed against itself: {control} {interval}. No "
+        "interval here is narrower than that leaves room for.",
+        "与训练分开测量：在同一设备上交错执行各组的训练步，共 {blocks} 个未受干扰的区组，组内顺序随机。作为对照，"
+        "{baseline} 与其自身之比为 {control} {interval}；此处任何区间都不窄于对照所允许的精度。",
+    ),
+    "speed.bench_without_control": (
+        "Measured apart from the runs: steps of the arms interleaved on one device, {blocks} rounds. This bench is of "
+        "an older format, without a control and without a seal: its intervals may be too narrow, and no claim rests on "
+        "them.",
+        "与训练分开测量：在同一设备上交错执行各组的训练步，共 {blocks} 轮。该测量为旧格式，没有对照，也没有封印："
+        "区间可能过窄，不作为任何结论的依据。",
+    ),
+    "speed.busy": (
+        "The machine was busy while the speed was measured: {quiet} of {blocks} blocks were undisturbed, too few for a "
+        "ratio. Measure again when nothing else runs: oelm bench {study}",
+        "测量速度时机器繁忙：{blocks} 个区组中只有 {quiet} 个未受干扰，不足以给出比值。请在没有其他任务时重新运行："
+        "oelm bench {study}",
+    ),
+    "speed.implausible": (
+        "Implausible: {arm} took {ratio} {interval} of the time, less than any single component of its step allows "
+        "({smallest} by arithmetic). Something other than the arm made the difference; do not rely on it.",
+        "不合理：“{arm}”用时之比为 {ratio} {interval}，低于训练步任何单一组成部分所允许的值（按计算量为 {smallest}）。"
+        "差异另有原因，请勿采信。",
     ),
     "speed.table": (
-        "Steps per hour in the runs (indicative), and the ratio from the bench.",
-        "各运行的步/小时（仅供参考）及基准测得的用时比。",
+        "Steps per hour in the runs (indicative), and the ratio from the bench ({scope}).",
+        "各运行的步/小时（仅供参考）及基准测得的用时比（{scope}）。",
     ),
-    "speed.table_no_bench": ("Steps per hour in the runs: indicative only.", "各运行的步/小时，仅供参考。"),
+    "speed.table_no_bench": (
+        "Steps per hour in the runs: indicative only ({scope}).",
+        "各运行的步/小时，仅供参考（{scope}）。",
+    ),
     "target.sentence": (
         "The target is {percent} above the final perplexity of {baseline}: {target}.",
         "目标为 {baseline} 最终困惑度之上 {percent}：{target}。",
@@ -457,8 +438,8 @@ _SECTIONS: dict[str, Phrase] = {
         "尚无目标值：{baseline} 没有已完成的运行。",
     ),
     "target.table": (
-        "Steps, tokens, training time and arithmetic to the target.",
-        "达到目标所需的步数、token 数、训练时间与计算量。",
+        "Steps, tokens, training time and arithmetic to the target ({scope}).",
+        "达到目标所需的步数、token 数、训练时间与计算量（{scope}）。",
     ),
     "tuning.none": (
         "Nothing was tuned in this study.",
@@ -476,7 +457,7 @@ _SECTIONS: dict[str, Phrase] = {
         "The arms of this study do not include the pairs of the ablation.",
         "本实验的实验组不包含消融分析所需的配对。",
     ),
-    "decomposition.table": ("The ablation, step by step.", "消融分解。"),
+    "decomposition.table": ("The ablation, step by step ({scope}).", "消融分解（{scope}）。"),
     "step.baseline_to_frozen": ("freezing, orthogonal per head", "冻结 Q/K + 分头正交初始化"),
     "step.baseline_to_random": ("freezing, random start", "冻结 Q/K + 随机初始化"),
     "step.baseline_to_scaled_random": ("freezing, random start at the same scale", "冻结 Q/K + 同尺度随机初始化"),
@@ -490,8 +471,8 @@ _SECTIONS: dict[str, Phrase] = {
         "目前没有任何两组共享已完成的种子。",
     ),
     "memory.table": (
-        "Memory: counted for weights, gradients and optimizer moments; measured as the largest over the runs.",
-        "内存：权重、梯度与优化器状态按参数计算；峰值为各运行实测最大值。",
+        "Memory ({scope}): counted for weights, gradients and moments; measured as the largest over the runs.",
+        "内存（{scope}）：权重、梯度与优化器状态按参数计算；峰值为各运行实测最大值。",
     ),
     "curves.none": (
         "No finished run with stored metrics is there yet.",
@@ -522,7 +503,7 @@ _SECTIONS: dict[str, Phrase] = {
     "unfinished.waiting": ("waits for the tuning", "等待调优"),
     "cite.sentence": (
         "If this study helps your research, please cite it and the software.",
-        "如果本实验对您的研究有帮助，请引用本实验及所用软件。",
+        "如果本实验对您的工作有帮助，请引用本实验及所用软件。",
     ),
     "files.sentence": (
         "Beside this report: comparison_table (text, CSV, Markdown), hypothesis_validation.txt, runs.csv with every "
@@ -532,25 +513,23 @@ _SECTIONS: dict[str, Phrase] = {
     ),
 }
 
-# ---- The documents' table of scenarios ------------------------------------------------------------------------------
+# ---- Conclusions and next steps -------------------------------------------------------------------------------------
 
 _SCENARIOS: dict[str, Phrase] = {
-    "conclusions.table": ("The hypotheses and what the runs say.", "假设与实验结论。"),
+    "conclusions.table": ("The hypotheses and what the runs say ({scope}).", "假设与实验结论（{scope}）。"),
     "next.title": ("Next steps", "后续行动"),
     "scenario.better": (
-        "Frozen beats trained here: the idea of the extreme learning machine holds at this size. Promote it to larger "
-        "models.",
-        "冻结优于不冻结：ELM 理论在该规模上得到验证。建议推广到更大模型。",
+        "Frozen beats trained here.",
+        "冻结优于不冻结。",
     ),
     "scenario.equal": (
-        "Frozen stays within the declared margin of trained, which the documents' table calls about equal (the table "
-        "above shows whether it is worse at all). The idea has some effect: optimise it.",
-        "冻结组与可训练组的差异在预先声明的界值之内，即文档所说的“大致相当”（是否存在差距见上表）。"
-        "ELM 有一定效果：建议优化实现。",
+        "Frozen stays within the declared margin of trained: about equal (the table above shows whether it is worse at "
+        "all).",
+        "冻结组与可训练组的差异在预先声明的界值之内，即大致相当（是否存在差距见上表）。",
     ),
     "scenario.worse": (
-        "Frozen is worse than trained: rethink, and find out why.",
-        "冻结差于不冻结：需要重新思考，分析原因。",
+        "Frozen is worse than trained by more than the margin.",
+        "冻结差于不冻结，且超出界值。",
     ),
     "scenario.unknown": (
         "The runs do not decide yet whether frozen is better, about equal or worse.",
@@ -588,10 +567,8 @@ _SCENARIOS: dict[str, Phrase] = {
         "先修复注意力的锐度：对冻结矩阵乘以 1.4–2 的增益，或为每个头训练一个温度（Medium-512 共 48 个参数）。",
     ),
     "next.worse.share": (
-        "Freeze in part: freeze_ratio 0.25 and 0.5 of the heads or layers, or queries only (arms frozen_quarter, "
-        "frozen_half).",
-        "部分冻结：对 25 % 和 50 % 的头或层冻结（freeze_ratio 0.25、0.5），或只冻结 Q（实验组 frozen_quarter、"
-        "frozen_half）。",
+        "Freeze in part: a quarter or half of the heads or layers, or queries only (arms frozen_quarter, frozen_half).",
+        "部分冻结：冻结四分之一或一半的头或层，或只冻结 Q（实验组 frozen_quarter、frozen_half）。",
     ),
     "next.worse.schedule": (
         "Freeze for a time: every N steps, late or layer-by-layer unfreezing, or train first and then freeze (arms "
@@ -614,8 +591,8 @@ _SCENARIOS: dict[str, Phrase] = {
         "补齐缺少的运行：oelm run {study}",
     ),
     "next.unknown.seeds": (
-        "Then add seeds: where so many would probably decide it, the undecided box above says how many.",
-        "然后增加随机种子：若增加种子可能得出结论，上面“尚无定论”的假设给出了大约需要的数量。",
+        "Add seeds: where more of them would probably decide it, the undecided box above says how many.",
+        "增加随机种子：若增加种子可能得出结论，上面“尚无定论”的假设给出了大约需要的数量。",
     ),
     "next.unknown.more_seeds": (
         "Plan at least 8 paired seeds: with {seeds}, only large differences can be told from chance.",
@@ -672,14 +649,45 @@ _PROVENANCE: dict[str, Phrase] = {
         "Runs made from sources with changes that were not committed: {runs}.",
         "{runs} 次运行所用的源代码含有未提交的修改。",
     ),
+    "note.sources_not_comparable": (
+        "Whether all finished runs used the same sources is not known: their digests were taken by schemes {schemes}.",
+        "无法判断各已完成运行的源代码是否相同：其摘要按不同方案（{schemes}）计算。",
+    ),
+    "note.bench_sources_not_comparable": (
+        "Whether the bench measured the sources that the runs used is not known: its digest was taken by scheme "
+        "{bench}, theirs by {runs}.",
+        "无法判断基准测量与运行所用的源代码是否相同：前者的摘要按方案 {bench} 计算，后者按方案 {runs}。",
+    ),
     "note.bench_of_other_sources": (
         "The bench measured other sources ({bench}) than the runs used ({runs}).",
         "基准测量所用的源代码（{bench}）与运行所用的（{runs}）不同。",
+    ),
+    "note.damaged": (
+        "A stored run is damaged and part of no number; `oelm run` runs it again. {line}",
+        "有一个已存储的运行已损坏，不计入任何数字；`oelm run` 会重新运行它。{line}",
+    ),
+    "note.bench_without_control": (
+        "The bench is of an older format: unsealed, and without a control.",
+        "基准测量为旧格式：没有封印，也没有对照。",
+    ),
+    "note.bench_disturbed": (
+        "Blocks of the bench that something disturbed, and that were left out: {disturbed} of {blocks}.",
+        "基准测量的 {blocks} 个区组中有 {disturbed} 个受到干扰，未计入。",
+    ),
+    "note.bench_not_rebuilt": (
+        "The contenders of the bench were not built anew for each block, so that a difference which comes from their "
+        "places in memory stays in the ratios.",
+        "基准测量未在每个区组重新构建各实验组，由内存位置造成的差异会留在比值中。",
     ),
     "note.unreadable": ("Not readable: {line}", "无法读取：{line}"),
     "provenance.study_digest": ("study digest (SHA-256)", "实验声明摘要 (SHA-256)"),
     "provenance.runs": ("stored runs", "已存运行"),
     "provenance.runs_value": ("{runs} (final {final}, tuning {tuning})", "{runs}（最终 {final}，调优 {tuning}）"),
+    "provenance.seals": ("seals of ended runs", "已结束运行的封存"),
+    "provenance.seals_value": (
+        "{sealed} sealed and unchanged since, {unsealed} unsealed (of an older format, consistent)",
+        "{sealed} 次已封存且此后未变，{unsealed} 次未封存（旧格式，内容一致）",
+    ),
     "provenance.commits": ("commits", "代码提交"),
     "provenance.commit_value": ("{commit} (runs: {runs})", "{commit}（{runs} 次运行）"),
     "provenance.dirty_commit_value": (
@@ -696,6 +704,15 @@ _PROVENANCE: dict[str, Phrase] = {
     "provenance.pythons": ("Python", "Python"),
     "provenance.versions": ("libraries", "软件版本"),
     "provenance.compute": ("compute used", "计算时间"),
+    "provenance.bench": ("bench", "基准测量"),
+    "provenance.bench_value": (
+        "{created}; {blocks} blocks, {undisturbed} of them undisturbed; sealed",
+        "{created}；{blocks} 个区组，其中 {undisturbed} 个未受干扰；已封印",
+    ),
+    "provenance.bench_unsealed": (
+        "{created}; {blocks} rounds; unsealed, without a control",
+        "{created}；{blocks} 轮；没有封印，没有对照",
+    ),
     "provenance.compute_value": (
         "{total} (final runs {final}, tuning {tuning})",
         "{total}（最终运行 {final}，调优 {tuning}）",
@@ -705,33 +722,146 @@ _PROVENANCE: dict[str, Phrase] = {
     "provenance.unknown": ("not recorded", "未记录"),
 }
 
+# ---- What was written down beforehand, and what the folder holds besides ---------------------------------------------
+
+_CHINESE_REMARKS = {
+    "other_config": "此处有 {runs} 次已完成的运行属于另一配置：{differences}",
+    "other_config.one": "此处有 {runs} 次已完成的运行属于另一配置：{differences}",
+    "other_data": "此处有 {runs} 次已完成的运行使用了其他数据，不计入：摘要 {digests}，而非 {counted}",
+    "other_data.one": "此处有 {runs} 次已完成的运行使用了其他数据，不计入：摘要 {digests}，而非 {counted}",
+    "other_arms": "此处有 {runs} 次已完成的运行属于本实验没有的实验组：{names}",
+    "other_arms.one": "此处有 {runs} 次已完成的运行属于本实验没有的实验组：{names}",
+    "other_seeds": "此处有 {runs} 次已完成的运行使用了本实验没有的随机种子：{seeds}",
+    "other_seeds.one": "此处有 {runs} 次已完成的运行使用了本实验没有的随机种子：{seeds}",
+    "other_points": "此处有 {runs} 次已完成的调优运行不在网格上，未用于任何选择：{points}",
+    "other_points.one": "此处有 {runs} 次已完成的调优运行不在网格上，未用于任何选择：{points}",
+    "bench_other_config": "基准测量属于另一配置：{differences}；请重新测量：oelm bench {study}",
+    "choice_contradicted": "{arm}：{chosen} 于 {made} 选定并保持不变；按现有的调优运行则会选择 {now}",
+    "choice_runs_changed": "{arm}：{chosen} 于 {made} 选定并保持不变，但所依据的调优运行已与当时不同：{changes}",
+    "choice_replaced": "{arm}：{made} 的选择属于另一声明（{differences}）；没有最终运行使用过它，将由新的选择取代",
+    "choices_damaged": "{line}；不启动任何运行：请恢复该文件，或将其删除，按现有的调优运行重新选择",
+    "choices_other_declaration": "{file}：{made} 为 {names} 选定的取值属于另一声明（{differences}），"
+    "且已有最终运行使用；不启动任何运行：请撤销修改，或删除该文件以重新选择",
+    "choices_not_stored": "以下各组的取值在选定时没有存储，此处按现有的调优运行得出：{names}",
+    "choices_stored_late": "选定的取值于 {made} 存储，当时已有 {runs} 次使用它们的最终运行启动",
+    "choices_stored_late.one": "选定的取值于 {made} 存储，当时已有 {runs} 次使用它们的最终运行启动",
+}
+_CHINESE_REGISTRATION = {
+    "none": "未登记",
+    "waiting": "登记于 {registered}，当时尚无运行启动",
+    "before": "登记于 {registered}，早于第一次运行启动（{first}）",
+    "after": "登记于 {registered}，当时已有运行启动：{runs} 次中的 {early} 次，最早于 {first}",
+    "after_undated": "登记于 {registered}，当时已有运行启动：{runs} 次中的 {early} 次",
+    "after_choice": "登记于 {registered}，当时已根据运行选定取值（{chosen}）",
+    "undated": "登记于 {registered}；无法证明登记早于运行：{runs} 次运行中有 {undated} 次没有记录启动时间",
+    "damaged": "{line}；请恢复该文件，或将其删除后重新登记",
+    "unchanged": "此后未修改",
+    "changed": "此后的修改：{changes}",
+    "later": "此后又登记，当时运行已启动：{times}",
+}
+_WRITTEN_DOWN: dict[str, Phrase] = {
+    **{f"note.{code}": (f"{SENTENCES[code]}.", f"{chinese}。") for code, chinese in _CHINESE_REMARKS.items()},
+    **{
+        f"registration.{code}": (SENTENCES[f"registration.{code}"], chinese)
+        for code, chinese in _CHINESE_REGISTRATION.items()
+    },
+    "registration.source": ("by oelm {version} at commit {commit}", "oelm {version}，代码提交 {commit}"),
+    "registration.dirty_source": (
+        "by oelm {version} at commit {commit} with uncommitted changes",
+        "oelm {version}，代码提交 {commit}，含未提交修改",
+    ),
+    "registration.clocks": (
+        "the times are those of the clocks of the machines that wrote them",
+        "时间均为写入时所在机器的时钟",
+    ),
+    "registration.changes": ("Changed since the registration", "登记后的修改"),
+    "registration.change": ("{key}: {then}, now {now}", "{key}：登记时为 {then}，现为 {now}"),
+    "registration.more_changes": (
+        "And {count} more: see analysis_results.json.",
+        "另有 {count} 项，见 analysis_results.json。",
+    ),
+    "provenance.registration": ("registration", "预先登记"),
+    "provenance.choices": ("chosen values", "选定的取值"),
+    "provenance.choices_value": (
+        "stored at {made}, before the first final run",
+        "于 {made} 存储，早于第一次最终运行",
+    ),
+}
+
+# ---- What a measure and a kind of model are called -------------------------------------------------------------------
+
+_NAMES: dict[str, Phrase] = {
+    "read": ("tokens", "token 数"),
+    "points.one": ("{number} point", "{number} 个百分点"),
+    "points.many": ("{number} points", "{number} 个百分点"),
+    "unit.name.percent": ("per cent", "百分比"),
+    "unit.name.points": ("percentage points", "百分点"),
+    "lower.better": ("below", "低"),
+    "lower.worse": ("above", "高"),
+    "lower.side": ("Left of", "小于"),
+    "higher.better": ("above", "高"),
+    "higher.worse": ("below", "低"),
+    "higher.side": ("Right of", "大于"),
+}
+
 WORDS: dict[str, Phrase] = {
-    **_FRAME, **_COMPLETENESS, **_VERDICTS, **_REASONS, **_TABLE, **_FIGURES, **_SECTIONS, **_SCENARIOS, **_PROVENANCE,
-    **CLASSIFICATION_WORDS,
+    **_FRAME, **_COMPLETENESS, **_VERDICTS, **_CLAIMS, **_TABLE, **_FIGURES, **_SECTIONS, **_SCENARIOS, **_PROVENANCE,
+    **_WRITTEN_DOWN, **_NAMES, **MORE_WORDS,
 }  # fmt: skip
 
 
-def say(language: Language, code: str, **facts: object) -> str:
+def say(language: Language, code: str, /, **facts: object) -> str:
     """The phrase of a code. Facts are inserted as they are, braces in them included."""
-    phrase = WORDS[code][("en", "zh").index(language)]
-    return phrase.format(**facts)
+    return in_words(WORDS[code], language).format(**facts)
 
 
-def in_points(language: Language, number: str) -> str:
-    """A number, signed or not, of percentage points."""
-    return say(language, "unit.point" if number == "1" else "unit.points", number=number)
+def in_words(phrase: Phrase, language: Language) -> str:
+    return phrase[("en", "zh").index(language)]
 
 
-def code_for(code: str, *, classifies: bool) -> str:
-    """The same thing in the words of a study that classifies, where it has its own."""
-    own = f"{code}.classification"
-    return own if classifies and own in WORDS else code
+def say_of(study: Study, language: Language, code: str, /, **facts: object) -> str:
+    """In the words of a study: those of its kind of model or of its measure, where they have their own."""
+    return in_words(_phrase_of(study, code), language).format(**_names_in(study, language) | facts)
 
 
-def say_or_code(language: Language, code: str, facts: Mapping[str, object]) -> str:
+def _phrase_of(study: Study, code: str) -> Phrase:
+    if study.fine_tunes and code in ENCODER_WORDS:
+        return ENCODER_WORDS[code]
+    measure = study.measure
+    return measure.words.get(code) or WORDS.get(f"{code}.{measure.scale.key}") or WORDS[code]
+
+
+def _names_in(study: Study, language: Language) -> dict[str, object]:
+    """What any phrase may call by name."""
+    measure = study.measure
+    read = (ENCODER_WORDS if study.fine_tunes else WORDS)["read"]
+    return {
+        "quality": in_words(measure.name, language),
+        "unit": say(language, f"unit.name.{measure.scale.key}"),
+        "read": in_words(read, language),
+        **{name: say(language, f"{measure.better}.{name}") for name in ("better", "worse", "side")},
+    }
+
+
+def next_steps(study: Study, scenario: str, language: Language) -> list[str]:
+    """What is advised where the runs have decided: an encoder has steps of its own."""
+    words = ENCODER_WORDS if study.fine_tunes else WORDS
+    return [in_words(phrase, language) for code, phrase in words.items() if code.startswith(f"next.{scenario}.")]
+
+
+def phrases() -> Iterator[tuple[str, Phrase]]:
+    """All of them, by code: also those that stand in place of others."""
+    yield from WORDS.items()
+    yield from ENCODER_WORDS.items()
+    for measure in MEASURES.values():
+        yield f"{measure.key}.name", measure.name
+        yield from measure.words.items()
+
+
+def say_or_code(language: Language, code: str, facts: Mapping[str, object], *, study: Study | None = None) -> str:
     """For codes another version of the analysis may have added: better a code with its numbers than no report."""
     try:
-        return say(language, code, **facts)
+        return say(language, code, **facts) if study is None else say_of(study, language, code, **facts)
     except (KeyError, IndexError):
         name = code.partition(".")[2].replace("_", " ")
         return f"{name}: " + ", ".join(f"{key} {value}" for key, value in facts.items()) if facts else name
@@ -739,6 +869,4 @@ def say_or_code(language: Language, code: str, facts: Mapping[str, object]) -> s
 
 def characters(language: Language) -> str:
     """Every character the phrases of a language use: what a font must have."""
-    return "".join(
-        sorted({character for phrase in WORDS.values() for character in phrase[("en", "zh").index(language)]})
-    )
+    return "".join(sorted({character for _, phrase in phrases() for character in in_words(phrase, language)}))

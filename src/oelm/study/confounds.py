@@ -9,17 +9,17 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, assert_never
 
-from oelm.config import Encoder, Run, Settings, facts_of, resolved
+from oelm.config import STEP_EXECUTION, Encoder, Run, Settings, facts_of, resolved
 from oelm.errors import UserError
 from oelm.run_directory import COMPARED_ENVIRONMENT, flat
 from oelm.settings import known_keys
+from oelm.sources import SOURCE_SCHEME, differ, scheme_of
 from oelm.study.attention_aspects import ASPECTS, KEYS, aspect_differences
 from oelm.study.declaration import Aspect, Hypothesis, Study, in_language, settings_for
 from oelm.study.plan import Plan, PlannedRun
 
-DECLARED_EXECUTION = ("device", "precision", "compile", "threads", "micro_batch_size")
 SEEDS = "seeds"
 # What decides how many weights rest. A start costs neither parameters nor time.
 RESTING: tuple[Aspect, ...] = ("moves", "share")
@@ -57,7 +57,7 @@ def confounds(study: Study, plan: Plan) -> dict[str, list[Confound]]:
 def _check_explained(hypothesis: Hypothesis) -> None:
     """A reason for what cannot differ is a misspelt one."""
     settings = known_keys()
-    execution = {*COMPARED_ENVIRONMENT, *DECLARED_EXECUTION}
+    execution = {*COMPARED_ENVIRONMENT, *STEP_EXECUTION}
     known = [
         *settings, *(f"tuning.{key}" for key in settings), *(f"environment.{key}" for key in execution),
         *KEYS.values(), "tokens_per_step", "processes", SEEDS,
@@ -92,7 +92,7 @@ class _Side:
             processes=study.arms[arm].processes,
             settings=_by_key(study, chosen.run),
             tuning=_by_key(study, _settings(study, arm, facts, tuning=True).run) if study.tuning else {},
-            execution={key: _text(execution[key]) for key in DECLARED_EXECUTION},
+            execution={key: _text(execution[key]) for key in STEP_EXECUTION},
             stored={run.seed: run for run in plan.by_arm[arm] if run.loss is not None and run.state == "finished"},
         )
 
@@ -145,18 +145,20 @@ def _differences(hypothesis: Hypothesis, treatment: _Side, control: _Side) -> It
     sizes = (*SIZES, *RESTING_SETTINGS)
     if isinstance(treatment.run.model, Encoder):
         sizes += DATA_OF_AN_ENCODER
-    match hypothesis.kind:
-        case "fewer_parameters":
+    match hypothesis.evidence:
+        case "parameters":
             yield from _unequal(treatment.settings, control.settings, only=sizes)
             yield from _of_attention(hypothesis, treatment, control, only=RESTING)
-        case "faster":  # measured in one process on one device, so only what changes the work counts
+        case "speed":  # measured in one process on one device, so only what changes the work counts
             yield from _unequal(treatment.settings, control.settings, only=(*sizes, *WORK_PER_STEP))
             yield from _of_attention(hypothesis, treatment, control, only=RESTING)
-        case _:
+        case "quality":
             yield from _of_settings(treatment, control)
             yield from _of_attention(hypothesis, treatment, control)
             yield from _of_execution(treatment, control)
             yield from _of_seeds(treatment, control)
+        case unknown:
+            assert_never(unknown)
 
 
 def _of_settings(treatment: _Side, control: _Side) -> Iterator[tuple[str, str, str]]:
@@ -197,8 +199,11 @@ def _of_execution(treatment: _Side, control: _Side) -> Iterator[tuple[str, str, 
         return
     pairs = [(recorded(treatment.stored[seed]), recorded(control.stored[seed])) for seed in shared]
     for key in COMPARED_ENVIRONMENT:
-        if any(one[key] != other[key] for one, other in pairs):
-            yield f"environment.{key}", _all_of(one[key] for one, _ in pairs), _all_of(other[key] for _, other in pairs)
+        if any(differ(key, pair) for pair in pairs):
+            sides = [_all_of(each[key] for each in side) for side in zip(*pairs, strict=True)]
+            values = [(seed, one[key], other[key]) for seed, (one, other) in zip(shared, pairs, strict=True)]
+            treated, controlled = sides if sides[0] != sides[1] else _seed_by_seed(values)
+            yield f"environment.{key}", treated, controlled
 
 
 def _of_seeds(treatment: _Side, control: _Side) -> Iterator[tuple[str, str, str]]:
@@ -206,12 +211,13 @@ def _of_seeds(treatment: _Side, control: _Side) -> Iterator[tuple[str, str, str]
         yield SEEDS, _seeds_text(treatment.stored), _seeds_text(control.stored)
 
 
-def recorded(run: PlannedRun) -> dict[str, str]:
-    """What a finished run says about where and with what it was computed."""
+def recorded(run: PlannedRun) -> dict[str, Any]:
+    """What a finished run says about where and with what it was computed, as text; the scheme of its source digest."""
     assert run.stored is not None
     known = flat(run.stored.environment)
     values = {key: _text(known[key]) if key in known else "not recorded" for key in COMPARED_ENVIRONMENT}
-    return values | {"device": values["device"].partition(":")[0]}  # cuda:0 and cuda:1 are slots of one machine
+    values["device"] = values["device"].partition(":")[0]  # cuda:0 and cuda:1 are slots of one machine
+    return values | {SOURCE_SCHEME: scheme_of(known)}
 
 
 def _unequal(
@@ -222,6 +228,15 @@ def _unequal(
         one, other = treatment.get(key, "none"), control.get(key, "none")
         if one != other and key.startswith(only):
             yield key, one, other
+
+
+def _seed_by_seed(pairs: list[tuple[int, str, str]]) -> tuple[str, str]:
+    """Of arms that have the same values in all, those of the seeds where they do not."""
+    unlike = [(seed, one, other) for seed, one, other in pairs if one != other]
+    return (
+        " / ".join(f"{one} (seed {seed})" for seed, one, _ in unlike),
+        " / ".join(f"{other} (seed {seed})" for seed, _, other in unlike),
+    )
 
 
 def _seeds_text(seeds: Iterable[int]) -> str:

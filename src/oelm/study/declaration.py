@@ -5,24 +5,29 @@ Fixed before the runs start. What it means for one run is `settings_for`; every 
 
 from __future__ import annotations
 
-import contextlib
+import copy
 import hashlib
 import itertools
 import json
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args, get_origin
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
 
 from oelm.arms import canonical_name
+from oelm.claims.kinds import KINDS, Evidence, kinds_about
+from oelm.claims.measures import LOSS, MEASURES, SCALES, Measure, measures_of
 from oelm.config import Count, Frozen, Positive, Settings, kind_of_model
 from oelm.errors import UserError
 from oelm.run_directory import check_name
-from oelm.settings import full_key, problem_lines, read_yaml_file, settings_of, with_preset
+from oelm.settings import full_key, known_keys, problem_lines, read_yaml_file, settings_of, with_preset
+from oelm.study.catalogue import study_file
 from oelm.study.slurm_request import SlurmRequest
 
-STUDIES = Path("studies")  # where a bare name is looked up
 Language = Literal["en", "zh"]
 
 
@@ -49,30 +54,33 @@ class Arm(Frozen):
 
 # What may differ between the attention of two arms. A hypothesis says which of it is its treatment.
 Aspect = Literal["start", "scale", "moves", "share"]
-Kind = Literal["not_worse", "equivalent", "better", "fewer_parameters", "faster"]
-QUALITY_KINDS = ("not_worse", "better", "equivalent")
-NEEDS_A_MARGIN = ("not_worse", "equivalent")
-# What quality is measured by -> the key that states the margin: percent of perplexity, or percentage points.
-Measure = Literal["loss", "accuracy"]
-MARGINS: dict[Measure, str] = {"loss": "margin_percent", "accuracy": "margin_points"}
+
+
+def _one_of(table: Mapping[str, object]) -> AfterValidator:
+    """A key of a table, which is read when a study is: a row more is a word more that a study may use."""
+
+    def known(name: str) -> str:
+        if name not in table:
+            expected = ", ".join(f"'{each}'" for each in table)
+            raise PydanticCustomError("literal_error", "Input should be one of {expected}", {"expected": expected})
+        return name
+
+    return AfterValidator(known)
 
 
 class Hypothesis(Frozen):
-    """A claim about two arms, and what settles it.
+    """A claim about two arms. What it means and what settles it, the tables of its kind and its measure say.
 
-    not_worse: the treatment's perplexity is at most `margin_percent` above the control's. equivalent: within it both
-    ways. better: below the control's by more than `margin_percent` (0 unless stated). The same of accuracy, where
-    higher is better, with `measure: accuracy` and `margin_points`. fewer_parameters: at least `least_frozen`
-    parameters never move. faster: a step takes less time, measured by `oelm bench` only.
+    A margin stands under the key of its measure's scale.
     """
 
     name: str
     claim: Text
-    kind: Kind
+    kind: Annotated[str, _one_of(KINDS)]
     treatment: str
     control: str
     varies: list[Aspect]
-    measure: Measure = "loss"
+    measure: Annotated[str, _one_of(MEASURES)] = LOSS.key
     margin_percent: float | None = Field(default=None, gt=0)
     margin_points: float | None = Field(default=None, gt=0)
     least_frozen: Positive | None = None
@@ -82,23 +90,39 @@ class Hypothesis(Frozen):
 
     @model_validator(mode="after")
     def _consistent(self) -> Hypothesis:
-        if self.measure == "accuracy" and self.kind not in QUALITY_KINDS:
-            raise ValueError(f"{self.name}: measure is for {', '.join(QUALITY_KINDS)}, not for {self.kind}")
-        if self.kind in NEEDS_A_MARGIN and self.margin is None:
-            raise ValueError(f"{self.name}: {self.kind} needs {MARGINS[self.measure]}")
-        for measure, key in MARGINS.items():
-            if measure != self.measure and getattr(self, key) is not None:
-                raise ValueError(f"{self.name}: {key} is a margin of {measure}; this claim measures {self.measure}")
-        if self.kind == "fewer_parameters" and self.least_frozen is None:
-            raise ValueError(f"{self.name}: fewer_parameters needs least_frozen")
-        if self.treatment == self.control:
-            raise ValueError(f"{self.name}: treatment and control are both {self.control}")
+        if problems := list(self._problems()):
+            raise ValueError("\n".join(f"{self.name}: {each}" for each in problems))
         return self
+
+    def _problems(self) -> Iterator[str]:
+        kind, scale = KINDS[self.kind], self.quality.scale
+        if self.measure != LOSS.key and kind.evidence != "quality":
+            yield f"measure is for {', '.join(kinds_about('quality'))}, not for {self.kind}"
+        elif kind.needs == "margin" and self.margin is None:
+            yield f"{self.kind} needs {scale.margin_key}"
+        for other in SCALES:
+            if other is not scale and getattr(self, other.margin_key) is not None:
+                theirs = ", ".join(each.key for each in MEASURES.values() if each.scale is other)
+                yield f"{other.margin_key} is a margin of {theirs}; this claim measures {self.measure}"
+        if kind.needs == "least_frozen" and self.least_frozen is None:
+            yield f"{self.kind} needs least_frozen"
+        if self.treatment == self.control:
+            yield f"treatment and control are both {self.control}"
+
+    @property
+    def evidence(self) -> Evidence:
+        """What settles it."""
+        return KINDS[self.kind].evidence
+
+    @property
+    def quality(self) -> Measure:
+        """By what the arms are compared, where the claim is one of quality."""
+        return MEASURES[self.measure]
 
     @property
     def margin(self) -> float | None:
-        """As stated: percent of perplexity, or percentage points of accuracy."""
-        return getattr(self, MARGINS[self.measure])
+        """As stated: in per cent, or in percentage points."""
+        return getattr(self, self.quality.scale.margin_key)
 
 
 class Tuning(Frozen):
@@ -113,8 +137,30 @@ class Tuning(Frozen):
 class Neighbour(Frozen):
     """Another study whose stored findings a report shows beside its own."""
 
-    study: str  # its file, or its name in the folder `studies`
+    study: str  # its file or its name
     runs: str | None = None  # None: runs/NAME
+
+
+class Claim(Frozen):
+    """A result that others report: shown as a row beside this study's own, in texts as its source has them."""
+
+    source: Text
+    model_and_task: Text
+    from_baseline: Text
+    number: Text
+    number_of_seeds: Positive | None = None
+    outcome: Text | None = None
+    ratio: Text | None = None
+    trainable_share: Text | None = None
+    remarks: list[Text] = Field(default=[])  # what a reader should know of it
+
+
+class Consequences(Frozen):
+    """What follows if the main frozen arm turns out better than the baseline, equal to it within the margin, worse."""
+
+    better: Text | None = None
+    equal: Text | None = None
+    worse: Text | None = None
 
 
 class Study(Frozen):
@@ -127,72 +173,140 @@ class Study(Frozen):
     tuning: Tuning | None = None
     hypotheses: list[Hypothesis] = Field(default=[])
     target_percent: float = Field(default=10, gt=0)  # time to a perplexity so much above the baseline's final one
+    scope: Text | None = None  # what the verdicts are limited to, beside size and training, which are counted
     beside: list[Neighbour] = Field(default=[])
+    reported: list[Claim] = Field(default=[])  # by others: shown below the neighbours
+    consequences: Consequences = Consequences()
     slurm: SlurmRequest = SlurmRequest()  # what jobs ask for on a cluster
     notes: Text | None = None
     cite: Text | None = None
-
-    @model_validator(mode="after")
-    def _consistent(self) -> Study:
-        named = {"baseline": self.baseline}
-        for hypothesis in self.hypotheses:
-            named |= {
-                f"{hypothesis.name}.treatment": hypothesis.treatment,
-                f"{hypothesis.name}.control": hypothesis.control,
-            }
-        for place, arm in named.items():
-            if arm not in self.arms:
-                raise ValueError(f"{place}: {arm!r} is not one of the arms {', '.join(self.arms)}")
-        for what, values in (("seeds", self.seeds), ("hypotheses", [each.name for each in self.hypotheses])):
-            if len(set(values)) < len(values):
-                raise ValueError(f"{what}: one is there twice")
-        return self
 
     @property
     def learning_rate_is_tuned(self) -> bool:
         return self.tuning is not None and "training.learning_rate" in self.tuning.grid
 
     @property
-    def classifies(self) -> bool:
-        """Whether its runs sort sentences into classes: then quality is accuracy."""
-        return kind_of_model(with_preset(self.base).get("model")) == "encoder"
+    def model_kind(self) -> str:
+        return kind_of_model(with_preset(self.base).get("model"))
+
+    @property
+    def fine_tunes(self) -> bool:
+        """Whether its runs fine-tune an encoder: given weights, which come with the data, and examples to read."""
+        return self.model_kind == "encoder"
+
+    @property
+    def measure(self) -> Measure:
+        """By what its arms are compared: what its claims about quality name, or else what such runs usually are."""
+        claimed = (each.quality for each in self.hypotheses if each.evidence == "quality")
+        return next(claimed, None) or measures_of(self.model_kind)[0]
 
 
 # ---- Reading -------------------------------------------------------------------------------------------------------
 
 
 def load_study(source: str | Path) -> Study:
-    """A study by its path, or by its name in the folder `studies`."""
+    """A study by its path or by its name, here or in the package."""
     path = study_file(source)
     tree = read_yaml_file(path)
+    if tree is None:
+        raise UserError(f"{path}: is empty; a study contains at least question, base, arms and seeds (docs/studies.md)")
     if not isinstance(tree, dict):
-        raise UserError(f"{path}: is not a study: no keys and values (see studies/demo.yaml)")
+        raise UserError(f"{path}: is not a study: no keys and values (`oelm new NAME` writes one to start from)")
     return study_of({"name": path.stem} | tree, name=str(path))
 
 
 def study_of(tree: dict[str, Any], *, name: str) -> Study:
-    """A validated study; `name` is what errors call its source."""
-    tree = dict(tree)
-    if isinstance(tree.get("arms"), list):
-        twice = [arm for arm in tree["arms"] if tree["arms"].count(arm) > 1]
-        if twice:
-            raise UserError(f"{name}: arms: {twice[0]} is there twice")
-        tree["arms"] = {str(arm): {} for arm in tree["arms"]}
-    if isinstance(tree.get("arms"), dict):
-        tree["arms"] = {key: value or {} for key, value in tree["arms"].items()}
-        tree.setdefault("baseline", next(iter(tree["arms"]), ""))
-    try:
-        study = Study.model_validate(tree)
-    except ValidationError as error:
-        raise UserError("\n".join(f"{name}: {line}" for line in problem_lines(error, model=Study))) from error
-    with naming(name):
-        for each in (study.name, *study.arms):
-            check_name(each)
-    study = _with_full_keys(study, name=name)
-    with naming(name):
-        _check_values(study)
-        _check_every_arm(study)
+    """A validated study, or an error with every problem in a line of its own; `name` is what errors call its source."""
+    tree, problems = _with_arms_by_name(tree)
+    study, wrong = _declared(tree)
+    problems += [*wrong, *_at_odds(tree)]
+    if study is not None:
+        study, wrong = _with_full_keys(study)
+        checks = (_named_wrongly, _misplaced_values, _faults_of_arms)
+        problems += [*wrong, *(line for check in checks for line in check(study))]
+    if problems:
+        raise UserError("\n".join(f"{name}: {line}" for line in dict.fromkeys(problems)))
+    assert study is not None
     return study
+
+
+def _with_arms_by_name(tree: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    tree, arms = dict(tree), tree.get("arms")
+    problems = []
+    if isinstance(arms, list):
+        problems = [f"arms: {arm} is there twice" for arm in dict.fromkeys(map(str, arms)) if arms.count(arm) > 1]
+        arms = {str(arm): {} for arm in arms}
+    if isinstance(arms, dict):
+        tree["arms"] = {key: value or {} for key, value in arms.items()}
+        tree.setdefault("baseline", next(iter(arms), ""))
+    return tree, problems
+
+
+def _declared(tree: dict[str, Any]) -> tuple[Study | None, list[str]]:
+    """The study, and what is wrong with its keys. What is wrong is left out to see what else is, and then what lacks
+    what was left out."""
+    problems: list[str] = []
+    while True:
+        try:
+            return Study.model_validate(tree), problems
+        except ValidationError as error:
+            problems = problems or problem_lines(error, model=Study, known=study_keys(tree.get("base")))
+            rest = _without(tree, [problem["loc"] for problem in error.errors()])
+        if rest == tree:
+            return None, problems
+        tree = rest
+
+
+# While looking for further faults.
+STAND_INS: dict[str, Any] = {"question": "?", "seeds": [0], "base": {}, "arms": {"trained": {}}, "baseline": "trained"}
+
+
+def _without(tree: dict[str, Any], places: list[tuple[Any, ...]]) -> dict[str, Any]:
+    """A copy without what is at these places; for what is missing, without what lacks it."""
+    tree = copy.deepcopy(tree)
+    for place in sorted({_held(tree, place) for place in places}, key=_from_the_end):
+        inner: Any = tree
+        for step in place[:-1]:
+            inner = inner[step] if _holds(inner, step) else {}
+        if place and _holds(inner, place[-1]):
+            del inner[place[-1]]
+    return STAND_INS | tree
+
+
+def _held(tree: Any, place: tuple[Any, ...]) -> tuple[Any, ...]:
+    """As much of a place as there is; pydantic also names which of several types it tried."""
+    for at, step in enumerate(place):
+        if not _holds(tree, step):
+            return place[:at]
+        tree = tree[step]
+    return place
+
+
+def _from_the_end(place: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Later entries of a list go first, so that the numbers of the others stay right."""
+    return tuple(-step if isinstance(step, int) else 0 for step in place)
+
+
+def _holds(tree: Any, step: Any) -> bool:
+    return (isinstance(tree, dict) and step in tree) or (isinstance(tree, list) and step in range(len(tree)))
+
+
+def study_keys(base: Any = None) -> list[str]:
+    """Every dotted key a study with this base may hold: hypotheses.N.claim, arms.NAME.label, base.training.steps."""
+    tree = base if isinstance(base, dict) and not _complaints(partial(with_preset, base)) else {}
+    settings = known_keys(kind=kind_of_model(with_preset(tree).get("model")))
+    return [*_keys_of(Study), *(f"base.{key}" for key in (*settings, "preset") if key != "arm")]
+
+
+def _keys_of(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    for name, field in model.model_fields.items():
+        kind, inside = field.annotation, get_args(field.annotation)
+        step = {list: ".N", dict: ".NAME"}.get(get_origin(kind), "")
+        inner = next((each for each in (kind, *inside) if isinstance(each, type) and issubclass(each, Frozen)), None)
+        if inner is None or inner is Bilingual:
+            yield f"{prefix}{name}"
+        else:
+            yield from _keys_of(inner, f"{prefix}{name}{step}.")
 
 
 def with_processes(study: Study, processes: int) -> Study:
@@ -203,32 +317,36 @@ def with_processes(study: Study, processes: int) -> Study:
 
 def study_digest(study: Study) -> str:
     """What a report names to show that the plan is the one the runs were made for."""
-    tree = study.model_dump(mode="json", exclude={"slurm"})  # where runs execute is not what they are
+    return tree_digest(declared_tree(study))
+
+
+def tree_digest(tree: dict[str, Any]) -> str:
+    text = json.dumps(tree, sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
+
+
+def declared_tree(study: Study) -> dict[str, Any]:
+    """All that a study declares, as JSON."""
+    tree = study.model_dump(mode="json", exclude=_NOT_DECLARED)
     for part in (tree, *tree["hypotheses"]):
         for key, unused in _ADDED_LATER.items():
             if key in part and part[key] == unused:
                 del part[key]
-    text = json.dumps(tree, sort_keys=True, ensure_ascii=False)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return tree
 
 
+# Where runs execute is not what they are, and what others report is not what a study declares.
+_NOT_DECLARED = {"slurm", "reported"}
 # Keys that studies did not always have, by their defaults: one that does not use them keeps its digest.
-_ADDED_LATER: dict[str, Any] = {"beside": [], "measure": "loss", "margin_points": None}
+_ADDED_LATER: dict[str, Any] = {
+    "beside": [], "measure": "loss", "margin_points": None, "scope": None,
+    "consequences": Consequences().model_dump(),
+}  # fmt: skip
 
 
-def study_file(source: str | Path) -> Path:
-    path = Path(source)
-    if path.is_file():
-        return path
-    named = STUDIES / f"{source}.yaml"
-    if path.name == str(source) and named.is_file():
-        return named
-    known = ", ".join(sorted(file.stem for file in STUDIES.glob("*.yaml"))) if STUDIES.is_dir() else ""
-    raise UserError(f"study {str(source)!r}: no such file" + (f"; in {STUDIES}/: {known}" if known else ""))
-
-
-def _with_full_keys(study: Study, *, name: str) -> Study:
-    """learning_rate -> training.learning_rate, wherever a study names a setting."""
+def _with_full_keys(study: Study) -> tuple[Study, list[str]]:
+    """learning_rate -> training.learning_rate, wherever a study names a setting; and the keys that are none."""
+    problems: list[str] = []
 
     def full(values: dict[str, Any], where: str) -> dict[str, Any]:
         found = {}
@@ -236,7 +354,7 @@ def _with_full_keys(study: Study, *, name: str) -> Study:
             try:
                 found[full_key(key)] = value
             except UserError as error:
-                raise UserError(f"{name}: {where}: {str(error).removeprefix('--set ')}") from error
+                problems.append(f"{where}: {str(error).removeprefix('--set ')}")
         return found
 
     arms = {key: arm.model_copy(update={"set": full(arm.set, f"arms.{key}.set")}) for key, arm in study.arms.items()}
@@ -244,65 +362,108 @@ def _with_full_keys(study: Study, *, name: str) -> Study:
     if tuning is not None:
         grid = {key: sorted(dict.fromkeys(points)) for key, points in full(tuning.grid, "tuning.grid").items()}
         tuning = tuning.model_copy(update={"grid": grid, "set": full(tuning.set, "tuning.set")})
-    return study.model_copy(update={"arms": arms, "tuning": tuning})
+    return study.model_copy(update={"arms": arms, "tuning": tuning}), problems
 
 
-@contextlib.contextmanager
-def naming(source: str) -> Iterator[None]:
-    """Put the file's name before every line of an error."""
+def _complaints(check: Callable[[], object]) -> list[str]:
+    """What a check has to say, line by line."""
     try:
-        yield
+        check()
     except UserError as error:
-        raise UserError("\n".join(f"{source}: {line}" for line in str(error).splitlines())) from error
+        return str(error).splitlines()
+    return []
 
 
-def _check_values(study: Study) -> None:
+def _named_wrongly(study: Study) -> list[str]:
+    return [line for each in (study.name, *study.arms) for line in _complaints(partial(check_name, each))]
+
+
+def _at_odds(tree: dict[str, Any]) -> Iterator[str]:
+    """Names of arms that are none, and names or seeds that are there twice: of a file as it is, whatever else is
+    wrong with it."""
+    listed = {key: value if isinstance(value, list) else [] for key, value in tree.items()}
+    claims = [each for each in listed.get("hypotheses", []) if isinstance(each, dict)]
+    sides = [(f"{claim.get('name')}.{side}", claim.get(side)) for claim in claims for side in ("treatment", "control")]
+    arms = tree.get("arms")
+    for place, arm in [("baseline", tree.get("baseline")), *sides]:
+        if isinstance(arm, str) and arms and isinstance(arms, dict) and arm not in arms:
+            yield f"{place}: {arm!r} is not one of the arms {', '.join(arms)}"
+    for what, values in (("seeds", listed.get("seeds", [])), ("hypotheses", [each.get("name") for each in claims])):
+        counted = Counter(value for value in values if type(value) in (int, float, str))
+        yield from (f"{what}: {value} is there twice" for value, times in counted.items() if times > 1)
+
+
+def _misplaced_values(study: Study) -> Iterator[str]:
     """Each setting has one place: a grid's key is the grid's, seeds are the study's, arms are arms."""
     if "arm" in study.base:
-        raise UserError("base.arm: the arms of a study stand under arms")
-    _check_measures(study)
+        yield "base.arm: the arms of a study stand under arms"
+    if not _complaints(partial(with_preset, study.base)):  # which the arms' settings name
+        yield from _wrong_measures(study)
     if study.tuning is None:
         return
     shared = sorted(set(study.seeds) & set(study.tuning.seeds))
     if shared:
-        raise UserError(f"tuning.seeds: {shared[0]} is also one of seeds; what was tuned on is not a test")
+        yield f"tuning.seeds: {shared[0]} is also one of seeds; what was tuned on is not a test"
     for key, points in study.tuning.grid.items():
         if len(points) < 2:
-            raise UserError(f"tuning.grid.{key}: needs at least two different values")
+            yield f"tuning.grid.{key}: needs at least two different values"
         if not key.startswith(("model.", "training.")):
-            raise UserError(f"tuning.grid.{key}: only what a run computes can be tuned, not where or from which seed")
+            yield f"tuning.grid.{key}: only what a run computes can be tuned, not where or from which seed"
         places = {"tuning.set": study.tuning.set} | {f"arms.{arm}.set": each.set for arm, each in study.arms.items()}
-        for place, own in places.items():
-            if key in own:
-                raise UserError(f"{place}.{key}: is also in the grid, whose values would replace it")
+        yield from (
+            f"{place}.{key}: is also in the grid, whose values would replace it"
+            for place, own in places.items()
+            if key in own
+        )
 
 
-def _check_measures(study: Study) -> None:
-    """Accuracy where the runs classify, loss where they predict text: nothing else can be reported honestly."""
+def _wrong_measures(study: Study) -> Iterator[str]:
+    """One measure for all claims about quality, and one that such runs are compared by."""
+    usual = measures_of(study.model_kind)
     for hypothesis in study.hypotheses:
-        if hypothesis.kind not in QUALITY_KINDS or (hypothesis.measure == "accuracy") == study.classifies:
+        if hypothesis.evidence != "quality":
             continue
-        if study.classifies:
-            raise UserError(f"{hypothesis.name}: these runs classify: add measure: accuracy, with margin_points")
-        raise UserError(f"{hypothesis.name}: measure accuracy: these runs do not classify (preset fine-tuning does)")
+        if hypothesis.quality not in usual:
+            theirs = " or ".join(f"measure: {each.key}, with {each.scale.margin_key}" for each in usual)
+            yield f"{hypothesis.name}: these runs are not compared by {hypothesis.measure}: write {theirs}"
+        elif hypothesis.quality is not study.measure:
+            yield f"{hypothesis.name}: measures {hypothesis.measure}, not {study.measure.key}: a study has one measure"
 
 
-def _check_every_arm(study: Study) -> None:
-    """Build each arm's settings once, so that a wrong key is found before anything runs."""
+def _faults_of_arms(study: Study) -> Iterator[str]:
+    """Build each arm's settings once, so that a wrong key is found before anything runs. What is wrong without any
+    arm is said of the base, what arms share of the first."""
+    said: set[str] = set()
+    alone = _complaints(lambda: settings_of(with_preset(study.base), name="base"))
+    of_base = {line.removeprefix("base: ") for line in alone}
     known: dict[str, str] = {}
+    seed = study.seeds[0]
     for arm in study.arms:
-        settings = settings_for(study, arm, seed=study.seeds[0])
-        if study.tuning:
-            for values in itertools.product(*study.tuning.grid.values()):
-                point = dict(zip(study.tuning.grid, values, strict=True))
-                settings_for(study, arm, seed=study.seeds[0], values=point, tuning=True)
-                settings_for(study, arm, seed=study.seeds[0], values=point)
-        if (kind_of_model(settings.run.model) == "encoder") != study.classifies:
-            raise UserError(f"arms.{arm}.set: another kind of model than the base's: a comparison needs one kind")
-        identity = settings.run.model_dump_json(exclude={"arm", "data"})
-        if identity in known:
-            raise UserError(f"arms {known[identity]} and {arm} are the same computation")
-        known[identity] = arm
+        checks = [partial(settings_for, study, arm, seed=seed)]
+        for values in itertools.product(*study.tuning.grid.values()) if study.tuning else ():
+            point = dict(zip(study.tuning.grid, values, strict=True))
+            checks += [
+                partial(settings_for, study, arm, seed=seed, values=point, tuning=tuned) for tuned in (True, False)
+            ]
+        problems = _complaints(checks[0])
+        of_points = ([line for line in _complaints(check) if line not in problems] for check in checks[1:])
+        problems += next(filter(None, of_points), [])
+        for line in problems:
+            what = line.removeprefix(f"arms.{arm}: ")
+            if what not in said:
+                said.add(what)
+                yield f"base: {what}" if what in of_base else line
+        if not problems:
+            yield from _arm_among_the_others(study, arm, checks[0](), known)
+
+
+def _arm_among_the_others(study: Study, arm: str, settings: Settings, known: dict[str, str]) -> Iterator[str]:
+    if kind_of_model(settings.run.model) != study.model_kind:
+        yield f"arms.{arm}.set: another kind of model than the base's: a comparison needs one kind"
+    identity = settings.run.model_dump_json(exclude={"arm", "data"})
+    if identity in known:
+        yield f"arms {known[identity]} and {arm} are the same computation"
+    known.setdefault(identity, arm)
 
 
 # ---- One run -------------------------------------------------------------------------------------------------------

@@ -1,26 +1,30 @@
 """Which runs a study wants, given what is there: first the grid for every arm, then every seed with the chosen values.
 
-A pure function of the declaration and the stored runs, so that a controller that died has forgotten nothing.
+A pure function of the declaration, the stored runs and the stored choices, so that a controller that died has forgotten
+nothing. What was chosen once is not chosen again.
 """
 
 from __future__ import annotations
 
+import datetime
 import itertools
 import math
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from statistics import fmean
 from typing import Any, Literal
 
 from oelm.config import Run, Settings, fingerprint, resolved
 from oelm.errors import UserError
-from oelm.run_directory import RunDirectory
-from oelm.study.declaration import Study, Tuning, settings_for
-from oelm.study.shelf import TUNING_FOLDER, Shelf, StoredRun, computation
+from oelm.run_directory import TUNING_FOLDER, RunDirectory
+from oelm.study.data_here import Digests, data_folders, digests_here
+from oelm.study.declaration import Study, settings_for
+from oelm.study.kept_choices import KeptChoices, kept_choices, second_thoughts
+from oelm.study.remarks import Remark
+from oelm.study.shelf import Shelf, StoredRun, computation
+from oelm.study.tuning import Choice, Grid, Point, chosen, extended, point_text
 
 Stage = Literal["tuning", "final"]
-Point = tuple[tuple[str, float], ...]  # grid keys and values
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,7 @@ class PlannedRun:
     settings: Settings
     processes: int
     stored: StoredRun | None
+    data_digest: str | None = None  # of the data that it is made from, where that is known
 
     @property
     def run(self) -> Run:
@@ -52,41 +57,30 @@ class PlannedRun:
 
     @property
     def title(self) -> str:
-        values = " ".join(f"{key.rpartition('.')[2]}={value:g}" for key, value in self.point)
-        return f"{self.arm} s{self.seed}" + (f" {values}" if self.stage == "tuning" else "")
+        return f"{self.arm} s{self.seed}" + (f" {point_text(self.point)}" if self.stage == "tuning" else "")
 
     def folder_name(self, data_digest: str) -> str:
         return f"{self.arm}-s{self.seed}-{fingerprint(self.run, data_digest=data_digest)}"
 
     def directory(self, folder: Path, *, data_digest: str) -> RunDirectory:
-        """Where the run is, or will be, under the study's folder."""
+        """Where the run is, or will be, under the study's folder. The digest is taken where its own is not known."""
         if self.stored is not None:
             return self.stored.directory
         parent = folder / TUNING_FOLDER if self.stage == "tuning" else folder
-        return RunDirectory(parent / self.folder_name(data_digest))
-
-
-@dataclass(frozen=True)
-class Choice:
-    """What tuning says about one arm."""
-
-    arm: str
-    losses: dict[Point, float]  # mean over the tuning seeds; infinite where one diverged
-    best: Point | None  # None: every point diverged, or not all are finished
-    edges: tuple[str, ...] = ()  # keys whose best value is still the smallest or largest tried
-
-    @property
-    def values(self) -> dict[str, float]:
-        return dict(self.best or ())
+        return RunDirectory(parent / self.folder_name(self.data_digest or data_digest))
 
 
 @dataclass(frozen=True)
 class Plan:
     study: Study
     tuning: list[PlannedRun]
-    final: list[PlannedRun]  # empty until tuning is over
+    final: list[PlannedRun]  # of the arms that have their values
     choices: dict[str, Choice]
-    grid: dict[str, list[float]] = field(default_factory=dict)  # with the points that were added
+    grid: Grid = field(default_factory=dict)  # with the points that were added
+    remarks: tuple[Remark, ...] = ()  # on the stored choices
+    blocked: str | None = None  # why no run may be started
+    facts: dict[str, Any] = field(default_factory=dict)  # what the data says of the model
+    digests: Digests = field(default_factory=dict)  # of the data that its runs are made from
 
     @property
     def runs(self) -> list[PlannedRun]:
@@ -94,7 +88,11 @@ class Plan:
 
     @property
     def is_tuned(self) -> bool:
-        return self.study.tuning is None or bool(self.choices)
+        return all(map(self.has_values, self.study.arms))
+
+    def has_values(self, arm: str) -> bool:
+        """Whether the values of an arm's final runs are known."""
+        return self.study.tuning is None or arm in self.choices
 
     @cached_property
     def by_arm(self) -> dict[str, list[PlannedRun]]:
@@ -106,8 +104,31 @@ class Plan:
 
 
 def planned(study: Study, shelf: Shelf, *, facts: dict[str, Any] | None = None, data_digest: str | None = None) -> Plan:
-    """The runs of a study. Facts and digest are the data's; without them the stored runs' own are believed."""
-    return Planner(study, facts or shelf.facts, data_digest).plan(shelf)
+    """The runs of a study, all made from the same data: from those with this digest, or from those that lie where the
+    study says. Of data that are not here, those count that most of the runs were made from, and of as many the latest.
+    """
+    first, *_ = folders = data_folders(study)
+    digests = {first: data_digest} if data_digest else digests_here(folders)
+
+    def plan(digests: Digests) -> Plan:
+        return Planner(study, facts or shelf.facts_from(digests.get(first)), digests).plan(shelf)
+
+    stored = shelf.data_digests
+    for folder in folders:
+        if folder not in digests and stored:
+            possible = [digests | {folder: digest} for digest in stored]
+            digests = max(possible, key=lambda each: _runs_from(folder, plan(each))) if possible[1:] else possible[0]
+    return plan(digests)
+
+
+def _runs_from(folder: str, plan: Plan) -> tuple[int, int, datetime.datetime]:
+    """How many runs of a plan are of the data that it takes for this folder's, and when the last of them was made."""
+    stored = [run.stored for run in plan.runs if run.run.data == folder and run.stored and run.stored.data_digest]
+    last = max(filter(None, (each.started for each in stored)), default=NEVER)
+    return sum(each.ended is not None for each in stored), len(stored), last
+
+
+NEVER = datetime.datetime.min.replace(tzinfo=datetime.UTC)
 
 
 @dataclass(frozen=True)
@@ -116,33 +137,45 @@ class Planner:
 
     study: Study
     facts: dict[str, Any]
-    data_digest: str | None
+    digests: Digests  # of the data, as far as they are known; of other data the stored runs' own are believed
     known: dict[tuple, tuple[Settings, str]] = field(default_factory=dict)  # with the identity of the computation
 
     def plan(self, shelf: Shelf) -> Plan:
         maker, study = _Maker(self, shelf), self.study
         if study.tuning is None:
-            return Plan(study, [], maker.final({}), {})
-        grid = {key: list(points) for key, points in study.tuning.grid.items()}
+            final = maker.final(dict.fromkeys(study.arms, ()))
+            return Plan(study, [], final, {}, facts=self.facts, digests=self.digests)
+        kept = kept_choices(study, shelf, data_digest=self.digests.get(self._data_of_baseline))
+        open_arms = [arm for arm in study.arms if arm not in kept.choices]
+        grid = {key: sorted({*points, *kept.grid.get(key, ())}) for key, points in study.tuning.grid.items()}
         while True:
             tuning = maker.tuning(grid)
-            choices = _choices(study, tuning, grid)
-            if not choices:
-                return Plan(study, tuning, [], {}, grid)
-            larger = _extended(study.tuning, grid, choices)
+            fresh = _chosen(open_arms, tuning, grid)
+            larger = extended(study.tuning, grid, fresh)
             if larger == grid or not maker.allows(larger):
-                return Plan(study, tuning, maker.final(choices), choices, grid)
+                return self._planned(maker, kept, fresh, tuning, grid)
             grid = larger
+
+    def _planned(
+        self, maker: _Maker, kept: KeptChoices, fresh: dict[str, Choice], tuning: list[PlannedRun], grid: Grid
+    ) -> Plan:
+        known = kept.choices | fresh
+        choices = {arm: known[arm] for arm in self.study.arms if arm in known}
+        final = maker.final({arm: choice.best for arm, choice in choices.items() if choice.best is not None})
+        remarks = (*kept.remarks, *second_thoughts(kept, tuning, grid))
+        return Plan(self.study, tuning, final, choices, grid, remarks, kept.blocked, self.facts, self.digests)
+
+    @property
+    def _data_of_baseline(self) -> str:
+        return self.settings(self.study.baseline, self.study.seeds[0], "final", ())[0].run.data
 
     def final_at_base(self, plan: Plan) -> list[PlannedRun]:
         """The final runs that wait for tuning, with the base's own values: what they cost is known before."""
-        if plan.is_tuned:
-            return []
-        entries = self.study.arms.items()
         return [
             PlannedRun(arm, seed, "final", (), self.settings(arm, seed, "final", ())[0], entry.processes, None)
             for seed in self.study.seeds
-            for arm, entry in entries
+            for arm, entry in self.study.arms.items()
+            if not plan.has_values(arm)
         ]
 
     def settings(self, arm: str, seed: int, stage: Stage, point: Point) -> tuple[Settings, str]:
@@ -164,7 +197,7 @@ class _Maker:
     def study(self) -> Study:
         return self.planner.study
 
-    def tuning(self, grid: dict[str, list[float]]) -> list[PlannedRun]:
+    def tuning(self, grid: Grid) -> list[PlannedRun]:
         assert self.study.tuning is not None
         points = [tuple(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
         return [
@@ -174,7 +207,7 @@ class _Maker:
             for arm in self.study.arms
         ]
 
-    def allows(self, grid: dict[str, list[float]]) -> bool:
+    def allows(self, grid: Grid) -> bool:
         """Whether every point is a valid config: an added one may be more warm-up than there are steps."""
         try:
             for end, arm in itertools.product((min, max), self.study.arms):
@@ -184,57 +217,23 @@ class _Maker:
             return False
         return True
 
-    def final(self, choices: dict[str, Choice]) -> list[PlannedRun]:
-        """Seed by seed, so that a study stopped half-way holds whole pairs."""
-        usable = [arm for arm in self.study.arms if not choices or choices[arm].best is not None]
-        return [
-            self._run(arm, seed, "final", (choices[arm].best or ()) if choices else ())
-            for seed in self.study.seeds
-            for arm in usable
-        ]
+    def final(self, points: dict[str, Point]) -> list[PlannedRun]:
+        """Of these arms, seed by seed, so that a study stopped half-way holds whole pairs."""
+        return [self._run(arm, seed, "final", point) for seed in self.study.seeds for arm, point in points.items()]
 
     def _run(self, arm: str, seed: int, stage: Stage, point: Point) -> PlannedRun:
         settings, identity = self.planner.settings(arm, seed, stage, point)
-        stored = self.shelf.computed(identity, data_digest=self.planner.data_digest) if identity else None
-        return PlannedRun(arm, seed, stage, point, settings, self.study.arms[arm].processes, stored)
+        digest = self.planner.digests.get(settings.run.data)
+        stored = self.shelf.computed(identity, data_digest=digest) if identity else None
+        return PlannedRun(arm, seed, stage, point, settings, self.study.arms[arm].processes, stored, digest)
 
 
-def _choices(study: Study, tuning: list[PlannedRun], grid: dict[str, list[float]]) -> dict[str, Choice]:
-    """Each arm's best point; nothing while a run is unfinished, because an extension concerns all arms."""
-    if any(run.loss is None for run in tuning):
-        return {}
-    losses: dict[str, dict[Point, list[float]]] = {arm: {} for arm in study.arms}
+def _chosen(arms: list[str], tuning: list[PlannedRun], grid: Grid) -> dict[str, Choice]:
+    """Each arm's best point; nothing while a run of one is unfinished, because an extension concerns all arms."""
+    losses: dict[str, dict[Point, list[float]]] = {arm: {} for arm in arms}
     for run in tuning:
-        losses[run.arm].setdefault(run.point, []).append(run.loss or 0.0)
-    choices = {}
-    for arm, by_point in losses.items():
-        means = {point: fmean(values) for point, values in by_point.items()}
-        best = min(means, key=lambda point: (means[point], point))
-        if math.isinf(means[best]):
-            choices[arm] = Choice(arm, means, None)
-        else:
-            edges = tuple(key for key, value in best if value in (min(grid[key]), max(grid[key])))
-            choices[arm] = Choice(arm, means, best, edges)
-    return choices
-
-
-def _extended(tuning: Tuning, grid: dict[str, list[float]], choices: dict[str, Choice]) -> dict[str, list[float]]:
-    """The grid with one more point at each end where some arm's optimum lies, as long as the study allows."""
-    larger = {}
-    for key, points in grid.items():
-        best = {choice.values[key] for choice in choices.values() if choice.best is not None}
-        added_below = sum(point < min(tuning.grid[key]) for point in points)
-        added_above = sum(point > max(tuning.grid[key]) for point in points)
-        larger[key] = list(points)
-        if points[0] in best and added_below < tuning.extend and points[0] > 0:
-            larger[key].insert(0, _beyond(points[0], points[1]))
-        if points[-1] in best and added_above < tuning.extend and points[-2] > 0:
-            larger[key].append(_beyond(points[-1], points[-2]))
-    return larger
-
-
-def _beyond(edge: float, neighbour: float) -> float:
-    """The next point of a geometric grid, to a few digits; a whole number stays whole."""
-    value = float(f"{edge * edge / neighbour:.4g}")
-    whole = float(edge).is_integer() and float(neighbour).is_integer() and value >= 1
-    return float(round(value)) if whole else value
+        if run.arm in losses:
+            if run.loss is None:
+                return {}
+            losses[run.arm].setdefault(run.point, []).append(run.loss)
+    return {arm: chosen(arm, by_point, grid) for arm, by_point in losses.items()}

@@ -6,22 +6,28 @@ compared with the config a run is planned with.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import datetime
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from oelm.config import Run, facts_of, fingerprint
 from oelm.errors import UserError
-from oelm.files import read_json
-from oelm.ownership import Process, owner_of
-from oelm.run_directory import RunDirectory, State
-from oelm.settings import stored_run
+from oelm.files import Damaged, Unreadable, missing, naming_the_file
+from oelm.ownership import Process, owner_of, time_of
+from oelm.run_directory import TUNING_FOLDER, RunDirectory
+from oelm.schemas import Environment, Parameters, Pulled, Slot, State, Status, Stored, read_record
+from oelm.sealing import Ended, end_of, read_config
+from oelm.study.bench import Bench, stored_bench
 
-TUNING_FOLDER = "tuning"
-BENCH_FILE = "bench.json"
 PULLED_FILE = "pulled.json"  # which servers' runs these are, and which of them had a controller at work then
-_PREFERENCE: dict[State, int] = {"finished": 0, "diverged": 1, "running": 2, "interrupted": 3, "failed": 4, "queued": 5}
+StoredState = State | Literal["damaged"]
+_PREFERENCE: dict[StoredState, int] = {
+    "finished": 0, "diverged": 1, "running": 2, "interrupted": 3, "failed": 4, "queued": 5, "damaged": 6,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -30,30 +36,51 @@ class StoredRun:
 
     directory: RunDirectory
     run: Run
-    state: State
+    state: StoredState
     status: dict[str, Any]
+    ended: Ended | None = None
+    damage: str | None = None  # file and reason; nothing of a damaged run is part of a number
+    remarks: tuple[str, ...] = ()  # files that are damaged, and that nothing depends on
 
     @property
     def name(self) -> str:
         return self.directory.path.name
 
+    @property
+    def error(self) -> str | None:
+        """Why it is not finished, where something is known."""
+        return self.damage or (self.ended.error if self.ended else self.status.get("error"))
+
+    @property
+    def has_started(self) -> bool:
+        return self.state != "queued" or self.directory.holds_work()
+
+    @property
+    def started(self) -> datetime.datetime | None:
+        """For the first time. Of a run that has ended only its seal says it; None where nothing does."""
+        return time_of(self.ended.started if self.ended else self.status.get("started"))
+
+    @property
+    def is_sealed(self) -> bool:
+        return self.ended is not None and self.ended.sealed
+
+    @property
+    def result(self) -> dict[str, Any] | None:
+        """The final numbers; None unless the run is finished."""
+        return self.ended.result if self.ended else None
+
     @cached_property
     def environment(self) -> dict[str, Any]:
-        return _json_or_empty(self.directory.environment_file)
+        return self.ended.environment if self.ended else _record_or_empty(self.directory.environment_file, Environment)
 
     @cached_property
     def parameters(self) -> dict[str, Any]:
-        return _json_or_empty(self.directory.parameters_file)
+        return self.ended.parameters if self.ended else _record_or_empty(self.directory.parameters_file, Parameters)
 
-    @cached_property
-    def result(self) -> dict[str, Any] | None:
-        """The final numbers; None unless the run is finished."""
-        return _json_or_empty(self.directory.result_file) or None if self.state == "finished" else None
-
-    @cached_property
+    @property
     def predictions(self) -> dict[str, Any]:
         """Of the reported split, where the run classifies."""
-        return _json_or_empty(self.directory.predictions_file)
+        return self.ended.predictions if self.ended else {}
 
     @property
     def data_digest(self) -> str | None:
@@ -65,7 +92,8 @@ class Shelf:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.unreadable: list[str] = []  # a line for each folder that could not be read
+        self.unreadable: list[str] = []  # a line for each file that is not what was stored
+        self.lost: list[RunDirectory] = []  # runs that started, and whose config cannot be read
         self._by_path = {stored.directory.path: stored for stored in self._found()}
         self._by_computation: dict[str, list[StoredRun]] = {}
         for stored in self.runs:
@@ -93,18 +121,49 @@ class Shelf:
 
     def _found(self) -> list[StoredRun]:
         found = []
-        for path in sorted({*self.folder.glob("*/config.json"), *self.folder.glob(f"{TUNING_FOLDER}/*/config.json")}):
+        for path in self._folders():
             try:
-                found.append(read_stored(path.parent))
-            except UserError as error:
+                stored = read_stored(path)
+            except (OSError, UserError) as error:
                 self.unreadable.extend(str(error).splitlines())
+                if isinstance(error, Unreadable) or RunDirectory(path).has_traces():
+                    self.lost.append(RunDirectory(path))
+                continue
+            found.append(stored)
+            self.unreadable.extend(stored.remarks)
         return found
+
+    def _folders(self) -> Iterator[Path]:
+        for folder in (self.folder, self.folder / TUNING_FOLDER):
+            try:
+                yield from run_folders(folder)
+            except Damaged as damage:
+                self.unreadable.append(str(damage))
+
+    @property
+    def damaged(self) -> list[StoredRun]:
+        return [stored for stored in self.runs if stored.state == "damaged"]
+
+    @property
+    def damage_lines(self) -> list[str]:
+        """File and reason of everything here that is not what was stored."""
+        return [*self.unreadable, *(stored.damage or "" for stored in self.damaged)]
 
     @cached_property
     def facts(self) -> dict[str, Any]:
         """What the data says of the model; where the data itself is not at hand, the stored runs know it."""
-        model = next((stored.run.model for stored in self.runs), None)
+        return self.facts_from(None)
+
+    def facts_from(self, data_digest: str | None) -> dict[str, Any]:
+        """The same of the data with this digest, as far as a run was made from them."""
+        own = (stored.run.model for stored in self.runs if data_digest and stored.data_digest == data_digest)
+        model = next(own, next((stored.run.model for stored in self.runs), None))
         return facts_of(model) if model else {}
+
+    @property
+    def data_digests(self) -> list[str]:
+        """Of all data that runs here were made from."""
+        return sorted({stored.data_digest for stored in self.runs if stored.data_digest})
 
     def computed(self, identity: str, *, data_digest: str | None = None) -> StoredRun | None:
         """The stored run of an identity that `computation` gives; with a digest, only one made from that data."""
@@ -113,14 +172,45 @@ class Shelf:
                 return stored
         return None
 
-    def bench(self) -> dict[str, Any] | None:
-        """What `oelm bench` measured for this study."""
-        return _json_or_empty(self.folder / BENCH_FILE) or None
+    def bench(self) -> Bench | Damaged | None:
+        """What `oelm bench` measured for this study, or what is wrong with its file; None: it was never measured."""
+        return stored_bench(self.folder)
+
+
+def run_folders(folder: Path) -> list[Path]:
+    """Folders in a study's, or in that of its grid, that are runs; also without their config, and those that may not be
+    looked into. Unreadable where the folder itself may not.
+    """
+    try:
+        with naming_the_file(folder):
+            names = sorted(os.listdir(folder))
+            _enter(folder)  # one may list a folder and not be let into it
+    except FileNotFoundError:
+        return []
+    return [folder / name for name in names if _is_a_run(folder / name)]
+
+
+def _is_a_run(path: Path) -> bool:
+    directory = RunDirectory(path)
+    if not os.path.isdir(path):
+        return False
+    if os.path.lexists(directory.config_file) or directory.has_traces():
+        return True
+    try:
+        _enter(path)
+    except PermissionError:
+        return path.name != TUNING_FOLDER
+    return False
+
+
+def _enter(folder: Path) -> None:
+    os.stat(f"{folder}/.")
 
 
 def run_elsewhere(folder: Path) -> list[dict[str, str]]:
     """Servers on which the study was being run when its results were brought here: server, pid and when seen."""
-    return list(_json_or_empty(folder / PULLED_FILE).get("at_work", {}).values())
+    file = folder / PULLED_FILE
+    return list(read_record(file, Pulled).get("at_work", {}).values()) if file.exists() else []
 
 
 def _rank(stored: StoredRun) -> tuple[int, str]:
@@ -133,22 +223,37 @@ def computation(run: Run) -> str:
 
 
 def read_stored(path: Path) -> StoredRun:
+    """A run as its files say it is. Damaged or another UserError where its config cannot be read."""
     directory = RunDirectory(path)
-    run = stored_run(read_json(directory.config_file), name=str(directory.config_file))
+    try:
+        run = read_config(directory).run
+    except FileNotFoundError as error:
+        raise missing(directory.config_file) from error
     status = directory.status() or {}
-    return StoredRun(directory, run, _state_of(directory, status), status)
+    stored = StoredRun(directory, run, _unended(status.get("state")), status, remarks=tuple(_remarks(directory)))
+    is_sealed = os.path.lexists(directory.seal_file)  # the last thing but one that a run writes: its status comes after
+    if status.get("state") == "running" and not is_sealed and not _is_dead(directory, status):
+        return replace(stored, state="running")
+    try:
+        ended = end_of(directory)
+    except Damaged as damage:
+        return replace(stored, state="damaged", damage=str(damage))
+    return replace(stored, state=ended.state, ended=ended) if ended else stored
 
 
-def _state_of(directory: RunDirectory, status: dict[str, Any]) -> State:
-    """What the status says, except for a process that died without a word, and for the end: a result without a status
-    is a result, and a run that finished and lost its result has to be taken up again.
-    """
-    state = status.get("state")
-    if state not in _PREFERENCE:
-        return "finished" if _has_result(directory) else "queued"
-    if state == "finished" and not _has_result(directory):
-        return "interrupted"
-    return "interrupted" if state == "running" and _is_dead(directory, status) else state
+def _remarks(directory: RunDirectory) -> Iterator[str]:
+    for path, shape in ((directory.status_file, Status), (directory.handle_file, Slot)):
+        try:
+            read_record(path, shape)
+        except Damaged as damage:
+            yield str(damage)
+        except OSError:
+            continue
+
+
+def _unended(state: State | None) -> State:
+    """A process that died without a word, and a run that finished and lost its result, are taken up again."""
+    return "interrupted" if state in ("running", "finished") else state or "queued"
 
 
 def _is_dead(directory: RunDirectory, status: dict[str, Any]) -> bool:
@@ -157,13 +262,9 @@ def _is_dead(directory: RunDirectory, status: dict[str, Any]) -> bool:
     return alive is False or (alive is None and directory.lock_file.exists() and owner_of(directory.lock_file) is None)
 
 
-def _has_result(directory: RunDirectory) -> bool:
-    return "val_loss" in _json_or_empty(directory.result_file)
-
-
-def _json_or_empty(path: Path) -> dict[str, Any]:
+def _record_or_empty(path: Path, shape: type[Stored]) -> dict[str, Any]:
+    """Of a run that has not ended, whose next start writes the file anew."""
     try:
-        value = read_json(path)
-    except (OSError, UserError):
+        return read_record(path, shape)
+    except (OSError, Damaged):
         return {}
-    return value if isinstance(value, dict) else {}

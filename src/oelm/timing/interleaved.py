@@ -1,35 +1,40 @@
-"""The speed of a study's arms: all of them alive in one process, stepping by turns on one device.
+"""The speed of a study's arms: all of them alive in one process, stepping by turns on one device, the baseline twice.
 
 Only this speaks about speed; the seconds of separate runs differ by whatever else the machine was doing.
 """
 
 from __future__ import annotations
 
+import gc
+import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from oelm.accounting import totals
-from oelm.config import PROJECTIONS, Always, Never, Run, Settings, resolved
+from oelm.accounting import as_at_first_step, step_work, totals
+from oelm.config import PROJECTIONS, Always, Execution, Never, Run, resolved, stored_form
 from oelm.errors import UserError
-from oelm.files import ensure_writable, mebibytes, write_json
+from oelm.files import ensure_writable, mebibytes, write_sealed
 from oelm.ownership import now
-from oelm.study.declaration import Study, settings_for
-from oelm.study.shelf import BENCH_FILE, Shelf
-from oelm.timing.ratios import half_width, interval, paired
-from oelm.timing.rounds import rounds_of
+from oelm.study.bench import BENCH_FILE, FORMAT_VERSION, LEAST_BLOCKS, REJECTED_FILE, Bench, BlockRecord, bench_of
+from oelm.study.bench_fit import compared, lack_of, step_execution, timed_settings
+from oelm.study.declaration import Study
+from oelm.study.plan import Plan, planned
+from oelm.study.shelf import Shelf
+from oelm.timing.blocks import Block, Build, Step, blocks_of
+from oelm.timing.circumstances import judged
 from oelm.timing.workload import TimedArm, Workload, workload_of
 from oelm.training.device import Machine, prepare_process, resolve_machine
 from oelm.training.journal import duration
 from oelm.training.provenance import environment
 
-FORMAT_VERSION = 1
-WARMUP_STEPS = 3
-LEAST_ROUNDS = 10  # before the width of an interval may end the measurement
+WARMUP_STEPS = 2  # the first compiles and makes room for the moments, the second finds everything in place
 SAY_SECONDS = 5.0
+TWIN = "the baseline again"  # no name of an arm has spaces
 
 Say = Callable[[str], None]
 Pair = tuple[str, str]  # treatment and control
@@ -39,51 +44,111 @@ def measure(
     study: Study,
     *,
     out: Path,
-    rounds: int = 40,
+    rounds: int = 60,
     steps_per_round: int = 4,
     say: Say = print,
     arms: Sequence[str] | None = None,
     until_half_width: float | None = None,
+    seed: int | None = None,
+    replace: bool = False,
 ) -> dict[str, Any]:
-    """Time the arms by turns and write bench.json into `out`, the study's folder of runs.
+    """Time the arms by turns and write bench.json into `out`, the study's folder of runs. Without `replace`, one that
+    lacks what the stored one has is written beside it.
 
-    With `until_half_width` it ends as soon as every ratio in question is known that well, for example 0.01.
+    A round is one block; a disturbed one does not count, and another takes its place while there are rounds left. With
+    `until_half_width` it ends as soon as every ratio in question is known that well, for example 0.01.
     """
     names = _chosen(study, arms)
     baseline = study.baseline if study.baseline in names else names[0]
-    settings = {name: settings_for(study, name, seed=study.seeds[0]) for name in names}
     ensure_writable(out, option="--runs")
-    workload = workload_of(settings[baseline].run, assumed=Shelf(out).facts)
+    shelf = Shelf(out)
+    plan = planned(study, shelf)
+    settings = {name: timed_settings(plan, name) for name in names}
+    workload = workload_of(settings[baseline].run, assumed=shelf.facts)
     runs = {name: resolved(each.run, workload.facts) for name, each in settings.items()}
-    machine = _machine(settings[baseline], runs[baseline], say)
+    execution = timed_settings(plan, study.baseline).execution
+    machine = _machine(execution, runs[baseline], say)
+    seed = secrets.randbits(32) if seed is None else seed
     notes = _notes(study, runs, workload)
     for note in notes:
         say(note)
-    timed = _warmed_up(runs, machine, workload, say)
-    seconds = _timed_rounds(
-        timed,
-        _pairs(study, names, baseline),
-        rounds=rounds,
-        steps_per_round=steps_per_round,
-        until_half_width=until_half_width,
-        say=say,
+    _say_sizes(runs, baseline, machine, say)
+    blocks = blocks_of(
+        _contenders(runs, baseline, machine, workload, say),
+        blocks=rounds,
+        steps=steps_per_round,
+        threads=machine.threads,
+        seed=seed,
+        may_rebuild=not machine.compile,  # every new model would be compiled anew
     )
+    taken, pairs = _Taken(baseline, names), _pairs(study, names, baseline)
+    gc.freeze()  # what is there already: collecting old contenders before every block then takes no time
+    try:
+        _take(taken, blocks, pairs, rounds=rounds, until_half_width=until_half_width, say=say)
+    finally:
+        gc.unfreeze()
     record = {
         "format_version": FORMAT_VERSION,
         "baseline": baseline,
         "arms": names,
         **environment(machine, world_size=1, data_digest=workload.digest),
+        "execution": step_execution(execution),
+        "runs": {name: stored_form(run) for name, run in runs.items()},
         "accelerator": torch.cuda.get_device_name(machine.device) if machine.kind == "cuda" else None,
         "tokens": workload.description,
-        "rounds": len(seconds[baseline]),
+        "rounds": len(taken.twin),
         "steps_per_round": steps_per_round,
         "until_half_width": until_half_width,
-        "seconds": seconds,
+        "seed": seed,
+        "rebuilt": taken.rebuilt,
+        "seconds": taken.seconds,
+        "twin": taken.twin,
+        "blocks": [block.model_dump() for block in taken.records],
+        "work": {name: step_work(as_at_first_step(run)) for name, run in runs.items()},
         "notes": notes,
         "created": now(),
     }
-    write_json(out / BENCH_FILE, record)
+    name = BENCH_FILE if replace else _place_for(record, plan, shelf, workload, say)
+    write_sealed(out / name, record)
     return record
+
+
+def _place_for(record: dict[str, Any], plan: Plan, shelf: Shelf, workload: Workload, say: Say) -> str:
+    """The name of its file: what is there is replaced only where nothing is lost."""
+    path, stored = shelf.folder / BENCH_FILE, shelf.bench()
+    if not isinstance(stored, Bench):
+        return BENCH_FILE
+    known = {"facts": workload.facts, "data_digests": [workload.digest]}
+    if not workload.digest:  # drawn tokens say nothing of the data
+        known = {"facts": shelf.facts, "data_digests": []}
+    lack = lack_of(bench_of(record, path), beside=compared(stored, plan, **known), study=plan.study)
+    if lack is None:
+        return BENCH_FILE
+    say(f"{path} stays: this measurement {lack}; it is in {REJECTED_FILE} (--replace writes {BENCH_FILE} all the same)")
+    return REJECTED_FILE
+
+
+class _Taken:
+    """The blocks so far."""
+
+    def __init__(self, baseline: str, names: list[str]) -> None:
+        self.baseline = baseline
+        self.seconds: dict[str, list[float]] = {name: [] for name in names}
+        self.twin: list[float] = []
+        self.records: list[BlockRecord] = []
+        self.rebuilt = True
+
+    def add(self, block: Block) -> None:
+        for name, times in self.seconds.items():
+            times.append(block.seconds[name])
+        self.twin.append(block.seconds[TWIN])
+        self.records = judged([*self.records, block.record])
+        self.rebuilt = self.rebuilt and block.built_anew
+
+    @property
+    def bench(self) -> Bench:
+        disturbed = tuple(tuple(each.disturbed) for each in self.records)
+        return Bench(self.baseline, self.seconds, self.twin, disturbed)
 
 
 def _chosen(study: Study, arms: Sequence[str] | None) -> list[str]:
@@ -93,9 +158,9 @@ def _chosen(study: Study, arms: Sequence[str] | None) -> list[str]:
     return [name for name in study.arms if not arms or name in arms]
 
 
-def _machine(settings: Settings, run: Run, say: Say) -> Machine:
-    """The baseline's settings for all: one device, one precision, one number of threads."""
-    machine, reasons = resolve_machine(settings.execution, run, local_rank=0, world_size=1)
+def _machine(execution: Execution, run: Run, say: Say) -> Machine:
+    """The baseline's for all: one device, one precision, one number of threads."""
+    machine, reasons = resolve_machine(execution, run, local_rank=0, world_size=1)
     prepare_process(machine)
     for reason in reasons:
         say(reason)
@@ -119,58 +184,81 @@ def _has_schedule(run: Run) -> bool:
     return any(not isinstance(each, Always | Never) for each in moves)
 
 
-def _warmed_up(runs: dict[str, Run], machine: Machine, workload: Workload, say: Say) -> dict[str, TimedArm]:
-    """Every arm built and past its first steps, which compile and make room for the optimizer's moments."""
-    counts = [totals(run.model) for run in runs.values()]
+def _say_sizes(runs: dict[str, Run], baseline: str, machine: Machine, say: Say) -> None:
+    counts = [totals(run.model) for run in (*runs.values(), runs[baseline])]
     needed_bytes = sum(each.weight_bytes + each.optimizer_bytes for each in counts)
-    say(f"{machine}; {len(runs)} arms in one process, {mebibytes(needed_bytes)} of weights and moments")
-    timed = {}
-    for name, run in runs.items():
-        timed[name] = TimedArm(run, machine, workload)
-        took = [timed[name].step() for _ in range(WARMUP_STEPS)]
-        say(f"{name} is warm: first step {took[0]:.2f} s, then {took[-1]:.3f} s")
-    return timed
+    say(
+        f"{machine}; {len(runs)} arms and {baseline} a second time as a control in one process, "
+        f"{mebibytes(needed_bytes)} of weights and moments"
+    )
+
+
+def _contenders(
+    runs: dict[str, Run], baseline: str, machine: Machine, workload: Workload, say: Say
+) -> dict[str, Build]:
+    """How to build each arm, and the baseline once more."""
+    seen: set[str] = set()
+
+    def building(name: str, run: Run) -> Build:
+        def build() -> Step:
+            arm = TimedArm(run, machine, workload)
+            took = [arm.step() for _ in range(WARMUP_STEPS)]
+            if name not in seen:
+                say(f"{name} is warm: first step {took[0]:.2f} s, then {took[-1]:.3f} s")
+            seen.add(name)
+            return arm.step
+
+        return build
+
+    return {name: building(name, run) for name, run in {**runs, TWIN: runs[baseline]}.items()}
 
 
 def _pairs(study: Study, names: list[str], baseline: str) -> list[Pair]:
     """The ratios in question: those of the hypotheses about speed, else every arm against the baseline."""
-    asked = [(each.treatment, each.control) for each in study.hypotheses if each.kind == "faster"]
+    asked = [(each.treatment, each.control) for each in study.hypotheses if each.evidence == "speed"]
     known = [pair for pair in asked if set(pair) <= set(names)]
     return known or [(name, baseline) for name in names if name != baseline]
 
 
-def _timed_rounds(
-    timed: dict[str, TimedArm],
+def _take(
+    taken: _Taken,
+    blocks: Iterator[Block],
     pairs: list[Pair],
     *,
     rounds: int,
-    steps_per_round: int,
     until_half_width: float | None,
     say: Say,
-) -> dict[str, list[float]]:
+) -> None:
     began = said = time.monotonic()
-    seconds: dict[str, list[float]] = {}
-    steps = {name: arm.step for name, arm in timed.items()}
-    for done, seconds in enumerate(rounds_of(steps, rounds=rounds, steps_per_round=steps_per_round), start=1):
-        enough = _is_enough(seconds, pairs, done, until_half_width)
+    for done, block in enumerate(blocks, start=1):
+        taken.add(block)
+        bench = taken.bench
+        enough = until_half_width is not None and _is_enough(bench, pairs, until_half_width)
         if enough or done == rounds or time.monotonic() - said >= SAY_SECONDS:
             said = time.monotonic()
             left = 0.0 if enough else (said - began) / done * (rounds - done)
-            say(f"round {done}/{rounds}{_ratio_so_far(seconds, pairs)}  ETA {duration(left)}")
+            say(f"block {done}/{rounds}{_disturbed_so_far(bench)}{_ratio_so_far(bench, pairs)}  ETA {duration(left)}")
         if enough:
             break
-    return seconds
 
 
-def _is_enough(seconds: dict[str, list[float]], pairs: list[Pair], done: int, until_half_width: float | None) -> bool:
-    if until_half_width is None or done < LEAST_ROUNDS or not pairs:
+def _is_enough(bench: Bench, pairs: list[Pair], until_half_width: float) -> bool:
+    if len(bench.quiet) < LEAST_BLOCKS:
         return False
-    return all(half_width(paired(seconds[one], seconds[other])) <= until_half_width for one, other in pairs)
+    ratios = [bench.ratio(*pair) for pair in pairs] or [bench.control]
+    return all(ratio is not None and ratio.half_width <= until_half_width for ratio in ratios)
 
 
-def _ratio_so_far(seconds: dict[str, list[float]], pairs: list[Pair]) -> str:
-    if not pairs:
+def _disturbed_so_far(bench: Bench) -> str:
+    """3 disturbed (others 3, waited 1)."""
+    causes = Counter(cause for each in bench.disturbed for cause in each)
+    listed = ", ".join(f"{cause} {count}" for cause, count in causes.most_common())
+    return f", {bench.blocks - len(bench.quiet)} disturbed ({listed})" if causes else ""
+
+
+def _ratio_so_far(bench: Bench, pairs: list[Pair]) -> str:
+    ratio = bench.ratio(*pairs[0]) if pairs else None
+    if ratio is None:
         return ""
     treatment, control = pairs[0]
-    middle, low, high = interval(paired(seconds[treatment], seconds[control]))
-    return f"  step, {treatment} / {control}: {middle:.3f} ({low:.3f} to {high:.3f})"
+    return f"  step, {treatment} / {control}: {ratio.middle:.3f} ({ratio.low:.3f} to {ratio.high:.3f})"

@@ -13,6 +13,7 @@ from typing import Any
 
 from oelm.config import Run, Settings, resolved
 from oelm.errors import UserError
+from oelm.exhaustion import what_ran_out
 from oelm.settings import load_settings
 from oelm.timing.workload import TimedArm, workload_of
 from oelm.training.checkpoint import stored_bytes
@@ -75,6 +76,11 @@ def main() -> None:
         found = measurements(load_settings(sys.argv[1]))
     except UserError as error:
         sys.exit(str(error))
+    except Exception as error:
+        line = what_ran_out(error)
+        if line is None:
+            raise
+        sys.exit(line)
     print(json.dumps(found, allow_nan=False), flush=True)
 
 

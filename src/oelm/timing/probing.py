@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -17,12 +18,17 @@ from oelm.settings import written_out
 PROBE = "oelm.timing.probe"
 
 
-def probed(settings: Settings, *, timeout: float, processes: int = 1) -> dict[str, Any]:
-    """Seconds a step, memory and disk of one run, measured in a child; `processes` share the batch among them."""
+def probed(
+    settings: Settings, *, timeout: float, processes: int = 1, variables: dict[str, str] | None = None
+) -> dict[str, Any]:
+    """Seconds a step, memory and disk of one run, measured in a child; `processes` share the batch among them.
+
+    `variables` go into the child's environment: they say which GPU it may see.
+    """
     with tempfile.TemporaryDirectory(prefix="oelm-probe-") as folder:
         file = Path(folder) / "settings.json"
         write_json(file, _tree(settings, processes))
-        done = _finished([sys.executable, "-m", PROBE, str(file)], timeout=timeout)
+        done = _finished([sys.executable, "-m", PROBE, str(file)], timeout=timeout, variables=variables or {})
     if done.returncode:
         reason = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
         raise UserError(f"probe of {settings.run.arm}: {reason[0].removeprefix(f'{file}: ')}")
@@ -36,8 +42,9 @@ def _tree(settings: Settings, processes: int) -> dict[str, Any]:
     return tree
 
 
-def _finished(command: list[str], *, timeout: float) -> subprocess.CompletedProcess[str]:
+def _finished(command: list[str], *, timeout: float, variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | variables
     try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
+        return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False, env=environment)
     except subprocess.TimeoutExpired as error:
         raise UserError(f"the probe took longer than {timeout:g} s and was stopped; no estimate") from error

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 
 from oelm.config import Encoder, Run
-from oelm.data.folders import Data
 from oelm.data.sentences import SentenceData
 from oelm.model.initialization import build
 from oelm.model.parameters import rules
@@ -14,8 +15,12 @@ from oelm.training.device import Machine
 from oelm.training.distributed import World
 from oelm.training.freezing import Schedule
 from oelm.training.language import LanguageTask
+from oelm.training.memory import refuse_what_does_not_fit
 from oelm.training.optimizer import build_optimizer
 from oelm.training.task import Task
+
+if TYPE_CHECKING:
+    from oelm.data.folders import Data
 
 Parts = tuple[Task, torch.optim.AdamW, Schedule]
 
@@ -23,12 +28,13 @@ Parts = tuple[Task, torch.optim.AdamW, Schedule]
 def assembled(run: Run, data: Data, *, machine: Machine, world: World) -> Parts:
     """Everything a run steps with, its model with its starting values on its device."""
     if isinstance(data, SentenceData):
+        refuse_what_does_not_fit(run, machine)
         from oelm.training.classification import sentence_task
 
         return with_optimizer(sentence_task(run, data, machine=machine, world=world), run)
     splits = data.splits["train"], data.splits[run.training.validation_split]
     gpt = gpt_on_device(run, machine)
-    task = LanguageTask(gpt, run, train=splits[0], held_out=splits[1], machine=machine, world=world, data=data)
+    task = LanguageTask(gpt, run, train=splits[0], held_out=splits[1], machine=machine, world=world)
     return with_optimizer(task, run)
 
 
@@ -39,6 +45,7 @@ def with_optimizer(task: Task, run: Run) -> Parts:
 
 def gpt_on_device(run: Run, machine: Machine) -> GPT:
     assert not isinstance(run.model, Encoder)
+    refuse_what_does_not_fit(run, machine)
     gpt = build(run.model, run.seeds).to(machine.device, machine.dtype)
     # The output layer's gradient is dense; the embedding's part of it is then added row by row, in place.
     gpt.token_embedding.sparse = machine.kind == "cpu"

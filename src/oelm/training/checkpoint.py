@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import errno
-import shutil
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +13,13 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from oelm.errors import UserError
-from oelm.files import publish, read_json, temporary_name, write_json
-from oelm.run_directory import Damaged, RunDirectory, check_whole, checkpoint_step
+from oelm.exhaustion import in_the_systems_words
+from oelm.files import Damaged, new_folder, publish, read_object, remove, temporary_name, write_json
+from oelm.run_directory import CHECKPOINT_FILES, RunDirectory, check_whole, checkpoint_step
 from oelm.training.optimizer import foreign_moments, optimizer_state, restore_optimizer
+from oelm.training.records import Progress
 
-MODEL_FILE = "model.safetensors"
-OPTIMIZER_FILE = "optimizer.safetensors"
-STATE_FILE = "state.json"
+MODEL_FILE, OPTIMIZER_FILE, STATE_FILE = CHECKPOINT_FILES
 
 
 def save_checkpoint(
@@ -47,6 +46,7 @@ def latest_whole(directory: RunDirectory, *, say: Callable[[str], None]) -> Path
     for folder in reversed(directory.stored_checkpoints()):
         try:
             check_whole(folder)
+            read_state(folder)
         except Damaged as damage:
             say(f"checkpoint {folder.name} is skipped: {damage}")
             continue
@@ -62,9 +62,36 @@ def load_checkpoint(folder: Path, *, model: nn.Module, optimizer: torch.optim.Op
     if foreign:
         raise UserError("\n".join(f"{folder / OPTIMIZER_FILE}: {line}" for line in foreign))
     restore_optimizer(optimizer, model, moments)
-    state = read_json(folder / STATE_FILE)
-    assert state["step"] == checkpoint_step(folder)
+    return read_state(folder)
+
+
+def read_state(folder: Path) -> dict[str, Any]:
+    """What a save wrote besides tensors: the step, the progress, the digests of what may rest; else Damaged."""
+    file = folder / STATE_FILE
+    state = read_object(file)
+    for key in ("progress", "digests"):
+        if not isinstance(state.get(key), dict):
+            raise Damaged(file, f"has no {key}")
+    progress, digests = state["progress"], state["digests"]
+    expected = {field.name: field.type for field in fields(Progress)}
+    for name in expected.keys() | progress.keys():
+        if name not in expected or name not in progress or not _fits(progress[name], expected[name]):
+            raise Damaged(file, f"progress.{name} is not what a save writes")
+    for step in (state.get("step"), progress["step"]):
+        if type(step) is not int or step != checkpoint_step(folder):
+            raise Damaged(file, f"is of step {step!r}, in the folder of step {checkpoint_step(folder)}")
+    if not all(isinstance(digest, str) for digest in digests.values()):
+        raise Damaged(file, "has a digest that is not text")
     return state
+
+
+def _fits(value: Any, kind: str) -> bool:
+    """Whether a value is of a type of Progress: int, which counts and is never below 0, float, or either or nothing."""
+    if value is None:
+        return kind.endswith("| None")
+    if kind.startswith("int"):
+        return type(value) is int and value >= 0
+    return type(value) in (int, float)
 
 
 def load_weights(model: nn.Module, path: Path) -> None:
@@ -100,27 +127,25 @@ def stored_bytes(tensors: dict[str, Tensor]) -> int:
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> None:
-    """Write, so that a full disk shows as the same OSError that other files give."""
+    """Write, so that a full disk or a limit shows as the same OSError that other files give."""
     path.touch()
     mode = path.stat().st_mode  # as the umask says; safetensors would make the file private
     try:
         save_file(tensors, path, metadata=metadata)
         path.chmod(mode)
     except SafetensorError as error:
-        if "os error 28" in str(error) or "No space left" in str(error):
-            raise OSError(errno.ENOSPC, "No space left on device", str(path)) from error
-        raise
+        raise in_the_systems_words(error, path) from error
 
 
 def replace_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
     """Write beside `path` and take its name: a reader sees the old file or the new one."""
     folder = temporary_name(path)  # a folder: safetensors has temporary names of its own
     try:
-        folder.mkdir()
+        new_folder(folder)
         write_tensors(folder / path.name, tensors, metadata)
         publish(folder / path.name, path)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        remove(folder)
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -129,4 +154,6 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     try:
         return load_file(path)
     except SafetensorError as error:
+        if isinstance(system := in_the_systems_words(error, path), OSError):
+            raise system from error
         raise UserError(f"{path}: not a safetensors file ({error}); pickled weights are never read") from error

@@ -16,10 +16,8 @@ from oelm.data.sentences import SentenceData
 from oelm.errors import UserError
 from oelm.model.encoder import build_encoder
 from oelm.model.parameters import encoder_role_of
-from oelm.run_directory import RunDirectory
 from oelm.training.device import Machine
 from oelm.training.distributed import World
-from oelm.training.stored_encoder import save_best_encoder
 from oelm.training.task import Validation
 
 EXAMPLES_AT_ONCE = 64  # of a validation: no gradients are kept
@@ -40,7 +38,7 @@ class SentenceTask:
 
     def __init__(self, model: Any, run: Run, data: SentenceData, *, machine: Machine, world: World) -> None:
         self.model, self.dropout, self.warnings = model, run.model.dropout, []
-        self._run, self._data, self._machine, self._world = run, data, machine, world
+        self._run, self._machine, self._world = run, machine, world
         training = run.training
         assert training.validation_sequences is not None
         assert training.final_validation_sequences is not None
@@ -97,6 +95,7 @@ class SentenceTask:
             labels_B = self._on_device(self._held_out.labels[indices[places]].astype(np.int64))
             losses[places] = functional.cross_entropy(logits_BC, labels_B, reduction="none").cpu().double()
             predicted[places] = logits_BC.argmax(dim=1).cpu().float()
+            self._world.attendance.sign()
         self.model.train()
         total = self._world.sum(losses.sum()).item()
         guesses = self._world.sum(predicted.double()).long()
@@ -116,6 +115,3 @@ class SentenceTask:
 
     def best_result(self, loss: float) -> dict[str, Any]:
         return {}
-
-    def save_best(self, directory: RunDirectory, *, step: int, val_loss: float) -> None:
-        save_best_encoder(directory, self.model, self._run, self._data, step=step, val_loss=val_loss)

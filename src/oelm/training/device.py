@@ -84,9 +84,10 @@ def resolve_machine(execution: Execution, run: Run, *, local_rank: int, world_si
 def prepare_process(machine: Machine) -> None:
     torch.set_num_threads(machine.threads)
     if machine.kind == "cuda":
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when CUDA starts
         torch.cuda.set_device(machine.device)
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        torch.use_deterministic_algorithms(True, warn_only=True)
+        # Without exception: where a warning is all that is asked for, attention's backward pass stays as it is.
+        torch.use_deterministic_algorithms(True)
         torch.utils.deterministic.fill_uninitialized_memory = False  # every buffer is written before it is read
     elif machine.kind == "cpu":
         keep_pages()

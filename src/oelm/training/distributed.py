@@ -10,18 +10,19 @@ import contextlib
 import datetime
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from oelm.errors import UserError
-from oelm.ownership import HEARTBEAT_SECONDS, STALE_SECONDS
-from oelm.run_directory import START_VARIABLE
+from oelm.exhaustion import what_ran_out
+from oelm.ownership import HEARTBEAT_SECONDS, STALE_SECONDS, START_VARIABLE
+from oelm.training.attendance import Attendance
 
 BUCKET_ELEMENTS = 16 * 2**20
-TIMEOUT = datetime.timedelta(minutes=30)  # a rank may compile or save while others wait; a dead one is seen at once
+TIMEOUT = datetime.timedelta(minutes=30)  # a dead rank is seen at once, a hung one by its attendance
 
 
 class OtherProcessGone(UserError):
@@ -31,24 +32,12 @@ class OtherProcessGone(UserError):
     concerns_one_process = True
 
 
-@contextlib.contextmanager
-def _with_the_others() -> Iterator[None]:
-    """Around whatever all processes do together: backends say in many ways that one is gone."""
-    try:
-        yield
-    except RuntimeError as error:
-        reason = str(error).strip().splitlines()[0]
-        raise OtherProcessGone(
-            f"rank {dist.get_rank()}: another process of this run is gone; what it said or torchrun says of it "
-            f"is the cause, and the same command resumes ({reason})"
-        ) from error
-
-
 @dataclass(frozen=True)
 class World:
     rank: int = 0
     size: int = 1
     local_rank: int = 0
+    attendance: Attendance = field(default_factory=Attendance, compare=False, repr=False)
 
     @property
     def is_main(self) -> bool:
@@ -58,18 +47,33 @@ class World:
         """This process's part of 0..count-1; parts differ by one at most."""
         return range(self.rank * count // self.size, (self.rank + 1) * count // self.size)
 
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """Around whatever all processes do together: backends say in many ways that one is gone."""
+        try:
+            with self.attendance.waits():
+                yield
+        except RuntimeError as error:
+            if what_ran_out(error) is not None:
+                raise
+            reason = str(error).strip().splitlines()[0]
+            raise OtherProcessGone(
+                f"rank {self.rank}: another process of this run is gone; what it said or torchrun says of it "
+                f"is the cause, and the same command resumes ({reason})"
+            ) from error
+
     def sum(self, numbers: Tensor) -> Tensor:
         """A few numbers added up over all processes; in and out on the CPU."""
         if self.size == 1:
             return numbers
-        with _with_the_others():
+        with self.together():
             summed = numbers.to(_collective_device())
             dist.all_reduce(summed)
             return summed.cpu()
 
     def barrier(self) -> None:
         if self.size > 1:
-            with _with_the_others():
+            with self.together():
                 dist.barrier()
 
     def broadcast_text(self, text: str | None) -> str:
@@ -83,7 +87,7 @@ class World:
         if self.is_main:
             buffer[:] = torch.frombuffer(bytearray(content), dtype=torch.uint8) if content else buffer
         buffer = buffer.to(_collective_device())
-        with _with_the_others():
+        with self.together():
             dist.broadcast(buffer, src=0)
         return bytes(buffer.cpu().numpy()).decode()
 
@@ -144,7 +148,7 @@ def sum_gradients(world: World, parameters: Iterable[Tensor]) -> None:
         return
     gradients = [p.grad for p in parameters if p.grad is not None]
     pending = []
-    with _with_the_others():
+    with world.together():
         for bucket in _buckets(gradients):
             flat = bucket[0].view(-1) if len(bucket) == 1 else torch.cat([g.view(-1) for g in bucket])
             pending.append((bucket, flat, dist.all_reduce(flat, async_op=True)))
@@ -153,6 +157,8 @@ def sum_gradients(world: World, parameters: Iterable[Tensor]) -> None:
             if len(bucket) > 1:
                 parts = flat.split([g.numel() for g in bucket])
                 torch._foreach_copy_([g.view(-1) for g in bucket], list(parts))
+        if dist.get_backend() == "nccl":
+            torch.cuda.synchronize()  # it waits here, where others know what for, and not where a loss is read next
 
 
 def _buckets(gradients: list[Tensor]) -> list[list[Tensor]]:

@@ -15,19 +15,26 @@ from typing import Any
 
 from oelm.config import Execution, Run
 from oelm.data.folders import Data
+from oelm.data.sentences import SentenceData
 from oelm.errors import UserError
-from oelm.files import read_json, write_json
+from oelm.files import write_json
+from oelm.installation import install_command
 from oelm.ownership import now
 from oelm.run_directory import RunDirectory
+from oelm.schemas import Parameters, read_record
+from oelm.sealing import seal_run
 from oelm.training.assembly import assembled
+from oelm.training.attendance import Patience, watched
 from oelm.training.checkpoint import load_checkpoint, save_checkpoint
 from oelm.training.device import Machine
 from oelm.training.distributed import OtherProcessGone, World
 from oelm.training.freezing import Watch
 from oelm.training.journal import Journal, duration
 from oelm.training.loop import Diverged, StepResult, diverged, optimization_steps
-from oelm.training.records import Progress, parameters_record, result_record, timing_record
-from oelm.training.signals import Interrupted, StopRequest
+from oelm.training.records import Progress, parameters_record, result_record
+from oelm.training.signals import Interrupted, StopRequest, show_last_line
+from oelm.training.stored_encoder import save_best_encoder
+from oelm.training.stored_model import save_best
 from oelm.training.task import Validation
 
 
@@ -54,6 +61,7 @@ class Driver:
         self.log_every = execution.log_every or max(1, min(100, training.steps // 200))
         self.task, self.optimizer, self.schedule = assembled(job.run, job.data, machine=job.machine, world=job.world)
         self.progress = Progress()
+        self.patience = Patience(execution.step_limit_seconds, compiles=job.machine.compile)
         self.began = time.perf_counter()
         self.metrics_board = self._metrics_board()
 
@@ -63,7 +71,7 @@ class Driver:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
-            raise UserError("execution.tensorboard: needs an extra: pip install 'oelm[tensorboard]'") from error
+            raise UserError(f"execution.tensorboard: needs an extra: {install_command('tensorboard')}") from error
         return SummaryWriter(str(self.directory.tensorboard))
 
     # -- start and end -----------------------------------------------------------------------------------------------
@@ -79,7 +87,7 @@ class Driver:
             self.journal.warn(line)
         stop = StopRequest(world_size=self.world.size)
         try:
-            with stop.listening():
+            with stop.listening(), self._watched():
                 self._drive(watch, stop)
                 final = self._final_validation()
         except Diverged as error:
@@ -89,9 +97,21 @@ class Driver:
             self.journal.end()
         return self._finish(final)
 
+    def _watched(self) -> contextlib.AbstractContextManager[None]:
+        world = self.world
+        return watched(world.attendance, rank=world.rank, size=world.size, tell=self._tell_of_silence)
+
+    def _tell_of_silence(self, line: str) -> None:
+        """Called beside a main thread that waits for a process that does not answer, by the first that still can."""
+        show_last_line(f"oelm: {line}")
+        with contextlib.suppress(OSError):
+            self.directory.write_status("failed", error=line, ended=now())
+            self.journal.log(line)
+
     def _tell_of_divergence(self, error: Diverged) -> None:
         """Every process is here at the same step. None leaves before it is written down: torchrun ends the others."""
         if self.world.is_main:
+            seal_run(self.directory, "diverged", step=self.progress.step, error=str(error))
             self.directory.write_status("diverged", error=str(error), ended=now())
         with contextlib.suppress(OtherProcessGone):
             self.world.barrier()
@@ -112,6 +132,7 @@ class Driver:
         if not self.world.is_main:
             return {}
         assert self.progress.best_val_loss is not None
+        parameters = read_record(self.directory.parameters_file, Parameters)
         result = result_record(
             self.run,
             self.progress,
@@ -122,12 +143,12 @@ class Driver:
             val_loss=final.loss,
             measures=final.result | self.task.best_result(self.progress.best_val_loss),
             wall_seconds=self._wall_seconds(),
-            parameters=read_json(self.directory.parameters_file),
+            parameters=parameters,
         )
         if final.predictions is not None:
             write_json(self.directory.predictions_file, final.predictions, indent=None)
-        write_json(self.directory.timing_file, timing_record(self.run, result))
         write_json(self.directory.result_file, result)
+        seal_run(self.directory, "finished", step=self.progress.step)
         self.directory.write_status("finished", step=self.progress.step, ended=now())
         self.journal.say(
             f"finished: validation loss {final.loss:.4f}, {final.text}, "
@@ -155,6 +176,7 @@ class Driver:
         )
         training = self.run.training
         assert training.validate_every is not None
+        self._await_step(self.progress.step + 1)
         for result in steps:
             self._note(result)
             last = result.step == training.steps
@@ -172,10 +194,20 @@ class Driver:
                 self._save(watch)
                 if stop_now:
                     raise Interrupted(f"stopped at step {result.step} of {training.steps}, saved", stop.number)
+            self._await_step(result.step + 1)
+
+    def _await_step(self, step: int) -> None:
+        self.world.attendance.begin(f"step {step}", allowed_seconds=self.patience.seconds)
+
+    def _saving(self) -> contextlib.AbstractContextManager[None]:
+        """Around what the first process alone writes, while the others wait."""
+        size = 3 * sum(weight.numel() * weight.element_size() for weight in self.task.model.parameters())
+        return self.world.attendance.takes(self.patience.while_saving(size), f"the save at step {self.progress.step}")
 
     def _note(self, result: StepResult) -> None:
         progress = self.progress
         progress.step = result.step
+        self.patience.note(result.seconds)
         progress.training_seconds += result.seconds
         progress.loss_sum += result.loss
         progress.loss_steps += 1
@@ -210,6 +242,8 @@ class Driver:
         )
 
     def _timed(self, look: Callable[[], Validation], learning_rate: float) -> Validation:
+        where = f"the validation at step {self.progress.step}"
+        self.world.attendance.begin(where, allowed_seconds=self.patience.seconds)
         self.machine.synchronize()
         began = time.perf_counter()
         seen = look()
@@ -244,10 +278,11 @@ class Driver:
         if best:
             progress.best_val_loss, progress.best_step = loss, step
             if self.world.is_main:
-                self.task.save_best(self.directory, step=step, val_loss=loss)
+                with self._saving():
+                    self._save_best(step, loss)
         if self.world.is_main:
             self.directory.write_status("running", step=step, val_loss=loss)
-        self.journal.say(
+        self.journal.validation(
             f"step {step}/{self.run.training.steps}  validation loss {loss:.4f}  {seen.text}{'  (best)' * best}"
         )
 
@@ -260,16 +295,25 @@ class Driver:
                 if record[key] is not None:
                     self.metrics_board.add_scalar(key, record[key], record["step"])
 
+    def _save_best(self, step: int, loss: float) -> None:
+        model, run, data = self.task.model, self.run, self.data
+        if isinstance(data, SentenceData):
+            save_best_encoder(self.directory, model, run, data, step=step, val_loss=loss)
+        else:
+            save_best(self.directory, model, run, data, step=step, val_loss=loss)
+
     def _save(self, watch: Watch) -> None:
         if self.world.is_main:
             progress = Progress(**vars(self.progress) | {"wall_seconds": self._wall_seconds()})
-            save_checkpoint(
-                self.directory,
-                progress.step,
-                model=self.task.model,
-                optimizer=self.optimizer,
-                state={"step": progress.step, "progress": vars(progress), "digests": watch.digests},
-                keep=self.execution.keep_checkpoints,
-            )
+            with self._saving():
+                self.directory.flush_metrics()
+                save_checkpoint(
+                    self.directory,
+                    progress.step,
+                    model=self.task.model,
+                    optimizer=self.optimizer,
+                    state={"step": progress.step, "progress": vars(progress), "digests": watch.digests},
+                    keep=self.execution.keep_checkpoints,
+                )
             self.directory.write_status("running", step=progress.step)
         self.world.barrier()

@@ -93,7 +93,7 @@ class Watch:
         changed = [
             name
             for name, digest in found.items()
-            if digest != self.digests[name] and self._schedule.rests_between(name, self.step + 1, step)
+            if digest != self.digests.get(name) and self._schedule.rests_between(name, self.step + 1, step)
         ]
         if changed:
             raise FrozenWeightChanged(

@@ -12,7 +12,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from oelm.files import append_to
+from oelm.visible import visible
+
 PLAIN_SECONDS = 5.0  # between progress lines where there is no terminal
+VALIDATION_SECONDS = 30.0  # between validations that are shown: a short run has one every few steps
 
 
 class Journal:
@@ -21,20 +25,21 @@ class Journal:
         self._console = Console(highlight=False, emoji=False, soft_wrap=True)
         self._live: Progress | None = None
         self._last_plain = 0.0
+        self._last_validation = time.monotonic()
 
     def say(self, line: str) -> None:
         """A line for the screen and the log."""
         self.log(line)
         with _lasting_longer_than_the_screen():
-            self._console.print(line, markup=False)
+            self._console.print(visible(line), markup=False)
 
     def warn(self, line: str) -> None:
         self.say(f"warning: {line}")
 
     def log(self, line: str) -> None:
         if self._log_file is not None:
-            with open(self._log_file, "a", encoding="utf-8") as stream:
-                stream.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {line}\n")
+            with append_to(self._log_file) as stream:
+                stream.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {visible(line)}\n".encode())
 
     def begin(self, *, step: int, steps: int) -> None:
         if self._console.is_terminal:
@@ -62,7 +67,15 @@ class Journal:
         if self._live is None and time.monotonic() - self._last_plain >= PLAIN_SECONDS:
             self._last_plain = time.monotonic()
             with _lasting_longer_than_the_screen():
-                print(line, flush=True)
+                print(visible(line), flush=True)
+
+    def validation(self, line: str) -> None:
+        """Always logged, shown now and then."""
+        if time.monotonic() - self._last_validation < VALIDATION_SECONDS:
+            self.log(line)
+            return
+        self._last_validation = time.monotonic()
+        self.say(line)
 
     def end(self) -> None:
         with _lasting_longer_than_the_screen():
@@ -81,6 +94,7 @@ class Silent(Journal):
     def say(self, line: str) -> None: ...
     def begin(self, *, step: int, steps: int) -> None: ...
     def progress(self, line: str) -> None: ...
+    def validation(self, line: str) -> None: ...
 
 
 @contextlib.contextmanager

@@ -10,22 +10,17 @@ from torch import Tensor
 
 from oelm.config import Run
 from oelm.data.batches import TrainingBatches, ValidationSequences
-from oelm.data.tokens import TokenData
 from oelm.model.parameters import role_of
 from oelm.model.transformer import GPT
-from oelm.run_directory import RunDirectory
 from oelm.training.device import Machine
 from oelm.training.distributed import World
 from oelm.training.evaluation import perplexity, validation_loss
 from oelm.training.loss import summed_cross_entropy
 from oelm.training.records import finite
-from oelm.training.stored_model import save_best
 from oelm.training.task import Validation
 
 
 class LanguageTask:
-    """`data` is what a saved model takes its tokenizer from; a measurement on drawn tokens has none."""
-
     role_of = staticmethod(role_of)
 
     def __init__(
@@ -37,10 +32,9 @@ class LanguageTask:
         held_out: np.ndarray,
         machine: Machine,
         world: World,
-        data: TokenData | None = None,
     ) -> None:
         self.model, self.dropout = gpt, run.model.dropout
-        self._run, self._machine, self._world, self._data = run, machine, world, data
+        self._run, self._machine, self._world = run, machine, world
         training, seq_len = run.training, run.model.seq_len
         assert training.validation_sequences is not None
         assert training.final_validation_sequences is not None
@@ -52,7 +46,7 @@ class LanguageTask:
         self.warnings = []
         if training.batch_size > self._batches.windows:
             self.warnings.append(
-                f"one update reads {training.batch_size} sequences, the training split holds "
+                f"one update reads {training.batch_size} sequences, the training split contains "
                 f"{self._batches.windows}: they repeat within it"
             )
 
@@ -86,10 +80,6 @@ class LanguageTask:
 
     def best_result(self, loss: float) -> dict[str, Any]:
         return {"best_perplexity": finite(perplexity(loss))}
-
-    def save_best(self, directory: RunDirectory, *, step: int, val_loss: float) -> None:
-        assert self._data is not None
-        save_best(directory, self.model, self._run, self._data, step=step, val_loss=val_loss)
 
 
 def batch_on_device(batches: TrainingBatches, step: int, members: range, machine: Machine) -> tuple[Tensor, Tensor]:

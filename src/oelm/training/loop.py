@@ -96,4 +96,5 @@ def accumulate_gradients(task: Task, run: Run, step: int, *, machine: Machine, w
             part = task.loss_of(step, range(first, min(first + machine.micro_batch_size, mine.stop)))
         part.backward()
         loss += part.detach()
+        world.attendance.sign()
     return loss

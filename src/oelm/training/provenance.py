@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import hashlib
 import platform
-import subprocess
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
 
 import oelm
-from oelm.errors import UserError
-from oelm.files import read_json
+from oelm.sources import SCHEME, SOURCE_DIGEST, SOURCE_SCHEME, commit_and_changes, differ, scheme_of, source_digest
+from oelm.system import processor
 from oelm.training.device import Machine
 
-PACKAGE = Path(__file__).parent.parent
-COMPUTING_FOLDERS = ("model", "training", "data")
-SYNCED_FILE = ".oelm-synced.json"
 LIBRARIES = ("torch", "numpy", "safetensors", "tokenizers", "tiktoken", "transformers")
 
 
 def environment(machine: Machine, *, world_size: int, data_digest: str) -> dict[str, Any]:
     return {
-        **_sources(),
-        "source_digest": source_digest(),
+        **commit_and_changes(),
+        SOURCE_DIGEST: source_digest(),
+        SOURCE_SCHEME: SCHEME,
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "processor": _processor(),
+        "processor": processor(),
         "versions": {"oelm": oelm.__version__} | {name: _version(name) for name in LIBRARIES},
         **machine.as_json(),
         "world_size": world_size,
@@ -34,42 +29,21 @@ def environment(machine: Machine, *, world_size: int, data_digest: str) -> dict[
     }
 
 
-def source_digest() -> str:
-    """Of the files that decide what a run computes."""
-    digest = hashlib.sha256()
-    for folder in COMPUTING_FOLDERS:
-        for path in sorted((PACKAGE / folder).rglob("*.py")):
-            digest.update(f"{path.relative_to(PACKAGE).as_posix()}\0".encode() + path.read_bytes())
-    return digest.hexdigest()
-
-
-_COMPARED = ("source_digest", "device", "precision", "compile", "threads", "micro_batch_size", "world_size", "versions")
+_COMPARED = (SOURCE_DIGEST, "device", "precision", "compile", "threads", "micro_batch_size", "world_size", "versions")
 
 
 def changed_settings(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
     """One line for each setting that can move the last bits of a resumed run."""
-    return [
-        f"{key}: {before.get(key)} before, {after.get(key)} now"
-        for key in _COMPARED
-        if before.get(key) != after.get(key)
+    lines = [
+        f"{key}: {before.get(key)} before, {after.get(key)} now" for key in _COMPARED if differ(key, (before, after))
     ]
+    return [*lines, *not_comparable(before, after)]
 
 
-def _sources() -> dict[str, Any]:
-    """Commit and whether anything was changed since; where `oelm remote` brought the sources, it wrote it down."""
-    try:
-        synced = read_json(PACKAGE.parent.parent / SYNCED_FILE)
-        return {"commit": synced["commit"], "dirty": synced["dirty"]}
-    except (OSError, UserError, KeyError, TypeError):
-        return {"commit": _git("rev-parse", "HEAD"), "dirty": bool(_git("status", "--porcelain", "--", "."))}
-
-
-def _git(*arguments: str) -> str | None:
-    try:
-        done = subprocess.run(["git", *arguments], cwd=PACKAGE, capture_output=True, text=True, timeout=10, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip()
+def not_comparable(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    """A line where the digests of the sources say nothing about each other."""
+    then, now = scheme_of(before), scheme_of(after)
+    return [] if then == now else [f"{SOURCE_DIGEST}: cannot be compared (taken by scheme {then} before, {now} now)"]
 
 
 def _version(name: str) -> str | None:
@@ -77,12 +51,3 @@ def _version(name: str) -> str | None:
         return version(name)
     except PackageNotFoundError:
         return None
-
-
-def _processor() -> str:
-    """The CPU's model name, where the kernel tells it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")

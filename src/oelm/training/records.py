@@ -1,16 +1,14 @@
-"""What is written about a run: its progress in a checkpoint, its parameters, its result, its timing."""
+"""What is written about a run: its progress in a checkpoint, its parameters, its result."""
 
 from __future__ import annotations
 
 import math
-import resource
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 
+from oelm import system
 from oelm.config import Run, fingerprint
 from oelm.model.parameters import combined_digest, counts_by_part, frozen_names, parameter_digests
 from oelm.training.device import Machine
@@ -101,29 +99,13 @@ def result_record(
     }
 
 
-def timing_record(run: Run, result: dict[str, Any]) -> dict[str, Any]:
-    """timing_stats.json, in the documents' words."""
-    return {
-        "model_type": run.arm,
-        "init_method": run.model.attention.query.start,
-        "final_perplexity": result.get("perplexity"),
-        "total_wall_time": result["wall_seconds"],
-        "mean_step_time": result["mean_step_seconds"],
-        "total_validation_time": result["validation_seconds"],
-    }
-
-
 def finite(value: float) -> float | None:
     """JSON has no infinity."""
     return value if math.isfinite(value) else None
 
 
 def peak_memory_bytes(machine: Machine) -> int:
-    """Of the device; on a CPU the kernel's high-water mark, because getrusage carries over the parent's."""
+    """Of the device; on a CPU, of this process."""
     if machine.kind == "cuda":
         return torch.cuda.max_memory_allocated()
-    status = Path("/proc/self/status")
-    if status.exists():
-        return next(int(line.split()[1]) * 1024 for line in status.read_text().splitlines() if "VmHWM" in line)
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return system.peak_memory_bytes()

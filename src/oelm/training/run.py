@@ -12,14 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from oelm.config import Execution, Run, fingerprint, resolved, stored_form
-from oelm.data.folders import Data, check_digests, open_data
+from oelm.data.folders import Data, check_changes, open_data
 from oelm.data.sentences import SentenceData
 from oelm.data.tokens import TokenData, check_tokens
 from oelm.errors import UserError
-from oelm.files import RUNS, ensure_writable, explaining_a_full_disk, read_json, write_json
+from oelm.files import RUNS, Damaged, Unreadable, ensure_writable, explaining_a_full_disk, write_json
 from oelm.ownership import now
-from oelm.run_directory import RunDirectory, State, flat
-from oelm.settings import stored_run
+from oelm.run_directory import RunDirectory, flat
+from oelm.schemas import Environment, State, read_record
+from oelm.sealing import Ended, can_be_ended_again, end_of, ending_files, everything, first_start, read_config
 from oelm.training import distributed
 from oelm.training.checkpoint import latest_whole
 from oelm.training.device import prepare_process, resolve_machine
@@ -68,17 +69,23 @@ def default_directory(run: Run, data: Data, *, group: str) -> Path:
     return RUNS / group / f"{run.arm}-s{seeds}-{fingerprint(run, data_digest=data.digest)}"
 
 
-def train(run: Run, execution: Execution | None = None, *, out: Path | str) -> Outcome:
-    """Train one arm into `out`, or go on where it stopped, or say that it is finished."""
+def train(
+    run: Run, execution: Execution | None = None, *, out: Path | str | None = None, group: str = "train"
+) -> Outcome:
+    """Train one arm into `out`, or go on where it stopped, or say that it is finished.
+
+    Without `out` it goes into a folder of this computation's own, runs/GROUP/ARM-sSEED-FINGERPRINT.
+    """
     execution = execution or Execution()
     run, data = run_with_data(run)
+    folder = Path(out) if out is not None else default_directory(run, data, group=group)
     world = distributed.world_from_environment()
     if world.size > run.training.batch_size:
         raise UserError(f"training.batch_size {run.training.batch_size} is less than the {world.size} processes")
     machine, reasons = resolve_machine(execution, run, local_rank=world.local_rank, world_size=world.size)
     prepare_process(machine)
     with distributed.joined(world, device_kind=machine.kind):
-        job = Job(run, data, RunDirectory(Path(out)), execution, machine, world)
+        job = Job(run, data, RunDirectory(folder), execution, machine, world)
         return _as_owner(job, reasons) if world.is_main else _as_companion(job)
 
 
@@ -92,16 +99,17 @@ def _as_owner(job: Job, reasons: list[str]) -> Outcome:
     directory = job.directory
     ensure_writable(directory.path)
     with directory.locked(patience_seconds=distributed.patience_seconds()):
-        check_digests(job.data)
-        _refuse_another_run(directory, job.run, job.data.digest)
-        status = directory.status() or {}
-        result = _stored_result(directory) if status.get("state") == "finished" else None
-        if result is not None:
-            job.world.broadcast_text(FINISHED)
-            return Outcome(directory, result, was_finished=True)
-        if status.get("state") == "diverged":
-            raise Diverged(f"{directory.path}: {status.get('error')}; a diverged run is not started again")
+        check_changes(job.data)
         journal = Journal(directory.log_file)
+        ended = _ended_before(directory, journal)
+        _refuse_another_run(directory, job.run, job.data.digest)
+        if ended is not None and ended.sealed and (directory.status() or {}).get("state") != ended.state:
+            directory.write_status(ended.state, **({"error": ended.error} if ended.error else {}))  # killed before it
+        if ended is not None and ended.result is not None:
+            job.world.broadcast_text(FINISHED)
+            return Outcome(directory, ended.result, was_finished=True)
+        if ended is not None:
+            raise Diverged(f"{directory.path}: {ended.error}; a diverged run is not started again")
         with _end_written_down(directory), explaining_a_full_disk(directory.path, needed_bytes=12 * 2**20):
             _write_start(job, journal)
             for reason in reasons:
@@ -111,11 +119,22 @@ def _as_owner(job: Job, reasons: list[str]) -> Outcome:
             return Outcome(directory, Driver(job, journal).go(checkpoint), was_finished=False)
 
 
-def _stored_result(directory: RunDirectory) -> dict[str, Any] | None:
-    """A lost or damaged result is none: the last checkpoint gives it again."""
+def _ended_before(directory: RunDirectory, journal: Journal) -> Ended | None:
+    """How the run ended, if it did. What is damaged is set aside: its end is made again from the last checkpoint where
+    that is all there is to mend, else the run is made again from the start. What only cannot be read stays."""
     try:
-        return read_json(directory.result_file)
-    except (OSError, UserError):
+        return end_of(directory)
+    except Unreadable:
+        raise
+    except Damaged as damage:
+        directory.refuse_foreign_files()
+        if not (directory.holds_work() or directory.status_file.exists()):
+            raise
+        again, started = can_be_ended_again(directory), first_start(directory)
+        folder = directory.set_aside(ending_files(directory) if again else everything(directory))
+        journal.warn(f"{damage}; set aside in {folder}, {'ended' if again else 'run'} again")
+        if started is not None:  # what was known when is not changed by making it again
+            directory.write_status("interrupted", started=started)
         return None
 
 
@@ -135,10 +154,10 @@ def _refuse_another_run(directory: RunDirectory, run: Run, data_digest: str) -> 
         return
     if not directory.holds_work():
         return
-    before = flat(stored_run(read_json(directory.config_file), name=str(directory.config_file)).model_dump(mode="json"))
+    before = flat(read_config(directory).run.model_dump(mode="json"))
     after = flat(run.model_dump(mode="json"))
     if directory.environment_file.exists():
-        before["data digest"] = read_json(directory.environment_file).get("data_digest")
+        before["data digest"] = read_record(directory.environment_file, Environment).get("data_digest")
         after["data digest"] = data_digest
     lines = [
         f"{directory.path}: {key} is {before.get(key)} there and {after.get(key)} here"
@@ -146,7 +165,7 @@ def _refuse_another_run(directory: RunDirectory, run: Run, data_digest: str) -> 
         if before.get(key) != after.get(key) and key not in ("arm", "data")
     ]
     if lines:
-        raise UserError("\n".join([*lines, "the folder holds another run; choose another --out or undo the change"]))
+        raise UserError("\n".join([*lines, "the folder contains another run; choose another --out or undo the change"]))
 
 
 def _write_start(job: Job, journal: Journal) -> None:
@@ -154,12 +173,14 @@ def _write_start(job: Job, journal: Journal) -> None:
     write_json(directory.config_file, stored_form(run))
     found = environment(job.machine, world_size=processes, data_digest=job.data.digest) | job.data.provenance
     if directory.environment_file.exists():
-        for line in changed_settings(read_json(directory.environment_file), found):
+        for line in changed_settings(read_record(directory.environment_file, Environment), found):
             journal.warn(f"{line}; the result may differ in its last bits from an uninterrupted run")
     write_json(directory.environment_file, found)
     directory.clear_leftovers()
     directory.close_torn_line()
-    directory.write_status("running", started=now(), steps=run.training.steps)
+    unknown = None if directory.holds_work() else now()  # it goes on with something, and its first start is lost
+    first_start = (directory.status() or {}).get("started") or unknown
+    directory.write_status("running", started=first_start, steps=run.training.steps)
     journal.say(f"{run.arm} in {directory.path}: {job.machine}, {processes} process{'es' * (processes > 1)}")
 
 

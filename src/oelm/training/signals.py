@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from oelm.errors import UserError
+from oelm.errors import Stopped
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # the last: the terminal was closed
 # torchrun forwards a Ctrl-C that its workers have already had from the terminal: one wish, not two.
@@ -21,21 +21,20 @@ STANDARD_ERROR = 2
 GIVE_UP_SECONDS = 20.0  # a rank that waits for a dead one never reaches the end of its step
 
 
-class Interrupted(UserError):
-    """Stopped on request, with a checkpoint; the exit code is the shell's for that signal."""
+class Interrupted(Stopped):
+    """A run that stopped on request, with a checkpoint."""
 
-    can_be_resumed = True
 
-    def __init__(self, message: str, number: int) -> None:
-        super().__init__(message)
-        self.exit_code = 128 + number
+def show_last_line(line: str = "") -> None:
+    """Past everything that buffers or draws; a terminal gets its cursor back, which the live line had hidden."""
+    shown = "\x1b[?25h\n" if os.isatty(STANDARD_ERROR) else ""
+    with contextlib.suppress(OSError):
+        os.write(STANDARD_ERROR, f"{shown}{line}{line and chr(10)}".encode())
 
 
 def leave_at_once(number: int) -> None:
-    """No saving, no cleaning up; but a terminal gets its cursor back, which the live line had hidden."""
-    if os.isatty(STANDARD_ERROR):
-        with contextlib.suppress(OSError):
-            os.write(STANDARD_ERROR, b"\x1b[?25h\n")
+    """No saving, no cleaning up."""
+    show_last_line()
     os._exit(128 + number)
 
 

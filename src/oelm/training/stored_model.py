@@ -18,11 +18,11 @@ from oelm.data.tokenizer import Tokenizer, load_tokenizer
 from oelm.data.tokenizer_for_transformers import save_for_transformers
 from oelm.data.tokens import TOKENIZER_FOLDER, TokenData
 from oelm.errors import UserError
-from oelm.files import explaining_a_full_disk, read_json, write_json
+from oelm.files import explaining_a_full_disk, read_json, refuse_link, write_json
 from oelm.model.initialization import build
 from oelm.model.parameters import check_weights_file, weights_digest
 from oelm.model.transformer import GPT
-from oelm.run_directory import Damaged, RunDirectory, check_whole
+from oelm.run_directory import MANIFEST, RunDirectory, check_whole
 from oelm.settings import problem_lines, stored_run
 from oelm.training.checkpoint import (
     MODEL_FILE,
@@ -41,6 +41,7 @@ ARCHITECTURE = "OrthogonalELMTransformer"
 
 def save_best(directory: RunDirectory, gpt: GPT, run: Run, data: TokenData, *, step: int, val_loss: float) -> None:
     folder = directory.best
+    refuse_link(folder)
     if not (folder / GENERATION_FILE).exists():
         folder.mkdir(exist_ok=True)
         tokenizer = None if data.tokenizer_folder is None else load_tokenizer(data.tokenizer_folder)
@@ -87,7 +88,7 @@ def load_stored(path: Path) -> StoredModel:
     """From a run directory (its best model, else its last checkpoint), a checkpoint, or a best/ folder."""
     if not path.is_dir():
         raise UserError(f"{path}: no such folder; give a run directory, a checkpoint or its best/ folder")
-    if (path / "manifest.json").exists() and path.name.startswith("step-"):
+    if (path / MANIFEST).exists() and path.name.startswith("step-"):
         return _from_checkpoint(path)
     if _model_type(path) == MODEL_TYPE:
         return _from_best(path, run=None)
@@ -107,7 +108,7 @@ def load_stored(path: Path) -> StoredModel:
 def _refuse_encoder(path: Path, run: Run) -> None:
     if isinstance(run.model, Encoder):
         raise UserError(
-            f"{path}: holds an encoder for sentences, no language model; "
+            f"{path}: contains an encoder for sentences, not a language model; "
             "its best/ folder is transformers' own: load it with oelm.load or from_pretrained"
         )
 
@@ -148,10 +149,7 @@ def _model_of(folder: Path) -> Model:
 
 
 def _from_checkpoint(folder: Path) -> StoredModel:
-    try:
-        check_whole(folder)
-    except Damaged as damage:
-        raise UserError(f"{folder}: damaged checkpoint: {damage}") from damage
+    check_whole(folder)
     directory = RunDirectory(folder.parent.parent)
     if not directory.config_file.exists():
         raise UserError(f"{folder}: a checkpoint is read inside its run; there is no {directory.config_file}")

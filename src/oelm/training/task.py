@@ -1,7 +1,6 @@
 """What one kind of run computes: the loss of a part of an update, and a look at held-out data.
 
-The loop and the driver are the same for all kinds; a task knows its model and its data, and nothing of files but how
-its best model is stored.
+The loop and the driver are the same for all kinds; a task knows its model and its data, and nothing of files.
 """
 
 from __future__ import annotations
@@ -10,8 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from torch import Tensor, nn
-
-from oelm.run_directory import RunDirectory
 
 
 @dataclass(frozen=True)
@@ -49,5 +46,3 @@ class Task(Protocol):
 
     def best_result(self, loss: float) -> dict[str, Any]:
         """What the result says of the best look besides its loss."""
-
-    def save_best(self, directory: RunDirectory, *, step: int, val_loss: float) -> None: ...

@@ -15,9 +15,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from oelm.analysis.findings import Findings
+from oelm.claims.measures import Measure
 from oelm.reporting.fonts import ChineseFont, has_chinese
-from oelm.reporting.words import code_for, say
+from oelm.reporting.words import say_of
 from oelm.study.declaration import Language, in_language
+from oelm.visible import visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -83,15 +85,15 @@ class Canvas:
     font: ChineseFont | None
 
     def word(self, code: str, **facts: object) -> str:
-        return say(self.language, code_for(code, classifies=self.classifies), **facts)
+        return say_of(self.findings.study, self.language, code, **facts)
 
     @property
-    def classifies(self) -> bool:
-        return self.findings.study.classifies
+    def measure(self) -> Measure:
+        return self.findings.study.measure
 
     def label(self, arm: str, *, width: int = 30) -> str:
         """The arm's own label; its key where the label is too long, or could only be drawn as boxes."""
-        text = in_language(self.findings.study.arms[arm].label or arm, self.language)
+        text = visible(in_language(self.findings.study.arms[arm].label or arm, self.language))
         candidates = (text, arm, f"arm {list(self.findings.study.arms).index(arm) + 1}")
         fitting = [each for each in candidates if self.can_draw(each) and len(each) <= LONGEST_LABEL]
         return wrapped(fitting[0], width)

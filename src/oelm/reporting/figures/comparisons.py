@@ -3,54 +3,36 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from statistics import fmean
 from typing import TYPE_CHECKING
 
 from oelm.analysis.findings import PairedDifference, Verdict
-from oelm.analysis.hypotheses import points
 from oelm.analysis.statistics import paired_difference
-from oelm.analysis.summary import against_baseline
-from oelm.reporting import numbers
+from oelm.claims.kinds import KINDS
+from oelm.claims.measures import Measure
+from oelm.reporting import numbers, quality
 from oelm.reporting.figures.canvas import GREY, SHADE, Canvas, lettered, logarithmic, rows_of, wrapped
-from oelm.study.plan import Choice
+from oelm.study.tuning import Choice
+from oelm.visible import visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
-Change = Callable[[float], float]  # from what is stored to what is shown
-
-
-def as_percent(share: float) -> float:
-    return 100 * share
-
-
-def mean_interval(values: dict[int, float], change: Change) -> tuple[float, float, float]:
-    """The mean with its 95 % interval, then changed; the three are equal for a single run."""
+def mean_interval(measure: Measure, values: dict[int, float]) -> tuple[float, float, float]:
+    """The mean with its 95 % interval, as drawn; the three are equal for a single run."""
     mean = paired_difference(values, dict.fromkeys(values, 0.0))
     assert mean.mean is not None
     low = mean.mean if mean.low is None else mean.low
     high = mean.mean if mean.high is None else mean.high
-    return change(mean.mean), change(low), change(high)
+    return quality.drawn(measure, mean.mean), quality.drawn(measure, low), quality.drawn(measure, high)
 
 
-def final_perplexity(canvas: Canvas) -> Figure | None:
-    losses = {arm: summary.losses for arm, summary in canvas.findings.arms.items()}
-    return _final(canvas, losses, math.exp, numbers.perplexity, canvas.word("axis.perplexity"))
-
-
-def final_accuracy(canvas: Canvas) -> Figure | None:
-    accuracies = {arm: summary.accuracies for arm, summary in canvas.findings.arms.items()}
-    return _final(canvas, accuracies, as_percent, "{:.2f}".format, canvas.word("axis.accuracy"))
-
-
-def _final(
-    canvas: Canvas, by_arm: dict[str, dict[int, float]], change: Change, show: Callable[[float], str], label: str
-) -> Figure | None:
+def final(canvas: Canvas) -> Figure | None:
     """A row for each arm: its seeds, and their mean."""
+    measure, by_arm = canvas.measure, {arm: canvas.findings.arms[arm].quality.values for arm in canvas.arms}
     arms = [arm for arm, values in by_arm.items() if values]
     if not arms:
         return None
@@ -58,14 +40,15 @@ def _final(
     for row, arm in enumerate(arms):
         look, values = canvas.look(arm), by_arm[arm]
         axis.plot(
-            [change(value) for value in values.values()], [row + 0.22] * len(values), ls="none", marker=look.marker,
-            ms=3, mfc="none", mec=look.colour, mew=0.7,
+            [quality.drawn(measure, value) for value in values.values()], [row + 0.22] * len(values), ls="none",
+            marker=look.marker, ms=3, mfc="none", mec=look.colour, mew=0.7,
         )  # fmt: skip
-        middle, low, high = mean_interval(values, change)
+        middle, low, high = mean_interval(measure, values)
         _point(axis, middle, low, high, row - 0.08, colour=look.colour, marker=look.marker)
         axis.annotate(
-            show(middle), (middle, row - 0.08), xytext=(0, 5), textcoords="offset points", ha="center", fontsize=7.5
-        )
+            quality.drawn_label(measure, middle), (middle, row - 0.08), xytext=(0, 5), textcoords="offset points",
+            ha="center", fontsize=7.5,
+        )  # fmt: skip
     rows_of(axis, [canvas.label(arm) for arm in arms])
     axis.set_ylim(len(arms) - 0.4, -0.75)
     axis.margins(x=0.08)
@@ -73,7 +56,7 @@ def _final(
     if smallest > 0 and largest / smallest > 8:
         axis.set_xscale("log")
         logarithmic(axis.xaxis, smallest, largest)
-    axis.set_xlabel(label)
+    axis.set_xlabel(canvas.word("axis.value"))
     return figure
 
 
@@ -146,7 +129,7 @@ def _grid_ticks(axis: Axes, values: list[float]) -> None:
 def differences(canvas: Canvas) -> Figure | None:
     """A forest: each hypothesis with its margin, then each arm against the baseline."""
     tested = [each for each in canvas.findings.verdicts if each.difference and each.difference.differences]
-    against = ((arm, against_baseline(canvas.findings.study, each)) for arm, each in canvas.findings.arms.items())
+    against = ((arm, each.quality.difference) for arm, each in canvas.findings.arms.items())
     described = [(arm, _shown(canvas, each)) for arm, each in against if each and each.differences]
     if not tested and not described:
         return None
@@ -168,42 +151,43 @@ def differences(canvas: Canvas) -> Figure | None:
     shown = [_shown(canvas, each.difference) for each in tested if each.difference]
     shown += [difference for _, difference in described]
     axis.set_xlim(*_extent(shown, tested))
-    if canvas.classifies:
-        axis.set_xlabel(canvas.word("axis.difference_points"))
-    else:
+    if canvas.measure.scale.is_logarithmic:
         _in_nats_and_percent(canvas, axis)
+    else:
+        axis.set_xlabel(canvas.word("axis.shown_difference"))
     _difference_legend(canvas, figure, with_margin=bool(tested))
     return figure
 
 
 def _shown(canvas: Canvas, difference: PairedDifference) -> PairedDifference:
-    """In nats as it is; of error rates as points of accuracy, where a gain is above zero."""
-    if not canvas.classifies:
-        return difference
+    """On the axis: logarithms as they are, points of a share as a reader is shown them."""
+    draw = canvas.measure.drawn_difference
+    low, high = canvas.measure.ends(difference.low, difference.high)
     return replace(
         difference,
-        differences=[points(value) for value in difference.differences],
-        mean=None if difference.mean is None else points(difference.mean),
-        low=None if difference.high is None else points(difference.high),
-        high=None if difference.low is None else points(difference.low),
+        differences=[draw(value) for value in difference.differences],
+        mean=None if difference.mean is None else draw(difference.mean),
+        low=None if low is None else draw(low),
+        high=None if high is None else draw(high),
     )
 
 
 def _pair_label(canvas: Canvas, verdict: Verdict) -> str:
     hypothesis = verdict.hypothesis
     pair = f"{canvas.label(hypothesis.treatment)} − {canvas.label(hypothesis.control)}"
-    name = hypothesis.name if canvas.can_draw(hypothesis.name) else ""
+    name = visible(hypothesis.name) if canvas.can_draw(hypothesis.name) else ""
     return wrapped(f"{name}: {pair}" if name else pair, 46)
 
 
 def _edges(verdict: Verdict) -> tuple[float | None, float | None]:
     """Between which differences, as shown, the claim holds; None: no bound on that side."""
-    margin = verdict.margin or 0.0
-    if verdict.hypothesis.measure == "accuracy":
-        margin *= 100
-        edges = {"not_worse": (-margin, None), "equivalent": (-margin, margin)}
-        return edges.get(verdict.hypothesis.kind, (margin, None))
-    return {"not_worse": (None, margin), "equivalent": (-margin, margin)}.get(verdict.hypothesis.kind, (None, -margin))
+    measure = verdict.hypothesis.quality
+    bounds = KINDS[verdict.hypothesis.kind].bounds(verdict.margin or 0.0)
+    low, high = measure.ends(bounds.lower, bounds.upper)
+    return (
+        None if low is None else measure.drawn_difference(low),
+        None if high is None else measure.drawn_difference(high),
+    )
 
 
 def _shade_claim(axis: Axes, verdict: Verdict, row: int) -> None:
@@ -243,7 +227,7 @@ def _in_nats_and_percent(canvas: Canvas, axis: Axes) -> None:
     """The same axis twice: nats below, per cent of perplexity above."""
     axis.set_xlabel(canvas.word("axis.difference"))
     upper = axis.secondary_xaxis("top", functions=(_to_percent, _to_nats))
-    upper.set_xlabel(canvas.word("axis.difference_percent"))
+    upper.set_xlabel(canvas.word("axis.shown_difference"))
 
 
 def _to_percent(nats):
@@ -283,29 +267,28 @@ def decomposition(canvas: Canvas) -> Figure | None:
         return None
     figure, (axis,) = canvas.panels(1, height=0.7 + 0.34 * len(steps))
     for row, step in enumerate(steps):
-        middle, low, high = _bar(canvas, step.difference)
+        middle, low, high = _bar(canvas.measure, step.difference)
         better = step.difference.mean < 0
         axis.barh(row, middle, height=0.55, color="#56B4E9" if better else "#E69F00", edgecolor="#333333", lw=0.5)
         if low is not None and high is not None:
             axis.plot([low, high], [row, row], color="black", lw=1.2)
         end = high if middle >= 0 else low
         away = middle if end is None else end
-        text = numbers.points(-middle / 100) if canvas.classifies else numbers.percent(middle)
         axis.annotate(
-            text, (away, row), xytext=(4 if middle >= 0 else -4, 0), textcoords="offset points",
+            quality.difference(canvas.measure, step.difference.mean), (away, row),
+            xytext=(4 if middle >= 0 else -4, 0), textcoords="offset points",
             va="center", ha="left" if middle >= 0 else "right", fontsize=7.5,
         )  # fmt: skip
     rows_of(axis, [f"{canvas.label(step.control)} → {canvas.label(step.treatment)}" for step in steps])
     axis.axvline(0, color="black", lw=0.8)
     axis.margins(x=0.18)
-    axis.set_xlabel(canvas.word("axis.difference_points" if canvas.classifies else "axis.difference_percent"))
+    axis.set_xlabel(canvas.word("axis.shown_difference"))
     return figure
 
 
-def _bar(canvas: Canvas, difference: PairedDifference) -> tuple[float, float | None, float | None]:
-    """Length and interval: per cent of perplexity, or points of accuracy."""
-    shown = _shown(canvas, difference)
-    change = float if canvas.classifies else numbers.percent_of
-    assert shown.mean is not None
-    low, high = (None if value is None else change(value) for value in (shown.low, shown.high))
-    return change(shown.mean), low, high
+def _bar(measure: Measure, difference: PairedDifference) -> tuple[float, float | None, float | None]:
+    """Length and interval: per cent, or points."""
+    assert difference.mean is not None
+    ends = measure.ends(difference.low, difference.high)
+    low, high = (None if value is None else measure.shown_difference(value) for value in ends)
+    return measure.shown_difference(difference.mean), low, high

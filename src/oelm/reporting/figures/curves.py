@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from oelm.analysis.findings import Curve
+from oelm.reporting import quality
 from oelm.reporting.figures.canvas import Canvas, counted, lettered, logarithmic
 
 if TYPE_CHECKING:
@@ -18,14 +18,20 @@ MARKS = 8  # on each line: enough to tell the lines apart in grey
 TIME_UNITS = ((7200.0, 3600.0, "axis.hours"), (120.0, 60.0, "axis.minutes"), (0.0, 1.0, "axis.seconds"))
 
 
-def val_ppl_comparison(canvas: Canvas) -> Figure | None:
-    curves = _curves(canvas, lambda summary: summary.validation_curve, _perplexities)
+LARGEST_LOGARITHM = 100.0  # beyond it a curve is cut off, for want of room on the axis
+
+
+def validation(canvas: Canvas) -> Figure | None:
+    """Of what is compared. By its ratio it falls by orders of magnitude, so that the last half is shown apart, too."""
+    curves = _curves(canvas, lambda summary: summary.quality.curve, lambda curve: _as_drawn(canvas, curve))
+    if not canvas.measure.scale.is_logarithmic:
+        return _three_ways(canvas, curves, canvas.word("axis.value"))
     if not curves:
         return None
     figure, axes = canvas.panels(2, rows=2, height=5.4)
     _against(canvas, axes[0], curves, "steps")
     _against(canvas, axes[1], {arm: _second_half(curve) for arm, curve in curves.items()}, "steps")
-    _against(canvas, axes[2], curves, "tokens")
+    _against(canvas, axes[2], curves, _read(canvas))
     _against(canvas, axes[3], curves, "seconds")
     lettered(axes)
     for axis, code in zip(axes, ("panel.whole", "panel.late"), strict=False):
@@ -34,14 +40,9 @@ def val_ppl_comparison(canvas: Canvas) -> Figure | None:
         axis.set_yscale("log")
         logarithmic(axis.yaxis, *axis.get_ylim())
     for axis in (axes[0], axes[2]):
-        axis.set_ylabel(canvas.word("axis.perplexity"))
+        axis.set_ylabel(canvas.word("axis.value"))
     canvas.arm_legend(figure, list(curves))
     return figure
-
-
-def validation_accuracy(canvas: Canvas) -> Figure | None:
-    curves = _curves(canvas, lambda summary: summary.accuracy_curve, _percentages)
-    return _three_ways(canvas, curves, canvas.word("axis.accuracy"))
 
 
 def validation_loss(canvas: Canvas) -> Figure | None:
@@ -59,7 +60,7 @@ def _three_ways(canvas: Canvas, curves: dict[str, Curve], label: str) -> Figure 
     if not curves:
         return None
     figure, axes = canvas.panels(3, height=2.9, sharey=True)
-    for axis, against in zip(axes, ("steps", "examples" if canvas.classifies else "tokens", "seconds"), strict=True):
+    for axis, against in zip(axes, ("steps", _read(canvas), "seconds"), strict=True):
         _against(canvas, axis, curves, against)
     lettered(axes)
     axes[0].set_ylabel(label)
@@ -122,16 +123,17 @@ def _marks(points: int, order: int, lines: int) -> tuple[int, int] | int:
     return (order * every // lines, every)
 
 
-def _perplexities(curve: Curve) -> Curve:
-    return _changed(curve, lambda loss: math.exp(min(loss, 100.0)))
+def _read(canvas: Canvas) -> str:
+    """What a run reads is counted in."""
+    return "examples" if canvas.findings.study.fine_tunes else "tokens"
 
 
-def _percentages(curve: Curve) -> Curve:
-    return _changed(curve, lambda share: 100 * share)
-
-
-def _changed(curve: Curve, change: Callable[[float], float]) -> Curve:
-    mean, low, high = ([change(value) for value in values] for values in (curve.mean, curve.low, curve.high))
+def _as_drawn(canvas: Canvas, curve: Curve) -> Curve:
+    measure = canvas.measure
+    most = LARGEST_LOGARITHM if measure.scale.is_logarithmic else 1.0
+    mean, low, high = (
+        [quality.drawn(measure, min(value, most)) for value in values] for values in (curve.mean, curve.low, curve.high)
+    )
     return replace(curve, mean=mean, low=low, high=high)
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from oelm.reporting import numbers
 from oelm.reporting.figures.canvas import Canvas, lettered, logarithmic, rows_of
-from oelm.reporting.figures.comparisons import Change, as_percent, mean_interval
+from oelm.reporting.figures.comparisons import mean_interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -100,30 +99,15 @@ def _role_legend(canvas: Canvas, figure: Figure) -> None:
     figure.legend(handles=handles, loc="outside lower center", ncols=5)
 
 
-def perplexity_by_parameters(canvas: Canvas) -> Figure | None:
-    losses = {arm: summary.losses for arm, summary in canvas.findings.arms.items()}
-    figure = _by_parameters(canvas, losses, math.exp, canvas.word("axis.perplexity"))
-    if figure is not None:
-        ends = [end for values in losses.values() if values for end in mean_interval(values, math.exp)]
-        (axis,) = figure.axes
-        axis.set_yscale("log")
-        logarithmic(axis.yaxis, min(ends), max(ends))
-    return figure
-
-
-def accuracy_by_parameters(canvas: Canvas) -> Figure | None:
-    accuracies = {arm: summary.accuracies for arm, summary in canvas.findings.arms.items()}
-    return _by_parameters(canvas, accuracies, as_percent, canvas.word("axis.accuracy"))
-
-
-def _by_parameters(canvas: Canvas, by_arm: dict[str, dict[int, float]], change: Change, label: str) -> Figure | None:
-    arms = [arm for arm, values in by_arm.items() if values]
+def by_parameters(canvas: Canvas) -> Figure | None:
+    measure, arms = canvas.measure, [arm for arm in canvas.arms if canvas.findings.arms[arm].quality.values]
     if not arms:
         return None
+    intervals = {arm: mean_interval(measure, canvas.findings.arms[arm].quality.values) for arm in arms}
     figure, (axis,) = canvas.panels(1, height=3.0)
     for place, arm in enumerate(arms):
         summary, look = canvas.findings.arms[arm], canvas.look(arm)
-        middle, below, above = mean_interval(by_arm[arm], change)
+        middle, below, above = intervals[arm]
         across = summary.trainable / MILLION
         shift = 1 + 0.004 * (place - (len(arms) - 1) / 2)  # arms of one size stand side by side
         axis.errorbar(
@@ -132,6 +116,10 @@ def _by_parameters(canvas: Canvas, by_arm: dict[str, dict[int, float]], change: 
         )  # fmt: skip
     axis.margins(x=0.12)
     axis.set_xlabel(canvas.word("axis.trainable"))
-    axis.set_ylabel(label)
+    axis.set_ylabel(canvas.word("axis.value"))
     canvas.arm_legend(figure, arms, with_lines=False)
+    if measure.scale.is_logarithmic:
+        ends = [end for interval in intervals.values() for end in interval]
+        axis.set_yscale("log")
+        logarithmic(axis.yaxis, min(ends), max(ends))
     return figure

@@ -1,0 +1,32 @@
+"""How far a result reaches: the size of the models and what one run reads, counted from the configs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from oelm.analysis.findings import ArmSummary, Scope, Span, Verdict
+from oelm.study.declaration import Study
+
+
+def scope_of(study: Study, arms: Sequence[ArmSummary]) -> Scope:
+    """Of a comparison of these arms."""
+    examples = [arm.training_examples for arm in arms if arm.training_examples is not None]
+    return Scope(
+        parameters=_span(arm.total for arm in arms),
+        tokens=_span(arm.tokens for arm in arms),
+        examples=_span(examples) if examples else None,
+        data=list(dict.fromkeys(arm.data for arm in arms)),
+        stated=study.scope,
+    )
+
+
+def with_scope(study: Study, arms: dict[str, ArmSummary], verdict: Verdict) -> Verdict:
+    """The verdict with the scope of the two arms it is about, whatever the others are."""
+    compared = [arms[verdict.hypothesis.control], arms[verdict.hypothesis.treatment]]
+    return replace(verdict, scope=scope_of(study, compared))
+
+
+def _span(values: Iterable[int]) -> Span:
+    ordered = sorted(values)
+    return Span(ordered[0], ordered[-1])

@@ -1,0 +1,191 @@
+"""Why a verdict is what it is: every reason with the facts that stand beside it and its sentence in both languages.
+
+The row of a kind in kinds.KINDS names the reasons of its outcomes; the others here say why nothing can be decided yet.
+A confounded verdict keeps the reason of the outcome it would have had.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from oelm.claims.measures import Phrase
+
+
+@dataclass(frozen=True)
+class Reason:
+    facts: tuple[str, ...]
+    sentence: Phrase  # of the facts, and of `quality`, what the measure is called
+
+
+REASONS: dict[str, Reason] = {
+    # Of quality. `difference` is the mean as it is shown, `bound` the one-sided bound that decides.
+    "shown": Reason(
+        ("pairs", "difference", "margin"),
+        (
+            "Shown by {pairs} pairs: the {quality} differs by {difference}, significant at the 5 % level.",
+            "{pairs} 对结果表明假设成立：{quality}差异为 {difference}，在 5 % 水平上显著。",
+        ),
+    ),
+    "contradicted": Reason(
+        ("pairs", "difference", "margin", "bound"),
+        (
+            "Contradicted by {pairs} pairs: the {quality} differs by {difference}; the bound that decides is {bound}.",
+            "{pairs} 对结果与假设相反：{quality}差异为 {difference}，起决定作用的界为 {bound}。",
+        ),
+    ),
+    "not_shown": Reason(
+        ("pairs", "difference", "margin", "seeds_needed"),
+        (
+            "Neither shown nor contradicted by {pairs} pairs: the {quality} differs by {difference}, too uncertain to "
+            "place it on one side.",
+            "{pairs} 对结果既不能判为成立，也不能判为不成立：{quality}差异为 {difference}，不确定性过大，"
+            "无法归于任何一侧。",
+        ),
+    ),
+    # Of quality, but undecided for want of something to decide by.
+    "zero_variance": Reason(
+        ("pairs", "difference"),
+        (
+            "All {pairs} pairs differ by exactly the same amount ({difference}): there is nothing to measure chance "
+            "by.",
+            "{pairs} 对的差异完全相同（{difference}），无法衡量偶然性。",
+        ),
+    ),
+    "too_few_pairs": Reason(
+        ("pairs", "least"),
+        (
+            "Paired seeds: {pairs}, too few to tell a difference from chance; a test needs at least {least}.",
+            "仅有 {pairs} 对种子，无法区分差异与偶然；检验至少需要 {least} 对。",
+        ),
+    ),
+    "incomplete": Reason(
+        ("pairs", "planned", "treatment", "control"),  # the last two: state -> seeds that are not finished
+        (
+            "Runs are missing: {pairs} of {planned} pairs are finished. Treatment: {treatment}. Control: {control}.",
+            "缺少运行：{planned} 对中已完成 {pairs} 对。处理组：{treatment}。对照组：{control}。",
+        ),
+    ),
+    "tuning_unfinished": Reason(
+        ("finished", "planned"),  # tuning runs
+        (
+            "Tuning is not over: {finished} of {planned} tuning runs are finished.",
+            "调优尚未结束：{planned} 次调优运行中已完成 {finished} 次。",
+        ),
+    ),
+    "tuning_diverged": Reason(
+        ("arms",),
+        (
+            "Every point of the grid diverged for {arms}, so there is nothing to compare.",
+            "{arms} 在网格的所有取值上均发散，无从比较。",
+        ),
+    ),
+    "diverged": Reason(
+        ("pairs", "planned", "treatment", "control"),  # the last two: seeds that diverged
+        (
+            "Some runs diverged, so that {pairs} of {planned} pairs remain. Treatment, seeds: {treatment}. Control, "
+            "seeds: {control}.",
+            "部分运行发散，{planned} 对中剩 {pairs} 对。处理组种子：{treatment}。对照组种子：{control}。",
+        ),
+    ),
+    "all_diverged": Reason(  # refuted: every run of the treatment, none of the control
+        ("planned",),
+        (
+            "All {planned} runs of the treatment diverged and none of the control.",
+            "处理组的 {planned} 次运行全部发散，对照组没有发散。",
+        ),
+    ),
+    # Of parameters. `percent`: fewer trainable ones than the control, in per cent of the control's.
+    "enough_frozen": Reason(
+        ("frozen", "least_frozen", "percent", "trainable", "control_trainable"),
+        (
+            "{frozen} parameters never move, at least {least_frozen} were asked for; {percent} fewer train "
+            "({trainable} against {control_trainable}).",
+            "有 {frozen} 个参数始终不变，要求至少 {least_frozen} 个；可训练参数减少 {percent}（{trainable} 对 "
+            "{control_trainable}）。",
+        ),
+    ),
+    "too_few_frozen": Reason(
+        ("frozen", "least_frozen", "percent", "trainable", "control_trainable"),
+        (
+            "Only {frozen} parameters never move, at least {least_frozen} were asked for; {percent} fewer train "
+            "({trainable} against {control_trainable}).",
+            "只有 {frozen} 个参数始终不变，要求至少 {least_frozen} 个；可训练参数减少 {percent}（{trainable} 对 "
+            "{control_trainable}）。",
+        ),
+    ),
+    "counts_disagree": Reason(  # undecided: parameters.json and the closed form
+        ("computed", "stored"),
+        (
+            "The counts disagree: {computed} frozen by the config, {stored} counted in the runs.",
+            "计数不一致：按配置应冻结 {computed} 个，运行中统计为 {stored} 个。",
+        ),
+    ),
+    # Of speed. `percent`: change of the time per step.
+    "faster": Reason(
+        ("blocks", "percent"),
+        (
+            "Over {blocks} interleaved blocks the time per step changed by {percent}; the whole interval is below 1.",
+            "交错测量 {blocks} 个区组，每步用时变化 {percent}，区间全部小于 1。",
+        ),
+    ),
+    "not_faster": Reason(
+        ("blocks", "percent"),
+        (
+            "Over {blocks} interleaved blocks the time per step changed by {percent}; the whole interval is above 1.",
+            "交错测量 {blocks} 个区组，每步用时变化 {percent}，区间全部大于 1。",
+        ),
+    ),
+    "speed_unclear": Reason(
+        ("blocks", "percent"),
+        (
+            "Over {blocks} interleaved blocks the time per step changed by {percent}; the interval contains 1.",
+            "交错测量 {blocks} 个区组，每步用时变化 {percent}，区间包含 1。",
+        ),
+    ),
+    "no_bench": Reason(
+        (),
+        (
+            "Speed was not measured. The times of the runs are not a comparison; oelm bench makes one.",
+            "尚未测量速度。各运行的用时不能用于比较，请使用 oelm bench 测量。",
+        ),
+    ),
+    "bench_damaged": Reason(
+        ("line",),
+        (
+            "What oelm bench measured can no longer be trusted, so measure again. {line}",
+            "oelm bench 的测量结果已损坏，请重新测量。{line}",
+        ),
+    ),
+    "bench_other_config": Reason(
+        ("differences", "study"),  # an arm is no longer what was measured
+        (
+            "The bench measured another config: {differences}; measure again with oelm bench {study}.",
+            "基准测量属于另一配置：{differences}；请重新测量：oelm bench {study}。",
+        ),
+    ),
+    "machine_busy": Reason(
+        ("blocks", "quiet", "least"),  # too few of the blocks were undisturbed
+        (
+            "The machine was busy: of {blocks} blocks {quiet} were undisturbed, and at least {least} are needed. "
+            "Measure again when nothing else runs.",
+            "机器繁忙：{blocks} 个区组中只有 {quiet} 个未受干扰，至少需要 {least} 个。请在没有其他任务时重新测量。",
+        ),
+    ),
+    "no_control": Reason(
+        ("blocks",),  # measured before every bench had one
+        (
+            "Measured without a control: these {blocks} rounds are of an older format, in which the baseline was not "
+            "timed against itself, so that a disturbance cannot be told from a difference. Measure again with oelm "
+            "bench.",
+            "测量没有对照：这 {blocks} 轮为旧格式，未将基线与其自身比较，无法区分干扰与真实差异。请用 "
+            "oelm bench 重新测量。",
+        ),
+    ),
+    "too_few_blocks": Reason(
+        ("blocks", "least"),
+        (
+            "Undisturbed blocks: {blocks}, too few to decide anything; at least {least} are needed.",
+            "未受干扰的区组仅 {blocks} 个，不足以下结论，至少需要 {least} 个。",
+        ),
+    ),
+}

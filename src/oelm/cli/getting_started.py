@@ -1,0 +1,162 @@
+"""The verbs that begin: demo, studies, new. Heavy imports stand inside; of them only demo loads torch."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from oelm.cli.options import JsonOption, echo, print_json
+from oelm.errors import UserError
+from oelm.files import RUNS
+
+if TYPE_CHECKING:
+    from oelm.study.declaration import Study
+
+DEMO = "demo"
+EMBEDDED = "stories"  # the corpus that is in the package
+ROUNDS = 12  # of the demo's bench: enough for its one claim about speed
+
+
+# ---- demo ----------------------------------------------------------------------------------------------------------
+
+
+def demo() -> None:
+    """Run the whole demo: text, runs, speed, report.
+
+    Five arms with three seeds each: about four minutes on two cores. It writes data/stories, runs/demo and
+    reports/demo. Interrupt it at any time: the same command resumes, and does nothing twice. Example: oelm demo
+    """
+    from oelm.cli import studies
+    from oelm.reporting.report import check_libraries
+    from oelm.study.declaration import load_study
+
+    check_libraries()  # now, not after the runs
+    study = load_study(DEMO)
+    echo("1/4 text")
+    if not prepare_embedded_text(study) and _data_of(study).exists():
+        echo(f"{_data_of(study)}: is there already")
+    echo(f"2/4 runs: {_size(study)}")
+    studies.run(DEMO)
+    echo("3/4 speed")
+    if _speed_is_known(study):
+        echo(f"{RUNS / study.name}: the speed was measured before")
+    else:
+        studies.bench(DEMO, rounds=ROUNDS)
+    echo("4/4 report")
+    studies.report(DEMO)
+    echo(f"done: open {_report_of(study) / 'report.en.html'} (中文: report.zh.html)")
+
+
+def prepare_embedded_text(study: Study) -> bool:
+    """Whether the corpus of the package was prepared, because a study names its folder and nothing is there."""
+    folder = _data_of(study)
+    if folder.name != EMBEDDED or folder.exists():
+        return False
+    from oelm.cli.one_run import prepare
+
+    prepare(EMBEDDED, out=folder)
+    return True
+
+
+def refuse_unprepared_text(study: Study) -> None:
+    """For a dry run, which writes nothing."""
+    folder = _data_of(study)
+    if folder.name == EMBEDDED and not folder.exists():
+        raise UserError(
+            f"{folder}: the embedded corpus is not prepared yet; `oelm run` does it by itself, and for a dry run it is "
+            f"made with: {shlex.join(['oelm', 'prepare', EMBEDDED, '--out', str(folder)])}"
+        )
+
+
+def _data_of(study: Study) -> Path:
+    from oelm.study.declaration import settings_for
+
+    return Path(settings_for(study, study.baseline, seed=study.seeds[0]).run.data)
+
+
+def _speed_is_known(study: Study) -> bool:
+    from oelm.study.bench import Bench, stored_bench
+
+    stored = stored_bench(RUNS / study.name)
+    return isinstance(stored, Bench) and stored.is_controlled and not stored.is_busy and stored.has(*study.arms)
+
+
+# ---- studies -------------------------------------------------------------------------------------------------------
+
+
+def studies(json_output: JsonOption = False) -> None:
+    """List the studies here and those that come with oelm.
+
+    With their question, their size, and what of their runs is here. Those here are files of the folder studies/; one
+    that has the name of one of oelm's replaces it. Example: oelm studies
+    """
+    from oelm.study.catalogue import known_studies
+
+    entries = [_entry(name, file) for name, file in known_studies().items()]
+    if json_output:
+        print_json({"studies": entries})
+        return
+    width = max(len(entry["name"]) for entry in entries)
+    for entry in entries:
+        facts = "; ".join(entry[key] for key in ("where", "size", "runs", "report", "problem") if entry.get(key))
+        echo(f"{entry['name']:{width}}  {facts}")
+        if "question" in entry:
+            echo(f"{'':{width}}  {entry['question']}")
+
+
+def _entry(name: str, file: Path) -> dict[str, Any]:
+    """One study for people and machines; of a file that is none, what is wrong with it."""
+    from oelm.study.catalogue import PACKAGED
+    from oelm.study.declaration import in_language, load_study
+
+    entry = {"name": name, "where": "comes with oelm" if file.parent == PACKAGED else str(file)}
+    try:
+        study = load_study(file)
+    except UserError as error:
+        return entry | {"problem": f"not a valid study: {str(error).splitlines()[0]}"}
+    report = _report_of(study)
+    return entry | {
+        "question": in_language(study.question, "en"),
+        "size": _size(study),
+        "runs": _runs_here(RUNS / study.name),
+        "report": f"report in {report}" if report.is_dir() else None,
+    }
+
+
+def _size(study: Study) -> str:
+    tuning = " after tuning" if study.tuning else ""
+    return f"{len(study.arms)} arms x {len(study.seeds)} seeds{tuning}"
+
+
+def _runs_here(folder: Path) -> str:
+    from oelm.study.shelf import Shelf
+
+    states = Counter(run.state for run in Shelf(folder).runs)
+    counted = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
+    return f"in {folder}: {counted}" if counted else "no runs here"
+
+
+def _report_of(study: Study) -> Path:
+    return Path("reports") / study.name
+
+
+# ---- new -----------------------------------------------------------------------------------------------------------
+
+
+def new(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What the study and its file shall be called.")],
+) -> None:
+    """Write a study to start from: studies/NAME.yaml, with comments.
+
+    It runs as it is, on the embedded corpus, and shows what a study may say. Example: oelm new mine
+    """
+    from oelm.study.template import write_new
+
+    file = write_new(name)
+    echo(f"{file}: written; it runs as it is, and its comments say what to change")
+    for verb in ("run", "report"):
+        echo(shlex.join(["next:", "oelm", verb, file.stem]))

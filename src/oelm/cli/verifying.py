@@ -1,0 +1,106 @@
+"""The verb verify, of a run or of a study. Heavy imports stand inside."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from oelm.cli import completion
+from oelm.cli.given import refuse_if_no_data, refuse_if_no_study
+from oelm.cli.options import JsonOption, echo, print_json
+from oelm.errors import UserError
+from oelm.files import RUNS
+
+A_FEW = 3
+
+
+def verify(
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN|STUDY",
+            help="A run directory, a study, a folder of runs, or an archive.",
+            autocompletion=completion.runs_or_studies,
+        ),
+    ],
+    sample: Annotated[
+        int | None,
+        typer.Option("--sample", min=1, help="Of a study: recompute at most N runs.", show_default=str(A_FEW)),
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Of a study: recompute every run.")] = False,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed that draws the sample.")] = 0,
+    data: Annotated[
+        Path | None, typer.Option("--data", help="The data's folder.", show_default="as each run's config says")
+    ] = None,
+    runs: Annotated[
+        Path | None,
+        typer.Option("--runs", help="Folder of the study's runs, or an archive of them.", show_default="runs/STUDY"),
+    ] = None,
+    json_output: JsonOption = False,
+) -> None:
+    """Recompute what runs report: is it what their weights give?
+
+    From their last checkpoints and the data.
+
+    Bit for bit on the same kind of machine, within a stated tolerance elsewhere. A run without its last checkpoint or
+    its data is `not recomputable`, which is no failure. Exit code 1 where a loss differs or a run is damaged.
+
+    Examples:
+
+      oelm verify runs/frozen
+
+      oelm verify demo --sample 5
+
+      oelm verify demo --all --json
+    """
+    if every and sample is not None:
+        raise UserError("--sample, --all: give one of the two")
+    run, folder = _run_or_folder(what, runs)
+    if run is not None and (every or sample is not None):
+        raise UserError(f"{run}: is one run; --sample and --all are for a study")
+    if data is not None:
+        refuse_if_no_data(data)
+    from oelm.verification.several import verify_folder, verify_run
+
+    def say(line: str) -> None:
+        echo(line, err=json_output)
+
+    if run is not None:
+        done = verify_run(run, data=data, say=say)
+    else:
+        done = verify_folder(folder, sample=None if every else sample or A_FEW, seed=seed, data=data, say=say)
+    if json_output:
+        print_json(done.as_json())
+    elif run is None:
+        echo(done.closing_line())
+    if done.failed:
+        raise typer.Exit(1)
+
+
+def _run_or_folder(what: str, runs: Path | None) -> tuple[Path | None, Path]:
+    """A run directory, or the folder of the runs of a study."""
+    from oelm.archives import place_in_archive
+    from oelm.run_directory import is_run
+
+    path = Path(what)
+    is_path = path.exists() or len(path.parts) > 1  # demo is a study, whatever demo.zip is beside it
+    if path.is_dir() or (is_path and place_in_archive(path)):
+        path = _told_of_archive(path)
+        if is_run(path) and runs is not None:
+            raise UserError(f"--runs: {path} is a run itself")
+        return path if is_run(path) else None, path
+    from oelm.study.declaration import load_study
+
+    refuse_if_no_study(what, "verify")
+    return None, _told_of_archive(runs or RUNS / load_study(what).name)
+
+
+def _told_of_archive(path: Path) -> Path:
+    """The folder to look at; of an archive, what can be verified at all."""
+    from oelm.archives import place_in_archive, runs_folder
+
+    if place := place_in_archive(path):
+        echo(f"{place.archive}: an archive contains no checkpoints: files are checked, no loss is recomputed", err=True)
+    return runs_folder(path)

@@ -1,0 +1,46 @@
+"""Where the documents' commands find token files: the documents write both data/tinystories and data/tiny_stories."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from oelm.data.corpora import NAMES
+from oelm.data.tokens import MANIFEST, file_name
+from oelm.errors import UserError
+
+SPELLINGS = {"tinystories": "tiny_stories", "tiny_stories": "tinystories"}
+TRAIN = file_name("train")
+
+
+def existing_data(data_path: str) -> str:
+    """The path, in its own or the other spelling, where there are token files; else the command that makes them."""
+    path = Path(data_path)
+    if path.suffix == ".bin" and path.name != TRAIN:
+        raise UserError(f"{path}: name {TRAIN} or its folder; val.bin is looked for beside it")
+    found = found_data(data_path)
+    if found is not None:
+        return found
+    folder = _folder(path)
+    name = folder.name.replace("_", "")
+    command = shlex.join(["oelm", "prepare", name if name in NAMES else "tinystories", "--out", str(folder)])
+    raise UserError(f"{folder}: no prepared data there; make it with: {command}")
+
+
+def found_data(data_path: str) -> str | None:
+    path = Path(data_path)
+    for each in (path, _spelled_otherwise(path)):
+        if each is not None and any((_folder(each) / name).is_file() for name in (MANIFEST, TRAIN)):
+            return data_path if each == path else str(each)
+    return None
+
+
+def _folder(path: Path) -> Path:
+    return path.parent if path.name == TRAIN else path
+
+
+def _spelled_otherwise(path: Path) -> Path | None:
+    folder = _folder(path)
+    if folder.name not in SPELLINGS:
+        return None
+    return folder.with_name(SPELLINGS[folder.name]) / path.relative_to(folder)

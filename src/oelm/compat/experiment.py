@@ -1,0 +1,302 @@
+"""`experiment_qk_freeze.py` and `analyze_freeze_experiment.py`: the documents' controller and analysis over a study.
+
+The study is qk_freeze, handed in by the script; flags make it smaller. What was run is stored beside the
+summary, so that the analysis reads the same study without being told again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from oelm.answers import say
+from oelm.compat.data_folders import found_data
+from oelm.compat.flags import SIZES, TRAINING, Parser, add_flags
+from oelm.compat.groups import GROUPS, banner, planned_lines
+from oelm.compat.script import as_a_script
+from oelm.compat.timing import write_timing
+from oelm.compat.training import OUTPUTS
+from oelm.errors import UserError
+from oelm.files import write_bytes, write_json
+from oelm.ownership import now
+from oelm.settings import read_yaml
+from oelm.study.declaration import Study, load_study, study_digest, study_of
+from oelm.study.plan import Plan
+
+SUMMARY = Path("experiments/qk_freeze_summary.json")
+STUDY = Path("experiments/qk_freeze.yaml")
+RUNS = OUTPUTS / "qk_freeze"
+ANALYSIS = Path("experiments/analysis")
+
+
+def experiment(declared: Path) -> None:
+    """The script experiment_qk_freeze.py, over the study declared in a file."""
+    with as_a_script():
+        options = _parser().parse_args()
+        if options.remote:
+            _experiment_there(options, declared)
+        elif options.host or options.user:
+            raise UserError("--host and --user say where; add --remote")
+        else:
+            _experiment(options, declared)
+
+
+def analysis(declared: Path) -> None:
+    """The script analyze_freeze_experiment.py; the declared study counts where none was run yet."""
+    with as_a_script():
+        options = _analysis_parser().parse_args()
+        from oelm.analysis.summary import findings_of
+        from oelm.reporting.report import write_report, write_tables
+        from oelm.study.shelf import Shelf
+
+        study = load_study(options.study or (STUDY if STUDY.is_file() else declared))
+        shelf = Shelf(Path(options.runs))
+        if not shelf.runs:
+            raise UserError(
+                f"{options.runs}: no runs there yet; start them with: python scripts/experiment_qk_freeze.py"
+            )
+        findings = findings_of(study, shelf)
+        out = Path(options.output)
+        files = write_report(findings, out) if options.plot else write_tables(findings, out)
+        for name in ("comparison_table.txt", "hypothesis_validation.txt"):
+            say(files.tables[name].read_text(encoding="utf-8"))
+        for line in [*files.remarks, *files.tables.values(), *files.documents.values()]:
+            say(line)
+
+
+# ---- Flags ---------------------------------------------------------------------------------------------------------
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser(
+        description="Run the groups gpt_base, oelm_no_freeze and oelm_freeze as one study; Q/K of the two oelm groups "
+        "are orthogonal head by head, not over the whole matrix as in train.py."
+    )
+    parser.add_argument(
+        "--mode",
+        choices=("sequential", "parallel"),
+        default="sequential",
+        help="One run at a time, or one on each slot.",
+    )
+    parser.add_argument("--groups", metavar="A,B", help="Only these groups (all three).")
+    parser.add_argument("--dry-run", action="store_true", help="Show what would be started, and start nothing.")
+    parser.add_argument("--processes", type=int, metavar="N", default=1, help="Processes (GPUs) of each run (1).")
+    parser.add_argument("--seeds", metavar="0,1,2", help="Seeds of every group (0 to 7).")
+    parser.add_argument(
+        "--no-tuning", action="store_true", help="One learning rate for all, --max_lr, instead of a grid."
+    )
+    parser.add_argument("--data_path", metavar="PATH", help="Token files (data/tinystories, or data/tiny_stories).")
+    add_flags(parser, SIZES | TRAINING)
+    parser.add_argument("--batch_size", type=int, metavar="N", help="Sequences in one update, of all processes (16).")
+    parser.add_argument("--threads", type=int, metavar="N", help="CPU threads of each run.")
+    parser.add_argument("--runs", metavar="DIR", default=str(RUNS), help=f"Folder of the runs ({RUNS}).")
+    _add_place(parser)
+    return parser
+
+
+def _add_place(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--remote", action="store_true", help="Send code and data to a server and start there.")
+    parser.add_argument("--host", metavar="H", help="Which server: as in ~/.ssh/config or remotes.yaml (default).")
+    parser.add_argument("--user", metavar="U", help="Your user name there, if ~/.ssh/config does not say it.")
+
+
+def _analysis_parser() -> argparse.ArgumentParser:
+    parser = Parser(description="Compare the groups: tables, hypotheses and, with --plot, figures and a report.")
+    parser.add_argument("--plot", action="store_true", help="Draw the figures and write the report too.")
+    parser.add_argument("--output", metavar="DIR", default=str(ANALYSIS), help=f"Where the files go ({ANALYSIS}).")
+    parser.add_argument("--study", metavar="FILE", help=f"The study ({STUDY}, written by experiment_qk_freeze.py).")
+    parser.add_argument("--runs", metavar="DIR", default=str(RUNS), help=f"Folder of the runs ({RUNS}).")
+    return parser
+
+
+# ---- The study -----------------------------------------------------------------------------------------------------
+
+
+def study_tree(declared: Path, options: argparse.Namespace) -> dict[str, Any]:
+    """The declared study with what the flags change; a smaller model is a smaller hypothesis about its parameters."""
+    base = {"name": declared.stem} | read_yaml(declared.read_text(encoding="utf-8"), name=str(declared))
+    given = {key: getattr(options, name) for name, (key, _, _) in (SIZES | TRAINING).items()}
+    given |= {
+        "training.batch_size": options.batch_size,
+        "execution.threads": options.threads,
+        "data": options.data_path or found_data(base["base"]["data"]),
+    }
+    changed = {key: value for key, value in given.items() if value is not None}
+    for key, value in changed.items():
+        _put(base["base"], key, value)
+    if any(key.startswith("model.") for key in changed):
+        _fit_to_the_size(base, changed)
+    if options.seeds:
+        base["seeds"] = _seeds(options.seeds)
+    if options.no_tuning:
+        del base["tuning"]
+    elif "training.steps" in changed:
+        base["tuning"]["set"]["training.steps"] = max(1, changed["training.steps"] // 10)
+    return base
+
+
+def _fit_to_the_size(tree: dict[str, Any], changed: dict[str, Any]) -> None:
+    """d_ff follows d_model, the vocabulary the data, and H1 asks for every query and key of that size."""
+    model = tree["base"].setdefault("model", {})
+    model.setdefault("d_ff", None)
+    model["vocabulary"] = None
+    width, layers = changed.get("model.d_model", 512), changed.get("model.num_layers", 6)
+    first = tree["hypotheses"][0]
+    first["least_frozen"] = 2 * layers * width * width
+    first["claim"] = f"{first['least_frozen']:,} parameters never train."
+
+
+def _put(tree: dict[str, Any], key: str, value: Any) -> None:
+    *sections, last = key.split(".")
+    for section in sections:
+        tree = tree.setdefault(section, {})
+    tree[last] = value
+
+
+def _seeds(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError as error:
+        raise UserError(f"--seeds {text}: write whole numbers separated by commas, for example 0,1,2") from error
+
+
+# ---- Running -------------------------------------------------------------------------------------------------------
+
+
+def _experiment(options: argparse.Namespace, declared: Path) -> None:
+    from oelm.experiments.controller import Controller, leaving_on_terminate
+    from oelm.experiments.engine import Given
+    from oelm.experiments.forecast import dry_run
+    from oelm.experiments.local import LocalEngine
+    from oelm.experiments.table import counted, watching
+    from oelm.study.declaration import with_processes
+
+    tree = study_tree(declared, options)
+    study = with_processes(study_of(tree, name=declared.name), options.processes)
+    groups = _groups(options.groups, study)
+    _refuse_folders_in_place_of_links(study)
+    folder = Path(options.runs)
+    given = Given(slots=options.processes if options.mode == "sequential" else None)
+    slots = LocalEngine(folder).slots(study, given, say=say)
+    say("\n".join(banner(groups or list(study.arms), options.mode)))
+    if options.dry_run:
+        say("\n".join(planned_lines(study, groups or list(study.arms))))
+        say("\n".join(dry_run(study, slots, groups=groups)))
+        return
+    with watching(units=slots.at_a_time) as view, leaving_on_terminate():
+        controller = Controller(study, slots, view, groups)
+        plan = controller.go(begun=lambda: _store_study(tree))
+    _link_first_seeds(plan)
+    _write_timings(plan)
+    write_json(SUMMARY, summary(plan, folder))
+    say(f"{study.name}: {counted(plan)}")
+    say(f"{SUMMARY}\nnext: {shlex.join(['python', 'scripts/analyze_freeze_experiment.py', '--plot'])}")
+    if controller.given_up:
+        raise UserError("\n".join(controller.given_up.values()))
+
+
+def _experiment_there(options: argparse.Namespace, declared: Path) -> None:
+    """The same script with the same flags on a server, detached; what it would run is checked here first."""
+    from oelm.remote.hosts import server_named
+    from oelm.remote.project import project_root
+    from oelm.remote.sync import data_folders, inside_project, sync
+    from oelm.remote.verbs import Place, data_here, data_of, inside, start
+
+    if options.dry_run:
+        raise UserError("--dry-run: starts nothing, so it works here; leave out --remote")
+    tree = study_tree(declared, options)
+    study = study_of(tree, name=declared.name)
+    _groups(options.groups, study)
+    server = server_named("@".join(filter(None, (options.user, options.host or "default"))))
+    place = Place(str(STUDY), inside(Path(options.runs)), data_of(study))
+    script = inside_project(sys.argv[0], project_root(), what="script")
+    places = Parser(add_help=False, allow_abbrev=False)
+    _add_place(places)
+    _, flags = places.parse_known_args()
+    sync(server, data_folders(data_here(place, say=say)), say=say)
+    ended = start(server, [script, *flags], place, say=say)
+    if ended.code:
+        own = f"{Path(script).name}: "  # which comes before every error of this one too
+        lines = [line.removeprefix(own) for line in ended.errors]
+        raise UserError("\n".join(lines) or f"{server.name}: ended with code {ended.code}")
+    _store_study(tree)
+
+
+def _store_study(tree: dict[str, Any]) -> None:
+    """What the analysis reads; only when its runs have been started, so that a failed start leaves the last one."""
+    STUDY.parent.mkdir(parents=True, exist_ok=True)
+    write_bytes(STUDY, yaml.safe_dump(tree, allow_unicode=True, sort_keys=False).encode())
+
+
+def _groups(text: str | None, study: Study) -> list[str] | None:
+    names = [part.strip() for part in text.split(",")] if text else None
+    for name in names or ():
+        if name not in study.arms:
+            raise UserError(f"--groups: {name!r} is not one of {', '.join(study.arms)}")
+    return names
+
+
+def _refuse_folders_in_place_of_links(study: Study) -> None:
+    """An older run's own folder would stay among links to this study's runs, and be read as one of them."""
+    for link in map(_link_of, study.arms):
+        if link.exists() and not link.is_symlink():
+            aside = shlex.join(["mv", str(link), f"{link}_before"])
+            raise UserError(
+                f"{link}: is an older run's folder, where this study puts a link to the first seed of its group; "
+                f"move it away ({aside}) and give the same command again"
+            )
+
+
+def _link_of(group: str) -> Path:
+    return OUTPUTS / f"exp_{group}"
+
+
+def _link_first_seeds(plan: Plan) -> None:
+    """models/checkpoints/exp_<group>, where the documents look: the group's first seed."""
+    OUTPUTS.mkdir(parents=True, exist_ok=True)
+    _refuse_folders_in_place_of_links(plan.study)  # made since the start
+    for group, runs in plan.by_arm.items():
+        target = next((run.stored.directory.path for run in runs if run.stored), None)
+        if target is not None:
+            _link_of(group).unlink(missing_ok=True)
+            _link_of(group).symlink_to(os.path.relpath(target, OUTPUTS))
+
+
+def _write_timings(plan: Plan) -> None:
+    """timing_stats.json of every finished run that has none."""
+    for group, runs in plan.by_arm.items():
+        for run in runs:
+            if run.stored and run.stored.result and group in GROUPS and not run.stored.directory.timing_file.exists():
+                model_type = GROUPS[group].model_type
+                write_timing(run.stored.directory, run.run, run.stored.result, model_type=model_type)
+
+
+def summary(plan: Plan, folder: Path) -> dict[str, Any]:
+    """What every group's runs came to."""
+    groups = {}
+    for group, runs in plan.by_arm.items():
+        groups[group] = [
+            {
+                "seed": run.seed,
+                "state": run.state,
+                "path": str(run.stored.directory.path) if run.stored else None,
+                "val_loss": run.stored.result["val_loss"] if run.stored and run.stored.result else None,
+                "perplexity": run.stored.result["perplexity"] if run.stored and run.stored.result else None,
+            }
+            for run in runs
+        ]
+    chosen = {arm: choice.values for arm, choice in plan.choices.items()}
+    return {
+        "study": plan.study.name,
+        "study_digest": study_digest(plan.study),
+        "created": now(),
+        "runs": str(folder),
+        "chosen": chosen,
+        "groups": groups,
+    }

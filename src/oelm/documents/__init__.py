@@ -1,1 +1,0 @@
-"""The documents' commands in their own words: flags and names as printed there, translated into ours. No torch."""

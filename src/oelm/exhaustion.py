@@ -1,0 +1,162 @@
+"""What ran out: memory, disk, inodes, open files, a limit of the shell. One line that names it and says what to lower.
+
+Such errors come from anywhere and in many words; here is the one place that knows them.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from oelm.errors import UserError
+from oelm.system import mapped_bytes, memory_bytes
+
+try:
+    import resource
+except ImportError:  # Windows has no such limits
+    resource = None
+
+FEW_INODES = 32  # what failed may have cleaned up after itself
+NO_MEMORY = re.compile(
+    r"can't allocate memory|cannot allocate memory|not enough memory|out of memory|bad_alloc|failed to map segment|"
+    r"unable to mmap|alloc failed|memory allocation",
+    re.IGNORECASE,
+)
+# Under a limit, it is.
+PERHAPS_NO_MEMORY = re.compile(
+    r"could not (create|execute) a |pthread_create|system_error|error return without exception"
+)
+NO_THREAD = re.compile(r"can't start new thread|Resource temporarily unavailable", re.IGNORECASE)
+WHAT_TO_LOWER = (
+    "lower what takes memory: micro_batch_size and the model's sizes of a run, --workers of prepare, --slots of a study"
+)
+
+
+def size(count: float) -> str:
+    for unit, bytes_of_it in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if count >= bytes_of_it:
+            return f"{count / bytes_of_it:.1f} {unit}"
+    return f"{count:.0f} bytes"
+
+
+def limit_of(what: str) -> int | None:
+    """What the shell's `ulimit` says of AS, NOFILE, ... (RLIMIT_*); None: no limit, or none that this system has."""
+    if not hasattr(resource, f"RLIMIT_{what}"):
+        return None
+    soft = resource.getrlimit(getattr(resource, f"RLIMIT_{what}"))[0]
+    return None if soft == resource.RLIM_INFINITY else soft
+
+
+def what_ran_out(error: BaseException, *, folder: Path | None = None, needed_bytes: int = 0) -> str | None:
+    """The line for an error, or None for one of another kind. `folder` is where something was being written."""
+    if isinstance(error, OSError) and error.errno in _LINES:
+        named = Path(os.fsdecode(error.filename)).absolute() if isinstance(error.filename, str | bytes) else None
+        return _LINES[error.errno](folder or named or Path.cwd(), needed_bytes)
+    if isinstance(error, MemoryError):
+        return _memory_line()
+    if not isinstance(error, OSError | RuntimeError | ImportError | SystemError):
+        return None
+    if NO_MEMORY.search(str(error)):
+        return _memory_line(of_gpu="CUDA" in str(error))
+    if PERHAPS_NO_MEMORY.search(str(error)) and limit_of("AS") is not None:
+        return _memory_line()
+    return _threads_line() if NO_THREAD.search(str(error)) else None
+
+
+def refuse_little_address_space(needed_bytes: int, whose: str) -> None:
+    """Before a library is loaded that ends the process, where memory fails it, without a word that could be caught."""
+    allowed = limit_of("AS")
+    if allowed is not None and whose not in sys.modules and allowed - mapped_bytes() < needed_bytes:
+        raise UserError(
+            f"memory: the shell allows {size(allowed)} of address space (ulimit -v), {size(mapped_bytes())} are taken, "
+            f"and {whose} alone takes {size(needed_bytes)}; raise the limit"
+        )
+
+
+def in_the_systems_words(error: Exception, path: Path) -> Exception:
+    """The OSError that a library wrapped into words of its own; any other error as it is."""
+    wrapped = re.search(r"\(os error (\d+)\)", str(error))
+    number = int(wrapped[1]) if wrapped else errno.ENOSPC if "No space left" in str(error) else None
+    return error if number is None else OSError(number, os.strerror(number), str(path))
+
+
+# ---- A line for each resource --------------------------------------------------------------------------------------
+
+
+def _disk_line(place: Path, needed_bytes: int) -> str:
+    disk = os.statvfs(_existing(place))
+    free_bytes = disk.f_bavail * disk.f_frsize
+    if disk.f_files and disk.f_favail < FEW_INODES and free_bytes > needed_bytes:
+        return (
+            f"{place}: no inodes left: {size(free_bytes)} are free, but the disk has no room for more files (df -i); "
+            "delete some there and give the same command again"
+        )
+    needs = f"needs {mebibytes(needed_bytes)}, " if needed_bytes else ""
+    return f"{place}: disk full: {needs}has {mebibytes(free_bytes)}; make room and give the same command again"
+
+
+def _quota_line(place: Path, needed_bytes: int) -> str:
+    return f"{place}: your quota on this disk is used up; delete files of yours there or choose another disk"
+
+
+def _file_size_line(place: Path, needed_bytes: int) -> str:
+    limit = limit_of("FSIZE")
+    if limit is None:
+        return f"{place}: a file has become too large for this file system; choose another disk"
+    return (
+        f"{place}: a file would become larger than {size(limit)}, the limit of the shell (ulimit -f); "
+        "raise it and give the same command again"
+    )
+
+
+def _open_files_line(place: Path, needed_bytes: int) -> str:
+    return (
+        f"open files: this process may have {limit_of('NOFILE')} at a time, and has them (ulimit -n); "
+        "raise the limit and give the same command again"
+    )
+
+
+def _all_open_files_line(place: Path, needed_bytes: int) -> str:
+    return "open files: the whole machine has as many as it can; close something and give the same command again"
+
+
+def _memory_line(*, of_gpu: bool = False) -> str:
+    limit = limit_of("AS")
+    if of_gpu:
+        return f"memory: that of the GPU is used up; {WHAT_TO_LOWER}"
+    if limit is not None:
+        return f"memory: the {size(limit)} that the shell allows are used up (ulimit -v); raise it, or {WHAT_TO_LOWER}"
+    total = memory_bytes()
+    return f"memory: {'that' if total is None else f'the {size(total)}'} of this machine is used up; {WHAT_TO_LOWER}"
+
+
+def _threads_line() -> str:
+    if limit_of("AS") is not None:
+        return _memory_line()
+    processes = limit_of("NPROC")
+    allowed = "" if processes is None else f": {processes} are allowed (ulimit -u)"
+    return (
+        f"threads: no more can be started{allowed}; raise the limit, or lower execution.threads, --workers or --slots"
+    )
+
+
+_LINES: dict[int, Callable[[Path, int], str]] = {
+    errno.ENOSPC: _disk_line,
+    errno.EDQUOT: _quota_line,
+    errno.EFBIG: _file_size_line,
+    errno.EMFILE: _open_files_line,
+    errno.ENFILE: _all_open_files_line,
+    errno.ENOMEM: lambda place, needed_bytes: _memory_line(),
+}
+
+
+def mebibytes(count: int) -> str:
+    return f"{count / 2**20:.1f} MiB"
+
+
+def _existing(place: Path) -> Path:
+    return next(each for each in (place, *place.parents) if each.exists())

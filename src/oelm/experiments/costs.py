@@ -1,0 +1,117 @@
+"""What runs would cost on this machine: parameters, time, memory, disk.
+
+A probe takes a few real steps of each arm in a child process, so that the estimate is this machine's.
+"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from typing import Any
+
+from oelm.accounting import totals, training_flops
+from oelm.config import Run
+from oelm.errors import UserError
+from oelm.experiments.engine import Wanted, train_command
+from oelm.experiments.table import duration
+from oelm.files import mebibytes
+from oelm.study.plan import PlannedRun
+from oelm.timing.probing import probed
+
+START_SECONDS = 6.0  # a process until its first step: imports, data checks
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """One run that would be started."""
+
+    wanted: Wanted
+    seconds: float | None  # None: the probe failed
+    memory_bytes: int | None
+    disk_bytes: int
+
+    @property
+    def planned(self) -> PlannedRun:
+        return self.wanted.planned
+
+
+def cost_lines(
+    now: list[Wanted], later: list[Wanted], *, slots: int, variables: dict[str, str], timeout: float
+) -> list[str]:
+    """The runs to be started now, one by one, and what all cost. Probes have `variables` in their environment."""
+    problems: list[str] = []
+    probes = _probes([run.planned for run in now], timeout, problems, variables=variables)
+    forecasts, after = ([_forecast(run, probes.get(run.planned.arm)) for run in runs] for runs in (now, later))
+    lines = [line for forecast in forecasts for line in _lines(forecast)]
+    return [*lines, *problems, "", *_totals(forecasts, after, slots)]
+
+
+def _probes(
+    todo: list[PlannedRun], timeout: float, problems: list[str], *, variables: dict[str, str]
+) -> dict[str, dict[str, Any]]:
+    """One probe for each arm, on the first of the study's units; a failed one is said and leaves its times open."""
+    found = {}
+    for arm in dict.fromkeys(run.arm for run in todo):
+        run = next(each for each in todo if each.arm == arm)
+        try:
+            found[arm] = probed(run.settings, timeout=timeout, processes=run.processes, variables=variables)
+        except UserError as error:
+            problems.append(f"no estimate for {arm}: {error}")
+    return found
+
+
+def _forecast(wanted: Wanted, probe: dict[str, Any] | None) -> Forecast:
+    run = wanted.planned.run
+    counts = totals(run.model)
+    checkpoint = probe["checkpoint_bytes"] if probe else counts.weight_bytes + counts.optimizer_bytes
+    kept = wanted.settings.execution.keep_checkpoints + 1  # one more while a new one is written
+    return Forecast(
+        wanted,
+        seconds=seconds_of(run, probe) if probe else None,
+        memory_bytes=probe["peak_memory_bytes"] if probe else None,
+        disk_bytes=kept * checkpoint + counts.weight_bytes,
+    )
+
+
+def seconds_of(run: Run, probe: dict[str, Any]) -> float:
+    """Start, steps and validations of one run at the probe's pace."""
+    training = run.training
+    assert training.validate_every is not None
+    assert training.validation_sequences is not None
+    assert training.final_validation_sequences is not None
+    validations = -(-training.steps // training.validate_every)
+    final = min(training.final_validation_sequences, probe["held_out"])
+    sequences = validations * min(training.validation_sequences, probe["held_out"]) + final
+    stepping = training.steps * probe["seconds_per_step"] + sequences * probe["validation_seconds_per_sequence"]
+    return START_SECONDS + probe["warmup_seconds"] + stepping
+
+
+def _lines(forecast: Forecast) -> list[str]:
+    run, counts = forecast.planned, totals(forecast.planned.run.model)
+    memory = mebibytes(counts.weight_bytes + counts.gradient_bytes + counts.optimizer_bytes)
+    peak = f", process {mebibytes(forecast.memory_bytes)}" if forecast.memory_bytes else ""
+    return [
+        f"{run.title} ({run.state})",
+        f"  {shlex.join(train_command(forecast.wanted.directory, processes=run.processes))}",
+        f"  parameters {counts.total:,} total, {counts.trainable:,} trainable, {counts.frozen:,} frozen;"
+        f" weights, gradients and moments {memory}{peak}",
+        f"  {training_flops(run.run) / 1e12:,.2f} TFLOP, time about {duration(forecast.seconds)},"
+        f" disk up to {mebibytes(forecast.disk_bytes)}",
+    ]
+
+
+def _totals(forecasts: list[Forecast], later: list[Forecast], slots: int) -> list[str]:
+    if not forecasts:
+        return ["nothing is missing that could be started now"]
+    lines = [f"{len(forecasts)} runs to start now: {_cost(forecasts, slots)}"]
+    if later:
+        lines.append(f"then {len(later)} final runs, with the values that tuning chooses: {_cost(later, slots)}")
+        lines.append(f"in all: {_cost([*forecasts, *later], slots)}; an extended grid takes more")
+    return lines
+
+
+def _cost(forecasts: list[Forecast], slots: int) -> str:
+    known = [forecast.seconds * forecast.planned.processes for forecast in forecasts if forecast.seconds is not None]
+    disk = mebibytes(sum(forecast.disk_bytes for forecast in forecasts))
+    time = f"about {duration(sum(known) / slots)}" if len(known) == len(forecasts) else "time unknown"
+    return f"{time} on {slots} slots, disk up to {disk}"

@@ -1,0 +1,198 @@
+"""What a report says of fine-tuned encoders, of predictions compared example by example, and of studies side by side.
+
+ENCODER_WORDS stand in place of the general phrases with the same code, and of all general next steps.
+"""
+
+from __future__ import annotations
+
+from oelm.claims.measures import Phrase
+
+# ---- Predictions, example by example -------------------------------------------------------------------------------
+
+_EXAMPLES: dict[str, Phrase] = {
+    "verdicts.mcnemar": (
+        " McNemar's tests of single pairs decide nothing.",
+        "单对运行的 McNemar 检验不参与判定。",
+    ),
+    "box.at_chance": (
+        "{arm} is no better than chance: it has learnt nothing, so this verdict says little about the method.",
+        "“{arm}”并不优于随机水平：它没有学到任何内容，此结论难以说明方法的优劣。",
+    ),
+    "box.mcnemar": ("McNemar's p", "McNemar p 值"),
+    "box.mcnemar_value": ("by seed: {values}", "各种子：{values}"),
+    "box.mcnemar_seed": ("{seed}: {p}", "{seed}：{p}"),
+    "column.both_right": ("both right", "都对"),
+    "column.treatment_only": ("only treatment", "仅处理组对"),
+    "column.control_only": ("only control", "仅对照组对"),
+    "column.both_wrong": ("both wrong", "都错"),
+    "column.p": ("p", "p 值"),
+    "heading.examples": ("Example by example", "逐样本比较"),
+    "examples.sentence": (
+        "McNemar's test asks whether two trained models differ on these examples; the paired seeds above ask whether "
+        "the method does. Seeds are not pooled, because they share the examples.",
+        "McNemar 检验回答两个训练好的模型在这些样本上是否不同；上面的种子配对检验回答方法本身是否不同。"
+        "各种子共用同一批样本，因此不合并。",
+    ),
+    "examples.error": (
+        "An accuracy of {accuracy} on {examples} examples has a standard error of {error} over the draw of the "
+        "examples, however many seeds there are.",
+        "在 {examples} 个样本上，{accuracy} 的准确率因样本抽取而有标准误 {error}，与种子数无关。",
+    ),
+    "examples.table": (
+        "How often the treatment and the control of the hypotheses are right on the same examples, by seed, with the "
+        "exact two-sided McNemar test.",
+        "各假设的处理组与对照组在相同样本上的对错，按种子列出，附精确双侧 McNemar 检验。",
+    ),
+    "examples.none": (
+        "No pair of finished runs has predictions that can be compared.",
+        "没有可供逐样本比较的成对预测。",
+    ),
+    "note.tuning_at_chance": (
+        "{arm}: the best point of the grid reached an accuracy of {accuracy} on the tuning split, not clearly (two "
+        "standard errors) better than always naming the commonest label. Its value was chosen by noise; tune with more "
+        "steps.",
+        "{arm}：网格上最优取值在调优集上的准确率为 {accuracy}，并不明显（两个标准误）优于总是预测最常见的类别。"
+        "该取值由噪声决定；应以更多步数调优。",
+    ),
+    "note.at_chance": (
+        "{arm}: with an accuracy of {accuracy} none of its runs is clearly (two standard errors) better than always "
+        "naming the commonest label. It has learnt nothing yet, and differences from it say little about the method.",
+        "{arm}：准确率为 {accuracy}，没有一次运行明显（两个标准误）优于总是预测最常见的类别。"
+        "它尚未学到任何内容，与它的差异难以说明方法的优劣。",
+    ),
+    "next.any.chance": (
+        "Train or tune longer, all arms alike: {arms} did not get beyond chance.",
+        "对所有实验组一视同仁地延长训练或调优：{arms} 未能超出随机水平。",
+    ),
+    "note.predictions_missing": (
+        "{hypothesis}: not compared by example for seed {seeds}: a run of the pair stored no predictions.",
+        "{hypothesis}：种子 {seeds} 未作逐样本比较，其中一次运行没有保存预测结果。",
+    ),
+    "note.predictions_unlike": (
+        "{hypothesis}: not compared by example for seed {seeds}: the predictions of the pair are of different examples "
+        "or in a different order.",
+        "{hypothesis}：种子 {seeds} 未作逐样本比较，两次运行的预测不是同一批样本或顺序不同。",
+    ),
+}
+
+# ---- Encoders ------------------------------------------------------------------------------------------------------
+
+_ENCODERS: dict[str, Phrase] = {
+    "start.keep": ("as pretrained", "保留预训练权重"),
+    "start.orthogonalised": ("pretrained, made orthonormal per head", "预训练权重按头正交化"),
+    "step.baseline_to_frozen_pretrained": ("freezing what was pretrained", "冻结预训练的 Q/K"),
+    "step.pretrained_to_orthogonalised": ("making it orthonormal per head", "按头正交化"),
+    "step.orthogonalised_to_fresh": ("a fresh draw instead of the learnt directions", "以随机重抽取代预训练方向"),
+    "provenance.encoder_sources": ("encoder", "编码器"),
+    "provenance.encoder_digests": ("encoder's files (SHA-256)", "编码器文件摘要 (SHA-256)"),
+    "column.training_examples": ("training examples", "训练样本数"),
+    "axis.examples": ("training examples", "训练样本数"),
+    "role.type_embedding": ("segment embedding", "句段嵌入"),
+    "role.head": ("pooler and head", "池化与分类头"),
+}
+
+# ---- In place of the general words ---------------------------------------------------------------------------------
+
+ENCODER_WORDS: dict[str, Phrase] = {
+    "read": ("training examples", "训练样本数"),
+    "step.baseline_to_frozen": (
+        "all together: fresh, orthogonal per head, frozen",
+        "三者合计：重新分头正交初始化并冻结",
+    ),
+    "axis.validation_loss": ("validation loss (nats per example)", "验证损失（nats / 样本）"),
+    "axis.train_loss": ("training loss (nats per example)", "训练损失（nats / 样本）"),
+    "axis.embeddings": ("emb., head", "嵌入与分类头"),
+    "scenario.better": (
+        "“{arm}” beats “{baseline}” here.",
+        "“{arm}”优于“{baseline}”。",
+    ),
+    "scenario.equal": (
+        "“{arm}” stays within the declared margin of “{baseline}”: about equal (the table above shows whether it is "
+        "worse at all).",
+        "“{arm}”与“{baseline}”的差异在预先声明的界值之内，即大致相当（是否存在差距见上表）。",
+    ),
+    "scenario.worse": (
+        "“{arm}” is worse than “{baseline}” by more than the declared margin. The ablation shows whether the freezing "
+        "costs it or the loss of what was pretrained.",
+        "“{arm}”差于“{baseline}”，且超出声明的界值。消融分析说明代价来自冻结还是来自丢失预训练权重。",
+    ),
+    "scenario.unknown": (
+        "The runs do not decide yet whether “{arm}” is better than, about equal to or worse than “{baseline}”.",
+        "目前的运行尚不足以判断“{arm}”相对“{baseline}”是更好、相当还是更差。",
+    ),
+    "next.better.larger": (
+        "Repeat with a larger encoder, all of the training data and several dev sets (XNLI's languages, MNLI matched "
+        "and mismatched), with a baseline that matches published accuracy.",
+        "用更大的编码器、全部训练数据和多个验证集（XNLI 各语言、MNLI matched 与 mismatched）重复，并使基线达到"
+        "公开结果的准确率。",
+    ),
+    "next.better.twin": (
+        "Add the trained twin of the frozen arm: is it the start or the freezing that helps?",
+        "增加冻结组的可训练孪生组：起作用的是初始化还是冻结？",
+    ),
+    "next.better.why": (
+        "Tune weight decay, dropout and the number of steps of both arms on one grid, to exclude that freezing only "
+        "regularises.",
+        "在同一网格上对两组的权重衰减、dropout 和步数调优，排除冻结只是起到正则化作用。",
+    ),
+    "next.equal.cost": (
+        "Turn equality into a gain: measure with oelm bench what the skipped gradients save, and use the memory saved "
+        "for longer sentences or a larger batch.",
+        "把“相当”变成收益：用 oelm bench 测量省去的梯度计算，并用省下的内存容纳更长的句子或更大的批量。",
+    ),
+    "next.equal.seeds": (
+        "Add seeds and examples until the interval lies well inside the margin, then go to a larger encoder.",
+        "增加随机种子和样本，直到区间明显落在界值之内，再转向更大的编码器。",
+    ),
+    "next.worse.keep": (
+        "Keep what was learnt: freeze the pretrained queries and keys as they are instead of a fresh draw (arm "
+        "frozen_pretrained).",
+        "保留已学到的内容：原样冻结预训练的 Q/K，而不是重新随机初始化（实验组 frozen_pretrained）。",
+    ),
+    "next.worse.schedule": (
+        "Freeze for a time: late or layer-by-layer unfreezing, or train first and then freeze (arms late_unfreeze, "
+        "progressive_unfreeze, train_then_freeze), or a share of the heads (frozen_half, frozen_quarter).",
+        "按时间表冻结：训练后期解冻、逐层解冻，或先训练后冻结（实验组 late_unfreeze、progressive_unfreeze、"
+        "train_then_freeze），或只冻结一部分头（frozen_half、frozen_quarter）。",
+    ),
+    "next.worse.longer": (
+        "Train longer: the rest of the encoder has to make up for a fresh draw, so see whether the gap closes with "
+        "more examples.",
+        "延长训练：编码器的其余部分需要弥补重新初始化的 Q/K，看差距是否随样本增加而缩小。",
+    ),
+}
+
+# ---- Studies side by side ------------------------------------------------------------------------------------------
+
+_BESIDE: dict[str, Phrase] = {
+    "heading.beside": ("Beside other studies", "与其他实验并列"),
+    "column.source": ("source", "来源"),
+    "column.model_and_task": ("model and task", "模型与任务"),
+    "column.from_baseline": ("baseline → frozen", "基线 → 冻结"),
+    "column.trainable_share": ("trainable share", "可训练比例"),
+    "beside.table": (
+        "Each study's main frozen arm against its own baseline: differences are paired over seeds, ratios are of step "
+        "times by oelm bench, both with 95 % intervals.",
+        "各实验的主要冻结组与其自身基线的对比：差异按种子配对，用时比由 oelm bench 测得，均附 95 % 区间。",
+    ),
+    "beside.source": ("{study}: {arm}", "{study}：{arm}"),
+    "beside.gpt": ("GPT, {layers} layers of {width}; {scope}", "GPT，{layers} 层，宽 {width}；{scope}"),
+    "beside.encoder": ("encoder, {layers} layers of {width}; {scope}", "编码器，{layers} 层，宽 {width}；{scope}"),
+    "beside.quality": ("{quality} {baseline} → {frozen}", "{quality} {baseline} → {frozen}"),
+    "beside.outcome": ("{name}: {outcome}", "{name}：{outcome}"),
+    "beside.no_claim": ("not a hypothesis", "未作为假设"),
+    "beside.problem": ("{study} is not shown: {problem}", "未能列出 {study}：{problem}"),
+    "beside.caution": (
+        "The rows may differ in size, data, measure and in whether weights were pretrained: the table describes these "
+        "studies and tests nothing between them, nor classification against generation.",
+        "各行的规模、数据、指标以及是否使用预训练权重可能不同：本表只描述这些实验，不检验它们之间的差别，也不检验“分类与生成”"
+        "的差别。",
+    ),
+    "beside.reported": (
+        "The last rows are claims reported elsewhere, quoted as they stand.",
+        "末尾各行为他处报告的主张，照录。",
+    ),
+    "beside.remarks": ("What is to be said of the reported claims", "对所引主张的说明"),
+}
+
+MORE_WORDS: dict[str, Phrase] = {**_EXAMPLES, **_ENCODERS, **_BESIDE}

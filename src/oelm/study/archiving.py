@@ -1,0 +1,57 @@
+"""Which files of a study's folder are its results: what numbers are taken from, what was declared, chosen, measured.
+
+No weights and no logs: `oelm report` and `oelm status` say of an archive what they say of the folder.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from oelm.archives import is_archive, write_archive
+from oelm.errors import UserError
+from oelm.files import Damaged, ensure_writable
+from oelm.run_directory import RunDirectory, run_directories
+from oelm.sealing import everything
+from oelm.study.bench import BENCH_FILE
+from oelm.study.decisions import CHOICES_FILE
+from oelm.study.registration import REGISTRATION_FILE
+from oelm.study.shelf import Shelf
+
+OF_STUDY = (REGISTRATION_FILE, CHOICES_FILE, BENCH_FILE)
+
+
+def archive(study: str, folder: Path, to: Path) -> dict[str, Any]:
+    """Write the results in a folder of runs into one file, and return its list. Equal results give equal bytes."""
+    if to.is_dir():
+        raise UserError(f"--to {to}: is a folder; name a file, for example {to / study}.zip")
+    if to.exists() and not is_archive(to):
+        raise UserError(f"--to {to}: there is a file that `oelm archive` did not write; choose another name")
+    shelf = Shelf(folder)
+    if not shelf.runs and not shelf.unreadable:
+        raise UserError(f"{folder}: no runs there")
+    running = [stored.name for stored in shelf.runs if stored.state == "running"]
+    if running:
+        raise UserError(f"{folder}: {running[0]} is running; archive the study when it has ended or was stopped")
+    if shelf.lost:
+        raise UserError("\n".join(shelf.unreadable) + "\nan archive would leave it out; bring it back, or run it again")
+    ensure_writable(to.absolute().parent, option="--to")
+    return write_archive(to, {file.relative_to(folder).as_posix(): file for file in result_files(folder)}, study=study)
+
+
+def result_files(folder: Path) -> Iterator[Path]:
+    """All of them: what is there and cannot be packed is an error, not a gap."""
+    of_runs = (path for run in run_directories(folder) for path in everything(RunDirectory(run)))
+    for path in (*(folder / name for name in OF_STUDY), *of_runs):
+        if os.path.lexists(path) and not path.is_dir():
+            yield _packed(path)
+
+
+def _packed(path: Path) -> Path:
+    if path.is_symlink():
+        raise UserError(f"{path}: is a link, and an archive contains the study's own files alone; put a copy there")
+    if not path.is_file() or not os.access(path, os.R_OK):
+        raise Damaged(path, "cannot be read")
+    return path

@@ -1,0 +1,146 @@
+"""Whether a bench measured what the study means now: by the settings that decide what a step computes, and how.
+
+A bench of format 3 has the runs that it timed; one of format 2 has how much work a step of each arm was, which must be
+exactly what the study's config gives. An arm that is not what was measured any more is part of no number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from oelm.accounting import as_at_first_step, step_work
+from oelm.config import STEP_EXECUTION, Execution, Run, Settings, facts_of, resolved
+from oelm.files import Damaged
+from oelm.run_directory import flat
+from oelm.study.bench import LEAST_BLOCKS, Bench
+from oelm.study.declaration import Study, settings_for
+from oelm.study.plan import Plan
+from oelm.study.remarks import DATA_DIGEST, Differences, Remark, difference_text, some
+from oelm.study.shelf import Shelf
+
+LEFT_TO_THE_MACHINE = ("auto", None)
+
+
+def bench_for(plan: Plan, shelf: Shelf) -> Bench | Damaged | None:
+    """What a study's folder holds, with what of it the study no longer means."""
+    stored = shelf.bench()
+    if not isinstance(stored, Bench):
+        return stored
+    known = {run.data_digest or (run.stored.data_digest if run.stored else None) for run in plan.runs}
+    return compared(stored, plan, facts=plan.facts, data_digests=filter(None, known))
+
+
+def compared(bench: Bench, plan: Plan, *, facts: dict[str, Any], data_digests: Iterable[str]) -> Bench:
+    """The same bench, with the arms whose config is another one now. `facts` is what the data says of the model."""
+    execution = step_execution(timed_settings(plan, plan.study.baseline).execution)
+    shared = (*_other_execution(bench, execution), *_other_data(bench, sorted(data_digests)))
+    found = {
+        arm: (*_other_step(bench, arm, timed_settings(plan, arm).run, facts), *shared)
+        for arm in bench.seconds
+        if arm in plan.study.arms
+    }
+    return replace(bench, other_config={arm: differences for arm, differences in found.items() if differences})
+
+
+def timed_settings(plan: Plan, arm: str) -> Settings:
+    """Of the runs that a bench stands for: with the chosen values, where the grid is finished."""
+    choice = plan.choices.get(arm)
+    return settings_for(plan.study, arm, seed=plan.study.seeds[0], values=choice.values if choice else None)
+
+
+def step_execution(execution: Execution) -> dict[str, Any]:
+    return execution.model_dump(mode="json", include=set(STEP_EXECUTION))
+
+
+def step_settings(run: Run) -> dict[str, Any]:
+    """The settings that decide which operations a training step is made of.
+
+    Left out is what only gives them other numbers (seeds, starts and gains, rates, decay, betas) and what happens
+    beside them (how many steps there are, validation). The limit of the gradient stays: beyond it they are scaled.
+    """
+    training = {"batch_size", "gradient_clip"}
+    tree = as_at_first_step(run).model_dump(mode="json", include={"model": True, "training": training})
+    tree["model"].pop("pretrained", None)
+    for projection in tree["model"]["attention"].values():
+        del projection["start"], projection["gain"]
+    return flat(tree)
+
+
+def _other_step(bench: Bench, arm: str, declared: Run, facts: dict[str, Any]) -> Differences:
+    if bench.runs is not None:
+        then = bench.runs[arm]
+        return _other_settings(then, declared, facts_of(then.model) | facts)
+    now = resolved(declared, facts)
+    if bench.work is None or not now.model.is_resolved:
+        return ()
+    work, work_now = bench.work[arm], step_work(as_at_first_step(now))
+    unlike = [name for name in work_now if work.get(name) != work_now[name]]
+    return tuple((f"{name} of a step", round(work.get(name, 0)), round(work_now[name])) for name in unlike)
+
+
+def _other_settings(then: Run, declared: Run, facts: dict[str, Any]) -> Differences:
+    """What follows from a setting that differs is left out beside it."""
+    stated, before, now = step_settings(declared), step_settings(then), step_settings(resolved(declared, facts))
+    unlike = [key for key in dict.fromkeys([*before, *now]) if before.get(key) != now.get(key)]
+    named = [key for key in unlike if stated.get(key) is not None or key not in stated] or unlike
+    return tuple((key, before.get(key), now.get(key)) for key in named)
+
+
+def _other_execution(bench: Bench, now: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """What the study leaves to the machine is what the machine chose, if it was left to it then too.
+
+    A bench of format 2 does not say what was left to it.
+    """
+    for key, recorded in bench.execution.items():
+        wanted = now[key]
+        declared = LEFT_TO_THE_MACHINE if bench.declared is None else (bench.declared.get(key),)
+        if wanted not in declared and _place(wanted) != _place(recorded):
+            yield f"execution.{key}", recorded, "auto" if wanted is None else wanted
+
+
+def _place(value: Any) -> Any:
+    return value.partition(":")[0] if isinstance(value, str) else value  # cuda:0 and cuda:1 are slots of one machine
+
+
+def _other_data(bench: Bench, known: list[str]) -> Iterator[tuple[str, Any, Any]]:
+    if bench.data_digest and known and bench.data_digest not in known:
+        yield DATA_DIGEST, bench.data_digest[:12], known[0][:12]
+
+
+def lack_of(new: Bench, *, beside: Bench, study: Study) -> str | None:
+    """What a new measurement lacks that the stored one, compared with the study, has; None: it may take its place.
+
+    The ratios have no say: keeping the benches one likes would make every claim come true.
+    """
+    usable = [arm for arm in beside.seconds if arm in study.arms and arm not in beside.other_config]
+    if not beside.can_decide or not usable:
+        return None
+    if not new.can_decide:
+        return f"has too few undisturbed blocks ({len(new.quiet)} of at least {LEAST_BLOCKS})"
+    missing = [arm for arm in usable if arm not in new.seconds]
+    return f"is missing {', '.join(missing)}" if missing else None
+
+
+# ---- In words ------------------------------------------------------------------------------------------------------
+
+
+def remarks_on(bench: Bench | Damaged | None, study: Study) -> list[Remark]:
+    """That it measured another config, if it did."""
+    if not isinstance(bench, Bench) or not bench.other_config:
+        return []
+    return [("bench_other_config", {"differences": differences_text(bench, study.arms), "study": study.name})]
+
+
+def differences_text(bench: Bench, arms: Iterable[str]) -> str:
+    """Of these arms; each is named unless all of them that were measured differ alike."""
+    measured = [arm for arm in arms if arm in bench.seconds]
+    by_text: dict[str, list[str]] = {}
+    for arm in measured:
+        if arm in bench.other_config:
+            text = some([difference_text(*each) for each in bench.other_config[arm]])
+            by_text.setdefault(text, []).append(arm)
+    if list(by_text.values()) == [measured]:
+        return next(iter(by_text))
+    return "; ".join(f"{text} ({', '.join(names)})" for text, names in by_text.items())

@@ -1,0 +1,26 @@
+"""Which data a study names, and which of them lie here: their digests, from the manifests, without a look at a token.
+
+Folders without a manifest would have to be read through; what they hold is only known to who opens them for a run.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from oelm.prepared import digest_here
+from oelm.study.declaration import Study, settings_for
+
+Digests = dict[str, str]  # by the folder, as the study names it
+
+
+def data_folders(study: Study) -> list[str]:
+    """The baseline's first: it decides what the model is."""
+    arms = [study.baseline, *study.arms]
+    stages = (False, True) if study.tuning else (False,)
+    runs = (settings_for(study, arm, seed=study.seeds[0], tuning=tuning).run for tuning in stages for arm in arms)
+    return list(dict.fromkeys(run.data for run in runs))
+
+
+def digests_here(folders: list[str]) -> Digests:
+    found = {folder: digest_here(Path(folder)) for folder in folders}
+    return {folder: digest for folder, digest in found.items() if digest is not None}

@@ -1,0 +1,180 @@
+"""What the runs themselves decided about later runs, written down and sealed before the first run that goes by it.
+
+choices.json beside the runs: a list that only grows; of a kind and a subject the last entry counts. Planning takes what
+stands there, whatever the runs it rests on have become since; whoever only reads writes nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from oelm.config import Run, Training
+from oelm.files import Damaged, digest_of, write_sealed
+from oelm.ownership import now
+from oelm.run_directory import flat
+from oelm.schemas import Amount, Stored, checked, read_sealed_record
+from oelm.study.declaration import Study, settings_for
+from oelm.study.tuning import Choice, Grid, Point
+
+CHOICES_FILE = "choices.json"
+FORMAT_VERSION = 1
+TUNED_VALUES = "tuned_values"  # a kind: the subject is an arm
+
+
+class RunUsed(Stored):
+    """A run that a decision rests on, as it was then."""
+
+    name: str
+    fingerprint: str
+    seed: Amount
+    values: dict[str, float]
+    loss: float | None  # None: diverged
+
+
+class Decision(Stored):
+    kind: str
+    subject: str
+    made: str
+    digest: str  # of `declaration`
+    declaration: dict[str, Any]  # what of the study it belongs to, by dotted keys
+    data_digest: str | None
+    final_runs_then: Amount  # that went by it and had started: none, unless it was stored late
+    runs: list[RunUsed]
+    decided: dict[str, Any]  # by the kind
+
+
+class MeanLoss(Stored):
+    values: dict[str, float]
+    loss: float | None  # None: a seed diverged
+
+
+class TunedValues(Stored):
+    """What a decision of the kind `tuned_values` decided."""
+
+    values: dict[str, float] | None  # None: every point diverged
+    edges: list[str]
+    grid: Grid
+    losses: list[MeanLoss] = Field(min_length=1)
+
+
+class Decisions(Stored):
+    """choices.json"""
+
+    format_version: int
+    decisions: list[Decision]
+
+
+# ---- The file ------------------------------------------------------------------------------------------------------
+
+
+def read_decisions(folder: Path) -> list[Decision]:
+    """Every entry, the oldest first; none where there is no file. Damaged, if it is not what was written."""
+    file = folder / CHOICES_FILE
+    try:
+        tree = read_sealed_record(file, Decisions, newest=FORMAT_VERSION)
+    except FileNotFoundError:
+        return []
+    decisions = Decisions.model_validate(tree).decisions
+    for decision in decisions:
+        if decision.digest != digest_of(decision.declaration):
+            raise Damaged(file, f"the digest of what {decision.subject} was decided for is another")
+        if decision.kind == TUNED_VALUES:
+            _check_points(file, decision)
+    return decisions
+
+
+def _check_points(file: Path, decision: Decision) -> None:
+    """That what was chosen is one of the points, and these are the grid's."""
+    tuned = TunedValues.model_validate(checked(file, decision.decided, TunedValues))
+    points = [each.values for each in tuned.losses]
+    declared = {key.removeprefix(_GRID) for key in decision.declaration if key.startswith(_GRID)}
+    is_one = tuned.values is None or tuned.values in points
+    fits = all(set(each) == declared and all(each[key] in tuned.grid.get(key, ()) for key in each) for each in points)
+    if set(tuned.grid) != declared or not is_one or not fits or not set(tuned.edges) <= set(tuned.values or ()):
+        raise Damaged(file, f"what was chosen for {decision.subject} is not of its grid")
+
+
+_GRID = "tuning.grid."
+
+
+def add_decisions(folder: Path, decisions: Iterable[Decision]) -> None:
+    """For the owner of the study's lock."""
+    entries = [each.model_dump(mode="json") for each in (*read_decisions(folder), *decisions)]
+    write_sealed(folder / CHOICES_FILE, {"format_version": FORMAT_VERSION, "decisions": entries})
+
+
+# ---- Tuned values --------------------------------------------------------------------------------------------------
+
+
+def tuned_values(
+    study: Study, choice: Choice, *, grid: Grid, runs: list[RunUsed], data_digest: str | None, final_runs_then: int
+) -> Decision:
+    """A choice as it is stored."""
+    declaration = tuning_declaration(study, choice.arm)
+    decided = TunedValues(
+        values=None if choice.best is None else choice.values,
+        edges=list(choice.edges),
+        grid=grid,
+        losses=[MeanLoss(values=dict(point), loss=_finite(loss)) for point, loss in choice.losses.items()],
+    )
+    return Decision(
+        kind=TUNED_VALUES,
+        subject=choice.arm,
+        made=now(),
+        digest=digest_of(declaration),
+        declaration=declaration,
+        data_digest=data_digest,
+        final_runs_then=final_runs_then,
+        runs=runs,
+        decided=decided.model_dump(mode="json"),
+    )
+
+
+def choice_of(decision: Decision) -> tuple[Choice, Grid]:
+    """The stored choice, and the grid as it stood."""
+    decided = TunedValues.model_validate(decision.decided)
+    keys = list(decided.grid)
+
+    def point(values: dict[str, float]) -> Point:
+        return tuple((key, values[key]) for key in keys)
+
+    losses = {point(each.values): math.inf if each.loss is None else each.loss for each in decided.losses}
+    best = None if decided.values is None else point(decided.values)
+    edges = tuple(decided.edges)
+    return Choice(decision.subject, losses, best, edges, decision.made, decision.final_runs_then), decided.grid
+
+
+def tuning_declaration(study: Study, arm: str) -> dict[str, Any]:
+    """All of a study that decides which tuning runs an arm has, by dotted keys."""
+    assert study.tuning is not None
+    tuning = study.tuning
+    first = {key: points[0] for key, points in tuning.grid.items()}
+    run = settings_for(study, arm, seed=tuning.seeds[0], values=first, tuning=True).run
+    own = {key: value for key, value in _computing(run).items() if key not in tuning.grid}
+    return own | flat({"tuning": tuning.model_dump(mode="json", exclude={"set"})})
+
+
+def declaration_differences(then: dict[str, Any], study: Study, arm: str) -> list[tuple[str, Any, Any]]:
+    """Keys that differ, then and now. One that a later oelm added counts only if the study uses it."""
+    assert study.tuning is not None
+    current = tuning_declaration(study, arm)
+    run = settings_for(study, arm, seed=study.seeds[0]).run
+    unused = _computing(run.model_copy(update={"model": type(run.model)(), "training": Training()}))
+    return [
+        (key, then.get(key), current.get(key))
+        for key in dict.fromkeys([*then, *current])
+        if then.get(key) != current.get(key) and (key in then or current[key] != unused.get(key))
+    ]
+
+
+def _computing(run: Run) -> dict[str, Any]:
+    return flat(run.model_dump(mode="json", exclude={"arm", "data", "seeds"}))
+
+
+def _finite(loss: float) -> float | None:
+    return loss if math.isfinite(loss) else None

@@ -1,0 +1,92 @@
+"""What is to be said of a study's folder besides its runs, as codes with facts: the English of each stands here.
+
+Terminals show it as it is; a report has the same sentence, and the Chinese one, among its words.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+Remark = tuple[str, dict[str, Any]]
+Differences = tuple[tuple[str, Any, Any], ...]  # key, as stored, as the study has it now
+DATA_DIGEST = "data digest"  # as such a key
+
+SENTENCES: dict[str, str] = {
+    # Finished runs in the folder that the study, as it is now, does not plan.
+    "other_config": "{runs} finished runs here belong to another config: {differences}",
+    "other_config.one": "{runs} finished run here belongs to another config: {differences}",
+    "other_data": "{runs} finished runs here were made from other data, and do not count: digest {digests}, not "
+    "{counted}",
+    "other_data.one": "{runs} finished run here was made from other data, and does not count: digest {digests}, not "
+    "{counted}",
+    "other_arms": "{runs} finished runs here belong to arms that the study does not have: {names}",
+    "other_arms.one": "{runs} finished run here belongs to an arm that the study does not have: {names}",
+    "other_seeds": "{runs} finished runs here are of seeds that the study does not have: {seeds}",
+    "other_seeds.one": "{runs} finished run here is of a seed that the study does not have: {seeds}",
+    "other_points": "{runs} finished tuning runs here are of points that the grid does not have, and no choice uses "
+    "them: {points}",
+    "other_points.one": "{runs} finished tuning run here is of a point that the grid does not have, and no choice uses "
+    "it: {points}",
+    "bench_other_config": "The bench measured another config: {differences}; measure again with oelm bench {study}",
+    # Choices that the tuning runs decided.
+    "choice_contradicted": "{arm}: {chosen} was chosen at {made} and stays; the tuning runs as they are now would say "
+    "{now}",
+    "choice_runs_changed": "{arm}: {chosen} was chosen at {made} and stays, but its tuning runs are no longer what "
+    "they were then: {changes}",
+    "choice_replaced": "{arm}: the choice of {made} was made for another declaration ({differences}); no final run "
+    "used it, and another one takes its place",
+    "choices_damaged": "{line}; no run is started: bring the file back, or delete it to choose again from the tuning "
+    "runs as they are now",
+    "choices_other_declaration": "{file}: what was chosen at {made} for {names} belongs to another declaration "
+    "({differences}), and final runs used it; no run is started: undo the change, or delete the file to choose again",
+    "choices_not_stored": "Chosen values that were not stored when they were made, so that they are what the tuning "
+    "runs say now: {names}",
+    "choices_stored_late": "The chosen values were stored at {made}, when {runs} final runs that use them had started",
+    "choices_stored_late.one": "The chosen values were stored at {made}, when {runs} final run that uses them had "
+    "started",
+    # The registration of the declaration.
+    "registration.none": "not registered",
+    "registration.waiting": "registered at {registered}, before any run started",
+    "registration.before": "registered at {registered}, before the first run started ({first})",
+    "registration.after": "registered at {registered}, when runs had started: {early} of {runs}, the first at {first}",
+    "registration.after_undated": "registered at {registered}, when runs had started: {early} of {runs}",
+    "registration.after_choice": "registered at {registered}, when values had been chosen from runs (at {chosen})",
+    "registration.undated": "registered at {registered}; it cannot be shown that this came before the runs: "
+    "{undated} of {runs} do not say when they started",
+    "registration.damaged": "{line}; bring the file back, or delete it to register again",
+    "registration.unchanged": "unchanged since",
+    "registration.changed": "changed since: {changes}",
+    "registration.later": "registered again after that, with runs started: {times}",
+}
+
+
+def code_of(code: str, facts: dict[str, Any]) -> str:
+    """The code of the sentence about one run, where there is one and it is about one."""
+    return f"{code}.one" if facts.get("runs") == 1 and f"{code}.one" in SENTENCES else code
+
+
+def sentence(code: str, facts: dict[str, Any]) -> str:
+    return SENTENCES[code_of(code, facts)].format(**facts)
+
+
+def difference_text(key: str, then: Any, now: Any) -> str:
+    return f"{key} {value_text(then)}, now {value_text(now)}"
+
+
+def value_text(value: Any, length: int = 60) -> str:
+    """One line, as a study file would have it; long texts are shortened."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dict):
+        return "declared"
+    if isinstance(value, float):
+        return f"{value:g}"
+    text = " ".join(str(value).split())
+    return text if len(text) <= length else text[: length - 1] + "…"
+
+
+def some(texts: list[str], most: int = 4) -> str:
+    more = [f"and {len(texts) - most} more"] if len(texts) > most else []
+    return "; ".join(texts[:most] + more)

@@ -1,0 +1,182 @@
+"""Finished runs in a study's folder that the study, as it is declared now, has no place for: its file was edited.
+
+They are named with the keys that differ from the nearest run that is planned. Where every finished run has its place,
+which is nearly always, nothing is compared.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from oelm.config import Run, facts_of, resolved
+from oelm.run_directory import flat
+from oelm.study.bench_fit import bench_for, remarks_on
+from oelm.study.declaration import Study, settings_for
+from oelm.study.kept_choices import TUNING_SPLIT
+from oelm.study.plan import Plan, Stage
+from oelm.study.remarks import DATA_DIGEST, Differences, Remark, difference_text, sentence, some
+from oelm.study.shelf import Shelf, StoredRun, computation
+from oelm.study.tuning import largest, point_text
+
+SEED = "seed"
+MOST_KINDS = 3  # of other configs that are told apart
+
+
+def strays(plan: Plan, shelf: Shelf) -> list[Remark]:
+    """What is to be said of them. Runs that were made from other data than the plan's have no place either."""
+    claimed = {run.stored.directory.path for run in plan.runs if run.stored}
+    left = [each for each in shelf.runs if each.state == "finished" and each.directory.path not in claimed]
+    if not left:
+        return []
+    known = {computation(run.stored.run): run.data_digest for run in plan.runs if run.stored}
+    return list(_Sorted(plan).sort(each for each in left if not _is_a_copy(each, known)).remarks())
+
+
+def _is_a_copy(stored: StoredRun, known: dict[str, str | None]) -> bool:
+    """A second copy of a run that has its place is no stray."""
+    identity = computation(stored.run)
+    return identity in known and (known[identity] is None or stored.data_digest in (None, known[identity]))
+
+
+def lines_on(plan: Plan, shelf: Shelf) -> list[str]:
+    """Whatever of a study's folder should be known before its numbers are believed, for a terminal."""
+    on_bench = remarks_on(bench_for(plan, shelf), plan.study)
+    return [sentence(*remark) for remark in (*plan.remarks, *strays(plan, shelf), *on_bench)]
+
+
+@dataclass
+class _Sorted:
+    plan: Plan
+    configs: Counter[Differences] = field(default_factory=Counter)
+    data: Counter[tuple[str, str]] = field(default_factory=Counter)  # digests: theirs, and that of the data that count
+    arms: Counter[str] = field(default_factory=Counter)
+    seeds: Counter[int] = field(default_factory=Counter)
+    points: Counter[str] = field(default_factory=Counter)
+    expected: dict[tuple[str, Stage], _Expected] = field(default_factory=dict)
+
+    @property
+    def study(self) -> Study:
+        return self.plan.study
+
+    def sort(self, runs: Iterator[StoredRun]) -> _Sorted:
+        for stored in runs:
+            self._place(stored)
+        return self
+
+    def _place(self, stored: StoredRun) -> None:
+        judged_for_tuning = stored.run.training.validation_split == TUNING_SPLIT
+        stage: Stage = "tuning" if judged_for_tuning and self.study.tuning else "final"
+        nearest = min((self._compared(stored, arm, stage) for arm in self._arms_like(stored)), key=len, default=None)
+        if nearest is None:
+            self.arms[_arm_name(stored)] += 1
+        elif not nearest:
+            self._place_alike(stored, stage)
+        elif {DATA_DIGEST} <= {key for key, *_ in nearest} <= {DATA_DIGEST, SEED}:
+            self.data.update((then, now) for key, then, now in nearest if key == DATA_DIGEST)
+        elif all(key == SEED for key, *_ in nearest):
+            self.seeds[nearest[0][1]] += 1
+        else:
+            self.configs[tuple(each for each in nearest if each[0] != SEED)] += 1
+
+    def _place_alike(self, stored: StoredRun, stage: Stage) -> None:
+        """Only its values on the grid are others. A final run then waits for the choice; a point that the grid may
+        still come to have waits for the runs that decide it.
+        """
+        if stage == "final" or self.study.tuning is None:
+            return
+        values = flat(stored.run.model_dump(mode="json"))
+        point = {key: values[key] for key in self.study.tuning.grid}
+        reachable = largest(self.study.tuning)
+        if self.plan.is_tuned or any(value not in reachable[key] for key, value in point.items()):
+            self.points[point_text(point)] += 1
+
+    def _arms_like(self, stored: StoredRun) -> list[str]:
+        """Arms whose kind of attention it has; or the one that its folder is named after."""
+        alike = [arm for arm in self.study.arms if self._expect(arm, "final").run.arm == stored.run.arm]
+        return alike or [arm for arm in self.study.arms if arm == _arm_name(stored)]
+
+    def _expect(self, arm: str, stage: Stage) -> _Expected:
+        if (arm, stage) not in self.expected:
+            self.expected[arm, stage] = _Expected.of(self.plan, arm, stage)
+        return self.expected[arm, stage]
+
+    def _compared(self, stored: StoredRun, arm: str, stage: Stage) -> Differences:
+        expected = self._expect(arm, stage)
+        found = list(expected.differences(stored.run))
+        digest = self.plan.digests.get(expected.run.data)
+        if digest and stored.data_digest not in (None, digest):
+            found.append((DATA_DIGEST, str(stored.data_digest)[:12], digest[:12]))
+        return tuple(found)
+
+    # -- what is said ------------------------------------------------------------------------------------------------
+
+    def remarks(self) -> Iterator[Remark]:
+        if self.data:
+            theirs, ours = (", ".join(sorted(each)) for each in map(set, zip(*self.data, strict=True)))
+            yield "other_data", {"runs": self.data.total(), "digests": theirs, "counted": ours}
+        if self.configs:
+            yield "other_config", {"runs": self.configs.total(), "differences": self._configs_text()}
+        if self.arms:
+            yield "other_arms", {"runs": self.arms.total(), "names": ", ".join(sorted(self.arms))}
+        if self.seeds:
+            yield "other_seeds", {"runs": self.seeds.total(), "seeds": ", ".join(map(str, sorted(self.seeds)))}
+        if self.points:
+            yield "other_points", {"runs": self.points.total(), "points": some(sorted(self.points))}
+
+    def _configs_text(self) -> str:
+        kinds = [(some([difference_text(*each) for each in found]), runs) for found, runs in self.configs.most_common()]
+        if len(kinds) == 1:
+            return kinds[0][0]
+        texts = [f"{text} ({runs})" for text, runs in kinds]
+        more = [f"and {len(texts) - MOST_KINDS} more kinds"] if len(texts) > MOST_KINDS else []
+        return "; ".join(texts[:MOST_KINDS] + more)
+
+
+@dataclass(frozen=True)
+class _Expected:
+    """What a run of one arm and stage is planned with, whatever its seed."""
+
+    run: Run  # as declared: None where a value follows from others
+    sentinel: int  # the seed it was made with, which is no seed of the study
+    seeds: frozenset[int]
+    ignored: frozenset[str]  # keys of the grid, unless they are chosen
+
+    @classmethod
+    def of(cls, plan: Plan, arm: str, stage: Stage) -> _Expected:
+        study, choice = plan.study, plan.choices.get(arm)
+        tuning = stage == "tuning"
+        seeds = frozenset(study.tuning.seeds if tuning and study.tuning else study.seeds)
+        sentinel = 1 + max(seeds)
+        values: dict[str, Any] = {} if tuning or choice is None else choice.values
+        run = settings_for(study, arm, seed=sentinel, values=values, tuning=tuning).run
+        return cls(run, sentinel, seeds, frozenset(study.tuning.grid if study.tuning and not values else ()))
+
+    def differences(self, stored: Run) -> Iterator[tuple[str, Any, Any]]:
+        """What follows from a setting that differs is left out beside it."""
+        declared = _by_key(self.run)
+        now, then = _by_key(resolved(self.run, facts_of(stored.model))), _by_key(stored)
+        unlike = [key for key in dict.fromkeys([*then, *now]) if then.get(key) != now.get(key)]
+        unlike = [key for key in unlike if key not in self.ignored]
+        stated = [key for key in unlike if declared.get(key) is not None or key not in declared]
+        for key in stated or unlike:
+            yield key, then.get(key), now.get(key)
+        yield from self._other_seed(stored)
+
+    def _other_seed(self, stored: Run) -> Iterator[tuple[str, Any, Any]]:
+        then, now = stored.seeds.model_dump(), self.run.seeds.model_dump()
+        for seed in sorted({then[key] for key, value in now.items() if value == self.sentinel} - self.seeds):
+            yield SEED, seed, None
+
+
+def _by_key(run: Run) -> dict[str, Any]:
+    return flat(run.model_dump(mode="json", exclude={"arm", "data", "seeds"}))
+
+
+def _arm_name(stored: StoredRun) -> str:
+    """As the study called it that made the folder, else as the run is labelled."""
+    named = re.fullmatch(r"(.+)-s\d+-[0-9a-f]{10}", stored.name)
+    return named[1] if named else stored.run.arm

@@ -1,0 +1,28 @@
+"""A study to start from: template.yaml under a name of your own, never over a file that is there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from oelm.errors import UserError
+from oelm.files import make_folders
+from oelm.run_directory import check_name
+from oelm.study.catalogue import ENDING, STUDIES, known_studies
+
+TEMPLATE = Path(__file__).parent / "template.yaml"
+PLACEHOLDER = "MY_STUDY"
+
+
+def write_new(name: str) -> Path:
+    """The file it was written to."""
+    name = check_name(name.removesuffix(ENDING))
+    if name in known_studies():
+        raise UserError(f"{name}: is a study already (`oelm studies` lists them); choose another name")
+    file = STUDIES / f"{name}{ENDING}"
+    try:
+        make_folders(STUDIES)
+        with open(file, "x", encoding="utf-8") as stream:
+            stream.write(TEMPLATE.read_text(encoding="utf-8").replace(PLACEHOLDER, name))
+    except OSError as error:
+        raise UserError(f"{file}: cannot be written ({error.strerror})") from error
+    return file

@@ -1,0 +1,79 @@
+"""What the grid says of each arm, and where it grows. Pure arithmetic over losses; what was chosen once is kept by
+decisions.py.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from statistics import fmean
+
+from oelm.study.declaration import Tuning
+
+Point = tuple[tuple[str, float], ...]  # grid keys and values
+Grid = dict[str, list[float]]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What tuning says about one arm."""
+
+    arm: str
+    losses: dict[Point, float]  # mean over the tuning seeds; infinite where one diverged
+    best: Point | None  # None: every point diverged
+    edges: tuple[str, ...] = ()  # keys whose best value is still the smallest or largest tried
+    made: str | None = None  # when it was stored; None: it is what the runs say now
+    final_runs_then: int = 0  # that had started when it was stored
+
+    @property
+    def values(self) -> dict[str, float]:
+        return dict(self.best or ())
+
+
+def chosen(arm: str, losses: dict[Point, list[float]], grid: Grid) -> Choice:
+    """The point with the lowest mean over the tuning seeds; of equal ones the smallest."""
+    means = {point: fmean(values) for point, values in losses.items()}
+    best = min(means, key=lambda point: (means[point], point))
+    if math.isinf(means[best]):
+        return Choice(arm, means, None)
+    edges = tuple(key for key, value in best if value in (min(grid[key]), max(grid[key])))
+    return Choice(arm, means, best, edges)
+
+
+def extended(tuning: Tuning, grid: Grid, choices: dict[str, Choice]) -> Grid:
+    """The grid with one more point at each end where some arm's optimum lies, as long as the study allows."""
+    larger = {}
+    for key, points in grid.items():
+        best = {choice.values[key] for choice in choices.values() if choice.best is not None}
+        added_below = sum(point < min(tuning.grid[key]) for point in points)
+        added_above = sum(point > max(tuning.grid[key]) for point in points)
+        larger[key] = list(points)
+        if points[0] in best and added_below < tuning.extend and points[0] > 0:
+            larger[key].insert(0, _beyond(points[0], points[1]))
+        if points[-1] in best and added_above < tuning.extend and points[-2] > 0:
+            larger[key].append(_beyond(points[-1], points[-2]))
+    return larger
+
+
+def largest(tuning: Tuning) -> Grid:
+    """Every point that the grid can come to have."""
+    grid = {key: list(points) for key, points in tuning.grid.items()}
+    for key, points in grid.items():
+        for _ in range(tuning.extend):
+            if points[0] > 0:
+                points.insert(0, _beyond(points[0], points[1]))
+            if points[-2] > 0:
+                points.append(_beyond(points[-1], points[-2]))
+        grid[key] = points
+    return grid
+
+
+def _beyond(edge: float, neighbour: float) -> float:
+    """The next point of a geometric grid, to a few digits; a whole number stays whole."""
+    value = float(f"{edge * edge / neighbour:.4g}")
+    whole = float(edge).is_integer() and float(neighbour).is_integer() and value >= 1
+    return float(round(value)) if whole else value
+
+
+def point_text(point: Point | dict[str, float]) -> str:
+    return " ".join(f"{key.rpartition('.')[2]}={value:g}" for key, value in dict(point).items())

@@ -1,0 +1,153 @@
+"""What the operating system tells of processes, processors and memory, and where it tells nothing.
+
+Linux says it in /proc, macOS by its own commands. Whatever is not there is None, or the nearest thing that every system
+has: nobody else has to ask which system this is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import mmap
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from oelm.errors import UserError
+
+PROC = Path("/proc")
+CGROUP_MEMORY = Path("/sys/fs/cgroup/memory.max")
+ASKING_SECONDS = 10.0
+NEEDED_FOR_COMMANDS = ("fcntl", "resource", "pwd")  # which Python has on Linux and macOS
+WITHOUT_COMMANDS = ("oelm.apply", "oelm.load", "oelm.FreezeCallback", "oelm.diagnose", "oelm.arm", "oelm.build")
+
+
+def refuse_systems_without_locks() -> None:
+    """For the command: which parts of Python are missing on this system, and what can be done there."""
+    missing = [name for name in NEEDED_FOR_COMMANDS if not _is_there(name)]
+    if missing:
+        raise UserError(
+            f"{platform.system()}: the command needs Python's {', '.join(missing)} (locks, limits, users), which Linux "
+            "and macOS have; on Windows use it inside WSL. What works here is `import oelm` in Python: "
+            f"{', '.join(WITHOUT_COMMANDS)} (docs/systems.md)"
+        )
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ValueError:  # named in sys.modules as what cannot be imported
+        return False
+
+
+# ---- Processes -----------------------------------------------------------------------------------------------------
+
+
+def boot_id() -> str:
+    """The same until the machine starts again; empty where no system tells."""
+    try:
+        return (PROC / "sys" / "kernel" / "random" / "boot_id").read_text().strip()
+    except OSError:
+        return _answer("sysctl", "-n", "kern.bootsessionuuid") or ""
+
+
+def process_started(pid: int) -> str | None:
+    """When a live process began, in the system's own words; None if there is none (or it is a zombie)."""
+    if not PROC.is_dir():
+        return _started_by_ps(pid)
+    try:
+        fields = (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] == "Z" else fields[19]
+
+
+def _started_by_ps(pid: int) -> str | None:
+    if shutil.which("ps") is None:
+        return "at some time" if process_exists(pid) else None
+    state, *began = (_answer("ps", "-p", str(pid), "-o", "stat=", "-o", "lstart=") or "").split() or [""]
+    return None if not state or state.startswith("Z") else " ".join(began)
+
+
+def process_exists(pid: int) -> bool:
+    """Whether a process of this machine has this number now."""
+    if pid < 1:  # to the kernel these name groups of processes
+        return False
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:  # somebody else's
+        return True
+    return True
+
+
+def lock(descriptor: int) -> None:
+    """Take the kernel's lock on an open file or folder, which goes with the process; an OSError where it cannot be had,
+    a BlockingIOError where another process has it.
+    """
+    import fcntl  # which is not everywhere
+
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+# ---- The machine ---------------------------------------------------------------------------------------------------
+
+
+def usable_cores() -> int:
+    """Those that this process may use, where the system restricts them; else all."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def memory_bytes() -> int | None:
+    """Of this machine, or of the part of it that a container or a job may use; None where the system does not say."""
+    known = []
+    with contextlib.suppress(AttributeError, OSError, ValueError):
+        known.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    with contextlib.suppress(OSError, ValueError):
+        known.append(int(CGROUP_MEMORY.read_text()))
+    return min(known, default=None)
+
+
+def mapped_bytes() -> int:
+    """Address space that this process has taken already, libraries above all; 0 where the system does not say."""
+    try:
+        return int((PROC / "self" / "statm").read_text().split()[0]) * mmap.PAGESIZE
+    except OSError:
+        return 0
+
+
+def peak_memory_bytes() -> int:
+    """Of this process: the kernel's high-water mark, where it is told, because getrusage carries over the parent's."""
+    with contextlib.suppress(OSError):
+        for line in (PROC / "self" / "status").read_text().splitlines():
+            if line.startswith("VmHWM"):
+                return int(line.split()[1]) * 1024
+    import resource  # which is not everywhere
+
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def processor() -> str:
+    """The CPU's model name."""
+    try:
+        lines = (PROC / "cpuinfo").read_text().splitlines()
+    except OSError:
+        return _answer("sysctl", "-n", "machdep.cpu.brand_string") or platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+
+
+def _answer(*command: str) -> str | None:
+    """What a command of the system prints, in no language and no time zone of somebody's; None if it fails."""
+    environment = os.environ | {"LC_ALL": "C", "TZ": "UTC"}
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=ASKING_SECONDS, env=environment, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()

@@ -1,0 +1,63 @@
+"""Whether a run fits into memory, found before anything is allocated: weights, gradients, moments, activations.
+
+An estimate from below, so that nothing is refused that would have run; what still runs out is named when it does.
+"""
+
+from __future__ import annotations
+
+import os
+
+import torch
+
+from oelm.accounting import BYTES_PER_WEIGHT, activation_bytes, totals
+from oelm.config import Run
+from oelm.errors import UserError
+from oelm.exhaustion import limit_of, size
+from oelm.system import mapped_bytes, memory_bytes
+from oelm.training.device import Machine
+
+KEPT_BY_COMPILED_CODE = 0.5  # of the activations, at least; the rest is computed again
+
+
+def needed_bytes(run: Run, machine: Machine) -> dict[str, int]:
+    """Of one process, by what it is for."""
+    counts, wider = totals(run.model), machine.dtype.itemsize / BYTES_PER_WEIGHT
+    kept = KEPT_BY_COMPILED_CODE if machine.compile else 1.0
+    if machine.precision == "bfloat16":
+        kept /= 2
+    activations = activation_bytes(run.model, examples=machine.micro_batch_size)
+    parts = {
+        "weights": counts.weight_bytes,
+        "gradients": counts.gradient_bytes,
+        "moments": counts.optimizer_bytes,
+        "activations": activations * kept,
+    }
+    return {name: round(count * wider) for name, count in parts.items()}
+
+
+def refuse_what_does_not_fit(run: Run, machine: Machine) -> None:
+    parts = needed_bytes(run, machine)
+    needed = sum(parts.values())
+    for available, whose in _limits(machine):
+        if needed > available:
+            named = ", ".join(f"{name} {size(count)}" for name, count in parts.items())
+            raise UserError(
+                f"memory: this run needs at least {size(needed)} in each process ({named}), and {whose}; "
+                "lower micro_batch_size, seq_len, d_model, num_layers or vocabulary"
+            )
+
+
+def _limits(machine: Machine) -> list[tuple[float, str]]:
+    """What one process may have, and of what it is a part."""
+    if machine.kind == "cuda":
+        total = torch.cuda.get_device_properties(machine.device).total_memory
+        return [(total, f"the GPU has {size(total)}")]
+    processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    total = memory_bytes()
+    shared = f" for {processes} of them" if processes > 1 else ""
+    limits = [] if total is None else [(total / processes, f"this machine has {size(total)}{shared}")]
+    allowed = limit_of("AS")
+    if allowed is not None:
+        left = max(0, allowed - mapped_bytes())
+        limits.append((left, f"of the {size(allowed)} that the shell allows (ulimit -v) {size(left)} are left"))
+    return limits

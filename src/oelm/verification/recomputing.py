@@ -1,0 +1,229 @@
+"""One run's reported loss once more: the model of its last checkpoint over the same held-out data, as it was computed.
+
+Not best/, which may be of another step. Accuracy and predictions come with the loss where the run classifies.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from oelm.config import Run
+from oelm.data.folders import Data, check_digests
+from oelm.errors import UserError
+from oelm.files import Damaged
+from oelm.run_directory import RunDirectory, check_whole, checkpoint_step
+from oelm.sealing import Ended, end_of, read_config
+from oelm.training.assembly import Parts, assembled
+from oelm.training.checkpoint import MODEL_FILE, load_weights, read_state
+from oelm.training.device import Machine, prepare_process
+from oelm.training.freezing import Watch
+from oelm.training.records import parameters_record
+from oelm.training.run import run_with_data
+from oelm.training.task import Task, Validation
+from oelm.verification.machine import OTHER_PREDICTIONS, TOLERANCE, Recorded, differences, nearest_machine, recorded
+from oelm.verification.processes import Processes
+from oelm.verification.testimony import check_parameters, check_progress, check_sealed_checkpoint
+from oelm.verification.verdict import Verdict
+
+
+class NotRecomputable(UserError):
+    """Something that the loss is computed from is not here."""
+
+
+class Different(UserError):
+    """Recomputed, something is not what was reported."""
+
+
+class Recomputation:
+    """Runs one after another; data that several of them name are read whole only once."""
+
+    def __init__(self, *, data: Path | None = None) -> None:
+        self._data = data  # in the place of what the configs name
+        self._read: set[tuple[Path, str]] = set()
+
+    def verdict(self, path: Path) -> Verdict:
+        """Whatever is wrong with one run is said of it, and stops no other."""
+        directory = RunDirectory(path)
+        said = Verdict(path, "bit-equal")
+        try:
+            run, ended = _read(directory)
+            assert ended.result is not None
+            said = replace(said, reported=ended.result["val_loss"], unsealed=not ended.sealed)
+            was = recorded(directory, ended.environment)
+            checkpoint = last_checkpoint(directory, run)
+            if ended.sealed:
+                check_sealed_checkpoint(directory, checkpoint)
+            check_progress(directory, ended.result, read_state(checkpoint)["progress"])
+            run, data = self._with_data(run, was)
+            machine = nearest_machine(was, run)
+            other = differences(was, machine, run)
+            if other:
+                said = replace(said, tolerance=TOLERANCE[machine.precision], other_machine=other)
+            with _freed_afterwards(machine):
+                seen = _recomputed(directory, ended, _Case(run, data, machine, was, checkpoint, same_kind=not other))
+            said = replace(said, recomputed=seen.loss)
+            same = _same(directory, ended, seen, said, precision=machine.precision)
+        except NotRecomputable as error:
+            return replace(said, state="not recomputable", reason=_one_line(error))
+        except Different as error:
+            return replace(said, state="differs", reason=_one_line(error))
+        except (UserError, OSError) as error:
+            return replace(said, state="damaged", reason=_one_line(error))
+        return replace(said, state="bit-equal" if same else "within tolerance")
+
+    def _with_data(self, run: Run, was: Recorded) -> tuple[Run, Data]:
+        """The run's data, proved to be those it was made with."""
+        if self._data is not None:
+            run = run.model_copy(update={"data": str(self._data)})
+        try:
+            run, data = run_with_data(run)
+            if (data.folder, data.digest) not in self._read:
+                check_digests(data)
+                self._read.add((data.folder, data.digest))
+        except (UserError, OSError) as error:
+            raise NotRecomputable(f"data: {error}") from error
+        if data.digest != was.data_digest:
+            raise NotRecomputable(
+                f"data: {run.data} has digest {data.digest[:10]}, the run was made from {was.data_digest[:10]}; "
+                "give the folder of those with --data"
+            )
+        return run, data
+
+
+@dataclass(frozen=True)
+class _Case:
+    """Everything a loss is recomputed from, and with."""
+
+    run: Run
+    data: Data
+    machine: Machine
+    was: Recorded
+    checkpoint: Path
+    same_kind: bool  # of machine
+
+
+def _read(directory: RunDirectory) -> tuple[Run, Ended]:
+    """A finished run, its seal and its files checked."""
+    with _newer_formats_left_alone():
+        run, ended = read_config(directory).run, end_of(directory)
+    if ended is None or ended.result is None:
+        raise NotRecomputable("reports no loss")
+    return run, ended
+
+
+@contextlib.contextmanager
+def _newer_formats_left_alone() -> Iterator[None]:
+    try:
+        yield
+    except Damaged:
+        raise
+    except UserError as error:
+        raise NotRecomputable(str(error)) from error
+
+
+def last_checkpoint(directory: RunDirectory, run: Run) -> Path:
+    """The checkpoint after the last step, whole."""
+    steps, stored = run.training.steps, directory.stored_checkpoints()
+    later = [folder for folder in stored if checkpoint_step(folder) > steps]
+    if later:
+        raise Damaged(later[0], f"is of a later step than the last, {steps}")
+    folder = directory.checkpoint_folder(steps)
+    if folder not in stored:
+        there = f"only {stored[-1].name}" if stored else "none"
+        raise NotRecomputable(f"no checkpoint of the last step, {steps} ({there} is there)")
+    with _newer_formats_left_alone():
+        check_whole(folder)
+    return folder
+
+
+def _one_line(error: Exception) -> str:
+    return " | ".join(str(error).splitlines()) or type(error).__name__
+
+
+# ---- The computation -----------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _freed_afterwards(machine: Machine) -> Iterator[None]:
+    """Nothing of one run, neither memory nor compiled graphs, is left to the next."""
+    try:
+        yield
+    finally:
+        gc.collect()
+        if machine.compile:
+            torch._dynamo.reset()
+        if machine.kind == "cuda":
+            torch.cuda.empty_cache()
+
+
+def _recomputed(directory: RunDirectory, ended: Ended, case: _Case) -> Validation:
+    prepare_process(case.machine)
+    processes = Processes(case.was.world_size)
+    try:
+        parts = assembled(case.run, case.data, machine=case.machine, world=processes)
+    except UserError as error:  # an encoder that is gone
+        raise NotRecomputable(f"data: {error}") from error
+    _load(parts, case.checkpoint, same_kind=case.same_kind)
+    task, _, schedule = parts
+    check_parameters(directory, ended.parameters, parameters_record(task, case.machine))
+    schedule.apply(task.model, case.run.training.steps)  # a compiled block has a graph of its own for what moves
+    return _reported_look(task, processes)
+
+
+def _load(parts: Parts, checkpoint: Path, *, same_kind: bool) -> None:
+    """The stored weights, with the proof that what had to rest is what the seeds gave (in the same bits only on one
+    kind of machine) and what the run noted of it.
+    """
+    task, _, schedule = parts
+    step, noted = checkpoint_step(checkpoint), read_state(checkpoint)["digests"]
+    start = Watch.begin(schedule, task.model, 0)
+    load_weights(task.model, checkpoint / MODEL_FILE)
+    if same_kind:
+        start.check(task.model, step)
+    Watch(schedule, step, noted).check(task.model, step)
+
+
+def _reported_look(task: Task, processes: Processes) -> Validation:
+    """As the driver takes it: where both sets are one, the last look of the curve is the reported one."""
+    seen = processes.look(lambda: task.final_validation(math.nan))
+    return processes.look(task.validation) if math.isnan(seen.loss) else seen
+
+
+# ---- Reported and recomputed ---------------------------------------------------------------------------------------
+
+
+def _same(directory: RunDirectory, ended: Ended, seen: Validation, said: Verdict, *, precision: str) -> bool:
+    """Whether every bit is; Different where that, or the tolerance, is not met."""
+    result, reported = ended.result, said.reported
+    assert result is not None
+    assert reported is not None
+    if not math.isclose(reported, seen.loss, rel_tol=said.tolerance):
+        raise Different(f"apart by {abs(reported - seen.loss) / max(abs(reported), abs(seen.loss)):.2g} of it")
+    for key in ("examples", "validation_tokens"):
+        if key in result and result[key] != seen.result.get(key):
+            raise Different(f"{key} is {result[key]} in the result, {seen.result.get(key)} recomputed")
+    others = 0
+    if seen.predictions is not None:
+        others = _other_predictions(directory.predictions_file, ended.predictions, seen.predictions)
+        examples = len(seen.predictions["labels"])
+        if others > (max(1, math.ceil(OTHER_PREDICTIONS[precision] * examples)) if said.other_machine else 0):
+            raise Different(f"{directory.predictions_file}: {others} of {examples} predictions are others")
+    return reported == seen.loss and not others
+
+
+def _other_predictions(file: Path, stored: dict[str, Any], seen: dict[str, Any]) -> int:
+    """How many examples were labelled otherwise than they are now."""
+    if not stored:
+        raise Damaged(file, "missing")
+    for key in ("split", "labels"):
+        if stored.get(key) != seen[key]:
+            raise Different(f"{file}: {key} of other data than these")
+    return sum(one != other for one, other in zip(stored["predicted"], seen["predicted"], strict=True))

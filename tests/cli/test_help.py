@@ -1,0 +1,28 @@
+"""The lists of verbs: every line is whole at 80 columns."""
+
+import pytest
+import typer
+from typer.main import get_command
+
+from oelm.cli import app
+
+WIDTH = 80
+
+
+def groups(command, path="oelm"):
+    if hasattr(command, "commands"):
+        yield path, command
+        for name, inner in command.commands.items():
+            yield from groups(inner, f"{path} {name}")
+
+
+@pytest.mark.parametrize(("path", "group"), list(groups(get_command(app))))
+def test_no_line_in_a_list_of_verbs_is_cut_off(path, group):
+    context = typer.Context(group, info_name=path, terminal_width=WIDTH)
+    text = group.get_help(context)
+    listed = text[text.index("Commands:") :].splitlines()[1:]
+    assert [line.split()[0] for line in listed] == list(group.commands)
+    for line in listed:
+        assert not line.endswith("..."), line
+        assert line.endswith((".", "?")), line
+        assert len(line) <= WIDTH

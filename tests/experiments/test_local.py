@@ -1,0 +1,91 @@
+"""Handles: whom a controller believes alive, and whom it may stop."""
+
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import pytest
+
+from oelm.experiments.handles import StudyEngines
+from oelm.experiments.local import LocalHandle, undisturbed
+from oelm.ownership import Process
+from oelm.run_directory import RunDirectory
+
+
+@pytest.fixture
+def sleeper():
+    """An unrelated process of this machine, the leader of its own group."""
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
+    yield process
+    process.kill()
+    process.wait()
+
+
+def store_handle(folder, process: Process) -> RunDirectory:
+    directory = RunDirectory(folder)
+    directory.handle_file.write_text(json.dumps({**process.__dict__, "numbers": [0]}))
+    return directory
+
+
+def test_a_process_of_this_machine_is_found_and_stopped(sleeper, tmp_path):
+    handle = StudyEngines(tmp_path).found(store_handle(tmp_path, Process.of(sleeper.pid)))
+    assert handle is not None
+    handle.cancel()
+    assert sleeper.wait(10) == -signal.SIGTERM
+
+
+@pytest.mark.parametrize("change", [{"host": "another-host"}, {"boot_id": "another boot"}, {"pid_started": "1"}])
+def test_nobody_elses_process_is_believed_or_signalled(sleeper, tmp_path, change):
+    stranger = replace(Process.of(sleeper.pid), **change)
+    directory = store_handle(tmp_path, stranger)
+    assert StudyEngines(tmp_path).found(directory) is None
+    LocalHandle(directory, stranger, (0,)).cancel()
+    time.sleep(0.3)
+    assert sleeper.poll() is None
+
+
+def test_one_started_by_hand_is_asked_without_its_group(tmp_path):
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])  # in our own group
+    LocalHandle(RunDirectory(tmp_path), Process.of(child.pid), ()).cancel()
+    assert child.wait(10) == -signal.SIGTERM
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_waits_until_a_started_run_can_be_found(number):
+    """Raised again afterwards, it does what it would have done."""
+    done = []
+
+    def block() -> None:
+        with undisturbed():
+            signal.raise_signal(number)
+            done.append("to the end")
+
+    with handled(number), pytest.raises(Ended):
+        block()
+    assert done == ["to the end"]
+
+
+class Ended(Exception): ...
+
+
+@contextlib.contextmanager
+def handled(number: int):
+    def end(*_):
+        raise Ended
+
+    before = signal.signal(number, end)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "null"])
+def test_a_damaged_handle_is_none(tmp_path, content):
+    directory = RunDirectory(tmp_path)
+    directory.handle_file.write_text(content)
+    assert StudyEngines(tmp_path).found(directory) is None

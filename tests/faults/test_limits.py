@@ -1,0 +1,154 @@
+"""M1: memory, inodes, file size and open files that run out are named in one line, by real limits and a real disk."""
+
+from __future__ import annotations
+
+import random
+import re
+import subprocess
+import sys
+
+import pytest
+from runs import everything_stored, leftovers, losses, training
+from warm import Ended, environment
+
+from oelm.run_directory import RunDirectory, check_whole
+
+# Runs just before the third checkpoint is saved.
+BEFORE_A_SAVE = """
+import errno, os, resource, oelm.training.driver as driver
+def exhaust():
+{exhaust}
+save, calls = driver.save_checkpoint, 0
+def saving(*arguments, **options):
+    global calls
+    calls += 1
+    if calls == 3:
+        exhaust()
+    return save(*arguments, **options)
+driver.save_checkpoint = saving
+"""
+
+USE_UP_INODES = """
+    for number in range(10**6):
+        try:
+            open(os.path.join({ballast!r}, str(number)), "x").close()
+        except OSError as error:
+            assert error.errno == errno.ENOSPC
+            break
+"""
+LIMIT_FILE_SIZE = "    resource.setrlimit(resource.RLIMIT_FSIZE, (6000, 6000))"
+LIMIT_OPEN_FILES = """
+    lowest = os.open(os.devnull, os.O_RDONLY)
+    os.close(lowest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, 4096))
+"""
+
+# Beyond what the process has mapped already.
+LIMIT_MEMORY = """
+import resource
+held = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (held + {extra}, held + {extra}))
+"""
+LARGER = {"d_model": 256, "seq_len": 64, "batch_size": 16, "training.steps": 6}
+
+
+def assert_one_line(ended: Ended, expected: str) -> None:
+    assert ended.code == 2, ended.text
+    assert "Traceback" not in ended.text
+    assert re.fullmatch(f"oelm: {expected}", ended.err.strip()), ended.text
+
+
+def assert_it_goes_on(server, words: list[str], run, reference) -> None:
+    for folder in RunDirectory(run).stored_checkpoints():
+        check_whole(folder)
+    again = server.run(*words)
+    assert again.code == 0, again.text
+    assert everything_stored(run) == everything_stored(reference)
+    assert losses(run) == losses(reference)
+    assert leftovers(run) == []
+
+
+def test_a_disk_without_inodes_is_not_called_full(server, data, reference, mounted):
+    disk = mounted("size=16m,nr_inodes=100")
+    run, ballast = disk / "run", disk / "ballast"
+    ballast.mkdir()
+    words = training(run, data)
+    ended = server.run(*words, patch=BEFORE_A_SAVE.format(exhaust=USE_UP_INODES.format(ballast=str(ballast))))
+    assert_one_line(
+        ended, r"\S+: no inodes left: 1\d\.\d MiB are free, but the disk has no room for more files .*df -i.*"
+    )
+    for file in ballast.iterdir():
+        file.unlink()
+    assert_it_goes_on(server, words, run, reference)
+
+
+def test_a_disk_without_inodes_from_the_beginning_is_found_before_training(server, data, mounted):
+    disk = mounted("size=16m,nr_inodes=2")
+    (disk / "ballast").touch()
+    assert_one_line(server.run(*training(disk / "run", data)), r"\S+: no inodes left: .*")
+
+
+@pytest.mark.parametrize(
+    ("exhaust", "expected"),
+    [
+        (LIMIT_FILE_SIZE, r"\S+: a file would become larger than 5\.9 KiB, the limit of the shell \(ulimit -f\); .*"),
+        (LIMIT_OPEN_FILES, r"open files: this process may have \d+ at a time, and has them \(ulimit -n\); .*"),
+    ],
+    ids=["file size", "open files"],
+)
+def test_a_limit_of_the_shell_is_named_and_without_it_the_run_goes_on(
+    server, data, reference, tmp_path, exhaust, expected
+):
+    run, words = tmp_path / "run", training(tmp_path / "run", data)
+    assert_one_line(server.run(*words, patch=BEFORE_A_SAVE.format(exhaust=exhaust)), expected)
+    assert_it_goes_on(server, words, run, reference)
+
+
+def test_preparing_data_under_a_limit_of_file_size(server, tmp_path):
+    words = ["prepare", "stories", "--stories", "300", "--workers", "1", "--out", tmp_path / "data"]
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (9000, 9000))"
+    ended = server.run(*words, patch=limit)
+    assert ended.code == 2, ended.text
+    assert "Traceback" not in ended.text
+    assert "larger than 8.8 KiB, the limit of the shell (ulimit -f)" in ended.err
+    assert not (tmp_path / "data").exists()
+
+
+# ---- Memory --------------------------------------------------------------------------------------------------------
+
+
+def ended_under_a_memory_limit(server, data, run, extra: int) -> bool:
+    """Whether it ran out; if so, in one line, with what to lower."""
+    ended = server.run(*training(run, data, **LARGER), patch=LIMIT_MEMORY.format(extra=extra))
+    if ended.code == 0:
+        return False
+    assert_one_line(ended, r"memory: .* \(ulimit -v\).* lower .*micro_batch_size.*")
+    return True
+
+
+@pytest.mark.parametrize("extra_mib", [0, 16, 64])
+def test_address_space_that_runs_out_is_one_line(server, data, tmp_path, extra_mib):
+    assert ended_under_a_memory_limit(server, data, tmp_path / "run", extra_mib * 2**20)
+
+
+def test_too_little_address_space_for_torch_is_one_line(data, tmp_path):
+    """A process of its own, as `ulimit -v` starts it: torch would end it by SIGSEGV or SIGABRT."""
+    code = (
+        "import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_AS, (500 * 2**20, 500 * 2**20)); "
+        "sys.argv[0] = 'oelm'; runpy.run_module('oelm', run_name='__main__')"
+    )
+    command = [sys.executable, "-c", code, *training(tmp_path / "run", data)]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=60)
+    assert_one_line(
+        Ended(done.returncode, done.stdout, done.stderr), r"memory: the shell allows 500\.0 MiB .*torch alone takes.*"
+    )
+
+
+@pytest.mark.trial
+def test_many_limits_of_address_space(server, data, tmp_path, capsys):
+    draw, ran_out = random.Random(1), 0
+    for number in range(40):
+        extra = draw.randrange(0, 160 * 2**20)
+        ran_out += ended_under_a_memory_limit(server, data, tmp_path / str(number), extra)
+    with capsys.disabled():
+        print(f"\n  M1: 40 limits of address space, {ran_out} ran out, each one line")

@@ -1,0 +1,146 @@
+"""Size and training stand in the line of every claim: in every format, in the README and on the findings' pages."""
+
+import functools
+from dataclasses import replace
+
+import pytest
+from example_studies import example_study, findings_from, hypothesis
+from markdown_it import MarkdownIt
+from reading import Page, pdf_text, without_spaces
+
+from oelm.analysis.findings import Scope, Span
+from oelm.analysis.summary import findings_of
+from oelm.archives import runs_folder
+from oelm.reporting.content import document_of
+from oelm.reporting.document import Table, VerdictBox
+from oelm.reporting.html import html
+from oelm.reporting.markdown import markdown
+from oelm.reporting.pdf import pdf
+from oelm.reporting.scope import scope_line
+from oelm.reporting.verdicts import as_text
+from oelm.reporting.words import say
+from oelm.study.declaration import load_study
+from oelm.study.shelf import Shelf
+from small_runs import REPOSITORY
+
+FINDINGS = REPOSITORY / "docs" / "findings"
+STUDIES = sorted(path.name for path in FINDINGS.iterdir() if path.is_dir())
+MILLION = Span(1_331_968, 1_331_968)
+TOKENS = Span(614_400, 614_400)
+
+
+@pytest.mark.parametrize(
+    ("scope", "english", "chinese"),
+    [
+        (
+            Scope(MILLION, TOKENS, None, ["stories"], None),
+            "1.3M parameters, 0.6M tokens a run, stories",
+            "1.3M 参数，每次运行 0.6M 个 token，stories",
+        ),
+        (
+            Scope(MILLION, TOKENS, Span(4800, 4800), ["xnli-en"], "one corpus"),
+            "1.3M parameters, 4,800 examples a run, xnli-en; one corpus",
+            "1.3M 参数，每次运行 4,800 个样本，xnli-en；one corpus",
+        ),
+        (
+            Scope(Span(1_331_968, 5_200_000), Span(614_400, 614_500), None, ["a", "b"], None),
+            "1.3M to 5.2M parameters, 0.6M tokens a run, a, b",
+            "1.3M 至 5.2M 参数，每次运行 0.6M 个 token，a、b",
+        ),
+    ],
+)
+def test_a_scope_is_one_line(scope, english, chinese):
+    assert scope_line(scope, "en") == english
+    assert scope_line(scope, "zh") == chinese
+
+
+# ---- Reports -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def stated(tmp_path_factory):
+    claims = [
+        hypothesis("cost", "not_worse", "frozen_head_orthogonal", "trained", margin_percent=5.0),
+        hypothesis("count", "fewer_parameters", "frozen_head_orthogonal", "trained", least_frozen=100),
+        hypothesis("time", "faster", "frozen_head_orthogonal", "trained"),
+    ]
+    study = example_study(hypotheses=claims, tuning=None, scope={"en": "a toy corpus", "zh": "玩具语料"})
+    return findings_from(study, tmp_path_factory.mktemp("stated"))
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_every_verdict_has_it_in_the_line_of_its_claim(stated, language):
+    line = scope_line(stated.verdicts[0].scope, language)
+    assert line.endswith({"en": "; a toy corpus", "zh": "；玩具语料"}[language])
+    document = document_of(stated, language, figures=())
+    boxes = [block for block in document.blocks if isinstance(block, VerdictBox)]
+    in_text = as_text(stated, language).splitlines()
+    in_markdown = [
+        Page(MarkdownIt().render(each.lstrip("> "))) for each in markdown(document, figure_paths={}).splitlines()
+    ]
+    in_html = html(document, figures={}, font=None).splitlines()
+    assert len(boxes) == 3
+    for box in boxes:
+        assert any(line in each and box.claim in each and f"[{box.outcome_word}]" in each for each in in_text)
+        assert any(line in each.text and box.claim in each.text and "em" in each.tags for each in in_markdown)
+        assert any(line in each and box.claim in each for each in in_html)
+
+
+def test_the_pdf_has_it_right_after_each_claim(stated):
+    document = document_of(stated, "en", figures=())
+    text = without_spaces(pdf_text(pdf(document, figures={}, font=None)))
+    for box in (block for block in document.blocks if isinstance(block, VerdictBox)):
+        assert without_spaces(box.claim + box.scope) in text
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_tables_of_results_have_it_in_their_captions(stated, language):
+    line = scope_line(stated.scope, language)
+    captions = [block.caption for block in document_of(stated, language, figures=()).blocks if isinstance(block, Table)]
+    without = [caption for caption in captions if line not in caption]
+    assert without == [say(language, "confounds.table")] * bool(without)  # which is about settings
+
+
+# ---- Findings that are kept here -----------------------------------------------------------------------------------
+
+
+@functools.cache
+def size_and_length(study: str) -> str:
+    """As counted from the stored runs, without the name of the data."""
+    declared = load_study(study).model_copy(update={"beside": []})
+    scope = findings_of(declared, Shelf(runs_folder(FINDINGS / study / "runs"))).scope
+    return scope_line(replace(scope, data=[]), "en").removesuffix(", ")
+
+
+def table_below(text: str, header: str) -> list[str]:
+    """The rows of a Markdown table."""
+    lines = text[text.index(header) :].splitlines()
+    rows = lines[2 : lines.index("")]
+    assert rows
+    return rows
+
+
+@pytest.mark.parametrize("study", STUDIES)
+def test_every_claim_of_a_page_has_size_and_length_in_its_line(study):
+    page = (FINDINGS / study / "README.md").read_text(encoding="utf-8")
+    for row in table_below(page, "| claim, as declared |"):
+        assert size_and_length(study) in row
+    assert f"| arm ({size_and_length(study)}) |" in page
+    assert "may grow with training" in page
+    assert "planned" in page
+
+
+@pytest.mark.parametrize("study", STUDIES)
+def test_the_index_of_findings_has_it_in_the_line_of_the_answer(study):
+    index = (FINDINGS / "README.md").read_text(encoding="utf-8")
+    (row,) = [row for row in table_below(index, "| study |") if row.startswith(f"| [{study}]")]
+    assert size_and_length(study) in row
+
+
+def test_the_readmes_have_it_in_the_line_of_each_claim():
+    for name, header, line in (
+        ("README.md", "| claim, declared beforehand |", size_and_length("tinystories_cpu")),
+        ("README.zh.md", "| 事先写定的假设 |", "130 万参数，每次训练 60 万个 token"),
+    ):
+        for row in table_below((REPOSITORY / name).read_text(encoding="utf-8"), header):
+            assert line in row

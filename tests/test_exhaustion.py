@@ -1,0 +1,59 @@
+"""The words for what ran out; that real limits lead to them is shown in faults/test_limits.py."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from oelm.exhaustion import in_the_systems_words, size, what_ran_out
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (OSError(errno.EDQUOT, "Disk quota exceeded", "/tmp/file"), "/tmp/file: your quota on this disk is used up; "),
+        (OSError(errno.ENFILE, "Too many open files in system"), "open files: the whole machine"),
+        (OSError(errno.EFBIG, "File too large", "/tmp/file"), "/tmp/file: a file has become too large for this file"),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), "memory: the "),
+        (MemoryError(), "memory: the "),
+        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried"), "memory: the "),
+        (RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB"), "memory: that of the GPU is used up; lower"),
+        (ImportError("libtorch_cpu.so: failed to map segment from shared object"), "memory: the "),
+        (RuntimeError("can't start new thread"), "threads: no more can be started"),
+    ],
+)
+def test_each_resource_has_its_words(error, expected):
+    line = what_ran_out(error)
+    assert line.startswith(expected)
+    assert "\n" not in line
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("out of memory"),
+        OSError(errno.EACCES, "Permission denied"),
+        RuntimeError("shape mismatch"),
+        KeyError(1),
+    ],
+)
+def test_other_errors_are_left_as_they_are(error):
+    assert what_ran_out(error) is None
+
+
+def test_a_folder_that_is_not_there_yet_is_judged_by_its_disk(tmp_path):
+    error = OSError(errno.ENOSPC, "No space left on device", str(tmp_path / "a" / "b"))
+    assert what_ran_out(error, needed_bytes=2**60).startswith(f"{tmp_path / 'a' / 'b'}: disk full: needs ")
+
+
+def test_a_librarys_words_for_an_error_of_the_system():
+    found = in_the_systems_words(Exception("Error while serializing: I/O error: (os error 27)"), Path("x"))
+    assert isinstance(found, OSError)
+    assert (found.errno, found.strerror) == (errno.EFBIG, os.strerror(errno.EFBIG))
+    other = Exception("no header")
+    assert in_the_systems_words(other, Path("x")) is other
+
+
+def test_sizes_are_read_at_a_glance():
+    assert [size(count) for count in (12, 6000, 3 * 2**20, 2**34)] == ["12 bytes", "5.9 KiB", "3.0 MiB", "16.0 GiB"]

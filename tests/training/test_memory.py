@@ -1,0 +1,81 @@
+"""What a run needs of memory is known before it starts, and never overestimated."""
+
+import re
+
+import pytest
+import torch
+
+from oelm.accounting import activation_bytes, totals
+from oelm.config import Model, Seeds
+from oelm.errors import UserError
+from oelm.model.initialization import build
+from oelm.training.assembly import gpt_on_device
+from oelm.training.device import Machine
+from oelm.training.loss import summed_cross_entropy
+from oelm.training.memory import needed_bytes, refuse_what_does_not_fit
+from small_runs import small_run
+
+
+def machine(**changes) -> Machine:
+    settings = {"device": "cpu", "precision": "float32", "compile": False, "threads": 1, "micro_batch_size": 4}
+    return Machine(**settings | changes)
+
+
+@pytest.mark.parametrize("sizes", [(32, 2, 64), (64, 5, 100)])
+def test_activations_are_what_a_forward_pass_keeps(sizes):
+    width, layers, inner = sizes
+    model = Model(vocabulary=64, seq_len=48, d_model=width, num_layers=layers, num_heads=4, d_ff=inner)
+    gpt = build(model, Seeds())
+    weights = {weight.untyped_storage().data_ptr() for weight in gpt.parameters()}
+    kept: dict[int, torch.Tensor] = {}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        kept[tensor.untyped_storage().data_ptr()] = tensor
+        return tensor
+
+    tokens = torch.randint(0, 64, (6, 49))
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        hidden = gpt(tokens[:, :-1])
+        summed_cross_entropy(hidden.flatten(0, 1), gpt.token_embedding.weight, tokens[:, 1:].flatten())
+    counted = sum(each.untyped_storage().nbytes() for where, each in kept.items() if where not in weights)
+    assert activation_bytes(model, examples=6) <= counted
+    assert activation_bytes(model, examples=6) == pytest.approx(counted, rel=0.2)
+
+
+def test_weights_gradients_moments_and_activations_are_counted():
+    run = small_run("frozen_head_orthogonal")
+    counts, parts = totals(run.model), needed_bytes(run, machine())
+    assert parts == {
+        "weights": counts.weight_bytes,
+        "gradients": counts.gradient_bytes,
+        "moments": counts.optimizer_bytes,
+        "activations": activation_bytes(run.model, examples=4),
+    }
+    assert needed_bytes(run, machine(precision="float64")) == {name: 2 * count for name, count in parts.items()}
+    assert needed_bytes(run, machine(compile=True))["activations"] < parts["activations"]
+
+
+@pytest.mark.parametrize("part", ["weights", "moments", "activations"])
+def test_a_run_is_refused_for_any_part_that_does_not_fit(part, monkeypatch):
+    run, parts = small_run(), needed_bytes(small_run(), machine())
+    monkeypatch.setattr("oelm.training.memory.memory_bytes", lambda: sum(parts.values()))
+    refuse_what_does_not_fit(run, machine())
+    monkeypatch.setattr("oelm.training.memory.memory_bytes", lambda: sum(parts.values()) - parts[part] // 2)
+    with pytest.raises(UserError, match=r"memory: this run needs at least .*lower micro_batch_size") as caught:
+        refuse_what_does_not_fit(run, machine())
+    assert re.search(rf"{part} [\d.]+ \w+", str(caught.value))
+
+
+def test_processes_share_the_memory_of_a_machine(monkeypatch):
+    monkeypatch.setattr("oelm.training.memory.memory_bytes", lambda: sum(needed_bytes(small_run(), machine()).values()))
+    refuse_what_does_not_fit(small_run(), machine())
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    with pytest.raises(UserError, match="for 2 of them"):
+        refuse_what_does_not_fit(small_run(), machine())
+
+
+def test_nothing_is_built_of_a_run_that_does_not_fit(monkeypatch):
+    monkeypatch.setattr("oelm.training.memory.memory_bytes", lambda: 1000)
+    monkeypatch.setattr("oelm.training.assembly.build", lambda *given: pytest.fail("it was built"))
+    with pytest.raises(UserError, match=r"this machine has 1000 bytes; lower micro_batch_size"):
+        gpt_on_device(small_run(), machine())
