@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -18,6 +18,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # the last: the termin
 SAME_WISH_SECONDS = 0.3
 SAME_WISH_SECONDS_UNDER_TORCHRUN = 5.0
 STANDARD_ERROR = 2
+Handler = Callable[[int, FrameType | None], object] | int | None
 GIVE_UP_SECONDS = 20.0  # a rank that waits for a dead one never reaches the end of its step
 
 
@@ -71,12 +72,25 @@ class StopRequest:
         finally:
             self.acknowledge()
             for number, handler in before.items():
+                signal.signal(number, handler if self._number is None else self._once_more(handler))
+
+    def _once_more(self, handler: Handler) -> Callable[[int, FrameType | None], None]:
+        """After a run that stopped on request: what repeats that wish is no new one; a later one is the handler's."""
+
+        def heed(number: int, frame: FrameType | None) -> None:
+            if not self._repeats_the_wish():
                 signal.signal(number, handler)
+                signal.raise_signal(number)
+
+        return heed
+
+    def _repeats_the_wish(self) -> bool:
+        same = SAME_WISH_SECONDS_UNDER_TORCHRUN if self._distributed else SAME_WISH_SECONDS
+        return time.monotonic() - self._at < same
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self._number is not None:
-            same = SAME_WISH_SECONDS_UNDER_TORCHRUN if self._distributed else SAME_WISH_SECONDS
-            if time.monotonic() - self._at >= same:
+            if not self._repeats_the_wish():
                 leave_at_once(number)
             return
         self._number, self._at = number, time.monotonic()
