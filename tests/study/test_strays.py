@@ -115,6 +115,20 @@ def test_a_second_copy_of_a_run_is_no_stray(untuned, tmp_path):
     assert said(folder, study_of()) == []
 
 
+def test_two_runs_of_one_computation_with_different_numbers_are_named(untuned, tmp_path):
+    """By name alone one of them counts: nobody may be able to choose a number by renaming a folder in silence."""
+    folder = shutil.copytree(untuned, tmp_path / "runs")
+    run = planned(study_of(), Shelf(folder)).final[0]
+    store_finished(run, folder, 2.125, name="another")
+    line = (
+        "Finished runs of one computation report different numbers, and of each pair only the first counts: "
+        f"another (val_loss 2.125), {run.stored.name} (val_loss 2); move the one that should not count elsewhere"
+    )
+    assert said(folder, study_of()) == [line]
+    assert line in study_status(study_of(), folder)[1]
+    assert "unlike_copies" in dict(findings_of(study_of(), Shelf(folder)).notes)
+
+
 def test_runs_of_other_data_are_named_where_the_data_is_known(untuned):
     assert said(untuned, study_of(), data_digest=DATA_DIGEST) == []
     assert said(untuned, study_of(), data_digest="e" * 64) == [
@@ -165,7 +179,10 @@ def test_points_of_an_extension_are_no_strays_while_the_choice_is_open(tmp_path)
     assert said(tmp_path, study) == []
     (tmp_path / CHOICES_FILE).unlink()
     shutil.rmtree(next(path for path in (tmp_path / "tuning").iterdir() if _rate(path) == 1e-3))
-    assert said(tmp_path, study) == []  # neither these, nor the final runs that wait for the choice
+    assert said(tmp_path, study) == [
+        "4 finished final runs here do not count: their values (learning_rate=0.00025) were not chosen by the tuning "
+        "runs that are here, and no stored choice names them"
+    ]
 
 
 def _rate(path: Path) -> float:

@@ -44,6 +44,8 @@ NOTES: dict[str, tuple[str, ...]] = {
     "other_data": ("runs", "digests", "counted"),
     "other_seeds": ("runs", "seeds"),
     "other_points": ("runs", "points"),  # of the grid
+    "unchosen": ("runs", "points"),  # final runs whose choice is gone
+    "unlike_copies": ("copies",),  # the run that counts and another one of the same computation, with other numbers
     # Stored choices.
     "choice_contradicted": ("arm", "chosen", "made", "now"),  # by the tuning runs as they are now
     "choice_runs_changed": ("arm", "chosen", "made", "changes"),  # which would choose the same

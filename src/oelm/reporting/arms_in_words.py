@@ -11,7 +11,7 @@ from oelm.reporting.tables import label_of
 from oelm.reporting.verdicts import short_digests
 from oelm.reporting.words import say, say_or_code
 from oelm.study.declaration import Language, settings_for
-from oelm.study.remarks import code_of
+from oelm.study.remarks import NOW, code_of
 
 
 def described_arm(findings: Findings, arm: str, language: Language) -> str:
@@ -59,5 +59,7 @@ def _fact(findings: Findings, key: str, value: Any, language: Language) -> str:
         return numbers.share(value)
     if key in ("learning_rate", "value"):
         return numbers.learning_rate(value)
+    if key in ("differences", "changes"):
+        value = value.replace(NOW, say(language, "differences.now"))
     values = value if isinstance(value, list) else [value]
     return say(language, "list_comma").join(short_digests(str(each)) for each in values)

@@ -13,7 +13,7 @@ from oelm.claims.measures import MEASURES, Phrase
 from oelm.claims.reasons import REASONS
 from oelm.reporting.encoder_words import ENCODER_WORDS, MORE_WORDS
 from oelm.study.declaration import Language, Study
-from oelm.study.remarks import SENTENCES
+from oelm.study.remarks import NOW, SENTENCES
 
 # ---- The frame -----------------------------------------------------------------------------------------------------
 
@@ -735,6 +735,11 @@ _CHINESE_REMARKS = {
     "other_seeds.one": "此处有 {runs} 次已完成的运行使用了本实验没有的随机种子：{seeds}",
     "other_points": "此处有 {runs} 次已完成的调优运行不在网格上，未用于任何选择：{points}",
     "other_points.one": "此处有 {runs} 次已完成的调优运行不在网格上，未用于任何选择：{points}",
+    "unchosen": "此处有 {runs} 次已完成的最终运行不计入：其取值（{points}）"
+    "不是由现有的调优运行选定的，也没有存储的选择与之对应",
+    "unchosen.one": "此处有 {runs} 次已完成的最终运行不计入：其取值（{points}）"
+    "不是由现有的调优运行选定的，也没有存储的选择与之对应",
+    "unlike_copies": "同一计算的多次已完成运行给出了不同的数值，每对中只计入前者：{copies}；请将不应计入的运行移到别处",
     "bench_other_config": "基准测量属于另一配置：{differences}；请重新测量：oelm bench {study}",
     "choice_contradicted": "{arm}：{chosen} 于 {made} 选定并保持不变；按现有的调优运行则会选择 {now}",
     "choice_runs_changed": "{arm}：{chosen} 于 {made} 选定并保持不变，但所依据的调优运行已与当时不同：{changes}",
@@ -760,6 +765,7 @@ _CHINESE_REGISTRATION = {
     "later": "此后又登记，当时运行已启动：{times}",
 }
 _WRITTEN_DOWN: dict[str, Phrase] = {
+    "differences.now": (NOW, "，现为 "),
     **{f"note.{code}": (f"{SENTENCES[code]}.", f"{chinese}。") for code, chinese in _CHINESE_REMARKS.items()},
     **{
         f"registration.{code}": (SENTENCES[f"registration.{code}"], chinese)

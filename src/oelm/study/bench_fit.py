@@ -21,6 +21,7 @@ from oelm.study.remarks import DATA_DIGEST, Differences, Remark, difference_text
 from oelm.study.shelf import Shelf
 
 LEFT_TO_THE_MACHINE = ("auto", None)
+FEWEST_OF_THE_OTHERS = 0.5  # undisturbed blocks, as a share: a weaker measurement replaces no stronger one
 
 
 def bench_for(plan: Plan, shelf: Shelf) -> Bench | Damaged | None:
@@ -120,7 +121,12 @@ def lack_of(new: Bench, *, beside: Bench, study: Study) -> str | None:
     if not new.can_decide:
         return f"has too few undisturbed blocks ({len(new.quiet)} of at least {LEAST_BLOCKS})"
     missing = [arm for arm in usable if arm not in new.seconds]
-    return f"is missing {', '.join(missing)}" if missing else None
+    if missing:
+        return f"is missing {', '.join(missing)}"
+    few, many = len(new.quiet), len(beside.quiet)
+    return (
+        f"has {few} undisturbed blocks where the stored one has {many}" if few < many * FEWEST_OF_THE_OTHERS else None
+    )
 
 
 # ---- In words ------------------------------------------------------------------------------------------------------

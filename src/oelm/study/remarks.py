@@ -27,6 +27,12 @@ SENTENCES: dict[str, str] = {
     "them: {points}",
     "other_points.one": "{runs} finished tuning run here is of a point that the grid does not have, and no choice uses "
     "it: {points}",
+    "unchosen": "{runs} finished final runs here do not count: their values ({points}) were not chosen by the tuning "
+    "runs that are here, and no stored choice names them",
+    "unchosen.one": "{runs} finished final run here does not count: its values ({points}) were not chosen by the "
+    "tuning runs that are here, and no stored choice names them",
+    "unlike_copies": "Finished runs of one computation report different numbers, and of each pair only the first "
+    "counts: {copies}; move the one that should not count elsewhere",
     "bench_other_config": "The bench measured another config: {differences}; measure again with oelm bench {study}",
     # Choices that the tuning runs decided.
     "choice_contradicted": "{arm}: {chosen} was chosen at {made} and stays; the tuning runs as they are now would say "
@@ -69,8 +75,11 @@ def sentence(code: str, facts: dict[str, Any]) -> str:
     return SENTENCES[code_of(code, facts)].format(**facts)
 
 
+NOW = ", now "  # a report has another language's word for it
+
+
 def difference_text(key: str, then: Any, now: Any) -> str:
-    return f"{key} {value_text(then)}, now {value_text(now)}"
+    return f"{key} {value_text(then)}{NOW}{value_text(now)}"
 
 
 def value_text(value: Any, length: int = 60) -> str:

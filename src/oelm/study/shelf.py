@@ -69,6 +69,12 @@ class StoredRun:
         """The final numbers; None unless the run is finished."""
         return self.ended.result if self.ended else None
 
+    @property
+    def numbers(self) -> dict[str, float]:
+        """What it reports: equal for two runs of one computation on one kind of machine."""
+        found = {name: (self.result or {}).get(name) for name in ("val_loss", "accuracy")}
+        return {name: value for name, value in found.items() if value is not None}
+
     @cached_property
     def environment(self) -> dict[str, Any]:
         return self.ended.environment if self.ended else _record_or_empty(self.directory.environment_file, Environment)

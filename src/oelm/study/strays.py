@@ -17,7 +17,7 @@ from oelm.run_directory import flat
 from oelm.study.bench_fit import bench_for, remarks_on
 from oelm.study.declaration import Study, settings_for
 from oelm.study.kept_choices import TUNING_SPLIT
-from oelm.study.plan import Plan, Stage
+from oelm.study.plan import Plan, PlannedRun, Stage
 from oelm.study.remarks import DATA_DIGEST, Differences, Remark, difference_text, sentence, some
 from oelm.study.shelf import Shelf, StoredRun, computation
 from oelm.study.tuning import largest, point_text
@@ -32,14 +32,30 @@ def strays(plan: Plan, shelf: Shelf) -> list[Remark]:
     left = [each for each in shelf.runs if each.state == "finished" and each.directory.path not in claimed]
     if not left:
         return []
-    known = {computation(run.stored.run): run.data_digest for run in plan.runs if run.stored}
-    return list(_Sorted(plan).sort(each for each in left if not _is_a_copy(each, known)).remarks())
+    known = {computation(run.stored.run): run for run in plan.runs if run.stored}
+    copies = {each.directory.path: run for each in left if (run := _copied(each, known))}
+    sort = _Sorted(plan).sort(each for each in left if each.directory.path not in copies)
+    return [
+        *sort.remarks(),
+        *_on_copies([(run.stored, each) for each in left if (run := copies.get(each.directory.path))]),
+    ]
 
 
-def _is_a_copy(stored: StoredRun, known: dict[str, str | None]) -> bool:
-    """A second copy of a run that has its place is no stray."""
-    identity = computation(stored.run)
-    return identity in known and (known[identity] is None or stored.data_digest in (None, known[identity]))
+def _copied(stored: StoredRun, known: dict[str, PlannedRun]) -> PlannedRun | None:
+    """The run that has its place, and that this is a second copy of."""
+    run = known.get(computation(stored.run))
+    return run if run and (run.data_digest is None or stored.data_digest in (None, run.data_digest)) else None
+
+
+def _on_copies(copies: list[tuple[StoredRun, StoredRun]]) -> Iterator[Remark]:
+    """One computation has one result, unless precision, threads or sources differ, or one of them was altered."""
+    texts = [f"{_numbers(first)}, {_numbers(other)}" for first, other in copies if first.numbers != other.numbers]
+    if texts:
+        yield "unlike_copies", {"copies": some(texts)}
+
+
+def _numbers(stored: StoredRun) -> str:
+    return f"{stored.name} ({', '.join(f'{name} {value:.6g}' for name, value in stored.numbers.items())})"
 
 
 def lines_on(plan: Plan, shelf: Shelf) -> list[str]:
@@ -56,6 +72,7 @@ class _Sorted:
     arms: Counter[str] = field(default_factory=Counter)
     seeds: Counter[int] = field(default_factory=Counter)
     points: Counter[str] = field(default_factory=Counter)
+    unchosen: Counter[str] = field(default_factory=Counter)
     expected: dict[tuple[str, Stage], _Expected] = field(default_factory=dict)
 
     @property
@@ -83,13 +100,16 @@ class _Sorted:
             self.configs[tuple(each for each in nearest if each[0] != SEED)] += 1
 
     def _place_alike(self, stored: StoredRun, stage: Stage) -> None:
-        """Only its values on the grid are others. A final run then waits for the choice; a point that the grid may
-        still come to have waits for the runs that decide it.
+        """Only its values on the grid are others. A final run is then missing the choice that it was made by; a point
+        that the grid may still come to have waits for the runs that decide it.
         """
-        if stage == "final" or self.study.tuning is None:
+        if self.study.tuning is None:
             return
         values = flat(stored.run.model_dump(mode="json"))
         point = {key: values[key] for key in self.study.tuning.grid}
+        if stage == "final":
+            self.unchosen[point_text(point)] += 1
+            return
         reachable = largest(self.study.tuning)
         if self.plan.is_tuned or any(value not in reachable[key] for key, value in point.items()):
             self.points[point_text(point)] += 1
@@ -126,6 +146,8 @@ class _Sorted:
             yield "other_seeds", {"runs": self.seeds.total(), "seeds": ", ".join(map(str, sorted(self.seeds)))}
         if self.points:
             yield "other_points", {"runs": self.points.total(), "points": some(sorted(self.points))}
+        if self.unchosen:
+            yield "unchosen", {"runs": self.unchosen.total(), "points": some(sorted(self.unchosen))}
 
     def _configs_text(self) -> str:
         kinds = [(some([difference_text(*each) for each in found]), runs) for found, runs in self.configs.most_common()]
