@@ -22,7 +22,8 @@ from oelm.ownership import Owner, owner_of
 LOG_FILE = "controller.log"
 POLL_SECONDS = 0.1
 START_SECONDS = 90.0
-AT_ONCE_SECONDS = 1.0  # a controller that ends so soon is told of by its own words
+SILENT_SECONDS = 10.0  # a controller that reads a large folder, or has a slow machine, takes as long for its first line
+AT_ONCE_SECONDS = 1.0  # one that ends so soon after it is told of by its own words
 STOP_SECONDS = 600.0  # a large checkpoint on a slow disk takes its time
 
 
@@ -49,10 +50,11 @@ def start_detached(arguments: list[str], folder: Path, *, say: Callable[[str], N
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline:
+    began = time.monotonic()
+    while (waited := time.monotonic() - began) < START_SECONDS:
         code, there = child.poll(), at_work(folder)
-        if code is None and there is not None and there.process.pid == child.pid:
+        is_there = code is None and there is not None and there.process.pid == child.pid
+        if is_there and (waited > SILENT_SECONDS or log.stat().st_size > before):
             with contextlib.suppress(subprocess.TimeoutExpired):  # of a finished study nothing is left to be done
                 return _ended_at_once(child.wait(AT_ONCE_SECONDS), log, before, at_work(folder), say)
             say(f"started ({there}); it keeps running without this connection, its log is {log}")
