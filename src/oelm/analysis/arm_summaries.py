@@ -11,13 +11,14 @@ from statistics import fmean
 from typing import Any
 
 from oelm.accounting import parts, totals, training_flops, training_flops_per_token
-from oelm.analysis.curves import Record, mean_curve, reached, with_value
+from oelm.analysis.curves import mean_curve, reached, with_value
 from oelm.analysis.findings import ArmSummary, Quality
 from oelm.analysis.speed import SpeedOf
 from oelm.analysis.statistics import paired_difference, standard_deviation
 from oelm.arms import described
 from oelm.claims.measures import LOSS, Measure, exponential
 from oelm.config import ResolvedRun, Run, as_far_as_known
+from oelm.metric_records import Record
 from oelm.run_directory import RunDirectory
 from oelm.study.declaration import Study, settings_for
 from oelm.study.plan import Plan, PlannedRun

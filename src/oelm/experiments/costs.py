@@ -12,9 +12,9 @@ from typing import Any
 from oelm.accounting import totals, training_flops
 from oelm.config import ResolvedRun
 from oelm.errors import UserError
+from oelm.exhaustion import mebibytes
 from oelm.experiments.engine import Wanted, train_command
 from oelm.experiments.table import duration
-from oelm.files import mebibytes
 from oelm.study.plan import PlannedRun
 from oelm.timing.probing import probed
 

@@ -18,7 +18,8 @@ import torch
 from oelm.accounting import as_at_first_step, step_work, totals
 from oelm.config import PROJECTIONS, Always, Execution, Never, ResolvedRun, resolved, stored_form
 from oelm.errors import UserError
-from oelm.files import ensure_writable, mebibytes, write_sealed
+from oelm.exhaustion import mebibytes
+from oelm.files import ensure_writable, write_sealed
 from oelm.ownership import now
 from oelm.study.bench import BENCH_FILE, FORMAT_VERSION, LEAST_BLOCKS, REJECTED_FILE, Bench, BlockRecord, bench_of
 from oelm.study.bench_fit import compared, lack_of, step_execution, timed_settings

@@ -11,7 +11,8 @@ import numpy as np
 from oelm.config import Encoder, GptRun, ResolvedRun, Run, facts_of, resolved
 from oelm.data.folders import Data
 from oelm.data.sentences import SentenceData
-from oelm.data.tokens import GPT2_VOCABULARY, MANIFEST, TokenData, file_name
+from oelm.data.tokens import GPT2_VOCABULARY, TokenData, file_name
+from oelm.prepared import MANIFEST
 from oelm.training.assembly import assembled, gpt_on_device, with_optimizer
 from oelm.training.device import Machine
 from oelm.training.distributed import World
