@@ -7,7 +7,7 @@ import torch
 
 from oelm.accounting import forward_flops_per_token, parts, totals, training_flops_per_token
 from oelm.arms import ARMS, GPT_ARMS
-from oelm.config import PRESETS, Attention, Encoder, Model, Never, Projection, resolved
+from oelm.config import PRESETS, Attention, Encoder, Model, Never, Projection, ResolvedEncoder, Run, resolved
 from oelm.model.parameters import counts_by_part
 from oelm.model.transformer import GPT
 from oelm.settings import load_settings
@@ -91,12 +91,12 @@ def counted_by_transformers(folder, *, labels: int) -> dict[tuple[str, int | Non
     return counts
 
 
-def small_encoder(folder, model_type: str = "bert", *, arm: str = "fine_tuned", labels: int = 3) -> Encoder:
+def small_encoder(folder, model_type: str = "bert", *, arm: str = "fine_tuned", labels: int = 3) -> ResolvedEncoder:
     from oelm.data.encoder_folder import open_encoder
 
     sizes = open_encoder(str(encoder_folder(folder, model_type))).sizes
     facts = sizes | {"labels": labels, "seq_len": 32, "mean_length": 20.5}
-    return Encoder(attention=ARMS[arm]).resolved(facts)
+    return resolved(Run(model=Encoder(attention=ARMS[arm])), facts).model
 
 
 @pytest.mark.parametrize("model_type", [*TYPES, "xlm-roberta", "camembert"])

@@ -1,18 +1,29 @@
 """A run's identity, its derived defaults, and what validation refuses."""
 
+import json
+
 import pytest
 from pydantic import ValidationError
 
 from oelm.config import (
     FORWARD_SHARE_OF_A_TRAINING_STEP,
+    PRESETS,
+    Encoder,
     Execution,
     Model,
     Projection,
+    ResolvedModel,
+    ResolvedRun,
     Run,
     Training,
+    Unresolved,
+    as_far_as_known,
     fingerprint,
     resolved,
+    resolved_training,
+    stored_form,
 )
+from oelm.run_directory import flat
 from oelm.settings import load_settings
 
 
@@ -43,7 +54,7 @@ def test_documents_names_are_the_same_runs_as_ours():
 @pytest.mark.parametrize("steps", [1, 7, 100, 3_000, 100_000])
 @pytest.mark.parametrize("batch_size", [1, 8, 480])
 def test_validation_costs_at_most_a_tenth_of_training_by_arithmetic(steps, batch_size):
-    training = resolved(Run(training=Training(steps=steps, batch_size=batch_size))).training
+    training = resolved_training(Training(steps=steps, batch_size=batch_size))
     validations = -(-steps // training.validate_every)
     sequences = validations * training.validation_sequences + training.final_validation_sequences
     cost = sequences * FORWARD_SHARE_OF_A_TRAINING_STEP / (steps * batch_size)
@@ -52,8 +63,40 @@ def test_validation_costs_at_most_a_tenth_of_training_by_arithmetic(steps, batch
 
 
 def test_small_runs_warm_up_for_a_tenth():
-    assert resolved(Run(training=Training(steps=100))).training.warmup_steps == 10
-    assert resolved(Run()).training.warmup_steps == 2000
+    assert resolved_training(Training(steps=100)).warmup_steps == 10
+    assert resolved_training(Training()).warmup_steps == 2000
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_resolved_run_is_stored_as_a_declared_one_that_says_the_same(preset):
+    declared, facts = PRESETS[preset], dict.fromkeys(Encoder.FROM_DATA, 64)
+    run = resolved(declared, facts)
+    tree = run.model_dump(mode="json")
+    assert json.dumps(Run.model_validate(tree).model_dump(mode="json")) == json.dumps(tree)
+    assert json.dumps(stored_form(resolved(run))) == json.dumps(stored_form(run))
+    assert [key for key, value in flat(tree).items() if value is None] == []
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_run_is_resolved_or_says_what_is_missing(preset):
+    run = PRESETS[preset]
+    missing = [f"model.{name}" for name in run.model.FROM_DATA if getattr(run.model, name) is None]
+    known = as_far_as_known(run)
+    assert isinstance(known, ResolvedRun) == (not missing)
+    assert known.training.warmup_steps is not None
+    if missing:
+        with pytest.raises(Unresolved) as error:
+            resolved(run)
+        assert error.value.keys == missing
+    else:
+        assert resolved(run) == known
+
+
+def test_facts_fill_only_what_is_left_to_the_data():
+    run = Run(model=Model(vocabulary=32, d_model=64))
+    assert resolved(run, {"vocabulary": 64, "d_ff": 1, "d_model": 1}).model == ResolvedModel(
+        vocabulary=32, d_model=64, d_ff=256
+    )
 
 
 def test_a_share_must_be_a_whole_number_of_heads():

@@ -7,27 +7,32 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 from oelm.config import (
     FORWARD_SHARE_OF_A_TRAINING_STEP,
     PROJECTIONS,
     Always,
+    AnyResolvedModel,
     Before,
-    Encoder,
     Every,
-    Model,
     Moves,
     Never,
     Projection,
+    ResolvedEncoder,
+    ResolvedModel,
+    ResolvedRun,
     Run,
 )
+
+AnyRun = TypeVar("AnyRun", bound=Run)
 
 BYTES_PER_WEIGHT = 4
 BYTES_PER_MOMENT = 8  # AdamW keeps two float32 numbers for each trainable one
 
 
 @dataclass(frozen=True)
-class Part:
+class PartCount:
     """The weights of one role in one layer (layer None: outside the blocks)."""
 
     role: str
@@ -40,48 +45,47 @@ class Part:
         return self.total - self.frozen
 
 
-def parts(model: Model | Encoder) -> Iterator[Part]:
+def parts(model: AnyResolvedModel) -> Iterator[PartCount]:
     """Every weight of the model, by role and layer, in the order of the state dict."""
-    assert model.is_resolved
-    return _encoder_parts(model) if isinstance(model, Encoder) else _gpt_parts(model)
+    return _encoder_parts(model) if isinstance(model, ResolvedEncoder) else _gpt_parts(model)
 
 
-def _gpt_parts(model: Model) -> Iterator[Part]:
+def _gpt_parts(model: ResolvedModel) -> Iterator[PartCount]:
     width, inner = model.d_model, model.d_ff
-    yield Part("token_embedding", None, model.vocabulary * width, 0)
-    yield Part("position_embedding", None, model.seq_len * width, 0)
+    yield PartCount("token_embedding", None, model.vocabulary * width, 0)
+    yield PartCount("position_embedding", None, model.seq_len * width, 0)
     for layer in range(model.num_layers):
         for name in PROJECTIONS:
             frozen = _resting_rows(model, getattr(model.attention, name), layer) * width
-            yield Part(name, layer, width * width, frozen)
-        yield Part("feed_forward_up", layer, width * inner + inner, 0)
-        yield Part("feed_forward_down", layer, inner * width + width, 0)
-        yield Part("norm", layer, 4 * width, 0)
-    yield Part("norm", None, 2 * width, 0)
+            yield PartCount(name, layer, width * width, frozen)
+        yield PartCount("feed_forward_up", layer, width * inner + inner, 0)
+        yield PartCount("feed_forward_down", layer, inner * width + width, 0)
+        yield PartCount("norm", layer, 4 * width, 0)
+    yield PartCount("norm", None, 2 * width, 0)
 
 
-def _encoder_parts(model: Encoder) -> Iterator[Part]:
+def _encoder_parts(model: ResolvedEncoder) -> Iterator[PartCount]:
     """BERT, RoBERTa and DistilBERT for classification: biases everywhere, and a dense layer before the classifier.
 
     A row of queries or keys rests together with its bias; the spec of values and outputs is not applied.
     """
     width, inner = model.d_model, model.d_ff
-    yield Part("token_embedding", None, model.vocabulary * width, 0)
-    yield Part("position_embedding", None, model.positions * width, 0)
+    yield PartCount("token_embedding", None, model.vocabulary * width, 0)
+    yield PartCount("position_embedding", None, model.positions * width, 0)
     if model.token_types:
-        yield Part("type_embedding", None, model.token_types * width, 0)
-    yield Part("norm", None, 2 * width, 0)
+        yield PartCount("type_embedding", None, model.token_types * width, 0)
+    yield PartCount("norm", None, 2 * width, 0)
     for layer in range(model.num_layers):
         for name in PROJECTIONS:
             rows = _resting_rows(model, getattr(model.attention, name), layer) if name in ("query", "key") else 0
-            yield Part(name, layer, width * (width + 1), rows * (width + 1))
-        yield Part("feed_forward_up", layer, width * inner + inner, 0)
-        yield Part("feed_forward_down", layer, inner * width + width, 0)
-        yield Part("norm", layer, 4 * width, 0)
-    yield Part("head", None, width * (width + 1) + model.labels * (width + 1), 0)
+            yield PartCount(name, layer, width * (width + 1), rows * (width + 1))
+        yield PartCount("feed_forward_up", layer, width * inner + inner, 0)
+        yield PartCount("feed_forward_down", layer, inner * width + width, 0)
+        yield PartCount("norm", layer, 4 * width, 0)
+    yield PartCount("head", None, width * (width + 1) + model.labels * (width + 1), 0)
 
 
-def _resting_rows(model: Model | Encoder, projection: Projection, layer: int) -> int:
+def _resting_rows(model: AnyResolvedModel, projection: Projection, layer: int) -> int:
     return model.covered_rows(projection, layer) if isinstance(projection.moves, Never) else 0
 
 
@@ -104,34 +108,32 @@ class Totals:
         return self.trainable * BYTES_PER_MOMENT
 
 
-def totals(model: Model | Encoder) -> Totals:
+def totals(model: AnyResolvedModel) -> Totals:
     total = frozen = 0
     for part in parts(model):
         total, frozen = total + part.total, frozen + part.frozen
     return Totals(total=total, trainable=total - frozen, frozen=frozen)
 
 
-def activation_bytes(model: Model | Encoder, *, examples: int) -> int:
+def activation_bytes(model: AnyResolvedModel, *, examples: int) -> int:
     """What a forward pass over some examples keeps for the backward pass, without dropout, in single precision.
 
     In each layer eight times the width (both norms and their inputs, queries, keys, values, what attention gives) and
     twice the inner width. Attention itself keeps no scores; the logits are made in chunks.
     """
-    assert model.is_resolved
     per_token = model.num_layers * (8 * model.d_model + 2 * model.d_ff)
     return round(examples * model.tokens_per_example * per_token) * BYTES_PER_WEIGHT
 
 
-def forward_flops_per_token(model: Model | Encoder) -> float:
+def forward_flops_per_token(model: AnyResolvedModel) -> float:
     """Matrix products only: two operations a weight, and scores and their product with the values.
 
     A GPT attends to half of the sequence on average. An encoder attends to the whole example, taken as long as the
     mean; its head works once an example.
     """
-    assert model.is_resolved
     width = model.d_model
     weights = model.num_layers * (4 * width * width + 2 * width * model.d_ff)
-    if isinstance(model, Encoder):
+    if isinstance(model, ResolvedEncoder):
         attended, head = model.mean_length, width * (width + model.labels) / model.mean_length
     else:
         attended, head = (model.seq_len + 1) / 2, model.vocabulary * width
@@ -139,13 +141,13 @@ def forward_flops_per_token(model: Model | Encoder) -> float:
     return 2 * (weights + head + attention)
 
 
-def training_flops_per_token(model: Model | Encoder) -> float:
+def training_flops_per_token(model: AnyResolvedModel) -> float:
     """Forward, the gradients of inputs, and those of the weights that are not frozen for good."""
     frozen = sum(part.frozen for part in parts(model))  # with an encoder's biases, which hardly matter
     return forward_flops_per_token(model) / FORWARD_SHARE_OF_A_TRAINING_STEP - 2 * frozen
 
 
-def training_flops(run: Run) -> float:
+def training_flops(run: ResolvedRun) -> float:
     tokens = run.training.steps * run.training.batch_size * run.model.tokens_per_example
     return tokens * training_flops_per_token(run.model)
 
@@ -158,7 +160,7 @@ WEIGHT_PASSES = 2  # forward, and backward for the gradients of inputs
 GRADIENT_PASSES = 2  # written, and read for the norm that clips
 
 
-def step_work(run: Run) -> dict[str, float]:
+def step_work(run: ResolvedRun) -> dict[str, float]:
     """What a training step does, each component in its own unit.
 
     How long a component takes depends on the machine; how much of it one arm does against another does not. Passes over
@@ -173,7 +175,7 @@ def step_work(run: Run) -> dict[str, float]:
     }
 
 
-def as_at_first_step(run: Run) -> Run:
+def as_at_first_step(run: AnyRun) -> AnyRun:
     """The run that a bench times: what its schedule moves at step 1 always moves, what rests then never does."""
     attention = run.model.attention
     kept = {name: getattr(attention, name) for name in PROJECTIONS}

@@ -25,7 +25,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
 from oelm.errors import UserError
-from oelm.files import MOST_BYTES, Damaged, atomic_file, explaining_a_full_disk, mebibytes, sealed
+from oelm.exhaustion import mebibytes
+from oelm.files import MOST_BYTES, Damaged, atomic_file, explaining_a_full_disk, sealed
 from oelm.run_directory import check_name
 from oelm.schemas import ArchiveList, read_sealed_record
 from oelm.visible import json_text, show_as

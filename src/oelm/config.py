@@ -1,4 +1,6 @@
-"""What one run is: model, attention specs, training, seeds, data. Frozen, strict, self-validating.
+"""What one run is: model, attention specs, training, seeds, data. Immutable, strict, self-validating.
+
+What is declared may leave values to a rule or to the data; what is resolved is a type of its own that has them all.
 
 Where and how a run executes (device, threads, precision) is another type, `Execution`, and cannot enter
 the fingerprint. This module imports neither torch nor anything of ours that does.
@@ -8,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
@@ -37,8 +39,11 @@ Count = Annotated[Whole, Field(ge=0)]
 Share = Annotated[float, Field(gt=0, le=1)]
 
 
-class Frozen(BaseModel):
-    """Every field says what it means in its description: `oelm keys` shows it with type, bounds and default."""
+class Section(BaseModel):
+    """A part of a file that a user writes, strict and immutable.
+
+    Every field says what it means in its description: `oelm keys` shows it with type, bounds and default.
+    """
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
 
@@ -46,22 +51,22 @@ class Frozen(BaseModel):
 # ---- When a projection moves ------------------------------------------------------------------------------------
 
 
-class Always(Frozen):
+class Always(Section):
     kind: Literal["always"] = Field(default="always", description="Moves at every update.")
 
 
-class Never(Frozen):
+class Never(Section):
     kind: Literal["never"] = Field(default="never", description="Stays as it started.")
 
 
-class Every(Frozen):
+class Every(Section):
     """Moves at updates N, 2N, 3N, ... and rests in between."""
 
     kind: Literal["every"] = Field(default="every", description="Moves at every N-th update only.")
     steps: Positive = Field(description="Moves at updates N, 2N, 3N, ...")
 
 
-class After(Frozen):
+class After(Section):
     """Rests until this fraction of training is over. Layer by layer: the top layer thaws first."""
 
     kind: Literal["after"] = Field(default="after", description="Rests first, moves later.")
@@ -71,7 +76,7 @@ class After(Frozen):
     )
 
 
-class Before(Frozen):
+class Before(Section):
     """Moves until this fraction of training is over, then rests."""
 
     kind: Literal["before"] = Field(default="before", description="Moves first, frozen later.")
@@ -89,7 +94,7 @@ Start = Literal[
 OF_GIVEN_WEIGHTS = ("keep", "orthogonalised")
 
 
-class Projection(Frozen):
+class Projection(Section):
     """How one attention projection starts, and when it may move.
 
     `moves` holds for the first `share` of the heads (or of the layers); the rest always moves.
@@ -104,7 +109,7 @@ class Projection(Frozen):
     share_of: Literal["heads", "layers"] = Field(default="heads", description="What share counts.")
 
 
-class Attention(Frozen):
+class Attention(Section):
     query: Projection = Projection()
     key: Projection = Projection()
     value: Projection = Projection()
@@ -120,10 +125,10 @@ def _covered_rows(projection: Projection, layer: int, d_model: int, num_layers: 
     return round(projection.share * num_heads) * (d_model // num_heads)
 
 
-class Model(Frozen):
+class Model(Section):
     """The GPT: pre-norm, learned positions, tied embeddings, no bias in attention, tanh GELU."""
 
-    FROM_DATA: ClassVar = ("vocabulary",)  # what the data decides where a config does not
+    FROM_DATA: ClassVar[tuple[str, ...]] = ("vocabulary",)  # what the data decides where a config does not
 
     vocabulary: Positive | None = Field(default=None, description="Size of the vocabulary; null: as the data says.")
     seq_len: Positive = Field(default=512, description="Tokens of a sequence.")
@@ -135,16 +140,8 @@ class Model(Frozen):
     attention: Attention = Attention()
 
     @property
-    def is_resolved(self) -> bool:
-        return self.vocabulary is not None and self.d_ff is not None
-
-    @property
     def tokens_per_example(self) -> float:
         return self.seq_len
-
-    def resolved(self, facts: dict[str, Any]) -> Model:
-        vocabulary = self.vocabulary or facts.get("vocabulary")
-        return self.model_copy(update={"vocabulary": vocabulary, "d_ff": self.d_ff or 4 * self.d_model})
 
     def covered_rows(self, projection: Projection, layer: int) -> int:
         """How many of a projection's d_model rows its `moves` holds for, in this layer; the others always move."""
@@ -174,14 +171,14 @@ class Model(Frozen):
             )
 
 
-class Encoder(Frozen):
+class Encoder(Section):
     """An encoder with a classification head, fine-tuned on sentences or pairs of them.
 
     Which encoder it is, its sizes and its weights, the data says: it was prepared with that encoder's tokenizer.
     `attention` is applied to queries and keys only.
     """
 
-    FROM_DATA: ClassVar = (
+    FROM_DATA: ClassVar[tuple[str, ...]] = (
         "vocabulary", "positions", "token_types", "d_model", "num_layers", "num_heads", "d_ff", "labels", "seq_len",
         "mean_length",
     )  # fmt: skip
@@ -203,24 +200,6 @@ class Encoder(Frozen):
         default=None, gt=0, description="Mean length of the training examples, in tokens; as the data says."
     )
 
-    @property
-    def is_resolved(self) -> bool:
-        return all(getattr(self, name) is not None for name in self.FROM_DATA)
-
-    @property
-    def tokens_per_example(self) -> float:
-        assert self.mean_length is not None
-        return self.mean_length
-
-    def covered_rows(self, projection: Projection, layer: int) -> int:
-        """As Model.covered_rows; for queries and keys alone."""
-        assert self.is_resolved
-        return _covered_rows(projection, layer, self.d_model, self.num_layers, self.num_heads)
-
-    def resolved(self, facts: dict[str, Any]) -> Encoder:
-        missing = {name: facts.get(name) for name in self.FROM_DATA if getattr(self, name) is None}
-        return self.model_copy(update=missing)
-
     @model_validator(mode="after")
     def _consistent(self) -> Encoder:
         starts = {self.attention.query.start, self.attention.key.start}
@@ -237,7 +216,7 @@ def kind_of_model(value: Any) -> str:
 AnyModel = Annotated[Annotated[Model, Tag("gpt")] | Annotated[Encoder, Tag("encoder")], Discriminator(kind_of_model)]
 
 
-class Training(Frozen):
+class Training(Section):
     steps: Positive = Field(default=100_000, description="Updates in all.")
     batch_size: Positive = Field(default=8, description="Sequences in one update, over all processes.")
     learning_rate: float = Field(default=3e-4, gt=0, description="The highest; after the warm-up it falls as a cosine.")
@@ -275,7 +254,7 @@ class Training(Frozen):
         return self
 
 
-class Seeds(Frozen):
+class Seeds(Section):
     """Three apart: arms are paired on weights and data, and draw their projections from the third."""
 
     weights: Count = Field(default=0, description="Of every weight but the projections that an arm draws.")
@@ -283,7 +262,7 @@ class Seeds(Frozen):
     data: Count = Field(default=0, description="Of the order of the data.")
 
 
-class Run(Frozen):
+class Run(Section):
     """Everything that decides what a run computes. `arm` is a label: what it means is in model.attention."""
 
     arm: str = Field(default="trained", description="A named arm (`oelm arms`); chosen with --arm, not with --set.")
@@ -293,7 +272,7 @@ class Run(Frozen):
     data: str = Field(default="data/stories", description="Folder of token files, made by `oelm prepare`; --data.")
 
 
-class Execution(Frozen):
+class Execution(Section):
     """Where and how a run executes. Recorded, compared between arms, never part of a run's identity."""
 
     device: str = Field(default="auto", description="cpu, cuda, cuda:1, ...; auto: a GPU if there is one.")
@@ -327,7 +306,7 @@ class Execution(Frozen):
 STEP_EXECUTION = ("device", "precision", "compile", "threads", "micro_batch_size")  # what of it a step depends on
 
 
-class Settings(Frozen):
+class Settings(Section):
     """A config file: a run and how to execute it."""
 
     run: Run = Run()
@@ -339,18 +318,121 @@ class Settings(Frozen):
 FORWARD_SHARE_OF_A_TRAINING_STEP = 1 / 3  # forward : backward = 1 : 2
 
 
-def facts_of(model: AnyModel) -> dict[str, Any]:
+def facts_of(model: AnyResolvedModel) -> dict[str, Any]:
     """What the data has said of a resolved model."""
     return {name: getattr(model, name) for name in model.FROM_DATA}
 
 
-def resolved(run: Run, facts: dict[str, Any] | None = None) -> Run:
+# A declared section may leave a value to a rule or to the data (None); in a resolved one each has its value. Names and
+# order of the fields are those of the declared one, so that both are stored alike.
+
+
+class ResolvedModel(Model):
+    vocabulary: Positive
+    d_ff: Positive
+
+
+class ResolvedEncoder(Encoder):
+    vocabulary: Positive
+    positions: Positive
+    token_types: Count
+    d_model: Positive
+    num_layers: Positive
+    num_heads: Positive
+    d_ff: Positive
+    labels: Positive
+    seq_len: Positive
+    mean_length: float
+
+    @property
+    def tokens_per_example(self) -> float:
+        return self.mean_length
+
+    def covered_rows(self, projection: Projection, layer: int) -> int:
+        """As Model.covered_rows; for queries and keys alone."""
+        return _covered_rows(projection, layer, self.d_model, self.num_layers, self.num_heads)
+
+
+AnyResolvedModel: TypeAlias = ResolvedModel | ResolvedEncoder
+
+
+class ResolvedTraining(Training):
+    warmup_steps: Count
+    validate_every: Positive
+    validation_sequences: Positive
+    final_validation_sequences: Positive
+
+
+class ResolvedRun(Run):
+    """What can be computed, counted and identified: a GptRun or an EncoderRun."""
+
+    model: Annotated[
+        Annotated[ResolvedModel, Tag("gpt")] | Annotated[ResolvedEncoder, Tag("encoder")], Discriminator(kind_of_model)
+    ]
+    training: ResolvedTraining
+
+
+class GptRun(ResolvedRun):
+    model: ResolvedModel
+
+
+class EncoderRun(ResolvedRun):
+    model: ResolvedEncoder
+
+
+class Unresolved(ValueError):
+    """Values of a run that neither a rule nor the given facts decide."""
+
+    def __init__(self, keys: list[str]) -> None:
+        super().__init__(f"{', '.join(keys)}: not known without the data")
+        self.keys = keys
+
+
+def resolved(run: Run, facts: dict[str, Any] | None = None) -> ResolvedRun:
     """The same run with every None replaced by the value it stands for. `facts` is what the data says of the model."""
-    model = run.model.resolved(facts or {})
-    return run.model_copy(update={"model": model, "training": _resolved_training(run.training)})
+    known = as_far_as_known(run, facts)
+    if isinstance(known, ResolvedRun):
+        return known
+    raise Unresolved(_without_value(known.model))
 
 
-def _resolved_training(training: Training) -> Training:
+def resolved_model(model: Model) -> ResolvedModel:
+    """A GPT's, where its vocabulary is known."""
+    filled = _filled(model, _by_rule(model))
+    if isinstance(filled, ResolvedModel):
+        return filled
+    raise Unresolved(_without_value(filled))
+
+
+def as_far_as_known(run: Run, facts: dict[str, Any] | None = None) -> Run:
+    """The same, but where the facts do not say all, what they do not say stays None: then it is no ResolvedRun."""
+    given = {name: value for name, value in (facts or {}).items() if name in run.model.FROM_DATA}
+    model = _filled(run.model, given | _by_rule(run.model))
+    values = dict(run) | {"model": model, "training": resolved_training(run.training)}
+    match model:
+        case ResolvedModel():
+            return GptRun.model_construct(**values)
+        case ResolvedEncoder():
+            return EncoderRun.model_construct(**values)
+    return Run.model_construct(**values)
+
+
+def _filled(model: Model | Encoder, values: dict[str, Any]) -> Model | Encoder:
+    """With these values where it has none; a resolved one if it then has all."""
+    filled = dict(model) | {name: value for name, value in values.items() if getattr(model, name) is None}
+    kind, resolved_kind = (Encoder, ResolvedEncoder) if isinstance(model, Encoder) else (Model, ResolvedModel)
+    return (kind if None in filled.values() else resolved_kind).model_construct(**filled)
+
+
+def _by_rule(model: Model | Encoder) -> dict[str, Any]:
+    return {"d_ff": 4 * model.d_model} if isinstance(model, Model) else {}
+
+
+def _without_value(model: Model | Encoder) -> list[str]:
+    return [f"model.{name}" for name in model.FROM_DATA if getattr(model, name) is None]
+
+
+def resolved_training(training: Training) -> ResolvedTraining:
     warmup_steps = training.warmup_steps
     if warmup_steps is None:
         warmup_steps = min(2000, training.steps // 10)
@@ -361,14 +443,13 @@ def _resolved_training(training: Training) -> Training:
     often = max(1, min(1000, training.steps // 20), -(-training.steps // for_the_curve))
     validate_every = training.validate_every or often
     sequences = for_the_curve // -(-training.steps // validate_every)
-    return training.model_copy(
-        update={
-            "warmup_steps": warmup_steps,
-            "validate_every": validate_every,
-            "validation_sequences": training.validation_sequences or _in_whole_batches(sequences, training.batch_size),
-            "final_validation_sequences": final,
-        }
-    )
+    filled = {
+        "warmup_steps": warmup_steps,
+        "validate_every": validate_every,
+        "validation_sequences": training.validation_sequences or _in_whole_batches(sequences, training.batch_size),
+        "final_validation_sequences": final,
+    }
+    return ResolvedTraining.model_construct(**dict(training) | filled)
 
 
 def _in_whole_batches(sequences: int, batch_size: int) -> int:
@@ -379,8 +460,8 @@ def _in_whole_batches(sequences: int, batch_size: int) -> int:
 # ---- Identity and storage -----------------------------------------------------------------------------------------
 
 
-def fingerprint(run: Run, *, data_digest: str) -> str:
-    """Identity of a resolved run: equal for equal computations, whatever the arm is called or where the data lies."""
+def fingerprint(run: ResolvedRun, *, data_digest: str) -> str:
+    """Identity of a run: equal for equal computations, whatever the arm is called or where the data lies."""
     return _fingerprint(run.model_dump(mode="json"), data_digest)
 
 
@@ -396,7 +477,7 @@ def _fingerprint(tree: dict[str, Any], data_digest: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:10]
 
 
-def stored_form(run: Run) -> dict[str, Any]:
+def stored_form(run: ResolvedRun) -> dict[str, Any]:
     return {"format_version": FORMAT_VERSION, **run.model_dump(mode="json")}
 
 

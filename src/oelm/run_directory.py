@@ -18,6 +18,7 @@ from typing import Any
 
 from oelm.claims.measures import LOSS, MEASURES
 from oelm.errors import UserError
+from oelm.exhaustion import mebibytes
 from oelm.files import (
     TEMPORARY_PREFIX,
     Damaged,
@@ -25,7 +26,6 @@ from oelm.files import (
     explaining_a_full_disk,
     fsync_folder,
     make_folders,
-    mebibytes,
     named_in,
     new_folder,
     open_own,

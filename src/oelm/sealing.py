@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from oelm.config import SEALED_SINCE, Run, Training, stored_fingerprint
+from oelm.config import SEALED_SINCE, ResolvedRun, Training, stored_fingerprint
 from oelm.errors import UserError
 from oelm.files import Damaged, missing, naming_the_file, read_object, sha256_of, write_sealed
 from oelm.run_directory import MANIFEST, RunDirectory
@@ -75,7 +75,7 @@ class Config:
     """A stored config: as it stands in its file, and the run that it means today."""
 
     tree: dict[str, Any]
-    run: Run
+    run: ResolvedRun
 
     @property
     def format_version(self) -> int:

@@ -26,10 +26,13 @@ from oelm.config import (
     Encoder,
     Model,
     Projection,
+    ResolvedRun,
     Run,
     Seeds,
     Settings,
+    Unresolved,
     kind_of_model,
+    resolved,
 )
 from oelm.errors import UserError
 from oelm.files import Damaged
@@ -248,7 +251,7 @@ def written_out(settings: Settings) -> dict[str, Any]:
     return tree if settings.run.arm in ARMS else {key: value for key, value in tree.items() if key != "arm"}
 
 
-def stored_run(tree: Any, *, name: str) -> Run:
+def stored_run(tree: Any, *, name: str) -> ResolvedRun:
     """A run from the config.json of a run directory."""
     file = Path(name)
     if not isinstance(tree, dict) or "format_version" not in tree:
@@ -267,7 +270,9 @@ def stored_run(tree: Any, *, name: str) -> Run:
     except (KeyError, TypeError) as error:
         raise Damaged(file, f"not a whole config of format version {version} (at {error})") from error
     try:
-        return validated(tree, name=name).run
+        return resolved(validated(tree, name=name).run)
+    except Unresolved as error:
+        raise Damaged(file, f"{', '.join(error.keys)}: no value") from error
     except UserError as error:
         lines = [line.removeprefix(f"{name}: ") for line in str(error).splitlines()]
         raise Damaged(file, "; ".join(lines)) from error

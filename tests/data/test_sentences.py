@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from oelm.config import Encoder
+from oelm.config import Encoder, ResolvedRun, Run, as_far_as_known
 from oelm.data.encoder_folder import encoder_of
 from oelm.data.folders import check_digests
 from oelm.data.prepare import prepare
@@ -59,7 +59,7 @@ def test_a_prepared_folder_opens_with_all_it_knows(prepared_once):
     assert list(data.splits) == ["train", "tune", "val", "test"]
     assert (data.task, data.labels) == ("pairs", ("entailment", "neutral", "contradiction"))
     assert set(data.facts) == set(Encoder.FROM_DATA)
-    assert Encoder().resolved(data.facts).is_resolved
+    assert isinstance(as_far_as_known(Run(model=Encoder()), data.facts), ResolvedRun)
     assert data.encoder_source == str(prepared_once.parent / "bert")
     assert data.encoder_has_weights
     assert data.pad_id == 0

@@ -11,13 +11,14 @@ from statistics import fmean
 from typing import Any
 
 from oelm.accounting import parts, totals, training_flops, training_flops_per_token
-from oelm.analysis.curves import Record, mean_curve, reached, with_value
+from oelm.analysis.curves import mean_curve, reached, with_value
 from oelm.analysis.findings import ArmSummary, Quality
 from oelm.analysis.speed import SpeedOf
 from oelm.analysis.statistics import paired_difference, standard_deviation
 from oelm.arms import described
 from oelm.claims.measures import LOSS, Measure, exponential
-from oelm.config import Run, resolved
+from oelm.config import ResolvedRun, Run, as_far_as_known
+from oelm.metric_records import Record
 from oelm.run_directory import RunDirectory
 from oelm.study.declaration import Study, settings_for
 from oelm.study.plan import Plan, PlannedRun
@@ -28,7 +29,7 @@ class ArmRuns:
     """The final runs of an arm."""
 
     arm: str
-    run: Run  # of the first seed, whether it is stored or not
+    run: ResolvedRun  # of the first seed, whether it is stored or not
     planned: list[PlannedRun]
     measure: Measure  # of the study
 
@@ -71,14 +72,21 @@ def value_of(run: PlannedRun, measure: Measure) -> float | None:
     return measure.value_of(run.stored.result) if run.stored and run.stored.result else None
 
 
-def runs_by_arm(study: Study, plan: Plan) -> dict[str, ArmRuns]:
-    return {arm: ArmRuns(arm, _example(study, plan, arm), plan.by_arm[arm], study.measure) for arm in study.arms}
+def runs_by_arm(study: Study, plan: Plan) -> dict[str, ArmRuns] | None:
+    """None where nothing says how large the models are: the data is not here, and no run is stored."""
+    found: dict[str, ArmRuns] = {}
+    for arm in study.arms:
+        example = _example(study, plan, arm)
+        if not isinstance(example, ResolvedRun):
+            return None
+        found[arm] = ArmRuns(arm, example, plan.by_arm[arm], study.measure)
+    return found
 
 
 def _example(study: Study, plan: Plan, arm: str) -> Run:
     if plan.by_arm[arm]:
         return plan.by_arm[arm][0].run
-    return resolved(settings_for(study, arm, seed=study.seeds[0]).run, plan.facts)
+    return as_far_as_known(settings_for(study, arm, seed=study.seeds[0]).run, plan.facts)
 
 
 def target_perplexity(study: Study, baseline: ArmRuns) -> float | None:

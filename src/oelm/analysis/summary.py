@@ -60,7 +60,7 @@ def findings_of(study: Study, shelf: Shelf) -> Findings:
 def _findings_alone(study: Study, shelf: Shelf) -> Findings:
     plan = planned(study, shelf)
     runs = runs_by_arm(study, plan)
-    if not all(arm.run.model.is_resolved for arm in runs.values()):
+    if runs is None:
         raise UserError(f"{shelf.folder}: no run of the study {study.name} is there yet; start it with `oelm run`")
     bench = bench_for(plan, shelf)
     speed_of = partial(speed, bench, study.name)

@@ -23,7 +23,8 @@ def studies(incomplete: str) -> list[str]:
 
 
 def arms(incomplete: str) -> list[str]:
-    from oelm.arms import ALIASES, ARMS
+    from oelm.aliases import ALIASES
+    from oelm.arms import ARMS
 
     return _beginning(incomplete, [*ARMS, *ALIASES])
 

@@ -372,7 +372,8 @@ def arms() -> None:
 
     Example: oelm arms
     """
-    from oelm.arms import ALIASES, ARMS, described
+    from oelm.aliases import ALIASES
+    from oelm.arms import ARMS, described
     from oelm.compat.arm_names import TWO_MEANINGS
 
     width = max(map(len, ARMS))

@@ -393,7 +393,8 @@ def archive(
 
     Example: oelm archive demo --to demo.zip
     """
-    from oelm.files import SEAL, mebibytes
+    from oelm.exhaustion import mebibytes
+    from oelm.files import SEAL
     from oelm.study.archiving import archive as write_down
 
     declared, folder = _study_and_folder(study, runs, "archive")
@@ -424,7 +425,7 @@ def _chosen_groups(groups: str | None, arms: list[str]) -> list[str] | None:
     """Arms by the study's own names; other names of arms stand for ours."""
     if groups is None:
         return None
-    from oelm.arms import ALIASES
+    from oelm.aliases import ALIASES
 
     chosen = []
     for name in (part.strip() for part in groups.split(",")):

@@ -6,8 +6,9 @@ import shlex
 from pathlib import Path
 
 from oelm.data.corpora import NAMES
-from oelm.data.tokens import MANIFEST, file_name
+from oelm.data.tokens import file_name
 from oelm.errors import UserError
+from oelm.prepared import MANIFEST
 
 SPELLINGS = {"tinystories": "tiny_stories", "tiny_stories": "tinystories"}
 TRAIN = file_name("train")

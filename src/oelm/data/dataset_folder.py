@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from oelm.data import sentences
-from oelm.data.tokens import MANIFEST, SPLITS, TOKENIZER_FOLDER, file_name, open_tokens, read_manifest
+from oelm.data.tokens import SPLITS, TOKENIZER_FOLDER, file_name, open_tokens
 from oelm.errors import UserError
 from oelm.files import DATA_MEMORY, TEMPORARY_PREFIX, fsync_folder, new_folder, temporary_name
+from oelm.prepared import MANIFEST, read_manifest
 from oelm.system import lock, process_exists
 
 REPLACED = "replaced-"

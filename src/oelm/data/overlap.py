@@ -9,7 +9,8 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
 
-from oelm.data.corpora import Corpus, Document, content_hash, is_empty
+from oelm.data.corpora import Corpus, content_hash, is_empty
+from oelm.data.readers import Document
 
 MOST_DOCUMENTS = 200_000  # of a part, its first: so many hashes are kept, however large the source is
 

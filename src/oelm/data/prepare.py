@@ -18,10 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from oelm.data.corpora import Corpus, Document, held_out, is_empty, open_corpus, split_documents, split_rule
+from oelm.data.corpora import Corpus, held_out, is_empty, open_corpus, split_documents, split_rule
 from oelm.data.dataset_folder import existing_dataset, partial_folder, publish
 from oelm.data.encodings import UTF8, checked_encoding
 from oelm.data.overlap import Overlap
+from oelm.data.readers import Document
 from oelm.data.tokenizer import (
     TRAINING_BYTES,
     Tokenizer,
@@ -30,14 +31,7 @@ from oelm.data.tokenizer import (
     sampled_texts,
     trained_bpe,
 )
-from oelm.data.tokens import (
-    GPT2_VOCABULARY,
-    MANIFEST,
-    SPLITS,
-    TOKENIZER_FOLDER,
-    combined_digest,
-    file_name,
-)
+from oelm.data.tokens import GPT2_VOCABULARY, SPLITS, TOKENIZER_FOLDER, combined_digest, file_name
 from oelm.errors import UserError
 from oelm.exhaustion import refuse_little_address_space
 from oelm.files import (
@@ -45,7 +39,7 @@ from oelm.files import (
     explaining_a_full_disk,
     write_json,
 )
-from oelm.prepared import FORMAT_VERSION
+from oelm.prepared import FORMAT_VERSION, MANIFEST
 from oelm.system import usable_cores
 
 BATCH_CHARACTERS = 1 << 16

@@ -28,10 +28,10 @@ from oelm.data.prepare import Meter, Progress, Report, SplitFile, dtype_for
 from oelm.data.sentences import COLUMNS, KIND, column_file
 from oelm.data.tasks import Source, open_task
 from oelm.data.tokenizer import save_files
-from oelm.data.tokens import MANIFEST, SPLITS, TOKENIZER_FOLDER, combined_digest
+from oelm.data.tokens import SPLITS, TOKENIZER_FOLDER, combined_digest
 from oelm.errors import UserError
 from oelm.files import ensure_writable, explaining_a_full_disk, write_json
-from oelm.prepared import FORMAT_VERSION
+from oelm.prepared import FORMAT_VERSION, MANIFEST
 
 USUAL_MAX_LENGTH = 128
 BATCH_EXAMPLES = 2_000

@@ -15,18 +15,10 @@ from typing import Any
 import numpy as np
 
 from oelm.config import Encoder
-from oelm.data.tokens import (
-    MANIFEST,
-    TOKENIZER_FOLDER,
-    check_entries,
-    combined_digest,
-    first_at_least,
-    is_count,
-    mapped,
-    read_manifest,
-)
+from oelm.data.tokens import TOKENIZER_FOLDER, check_entries, combined_digest, first_at_least, is_count, mapped
 from oelm.errors import UserError
 from oelm.files import Damaged, named_in
+from oelm.prepared import MANIFEST, read_manifest
 
 KIND = "sentences"
 COLUMNS = {"ids": None, "offsets": np.dtype("<i8"), "seconds": np.dtype("<i4"), "labels": np.dtype("<i2")}

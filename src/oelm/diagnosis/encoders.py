@@ -10,7 +10,8 @@ from pathlib import Path
 
 from oelm.accounting import totals
 from oelm.arms import described
-from oelm.config import Encoder, Execution, Run
+from oelm.config import EncoderRun, Execution, kind_of_model
+from oelm.data.sentences import SentenceData
 from oelm.diagnosis.any_module import diagnose
 from oelm.diagnosis.report import Diagnosis
 from oelm.diagnosis.steps import LEAST_LEARNING_RATE
@@ -24,27 +25,29 @@ from oelm.training.checkpoint import MODEL_FILE, latest_whole, load_weights
 from oelm.training.device import resolve_machine
 from oelm.training.distributed import World
 from oelm.training.loop import optimization_steps
-from oelm.training.run import run_with_data
 from oelm.training.task import Task
 
 FEW = 4  # examples of a step: enough for a gradient, few enough for seconds
 
 
-def encoder_run_of(path: Path) -> Run | None:
+def encoder_run_of(path: Path) -> EncoderRun | None:
     """The run whose directory, checkpoint or best/ folder this is, if its model is an encoder."""
     for folder in (path, path.absolute().parent, path.absolute().parent.parent):
         config_file = RunDirectory(folder).config_file
         tree = read_json(config_file) if config_file.exists() else {}
         if isinstance(tree, dict) and "format_version" in tree:
-            is_encoder = isinstance(tree.get("model"), dict) and tree["model"].get("kind") == "encoder"
-            return stored_run(tree, name=str(config_file)) if is_encoder else None
+            if kind_of_model(tree.get("model")) != "encoder":
+                return None
+            run = stored_run(tree, name=str(config_file))
+            return run if isinstance(run, EncoderRun) else None
     return None
 
 
-def diagnose_encoder(run: Run, *, steps: int = 3, stored_in: Path | None = None) -> Diagnosis:
+def diagnose_encoder(
+    declared: EncoderRun, data: SentenceData, *, steps: int = 3, stored_in: Path | None = None
+) -> Diagnosis:
     """Build the arm as training does, or load what the run in a folder stored, and examine it."""
-    assert isinstance(run.model, Encoder)
-    run, data = run_with_data(_few_examples(run))
+    run = _few_examples(declared)
     execution = Execution(device="cpu", precision="float32")
     machine, _ = resolve_machine(execution, run, local_rank=0, world_size=1)
     task, optimizer, schedule = assembled(run, data, machine=machine, world=World())
@@ -78,7 +81,7 @@ def _restore(task: Task, path: Path) -> None:
         raise UserError(f"{path}: has no model: nothing was saved before the run ended")
 
 
-def _few_examples(run: Run) -> Run:
+def _few_examples(run: EncoderRun) -> EncoderRun:
     """At one rate, large enough to show in the last bit of a weight."""
     rate = max(run.training.learning_rate, LEAST_LEARNING_RATE)
     changes = {"batch_size": FEW, "warmup_steps": 0, "learning_rate": rate, "final_learning_rate_fraction": 1.0}

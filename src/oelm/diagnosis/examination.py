@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from oelm.accounting import Totals, totals
-from oelm.config import Run, Seeds
+from oelm.config import GptRun, Seeds
 from oelm.diagnosis.any_module import with_trial
 from oelm.diagnosis.report import Diagnosis, Memory, memory_of
 from oelm.diagnosis.steps import Trial, schedule_of, telling_steps, training_step, watched
@@ -24,7 +24,7 @@ from oelm.training.optimizer import build_optimizer
 
 def examined(
     gpt: GPT,
-    run: Run,
+    run: GptRun,
     tokens: np.ndarray,
     *,
     subject: str,
@@ -75,7 +75,7 @@ def _surveyed(gpt: GPT, optimizer: torch.optim.Optimizer) -> tuple[Entry, ...]:
 def _trial(
     gpt: GPT,
     optimizer: torch.optim.Optimizer,
-    run: Run,
+    run: GptRun,
     tokens: np.ndarray,
     *,
     schedule: Schedule,
@@ -94,13 +94,13 @@ def _steps_to_move_at(entry: Entry, trial: Trial, schedule: Schedule) -> tuple[i
     return tuple(number for number in trial.numbers if schedule.moves(entry.name, number))
 
 
-def _stored(gpt: GPT, run: Run) -> Storage:
+def _stored(gpt: GPT, run: GptRun) -> Storage:
     seeds = run.seeds
     other_seeds = Seeds(weights=seeds.weights + 1, projections=seeds.projections + 1, data=seeds.data)
     return stored_and_loaded(gpt, run.model, other_seeds=other_seeds)
 
 
-def _counts(run: Run, entries: tuple[Entry, ...], storage: Storage, weights_file: Path | None) -> dict[str, Totals]:
+def _counts(run: GptRun, entries: tuple[Entry, ...], storage: Storage, weights_file: Path | None) -> dict[str, Totals]:
     """Three ways that share no code: arithmetic on the config, the model's flags, a file's header."""
     in_file = storage.totals if weights_file is None else totals_by_spec(header_shapes(weights_file), run.model)
     return {"closed form": totals(run.model), "on the model": counted(entries), "in a checkpoint": in_file}

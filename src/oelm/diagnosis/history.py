@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from oelm.config import Run
+from oelm.config import GptRun
 from oelm.diagnosis.steps import same_bits, schedule_of
 from oelm.diagnosis.storage import differing, header_metadata, header_shapes
 from oelm.diagnosis.survey import enumerated
@@ -24,7 +24,7 @@ def loading_problems(gpt: GPT, weights_file: Path) -> list[str]:
     return [f"loading gave other values than {weights_file} contains: {enumerated(changed)}"] if changed else []
 
 
-def history(gpt: GPT, run: Run, directory: RunDirectory, weights_file: Path) -> tuple[list[str], list[str]]:
+def history(gpt: GPT, run: GptRun, directory: RunDirectory, weights_file: Path) -> tuple[list[str], list[str]]:
     """Notes and problems."""
     recorded = read_record(directory.parameters_file, Parameters)
     names = frozen_names(gpt)
@@ -59,7 +59,9 @@ def _optimizer_problems(gpt: GPT, weights_file: Path) -> list[str]:
     return [f"{optimizer_file} contains moments of frozen weights: {enumerated(sorted(held))}"] if held else []
 
 
-def _compared_with_start(gpt: GPT, run: Run, weights_file: Path, *, as_recorded: bool) -> tuple[list[str], list[str]]:
+def _compared_with_start(
+    gpt: GPT, run: GptRun, weights_file: Path, *, as_recorded: bool
+) -> tuple[list[str], list[str]]:
     """What has rested since the start must be what the seeds give."""
     step = _step_of(weights_file)
     rested = _rested(gpt, run, step)
@@ -79,7 +81,7 @@ def _compared_with_start(gpt: GPT, run: Run, weights_file: Path, *, as_recorded:
     return [], [f"weights that had to stay frozen differ from their start by up to {furthest:.3g}: {enumerated(moved)}"]
 
 
-def _rested(gpt: GPT, run: Run, step: int) -> list[str]:
+def _rested(gpt: GPT, run: GptRun, step: int) -> list[str]:
     schedule, never = schedule_of(gpt, run), set(frozen_names(gpt))
     return [name for name in schedule.may_rest if name in never or schedule.rests_between(name, 1, step)]
 

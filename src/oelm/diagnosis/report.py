@@ -11,7 +11,7 @@ from oelm.accounting import Totals
 from oelm.diagnosis.steps import Trial
 from oelm.diagnosis.storage import Storage
 from oelm.diagnosis.survey import Entry, counted
-from oelm.files import mebibytes
+from oelm.exhaustion import mebibytes
 
 MOMENTS = 2  # AdamW keeps two numbers for each trainable one
 

@@ -8,8 +8,9 @@ import numpy as np
 import torch
 
 from oelm.arms import described
-from oelm.config import Encoder, Run, resolved
-from oelm.data.tokens import GPT2_VOCABULARY, open_tokens
+from oelm.config import EncoderRun, GptRun, Run, Training, as_far_as_known, resolved_training
+from oelm.data.sentences import SentenceData
+from oelm.data.tokens import GPT2_VOCABULARY, TokenData, open_tokens
 from oelm.diagnosis.encoders import diagnose_encoder, encoder_run_of
 from oelm.diagnosis.examination import examined
 from oelm.diagnosis.history import history, loading_problems
@@ -17,31 +18,32 @@ from oelm.diagnosis.report import Diagnosis
 from oelm.diagnosis.steps import TOKENS, drawn_tokens
 from oelm.diagnosis.storage import header_dtypes
 from oelm.errors import UserError
-from oelm.files import read_json
 from oelm.model.initialization import build
 from oelm.model.transformer import GPT
 from oelm.run_directory import RunDirectory
-from oelm.settings import stored_run
 from oelm.training.checkpoint import load_weights
 from oelm.training.run import run_with_data
-from oelm.training.stored_model import StoredModel, load_stored
+from oelm.training.stored_model import StoredModel, language_run, load_stored
 
 DRAWN = "tokens: drawn, seeded"
 
 
 def diagnose_arm(run: Run, *, data_given: bool, steps: int = 3) -> Diagnosis:
     """Build the arm as training does, and examine it. Without data it sees seeded random tokens."""
-    if isinstance(run.model, Encoder):
-        return diagnose_encoder(run, steps=steps)
-    if data_given:
-        run, data = run_with_data(run)
-        tokens, notes = data.splits["train"], [f"tokens: {data.folder}"]
-    else:
+    assumed = as_far_as_known(run, {"vocabulary": GPT2_VOCABULARY})
+    if isinstance(assumed, GptRun) and not data_given:
         notes = [DRAWN]
         if run.model.vocabulary is None:
             notes.append(f"vocabulary: {GPT2_VOCABULARY:,} assumed (GPT-2's); --data DIR takes that of the data")
-        run = resolved(run, {"vocabulary": GPT2_VOCABULARY})
-        tokens = drawn_tokens(run)
+        return _diagnosed(assumed, drawn_tokens(assumed), steps, notes)
+    match run_with_data(run):
+        case EncoderRun() as known, SentenceData() as data:
+            return diagnose_encoder(known, data, steps=steps)
+        case GptRun() as known, TokenData() as data:
+            return _diagnosed(known, data.splits["train"], steps, [f"tokens: {data.folder}"])
+
+
+def _diagnosed(run: GptRun, tokens: np.ndarray, steps: int, notes: list[str]) -> Diagnosis:
     subject = f"arm {run.arm} ({described(run.model.attention)})"
     gpt = build(run.model, run.seeds)
     return examined(gpt, run, tokens, subject=subject, steps=steps, notes=notes, problems=[])
@@ -51,7 +53,9 @@ def diagnose_stored(path: Path, *, steps: int = 3) -> Diagnosis:
     """Load a run's model, a checkpoint or a best/ folder as any user of it does, and examine it."""
     encoder_run = encoder_run_of(path)
     if encoder_run is not None:
-        return diagnose_encoder(encoder_run, steps=steps, stored_in=path)
+        match run_with_data(encoder_run):
+            case EncoderRun() as known, SentenceData() as data:
+                return diagnose_encoder(known, data, steps=steps, stored_in=path)
     stored = load_stored(path)
     gpt = _with_stored_precision(stored)
     directory = _run_directory_of(stored.weights_file)
@@ -88,22 +92,22 @@ def _run_directory_of(weights_file: Path) -> RunDirectory | None:
     return directory if directory.config_file.exists() and directory.parameters_file.exists() else None
 
 
-def _run_of(stored: StoredModel, directory: RunDirectory | None) -> tuple[Run, list[str]]:
+def _run_of(stored: StoredModel, directory: RunDirectory | None) -> tuple[GptRun, list[str]]:
     if stored.run is not None:
         return stored.run, []
     if directory is not None:
-        return stored_run(read_json(directory.config_file), name=str(directory.config_file)), []
+        return language_run(directory, directory.path), []
     note = "no run around this folder: its seeds and training settings are not known, the defaults are taken"
-    return resolved(Run(arm="stored", model=stored.model)), [note]
+    return GptRun(arm="stored", model=stored.model, training=resolved_training(Training())), [note]
 
 
-def _tokens_of(run: Run) -> tuple[np.ndarray, str]:
+def _tokens_of(run: GptRun) -> tuple[np.ndarray, str]:
     """The run's own data where it still lies, else drawn tokens."""
     try:
         data = open_tokens(Path(run.data))
     except UserError:
         return drawn_tokens(run), DRAWN
     tokens = np.asarray(data.splits["train"][:TOKENS])
-    if len(tokens) <= run.model.seq_len or tokens.max() >= (run.model.vocabulary or 0):
+    if len(tokens) <= run.model.seq_len or tokens.max() >= run.model.vocabulary:
         return drawn_tokens(run), f"{DRAWN}; {data.folder} is no longer the run's data"
     return tokens, f"tokens: {data.folder}"

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from oelm.config import After, Before, Every, Run
+from oelm.config import After, Before, Every, GptRun
 from oelm.model.parameters import Rule, rules
 from oelm.model.transformer import GPT
 from oelm.seeding import seed_of
@@ -133,18 +133,17 @@ def random_gradient_step(module: nn.Module, optimizer: torch.optim.Optimizer, nu
 # ---- Our runs ------------------------------------------------------------------------------------------------------
 
 
-def drawn_tokens(run: Run) -> np.ndarray:
+def drawn_tokens(run: GptRun) -> np.ndarray:
     """Tokens for a diagnosis without data: seeded, every id of the vocabulary equally likely."""
-    assert run.model.vocabulary is not None
     return np.random.default_rng(seed_of(run.seeds.data, "diagnosis")).integers(run.model.vocabulary, size=TOKENS)
 
 
-def schedule_of(gpt: GPT, run: Run) -> Schedule:
+def schedule_of(gpt: GPT, run: GptRun) -> Schedule:
     return Schedule(rules(gpt), steps=run.training.steps, num_layers=run.model.num_layers)
 
 
 def training_step(
-    gpt: GPT, optimizer: torch.optim.Optimizer, run: Run, tokens: np.ndarray, *, schedule: Schedule
+    gpt: GPT, optimizer: torch.optim.Optimizer, run: GptRun, tokens: np.ndarray, *, schedule: Schedule
 ) -> Callable[[int], None]:
     """Update N of the run, by the training loop itself, on a small batch of short sequences."""
     short = _short_run(run)
@@ -170,7 +169,7 @@ def training_step(
     return take
 
 
-def _short_run(run: Run) -> Run:
+def _short_run(run: GptRun) -> GptRun:
     """The same run on little data, at one learning rate: that of a warm-up's first step or of a cosine's last may be
     too small to show in the last bit of a weight of size 1."""
     learning_rate = max(run.training.learning_rate, LEAST_LEARNING_RATE)

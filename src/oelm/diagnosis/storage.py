@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from oelm.accounting import Totals
-from oelm.config import PROJECTIONS, Model, Never, Seeds
+from oelm.config import PROJECTIONS, Never, ResolvedModel, Seeds
 from oelm.diagnosis.steps import same_bits
 from oelm.diagnosis.survey import Entry, unsaved_tensors
 from oelm.files import explaining_a_full_disk
@@ -61,7 +61,7 @@ def header_metadata(path: Path) -> dict[str, str]:
         return stream.metadata() or {}
 
 
-def totals_by_spec(shapes: dict[str, tuple[int, ...]], model: Model) -> Totals:
+def totals_by_spec(shapes: dict[str, tuple[int, ...]], model: ResolvedModel) -> Totals:
     """Sizes from a file of ours, frozen rows from the spec: the file itself does not know what is frozen."""
     total = sum(torch.Size(shape).numel() for shape in shapes.values())
     frozen = 0
@@ -90,7 +90,7 @@ def totals_by_names(shapes: dict[str, tuple[int, ...]], entries: tuple[Entry, ..
 # ---- Saving and loading --------------------------------------------------------------------------------------------
 
 
-def stored_and_loaded(gpt: GPT, model: Model, *, other_seeds: Seeds) -> Storage:
+def stored_and_loaded(gpt: GPT, model: ResolvedModel, *, other_seeds: Seeds) -> Storage:
     """Save as a checkpoint does; load into a model of the same config that started from other seeds."""
     saved = contiguous(gpt.state_dict())
     with _temporary_file(saved) as path:

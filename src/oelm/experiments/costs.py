@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from oelm.accounting import totals, training_flops
-from oelm.config import Run
+from oelm.config import ResolvedRun
 from oelm.errors import UserError
+from oelm.exhaustion import mebibytes
 from oelm.experiments.engine import Wanted, train_command
 from oelm.experiments.table import duration
-from oelm.files import mebibytes
 from oelm.study.plan import PlannedRun
 from oelm.timing.probing import probed
 
@@ -61,7 +61,7 @@ def _probes(
 
 
 def _forecast(wanted: Wanted, probe: dict[str, Any] | None) -> Forecast:
-    run = wanted.planned.run
+    run = wanted.planned.resolved_run
     counts = totals(run.model)
     checkpoint = probe["checkpoint_bytes"] if probe else counts.weight_bytes + counts.optimizer_bytes
     kept = wanted.settings.execution.keep_checkpoints + 1  # one more while a new one is written
@@ -73,12 +73,9 @@ def _forecast(wanted: Wanted, probe: dict[str, Any] | None) -> Forecast:
     )
 
 
-def seconds_of(run: Run, probe: dict[str, Any]) -> float:
+def seconds_of(run: ResolvedRun, probe: dict[str, Any]) -> float:
     """Start, steps and validations of one run at the probe's pace."""
     training = run.training
-    assert training.validate_every is not None
-    assert training.validation_sequences is not None
-    assert training.final_validation_sequences is not None
     validations = -(-training.steps // training.validate_every)
     final = min(training.final_validation_sequences, probe["held_out"])
     sequences = validations * min(training.validation_sequences, probe["held_out"]) + final
@@ -87,7 +84,8 @@ def seconds_of(run: Run, probe: dict[str, Any]) -> float:
 
 
 def _lines(forecast: Forecast) -> list[str]:
-    run, counts = forecast.planned, totals(forecast.planned.run.model)
+    run, config = forecast.planned, forecast.planned.resolved_run
+    counts = totals(config.model)
     memory = mebibytes(counts.weight_bytes + counts.gradient_bytes + counts.optimizer_bytes)
     peak = f", process {mebibytes(forecast.memory_bytes)}" if forecast.memory_bytes else ""
     return [
@@ -95,7 +93,7 @@ def _lines(forecast: Forecast) -> list[str]:
         f"  {shlex.join(train_command(forecast.wanted.directory, processes=run.processes))}",
         f"  parameters {counts.total:,} total, {counts.trainable:,} trainable, {counts.frozen:,} frozen;"
         f" weights, gradients and moments {memory}{peak}",
-        f"  {training_flops(run.run) / 1e12:,.2f} TFLOP, time about {duration(forecast.seconds)},"
+        f"  {training_flops(config) / 1e12:,.2f} TFLOP, time about {duration(forecast.seconds)},"
         f" disk up to {mebibytes(forecast.disk_bytes)}",
     ]
 

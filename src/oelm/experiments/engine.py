@@ -47,7 +47,7 @@ class Wanted:
             make_folders(self.directory.path.parent)  # once in a study; its runs flush their own
         self.directory.path.mkdir(exist_ok=True)
         if self.planned.stored is None:  # nothing readable is there
-            write_json_unflushed(self.directory.config_file, stored_form(self.settings.run))
+            write_json_unflushed(self.directory.config_file, stored_form(self.planned.resolved_run))
             self.directory.write_queued(steps=self.settings.run.training.steps)
         write_json_unflushed(self.directory.settings_file, written_out(self.settings))
 

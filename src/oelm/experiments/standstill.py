@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from oelm.config import Run
+from oelm.config import ResolvedRun
 from oelm.run_directory import RunDirectory
 
 LEAST_SECONDS = 60.0
@@ -22,7 +22,7 @@ TAIL_BYTES = 8192
 _KEYS = ("step", "seconds", "validation_seconds")
 
 
-def still_since(directory: RunDirectory, run: Run) -> float | None:
+def still_since(directory: RunDirectory, run: ResolvedRun) -> float | None:
     """When a run that counts as running last got on, as seconds since the epoch, if that is too long ago."""
     signs = directory.metrics_file, directory.status_file, directory.handle_file  # the last: started, and not yet there
     moved = max((each for each in map(_written, signs) if each), default=None)
@@ -41,14 +41,14 @@ def _written(path: Path) -> float | None:
     return None
 
 
-def _expected_seconds(records: list[dict[str, Any]], run: Run) -> float:
+def _expected_seconds(records: list[dict[str, Any]], run: ResolvedRun) -> float:
     """How long a run may take from one record to the next; it resumes in the time it starts in."""
     steps = sorted({record["step"] for record in records if "train_loss" in record})
     paces = [record["seconds"] / record["step"] for record in records if "seconds" in record]
     if len(steps) < 2 or not paces:
         return FIRST_RECORD_SECONDS
     looks = [
-        record["validation_seconds"] * (run.training.validate_every or 1) / record["step"]
+        record["validation_seconds"] * run.training.validate_every / record["step"]
         for record in records
         if "validation_seconds" in record
     ]

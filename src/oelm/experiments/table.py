@@ -152,7 +152,7 @@ def _running_line(run: ActiveRun) -> str:
         return f"{run.planned.title}: {run.handle.place}"
     progress = progress_of(run.directory, run.planned.run.training.steps)
     loss = "-" if progress.train_loss is None else f"{progress.train_loss:.4f}"
-    since = still_since(run.directory, run.planned.run)
+    since = still_since(run.directory, run.planned.resolved_run)
     left = f"ETA {duration(progress.seconds_left)}" if since is None else in_words(since)
     return f"{run.planned.title}: step {progress.step}/{progress.steps}, loss {loss}, {left}"
 
@@ -181,7 +181,7 @@ class LiveTable:
             table.add_column(column, justify="left" if column in ("run", "") else "right")
         for run in active[:MOST_ROWS]:
             progress = progress_of(run.directory, run.planned.run.training.steps)
-            since = None if run.handle.is_waiting else still_since(run.directory, run.planned.run)
+            since = None if run.handle.is_waiting else still_since(run.directory, run.planned.resolved_run)
             table.add_row(
                 Text(run.planned.title + (visible(f"  {run.handle.place}") if run.handle.is_waiting else "")),
                 f"{progress.step}/{progress.steps}",

@@ -10,19 +10,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from oelm.config import PROJECTIONS, Always, Model
+from oelm.config import PROJECTIONS, Always, ResolvedModel
 from oelm.model.transformer import NORM_EPSILON
 
 NORMS = {"attention_norm": "ln_1", "feed_forward_norm": "ln_2"}
 FEED_FORWARD = {"up": "c_fc", "down": "c_proj"}
 
 
-def is_plain(model: Model) -> bool:
+def is_plain(model: ResolvedModel) -> bool:
     """Nothing rests, ever: a GPT-2 like any other, whatever its starting values."""
     return all(isinstance(getattr(model.attention, name).moves, Always) for name in PROJECTIONS)
 
 
-def gpt2_config(model: Model) -> dict[str, Any]:
+def gpt2_config(model: ResolvedModel) -> dict[str, Any]:
     return {
         "model_type": "gpt2",
         "architectures": ["GPT2LMHeadModel"],
@@ -43,7 +43,7 @@ def gpt2_config(model: Model) -> dict[str, Any]:
     }
 
 
-def gpt2_weights(weights: dict[str, Tensor], model: Model) -> dict[str, Tensor]:
+def gpt2_weights(weights: dict[str, Tensor], model: ResolvedModel) -> dict[str, Tensor]:
     """From the state of a GPT; the output layer, tied, is not stored."""
     found = {
         "transformer.wte.weight": weights["token_embedding.weight"],

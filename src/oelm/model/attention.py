@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from oelm.config import PROJECTIONS, Model
-from oelm.model.projection import Projection
+from oelm.config import PROJECTIONS, ResolvedModel
+from oelm.model.projection import FreezableLinear
 
 BLOCK = 128  # queries that share one slice of keys in block-causal attention
 
@@ -47,12 +47,12 @@ class KeyValueCache:
 
 
 class CausalSelfAttention(nn.Module):
-    def __init__(self, model: Model, *, layer: int) -> None:
+    def __init__(self, model: ResolvedModel, *, layer: int) -> None:
         super().__init__()
         self.num_heads, self.dropout = model.num_heads, model.dropout
         for name in PROJECTIONS:
             spec = getattr(model.attention, name)
-            self.add_module(name, Projection(model.d_model, spec, covered_rows=model.covered_rows(spec, layer)))
+            self.add_module(name, FreezableLinear(model.d_model, spec, covered_rows=model.covered_rows(spec, layer)))
 
     def forward(self, x_BTD: Tensor, cache: Cache | None = None, visible: Tensor | None = None) -> Tensor:
         """`visible` says which of S positions each of T sees (padding); without it each sees all up to itself."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from oelm.config import Encoder, Seeds
+from oelm.config import ResolvedEncoder, Seeds
 from oelm.errors import UserError
 from oelm.installation import install_command
 from oelm.model.adaptation import adapt
@@ -28,7 +28,7 @@ DROPOUT_NAMES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "dropout
 HEAD_DROPOUT_NAMES = ("classifier_dropout", "seq_classif_dropout")
 
 
-def build_encoder(encoder: Encoder, seeds: Seeds, *, folder: Path, labels: tuple[str, ...]) -> nn.Module:
+def build_encoder(encoder: ResolvedEncoder, seeds: Seeds, *, folder: Path, labels: tuple[str, ...]) -> nn.Module:
     """The model with its starting values, the arm's for its queries and keys."""
     config = _config(encoder, folder, labels)
     logging.set_verbosity_error()  # that the head is new is no news
@@ -47,7 +47,7 @@ def build_encoder(encoder: Encoder, seeds: Seeds, *, folder: Path, labels: tuple
     return model
 
 
-def _config(encoder: Encoder, folder: Path, labels: tuple[str, ...]) -> PretrainedConfig:
+def _config(encoder: ResolvedEncoder, folder: Path, labels: tuple[str, ...]) -> PretrainedConfig:
     config = AutoConfig.from_pretrained(folder, num_labels=len(labels))
     config.id2label = dict(enumerate(labels))
     config.label2id = {label: index for index, label in enumerate(labels)}

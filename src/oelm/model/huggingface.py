@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from oelm.config import PROJECTIONS, Attention, Model, Projection, Seeds
+from oelm.config import PROJECTIONS, Attention, Projection, ResolvedModel, Seeds
 from oelm.errors import UserError
 from oelm.installation import install_command
 from oelm.model.initialization import WEIGHT_STANDARD_DEVIATION, initialize
@@ -238,7 +238,7 @@ def _positions_and_visible(
     return (real_BS.cumsum(1) - 1).clamp(min=0)[:, past:], visible_BTS[:, None]
 
 
-def _unsplit(model: Model) -> Model:
+def _unsplit(model: ResolvedModel) -> ResolvedModel:
     """The same shapes, every projection one parameter."""
     return model.model_copy(update={"attention": Attention(**dict.fromkeys(PROJECTIONS, Projection()))})
 

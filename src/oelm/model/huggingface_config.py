@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 from transformers.configuration_utils import PretrainedConfig
 
-from oelm.config import Always, Attention, Model, Never, Projection
+from oelm.config import Always, Attention, Model, Never, Projection, ResolvedModel
 from oelm.errors import UserError
 
 
@@ -60,10 +60,10 @@ class OELMConfig(PretrainedConfig):
         self.freeze_qk = all(isinstance(projection.moves, Never) for projection in (spec.query, spec.key))
         super().__init__(tie_word_embeddings=tie_word_embeddings, **kwargs)
 
-    def as_model(self) -> Model:
+    def as_model(self) -> ResolvedModel:
         tree = {name: getattr(self, name) for name in Model.model_fields}
         try:
-            return Model.model_validate(tree)
+            return ResolvedModel.model_validate(tree)
         except ValidationError as error:
             problems = [f"{'.'.join(str(part) for part in p['loc'])}: {p['msg']}" for p in error.errors()]
             raise UserError("\n".join(f"OELMConfig: {problem}" for problem in problems)) from error

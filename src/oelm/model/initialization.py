@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from oelm.config import Model, Seeds
+from oelm.config import Model, ResolvedModel, Seeds, resolved_model
 from oelm.errors import UserError
 from oelm.model.projection import starting_weight
 from oelm.model.transformer import GPT
@@ -25,14 +25,14 @@ WEIGHT_STANDARD_DEVIATION = 0.02
 
 def build(model: Model, seeds: Seeds) -> GPT:
     """The model with its starting values."""
-    _refuse_what_no_memory_holds(model)
-    gpt = GPT(model)
+    sizes = resolved_model(model)
+    _refuse_what_no_memory_holds(sizes)
+    gpt = GPT(sizes)
     initialize(gpt, seeds)
     return gpt
 
 
-def _refuse_what_no_memory_holds(model: Model) -> None:
-    assert model.is_resolved
+def _refuse_what_no_memory_holds(model: ResolvedModel) -> None:
     width = model.d_model
     matrices = model.vocabulary * width + model.num_layers * (4 * width * width + 2 * width * model.d_ff)
     needed = matrices * torch.get_default_dtype().itemsize

@@ -54,7 +54,7 @@ def stored_name(name: str) -> str:
 
 
 def role_of(name: str) -> str:
-    """The same words as accounting.Part.role."""
+    """The same words as accounting.PartCount.role."""
     module = name.split(".")[-2]
     if module.endswith("norm"):
         return "norm"

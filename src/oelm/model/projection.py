@@ -16,7 +16,7 @@ from torch.nn import functional
 from oelm import config
 
 
-class Projection(nn.Module):
+class FreezableLinear(nn.Module):
     """x W^T. The first `covered_rows` of W follow the spec's `moves`; the others always move."""
 
     def __init__(self, features: int, spec: config.Projection, *, covered_rows: int) -> None:
@@ -52,12 +52,12 @@ class Projection(nn.Module):
         return functional.linear(x, self.whole_weight())
 
 
-def _join_on_save(module: Projection, state: dict[str, Any], prefix: str, metadata: Any) -> None:
+def _join_on_save(module: FreezableLinear, state: dict[str, Any], prefix: str, metadata: Any) -> None:
     covered, free = state.pop(f"{prefix}covered"), state.pop(f"{prefix}free")
     state[f"{prefix}weight"] = torch.cat([covered, free])
 
 
-def _split_on_load(module: Projection, state: dict[str, Any], prefix: str, *_: Any) -> None:
+def _split_on_load(module: FreezableLinear, state: dict[str, Any], prefix: str, *_: Any) -> None:
     weight = state.pop(f"{prefix}weight", None)
     if weight is not None:
         state[f"{prefix}covered"] = weight[: module.covered_rows]

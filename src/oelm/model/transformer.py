@@ -9,16 +9,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from oelm.config import Model
+from oelm.config import ResolvedModel
 from oelm.model.attention import Cache, CausalSelfAttention, KeyValueCache
 
 NORM_EPSILON = 1e-5
 
 
 class FeedForward(nn.Module):
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: ResolvedModel) -> None:
         super().__init__()
-        assert model.is_resolved
         self.up = nn.Linear(model.d_model, model.d_ff)
         self.down = nn.Linear(model.d_ff, model.d_model)
 
@@ -27,7 +26,7 @@ class FeedForward(nn.Module):
 
 
 class Block(nn.Module):
-    def __init__(self, model: Model, *, layer: int) -> None:
+    def __init__(self, model: ResolvedModel, *, layer: int) -> None:
         super().__init__()
         self.attention_norm = nn.LayerNorm(model.d_model, eps=NORM_EPSILON)
         self.attention = CausalSelfAttention(model, layer=layer)
@@ -45,9 +44,8 @@ class Block(nn.Module):
 class GPT(nn.Module):
     """Built without values; `initialization.initialize` gives every weight its start."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: ResolvedModel) -> None:
         super().__init__()
-        assert model.is_resolved
         self.config = model
         self.token_embedding = nn.Embedding(model.vocabulary, model.d_model)
         self.position_embedding = nn.Embedding(model.seq_len, model.d_model)

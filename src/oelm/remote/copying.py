@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from oelm.errors import UserError
-from oelm.files import mebibytes
+from oelm.exhaustion import mebibytes
 from oelm.remote.connection import meaning, no_program, ssh_words
 from oelm.remote.hosts import Server
 

@@ -15,7 +15,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, ValidationError
 
-from oelm.config import Count, Frozen
+from oelm.config import Count, Section
 from oelm.errors import UserError
 from oelm.remote.project import project_root
 from oelm.settings import problem_lines, read_yaml_file
@@ -67,7 +67,7 @@ def _explained(check, text: str) -> str:
         raise ValueError(str(error)) from error
 
 
-class Entry(Frozen):
+class Entry(Section):
     """One server in remotes.yaml."""
 
     host: Annotated[str, AfterValidator(_host)] | None = None  # None: the entry's own name

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from oelm.config import STEP_EXECUTION, Run
+from oelm.config import STEP_EXECUTION, ResolvedRun
 from oelm.errors import UserError
 from oelm.files import SEAL, Damaged, read_object, read_sealed
 from oelm.schemas import Stored, checked
@@ -141,7 +141,7 @@ class Bench:
     source_scheme: int = FIRST_SCHEME
     data_digest: str | None = None
     created: str | None = None
-    runs: dict[str, Run] | None = None  # what was timed; None: of a format that knows its work only
+    runs: dict[str, ResolvedRun] | None = None  # what was timed; None: of a format that knows its work only
     declared: dict[str, Any] | None = None  # execution as the study had it, `auto` included; None as above
     execution: dict[str, Any] = field(default_factory=dict)  # as it was, in the words of a study
     other_config: dict[str, Differences] = field(default_factory=dict)  # arms that are no longer what was measured
@@ -226,19 +226,15 @@ def bench_of(tree: dict[str, Any], path: Path) -> Bench:
     )
 
 
-def _runs(stored: _Format3, path: Path) -> dict[str, Run]:
+def _runs(stored: _Format3, path: Path) -> dict[str, ResolvedRun]:
     if stored.runs.keys() != stored.seconds.keys():
         raise Damaged(path, "runs: not of every arm that was measured")
     try:
-        runs = {arm: stored_run(tree, name=str(path)) for arm, tree in stored.runs.items()}
+        return {arm: stored_run(tree, name=str(path)) for arm, tree in stored.runs.items()}
     except Damaged as damage:
         raise Damaged(path, f"runs: {damage.reason}") from damage
     except UserError as error:  # a newer oelm's
         raise Damaged(path, f"runs: {str(error).removeprefix(f'{path}: ')}") from error
-    unresolved = [arm for arm, run in runs.items() if not run.model.is_resolved]
-    if unresolved:
-        raise Damaged(path, f"runs.{unresolved[0]}: sizes are missing")
-    return runs
 
 
 def _as_a_study_says(stored: _Format2) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from oelm.accounting import as_at_first_step, step_work
-from oelm.config import STEP_EXECUTION, Execution, Run, Settings, facts_of, resolved
+from oelm.config import STEP_EXECUTION, Execution, ResolvedRun, Run, Settings, as_far_as_known, facts_of
 from oelm.files import Damaged
 from oelm.run_directory import flat
 from oelm.study.bench import LEAST_BLOCKS, Bench
@@ -73,8 +73,8 @@ def _other_step(bench: Bench, arm: str, declared: Run, facts: dict[str, Any]) ->
     if bench.runs is not None:
         then = bench.runs[arm]
         return _other_settings(then, declared, facts_of(then.model) | facts)
-    now = resolved(declared, facts)
-    if bench.work is None or not now.model.is_resolved:
+    now = as_far_as_known(declared, facts)
+    if bench.work is None or not isinstance(now, ResolvedRun):
         return ()
     work, work_now = bench.work[arm], step_work(as_at_first_step(now))
     unlike = [name for name in work_now if work.get(name) != work_now[name]]
@@ -83,7 +83,7 @@ def _other_step(bench: Bench, arm: str, declared: Run, facts: dict[str, Any]) ->
 
 def _other_settings(then: Run, declared: Run, facts: dict[str, Any]) -> Differences:
     """What follows from a setting that differs is left out beside it."""
-    stated, before, now = step_settings(declared), step_settings(then), step_settings(resolved(declared, facts))
+    stated, before, now = step_settings(declared), step_settings(then), step_settings(as_far_as_known(declared, facts))
     unlike = [key for key in dict.fromkeys([*before, *now]) if before.get(key) != now.get(key)]
     named = [key for key in unlike if stated.get(key) is not None or key not in stated] or unlike
     return tuple((key, before.get(key), now.get(key)) for key in named)

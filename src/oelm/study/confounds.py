@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, assert_never
 
-from oelm.config import STEP_EXECUTION, Encoder, Run, Settings, facts_of, resolved
+from oelm.config import STEP_EXECUTION, Encoder, EncoderRun, ResolvedRun, Run, Settings, as_far_as_known, facts_of
 from oelm.errors import UserError
 from oelm.run_directory import COMPARED_ENVIRONMENT, flat
 from oelm.settings import known_keys
@@ -99,15 +99,15 @@ class _Side:
 
 def _facts(plan: Plan) -> dict[str, Any]:
     """What the data says of an encoder, once a run knows it: the same for every arm that reads the same data."""
-    model = next((run.run.model for run in plan.runs if run.run.model.is_resolved), None)
-    return facts_of(model) if isinstance(model, Encoder) else {}
+    known = next((run.run for run in plan.runs if isinstance(run.run, ResolvedRun)), None)
+    return facts_of(known.model) if isinstance(known, EncoderRun) else {}
 
 
 def _settings(
     study: Study, arm: str, facts: dict[str, Any], *, values: dict[str, Any] | None = None, tuning: bool = False
 ) -> Settings:
     settings = settings_for(study, arm, seed=_unused_seed(study), values=values, tuning=tuning)
-    return settings.model_copy(update={"run": resolved(settings.run, facts)})
+    return settings.model_copy(update={"run": as_far_as_known(settings.run, facts)})
 
 
 def _unused_seed(study: Study) -> int:

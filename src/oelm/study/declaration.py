@@ -21,7 +21,7 @@ from pydantic_core import PydanticCustomError
 from oelm.arms import canonical_name
 from oelm.claims.kinds import KINDS, Evidence, kinds_about
 from oelm.claims.measures import LOSS, MEASURES, SCALES, Measure, measures_of
-from oelm.config import Count, Frozen, Positive, Settings, kind_of_model
+from oelm.config import Count, Positive, Section, Settings, kind_of_model
 from oelm.errors import UserError
 from oelm.run_directory import check_name
 from oelm.settings import full_key, known_keys, problem_lines, read_yaml_file, settings_of, with_preset
@@ -31,7 +31,7 @@ from oelm.study.slurm_request import SlurmRequest
 Language = Literal["en", "zh"]
 
 
-class Bilingual(Frozen):
+class Bilingual(Section):
     en: str
     zh: str
 
@@ -43,7 +43,7 @@ def in_language(text: Text, language: Language) -> str:
     return text if isinstance(text, str) else getattr(text, language)
 
 
-class Arm(Frozen):
+class Arm(Section):
     """One kind of model in the comparison."""
 
     arm: str | None = None  # a named arm; None: the key is the name
@@ -68,7 +68,7 @@ def _one_of(table: Mapping[str, object]) -> AfterValidator:
     return AfterValidator(known)
 
 
-class Hypothesis(Frozen):
+class Hypothesis(Section):
     """A claim about two arms. What it means and what settles it, the tables of its kind and its measure say.
 
     A margin stands under the key of its measure's scale.
@@ -125,7 +125,7 @@ class Hypothesis(Frozen):
         return getattr(self, self.quality.scale.margin_key)
 
 
-class Tuning(Frozen):
+class Tuning(Section):
     """The same points for every arm, judged on the tuning split; an optimum at an edge adds points for all arms."""
 
     grid: dict[str, Annotated[list[float], Field(min_length=2)]] = Field(min_length=1)
@@ -134,14 +134,14 @@ class Tuning(Frozen):
     extend: Count = 2  # at most so many points are added at each end of a key
 
 
-class Neighbour(Frozen):
+class Neighbour(Section):
     """Another study whose stored findings a report shows beside its own."""
 
     study: str  # its file or its name
     runs: str | None = None  # None: runs/NAME
 
 
-class Claim(Frozen):
+class Claim(Section):
     """A result that others report: shown as a row beside this study's own, in texts as its source has them."""
 
     source: Text
@@ -155,7 +155,7 @@ class Claim(Frozen):
     remarks: list[Text] = Field(default=[])  # what a reader should know of it
 
 
-class Consequences(Frozen):
+class Consequences(Section):
     """What follows if the main frozen arm turns out better than the baseline, equal to it within the margin, worse."""
 
     better: Text | None = None
@@ -163,7 +163,7 @@ class Consequences(Frozen):
     worse: Text | None = None
 
 
-class Study(Frozen):
+class Study(Section):
     name: str
     question: Text
     base: dict[str, Any]  # as in a config file: preset, model, training, data, execution
@@ -302,7 +302,7 @@ def _keys_of(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
     for name, field in model.model_fields.items():
         kind, inside = field.annotation, get_args(field.annotation)
         step = {list: ".N", dict: ".NAME"}.get(get_origin(kind), "")
-        inner = next((each for each in (kind, *inside) if isinstance(each, type) and issubclass(each, Frozen)), None)
+        inner = next((each for each in (kind, *inside) if isinstance(each, type) and issubclass(each, Section)), None)
         if inner is None or inner is Bilingual:
             yield f"{prefix}{name}"
         else:

@@ -168,5 +168,5 @@ def _decision(plan: Plan, choice: Choice, data_digest: str | None) -> Decision:
 
 def _used(run: PlannedRun) -> RunUsed:
     assert run.stored is not None
-    identity = fingerprint(run.run, data_digest=run.stored.data_digest or "")
+    identity = fingerprint(run.resolved_run, data_digest=run.stored.data_digest or "")
     return RunUsed(name=run.stored.name, fingerprint=identity, seed=run.seed, values=dict(run.point), loss=_loss(run))

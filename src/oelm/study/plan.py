@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from oelm.config import Run, Settings, fingerprint, resolved
+from oelm.config import ResolvedRun, Run, Settings, as_far_as_known, fingerprint, resolved
 from oelm.errors import UserError
 from oelm.run_directory import TUNING_FOLDER, RunDirectory
 from oelm.study.data_here import Digests, data_folders, digests_here
@@ -42,7 +42,12 @@ class PlannedRun:
 
     @property
     def run(self) -> Run:
+        """A ResolvedRun where the data, or a stored run, has said what the study leaves to it."""
         return self.settings.run
+
+    @property
+    def resolved_run(self) -> ResolvedRun:
+        return resolved(self.settings.run)
 
     @property
     def state(self) -> str:
@@ -60,7 +65,7 @@ class PlannedRun:
         return f"{self.arm} s{self.seed}" + (f" {point_text(self.point)}" if self.stage == "tuning" else "")
 
     def folder_name(self, data_digest: str) -> str:
-        return f"{self.arm}-s{self.seed}-{fingerprint(self.run, data_digest=data_digest)}"
+        return f"{self.arm}-s{self.seed}-{fingerprint(self.resolved_run, data_digest=data_digest)}"
 
     def directory(self, folder: Path, *, data_digest: str) -> RunDirectory:
         """Where the run is, or will be, under the study's folder. The digest is taken where its own is not known."""
@@ -182,8 +187,8 @@ class Planner:
         key = arm, seed, stage, point
         if key not in self.known:
             settings = settings_for(self.study, arm, seed=seed, values=dict(point), tuning=stage == "tuning")
-            run = resolved(settings.run, self.facts)
-            identity = computation(run) if run.model.is_resolved else ""
+            run = as_far_as_known(settings.run, self.facts)
+            identity = computation(run) if isinstance(run, ResolvedRun) else ""
             self.known[key] = settings.model_copy(update={"run": run}), identity
         return self.known[key]
 

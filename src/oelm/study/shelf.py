@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from oelm.config import Run, facts_of, fingerprint
+from oelm.config import ResolvedRun, facts_of, fingerprint
 from oelm.errors import UserError
 from oelm.files import Damaged, Unreadable, missing, naming_the_file
 from oelm.ownership import Process, owner_of, time_of
@@ -35,7 +35,7 @@ class StoredRun:
     """A run directory as it stands: what it computes, and how far it has come."""
 
     directory: RunDirectory
-    run: Run
+    run: ResolvedRun
     state: StoredState
     status: dict[str, Any]
     ended: Ended | None = None
@@ -223,8 +223,8 @@ def _rank(stored: StoredRun) -> tuple[int, str]:
     return _PREFERENCE[stored.state], stored.name
 
 
-def computation(run: Run) -> str:
-    """The identity of a resolved run but for its data."""
+def computation(run: ResolvedRun) -> str:
+    """The identity of a run but for its data."""
     return fingerprint(run, data_digest="")
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
-from oelm.config import Frozen, Positive
+from oelm.config import Positive, Section
 from oelm.errors import UserError
 from oelm.settings import problem_lines, read_yaml
 
@@ -73,7 +73,7 @@ EARLY_SECONDS = 60  # Slurm's signal before a time limit may come that much too 
 Word = Annotated[str, AfterValidator(_one_word)]
 
 
-class SlurmRequest(Frozen):
+class SlurmRequest(Section):
     """For each run. GPUs are counted for one process, CPUs and memory for one node."""
 
     partition: Word | None = None

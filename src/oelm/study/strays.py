@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from oelm.config import Run, facts_of, resolved
+from oelm.config import ResolvedRun, Run, as_far_as_known, facts_of
 from oelm.run_directory import flat
 from oelm.study.bench_fit import bench_for, remarks_on
 from oelm.study.declaration import Study, settings_for
@@ -177,10 +177,10 @@ class _Expected:
         run = settings_for(study, arm, seed=sentinel, values=values, tuning=tuning).run
         return cls(run, sentinel, seeds, frozenset(study.tuning.grid if study.tuning and not values else ()))
 
-    def differences(self, stored: Run) -> Iterator[tuple[str, Any, Any]]:
+    def differences(self, stored: ResolvedRun) -> Iterator[tuple[str, Any, Any]]:
         """What follows from a setting that differs is left out beside it."""
         declared = _by_key(self.run)
-        now, then = _by_key(resolved(self.run, facts_of(stored.model))), _by_key(stored)
+        now, then = _by_key(as_far_as_known(self.run, facts_of(stored.model))), _by_key(stored)
         unlike = [key for key in dict.fromkeys([*then, *now]) if then.get(key) != now.get(key)]
         unlike = [key for key in unlike if key not in self.ignored]
         stated = [key for key in unlike if declared.get(key) is not None or key not in declared]
@@ -188,7 +188,7 @@ class _Expected:
             yield key, then.get(key), now.get(key)
         yield from self._other_seed(stored)
 
-    def _other_seed(self, stored: Run) -> Iterator[tuple[str, Any, Any]]:
+    def _other_seed(self, stored: ResolvedRun) -> Iterator[tuple[str, Any, Any]]:
         then, now = stored.seeds.model_dump(), self.run.seeds.model_dump()
         for seed in sorted({then[key] for key, value in now.items() if value == self.sentinel} - self.seeds):
             yield SEED, seed, None

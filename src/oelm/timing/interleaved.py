@@ -16,9 +16,10 @@ from typing import Any
 import torch
 
 from oelm.accounting import as_at_first_step, step_work, totals
-from oelm.config import PROJECTIONS, Always, Execution, Never, Run, resolved, stored_form
+from oelm.config import PROJECTIONS, Always, Execution, Never, ResolvedRun, resolved, stored_form
 from oelm.errors import UserError
-from oelm.files import ensure_writable, mebibytes, write_sealed
+from oelm.exhaustion import mebibytes
+from oelm.files import ensure_writable, write_sealed
 from oelm.ownership import now
 from oelm.study.bench import BENCH_FILE, FORMAT_VERSION, LEAST_BLOCKS, REJECTED_FILE, Bench, BlockRecord, bench_of
 from oelm.study.bench_fit import compared, lack_of, step_execution, timed_settings
@@ -158,7 +159,7 @@ def _chosen(study: Study, arms: Sequence[str] | None) -> list[str]:
     return [name for name in study.arms if not arms or name in arms]
 
 
-def _machine(execution: Execution, run: Run, say: Say) -> Machine:
+def _machine(execution: Execution, run: ResolvedRun, say: Say) -> Machine:
     """The baseline's for all: one device, one precision, one number of threads."""
     machine, reasons = resolve_machine(execution, run, local_rank=0, world_size=1)
     prepare_process(machine)
@@ -167,7 +168,7 @@ def _machine(execution: Execution, run: Run, say: Say) -> Machine:
     return machine
 
 
-def _notes(study: Study, runs: dict[str, Run], workload: Workload) -> list[str]:
+def _notes(study: Study, runs: dict[str, ResolvedRun], workload: Workload) -> list[str]:
     """What a reader of the numbers has to know."""
     notes = [f"tokens: {workload.description}"]
     scheduled = [name for name, run in runs.items() if _has_schedule(run)]
@@ -179,12 +180,12 @@ def _notes(study: Study, runs: dict[str, Run], workload: Workload) -> list[str]:
     return notes
 
 
-def _has_schedule(run: Run) -> bool:
+def _has_schedule(run: ResolvedRun) -> bool:
     moves = (getattr(run.model.attention, name).moves for name in PROJECTIONS)
     return any(not isinstance(each, Always | Never) for each in moves)
 
 
-def _say_sizes(runs: dict[str, Run], baseline: str, machine: Machine, say: Say) -> None:
+def _say_sizes(runs: dict[str, ResolvedRun], baseline: str, machine: Machine, say: Say) -> None:
     counts = [totals(run.model) for run in (*runs.values(), runs[baseline])]
     needed_bytes = sum(each.weight_bytes + each.optimizer_bytes for each in counts)
     say(
@@ -194,12 +195,12 @@ def _say_sizes(runs: dict[str, Run], baseline: str, machine: Machine, say: Say) 
 
 
 def _contenders(
-    runs: dict[str, Run], baseline: str, machine: Machine, workload: Workload, say: Say
+    runs: dict[str, ResolvedRun], baseline: str, machine: Machine, workload: Workload, say: Say
 ) -> dict[str, Build]:
     """How to build each arm, and the baseline once more."""
     seen: set[str] = set()
 
-    def building(name: str, run: Run) -> Build:
+    def building(name: str, run: ResolvedRun) -> Build:
         def build() -> Step:
             arm = TimedArm(run, machine, workload)
             took = [arm.step() for _ in range(WARMUP_STEPS)]

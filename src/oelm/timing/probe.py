@@ -11,7 +11,7 @@ import time
 from statistics import median
 from typing import Any
 
-from oelm.config import Run, Settings, resolved
+from oelm.config import ResolvedRun, Settings, resolved
 from oelm.errors import UserError
 from oelm.exhaustion import what_ran_out
 from oelm.settings import load_settings
@@ -55,7 +55,7 @@ def _steps_taken(arm: TimedArm) -> list[float]:
     return taken
 
 
-def _with_one_batch_of_validation(run: Run, machine: Machine) -> Run:
+def _with_one_batch_of_validation(run: ResolvedRun, machine: Machine) -> ResolvedRun:
     changes = {"validation_sequences": machine.micro_batch_size}
     return run.model_copy(update={"training": run.training.model_copy(update=changes)})
 

@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from oelm.config import Encoder, Run, facts_of, resolved
+from oelm.config import Encoder, GptRun, ResolvedRun, Run, facts_of, resolved
 from oelm.data.folders import Data
-from oelm.data.tokens import GPT2_VOCABULARY, MANIFEST, file_name
+from oelm.data.sentences import SentenceData
+from oelm.data.tokens import GPT2_VOCABULARY, TokenData, file_name
+from oelm.prepared import MANIFEST
 from oelm.training.assembly import assembled, gpt_on_device, with_optimizer
 from oelm.training.device import Machine
 from oelm.training.distributed import World
@@ -40,8 +42,8 @@ def workload_of(run: Run, *, assumed: dict[str, Any] | None = None) -> Workload:
     An encoder's weights come with its data: without it there is nothing to measure.
     """
     if isinstance(run.model, Encoder) or _has_data(Path(run.data)):
-        run, data = run_with_data(run)
-        return Workload(data, facts_of(run.model), data.digest, str(data.folder))
+        known, data = run_with_data(run)
+        return Workload(data, facts_of(known.model), data.digest, str(data.folder))
     return drawn_tokens(run, vocabulary=run.model.vocabulary or (assumed or {}).get("vocabulary") or GPT2_VOCABULARY)
 
 
@@ -68,21 +70,24 @@ class TimedArm:
     """A model with its optimizer, ready to take one training step after another."""
 
     def __init__(self, run: Run, machine: Machine, workload: Workload) -> None:
-        run, world = _endless(resolved(run, workload.facts)), World()
-        if isinstance(workload.data, np.ndarray):
-            gpt, tokens = gpt_on_device(run, machine), workload.data
-            task = LanguageTask(gpt, run, train=tokens, held_out=tokens, machine=machine, world=world)
-            self.task, self.optimizer, schedule = with_optimizer(task, run)
-        else:
-            self.task, self.optimizer, schedule = assembled(run, workload.data, machine=machine, world=world)
+        world = World()
+        match _endless(resolved(run, workload.facts)), workload.data:
+            case known, (TokenData() | SentenceData()) as data:
+                self.task, self.optimizer, schedule = assembled(known, data, machine=machine, world=world)
+            case GptRun() as known, tokens:
+                gpt = gpt_on_device(known, machine)
+                task = LanguageTask(gpt, known, train=tokens, held_out=tokens, machine=machine, world=world)
+                self.task, self.optimizer, schedule = with_optimizer(task, known)
+            case _:
+                raise TypeError("an encoder reads no drawn tokens")
         first = _FirstStep(schedule.rules, steps=schedule.steps, num_layers=schedule.num_layers)
-        self._steps = optimization_steps(self.task, self.optimizer, run, schedule=first, machine=machine, world=world)
+        self._steps = optimization_steps(self.task, self.optimizer, known, schedule=first, machine=machine, world=world)
 
     def step(self) -> float:
         """Seconds of one step, the device synchronised before and after."""
         return next(self._steps).seconds
 
 
-def _endless(run: Run) -> Run:
+def _endless(run: ResolvedRun) -> ResolvedRun:
     changes = {"steps": MANY_STEPS, "learning_rate": SMALL_LEARNING_RATE}
     return run.model_copy(update={"training": run.training.model_copy(update=changes)})

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from oelm.config import Encoder, Run
+from oelm.config import EncoderRun, GptRun, ResolvedRun
 from oelm.data.sentences import SentenceData
+from oelm.data.tokens import TokenData
 from oelm.model.initialization import build
 from oelm.model.parameters import rules
 from oelm.model.transformer import GPT
@@ -25,26 +26,28 @@ if TYPE_CHECKING:
 Parts = tuple[Task, torch.optim.AdamW, Schedule]
 
 
-def assembled(run: Run, data: Data, *, machine: Machine, world: World) -> Parts:
+def assembled(run: ResolvedRun, data: Data, *, machine: Machine, world: World) -> Parts:
     """Everything a run steps with, its model with its starting values on its device."""
-    if isinstance(data, SentenceData):
-        refuse_what_does_not_fit(run, machine)
-        from oelm.training.classification import sentence_task
+    match run, data:
+        case EncoderRun(), SentenceData():
+            refuse_what_does_not_fit(run, machine)
+            from oelm.training.classification import sentence_task
 
-        return with_optimizer(sentence_task(run, data, machine=machine, world=world), run)
-    splits = data.splits["train"], data.splits[run.training.validation_split]
-    gpt = gpt_on_device(run, machine)
-    task = LanguageTask(gpt, run, train=splits[0], held_out=splits[1], machine=machine, world=world)
-    return with_optimizer(task, run)
+            return with_optimizer(sentence_task(run, data, machine=machine, world=world), run)
+        case GptRun(), TokenData():
+            train, held_out = data.splits["train"], data.splits[run.training.validation_split]
+            gpt = gpt_on_device(run, machine)
+            task = LanguageTask(gpt, run, train=train, held_out=held_out, machine=machine, world=world)
+            return with_optimizer(task, run)
+    raise TypeError(f"{run.data}: not the data of this kind of model")
 
 
-def with_optimizer(task: Task, run: Run) -> Parts:
+def with_optimizer(task: Task, run: ResolvedRun) -> Parts:
     schedule = Schedule(rules(task.model), steps=run.training.steps, num_layers=run.model.num_layers)
     return task, build_optimizer(task.model, run.training), schedule
 
 
-def gpt_on_device(run: Run, machine: Machine) -> GPT:
-    assert not isinstance(run.model, Encoder)
+def gpt_on_device(run: GptRun, machine: Machine) -> GPT:
     refuse_what_does_not_fit(run, machine)
     gpt = build(run.model, run.seeds).to(machine.device, machine.dtype)
     # The output layer's gradient is dense; the embedding's part of it is then added row by row, in place.

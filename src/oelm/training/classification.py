@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from oelm.config import Encoder, Run
+from oelm.config import EncoderRun
 from oelm.data.encoder_folder import encoder_of
 from oelm.data.sentence_batches import SentenceBatches, evenly_spaced, padded
 from oelm.data.sentences import SentenceData
@@ -23,8 +23,7 @@ from oelm.training.task import Validation
 EXAMPLES_AT_ONCE = 64  # of a validation: no gradients are kept
 
 
-def sentence_task(run: Run, data: SentenceData, *, machine: Machine, world: World) -> SentenceTask:
-    assert isinstance(run.model, Encoder)
+def sentence_task(run: EncoderRun, data: SentenceData, *, machine: Machine, world: World) -> SentenceTask:
     if run.model.pretrained and not data.encoder_has_weights:
         raise UserError(
             f"{data.encoder_source}: has no weights; prepare with another --encoder, or set pretrained=false"
@@ -36,12 +35,10 @@ def sentence_task(run: Run, data: SentenceData, *, machine: Machine, world: Worl
 class SentenceTask:
     role_of = staticmethod(encoder_role_of)
 
-    def __init__(self, model: Any, run: Run, data: SentenceData, *, machine: Machine, world: World) -> None:
+    def __init__(self, model: Any, run: EncoderRun, data: SentenceData, *, machine: Machine, world: World) -> None:
         self.model, self.dropout, self.warnings = model, run.model.dropout, []
         self._run, self._machine, self._world = run, machine, world
         training = run.training
-        assert training.validation_sequences is not None
-        assert training.final_validation_sequences is not None
         self._batches = SentenceBatches(data.splits["train"], training.batch_size, run.seeds.data)
         self._held_out = data.splits[training.validation_split]
         self.held_out = len(self._held_out)

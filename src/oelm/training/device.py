@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 import torch
 
 from oelm.accounting import training_flops
-from oelm.config import Encoder, Execution, Run
+from oelm.config import Encoder, Execution, ResolvedRun
 from oelm.errors import UserError
 
 COMPILE_WORTHWHILE_SECONDS = 600  # compiling takes about a minute and saves about a tenth
@@ -61,7 +61,9 @@ class Machine:
             torch.mps.synchronize()
 
 
-def resolve_machine(execution: Execution, run: Run, *, local_rank: int, world_size: int) -> tuple[Machine, list[str]]:
+def resolve_machine(
+    execution: Execution, run: ResolvedRun, *, local_rank: int, world_size: int
+) -> tuple[Machine, list[str]]:
     """The machine and the reasons behind each `auto`."""
     device = _device(execution.device, local_rank, world_size)
     most = THREADS_PER_CORE * (os.cpu_count() or 1)
@@ -141,7 +143,7 @@ def _cpu_is_fast_at_bfloat16() -> bool:
     return any(getattr(torch.cpu, check, lambda: False)() for check in checks)
 
 
-def _compile(execution: Execution, run: Run, kind: str, world_size: int) -> tuple[bool, str]:
+def _compile(execution: Execution, run: ResolvedRun, kind: str, world_size: int) -> tuple[bool, str]:
     if execution.compile == "off":
         return False, "compile off: as asked"
     if isinstance(run.model, Encoder):

@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from oelm.config import Execution, Run
+from oelm.config import EncoderRun, Execution, GptRun, ResolvedRun
 from oelm.data.folders import Data
 from oelm.data.sentences import SentenceData
+from oelm.data.tokens import TokenData
 from oelm.errors import UserError
 from oelm.files import write_json
 from oelm.installation import install_command
+from oelm.model.transformer import GPT
 from oelm.ownership import now
 from oelm.run_directory import RunDirectory
 from oelm.schemas import Parameters, read_record
@@ -42,7 +44,7 @@ from oelm.training.task import Validation
 class Job:
     """One run, its data and its place; where and with whom it executes."""
 
-    run: Run
+    run: ResolvedRun
     data: Data
     directory: RunDirectory
     execution: Execution
@@ -175,7 +177,6 @@ class Driver:
             stop_requested=stop,
         )
         training = self.run.training
-        assert training.validate_every is not None
         self._await_step(self.progress.step + 1)
         for result in steps:
             self._note(result)
@@ -296,11 +297,11 @@ class Driver:
                     self.metrics_board.add_scalar(key, record[key], record["step"])
 
     def _save_best(self, step: int, loss: float) -> None:
-        model, run, data = self.task.model, self.run, self.data
-        if isinstance(data, SentenceData):
-            save_best_encoder(self.directory, model, run, data, step=step, val_loss=loss)
-        else:
-            save_best(self.directory, model, run, data, step=step, val_loss=loss)
+        match self.task.model, self.run, self.data:
+            case GPT() as gpt, GptRun() as run, TokenData() as data:
+                save_best(self.directory, gpt, run, data, step=step, val_loss=loss)
+            case encoder, EncoderRun() as run, SentenceData() as data:
+                save_best_encoder(self.directory, encoder, run, data, step=step, val_loss=loss)
 
     def _save(self, watch: Watch) -> None:
         if self.world.is_main:

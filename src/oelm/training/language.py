@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from oelm.config import Run
+from oelm.config import GptRun
 from oelm.data.batches import TrainingBatches, ValidationSequences
 from oelm.model.parameters import role_of
 from oelm.model.transformer import GPT
@@ -26,7 +26,7 @@ class LanguageTask:
     def __init__(
         self,
         gpt: GPT,
-        run: Run,
+        run: GptRun,
         *,
         train: np.ndarray,
         held_out: np.ndarray,
@@ -36,8 +36,6 @@ class LanguageTask:
         self.model, self.dropout = gpt, run.model.dropout
         self._run, self._machine, self._world = run, machine, world
         training, seq_len = run.training, run.model.seq_len
-        assert training.validation_sequences is not None
-        assert training.final_validation_sequences is not None
         self._batches = TrainingBatches(train, seq_len, training.batch_size, run.seeds.data)
         self._sequences = ValidationSequences(held_out, seq_len, training.validation_sequences)
         self._final_sequences = ValidationSequences(held_out, seq_len, training.final_validation_sequences)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from oelm.config import Run
+from oelm.config import ResolvedRun
 from oelm.errors import UserError
 from oelm.seeding import seed_of
 from oelm.training.device import Machine
@@ -47,7 +47,7 @@ class StepResult:
 def optimization_steps(
     task: Task,
     optimizer: torch.optim.Optimizer,
-    run: Run,
+    run: ResolvedRun,
     *,
     schedule: Schedule,
     machine: Machine,
@@ -85,7 +85,7 @@ def optimization_steps(
         )
 
 
-def accumulate_gradients(task: Task, run: Run, step: int, *, machine: Machine, world: World) -> Tensor:
+def accumulate_gradients(task: Task, run: ResolvedRun, step: int, *, machine: Machine, world: World) -> Tensor:
     """Gradients of this process's part of the global mean loss, over its micro-batches; returns that part."""
     mine = world.share(run.training.batch_size)
     loss = torch.zeros((), dtype=machine.dtype, device=machine.device)

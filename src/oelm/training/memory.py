@@ -10,7 +10,7 @@ import os
 import torch
 
 from oelm.accounting import BYTES_PER_WEIGHT, activation_bytes, totals
-from oelm.config import Run
+from oelm.config import ResolvedRun
 from oelm.errors import UserError
 from oelm.exhaustion import limit_of, size
 from oelm.system import mapped_bytes, memory_bytes
@@ -19,7 +19,7 @@ from oelm.training.device import Machine
 KEPT_BY_COMPILED_CODE = 0.5  # of the activations, at least; the rest is computed again
 
 
-def needed_bytes(run: Run, machine: Machine) -> dict[str, int]:
+def needed_bytes(run: ResolvedRun, machine: Machine) -> dict[str, int]:
     """Of one process, by what it is for."""
     counts, wider = totals(run.model), machine.dtype.itemsize / BYTES_PER_WEIGHT
     kept = KEPT_BY_COMPILED_CODE if machine.compile else 1.0
@@ -35,7 +35,7 @@ def needed_bytes(run: Run, machine: Machine) -> dict[str, int]:
     return {name: round(count * wider) for name, count in parts.items()}
 
 
-def refuse_what_does_not_fit(run: Run, machine: Machine) -> None:
+def refuse_what_does_not_fit(run: ResolvedRun, machine: Machine) -> None:
     parts = needed_bytes(run, machine)
     needed = sum(parts.values())
     for available, whose in _limits(machine):

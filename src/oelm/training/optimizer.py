@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from oelm.config import Never, Training
+from oelm.config import Never, ResolvedTraining, Training
 from oelm.model.parameters import rules
 
 
@@ -28,9 +28,8 @@ def build_optimizer(model: nn.Module, training: Training) -> torch.optim.AdamW:
     )
 
 
-def learning_rate_at(step: int, training: Training) -> float:
+def learning_rate_at(step: int, training: ResolvedTraining) -> float:
     """Linear warm-up, then cosine to the final fraction. Updates are counted from 1."""
-    assert training.warmup_steps is not None
     if step <= training.warmup_steps:
         return training.learning_rate * step / training.warmup_steps
     progress = (step - training.warmup_steps) / max(1, training.steps - training.warmup_steps)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from oelm import system
-from oelm.config import Run, fingerprint
+from oelm.config import ResolvedRun, fingerprint
 from oelm.model.parameters import combined_digest, counts_by_part, frozen_names, parameter_digests
 from oelm.training.device import Machine
 from oelm.training.distributed import World
@@ -57,7 +57,7 @@ def parameters_record(task: Task, machine: Machine) -> dict[str, Any]:
 
 
 def result_record(
-    run: Run,
+    run: ResolvedRun,
     progress: Progress,
     *,
     machine: Machine,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from oelm.config import Execution, Run, fingerprint, resolved, stored_form
+from oelm.config import EncoderRun, Execution, GptRun, ResolvedRun, Run, fingerprint, resolved, stored_form
 from oelm.data.folders import Data, check_changes, open_data
 from oelm.data.sentences import SentenceData
 from oelm.data.tokens import TokenData, check_tokens
@@ -40,30 +40,32 @@ class Outcome:
     was_finished: bool
 
 
-def run_with_data(run: Run) -> tuple[Run, Data]:
+def run_with_data(run: Run) -> tuple[GptRun, TokenData] | tuple[EncoderRun, SentenceData]:
     """Open the data a run names, check it, and resolve what depends on it."""
     data = open_data(run)
-    run = resolved(run, data.facts)
     if run.training.validation_split not in data.splits:
         raise UserError(
             f"training.validation_split: {run.data} has no split {run.training.validation_split}, "
             f"only {', '.join(data.splits)}"
         )
-    if isinstance(data, TokenData):
-        check_tokens(data, seq_len=run.model.seq_len, vocabulary=run.model.vocabulary)
-    else:
-        _refuse_other_sizes(run, data)
-    return run, data
+    match resolved(run, data.facts), data:
+        case GptRun() as known, TokenData():
+            check_tokens(data, seq_len=known.model.seq_len, vocabulary=known.model.vocabulary)
+            return known, data
+        case EncoderRun() as known, SentenceData():
+            _refuse_other_sizes(known, data)
+            return known, data
+    raise TypeError(f"{run.data}: not the data of this kind of model")
 
 
-def _refuse_other_sizes(run: Run, data: SentenceData) -> None:
+def _refuse_other_sizes(run: EncoderRun, data: SentenceData) -> None:
     """An encoder is as large as its weights; a config that says otherwise is mistaken."""
     for name, value in data.facts.items():
         if getattr(run.model, name) != value:
             raise UserError(f"model.{name}: {getattr(run.model, name)}, but the encoder of {run.data} says {value}")
 
 
-def default_directory(run: Run, data: Data, *, group: str) -> Path:
+def default_directory(run: ResolvedRun, data: Data, *, group: str) -> Path:
     """Where a run goes that was given no folder: one folder for each distinct computation."""
     seeds = "-".join(str(seed) for seed in dict.fromkeys(run.seeds.model_dump().values()))
     return RUNS / group / f"{run.arm}-s{seeds}-{fingerprint(run, data_digest=data.digest)}"
@@ -147,7 +149,7 @@ def _as_companion(job: Job) -> Outcome:
     return Outcome(job.directory, Driver(job, Silent()).go(checkpoint), was_finished=False)
 
 
-def _refuse_another_run(directory: RunDirectory, run: Run, data_digest: str) -> None:
+def _refuse_another_run(directory: RunDirectory, run: ResolvedRun, data_digest: str) -> None:
     """A folder holds one run: a config or data that differ are shown key by key."""
     if not directory.config_file.exists():
         directory.refuse_foreign_files()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from oelm.config import Run
+from oelm.config import EncoderRun
 from oelm.data.sentences import SentenceData
 from oelm.files import refuse_link, write_bytes, write_json
 from oelm.model.adaptation.record import FIELD, adaptation_record
@@ -16,7 +16,7 @@ from oelm.training.stored_model import CONFIG_FILE, replace_weights
 
 
 def save_best_encoder(
-    directory: RunDirectory, model: Any, run: Run, data: SentenceData, *, step: int, val_loss: float
+    directory: RunDirectory, model: Any, run: EncoderRun, data: SentenceData, *, step: int, val_loss: float
 ) -> None:
     folder = directory.best
     refuse_link(folder)

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 from torch import nn
 
-from oelm.config import Encoder, Model, Run, Seeds
+from oelm.config import GptRun, Model, ResolvedModel, Seeds, resolved_model
 from oelm.data.tokenizer import Tokenizer, load_tokenizer
 from oelm.data.tokenizer_for_transformers import save_for_transformers
 from oelm.data.tokens import TOKENIZER_FOLDER, TokenData
@@ -39,7 +39,7 @@ MODEL_TYPE = "oelm"
 ARCHITECTURE = "OrthogonalELMTransformer"
 
 
-def save_best(directory: RunDirectory, gpt: GPT, run: Run, data: TokenData, *, step: int, val_loss: float) -> None:
+def save_best(directory: RunDirectory, gpt: GPT, run: GptRun, data: TokenData, *, step: int, val_loss: float) -> None:
     folder = directory.best
     refuse_link(folder)
     if not (folder / GENERATION_FILE).exists():
@@ -57,12 +57,12 @@ def replace_weights(folder: Path, model: nn.Module, *, arm: str, step: int, val_
         replace_tensors(folder / MODEL_FILE, weights, metadata | {"digest": weights_digest(weights)})
 
 
-def model_config(model: Model) -> dict[str, Any]:
+def model_config(model: ResolvedModel) -> dict[str, Any]:
     """config.json of our own class; `describe_model` adds what the tokenizer says."""
     return {"model_type": MODEL_TYPE, "architectures": [ARCHITECTURE], **model.model_dump(mode="json")}
 
 
-def describe_model(folder: Path, config: dict[str, Any], *, model: Model, tokenizer: Tokenizer | None) -> None:
+def describe_model(folder: Path, config: dict[str, Any], *, model: ResolvedModel, tokenizer: Tokenizer | None) -> None:
     """Everything that transformers reads beside the weights. Generation stops at the last position there is."""
     end = {} if tokenizer is None else dict.fromkeys(("bos_token_id", "eos_token_id"), tokenizer.end_of_text)
     padding = {} if tokenizer is None else {"pad_token_id": tokenizer.end_of_text}
@@ -75,8 +75,8 @@ def describe_model(folder: Path, config: dict[str, Any], *, model: Model, tokeni
 @dataclass(frozen=True)
 class StoredModel:
     gpt: GPT
-    model: Model
-    run: Run | None
+    model: ResolvedModel
+    run: GptRun | None
     weights_file: Path
     tokenizer_folder: Path | None
 
@@ -95,8 +95,7 @@ def load_stored(path: Path) -> StoredModel:
     directory = RunDirectory(path)
     if not directory.config_file.exists():
         raise UserError(f"{path}: neither a run directory nor a checkpoint (no config.json)")
-    run = stored_run(read_json(directory.config_file), name=str(directory.config_file))
-    _refuse_encoder(path, run)
+    run = language_run(directory, path)
     if (directory.best / MODEL_FILE).exists():
         return _from_best(directory.best, run=run)
     checkpoint = latest_whole(directory, say=lambda line: None)
@@ -105,12 +104,15 @@ def load_stored(path: Path) -> StoredModel:
     return _from_checkpoint(checkpoint)
 
 
-def _refuse_encoder(path: Path, run: Run) -> None:
-    if isinstance(run.model, Encoder):
+def language_run(directory: RunDirectory, path: Path) -> GptRun:
+    """The run in a directory; `path` is what was given to be read."""
+    run = stored_run(read_json(directory.config_file), name=str(directory.config_file))
+    if not isinstance(run, GptRun):
         raise UserError(
             f"{path}: contains an encoder for sentences, not a language model; "
             "its best/ folder is transformers' own: load it with oelm.load or from_pretrained"
         )
+    return run
 
 
 def _state(directory: RunDirectory) -> str:
@@ -128,7 +130,7 @@ def _config(folder: Path) -> dict[str, Any]:
     return tree
 
 
-def _from_best(folder: Path, *, run: Run | None) -> StoredModel:
+def _from_best(folder: Path, *, run: GptRun | None) -> StoredModel:
     model = _model_of(folder)
     if not (folder / MODEL_FILE).exists() and (pickled := next(folder.glob("*.bin"), None)):
         raise UserError(f"{folder}: has only pickled weights ({pickled.name}), which are never read; use safetensors")
@@ -137,15 +139,15 @@ def _from_best(folder: Path, *, run: Run | None) -> StoredModel:
     return stored
 
 
-def _model_of(folder: Path) -> Model:
+def _model_of(folder: Path) -> ResolvedModel:
     tree, file = _config(folder), folder / CONFIG_FILE
     try:
         model = Model.model_validate({key: tree[key] for key in Model.model_fields if key in tree})
     except ValidationError as error:
         raise UserError("\n".join(f"{file}: {line}" for line in problem_lines(error, model=Model))) from error
-    if not model.is_resolved:
+    if model.vocabulary is None or model.d_ff is None:
         raise UserError(f"{file}: does not say the model's sizes (vocabulary, d_ff)")
-    return model
+    return resolved_model(model)
 
 
 def _from_checkpoint(folder: Path) -> StoredModel:
@@ -153,13 +155,14 @@ def _from_checkpoint(folder: Path) -> StoredModel:
     directory = RunDirectory(folder.parent.parent)
     if not directory.config_file.exists():
         raise UserError(f"{folder}: a checkpoint is read inside its run; there is no {directory.config_file}")
-    run = stored_run(read_json(directory.config_file), name=str(directory.config_file))
-    _refuse_encoder(folder, run)
+    run = language_run(directory, folder)
     tokenizer = _tokenizer_folder(directory.best) or _tokenizer_folder(Path(run.data) / TOKENIZER_FOLDER)
     return _loaded(run.model, folder / MODEL_FILE, run=run, tokenizer_folder=tokenizer)
 
 
-def _loaded(model: Model, weights_file: Path, *, run: Run | None, tokenizer_folder: Path | None) -> StoredModel:
+def _loaded(
+    model: ResolvedModel, weights_file: Path, *, run: GptRun | None, tokenizer_folder: Path | None
+) -> StoredModel:
     gpt = build(model, run.seeds if run else Seeds())
     load_weights(gpt, weights_file)
     return StoredModel(gpt=gpt, model=model, run=run, weights_file=weights_file, tokenizer_folder=tokenizer_folder)

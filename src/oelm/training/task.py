@@ -30,7 +30,7 @@ class Task(Protocol):
 
     @staticmethod
     def role_of(name: str) -> str:
-        """What a parameter is for, in the words of accounting.Part."""
+        """What a parameter is for, in the words of accounting.PartCount."""
 
     def loss_of(self, step: int, members: range) -> Tensor:
         """The part of update `step`'s mean loss that these members of its batch make up."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from oelm.config import Encoder, Execution, Run
+from oelm.config import Encoder, Execution, ResolvedRun
 from oelm.errors import UserError
 from oelm.files import Damaged
 from oelm.run_directory import RunDirectory, flat
@@ -56,7 +56,7 @@ def recorded(directory: RunDirectory, tree: dict[str, Any]) -> Recorded:
     return Recorded(execution, world_size, digest, tree)
 
 
-def nearest_machine(was: Recorded, run: Run) -> Machine:
+def nearest_machine(was: Recorded, run: ResolvedRun) -> Machine:
     """As recorded; where this machine cannot do that, with what it has."""
     kind = was.execution.device.partition(":")[0]  # any card of one kind will do
     wanted = was.execution.model_copy(update={"device": kind})
@@ -68,7 +68,7 @@ def nearest_machine(was: Recorded, run: Run) -> Machine:
     return resolve_machine(wanted, run, local_rank=0, world_size=was.world_size)[0]
 
 
-def differences(was: Recorded, machine: Machine, run: Run) -> tuple[str, ...]:
+def differences(was: Recorded, machine: Machine, run: ResolvedRun) -> tuple[str, ...]:
     """One phrase for each thing that makes this another kind of machine; none: every bit must be the same."""
     before = flat(was.everything)
     now = flat(environment(machine, world_size=was.world_size, data_digest=was.data_digest))

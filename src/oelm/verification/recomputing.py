@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from oelm.config import Run
+from oelm.config import ResolvedRun
 from oelm.data.folders import Data, check_digests
 from oelm.errors import UserError
 from oelm.files import Damaged
@@ -79,7 +79,7 @@ class Recomputation:
             return replace(said, state="damaged", reason=_one_line(error))
         return replace(said, state="bit-equal" if same else "within tolerance")
 
-    def _with_data(self, run: Run, was: Recorded) -> tuple[Run, Data]:
+    def _with_data(self, run: ResolvedRun, was: Recorded) -> tuple[ResolvedRun, Data]:
         """The run's data, proved to be those it was made with."""
         if self._data is not None:
             run = run.model_copy(update={"data": str(self._data)})
@@ -102,7 +102,7 @@ class Recomputation:
 class _Case:
     """Everything a loss is recomputed from, and with."""
 
-    run: Run
+    run: ResolvedRun
     data: Data
     machine: Machine
     was: Recorded
@@ -110,7 +110,7 @@ class _Case:
     same_kind: bool  # of machine
 
 
-def _read(directory: RunDirectory) -> tuple[Run, Ended]:
+def _read(directory: RunDirectory) -> tuple[ResolvedRun, Ended]:
     """A finished run, its seal and its files checked."""
     with _newer_formats_left_alone():
         run, ended = read_config(directory).run, end_of(directory)
@@ -129,7 +129,7 @@ def _newer_formats_left_alone() -> Iterator[None]:
         raise NotRecomputable(str(error)) from error
 
 
-def last_checkpoint(directory: RunDirectory, run: Run) -> Path:
+def last_checkpoint(directory: RunDirectory, run: ResolvedRun) -> Path:
     """The checkpoint after the last step, whole."""
     steps, stored = run.training.steps, directory.stored_checkpoints()
     later = [folder for folder in stored if checkpoint_step(folder) > steps]

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from oelm.config import OF_GIVEN_WEIGHTS, Always, Attention, Never, Projection
 from oelm.errors import UserError
 from oelm.model.adaptation.families import Family, Site, family_of, sites_of
-from oelm.model.adaptation.split import Part, SplitLinear, joined_parts
+from oelm.model.adaptation.split import OutputGroup, SplitLinear, joined_groups
 from oelm.model.initialization import normal_draw, one_thread
 from oelm.model.projection import nearest_orthonormal, starting_weight
 
@@ -203,17 +203,17 @@ def _mark(model: nn.Module, family: Family, site: Site, projections: Planned) ->
     """Say when what moves, and set requires_grad; what a schedule governs requires one until training begins."""
     module = model.get_submodule(site.path)
     outputs = module.weight.shape[1 if family.outputs_last else 0]
-    parts: list[Part] = []
+    groups: list[OutputGroup] = []
     for planned in projections:
         if planned is None:
-            parts.append(Part(outputs // len(projections), Always(), module.weight.requires_grad))
+            groups.append(OutputGroup(outputs // len(projections), Always(), module.weight.requires_grad))
         else:
             covered, moves = planned.covered_rows, planned.spec.moves
-            parts.append(Part(covered, moves, not isinstance(moves, Never)))
-            parts.append(Part(planned.rows - covered, Always(), True))
-    parts = joined_parts(parts)
-    if len(parts) == 1:
-        module.oelm_moves = {name: parts[0].moves for name, _ in module.named_parameters(recurse=False)}
-        module.requires_grad_(parts[0].requires_grad)
+            groups.append(OutputGroup(covered, moves, not isinstance(moves, Never)))
+            groups.append(OutputGroup(planned.rows - covered, Always(), True))
+    groups = joined_groups(groups)
+    if len(groups) == 1:
+        module.oelm_moves = {name: groups[0].moves for name, _ in module.named_parameters(recurse=False)}
+        module.requires_grad_(groups[0].requires_grad)
     else:
-        model.set_submodule(site.path, SplitLinear(module, parts, outputs_last=family.outputs_last))
+        model.set_submodule(site.path, SplitLinear(module, groups, outputs_last=family.outputs_last))

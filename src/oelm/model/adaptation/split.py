@@ -20,7 +20,7 @@ JOINED = ("weight", "bias")
 
 
 @dataclass(frozen=True)
-class Part:
+class OutputGroup:
     """Consecutive outputs of a module that follow one rule."""
 
     outputs: int
@@ -28,32 +28,32 @@ class Part:
     requires_grad: bool
 
 
-def joined_parts(parts: Sequence[Part]) -> list[Part]:
+def joined_groups(groups: Sequence[OutputGroup]) -> list[OutputGroup]:
     """The same with neighbours of one rule as one, and without empty ones."""
-    joined: list[Part] = []
-    for part in parts:
-        if joined and (joined[-1].moves, joined[-1].requires_grad) == (part.moves, part.requires_grad):
-            part = Part(joined.pop().outputs + part.outputs, part.moves, part.requires_grad)
-        if part.outputs:
-            joined.append(part)
+    joined: list[OutputGroup] = []
+    for group in groups:
+        if joined and (joined[-1].moves, joined[-1].requires_grad) == (group.moves, group.requires_grad):
+            group = OutputGroup(joined.pop().outputs + group.outputs, group.moves, group.requires_grad)
+        if group.outputs:
+            joined.append(group)
     return joined
 
 
 class SplitLinear(nn.Module):
     """In place of an nn.Linear, or with `outputs_last` of a Conv1D (whose weight is in x out)."""
 
-    def __init__(self, stock: nn.Module, parts: Sequence[Part], *, outputs_last: bool) -> None:
+    def __init__(self, stock: nn.Module, groups: Sequence[OutputGroup], *, outputs_last: bool) -> None:
         super().__init__()
         self.outputs_last = outputs_last
-        self.sizes = [part.outputs for part in parts]
+        self.sizes = [group.outputs for group in groups]
         self.oelm_moves: dict[str, Moves] = {}
         self.joined = [name for name in JOINED if getattr(stock, name) is not None]
         for name in self.joined:
             pieces = getattr(stock, name).detach().split(self.sizes, dim=self._dimension(name))
-            for index, (part, piece) in enumerate(zip(parts, pieces, strict=True)):
-                parameter = nn.Parameter(piece.clone(), requires_grad=part.requires_grad)
+            for index, (group, piece) in enumerate(zip(groups, pieces, strict=True)):
+                parameter = nn.Parameter(piece.clone(), requires_grad=group.requires_grad)
                 self.register_parameter(f"{name}_{index}", parameter)
-                self.oelm_moves[f"{name}_{index}"] = part.moves
+                self.oelm_moves[f"{name}_{index}"] = group.moves
         self.train(stock.training)
         self.register_state_dict_post_hook(_join_on_save)
         self.register_load_state_dict_pre_hook(_split_on_load)
