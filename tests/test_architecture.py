@@ -12,7 +12,7 @@ from oelm.run_directory import RunDirectory
 from small_runs import child_environment, finished
 
 PACKAGE = Path(oelm.__file__).parent
-BOTTOM = {"errors", "exhaustion", "files", "installation", "seeding", "system", "visible"}
+BOTTOM = {"errors", "exhaustion", "files", "installation", "seeding", "starts", "system", "visible"}
 WAIST = {
     "config", "claims", "arms", "settings", "accounting", "ownership", "schemas", "metric_records", "run_directory",
     "sealing", "sources", "prepared",
@@ -23,13 +23,14 @@ ALLOWED = {
     "errors": set(),
     "visible": set(),
     "seeding": set(),
+    "starts": set(),
     "installation": set(),
     "system": {"errors"},
     "exhaustion": {"errors", "system"},
     "files": {"errors", "exhaustion", "system", "visible"},
     "answers": {"errors", "exhaustion", "visible"},
     "sources": {"errors", "visible", "files"},
-    "config": set(),
+    "config": {"starts"},
     "aliases": set(),
     "claims": set(),
     "arms": {"errors", "config", "aliases"},

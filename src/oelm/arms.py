@@ -5,11 +5,11 @@ from __future__ import annotations
 import difflib
 
 from oelm.aliases import ALIASES
-from oelm.config import After, Attention, Before, Every, Moves, Never, Projection, Start
+from oelm.config import After, Attention, Before, Every, Moves, Never, Projection, StartName
 from oelm.errors import UserError
 
 
-def _query_and_key(start: Start = "normal", moves: Moves | None = None, share: float = 1.0) -> Attention:
+def _query_and_key(start: StartName = "normal", moves: Moves | None = None, share: float = 1.0) -> Attention:
     projection = (
         Projection(start=start, share=share) if moves is None else Projection(start=start, moves=moves, share=share)
     )

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
+
+from oelm.starts import STARTS
 
 FORMAT_VERSION = 3
 SEALED_SINCE = 3  # runs of this format end with a seal
@@ -85,13 +87,10 @@ class Before(Section):
 
 Moves = Annotated[Always | Never | Every | After | Before, Field(discriminator="kind")]
 
-# Standard deviations: normal 0.02; scaled_normal 1/sqrt(d_in), the scale of an orthogonal start;
-# residual_normal 0.02/sqrt(2 layers), GPT-2's start for what is added to the residual stream.
-# For models that come with weights: keep them, or make each head's rows orthonormal within the space they span.
-Start = Literal[
-    "normal", "scaled_normal", "xavier", "orthogonal", "head_orthogonal", "residual_normal", "keep", "orthogonalised"
-]
-OF_GIVEN_WEIGHTS = ("keep", "orthogonalised")
+if TYPE_CHECKING:
+    StartName = str
+else:
+    StartName = Literal[tuple(STARTS)]
 
 
 class Projection(Section):
@@ -100,7 +99,7 @@ class Projection(Section):
     `moves` holds for the first `share` of the heads (or of the layers); the rest always moves.
     """
 
-    start: Start = Field(default="normal", description="How the weights start: docs/arms.md.")
+    start: StartName = Field(default="normal", description="How the weights start: docs/arms.md.")
     gain: float = Field(default=1.0, gt=0, description="The start is multiplied by it.")
     moves: Moves = Field(default=Always(), description="When the weights move.")
     share: Share = Field(
@@ -156,10 +155,11 @@ class Model(Section):
         return self
 
     def _check_projection(self, name: str, projection: Projection) -> None:
-        if projection.start in OF_GIVEN_WEIGHTS:
+        start = STARTS[projection.start]
+        if start.of_given_weights:
             raise ValueError(f"attention.{name} cannot start {projection.start}: this model comes with no weights")
-        if name == "output" and projection.start == "head_orthogonal":
-            raise ValueError("attention.output cannot start head_orthogonal: its rows belong to no head")
+        if name == "output" and start.by_head:
+            raise ValueError(f"attention.output cannot start {start.name}: its rows belong to no head")
         if projection.share == 1:
             return
         if name == "output" and projection.share_of == "heads":
@@ -203,7 +203,7 @@ class Encoder(Section):
     @model_validator(mode="after")
     def _consistent(self) -> Encoder:
         starts = {self.attention.query.start, self.attention.key.start}
-        if not self.pretrained and starts & set(OF_GIVEN_WEIGHTS):
+        if not self.pretrained and any(STARTS[start].of_given_weights for start in starts):
             raise ValueError(f"attention cannot start {', '.join(sorted(starts))}: pretrained is false")
         return self
 

@@ -12,10 +12,10 @@ from oelm.analysis.summary import PRETRAINED_STEPS, STEPS
 from oelm.claims.kinds import KINDS
 from oelm.claims.measures import MEASURES, SCALES
 from oelm.claims.reasons import REASONS
-from oelm.config import Start
 from oelm.reporting.encoder_words import ENCODER_WORDS
 from oelm.reporting.fonts import chinese_font, has_chinese, missing_glyphs
 from oelm.reporting.words import WORDS, characters, phrases, say, say_or_code
+from oelm.starts import STARTS
 
 DIRECTION = {"better", "worse", "side"}
 NAMES = DIRECTION | {"quality", "unit", "read"}  # which any phrase of a study may use
@@ -64,7 +64,7 @@ def test_every_kind_has_its_criterion():
 def test_every_step_and_start_has_a_name():
     for code in (*STEPS, *PRETRAINED_STEPS):
         assert f"step.{code}" in WORDS
-    for start in Start.__args__:
+    for start in STARTS:
         assert f"start.{start}" in WORDS
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from oelm.config import Run, Start
+from oelm.config import Run, StartName
 from oelm.files import write_json
 from oelm.run_directory import RunDirectory
 
 BASELINES = ("baseline", "gpt")  # which have no init_method there
-INIT_METHODS: dict[Start, str] = {"orthogonal": "orthogonal", "head_orthogonal": "orthogonal"}
+INIT_METHODS: dict[StartName, str] = {"orthogonal": "orthogonal", "head_orthogonal": "orthogonal"}
 
 
 def write_timing(directory: RunDirectory, run: Run, result: dict[str, Any], *, model_type: str) -> None:

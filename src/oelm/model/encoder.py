@@ -15,7 +15,8 @@ from oelm.config import ResolvedEncoder, Seeds
 from oelm.errors import UserError
 from oelm.installation import install_command
 from oelm.model.adaptation import adapt
-from oelm.model.initialization import WEIGHT_STANDARD_DEVIATION, normal_draw
+from oelm.model.initialization import normal_draw
+from oelm.starts import WEIGHT_STANDARD_DEVIATION
 
 try:
     from transformers import AutoConfig, AutoModelForSequenceClassification, PretrainedConfig

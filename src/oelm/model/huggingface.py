@@ -19,9 +19,10 @@ from torch.nn import functional
 from oelm.config import PROJECTIONS, Attention, Projection, ResolvedModel, Seeds
 from oelm.errors import UserError
 from oelm.installation import install_command
-from oelm.model.initialization import WEIGHT_STANDARD_DEVIATION, initialize
+from oelm.model.initialization import initialize
 from oelm.model.parameters import check_weights_file, frozen_names
 from oelm.model.transformer import GPT
+from oelm.starts import WEIGHT_STANDARD_DEVIATION
 
 try:
     from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache, GenerationMixin, PreTrainedModel

@@ -15,12 +15,10 @@ from torch import Tensor
 
 from oelm.config import Model, ResolvedModel, Seeds, resolved_model
 from oelm.errors import UserError
-from oelm.model.projection import starting_weight
 from oelm.model.transformer import GPT
 from oelm.seeding import seed_of
+from oelm.starts import WEIGHT_STANDARD_DEVIATION, started
 from oelm.system import memory_bytes
-
-WEIGHT_STANDARD_DEVIATION = 0.02
 
 
 def build(model: Model, seeds: Seeds) -> GPT:
@@ -61,7 +59,7 @@ def _start(model: Model, seeds: Seeds, name: str, tensor: Tensor) -> Tensor:
         seed = seeds.projections if module in ("query", "key") else seeds.weights
         spec = getattr(model.attention, module)
         draw = normal_draw(seed, name, tensor.shape)
-        return starting_weight(draw, spec, num_heads=model.num_heads, num_layers=model.num_layers)
+        return started(spec.start, draw, gain=spec.gain, heads=model.num_heads, layers=model.num_layers)
     deviation = WEIGHT_STANDARD_DEVIATION
     if module == "down":
         deviation /= math.sqrt(2 * model.num_layers)

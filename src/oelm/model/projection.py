@@ -6,7 +6,6 @@ masking the gradient of a single parameter would let decay and momentum move the
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -62,46 +61,3 @@ def _split_on_load(module: FreezableLinear, state: dict[str, Any], prefix: str, 
     if weight is not None:
         state[f"{prefix}covered"] = weight[: module.covered_rows]
         state[f"{prefix}free"] = weight[module.covered_rows :]
-
-
-# ---- Starts --------------------------------------------------------------------------------------------------------
-
-
-def starting_weight(draw: Tensor, spec: config.Projection, *, num_heads: int, num_layers: int) -> Tensor:
-    """The start that `spec` asks for, made from one standard normal draw: starts of one seed share their noise."""
-    out_features, in_features = draw.shape
-    match spec.start:
-        case "normal":
-            weight = draw * 0.02
-        case "residual_normal":
-            weight = draw * (0.02 / math.sqrt(2 * num_layers))
-        case "scaled_normal":
-            weight = draw / math.sqrt(in_features)
-        case "xavier":
-            weight = draw * math.sqrt(2 / (in_features + out_features))
-        case "orthogonal":
-            weight = orthonormal_rows(draw)
-        case "head_orthogonal":
-            weight = torch.cat([orthonormal_rows(head) for head in draw.chunk(num_heads)])
-    return weight * spec.gain
-
-
-def orthonormal_rows(draw: Tensor) -> Tensor:
-    """Rows orthonormal and uniformly distributed (Haar): QR of the transpose, with the signs of R's diagonal.
-
-    More rows than columns cannot be orthonormal; then the columns are.
-    """
-    if draw.shape[0] > draw.shape[1]:
-        return orthonormal_rows(draw.T).T.contiguous()
-    q, r = torch.linalg.qr(draw.double().T, mode="reduced")
-    signs = torch.where(r.diagonal() < 0, -1.0, 1.0).double()
-    return (q * signs).T.to(draw.dtype).contiguous()
-
-
-def nearest_orthonormal(matrix: Tensor) -> Tensor:
-    """The matrix with orthonormal rows (or columns, where there are more rows) nearest to this one: its polar factor.
-
-    Its rows span what the rows of `matrix` span.
-    """
-    left, _, right = torch.linalg.svd(matrix.double(), full_matrices=False)
-    return (left @ right).to(matrix.dtype)

@@ -78,8 +78,6 @@ _EXAMPLES: dict[str, Phrase] = {
 # ---- Encoders ------------------------------------------------------------------------------------------------------
 
 _ENCODERS: dict[str, Phrase] = {
-    "start.keep": ("as pretrained", "保留预训练权重"),
-    "start.orthogonalised": ("pretrained, made orthonormal per head", "预训练权重按头正交化"),
     "step.baseline_to_frozen_pretrained": ("freezing what was pretrained", "冻结预训练的 Q/K"),
     "step.pretrained_to_orthogonalised": ("making it orthonormal per head", "按头正交化"),
     "step.orthogonalised_to_fresh": ("a fresh draw instead of the learnt directions", "以随机重抽取代预训练方向"),

@@ -12,6 +12,7 @@ from oelm.claims.kinds import KINDS
 from oelm.claims.measures import MEASURES, Phrase
 from oelm.claims.reasons import REASONS
 from oelm.reporting.encoder_words import ENCODER_WORDS, MORE_WORDS
+from oelm.starts import STARTS
 from oelm.study.declaration import Language, Study
 from oelm.study.remarks import NOW, SENTENCES
 
@@ -370,12 +371,7 @@ _SECTIONS: dict[str, Phrase] = {
     ),
     "arm.both": ("Q, K: {text}", "Q、K：{text}"),
     "arm.each": ("Q: {query}; K: {key}", "Q：{query}；K：{key}"),
-    "start.normal": ("normal, std 0.02", "随机正态，标准差 0.02"),
-    "start.scaled_normal": ("normal at the scale of an orthogonal start", "随机正态，与正交初始化同尺度"),
-    "start.xavier": ("Xavier", "Xavier"),
-    "start.orthogonal": ("orthogonal over the whole matrix", "全局正交"),
-    "start.head_orthogonal": ("orthogonal per head", "分头正交"),
-    "start.residual_normal": ("normal, scaled by depth", "随机正态，按深度缩放"),
+    **{f"start.{start.name}": start.words for start in STARTS.values()},
     "start.gain": (" × {gain}", "，增益 {gain}"),
     "moves.always": (", trained", "，可训练"),
     "moves.never": (", frozen", "，冻结"),

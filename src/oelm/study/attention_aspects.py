@@ -7,11 +7,11 @@ no config knows. A hypothesis names the aspects that are its treatment; the othe
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from oelm.config import Always, AnyModel, Projection
+from oelm.starts import STARTS, Sizes
 from oelm.study.declaration import Aspect
 
 KEYS: dict[Aspect, str] = {"start": "start.family", "scale": "start.scale", "moves": "moves", "share": "share"}
@@ -26,21 +26,6 @@ class AspectDifference:
     key: str  # as a confound
     treatment: str
     control: str
-
-
-def entry_standard_deviation(projection: Projection, *, d_model: int, num_layers: int) -> float:
-    """Of one number of the matrix at the start. Orthonormal rows of length d have entries of 1/sqrt(d)."""
-    assert projection.start != "keep"
-    match projection.start:
-        case "normal":
-            deviation = 0.02
-        case "residual_normal":
-            deviation = 0.02 / math.sqrt(2 * num_layers)
-        case "xavier":
-            deviation = math.sqrt(2 / (d_model + d_model))
-        case _:
-            deviation = 1 / math.sqrt(d_model)
-    return deviation * projection.gain
 
 
 def aspect_differences(treatment: AnyModel, control: AnyModel) -> Iterator[AspectDifference]:
@@ -58,17 +43,16 @@ def _pair(model: AnyModel) -> tuple[Projection, Projection]:
 
 
 def _family(projection: Projection, model: AnyModel) -> str:
-    return projection.start if "orthogonal" in projection.start or projection.start == "keep" else "normal"
+    return STARTS[projection.start].family
 
 
 def _scale(projection: Projection, model: AnyModel) -> str:
-    gain = "" if projection.gain == 1 else f" x {projection.gain:g}"
-    if projection.start == "keep":
-        return f"{projection.start}{gain}"
-    if model.d_model is not None and model.num_layers is not None:
-        deviation = entry_standard_deviation(projection, d_model=model.d_model, num_layers=model.num_layers)
-        return f"{deviation:.4g}"
-    return _SCALES_OF_UNKNOWN_SIZES.get(projection.start, "1/sqrt(d)") + gain  # the data is not at hand to say d
+    """The standard deviation of one number of the matrix, as far as the sizes are known, which the data may decide."""
+    start = STARTS[projection.start]
+    if start.scale is None or model.d_model is None or model.num_layers is None or model.num_heads is None:
+        return start.scale_text + ("" if projection.gain == 1 else f" x {projection.gain:g}")
+    sizes = Sizes(model.d_model, model.d_model, model.num_heads, model.num_layers)
+    return f"{start.scale(sizes) * projection.gain:.4g}"
 
 
 def _moves(projection: Projection, model: AnyModel) -> str:
@@ -79,7 +63,6 @@ def _share(projection: Projection, model: AnyModel) -> str:
     return f"{projection.share:g} of the {projection.share_of}" if projection.share < 1 else "all"
 
 
-_SCALES_OF_UNKNOWN_SIZES = {"normal": "0.02", "residual_normal": "0.02/sqrt(2 layers)"}
 _TEXTS: dict[Aspect, Callable[[Projection, AnyModel], str]] = {
     "start": _family,
     "scale": _scale,

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from oelm.config import OF_GIVEN_WEIGHTS, Always, Attention, Never, Projection
+from oelm.config import Always, Attention, Never, Projection
 from oelm.errors import UserError
 from oelm.model.adaptation.families import Family, Site, family_of, sites_of
 from oelm.model.adaptation.split import OutputGroup, SplitLinear, joined_groups
 from oelm.model.initialization import normal_draw, one_thread
-from oelm.model.projection import nearest_orthonormal, starting_weight
+from oelm.starts import STARTS, started
 
 GOVERNED = ("query", "key")
 
@@ -59,7 +59,7 @@ class Adaptation:
     def _warnings(self) -> list[str]:
         specs = [projection.spec for projection in self.projections]
         lines = []
-        if any(spec.start not in OF_GIVEN_WEIGHTS for spec in specs):
+        if any(not STARTS[spec.start].of_given_weights for spec in specs):
             lines.append("the given queries and keys were replaced by fresh ones")
         if any(not isinstance(spec.moves, Always | Never) for spec in specs):
             lines.append("they move by a schedule: give the Trainer oelm.FreezeCallback()")
@@ -103,8 +103,9 @@ def _check_spec(attention: Attention) -> None:
         if getattr(attention, name) != getattr(Attention(), name):
             raise UserError(f"attention.{name}: only queries and keys of a given model are governed; leave it out")
     for name in GOVERNED:
-        if getattr(attention, name).start == "residual_normal":
-            raise UserError(f"attention.{name} cannot start residual_normal: nothing adds it to the residual stream")
+        start = STARTS[getattr(attention, name).start]
+        if start.by_depth:
+            raise UserError(f"attention.{name} cannot start {start.name}: nothing adds it to the residual stream")
 
 
 def _check_model(model: nn.Module, sites: list[Site]) -> None:
@@ -125,7 +126,8 @@ def _check_model(model: nn.Module, sites: list[Site]) -> None:
 
 def _check_ranks(module: nn.Module, family: Family, projections: Planned) -> None:
     for planned, rows, _ in _by_role(module, family, projections):
-        if planned.spec.start != "orthogonalised":
+        start = STARTS[planned.spec.start]
+        if not (start.of_given_weights and start.by_head):
             continue
         for number, head in enumerate(rows.double().chunk(planned.heads)):
             if torch.linalg.matrix_rank(head @ head.T, hermitian=True) < min(head.shape):
@@ -185,18 +187,14 @@ def _start(module: nn.Module, family: Family, site: Site, projections: Planned, 
     for planned, weight, bias in _by_role(module, family, projections):
         name = f"{site.name}.weight" if len(projections) == 1 else f"{site.name}.weight:{planned.role}"
         weight.copy_(_starting_weight(weight, planned, name, seed=seed))
-        if bias is not None and planned.spec.start not in OF_GIVEN_WEIGHTS:
+        if bias is not None and not STARTS[planned.spec.start].of_given_weights:
             bias.zero_()
 
 
 def _starting_weight(given: Tensor, planned: AdaptedProjection, name: str, *, seed: int) -> Tensor:
-    match planned.spec.start:
-        case "keep":
-            return given * planned.spec.gain
-        case "orthogonalised":
-            return torch.cat([nearest_orthonormal(head) for head in given.chunk(planned.heads)]) * planned.spec.gain
-    draw = normal_draw(seed, name, given.shape)
-    return starting_weight(draw, planned.spec, num_heads=planned.heads, num_layers=1)
+    spec = planned.spec
+    values = given if STARTS[spec.start].of_given_weights else normal_draw(seed, name, given.shape)
+    return started(spec.start, values, gain=spec.gain, heads=planned.heads, layers=1)
 
 
 def _mark(model: nn.Module, family: Family, site: Site, projections: Planned) -> None:

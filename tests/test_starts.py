@@ -1,0 +1,108 @@
+"""Every start of the table: what is drawn has the scale and the form that its row says, whatever the weight's shape."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import oelm
+from oelm.starts import STARTS, Sizes, orthonormal_rows, started
+from small_runs import REPOSITORY
+
+D, HEADS, LAYERS = 64, 4, 4
+SHAPES = [(D, D), (4 * D, D), (D, 4 * D)]
+DRAWN = [name for name, row in STARTS.items() if not row.of_given_weights]
+
+
+def draw(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(1))
+
+
+def start(kind: str, gain: float = 1.0, shape: tuple[int, int] = (D, D)) -> torch.Tensor:
+    return started(kind, draw(*shape), gain=gain, heads=HEADS, layers=LAYERS).double()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("kind", [name for name, row in STARTS.items() if row.scale is not None])
+def test_every_start_has_the_scale_that_its_row_says(kind, shape):
+    expected = STARTS[kind].scale(Sizes(*shape, heads=HEADS, layers=LAYERS))
+    assert start(kind, shape=shape).square().mean().sqrt().item() == pytest.approx(expected, rel=0.05)
+
+
+def test_starts_of_one_family_differ_by_scale_alone():
+    by_family: dict[str, torch.Tensor] = {}
+    for kind in DRAWN:
+        values = start(kind)
+        first = by_family.setdefault(STARTS[kind].family, values / values.std())
+        torch.testing.assert_close(values / values.std(), first)
+    directions = [values.flatten() / values.norm() for values in by_family.values()]
+    for index, one in enumerate(directions):
+        assert all((one - other).norm() > 0.1 for other in directions[index + 1 :])
+
+
+def test_scales_where_the_sizes_are_known_are_the_documented_ones():
+    sizes = Sizes(rows=D, columns=D, heads=HEADS, layers=LAYERS)
+    found = {name: row.scale(sizes) for name, row in STARTS.items() if row.scale is not None}
+    large = D**-0.5
+    assert found == pytest.approx(dict.fromkeys(found, large) | {"normal": 0.02, "residual_normal": 0.02 / 8**0.5})
+
+
+@pytest.mark.parametrize("name", STARTS)
+def test_every_start_has_its_line_in_the_docs(name):
+    row = STARTS[name]
+    lines = (REPOSITORY / "docs" / "arms.md").read_text().splitlines()
+    assert f"| `{name}` | {' | '.join(row.documentation)} |" in lines
+
+
+def test_no_room_but_the_table_and_the_named_arms_knows_what_a_start_is():
+    """Names in the place of values: in a comparison, a `match`, a set or a key of a table."""
+    package = Path(oelm.__file__).parent
+    knowing = {
+        path.relative_to(package).as_posix()
+        for path in package.rglob("*.py")
+        if any(f'"{name}"' in path.read_text() for name in STARTS)
+    }
+    uses_them_as_values = {
+        "starts.py",
+        "config.py",  # defaults
+        "arms.py",
+        "huggingface/applying.py",  # what a model has that nothing was applied to
+        "model/huggingface_config.py",  # what its two old arguments mean
+    }
+    of_the_original_experiments = {path for path in knowing if path.startswith("compat/")}
+    not_starts = {path for path in knowing if path.startswith("reporting/figures/")}  # a style of matplotlib's
+    assert knowing - of_the_original_experiments - not_starts == uses_them_as_values
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_binary_starts_are_signs(shape):
+    weight = start("binary", shape=shape)
+    assert weight.abs().unique().numel() == 1
+    assert torch.equal(weight > 0, draw(*shape) > 0)
+
+
+def test_head_wise_starts_are_orthonormal_per_head():
+    for head in start("head_orthogonal").chunk(HEADS):
+        torch.testing.assert_close(head @ head.T, torch.eye(D // HEADS, dtype=torch.float64), atol=1e-6, rtol=0)
+
+
+def test_head_wise_starts_are_not_orthogonal_as_a_whole():
+    weight = start("head_orthogonal")
+    assert (weight @ weight.T - torch.eye(D)).abs().max() > 0.05
+
+
+def test_global_starts_are_orthonormal_as_a_whole_and_so_in_every_head():
+    weight = start("orthogonal")
+    torch.testing.assert_close(weight @ weight.T, torch.eye(D, dtype=torch.float64), atol=1e-6, rtol=0)
+
+
+def test_gain_multiplies_the_start():
+    torch.testing.assert_close(start("head_orthogonal", gain=2.0), 2 * start("head_orthogonal"))
+
+
+def test_orthogonal_starts_have_no_preferred_sign():
+    """Plain QR fixes the sign of R's diagonal, so its Q is not uniformly distributed."""
+    firsts = [
+        orthonormal_rows(torch.randn(4, 4, generator=torch.Generator().manual_seed(seed)))[0, 0] for seed in range(400)
+    ]
+    assert abs(torch.stack(firsts).mean()) < 0.1
