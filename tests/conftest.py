@@ -21,11 +21,11 @@ for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHU
 
 
 # Their tests wait for real processes, servers and clusters. Begun last, one such file would go on alone at the end.
-FIRST = ("experiments", "remote", "faults", "scripts")
+FIRST = {"experiments", "remote", "faults", "compat", "test_wheel.py"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: item.path.parent.name not in FIRST)
+    items.sort(key=lambda item: FIRST.isdisjoint((item.path.parent.name, item.path.name)))
 
 
 @pytest.fixture(scope="session")
