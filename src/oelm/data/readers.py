@@ -209,7 +209,7 @@ def parquet_text_bytes(file: Path) -> int:
     return sum(group.column(column).total_uncompressed_size for group in groups)
 
 
-def opened_parquet(file: Path):
+def opened_parquet(file: Path) -> Any:  # a pyarrow.parquet.ParquetFile
     try:
         import pyarrow
         from pyarrow import parquet
