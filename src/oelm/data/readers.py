@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from oelm.data.encodings import advice, blocks, text_lines
 from oelm.errors import UserError, first_line
