@@ -79,7 +79,7 @@ def ours(sizes: dict[str, int], arm: str, *, precision: str, compiled: str) -> S
     execution = Execution(device="cpu", precision=precision, compile=compiled)
     machine, _ = resolve_machine(execution, run, local_rank=0, world_size=1)
     prepare_process(machine)
-    return TimedArm(run, machine, drawn_tokens(run, vocabulary=sizes["vocabulary"])).step
+    return TimedArm(run, machine, drawn_tokens(run, vocabulary=sizes["vocabulary"], seq_len=run.model.seq_len)).step
 
 
 CONTENDERS: dict[str, Callable[[dict[str, int]], Step]] = {

@@ -35,9 +35,9 @@ def one_line_errors(name: str, *, command: list[str]) -> Iterator[None]:
         if isinstance(error, BrokenPipeError) and _reader_is_gone():
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left is flushed at the end
             sys.exit(128 + signal.SIGPIPE)
-        line = what_ran_out(error)
-        if line is not None:
-            print(f"{name}: {visible(line)}", file=sys.stderr)
+        exhausted = what_ran_out(error)
+        if exhausted is not None:
+            print(f"{name}: {visible(exhausted)}", file=sys.stderr)
             sys.exit(UserError.exit_code)
         print(visible(traceback.format_exc()), end="", file=sys.stderr)
         sys.exit(1)

@@ -50,13 +50,13 @@ _REGULAR_FILE = (stat.S_IFREG | 0o644) << 16
 @dataclass(frozen=True)
 class _Member:
     name: str
-    bytes: int
+    size: int  # in bytes
     checksum: int
     offset: int
 
     @property
     def _shared(self) -> tuple[int, ...]:
-        return _UTF8, _STORED, _TIME, _DATE, self.checksum, self.bytes, self.bytes, len(self.name.encode()), 0
+        return _UTF8, _STORED, _TIME, _DATE, self.checksum, self.size, self.size, len(self.name.encode()), 0
 
     def local(self) -> bytes:
         return _LOCAL.pack(_LOCAL_MARK, _VERSION, *self._shared) + self.name.encode()
@@ -107,7 +107,7 @@ def _append_file(stream: BinaryIO, name: str, file: Path, entry: dict[str, Any])
     digest = hashlib.sha256()
     with open(file, "rb") as source:
         member = _append(stream, name, iter(lambda: source.read(PIECE_BYTES), b""), digest.update)
-    if {"bytes": member.bytes, "sha256": digest.hexdigest()} != entry:
+    if {"bytes": member.size, "sha256": digest.hexdigest()} != entry:
         raise UserError(f"{file}: changed while it was archived; give the same command again")
     return member
 
@@ -181,7 +181,7 @@ def _claimed_members(archive: Path, stream: BinaryIO, size: int) -> int:
     stream.seek(0)
     if len(tail) < _END.size or not tail.startswith(_END_MARK):
         raise Damaged(archive, "cut short, or not an archive that `oelm archive` wrote")
-    count = _END.unpack(tail)[3]
+    count: int = _END.unpack(tail)[3]
     if not 1 <= count <= MOST_FILES:
         raise Damaged(archive, f"{count} files, at most {MOST_FILES} are read")
     return count
@@ -228,7 +228,7 @@ def _unpacked_members(reader: _Reader, folder: Path, count: int) -> dict[str, tu
     for number in range(1, count + 1):
         member = reader.member()
         _check_member(reader.archive, member, members, is_last=number == count)
-        found[member.name] = member.bytes, _unpacked_file(reader, member, folder / member.name)
+        found[member.name] = member.size, _unpacked_file(reader, member, folder / member.name)
         members.append(member)
     del found[LIST]
     expected = _directory_of(members, offset := reader.stream.tell())
@@ -239,7 +239,7 @@ def _unpacked_members(reader: _Reader, folder: Path, count: int) -> dict[str, tu
 
 def _check_member(archive: Path, member: _Member, before: list[_Member], *, is_last: bool) -> None:
     if is_last or member.name == LIST:
-        if member.name != LIST or not is_last or member.bytes > MOST_BYTES:
+        if member.name != LIST or not is_last or member.size > MOST_BYTES:
             raise Damaged(archive, f"{LIST} is not its last file")
         return
     try:
@@ -251,7 +251,7 @@ def _check_member(archive: Path, member: _Member, before: list[_Member], *, is_l
 
 
 def _unpacked_file(reader: _Reader, member: _Member, path: Path) -> str:
-    digest, checksum, left = hashlib.sha256(), 0, member.bytes
+    digest, checksum, left = hashlib.sha256(), 0, member.size
     with _new_file(reader.archive, member, path) as stream:
         while left:
             piece = reader.read(min(left, PIECE_BYTES))

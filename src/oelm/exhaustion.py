@@ -15,11 +15,6 @@ from pathlib import Path
 from oelm.errors import UserError
 from oelm.system import mapped_bytes, memory_bytes
 
-try:
-    import resource
-except ImportError:  # Windows has no such limits
-    resource = None
-
 FEW_INODES = 32  # what failed may have cleaned up after itself
 NO_MEMORY = re.compile(
     r"can't allocate memory|cannot allocate memory|not enough memory|out of memory|bad_alloc|failed to map segment|"
@@ -45,6 +40,10 @@ def size(count: float) -> str:
 
 def limit_of(what: str) -> int | None:
     """What the shell's `ulimit` says of AS, NOFILE, ... (RLIMIT_*); None: no limit, or none that this system has."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limits
+        return None
     if not hasattr(resource, f"RLIMIT_{what}"):
         return None
     soft = resource.getrlimit(getattr(resource, f"RLIMIT_{what}"))[0]

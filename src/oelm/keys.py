@@ -102,15 +102,15 @@ def _keys_of(model: type[BaseModel], default: BaseModel | None, prefix: str, kin
             started = value if isinstance(value, inner[0]) else inner[0]()
             yield from _keys_of(inner[0], started, f"{path}." if path else "", kind)
         elif model is Projection and name == "moves":
-            yield from _schedule(path, value)
+            yield from _schedule(path, getattr(value, "kind", None))
         else:
             yield _described(path, field, value)
 
 
-def _schedule(path: str, default: BaseModel) -> Iterator[Key]:
+def _schedule(path: str, default_kind: str | None) -> Iterator[Key]:
     """When a projection moves: its kinds, then what some of them need."""
     meanings = " ".join(f"{name}: {each.model_fields['kind'].description}" for name, each in SCHEDULES.items())
-    yield Key(f"{path}.kind", "text", tuple(SCHEDULES), (), False, default.kind, meanings)
+    yield Key(f"{path}.kind", "text", tuple(SCHEDULES), (), False, default_kind, meanings)
     needed = {name: field for each in SCHEDULES.values() for name, field in each.model_fields.items() if name != "kind"}
     for name, field in needed.items():
         meanings = " ".join(

@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import UnionType
 from typing import Any
 
 from oelm.errors import UserError
@@ -80,7 +81,7 @@ class Process:
         return self.boot_id == boot_id() and self.pid_started == process_started(self.pid)
 
 
-def _of_kind(value: Any, kind: type, otherwise: Any) -> Any:
+def _of_kind(value: Any, kind: type | UnionType, otherwise: Any) -> Any:
     return value if isinstance(value, kind) and not isinstance(value, bool) else otherwise
 
 
@@ -167,8 +168,12 @@ def _owning(lock_file: Path, *, dead: Owner | None) -> Iterator[None]:
                 "processes could write the same files; choose a folder on one that has, for example a local disk"
             ) from error
         owner = _stored_owner(lock_file)  # we hold the kernel's lock, so one on this host is dead
-        is_elsewhere = owner is not None and owner.process.is_alive_here() is None
-        if is_elsewhere and owner.is_alive() and not (owner.has_another_clock and owner == dead):
+        if (
+            owner is not None
+            and owner.process.is_alive_here() is None  # it is elsewhere
+            and owner.is_alive()
+            and not (owner.has_another_clock and owner == dead)
+        ):
             raise Owned(owner)
         os.ftruncate(stream.fileno(), 0)
         try:

@@ -20,8 +20,7 @@ def folder_of(path: Path) -> Path:
 
 def read_manifest(folder: Path) -> dict[str, Any]:
     manifest = read_json(folder / MANIFEST)
-    version = manifest.get("format_version") if isinstance(manifest, dict) else None
-    if not isinstance(version, int):
+    if not isinstance(manifest, dict) or not isinstance(version := manifest.get("format_version"), int):
         raise UserError(f"{folder / MANIFEST}: not the manifest of prepared data (no format_version)")
     if version > FORMAT_VERSION:
         raise UserError(

@@ -79,7 +79,8 @@ class Config:
 
     @property
     def format_version(self) -> int:
-        return self.tree["format_version"]
+        version: int = self.tree["format_version"]  # without which `stored_run` gives no run
+        return version
 
 
 def read_config(directory: RunDirectory) -> Config:
@@ -214,7 +215,7 @@ def _disagreement(
 ) -> str | None:
     """What a result says and the rest of its run does not; None where all agree."""
     run, training = config.run, config.run.training
-    expected = {
+    expected: dict[str, Any] = {
         "arm": run.arm,
         "seeds": run.seeds.model_dump(),
         "steps": training.steps,

@@ -9,6 +9,7 @@ import difflib
 import math
 import re
 import reprlib
+from collections.abc import Hashable
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
@@ -46,9 +47,9 @@ DEFAULT_ARMS = {"gpt": "trained", "encoder": "fine_tuned"}  # by the kind of mod
 class _Loader(yaml.SafeLoader):
     """YAML 1.2's scalars: 3e-4 is a number, and only true and false are booleans. A repeated key is an error."""
 
-    yaml_implicit_resolvers: dict = {}  # noqa: RUF012 - the name and type PyYAML looks for
+    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - the name and type PyYAML looks for
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[str] = set()
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
@@ -59,7 +60,7 @@ class _Loader(yaml.SafeLoader):
             seen.add(key)
         return super().construct_mapping(node, deep)
 
-    def construct_scalar(self, node: yaml.ScalarNode) -> Any:
+    def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
         value = super().construct_scalar(node)
         if isinstance(value, str) and re.search("[\ud800-\udfff]", value):
             raise UserError(f"{_place(node)}: contains half a character, which no file can store")
@@ -433,9 +434,10 @@ IN_OUR_WORDS = {
 
 def _about_section(location: tuple[Any, ...], model: type[BaseModel]) -> str:
     """What may stand where something else stood than keys and values."""
-    (section,) = _models_at(model, location) or [None]
-    if section is None:
+    found = _models_at(model, location)
+    if not found:
         return IN_OUR_WORDS["dict_type"]
+    (section,) = found
     if section is Seeds:
         return f"takes {SEEDS}"
     *names, last = section.model_fields

@@ -5,6 +5,7 @@ Reads run directories only; no torch.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,17 @@ from oelm.run_directory import COMPARED_ENVIRONMENT, RunDirectory, flat, measure
 from oelm.sealing import end_of
 from oelm.sources import SOURCE_DIGEST, SOURCE_SCHEME, differ, scheme_of
 
-COLUMNS = {
+
+@dataclass(frozen=True)
+class FinishedRun:
+    path: Path
+    result: dict[str, Any]
+    settings: dict[str, Any]  # everything that should be equal for a comparison of arms
+
+
+COLUMNS: dict[str, Callable[[FinishedRun], str]] = {
     "run": lambda run: str(run.path),
-    "arm": lambda run: run.result["arm"],
+    "arm": lambda run: str(run.result["arm"]),
     "val loss": lambda run: f"{run.result['val_loss']:.4f}",
     "measure": lambda run: measured(run.result),
     "trainable": lambda run: f"{run.result['trainable']:,}",
@@ -27,13 +36,6 @@ COLUMNS = {
 TEXT_COLUMNS = 2
 # Not differences between runs that should differ in their arm alone: the arm itself, and where the data lies.
 EXPECTED = ("arm", "data", "model.attention.", "format_version")
-
-
-@dataclass(frozen=True)
-class FinishedRun:
-    path: Path
-    result: dict[str, Any]
-    settings: dict[str, Any]  # everything that should be equal for a comparison of arms
 
 
 def table(paths: list[Path]) -> str:

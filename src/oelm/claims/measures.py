@@ -91,8 +91,8 @@ class StoredNames:
 
 
 def _names(key: str) -> StoredNames:
-    parts = ("values", "mean", "deviation", "difference", "curve")
-    return StoredNames(*(f"{key}_{part}" for part in parts), reason_prefix=f"{key}_", difference_unit=key)
+    parts = {part: f"{key}_{part}" for part in ("values", "mean", "deviation", "difference", "curve")}
+    return StoredNames(**parts, reason_prefix=f"{key}_", difference_unit=key)
 
 
 @dataclass(frozen=True)
@@ -155,8 +155,9 @@ class Measure:
 def _number(key: str) -> Callable[[Mapping[str, Any]], float | None]:
     def of(result: Mapping[str, Any]) -> float | None:
         value = result.get(key)
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        return float(value) if is_number and math.isfinite(value) else None
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            return None
+        return float(value) if math.isfinite(value) else None
 
     return of
 

@@ -155,7 +155,7 @@ def _named(source: str) -> bool:
 def _study_of(folder: Path, verb: str) -> str:
     known = _named(folder.name)
     study = folder.name if known else "STUDY.yaml"
-    runs = [] if known and folder == RUNS / folder.name else ["--runs", folder]
+    runs: list[Path | str] = [] if known and folder == RUNS / folder.name else ["--runs", folder]
     return f"name their study: {_command(verb, study, *runs)}"
 
 

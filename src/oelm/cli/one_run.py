@@ -105,7 +105,7 @@ def prepare(
 
     if encoding is not None:
         _warn_of_another_encoding(source_path or Path(source), encoding)
-    for_sentences = {
+    for_sentences: dict[str, Any] = {
         "encoder": encoder,
         "language": language,
         "train_file": train_file,
@@ -114,7 +114,7 @@ def prepare(
     }
     if source in TASKS or task is not None:
         _refuse_together("a task on sentences", tokenizer=tokenizer, gpt2_folder=gpt2_folder, workers=workers)
-        files = {"source_path": source_path, "encoding": encoding, "force": force}
+        files: dict[str, Any] = {"source_path": source_path, "encoding": encoding, "force": force}
         _prepare_sentences(source, out=out, task=task, **files, **for_sentences)
         return
     given = [name for name, value in for_sentences.items() if value is not None]

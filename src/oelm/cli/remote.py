@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from oelm.cli import completion
 from oelm.cli.options import echo
 from oelm.files import RUNS
+
+if TYPE_CHECKING:
+    from oelm.remote.connection import Ended
+    from oelm.remote.hosts import Server
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -203,13 +207,13 @@ def stop(context: typer.Context, study: StudyArgument, runs: RunsOption = None) 
     _end(context, ask_to_stop(_server(context), study, runs))
 
 
-def _server(context: typer.Context):
+def _server(context: typer.Context) -> Server:
     from oelm.remote.hosts import server_named
 
     return server_named(context.obj)
 
 
-def _end(context: typer.Context, ended) -> None:
+def _end(context: typer.Context, ended: Ended) -> None:
     """Pass on how it ended over there, and what it complained about."""
     if ended.code:
         for line in ended.errors or [f"ended with code {ended.code}"]:

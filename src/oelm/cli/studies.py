@@ -24,6 +24,7 @@ from oelm.files import RUNS
 if TYPE_CHECKING:
     from oelm.experiments.controller import Controller
     from oelm.study.bench import Bench, Ratio
+    from oelm.study.declaration import Language, Study
     from oelm.study.plan import Plan
 
 StudyArgument = Annotated[
@@ -329,7 +330,8 @@ def _bench_lines(found: Bench, asked: list[tuple[str, str]]) -> Iterator[str]:
         )
         return
     baseline = found.baseline
-    yield _ratio_line(f"control, {baseline} / {baseline}", found.control)
+    if found.control is not None:
+        yield _ratio_line(f"control, {baseline} / {baseline}", found.control)
     against_baseline = [(name, baseline) for name in found.seconds if name != baseline]
     for treatment, control in dict.fromkeys([*against_baseline, *asked]):
         ratio = found.ratio(treatment, control)
@@ -340,8 +342,7 @@ def _bench_lines(found: Bench, asked: list[tuple[str, str]]) -> Iterator[str]:
             yield f"  implausible: no single component of the step allows less than {ratio.smallest:.4f}"
 
 
-def _ratio_line(title: str, ratio: Ratio | None) -> str:
-    assert ratio is not None
+def _ratio_line(title: str, ratio: Ratio) -> str:
     interval = f"95 % interval {ratio.low:.4f} to {ratio.high:.4f}, {ratio.blocks} undisturbed blocks"
     return f"{title}: {ratio.middle:.4f} ({interval})"
 
@@ -368,10 +369,7 @@ def report(
     from oelm.study.shelf import Shelf
 
     declared, folder = _study_and_folder(study, runs, "report")
-    languages = list(dict.fromkeys(language or ["en", "zh"]))
-    for each in languages:
-        if each not in ("en", "zh"):
-            raise UserError(f"--lang {each}: en or zh")
+    languages = list(dict.fromkeys(map(_language, language or ["en", "zh"])))
     findings = findings_of(declared, Shelf(folder))
     files = write_report(findings, out or Path("reports") / declared.name, languages=languages)
     echo(files.tables["hypothesis_validation.txt"].read_text(encoding="utf-8"))
@@ -403,7 +401,14 @@ def archive(
     echo(f"{to}: {len(listing['files'])} files of {folder}, {size}, seal {listing[SEAL][:16]}; no weights, no logs")
 
 
-def _study_and_folder(study: str, runs: Path | None, verb: str):
+def _language(name: str) -> Language:
+    match name:
+        case "en" | "zh":
+            return name
+    raise UserError(f"--lang {name}: en or zh")
+
+
+def _study_and_folder(study: str, runs: Path | None, verb: str) -> tuple[Study, Path]:
     from oelm.study.declaration import load_study
 
     refuse_if_no_study(study, verb)

@@ -12,7 +12,7 @@ from typing import Any
 
 import typer
 
-UsageError = typer.BadParameter.__bases__[0]  # of whichever click typer brings along
+UsageError: Any = typer.BadParameter.__bases__[0]  # of whichever click typer brings along
 BOUNDS = {r"greater than or equal to (\S+)": "at least", r"less than or equal to (\S+)": "at most",
           r"(\S+)<=x": "at least", r"x>=([^\s.]+)": "at least", r"x<=([^\s.]+)": "at most"}  # fmt: skip
 TYPES = {
@@ -48,7 +48,7 @@ def _about_value(error: Any, message: str, param: Any) -> str:
 
 
 def _value(error: Any, message: str) -> str:
-    problems = getattr(error.__cause__, "errors", list)()
+    problems: list[dict[str, Any]] = getattr(error.__cause__, "errors", list)()
     if problems:
         return str(problems[0].get("input"))
     found = re.match(r"'?(.*?)'? is not ", message)
@@ -56,8 +56,9 @@ def _value(error: Any, message: str) -> str:
 
 
 def _name(param: Any) -> str:
-    is_option = param.opts[0].startswith("-")
-    return max(param.opts, key=len) if is_option else (param.metavar or param.name.upper()).strip("[]")
+    if param.opts[0].startswith("-"):
+        return str(max(param.opts, key=len))
+    return str(param.metavar or param.name.upper()).strip("[]")
 
 
 def _known(error: Any) -> Iterable[str]:

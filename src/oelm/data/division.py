@@ -60,10 +60,8 @@ def surveyed(part: Part) -> Survey:
         empty.append(any(map(is_empty, example.texts)))
     if not labels:
         raise UserError(f"{part.place}: contains no examples")
-    if not labels:
-        raise UserError(f"{part.place}: no examples there")
-    numbers = (np.frombuffer(column, dtype=column.typecode) for column in (lines, keys, first_keys))
-    return Survey(part.place, labels, *numbers, empty=np.frombuffer(empty, bool))
+    numbers = [np.frombuffer(column, dtype=column.typecode) for column in (lines, keys, first_keys)]
+    return Survey(part.place, labels, numbers[0], numbers[1], numbers[2], np.frombuffer(empty, bool))
 
 
 def label_names(task: Task, train: Survey) -> tuple[str, ...]:

@@ -73,7 +73,8 @@ class EncoderFolder:
 
     @property
     def model_type(self) -> str:
-        return self.config["model_type"]
+        name: str = self.config["model_type"]
+        return name
 
     @property
     def family(self) -> Family:

@@ -22,7 +22,7 @@ TOKENIZER_FILE = "tokenizer.json"
 OLDER_FILES = ("vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model")
 UNKNOWN = ("[UNK]", "<unk>")
 SMALLEST_TEXT = 4  # tokens of each text that must fit beside the special ones
-Texts = tuple[str] | tuple[str, str]
+Texts = tuple[str, ...]  # one or two
 
 
 class Encoded(NamedTuple):

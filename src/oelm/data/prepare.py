@@ -185,7 +185,8 @@ def checked_workers(workers: int | None) -> int:
 
 def total_bytes(corpus: Corpus) -> int | None:
     sizes = [part.source_bytes for part in corpus.parts.values()]
-    return None if None in sizes else sum(sizes)
+    known = [size for size in sizes if size is not None]
+    return sum(known) if len(known) == len(sizes) else None
 
 
 def expected_bytes(progress: Progress, tokenizer: str) -> int:
@@ -286,7 +287,7 @@ def encoded_batches(
 ) -> Iterator[tuple[Batch, tuple[np.ndarray, int]]]:
     """Batches with their tokens in the order of the text; a bounded number is under way at any time."""
     dtype = dtype_for(tokenizer.vocabulary)
-    under_way: deque[tuple[Batch, Future]] = deque()
+    under_way: deque[tuple[Batch, Future[tuple[np.ndarray, int]]]] = deque()
     pool = ThreadPoolExecutor(workers)  # threads: encoding leaves Python's lock
     try:
         for batch in batches(documents):

@@ -107,7 +107,8 @@ def prepare_sentences(
 
 def total_bytes(source: Source) -> int | None:
     sizes = [part.source_bytes for part in source.parts.values()]
-    return None if None in sizes else sum(sizes)
+    known = [size for size in sizes if size is not None]
+    return sum(known) if len(known) == len(sizes) else None
 
 
 @dataclass

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from oelm.data.encodings import advice, blocks, text_lines
 from oelm.errors import UserError, first_line
@@ -209,7 +209,7 @@ def parquet_text_bytes(file: Path) -> int:
     return sum(group.column(column).total_uncompressed_size for group in groups)
 
 
-def opened_parquet(file: Path):
+def opened_parquet(file: Path) -> Any:  # a pyarrow.parquet.ParquetFile
     try:
         import pyarrow
         from pyarrow import parquet

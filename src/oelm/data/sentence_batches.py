@@ -38,7 +38,8 @@ class SentenceBatches:
     def indices(self, step: int) -> np.ndarray:
         """The examples of update `step` (the first is 1), the longest first."""
         epoch, place = divmod(step - 1, self.per_epoch)
-        return self._epoch(epoch)[place]
+        batch: np.ndarray = self._epoch(epoch)[place]
+        return batch
 
     def tokens_after(self, step: int) -> int:
         """Tokens of the updates 1 to `step`, padding left out."""
@@ -54,7 +55,8 @@ class SentenceBatches:
         groups = [order[first : first + size] for first in range(0, len(order), size)]
         grouped = np.concatenate([group[np.argsort(-lengths[group], kind="stable")] for group in groups])
         batches = grouped[: self.per_epoch * self.batch_size].reshape(self.per_epoch, self.batch_size)
-        return batches[_shuffled(self.per_epoch, seed_of(self.seed, "batches", epoch))]
+        shuffled: np.ndarray = batches[_shuffled(self.per_epoch, seed_of(self.seed, "batches", epoch))]
+        return shuffled
 
     @lru_cache(maxsize=64)  # noqa: B019
     def _tokens(self, epoch: int) -> np.ndarray:

@@ -14,8 +14,9 @@ import queue
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, NoReturn, Protocol, TypeVar
 
 import numpy as np
 
@@ -23,6 +24,10 @@ from oelm.data.tokens import GPT2_VOCABULARY
 from oelm.errors import UserError
 from oelm.files import write_bytes
 from oelm.installation import install_command
+
+if TYPE_CHECKING:
+    import tiktoken
+    import tokenizers
 
 END_OF_TEXT = "<|endoftext|>"
 GPT2_FOLDER_VARIABLE = "OELM_GPT2_FOLDER"
@@ -74,7 +79,7 @@ class Tokenizer(Protocol):
 @dataclass(frozen=True)
 class Gpt2Tokenizer:
     files: dict[str, bytes]
-    encoding: Any  # tiktoken.Encoding
+    encoding: tiktoken.Encoding
 
     name = "gpt2"
     vocabulary = GPT2_VOCABULARY
@@ -104,7 +109,8 @@ class Gpt2Tokenizer:
 @dataclass(frozen=True)
 class BpeTokenizer:
     content: bytes
-    model: Any  # tokenizers.Tokenizer
+    model: tokenizers.Tokenizer
+    end_of_text: int
 
     @property
     def name(self) -> str:
@@ -113,10 +119,6 @@ class BpeTokenizer:
     @property
     def vocabulary(self) -> int:
         return self.model.get_vocab_size()
-
-    @property
-    def end_of_text(self) -> int:
-        return self.model.token_to_id(END_OF_TEXT)
 
     def encode(self, text: str) -> list[int]:
         return self.model.encode(text, add_special_tokens=False).ids
@@ -221,25 +223,28 @@ def downloaded_gpt2() -> dict[str, bytes]:
 
 def within(seconds: float, function: Callable[[], Result]) -> Result:
     """The result of `function`, or TimeoutError: a download without a timeout of its own must not hang a command."""
-    answers: queue.Queue[tuple[bool, Any]] = queue.Queue()
+    answers: queue.Queue[Callable[[], Result]] = queue.Queue()
 
     def work() -> None:
         try:
-            answers.put((True, function()))
+            result = function()
+            answers.put(lambda: result)
         except Exception as error:
-            answers.put((False, error))
+            answers.put(partial(_raised, error))
 
     threading.Thread(target=work, daemon=True).start()
     try:
-        succeeded, answer = answers.get(timeout=seconds)
+        answer = answers.get(timeout=seconds)
     except queue.Empty:
         raise TimeoutError(f"no answer within {seconds:g} s") from None
-    if not succeeded:
-        raise answer
-    return answer
+    return answer()
 
 
-def gpt2_encoding(vocab_bpe: bytes) -> Any:
+def _raised(error: Exception) -> NoReturn:
+    raise error
+
+
+def gpt2_encoding(vocab_bpe: bytes) -> tiktoken.Encoding:
     import tiktoken
 
     return tiktoken.Encoding(
@@ -299,10 +304,11 @@ def bpe_from(content: bytes, *, where: Path | str = BPE_FILE) -> BpeTokenizer:
         model = Model.from_str(content.decode())
     except Exception as error:  # the library raises bare Exception
         raise UserError(f"{where}: not readable as a tokenizer ({error})") from error
-    if model.token_to_id(END_OF_TEXT) is None:
+    end_of_text = model.token_to_id(END_OF_TEXT)
+    if end_of_text is None:
         raise UserError(f"{where}: the tokenizer has no {END_OF_TEXT}")
     model.encode_special_tokens = True  # a mark written in the text is text
-    return BpeTokenizer(content, model)
+    return BpeTokenizer(content, model, end_of_text)
 
 
 def sampled_texts(texts: Iterable[str], *, limit_bytes: int = TRAINING_BYTES) -> Iterable[str]:

@@ -30,10 +30,12 @@ def save_for_transformers(tokenizer: Tokenizer, folder: Path, *, seq_len: int) -
 
 
 def _tokenizer_json(tokenizer: Tokenizer) -> bytes:
-    if isinstance(tokenizer, BpeTokenizer):
-        return tokenizer.content
-    assert isinstance(tokenizer, Gpt2Tokenizer)
-    return _gpt2_as_json(tokenizer.files)
+    match tokenizer:
+        case BpeTokenizer():
+            return tokenizer.content
+        case Gpt2Tokenizer():
+            return _gpt2_as_json(tokenizer.files)
+    raise TypeError(f"{tokenizer.name}: transformers has no form of it")
 
 
 def _gpt2_as_json(files: dict[str, bytes]) -> bytes:
@@ -42,7 +44,7 @@ def _gpt2_as_json(files: dict[str, bytes]) -> bytes:
     from tokenizers import Tokenizer as Model
 
     _, *merges = files["vocab.bpe"].decode().strip().split("\n")
-    pairs = [tuple(line.split(" ")) for line in merges]
+    pairs = [(left, right) for left, _, right in (line.partition(" ") for line in merges)]
     model = Model(models.BPE(vocab=json.loads(files["encoder.json"]), merges=pairs))
     model.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     model.decoder = decoders.ByteLevel()

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from torch import nn
+
 from oelm.accounting import totals
 from oelm.arms import described
 from oelm.config import EncoderRun, Execution, kind_of_model
@@ -25,7 +27,6 @@ from oelm.training.checkpoint import MODEL_FILE, latest_whole, load_weights
 from oelm.training.device import resolve_machine
 from oelm.training.distributed import World
 from oelm.training.loop import optimization_steps
-from oelm.training.task import Task
 
 FEW = 4  # examples of a step: enough for a gradient, few enough for seconds
 
@@ -52,8 +53,11 @@ def diagnose_encoder(
     machine, _ = resolve_machine(execution, run, local_rank=0, world_size=1)
     task, optimizer, schedule = assembled(run, data, machine=machine, world=World())
     if stored_in is not None:
-        _restore(task, stored_in)
-        task, optimizer, schedule = with_optimizer(task, run)
+        from oelm.training.classification import SentenceTask
+
+        model = _stored_model(task.model, stored_in)
+        restored = SentenceTask(model, run, data, machine=machine, world=World())
+        task, optimizer, schedule = with_optimizer(restored, run)
     taken = optimization_steps(task, optimizer, run, schedule=schedule, machine=machine, world=World())
     found = diagnose(task.model, optimizer=optimizer, step=lambda: next(taken), steps=min(steps, run.training.steps))
     counts = {"closed form": totals(run.model), **found.counts}
@@ -66,7 +70,7 @@ def diagnose_encoder(
     )
 
 
-def _restore(task: Task, path: Path) -> None:
+def _stored_model(built: nn.Module, path: Path) -> nn.Module:
     """From a run's best model, else its last whole checkpoint; or from that very folder. Any user loads best/ so."""
     from oelm.huggingface.applying import load
 
@@ -74,11 +78,11 @@ def _restore(task: Task, path: Path) -> None:
     best = path if path.name == directory.best.name else directory.best
     checkpoint = path if path.name.startswith("step-") else latest_whole(directory, say=lambda line: None)
     if not path.name.startswith("step-") and (best / MODEL_FILE).exists():
-        task.model = load(best)
-    elif checkpoint is not None:
-        load_weights(task.model, checkpoint / MODEL_FILE)
-    else:
-        raise UserError(f"{path}: has no model: nothing was saved before the run ended")
+        return load(best)
+    if checkpoint is not None:
+        load_weights(built, checkpoint / MODEL_FILE)
+        return built
+    raise UserError(f"{path}: has no model: nothing was saved before the run ended")
 
 
 def _few_examples(run: EncoderRun) -> EncoderRun:

@@ -315,8 +315,8 @@ class Controller:
         else:
             if written != "failed":
                 directory.write_status("failed", error=last_words(directory.output_file) or f"exit code {code}")
-            error = (directory.status() or {}).get("error")
-            self._give_up(run, f"failed: {error} (see {directory.output_file})")
+            reason = (directory.status() or {}).get("error")
+            self._give_up(run, f"failed: {reason} (see {directory.output_file})")
 
     def _note_killed(self, run: ActiveRun) -> None:
         """It ended without a message: killed from outside, or found dead."""

@@ -79,8 +79,9 @@ def seconds_of(run: ResolvedRun, probe: dict[str, Any]) -> float:
     validations = -(-training.steps // training.validate_every)
     final = min(training.final_validation_sequences, probe["held_out"])
     sequences = validations * min(training.validation_sequences, probe["held_out"]) + final
-    stepping = training.steps * probe["seconds_per_step"] + sequences * probe["validation_seconds_per_sequence"]
-    return START_SECONDS + probe["warmup_seconds"] + stepping
+    stepping: float = training.steps * probe["seconds_per_step"] + sequences * probe["validation_seconds_per_sequence"]
+    starting: float = START_SECONDS + probe["warmup_seconds"]
+    return starting + stepping
 
 
 def _lines(forecast: Forecast) -> list[str]:

@@ -86,7 +86,11 @@ class Handle(Protocol):
 
     directory: RunDirectory
     kind: ClassVar[str]  # of its engine
-    start: str | None  # the name of this start, which the run writes into its status
+
+    @property
+    def start(self) -> str | None:
+        """The name of this start, which the run writes into its status."""
+        ...
 
     @property
     def place(self) -> str:

@@ -41,4 +41,5 @@ def engine_named(name: str, folder: Path) -> Engine:
     if name not in ENGINES:
         raise UserError(f"--on {name}: no such engine; there are {', '.join(ENGINES)}")
     module, _, kind = ENGINES[name].source.partition(":")
-    return getattr(importlib.import_module(module), kind)(folder)
+    engine: Engine = getattr(importlib.import_module(module), kind)(folder)
+    return engine

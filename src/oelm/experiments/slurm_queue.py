@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from oelm.errors import UserError
 from oelm.files import open_own
@@ -163,15 +162,25 @@ def largest_array() -> int:
     return most
 
 
-def _begun(program: str, arguments: Iterable[str], **options: Any) -> subprocess.Popen[str]:
+def _begun(
+    program: str, arguments: Iterable[str], *, pass_fds: tuple[int, ...] = (), start_new_session: bool = False
+) -> subprocess.Popen[str]:
     path = shutil.which(program)
     if path is None:
         raise UserError(
             f"--on slurm: {program} is not on this machine; work on the cluster's login node, or load its Slurm module"
         )
-    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     try:
-        return subprocess.Popen([path, *arguments], text=True, errors="replace", **pipes, **options)
+        return subprocess.Popen(
+            [path, *arguments],
+            text=True,
+            errors="replace",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            pass_fds=pass_fds,
+            start_new_session=start_new_session,
+        )
     except OSError as error:
         raise UserError(f"{program}: {error.strerror}: {path}") from error
 

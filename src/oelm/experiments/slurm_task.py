@@ -138,7 +138,8 @@ def over_nodes(directory: RunDirectory, *, nodes: int, processes: int, meeting: 
 def _free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("", 0))
-        return listener.getsockname()[1]
+        port: int = listener.getsockname()[1]
+        return port
 
 
 if __name__ == "__main__":

@@ -47,12 +47,12 @@ def _expected_seconds(records: list[dict[str, Any]], run: ResolvedRun) -> float:
     paces = [record["seconds"] / record["step"] for record in records if "seconds" in record]
     if len(steps) < 2 or not paces:
         return FIRST_RECORD_SECONDS
-    looks = [
+    looks: list[float] = [
         record["validation_seconds"] * run.training.validate_every / record["step"]
         for record in records
         if "validation_seconds" in record
     ]
-    usual = (steps[-1] - steps[-2]) * paces[-1] + max(looks, default=0.0)
+    usual: float = (steps[-1] - steps[-2]) * paces[-1] + max(looks, default=0.0)
     return max(LEAST_SECONDS, PATIENCE * usual)
 
 

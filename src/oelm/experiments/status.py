@@ -109,8 +109,9 @@ def _row(run: PlannedRun, look: _Look) -> dict[str, Any]:
 def _held_by(stored: StoredRun) -> str | None:
     """Who holds the lock of a run that nobody here can judge: its clock is ahead of ours."""
     owner = owner_of(stored.directory.lock_file)
-    is_elsewhere = owner is not None and owner.process.is_alive_here() is None
-    return str(owner) if is_elsewhere and owner.has_another_clock else None
+    if owner is None or owner.process.is_alive_here() is not None:
+        return None
+    return str(owner) if owner.has_another_clock else None
 
 
 def study_status(study: Study, folder: Path) -> tuple[Plan, list[str]]:

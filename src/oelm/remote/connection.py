@@ -78,7 +78,10 @@ def ask(server: Server, action: str, *, seconds: float = ANSWER_SECONDS, **paylo
         _complain(server, Ended(done.returncode, errors))
     _, found, answer = done.stdout.decode("utf-8", "replace").rpartition(MARK)
     try:
-        return json.loads(answer) if found else _complain(server, Ended(0, errors))
+        if not found:
+            _complain(server, Ended(0, errors))
+        said: dict[str, Any] = json.loads(answer)
+        return said
     except ValueError:
         _complain(server, Ended(0, errors))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -60,7 +60,7 @@ def _python(text: str) -> str:
     return _explained(lambda value: check_text(value, what="python"), text)
 
 
-def _explained(check, text: str) -> str:
+def _explained(check: Callable[[str], str], text: str) -> str:
     try:
         return check(text)
     except UserError as error:

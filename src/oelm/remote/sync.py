@@ -72,7 +72,8 @@ def sync(
     for inner, names in _by_folder(list(files), there["linked"]).items():
         target = there["linked"].get(inner, there["folder"])
         code += send(server, root / inner, target, "-ltE", "--checksum", names=names)
-    removed = ask(server, "synced", files=list(files), **commit_of(root))["removed"]
+    commit = commit_of(root)
+    removed = ask(server, "synced", files=list(files), commit=commit["commit"], dirty=commit["dirty"])["removed"]
     gone = f", {removed} removed that are no longer tracked" if removed else ""
     say(f"code: {code} sent of {len(files)} tracked files{gone}")
     if there["changed"]:

@@ -106,8 +106,7 @@ class _Format1(_Measured):
     format_version: Literal[1]
 
 
-class _Format2(_Measured):
-    format_version: Literal[2]
+class _InBlocks(_Measured):
     twin: list[Seconds]
     blocks: list[BlockRecord]
     work: dict[str, dict[str, Annotated[float, Field(gt=0)]]]
@@ -119,7 +118,11 @@ class _Format2(_Measured):
     micro_batch_size: int | None = None
 
 
-class _Format3(_Format2):
+class _Format2(_InBlocks):
+    format_version: Literal[2]
+
+
+class _Format3(_InBlocks):
     """Also knows what it measured."""
 
     format_version: Literal[3]
@@ -237,14 +240,17 @@ def _runs(stored: _Format3, path: Path) -> dict[str, ResolvedRun]:
         raise Damaged(path, f"runs: {str(error).removeprefix(f'{path}: ')}") from error
 
 
-def _as_a_study_says(stored: _Format2) -> dict[str, Any]:
+def _as_a_study_says(stored: _Format2 | _Format3) -> dict[str, Any]:
     known = {key: getattr(stored, key) for key in STEP_EXECUTION if getattr(stored, key) is not None}
     return known | ({"compile": "on" if stored.compile else "off"} if "compile" in known else {})
 
 
-def _checked(tree: dict[str, Any], path: Path) -> _Format1 | _Format2:
-    shape = _Format1 if _is_format(1, tree) else _Format2 if _is_format(2, tree) else _Format3
-    return shape.model_validate(checked(path, tree, shape))
+def _checked(tree: dict[str, Any], path: Path) -> _Format1 | _Format2 | _Format3:
+    if _is_format(1, tree):
+        return _Format1.model_validate(checked(path, tree, _Format1))
+    if _is_format(2, tree):
+        return _Format2.model_validate(checked(path, tree, _Format2))
+    return _Format3.model_validate(checked(path, tree, _Format3))
 
 
 def _is_format(number: int, tree: dict[str, Any]) -> bool:

@@ -122,7 +122,8 @@ class Hypothesis(Section):
     @property
     def margin(self) -> float | None:
         """As stated: in per cent, or in percentage points."""
-        return getattr(self, self.quality.scale.margin_key)
+        stated: float | None = getattr(self, self.quality.scale.margin_key)
+        return stated
 
 
 class Tuning(Section):
@@ -224,9 +225,8 @@ def study_of(tree: dict[str, Any], *, name: str) -> Study:
         study, wrong = _with_full_keys(study)
         checks = (_named_wrongly, _misplaced_values, _faults_of_arms)
         problems += [*wrong, *(line for check in checks for line in check(study))]
-    if problems:
+    if problems or study is None:
         raise UserError("\n".join(f"{name}: {line}" for line in dict.fromkeys(problems)))
-    assert study is not None
     return study
 
 
@@ -298,10 +298,13 @@ def study_keys(base: Any = None) -> list[str]:
     return [*_keys_of(Study), *(f"base.{key}" for key in (*settings, "preset") if key != "arm")]
 
 
+STEPS: dict[Any, str] = {list: ".N", dict: ".NAME"}  # from a key to what it holds several of
+
+
 def _keys_of(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
     for name, field in model.model_fields.items():
         kind, inside = field.annotation, get_args(field.annotation)
-        step = {list: ".N", dict: ".NAME"}.get(get_origin(kind), "")
+        step = STEPS.get(get_origin(kind), "")
         inner = next((each for each in (kind, *inside) if isinstance(each, type) and issubclass(each, Section)), None)
         if inner is None or inner is Bilingual:
             yield f"{prefix}{name}"
@@ -437,11 +440,11 @@ def _faults_of_arms(study: Study) -> Iterator[str]:
     alone = _complaints(lambda: settings_of(with_preset(study.base), name="base"))
     of_base = {line.removeprefix("base: ") for line in alone}
     known: dict[str, str] = {}
-    seed = study.seeds[0]
+    seed, grid = study.seeds[0], study.tuning.grid if study.tuning else {}
     for arm in study.arms:
         checks = [partial(settings_for, study, arm, seed=seed)]
-        for values in itertools.product(*study.tuning.grid.values()) if study.tuning else ():
-            point = dict(zip(study.tuning.grid, values, strict=True))
+        for values in itertools.product(*grid.values()) if grid else ():
+            point = dict(zip(grid, values, strict=True))
             checks += [
                 partial(settings_for, study, arm, seed=seed, values=point, tuning=tuned) for tuned in (True, False)
             ]

@@ -89,10 +89,10 @@ def _on_outdated(
         else:
             facts = {"arm": decision.subject, "made": decision.made, "differences": some(differences)}
             remarks.append(("choice_replaced", facts))
-    for differences, decisions in used.items():
+    for difference, decisions in used.items():
         names = ", ".join(each.subject for each in decisions)
         facts = {"file": str(shelf.folder / CHOICES_FILE), "names": names, "made": decisions[0].made}
-        remarks.append(("choices_other_declaration", facts | {"differences": differences}))
+        remarks.append(("choices_other_declaration", facts | {"differences": difference}))
     blocked = [sentence(*remark) for remark in remarks if remark[0] == "choices_other_declaration"]
     return tuple(remarks), "\n".join(blocked) or None
 

@@ -143,7 +143,9 @@ class Planner:
     study: Study
     facts: dict[str, Any]
     digests: Digests  # of the data, as far as they are known; of other data the stored runs' own are believed
-    known: dict[tuple, tuple[Settings, str]] = field(default_factory=dict)  # with the identity of the computation
+    known: dict[tuple[str, int, Stage, Point], tuple[Settings, str]] = field(
+        default_factory=dict
+    )  # with the identity of the computation
 
     def plan(self, shelf: Shelf) -> Plan:
         maker, study = _Maker(self, shelf), self.study

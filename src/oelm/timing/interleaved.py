@@ -119,10 +119,11 @@ def _place_for(record: dict[str, Any], plan: Plan, shelf: Shelf, workload: Workl
     path, stored = shelf.folder / BENCH_FILE, shelf.bench()
     if not isinstance(stored, Bench):
         return BENCH_FILE
-    known = {"facts": workload.facts, "data_digests": [workload.digest]}
-    if not workload.digest:  # drawn tokens say nothing of the data
-        known = {"facts": shelf.facts, "data_digests": []}
-    lack = lack_of(bench_of(record, path), beside=compared(stored, plan, **known), study=plan.study)
+    if workload.digest:
+        before = compared(stored, plan, facts=workload.facts, data_digests=[workload.digest])
+    else:  # drawn tokens say nothing of the data
+        before = compared(stored, plan, facts=shelf.facts, data_digests=[])
+    lack = lack_of(bench_of(record, path), beside=before, study=plan.study)
     if lack is None:
         return BENCH_FILE
     say(f"{path} stays: this measurement {lack}; it is in {REJECTED_FILE} (--replace writes {BENCH_FILE} all the same)")

@@ -49,7 +49,8 @@ def measurements(settings: Settings) -> dict[str, Any]:
 
 def _steps_taken(arm: TimedArm) -> list[float]:
     """At least a few, for about five seconds, never more than a median needs."""
-    began, taken = time.monotonic(), []
+    taken: list[float] = []
+    began = time.monotonic()
     while len(taken) < LEAST_STEPS or (len(taken) < MOST_STEPS and time.monotonic() - began < SECONDS):
         taken.append(arm.step())
     return taken

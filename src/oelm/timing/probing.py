@@ -32,7 +32,8 @@ def probed(
     if done.returncode:
         reason = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
         raise UserError(f"probe of {settings.run.arm}: {reason[0].removeprefix(f'{file}: ')}")
-    return json.loads(done.stdout.splitlines()[-1])
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
 
 
 def _tree(settings: Settings, processes: int) -> dict[str, Any]:

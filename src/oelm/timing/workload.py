@@ -44,11 +44,12 @@ def workload_of(run: Run, *, assumed: dict[str, Any] | None = None) -> Workload:
     if isinstance(run.model, Encoder) or _has_data(Path(run.data)):
         known, data = run_with_data(run)
         return Workload(data, facts_of(known.model), data.digest, str(data.folder))
-    return drawn_tokens(run, vocabulary=run.model.vocabulary or (assumed or {}).get("vocabulary") or GPT2_VOCABULARY)
+    vocabulary = run.model.vocabulary or (assumed or {}).get("vocabulary") or GPT2_VOCABULARY
+    return drawn_tokens(run, vocabulary=vocabulary, seq_len=run.model.seq_len)
 
 
-def drawn_tokens(run: Run, *, vocabulary: int) -> Workload:
-    count = max(DRAWN_TOKENS, (run.training.batch_size + 2) * run.model.seq_len + 1)
+def drawn_tokens(run: Run, *, vocabulary: int, seq_len: int) -> Workload:
+    count = max(DRAWN_TOKENS, (run.training.batch_size + 2) * seq_len + 1)
     tokens = np.random.default_rng(0).integers(0, vocabulary, size=count, dtype=np.uint32)
     description = f"drawn at random, vocabulary {vocabulary:,}: no data at {run.data}"
     return Workload(tokens, {"vocabulary": vocabulary}, "", description)

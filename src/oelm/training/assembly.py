@@ -13,7 +13,7 @@ from oelm.model.initialization import build
 from oelm.model.parameters import rules
 from oelm.model.transformer import GPT
 from oelm.training.device import Machine
-from oelm.training.distributed import World
+from oelm.training.distributed import Sharing
 from oelm.training.freezing import Schedule
 from oelm.training.language import LanguageTask
 from oelm.training.memory import refuse_what_does_not_fit
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Parts = tuple[Task, torch.optim.AdamW, Schedule]
 
 
-def assembled(run: ResolvedRun, data: Data, *, machine: Machine, world: World) -> Parts:
+def assembled(run: ResolvedRun, data: Data, *, machine: Machine, world: Sharing) -> Parts:
     """Everything a run steps with, its model with its starting values on its device."""
     match run, data:
         case EncoderRun(), SentenceData():

@@ -17,13 +17,13 @@ from oelm.errors import UserError
 from oelm.model.encoder import build_encoder
 from oelm.model.parameters import encoder_role_of
 from oelm.training.device import Machine
-from oelm.training.distributed import World
+from oelm.training.distributed import Sharing
 from oelm.training.task import Validation
 
 EXAMPLES_AT_ONCE = 64  # of a validation: no gradients are kept
 
 
-def sentence_task(run: EncoderRun, data: SentenceData, *, machine: Machine, world: World) -> SentenceTask:
+def sentence_task(run: EncoderRun, data: SentenceData, *, machine: Machine, world: Sharing) -> SentenceTask:
     if run.model.pretrained and not data.encoder_has_weights:
         raise UserError(
             f"{data.encoder_source}: has no weights; prepare with another --encoder, or set pretrained=false"
@@ -35,7 +35,7 @@ def sentence_task(run: EncoderRun, data: SentenceData, *, machine: Machine, worl
 class SentenceTask:
     role_of = staticmethod(encoder_role_of)
 
-    def __init__(self, model: Any, run: EncoderRun, data: SentenceData, *, machine: Machine, world: World) -> None:
+    def __init__(self, model: Any, run: EncoderRun, data: SentenceData, *, machine: Machine, world: Sharing) -> None:
         self.model, self.dropout, self.warnings = model, run.model.dropout, []
         self._run, self._machine, self._world = run, machine, world
         training = run.training

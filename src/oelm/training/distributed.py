@@ -11,6 +11,7 @@ import datetime
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import torch
 import torch.distributed as dist
@@ -30,6 +31,17 @@ class OtherProcessGone(UserError):
 
     exit_code = 1
     concerns_one_process = True
+
+
+class Sharing(Protocol):
+    """What a look at held-out data needs of the processes that share it."""
+
+    @property
+    def attendance(self) -> Attendance: ...
+
+    def share(self, count: int) -> range: ...
+
+    def sum(self, numbers: Tensor) -> Tensor: ...
 
 
 @dataclass(frozen=True)
@@ -76,12 +88,11 @@ class World:
             with self.together():
                 dist.barrier()
 
-    def broadcast_text(self, text: str | None) -> str:
-        """What rank 0 says, for all."""
+    def broadcast_text(self, text: str = "") -> str:
+        """What rank 0 says, for all; the others say nothing."""
         if self.size == 1:
-            assert text is not None
             return text
-        content = (text or "").encode()
+        content = text.encode()
         length = self.sum(torch.tensor([len(content)], dtype=torch.int64))
         buffer = torch.zeros(int(length), dtype=torch.uint8)
         if self.is_main:

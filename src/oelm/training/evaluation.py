@@ -9,12 +9,12 @@ import torch
 from oelm.data.batches import ValidationSequences
 from oelm.model.transformer import GPT
 from oelm.training.device import Machine
-from oelm.training.distributed import World
+from oelm.training.distributed import Sharing
 from oelm.training.loss import position_losses
 
 
 @torch.no_grad()
-def validation_loss(gpt: GPT, sequences: ValidationSequences, *, machine: Machine, world: World) -> float:
+def validation_loss(gpt: GPT, sequences: ValidationSequences, *, machine: Machine, world: Sharing) -> float:
     """Mean -log p over every position of the set, in nats."""
     mine = world.share(len(sequences))
     total = torch.zeros((), dtype=torch.float64)

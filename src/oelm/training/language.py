@@ -13,7 +13,7 @@ from oelm.data.batches import TrainingBatches, ValidationSequences
 from oelm.model.parameters import role_of
 from oelm.model.transformer import GPT
 from oelm.training.device import Machine
-from oelm.training.distributed import World
+from oelm.training.distributed import Sharing
 from oelm.training.evaluation import perplexity, validation_loss
 from oelm.training.loss import summed_cross_entropy
 from oelm.training.records import finite
@@ -31,7 +31,7 @@ class LanguageTask:
         train: np.ndarray,
         held_out: np.ndarray,
         machine: Machine,
-        world: World,
+        world: Sharing,
     ) -> None:
         self.model, self.dropout = gpt, run.model.dropout
         self._run, self._machine, self._world = run, machine, world

@@ -142,7 +142,7 @@ def _ended_before(directory: RunDirectory, journal: Journal) -> Ended | None:
 
 def _as_companion(job: Job) -> Outcome:
     """Any other process: it does what the first one decided."""
-    word = job.world.broadcast_text(None)
+    word = job.world.broadcast_text()
     if word == FINISHED:
         return Outcome(job.directory, {}, was_finished=True)
     checkpoint = None if word == FRESH else Path(word)

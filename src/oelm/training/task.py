@@ -23,26 +23,34 @@ class Validation:
 
 
 class Task(Protocol):
-    model: nn.Module
     dropout: float
     held_out: int  # sequences or examples of the split that is validated on
     warnings: list[str]  # about this model and this data, before the first step
 
+    @property
+    def model(self) -> nn.Module: ...
+
     @staticmethod
     def role_of(name: str) -> str:
         """What a parameter is for, in the words of accounting.PartCount."""
+        ...
 
     def loss_of(self, step: int, members: range) -> Tensor:
         """The part of update `step`'s mean loss that these members of its batch make up."""
+        ...
 
     def tokens_after(self, step: int) -> int:
         """Tokens read by the updates up to `step`."""
+        ...
 
     def validation(self) -> Validation:
         """A look at the part of the held-out data that the curve uses, by all processes."""
+        ...
 
     def final_validation(self, last_loss: float) -> Validation:
         """The look that is reported, over more of it; `last_loss` is the curve's last."""
+        ...
 
     def best_result(self, loss: float) -> dict[str, Any]:
         """What the result says of the best look besides its loss."""
+        ...

@@ -44,12 +44,12 @@ class Recorded:
 
 def recorded(directory: RunDirectory, tree: dict[str, Any]) -> Recorded:
     """With the types it was written with, or Damaged."""
-    settings = {key: tree.get(key) for key in ("device", "precision", "threads", "micro_batch_size")}
+    settings: dict[str, Any] = {key: tree.get(key) for key in ("device", "precision", "threads", "micro_batch_size")}
     compiled, world_size, digest = tree.get("compile"), tree.get("world_size"), tree.get("data_digest")
     try:
         execution = Execution(**settings, compile="on" if compiled else "off")
     except ValidationError as error:
-        key = error.errors()[0]["loc"][0]
+        key = str(error.errors()[0]["loc"][0])
         raise Damaged(directory.environment_file, f"{key} is {str(settings.get(key))[:80]!r}") from error
     if not isinstance(compiled, bool) or type(world_size) is not int or world_size < 1 or not isinstance(digest, str):
         raise Damaged(directory.environment_file, "does not say compile, world_size and data_digest")

@@ -18,9 +18,7 @@ from oelm.training.task import Validation
 
 
 class Processes:
-    """In the place of a World: `rank` is the process whose share is being computed."""
-
-    is_main = True
+    """Sharing as a World does: `rank` is the process whose share is being computed."""
 
     def __init__(self, size: int) -> None:
         self.size, self.rank = size, 0
@@ -30,12 +28,12 @@ class Processes:
     def look(self, look: Callable[[], Validation]) -> Validation:
         """What the last process sees: by then all the others' numbers are there."""
         self._heard = [[] for _ in range(self.size)]
-        seen = None
-        for rank in range(self.size):
+        *others, last = range(self.size)
+        for rank in others:
             self.rank = rank
-            seen = look()
-        assert seen is not None
-        return seen
+            look()
+        self.rank = last
+        return look()
 
     def share(self, count: int) -> range:
         return World(rank=self.rank, size=self.size).share(count)
