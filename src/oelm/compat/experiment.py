@@ -187,7 +187,7 @@ def _experiment(options: argparse.Namespace, declared: Path) -> None:
     say("\n".join(banner(groups or list(study.arms), options.mode)))
     if options.dry_run:
         say("\n".join(planned_lines(study, groups or list(study.arms))))
-        say("\n".join(dry_run(study, slots, groups=groups)))
+        say("\n".join(dry_run(study, slots, arms=groups)))
         return
     with watching(units=slots.at_a_time) as view, leaving_on_terminate():
         controller = Controller(study, slots, view, groups)
