@@ -12,7 +12,7 @@ from oelm.run_directory import RunDirectory
 from small_runs import child_environment, finished
 
 PACKAGE = Path(oelm.__file__).parent
-BOTTOM = {"errors", "exhaustion", "files", "installation", "seeding", "system", "visible"}
+BOTTOM = {"durations", "errors", "exhaustion", "files", "installation", "seeding", "system", "visible"}
 WAIST = {
     "config", "claims", "arms", "settings", "accounting", "ownership", "schemas", "metric_records", "run_directory",
     "sealing", "sources", "prepared",
@@ -23,6 +23,7 @@ ALLOWED = {
     "errors": set(),
     "visible": set(),
     "seeding": set(),
+    "durations": set(),
     "installation": set(),
     "system": {"errors"},
     "exhaustion": {"errors", "system"},

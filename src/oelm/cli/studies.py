@@ -137,7 +137,7 @@ def run(
 
 
 def _tell_what_waits(study: str, controller: Controller, plan: Plan) -> None:
-    from oelm.experiments.table import counted
+    from oelm.experiments.progress import counted
 
     echo(f"{controller.study.name}: {counted(plan, controller.active)}")
     look = shlex.join(["oelm", "status", study, *controller.runs_option])
@@ -153,7 +153,7 @@ def _offer_registration(controller: Controller) -> None:
 
 
 def _tell_how_it_ended(study: str, controller: Controller, plan: Plan) -> None:
-    from oelm.experiments.table import counted
+    from oelm.experiments.progress import counted
 
     arms = controller.arms
     echo(f"{controller.study.name}: {counted(plan)}")

@@ -174,7 +174,8 @@ def _experiment(options: argparse.Namespace, declared: Path) -> None:
     from oelm.experiments.engine import Given
     from oelm.experiments.forecast import dry_run
     from oelm.experiments.local import LocalEngine
-    from oelm.experiments.table import counted, watching
+    from oelm.experiments.progress import counted
+    from oelm.experiments.table import watching
     from oelm.study.declaration import with_processes
 
     tree = study_tree(declared, options)

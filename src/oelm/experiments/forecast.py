@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from oelm.experiments.controller import ActiveRun, Controller
 from oelm.experiments.engine import Slots
-from oelm.experiments.table import counted
+from oelm.experiments.progress import counted
 from oelm.study.confounds import confounds
 from oelm.study.declaration import Study
 from oelm.study.plan import Plan

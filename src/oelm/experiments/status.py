@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from oelm.claims.measures import MEASURES
+from oelm.durations import duration
 from oelm.errors import UserError
 from oelm.experiments.engine import Handle
 from oelm.experiments.handles import StudyEngines, Unanswered
+from oelm.experiments.progress import counted, progress_of
 from oelm.experiments.standstill import in_words, still_since
-from oelm.experiments.table import counted, duration, progress_of
 from oelm.files import Damaged
 from oelm.ownership import Process, owner_of
 from oelm.run_directory import RunDirectory, final_numbers, is_run, run_directories
