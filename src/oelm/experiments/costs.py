@@ -93,7 +93,7 @@ def _lines(forecast: Forecast) -> list[str]:
         f"  {shlex.join(train_command(forecast.wanted.directory, processes=run.processes))}",
         f"  parameters {counts.total:,} total, {counts.trainable:,} trainable, {counts.frozen:,} frozen;"
         f" weights, gradients and moments {memory}{peak}",
-        f"  {training_flops(config) / 1e12:,.2f} TFLOP, {_time(forecast.seconds)},"
+        f"  {training_flops(config) / 1e12:,.2f} TFLOP, time {_about(forecast.seconds)},"
         f" disk up to {mebibytes(forecast.disk_bytes)}",
     ]
 
@@ -111,9 +111,9 @@ def _totals(forecasts: list[Forecast], later: list[Forecast], slots: int) -> lis
 def _cost(forecasts: list[Forecast], slots: int) -> str:
     known = [forecast.seconds * forecast.planned.processes for forecast in forecasts if forecast.seconds is not None]
     disk = mebibytes(sum(forecast.disk_bytes for forecast in forecasts))
-    seconds = sum(known) / slots if len(known) == len(forecasts) else None
-    return f"{_time(seconds)} on {slots} slots, disk up to {disk}"
+    time = f"about {duration(sum(known) / slots)}" if len(known) == len(forecasts) else "time unknown"
+    return f"{time} on {slots} slots, disk up to {disk}"
 
 
-def _time(seconds: float | None) -> str:
-    return "time unknown" if seconds is None else f"time about {duration(seconds)}"
+def _about(seconds: float | None) -> str:
+    return "unknown" if seconds is None else f"about {duration(seconds)}"
