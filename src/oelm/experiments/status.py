@@ -200,7 +200,8 @@ def find_run(name: str, root: Path) -> RunDirectory:
     if is_run(path):
         return RunDirectory(path)
     folders = sorted(path for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
-    runs = [run for folder in folders for run in run_directories(folder)]
+    listed = (run for folder in folders for run in run_directories(folder, unlisted=lambda damage: None))
+    runs = list(filter(is_run, listed))
     rests = {run: rest for run in runs if (rest := _rest_of(run, name, root)) is not None}
     whole = [match for match, rest in rests.items() if not rest] or [
         match
