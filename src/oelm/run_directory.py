@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from oelm.claims.measures import LOSS, MEASURES
+from oelm.config import ResolvedRun, fingerprint
 from oelm.errors import UserError
 from oelm.exhaustion import mebibytes
 from oelm.files import (
@@ -65,6 +66,16 @@ def check_name(name: str) -> str:
         f"name {name!r}: use letters, digits, '.', '_', '+', '-' or spaces, at most 200, "
         "and begin with a letter or digit"
     )
+
+
+def folder_name(run: ResolvedRun, *, arm: str, seed: int | str, data_digest: str) -> str:
+    """Of a run that is given no other: one for each distinct computation. The arm is called as its study calls it."""
+    return f"{arm}-s{seed}-{fingerprint(run, data_digest=data_digest)}"
+
+
+def is_named_after(name: str, arm: str) -> bool:
+    """Whether `folder_name` gave this name to a run of the arm."""
+    return name.startswith(f"{arm}-s")
 
 
 def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
