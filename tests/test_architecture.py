@@ -12,7 +12,10 @@ from oelm.run_directory import RunDirectory
 from small_runs import child_environment, finished
 
 PACKAGE = Path(oelm.__file__).parent
-BOTTOM = {"errors", "exhaustion", "files", "installation", "seeding", "starts", "system", "visible"}
+BOTTOM = {
+    "durations", "errors", "exhaustion", "files", "installation", "intervals", "logarithms", "seeding", "starts",
+    "system", "visible",
+}  # fmt: skip
 WAIST = {
     "config", "claims", "arms", "settings", "accounting", "ownership", "schemas", "metric_records", "run_directory",
     "sealing", "sources", "prepared",
@@ -24,6 +27,9 @@ ALLOWED = {
     "visible": set(),
     "seeding": set(),
     "starts": set(),
+    "durations": set(),
+    "intervals": set(),
+    "logarithms": set(),
     "installation": set(),
     "system": {"errors"},
     "exhaustion": {"errors", "system"},
@@ -32,7 +38,7 @@ ALLOWED = {
     "sources": {"errors", "visible", "files"},
     "config": {"starts"},
     "aliases": set(),
-    "claims": set(),
+    "claims": {"logarithms"},
     "arms": {"errors", "config", "aliases"},
     "settings": {"errors", "files", "config", "arms"},
     "keys": {"errors", "config", "settings"},
@@ -44,7 +50,7 @@ ALLOWED = {
     "metric_records": set(),
     "archives": {"errors", "exhaustion", "visible", "files", "schemas", "run_directory"},
     "run_directory": {"errors", "exhaustion", "files", "config", "claims", "ownership", "schemas", "metric_records"},
-    "sealing": {"errors", "files", "config", "settings", "schemas", "run_directory"},
+    "sealing": {"errors", "files", "logarithms", "config", "settings", "schemas", "run_directory"},
     "data": BOTTOM | {"config", "prepared"},
     "model": BOTTOM | {"config"},
     "training": BOTTOM | WAIST | {"data", "model"},

@@ -11,12 +11,13 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from oelm.claims.measures import LOSS, MEASURES
+from oelm.config import ResolvedRun, fingerprint
 from oelm.errors import UserError
 from oelm.exhaustion import mebibytes
 from oelm.files import (
@@ -27,6 +28,7 @@ from oelm.files import (
     fsync_folder,
     make_folders,
     named_in,
+    naming_the_file,
     new_folder,
     open_own,
     read_object,
@@ -66,6 +68,16 @@ def check_name(name: str) -> str:
     )
 
 
+def folder_name(run: ResolvedRun, *, arm: str, seed: int | str, data_digest: str) -> str:
+    """Of a run that is given no other: one for each distinct computation. The arm is called as its study calls it."""
+    return f"{arm}-s{seed}-{fingerprint(run, data_digest=data_digest)}"
+
+
+def is_named_after(name: str, arm: str) -> bool:
+    """Whether `folder_name` gave this name to a run of the arm."""
+    return name.startswith(f"{arm}-s")
+
+
 def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested settings by their dotted keys."""
     found: dict[str, Any] = {}
@@ -86,14 +98,50 @@ def final_numbers(result: dict[str, Any]) -> str:
     return f"validation loss {result['val_loss']:.4f}, {measured(result)}"
 
 
-def run_directories(folder: Path) -> list[Path]:
-    """The runs in a study's folder, those of its grid among them."""
-    name = RunDirectory(folder).config_file.name
-    return [file.parent for file in sorted({*folder.glob(f"*/{name}"), *folder.glob(f"{TUNING_FOLDER}/*/{name}")})]
+def run_directories(folder: Path, *, unlisted: Callable[[Damaged], object] | None = None) -> list[Path]:
+    """The runs in a study's folder, then those of its grid; also those without their config, and those that may not be
+    looked into. `unlisted` is told of a folder that may not be listed itself, which else is an error.
+    """
+    found = []
+    for each in (folder, folder / TUNING_FOLDER):
+        try:
+            found += _runs_directly_in(each)
+        except Damaged as damage:
+            if unlisted is None:
+                raise
+            unlisted(damage)
+    return found
+
+
+def _runs_directly_in(folder: Path) -> list[Path]:
+    try:
+        with naming_the_file(folder):
+            names = sorted(os.listdir(folder))
+            _enter(folder)  # one may list a folder and not be let into it
+    except FileNotFoundError:
+        return []
+    return [folder / name for name in names if _looks_like_a_run(folder / name)]
+
+
+def _looks_like_a_run(path: Path) -> bool:
+    directory = RunDirectory(path)
+    if not os.path.isdir(path):
+        return False
+    if os.path.lexists(directory.config_file) or directory.has_traces():
+        return True
+    try:
+        _enter(path)
+    except PermissionError:
+        return path.name != TUNING_FOLDER
+    return False
+
+
+def _enter(folder: Path) -> None:
+    os.stat(f"{folder}/.")
 
 
 def is_run(path: Path) -> bool:
-    return RunDirectory(path).config_file.is_file()
+    return os.path.isfile(RunDirectory(path).config_file)
 
 
 # ---- The directory -------------------------------------------------------------------------------------------------

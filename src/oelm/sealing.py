@@ -15,6 +15,7 @@ from typing import Any
 from oelm.config import SEALED_SINCE, ResolvedRun, Training, stored_fingerprint
 from oelm.errors import UserError
 from oelm.files import Damaged, missing, naming_the_file, read_object, sha256_of, write_sealed
+from oelm.logarithms import exponential
 from oelm.run_directory import MANIFEST, RunDirectory
 from oelm.schemas import EndState, Environment, Parameters, Predictions, Result, Seal, read_record, read_sealed_record
 from oelm.settings import stored_run
@@ -239,10 +240,10 @@ def _wrong_perplexity(result: dict[str, Any], key: str, loss: float | None) -> s
     """Perplexity is e^loss; null where a float has no room for it."""
     if key not in result or loss is None:
         return None
-    said, computed = result[key], math.exp(loss) if loss < 700 else None
+    said, computed = result[key], exponential(loss)
     if said is None:
-        return None if loss > 700 else f"{key} is missing beside the loss {loss}"
-    if computed is None or not math.isclose(said, computed, rel_tol=1e-9):
+        return None if math.isinf(computed) else f"{key} is missing beside the loss {loss}"
+    if not math.isclose(said, computed, rel_tol=1e-9):
         return f"{key} is {said}, but e to the loss {loss} is {computed}"
     return None
 

@@ -26,3 +26,14 @@ def test_no_line_in_a_list_of_verbs_is_cut_off(path, group):
         assert not line.endswith("..."), line
         assert line.endswith((".", "?")), line
         assert len(line) <= WIDTH
+
+
+@pytest.mark.parametrize("verb", [["run"], ["remote", "run"]])
+def test_an_older_name_of_an_option_is_not_offered(verb):
+    command = get_command(app)
+    for name in verb:
+        command = command.commands[name]
+    text = command.get_help(typer.Context(command, info_name=" ".join(verb)))
+    assert "--arms" in text
+    assert "--groups" not in text
+    assert "--groups" in {option for parameter in command.params for option in parameter.opts}

@@ -1,4 +1,4 @@
-"""Handles: whom a controller believes alive, and whom it may stop."""
+"""This machine as an engine: whom a controller believes alive, whom it may stop, how many runs it takes at a time."""
 
 import contextlib
 import json
@@ -10,8 +10,9 @@ from dataclasses import replace
 
 import pytest
 
+from oelm.errors import UserError
 from oelm.experiments.handles import StudyEngines
-from oelm.experiments.local import LocalHandle, undisturbed
+from oelm.experiments.local import LocalHandle, undisturbed, units_here
 from oelm.ownership import Process
 from oelm.run_directory import RunDirectory
 
@@ -89,3 +90,14 @@ def test_a_damaged_handle_is_none(tmp_path, content):
     directory = RunDirectory(tmp_path)
     directory.handle_file.write_text(content)
     assert StudyEngines(tmp_path).found(directory) is None
+
+
+def test_slots_are_gpus_or_groups_of_cores(monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(8)))
+    assert len(units_here(None, device="cpu", threads=2)) == 4
+    assert len(units_here(3, device="cpu", threads=2)) == 3
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,5")
+    assert [str(unit) for unit in units_here(None, device="auto", threads=None)] == ["gpu 2", "gpu 5"]
+    assert [str(unit) for unit in units_here(1, device="auto", threads=None)] == ["gpu 2"]
+    with pytest.raises(UserError, match="--slots 3: there are 2 GPUs to use"):
+        units_here(3, device="auto", threads=None)

@@ -80,7 +80,7 @@ REFUSED = [
     ["compare", ACTING], ["train", "--preset", ACTING], ["train", "--arm", ACTING], ["train", "--set", f"{ACTING}=1"],
     ["train", "--name", ACTING], ["train", "--out", ACTING], ["train", ACTING], ["prepare", ACTING],
     [ACTING], [f"--{ACTING}"], ["status", f"--{ACTING}"], ["status", "odd", ACTING],
-    ["run", "odd", "--groups", ACTING], ["run", "odd", "--on", ACTING], ["stop", ACTING], ["remote", ACTING, "check"],
+    ["run", "odd", "--arms", ACTING], ["run", "odd", "--on", ACTING], ["stop", ACTING], ["remote", ACTING, "check"],
     ["remote", "host", ACTING], ["remote", "host", "check", f"-{ACTING}"],
 ]  # fmt: skip
 

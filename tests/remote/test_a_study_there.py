@@ -47,7 +47,7 @@ def test_the_whole_way_gives_the_numbers_of_this_machine(shared_world):
     assert "little: final 2/2 finished" in out
     code, out = world.oelm("report", "little", "--lang", "en")
     assert code == 0, out
-    _, out = world.oelm("run", "little", "--runs", "runs/here", "--groups", "frozen_head_orthogonal")
+    _, out = world.oelm("run", "little", "--runs", "runs/here", "--arms", "frozen_head_orthogonal")
     (name, here), *others = results(world.project / "runs" / "here").items()
     assert not others, out
     assert pulled[name]["val_loss"] == here["val_loss"]
@@ -70,7 +70,7 @@ def test_what_goes_wrong_over_there_is_said_here_in_a_line(shared_world):
         (["run", "changed"], "study 'changed' is another one here; bring yours with `sync` first"),
         (["run", "no-data"], "no prepared data there"),
         (["logs", "$(touch canary)"], "run '$(touch canary)': no such run directory"),
-        (["run", "no-data", "--groups", "x;touch canary"], "'x;touch canary' is not one of the arms"),
+        (["run", "no-data", "--arms", "x;touch canary"], "'x;touch canary' is not one of the arms"),
         (["pull", "no-such"], "study 'no-such': no such file"),
     ):
         code, out = shared_world.remote(*words)

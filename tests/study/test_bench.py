@@ -7,11 +7,11 @@ import math
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from oelm.archives import runs_folder
 from oelm.files import Damaged, digest_of
-from oelm.study.bench import BENCH_FILE, Bench, Ratio, mean_and_half_width, smallest_ratio, stored_bench
+from oelm.intervals import mean_and_half_width
+from oelm.study.bench import BENCH_FILE, Bench, Ratio, smallest_ratio, stored_bench
 from small_runs import REPOSITORY
 from stored_runs import store_bench
 
@@ -30,17 +30,6 @@ def bench_with(frozen: list[float], twin: list[float]) -> Bench:
 
 
 # ---- Intervals -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("count", [2, 3, 8, 9, 16, 33, 60, 500])
-def test_the_interval_is_the_t_interval_or_a_little_wider(count):
-    values = list(np.random.default_rng(count).normal(size=count))
-    exact = stats.t.ppf(0.975, count - 1) * stats.sem(values)
-    assert exact <= mean_and_half_width(values)[1] <= 1.03 * exact
-
-
-def test_one_block_says_nothing_about_its_spread():
-    assert mean_and_half_width([0.1]) == (0.1, math.inf)
 
 
 def test_no_interval_is_narrower_than_the_control_leaves_open():

@@ -1,7 +1,5 @@
 """Validation reads a fixed set, and perplexity is never clamped."""
 
-import math
-
 import numpy as np
 import pytest
 import torch
@@ -11,7 +9,7 @@ from oelm.data.batches import ValidationSequences
 from oelm.model.initialization import build
 from oelm.training.device import resolve_machine
 from oelm.training.distributed import World
-from oelm.training.evaluation import perplexity, validation_loss
+from oelm.training.evaluation import validation_loss
 from small_runs import quiet_execution, small_run
 
 
@@ -29,12 +27,3 @@ def test_validation_loss_is_the_mean_over_every_position(token_folder):
     expected = functional.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten()).item()
     assert validation_loss(gpt, sequences, machine=machine, world=World()) == pytest.approx(expected, rel=1e-12)
     assert gpt.training
-
-
-@pytest.mark.parametrize("loss", [10.0, 10.9, 20.0, 300.0])
-def test_perplexity_is_never_clamped(loss):
-    assert perplexity(loss) == math.exp(loss)
-
-
-def test_a_perplexity_beyond_floats_is_infinite():
-    assert perplexity(1000.0) == math.inf

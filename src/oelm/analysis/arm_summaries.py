@@ -16,8 +16,9 @@ from oelm.analysis.findings import ArmSummary, Quality
 from oelm.analysis.speed import SpeedOf
 from oelm.analysis.statistics import paired_difference, standard_deviation
 from oelm.arms import described
-from oelm.claims.measures import LOSS, Measure, exponential
+from oelm.claims.measures import LOSS, Measure
 from oelm.config import ResolvedRun, Run, as_far_as_known
+from oelm.logarithms import exponential
 from oelm.metric_records import Record
 from oelm.run_directory import RunDirectory
 from oelm.study.declaration import Study, settings_for

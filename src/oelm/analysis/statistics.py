@@ -14,10 +14,12 @@ from statistics import fmean
 
 import numpy as np
 
+from oelm import intervals
 from oelm.analysis.findings import PairedDifference
 from oelm.claims.kinds import Bounds
 from oelm.errors import UserError
 from oelm.installation import install_command
+from oelm.intervals import LEVEL
 
 try:
     from scipy import special  # its Student distributions; scipy.stats would take a second to import
@@ -25,7 +27,6 @@ except ModuleNotFoundError as error:
     raise UserError(f"the analysis of a study needs scipy: {install_command('report')}") from error
 
 LEAST_PAIRS = 3
-LEVEL = 0.05
 POWER = 0.8
 MOST_SEEDS = 1000
 MOST_SIGN_FLIPS = 40  # pairs; 2^20 sums on each side of the meeting
@@ -43,7 +44,7 @@ def paired_difference(treatment: dict[int, float], control: dict[int, float]) ->
     deviation = standard_deviation(differences)
     low = high = None
     if mean is not None and deviation:
-        half = float(special.stdtrit(len(seeds) - 1, 1 - LEVEL / 2)) * deviation / math.sqrt(len(seeds))
+        _, half = intervals.mean_and_half_width(differences, lambda degrees: _quantile(degrees, 1 - LEVEL / 2))
         low, high = mean - half, mean + half
     return PairedDifference(seeds, differences, mean, deviation, low, high)
 
@@ -52,13 +53,12 @@ def standard_deviation(values: Sequence[float]) -> float | None:
     """None below two values; exactly zero where they differ by rounding only."""
     if len(values) < 2:
         return None
-    deviation = _deviation(values)
+    deviation = intervals.standard_deviation(values)
     return deviation if deviation > NO_SPREAD else 0.0
 
 
-def _deviation(values: Sequence[float]) -> float:
-    mean = fmean(values)
-    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
+def _quantile(degrees: int, probability: float) -> float:
+    return float(special.stdtrit(degrees, probability))
 
 
 def can_be_tested(differences: Sequence[float]) -> bool:
@@ -68,7 +68,7 @@ def can_be_tested(differences: Sequence[float]) -> bool:
 def one_sided_bounds(differences: Sequence[float]) -> tuple[float, float]:
     """The lower and the upper bound of the mean, each at 95 %."""
     assert can_be_tested(differences)
-    half = float(special.stdtrit(len(differences) - 1, 1 - LEVEL)) * _standard_error(differences)
+    half = _quantile(len(differences) - 1, 1 - LEVEL) * _standard_error(differences)
     return fmean(differences) - half, fmean(differences) + half
 
 
@@ -90,7 +90,7 @@ def p_within(differences: Sequence[float], bounds: Bounds) -> float:
 
 
 def _standard_error(differences: Sequence[float]) -> float:
-    return _deviation(differences) / math.sqrt(len(differences))
+    return intervals.standard_deviation(differences) / math.sqrt(len(differences))
 
 
 # ---- Several hypotheses --------------------------------------------------------------------------------------------
@@ -169,7 +169,7 @@ def seeds_needed(differences: Sequence[float], bounds: Bounds, *, level: float) 
     None: the mean is not within them, or more than 1,000 pairs would be needed.
     """
     assert can_be_tested(differences)
-    mean, deviation = fmean(differences), _deviation(differences)
+    mean, deviation = fmean(differences), intervals.standard_deviation(differences)
     beyond = (
         None if bounds.upper is None else bounds.upper - mean,
         None if bounds.lower is None else mean - bounds.lower,
@@ -188,7 +188,7 @@ def seeds_needed(differences: Sequence[float], bounds: Bounds, *, level: float) 
 
 def _miss_probability(distance: float, pairs: int, level: float) -> float:
     """Of a one-sided t test whose mean is so many standard deviations from the bound."""
-    critical = special.stdtrit(pairs - 1, 1 - level)
+    critical = _quantile(pairs - 1, 1 - level)
     missed = float(special.nctdtr(pairs - 1, distance * math.sqrt(pairs), critical))
     return missed if math.isfinite(missed) else 0.0  # far beyond the critical value the series underflows
 

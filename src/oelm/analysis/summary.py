@@ -22,8 +22,9 @@ from oelm.analysis.scope import scope_of, with_scope
 from oelm.analysis.speed import bench_provenance, speed
 from oelm.analysis.statistics import LEAST_PAIRS, paired_difference
 from oelm.arms import ARMS
-from oelm.claims.measures import LOSS, SCALES, Measure, exponential
+from oelm.claims.measures import LOSS, SCALES, Measure
 from oelm.errors import UserError
+from oelm.logarithms import exponential
 from oelm.study.bench_fit import bench_for
 from oelm.study.confounds import confounds
 from oelm.study.declaration import Study

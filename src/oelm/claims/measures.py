@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from oelm.logarithms import exponential, nats, percent_change
+
 Phrase = tuple[str, str]  # English, Chinese
 
 
@@ -31,20 +33,6 @@ class Scale:
     shown_difference: Callable[[float], float]  # from a difference of compared values
     margin: Callable[[float], float]  # as stated -> in the units of the comparison
     number_format: str  # of a shown value in a line of text
-
-
-def exponential(logarithm: float) -> float:
-    """Infinite where a float has no room for it."""
-    return math.exp(logarithm) if logarithm < 700 else math.inf
-
-
-def percent_change(logarithm: float) -> float:
-    """A difference of logarithms as a change in per cent."""
-    return 100 * math.expm1(logarithm) if logarithm < 700 else math.inf
-
-
-def nats(percent: float) -> float:
-    return math.log1p(percent / 100)
 
 
 # Quantities that are compared by their ratio, over their logarithms: a loss in nats is that of a perplexity.

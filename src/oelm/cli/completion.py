@@ -60,7 +60,7 @@ def _run_directories() -> Iterator[Path]:
     """Single runs, and those of studies."""
     from oelm.run_directory import run_directories
 
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, UserError):
         for folder in (RUNS, *RUNS.glob("*/")):
             yield from run_directories(folder)
 

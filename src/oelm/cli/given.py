@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from pathlib import Path
 from typing import Any
@@ -121,7 +122,7 @@ def _keys_in(path: Path) -> dict[str, Any]:
     """What a file holds at its top, if it is one with keys at all."""
     from oelm.settings import read_yaml_file
 
-    if path.suffix not in (".yaml", ".yml", ".json") or not path.is_file() or path.stat().st_size > 2**20:
+    if path.suffix not in (".yaml", ".yml", ".json") or not os.path.isfile(path) or path.stat().st_size > 2**20:
         return {}
     try:
         tree = read_json(path) if path.suffix == ".json" else read_yaml_file(path)

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from oelm.cli import completion
+from oelm.errors import UserError
 from oelm.visible import json_text, visible
 
 PresetOption = Annotated[
@@ -32,6 +33,17 @@ SeedOption = Annotated[
     int | None,
     typer.Option("--seed", min=0, help="Seed of weights, projections and data order together.", show_default="0"),
 ]
+ArmsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--arms",
+        help="Only these arms, separated by commas.",
+        show_default="all",
+        autocompletion=completion.arms_of_study,
+    ),
+]
+# What --arms of `run` was called up to version 0.5.
+GroupsOption = Annotated[str | None, typer.Option("--groups", hidden=True, autocompletion=completion.arms_of_study)]
 SetOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -41,6 +53,12 @@ SetOption = Annotated[
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")]
+
+
+def one_of_arms_and_groups(arms: str | None, groups: str | None) -> str | None:
+    if arms is not None and groups is not None:
+        raise UserError("--groups: is an older name of --arms; give --arms alone")
+    return groups if arms is None else arms
 
 
 def echo(text: object = "", *, err: bool = False) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from oelm.cli import completion
-from oelm.cli.options import echo
+from oelm.cli.options import ArmsOption, GroupsOption, echo, one_of_arms_and_groups
 from oelm.files import RUNS
 
 if TYPE_CHECKING:
@@ -106,10 +106,8 @@ def run(
     context: typer.Context,
     study: StudyArgument,
     slots: Annotated[int | None, typer.Option("--slots", min=1, help="Runs at a time.")] = None,
-    groups: Annotated[
-        str | None,
-        typer.Option("--groups", help="Only these arms, separated by commas.", autocompletion=completion.arms_of_study),
-    ] = None,
+    arms: ArmsOption = None,
+    groups: GroupsOption = None,
     processes: Annotated[int | None, typer.Option("--processes", min=1, help="Processes of each run.")] = None,
     gpus: Annotated[
         str | None, typer.Option("--gpus", help="Only these GPUs: 0,2.", show_default="the free ones")
@@ -128,7 +126,7 @@ def run(
     from oelm.remote.verbs import run as start
 
     refuse_untracked(study)
-    given = {"--slots": slots, "--groups": groups, "--processes": processes, "--gpus": gpus}
+    given = {"--slots": slots, "--arms": one_of_arms_and_groups(arms, groups), "--processes": processes, "--gpus": gpus}
     options = [word for flag, value in given.items() if value is not None for word in (flag, str(value))]
     options += ["--register"] if register else []
     _end(context, start(_server(context), place_of(study, runs), options, say=echo))

@@ -16,7 +16,7 @@ from oelm.cli import completion
 from oelm.cli.engine_options import EngineOption, with_engine_options
 from oelm.cli.getting_started import prepare_embedded_text, refuse_unprepared_text
 from oelm.cli.given import refuse_if_in_archive, refuse_if_no_run, refuse_if_no_study
-from oelm.cli.options import JsonOption, echo, print_json
+from oelm.cli.options import ArmsOption, GroupsOption, JsonOption, echo, one_of_arms_and_groups, print_json
 from oelm.errors import UserError
 from oelm.experiments.engines import DEFAULT
 from oelm.files import RUNS
@@ -54,15 +54,8 @@ def run(
             "--slots", min=1, help="Runs at a time.", show_default="one a GPU, or cores / threads of the study"
         ),
     ] = None,
-    groups: Annotated[
-        str | None,
-        typer.Option(
-            "--groups",
-            help="Only these arms, separated by commas.",
-            show_default="all",
-            autocompletion=completion.arms_of_study,
-        ),
-    ] = None,
+    arms: ArmsOption = None,
+    groups: GroupsOption = None,
     processes: Annotated[
         int | None,
         typer.Option(
@@ -104,7 +97,7 @@ def run(
 
       oelm run qk_freeze --dry-run
 
-      oelm run tinystories_cpu --slots 2 --groups trained,frozen_head_orthogonal
+      oelm run tinystories_cpu --slots 2 --arms trained,frozen_head_orthogonal
     """
     from oelm.experiments.controller import Controller, leaving_on_terminate
     from oelm.experiments.engine import Given
@@ -117,7 +110,7 @@ def run(
     registers = declared if register else None
     if processes is not None:
         declared = with_processes(declared, processes)
-    chosen = _chosen_groups(groups, list(declared.arms))
+    chosen = _chosen_arms(one_of_arms_and_groups(arms, groups), list(declared.arms))
     for name, values in wishes.items():
         if values and name != engine:
             raise UserError(f"--{name}: needs --on {name}")
@@ -131,7 +124,7 @@ def run(
     given = Given(slots, gpus, tuple(wishes.get(engine) or ()), probe_seconds)
     ready = place.slots(declared, given, say=echo)
     if dry_run:
-        for line in forecast(declared, ready, groups=chosen):
+        for line in forecast(declared, ready, arms=chosen):
             echo(line)
         return
     with watching(units=ready.at_a_time) as view, leaving_on_terminate():
@@ -145,7 +138,7 @@ def run(
 
 
 def _tell_what_waits(study: str, controller: Controller, plan: Plan) -> None:
-    from oelm.experiments.table import counted
+    from oelm.experiments.progress import counted
 
     echo(f"{controller.study.name}: {counted(plan, controller.active)}")
     look = shlex.join(["oelm", "status", study, *controller.runs_option])
@@ -161,17 +154,17 @@ def _offer_registration(controller: Controller) -> None:
 
 
 def _tell_how_it_ended(study: str, controller: Controller, plan: Plan) -> None:
-    from oelm.experiments.table import counted
+    from oelm.experiments.progress import counted
 
-    groups = controller.groups
+    arms = controller.arms
     echo(f"{controller.study.name}: {counted(plan)}")
     for line in controller.given_up.values():
         echo(f"not finished: {line}")
-    if controller.given_up or any(each.loss is None for each in plan.runs if groups is None or each.arm in groups):
+    if controller.given_up or any(each.loss is None for each in plan.runs if arms is None or each.arm in arms):
         raise typer.Exit(1)
     if not plan.is_tuned:
         echo("the final runs wait until the grid is finished for every arm of the study")
-    elif groups is None:
+    elif arms is None:
         echo(shlex.join(["next:", "oelm", "report", study, *controller.runs_option]))
 
 
@@ -264,15 +257,7 @@ def logs(
 
 def bench(
     study: StudyArgument,
-    arms: Annotated[
-        str | None,
-        typer.Option(
-            "--arms",
-            help="Only these arms, separated by commas.",
-            show_default="all",
-            autocompletion=completion.arms_of_study,
-        ),
-    ] = None,
+    arms: ArmsOption = None,
     rounds: Annotated[int, typer.Option("--rounds", min=8, help="At most N blocks, including disturbed ones.")] = 60,
     steps: Annotated[int, typer.Option("--steps", min=1, help="Steps of each arm in a block.")] = 4,
     half_width: Annotated[
@@ -293,7 +278,7 @@ def bench(
     Example: oelm bench demo
     """
     declared, folder = _study_and_folder(study, runs, "bench")
-    chosen = _chosen_groups(arms, list(declared.arms))
+    chosen = _chosen_arms(arms, list(declared.arms))
     from oelm.study.bench import BENCH_FILE, bench_of
     from oelm.timing.interleaved import measure
 
@@ -426,14 +411,14 @@ def _folder(path: Path, verb: str) -> Path:
     return path
 
 
-def _chosen_groups(groups: str | None, arms: list[str]) -> list[str] | None:
+def _chosen_arms(given: str | None, arms: list[str]) -> list[str] | None:
     """Arms by the study's own names; other names of arms stand for ours."""
-    if groups is None:
+    if given is None:
         return None
     from oelm.aliases import ALIASES
 
     chosen = []
-    for name in (part.strip() for part in groups.split(",")):
+    for name in (part.strip() for part in given.split(",")):
         known = name if name in arms else ALIASES.get(name, name)
         if known not in arms:
             raise UserError(f"{name!r} is not one of the arms {', '.join(arms)}")

@@ -174,7 +174,8 @@ def _experiment(options: argparse.Namespace, declared: Path) -> None:
     from oelm.experiments.engine import Given
     from oelm.experiments.forecast import dry_run
     from oelm.experiments.local import LocalEngine
-    from oelm.experiments.table import counted, watching
+    from oelm.experiments.progress import counted
+    from oelm.experiments.table import watching
     from oelm.study.declaration import with_processes
 
     tree = study_tree(declared, options)
@@ -187,7 +188,7 @@ def _experiment(options: argparse.Namespace, declared: Path) -> None:
     say("\n".join(banner(groups or list(study.arms), options.mode)))
     if options.dry_run:
         say("\n".join(planned_lines(study, groups or list(study.arms))))
-        say("\n".join(dry_run(study, slots, groups=groups)))
+        say("\n".join(dry_run(study, slots, arms=groups)))
         return
     with watching(units=slots.at_a_time) as view, leaving_on_terminate():
         controller = Controller(study, slots, view, groups)

@@ -91,7 +91,7 @@ class Controller:
     study: Study
     slots: Slots
     view: View
-    groups: list[str] | None = None
+    arms: list[str] | None = None
     registers: Study | None = None  # as declared: before anything starts
     engines: StudyEngines = field(init=False)  # some of the runs may be with another one
     facts: DataFacts = field(init=False)
@@ -254,7 +254,7 @@ class Controller:
         return self._directory(run).path not in self.given_up
 
     def _is_chosen(self, run: PlannedRun) -> bool:
-        return self.groups is None or run.arm in self.groups
+        return self.arms is None or run.arm in self.arms
 
     def _directory(self, run: PlannedRun) -> RunDirectory:
         return run.directory(self.folder, data_digest=self.facts.digest)

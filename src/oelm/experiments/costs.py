@@ -11,10 +11,10 @@ from typing import Any
 
 from oelm.accounting import totals, training_flops
 from oelm.config import ResolvedRun
+from oelm.durations import duration
 from oelm.errors import UserError
 from oelm.exhaustion import mebibytes
 from oelm.experiments.engine import Wanted, train_command
-from oelm.experiments.table import duration
 from oelm.study.plan import PlannedRun
 from oelm.timing.probing import probed
 
@@ -94,7 +94,7 @@ def _lines(forecast: Forecast) -> list[str]:
         f"  {shlex.join(train_command(forecast.wanted.directory, processes=run.processes))}",
         f"  parameters {counts.total:,} total, {counts.trainable:,} trainable, {counts.frozen:,} frozen;"
         f" weights, gradients and moments {memory}{peak}",
-        f"  {training_flops(config) / 1e12:,.2f} TFLOP, time about {duration(forecast.seconds)},"
+        f"  {training_flops(config) / 1e12:,.2f} TFLOP, time {_about(forecast.seconds)},"
         f" disk up to {mebibytes(forecast.disk_bytes)}",
     ]
 
@@ -114,3 +114,7 @@ def _cost(forecasts: list[Forecast], slots: int) -> str:
     disk = mebibytes(sum(forecast.disk_bytes for forecast in forecasts))
     time = f"about {duration(sum(known) / slots)}" if len(known) == len(forecasts) else "time unknown"
     return f"{time} on {slots} slots, disk up to {disk}"
+
+
+def _about(seconds: float | None) -> str:
+    return "unknown" if seconds is None else f"about {duration(seconds)}"

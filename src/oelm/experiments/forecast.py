@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from oelm.experiments.controller import ActiveRun, Controller
 from oelm.experiments.engine import Slots
-from oelm.experiments.table import counted
+from oelm.experiments.progress import counted
 from oelm.study.confounds import confounds
 from oelm.study.declaration import Study
 from oelm.study.plan import Plan
@@ -27,10 +27,10 @@ class _Told:
     def show(self, plan: Plan, active: list[ActiveRun]) -> None: ...
 
 
-def dry_run(study: Study, slots: Slots, *, groups: list[str] | None) -> list[str]:
+def dry_run(study: Study, slots: Slots, *, arms: list[str] | None) -> list[str]:
     """The lines to print. Runs that an engine already has are named, and not counted among those to be started."""
     told = _Told()
-    controller = Controller(study, slots, told, groups)
+    controller = Controller(study, slots, told, arms)
     outlook = controller.outlook()
     head = [f"study {study.name}: {counted(outlook.plan, controller.active)}", *outlook.remarks]
     damage = controller.shelf.damage_lines

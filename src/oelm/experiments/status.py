@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from oelm.claims.measures import MEASURES
+from oelm.durations import duration
 from oelm.errors import UserError
 from oelm.experiments.engine import Handle
 from oelm.experiments.handles import StudyEngines, Unanswered
+from oelm.experiments.progress import counted, progress_of
 from oelm.experiments.standstill import in_words, still_since
-from oelm.experiments.table import counted, duration, progress_of
 from oelm.files import Damaged
 from oelm.ownership import Process, owner_of
 from oelm.run_directory import RunDirectory, final_numbers, is_run, run_directories
@@ -200,7 +201,8 @@ def find_run(name: str, root: Path) -> RunDirectory:
     if is_run(path):
         return RunDirectory(path)
     folders = sorted(path for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
-    runs = [run for folder in folders for run in run_directories(folder)]
+    listed = (run for folder in folders for run in run_directories(folder, unlisted=lambda damage: None))
+    runs = list(filter(is_run, listed))
     rests = {run: rest for run in runs if (rest := _rest_of(run, name, root)) is not None}
     whole = [match for match, rest in rests.items() if not rest] or [
         match

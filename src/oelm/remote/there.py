@@ -68,8 +68,8 @@ def logs(request: dict[str, Any]) -> NoReturn:
 
 
 def _newest_run(root: Path) -> Path:
-    runs = (run for study in root.glob("*/") for run in run_directories(study))
-    logs = [log for run in runs if (log := RunDirectory(run).log_file).is_file()]
+    runs = (run for study in root.glob("*/") for run in run_directories(study, unlisted=lambda damage: None))
+    logs = [log for run in runs if os.path.isfile(log := RunDirectory(run).log_file)]
     if not logs:
         raise UserError(f"{root}: no run has written a log there yet")
     return max(logs, key=lambda file: file.stat().st_mtime).parent

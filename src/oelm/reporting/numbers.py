@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+from oelm import durations
+
 NONE = "–"
 _SHORT = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "K"))
 _FLOPS = ((1e21, "ZFLOP"), (1e18, "EFLOP"), (1e15, "PFLOP"), (1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP"))
@@ -135,15 +137,7 @@ def seconds(value: float | None, *, column: Column = ()) -> str:
 
 def duration(value: float | None) -> str:
     """A long time, of a run or a study."""
-    if value is None:
-        return NONE
-    if value < 60:
-        return f"{value:.1f} s"
-    minutes, rest = divmod(round(value), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest:02d} s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours:,} h {minutes:02d} min"
+    return NONE if value is None else durations.duration(value)
 
 
 def digest(text: str | None) -> str:

@@ -10,7 +10,6 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import fmean, stdev
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -18,6 +17,8 @@ from pydantic import Field
 from oelm.config import STEP_EXECUTION, ResolvedRun
 from oelm.errors import UserError
 from oelm.files import SEAL, Damaged, read_object, read_sealed
+from oelm.intervals import mean_and_half_width
+from oelm.logarithms import exponential
 from oelm.schemas import Stored, checked
 from oelm.settings import stored_run
 from oelm.sources import FIRST_SCHEME
@@ -27,19 +28,8 @@ BENCH_FILE = "bench.json"
 REJECTED_FILE = "bench-rejected.json"  # a measurement that did not replace a better one
 FORMAT_VERSION = 3
 LEAST_BLOCKS = 8  # undisturbed ones; from fewer nothing is decided
-# Two-sided 95 % quantiles of Student's t by the number of values; between two entries the wider one is taken.
-T_95 = {2: 12.71, 3: 4.303, 4: 3.183, 5: 2.777, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.307, 10: 2.263, 11: 2.229, 12: 2.201,
-        13: 2.179, 14: 2.161, 15: 2.145, 17: 2.120, 20: 2.094, 25: 2.064, 30: 2.046, 40: 2.023, 60: 2.002}  # fmt: skip
 
 Seconds = Annotated[float, Field(ge=1e-9, le=1e9)]
-
-
-def mean_and_half_width(values: Sequence[float]) -> tuple[float, float]:
-    """The mean with the half-width of its 95 % t interval; unbounded for a single value."""
-    if len(values) < 2:
-        return fmean(values), math.inf
-    quantile = max((size, value) for size, value in T_95.items() if size <= len(values))[1]
-    return fmean(values), quantile * stdev(values) / math.sqrt(len(values))
 
 
 @dataclass(frozen=True)
@@ -68,11 +58,7 @@ def ratio_of_logarithms(logarithms: Sequence[float], *, twin: Sequence[float] = 
     if twin:
         off, uncertain = mean_and_half_width(twin)
         half = max(half, abs(off) + uncertain)
-    return Ratio(math.exp(middle), math.exp(middle - half), _exponential(middle + half), len(logarithms))
-
-
-def _exponential(value: float) -> float:
-    return math.exp(value) if value < 700 else math.inf
+    return Ratio(math.exp(middle), math.exp(middle - half), exponential(middle + half), len(logarithms))
 
 
 # ---- The file ------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from oelm.config import fingerprint
 from oelm.errors import UserError
+from oelm.run_directory import is_named_after
 from oelm.study.decisions import (
     CHOICES_FILE,
     TUNED_VALUES,
@@ -100,7 +101,7 @@ def _on_outdated(
 def _is_final_run_of(stored: StoredRun, study: Study, arm: str) -> bool:
     if stored.state == "queued" or stored.run.training.validation_split == TUNING_SPLIT:
         return False
-    return stored.name.startswith(f"{arm}-s") or stored.run.arm == settings_for(study, arm, seed=0).run.arm
+    return is_named_after(stored.name, arm) or stored.run.arm == settings_for(study, arm, seed=0).run.arm
 
 
 # ---- Against the runs as they are now ------------------------------------------------------------------------------

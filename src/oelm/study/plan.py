@@ -14,9 +14,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from oelm.config import ResolvedRun, Run, Settings, as_far_as_known, fingerprint, resolved
+from oelm.config import ResolvedRun, Run, Settings, as_far_as_known, resolved
 from oelm.errors import UserError
-from oelm.run_directory import TUNING_FOLDER, RunDirectory
+from oelm.run_directory import TUNING_FOLDER, RunDirectory, folder_name
 from oelm.study.data_here import Digests, data_folders, digests_here
 from oelm.study.declaration import Study, settings_for
 from oelm.study.kept_choices import KeptChoices, kept_choices, second_thoughts
@@ -65,7 +65,7 @@ class PlannedRun:
         return f"{self.arm} s{self.seed}" + (f" {point_text(self.point)}" if self.stage == "tuning" else "")
 
     def folder_name(self, data_digest: str) -> str:
-        return f"{self.arm}-s{self.seed}-{fingerprint(self.resolved_run, data_digest=data_digest)}"
+        return folder_name(self.resolved_run, arm=self.arm, seed=self.seed, data_digest=data_digest)
 
     def directory(self, folder: Path, *, data_digest: str) -> RunDirectory:
         """Where the run is, or will be, under the study's folder. The digest is taken where its own is not known."""

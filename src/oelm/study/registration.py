@@ -20,13 +20,13 @@ import oelm
 from oelm.errors import UserError
 from oelm.files import Damaged, ensure_writable, write_sealed
 from oelm.ownership import now, time_of
-from oelm.run_directory import TUNING_FOLDER, flat
+from oelm.run_directory import flat, run_directories
 from oelm.schemas import Amount, Stored, read_sealed_record
 from oelm.sources import commit_and_changes
 from oelm.study.decisions import read_decisions
 from oelm.study.declaration import Study, declared_tree, study_digest, tree_digest
 from oelm.study.remarks import difference_text, sentence, some
-from oelm.study.shelf import Shelf, run_folders
+from oelm.study.shelf import Shelf
 
 REGISTRATION_FILE = "registration.json"
 FORMAT_VERSION = 1
@@ -216,8 +216,7 @@ def _named(tree: dict[str, Any]) -> dict[str, Any]:
 
 def is_open(folder: Path) -> bool:
     """Whether nothing is registered, and nothing has run that it would come too late for."""
-    runs = (*run_folders(folder), *run_folders(folder / TUNING_FOLDER))
-    return not runs and not os.path.lexists(folder / REGISTRATION_FILE)
+    return not run_directories(folder) and not os.path.lexists(folder / REGISTRATION_FILE)
 
 
 def register(study: Study, folder: Path) -> str:

@@ -16,9 +16,9 @@ from typing import Any, Literal
 
 from oelm.config import ResolvedRun, facts_of, fingerprint
 from oelm.errors import UserError
-from oelm.files import Damaged, Unreadable, missing, naming_the_file
+from oelm.files import Damaged, Unreadable, missing
 from oelm.ownership import Process, owner_of, time_of
-from oelm.run_directory import TUNING_FOLDER, RunDirectory
+from oelm.run_directory import RunDirectory, run_directories
 from oelm.schemas import Environment, Parameters, Pulled, Slot, State, Status, Stored, read_record
 from oelm.sealing import Ended, end_of, read_config
 from oelm.study.bench import Bench, stored_bench
@@ -127,7 +127,7 @@ class Shelf:
 
     def _found(self) -> list[StoredRun]:
         found = []
-        for path in self._folders():
+        for path in run_directories(self.folder, unlisted=lambda damage: self.unreadable.append(str(damage))):
             try:
                 stored = read_stored(path)
             except (OSError, UserError) as error:
@@ -138,13 +138,6 @@ class Shelf:
             found.append(stored)
             self.unreadable.extend(stored.remarks)
         return found
-
-    def _folders(self) -> Iterator[Path]:
-        for folder in (self.folder, self.folder / TUNING_FOLDER):
-            try:
-                yield from run_folders(folder)
-            except Damaged as damage:
-                self.unreadable.append(str(damage))
 
     @property
     def damaged(self) -> list[StoredRun]:
@@ -181,36 +174,6 @@ class Shelf:
     def bench(self) -> Bench | Damaged | None:
         """What `oelm bench` measured for this study, or what is wrong with its file; None: it was never measured."""
         return stored_bench(self.folder)
-
-
-def run_folders(folder: Path) -> list[Path]:
-    """Folders in a study's, or in that of its grid, that are runs; also without their config, and those that may not be
-    looked into. Unreadable where the folder itself may not.
-    """
-    try:
-        with naming_the_file(folder):
-            names = sorted(os.listdir(folder))
-            _enter(folder)  # one may list a folder and not be let into it
-    except FileNotFoundError:
-        return []
-    return [folder / name for name in names if _is_a_run(folder / name)]
-
-
-def _is_a_run(path: Path) -> bool:
-    directory = RunDirectory(path)
-    if not os.path.isdir(path):
-        return False
-    if os.path.lexists(directory.config_file) or directory.has_traces():
-        return True
-    try:
-        _enter(path)
-    except PermissionError:
-        return path.name != TUNING_FOLDER
-    return False
-
-
-def _enter(folder: Path) -> None:
-    os.stat(f"{folder}/.")
 
 
 def run_elsewhere(folder: Path) -> list[dict[str, str]]:

@@ -17,6 +17,7 @@ import torch
 
 from oelm.accounting import as_at_first_step, step_work, totals
 from oelm.config import PROJECTIONS, Always, Execution, Never, ResolvedRun, resolved, stored_form
+from oelm.durations import duration
 from oelm.errors import UserError
 from oelm.exhaustion import mebibytes
 from oelm.files import ensure_writable, write_sealed
@@ -30,7 +31,6 @@ from oelm.timing.blocks import Block, Build, Step, blocks_of
 from oelm.timing.circumstances import judged
 from oelm.timing.workload import TimedArm, Workload, workload_of
 from oelm.training.device import Machine, prepare_process, resolve_machine
-from oelm.training.journal import duration
 from oelm.training.provenance import environment
 
 WARMUP_STEPS = 2  # the first compiles and makes room for the moments, the second finds everything in place

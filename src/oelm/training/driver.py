@@ -17,6 +17,7 @@ from oelm.config import EncoderRun, Execution, GptRun, ResolvedRun
 from oelm.data.folders import Data
 from oelm.data.sentences import SentenceData
 from oelm.data.tokens import TokenData
+from oelm.durations import duration
 from oelm.errors import UserError
 from oelm.files import write_json
 from oelm.installation import install_command
@@ -31,7 +32,7 @@ from oelm.training.checkpoint import load_checkpoint, save_checkpoint
 from oelm.training.device import Machine
 from oelm.training.distributed import OtherProcessGone, World
 from oelm.training.freezing import Watch
-from oelm.training.journal import Journal, duration
+from oelm.training.journal import Journal
 from oelm.training.loop import Diverged, StepResult, diverged, optimization_steps
 from oelm.training.records import Progress, parameters_record, result_record
 from oelm.training.signals import Interrupted, StopRequest, show_last_line

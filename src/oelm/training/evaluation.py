@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 
 from oelm.data.batches import ValidationSequences
@@ -30,11 +28,3 @@ def validation_loss(gpt: GPT, sequences: ValidationSequences, *, machine: Machin
     gpt.train()
     summed = world.sum(total).item()
     return summed / (len(sequences) * sequences.seq_len)
-
-
-def perplexity(loss: float) -> float:
-    """e^loss, never clamped; infinite where a float has no room for it."""
-    try:
-        return math.exp(loss)
-    except OverflowError:
-        return math.inf

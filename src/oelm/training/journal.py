@@ -107,9 +107,3 @@ def _lasting_longer_than_the_screen() -> Iterator[None]:
 
 
 Say = Callable[[str], None]
-
-
-def duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}h {minutes:02d}m" if hours else f"{minutes}m {rest:02d}s" if minutes else f"{rest}s"

@@ -10,11 +10,12 @@ from torch import Tensor
 
 from oelm.config import GptRun
 from oelm.data.batches import TrainingBatches, ValidationSequences
+from oelm.logarithms import exponential
 from oelm.model.parameters import role_of
 from oelm.model.transformer import GPT
 from oelm.training.device import Machine
 from oelm.training.distributed import Sharing
-from oelm.training.evaluation import perplexity, validation_loss
+from oelm.training.evaluation import validation_loss
 from oelm.training.loss import summed_cross_entropy
 from oelm.training.records import finite
 from oelm.training.task import Validation
@@ -68,16 +69,17 @@ class LanguageTask:
         return self._seen(loss, self._final_sequences)
 
     def _seen(self, loss: float, sequences: ValidationSequences) -> Validation:
-        measure = {"perplexity": finite(perplexity(loss))}
+        perplexity = exponential(loss)
+        measure = {"perplexity": finite(perplexity)}
         return Validation(
             loss=loss,
-            text=f"perplexity {perplexity(loss):.3f}",
+            text=f"perplexity {perplexity:.3f}",
             record=measure,
             result=measure | {"validation_tokens": len(sequences) * self._run.model.seq_len},
         )
 
     def best_result(self, loss: float) -> dict[str, Any]:
-        return {"best_perplexity": finite(perplexity(loss))}
+        return {"best_perplexity": finite(exponential(loss))}
 
 
 def batch_on_device(batches: TrainingBatches, step: int, members: range, machine: Machine) -> tuple[Tensor, Tensor]:

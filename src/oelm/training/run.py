@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from oelm.config import EncoderRun, Execution, GptRun, ResolvedRun, Run, fingerprint, resolved, stored_form
+from oelm.config import EncoderRun, Execution, GptRun, ResolvedRun, Run, resolved, stored_form
 from oelm.data.folders import Data, check_changes, open_data
 from oelm.data.sentences import SentenceData
 from oelm.data.tokens import TokenData, check_tokens
 from oelm.errors import UserError
 from oelm.files import RUNS, Damaged, Unreadable, ensure_writable, explaining_a_full_disk, write_json
 from oelm.ownership import now
-from oelm.run_directory import RunDirectory, flat
+from oelm.run_directory import RunDirectory, flat, folder_name
 from oelm.schemas import Environment, State, read_record
 from oelm.sealing import Ended, can_be_ended_again, end_of, ending_files, everything, first_start, read_config
 from oelm.training import distributed
@@ -68,7 +68,7 @@ def _refuse_other_sizes(run: EncoderRun, data: SentenceData) -> None:
 def default_directory(run: ResolvedRun, data: Data, *, group: str) -> Path:
     """Where a run goes that was given no folder: one folder for each distinct computation."""
     seeds = "-".join(str(seed) for seed in dict.fromkeys(run.seeds.model_dump().values()))
-    return RUNS / group / f"{run.arm}-s{seeds}-{fingerprint(run, data_digest=data.digest)}"
+    return RUNS / group / folder_name(run, arm=run.arm, seed=seeds, data_digest=data.digest)
 
 
 def train(

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from oelm.durations import duration
 from oelm.errors import UserError
 from oelm.study.shelf import Shelf, StoredRun, read_stored
-from oelm.training.journal import duration
 from oelm.verification.verdict import Verdict, counts_of, in_words
 
 if TYPE_CHECKING:

@@ -2,10 +2,9 @@
 
 import pytest
 
-from oelm.errors import UserError
 from oelm.experiments.controller import ActiveRun
-from oelm.experiments.local import LocalHandle, units_here
-from oelm.experiments.table import counted, duration, left_over
+from oelm.experiments.local import LocalHandle
+from oelm.experiments.progress import counted, left_over
 from oelm.ownership import Process
 from oelm.run_directory import RunDirectory
 from oelm.study.plan import planned
@@ -47,18 +46,3 @@ def test_the_estimate_is_what_the_running_ones_need_and_the_others_at_their_pace
     plan, active = half_done
     assert left_over(plan, active, units=1) == pytest.approx(0.5 + 4 * 1.0, rel=0.05)
     assert left_over(plan, active, units=2) == pytest.approx((0.5 + 4 * 1.0) / 2, rel=0.05)
-
-
-def test_durations_are_read_at_a_glance():
-    assert [duration(each) for each in (None, 5, 65, 3725)] == ["-", "0:05", "1:05", "1:02:05"]
-
-
-def test_slots_are_gpus_or_groups_of_cores(monkeypatch):
-    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(8)))
-    assert len(units_here(None, device="cpu", threads=2)) == 4
-    assert len(units_here(3, device="cpu", threads=2)) == 3
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,5")
-    assert [str(unit) for unit in units_here(None, device="auto", threads=None)] == ["gpu 2", "gpu 5"]
-    assert [str(unit) for unit in units_here(1, device="auto", threads=None)] == ["gpu 2"]
-    with pytest.raises(UserError, match="--slots 3: there are 2 GPUs to use"):
-        units_here(3, device="auto", threads=None)
