@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from oelm.config import After, Before, Every, GptRun
+from oelm.config import GptRun
 from oelm.model.parameters import Rule, rules
 from oelm.model.transformer import GPT
 from oelm.seeding import seed_of
@@ -19,6 +19,7 @@ from oelm.training.distributed import World
 from oelm.training.freezing import Schedule, thaw_fraction
 from oelm.training.language import LanguageTask
 from oelm.training.loop import optimization_steps
+from oelm.treatment.moves import After, Before, Every
 
 BATCH_SIZE, SEQ_LEN = 2, 32  # enough for every weight to get a gradient, few enough for seconds
 TOKENS = 65_536  # of the data, or drawn

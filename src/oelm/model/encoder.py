@@ -16,7 +16,7 @@ from oelm.errors import UserError
 from oelm.installation import install_command
 from oelm.model.adaptation import adapt
 from oelm.model.initialization import normal_draw
-from oelm.starts import WEIGHT_STANDARD_DEVIATION
+from oelm.treatment.starts import WEIGHT_STANDARD_DEVIATION
 
 try:
     from transformers import AutoConfig, AutoModelForSequenceClassification, PretrainedConfig
@@ -44,7 +44,7 @@ def build_encoder(encoder: ResolvedEncoder, seeds: Seeds, *, folder: Path, label
         unset = {name for name, _ in model.named_parameters()}
     _start(model, unset, seeds.weights)
     model.train()
-    adapt(model, encoder.attention, seed=seeds.projections)
+    adapt(model, encoder.parts, seed=seeds.projections)
     return model
 
 

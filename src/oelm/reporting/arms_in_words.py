@@ -5,37 +5,48 @@ from __future__ import annotations
 from typing import Any
 
 from oelm.analysis.findings import Findings
-from oelm.config import After, Before, Every, Projection
+from oelm.arms import ABBREVIATIONS, spoken_of
 from oelm.reporting import numbers
 from oelm.reporting.tables import label_of
 from oelm.reporting.verdicts import short_digests
 from oelm.reporting.words import say, say_or_code
 from oelm.study.declaration import Language, settings_for
 from oelm.study.remarks import NOW, code_of
+from oelm.treatment.moves import After, Before, Every
+from oelm.treatment.parts import Part
 
 
 def described_arm(findings: Findings, arm: str, language: Language) -> str:
-    """How queries and keys start, and when they move."""
+    """How the parts worth a word start, and when they move."""
     study = findings.study
-    attention = settings_for(study, arm, seed=study.seeds[0]).run.model.attention
-    query, key = (_projection(each, language) for each in (attention.query, attention.key))
-    if query == key:
-        return say(language, "arm.both", text=query)
-    return say(language, "arm.each", query=query, key=key)
+    parts = settings_for(study, arm, seed=study.seeds[0]).run.model.parts
+    alike: dict[str, list[str]] = {}
+    for role in spoken_of(parts):
+        name = ABBREVIATIONS.get(role) or say(language, f"role.{role}")
+        alike.setdefault(_part(parts.of(role), language), []).append(name)
+    said = (
+        say(language, "arm.parts", names=say(language, "list_comma").join(names), text=text)
+        for text, names in alike.items()
+    )
+    return say(language, "arm.between_parts").join(said)
 
 
-def _projection(projection: Projection, language: Language) -> str:
-    text = say(language, f"start.{projection.start}")
-    if projection.gain != 1:
-        text += say(language, "start.gain", gain=f"{projection.gain:g}")
-    text += _moves(projection, language)
-    if projection.share != 1:
-        text += say(language, f"moves.share_{projection.share_of}", percent=f"{projection.share:.0%}")
+def _part(part: Part, language: Language) -> str:
+    text = say(language, f"start.{part.start}")
+    if part.gain != 1:
+        text += say(language, "start.gain", gain=f"{part.gain:g}")
+    text += _moves(part, language)
+    if isinstance(part.layers, list):
+        text += say(language, "moves.layers", layers=", ".join(map(str, part.layers)))
+    elif part.layers is not None:
+        text += say(language, f"moves.layers_{part.layers}")
+    elif part.share != 1:
+        text += say(language, f"moves.share_{part.share_of}", percent=f"{part.share:.0%}")
     return text
 
 
-def _moves(projection: Projection, language: Language) -> str:
-    match projection.moves:
+def _moves(part: Part, language: Language) -> str:
+    match part.moves:
         case Every(steps=steps):
             return say(language, "moves.every", steps=steps)
         case After(fraction=fraction, order=order):

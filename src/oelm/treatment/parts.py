@@ -1,0 +1,278 @@
+"""The parts of a transformer, one row a role, and what an arm can say of each: how it starts and when it moves.
+
+A bias follows its matrix. A row says where our GPT keeps the weights of a role and which shape they have; counting,
+starting, freezing, weight decay, words and figures all ask it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
+
+from pydantic import AfterValidator, Field, WithJsonSchema
+
+from oelm.sections import Section, Share
+from oelm.treatment.moves import Always, Moves, Never
+from oelm.treatment.starts import STARTS
+
+if TYPE_CHECKING:
+    StartName = str
+else:
+    StartName = Literal[tuple(STARTS)]
+
+KEPT = "keep"
+
+
+def _layers(value: Any) -> Any:
+    numbers = value if isinstance(value, list) else []
+    if value not in ("odd", "even") and not (numbers and all(type(each) is int and each >= 0 for each in numbers)):
+        raise ValueError("must be odd, even, or a list of layers, counted from 0")
+    return value
+
+
+if TYPE_CHECKING:
+    Layers = list[int] | Literal["odd", "even"]
+else:
+    Layers = Annotated[Any, AfterValidator(_layers), WithJsonSchema({"type": "string"})]
+
+
+class Part(Section):
+    """How the weights of one role start, and when they may move.
+
+    `moves` holds for the first `share` of the heads or of the layers; the others always move. With `layers`, all of it
+    holds for these layers only; in the others the part is the baseline's.
+    """
+
+    start: StartName = Field(default="normal", description="How the weights start: docs/arms.md.")
+    gain: float = Field(default=1.0, gt=0, description="The start is multiplied by it.")
+    moves: Moves = Field(default=Always(), description="When the weights move.")
+    share: Share = Field(
+        default=1.0, description="The part that `moves` applies to, counted from the first; the rest always moves."
+    )
+    share_of: Literal["heads", "layers"] = Field(default="heads", description="What share counts.")
+    layers: Layers | None = Field(
+        default=None, description="The layers it holds for: odd, even or a list, counted from 0; null: all."
+    )
+
+    def holds_in(self, layer: int | None) -> bool:
+        """Whether it speaks of this layer (None: outside the layers)."""
+        if self.layers is None:
+            return True
+        if layer is None:
+            return False
+        if isinstance(self.layers, list):
+            return layer in self.layers
+        return layer % 2 == ("even", "odd").index(self.layers)
+
+    def covered_rows(self, rows: int, *, heads: int, layer: int | None, num_layers: int) -> int:
+        """How many of a weight's rows `moves` holds for, in this layer; the others always move."""
+        if self.share == 1:
+            return rows
+        if self.share_of == "layers":
+            return rows if layer is not None and layer < round(self.share * num_layers) else 0
+        return round(self.share * heads) * (rows // heads)
+
+    def frozen_rows(self, rows: int, *, heads: int, layer: int | None, num_layers: int) -> int:
+        """How many of them never move."""
+        if not isinstance(self.moves, Never):
+            return 0
+        return self.covered_rows(rows, heads=heads, layer=layer, num_layers=num_layers)
+
+
+class Dimensions(Protocol):
+    """The sizes of a model, all known."""
+
+    @property
+    def vocabulary(self) -> int: ...
+    @property
+    def seq_len(self) -> int: ...
+    @property
+    def d_model(self) -> int: ...
+    @property
+    def d_ff(self) -> int: ...
+    @property
+    def num_layers(self) -> int: ...
+    @property
+    def num_heads(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class Role:
+    """One row. `in_blocks` and `outside` name the modules of our GPT, within a block and beside the blocks."""
+
+    name: str
+    words: tuple[str, str]  # English, Chinese
+    shape: Callable[[Dimensions], tuple[int, ...]]  # of a weight: outputs, inputs
+    in_blocks: tuple[str, ...] = ()
+    outside: tuple[str, ...] = ()
+    start: str = "normal"  # the baseline's
+    has_bias: bool = False
+    by_head: bool = False  # its rows belong to heads
+    drawn_apart: bool = False  # always from the projections' seed; other roles only where an arm speaks of them
+    multiplies: bool = True  # its weights are factors of matrix products
+
+    def weight_size(self, model: Dimensions) -> tuple[int, int]:
+        """Rows of one of its modules, and numbers in each: the entries of the matrix and of the bias."""
+        rows, *columns = self.shape(model)
+        return rows, (columns[0] if columns else 1) + self.has_bias
+
+
+ROLES: dict[str, Role] = {
+    role.name: role
+    for role in (
+        Role(
+            name="token_embedding",
+            words=("token embedding", "词嵌入"),
+            shape=lambda model: (model.vocabulary, model.d_model),
+            outside=("token_embedding",),
+        ),
+        Role(
+            name="position_embedding",
+            words=("position embedding", "位置嵌入"),
+            shape=lambda model: (model.seq_len, model.d_model),
+            outside=("position_embedding",),
+            multiplies=False,
+        ),
+        Role(
+            name="query",
+            words=("query", "Q（查询）"),
+            shape=lambda model: (model.d_model, model.d_model),
+            in_blocks=("attention.query",),
+            by_head=True,
+            drawn_apart=True,
+        ),
+        Role(
+            name="key",
+            words=("key", "K（键）"),
+            shape=lambda model: (model.d_model, model.d_model),
+            in_blocks=("attention.key",),
+            by_head=True,
+            drawn_apart=True,
+        ),
+        Role(
+            name="value",
+            words=("value", "V（值）"),
+            shape=lambda model: (model.d_model, model.d_model),
+            in_blocks=("attention.value",),
+            by_head=True,
+        ),
+        Role(
+            name="output",
+            words=("attention output", "O（输出）"),
+            shape=lambda model: (model.d_model, model.d_model),
+            in_blocks=("attention.output",),
+            start="residual_normal",
+        ),
+        Role(
+            name="up",
+            words=("feed-forward up", "前馈升维"),
+            shape=lambda model: (model.d_ff, model.d_model),
+            in_blocks=("feed_forward.up",),
+            has_bias=True,
+        ),
+        Role(
+            name="down",
+            words=("feed-forward down", "前馈降维"),
+            shape=lambda model: (model.d_model, model.d_ff),
+            in_blocks=("feed_forward.down",),
+            start="residual_normal",
+            has_bias=True,
+        ),
+        Role(
+            name="norm",
+            words=("norms", "归一化"),
+            shape=lambda model: (model.d_model,),
+            in_blocks=("attention_norm", "feed_forward_norm"),
+            outside=("final_norm",),
+            start="ones",
+            has_bias=True,
+            multiplies=False,
+        ),
+    )
+}
+OLDER_NAMES = {"feed_forward_up": "up", "feed_forward_down": "down"}  # of roles, in parameters.json of earlier formats
+
+
+def _baseline(role: str) -> Part:
+    return Part(start=ROLES[role].start)
+
+
+class Parts(Section):
+    """Every part of a model; as they stand here, the baseline's."""
+
+    token_embedding: Part = _baseline("token_embedding")
+    position_embedding: Part = _baseline("position_embedding")
+    query: Part = _baseline("query")
+    key: Part = _baseline("key")
+    value: Part = _baseline("value")
+    output: Part = _baseline("output")
+    up: Part = _baseline("up")
+    down: Part = _baseline("down")
+    norm: Part = _baseline("norm")
+
+    def of(self, role: str) -> Part:
+        part: Part = getattr(self, role)
+        return part
+
+    def items(self) -> Iterator[tuple[str, Part]]:
+        for role in ROLES:
+            yield role, self.of(role)
+
+
+BASELINE = Parts()
+AS_GIVEN = Parts(**{role: Part(start=KEPT) for role in ROLES})  # of a model that comes with weights
+
+
+def for_given_weights(parts: Parts) -> Parts:
+    """The same for a model that comes with weights: only queries and keys are ever started anew there."""
+    kept = {role: part if ROLES[role].drawn_apart else part.model_copy(update={"start": KEPT, "gain": 1.0})
+            for role, part in parts.items()}  # fmt: skip
+    return Parts(**kept)
+
+
+def problems_of(parts: Parts, *, num_heads: int, num_layers: int) -> Iterator[str]:
+    """What of it our GPT of this size cannot have, a line each that begins with the key."""
+    for role, part in parts.items():
+        yield from _problems(ROLES[role], part, num_heads=num_heads, num_layers=num_layers)
+
+
+def _problems(role: Role, part: Part, *, num_heads: int, num_layers: int) -> Iterator[str]:
+    key, start = f"parts.{role.name}", STARTS[part.start]
+    if start.of_given_weights:
+        yield f"{key} cannot start {start.name}: this model comes with no weights"
+    elif start.by_head and not role.by_head:
+        yield f"{key} cannot start {start.name}: its rows belong to no head"
+    elif (start.only_for or (role.name,)) != (role.name,):
+        yield f"{key} cannot start {start.name}: only {', '.join(start.only_for)} can"
+    elif STARTS[role.start].only_for and part.start != role.start:
+        yield f"{key} can only start {role.start}"
+    if part.layers is not None:
+        yield from _problems_of_layers(role, part, key, num_layers)
+    elif part.share != 1:
+        yield from _problems_of_share(role, part, key, num_heads, num_layers)
+
+
+def _problems_of_layers(role: Role, part: Part, key: str, num_layers: int) -> Iterator[str]:
+    if not role.in_blocks:
+        yield f"{key}.layers: it is in no layer"
+    if part.share != 1:
+        yield f"{key}.layers: leave out share, which counts layers or heads in another way"
+    listed = part.layers if isinstance(part.layers, list) else []
+    if len(set(listed)) < len(listed):
+        yield f"{key}.layers: a layer is listed twice"
+    if listed and max(listed) >= num_layers:
+        yield f"{key}.layers: {max(listed)} is not one of the layers 0 to {num_layers - 1}"
+
+
+def _problems_of_share(role: Role, part: Part, key: str, num_heads: int, num_layers: int) -> Iterator[str]:
+    if part.share_of == "heads" and not role.by_head:
+        advice = "; use layers" if role.in_blocks else ""
+        yield f"{key} cannot be frozen by heads: its rows belong to no head{advice}"
+        return
+    if part.share_of == "layers" and not role.in_blocks:
+        yield f"{key} cannot be frozen by layers: it is in no layer"
+        return
+    whole = num_heads if part.share_of == "heads" else num_layers
+    if not float(part.share * whole).is_integer():
+        yield f"{key}.share {part.share} of {whole} {part.share_of} is not a whole number"
