@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import safe_open
@@ -66,9 +67,10 @@ def totals_by_spec(shapes: dict[str, tuple[int, ...]], model: ResolvedModel) -> 
     total = sum(torch.Size(shape).numel() for shape in shapes.values())
     frozen = 0
     for name, shape in shapes.items():
-        spec = getattr(model.attention, role_of(name)) if role_of(name) in PROJECTIONS else None
-        if spec is not None and isinstance(spec.moves, Never):
-            frozen += model.covered_rows(spec, layer_of(name)) * shape[1]
+        role, layer = role_of(name), layer_of(name)
+        if role in PROJECTIONS and layer is not None:
+            spec = getattr(model.attention, role)
+            frozen += model.covered_rows(spec, layer) * shape[1] if isinstance(spec.moves, Never) else 0
     return Totals(total=total, trainable=total - frozen, frozen=frozen)
 
 
@@ -124,7 +126,7 @@ def any_stored_and_loaded(module: nn.Module, entries: tuple[Entry, ...]) -> Stor
 
 def _first_names(tensors: dict[str, Tensor]) -> dict[str, str]:
     """Tied tensors are stored under their first name."""
-    first: dict[tuple, str] = {}
+    first: dict[tuple[Any, ...], str] = {}
     return {
         name: first.setdefault((tensor.data_ptr(), tensor.shape, tensor.stride()) if tensor.numel() else (name,), name)
         for name, tensor in tensors.items()

@@ -58,7 +58,7 @@ class OELMConfig(PretrainedConfig):
         self.attention = attention.model_dump(mode="json") if isinstance(attention, Attention) else attention
         spec = self.as_model().attention
         self.freeze_qk = all(isinstance(projection.moves, Never) for projection in (spec.query, spec.key))
-        super().__init__(tie_word_embeddings=tie_word_embeddings, **kwargs)
+        super().__init__(**kwargs | {"tie_word_embeddings": tie_word_embeddings})
 
     def as_model(self) -> ResolvedModel:
         tree = {name: getattr(self, name) for name in Model.model_fields}
