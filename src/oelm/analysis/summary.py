@@ -149,7 +149,7 @@ def findings_as_json(findings: Findings) -> dict[str, Any]:
     """For analysis_results.json: every number finite, null where there is none."""
     plan, study = findings.plan, findings.study
     target = {"target_perplexity": findings.target_perplexity} if study.measure.has_target else {}
-    return _plain(
+    return _tree(
         {
             "format_version": FORMAT_VERSION,
             "study": study,
@@ -202,7 +202,7 @@ def _arm(study: Study, arm: ArmSummary) -> dict[str, Any]:
 
 def _named(measure: Measure, quality: Quality, examples: dict[str, Any]) -> dict[str, Any]:
     names = measure.names
-    return _plain(
+    return _tree(
         {
             names.values: quality.values,
             names.mean: quality.mean,
@@ -239,6 +239,10 @@ def _unfinished(run: PlannedRun) -> dict[str, Any]:
         "error": run.stored.error if run.stored else None,
         "directory": run.stored.name if run.stored else None,
     }
+
+
+def _tree(values: dict[str, Any]) -> dict[str, Any]:
+    return {key: _plain(value) for key, value in values.items()}
 
 
 def _plain(value: Any) -> Any:

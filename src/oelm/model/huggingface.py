@@ -171,12 +171,13 @@ class OrthogonalELMTransformer(PreTrainedModel, GenerationMixin):
         save_directory: str | os.PathLike[str],
         is_main_process: bool = True,
         state_dict: dict[str, Tensor] | None = None,
+        *args: Any,
         **kwargs: Any,
     ) -> None:
         """As Hugging Face's, with the GPT's own keys; never pickled."""
         whole = (state_dict or self.state_dict()).items()
         state = {name.removeprefix(PREFIX): tensor for name, tensor in whole if name != OUTPUT_WEIGHT}
-        super().save_pretrained(save_directory, is_main_process, state, **kwargs)
+        super().save_pretrained(save_directory, is_main_process, state, *args, **kwargs)
 
     @classmethod
     def from_pretrained(
