@@ -15,9 +15,10 @@ from typing import Any, assert_never
 from oelm.analysis import statistics
 from oelm.analysis.findings import ArmSummary, Outcome, PairedDifference, Verdict
 from oelm.analysis.speed import Speed, SpeedOf
-from oelm.analysis.statistics import LEAST_PAIRS, LEVEL, PAIR_TESTS
+from oelm.analysis.statistics import LEAST_PAIRS, PAIR_TESTS
 from oelm.claims.kinds import KINDS, Bounds, Settled
 from oelm.claims.measures import Measure
+from oelm.intervals import LEVEL
 from oelm.study.confounds import SEEDS, Confound
 from oelm.study.declaration import Hypothesis
 from oelm.study.plan import Plan
