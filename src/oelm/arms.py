@@ -122,7 +122,7 @@ def _by_text(parts: Parts) -> Iterator[tuple[str, list[str]]]:
 
 
 def spoken_of(parts: Parts) -> list[str]:
-    """The roles worth a word: queries and keys, unless other parts alone are treated, and what is not the baseline's."""
+    """The roles worth a word: what is not the baseline's; queries and keys unless other parts alone are treated."""
     baseline = (BASELINE, for_given_weights(BASELINE))
     treated = [role for role, part in parts.items() if all(part != each.of(role) for each in baseline)]
     return [role for role in ROLES if role in treated or (ROLES[role].drawn_apart and not _others(treated))]

@@ -386,7 +386,8 @@ def _from_version_3(tree: dict[str, Any]) -> dict[str, Any]:
 
 def parts_of_attention(attention: dict[str, Any], kind: str) -> dict[str, Any]:
     """What `model.attention`, as it was called before version 4, says of the parts of a model of this kind."""
-    known, parts = ("query", "key", "value", "output"), BASELINE
+    known: tuple[str, ...] = ("query", "key", "value", "output")
+    parts = BASELINE
     if kind == "encoder":
         known, parts = ("query", "key"), AS_GIVEN
     return parts.model_dump(mode="json") | {role: part for role, part in attention.items() if role in known}

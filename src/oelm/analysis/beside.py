@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from oelm.analysis.findings import Beside, Findings
+from oelm.analysis.findings import Beside, Findings, Outcome
 from oelm.analysis.scope import scope_of
 from oelm.archives import runs_folder
 from oelm.errors import UserError
@@ -68,7 +68,7 @@ def _label(study: Study, arm: str) -> tuple[str, str]:
     return in_language(label, "en"), in_language(label, "zh")
 
 
-def _outcomes(findings: Findings, treatment: str) -> Iterator[tuple[str, str]]:
+def _outcomes(findings: Findings, treatment: str) -> Iterator[tuple[str, Outcome]]:
     for verdict in findings.verdicts:
         claim = verdict.hypothesis
         if compares(claim, treatment, findings.study) and claim.evidence == "quality":

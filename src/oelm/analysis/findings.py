@@ -127,7 +127,13 @@ class Verdict:
     ratio: Ratio | None = None  # of kind faster
     confounds: list[Confound] = field(default_factory=list)
     mcnemar: list[McNemar] = field(default_factory=list)  # by seed, where predictions are compared
-    scope: Scope | None = None  # of the two arms; a whole analysis sets it
+
+
+@dataclass(frozen=True)
+class ScopedVerdict(Verdict):
+    """The same with how far it reaches: as a whole analysis gives it."""
+
+    scope: Scope = field(kw_only=True)  # of the two arms
 
 
 @dataclass(frozen=True)
@@ -241,7 +247,7 @@ class Findings:
     plan: Plan
     arms: dict[str, ArmSummary]
     scope: Scope  # of all arms
-    verdicts: list[Verdict]
+    verdicts: list[ScopedVerdict]
     decomposition: list[Decomposition]
     target_perplexity: float | None  # None also where the measure has no target
     main_arm: str  # the frozen arm that the conclusions are about

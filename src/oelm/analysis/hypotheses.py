@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import Any, assert_never
 
 from oelm.analysis import statistics
 from oelm.analysis.findings import ArmSummary, Outcome, PairedDifference, Verdict
 from oelm.analysis.speed import Speed, SpeedOf
-from oelm.analysis.statistics import LEAST_PAIRS, LEVEL, PAIR_TESTS
+from oelm.analysis.statistics import LEAST_PAIRS, PAIR_TESTS
 from oelm.claims.kinds import KINDS, Bounds, Settled
 from oelm.claims.measures import Measure
+from oelm.intervals import LEVEL
 from oelm.study.confounds import SEEDS, Confound
 from oelm.study.declaration import Hypothesis
 from oelm.study.plan import Plan
@@ -63,6 +65,16 @@ def margin_of(hypothesis: Hypothesis) -> float:
     return hypothesis.quality.scale.margin(hypothesis.margin or 0.0)
 
 
+Hindrance = tuple[Outcome, str, dict[str, Any]]  # why there is no p-value
+
+
+@dataclass(frozen=True)
+class _Tested:
+    mean: float
+    p: float
+    sign_flip_p: float | None
+
+
 @dataclass(frozen=True)
 class _QualityTest:
     """A claim that the mean difference lies between two bounds, and what the runs allow to say about it."""
@@ -71,9 +83,11 @@ class _QualityTest:
     difference: PairedDifference
     margin: float
     bounds: Bounds
-    hindrance: tuple[Outcome, str, dict[str, Any]] | None  # why there is no p-value
-    p: float | None = None
-    sign_flip_p: float | None = None
+    found: _Tested | Hindrance
+
+    @property
+    def p(self) -> float | None:
+        return self.found.p if isinstance(self.found, _Tested) else None
 
 
 def _quality_test(hypothesis: Hypothesis, plan: Plan, arms: dict[str, ArmSummary]) -> _QualityTest:
@@ -82,17 +96,18 @@ def _quality_test(hypothesis: Hypothesis, plan: Plan, arms: dict[str, ArmSummary
     margin = margin_of(hypothesis)
     bounds = KINDS[hypothesis.kind].bounds(margin)
     hindrance = _hindrance(plan, treatment, control, difference, hypothesis.quality)
-    test = _QualityTest(hypothesis, difference, margin, bounds, hindrance)
-    if hindrance is not None:
-        return test
-    tested = PAIR_TESTS[hypothesis.quality.test]
-    p, beside = (each(difference.differences, bounds) for each in (tested.p, tested.p_beside))
-    return replace(test, p=p, sign_flip_p=beside)
+    found = _tested(difference, bounds, hypothesis.quality) if hindrance is None else hindrance
+    return _QualityTest(hypothesis, difference, margin, bounds, found)
+
+
+def _tested(difference: PairedDifference, bounds: Bounds, measure: Measure) -> _Tested:
+    test, values = PAIR_TESTS[measure.test], difference.differences
+    return _Tested(fmean(values), test.p(values, bounds), test.p_beside(values, bounds))
 
 
 def _hindrance(
     plan: Plan, treatment: ArmSummary, control: ArmSummary, difference: PairedDifference, measure: Measure
-) -> tuple[Outcome, str, dict[str, Any]] | None:
+) -> Hindrance | None:
     """Why these runs give no p-value; None if they do."""
     if not (plan.has_values(treatment.arm) and plan.has_values(control.arm)):
         finished = sum(run.loss is not None for run in plan.tuning)
@@ -135,21 +150,20 @@ def _family(tests: dict[str, _QualityTest]) -> tuple[dict[str, float], float]:
 def _on_quality(test: _QualityTest, p_adjusted: float | None, family_level: float) -> Verdict:
     hypothesis, difference, measure = test.hypothesis, test.difference, test.hypothesis.quality
     shared: dict[str, Any] = {"difference": difference, "margin": test.margin}
-    if test.hindrance is not None:
-        outcome, reason, facts = test.hindrance
-        return _settled(hypothesis, outcome, reason, facts, **shared)
-    assert test.p is not None
-    assert difference.mean is not None
+    found = test.found
+    if not isinstance(found, _Tested):
+        hindered, code, known = found
+        return _settled(hypothesis, hindered, code, known, **shared)
     tested = PAIR_TESTS[measure.test]
     low, high = tested.one_sided_bounds(difference.differences)
     shared |= {"lower_bound": low, "upper_bound": high}
-    shared |= {"p": test.p, "p_adjusted": p_adjusted, "sign_flip_p": test.sign_flip_p}
-    facts = {
+    shared |= {"p": found.p, "p_adjusted": p_adjusted, "sign_flip_p": found.sign_flip_p}
+    facts: dict[str, Any] = {
         "pairs": len(difference.seeds),
-        "difference": measure.shown_difference(difference.mean),
+        "difference": measure.shown_difference(found.mean),
         "margin": hypothesis.margin or 0.0,
     }
-    is_shown = (test.p if p_adjusted is None else p_adjusted) <= LEVEL
+    is_shown = (found.p if p_adjusted is None else p_adjusted) <= LEVEL
     is_excluded = test.bounds.exclude(low, high)
     outcome, reason = KINDS[hypothesis.kind].verdict(is_shown=is_shown, is_excluded=is_excluded)
     if outcome == "refuted":
@@ -168,7 +182,7 @@ def _on_quality(test: _QualityTest, p_adjusted: float | None, family_level: floa
 def _on_parameters(hypothesis: Hypothesis, arms: dict[str, ArmSummary], plan: Plan) -> Verdict:
     """From the closed form; what the runs counted must be the same."""
     treatment, control = arms[hypothesis.treatment], arms[hypothesis.control]
-    assert hypothesis.least_frozen is not None
+    wanted = hypothesis.least_frozen or 0
     stored = _stored_counts(plan, treatment.arm)
     if any(count != treatment.frozen for count in stored):
         return _settled(
@@ -176,12 +190,12 @@ def _on_parameters(hypothesis: Hypothesis, arms: dict[str, ArmSummary], plan: Pl
         )
     facts = {
         "frozen": treatment.frozen,
-        "least_frozen": hypothesis.least_frozen,
+        "least_frozen": wanted,
         "percent": 100 * (control.trainable - treatment.trainable) / control.trainable,
         "trainable": treatment.trainable,
         "control_trainable": control.trainable,
     }
-    outcome, reason = _within_bounds(hypothesis, hypothesis.least_frozen, treatment.frozen, treatment.frozen)
+    outcome, reason = _within_bounds(hypothesis, wanted, treatment.frozen, treatment.frozen)
     return _settled(hypothesis, outcome, reason, facts)
 
 

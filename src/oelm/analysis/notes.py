@@ -17,7 +17,7 @@ from oelm.study.bench_fit import remarks_on
 from oelm.study.confounds import recorded
 from oelm.study.declaration import Study
 from oelm.study.plan import Plan, PlannedRun
-from oelm.study.shelf import Shelf
+from oelm.study.shelf import Shelf, StoredRun
 from oelm.study.strays import strays
 
 Note = tuple[str, dict[str, Any]]
@@ -69,11 +69,11 @@ def _on_chance(plan: Plan, runs: dict[str, ArmRuns], measure: Measure) -> Iterat
     for arm, choice in plan.choices.items():
         tuned = [run for run in plan.tuning if run.arm == arm and run.point == choice.best]
         chosen = [(run, value) for run in tuned if (value := _finished_value(run, measure)) is not None]
-        if chosen and all(_is_at_chance(run, value) for run, value in chosen):
+        if chosen and all(_is_at_chance(run.stored, value) for run, value in chosen if run.stored):
             yield "tuning_at_chance", {"arm": arm, "accuracy": fmean(value for _, value in chosen)}
     for arm, each in runs.items():
         values = each.values_of(measure)
-        if values and all(_is_at_chance(run, values[run.seed]) for run in each.finished):
+        if values and all(_is_at_chance(run.stored, values[run.seed]) for run in each.finished if run.stored):
             yield "at_chance", {"arm": arm, "accuracy": fmean(values.values())}
 
 
@@ -81,15 +81,14 @@ def _finished_value(run: PlannedRun, measure: Measure) -> float | None:
     return value_of(run, measure) if is_finished(run, measure) else None
 
 
-def _is_at_chance(run: PlannedRun, accuracy: float) -> bool:
+def _is_at_chance(stored: StoredRun, accuracy: float) -> bool:
     """Not above always naming the commonest label by two standard errors."""
-    assert run.stored is not None
-    labels, examples = run.stored.predictions.get("labels"), (run.stored.result or {}).get("examples")
+    labels, examples = stored.predictions.get("labels"), (stored.result or {}).get("examples")
     if isinstance(labels, list) and labels:
         chance, examples = max(map(labels.count, set(labels))) / len(labels), len(labels)
     else:
-        chance = 1 / (getattr(run.run.model, "labels", None) or 1)
-    return bool(examples) and accuracy < chance + 2 * accuracy_standard_error(chance, examples)
+        chance = 1 / (getattr(stored.run.model, "labels", None) or 1)
+    return bool(examples and accuracy < chance + 2 * accuracy_standard_error(chance, examples))
 
 
 def _on_seeds(study: Study) -> Iterator[Note]:
@@ -103,7 +102,7 @@ def _on_environments(runs: dict[str, ArmRuns]) -> Iterator[Note]:
     unknown = sum(not environment for environment in environments)
     if unknown:
         yield "not_recorded", {"runs": unknown}
-    known = [recorded(run) for run in finished if run.stored and run.stored.environment]
+    known = [recorded(run.stored) for run in finished if run.stored and run.stored.environment]
     for key in COMPARED_ENVIRONMENT:
         if differ(key, known):
             yield "mixed_environment", {"key": key, "values": sorted({environment[key] for environment in known})}

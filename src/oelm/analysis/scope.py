@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
-from oelm.analysis.findings import ArmSummary, Scope, Span, Verdict
+from oelm.analysis.findings import ArmSummary, Scope, ScopedVerdict, Span, Verdict
 from oelm.study.declaration import Study
 
 
@@ -21,10 +20,10 @@ def scope_of(study: Study, arms: Sequence[ArmSummary]) -> Scope:
     )
 
 
-def with_scope(study: Study, arms: dict[str, ArmSummary], verdict: Verdict) -> Verdict:
+def with_scope(study: Study, arms: dict[str, ArmSummary], verdict: Verdict) -> ScopedVerdict:
     """The verdict with the scope of the two arms it is about, whatever the others are."""
     compared = [arms[verdict.hypothesis.control], arms[verdict.hypothesis.treatment]]
-    return replace(verdict, scope=scope_of(study, compared))
+    return ScopedVerdict(**vars(verdict), scope=scope_of(study, compared))
 
 
 def _span(values: Iterable[int]) -> Span:

@@ -122,7 +122,8 @@ def sign_flip_p_below(differences: Sequence[float], bound: float) -> float | Non
     rounding = 1e-9 * float(np.abs(shifted).sum())  # a tie is a tie although its sum was rounded
     at_most = float(shifted.sum()) + rounding
     patterns = int(np.searchsorted(right, at_most - left, side="right").sum())
-    return patterns / 2 ** len(shifted)
+    possible: int = 2 ** len(shifted)
+    return patterns / possible
 
 
 def sign_flip_p_above(differences: Sequence[float], bound: float) -> float | None:

@@ -93,14 +93,9 @@ def _findings_alone(study: Study, shelf: Shelf) -> Findings:
 
 def _arm_like(runs: dict[str, ArmRuns], name: str) -> str | None:
     """The arm whose parts are those of a named one, whatever the study calls it."""
-    return next(
-        (
-            arm
-            for arm, each in runs.items()
-            if each.run.model.parts == named_arm(name, kind=kind_of_model(each.run.model))
-        ),
-        None,
-    )
+    models = {arm: each.run.model for arm, each in runs.items()}
+    alike = (arm for arm, model in models.items() if model.parts == named_arm(name, kind=kind_of_model(model)))
+    return next(alike, None)
 
 
 def _main_arm(study: Study, runs: dict[str, ArmRuns]) -> str:
@@ -157,7 +152,7 @@ def findings_as_json(findings: Findings) -> dict[str, Any]:
     """For analysis_results.json: every number finite, null where there is none."""
     plan, study = findings.plan, findings.study
     target = {"target_perplexity": findings.target_perplexity} if study.measure.has_target else {}
-    return _plain(
+    return _tree(
         {
             "format_version": FORMAT_VERSION,
             "study": study,
@@ -210,7 +205,7 @@ def _arm(study: Study, arm: ArmSummary) -> dict[str, Any]:
 
 def _named(measure: Measure, quality: Quality, examples: dict[str, Any]) -> dict[str, Any]:
     names = measure.names
-    return _plain(
+    return _tree(
         {
             names.values: quality.values,
             names.mean: quality.mean,
@@ -247,6 +242,10 @@ def _unfinished(run: PlannedRun) -> dict[str, Any]:
         "error": run.stored.error if run.stored else None,
         "directory": run.stored.name if run.stored else None,
     }
+
+
+def _tree(values: dict[str, Any]) -> dict[str, Any]:
+    return {key: _plain(value) for key, value in values.items()}
 
 
 def _plain(value: Any) -> Any:

@@ -81,7 +81,7 @@ def _of_arm(options: argparse.Namespace) -> Diagnosis:
 def _steps(options: argparse.Namespace) -> int:
     if options.steps < 1:
         raise UserError(f"--steps: {options.steps} is less than 1")
-    return options.steps
+    return int(options.steps)
 
 
 def _arm(model_type: str, freeze_qk: bool | None) -> str:

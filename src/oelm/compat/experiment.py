@@ -120,7 +120,7 @@ def _analysis_parser() -> argparse.ArgumentParser:
 
 def study_tree(declared: Path, options: argparse.Namespace) -> dict[str, Any]:
     """The declared study with what the flags change; a smaller model is a smaller hypothesis about its parameters."""
-    base = {"name": declared.stem} | read_yaml(declared.read_text(encoding="utf-8"), name=str(declared))
+    base: dict[str, Any] = {"name": declared.stem} | read_yaml(declared.read_text(encoding="utf-8"), name=str(declared))
     given = {key: getattr(options, name) for name, (key, _, _) in (SIZES | TRAINING).items()}
     given |= {
         "training.batch_size": options.batch_size,

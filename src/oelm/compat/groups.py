@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from oelm.compat.data_folders import TRAIN
 from oelm.compat.training import OUTPUTS
+from oelm.config import as_far_as_known
 from oelm.study.declaration import Study, settings_for
 
 LINE = "=" * 70
@@ -65,14 +66,14 @@ def planned_lines(study: Study, names: list[str]) -> Iterator[str]:
 
 def command(study: Study, name: str) -> str:
     """One run of a group by train.py, with the study's sizes and its batch shared out among the group's processes."""
-    group, run = GROUPS[name], settings_for(study, name, seed=study.seeds[0]).run
+    group, run = GROUPS[name], as_far_as_known(settings_for(study, name, seed=study.seeds[0]).run)
     model, data = run.model, run.data
     freezing = [] if group.freeze_qk is None else ["--freeze_qk", str(group.freeze_qk).lower()]
     flags = {
         "d_model": model.d_model,
         "num_layers": model.num_layers,
         "num_heads": model.num_heads,
-        "d_ff": model.d_ff or 4 * model.d_model,
+        "d_ff": model.d_ff,
         "seq_len": model.seq_len,
         "batch_size": max(1, run.training.batch_size // group.processes),
         "max_steps": run.training.steps,

@@ -69,7 +69,8 @@ class OrthogonalMultiHeadAttention(nn.Module):
     def forward(self, x_BTD: Tensor) -> Tensor:
         dropout = self.dropout if self.training else 0.0
         mixed_BTD = _attended(self.W_q(x_BTD), self.W_k(x_BTD), self.W_v(x_BTD), self.num_heads, dropout=dropout)
-        return self.W_o(mixed_BTD)
+        output_BTD: Tensor = self.W_o(mixed_BTD)
+        return output_BTD
 
 
 class OELMMultiHeadAttention(nn.Module):
@@ -97,9 +98,9 @@ class OELMMultiHeadAttention(nn.Module):
         self.k_proj.weight.requires_grad_(False)
 
     def forward(self, x_BTD: Tensor) -> Tensor:
-        return self.o_proj(
-            _attended(self.q_proj(x_BTD), self.k_proj(x_BTD), self.v_proj(x_BTD), self.num_heads, dropout=0.0)
-        )
+        mixed_BTD = _attended(self.q_proj(x_BTD), self.k_proj(x_BTD), self.v_proj(x_BTD), self.num_heads, dropout=0.0)
+        output_BTD: Tensor = self.o_proj(mixed_BTD)
+        return output_BTD
 
 
 class OELMTransformerBlock(nn.Module):
@@ -125,7 +126,8 @@ class OELMTransformerBlock(nn.Module):
 
     def forward(self, x_BTD: Tensor) -> Tensor:
         x_BTD = x_BTD + self.dropout(self.attention(self.attention_norm(x_BTD)))
-        return x_BTD + self.dropout(self.feed_forward(self.feed_forward_norm(x_BTD)))
+        fed_BTD: Tensor = self.dropout(self.feed_forward(self.feed_forward_norm(x_BTD)))
+        return x_BTD + fed_BTD
 
 
 def _check_heads(d_model: int, num_heads: int) -> None:

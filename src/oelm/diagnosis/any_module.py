@@ -21,7 +21,7 @@ def diagnose(
     *,
     optimizer: torch.optim.Optimizer | None = None,
     should_move: Callable[[str], bool] | None = None,
-    step: Callable[[], None] | None = None,
+    step: Callable[[], object] | None = None,
     steps: int = 3,
 ) -> Diagnosis:
     """What is frozen in a module, and whether it stays so.
@@ -58,7 +58,7 @@ def diagnose(
 
 
 def _trial(
-    module: nn.Module, optimizer: torch.optim.Optimizer | None, step: Callable[[], None] | None, steps: int
+    module: nn.Module, optimizer: torch.optim.Optimizer | None, step: Callable[[], object] | None, steps: int
 ) -> Trial | None:
     numbers = range(1, steps + 1)
     if step is not None:

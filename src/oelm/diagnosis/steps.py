@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -37,7 +38,7 @@ class Trial:
 
 def watched(
     module: nn.Module,
-    take: Callable[[int], None],
+    take: Callable[[int], object],
     numbers: Sequence[int],
     *,
     optimizer: torch.optim.Optimizer | None,
@@ -112,7 +113,7 @@ def restored(module: nn.Module, optimizer: torch.optim.Optimizer | None) -> Iter
                 group.update(settings)
 
 
-def _copied_state(optimizer: torch.optim.Optimizer | None) -> dict:
+def _copied_state(optimizer: torch.optim.Optimizer | None) -> dict[Tensor, dict[str, Any]]:
     if optimizer is None:
         return {}
     return {

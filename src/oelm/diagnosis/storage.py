@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import safe_open
@@ -127,7 +128,7 @@ def any_stored_and_loaded(module: nn.Module, entries: tuple[Entry, ...]) -> Stor
 
 def _first_names(tensors: dict[str, Tensor]) -> dict[str, str]:
     """Tied tensors are stored under their first name."""
-    first: dict[tuple, str] = {}
+    first: dict[tuple[Any, ...], str] = {}
     return {
         name: first.setdefault((tensor.data_ptr(), tensor.shape, tensor.stride()) if tensor.numel() else (name,), name)
         for name, tensor in tensors.items()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -62,14 +62,14 @@ def survey(
         for name, tensor in module.named_parameters():
             held = None if optimizer is None else id(tensor) in decay
             yield _entry(module, name, tensor, should_move=expected(name), held=held, decay=decay.get(id(tensor), 0.0))
-        for name, tensor in module.named_buffers():
-            should_move = expected(name) if name in stored and looks_like_a_weight(tensor) else None
-            yield _entry(module, name, tensor, should_move=should_move, held=None if optimizer is None else False)
+        for name, buffer in module.named_buffers():
+            should_move = expected(name) if name in stored and looks_like_a_weight(buffer) else None
+            yield _entry(module, name, buffer, should_move=should_move, held=None if optimizer is None else False)
 
     return tuple(entries())
 
 
-def _groups(optimizer: torch.optim.Optimizer | None) -> list[dict]:
+def _groups(optimizer: torch.optim.Optimizer | None) -> list[dict[str, Any]]:
     return [] if optimizer is None else optimizer.param_groups
 
 

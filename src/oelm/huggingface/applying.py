@@ -38,7 +38,8 @@ def apply(model: nn.Module, arm: str | Parts, *, seed: int = 0) -> Adaptation:
     parts = for_given_weights(arm if isinstance(arm, Parts) else named_arm(arm))
     done = adapt(model, parts, seed=seed)
     name = CUSTOM if isinstance(arm, Parts) else canonical_name(arm)
-    model.config.oelm = adaptation_record(model, parts, arm=name, seed=seed)
+    config: Any = model.config
+    config.oelm = adaptation_record(model, parts, arm=name, seed=seed)
     return done
 
 
@@ -54,17 +55,18 @@ def load(folder: str | Path, cls: Any = None, **kwargs: Any) -> nn.Module:
     reader = cls or _stored_class(folder, tree)
     dtype = kwargs.pop("dtype", "auto")
     try:
-        model = reader.from_pretrained(folder, **kwargs, dtype="auto", use_safetensors=True)
+        model: nn.Module = reader.from_pretrained(folder, **kwargs, dtype="auto", use_safetensors=True)
     except SafetensorError as error:
         raise UserError(f"{folder}: its weights cannot be read: {error}; store the model again") from error
     adapt(model, _without_starts(parts), seed=seed)
-    model.config.oelm = tree[FIELD]  # whatever config was given
+    config: Any = model.config
+    config.oelm = tree[FIELD]  # whatever config was given
     changed = changed_since_applied(model)
     if changed:
         raise UserError(f"{folder}: {CHANGED}: {', '.join(changed)} (digest differs)")
     if dtype != "auto":
         model.to(dtype)
-        model.config.oelm = tree[FIELD] | {"frozen_digests": frozen_digests(model)}
+        config.oelm = tree[FIELD] | {"frozen_digests": frozen_digests(model)}
     return model
 
 
@@ -124,8 +126,8 @@ def _stored_class(folder: Path, tree: dict[str, Any]) -> Any:
     from oelm.huggingface.library import transformers
 
     names = tree.get("architectures")
-    named = isinstance(names, list) and names and isinstance(names[0], str)
-    found = getattr(transformers, names[0], None) if named else None
+    is_named = isinstance(names, list) and names and isinstance(names[0], str)
+    found = getattr(transformers, names[0], None) if is_named and names else None
     if found is None:
         raise UserError(f"{folder / CONFIG_FILE}: architectures {names} names no class of transformers; give cls")
     return found

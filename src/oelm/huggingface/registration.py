@@ -32,7 +32,7 @@ class _Waiting(MetaPathFinder):
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
         if spec is not None and spec.loader is not None:
-            spec.loader.exec_module = _then_register(spec.loader.exec_module)
+            setattr(spec.loader, "exec_module", _then_register(spec.loader.exec_module))  # noqa: B010 - a method
         return spec
 
 

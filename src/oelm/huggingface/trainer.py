@@ -29,42 +29,38 @@ class FreezeCallback(transformers.TrainerCallback):
     """
 
     def __init__(self) -> None:
-        self._schedule: Schedule | None = None
-        self._watch: Watch | None = None
+        self._schedule = Schedule({}, steps=0, num_layers=0)  # until training begins, nothing is governed
+        self._watch = Watch(self._schedule, 0, {})
 
-    def on_init_end(self, args: Any, state: Any, control: Any, *, model: nn.Module, **kwargs: Any) -> None:
+    def on_init_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """What an earlier training left at rest must be seen when the optimizer is built. PEFT's freezing stands."""
-        if not hasattr(model, "peft_config"):
-            _require_gradients(model)
+        if not hasattr(kwargs["model"], "peft_config"):
+            _require_gradients(kwargs["model"])
 
-    def on_train_begin(
-        self, args: Any, state: Any, control: Any, *, model: nn.Module, optimizer: torch.optim.Optimizer, **kwargs: Any
-    ) -> None:
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        model: nn.Module = kwargs["model"]
         found = rules(model)
         layers = [rule.layer for rule in found.values() if rule.layer is not None]
         self._schedule = Schedule(found, steps=state.max_steps, num_layers=1 + max(layers, default=0))
         if not any(hasattr(module, "oelm_moves") for module in model.modules()):
             raise UserError("FreezeCallback: no arm was applied to the model; call oelm.apply (or oelm.load) first")
-        _check_optimizer(self._schedule, model, optimizer)
+        _check_optimizer(self._schedule, model, kwargs["optimizer"])
         _check_digests(model)
         self._watch = Watch.begin(self._schedule, model, state.global_step)
 
-    def on_step_begin(self, args: Any, state: Any, control: Any, *, model: nn.Module, **kwargs: Any) -> None:
-        assert self._schedule is not None
-        self._schedule.apply(model, state.global_step + 1)
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._schedule.apply(kwargs["model"], state.global_step + 1)
 
-    def on_save(self, args: Any, state: Any, control: Any, *, model: nn.Module, **kwargs: Any) -> None:
-        assert self._watch is not None
-        self._watch.check(model, state.global_step)
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._watch.check(kwargs["model"], state.global_step)
 
-    def on_epoch_end(self, args: Any, state: Any, control: Any, *, model: nn.Module, **kwargs: Any) -> None:
-        assert self._watch is not None
-        self._watch.check(model, state.global_step)
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._watch.check(kwargs["model"], state.global_step)
 
-    def on_train_end(self, args: Any, state: Any, control: Any, *, model: nn.Module, **kwargs: Any) -> None:
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """By now the Trainer may have put back its best weights: only what never moves has to be what it was."""
-        _check_digests(model)
-        _require_gradients(model)
+        _check_digests(kwargs["model"])
+        _require_gradients(kwargs["model"])
 
 
 def _require_gradients(model: nn.Module) -> None:

@@ -47,6 +47,11 @@ class KeyValueCache:
 
 
 class CausalSelfAttention(nn.Module):
+    query: FreezableLinear
+    key: FreezableLinear
+    value: FreezableLinear
+    output: FreezableLinear
+
     def __init__(self, model: ResolvedModel, *, layer: int) -> None:
         super().__init__()
         self.num_heads, self.dropout = model.num_heads, model.dropout
@@ -67,7 +72,8 @@ class CausalSelfAttention(nn.Module):
             mixed_BHTK = causal_attention(q_BHTK, k_BHSK, v_BHSK, dropout=dropout)
         else:
             mixed_BHTK = masked_attention(q_BHTK, k_BHSK, v_BHSK, visible, dropout=dropout)
-        return self.output(mixed_BHTK.transpose(1, 2).flatten(2))
+        output_BTD: Tensor = self.output(mixed_BHTK.transpose(1, 2).flatten(2))
+        return output_BTD
 
 
 def causal_attention(q_BHTK: Tensor, k_BHTK: Tensor, v_BHTK: Tensor, *, dropout: float) -> Tensor:

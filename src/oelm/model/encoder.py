@@ -7,6 +7,7 @@ seed and the parameter's name, as in our own model.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -35,9 +36,10 @@ def build_encoder(encoder: ResolvedEncoder, seeds: Seeds, *, folder: Path, label
     logging.set_verbosity_error()  # that the head is new is no news
     logging.disable_progress_bar()
     if encoder.pretrained:
-        model, information = AutoModelForSequenceClassification.from_pretrained(
+        loaded: tuple[nn.Module, dict[str, Any]] = AutoModelForSequenceClassification.from_pretrained(
             folder, config=config, use_safetensors=True, dtype=torch.float32, output_loading_info=True
         )
+        model, information = loaded
         unset = {str(name) for name in (*information["missing_keys"], *information["mismatched_keys"])}
     else:
         model = AutoModelForSequenceClassification.from_config(config, dtype=torch.float32)
@@ -49,7 +51,7 @@ def build_encoder(encoder: ResolvedEncoder, seeds: Seeds, *, folder: Path, label
 
 
 def _config(encoder: ResolvedEncoder, folder: Path, labels: tuple[str, ...]) -> PretrainedConfig:
-    config = AutoConfig.from_pretrained(folder, num_labels=len(labels))
+    config: PretrainedConfig = AutoConfig.from_pretrained(folder, num_labels=len(labels))
     config.id2label = dict(enumerate(labels))
     config.label2id = {label: index for index, label in enumerate(labels)}
     for name in DROPOUT_NAMES + HEAD_DROPOUT_NAMES:

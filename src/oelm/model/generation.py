@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from oelm.model.attention import KeyValueCache
 from oelm.model.transformer import GPT
 
 
@@ -39,7 +40,7 @@ def generated_tokens(gpt: GPT, prompt: list[int], sampling: Sampling, *, cached:
             caches, fresh = gpt.new_caches(), context
 
 
-def _last_logits(gpt: GPT, tokens_BT: Tensor, caches: list | None) -> Tensor:
+def _last_logits(gpt: GPT, tokens_BT: Tensor, caches: list[KeyValueCache] | None) -> Tensor:
     return gpt.logits(gpt(tokens_BT, caches)[:, -1])[0].double().cpu()
 
 

@@ -51,6 +51,7 @@ class OrthogonalELMTransformer(PreTrainedModel, GenerationMixin):
     _no_split_modules = ["Block"]  # noqa: RUF012
     _skip_keys_device_placement = ["past_key_values"]  # noqa: RUF012
     _supports_sdpa = True
+    lm_head: nn.Module
 
     def __init__(self, config: OELMConfig) -> None:
         super().__init__(config)
@@ -77,7 +78,7 @@ class OrthogonalELMTransformer(PreTrainedModel, GenerationMixin):
     def get_input_embeddings(self) -> nn.Module:
         return self.gpt.token_embedding
 
-    def set_input_embeddings(self, value: nn.Module) -> None:
+    def set_input_embeddings(self, value: Any) -> None:  # an nn.Embedding
         self.gpt.token_embedding = value
         self.gpt.config = self.gpt.config.model_copy(update={"vocabulary": value.weight.shape[0]})
 
@@ -128,7 +129,7 @@ class OrthogonalELMTransformer(PreTrainedModel, GenerationMixin):
         x_BTD = functional.dropout(x_BTD, self.config.dropout, self.training)
 
         keeps_states = self._given(output_hidden_states, "output_hidden_states")
-        states = [x_BTD] if keeps_states else []
+        states: list[Any] = [x_BTD] if keeps_states else []
         seen = past + time if visible is None else visible.shape[-1]
         for layer, block in enumerate(self.gpt.blocks):
             cache = None if past_key_values is None else _CacheOfLayer(past_key_values, layer, seen=seen)
@@ -167,21 +168,27 @@ class OrthogonalELMTransformer(PreTrainedModel, GenerationMixin):
     # -- files ---------------------------------------------------------------------------------------------------------
 
     def save_pretrained(
-        self, save_directory: str | os.PathLike, *args: Any, state_dict: dict[str, Tensor] | None = None, **kwargs: Any
+        self,
+        save_directory: str | os.PathLike[str],
+        is_main_process: bool = True,
+        state_dict: dict[str, Tensor] | None = None,
+        *args: Any,
+        **kwargs: Any,
     ) -> None:
         """As Hugging Face's, with the GPT's own keys; never pickled."""
         whole = (state_dict or self.state_dict()).items()
         state = {name.removeprefix(PREFIX): tensor for name, tensor in whole if name != OUTPUT_WEIGHT}
-        super().save_pretrained(save_directory, *args, state_dict=state, **kwargs)
+        super().save_pretrained(save_directory, is_main_process, state, *args, **kwargs)
 
     @classmethod
     def from_pretrained(
-        cls, pretrained_model_name_or_path: str | os.PathLike | None, *args: Any, **kwargs: Any
-    ) -> OrthogonalELMTransformer:
+        cls, pretrained_model_name_or_path: str | os.PathLike[str] | None, *args: Any, **kwargs: Any
+    ) -> Any:
         """As Hugging Face's, from safetensors only and from whole files only; what never moves is frozen again."""
         wants_information = kwargs.pop("output_loading_info", False)
         kwargs |= {"use_safetensors": True, "output_loading_info": True}
-        model, information = super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
+        loaded: Any = super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
+        model, information = loaded
         lacking = sorted(str(key) for key in (*information["missing_keys"], *information["mismatched_keys"]))
         if lacking:
             raise UserError(
@@ -192,7 +199,7 @@ class OrthogonalELMTransformer(PreTrainedModel, GenerationMixin):
             check_weights_file(weights)
         model._split_projections()
         model.freeze()
-        return (model, information) if wants_information else model
+        return loaded if wants_information else model
 
     def _split_projections(self) -> None:
         wanted = self.config.as_model()

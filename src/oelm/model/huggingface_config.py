@@ -63,7 +63,7 @@ class OELMConfig(PretrainedConfig):
         self.parts = parts.model_dump(mode="json") if isinstance(parts, Parts) else parts
         spec = self.as_model().parts
         self.freeze_qk = all(isinstance(part.moves, Never) for part in (spec.query, spec.key))
-        super().__init__(tie_word_embeddings=tie_word_embeddings, **kwargs)
+        super().__init__(**kwargs | {"tie_word_embeddings": tie_word_embeddings})
 
     def as_model(self) -> ResolvedModel:
         tree = {name: getattr(self, name) for name in Model.model_fields}

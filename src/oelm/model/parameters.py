@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import safe_open
@@ -29,7 +30,8 @@ class Rule:
 
 def mark(module: nn.Module, moves: Moves) -> None:
     """Say when the parameters of this module itself move; what never does requires no gradient."""
-    module.oelm_moves = {name: moves for name, _ in module.named_parameters(recurse=False)}
+    marked: Any = module
+    marked.oelm_moves = {name: moves for name, _ in module.named_parameters(recurse=False)}
     module.requires_grad_(not isinstance(moves, Never))
 
 

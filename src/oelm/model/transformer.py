@@ -26,7 +26,8 @@ class FeedForward(nn.Module):
         self.down = nn.Linear(model.d_ff, model.d_model)
 
     def forward(self, x_BTD: Tensor) -> Tensor:
-        return self.down(functional.gelu(self.up(x_BTD), approximate="tanh"))
+        fed_BTD: Tensor = self.down(functional.gelu(self.up(x_BTD), approximate="tanh"))
+        return fed_BTD
 
 
 class Block(nn.Module):
@@ -80,7 +81,8 @@ class GPT(nn.Module):
         x_BTD = functional.dropout(x_BTD, self.config.dropout, self.training)
         for layer, block in enumerate(self.blocks):
             x_BTD = block(x_BTD, caches[layer]) if caches else block(x_BTD)
-        return self.final_norm(x_BTD)
+        hidden_BTD: Tensor = self.final_norm(x_BTD)
+        return hidden_BTD
 
     def logits(self, hidden_BTD: Tensor) -> Tensor:
         return functional.linear(hidden_BTD, self.token_embedding.weight)

@@ -107,9 +107,9 @@ def _shown(command: list[str], **streams: Any) -> int:
     """Run a command and print what it prints as it comes; what would act on the terminal is shown instead."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     with subprocess.Popen(command, stdout=subprocess.PIPE, **streams) as running:
-        assert running.stdout is not None
+        output = running.stdout
         try:
-            while content := os.read(running.stdout.fileno(), 2**16):
+            while output is not None and (content := os.read(output.fileno(), 2**16)):
                 sys.stdout.write(visible(decoder.decode(content)))
                 sys.stdout.flush()
             return running.wait()

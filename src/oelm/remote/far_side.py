@@ -13,7 +13,10 @@ import socket
 import subprocess
 import sys
 import time
+from typing import Any, Dict, Iterable, List, Optional
 
+Tree = Dict[str, Any]
+Brought = Dict[str, Optional[List[Optional[str]]]]  # name -> digests of it; None: not written down
 MARK = "\x1eoelm "  # before an answer: a login shell may have printed before it
 # Names that the package has too; a test holds them together.
 MANIFEST = ".oelm-synced.json"  # runs take their commit from it
@@ -42,7 +45,7 @@ class Refused(Exception):
     """Said to the user in one line."""
 
 
-def main(request):
+def main(request: Tree) -> None:
     actions = {
         "facts": facts, "prepare": prepare, "synced": synced, "unsent": unsent, "holds": holds, "place": place,
         "call": call,
@@ -56,11 +59,11 @@ def main(request):
         sys.stdout.write(MARK + json.dumps(answer) + "\n")
 
 
-def folder_of(request):
+def folder_of(request: Tree) -> str:
     return os.path.join(os.path.expanduser("~"), os.path.expanduser(request["folder"]))
 
 
-def python_of(request, folder):
+def python_of(request: Tree, folder: str) -> str:
     """The Python of the entry, relative to the folder; otherwise the folder's own environment; otherwise any."""
     chosen = request.get("python")
     if chosen is None:
@@ -70,7 +73,7 @@ def python_of(request, folder):
     return os.path.join(folder, chosen) if "/" in chosen else chosen
 
 
-def environment_of(folder):
+def environment_of(folder: str) -> "dict[str, str]":
     """What was sent is what runs, installed or not."""
     environment = dict(os.environ)
     source = os.path.join(folder, "src")
@@ -81,14 +84,14 @@ def environment_of(folder):
     return environment
 
 
-def has_code(folder):
+def has_code(folder: str) -> bool:
     return os.path.isdir(os.path.join(folder, "src", "oelm"))
 
 
 # ---- What is there -------------------------------------------------------------------------------------------------
 
 
-def facts(request):
+def facts(request: Tree) -> Tree:
     folder = folder_of(request)
     there = os.path.isdir(folder)
     nearest = folder
@@ -115,9 +118,9 @@ def facts(request):
     }
 
 
-def probe(python, folder, environment, seconds):
+def probe(python: str, folder: str, environment: "dict[str, str]", seconds: float) -> Any:
     try:
-        done = subprocess.run(  # noqa: UP022 - newer than Python 3.6
+        done = subprocess.run(
             [python, "-c", PROBE],
             cwd=folder,
             env=environment,
@@ -133,7 +136,7 @@ def probe(python, folder, environment, seconds):
         return {"error": getattr(error, "strerror", None) or "does not start"}
 
 
-def output_of(command):
+def output_of(command: "list[str]") -> str:
     try:
         return subprocess.run(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=20, check=True
@@ -142,11 +145,11 @@ def output_of(command):
         return ""
 
 
-def first_line(command):
+def first_line(command: "list[str]") -> str:
     return (output_of(command).splitlines() or [""])[0]
 
 
-def users_of(processes):
+def users_of(processes: str) -> "dict[str, str]":
     """pid -> user, of what the GPU tool listed as (GPU, pid, memory)."""
     import pwd
 
@@ -160,13 +163,13 @@ def users_of(processes):
     return users
 
 
-def controllers(folder):
+def controllers(folder: str) -> "list[str]":
     """Studies with a controller at work here."""
     runs = os.path.join(folder, RUNS)
     return [name for name in listed(runs) if holder_of(os.path.join(runs, name, CONTROLLER_LOCK)) is not None]
 
 
-def holder_of(lock):
+def holder_of(lock: str) -> "int | None":
     """The number of the process that holds a lock, or None: by the rule of oelm.ownership, as a pid may be reused."""
     try:
         owner = read(lock)
@@ -181,19 +184,19 @@ def holder_of(lock):
         return None
 
 
-def boot_id():
+def boot_id() -> str:
     with open("/proc/sys/kernel/random/boot_id") as stream:
         return stream.read().strip()
 
 
-def started(pid):
+def started(pid: int) -> "str | None":
     """The kernel's start time of a live process."""
     with open(f"/proc/{pid}/stat") as stream:
         fields = stream.read().rpartition(")")[2].split()
     return None if fields[0] == "Z" else fields[19]
 
 
-def is_finished(run):
+def is_finished(run: str) -> bool:
     try:
         is_told = read(os.path.join(run, RUN_STATUS))["state"] == "finished"
         return is_told and os.path.exists(os.path.join(run, RUN_RESULT))
@@ -201,16 +204,16 @@ def is_finished(run):
         return False
 
 
-def runs_in(folder):
+def runs_in(folder: str) -> "list[str]":
     """The runs of a study, those of its grid too, by their names."""
     return listed(folder) + [TUNING + "/" + name for name in listed(os.path.join(folder, TUNING))]
 
 
-def listed(folder):
+def listed(folder: str) -> "list[str]":
     return sorted(os.listdir(folder)) if os.path.isdir(folder) else []
 
 
-def read(path):
+def read(path: str) -> Any:
     with open(path, encoding="utf-8") as stream:
         return json.load(stream)
 
@@ -218,7 +221,7 @@ def read(path):
 # ---- Code and data -------------------------------------------------------------------------------------------------
 
 
-def is_foreign(folder):
+def is_foreign(folder: str) -> bool:
     """Whether the folder holds files of somebody, and none that a sync or a clone of the project brought."""
     try:
         names = set(os.listdir(folder))
@@ -227,7 +230,7 @@ def is_foreign(folder):
     return bool(names - {".venv", "data", RUNS}) and MANIFEST not in names and not has_code(folder)
 
 
-def prepare(request):
+def prepare(request: Tree) -> Tree:
     """Make the folders that rsync writes into, unless it would replace what somebody changed here."""
     folder = folder_of(request)
     if is_foreign(folder):
@@ -264,7 +267,7 @@ def prepare(request):
     }
 
 
-def synced(request):
+def synced(request: Tree) -> Tree:
     """Remove what an earlier sync brought and this one no longer has; remember what this one brought."""
     folder = folder_of(request)
     files = {name: [digest_of(os.path.join(folder, name))] for name in request["files"]}
@@ -273,14 +276,14 @@ def synced(request):
     return {"removed": removed}
 
 
-def unsent(request):
+def unsent(request: Tree) -> Tree:
     """Files of the other side that are not as the last sync brought them."""
     before, files = brought(folder_of(request)), request["files"]
     names = [name for name in set(before) | set(files) if before.get(name, []) not in (None, [files.get(name)])]
     return {"count": len(names) if before else 0, "names": some_of(names)}
 
 
-def also_on_the_way(before, files):
+def also_on_the_way(before: Brought, files: "dict[str, str | None]") -> Brought:
     """Written down before anything is sent: what a cut sync leaves is not somebody's change."""
     known = dict(before)
     for name, digest in files.items():
@@ -290,14 +293,14 @@ def also_on_the_way(before, files):
     return known
 
 
-def linked_folders(folder, files):
+def linked_folders(folder: str, files: Iterable[str]) -> "dict[str, str]":
     """Folders of these files that somebody made links, and where they point."""
     above = {"/".join(name.split("/")[:depth]) for name in files for depth in range(1, name.count("/") + 1)}
     paths = {inner: os.path.join(folder, inner) for inner in above}
     return {inner: os.path.realpath(path) for inner, path in paths.items() if os.path.islink(path)}
 
 
-def changed_here(folder, before, files, links):
+def changed_here(folder: str, before: Brought, files: "dict[str, str | None]", links: "list[str]") -> "list[str]":
     """Files that are neither what a sync brought nor what this one would bring; not what is seen through old links."""
     changed = []
     for name in set(before) | set(files):
@@ -309,12 +312,12 @@ def changed_here(folder, before, files, links):
     return changed
 
 
-def some_of(names, most=5):
+def some_of(names: "list[str]", most: int = 5) -> str:
     more = [f"and {len(names) - most} more"] if len(names) > most else []
     return ", ".join(sorted(names)[:most] + more)
 
 
-def digest_of(path):
+def digest_of(path: "str | os.PathLike[str]") -> "str | None":
     """Of what a file holds, or where a link points; None where neither is."""
     if os.path.islink(path):
         return "link to " + os.readlink(path)
@@ -327,7 +330,7 @@ def digest_of(path):
     return digest.hexdigest()
 
 
-def brought(folder):
+def brought(folder: str) -> Brought:
     """What earlier syncs brought: name -> digests of it, or None where it was not written down."""
     files = manifest(folder).get("files")
     if isinstance(files, dict):
@@ -335,7 +338,7 @@ def brought(folder):
     return {str(name): None for name in files} if isinstance(files, list) else {}
 
 
-def manifest(folder):
+def manifest(folder: str) -> Tree:
     try:
         written = read(os.path.join(folder, MANIFEST))
     except (OSError, ValueError, RecursionError):
@@ -343,7 +346,7 @@ def manifest(folder):
     return written if isinstance(written, dict) else {}
 
 
-def remember(folder, content):
+def remember(folder: str, content: Tree) -> None:
     path = os.path.join(folder, MANIFEST)
     temporary = path + ".partial"
     if os.path.lexists(temporary):  # a remainder, or a link, through which nothing is written
@@ -355,12 +358,12 @@ def remember(folder, content):
     os.replace(temporary, path)
 
 
-def holds(request):
+def holds(request: Tree) -> Tree:
     """Whether a folder of the project is here and not empty."""
     return {"holds": bool(listed(os.path.join(folder_of(request), request["inner"])))}
 
 
-def place(request):
+def place(request: Tree) -> Tree:
     """Where a study's folder is, who works in it, and what is finished."""
     path = os.path.join(folder_of(request), request["inner"])
     if not os.path.isdir(path):
@@ -374,7 +377,7 @@ def place(request):
     }
 
 
-def removed_from(folder, name):
+def removed_from(folder: str, name: str) -> bool:
     """Whether a file below the folder was removed, with the folders that it left empty."""
     parts = name.split("/")
     path = os.path.join(folder, *parts)
@@ -394,7 +397,7 @@ def removed_from(folder, name):
 # ---- oelm itself ---------------------------------------------------------------------------------------------------
 
 
-def call(request):
+def call(request: Tree) -> None:
     """A module of the synced code; its output goes straight to the connection, and it does not outlive it."""
     folder = folder_of(request)
     if not has_code(folder):  # another oelm that is installed there is not this project

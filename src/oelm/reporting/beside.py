@@ -44,11 +44,10 @@ def _problem(row: Beside, language: Language) -> str:
 
 def _row(row: Beside, language: Language) -> list[str]:
     label = row.label[("en", "zh").index(language)]
-    assert row.scope is not None  # of every row that is no problem
     sizes = {
         "layers": row.model.get("num_layers"),
         "width": row.model.get("d_model"),
-        "scope": scope_line(row.scope, language),
+        "scope": scope_line(row.scope, language) if row.scope else "",
     }
     measure = MEASURES[row.measure]
     values = {

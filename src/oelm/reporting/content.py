@@ -11,7 +11,18 @@ from oelm.reporting import closing, numbers, quality, tables, verdicts
 from oelm.reporting.arms_in_words import described_arm, note_sentence
 from oelm.reporting.beside import beside
 from oelm.reporting.cautions import cautions
-from oelm.reporting.document import Block, Bullets, Document, Heading, Paragraph, Picture, Table, numbered
+from oelm.reporting.document import (
+    Block,
+    Bullets,
+    Document,
+    Heading,
+    Paragraph,
+    Picture,
+    Table,
+    Tone,
+    numbered,
+    words_then_numbers,
+)
 from oelm.reporting.examples import examples
 from oelm.reporting.scope import scope_line
 from oelm.reporting.tables import label_of
@@ -142,13 +153,13 @@ def _on_learning_rates(findings: Findings, language: Language) -> Iterator[Block
         yield Paragraph(say(language, "table.fixed_learning_rates", values=listed), tone="warning")
     for code, facts in findings.notes:
         if code in ("fixed_learning_rate", "few_seeds", "at_chance"):
-            tone = "warning" if code == "at_chance" else "note"
+            tone: Tone = "warning" if code == "at_chance" else "note"
             yield Paragraph(note_sentence(findings, code, facts, language), tone=tone)
 
 
 def _picture(
     findings: Findings, name: str, language: Language, figures: Container[str], *, code: str = "", **facts: object
-) -> Iterator[Block]:
+) -> Iterator[Picture]:
     """If it could be drawn. Its caption has the code of its own name, or of what it shows whatever the measure is."""
     if name in figures:
         yield Picture(name, say_of(findings.study, language, f"caption.{code or name}", **facts))
@@ -191,7 +202,7 @@ def _arms_table(findings: Findings, language: Language) -> Table:
         rows.append([label_of(findings, arm, language), described_arm(findings, arm, language), *counts])
     columns = ("arm", "start", "total", "trainable", "against_baseline", "frozen")
     header = [say(language, f"column.{name}") for name in columns]
-    return Table(_with_scope(findings, "parameters.table", language), header, rows, ["left", "left"] + ["right"] * 4)
+    return Table(_with_scope(findings, "parameters.table", language), header, rows, words_then_numbers(6, words=2))
 
 
 def _speed(findings: Findings, language: Language, figures: Container[str]) -> Iterator[Block]:
@@ -250,7 +261,7 @@ def _speed_table(findings: Findings, language: Language, *, with_ratio: bool) ->
         rows.append(row)
     caption = _with_scope(findings, "speed.table" if with_ratio else "speed.table_no_bench", language)
     header = [say(language, f"column.{name}") for name in columns]
-    return Table(caption, header, rows, ["left"] + ["right"] * (len(columns) - 1))
+    return Table(caption, header, rows, words_then_numbers(len(columns)))
 
 
 def _target(findings: Findings, language: Language, figures: Container[str]) -> Iterator[Block]:
@@ -278,7 +289,7 @@ def _target(findings: Findings, language: Language, figures: Container[str]) -> 
                 numbers.flops(reached.flops, column=arithmetic),
             ])  # fmt: skip
     header = [say(language, f"column.{name}") for name in columns]
-    yield Table(_with_scope(findings, "target.table", language), header, rows, ["left"] + ["right"] * 5)
+    yield Table(_with_scope(findings, "target.table", language), header, rows, words_then_numbers(6))
     yield from _picture(findings, "target", language, figures, target=target)
 
 
@@ -305,7 +316,6 @@ def _tuning(findings: Findings, language: Language, figures: Container[str]) -> 
     if lines:
         yield Bullets(lines, tone="note")
     for picture in _picture(findings, "tuning", language, figures):
-        assert isinstance(picture, Picture)
         more = say(language, "caption.tuning_many") if len(plan.grid) > 1 else ""
         yield Picture(picture.name, picture.caption + more)
 
@@ -353,7 +363,7 @@ def _memory(findings: Findings, language: Language, figures: Container[str]) -> 
         rows.append([label_of(findings, arm, language), *shown])
     columns = ("arm", "weights", "gradients", "optimizer", "sum", "memory")
     header = [say(language, f"column.{name}") for name in columns]
-    yield Table(_with_scope(findings, "memory.table", language), header, rows, ["left"] + ["right"] * 5)
+    yield Table(_with_scope(findings, "memory.table", language), header, rows, words_then_numbers(6))
     yield from _picture(findings, "memory", language, figures)
 
 

@@ -7,6 +7,7 @@ terminal or break a file is made `visible` for all of them alike.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -41,8 +42,13 @@ class Table:
     caption: str
     header: list[str]
     rows: list[list[str]]
-    align: list[Align]
+    align: Sequence[Align]
     strong_rows: list[int] = field(default_factory=list)
+
+
+def words_then_numbers(columns: int, *, words: int = 1) -> list[Align]:
+    """How most tables are aligned."""
+    return ["left" if column < words else "right" for column in range(columns)]
 
 
 @dataclass(frozen=True)
@@ -109,7 +115,8 @@ def numbered(document: Document) -> Document:
 
 def readable(document: Document) -> Document:
     """The same document with every character visible."""
-    return _readable(document)
+    shown: Document = _readable(document)
+    return shown
 
 
 def _readable(value: Any) -> Any:

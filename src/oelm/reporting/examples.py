@@ -7,7 +7,7 @@ from collections.abc import Container, Iterator
 from oelm.analysis.findings import Findings, McNemar
 from oelm.analysis.statistics import accuracy_standard_error
 from oelm.reporting import numbers, quality
-from oelm.reporting.document import Block, Heading, Paragraph, Table
+from oelm.reporting.document import Block, Heading, Paragraph, Table, words_then_numbers
 from oelm.reporting.words import say, say_of
 from oelm.study.declaration import Language
 
@@ -32,7 +32,7 @@ def examples(findings: Findings, language: Language, figures: Container[str]) ->
     yield Paragraph(say(language, "examples.sentence"))
     columns = ("hypothesis", "seed", *COUNTS, "shown_difference", "p")
     header = [say_of(findings.study, language, f"column.{name}") for name in columns]
-    yield Table(say(language, "examples.table"), header, rows, ["left"] + ["right"] * (len(columns) - 1))
+    yield Table(say(language, "examples.table"), header, rows, words_then_numbers(len(columns)))
 
 
 def _by_pair_of_arms(findings: Findings, language: Language) -> dict[str, list[McNemar]]:

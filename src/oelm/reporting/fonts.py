@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from oelm.installation import install_command
 from oelm.reporting.words import characters
@@ -125,8 +126,8 @@ def _matplotlib_reads_faces() -> bool:
     return "face_index" in (FT2Font.__init__.__doc__ or "")
 
 
-def _family(font) -> str:
-    return font["name"].getDebugName(16) or font["name"].getDebugName(1)
+def _family(font: Any) -> str:  # a fontTools.ttLib.TTFont
+    return str(font["name"].getDebugName(16) or font["name"].getDebugName(1))
 
 
 @functools.cache
@@ -134,7 +135,7 @@ def _needed() -> frozenset[int]:
     return frozenset(ord(character) for character in characters("zh") if has_chinese(character))
 
 
-def _usable(font) -> bool:
+def _usable(font: Any) -> bool:
     """Outlines (a bitmap font has none) and the characters themselves; a variable font has no fixed weight."""
     has_outlines = "glyf" in font or "CFF " in font
     return has_outlines and "fvar" not in font and _needed() <= set(font.getBestCmap())

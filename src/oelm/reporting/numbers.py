@@ -6,7 +6,7 @@ A column of a table has one unit and one number of decimals: `column` holds its 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from oelm import durations
 
@@ -98,7 +98,7 @@ def points(value: float | None) -> str:
     return NONE if value is None else _signed(value, 2)
 
 
-def interval(low: float | None, high: float | None, show=nats) -> str:
+def interval(low: float | None, high: float | None, show: Callable[[float | None], str] = nats) -> str:
     return NONE if low is None or high is None else f"[{show(low)}, {show(high)}]"
 
 

@@ -6,6 +6,7 @@ import csv
 import io
 import math
 import unicodedata
+from collections.abc import Callable
 from typing import Any
 
 from oelm.analysis.findings import ArmSummary, Findings, PairedDifference, Verdict
@@ -112,7 +113,7 @@ def _p_values(found: list[tuple[str, float]]) -> str:
     return "; ".join(f"{name} {numbers.probability(p)}" for name, p in found) or numbers.NONE
 
 
-def _with_spread(middle: float | None, spread: float | None, show) -> str:
+def _with_spread(middle: float | None, spread: float | None, show: Callable[[float], str]) -> str:
     if middle is None:
         return numbers.NONE
     return show(middle) if spread is None else f"{show(middle)} ± {show(spread)}"

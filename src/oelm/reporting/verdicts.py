@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any, assert_never
 
-from oelm.analysis.findings import Findings, PairedDifference, Verdict
+from oelm.analysis.findings import Findings, Outcome, PairedDifference, ScopedVerdict, Verdict
 from oelm.reporting import numbers, quality
 from oelm.reporting.document import VerdictBox
 from oelm.reporting.scope import scope_line
@@ -17,10 +17,10 @@ from oelm.study.bench import Ratio
 from oelm.study.confounds import SEEDS, Confound
 from oelm.study.declaration import Hypothesis, Language, in_language
 
-OUTCOMES = ("supported", "refuted", "undecided", "confounded")
+OUTCOMES: tuple[Outcome, ...] = ("supported", "refuted", "undecided", "confounded")
 
 
-def verdict_box(findings: Findings, verdict: Verdict, language: Language) -> VerdictBox:
+def verdict_box(findings: Findings, verdict: ScopedVerdict, language: Language) -> VerdictBox:
     hypothesis = verdict.hypothesis
     return VerdictBox(
         name=hypothesis.name,
@@ -34,8 +34,7 @@ def verdict_box(findings: Findings, verdict: Verdict, language: Language) -> Ver
     )
 
 
-def _scope(verdict: Verdict, language: Language) -> str:
-    assert verdict.scope is not None  # of every verdict of a whole analysis
+def _scope(verdict: ScopedVerdict, language: Language) -> str:
     return say(language, "box.scope", scope=scope_line(verdict.scope, language))
 
 

@@ -18,7 +18,8 @@ from oelm.settings import known_keys
 from oelm.sources import SOURCE_SCHEME, differ, scheme_of
 from oelm.study.declaration import Hypothesis, Study, in_language, settings_for
 from oelm.study.part_aspects import ASPECTS, KEYS, VARIATIONS, aspect_differences
-from oelm.study.plan import Plan, PlannedRun
+from oelm.study.plan import Plan
+from oelm.study.shelf import StoredRun
 
 SEEDS = "seeds"
 # What decides how many weights rest. A start costs neither parameters nor time.
@@ -77,7 +78,7 @@ class _Side:
     settings: dict[str, str]  # every setting but those of parts, without the tuned ones
     tuning: dict[str, str]
     execution: dict[str, str]
-    stored: dict[int, PlannedRun]  # finished final runs by seed
+    stored: dict[int, StoredRun]  # finished final runs by seed
 
     @classmethod
     def of(cls, study: Study, plan: Plan, arm: str) -> _Side:
@@ -92,7 +93,11 @@ class _Side:
             settings=_by_key(study, chosen.run),
             tuning=_by_key(study, _settings(study, arm, facts, tuning=True).run) if study.tuning else {},
             execution={key: _text(execution[key]) for key in STEP_EXECUTION},
-            stored={run.seed: run for run in plan.by_arm[arm] if run.loss is not None and run.state == "finished"},
+            stored={
+                run.seed: run.stored
+                for run in plan.by_arm[arm]
+                if run.stored and run.loss is not None and run.state == "finished"
+            },
         )
 
 
@@ -174,7 +179,7 @@ def _of_settings(treatment: _Side, control: _Side) -> Iterator[tuple[str, str, s
 
 
 def _known_data(side: _Side) -> bool:
-    return bool(side.stored) and all(run.stored and run.stored.data_digest for run in side.stored.values())
+    return bool(side.stored) and all(stored.data_digest for stored in side.stored.values())
 
 
 def _of_parts(
@@ -209,10 +214,9 @@ def _of_seeds(treatment: _Side, control: _Side) -> Iterator[tuple[str, str, str]
         yield SEEDS, _seeds_text(treatment.stored), _seeds_text(control.stored)
 
 
-def recorded(run: PlannedRun) -> dict[str, Any]:
+def recorded(run: StoredRun) -> dict[str, Any]:
     """What a finished run says about where and with what it was computed, as text; the scheme of its source digest."""
-    assert run.stored is not None
-    known = flat(run.stored.environment)
+    known = flat(run.environment)
     values = {key: _text(known[key]) if key in known else "not recorded" for key in COMPARED_ENVIRONMENT}
     values["device"] = values["device"].partition(":")[0]  # cuda:0 and cuda:1 are slots of one machine
     return values | {SOURCE_SCHEME: scheme_of(known)}

@@ -150,9 +150,10 @@ def choice_of(decision: Decision) -> tuple[Choice, Grid]:
 
 
 def tuning_declaration(study: Study, arm: str) -> dict[str, Any]:
-    """All of a study that decides which tuning runs an arm has, by dotted keys."""
-    assert study.tuning is not None
+    """All of a study that decides which tuning runs an arm has, by dotted keys; nothing where it tunes nothing."""
     tuning = study.tuning
+    if tuning is None:
+        return {}
     first = {key: points[0] for key, points in tuning.grid.items()}
     run = settings_for(study, arm, seed=tuning.seeds[0], values=first, tuning=True).run
     own = {key: value for key, value in _computing(run).items() if key not in tuning.grid}
@@ -161,7 +162,6 @@ def tuning_declaration(study: Study, arm: str) -> dict[str, Any]:
 
 def declaration_differences(then: dict[str, Any], study: Study, arm: str) -> list[tuple[str, Any, Any]]:
     """Keys that differ, then and now. One that a later oelm added counts only if the study uses it."""
-    assert study.tuning is not None
     then, current = with_parts(then), tuning_declaration(study, arm)
     run = settings_for(study, arm, seed=study.seeds[0]).run
     unused = _computing(run.model_copy(update={"model": type(run.model)(), "training": Training()}))

@@ -162,12 +162,15 @@ def store_choices(plan: Plan, folder: Path, *, data_digest: str | None) -> list[
 
 
 def _decision(plan: Plan, choice: Choice, data_digest: str | None) -> Decision:
-    used = [_used(run) for run in plan.tuning if run.arm == choice.arm and run.point in choice.losses]
+    used = [
+        _used(run, run.stored)
+        for run in plan.tuning
+        if run.arm == choice.arm and run.point in choice.losses and run.stored
+    ]
     begun = sum(run.state not in ("missing", "queued") for run in plan.by_arm[choice.arm])
     return tuned_values(plan.study, choice, grid=plan.grid, runs=used, data_digest=data_digest, final_runs_then=begun)
 
 
-def _used(run: PlannedRun) -> RunUsed:
-    assert run.stored is not None
-    identity = fingerprint(run.resolved_run, data_digest=run.stored.data_digest or "")
-    return RunUsed(name=run.stored.name, fingerprint=identity, seed=run.seed, values=dict(run.point), loss=_loss(run))
+def _used(run: PlannedRun, stored: StoredRun) -> RunUsed:
+    identity = fingerprint(run.resolved_run, data_digest=stored.data_digest or "")
+    return RunUsed(name=stored.name, fingerprint=identity, seed=run.seed, values=dict(run.point), loss=_loss(run))

@@ -2,14 +2,15 @@
 
 Normal and scaled normal are one family at two scales, so "orthogonal beats random" can be told from "larger beats
 smaller". Weights that a model came with, and those made orthonormal, are families of their own; the scale of kept ones
-no config knows. A hypothesis names what is its treatment; all else should be equal. An aspect alone (`start`) means that
-of queries and keys, as it always has; any part can be named, whole (`up`) or by an aspect (`up.start`).
+no config knows. A hypothesis names what is its treatment; all else should be equal. An aspect alone (`start`) is that of
+queries and keys; any part can be named, whole (`up`) or by an aspect (`up.start`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from oelm.config import AnyModel
 from oelm.treatment.moves import Always
@@ -61,8 +62,9 @@ def _scale(role: str, model: AnyModel) -> str:
     """The standard deviation of one number of the matrix, as far as the sizes are known, which the data may decide."""
     part = model.parts.of(role)
     start, layers, heads = STARTS[part.start], model.num_layers, model.num_heads
-    shape = ROLES[role].shape(model) if model.d_model is not None else (None,)  # type: ignore[arg-type]
-    if start.scale is None or None in shape or layers is None or heads is None:
+    sizes: Any = model  # of which the data may not have said all
+    shape = ROLES[role].shape(sizes) if model.d_model is not None else ()
+    if start.scale is None or not all(shape) or not shape or layers is None or heads is None:
         return start.scale_text + ("" if part.gain == 1 else f" x {part.gain:g}")
     return f"{start.scale(Sizes(shape[0], shape[-1], heads, layers)) * part.gain:.4g}"
 

@@ -18,7 +18,7 @@ from oelm.config import ResolvedRun, Run, Settings, as_far_as_known, resolved
 from oelm.errors import UserError
 from oelm.run_directory import TUNING_FOLDER, RunDirectory, folder_name
 from oelm.study.data_here import Digests, data_folders, digests_here
-from oelm.study.declaration import Study, settings_for
+from oelm.study.declaration import Study, Tuning, settings_for
 from oelm.study.kept_choices import KeptChoices, kept_choices, second_thoughts
 from oelm.study.remarks import Remark
 from oelm.study.shelf import Shelf, StoredRun, computation
@@ -156,7 +156,7 @@ class Planner:
         open_arms = [arm for arm in study.arms if arm not in kept.choices]
         grid = {key: sorted({*points, *kept.grid.get(key, ())}) for key, points in study.tuning.grid.items()}
         while True:
-            tuning = maker.tuning(grid)
+            tuning = maker.tuning(study.tuning, grid)
             fresh = _chosen(open_arms, tuning, grid)
             larger = extended(study.tuning, grid, fresh)
             if larger == grid or not maker.allows(larger):
@@ -204,12 +204,11 @@ class _Maker:
     def study(self) -> Study:
         return self.planner.study
 
-    def tuning(self, grid: Grid) -> list[PlannedRun]:
-        assert self.study.tuning is not None
+    def tuning(self, declared: Tuning, grid: Grid) -> list[PlannedRun]:
         points = [tuple(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
         return [
             self._run(arm, seed, "tuning", point)
-            for seed in self.study.tuning.seeds
+            for seed in declared.seeds
             for point in points
             for arm in self.study.arms
         ]

@@ -45,9 +45,7 @@ class Entry(Stored):
 
     @property
     def time(self) -> datetime.datetime:
-        time = time_of(self.registered)
-        assert time is not None
-        return time
+        return datetime.datetime.fromisoformat(self.registered).astimezone(datetime.UTC)
 
     @field_validator("registered")
     @classmethod
@@ -83,17 +81,16 @@ class Registration:
         """For a terminal."""
         if self.entry is None:
             return sentence(f"registration.{self.standing}", {"line": self.problem})
-        parts = [sentence(f"registration.{self.standing}", self.facts())]
+        parts = [sentence(f"registration.{self.standing}", self.facts(self.entry))]
         changed = "changed" if self.changes else "unchanged"
         parts.append(sentence(f"registration.{changed}", {"changes": self.changes_text()}))
         if self.later:
             parts.append(sentence("registration.later", {"times": ", ".join(each.registered for each in self.later)}))
         return "; ".join(parts)
 
-    def facts(self) -> dict[str, Any]:
-        assert self.entry is not None
+    def facts(self, entry: Entry) -> dict[str, Any]:
         known = {key: getattr(self, key) for key in ("first", "early", "runs", "undated", "chosen")}
-        return {"registered": self.entry.registered, **known}
+        return {"registered": entry.registered, **known}
 
     def changes_text(self) -> str:
         return some([difference_text(*each) for each in self.changes])

@@ -37,7 +37,7 @@ def strays(plan: Plan, shelf: Shelf) -> list[Remark]:
     sort = _Sorted(plan).sort(each for each in left if each.directory.path not in copies)
     return [
         *sort.remarks(),
-        *_on_copies([(run.stored, each) for each in left if (run := copies.get(each.directory.path))]),
+        *_on_copies([(run.stored, each) for each in left if (run := copies.get(each.directory.path)) and run.stored]),
     ]
 
 

@@ -124,7 +124,8 @@ class Companion:
 
     @property
     def allowed_seconds(self) -> float:
-        return self.said.get("allowed_seconds", FIRST_STEP_SECONDS)
+        seconds: float = self.said.get("allowed_seconds", FIRST_STEP_SECONDS)
+        return seconds
 
     @property
     def still_seconds(self) -> float:
@@ -198,7 +199,7 @@ class _Watch:
 
     def begin(self) -> None:
         # A connection of its own: that of the process group may be held by a main thread that waits.
-        self._store = dist.TCPStore(
+        self._store = dist.TCPStore(  # type: ignore[attr-defined]  # documented, and not in its list of exports
             os.environ["MASTER_ADDR"],
             int(os.environ["MASTER_PORT"]),
             is_master=False,

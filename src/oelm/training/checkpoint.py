@@ -73,7 +73,7 @@ def read_state(folder: Path) -> dict[str, Any]:
         if not isinstance(state.get(key), dict):
             raise Damaged(file, f"has no {key}")
     progress, digests = state["progress"], state["digests"]
-    expected = {field.name: field.type for field in fields(Progress)}
+    expected = {field.name: str(field.type) for field in fields(Progress)}
     for name in expected.keys() | progress.keys():
         if name not in expected or name not in progress or not _fits(progress[name], expected[name]):
             raise Damaged(file, f"progress.{name} is not what a save writes")

@@ -33,10 +33,9 @@ def sentence_task(run: EncoderRun, data: SentenceData, *, machine: Machine, worl
 
 
 class SentenceTask:
-    role_of = staticmethod(encoder_role_of)
-
     def __init__(self, model: Any, run: EncoderRun, data: SentenceData, *, machine: Machine, world: Sharing) -> None:
-        self.model, self.dropout, self.warnings = model, run.model.dropout, []
+        self.model, self.dropout = model, run.model.dropout
+        self.warnings: list[str] = []
         self._run, self._machine, self._world = run, machine, world
         training = run.training
         self._batches = SentenceBatches(data.splits["train"], training.batch_size, run.seeds.data)
@@ -57,7 +56,7 @@ class SentenceTask:
     def _logits(self, sentences: Any, indices: np.ndarray) -> Tensor:
         """In single precision at least, whatever the rest is computed in."""
         batch = padded(sentences, indices, padding=self._padding, token_types=self._token_types)
-        logits_BC = self.model(**{name: self._on_device(values) for name, values in batch.items()}).logits
+        logits_BC: Tensor = self.model(**{name: self._on_device(values) for name, values in batch.items()}).logits
         return logits_BC if logits_BC.dtype == torch.float64 else logits_BC.float()
 
     def _on_device(self, values: np.ndarray) -> Tensor:
@@ -65,6 +64,9 @@ class SentenceTask:
         if self._machine.kind == "cuda":
             return tensor.pin_memory().to(self._machine.device, non_blocking=True)
         return tensor.to(self._machine.device)
+
+    def role_of(self, name: str) -> str:
+        return encoder_role_of(name)
 
     def tokens_after(self, step: int) -> int:
         return self._batches.tokens_after(step)

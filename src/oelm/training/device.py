@@ -90,7 +90,8 @@ def prepare_process(machine: Machine) -> None:
         torch.cuda.set_device(machine.device)
         # Without exception: where a warning is all that is asked for, attention's backward pass stays as it is.
         torch.use_deterministic_algorithms(True)
-        torch.utils.deterministic.fill_uninitialized_memory = False  # every buffer is written before it is read
+        # Every buffer is written before it is read. A property of the module, of which its types know nothing.
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     elif machine.kind == "cpu":
         keep_pages()
 

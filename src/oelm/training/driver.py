@@ -19,7 +19,7 @@ from oelm.data.sentences import SentenceData
 from oelm.data.tokens import TokenData
 from oelm.durations import duration
 from oelm.errors import UserError
-from oelm.files import write_json
+from oelm.files import Damaged, write_json
 from oelm.installation import install_command
 from oelm.model.transformer import GPT
 from oelm.ownership import now
@@ -134,7 +134,7 @@ class Driver:
     def _finish(self, final: Validation) -> dict[str, Any]:
         if not self.world.is_main:
             return {}
-        assert self.progress.best_val_loss is not None
+        _, best_loss = self._validated()
         parameters = read_record(self.directory.parameters_file, Parameters)
         result = result_record(
             self.run,
@@ -144,7 +144,7 @@ class Driver:
             data_digest=self.data.digest,
             tokens=self.task.tokens_after(self.progress.step),
             val_loss=final.loss,
-            measures=final.result | self.task.best_result(self.progress.best_val_loss),
+            measures=final.result | self.task.best_result(best_loss),
             wall_seconds=self._wall_seconds(),
             parameters=parameters,
         )
@@ -257,10 +257,16 @@ class Driver:
 
     def _final_validation(self) -> Validation:
         """What is reported: over more of the held-out data than the curve's."""
-        training, last = self.run.training, self.progress.last_val_loss
-        assert last is not None
+        training, (last, _) = self.run.training, self._validated()
         final_rate = training.learning_rate * training.final_learning_rate_fraction
         return self._timed(lambda: self.task.final_validation(last), final_rate)
+
+    def _validated(self) -> tuple[float, float]:
+        """The last loss and the best. The last step of a run is validated, and its checkpoint remembers it."""
+        last, best = self.progress.last_val_loss, self.progress.best_val_loss
+        if last is None or best is None:
+            raise Damaged(self.directory.path, f"the checkpoint of step {self.progress.step} knows of no validation")
+        return last, best
 
     def _validate(self, result: StepResult) -> None:
         step = result.step

@@ -34,7 +34,6 @@ def moves_at(moves: Moves, step: int, *, steps: int, layer: int | None, num_laye
             return step > thaw_fraction(moves, layer, num_layers) * steps
         case Before():
             return step <= moves.fraction * steps
-    raise AssertionError(moves)
 
 
 def thaw_fraction(moves: After, layer: int | None, num_layers: int) -> float:

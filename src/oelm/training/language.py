@@ -22,8 +22,6 @@ from oelm.training.task import Validation
 
 
 class LanguageTask:
-    role_of = staticmethod(role_of)
-
     def __init__(
         self,
         gpt: GPT,
@@ -42,7 +40,7 @@ class LanguageTask:
         self._final_sequences = ValidationSequences(held_out, seq_len, training.final_validation_sequences)
         self.held_out = self._sequences.available
         self._scale = 1 / (training.batch_size * seq_len)
-        self.warnings = []
+        self.warnings: list[str] = []
         if training.batch_size > self._batches.windows:
             self.warnings.append(
                 f"one update reads {training.batch_size} sequences, the training split contains "
@@ -54,6 +52,9 @@ class LanguageTask:
         hidden_BTD = self.model(inputs_BT)
         weight_VD = self.model.token_embedding.weight
         return summed_cross_entropy(hidden_BTD.flatten(0, 1), weight_VD, targets_BT.flatten(), scale=self._scale)
+
+    def role_of(self, name: str) -> str:
+        return role_of(name)
 
     def tokens_after(self, step: int) -> int:
         return step * self._run.training.batch_size * self._run.model.seq_len

@@ -24,7 +24,8 @@ def chunk_rows(vocabulary: int, product_dtype: torch.dtype) -> int:
 
 def summed_cross_entropy(hidden_ND: Tensor, weight_VD: Tensor, targets_N: Tensor, *, scale: float = 1.0) -> Tensor:
     """scale times the sum of -log p(target). Pass 1 / (all positions of the global batch) as scale."""
-    return _LinearCrossEntropy.apply(hidden_ND, weight_VD, targets_N, scale)
+    loss: Tensor = _LinearCrossEntropy.apply(hidden_ND, weight_VD, targets_N, scale)
+    return loss
 
 
 @torch.no_grad()

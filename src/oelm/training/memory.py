@@ -50,8 +50,8 @@ def refuse_what_does_not_fit(run: ResolvedRun, machine: Machine) -> None:
 def _limits(machine: Machine) -> list[tuple[float, str]]:
     """What one process may have, and of what it is a part."""
     if machine.kind == "cuda":
-        total = torch.cuda.get_device_properties(machine.device).total_memory
-        return [(total, f"the GPU has {size(total)}")]
+        memory = torch.cuda.get_device_properties(machine.device).total_memory
+        return [(memory, f"the GPU has {size(memory)}")]
     processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     total = memory_bytes()
     shared = f" for {processes} of them" if processes > 1 else ""

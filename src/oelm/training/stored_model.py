@@ -116,7 +116,7 @@ def language_run(directory: RunDirectory, path: Path) -> GptRun:
 
 
 def _state(directory: RunDirectory) -> str:
-    return (directory.status() or {}).get("state", "not started")
+    return str((directory.status() or {}).get("state", "not started"))
 
 
 def _model_type(folder: Path) -> str | None:

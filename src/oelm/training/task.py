@@ -30,8 +30,7 @@ class Task(Protocol):
     @property
     def model(self) -> nn.Module: ...
 
-    @staticmethod
-    def role_of(name: str) -> str:
+    def role_of(self, name: str) -> str:
         """What a parameter is for, in the words of accounting.PartCount."""
         ...
 

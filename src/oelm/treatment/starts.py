@@ -60,7 +60,8 @@ def orthonormal_rows(draw: Tensor) -> Tensor:
         return orthonormal_rows(draw.T).T.contiguous()
     q, r = torch.linalg.qr(draw.double().T, mode="reduced")
     signs = torch.where(r.diagonal() < 0, -1.0, 1.0).double()
-    return (q * signs).T.to(draw.dtype).contiguous()
+    rows: Tensor = (q * signs).T.to(draw.dtype).contiguous()
+    return rows
 
 
 def nearest_orthonormal(matrix: Tensor) -> Tensor:
@@ -71,7 +72,8 @@ def nearest_orthonormal(matrix: Tensor) -> Tensor:
     import torch
 
     left, _, right = torch.linalg.svd(matrix.double(), full_matrices=False)
-    return (left @ right).to(matrix.dtype)
+    nearest: Tensor = (left @ right).to(matrix.dtype)
+    return nearest
 
 
 def _by_head(make: Callable[[Tensor], Tensor]) -> Callable[[Tensor, Sizes], Tensor]:

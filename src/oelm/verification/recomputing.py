@@ -54,14 +54,13 @@ class Recomputation:
         directory = RunDirectory(path)
         said = Verdict(path, "bit-equal")
         try:
-            run, ended = _read(directory)
-            assert ended.result is not None
-            said = replace(said, reported=ended.result["val_loss"], unsealed=not ended.sealed)
+            run, ended, result = _read(directory)
+            said = replace(said, reported=result["val_loss"], unsealed=not ended.sealed)
             was = recorded(directory, ended.environment)
             checkpoint = last_checkpoint(directory, run)
             if ended.sealed:
                 check_sealed_checkpoint(directory, checkpoint)
-            check_progress(directory, ended.result, read_state(checkpoint)["progress"])
+            check_progress(directory, result, read_state(checkpoint)["progress"])
             run, data = self._with_data(run, was)
             machine = nearest_machine(was, run)
             other = differences(was, machine, run)
@@ -70,7 +69,7 @@ class Recomputation:
             with _freed_afterwards(machine):
                 seen = _recomputed(directory, ended, _Case(run, data, machine, was, checkpoint, same_kind=not other))
             said = replace(said, recomputed=seen.loss)
-            same = _same(directory, ended, seen, said, precision=machine.precision)
+            same = _same(directory, ended, result, seen, said, precision=machine.precision)
         except NotRecomputable as error:
             return replace(said, state="not recomputable", reason=_one_line(error))
         except Different as error:
@@ -110,13 +109,13 @@ class _Case:
     same_kind: bool  # of machine
 
 
-def _read(directory: RunDirectory) -> tuple[ResolvedRun, Ended]:
-    """A finished run, its seal and its files checked."""
+def _read(directory: RunDirectory) -> tuple[ResolvedRun, Ended, dict[str, Any]]:
+    """A finished run and its result, its seal and its files checked."""
     with _newer_formats_left_alone():
         run, ended = read_config(directory).run, end_of(directory)
     if ended is None or ended.result is None:
         raise NotRecomputable("reports no loss")
-    return run, ended
+    return run, ended, ended.result
 
 
 @contextlib.contextmanager
@@ -200,11 +199,11 @@ def _reported_look(task: Task, processes: Processes) -> Validation:
 # ---- Reported and recomputed ---------------------------------------------------------------------------------------
 
 
-def _same(directory: RunDirectory, ended: Ended, seen: Validation, said: Verdict, *, precision: str) -> bool:
+def _same(
+    directory: RunDirectory, ended: Ended, result: dict[str, Any], seen: Validation, said: Verdict, *, precision: str
+) -> bool:
     """Whether every bit is; Different where that, or the tolerance, is not met."""
-    result, reported = ended.result, said.reported
-    assert result is not None
-    assert reported is not None
+    reported: float = result["val_loss"]
     if not math.isclose(reported, seen.loss, rel_tol=said.tolerance):
         raise Different(f"apart by {abs(reported - seen.loss) / max(abs(reported), abs(seen.loss)):.2g} of it")
     for key in ("examples", "validation_tokens"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -142,9 +143,11 @@ def _check_ranks(module: nn.Module, family: Family, projections: Planned) -> Non
 
 
 def _planned(model: nn.Module, family: Family, site: Site, parts: Parts, *, layers: int) -> Planned:
-    outputs = model.get_submodule(site.path).weight.shape[1 if family.outputs_last else 0]
+    stock: Any = model.get_submodule(site.path)  # an nn.Linear, or a Conv1D of transformers
+    outputs: int = stock.weight.shape[1 if family.outputs_last else 0]
+    config: Any = model.config
     rows = outputs // len(site.roles)
-    heads = {"query": model.config.num_attention_heads, "key": getattr(model.config, family.key_heads)}
+    heads = {"query": config.num_attention_heads, "key": getattr(config, family.key_heads)}
     return tuple(
         AdaptedProjection(
             name=site.path,
@@ -174,7 +177,7 @@ def _covered_rows(spec: Part, role: str, rows: int, *, layer: int, layers: int, 
 
 
 def _by_role(
-    module: nn.Module, family: Family, projections: Planned
+    module: Any, family: Family, projections: Planned
 ) -> Iterator[tuple[AdaptedProjection, Tensor, Tensor | None]]:
     """What is governed, with views of its weight (outputs first) and bias."""
     count = len(projections)
@@ -202,8 +205,8 @@ def _starting_weight(given: Tensor, planned: AdaptedProjection, name: str, *, se
 
 def _mark(model: nn.Module, family: Family, site: Site, projections: Planned) -> None:
     """Say when what moves, and set requires_grad; what a schedule governs requires one until training begins."""
-    module = model.get_submodule(site.path)
-    outputs = module.weight.shape[1 if family.outputs_last else 0]
+    module: Any = model.get_submodule(site.path)
+    outputs: int = module.weight.shape[1 if family.outputs_last else 0]
     groups: list[OutputGroup] = []
     for planned in projections:
         if planned is None:

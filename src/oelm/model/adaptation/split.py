@@ -77,7 +77,7 @@ class SplitLinear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if not self.outputs_last:
             return functional.linear(x, self.weight, self.bias)
-        outputs = torch.addmm(self.bias, x.view(-1, x.shape[-1]), self.weight)
+        outputs = torch.addmm(self._whole("bias"), x.view(-1, x.shape[-1]), self.weight)  # a Conv1D always has one
         return outputs.view(*x.shape[:-1], -1)
 
     def extra_repr(self) -> str:

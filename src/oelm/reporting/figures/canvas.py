@@ -131,7 +131,7 @@ class Canvas:
             line = look.line if with_lines else "none"
             label = self.label(arm, width=width)
             handles.append(Line2D([], [], color=look.colour, ls=line, marker=look.marker, label=label))
-        lines = sum(handle.get_label().count("\n") for handle in handles) + -(-len(arms) // columns)
+        lines = sum(str(handle.get_label()).count("\n") for handle in handles) + -(-len(arms) // columns)
         figure.set_figheight(figure.get_figheight() + LEGEND_LINE * max(0, lines - 2))
         figure.legend(handles=handles, loc="outside lower center", ncols=min(columns, len(arms)), handlelength=3.2)
 
@@ -212,7 +212,8 @@ def drawing_settings(canvas: Canvas) -> Iterator[None]:
     level = logger.level
     logger.setLevel(logging.ERROR)  # one face in one weight: said once in the report's font line, not at every label
     try:
-        with matplotlib.rc_context(_SETTINGS | {"font.family": families}):
+        settings: dict[Any, Any] = _SETTINGS | {"font.family": families}
+        with matplotlib.rc_context(settings):
             yield
     finally:
         logger.setLevel(level)

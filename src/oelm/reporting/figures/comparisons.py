@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from statistics import fmean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from oelm.analysis.findings import PairedDifference, Verdict
 from oelm.analysis.statistics import paired_difference
@@ -17,17 +17,18 @@ from oelm.study.tuning import Choice
 from oelm.visible import visible
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
 def mean_interval(measure: Measure, values: dict[int, float]) -> tuple[float, float, float]:
     """The mean with its 95 % interval, as drawn; the three are equal for a single run."""
-    mean = paired_difference(values, dict.fromkeys(values, 0.0))
-    assert mean.mean is not None
-    low = mean.mean if mean.low is None else mean.low
-    high = mean.mean if mean.high is None else mean.high
-    return quality.drawn(measure, mean.mean), quality.drawn(measure, low), quality.drawn(measure, high)
+    found = paired_difference(values, dict.fromkeys(values, 0.0))
+    mean = fmean(found.differences)
+    low = mean if found.low is None else found.low
+    high = mean if found.high is None else found.high
+    return quality.drawn(measure, mean), quality.drawn(measure, low), quality.drawn(measure, high)
 
 
 def final(canvas: Canvas) -> Figure | None:
@@ -128,16 +129,17 @@ def _grid_ticks(axis: Axes, values: list[float]) -> None:
 
 def differences(canvas: Canvas) -> Figure | None:
     """A forest: each hypothesis with its margin, then each arm against the baseline."""
-    tested = [each for each in canvas.findings.verdicts if each.difference and each.difference.differences]
+    of_claims = ((each, each.difference) for each in canvas.findings.verdicts)
+    tested = [(each, _shown(canvas, found)) for each, found in of_claims if found and found.differences]
     against = ((arm, each.quality.difference) for arm, each in canvas.findings.arms.items())
     described = [(arm, _shown(canvas, each)) for arm, each in against if each and each.differences]
     if not tested and not described:
         return None
     figure, (axis,) = canvas.panels(1, height=1.2 + 0.34 * (len(tested) + len(described)))
     labels = []
-    for row, verdict in enumerate(tested):
+    for row, (verdict, difference) in enumerate(tested):
         _shade_claim(axis, verdict, row)
-        _difference_row(axis, _shown(canvas, verdict.difference), row, colour="#000000", marker="o")
+        _difference_row(axis, difference, row, colour="#000000", marker="o")
         labels.append(_pair_label(canvas, verdict))
     baseline = canvas.label(canvas.findings.study.baseline)
     for row, (arm, difference) in enumerate(described, start=len(tested)):
@@ -148,9 +150,8 @@ def differences(canvas: Canvas) -> Figure | None:
         axis.axhline(len(tested) - 0.5, color=GREY, lw=0.5)
     axis.axvline(0, color="black", lw=0.8)
     rows_of(axis, labels)
-    shown = [_shown(canvas, each.difference) for each in tested if each.difference]
-    shown += [difference for _, difference in described]
-    axis.set_xlim(*_extent(shown, tested))
+    drawn = [difference for _, difference in (*tested, *described)]
+    axis.set_xlim(*_extent(drawn, [verdict for verdict, _ in tested]))
     if canvas.measure.scale.is_logarithmic:
         _in_nats_and_percent(canvas, axis)
     else:
@@ -230,13 +231,13 @@ def _in_nats_and_percent(canvas: Canvas, axis: Axes) -> None:
     upper.set_xlabel(canvas.word("axis.shown_difference"))
 
 
-def _to_percent(nats):
+def _to_percent(nats: Any) -> Any:  # one number, or an array of them
     import numpy
 
     return 100 * numpy.expm1(numpy.clip(nats, -50, 50))
 
 
-def _to_nats(percent):
+def _to_nats(percent: Any) -> Any:
     import numpy
 
     return numpy.log1p(numpy.clip(percent, -99.999, None) / 100)
@@ -246,7 +247,7 @@ def _difference_legend(canvas: Canvas, figure: Figure, *, with_margin: bool) -> 
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    handles: list = [
+    handles: list[Artist] = [
         Line2D([], [], color="black", marker="o", ms=6, lw=1.6, label=canvas.word("legend.mean")),
         Line2D([], [], mec="black", mfc="none", marker="o", ms=3, ls="none", label=canvas.word("legend.seed")),
     ]
@@ -262,33 +263,34 @@ def _difference_legend(canvas: Canvas, figure: Figure, *, with_margin: bool) -> 
 
 
 def decomposition(canvas: Canvas) -> Figure | None:
-    steps = [step for step in canvas.findings.decomposition if step.difference.mean is not None]
+    of_steps = ((step, step.difference.mean) for step in canvas.findings.decomposition)
+    steps = [(step, mean) for step, mean in of_steps if mean is not None]
     if not steps:
         return None
     figure, (axis,) = canvas.panels(1, height=0.7 + 0.34 * len(steps))
-    for row, step in enumerate(steps):
-        middle, low, high = _bar(canvas.measure, step.difference)
-        better = step.difference.mean < 0
+    for row, (step, mean) in enumerate(steps):
+        middle = canvas.measure.shown_difference(mean)
+        low, high = _shown_ends(canvas.measure, step.difference)
+        better = mean < 0
         axis.barh(row, middle, height=0.55, color="#56B4E9" if better else "#E69F00", edgecolor="#333333", lw=0.5)
         if low is not None and high is not None:
             axis.plot([low, high], [row, row], color="black", lw=1.2)
         end = high if middle >= 0 else low
         away = middle if end is None else end
         axis.annotate(
-            quality.difference(canvas.measure, step.difference.mean), (away, row),
+            quality.difference(canvas.measure, mean), (away, row),
             xytext=(4 if middle >= 0 else -4, 0), textcoords="offset points",
             va="center", ha="left" if middle >= 0 else "right", fontsize=7.5,
         )  # fmt: skip
-    rows_of(axis, [f"{canvas.label(step.control)} → {canvas.label(step.treatment)}" for step in steps])
+    rows_of(axis, [f"{canvas.label(step.control)} → {canvas.label(step.treatment)}" for step, _ in steps])
     axis.axvline(0, color="black", lw=0.8)
     axis.margins(x=0.18)
     axis.set_xlabel(canvas.word("axis.shown_difference"))
     return figure
 
 
-def _bar(measure: Measure, difference: PairedDifference) -> tuple[float, float | None, float | None]:
-    """Length and interval: per cent, or points."""
-    assert difference.mean is not None
-    ends = measure.ends(difference.low, difference.high)
-    low, high = (None if value is None else measure.shown_difference(value) for value in ends)
-    return measure.shown_difference(difference.mean), low, high
+def _shown_ends(measure: Measure, difference: PairedDifference) -> tuple[float | None, float | None]:
+    """Of the interval, in per cent or points."""
+    low, high = measure.ends(difference.low, difference.high)
+    show = measure.shown_difference
+    return None if low is None else show(low), None if high is None else show(high)

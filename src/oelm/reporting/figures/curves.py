@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from oelm.analysis.findings import Curve
+from oelm.analysis.findings import ArmSummary, Curve
 from oelm.reporting import quality
 from oelm.reporting.figures.canvas import Canvas, counted, lettered, logarithmic
 
@@ -89,7 +89,11 @@ def learning_rate(canvas: Canvas) -> Figure | None:
     return figure
 
 
-def _curves(canvas: Canvas, of: Callable, change: Callable[[Curve], Curve] = lambda curve: curve) -> dict[str, Curve]:
+def _curves(
+    canvas: Canvas,
+    of: Callable[[ArmSummary], Curve | None],
+    change: Callable[[Curve], Curve] = lambda curve: curve,
+) -> dict[str, Curve]:
     found = {arm: of(canvas.findings.arms[arm]) for arm in canvas.arms}
     return {arm: change(curve) for arm, curve in found.items() if curve is not None and curve.steps}
 
@@ -115,7 +119,8 @@ def _against(canvas: Canvas, axis: Axes, curves: dict[str, Curve], quantity: str
 def _places(canvas: Canvas, arm: str, curve: Curve, quantity: str) -> list[float]:
     if quantity == "examples":
         return [step * canvas.findings.arms[arm].batch_size for step in curve.steps]
-    return getattr(curve, quantity)
+    places: list[float] = getattr(curve, quantity)
+    return places
 
 
 def _marks(points: int, order: int, lines: int) -> tuple[int, int] | int:
@@ -139,5 +144,4 @@ def _as_drawn(canvas: Canvas, curve: Curve) -> Curve:
 
 def _second_half(curve: Curve) -> Curve:
     first = next((index for index, step in enumerate(curve.steps) if 2 * step >= curve.steps[-1]), 0)
-    columns = (curve.steps, curve.tokens, curve.seconds, curve.mean, curve.low, curve.high)
-    return Curve(*(column[first:] for column in columns))
+    return Curve(**{name: column[first:] for name, column in vars(curve).items()})
