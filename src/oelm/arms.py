@@ -135,7 +135,7 @@ def _others(treated: list[str]) -> list[str]:
 def described_part(part: Part) -> str:
     gain = "" if part.gain == 1 else f" x {part.gain:g}"
     share = "" if part.share == 1 else f" (the first {part.share:.0%} of the {part.share_of})"
-    if part.layers is not None:
+    if part.layers != "all":
         listed = ", ".join(map(str, part.layers)) if isinstance(part.layers, list) else part.layers
         share = f" (layers {listed})"
     match part.moves:

@@ -176,7 +176,7 @@ def full_key(key: str) -> str:
     if len(endings) == 1:
         return endings[0]
     if endings:
-        raise UserError(f"--set {key}: could be {', '.join(endings)}; write it in full")
+        raise UserError(f"--set {key}: could be {_first_of(endings)}; write it in full")
     short = [known.rpartition(".")[2] for known in keys]
     accepted = [each for each in (*keys, *(name for name in short if short.count(name) == 1)) if each != "arm"]
     if in_a_schedule:
@@ -187,6 +187,11 @@ def full_key(key: str) -> str:
         close = difflib.get_close_matches(key, accepted, n=1)
     advice = f"did you mean {close[0]}?" if close else "`oelm keys` lists them"
     raise UserError(f"--set {key}: unknown key; {advice}")
+
+
+def _first_of(keys: list[str], most: int = 4) -> str:
+    more = f" and {len(keys) - most} more" if len(keys) > most else ""
+    return ", ".join(keys[:most]) + more
 
 
 # ---- Reading -------------------------------------------------------------------------------------------------------

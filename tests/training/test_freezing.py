@@ -5,12 +5,12 @@ import torch
 
 from bare_loop import moved, parameters, start
 from oelm.arms import GPT_ARMS
-from oelm.config import After, Before, Every
-from oelm.model.parameters import rules
+from oelm.model.parameters import layer_of, role_of, rules
 from oelm.training.freezing import FrozenWeightChanged, Schedule, Watch, moves_at, thaw_fraction
+from oelm.treatment.moves import After, Before, Every
 from small_runs import small_run
 
-FROZEN = [name for name in GPT_ARMS if name.startswith("frozen")]
+FROZEN = [name for name in GPT_ARMS if name.startswith("frozen") or "reservoir" in name]
 SCHEDULED = ["every_n", "late_unfreeze", "progressive_unfreeze", "train_then_freeze"]
 MODES = [
     {},
@@ -42,19 +42,22 @@ def test_frozen_weights_never_move_and_all_others_do(arm, mode, token_folder):
 def test_every_frozen_arm_keeps_exactly_its_frozen_part(arm, token_folder):
     run = small_run(arm, steps=3, weight_decay=0.5)
     gpt, _, steps = start(run, token_folder)
-    before = gpt.state_dict()["blocks.0.attention.query.weight"].clone()
+    before = {name: value.clone() for name, value in gpt.state_dict().items()}
     list(steps)
-    after = gpt.state_dict()["blocks.0.attention.query.weight"]
-    rows = run.model.covered_rows(run.model.attention.query, 0)
-    assert torch.equal(before[:rows], after[:rows])
-    assert not (before[rows:] == after[rows:]).all(dim=1).any()
+    for name, after in gpt.state_dict().items():
+        layer = layer_of(name)
+        part = run.model.part_at(role_of(name), layer)
+        rows = part.frozen_rows(len(after), heads=4, layer=layer, num_layers=4)
+        assert torch.equal(before[name][:rows], after[:rows]), name
+        same = (before[name] == after).flatten(1).all(dim=1) if after.dim() > 1 else before[name] == after
+        assert not same[rows:].any(), name
 
 
 def test_a_share_of_the_layers_may_be_frozen(token_folder):
     run = small_run("frozen_head_orthogonal", steps=2)
-    query = run.model.attention.query.model_copy(update={"share": 0.5, "share_of": "layers"})
-    attention = run.model.attention.model_copy(update={"query": query})
-    run = run.model_copy(update={"model": run.model.model_copy(update={"attention": attention})})
+    query = run.model.parts.query.model_copy(update={"share": 0.5, "share_of": "layers"})
+    parts = run.model.parts.model_copy(update={"query": query})
+    run = run.model_copy(update={"model": run.model.model_copy(update={"parts": parts})})
     gpt, _, steps = start(run, token_folder)
     before = parameters(gpt)
     list(steps)

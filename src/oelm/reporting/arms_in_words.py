@@ -38,7 +38,7 @@ def _part(part: Part, language: Language) -> str:
     text += _moves(part, language)
     if isinstance(part.layers, list):
         text += say(language, "moves.layers", layers=", ".join(map(str, part.layers)))
-    elif part.layers is not None:
+    elif part.layers != "all":
         text += say(language, f"moves.layers_{part.layers}")
     elif part.share != 1:
         text += say(language, f"moves.share_{part.share_of}", percent=f"{part.share:.0%}")

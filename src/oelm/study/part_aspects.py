@@ -2,7 +2,7 @@
 
 Normal and scaled normal are one family at two scales, so "orthogonal beats random" can be told from "larger beats
 smaller". Weights that a model came with, and those made orthonormal, are families of their own; the scale of kept ones
-no config knows. A hypothesis names what is its treatment; all else should be equal. An aspect alone (`start`) is that of
+no config knows. A hypothesis names what is its treatment; all else should be equal. An aspect alone (`start`) means
 queries and keys; any part can be named, whole (`up`) or by an aspect (`up.start`).
 """
 
@@ -55,7 +55,7 @@ def aspect_differences(treatment: AnyModel, control: AnyModel) -> Iterator[Aspec
 
 def _start(role: str, model: AnyModel) -> str:
     part = model.parts.of(role)
-    return STARTS[part.start].family + ("" if part.layers is None else f" in layers {_layers(part)}")
+    return STARTS[part.start].family + ("" if part.layers == "all" else f" in layers {_layers(part)}")
 
 
 def _scale(role: str, model: AnyModel) -> str:
@@ -75,7 +75,7 @@ def _moves(role: str, model: AnyModel) -> str:
 
 def _share(role: str, model: AnyModel) -> str:
     part = model.parts.of(role)
-    if part.layers is not None:
+    if part.layers != "all":
         return f"layers {_layers(part)}"
     return f"{part.share:g} of the {part.share_of}" if part.share < 1 else "all"
 

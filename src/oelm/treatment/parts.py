@@ -24,15 +24,18 @@ else:
 KEPT = "keep"
 
 
+NAMED_LAYERS = ("all", "odd", "even")
+
+
 def _layers(value: Any) -> Any:
     numbers = value if isinstance(value, list) else []
-    if value not in ("odd", "even") and not (numbers and all(type(each) is int and each >= 0 for each in numbers)):
-        raise ValueError("must be odd, even, or a list of layers, counted from 0")
+    if value not in NAMED_LAYERS and not (numbers and all(type(each) is int and each >= 0 for each in numbers)):
+        raise ValueError("must be all, odd, even, or a list of layers, counted from 0")
     return value
 
 
 if TYPE_CHECKING:
-    Layers = list[int] | Literal["odd", "even"]
+    Layers = list[int] | Literal["all", "odd", "even"]
 else:
     Layers = Annotated[Any, AfterValidator(_layers), WithJsonSchema({"type": "string"})]
 
@@ -51,13 +54,11 @@ class Part(Section):
         default=1.0, description="The part that `moves` applies to, counted from the first; the rest always moves."
     )
     share_of: Literal["heads", "layers"] = Field(default="heads", description="What share counts.")
-    layers: Layers | None = Field(
-        default=None, description="The layers it holds for: odd, even or a list, counted from 0; null: all."
-    )
+    layers: Layers = Field(default="all", description="The layers it holds for: all, odd, even or a list, from 0 on.")
 
     def holds_in(self, layer: int | None) -> bool:
         """Whether it speaks of this layer (None: outside the layers)."""
-        if self.layers is None:
+        if self.layers == "all":
             return True
         if layer is None:
             return False
@@ -247,7 +248,7 @@ def _problems(role: Role, part: Part, *, num_heads: int, num_layers: int) -> Ite
         yield f"{key} cannot start {start.name}: only {', '.join(start.only_for)} can"
     elif STARTS[role.start].only_for and part.start != role.start:
         yield f"{key} can only start {role.start}"
-    if part.layers is not None:
+    if part.layers != "all":
         yield from _problems_of_layers(role, part, key, num_layers)
     elif part.share != 1:
         yield from _problems_of_share(role, part, key, num_heads, num_layers)

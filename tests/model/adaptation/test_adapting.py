@@ -6,17 +6,18 @@ import pytest
 import torch
 
 from oelm.arms import ARMS, arm
-from oelm.config import After, Always, Attention, Every, Never, Projection
 from oelm.errors import UserError
 from oelm.model.adaptation import adapt
 from oelm.model.adaptation.families import family_of, sites_of
 from oelm.model.adaptation.split import SplitLinear
 from oelm.model.parameters import frozen_names, layer_of, rules, stored_name
+from oelm.treatment.moves import After, Always, Every, Never
+from oelm.treatment.parts import AS_GIVEN, Part, Parts, for_given_weights
 from tiny_transformers import KINDS, batch, fine_tuned, tiny
 
 
-def both(**settings) -> Attention:
-    return Attention(query=Projection(**settings), key=Projection(**settings))
+def both(**settings) -> Parts:
+    return for_given_weights(Parts(query=Part(**settings), key=Part(**settings)))
 
 
 def roles_of(model) -> dict[str, tuple[str, ...]]:
@@ -72,7 +73,7 @@ def test_applying_an_arm_changes_only_queries_and_keys(kind):
 def test_outputs_are_bit_equal_before_and_after_splitting(kind, name):
     model = tiny(kind)
     spec = arm(name)
-    kept = Attention(**{role: getattr(spec, role).model_copy(update={"start": "keep"}) for role in ("query", "key")})
+    kept = Parts(**{role: part.model_copy(update={"start": "keep"}) for role, part in spec.items()})
     before, again = model(**batch(model)), model(**batch(model))
     adapt(model, kept, seed=0)
     after = model(**batch(model))
@@ -248,8 +249,8 @@ def test_fused_projections_freeze_query_and_key_and_train_the_value_exactly():
 
 def test_queries_and_keys_may_follow_different_rules():
     model = tiny("gpt2")
-    spec = Attention(
-        query=Projection(start="keep", moves=Every(steps=3)), key=Projection(start="keep", moves=Never(), share=0.5)
+    spec = for_given_weights(
+        Parts(query=Part(start="keep", moves=Every(steps=3)), key=Part(start="keep", moves=Never(), share=0.5))
     )
     adapt(model, spec, seed=0)
     module = model.transformer.h[1].attn.c_attn
@@ -309,8 +310,8 @@ def test_every_arm_can_be_applied(kind, name):
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        (Attention(value=Projection(start="orthogonal")), "attention.value: only queries and keys"),
-        (Attention(output=Projection()), "attention.output: only queries and keys"),
+        (for_given_weights(Parts(value=Part(moves=Never()))), "parts.value: only queries and keys"),
+        (AS_GIVEN.model_copy(update={"up": Part()}), "parts.up: only queries and keys"),
         (both(start="residual_normal"), "attention.query cannot start residual_normal"),
         (both(share=0.3), "attention.query.share 0.3 of 4 heads is not a whole number"),
         (both(share=0.25), "attention.key.share 0.25 of 2 key heads is not a whole number"),
