@@ -10,9 +10,10 @@ from torch import nn
 import oelm
 from oelm.arms import GPT_ARMS
 from oelm.compat.modules import OELMTransformerBlock, OrthogonalMultiHeadAttention
-from oelm.config import PRESETS, Every
+from oelm.config import PRESETS
 from oelm.diagnosis import diagnose
 from oelm.model.initialization import build
+from oelm.treatment.moves import Every
 
 
 def _step_of(module: nn.Module, optimizer: torch.optim.Optimizer, inputs: torch.Tensor):

@@ -18,7 +18,7 @@ from oelm.model.adaptation.families import Family, Site, family_of, sites_of
 from oelm.model.adaptation.split import OutputGroup, SplitLinear, joined_groups
 from oelm.model.initialization import normal_draw, one_thread
 from oelm.treatment.moves import Always, Never
-from oelm.treatment.parts import AS_GIVEN, ROLES, Part, Parts
+from oelm.treatment.parts import AS_GIVEN, ROLES, Part, Parts, for_given_weights
 from oelm.treatment.starts import STARTS, started
 
 GOVERNED = tuple(role.name for role in ROLES.values() if role.drawn_apart)
@@ -75,6 +75,7 @@ def adapt(model: nn.Module, parts: Parts, *, seed: int) -> Adaptation:
     A draw depends on `seed` and the parameter's name from the list of layers on, so that models which differ in their
     heads draw the same. A model is adapted once: what was split cannot be started again.
     """
+    parts = for_given_weights(parts)
     _check_spec(parts)
     family = family_of(model)
     sites = sites_of(model, family)
