@@ -385,12 +385,15 @@ def _from_version_3(tree: dict[str, Any]) -> dict[str, Any]:
 
 
 def parts_of_attention(attention: dict[str, Any], kind: str) -> dict[str, Any]:
-    """What `model.attention`, as it was called before version 4, says of the parts of a model of this kind."""
-    known: tuple[str, ...] = ("query", "key", "value", "output")
-    parts = BASELINE
-    if kind == "encoder":
-        known, parts = ("query", "key"), AS_GIVEN
-    return parts.model_dump(mode="json") | {role: part for role, part in attention.items() if role in known}
+    """Every part as `model.attention`, which it was called before version 4, says it for a model of this kind."""
+    others = AS_GIVEN if kind == "encoder" else BASELINE
+    return others.model_dump(mode="json") | counted_in_attention(attention, kind)
+
+
+def counted_in_attention(attention: dict[str, Any], kind: str) -> dict[str, Any]:
+    """What of `model.attention` ever meant something."""
+    never = ("value", "output") if kind == "encoder" else ()
+    return {role: part for role, part in attention.items() if role not in never}
 
 
 # Version -> what turns a stored run of it into the next version: a new field gets the value of the old behaviour.

@@ -29,6 +29,7 @@ from oelm.config import (
     Seeds,
     Settings,
     Unresolved,
+    counted_in_attention,
     kind_of_model,
     resolved,
 )
@@ -341,7 +342,8 @@ def _with_parts(tree: dict[str, Any]) -> dict[str, Any]:
         return tree
     others = {key: value for key, value in model.items() if key != OLDER_KEY}
     written_out = others.get(PARTS_KEY, {})
-    parts = _merged(model[OLDER_KEY], written_out) if isinstance(written_out, dict) else written_out
+    older = counted_in_attention(model[OLDER_KEY], kind_of_model(model))
+    parts = _merged(older, written_out) if isinstance(written_out, dict) else written_out
     return {**tree, "model": others | {PARTS_KEY: parts}}
 
 

@@ -150,7 +150,7 @@ def test_freeze_qk_freezes_queries_and_keys_by_default() -> None:
 def test_a_wrong_config_is_refused_with_its_key() -> None:
     with pytest.raises(UserError, match="not divisible by num_heads 5"):
         OELMConfig(**SIZES | {"num_heads": 5})
-    with pytest.raises(UserError, match=r"attention.query.start"):
+    with pytest.raises(UserError, match=r"parts.query.start"):
         OELMConfig(**SIZES, parts={"query": {"start": "orthogonel"}})
 
 

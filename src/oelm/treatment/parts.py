@@ -226,9 +226,14 @@ AS_GIVEN = Parts(**{role: Part(start=KEPT) for role in ROLES})  # of a model tha
 
 
 def for_given_weights(parts: Parts) -> Parts:
-    """The same for a model that comes with weights: only queries and keys are ever started anew there."""
-    kept = {role: part if ROLES[role].drawn_apart else part.model_copy(update={"start": KEPT, "gain": 1.0})
-            for role, part in parts.items()}  # fmt: skip
+    """The same for a model that comes with weights, where the baseline's start of a part is the weights it has.
+
+    Only queries and keys are ever started anew there; what is said of another part stays, to be refused.
+    """
+    kept = {
+        role: AS_GIVEN.of(role) if part == BASELINE.of(role) and not ROLES[role].drawn_apart else part
+        for role, part in parts.items()
+    }
     return Parts(**kept)
 
 
