@@ -235,8 +235,11 @@ def settings_of(
         if seed >= 10**MOST_DIGITS:
             raise UserError(f"--seed {_shown(seed)}: {TOO_LONG}")
         tree["seeds"] = {"weights": seed, "projections": seed, "data": seed}
+    values = values or {}
+    if "model.kind" in values:  # which decides what an arm means
+        _assign(tree, "model.kind", values["model.kind"])
     tree = _with_arm(_with_parts(tree))
-    for key, value in (values or {}).items():
+    for key, value in values.items():
         _assign(tree, key, value)
     settings = validated(tree, name=name)
     return settings.model_copy(update={"run": _labelled(settings.run)})

@@ -128,9 +128,9 @@ def test_a_scale_matched_start_is_the_same_whatever_it_is_called():
         ("seeds.data", 0, "seeds.data"),
         ("seeds.weights", 5, "seeds.weights"),
         ("data", "data/other", "data"),
-        ("model.parts.value.start", "orthogonal", "model.parts.value.start"),
-        ("model.parts.output.gain", 2.0, "model.parts.output.gain"),
-        ("model.parts.value.moves", {"kind": "never"}, "model.parts.value.moves.kind"),
+        ("model.parts.value.start", "orthogonal", "value.start"),
+        ("model.parts.output.gain", 2.0, "output.scale"),
+        ("model.parts.value.moves", {"kind": "never"}, "value.moves"),
         ("model.parts.key.gain", 2.0, None),  # of the scale, which is declared
         ("execution.threads", 2, "environment.threads"),
         ("execution.precision", "bfloat16", "environment.precision"),
@@ -270,7 +270,7 @@ def test_parameters_depend_on_sizes_and_on_what_rests_alone():
     assert found(two_arms({"set": irrelevant}, hypotheses=[claim]), "fewer_parameters") == {}
     relevant = {"d_ff": 256, "model.parts.value.moves": {"kind": "never"}}
     keys = found(two_arms({"set": relevant}, hypotheses=[claim]), "fewer_parameters")
-    assert set(keys) == {"model.d_ff", "model.parts.value.moves.kind"}
+    assert set(keys) == {"model.d_ff", "value.moves"}
 
 
 def test_speed_depends_on_the_work_of_a_step_alone():
