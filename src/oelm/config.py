@@ -49,8 +49,9 @@ class Model(Section):
     def _consistent(self) -> Model:
         if self.d_model % self.num_heads:
             raise ValueError(f"d_model {self.d_model} is not divisible by num_heads {self.num_heads}")
-        for problem in problems_of(self.parts, num_heads=self.num_heads, num_layers=self.num_layers):
-            raise ValueError(problem)
+        problems = list(problems_of(self.parts, num_heads=self.num_heads, num_layers=self.num_layers))
+        if problems:
+            raise ValueError("\n".join(problems))
         return self
 
 
@@ -88,7 +89,7 @@ class Encoder(Section):
         for role, part in self.parts.items():
             given = STARTS[part.start].of_given_weights
             if ROLES[role].drawn_apart and given and not self.pretrained:
-                raise ValueError(f"parts.{role} cannot start {part.start}: pretrained is false")
+                raise ValueError(f"parts.{role}.start: cannot be {part.start}: pretrained is false")
             if not ROLES[role].drawn_apart and part != AS_GIVEN.of(role):
                 raise ValueError(f"parts.{role}: of an encoder only queries and keys are governed; leave it out")
         return self

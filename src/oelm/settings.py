@@ -411,7 +411,12 @@ def _lines_of(problem: Any, model: type[BaseModel], known: list[str]) -> list[st
     if problem["type"] != "value_error":
         return [_problem_line(problem, model, known)]
     key = _dotted(problem["loc"])
-    return [f"{key}: {line}" if key else line for line in str(problem["ctx"]["error"]).splitlines()]
+    return [_below(key, line) for line in str(problem["ctx"]["error"]).splitlines()]
+
+
+def _below(key: str, line: str) -> str:
+    """A line about a section; where it begins with a key of that section, that key in full."""
+    return f"{key}{'.' if line.startswith(f'{PARTS_KEY}.') else ': '}{line}" if key else line
 
 
 def _problem_line(problem: Any, model: type[BaseModel], known: list[str]) -> str:

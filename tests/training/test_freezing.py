@@ -7,7 +7,8 @@ from bare_loop import moved, parameters, start
 from oelm.arms import GPT_ARMS
 from oelm.model.parameters import layer_of, role_of, rules
 from oelm.training.freezing import FrozenWeightChanged, Schedule, Watch, moves_at, thaw_fraction
-from oelm.treatment.moves import After, Before, Every
+from oelm.treatment.moves import After, Before, Every, Never
+from oelm.treatment.parts import BASELINE, ROLES, Part
 from small_runs import small_run
 
 FROZEN = [name for name in GPT_ARMS if name.startswith("frozen") or "reservoir" in name]
@@ -51,6 +52,43 @@ def test_every_frozen_arm_keeps_exactly_its_frozen_part(arm, token_folder):
         assert torch.equal(before[name][:rows], after[:rows]), name
         same = (before[name] == after).flatten(1).all(dim=1) if after.dim() > 1 else before[name] == after
         assert not same[rows:].any(), name
+
+
+def run_with(role: str, **said):
+    """The baseline, but of this role what is said."""
+    run = small_run(steps=6, weight_decay=0.5, learning_rate=1e-2)
+    parts = BASELINE.model_copy(update={role: Part(start=ROLES[role].start, **said)})
+    return run.model_copy(update={"model": run.model.model_copy(update={"parts": parts})})
+
+
+@pytest.mark.parametrize("layers", ["all", "odd", [0, 3]], ids=str)
+@pytest.mark.parametrize("role", ROLES)
+def test_every_role_can_be_frozen_in_these_layers_alone(role, layers, token_folder):
+    if layers != "all" and not ROLES[role].in_blocks:
+        return
+    gpt, _, steps = start(run_with(role, moves=Never(), layers=layers), token_folder)
+    held = {"all": [None, 0, 1, 2, 3], "odd": [1, 3]}.get(str(layers), layers)
+    before = parameters(gpt)
+    list(steps)
+    resting = {name for name in before if role_of(name) == role and layer_of(name) in held}
+    assert resting
+    assert moved(before, parameters(gpt)) == set(before) - resting
+
+
+@pytest.mark.parametrize("moves", [Every(steps=2), After(fraction=0.5), Before(fraction=0.5)], ids=lambda m: m.kind)
+@pytest.mark.parametrize("role", ROLES)
+def test_every_role_moves_exactly_on_its_schedule(role, moves, token_folder):
+    gpt, optimizer, steps = start(run_with(role, moves=moves), token_folder)
+    before, updates = parameters(gpt), 0
+    for result in steps:
+        after = parameters(gpt)
+        is_due = moves_at(moves, result.step, steps=6, layer=None, num_layers=4)
+        resting = set() if is_due else {name for name in before if role_of(name) == role}
+        assert moved(before, after) == set(before) - resting, f"step {result.step}"
+        before, updates = after, updates + is_due
+    assert updates == 3
+    counted = {name: optimizer.state[value]["step"].item() for name, value in gpt.named_parameters()}
+    assert all(counted[name] == (updates if role_of(name) == role else 6) for name in counted)
 
 
 def test_a_share_of_the_layers_may_be_frozen(token_folder):

@@ -240,45 +240,53 @@ def for_given_weights(parts: Parts) -> Parts:
 def problems_of(parts: Parts, *, num_heads: int, num_layers: int) -> Iterator[str]:
     """What of it our GPT of this size cannot have, a line each that begins with the key."""
     for role, part in parts.items():
-        yield from _problems(ROLES[role], part, num_heads=num_heads, num_layers=num_layers)
+        yield from _problems_of_start(ROLES[role], part)
+        yield from problems_of_layers(ROLES[role], part, num_layers=num_layers)
+        if part.layers == "all" and part.share != 1:
+            yield from _problems_of_share(ROLES[role], part, num_heads=num_heads, num_layers=num_layers)
 
 
-def _problems(role: Role, part: Part, *, num_heads: int, num_layers: int) -> Iterator[str]:
-    key, start = f"parts.{role.name}", STARTS[part.start]
+def _problems_of_start(role: Role, part: Part) -> Iterator[str]:
+    key, start = f"parts.{role.name}.start", STARTS[part.start]
     if start.of_given_weights:
-        yield f"{key} cannot start {start.name}: this model comes with no weights"
+        yield f"{key}: cannot be {start.name}: this model comes with no weights"
     elif start.by_head and not role.by_head:
-        yield f"{key} cannot start {start.name}: its rows belong to no head"
-    elif (start.only_for or (role.name,)) != (role.name,):
-        yield f"{key} cannot start {start.name}: only {', '.join(start.only_for)} can"
+        yield f"{key}: cannot be {start.name}: its rows belong to no head"
+    elif start.only_for and role.name not in start.only_for:
+        yield f"{key}: cannot be {start.name}: only {', '.join(start.only_for)} can"
     elif STARTS[role.start].only_for and part.start != role.start:
-        yield f"{key} can only start {role.start}"
-    if part.layers != "all":
-        yield from _problems_of_layers(role, part, key, num_layers)
-    elif part.share != 1:
-        yield from _problems_of_share(role, part, key, num_heads, num_layers)
+        yield f"{key}: cannot be {start.name}: it can only be {role.start}"
 
 
-def _problems_of_layers(role: Role, part: Part, key: str, num_layers: int) -> Iterator[str]:
+def problems_of_layers(role: Role, part: Part, *, num_layers: int) -> Iterator[str]:
+    """What is wrong with the layers that a part is said to hold for, in a model with so many."""
+    if part.layers == "all":
+        return
+    key = f"parts.{role.name}.layers"
     if not role.in_blocks:
-        yield f"{key}.layers: it is in no layer"
+        yield f"{key}: it is in no layer; leave layers out"
+        return
     if part.share != 1:
-        yield f"{key}.layers: leave out share, which counts layers or heads in another way"
+        yield f"{key}: leave out either layers or share"
     listed = part.layers if isinstance(part.layers, list) else []
-    if len(set(listed)) < len(listed):
-        yield f"{key}.layers: a layer is listed twice"
+    twice = [layer for layer in listed if listed.count(layer) > 1]
+    if twice:
+        yield f"{key}: layer {twice[0]} is listed twice"
     if listed and max(listed) >= num_layers:
-        yield f"{key}.layers: {max(listed)} is not one of the layers 0 to {num_layers - 1}"
+        yield f"{key}: layer {max(listed)} is not one of 0 to {num_layers - 1}"
+    if not listed and not any(part.holds_in(layer) for layer in range(num_layers)):
+        yield f"{key}: none of {num_layers} layers, counted from 0, is {part.layers}"
 
 
-def _problems_of_share(role: Role, part: Part, key: str, num_heads: int, num_layers: int) -> Iterator[str]:
+def _problems_of_share(role: Role, part: Part, *, num_heads: int, num_layers: int) -> Iterator[str]:
+    key = f"parts.{role.name}.share"
     if part.share_of == "heads" and not role.by_head:
-        advice = "; use layers" if role.in_blocks else ""
-        yield f"{key} cannot be frozen by heads: its rows belong to no head{advice}"
+        advice = "; name layers instead" if role.in_blocks else ""
+        yield f"{key}: its rows belong to no head{advice}"
         return
     if part.share_of == "layers" and not role.in_blocks:
-        yield f"{key} cannot be frozen by layers: it is in no layer"
+        yield f"{key}: it is in no layer"
         return
     whole = num_heads if part.share_of == "heads" else num_layers
     if not float(part.share * whole).is_integer():
-        yield f"{key}.share {part.share} of {whole} {part.share_of} is not a whole number"
+        yield f"{key}: {part.share} of {whole} {part.share_of} is not a whole number"

@@ -330,10 +330,12 @@ def test_every_arm_of_other_parts_is_refused_before_anything_changes(name):
         (Parts(value=Part(start="orthogonal")), "parts.value: only queries and keys"),
         (AS_GIVEN.model_copy(update={"output": Part()}), "parts.output: only queries and keys"),
         (AS_GIVEN.model_copy(update={"up": Part(start="keep", gain=2.0)}), "parts.up: only queries and keys"),
-        (both(start="residual_normal"), "parts.query cannot start residual_normal"),
-        (both(share=0.3), "parts.query.share 0.3 of 4 heads is not a whole number"),
-        (both(share=0.25), "parts.key.share 0.25 of 2 key heads is not a whole number"),
-        (both(share=0.25, share_of="layers"), "parts.query.share 0.25 of 2 layers is not a whole number"),
+        (both(start="residual_normal"), "parts.query.start: cannot be residual_normal"),
+        (both(share=0.3), "parts.query.share: 0.3 of 4 heads is not a whole number"),
+        (both(share=0.25), "parts.key.share: 0.25 of 2 key heads is not a whole number"),
+        (both(layers=[0, 2]), "parts.query.layers: layer 2 is not one of 0 to 1"),
+        (both(layers="odd", share=0.5), "parts.query.layers: leave out either layers or share"),
+        (both(share=0.25, share_of="layers"), "parts.query.share: 0.25 of 2 layers is not a whole number"),
     ],
 )
 def test_specs_that_cannot_be_applied_are_refused_before_anything_changes(spec, words):

@@ -18,7 +18,7 @@ from oelm.model.adaptation.families import Family, Site, family_of, sites_of
 from oelm.model.adaptation.split import OutputGroup, SplitLinear, joined_groups
 from oelm.model.initialization import normal_draw, one_thread
 from oelm.treatment.moves import Always, Never
-from oelm.treatment.parts import AS_GIVEN, ROLES, Part, Parts, for_given_weights
+from oelm.treatment.parts import AS_GIVEN, ROLES, Part, Parts, for_given_weights, problems_of_layers
 from oelm.treatment.starts import STARTS, started
 
 GOVERNED = tuple(role.name for role in ROLES.values() if role.drawn_apart)
@@ -81,6 +81,7 @@ def adapt(model: nn.Module, parts: Parts, *, seed: int) -> Adaptation:
     sites = sites_of(model, family)
     _check_model(model, sites)
     layers = 1 + max(site.layer for site in sites)
+    _check_layers(parts, layers)
     planned = [_planned(model, family, site, parts, layers=layers) for site in sites]
     with one_thread():
         for site, projections in zip(sites, planned, strict=True):
@@ -108,7 +109,14 @@ def _check_spec(parts: Parts) -> None:
     for name in GOVERNED:
         start = STARTS[parts.of(name).start]
         if start.by_depth:
-            raise UserError(f"parts.{name} cannot start {start.name}: nothing adds it to the residual stream")
+            raise UserError(f"parts.{name}.start: cannot be {start.name}: nothing adds it to the residual stream")
+
+
+def _check_layers(parts: Parts, layers: int) -> None:
+    for name in GOVERNED:
+        problems = list(problems_of_layers(ROLES[name], parts.of(name), num_layers=layers))
+        if problems:
+            raise UserError("\n".join(problems))
 
 
 def _check_model(model: nn.Module, sites: list[Site]) -> None:
@@ -173,7 +181,7 @@ def _covered_rows(spec: Part, role: str, rows: int, *, layer: int, layers: int, 
     whole = layers if spec.share_of == "layers" else heads
     if not float(spec.share * whole).is_integer():
         kind = f"key {spec.share_of}" if (role, spec.share_of) == ("key", "heads") else spec.share_of
-        raise UserError(f"parts.{role}.share {spec.share:g} of {whole} {kind} is not a whole number")
+        raise UserError(f"parts.{role}.share: {spec.share:g} of {whole} {kind} is not a whole number")
     return spec.covered_rows(rows, heads=heads, layer=layer, num_layers=layers)
 
 
