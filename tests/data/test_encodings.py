@@ -163,8 +163,8 @@ def test_the_command_says_it_once(tmp_path, monkeypatch, capsys):
         main()
     assert not ended.value.code
     out, err = capsys.readouterr()
-    assert out.count("120 line ends are CRLF, as on Windows; they were read as LF") == 1
-    assert err.count(f"WARNING: {tmp_path / 'a.txt'}: looks like gbk, and is read as cp1252 as asked") == 1
+    assert out.count("120 line endings are CRLF (Windows); they were read as LF") == 1
+    assert err.count(f"WARNING: {tmp_path / 'a.txt'}: looks like gbk, but is read as cp1252 as requested") == 1
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.parquet"])

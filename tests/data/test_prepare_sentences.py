@@ -233,8 +233,8 @@ def test_the_command_prepares_a_known_task(tmp_path, bert):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("xnli", "--source", "."), "name its folder or hub name with --encoder"),
-        (("xnli", "--encoder", "x", "--tokenizer", "gpt2"), "--tokenizer: cannot be given together with a task"),
+        (("xnli", "--source", "."), "give its folder or hub name with --encoder"),
+        (("xnli", "--encoder", "x", "--tokenizer", "gpt2"), "--tokenizer: cannot be combined with a task"),
         (("stories", "--encoder", "x"), "--encoder: is for xnli, mnli, sst2, or for a folder of sentences with --task"),
         (("stories", "--train-examples", "3"), "--train-examples: is for xnli"),
         (("nowhere", "--task", "pairs", "--encoder", "x"), "nowhere: no such folder"),

@@ -128,7 +128,7 @@ def test_one_run_that_cannot_be_read_does_not_end_the_controller(copied, token_f
     assert json.loads(seal.read_text())["started"] == started  # known since then, however often it is made
 
 
-OFFER = "not registered: --register writes the declaration down before the first run starts"
+OFFER = "not registered: --register records the declaration before the first run starts"
 
 
 def test_without_it_a_line_says_that_it_exists_before_the_first_run_starts(token_folder, tmp_path):
