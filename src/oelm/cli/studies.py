@@ -373,9 +373,9 @@ def archive(
 ) -> None:
     """Write a study's results into one sealed file.
 
-    The option --runs of report, status and verify accepts it instead of a folder. It contains everything the numbers are
-    computed from, the registration, the choices and the bench, but no weights and no logs. The same results give the
-    same bytes.
+    The option --runs of report, status and verify accepts it instead of a folder. It contains everything that the
+    numbers are computed from, the registration, the choices and the bench, but no weights and no logs. The same results
+    give the same bytes.
 
     Example: oelm archive demo --to demo.zip
     """
