@@ -97,7 +97,7 @@ def test_memory_that_no_system_tells_limits_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "sysconf", unknown)
     monkeypatch.setattr(system, "CGROUP_MEMORY", tmp_path / "absent")
     assert system.memory_bytes() is None
-    assert what_ran_out(MemoryError()).startswith("memory: that of this machine is used up; ")
+    assert what_ran_out(MemoryError()).startswith("memory: all memory of this machine is used up; ")
     system.CGROUP_MEMORY.write_text("4096\n")
     assert system.memory_bytes() == 4096
 

@@ -366,7 +366,7 @@ class RunDirectory:
             if free_bytes < needed_bytes:
                 raise UserError(
                     f"{self.checkpoints}: disk full: a checkpoint needs {mebibytes(needed_bytes)}, "
-                    f"has {mebibytes(free_bytes)}; make room and give the same command again"
+                    f"has {mebibytes(free_bytes)}; make room and run the same command again"
                 )
             try:
                 yield new_folder(temporary)

@@ -56,7 +56,7 @@ class _Loader(yaml.SafeLoader):
             if not isinstance(key, str):
                 raise UserError(f"{_place(key_node)}: the key {key!r} is not a word")
             if key in seen:
-                raise UserError(f"{_place(key_node)}: the key {key!r} is there twice")
+                raise UserError(f"{_place(key_node)}: the key {key!r} occurs twice")
             seen.add(key)
         return super().construct_mapping(node, deep)
 

@@ -102,7 +102,7 @@ def test_a_dry_run_of_some_groups_starts_nothing(token_folder, tmp_path):
         (["--seeds", "one"], "--seeds one: write whole numbers separated by commas"),
         (["--num_heads", "3"], "d_model 512 is not divisible by num_heads 3"),
         (["--mode", "fast"], "argument --mode: invalid choice: 'fast'"),
-        ([], "no prepared data there; make it with: oelm prepare tinystories"),
+        ([], "no prepared data there; create it with: oelm prepare tinystories"),
     ],
 )
 def test_wrong_words_are_one_line(tmp_path, arguments, expected):
@@ -179,7 +179,7 @@ def test_a_study_that_another_controller_works_on_keeps_its_declaration(finished
     before = stored(finished_experiment)
     with owning(finished_experiment / "models" / "checkpoints" / "qk_freeze" / LOCK_FILE):
         done = started(finished_experiment, "--no-tuning", "--seeds", "0,1")
-    assert "a controller is at work on this study" in done.stderr
+    assert "a controller is already running this study" in done.stderr
     assert stored(finished_experiment) == before
 
 
@@ -192,7 +192,7 @@ def test_an_older_runs_folder_among_the_links_is_refused(finished_experiment):
     done = started(finished_experiment, "--no-tuning", "--seeds", "0,1")
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
-    assert "models/checkpoints/exp_oelm_freeze: is an older run's folder" in line
+    assert "models/checkpoints/exp_oelm_freeze: is the folder of an older run" in line
     assert "mv models/checkpoints/exp_oelm_freeze models/checkpoints/exp_oelm_freeze_before" in line
     assert stored(finished_experiment) == before
     assert (place / "training.log").read_text() == "an older run"

@@ -172,7 +172,7 @@ def test_two_processes_under_torchrun_share_one_run(folder):
     command = ["--model_type", "gpt", "--max_steps", "3", "--data_path", "data/tiny_stories/train.bin"]
     done = torchrun(str(TRAIN), *command, "--out_dir", "models/checkpoints/exp_gpt_base", *SMALL, *QUIET)
     assert done.returncode == 0, done.stderr
-    assert "4 sequences on each of 2 processes, 8 in one update" in done.stdout
+    assert "4 sequences on each of 2 processes, 8 per update" in done.stdout
     run = "models/checkpoints/exp_gpt_base"
     assert _stored(run)["training"]["batch_size"] == 8
     assert _stored(run, "experiment_result.json")["world_size"] == 2
@@ -214,7 +214,7 @@ def test_a_stopped_run_says_how_to_go_on_and_the_same_command_does(folder):
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["--max_steps", "100"], "data/tinystories: no prepared data there; make it with: oelm prepare tinystories"),
+        (["--max_steps", "100"], "data/tinystories: no prepared data there; create it with: oelm prepare tinystories"),
         (["--model_type", "gpt5"], "argument --model_type: invalid choice: 'gpt5'"),
         (["--max_lr", "fast"], "argument --max_lr: invalid float value: 'fast'"),
     ],

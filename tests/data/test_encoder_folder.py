@@ -113,7 +113,7 @@ def test_a_cut_weight_file_is_found(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"model_type": "gpt2"}, "model_type 'gpt2' is not known; known are bert, roberta"),
+        ({"model_type": "gpt2"}, "model_type 'gpt2' is not known; known types: bert, roberta"),
         ({"model_type": None}, "model_type None is not known"),
         ({"hidden_size": None}, "hidden_size is None"),
         ({"hidden_size": "16"}, "hidden_size is '16'"),

@@ -88,7 +88,7 @@ FEW = "第一天，猫看见了一只鸟。\n" * 9
         (FEW.encode(), "big5", "if it is UTF-8: leave --encoding out"),
         ((FEW + "𠮷a\n").encode("gb18030"), "gbk", "if it is GB18030: --encoding gb18030"),
         (FEW.encode("utf-16"), "gbk", "if it is UTF-16: --encoding utf-16"),
-        (b"plain\x81\xff", "utf-16", "name its encoding with --encoding, or convert"),
+        (b"plain\x81\xff", "utf-16", "give its encoding with --encoding, or convert"),
     ],
 )
 def test_a_hint_never_leads_to_the_next_refusal(tmp_path, raw, encoding, said):

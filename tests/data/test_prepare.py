@@ -197,7 +197,9 @@ def test_a_changed_source_file_is_another_dataset(tmp_path):
     file = written_stories(tmp_path / "in.txt", 400)
     prepare(str(file), out=tmp_path / "out", tokenizer="bpe:300")
     written_stories(file, 401)
-    with pytest.raises(UserError, match=r"contains another dataset .* when a name, a size or a time of change differs"):
+    with pytest.raises(
+        UserError, match=r"contains another dataset .* when its name, size or modification time differs"
+    ):
         prepare(str(file), out=tmp_path / "out", tokenizer="bpe:300")
 
 

@@ -197,13 +197,13 @@ def test_a_label_outside_the_set_is_named_with_its_line(tmp_path, task, label, n
     table(tmp_path / "dev_matched.tsv", pairs(6, seed=1))
     with pytest.raises(UserError) as error:
         splits_of(open_task(task, source_path=tmp_path))
-    assert str(error.value) == f"{tmp_path / 'train.tsv'}, line 6: label {label!r} is none of {names}"
+    assert str(error.value) == f"{tmp_path / 'train.tsv'}, line 6: label {label!r} is not one of {names}"
 
 
 def test_a_label_that_training_never_saw_is_refused(tmp_path):
     table(tmp_path / "train.tsv", pairs(30, labels=("ham", "spam")))
     table(tmp_path / "val.tsv", [("a", "b", "ham"), ("a", "c", "eggs")])
-    with pytest.raises(UserError, match=r"val\.tsv, line 3: label 'eggs' is none of ham, spam"):
+    with pytest.raises(UserError, match=r"val\.tsv, line 3: label 'eggs' is not one of ham, spam"):
         splits_of(own(tmp_path))
 
 
@@ -243,7 +243,7 @@ def test_a_folder_without_validation_or_with_two_training_files_is_refused(tmp_p
     table(tmp_path / "dev_matched.tsv", pairs(6))
     table(tmp_path / "train_10k.tsv", pairs(30))
     with pytest.raises(
-        UserError, match=r"several files could be train \(train.tsv, train_10k.tsv\); name one with --tr"
+        UserError, match=r"several files could be train \(train.tsv, train_10k.tsv\); choose one with --tr"
     ):
         open_task("mnli", source_path=tmp_path)
 
@@ -260,7 +260,7 @@ def test_a_file_without_examples_is_refused(tmp_path, text):
 def test_too_few_texts_to_tune_on_are_refused(tmp_path):
     table(tmp_path / "train.tsv", [("a", "b", "neutral"), ("a", "c", "entailment")])
     table(tmp_path / "val.tsv", pairs(3))
-    with pytest.raises(UserError, match="too few to tune on some; add a tune file"):
+    with pytest.raises(UserError, match="too few to hold some out for tuning; add a tune file"):
         splits_of(own(tmp_path))
 
 

@@ -102,7 +102,7 @@ def test_missing_data_names_the_command_that_makes_it(tmp_path, name, corpus):
     with pytest.raises(UserError) as error:
         open_tokens(folder)
     assert str(error.value).startswith(f"{folder}: no prepared data there")
-    command = shlex.split(str(error.value).split("make it with: ")[1])
+    command = shlex.split(str(error.value).split("create it with: ")[1])
     assert command == ["oelm", "prepare", corpus, "--out", str(folder)]
 
 
@@ -219,7 +219,7 @@ def test_a_split_that_is_a_link_out_of_its_folder_is_refused_and_a_linked_folder
     check_digests(open_tokens(tmp_path / "by link"))
     (prepared / "val.bin").rename(tmp_path / "elsewhere.bin")
     (prepared / "val.bin").symlink_to(tmp_path / "elsewhere.bin")
-    with pytest.raises(Damaged, match=r"val\.bin: damaged: is a link that leaves its folder"):
+    with pytest.raises(Damaged, match=r"val\.bin: damaged: is a link to outside its folder"):
         open_tokens(prepared)
 
 

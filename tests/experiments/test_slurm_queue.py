@@ -48,7 +48,7 @@ def test_what_was_submitted_before_a_silence_counts_as_waiting_and_the_silence_i
     assert engine.queue.job("array", 0) is None
     engine.queue.note_submitted("array")
     assert engine.queue.job("array", 0).state == "PENDING"
-    assert list(engines.news()) == ["Slurm does not answer (squeue: silent); it is asked again, and its runs continue"]
+    assert list(engines.news()) == ["Slurm does not answer (squeue: silent); trying again, its runs continue"]
     assert list(engines.news()) == []
     clock[0] += slurm_queue.LAST_LOOK_SECONDS
     assert engine.queue.job("array", 0).state == "RUNNING"
@@ -81,9 +81,9 @@ def test_a_silence_that_lasts_is_an_error(tmp_path, monkeypatch):
             "sbatch: error: invalid account\nsbatch: error: Batch job submission failed: Invalid account",
             "slurm.account",
         ),
-        ("sbatch: error: Batch job submission failed: Requested node configuration is not available", "ask for less"),
-        ("squeue: error: Unable to contact slurm controller (connect failure)", "call again later"),
-        ("", "refused, without saying why"),
+        ("sbatch: error: Batch job submission failed: Requested node configuration is not available", "request less"),
+        ("squeue: error: Unable to contact slurm controller (connect failure)", "try again later"),
+        ("", "refused without a reason"),
     ],
 )
 def test_a_refusal_says_what_to_do(words, expected):
@@ -93,5 +93,5 @@ def test_a_refusal_says_what_to_do(words, expected):
 
 
 def test_a_job_that_will_never_start_says_so():
-    assert "ask for less" in str(Job("5_0", "PENDING", "PartitionConfig"))
+    assert "request less" in str(Job("5_0", "PENDING", "PartitionConfig"))
     assert str(Job("5_0", "PENDING", "Priority")) == "PENDING (Priority), job 5_0"

@@ -140,9 +140,9 @@ def test_an_ordinary_name_in_any_script_is_allowed(without_torch, tmp_path, name
         ("c1\x9b31m", "the path of a run cannot contain control characters"),
         ("runs/-rf", "a run's name cannot begin with '-'"),
         ("-rf", "a run's name cannot begin with '-'"),
-        ("..", "name the folder itself"),
-        ("runs/..", "name the folder itself"),
-        ("", "name the folder itself"),
+        ("..", "give the folder itself"),
+        ("runs/..", "give the folder itself"),
+        ("", "give the folder itself"),
         (b"not text \xff".decode(errors="surrogateescape"), "not valid UTF-8"),
     ],
 )

@@ -42,7 +42,7 @@ PLANTED = {
         "run_directory.py", "for name in CHECKPOINT_FILES:", "for name in ():",
         "faults/test_damaged_checkpoints.py -k manifest"),
     "manifests: may leave their folder": (
-        "files.py", 'raise Damaged(manifest, f"names {str(name)[:80]!r}, which is no file of its folder")', "pass",
+        "files.py", 'raise Damaged(manifest, f"names {str(name)[:80]!r}, which is not a file in its folder")', "pass",
         "faults/test_damaged_checkpoints.py -k leaves_the_folder"),
     "verify: any loss will do": (
         "verification/recomputing.py", "if not math.isclose(reported, seen.loss, rel_tol=said.tolerance):", "if False:",

@@ -213,7 +213,7 @@ def test_only_an_export_of_ours_is_replaced_and_only_by_force(trained, tmp_path)
     target = tmp_path / "export"
     target.mkdir()  # an empty folder is as good as none
     export(trained("trained"), target)
-    with pytest.raises(UserError, match="contains an export already; add --force"):
+    with pytest.raises(UserError, match="already contains an export; add --force"):
         export(trained("frozen_half"), target)
     assert export(trained("frozen_half"), target, force=True).form == "oelm"
     assert type(AutoModelForCausalLM.from_pretrained(target)) is OrthogonalELMTransformer
@@ -221,11 +221,11 @@ def test_only_an_export_of_ours_is_replaced_and_only_by_force(trained, tmp_path)
     (tmp_path / "mine" / "notes.txt").write_text("mine")
     for theirs in (tmp_path / "mine", trained("trained"), trained("trained") / "best"):
         before = sorted(os.listdir(theirs))
-        with pytest.raises(UserError, match="not an export of ours"):
+        with pytest.raises(UserError, match="not an oelm export"):
             export(trained("trained"), theirs, force=True)
         assert sorted(os.listdir(theirs)) == before
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="is not a plain folder"):
+    with pytest.raises(UserError, match="is not an ordinary folder"):
         export(trained("trained"), tmp_path / "file", force=True)
 
 
@@ -237,7 +237,7 @@ def test_the_verb_says_what_it_did_and_refuses_in_one_line(trained, tmp_path):
     assert again.returncode == 2
     assert (
         again.stderr
-        == f"oelm: {target}: contains an export already; add --force to replace it, or choose another --to\n"
+        == f"oelm: {target}: already contains an export; add --force to replace it, or choose another --to\n"
     )
 
 
@@ -249,7 +249,7 @@ def test_what_cannot_be_exported_is_refused_in_one_line(trained, tmp_path):
     shutil.copy(trained("trained") / "config.json", unfinished)
     refusals = {
         tmp_path / "nowhere": "nowhere: no such folder; give a run directory",
-        unfinished: "has no model: nothing was saved before the run ended (state: not started)",
+        unfinished: "has no model: the run ended before it saved one (state: not started)",
         pickled: "has only pickled weights (pytorch_model.bin), which are never read",
     }
     for source, line in refusals.items():

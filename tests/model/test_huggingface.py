@@ -260,7 +260,7 @@ def test_inputs_the_model_cannot_read_are_refused() -> None:
         model.generate(_tokens(), max_new_tokens=7, do_sample=False)
     with pytest.raises(UserError, match="either input_ids or inputs_embeds"):
         model()
-    with pytest.raises(UserError, match="attention weights are never held"):
+    with pytest.raises(UserError, match="attention weights are never stored"):
         model(_tokens(), output_attentions=True)
     past = model(_tokens()).past_key_values
     with pytest.raises(UserError, match="attention_mask: 1 positions, but 12 with the 11 of the cache"):

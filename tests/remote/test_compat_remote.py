@@ -58,7 +58,7 @@ def test_the_controller_script_starts_over_there_and_its_results_are_read_here(d
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["--host", "lab"], "--host and --user say where; add --remote"),
+        (["--host", "lab"], "--host and --user need --remote"),
         (["--remote"], "host default: remotes.yaml has no entry of that name"),
         (["--remote", "--host", "-oProxyCommand=touch canary"], "letters, digits"),
         (["--remote", "--host=-oProxyCommand=touch canary"], "letters, digits"),

@@ -55,7 +55,7 @@ def test_a_file_that_is_no_study_is_refused_in_one_line(tmp_path, content):
     [
         ({"sedes": [1]}, "sedes: unknown key; did you mean seeds?"),
         ({"seeds": []}, "seeds: needs at least 1, has 0"),
-        ({"seeds": [1, 1]}, "seeds: 1 is there twice"),
+        ({"seeds": [1, 1]}, "seeds: 1 occurs twice"),
         ({"seeds": [-1]}, "seeds.0: must be at least 0 (got -1)"),
         ({"seeds": ["1"]}, "seeds.0: '1' is a quoted number"),
         ({"arms": {}}, "arms: needs at least 1, has 0"),
@@ -77,7 +77,7 @@ def test_a_file_that_is_no_study_is_refused_in_one_line(tmp_path, content):
         ({"hypotheses": [hypothesis("fewer_parameters", least_frozen=None)]}, "fewer_parameters needs least_frozen"),
         ({"hypotheses": [hypothesis(control="frozen_head_orthogonal")]}, "treatment and control are both"),
         ({"hypotheses": [hypothesis(control="nobody")]}, "not_worse.control: 'nobody' is not one of the arms"),
-        ({"hypotheses": [hypothesis(), hypothesis()]}, "hypotheses: not_worse is there twice"),
+        ({"hypotheses": [hypothesis(), hypothesis()]}, "hypotheses: not_worse occurs twice"),
         ({"hypotheses": [hypothesis(varies=["colour"])]}, "hypotheses.0.varies.0: 'colour' is not one of"),
         ({"hypotheses": [hypothesis(kind="nicer")]}, "hypotheses.0.kind: 'nicer' is not one of"),
         ({"target_percent": 0}, "target_percent: must be above 0 (got 0)"),
@@ -167,8 +167,8 @@ def test_no_fault_waits_for_another_to_be_mended():
         "base: training.steps: must be at least 1 (got 0)",
         "baseline: 'nobody' is not one of the arms trained, b",
         "nicer.control: 'nobody' is not one of the arms trained, b",
-        "seeds: 1 is there twice",
-        "hypotheses: nicer is there twice",
+        "seeds: 1 occurs twice",
+        "hypotheses: nicer occurs twice",
         "tuning.seeds: 2 is also one of seeds",
         "training.learning_rate: must be above 0 (got -1.0)",
     ]
@@ -266,7 +266,7 @@ TUNED = {"grid": {"learning_rate": [1e-3, 2e-3]}}
             "arms.trained.set.training.learning_rate: is also in the grid",
         ),
         ({"tuning": {"grid": {"seeds.weights": [1, 2]}}}, "tuning.grid.seeds.weights: only what a run computes"),
-        ({"arms": ["trained", "trained"]}, "arms: trained is there twice"),
+        ({"arms": ["trained", "trained"]}, "arms: trained occurs twice"),
         ({"base": {"preset": "tiny", "arm": "trained"}}, "base.arm: the arms of a study stand under arms"),
         ({"name": "a/b"}, "small: name 'a/b'"),
         (

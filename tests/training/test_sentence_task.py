@@ -187,7 +187,7 @@ def test_what_does_not_fit_is_one_line(folders, token_folder, tmp_path):
     for place in (tmp_path / "run", tmp_path / "run" / "checkpoints" / "step-000001"):
         with pytest.raises(UserError, match="contains an encoder for sentences, not a language model"):
             load_stored(place)
-    with pytest.raises(UserError, match="no prepared sentences there; make them with: oelm prepare xnli"):
+    with pytest.raises(UserError, match="no prepared sentences there; create them with: oelm prepare xnli"):
         open_data(fine_tuning(tmp_path / "nowhere"))
     moved = tmp_path / "moved"
     shutil.copytree(folders["bert"].parent / "bert-encoder", moved)
@@ -222,7 +222,7 @@ def test_diagnose_finds_whatever_was_stored(folders, tmp_path):
     shutil.rmtree(directory.best)  # as after a stop before the first validation
     assert diagnose_stored(directory.path).healthy
     shutil.rmtree(directory.checkpoints)
-    with pytest.raises(UserError, match="has no model: nothing was saved"):
+    with pytest.raises(UserError, match="has no model: the run ended before it saved one"):
         diagnose_stored(directory.path)
 
 

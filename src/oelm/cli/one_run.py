@@ -474,6 +474,6 @@ def _check_path(path: Path, *, option: str = "--out") -> None:
     if "Cs" in kinds:
         raise UserError(f"{option} {str(path)!r}: not valid UTF-8; choose another path")
     if path.name in ("", ".."):
-        raise UserError(f"{option} {path}: name the folder itself, for example {option} runs/mine")
+        raise UserError(f"{option} {path}: give the folder itself, for example {option} runs/mine")
     if path.name.startswith("-"):
         raise UserError(f"{option} {path}: a run's name cannot begin with '-'")

@@ -51,14 +51,14 @@ def existing_dataset(out: Path, settings: dict[str, Any], *, force: bool, kind: 
     manifest = read_manifest(out)
     there_kind, there = manifest.get("kind", "text"), manifest.get("settings", {})
     if there_kind != kind:
-        raise UserError(f"{out}: contains prepared {there_kind}, asked {kind}; choose another --out or add --force")
+        raise UserError(f"{out}: contains prepared {there_kind}, not {kind}; choose another --out or add --force")
     different = [
-        f"{key} is {_said(there.get(key))}, asked {_said(value)}"
+        f"{key} is {_said(there.get(key))}, not {_said(value)}"
         for key, value in settings.items()
         if there.get(key) != value
     ]
     if there.get("source") != settings.get("source"):
-        different.append("files count as others when a name, a size or a time of change differs")
+        different.append("a file counts as different when its name, size or modification time differs")
     if different:
         raise UserError(
             f"{out}: contains another dataset ({'; '.join(different)}); choose another --out or add --force"

@@ -89,7 +89,7 @@ def label_numbers(task: Task, survey: Survey, names: tuple[str, ...]) -> np.ndar
     if unknown:
         at = next(place for place, label in enumerate(survey.written_labels) if label in unknown)
         where, label = f"{survey.place}, line {survey.lines[at]}", survey.written_labels[at]
-        raise UserError(f"{where}: label {label!r:.60} is none of {', '.join(names)}")
+        raise UserError(f"{where}: label {label!r:.60} is not one of {', '.join(names)}")
     return np.fromiter((numbers[label] for label in survey.written_labels), np.int16, len(survey))
 
 
@@ -128,7 +128,9 @@ def held_out_bound(source: Source, survey: Survey, usable: np.ndarray, *, above:
     share = 0.5 if source.task.val_is_halved else min(TUNE_SHARE, TUNE_TEXTS / max(1, len(hashes)))
     end = int((hashes < above).sum()) + max(1, round(share * len(hashes)))
     if len(hashes) <= end:
-        raise UserError(f"{survey.place}: {len(hashes)} different texts are too few to tune on some; add a tune file")
+        raise UserError(
+            f"{survey.place}: {len(hashes)} different texts are too few to hold some out for tuning; add a tune file"
+        )
     return int(hashes[end])
 
 

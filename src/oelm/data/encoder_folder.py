@@ -120,7 +120,7 @@ def open_encoder(source: str, *, revision: str | None = None) -> EncoderFolder:
     found = hub_folder(source, revision)
     encoder = read_encoder(found, source=source, revision=found.name if found.parent.name == "snapshots" else revision)
     if not encoder.weights:
-        raise UserError(f"encoder {source}: the hub has no {WEIGHTS} of it; oelm opens no pickled weights")
+        raise UserError(f"encoder {source}: the hub has no {WEIGHTS} for it, and oelm does not open pickled weights")
     return encoder
 
 
@@ -130,13 +130,13 @@ def encoder_of(data: SentenceData) -> EncoderFolder:
         encoder = open_encoder(data.encoder_source, revision=data.encoder_revision)
     except UserError as error:
         raise UserError(
-            f"{data.folder}: the encoder it was prepared for is gone ({error}); bring it back to that place, or "
+            f"{data.folder}: the encoder it was prepared for is gone ({error}); restore it there, or "
             "prepare the data again with --encoder and --force"
         ) from error
     if encoder.digest != data.encoder_digest:
         raise UserError(
             f"{encoder.folder}: not the encoder that {data.folder} was prepared for (its digest differs); "
-            "bring the old files back, or prepare the data again with --force"
+            "restore the old files, or prepare the data again with --force"
         )
     return encoder
 
@@ -147,7 +147,9 @@ def read_encoder(folder: Path, *, source: str, revision: str | None = None) -> E
     config = read_json(folder / CONFIG)
     model_type = config.get("model_type") if isinstance(config, dict) else None
     if model_type not in FAMILIES:
-        raise UserError(f"{folder / CONFIG}: model_type {model_type!r} is not known; known are {', '.join(FAMILIES)}")
+        raise UserError(
+            f"{folder / CONFIG}: model_type {model_type!r} is not known; known types: {', '.join(FAMILIES)}"
+        )
     if config.get("position_embedding_type", "absolute") != "absolute":
         raise UserError(f"{folder / CONFIG}: position_embedding_type must be absolute")
     weights = weight_files(folder)
@@ -166,7 +168,7 @@ def weight_files(folder: Path) -> tuple[str, ...]:
         if other:
             raise UserError(
                 f"{folder}: contains pickled weights only ({other[0]}), which oelm never opens; "
-                f"take a copy of the model with {WEIGHTS}"
+                f"use a copy of the model with {WEIGHTS}"
             )
         names = []
     for name in names:

@@ -74,12 +74,12 @@ class SentenceData:
 def open_sentences(folder: Path) -> SentenceData:
     """Map the splits of a prepared folder and check them."""
     if not (folder / MANIFEST).is_file():
-        raise UserError(f"{folder}: no prepared sentences there; make them with: {prepare_command(folder)}")
+        raise UserError(f"{folder}: no prepared sentences there; create them with: {prepare_command(folder)}")
     manifest = read_manifest(folder)
     if manifest.get("kind") != KIND:
         raise UserError(
             f"{folder}: contains text for a language model, not sentences with labels; "
-            f"make those with: {prepare_command(folder.with_name('xnli-en'))}"
+            f"create those with: {prepare_command(folder.with_name('xnli-en'))}"
         )
     try:
         check_described(folder, manifest)

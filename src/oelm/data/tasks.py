@@ -139,7 +139,7 @@ def open_task(
     if name not in TASKS:
         near = difflib.get_close_matches(name, TASKS, n=1)
         meant = f"did you mean {near[0]}? " if near else ""
-        raise UserError(f"{name}: {meant}known are {', '.join(TASKS)}; for a folder of your own add --task pairs")
+        raise UserError(f"{name}: {meant}known tasks: {', '.join(TASKS)}; for a folder of your own add --task pairs")
     language = checked_language(name, language)
     if encoding is not None and source_path is None and train_file is None:
         raise UserError(f"--encoding {encoding}: is for files of your own; {name} on the hub is UTF-8")
@@ -173,7 +173,9 @@ def own_source(
     if task not in OWN_TASKS:
         raise UserError(f"task {task!r}: known are {', '.join(OWN_TASKS)}")
     if source_path is not None or train_file is not None:
-        raise UserError(f"{folder}: a folder of your own contains all its files and takes neither --source nor --train")
+        raise UserError(
+            f"{folder}: is a folder of your own with all its files, so it takes neither --source nor --train"
+        )
     if folder in TASKS and not Path(folder).is_dir():
         raise UserError(f"{folder}: a known task, which takes no --task")
     root, spec = existing_folder(Path(folder)), OWN_TASKS[task]
@@ -205,7 +207,7 @@ def local_parts(
 def missing_part(name: str, part: str, below: Path, language: str) -> str:
     if part == "train":
         also = " (its English training set is MNLI's)" if name == "xnli" else ""
-        return f"{below}: no training file of {name}{also}; put train.tsv there, or name it with --train FILE"
+        return f"{below}: no training file of {name}{also}; put train.tsv there, or give it with --train FILE"
     example = f"dev-{language}.tsv" if name == "xnli" else "dev_matched.tsv" if name == "mnli" else "dev.tsv"
     return f"{below}: no validation file of {name}; put {example} there"
 
@@ -224,7 +226,7 @@ def only_file(files: list[Path], folder: Path, part: str) -> Path | None:
     if len(files) < 2:
         return files[0] if files else None
     names = ", ".join(str(file.relative_to(folder)) for file in files[:4])
-    hint = "name one with --train FILE" if part == "train" else "leave one there"
+    hint = "choose one with --train FILE" if part == "train" else "keep only one"
     raise UserError(f"{folder}: several files could be {part} ({names}); {hint}")
 
 

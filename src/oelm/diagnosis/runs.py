@@ -25,7 +25,7 @@ from oelm.training.checkpoint import load_weights
 from oelm.training.run import run_with_data
 from oelm.training.stored_model import StoredModel, language_run, load_stored
 
-DRAWN = "tokens: drawn, seeded"
+DRAWN = "tokens: random, from a fixed seed"
 
 
 def diagnose_arm(run: Run, *, data_given: bool, steps: int = 3) -> Diagnosis:
@@ -34,7 +34,7 @@ def diagnose_arm(run: Run, *, data_given: bool, steps: int = 3) -> Diagnosis:
     if isinstance(assumed, GptRun) and not data_given:
         notes = [DRAWN]
         if run.model.vocabulary is None:
-            notes.append(f"vocabulary: {GPT2_VOCABULARY:,} assumed (GPT-2's); --data DIR takes that of the data")
+            notes.append(f"vocabulary: {GPT2_VOCABULARY:,} assumed (GPT-2's); --data DIR uses that of the data")
         return _diagnosed(assumed, drawn_tokens(assumed), steps, notes)
     match run_with_data(run):
         case EncoderRun() as known, SentenceData() as data:
@@ -97,7 +97,7 @@ def _run_of(stored: StoredModel, directory: RunDirectory | None) -> tuple[GptRun
         return stored.run, []
     if directory is not None:
         return language_run(directory, directory.path), []
-    note = "no run around this folder: its seeds and training settings are not known, the defaults are taken"
+    note = "this folder is not inside a run, so its seeds and training settings are unknown; defaults are used"
     return GptRun(arm="stored", model=stored.model, training=resolved_training(Training())), [note]
 
 

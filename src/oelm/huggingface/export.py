@@ -44,7 +44,7 @@ class Export:
 def export(source: Path | str, to: Path | str, *, form: str = "auto", force: bool = False) -> Export:
     """Write the best model of a run (or a checkpoint, or a best/ folder) to a new folder."""
     if form not in FORMS:
-        raise UserError(f"--as {form}: known are {', '.join(FORMS)}")
+        raise UserError(f"--as {form}: known forms: {', '.join(FORMS)}")
     source, to = Path(source), Path(to)
     _check_target(to, force=force)
     stored = load_stored(source)
@@ -71,13 +71,13 @@ def export(source: Path | str, to: Path | str, *, form: str = "auto", force: boo
 
 def _check_target(to: Path, *, force: bool) -> None:
     if to.is_symlink() or os.path.ismount(to) or (to.exists() and not to.is_dir()):
-        raise UserError(f"{to}: is not a plain folder; --to takes a new one")
+        raise UserError(f"{to}: is not an ordinary folder; give a new one with --to")
     if not to.exists() or not any(to.iterdir()):
         return
     if not (to / MARK).is_file():
-        raise UserError(f"{to}: is not empty and not an export of ours; choose another folder with --to")
+        raise UserError(f"{to}: is not empty and not an oelm export; choose another folder with --to")
     if not force:
-        raise UserError(f"{to}: contains an export already; add --force to replace it, or choose another --to")
+        raise UserError(f"{to}: already contains an export; add --force to replace it, or choose another --to")
 
 
 def _form(stored: StoredModel, asked: str) -> tuple[Literal["oelm", "gpt2"], str]:
@@ -86,12 +86,15 @@ def _form(stored: StoredModel, asked: str) -> tuple[Literal["oelm", "gpt2"], str
         case "auto", True:
             return "gpt2", "nothing in this arm is frozen or scheduled, so it is a plain GPT-2: loads without oelm"
         case "auto", False:
-            return "oelm", f"this arm freezes weights ({rule}), which only our class keeps: import oelm before loading"
+            return (
+                "oelm",
+                f"this arm freezes weights ({rule}), which only the class of oelm keeps frozen: import oelm before loading",
+            )
         case "oelm", _:
-            return "oelm", "as asked: import oelm before loading"
+            return "oelm", "as requested: import oelm before loading"
         case _, True:
-            return "gpt2", "as asked: loads without oelm"
-    return "gpt2", f"as asked: loads without oelm, and forgets what is frozen ({rule})"
+            return "gpt2", "as requested: loads without oelm"
+    return "gpt2", f"as requested: loads without oelm, and forgets what is frozen ({rule})"
 
 
 # ---- What is known of the model ------------------------------------------------------------------------------------
@@ -143,7 +146,7 @@ def _card(stored: StoredModel, facts: dict[str, Any]) -> str:
     names = {
         "arm": "arm",
         "step": "training step",
-        "val_loss": "validation loss (nats a token, of the curve's sample)",
+        "val_loss": "validation loss (nats per token, on the sample of the curve)",
         "fingerprint": "fingerprint of the run",
         "data_digest": "digest of the data",
     }

@@ -110,7 +110,7 @@ class OrthogonalELMTransformer(PreTrainedModel, GenerationMixin):
         positions count the other tokens. A cache is used and returned outside training unless use_cache is False.
         """
         if output_attentions:
-            raise UserError("output_attentions: attention weights are never held; leave it out")
+            raise UserError("output_attentions: attention weights are never stored; leave it out")
         if (input_ids is None) == (inputs_embeds is None):
             raise UserError("give either input_ids or inputs_embeds")
         x_BTD = self.gpt.token_embedding(input_ids) if inputs_embeds is None else inputs_embeds
@@ -160,7 +160,7 @@ class OrthogonalELMTransformer(PreTrainedModel, GenerationMixin):
         if int(positions.max()) >= self.config.seq_len:
             raise UserError(
                 f"{int(positions.max()) + 1} tokens, but the model's seq_len is {self.config.seq_len}; "
-                "give a shorter prompt, or generate at most up to max_length"
+                "give a shorter prompt, or limit max_length"
             )
         return positions
 

@@ -155,7 +155,7 @@ _MEANINGS = (
     (r"protocol version mismatch", "its login shell prints text where there is no terminal; silence it there"),
     (
         r"No space left on device|Disk quota exceeded",
-        "the disk is full there; make room and give the same command again",
+        "the disk is full there; make room and run the same command again",
     ),
 )
 CUT = "the connection was cut; what runs there continues, and the same command can be given again"

@@ -234,7 +234,7 @@ def _with_arms_by_name(tree: dict[str, Any]) -> tuple[dict[str, Any], list[str]]
     tree, arms = dict(tree), tree.get("arms")
     problems = []
     if isinstance(arms, list):
-        problems = [f"arms: {arm} is there twice" for arm in dict.fromkeys(map(str, arms)) if arms.count(arm) > 1]
+        problems = [f"arms: {arm} occurs twice" for arm in dict.fromkeys(map(str, arms)) if arms.count(arm) > 1]
         arms = {str(arm): {} for arm in arms}
     if isinstance(arms, dict):
         tree["arms"] = {key: value or {} for key, value in arms.items()}
@@ -393,7 +393,7 @@ def _at_odds(tree: dict[str, Any]) -> Iterator[str]:
             yield f"{place}: {arm!r} is not one of the arms {', '.join(arms)}"
     for what, values in (("seeds", listed.get("seeds", [])), ("hypotheses", [each.get("name") for each in claims])):
         counted = Counter(value for value in values if type(value) in (int, float, str))
-        yield from (f"{what}: {value} is there twice" for value, times in counted.items() if times > 1)
+        yield from (f"{what}: {value} occurs twice" for value, times in counted.items() if times > 1)
 
 
 def _misplaced_values(study: Study) -> Iterator[str]:

@@ -100,7 +100,7 @@ def load_stored(path: Path) -> StoredModel:
         return _from_best(directory.best, run=run)
     checkpoint = latest_whole(directory, say=lambda line: None)
     if checkpoint is None:
-        raise UserError(f"{path}: has no model: nothing was saved before the run ended (state: {_state(directory)})")
+        raise UserError(f"{path}: has no model: the run ended before it saved one (state: {_state(directory)})")
     return _from_checkpoint(checkpoint)
 
 
