@@ -144,7 +144,7 @@ def things(tmp_path_factory):
         (["verify", "runs/mine/a/config.json"], "is the config of one run, not a study; see its run with: oelm verify"),
         (["verify", "runs/mine/a", "--data", "nosuch"], "--data nosuch: no such folder"),
         (["verify", "runs/mine", "--data", "empty"], "--data empty: contains no prepared data"),
-        (["compare", "empty"], "empty: is no run"),
+        (["compare", "empty"], "empty: is not a run"),
     ],
 )  # fmt: skip
 def test_what_another_verb_wants_is_named_with_that_verb(things, monkeypatch, words, said, answer):

@@ -49,8 +49,8 @@ def test_on_and_off_are_words():
         ("moves.knd=never", "did you mean model.attention.query.moves.kind?"),
         ("model.attention.query.moves=never", "model.attention.query.moves: must be keys and values (got 'never')"),
         ("model.attention.query.moves.kind=nver", "moves.kind: 'nver' is not one of"),
-        ("model.attention.query.moves.fraction=3", "moves.fraction: is only taken with kind after or before"),
-        ("model.attention.query.moves.steps=3", "moves.steps: is only taken with kind every"),
+        ("model.attention.query.moves.fraction=3", "moves.fraction: is only valid with kind after or before"),
+        ("model.attention.query.moves.steps=3", "moves.steps: is only valid with kind every"),
     ],
 )
 def test_a_bad_value_is_one_line_with_its_key(assignment, expected):
@@ -68,7 +68,7 @@ MISPLACED = {
     "training: {dropout: 0.1}": "did you mean model.dropout?",
     "attention: {query: {}}": "did you mean model.attention?",
     "trainig: {steps: 1}": "did you mean training?",
-    "model: {attention: {query: {moves: {kind: after, fraction: 0.5, steps: 3}}}}": "only taken with kind every",
+    "model: {attention: {query: {moves: {kind: after, fraction: 0.5, steps: 3}}}}": "only valid with kind every",
     "model: {attention: {query: {moves: {kind: after, fraction: 0.5, zzz: 3}}}}": "takes kind, fraction, order",
     "seed: 3": "did you mean seeds? It takes weights, projections and data; `oelm train --seed N` sets all three",
     "training: {seed: 3}": "did you mean seeds? It takes weights, projections and data",
@@ -113,7 +113,7 @@ def test_what_has_an_option_of_its_own_is_sent_there():
         "execution.seed=": "seed N",
         "out=x": "out x",
     }.items():
-        with pytest.raises(UserError, match=f"is an option of its own: --{option}$"):
+        with pytest.raises(UserError, match=f"has its own option: --{option}$"):
             load_settings(assignments=[pair])
 
 

@@ -71,7 +71,7 @@ def refuse_little_address_space(needed_bytes: int, whose: str) -> None:
     allowed = limit_of("AS")
     if allowed is not None and whose not in sys.modules and allowed - mapped_bytes() < needed_bytes:
         raise UserError(
-            f"memory: the shell allows {size(allowed)} of address space (ulimit -v), {size(mapped_bytes())} are in use, "
+            f"memory: the shell allows {size(allowed)} of address space (ulimit -v), {size(mapped_bytes())} are used, "
             f"and {whose} alone needs {size(needed_bytes)}; raise the limit"
         )
 

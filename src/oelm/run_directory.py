@@ -63,8 +63,8 @@ def check_name(name: str) -> str:
     if re.fullmatch(r"[^\W_][\w.+ -]{0,199}", name) and not name.endswith(" "):
         return name
     raise UserError(
-        f"name {name!r}: use letters, digits, '.', '_', '+', '-' or spaces, at most 200, "
-        "and begin with a letter or digit"
+        f"name {name!r}: use at most 200 letters, digits, '.', '_', '+', '-' or spaces, "
+        "beginning with a letter or digit"
     )
 
 
@@ -305,7 +305,7 @@ class RunDirectory:
                 yield
         except Owned as error:
             raise Locked(
-                f"{self.path}: another run is in this folder ({error}); wait for it or choose another --out"
+                f"{self.path}: another run is using this folder ({error}); wait for it or choose another --out"
             ) from error
 
     # -- metrics -----------------------------------------------------------------------------------------------------
@@ -434,7 +434,7 @@ def check_whole(folder: Path) -> None:
         )
     for name in CHECKPOINT_FILES:
         if name not in files:
-            raise Damaged(manifest_file, f"does not name {name}")
+            raise Damaged(manifest_file, f"does not list {name}")
     named = {named_in(manifest_file, name): _size_and_digest(manifest_file, name, files[name]) for name in files}
     for path, (expected_bytes, expected_sha256) in named.items():
         if not path.is_file():

@@ -29,9 +29,7 @@ def sampled_texts(
     stored = load_stored(path)
     tokenizer = stored.tokenizer()
     if tokenizer is None:
-        raise UserError(
-            f"{path}: no tokenizer, neither in its best/ folder nor with its data, so its text cannot be shown"
-        )
+        raise UserError(f"{path}: no tokenizer in its best/ folder or with its data, so text cannot be shown")
     start = tokenizer.encode(prompt) if prompt else []
     for number in range(samples):
         sampling = Sampling(temperature=temperature, top_k=top_k, seed=seed + number)

@@ -59,13 +59,17 @@ def _refuse_what_cannot_be_replaced(out: Path, target: Path) -> None:
     if os.path.ismount(target):
         raise UserError(f"{out}: is a mount point, which cannot be replaced as a whole; choose a folder inside it")
     if Path.cwd().is_relative_to(target):
-        raise UserError(f"{out}: contains the folder you are in, and is replaced as a whole; choose another with --out")
+        raise UserError(
+            f"{out}: contains the current folder and would be replaced as a whole; choose another with --out"
+        )
 
 
 def _refuse_foreign(out: Path, ours: re.Pattern[str], mark: str) -> None:
     if out.is_dir() and not (out / mark).exists():
         for name in _foreign(out, ours):
-            raise UserError(f"{out}: contains files that are not a report's ({name}); choose another folder with --out")
+            raise UserError(
+                f"{out}: contains files that are not part of a report ({name}); choose another folder with --out"
+            )
 
 
 # ---- What is somebody's ----------------------------------------------------------------------------------------------

@@ -227,7 +227,7 @@ def test_stories_count_and_seed_reach_the_generator():
 def test_an_unknown_source_gets_a_suggestion(tmp_path):
     with pytest.raises(UserError, match="did you mean tinystories"):
         open_corpus("tinystory")
-    with pytest.raises(UserError, match="known are stories, tinystories"):
+    with pytest.raises(UserError, match="known corpora: stories, tinystories"):
         open_corpus(str(tmp_path / "nothing.txt"))
     with pytest.raises(UserError, match="no such file or folder"):
         open_corpus("tinystories", source_path=tmp_path / "nothing")

@@ -176,7 +176,7 @@ def test_an_id_outside_the_vocabulary_is_named_by_file_and_offset(tmp_path, monk
 
 def test_a_newer_format_is_refused_with_its_version(prepared):
     edit_manifest(prepared, format_version=99)
-    with pytest.raises(UserError, match="format version 99 is newer than the 1"):
+    with pytest.raises(UserError, match="format version 99 is newer than 1"):
         open_tokens(prepared)
 
 

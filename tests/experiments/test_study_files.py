@@ -93,7 +93,7 @@ def test_damaged_choices_stop_new_runs_and_the_way_out_works(copied, token_folde
     code, out = run(folder, "run", more)
     assert code == 2, out
     (line,) = out.splitlines()
-    assert line.endswith("bring the file back, or delete it to choose again from the tuning runs as they are now")
+    assert line.endswith("restore the file, or delete it to choose again from the present tuning runs")
     assert len(finals(folder)) == 1
     stored.unlink()
     code, out = run(folder, "run", more)

@@ -161,7 +161,7 @@ def test_a_bad_assignment_is_named_before_torch_is_imported(without_torch, tmp_p
     [
         (["--preset", "tinny"], "preset: unknown name 'tinny'; did you mean tiny?"),
         (["--arm", "trainde"], "arm: unknown name 'trainde'; did you mean trained?"),
-        (["absent.yaml"], "absent.yaml: no such config file (a preset is chosen with --preset"),
+        (["absent.yaml"], "absent.yaml: no such config file (for a preset use --preset"),
         (["."], "config file"),
     ],
 )

@@ -149,7 +149,7 @@ def test_a_manifest_that_names_no_files_is_not_valid(stopped, tree):
 @pytest.mark.parametrize("file", FILES[1:])
 def test_a_manifest_must_name_model_optimizer_and_state(stopped, file):
     edit(newest(stopped) / "manifest.json", lambda tree: tree["files"].pop(file))
-    with pytest.raises(Damaged, match=f"does not name {file}"):
+    with pytest.raises(Damaged, match=f"does not list {file}"):
         check_whole(newest(stopped))
 
 

@@ -62,7 +62,7 @@ def stop_a_rank(server, data, folder: Path, *, moment: str, rank: int, after: fl
     assert ended.code != 0, ended.text
     lines = re.findall(r"^oelm: .*", ended.text, re.M)
     assert len(lines) == 1, ended.text
-    named = rf"oelm: rank {rank} \(host \S+, pid {ranks[rank]}\) did not answer the others in .*step \d+ for"
+    named = rf"oelm: rank {rank} \(host \S+, pid {ranks[rank]}\) did not respond to the others in .*step \d+ for"
     assert re.match(named, lines[0]), lines
     assert "the same command resumes" in lines[0]
     assert not any(is_alive(pid) for pid in ranks.values())

@@ -11,7 +11,7 @@ from patches import DIE_AT_STEP
 from runs import everything_stored, leftovers, training
 from warm import cold
 
-RULE = "use letters, digits, '.', '_', '+', '-' or spaces, at most 200, "
+RULE = "use at most 200 letters, digits, '.', '_', '+', '-' or spaces, "
 
 
 @pytest.fixture(scope="module")

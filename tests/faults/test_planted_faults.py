@@ -19,7 +19,8 @@ PLANTED = {
     "seals: a missing seal is no matter": (
         "sealing.py", 'if state in ("finished", "diverged"):', 'if state == "never":', "test_sealing.py -k gone"),
     "seals: a file may come later": (
-        "sealing.py", 'raise Damaged(path, "came after the run was sealed")', "pass", "test_sealing.py -k came_after"),
+        "sealing.py", 'raise Damaged(path, "was added after the run was sealed")', "pass",
+        "test_sealing.py -k came_after"),
     "results: not held against the config": (
         "sealing.py", "if key in result and result[key] != value:", "if False:", "test_sealing.py"),
     "results: any perplexity": (

@@ -70,7 +70,7 @@ def test_refused_authentication(server, client):
     (client / "other_key").unlink(missing_ok=True)
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(client / "other_key")], check=True)
     write_client_config(client, server.port, key="other_key")
-    fails("it refuses to let you in")
+    fails("login refused")
 
 
 @needs_a_server
@@ -205,7 +205,7 @@ def test_without_ssh_it_says_what_to_install(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("complaint", "code", "said"),
     [
-        ("me@lab: Permission denied (publickey,password).", 255, "it refuses to let you in"),
+        ("me@lab: Permission denied (publickey,password).", 255, "login refused"),
         ("oelm: /data/x: [Errno 13] Permission denied: '/data/x'", 2, "Permission denied: '/data/x'"),
     ],
 )

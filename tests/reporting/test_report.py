@@ -276,7 +276,7 @@ def test_a_folder_holds_one_report_and_the_readers_own_files(partial, reported):
     """In one language after both, or tables alone: the others would be an older report's beside it."""
     files = write_report(partial, reported, languages=["en"], formats=["md", "html"])
     assert [name for name in contents(reported) if ".zh." in name] == []
-    assert files.remarks == [f"{reported}: gone with the report that was there before: report.zh.html, report.zh.md"]
+    assert files.remarks == [f"{reported}: removed together with the previous report: report.zh.html, report.zh.md"]
     assert (reported / "notes.txt").read_text() == "mine"
     tables = write_tables(partial, reported)
     assert set(contents(reported)) == {*TABLES, "notes.txt"}
@@ -285,7 +285,7 @@ def test_a_folder_holds_one_report_and_the_readers_own_files(partial, reported):
 
 def test_a_folder_that_is_no_reports_is_refused(complete, tmp_path):
     (tmp_path / "thesis.tex").write_text("mine")
-    with pytest.raises(UserError, match=r"contains files that are not a report's \(thesis\.tex\)"):
+    with pytest.raises(UserError, match=r"contains files that are not part of a report \(thesis\.tex\)"):
         write_tables(complete, tmp_path)
     assert contents(tmp_path) == {"thesis.tex": b"mine"}
 
@@ -315,7 +315,7 @@ def test_an_edited_study_says_so_in_every_format(edited, tmp_path, quick, langua
             "Changed since the registration", "seeds: [0, 1, 2, 3], now [1, 2, 3]",
             "hypotheses.cost: declared, now none", "registered again after that", "clocks of the machines",
             "before the first final run",
-            "and stays; the tuning runs as they are now would say learning_rate=0.004",
+            "and stays; from the present tuning runs it would be learning_rate=0.004",
             "3 finished runs here are of seeds that the study does not have: 0",
         ],
         "zh": [

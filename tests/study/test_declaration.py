@@ -92,7 +92,7 @@ def test_a_file_that_is_no_study_is_refused_in_one_line(tmp_path, content):
         ({"seeds": 3}, "seeds: must be a list (got 3)"),
         ({"seeds": [10**20]}, "seeds.0: must have at most 20 digits"),
         ({"beside": [{"study": "demo", "run": "x"}]}, "beside.0.run: unknown key"),
-        ({"arms": {"trained": {"set": {"model.kind": "encoder"}}}}, "arms.trained.set: another kind of model"),
+        ({"arms": {"trained": {"set": {"model.kind": "encoder"}}}}, "arms.trained.set: a different kind of model"),
     ],
 )  # fmt: skip
 def test_a_problem_is_one_line_with_its_key(changes, line):
@@ -128,7 +128,7 @@ def test_faults_of_every_kind_are_shown_together():
         "hypotheses.1.claim: is missing",
         "name 'a/b'",
         "arms.trained.set: learning_rat: unknown key",
-        "base.arm: the arms of a study stand under arms",
+        "base.arm: list the arms of a study under arms",
         "tuning.seeds: 0 is also one of seeds",
         "tuning.grid.training.weight_decay: needs at least two different values",
         "base: training.steps: must be at least 1 (got 0)",
@@ -202,7 +202,7 @@ def test_a_hint_names_a_place_where_the_key_is_taken(changes, meant):
 def test_an_empty_study_is_called_empty(tmp_path):
     for content in ("", "# only a comment\n", "\n\n"):
         (tmp_path / "s.yaml").write_text(content)
-        with pytest.raises(UserError, match="is empty; a study contains"):
+        with pytest.raises(UserError, match="is empty; a study needs"):
             load_study(tmp_path / "s.yaml")
 
 
@@ -267,7 +267,7 @@ TUNED = {"grid": {"learning_rate": [1e-3, 2e-3]}}
         ),
         ({"tuning": {"grid": {"seeds.weights": [1, 2]}}}, "tuning.grid.seeds.weights: only what a run computes"),
         ({"arms": ["trained", "trained"]}, "arms: trained occurs twice"),
-        ({"base": {"preset": "tiny", "arm": "trained"}}, "base.arm: the arms of a study stand under arms"),
+        ({"base": {"preset": "tiny", "arm": "trained"}}, "base.arm: list the arms of a study under arms"),
         ({"name": "a/b"}, "small: name 'a/b'"),
         (
             {"tuning": {"grid": {"warmup_steps": [10, 50]}, "set": {"steps": 20}}},

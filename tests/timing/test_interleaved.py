@@ -129,7 +129,7 @@ def test_a_worse_measurement_is_put_beside_a_better_one(tmp_path, token_folder, 
     assert (read_sealed(bench), read_sealed(rejected)) == (good, few)
     assert said[-1] == (
         f"{bench} stays: this measurement is missing frozen_orthogonal; it is in bench-rejected.json (--replace writes "
-        "bench.json all the same)"
+        "bench.json anyway)"
     )
     monkeypatch.setattr(
         interleaved, "judged", lambda blocks: [each.model_copy(update={"disturbed": ["others"]}) for each in blocks]

@@ -21,7 +21,8 @@ def refuse_if_no_config(path: Path) -> None:
     if kind == "run's config":
         run = path.parent
         raise UserError(
-            f"{path}: is the stored config of the run {run}; resume that run with the command that started it, --out {run}"
+            f"{path}: is the stored config of the run {run}; resume that run with the command that started it, "
+            f"--out {run}"
         )
     if kind == "run":
         raise UserError(f"{path}: is a run, not a config; resume it with the command that started it, --out {path}")

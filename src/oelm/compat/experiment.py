@@ -253,8 +253,8 @@ def _refuse_folders_in_place_of_links(study: Study) -> None:
         if link.exists() and not link.is_symlink():
             aside = shlex.join(["mv", str(link), f"{link}_before"])
             raise UserError(
-                f"{link}: is the folder of an older run, but this study needs the name for a link to the first seed of its group; "
-                f"move it away ({aside}) and run the same command again"
+                f"{link}: is the folder of an older run, but this study needs the name for a link to the "
+                f"first seed of its group; move it away ({aside}) and run the same command again"
             )
 
 

@@ -65,7 +65,7 @@ def _v1_parser() -> argparse.ArgumentParser:
         "--data_path",
         metavar="PATH",
         default="data/tiny_stories/train.bin",
-        help="train.bin with val.bin next to it, or their folder (data/tiny_stories/train.bin, or in data/tinystories).",
+        help="train.bin with val.bin next to it, or their folder (data/tiny_stories/train.bin or data/tinystories).",
     )
     _add_common(parser)
     return parser

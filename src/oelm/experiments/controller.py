@@ -373,8 +373,8 @@ def refuse_what_runs_elsewhere(study: str, folder: Path) -> None:
     """A study whose results were brought here while it was being run on another machine."""
     for there in run_elsewhere(folder):
         raise UserError(
-            f"{folder}: is being run on {there['server']}, seen at {there['seen']}; let it finish or stop it there, then "
-            f"`oelm remote {there['server']} pull {study}`; or delete {folder / PULLED_FILE} to run it here as well"
+            f"{folder}: is being run on {there['server']}, seen at {there['seen']}; let it finish or stop it there, "
+            f"then `oelm remote {there['server']} pull {study}`; or delete {folder / PULLED_FILE} to run it here too"
         )
 
 

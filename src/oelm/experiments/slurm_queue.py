@@ -251,7 +251,7 @@ def wait_for_a_submission(folder: Path) -> None:
             except OSError as error:
                 if time.monotonic() > deadline:
                     raise UserError(
-                        f"{folder}: an sbatch of an earlier command is still running; wait for it or end it, then try again"
+                        f"{folder}: an sbatch of an earlier command is still running; wait for it, then try again"
                     ) from error
                 time.sleep(0.1)
 

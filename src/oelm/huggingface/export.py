@@ -88,7 +88,7 @@ def _form(stored: StoredModel, asked: str) -> tuple[Literal["oelm", "gpt2"], str
         case "auto", False:
             return (
                 "oelm",
-                f"this arm freezes weights ({rule}), which only the class of oelm keeps frozen: import oelm before loading",
+                f"this arm freezes weights ({rule}), which only oelm's own class keeps: import oelm before loading",
             )
         case "oelm", _:
             return "oelm", "as requested: import oelm before loading"

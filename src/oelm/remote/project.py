@@ -58,6 +58,6 @@ def _git(*arguments: str, folder: Path | None = None) -> str:
         raise UserError("git is not installed here; sync sends what git tracks") from error
     except subprocess.SubprocessError as error:
         raise UserError(
-            "not in a git repository; sync sends what git tracks: git init, git add, and call again"
+            "not in a git repository; sync sends what git tracks: git init, git add, then try again"
         ) from error
     return os.fsdecode(done.stdout)

@@ -103,7 +103,7 @@ def _new_report(out: Path) -> Iterator[tuple[Path, list[str]]]:
         yield folder, remarks
         gone = sorted({path.name for path in out.glob("report.*.*")} - {path.name for path in folder.iterdir()})
         if gone:
-            remarks.append(f"{out}: gone with the report that was there before: {', '.join(gone)}")
+            remarks.append(f"{out}: removed together with the previous report: {', '.join(gone)}")
 
 
 def _write_tables(folder: Path, findings: Findings, language: Language) -> list[str]:

@@ -43,7 +43,7 @@ class LanguageTask:
         self.warnings: list[str] = []
         if training.batch_size > self._batches.windows:
             self.warnings.append(
-                f"one update reads {training.batch_size} sequences, the training split contains "
+                f"one update reads {training.batch_size} sequences, but the training split contains "
                 f"{self._batches.windows}: they repeat within it"
             )
 

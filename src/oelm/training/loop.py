@@ -29,7 +29,7 @@ class Diverged(UserError):
 def diverged(step: int, what: str, learning_rate: float) -> Diverged:
     return Diverged(
         f"diverged at step {step}: {what}, learning rate {learning_rate:.3g}; "
-        "what was saved before is kept; try a lower --set training.learning_rate in another --out"
+        "earlier checkpoints are kept; try a lower --set training.learning_rate with another --out"
     )
 
 

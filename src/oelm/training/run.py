@@ -167,7 +167,9 @@ def _refuse_another_run(directory: RunDirectory, run: ResolvedRun, data_digest: 
         if before.get(key) != after.get(key) and key not in ("arm", "data")
     ]
     if lines:
-        raise UserError("\n".join([*lines, "the folder contains another run; choose another --out or undo the change"]))
+        raise UserError(
+            "\n".join([*lines, "the folder contains a different run; choose another --out or undo the change"])
+        )
 
 
 def _write_start(job: Job, journal: Journal) -> None:

@@ -110,7 +110,7 @@ def language_run(directory: RunDirectory, path: Path) -> GptRun:
     if not isinstance(run, GptRun):
         raise UserError(
             f"{path}: contains an encoder for sentences, not a language model; "
-            "its best/ folder is transformers' own: load it with oelm.load or from_pretrained"
+            "its best/ folder is a transformers model: load it with oelm.load or from_pretrained"
         )
     return run
 
@@ -126,7 +126,7 @@ def _model_type(folder: Path) -> str | None:
 def _config(folder: Path) -> dict[str, Any]:
     tree = read_json(folder / CONFIG_FILE)
     if not isinstance(tree, dict):
-        raise UserError(f"{folder / CONFIG_FILE}: is no config of a model (not an object)")
+        raise UserError(f"{folder / CONFIG_FILE}: is not the config of a model (not an object)")
     return tree
 
 
@@ -146,7 +146,7 @@ def _model_of(folder: Path) -> ResolvedModel:
     except ValidationError as error:
         raise UserError("\n".join(f"{file}: {line}" for line in problem_lines(error, model=Model))) from error
     if model.vocabulary is None or model.d_ff is None:
-        raise UserError(f"{file}: does not say the model's sizes (vocabulary, d_ff)")
+        raise UserError(f"{file}: does not contain the sizes of the model (vocabulary, d_ff)")
     return resolved_model(model)
 
 

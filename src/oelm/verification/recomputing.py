@@ -91,8 +91,8 @@ class Recomputation:
             raise NotRecomputable(f"data: {error}") from error
         if data.digest != was.data_digest:
             raise NotRecomputable(
-                f"data: {run.data} has digest {data.digest[:10]}, the run was made from {was.data_digest[:10]}; "
-                "give the folder of those with --data"
+                f"data: {run.data} has digest {data.digest[:10]}, the run used {was.data_digest[:10]}; "
+                "give the folder of that data with --data"
             )
         return run, data
 
@@ -137,7 +137,7 @@ def last_checkpoint(directory: RunDirectory, run: ResolvedRun) -> Path:
     folder = directory.checkpoint_folder(steps)
     if folder not in stored:
         there = f"only {stored[-1].name}" if stored else "none"
-        raise NotRecomputable(f"no checkpoint of the last step, {steps} ({there} is there)")
+        raise NotRecomputable(f"no checkpoint of the last step, {steps} ({there} found)")
     with _newer_formats_left_alone():
         check_whole(folder)
     return folder
@@ -214,7 +214,7 @@ def _same(
         others = _other_predictions(directory.predictions_file, ended.predictions, seen.predictions)
         examples = len(seen.predictions["labels"])
         if others > (max(1, math.ceil(OTHER_PREDICTIONS[precision] * examples)) if said.other_machine else 0):
-            raise Different(f"{directory.predictions_file}: {others} of {examples} predictions are others")
+            raise Different(f"{directory.predictions_file}: {others} of {examples} predictions differ")
     return reported == seen.loss and not others
 
 

@@ -89,7 +89,7 @@ def family_of(model: nn.Module) -> Family:
             return family
     known = ", ".join(kind for family in FAMILIES for kind in family.model_types)
     raise UserError(
-        f"model: {type(model).__name__} (model_type {model_type}) is not supported; its modules that look like attention: "
+        f"model: {type(model).__name__} (model_type {model_type}) is not supported; its attention-like modules: "
         f"{'; '.join(attention_looking(model)) or 'none'} (known model types: {known})"
     )
 
