@@ -219,7 +219,9 @@ AnyModel = Annotated[Annotated[Model, Tag("gpt")] | Annotated[Encoder, Tag("enco
 class Training(Section):
     steps: Positive = Field(default=100_000, description="Total number of updates.")
     batch_size: Positive = Field(default=8, description="Sequences per update, over all processes.")
-    learning_rate: float = Field(default=3e-4, gt=0, description="Peak learning rate; after warm-up it follows a cosine.")
+    learning_rate: float = Field(
+        default=3e-4, gt=0, description="Peak learning rate; after warm-up it follows a cosine."
+    )
     final_learning_rate_fraction: float = Field(
         default=0.1, ge=0, le=1, description="Final learning rate, as a fraction of the peak."
     )
