@@ -50,7 +50,7 @@ class Gpu:
         if not self.processes and self.used_mib <= FREE_MIB:
             return None
         users = ", ".join(f"{process.user} (pid {process.pid})" for process in self.processes)
-        memory = f"{self.used_mib / 1024:.1f} of {self.total_mib / 1024:.1f} GiB taken"
+        memory = f"{self.used_mib / 1024:.1f} of {self.total_mib / 1024:.1f} GiB in use"
         return f"{users}; {memory}" if users else memory
 
 
@@ -191,7 +191,7 @@ def _at_most(most: int | None, count: int) -> int | None:
 
 def _decision(gpu: Gpu, *, taken: bool, usable: bool) -> str:
     if taken:
-        return f"used, although busy: {gpu.why_busy}" if gpu.why_busy else "taken"
+        return f"used, although busy: {gpu.why_busy}" if gpu.why_busy else "used"
     if usable:
         return "skipped, more than the requested slots"
     return f"skipped, busy: {gpu.why_busy}" if gpu.why_busy else "skipped, not requested"
