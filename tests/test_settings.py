@@ -144,7 +144,7 @@ def test_every_problem_of_a_file_has_its_own_line(tmp_path):
         (b"- 1", "not keys and values"),
         (b"a: [1", "is not YAML"),
         (b"\xff\xfe\x00", "not a text file"),
-        (b"data: a\ndata: b", "there twice"),
+        (b"data: a\ndata: b", "occurs twice"),
         (b"data: !!python/object/apply:os.system ['true']", "is not YAML"),
     ],
 )

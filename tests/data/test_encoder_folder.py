@@ -168,7 +168,7 @@ def test_a_hub_encoder_comes_from_the_cache_first_and_the_network_second(tmp_pat
         assert asked[0] == ("someone/tiny-bert", "main", True)
         assert len(asked) == (1 if cached else 2)
     (snapshot / "model.safetensors").unlink()
-    with pytest.raises(UserError, match=r"the hub has no model\.safetensors of it"):
+    with pytest.raises(UserError, match=r"the hub has no model\.safetensors for it"):
         open_encoder("someone/tiny-bert")
 
 

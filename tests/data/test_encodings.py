@@ -59,7 +59,7 @@ def test_another_encoding_is_another_dataset(tmp_path):
     (tmp_path / "a.txt").write_bytes(CHINESE.encode("gbk"))
     prepare(str(tmp_path / "a.txt"), out=tmp_path / "out", tokenizer="bpe:300", encoding="GBK")
     for encoding, asked in {"gb18030": "gb18030", None: "the default"}.items():
-        with pytest.raises(UserError, match=f"encoding is gbk, asked {asked}"):
+        with pytest.raises(UserError, match=f"encoding is gbk, not {asked}"):
             prepare(str(tmp_path / "a.txt"), out=tmp_path / "out", tokenizer="bpe:300", encoding=encoding)
 
 

@@ -81,7 +81,7 @@ HEADER = "premise\thypothesis\tlabel\n"
         (
             "a.tsv",
             "a cat\tit is\tneutral\n",
-            "line 1: no column named premise or sentence1; there are 'a cat', 'it is'",
+            "line 1: no column named premise or sentence1; the columns are 'a cat', 'it is'",
         ),
         ("a.tsv", "premise\tlabel\na\tneutral\n", "line 1: no column named hypothesis or hypo or sentence2"),
         ("a.tsv", "premise\thypothesis\nb\tc\n", "line 1: no column named gold_label or label"),

@@ -176,9 +176,9 @@ def test_preparing_again_does_nothing(tmp_path):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"tokenizer": "bpe:310"}, "tokenizer is bpe:300, asked bpe:310"),
-        ({"seed": 1}, "source is 600 embedded stories, seed 0, asked 600 embedded stories, seed 1"),
-        ({"stories": 500}, "asked 500 embedded stories"),
+        ({"tokenizer": "bpe:310"}, "tokenizer is bpe:300, not bpe:310"),
+        ({"seed": 1}, "source is 600 embedded stories, seed 0, not 600 embedded stories, seed 1"),
+        ({"stories": 500}, "not 500 embedded stories"),
     ],
 )
 def test_other_settings_in_the_same_folder_are_refused_until_forced(tmp_path, reference_digest, change, said):

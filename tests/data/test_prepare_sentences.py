@@ -154,9 +154,9 @@ def test_preparing_again_does_nothing(tmp_path, nli, bert):
 
 def test_other_settings_in_the_same_folder_are_refused_until_forced(tmp_path, nli, bert):
     digest = made(nli, bert, tmp_path / "out")["digest"]
-    with pytest.raises(UserError, match=r"contains another dataset \(max_length is 24, asked 30\)"):
+    with pytest.raises(UserError, match=r"contains another dataset \(max_length is 24, not 30\)"):
         made(nli, bert, tmp_path / "out", max_length=30)
-    with pytest.raises(UserError, match="train_examples is the default, asked 40"):
+    with pytest.raises(UserError, match="train_examples is the default, not 40"):
         made(nli, bert, tmp_path / "out", train_examples=40)
     assert open_sentences(tmp_path / "out").digest == digest
     assert made(nli, bert, tmp_path / "out", train_examples=40, force=True)["digest"] != digest
@@ -166,10 +166,10 @@ def test_other_settings_in_the_same_folder_are_refused_until_forced(tmp_path, nl
 def test_text_and_sentences_replace_each_other_only_by_force(tmp_path, nli, bert):
     made(nli, bert, tmp_path / "out")
     text = {"stories": 300, "tokenizer": "bpe:300"}
-    with pytest.raises(UserError, match="contains prepared sentences, asked text"):
+    with pytest.raises(UserError, match="contains prepared sentences, not text"):
         prepare("stories", out=tmp_path / "out", **text)
     prepare("stories", out=tmp_path / "out", force=True, **text)
-    with pytest.raises(UserError, match="contains prepared text, asked sentences"):
+    with pytest.raises(UserError, match="contains prepared text, not sentences"):
         made(nli, bert, tmp_path / "out")
     made(nli, bert, tmp_path / "out", force=True)
     check_digests(open_sentences(tmp_path / "out"))

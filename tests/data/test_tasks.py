@@ -216,14 +216,14 @@ def test_the_identity_follows_the_bytes_not_the_path(tmp_path):
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda at: open_task("xnlj", source_path=at), "xnlj: did you mean xnli? known are xnli, mnli, sst2"),
+        (lambda at: open_task("xnlj", source_path=at), "xnlj: did you mean xnli? known tasks: xnli, mnli, sst2"),
         (lambda at: open_task("xnli", source_path=at / "nowhere"), "nowhere: no such folder"),
         (lambda at: open_task("xnli", source_path=at), "no training file of xnli (its English training set is MNLI's)"),
         (lambda at: open_task("xnli", source_path=at, language="xx"), "language 'xx': xnli has ar, bg, de"),
         (lambda at: open_task("sst2", source_path=at, language="zh"), "language 'zh': sst2 has en"),
         (lambda at: open_task("mnli", source_path=at, train_file=at / "none.tsv"), "no validation file of mnli"),
         (lambda at: open_task(str(at / "nowhere"), task="pairs"), "nowhere: no such folder"),
-        (lambda at: open_task(str(at), task="triples"), "task 'triples': known are pairs, sentences"),
+        (lambda at: open_task(str(at), task="triples"), "task 'triples': known tasks: pairs, sentences"),
         (lambda at: open_task(str(at), task="pairs"), "no train split; it must contain train.tsv or train.jsonl"),
         (lambda at: open_task(str(at), task="pairs", source_path=at), "takes neither --source nor --train"),
         (lambda at: open_task("xnli", task="pairs"), "xnli: a known task, which takes no --task"),

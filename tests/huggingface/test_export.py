@@ -256,7 +256,7 @@ def test_what_cannot_be_exported_is_refused_in_one_line(trained, tmp_path):
         with pytest.raises(UserError, match=re.escape(line)) as refused:
             export(source, tmp_path / "new")
         assert "\n" not in str(refused.value)
-    with pytest.raises(UserError, match="--as bert: known are auto, oelm, gpt2"):
+    with pytest.raises(UserError, match="--as bert: known forms: auto, oelm, gpt2"):
         export(trained("trained"), tmp_path / "new", form="bert")
     assert not (tmp_path / "new").exists()
 

@@ -171,7 +171,7 @@ def own_source(
 ) -> Source:
     """The files of a folder. Where there is a test file and none for validation, as in AG News, val comes of train."""
     if task not in OWN_TASKS:
-        raise UserError(f"task {task!r}: known are {', '.join(OWN_TASKS)}")
+        raise UserError(f"task {task!r}: known tasks: {', '.join(OWN_TASKS)}")
     if source_path is not None or train_file is not None:
         raise UserError(
             f"{folder}: is a folder of your own with all its files, so it takes neither --source nor --train"

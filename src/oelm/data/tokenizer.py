@@ -161,7 +161,7 @@ def bpe_size(name: str) -> int | None:
         return None
     kind, _, number = name.partition(":")
     if kind != "bpe" or not (number.isascii() and number.isdigit()):
-        raise UserError(f"tokenizer {name!r}: known are gpt2 and bpe:N, for example bpe:1024")
+        raise UserError(f"tokenizer {name!r}: known tokenizers: gpt2 and bpe:N, for example bpe:1024")
     if not BYTES_AND_END <= int(number) <= LARGEST_BPE:
         raise UserError(f"tokenizer {name!r}: N must be from {BYTES_AND_END} (256 bytes and the end) to {LARGEST_BPE}")
     return int(number)
