@@ -99,7 +99,7 @@ class Projection(Section):
     `moves` holds for the first `share` of the heads (or of the layers); the rest always moves.
     """
 
-    start: StartName = Field(default="normal", description="How the weights are initialized: docs/arms.md.")
+    start: StartName = Field(default="normal", description="How the weights are initialised: docs/arms.md.")
     gain: float = Field(default=1.0, gt=0, description="Factor applied to the initial weights.")
     moves: Moves = Field(default=Always(), description="When the weights are trained.")
     share: Share = Field(

@@ -118,8 +118,8 @@ def test_the_same_findings_give_the_same_report(complete, tmp_path, quick):
 def test_a_bench_is_the_only_source_about_speed(complete, partial):
     with_bench, without = (visible_text(document_of(each, "en", figures=())) for each in (complete, partial))
     assert "interleaved on one device" in with_bench
-    assert "makes no statement about speed" in without
-    assert "makes no statement about speed" not in with_bench
+    assert "says nothing about speed" in without
+    assert "says nothing about speed" not in with_bench
 
 
 def test_one_fixed_learning_rate_is_said(tmp_path):
@@ -164,7 +164,7 @@ def test_a_study_in_tuning_is_reported(tmp_path, quick):
         example_study(), tmp_path / "runs", lambda arm, seed, stage, point: 2.0 if arm == "trained" else None
     )
     files = write_report(findings, tmp_path / "out", languages=["en"])
-    assert "Tuning is not over" in files.documents["en.md"].read_text(encoding="utf-8")
+    assert "Tuning is not finished" in files.documents["en.md"].read_text(encoding="utf-8")
 
 
 def test_an_empty_study_gives_a_short_report(tmp_path, quick):

@@ -75,7 +75,7 @@ def test_a_busy_machine_is_said_and_gives_no_ratio(folder):
     store_bench(folder, study=example_study(), baseline="trained", seconds=SECONDS, blocks=records)
     findings, texts = said(folder)
     assert time_verdict(findings).outcome == "undecided"
-    assert "The machine was busy: of 12 blocks 7 were undisturbed" in texts["en"]
+    assert "The machine was busy: 7 of 12 blocks were undisturbed" in texts["en"]
     assert "机器繁忙" in texts["zh"]
     assert all(arm.ratio is None for arm in findings.arms.values())
     (line,) = _bench_lines(stored_bench(folder), ASKED)

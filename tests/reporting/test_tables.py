@@ -101,7 +101,7 @@ def test_no_p_value_below_three_pairs(tmp_path):
     findings = findings_from(example_study(seeds=[0, 1]), tmp_path)
     text = verdicts.as_text(findings, "en")
     assert "by the t test" not in text
-    assert "too few to tell a difference from chance" in text
+    assert "too few to distinguish a difference from chance" in text
 
 
 def test_seeds_in_a_row_are_shortened():

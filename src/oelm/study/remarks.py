@@ -45,8 +45,8 @@ SENTENCES: dict[str, str] = {
     "tuning runs",
     "choices_other_declaration": "{file}: what was chosen at {made} for {names} belongs to another declaration "
     "({differences}), and final runs used it; no run is started: undo the change, or delete the file to choose again",
-    "choices_not_stored": "Chosen values that were not stored when they were made, so that they are what the tuning "
-    "runs say now: {names}",
+    "choices_not_stored": "Chosen values that were not stored when they were chosen, so they follow from the present "
+    "tuning runs: {names}",
     "choices_stored_late": "The chosen values were stored at {made}, when {runs} final runs that use them had started",
     "choices_stored_late.one": "The chosen values were stored at {made}, when {runs} final run that uses them had "
     "started",
