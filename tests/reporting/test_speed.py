@@ -109,7 +109,7 @@ def test_a_damaged_bench_is_named_and_gives_no_number(folder):
 def test_the_control_is_shown_beside_the_ratios(folder):
     store_bench(folder, study=example_study(), baseline="trained", seconds=SECONDS, twin=[0.101] * 6 + [0.099] * 6)
     _, texts = said(folder)
-    assert "As a control trained was timed against itself: 1.000" in texts["en"]
+    assert "As a control, trained was timed against itself: 1.000" in texts["en"]
     assert "作为对照" in texts["zh"]
 
 
