@@ -204,7 +204,7 @@ def test_a_dry_run_counts_the_final_runs_that_wait_for_tuning(token_folder, tmp_
     assert code == 0, out
     assert "2 runs to start now: about" in out
     assert "then 3 final runs, with the values that tuning chooses: about" in out
-    assert "in all: about" in out
+    assert "total: about" in out
 
 
 # ---- Deaths --------------------------------------------------------------------------------------------------------
