@@ -81,16 +81,18 @@ def test_the_second_version_has_the_head_wise_form_and_the_random_one(model_type
 
 def test_with_everything_omitted_it_is_medium_512():
     run = resolved(_v2("--model_type", "baseline"), {"vocabulary": 50257})
-    medium = PRESETS["medium-512"]
+    medium = resolved(PRESETS["medium-512"])
     assert run.model == medium.model
-    assert run.training == resolved(medium).training
+    assert run.training == medium.training
 
 
 def test_small_runs_scale_what_was_omitted():
-    run = resolved(_v1("--d_model", "256", "--num_layers", "2", "--num_heads", "4", "--max_steps", "100")[1].run)
+    facts = {"vocabulary": 50257}
+    small = _v1("--d_model", "256", "--num_layers", "2", "--num_heads", "4", "--max_steps", "100")[1].run
+    run = resolved(small, facts)
     assert run.model.d_ff == 4 * 256
     assert run.training.warmup_steps == 10
-    assert resolved(_v1("--max_steps", "100000")[1].run).training.warmup_steps == 2000
+    assert resolved(_v1("--max_steps", "100000")[1].run, facts).training.warmup_steps == 2000
 
 
 def test_batch_size_is_of_one_process_and_the_config_holds_the_global_one(monkeypatch):
