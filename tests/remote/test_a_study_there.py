@@ -94,7 +94,9 @@ def test_a_sync_of_a_study_whose_data_is_nowhere_fails_when_everything_else_is_s
         code, out = shared_world.remote("sync", "little")
         assert code == 2, out
         assert "is up to date" in out
-        assert out.splitlines()[-1].startswith(f"oelm: data/tokens: neither here nor on {HOST}, where")
+        assert out.splitlines()[-1].startswith(
+            f"oelm: data/tokens: neither here nor on {HOST}, and the study needs it there"
+        )
         shutil.copytree(here.with_name("away"), there)
         assert shared_world.must("sync", "little").endswith(f"data/tokens: already on {HOST}, and used from there\n")
     finally:
