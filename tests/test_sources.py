@@ -14,7 +14,7 @@ source_digest = remembered_digest.__wrapped__  # which is taken again although t
 
 COMPUTING = [
     "seeding.py", "config.py", "arms.py", "training/loop.py", "training/language.py", "training/classification.py",
-    "training/optimizer.py", "training/evaluation.py", "training/loss.py", "training/freezing.py",
+    "training/optimizer.py", "training/evaluation.py", "training/loss.py", "model/freezing.py",
     "training/assembly.py", "data/batches.py", "data/sentence_batches.py", "model/attention.py",
     "model/transformer.py", "model/projection.py", "model/initialization.py", "model/encoder.py",
     "model/adaptation/adapting.py",

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from oelm.config import After, Before, Every, GptRun
+from oelm.model.freezing import Schedule, thaw_fraction
 from oelm.model.parameters import Rule, rules
 from oelm.model.transformer import GPT
 from oelm.seeding import seed_of
 from oelm.training.device import Machine
 from oelm.training.distributed import World
-from oelm.training.freezing import Schedule, thaw_fraction
 from oelm.training.language import LanguageTask
 from oelm.training.loop import optimization_steps
 

@@ -12,11 +12,11 @@ from oelm.config import Encoder, GptRun, ResolvedRun, Run, facts_of, resolved
 from oelm.data.folders import Data
 from oelm.data.sentences import SentenceData
 from oelm.data.tokens import GPT2_VOCABULARY, TokenData, file_name
+from oelm.model.freezing import Schedule
 from oelm.prepared import MANIFEST
 from oelm.training.assembly import assembled, gpt_on_device, with_optimizer
 from oelm.training.device import Machine
 from oelm.training.distributed import World
-from oelm.training.freezing import Schedule
 from oelm.training.language import LanguageTask
 from oelm.training.loop import optimization_steps
 from oelm.training.run import run_with_data

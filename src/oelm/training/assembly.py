@@ -9,12 +9,12 @@ import torch
 from oelm.config import EncoderRun, GptRun, ResolvedRun
 from oelm.data.sentences import SentenceData
 from oelm.data.tokens import TokenData
+from oelm.model.freezing import Schedule
 from oelm.model.initialization import build
 from oelm.model.parameters import rules
 from oelm.model.transformer import GPT
 from oelm.training.device import Machine
 from oelm.training.distributed import Sharing
-from oelm.training.freezing import Schedule
 from oelm.training.language import LanguageTask
 from oelm.training.memory import refuse_what_does_not_fit
 from oelm.training.optimizer import build_optimizer

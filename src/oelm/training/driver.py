@@ -21,6 +21,7 @@ from oelm.durations import duration
 from oelm.errors import UserError
 from oelm.files import Damaged, write_json
 from oelm.installation import install_command
+from oelm.model.freezing import Watch
 from oelm.model.transformer import GPT
 from oelm.ownership import now
 from oelm.run_directory import RunDirectory
@@ -31,7 +32,6 @@ from oelm.training.attendance import Patience, watched
 from oelm.training.checkpoint import load_checkpoint, save_checkpoint
 from oelm.training.device import Machine
 from oelm.training.distributed import OtherProcessGone, World
-from oelm.training.freezing import Watch
 from oelm.training.journal import Journal
 from oelm.training.loop import Diverged, StepResult, diverged, optimization_steps
 from oelm.training.records import Progress, parameters_record, result_record

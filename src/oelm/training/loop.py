@@ -12,10 +12,10 @@ from torch import Tensor
 
 from oelm.config import ResolvedRun
 from oelm.errors import UserError
+from oelm.model.freezing import Schedule
 from oelm.seeding import seed_of
 from oelm.training.device import Machine
 from oelm.training.distributed import World, sum_gradients
-from oelm.training.freezing import Schedule
 from oelm.training.optimizer import clip_gradients, learning_rate_at, set_learning_rate
 from oelm.training.task import Task
 

@@ -19,12 +19,12 @@ from oelm.config import ResolvedRun
 from oelm.data.folders import Data, check_digests
 from oelm.errors import UserError
 from oelm.files import Damaged
+from oelm.model.freezing import Watch
 from oelm.run_directory import RunDirectory, check_whole, checkpoint_step
 from oelm.sealing import Ended, end_of, read_config
 from oelm.training.assembly import Parts, assembled
 from oelm.training.checkpoint import MODEL_FILE, load_weights, read_state
 from oelm.training.device import Machine, prepare_process
-from oelm.training.freezing import Watch
 from oelm.training.records import parameters_record
 from oelm.training.run import run_with_data
 from oelm.training.task import Task, Validation
