@@ -51,12 +51,12 @@ ALLOWED = {
     "archives": {"errors", "exhaustion", "visible", "files", "schemas", "run_directory"},
     "run_directory": {"errors", "exhaustion", "files", "config", "claims", "ownership", "schemas", "metric_records"},
     "sealing": {"errors", "files", "logarithms", "config", "settings", "schemas", "run_directory"},
-    "data": BOTTOM | {"config", "prepared"},
+    "data": BOTTOM | {"config", "prepared", "whole_folder", "huggingface"},
     "model": BOTTOM | {"config"},
-    "training": BOTTOM | WAIST | {"data", "model"},
-    "huggingface": BOTTOM | WAIST | {"answers", "data", "model", "training"},
-    "diagnosis": BOTTOM | WAIST | {"data", "model", "training", "huggingface"},
-    "sampling": BOTTOM | WAIST | {"data", "model", "training"},
+    "huggingface": BOTTOM | {"config", "aliases", "arms", "answers", "model"},
+    "training": BOTTOM | WAIST | {"data", "model", "huggingface"},
+    "stored_models": BOTTOM | WAIST | {"whole_folder", "data", "model", "huggingface", "training"},
+    "diagnosis": BOTTOM | WAIST | {"data", "model", "huggingface", "training", "stored_models"},
     "side_by_side": BOTTOM | {"run_directory", "sealing", "sources"},
     "progress": {"visible"},
     "study": BOTTOM | WAIST | {"archives"},
@@ -204,6 +204,17 @@ def test_only_those_print_who_make_control_characters_visible(path):
             calls.add(ast.unparse(node.func))
     assert "typer.echo" not in calls or name == "cli/options.py"
     assert "print" not in calls or name in SPEAKERS
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_transformers_is_imported_in_one_place(path):
+    """Where it is missing, everybody's error is that of huggingface/library.py."""
+    if path.relative_to(PACKAGE).as_posix() == "huggingface/library.py":
+        return
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        named = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        named += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        assert not [name for name in named if name.split(".")[0] == "transformers"]
 
 
 NAMES_OF_A_RUN = {

@@ -16,12 +16,12 @@ COMPUTING = [
     "seeding.py", "config.py", "arms.py", "training/loop.py", "training/language.py", "training/classification.py",
     "training/optimizer.py", "training/evaluation.py", "training/loss.py", "model/freezing.py",
     "training/assembly.py", "data/batches.py", "data/sentence_batches.py", "model/attention.py",
-    "model/transformer.py", "model/projection.py", "model/initialization.py", "model/encoder.py",
+    "model/transformer.py", "model/projection.py", "model/initialization.py", "huggingface/encoder.py",
     "model/adaptation/adapting.py",
 ]  # fmt: skip
 OTHERS = [
     "training/journal.py", "data/stories.py", "data/readers.py", "cli/__init__.py", "cli/one_run.py",
-    "reporting/words.py", "run_directory.py", "training/stored_model.py", "training/run.py", "study/plan.py",
+    "reporting/words.py", "run_directory.py", "stored_models/loading.py", "training/run.py", "study/plan.py",
     "archives.py", "__init__.py",
 ]  # fmt: skip
 

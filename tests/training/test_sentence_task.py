@@ -17,12 +17,12 @@ from oelm.data.sentences import open_sentences
 from oelm.errors import UserError
 from oelm.run_directory import RunDirectory
 from oelm.settings import load_settings
+from oelm.stored_models.loading import load_stored
 from oelm.training.assembly import assembled
 from oelm.training.device import resolve_machine
 from oelm.training.distributed import World
 from oelm.training.loop import optimization_steps
 from oelm.training.run import run_with_data, train
-from oelm.training.stored_model import load_stored
 from operations import Operations
 from sentence_sources import nli_folder
 from small_encoders import TYPES, loadable_encoder

@@ -31,10 +31,11 @@ from oelm.data.tokenizer import (
     sampled_texts,
     trained_bpe,
 )
-from oelm.data.tokens import GPT2_VOCABULARY, SPLITS, TOKENIZER_FOLDER, combined_digest, file_name
+from oelm.data.tokens import GPT2_VOCABULARY, SPLITS, TOKENIZER_FOLDER, file_name
 from oelm.errors import UserError
 from oelm.exhaustion import refuse_little_address_space
 from oelm.files import (
+    combined_digest,
     ensure_writable,
     explaining_a_full_disk,
     write_json,

@@ -21,9 +21,9 @@ from oelm.errors import UserError
 from oelm.model.initialization import build
 from oelm.model.transformer import GPT
 from oelm.run_directory import RunDirectory
+from oelm.stored_models.loading import StoredModel, language_run, load_stored
 from oelm.training.checkpoint import load_weights
 from oelm.training.run import run_with_data
-from oelm.training.stored_model import StoredModel, language_run, load_stored
 
 DRAWN = "tokens: drawn, seeded"
 

@@ -10,11 +10,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from oelm.config import EncoderRun
-from oelm.data.encoder_folder import encoder_of
 from oelm.data.sentence_batches import SentenceBatches, evenly_spaced, padded
-from oelm.data.sentences import SentenceData
+from oelm.data.sentences import SentenceData, encoder_of
 from oelm.errors import UserError
-from oelm.model.encoder import build_encoder
+from oelm.huggingface.encoder import build_encoder
 from oelm.model.parameters import encoder_role_of
 from oelm.training.device import Machine
 from oelm.training.distributed import Sharing

@@ -29,6 +29,7 @@ from oelm.schemas import Parameters, read_record
 from oelm.sealing import seal_run
 from oelm.training.assembly import assembled
 from oelm.training.attendance import Patience, watched
+from oelm.training.best_model import save_best, save_best_encoder
 from oelm.training.checkpoint import load_checkpoint, save_checkpoint
 from oelm.training.device import Machine
 from oelm.training.distributed import OtherProcessGone, World
@@ -36,8 +37,6 @@ from oelm.training.journal import Journal
 from oelm.training.loop import Diverged, StepResult, diverged, optimization_steps
 from oelm.training.records import Progress, parameters_record, result_record
 from oelm.training.signals import Interrupted, StopRequest, show_last_line
-from oelm.training.stored_encoder import save_best_encoder
-from oelm.training.stored_model import save_best
 from oelm.training.task import Validation
 
 

@@ -20,12 +20,13 @@ from oelm.data.dataset_folder import partial_folder, publish
 from oelm.errors import UserError
 from oelm.files import ensure_writable, explaining_a_full_disk, read_json, read_object, write_bytes, write_json
 from oelm.huggingface.gpt2 import gpt2_config, gpt2_weights, is_plain
+from oelm.huggingface.model_folder import describe_model, model_config
 from oelm.model.parameters import counts_by_part, weights_digest
 from oelm.run_directory import RunDirectory, checkpoint_step
 from oelm.schemas import Environment, read_record
 from oelm.settings import stored_run
+from oelm.stored_models.loading import StoredModel, load_stored
 from oelm.training.checkpoint import MODEL_FILE, contiguous, stored_bytes, write_tensors
-from oelm.training.stored_model import StoredModel, describe_model, load_stored, model_config
 from oelm.visible import visible
 
 FORMS = ("auto", "oelm", "gpt2")
