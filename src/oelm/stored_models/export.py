@@ -16,7 +16,6 @@ from safetensors import safe_open
 import oelm
 from oelm.arms import described
 from oelm.config import fingerprint
-from oelm.data.dataset_folder import partial_folder, publish
 from oelm.errors import UserError
 from oelm.files import ensure_writable, explaining_a_full_disk, read_json, read_object, write_bytes, write_json
 from oelm.huggingface.gpt2 import gpt2_config, gpt2_weights, is_plain
@@ -28,6 +27,7 @@ from oelm.settings import stored_run
 from oelm.stored_models.loading import StoredModel, load_stored
 from oelm.training.checkpoint import MODEL_FILE, contiguous, stored_bytes, write_tensors
 from oelm.visible import visible
+from oelm.whole_folder import partial_folder, publish_folder
 
 FORMS = ("auto", "oelm", "gpt2")
 MARK = "oelm_export.json"  # what makes a folder ours to replace
@@ -66,7 +66,7 @@ def export(source: Path | str, to: Path | str, *, form: str = "auto", force: boo
             os.fsync(stream.fileno())
         write_bytes(folder / CARD, _card(stored, facts).encode())
         write_json(folder / MARK, facts)
-        publish(folder, to)
+        publish_folder(folder, to)
     return Export(folder=to, form=chosen, reason=reason, has_tokenizer=tokenizer is not None)
 
 
