@@ -13,8 +13,8 @@ from oelm.sources import source_digest as remembered_digest
 source_digest = remembered_digest.__wrapped__  # which is taken again although the path is the same
 
 COMPUTING = [
-    "seeding.py", "config.py", "arms.py", "training/loop.py", "training/language.py", "training/classification.py",
-    "training/optimizer.py", "training/evaluation.py", "training/loss.py", "model/freezing.py",
+    "seeding.py", "config.py", "arms.py", "training/loop.py", "training/next_token.py", "training/classification.py",
+    "training/optimizer.py", "training/loss.py", "model/freezing.py",
     "training/assembly.py", "data/batches.py", "data/sentence_batches.py", "model/attention.py",
     "model/transformer.py", "model/projection.py", "model/initialization.py", "huggingface/encoder.py",
     "model/adaptation/adapting.py",

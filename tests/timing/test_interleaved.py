@@ -230,7 +230,7 @@ def test_a_schedule_is_timed_as_at_its_first_step(arm, has_moments, token_folder
     timed = TimedArm(run, machine, workload_of(run))
     for _ in range(12):
         assert timed.step() > 0
-    query = timed.task.model.get_parameter("blocks.0.attention.query.weight")
+    query = timed.objective.model.get_parameter("blocks.0.attention.query.weight")
     assert bool(timed.optimizer.state.get(query)) is has_moments
 
 

@@ -51,15 +51,17 @@ def diagnose_encoder(
     run = _few_examples(declared)
     execution = Execution(device="cpu", precision="float32")
     machine, _ = resolve_machine(execution, run, local_rank=0, world_size=1)
-    task, optimizer, schedule = assembled(run, data, machine=machine, world=World())
+    objective, optimizer, schedule = assembled(run, data, machine=machine, world=World())
     if stored_in is not None:
-        from oelm.training.classification import SentenceTask
+        from oelm.training.classification import Classification
 
-        model = _stored_model(task.model, stored_in)
-        restored = SentenceTask(model, run, data, machine=machine, world=World())
-        task, optimizer, schedule = with_optimizer(restored, run)
-    taken = optimization_steps(task, optimizer, run, schedule=schedule, machine=machine, world=World())
-    found = diagnose(task.model, optimizer=optimizer, step=lambda: next(taken), steps=min(steps, run.training.steps))
+        model = _stored_model(objective.model, stored_in)
+        restored = Classification(model, run, data, machine=machine, world=World())
+        objective, optimizer, schedule = with_optimizer(restored, run)
+    taken = optimization_steps(objective, optimizer, run, schedule=schedule, machine=machine, world=World())
+    found = diagnose(
+        objective.model, optimizer=optimizer, step=lambda: next(taken), steps=min(steps, run.training.steps)
+    )
     counts = {"closed form": totals(run.model), **found.counts}
     return replace(
         found,
