@@ -41,7 +41,7 @@ from oelm.training.signals import Interrupted, StopRequest, show_last_line
 
 
 @dataclass(frozen=True)
-class Job:
+class TrainingJob:
     """One run, its data and its place; where and with whom it executes."""
 
     run: ResolvedRun
@@ -55,7 +55,7 @@ class Job:
 class Driver:
     """The parts of one run, alive between its start and its end."""
 
-    def __init__(self, job: Job, journal: Journal) -> None:
+    def __init__(self, job: TrainingJob, journal: Journal) -> None:
         self.run, self.data, self.directory = job.run, job.data, job.directory
         self.execution, self.machine, self.world, self.journal = job.execution, job.machine, job.world, journal
         training, execution = job.run.training, job.execution
