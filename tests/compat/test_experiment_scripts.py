@@ -1,4 +1,4 @@
-"""The documents' controller and analysis as printed there, with tiny sizes: groups, modes, output names."""
+"""The originals' controller and analysis as printed there, with tiny sizes: groups, modes, output names."""
 
 import json
 import os

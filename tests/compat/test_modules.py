@@ -1,4 +1,4 @@
-"""The documents' classes: orthonormal, frozen where they say so, causal, and trainable by any torch optimizer."""
+"""The originals' classes: orthonormal, frozen where they say so, causal, and trainable by any torch optimizer."""
 
 from __future__ import annotations
 

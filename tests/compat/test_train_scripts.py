@@ -1,4 +1,4 @@
-"""train.py and train_v2.py: the documents' flags mean what they mean there, and the commands work as printed."""
+"""train.py and train_v2.py: the originals' flags mean what they mean there, and the commands work as printed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from small_runs import REPOSITORY, child_environment, torchrun
 
 @pytest.fixture
 def folder(tmp_path, token_folder, monkeypatch):
-    """A working folder with the data where the documents have it."""
+    """A working folder with the data where the originals have it."""
     for name in ("tiny_stories", "tinystories"):
         shutil.copytree(token_folder, tmp_path / "data" / name)
     monkeypatch.chdir(tmp_path)

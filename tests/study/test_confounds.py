@@ -1,4 +1,4 @@
-"""The confound check finds each of the documents' confounds where it is reproduced, and none in a clean study."""
+"""The confound check finds each of the originals' confounds where it is reproduced, and none in a clean study."""
 
 import json
 from pathlib import Path
@@ -67,7 +67,7 @@ def test_values_tuned_on_the_common_grid_may_differ(tmp_path):
     assert confounds(study, plan) == {"not_worse": []}
 
 
-# ---- The documents' confounds --------------------------------------------------------------------------------------
+# ---- The originals' confounds --------------------------------------------------------------------------------------
 
 
 def test_learning_rates_that_differ_by_arm_are_found():
