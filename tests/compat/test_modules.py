@@ -133,7 +133,7 @@ FIRST = ["OrthogonalLinear", "OrthogonalMultiHeadAttention", "OELMTransformerBlo
 SECOND = ["OELMMultiHeadAttention", *MODEL]
 
 
-def test_the_package_and_the_clone_offer_the_documents_names() -> None:
+def test_the_package_and_the_clone_offer_the_originals_names() -> None:
     pytest.importorskip("transformers", reason="pip install 'oelm[hf]'")
     for name in {*FIRST, *SECOND}:
         assert getattr(oelm, name).__name__ == name

@@ -351,7 +351,7 @@ def test_the_data_decides_the_size_of_an_encoder(kind):
     assert set(found(small_classification(arms=arms, hypotheses=[claim]), kind)) == {"data"}
 
 
-def test_the_study_of_the_documents_first_success_is_clean():
+def test_the_study_of_the_originals_first_success_is_clean():
     study = load_study("xnli_bert")
     assert all(each == [] for each in declared(study).values())
 
