@@ -20,7 +20,7 @@ from oelm.diagnosis.steps import LEAST_LEARNING_RATE
 from oelm.diagnosis.verdict import total_problems
 from oelm.errors import UserError
 from oelm.files import read_json
-from oelm.run_directory import RunDirectory
+from oelm.run_directory import RunDirectory, is_checkpoint
 from oelm.settings import stored_run
 from oelm.training.assembly import assembled, with_optimizer
 from oelm.training.checkpoint import MODEL_FILE, latest_whole, load_weights
@@ -78,8 +78,8 @@ def _stored_model(built: nn.Module, path: Path) -> nn.Module:
 
     directory = RunDirectory(path)
     best = path if path.name == directory.best.name else directory.best
-    checkpoint = path if path.name.startswith("step-") else latest_whole(directory, say=lambda line: None)
-    if not path.name.startswith("step-") and (best / MODEL_FILE).exists():
+    checkpoint = path if is_checkpoint(path) else latest_whole(directory, say=lambda line: None)
+    if not is_checkpoint(path) and (best / MODEL_FILE).exists():
         return load(best)
     if checkpoint is not None:
         load_weights(built, checkpoint / MODEL_FILE)

@@ -17,7 +17,7 @@ from oelm.huggingface.model_folder import CONFIG_FILE, MODEL_TYPE
 from oelm.model.initialization import build
 from oelm.model.parameters import check_weights_file
 from oelm.model.transformer import GPT
-from oelm.run_directory import MANIFEST, RunDirectory, check_whole
+from oelm.run_directory import MANIFEST, RunDirectory, check_whole, is_checkpoint
 from oelm.settings import problem_lines, stored_run
 from oelm.training.checkpoint import MODEL_FILE, latest_whole, load_weights
 
@@ -38,7 +38,7 @@ def load_stored(path: Path) -> StoredModel:
     """From a run directory (its best model, else its last checkpoint), a checkpoint, or a best/ folder."""
     if not path.is_dir():
         raise UserError(f"{path}: no such folder; give a run directory, a checkpoint or its best/ folder")
-    if (path / MANIFEST).exists() and path.name.startswith("step-"):
+    if (path / MANIFEST).exists() and is_checkpoint(path):
         return _from_checkpoint(path)
     if _model_type(path) == MODEL_TYPE:
         return _from_best(path, run=None)
