@@ -220,7 +220,7 @@ def test_transformers_is_imported_in_one_place(path):
 NAMES_OF_A_RUN = {
     value.fget(RunDirectory(Path())).name for value in vars(RunDirectory).values() if isinstance(value, property)
 }
-SHARED_NAMES = {"config.json", "settings.json", "damaged", "tensorboard"}  # others have such too
+SHARED_NAMES = {"config.json", "settings.json", "checkpoints", "damaged", "tensorboard"}  # others have such too
 
 
 @pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda p: str(p.relative_to(PACKAGE)))

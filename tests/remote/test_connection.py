@@ -139,12 +139,16 @@ def test_the_canary_would_sing(server, client):
 # ---- The program that is sent --------------------------------------------------------------------------------------
 
 
+def test_an_older_oelm_over_there_is_told_from_one_that_cannot_be_imported(tmp_path):
+    (tmp_path / "src" / "oelm").mkdir(parents=True)
+    request = {"folder": str(tmp_path), "name": "lab", "module": "oelm.remote.on_server", "arguments": []}
+    with pytest.raises(sent_program.Refused, match="an older one; send yours with `oelm remote lab sync`"):
+        sent_program.call(request)
+
+
 def test_the_program_calls_files_as_the_package_does():
-    assert (SYNCED_FILE, LOCK_FILE, str(RUNS)) == (
-        sent_program.MANIFEST,
-        sent_program.CONTROLLER_LOCK,
-        sent_program.RUNS,
-    )
+    names = sent_program.MANIFEST, sent_program.CONTROLLER_LOCK, sent_program.RUNS
+    assert names == (SYNCED_FILE, LOCK_FILE, str(RUNS))
     assert (TUNING_FOLDER, STALE_SECONDS) == (sent_program.TUNING, sent_program.STALE_SECONDS)
     run = RunDirectory(Path())
     assert [file.name for file in (run.lock_file, run.status_file, run.result_file)] == [
