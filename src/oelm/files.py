@@ -333,6 +333,12 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
+def combined_digest(file_digests: dict[str, str]) -> str:
+    """One digest over the files' digests, whatever their order."""
+    lines = "".join(f"{name} {digest}\n" for name, digest in sorted(file_digests.items()))
+    return hashlib.sha256(lines.encode()).hexdigest()
+
+
 def ensure_writable(folder: Path, *, option: str = "--out") -> None:
     """Make `folder` and prove it by writing: permission bits do not bind root, a read-only mount does."""
     try:

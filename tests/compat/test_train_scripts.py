@@ -1,4 +1,4 @@
-"""train.py and train_v2.py: the documents' flags mean what they mean there, and the commands work as printed."""
+"""train.py and train_v2.py: the originals' flags mean what they mean there, and the commands work as printed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from small_runs import REPOSITORY, child_environment, torchrun
 
 @pytest.fixture
 def folder(tmp_path, token_folder, monkeypatch):
-    """A working folder with the data where the documents have it."""
+    """A working folder with the data where the originals have it."""
     for name in ("tiny_stories", "tinystories"):
         shutil.copytree(token_folder, tmp_path / "data" / name)
     monkeypatch.chdir(tmp_path)
@@ -135,7 +135,7 @@ def test_either_spelling_finds_the_data(there, asked, found, tmp_path, monkeypat
     assert existing_data(asked) == found
 
 
-def test_timing_stats_speak_of_the_run_as_the_documents_do():
+def test_timing_stats_speak_of_the_run_as_the_originals_do():
     result = {"perplexity": 4.5, "wall_seconds": 9.0, "mean_step_seconds": 0.5, "validation_seconds": 1.0}
     starts = {"baseline": None, "oelm_v2": "orthogonal", "oelm_random": "normal"}
     for model_type, init_method in starts.items():
@@ -147,7 +147,7 @@ def test_timing_stats_speak_of_the_run_as_the_documents_do():
 # ---- As printed ------------------------------------------------------------------------------------------------------
 
 
-def test_the_small_check_of_the_documents_works_and_again_it_is_finished(folder, monkeypatch, capsys):
+def test_the_small_check_of_the_originals_works_and_again_it_is_finished(folder, monkeypatch, capsys):
     command = [
         *("--model_type", "oelm", "--freeze_qk", "true", "--d_model", "32", "--num_layers", "2", "--num_heads", "4"),
         *("--max_steps", "4", "--batch_size", "4", "--data_path", "data/tiny_stories/train.bin", "--seq_len", "16"),

@@ -269,7 +269,7 @@ def test_hub_rows_become_documents(tmp_path, monkeypatch):
     for split in ("train", "validation", "test"):
         write(tmp_path / "wiki" / f"{split}.jsonl", "\n".join(json.dumps({"text": line}) for line in lines))
     for name, folder in (("tinystories", "stories"), ("wikitext103", "wiki")):
-        source = corpora.HubSource(str(tmp_path / folder), None, corpora.HUB[name].splits)
+        source = corpora.HubCorpus(str(tmp_path / folder), None, corpora.HUB[name].splits)
         monkeypatch.setitem(corpora.HUB, name, source)
     texts = split_texts("tinystories")
     assert texts["train"] == [f"train {number}" for number in range(4)]

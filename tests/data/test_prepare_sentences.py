@@ -23,14 +23,15 @@ from small_runs import oelm_command
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from oelm.data import dataset_folder, prepare_sentences as module
+from oelm import whole_folder
+from oelm.data import prepare_sentences as module
 
 def die(*_, **__):
     os.kill(os.getpid(), signal.SIGKILL)
 
 source, encoder, out, moment = sys.argv[1:]
 if moment == "fsync_folder":
-    dataset_folder.fsync_folder = die
+    whole_folder.fsync_folder = die
 else:
     setattr(module, moment, die)
 module.prepare_sentences(source, task="pairs", out=Path(out), encoder=encoder, max_length=24)
@@ -196,7 +197,7 @@ def test_bad_data_leaves_nothing_behind(tmp_path, bert):
     assert os.listdir(tmp_path) == ["in"]
 
 
-@pytest.mark.parametrize("moment", ["encoded_splits", "write_json", "publish", "fsync_folder"])
+@pytest.mark.parametrize("moment", ["encoded_splits", "write_json", "publish_folder", "fsync_folder"])
 def test_a_killed_preparation_leaves_nothing_that_looks_whole(tmp_path, python_command, nli, bert, moment):
     out = tmp_path / "out"
     killed = subprocess.run(**python_command(KILLED, nli, bert, out, moment))

@@ -290,7 +290,7 @@ def test_hub_rows_become_examples(tmp_path, monkeypatch):
     for name in ("train", "validation", "test"):
         written(tmp_path / "nli" / f"{name}.jsonl", "\n".join(map(json.dumps, [*rows, rows[0] | {"label": -1}])))
     sources = {
-        part: module.HubSource(str(tmp_path / "nli"), None, split)
+        part: module.HubSplit(str(tmp_path / "nli"), None, split)
         for part, split in (("train", "train"), ("tune", "validation"), ("val", "validation"), ("test", "test"))
     }
     monkeypatch.setitem(module.HUB, "xnli", sources)

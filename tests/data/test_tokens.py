@@ -16,7 +16,7 @@ from oelm.data.folders import check_digests
 from oelm.data.prepare import prepare
 from oelm.data.tokens import check_tokens, open_tokens
 from oelm.errors import UserError
-from oelm.files import Damaged
+from oelm.files import Damaged, combined_digest
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +91,7 @@ def test_bare_and_prepared_digests_agree_on_the_rule(prepared):
     files = {
         f"{name}.bin": hashlib.sha256((prepared / f"{name}.bin").read_bytes()).hexdigest() for name in module.SPLITS[:3]
     }
-    assert open_tokens(prepared).digest == module.combined_digest(files)
+    assert open_tokens(prepared).digest == combined_digest(files)
 
 
 @pytest.mark.parametrize(

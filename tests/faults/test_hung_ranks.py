@@ -23,7 +23,7 @@ MOMENTS = ("step", "save", "validation")
 
 LINGER = """
 import pathlib, time
-import oelm.training.checkpoint as checkpoint, oelm.training.evaluation as evaluation, oelm.training.loop as loop
+import oelm.training.checkpoint as checkpoint, oelm.training.loop as loop, oelm.training.next_token as next_token
 
 def lingering(function, moment, call):
     calls = 0
@@ -41,7 +41,7 @@ if {moment!r} == "step":
 if {moment!r} == "save":
     checkpoint.write_tensors = lingering(checkpoint.write_tensors, "save", 4)
 if {moment!r} == "validation":
-    evaluation.position_losses = lingering(evaluation.position_losses, "validation", 3)
+    next_token.position_losses = lingering(next_token.position_losses, "validation", 3)
 """
 
 

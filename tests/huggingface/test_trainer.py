@@ -7,8 +7,8 @@ from trainers import STEPS, Movements, movements, trainer_of
 
 import oelm
 from oelm.config import After, Attention, Before, Every, Moves, Projection
+from oelm.model.freezing import FrozenWeightChanged
 from oelm.model.parameters import frozen_names, rules
-from oelm.training.freezing import FrozenWeightChanged
 from tiny_transformers import tiny
 
 pytest.importorskip("accelerate", reason="transformers.Trainer needs accelerate")

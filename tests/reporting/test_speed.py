@@ -9,8 +9,8 @@ from oelm.analysis.findings import Findings
 from oelm.analysis.summary import findings_as_json, findings_of
 from oelm.cli.studies import _bench_lines
 from oelm.experiments.status import study_status
-from oelm.reporting.content import document_of
-from oelm.reporting.document import visible_text
+from oelm.reporting.article import visible_text
+from oelm.reporting.content import article_of
 from oelm.reporting.verdicts import as_text
 from oelm.study.bench import stored_bench
 from oelm.study.shelf import Shelf
@@ -32,7 +32,7 @@ def said(folder) -> tuple[Findings, dict[str, str]]:
     findings = findings_of(example_study(), Shelf(folder))
     json.dumps(findings_as_json(findings), allow_nan=False)
     texts = {
-        language: visible_text(document_of(findings, language, figures=())) + as_text(findings, language)
+        language: visible_text(article_of(findings, language, figures=())) + as_text(findings, language)
         for language in ("en", "zh")
     }
     return findings, texts

@@ -226,7 +226,7 @@ def test_what_counts_last_is_base_then_tuning_then_arm_then_grid():
     assert (final.steps, final.batch_size, final.learning_rate, final.validation_split) == (30, 4, 1e-3, "val")
 
 
-def test_the_documents_names_are_arms():
+def test_the_originals_names_are_arms():
     study = small_study(arms=["gpt_base", "oelm_no_freeze", "oelm_freeze", "oelm_random"])
     assert settings_for(study, "oelm_freeze", seed=0).run.arm == "frozen_head_orthogonal"
 

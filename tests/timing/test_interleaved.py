@@ -9,6 +9,7 @@ from oelm.arms import ARMS
 from oelm.config import PROJECTIONS, Always, Never
 from oelm.errors import UserError
 from oelm.files import read_sealed
+from oelm.model.freezing import moves_at
 from oelm.study.bench import BENCH_FILE, LEAST_BLOCKS, REJECTED_FILE, BlockRecord, bench_of
 from oelm.study.bench_fit import bench_for
 from oelm.study.declaration import study_of
@@ -18,7 +19,6 @@ from oelm.timing import interleaved
 from oelm.timing.interleaved import TWIN, WARMUP_STEPS, measure
 from oelm.timing.workload import MANY_STEPS, TimedArm, workload_of
 from oelm.training.device import resolve_machine
-from oelm.training.freezing import moves_at
 from small_runs import VOCABULARY, quiet_execution, small_run
 
 BASE = {
@@ -230,7 +230,7 @@ def test_a_schedule_is_timed_as_at_its_first_step(arm, has_moments, token_folder
     timed = TimedArm(run, machine, workload_of(run))
     for _ in range(12):
         assert timed.step() > 0
-    query = timed.task.model.get_parameter("blocks.0.attention.query.weight")
+    query = timed.objective.model.get_parameter("blocks.0.attention.query.weight")
     assert bool(timed.optimizer.state.get(query)) is has_moments
 
 

@@ -16,9 +16,9 @@ from oelm.data.prepare import prepare
 from oelm.errors import UserError
 from oelm.files import write_json
 from oelm.run_directory import RunDirectory
+from oelm.stored_models.loading import load_stored
 from oelm.study.shelf import read_stored
 from oelm.training.run import train
-from oelm.training.stored_model import load_stored
 from small_runs import VOCABULARY, quiet_execution, small_run
 
 

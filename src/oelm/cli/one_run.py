@@ -325,7 +325,7 @@ def generate(
     Example: oelm generate runs/frozen --prompt "Once upon a time" --samples 3
     """
     refuse_if_no_run(path, "generate")
-    from oelm.sampling import sampled_texts
+    from oelm.stored_models.sampling import sampled_texts
 
     for number, text in enumerate(
         sampled_texts(
@@ -362,7 +362,7 @@ def export(
     """
     refuse_if_no_run(path, "export")
     _check_path(to, option="--to")
-    from oelm.huggingface.export import export as export_model
+    from oelm.stored_models.export import export as export_model
 
     done = export_model(path, to, form=form, force=force)
     echo(f"{done.folder}: as {done.form}; {done.reason}")

@@ -362,7 +362,7 @@ def report(
     echo(files.tables["hypothesis_validation.txt"].read_text(encoding="utf-8"))
     for remark in files.remarks:
         echo(remark, err=True)
-    for path in files.documents.values():
+    for path in files.articles.values():
         echo(str(path))
 
 

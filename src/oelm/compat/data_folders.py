@@ -1,4 +1,4 @@
-"""Where the documents' commands find token files: the documents write both data/tinystories and data/tiny_stories."""
+"""Where the originals' commands find token files: the originals write both data/tinystories and data/tiny_stories."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`experiment_qk_freeze.py` and `analyze_freeze_experiment.py`: the documents' controller and analysis over a study.
+"""`experiment_qk_freeze.py` and `analyze_freeze_experiment.py`: the originals' controller and analysis over a study.
 
 The study is qk_freeze, handed in by the script; flags make it smaller. What was run is stored beside the
 summary, so that the analysis reads the same study without being told again.
@@ -66,7 +66,7 @@ def analysis(declared: Path) -> None:
         files = write_report(findings, out) if options.plot else write_tables(findings, out)
         for name in ("comparison_table.txt", "hypothesis_validation.txt"):
             say(files.tables[name].read_text(encoding="utf-8"))
-        for line in [*files.remarks, *files.tables.values(), *files.documents.values()]:
+        for line in [*files.remarks, *files.tables.values(), *files.articles.values()]:
             say(line)
 
 
@@ -263,7 +263,7 @@ def _link_of(group: str) -> Path:
 
 
 def _link_first_seeds(plan: Plan) -> None:
-    """models/checkpoints/exp_<group>, where the documents look: the group's first seed."""
+    """models/checkpoints/exp_<group>, where the originals look: the group's first seed."""
     OUTPUTS.mkdir(parents=True, exist_ok=True)
     _refuse_folders_in_place_of_links(plan.study)  # made since the start
     for group, runs in plan.by_arm.items():

@@ -1,4 +1,4 @@
-"""The flags that the documents' scripts share, and the settings each stands for.
+"""The flags that the originals' scripts share, and the settings each stands for.
 
 A flag that is not given leaves its setting alone: Medium-512, d_ff = 4 d_model, warm-up = min(2000, steps / 10).
 """

@@ -1,4 +1,4 @@
-"""`train.py` (global orthogonal start) and `train_v2.py` (head-wise): the documents' flags, trained by `oelm train`.
+"""`train.py` (global orthogonal start) and `train_v2.py` (head-wise): the originals' flags, trained by `oelm train`.
 
 `--batch_size` is per process, as there; the config stores the global batch. `--out_dir` is itself the run directory.
 """

@@ -34,7 +34,7 @@ STORY_BYTES = 560
 
 
 @dataclass(frozen=True)
-class Part:
+class CorpusPart:
     """A part of a source as the source divides it; `source_bytes` is None where nobody knows."""
 
     read: Callable[[], Iterator[Document]]
@@ -46,7 +46,7 @@ class Corpus:
     name: str
     description: str  # where the text comes from, for people
     identity: str  # differs when the text may differ
-    parts: dict[str, Part]  # train, and where the source has them tune, valid, test
+    parts: dict[str, CorpusPart]  # train, and where the source has them tune, valid, test
     ignored: tuple[str, ...] = ()
 
 
@@ -67,18 +67,18 @@ class HoldOut:
 
 
 @dataclass(frozen=True)
-class HubSource:
+class HubCorpus:
     path: str
     configuration: str | None
     splits: dict[str, str]  # our part -> the hub's split
 
 
 HUB = {
-    "tinystories": HubSource("roneneldan/TinyStories", None, {"train": "train", "valid": "validation"}),
-    "wikitext103": HubSource(
+    "tinystories": HubCorpus("roneneldan/TinyStories", None, {"train": "train", "valid": "validation"}),
+    "wikitext103": HubCorpus(
         "Salesforce/wikitext", "wikitext-103-raw-v1", {"train": "train", "valid": "validation", "test": "test"}
     ),
-    "openwebtext": HubSource("Skylion007/openwebtext", None, {"train": "train"}),
+    "openwebtext": HubCorpus("Skylion007/openwebtext", None, {"train": "train"}),
 }
 NAMES = ("stories", *HUB)
 
@@ -194,7 +194,7 @@ def embedded_stories(count: int, seed: int) -> Corpus:
         return (Document(text, STORY_BYTES) for text in written_stories(seed, count))
 
     described = f"{count} embedded stories, seed {seed}"
-    return Corpus("stories", described, described, {"train": Part(read, count * STORY_BYTES)})
+    return Corpus("stories", described, described, {"train": CorpusPart(read, count * STORY_BYTES)})
 
 
 def hub_corpus(name: str) -> Corpus:
@@ -204,7 +204,7 @@ def hub_corpus(name: str) -> Corpus:
             "or give a local copy with --source PATH"
         )
     hub = HUB[name]
-    parts = {part: Part(partial(read_hub, name, split), None) for part, split in hub.splits.items()}
+    parts = {part: CorpusPart(partial(read_hub, name, split), None) for part, split in hub.splits.items()}
     where = "/".join(filter(None, ("hub", hub.path, hub.configuration)))
     return Corpus(name, where, where, parts)
 
@@ -238,7 +238,7 @@ def local_corpus(name: str, path: Path, encoding: str | None = None) -> Corpus:
     sorted_files, ignored = files_by_part(path)
     refuse_empty(path, sorted_files)
     parts = {
-        part: Part(partial(read_files, files, name=name, encoding=encoding), sum(map(source_size, files)))
+        part: CorpusPart(partial(read_files, files, name=name, encoding=encoding), sum(map(source_size, files)))
         for part, files in sorted_files.items()
     }
     listing = [

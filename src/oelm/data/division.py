@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from oelm.data.corpora import content_hash, is_empty
-from oelm.data.tasks import ENTAILMENT, SENTIMENT, TUNE_SHARE, TUNE_TEXTS, Part, Source, Task
+from oelm.data.tasks import ENTAILMENT, SENTIMENT, TUNE_SHARE, TUNE_TEXTS, Source, SourcePart, Task
 from oelm.data.tokens import SPLITS
 from oelm.errors import UserError
 
@@ -48,7 +48,7 @@ class Division:
     empty: int
 
 
-def surveyed(part: Part) -> Survey:
+def surveyed(part: SourcePart) -> Survey:
     known: dict[str, str] = {}  # a label is kept once, not once an example
     labels: list[str] = []
     lines, keys, first_keys, empty = array("q"), array("Q"), array("Q"), array("b")

@@ -44,7 +44,7 @@ OWN_TASKS = {"pairs": Task("pairs", pairs=True, labels=None), "sentences": Task(
 
 
 @dataclass(frozen=True)
-class Part:
+class SourcePart:
     """The examples of one file or of one split of the hub; `place` names it in errors."""
 
     place: str
@@ -57,7 +57,7 @@ class Part:
 class Source:
     task: Task
     language: str | None
-    parts: dict[str, Part]  # train, and where the source has them tune, val, test
+    parts: dict[str, SourcePart]  # train, and where the source has them tune, val, test
 
     @property
     def identity(self) -> str:
@@ -81,7 +81,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class HubSource:
+class HubSplit:
     path: str
     configuration: str | None
     split: str
@@ -90,18 +90,18 @@ class HubSource:
 MULTI_NLI = "nyu-mll/multi_nli"
 HUB = {
     "xnli": {
-        "train": HubSource(MULTI_NLI, None, "train"),
-        "tune": HubSource(MULTI_NLI, None, "validation_matched"),
-        "val": HubSource("facebook/xnli", "LANGUAGE", "validation"),
-        "test": HubSource("facebook/xnli", "LANGUAGE", "test"),
+        "train": HubSplit(MULTI_NLI, None, "train"),
+        "tune": HubSplit(MULTI_NLI, None, "validation_matched"),
+        "val": HubSplit("facebook/xnli", "LANGUAGE", "validation"),
+        "test": HubSplit("facebook/xnli", "LANGUAGE", "test"),
     },
     "mnli": {
-        "train": HubSource(MULTI_NLI, None, "train"),
-        "val": HubSource(MULTI_NLI, None, "validation_matched"),
+        "train": HubSplit(MULTI_NLI, None, "train"),
+        "val": HubSplit(MULTI_NLI, None, "validation_matched"),
     },
     "sst2": {
-        "train": HubSource("nyu-mll/glue", "sst2", "train"),
-        "val": HubSource("nyu-mll/glue", "sst2", "validation"),
+        "train": HubSplit("nyu-mll/glue", "sst2", "train"),
+        "val": HubSplit("nyu-mll/glue", "sst2", "validation"),
     },
 }
 # Part -> (folder below --source, if it is there; what the file's name without its ending is).
@@ -189,7 +189,7 @@ def own_source(
 
 def local_parts(
     name: str, root: Path, *, language: str, train_given: bool, encoding: str | None = None
-) -> dict[str, Part]:
+) -> dict[str, SourcePart]:
     existing_folder(root)
     parts = {}
     for part, (folder, pattern) in LOCAL[name].items():
@@ -242,15 +242,15 @@ def existing_file(path: Path) -> Path:
     return path
 
 
-def file_part(file: Path, task: Task, language: str | None, encoding: str | None = None) -> Part:
+def file_part(file: Path, task: Task, language: str | None, encoding: str | None = None) -> SourcePart:
     if not file.stat().st_size:
         raise UserError(f"{file}: empty")
     read = partial(read_examples, file, pairs=task.pairs, language=language, encoding=encoding)
     identity = " ".join(filter(None, (language, sha256_of(file))))
-    return Part(str(file), identity, read, file.stat().st_size)
+    return SourcePart(str(file), identity, read, file.stat().st_size)
 
 
-def hub_part(name: str, hub: HubSource, language: str) -> Part:
+def hub_part(name: str, hub: HubSplit, language: str) -> SourcePart:
     if importlib.util.find_spec("datasets") is None:
         raise UserError(
             f"{name}: downloading it needs the datasets library: {install_command('hub')}; "
@@ -258,7 +258,7 @@ def hub_part(name: str, hub: HubSource, language: str) -> Part:
         )
     configuration = language if hub.configuration == "LANGUAGE" else hub.configuration
     where = "/".join(filter(None, ("hub", hub.path, configuration, hub.split)))
-    return Part(where, where, partial(read_hub, name, hub.path, configuration, hub.split), None)
+    return SourcePart(where, where, partial(read_hub, name, hub.path, configuration, hub.split), None)
 
 
 def read_hub(name: str, path: str, configuration: str | None, split: str) -> Iterator[Example]:

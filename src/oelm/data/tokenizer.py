@@ -9,6 +9,7 @@ from __future__ import annotations
 import codecs
 import hashlib
 import importlib.util
+import json
 import os
 import queue
 import threading
@@ -63,6 +64,11 @@ class Tokenizer(Protocol):
     @property
     def end_of_text(self) -> int: ...
 
+    @property
+    def mark(self) -> str:
+        """The text that end_of_text stands for."""
+        ...
+
     def encode(self, text: str) -> list[int]: ...
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]: ...
@@ -75,6 +81,10 @@ class Tokenizer(Protocol):
 
     def save(self, folder: Path) -> None: ...
 
+    def as_json(self) -> bytes:
+        """As the library `tokenizers` reads it, and transformers with it: a tokenizer.json."""
+        ...
+
 
 @dataclass(frozen=True)
 class Gpt2Tokenizer:
@@ -84,6 +94,7 @@ class Gpt2Tokenizer:
     name = "gpt2"
     vocabulary = GPT2_VOCABULARY
     end_of_text = GPT2_END_OF_TEXT
+    mark = END_OF_TEXT
 
     def encode(self, text: str) -> list[int]:
         return self.encoding.encode_ordinary(text)
@@ -105,12 +116,17 @@ class Gpt2Tokenizer:
     def save(self, folder: Path) -> None:
         save_files(folder, self.files)
 
+    def as_json(self) -> bytes:
+        return gpt2_as_json(self.files)
+
 
 @dataclass(frozen=True)
 class BpeTokenizer:
     content: bytes
     model: tokenizers.Tokenizer
     end_of_text: int
+
+    mark = END_OF_TEXT
 
     @property
     def name(self) -> str:
@@ -134,6 +150,9 @@ class BpeTokenizer:
 
     def save(self, folder: Path) -> None:
         save_files(folder, {BPE_FILE: self.content})
+
+    def as_json(self) -> bytes:
+        return self.content
 
 
 def followed_by(end_of_text: int, encoded: Sequence[Sequence[int]]) -> np.ndarray:
@@ -254,6 +273,20 @@ def gpt2_encoding(vocab_bpe: bytes) -> tiktoken.Encoding:
         special_tokens={END_OF_TEXT: GPT2_END_OF_TEXT},
         explicit_n_vocab=GPT2_VOCABULARY,
     )
+
+
+def gpt2_as_json(files: dict[str, bytes]) -> bytes:
+    """encoder.json and vocab.bpe (a line with its version, then a merge a line) in one file."""
+    from tokenizers import AddedToken, decoders, models, pre_tokenizers
+    from tokenizers import Tokenizer as Model
+
+    _, *merges = files["vocab.bpe"].decode().strip().split("\n")
+    pairs = [(left, right) for left, _, right in (line.partition(" ") for line in merges)]
+    model = Model(models.BPE(vocab=json.loads(files["encoder.json"]), merges=pairs))
+    model.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    model.decoder = decoders.ByteLevel()
+    model.add_special_tokens([AddedToken(END_OF_TEXT, normalized=False, special=True)])
+    return model.to_str().encode()
 
 
 def gpt2_ranks(vocab_bpe: bytes) -> dict[bytes, int]:

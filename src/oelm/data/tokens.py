@@ -6,7 +6,6 @@ that bad data is found at load and named by file and offset.
 
 from __future__ import annotations
 
-import hashlib
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from oelm.errors import UserError
-from oelm.files import Damaged, named_in, sha256_of
+from oelm.files import Damaged, combined_digest, named_in, sha256_of
 from oelm.prepared import MANIFEST, folder_of, read_manifest
 
 TOKENIZER_FOLDER = "tokenizer"
@@ -194,12 +193,6 @@ def first_at_least(tokens: np.ndarray, bound: int) -> int | None:
 def chunks(tokens: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
     for start in range(0, len(tokens), SCAN_TOKENS):
         yield start, tokens[start : start + SCAN_TOKENS]
-
-
-def combined_digest(file_digests: dict[str, str]) -> str:
-    """One digest over the files' digests, whatever their order."""
-    lines = "".join(f"{name} {digest}\n" for name, digest in sorted(file_digests.items()))
-    return hashlib.sha256(lines.encode()).hexdigest()
 
 
 def file_name(split: str) -> str:

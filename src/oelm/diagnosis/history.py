@@ -12,7 +12,7 @@ from oelm.diagnosis.survey import enumerated
 from oelm.model.initialization import build
 from oelm.model.parameters import combined_digest, counts_by_part, frozen_names, parameter_digests
 from oelm.model.transformer import GPT
-from oelm.run_directory import RunDirectory, checkpoint_step
+from oelm.run_directory import RunDirectory, checkpoint_step, is_checkpoint
 from oelm.schemas import Parameters, read_record
 from oelm.training.checkpoint import OPTIMIZER_FILE, read_tensors
 
@@ -88,6 +88,6 @@ def _rested(gpt: GPT, run: GptRun, step: int) -> list[str]:
 
 def _step_of(weights_file: Path) -> int:
     folder = weights_file.parent
-    if folder.name.startswith("step-"):
+    if is_checkpoint(folder):
         return checkpoint_step(folder)
     return int(header_metadata(weights_file).get("step", 0))

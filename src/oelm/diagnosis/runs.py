@@ -20,10 +20,10 @@ from oelm.diagnosis.storage import header_dtypes
 from oelm.errors import UserError
 from oelm.model.initialization import build
 from oelm.model.transformer import GPT
-from oelm.run_directory import RunDirectory
+from oelm.run_directory import RunDirectory, run_around
+from oelm.stored_models.loading import StoredModel, language_run, load_stored
 from oelm.training.checkpoint import load_weights
 from oelm.training.run import run_with_data
-from oelm.training.stored_model import StoredModel, language_run, load_stored
 
 DRAWN = "tokens: random, from a fixed seed"
 
@@ -87,9 +87,8 @@ def _with_stored_precision(stored: StoredModel) -> GPT:
 
 def _run_directory_of(weights_file: Path) -> RunDirectory | None:
     """The run a best/ folder or a checkpoint stands in; None for a folder that was copied out of its run."""
-    folder = weights_file.absolute().parent
-    directory = RunDirectory(folder.parent.parent if folder.parent.name == "checkpoints" else folder.parent)
-    return directory if directory.config_file.exists() and directory.parameters_file.exists() else None
+    directory = run_around(weights_file.parent)
+    return directory if directory is not None and directory.parameters_file.exists() else None
 
 
 def _run_of(stored: StoredModel, directory: RunDirectory | None) -> tuple[GptRun, list[str]]:

@@ -19,7 +19,7 @@ from typing import Any
 
 from oelm.errors import UserError
 from oelm.experiments.engine import Engine, Given, Handle, Slots, Wanted, withdraw
-from oelm.experiments.slurm_queue import FOLDER, LATER, WAITING, Job, Queue, Refused, asked, largest_array, submit
+from oelm.experiments.slurm_queue import FOLDER, LATER, WAITING, Queue, Refused, SlurmJob, asked, largest_array, submit
 from oelm.experiments.slurm_task import start_of
 from oelm.files import refuse_link, write_json, write_json_unflushed
 from oelm.ownership import now
@@ -49,7 +49,7 @@ class SlurmHandle(Handle):
     kind = KIND
 
     @property
-    def job(self) -> Job | None:
+    def job(self) -> SlurmJob | None:
         return self.queue.job(self.name, self.task)
 
     @property

@@ -32,7 +32,7 @@ WAITING = {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD"}
 
 
 @dataclass(frozen=True)
-class Job:
+class SlurmJob:
     """One task of an array, as the queue shows it."""
 
     number: str  # as scancel wants it: ARRAY_TASK; empty: submitted, and not listed yet
@@ -68,7 +68,7 @@ class Queue:
 
     def __init__(self, study_folder: Path) -> None:
         self._folder = study_folder
-        self._jobs: dict[tuple[str, int | None], Job] = {}
+        self._jobs: dict[tuple[str, int | None], SlurmJob] = {}
         self._last_states: dict[tuple[str, int | None], str] = {}
         self._submitted: set[str] = set()  # arrays that no answer can list yet
         self._looked: float | None = None  # None: look at once
@@ -76,14 +76,14 @@ class Queue:
         self._pause = FIRST_LOOK_SECONDS
         self.silence: UserError | None = None  # of the last look
 
-    def job(self, name: str, task: int) -> Job | None:
+    def job(self, name: str, task: int) -> SlurmJob | None:
         """A UserError while nothing is known that could be believed."""
         if self._looked is None or time.monotonic() - self._looked >= self._pause:
             self._look()
         if self.silence is not None and not self._is_believed:
             raise self.silence
         if name in self._submitted:
-            return Job("", "PENDING", "submitted, not listed yet")
+            return SlurmJob("", "PENDING", "submitted, not listed yet")
         return self._jobs.get((name, task)) or self._jobs.get((name, None))
 
     def last_seen(self, name: str, task: int) -> str | None:
@@ -121,16 +121,16 @@ class Queue:
         self._last_states.update({key: job.state for key, job in found.items()})
 
 
-def _listed() -> dict[tuple[str, int | None], Job]:
+def _listed() -> dict[tuple[str, int | None], SlurmJob]:
     """None is for all tasks of an array that are not listed one by one."""
     lines = asked("squeue", f"--user={os.getuid()}", "--states=all", "--array", "--noheader", "--format=%F|%K|%T|%r|%j")
-    found: dict[tuple[str, int | None], Job] = {}
+    found: dict[tuple[str, int | None], SlurmJob] = {}
     for line in lines.splitlines():
         array, task, state, reason, name = (*line.split("|", 4), "", "", "", "")[:5]
         if task.isdecimal():
-            found[name, int(task)] = Job(f"{array}_{task}", state, reason)
+            found[name, int(task)] = SlurmJob(f"{array}_{task}", state, reason)
         else:  # an array that was cancelled before any task began
-            found[name, None] = Job(array, state, reason)
+            found[name, None] = SlurmJob(array, state, reason)
     return found
 
 

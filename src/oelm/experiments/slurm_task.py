@@ -35,10 +35,10 @@ def main() -> int:
     directory = RunDirectory(Path(array["directories"][task]))
     os.environ[START_VARIABLE] = start_of(file.stem, task)
     with io.TextIOWrapper(append_to(directory.output_file), encoding="utf-8", line_buffering=True) as output:
-        return Task(array, directory, output).go()
+        return ArrayTask(array, directory, output).go()
 
 
-class Task:
+class ArrayTask:
     def __init__(self, array: dict[str, Any], directory: RunDirectory, output: IO[str]) -> None:
         self._array, self._directory, self._output = array, directory, output
         self._child: subprocess.Popen[bytes] | None = None

@@ -14,9 +14,9 @@ from torch import nn
 from oelm.arms import arm as named_arm
 from oelm.arms import canonical_name
 from oelm.config import Attention
-from oelm.data.encoder_folder import WEIGHTS_INDEX, shards
 from oelm.errors import UserError
 from oelm.files import read_object
+from oelm.huggingface.encoder_folder import WEIGHTS_INDEX, shards
 from oelm.model.adaptation import Adaptation, adapt
 from oelm.model.adaptation.record import CUSTOM, FIELD, FORMAT_VERSION, adaptation_record, frozen_digests
 

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from oelm.errors import UserError
-from oelm.remote.far_side import MARK
 from oelm.remote.hosts import Server
+from oelm.remote.sent_program import MARK
 from oelm.visible import visible
 
 CONNECT_SECONDS = 15
@@ -36,7 +36,7 @@ _OPTIONS = {
     "RemoteCommand": "none",
     "LogLevel": "ERROR",  # no banners among the complaints
 }
-_PROGRAM = Path(__file__).with_name("far_side.py")
+_PROGRAM = Path(__file__).with_name("sent_program.py")
 REMOTE_COMMAND = "python3 -"
 
 

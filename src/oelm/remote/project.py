@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from oelm.archives import ENDING, is_archive
 from oelm.errors import UserError
 from oelm.files import REPORT_RESULTS
-from oelm.remote.far_side import digest_of
+from oelm.remote.sent_program import digest_of
 
 REPORT_ENDINGS = (".md", ".html", ".pdf", ".png", ".svg", ".csv", ".txt", ".json")
 

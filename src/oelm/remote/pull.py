@@ -232,7 +232,7 @@ def _checkpoints(
         for large in (target.best, target.checkpoints):
             refuse_link(large)
         _replace_files(run / target.best.name, target.best)
-        for step in sorted((run / target.checkpoints.name).glob("step-*")):
+        for step in RunDirectory(run).stored_checkpoints():
             _replace_checkpoint(step, target.checkpoints / step.name, say)
     say(f"{folder}: {copied} of checkpoints and best models")
 

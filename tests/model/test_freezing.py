@@ -6,8 +6,8 @@ import torch
 from bare_loop import moved, parameters, start
 from oelm.arms import GPT_ARMS
 from oelm.config import After, Before, Every
+from oelm.model.freezing import FrozenWeightChanged, Schedule, Watch, moves_at, thaw_fraction
 from oelm.model.parameters import rules
-from oelm.training.freezing import FrozenWeightChanged, Schedule, Watch, moves_at, thaw_fraction
 from small_runs import small_run
 
 FROZEN = [name for name in GPT_ARMS if name.startswith("frozen")]

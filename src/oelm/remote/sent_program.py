@@ -402,6 +402,8 @@ def call(request: Tree) -> None:
     folder = folder_of(request)
     if not has_code(folder):  # another oelm that is installed there is not this project
         raise Refused(f"{folder}: oelm is not there yet; send it first with `oelm remote {request['name']} sync`")
+    if not os.path.isfile(os.path.join(folder, "src", *request["module"].split(".")) + ".py"):
+        raise Refused(f"{folder}: the oelm there is an older one; send yours with `oelm remote {request['name']} sync`")
     signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored ones would stay ignored in what is started
     connection = os.getppid()
     child = subprocess.Popen(

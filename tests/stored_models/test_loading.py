@@ -7,8 +7,8 @@ import torch
 
 from oelm.errors import UserError
 from oelm.files import write_json
+from oelm.stored_models.loading import load_stored
 from oelm.training.run import train
-from oelm.training.stored_model import load_stored
 from small_runs import quiet_execution, small_run
 
 

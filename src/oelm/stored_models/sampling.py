@@ -8,7 +8,7 @@ from pathlib import Path
 
 from oelm.errors import UserError
 from oelm.model.generation import Sampling, generated_tokens
-from oelm.training.stored_model import load_stored
+from oelm.stored_models.loading import load_stored
 
 
 def sampled_texts(

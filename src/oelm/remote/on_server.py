@@ -1,4 +1,4 @@
-"""`python -m oelm.remote.there`: what the verbs of `oelm remote` do on the other side, by the code that was sent.
+"""`python -m oelm.remote.on_server`: what the verbs of `oelm remote` do on the other side, by the code that was sent.
 
 The one argument is a JSON object: nothing of it is read by a shell.
 """

@@ -10,13 +10,13 @@ import importlib
 from typing import Any
 
 from pydantic import ValidationError
-from transformers.configuration_utils import PretrainedConfig
 
 from oelm.config import Always, Attention, Model, Never, Projection, ResolvedModel
 from oelm.errors import UserError
+from oelm.huggingface.library import transformers
 
 
-class OELMConfig(PretrainedConfig):
+class OELMConfig(transformers.PretrainedConfig):
     """The fields of oelm.config.Model, and `freeze_qk`, which stands for an arm where `attention` is not given:
     frozen head-wise orthogonal queries and keys, or their trained twins."""
 
@@ -46,7 +46,7 @@ class OELMConfig(PretrainedConfig):
         tie_word_embeddings: bool = True,
         **kwargs: Any,
     ) -> None:
-        importlib.import_module("oelm.model.huggingface")  # which registers itself with AutoModelForCausalLM
+        importlib.import_module("oelm.huggingface.gpt")  # which registers itself with AutoModelForCausalLM
         if not tie_word_embeddings:
             raise UserError("OELMConfig: tie_word_embeddings: the output layer of this model is always tied")
         self.vocabulary, self.seq_len, self.d_model = vocabulary, seq_len, d_model

@@ -12,10 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from oelm.data.sentences import SentenceData
-from oelm.data.tokens import combined_digest
 from oelm.errors import UserError, first_line
-from oelm.files import read_json, sha256_of
+from oelm.files import combined_digest, read_json, sha256_of
 from oelm.installation import install_command
 
 CONFIG, WEIGHTS, WEIGHTS_INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
@@ -121,23 +119,6 @@ def open_encoder(source: str, *, revision: str | None = None) -> EncoderFolder:
     encoder = read_encoder(found, source=source, revision=found.name if found.parent.name == "snapshots" else revision)
     if not encoder.weights:
         raise UserError(f"encoder {source}: the hub has no {WEIGHTS} for it, and oelm does not open pickled weights")
-    return encoder
-
-
-def encoder_of(data: SentenceData) -> EncoderFolder:
-    """The encoder that sentences were prepared for, proved to be the same by its digest."""
-    try:
-        encoder = open_encoder(data.encoder_source, revision=data.encoder_revision)
-    except UserError as error:
-        raise UserError(
-            f"{data.folder}: the encoder it was prepared for is gone ({error}); restore it there, or "
-            "prepare the data again with --encoder and --force"
-        ) from error
-    if encoder.digest != data.encoder_digest:
-        raise UserError(
-            f"{encoder.folder}: not the encoder that {data.folder} was prepared for (its digest differs); "
-            "restore the old files, or prepare the data again with --force"
-        )
     return encoder
 
 

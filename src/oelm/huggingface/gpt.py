@@ -18,29 +18,19 @@ from torch.nn import functional
 
 from oelm.config import PROJECTIONS, Attention, Projection, ResolvedModel, Seeds
 from oelm.errors import UserError
-from oelm.installation import install_command
+from oelm.huggingface.gpt_config import OELMConfig
+from oelm.huggingface.library import transformers
 from oelm.model.initialization import initialize
 from oelm.model.parameters import check_weights_file, frozen_names
 from oelm.model.transformer import GPT
 from oelm.starts import WEIGHT_STANDARD_DEVIATION
-
-try:
-    from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache, GenerationMixin, PreTrainedModel
-    from transformers.modeling_outputs import CausalLMOutputWithPast
-    from transformers.utils import SAFE_WEIGHTS_NAME
-
-    from oelm.model.huggingface_config import OELMConfig
-except ImportError as error:
-    raise ImportError(
-        f"OrthogonalELMTransformer needs Hugging Face transformers: {install_command('hf')}", name="transformers"
-    ) from error
 
 PREFIX = "gpt."
 OUTPUT_WEIGHT = "lm_head.weight"
 EMBEDDING_WEIGHT = f"{PREFIX}token_embedding.weight"
 
 
-class OrthogonalELMTransformer(PreTrainedModel, GenerationMixin):
+class OrthogonalELMTransformer(transformers.PreTrainedModel, transformers.GenerationMixin):
     """Built with starting values from torch's global generator, as Hugging Face users expect of set_seed."""
 
     config_class = OELMConfig
@@ -103,7 +93,7 @@ class OrthogonalELMTransformer(PreTrainedModel, GenerationMixin):
         return_dict: bool | None = None,
         logits_to_keep: int | Tensor = 0,
         **kwargs: Any,
-    ) -> CausalLMOutputWithPast | tuple[Any, ...]:
+    ) -> transformers.modeling_outputs.CausalLMOutputWithPast | tuple[Any, ...]:
         """Logits, and with `labels` (unshifted; -100 is left out) the mean cross-entropy.
 
         Padding, left or right, is what `attention_mask` (all positions seen so far, cache included) says it is;
@@ -119,7 +109,7 @@ class OrthogonalELMTransformer(PreTrainedModel, GenerationMixin):
         if self._recomputes:  # twice, while a cache grows at each pass
             past_key_values, use_cache = None, False
         if use_cache and past_key_values is None:
-            past_key_values = DynamicCache()
+            past_key_values = transformers.DynamicCache()
 
         past, time = 0 if past_key_values is None else int(past_key_values.get_seq_length()), x_BTD.shape[1]
         positions, visible = _positions_and_visible(attention_mask, past=past, time=time, device=x_BTD.device)
@@ -141,7 +131,7 @@ class OrthogonalELMTransformer(PreTrainedModel, GenerationMixin):
 
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         logits_BTV = self.lm_head(x_BTD[:, kept])
-        output = CausalLMOutputWithPast(
+        output = transformers.modeling_outputs.CausalLMOutputWithPast(
             loss=None if labels is None else self.loss_function(logits_BTV, labels, self.config.vocabulary, **kwargs),
             logits=logits_BTV,
             past_key_values=past_key_values if use_cache else None,
@@ -193,7 +183,8 @@ class OrthogonalELMTransformer(PreTrainedModel, GenerationMixin):
             raise UserError(
                 f"{pretrained_model_name_or_path}: weights of this config are missing: {', '.join(lacking)}"
             )
-        weights = Path(pretrained_model_name_or_path or "", kwargs.get("subfolder", ""), SAFE_WEIGHTS_NAME)
+        folder = Path(pretrained_model_name_or_path or "", kwargs.get("subfolder", ""))
+        weights = folder / transformers.utils.SAFE_WEIGHTS_NAME
         if weights.is_file():
             check_weights_file(weights)
         model._split_projections()
@@ -260,5 +251,5 @@ def _accept_bare_keys(module: nn.Module, state: dict[str, Any], prefix: str, *_:
         state.setdefault(f"{prefix}{OUTPUT_WEIGHT}", state[f"{prefix}{EMBEDDING_WEIGHT}"])
 
 
-AutoConfig.register(OELMConfig.model_type, OELMConfig, exist_ok=True)
-AutoModelForCausalLM.register(OELMConfig, OrthogonalELMTransformer, exist_ok=True)
+transformers.AutoConfig.register(OELMConfig.model_type, OELMConfig, exist_ok=True)
+transformers.AutoModelForCausalLM.register(OELMConfig, OrthogonalELMTransformer, exist_ok=True)
