@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test trials bench findings lint clean
+.PHONY: demo test quick quick-tests trials bench findings lint clean
 
 $(FOR_DEMO): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "oelm needs Python 3.11 or later; set PYTHON=python3.11")'
@@ -25,6 +25,13 @@ demo: $(FOR_DEMO)
 
 test: $(READY)
 	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
+
+# Before every commit: lint, types and the tests that take no time (tests/conftest.py), within 90 seconds on two cores.
+quick: $(READY)
+	@$(MAKE) --no-print-directory -j2 lint quick-tests
+
+quick-tests: $(READY)
+	$(BIN)/python -m pytest --quick -q -rf -n auto --dist loadfile
 
 # Random-kill trials, long; their counts are recorded in docs/reliability.md.
 trials: $(READY)
@@ -59,6 +66,7 @@ findings: $(FOR_DEMO)
 lint: $(READY)
 	$(BIN)/ruff check src tests benchmarks scripts
 	$(BIN)/ruff format --check src tests benchmarks scripts
+	$(BIN)/mypy
 
 clean:
 	rm -rf $(VENV) build src/*.egg-info

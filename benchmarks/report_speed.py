@@ -76,7 +76,7 @@ def report(declared, folder: Path) -> int:
     findings = findings_of(declared, Shelf(folder / "runs"))
     print(f"analysis alone, processor: {time.process_time() - start:.1f} s")
     files = write_report(findings, folder / "report")
-    assert len(files.documents) >= 5
+    assert len(files.articles) >= 5
     return len(findings.plan.runs)
 
 

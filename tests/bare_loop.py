@@ -18,9 +18,9 @@ def start(run: Run, folder: Path, **execution: object):
     """(model, optimizer, iterator over steps) of a fresh run."""
     machine, _ = resolve_machine(quiet_execution(**execution), run, local_rank=0, world_size=1)
     world = World()
-    task, optimizer, schedule = assembled(run, open_tokens(folder), machine=machine, world=world)
-    steps = optimization_steps(task, optimizer, run, schedule=schedule, machine=machine, world=world)
-    return task.model, optimizer, steps
+    objective, optimizer, schedule = assembled(run, open_tokens(folder), machine=machine, world=world)
+    steps = optimization_steps(objective, optimizer, run, schedule=schedule, machine=machine, world=world)
+    return objective.model, optimizer, steps
 
 
 def parameters(gpt: GPT) -> dict[str, torch.Tensor]:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+import multiprocessing.process
 import os
 import signal
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,10 +28,67 @@ for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHU
 
 # Their tests wait for real processes, servers and clusters. Begun last, one such file would go on alone at the end.
 FIRST = {"experiments", "remote", "faults", "compat", "test_wheel.py"}
+# Left out of `make quick` besides, because they compute for long. It says what should be added.
+SLOW = FIRST | {
+    "huggingface", "verification", "test_adapting.py", "test_classification.py", "test_classification_report.py",
+    "test_encodings.py", "test_examination.py", "test_figures.py", "test_hypotheses.py", "test_metric_records.py",
+    "test_one_more_measure.py", "test_prepare.py", "test_prepare_sentences.py", "test_readme.py", "test_report.py",
+    "test_sealing.py", "test_sentence_task.py", "test_sources.py", "test_tasks.py", "test_tokenizer.py",
+}  # fmt: skip
+LONG_SECONDS = 10.0  # for one file
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: FIRST.isdisjoint((item.path.parent.name, item.path.name)))
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--quick", action="store_true", help="only tests that take no time: no other Python is started")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: _is_in(FIRST, item), reverse=True)
+    if config.getoption("quick"):
+        config.hook.pytest_deselected(items=[item for item in items if _is_in(SLOW, item)])
+        items[:] = [item for item in items if not _is_in(SLOW, item)]
+
+
+def _is_in(places: set[str], item: pytest.Item) -> bool:
+    return not places.isdisjoint((item.path.parent.name, item.path.name))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_other_python(request: pytest.FixtureRequest) -> Iterator[None]:
+    """In `make quick` a test that comes to start one, or to compile, is left out."""
+    if not request.config.getoption("quick"):
+        yield
+        return
+    begin = subprocess.Popen.__init__
+
+    def checked(self: subprocess.Popen, args: Any, *rest: Any, **options: Any) -> None:
+        program = os.path.basename(str(args[0] if isinstance(args, list | tuple) else args))
+        if program.startswith(("python", "oelm", "torchrun", "bash", "sh")):
+            pytest.skip("starts another process")
+        begin(self, args, *rest, **options)
+
+    def left_out(*_: Any, **options: Any) -> None:
+        pytest.skip("starts another process, or compiles")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(subprocess.Popen, "__init__", checked)
+        patch.setattr(multiprocessing.process.BaseProcess, "start", left_out)
+        patch.setattr("torch.nn.Module.compile", left_out)
+        yield
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    if not config.getoption("quick"):
+        return
+    taken: Counter[str] = Counter()
+    for report in itertools.chain(*terminalreporter.stats.values()):
+        if isinstance(report, pytest.TestReport):
+            taken[report.location[0]] += report.duration
+    for file, seconds in taken.most_common():
+        if seconds > LONG_SECONDS:
+            terminalreporter.write_line(
+                f"{file}: {seconds:.1f} s; if that is usual, name it in SLOW of tests/conftest.py"
+            )
 
 
 @pytest.fixture(scope="session")

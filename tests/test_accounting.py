@@ -100,7 +100,7 @@ def counted_by_transformers(folder, *, labels: int) -> dict[tuple[str, int | Non
 
 
 def small_encoder(folder, model_type: str = "bert", *, arm: str = "fine_tuned", labels: int = 3) -> ResolvedEncoder:
-    from oelm.data.encoder_folder import open_encoder
+    from oelm.huggingface.encoder_folder import open_encoder
 
     sizes = open_encoder(str(encoder_folder(folder, model_type))).sizes
     facts = sizes | {"labels": labels, "seq_len": 32, "mean_length": 20.5}

@@ -110,7 +110,7 @@ def test_it_is_written_whole_or_not_at_all(archive, folder, tmp_path, monkeypatc
     (folder / "bench.json").write_bytes(b'{"another": 1}')
     entry = archives._entry
     monkeypatch.setattr(archives, "_entry", lambda file: entry(file) | {"bytes": 3})  # as if it changed meanwhile
-    with pytest.raises(UserError, match="changed while it was archived"):
+    with pytest.raises(UserError, match="changed while it was being archived"):
         write_archive(archive, files_in(folder), study="small")
     assert archive.read_bytes() == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["results.zip", "runs", "temporary"]
@@ -149,13 +149,13 @@ def test_a_folder_that_is_not_there_is_found_in_the_archive_beside_it(archive, f
 def test_nothing_is_written_into_an_archive(archive, folder, tmp_path):
     refuse_archive(folder)
     refuse_archive(tmp_path / "not there yet")
-    with pytest.raises(UserError, match=r"results\.zip: is an archive, which is only read"):
+    with pytest.raises(UserError, match=r"results\.zip: is an archive, which is read-only"):
         refuse_archive(archive)
 
 
 def test_any_other_file_is_no_folder_of_runs(tmp_path):
     (tmp_path / "notes.txt").write_text("words")
-    with pytest.raises(UserError, match="is a file, neither a folder of runs nor an archive"):
+    with pytest.raises(UserError, match="is neither a folder of runs nor an archive"):
         runs_folder(tmp_path / "notes.txt")
     assert not is_archive(tmp_path / "notes.txt")
     assert not is_archive(tmp_path)
@@ -181,8 +181,8 @@ def test_a_name_that_leads_anywhere_else_is_refused(tmp_path, temporary, name):
 @pytest.mark.parametrize(
     ("names", "reason"),
     [
-        (["a", "a"], "is there twice"),
-        (["b", "a"], "not in its place"),
+        (["a", "a"], "occurs twice"),
+        (["b", "a"], "is out of order"),
         (["a", "a/b"], "cannot be a file here"),
         (["archive.json", "b"], "archive.json is not its last file"),
     ],
@@ -256,7 +256,7 @@ def test_a_false_count_is_refused_before_anything_is_written(tmp_path, temporary
 def test_more_than_the_disk_has_is_refused_before_anything_is_written(archive, temporary, monkeypatch):
     usage = archives.shutil.disk_usage(temporary)
     monkeypatch.setattr(archives.shutil, "disk_usage", lambda folder: usage._replace(free=4096))
-    refused(archive, temporary, "choose another folder by TMPDIR")
+    refused(archive, temporary, "choose another folder with TMPDIR")
 
 
 def test_too_many_files_are_neither_written_nor_read(archive, folder, temporary, tmp_path, monkeypatch):

@@ -53,7 +53,7 @@ def test_a_part_of_a_name_finds_its_keys():
     assert [each.key for each in keys("beta")] == ["training.beta1", "training.beta2"]
     assert {each.key.partition(".")[0] for each in keys("training")} == {"training"}
     assert {each.key for each in keys("query")} == {each.key for each in keys("model.parts.query")}
-    with pytest.raises(UserError, match=r"keys trainig: no setting begins so; did you mean training\?"):
+    with pytest.raises(UserError, match=r"keys trainig: no setting begins with that; did you mean training\?"):
         keys("trainig")
 
 
@@ -84,4 +84,4 @@ def test_the_verb_prints_them_for_people_and_for_machines():
     assert (found["key"], found["default"], found["bounds"]) == ("training.gradient_clip", 1.0, ["above 0"])
     refused = oelm_command("keys", "gradient_clop")
     assert (refused.returncode, refused.stdout) == (2, "")
-    assert refused.stderr == "oelm: keys gradient_clop: no setting begins so; did you mean gradient_clip?\n"
+    assert refused.stderr == "oelm: keys gradient_clop: no setting begins with that; did you mean gradient_clip?\n"

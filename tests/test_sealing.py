@@ -112,7 +112,7 @@ def test_a_seal_that_is_changed_or_gone_is_damage(runs):
     assert_damaged(runs, run, "seal.json")
 
 
-LINKS = {"nowhere": "a link that leads nowhere", "itself": "a link that leads back to itself"}
+LINKS = {"nowhere": "a link to nothing", "itself": "a link to itself"}
 
 
 @pytest.mark.parametrize("file", [*BOUND[1:], "seal.json"])
@@ -182,7 +182,7 @@ def test_a_config_that_is_gone_is_named_wherever_one_looks(runs):
     with pytest.raises(Damaged, match=r"config\.json: damaged: missing"):
         end_of(RunDirectory(run))
     (run / "config.json").symlink_to("nowhere")
-    assert f"{run / 'config.json'}: damaged: a link that leads nowhere" in study_status(small(), runs)[1]
+    assert f"{run / 'config.json'}: damaged: a link to nothing" in study_status(small(), runs)[1]
 
 
 def test_a_file_that_came_after_the_seal_is_damage(runs):
@@ -311,7 +311,7 @@ def trained(tmp_path_factory):
 
 
 def again(trained, tmp_path):
-    """A copy of the finished run, to be changed, and how to give the same command again."""
+    """A copy of the finished run, to be changed, and how to run the same command again."""
     run, path, _ = trained
     copy = shutil.copytree(path, tmp_path / "run")
     return copy, lambda: train(run, quiet_execution(), out=copy)

@@ -49,9 +49,9 @@ def test_on_and_off_are_words():
         ("moves.knd=never", "did you mean model.parts.query.moves.kind?"),
         ("model.parts.query.moves=never", "model.parts.query.moves: must be keys and values (got 'never')"),
         ("model.parts.query.moves.kind=nver", "moves.kind: 'nver' is not one of"),
-        ("model.attention.query.moves.steps=3", "model.parts.query.moves.steps: is only taken with kind every"),
-        ("model.parts.query.moves.fraction=3", "moves.fraction: is only taken with kind after or before"),
-        ("model.parts.query.moves.steps=3", "moves.steps: is only taken with kind every"),
+        ("model.attention.query.moves.steps=3", "model.parts.query.moves.steps: is only valid with kind every"),
+        ("model.parts.query.moves.fraction=3", "moves.fraction: is only valid with kind after or before"),
+        ("model.parts.query.moves.steps=3", "moves.steps: is only valid with kind every"),
     ],
 )
 def test_a_bad_value_is_one_line_with_its_key(assignment, expected):
@@ -69,7 +69,7 @@ MISPLACED = {
     "training: {dropout: 0.1}": "did you mean model.dropout?",
     "parts: {query: {}}": "did you mean model.parts?",
     "trainig: {steps: 1}": "did you mean training?",
-    "model: {attention: {query: {moves: {kind: after, fraction: 0.5, steps: 3}}}}": "only taken with kind every",
+    "model: {attention: {query: {moves: {kind: after, fraction: 0.5, steps: 3}}}}": "only valid with kind every",
     "model: {attention: {query: {moves: {kind: after, fraction: 0.5, zzz: 3}}}}": "takes kind, fraction, order",
     "seed: 3": "did you mean seeds? It takes weights, projections and data; `oelm train --seed N` sets all three",
     "training: {seed: 3}": "did you mean seeds? It takes weights, projections and data",
@@ -114,7 +114,7 @@ def test_what_has_an_option_of_its_own_is_sent_there():
         "execution.seed=": "seed N",
         "out=x": "out x",
     }.items():
-        with pytest.raises(UserError, match=f"is an option of its own: --{option}$"):
+        with pytest.raises(UserError, match=f"has its own option: --{option}$"):
             load_settings(assignments=[pair])
 
 
@@ -145,7 +145,7 @@ def test_every_problem_of_a_file_has_its_own_line(tmp_path):
         (b"- 1", "not keys and values"),
         (b"a: [1", "is not YAML"),
         (b"\xff\xfe\x00", "not a text file"),
-        (b"data: a\ndata: b", "there twice"),
+        (b"data: a\ndata: b", "occurs twice"),
         (b"data: !!python/object/apply:os.system ['true']", "is not YAML"),
     ],
 )

@@ -35,7 +35,7 @@ def test_another_learning_rate_is_named(runs):
 def test_what_is_no_finished_run_is_refused(runs, tmp_path):
     with pytest.raises(UserError, match="no such run directory"):
         table([runs / "a", runs / "nowhere"])
-    with pytest.raises(UserError, match=r"is no run \(no config.json in it\)"):
+    with pytest.raises(UserError, match=r"is not a run \(no config.json in it\)"):
         table([tmp_path])
     shutil.copy(runs / "a" / "config.json", tmp_path)
     with pytest.raises(UserError, match="no result"):
@@ -44,5 +44,5 @@ def test_what_is_no_finished_run_is_refused(runs, tmp_path):
 
 def test_one_run_is_not_compared_with_itself(runs):
     text = table([runs / "a"])
-    assert "one run alone" in text
+    assert "only one run" in text
     assert "differs" not in text

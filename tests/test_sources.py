@@ -13,15 +13,15 @@ from oelm.sources import source_digest as remembered_digest
 source_digest = remembered_digest.__wrapped__  # which is taken again although the path is the same
 
 COMPUTING = [
-    "seeding.py", "config.py", "arms.py", "training/loop.py", "training/language.py", "training/classification.py",
-    "training/optimizer.py", "training/evaluation.py", "training/loss.py", "training/freezing.py",
+    "seeding.py", "config.py", "arms.py", "training/loop.py", "training/next_token.py", "training/classification.py",
+    "training/optimizer.py", "training/loss.py", "model/freezing.py",
     "training/assembly.py", "data/batches.py", "data/sentence_batches.py", "model/attention.py",
-    "model/transformer.py", "model/projection.py", "model/initialization.py", "model/encoder.py",
+    "model/transformer.py", "model/projection.py", "model/initialization.py", "huggingface/encoder.py",
     "model/adaptation/adapting.py",
 ]  # fmt: skip
 OTHERS = [
     "training/journal.py", "data/stories.py", "data/readers.py", "cli/__init__.py", "cli/one_run.py",
-    "reporting/words.py", "run_directory.py", "training/stored_model.py", "training/run.py", "study/plan.py",
+    "reporting/words.py", "run_directory.py", "stored_models/loading.py", "training/run.py", "study/plan.py",
     "archives.py", "__init__.py",
 ]  # fmt: skip
 

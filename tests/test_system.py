@@ -97,7 +97,7 @@ def test_memory_that_no_system_tells_limits_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "sysconf", unknown)
     monkeypatch.setattr(system, "CGROUP_MEMORY", tmp_path / "absent")
     assert system.memory_bytes() is None
-    assert what_ran_out(MemoryError()).startswith("memory: that of this machine is used up; ")
+    assert what_ran_out(MemoryError()).startswith("memory: all memory of this machine is used up; ")
     system.CGROUP_MEMORY.write_text("4096\n")
     assert system.memory_bytes() == 4096
 
@@ -129,9 +129,9 @@ def test_a_file_system_without_locks_is_named(tmp_path, monkeypatch):
 
 
 def test_only_one_module_knows_where_linux_keeps_its_facts():
-    """far_side.py is sent alone to a server, which is a Linux machine."""
+    """sent_program.py is sent alone to a server, which is a Linux machine."""
     for path in PACKAGE.rglob("*.py"):
-        if path.name not in ("system.py", "far_side.py"):
+        if path.name not in ("system.py", "sent_program.py"):
             assert not re.search(r"[\"']/(proc|sys)\b", path.read_text(encoding="utf-8")), path
 
 

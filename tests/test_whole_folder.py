@@ -116,7 +116,9 @@ def test_what_an_older_one_had_is_gone(place):
 def test_a_folder_that_is_not_ours_is_refused(place):
     place.mkdir()
     (place / "thesis.tex").write_text("mine")
-    with pytest.raises(UserError, match=r"contains files that are not a report's \(thesis\.tex\); choose another"):
+    with pytest.raises(
+        UserError, match=r"contains files that are not part of a report \(thesis\.tex\); choose another"
+    ):
         write(place, "first")
     assert (place / "thesis.tex").read_text() == "mine"
 
@@ -151,7 +153,7 @@ def test_links_in_the_folder_are_not_followed(place, tmp_path):
 def test_the_folder_one_is_in_is_refused(place, monkeypatch):
     write(place, "first")
     monkeypatch.chdir(place / "figures")
-    with pytest.raises(UserError, match="contains the folder you are in"):
+    with pytest.raises(UserError, match="contains the current folder"):
         write(place, "second")
 
 

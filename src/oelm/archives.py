@@ -80,7 +80,7 @@ def _directory_of(members: list[_Member], offset: int) -> bytes:
 def write_archive(path: Path, files: dict[str, Path], *, study: str) -> dict[str, Any]:
     """Files by their names in the archive. Returns the list that was written, with its seal."""
     if len(files) >= MOST_FILES:
-        raise UserError(f"{path}: {len(files)} files, an archive takes at most {MOST_FILES}")
+        raise UserError(f"{path}: {len(files)} files, but an archive takes at most {MOST_FILES}")
     for name in files:
         _check_name(name)
     listed = {name: _entry(file) for name, file in sorted(files.items())}
@@ -89,7 +89,7 @@ def write_archive(path: Path, files: dict[str, Path], *, study: str) -> dict[str
     size = sum(entry["bytes"] for entry in listed.values()) + len(content)
     if size + (len(files) + 1) * 2**10 > MOST_ARCHIVE_BYTES:
         raise UserError(
-            f"{path}: {mebibytes(size)} of results, an archive takes at most {mebibytes(MOST_ARCHIVE_BYTES)}"
+            f"{path}: {mebibytes(size)} of results, but an archive takes at most {mebibytes(MOST_ARCHIVE_BYTES)}"
         )
     with explaining_a_full_disk(path.parent, needed_bytes=size), atomic_file(path) as stream:
         members = [_append_file(stream, name, files[name], entry) for name, entry in listed.items()]
@@ -108,7 +108,7 @@ def _append_file(stream: BinaryIO, name: str, file: Path, entry: dict[str, Any])
     with open(file, "rb") as source:
         member = _append(stream, name, iter(lambda: source.read(PIECE_BYTES), b""), digest.update)
     if {"bytes": member.size, "sha256": digest.hexdigest()} != entry:
-        raise UserError(f"{file}: changed while it was archived; give the same command again")
+        raise UserError(f"{file}: changed while it was being archived; run the same command again")
     return member
 
 
@@ -131,7 +131,7 @@ def _check_name(name: str) -> None:
     """A file of a study or of one of its runs: no way out of the folder, nothing that a shell could misread."""
     parts = name.split("/")
     if len(parts) > MOST_FOLDERS + 1 or len(name) > MOST_CHARACTERS or name == LIST:
-        raise UserError(f"name {name[:80]!r}: no file of a study or of a run")
+        raise UserError(f"name {name[:80]!r}: not a file of a study or of a run")
     for part in parts:
         check_name(part)
 
@@ -148,7 +148,9 @@ def unpack(archive: Path, folder: Path) -> dict[str, Any]:
         count = _claimed_members(archive, stream, size)
         needed = size + count * BLOCK_BYTES * (1 + MOST_FOLDERS)
         if shutil.disk_usage(folder).free < needed:
-            raise UserError(f"{archive}: needs {mebibytes(needed)} in {folder.parent}; choose another folder by TMPDIR")
+            raise UserError(
+                f"{archive}: needs {mebibytes(needed)} in {folder.parent}; choose another folder with TMPDIR"
+            )
         with explaining_a_full_disk(folder, needed_bytes=needed):
             found = _unpacked_members(_Reader(archive, stream, size), folder, count)
     try:
@@ -180,7 +182,7 @@ def _claimed_members(archive: Path, stream: BinaryIO, size: int) -> int:
     tail = stream.read(_END.size)
     stream.seek(0)
     if len(tail) < _END.size or not tail.startswith(_END_MARK):
-        raise Damaged(archive, "cut short, or not an archive that `oelm archive` wrote")
+        raise Damaged(archive, "cut short, or not an archive written by `oelm archive`")
     count: int = _END.unpack(tail)[3]
     if not 1 <= count <= MOST_FILES:
         raise Damaged(archive, f"{count} files, at most {MOST_FILES} are read")
@@ -247,7 +249,7 @@ def _check_member(archive: Path, member: _Member, before: list[_Member], *, is_l
     except UserError as error:
         raise Damaged(archive, str(error)) from error
     if before and member.name <= before[-1].name:
-        raise Damaged(archive, f"{member.name[:80]!r} is there twice, or not in its place")
+        raise Damaged(archive, f"{member.name[:80]!r} occurs twice, or is out of order")
 
 
 def _unpacked_file(reader: _Reader, member: _Member, path: Path) -> str:
@@ -316,7 +318,7 @@ def runs_folder(path: Path) -> Path:
     if place is not None:
         return _unpacked(place.archive) / place.inner
     if path.is_file():
-        raise UserError(f"{path}: is a file, neither a folder of runs nor an archive that `oelm archive` wrote")
+        raise UserError(f"{path}: is neither a folder of runs nor an archive written by `oelm archive`")
     return path
 
 
@@ -325,7 +327,7 @@ def refuse_archive(path: Path) -> None:
     place = place_in_archive(path)
     if place is not None:
         raise UserError(
-            f"{place.archive}: is an archive, which is only read; unpack it with "
+            f"{place.archive}: is an archive, which is read-only; unpack it with "
             f"`python3 -m zipfile -e {place.archive} FOLDER` and give that folder"
         )
 

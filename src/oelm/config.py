@@ -27,11 +27,11 @@ class Model(Section):
 
     FROM_DATA: ClassVar[tuple[str, ...]] = ("vocabulary",)  # what the data decides where a config does not
 
-    vocabulary: Positive | None = Field(default=None, description="Size of the vocabulary; null: as the data says.")
-    seq_len: Positive = Field(default=512, description="Tokens of a sequence.")
+    vocabulary: Positive | None = Field(default=None, description="Size of the vocabulary; null: from the data.")
+    seq_len: Positive = Field(default=512, description="Tokens per sequence.")
     d_model: Positive = Field(default=512, description="Width of the model.")
     num_layers: Annotated[Whole, Field(ge=1, le=10_000)] = Field(default=6, description="Transformer blocks.")
-    num_heads: Positive = Field(default=8, description="Attention heads; they divide d_model.")
+    num_heads: Positive = Field(default=8, description="Attention heads; must divide d_model.")
     d_ff: Positive | None = Field(default=None, description="Width of the feed-forward layer; null: 4 d_model.")
     dropout: float = Field(default=0.0, ge=0, lt=1, description="Share of activations set to zero in training.")
     parts: Parts = BASELINE
@@ -68,20 +68,20 @@ class Encoder(Section):
     )  # fmt: skip
 
     kind: Literal["encoder"] = Field(default="encoder", description="Makes the model an encoder; without it, a GPT.")
-    pretrained: bool = Field(default=True, description="false: the same sizes, started at random.")
+    pretrained: bool = Field(default=True, description="false: the same sizes, with random weights.")
     dropout: float = Field(default=0.1, ge=0, lt=1, description="Share of activations set to zero in training.")
     parts: Parts = AS_GIVEN
-    vocabulary: Positive | None = Field(default=None, description="Size of the vocabulary; as the data says.")
-    positions: Positive | None = Field(default=None, description="Longest input of the encoder; as the data says.")
-    token_types: Count | None = Field(default=None, description="Kinds of text it tells apart; as the data says.")
-    d_model: Positive | None = Field(default=None, description="Width of the encoder; as the data says.")
-    num_layers: Positive | None = Field(default=None, description="Transformer blocks; as the data says.")
-    num_heads: Positive | None = Field(default=None, description="Attention heads; as the data says.")
-    d_ff: Positive | None = Field(default=None, description="Width of the feed-forward layer; as the data says.")
-    labels: Positive | None = Field(default=None, description="Number of classes; as the data says.")
-    seq_len: Positive | None = Field(default=None, description="Longest example, in tokens; as the data says.")
+    vocabulary: Positive | None = Field(default=None, description="Size of the vocabulary; from the data.")
+    positions: Positive | None = Field(default=None, description="Longest input of the encoder; from the data.")
+    token_types: Count | None = Field(default=None, description="Number of token types; from the data.")
+    d_model: Positive | None = Field(default=None, description="Width of the encoder; from the data.")
+    num_layers: Positive | None = Field(default=None, description="Transformer blocks; from the data.")
+    num_heads: Positive | None = Field(default=None, description="Attention heads; from the data.")
+    d_ff: Positive | None = Field(default=None, description="Width of the feed-forward layer; from the data.")
+    labels: Positive | None = Field(default=None, description="Number of classes; from the data.")
+    seq_len: Positive | None = Field(default=None, description="Longest example, in tokens; from the data.")
     mean_length: float | None = Field(
-        default=None, gt=0, description="Mean length of the training examples, in tokens; as the data says."
+        default=None, gt=0, description="Mean length of the training examples, in tokens; from the data."
     )
 
     @model_validator(mode="after")
@@ -104,34 +104,38 @@ AnyModel = Annotated[Annotated[Model, Tag("gpt")] | Annotated[Encoder, Tag("enco
 
 
 class Training(Section):
-    steps: Positive = Field(default=100_000, description="Updates in all.")
-    batch_size: Positive = Field(default=8, description="Sequences in one update, over all processes.")
-    learning_rate: float = Field(default=3e-4, gt=0, description="The highest; after the warm-up it falls as a cosine.")
+    steps: Positive = Field(default=100_000, description="Total number of updates.")
+    batch_size: Positive = Field(default=8, description="Sequences per update, over all processes.")
+    learning_rate: float = Field(
+        default=3e-4, gt=0, description="Peak learning rate; after warm-up it follows a cosine."
+    )
     final_learning_rate_fraction: float = Field(
-        default=0.1, ge=0, le=1, description="What is left of the learning rate at the end."
+        default=0.1, ge=0, le=1, description="Final learning rate, as a fraction of the peak."
     )
     warmup_steps: Count | None = Field(
         default=None, description="Updates of linear warm-up, at most `steps`; null: min(2000, steps / 10)."
     )
-    weight_decay: float = Field(default=0.1, ge=0, description="AdamW's, on matrices.")
-    beta1: float = Field(default=0.9, ge=0, lt=1, description="AdamW's, of the mean of the gradients.")
-    beta2: float = Field(default=0.95, ge=0, lt=1, description="AdamW's, of the mean of their squares.")
-    epsilon: float = Field(default=1e-8, gt=0, description="AdamW's, added to the divisor.")
-    gradient_clip: float | None = Field(default=1.0, gt=0, description="Largest norm of the gradient; null: any.")
+    weight_decay: float = Field(default=0.1, ge=0, description="AdamW's weight decay, applied to matrices.")
+    beta1: float = Field(default=0.9, ge=0, lt=1, description="AdamW's decay rate for the mean of the gradients.")
+    beta2: float = Field(default=0.95, ge=0, lt=1, description="AdamW's decay rate for the mean of their squares.")
+    epsilon: float = Field(default=1e-8, gt=0, description="AdamW's term added to the divisor.")
+    gradient_clip: float | None = Field(
+        default=1.0, gt=0, description="Largest gradient norm (clipping); null: no limit."
+    )
     validation_split: Literal["tune", "val", "test"] = Field(
-        default="val", description="What validation reads; tune a setting with tune."
+        default="val", description="Split used for validation; use tune to tune a setting."
     )
     validate_every: Positive | None = Field(
-        default=None, description="Updates between validations; null: 20 times a run, at least every 1000 updates."
+        default=None, description="Updates between validations; null: 20 times per run, at least every 1000 updates."
     )
     validation_cost: float = Field(
-        default=0.1, gt=0, le=1, description="Bound on validation's arithmetic, as a part of training's."
+        default=0.1, gt=0, le=1, description="Limit on the arithmetic of validation, as a fraction of training's."
     )
     validation_sequences: Positive | None = Field(
-        default=None, description="Sequences of one validation of the curve; null: as many as the bound allows."
+        default=None, description="Sequences per validation of the curve; null: as many as the limit allows."
     )
     final_validation_sequences: Positive | None = Field(
-        default=None, description="Sequences of the reported loss; null: half of what the bound allows."
+        default=None, description="Sequences for the reported loss; null: half of what the limit allows."
     )
 
     @model_validator(mode="after")
@@ -144,9 +148,9 @@ class Training(Section):
 class Seeds(Section):
     """Three apart: arms are paired on weights and data, and draw their projections from the third."""
 
-    weights: Count = Field(default=0, description="Of every weight but the projections that an arm draws.")
-    projections: Count = Field(default=0, description="Of the projections that an arm draws.")
-    data: Count = Field(default=0, description="Of the order of the data.")
+    weights: Count = Field(default=0, description="Seed of all weights except the projections that an arm draws.")
+    projections: Count = Field(default=0, description="Seed of the projections that an arm draws.")
+    data: Count = Field(default=0, description="Seed of the order of the data.")
 
 
 class Run(Section):
@@ -164,30 +168,30 @@ class Execution(Section):
 
     device: str = Field(default="auto", description="cpu, cuda, cuda:1, ...; auto: a GPU if there is one.")
     precision: Literal["auto", "float32", "bfloat16", "float64"] = Field(
-        default="auto", description="Of the arithmetic; auto: what the device is good at."
+        default="auto", description="Precision of the arithmetic; auto: what suits the device."
     )
     compile: Literal["auto", "on", "off"] = Field(
-        default="auto", description="Compile the blocks; auto: where that pays."
+        default="auto", description="Compile the blocks; auto: if it pays off."
     )
-    threads: Positive | None = Field(default=None, description="CPU threads; null: as torch chooses.")
+    threads: Positive | None = Field(default=None, description="CPU threads; null: chosen by torch.")
     micro_batch_size: Positive | None = Field(
-        default=None, description="Sequences computed at once; null: by the size of the model and the device."
+        default=None, description="Sequences computed at once; null: depends on the model and the device."
     )
     checkpoint_every: Positive | None = Field(
-        default=None, description="Updates between checkpoints; null: ten times a run, at least every 5000 updates."
+        default=None, description="Updates between checkpoints; null: ten times per run, at least every 5000 updates."
     )
-    keep_checkpoints: Positive = Field(default=2, description="How many of the last are kept.")
+    keep_checkpoints: Positive = Field(default=2, description="Number of checkpoints to keep, the most recent ones.")
     log_every: Positive | None = Field(
-        default=None, description="Updates between records of the loss; null: 200 times a run, at least every 100."
+        default=None, description="Updates between records of the loss; null: 200 times per run, at least every 100."
     )
     step_limit_seconds: float | None = Field(
         default=None,
         ge=1,
         le=1500,
-        description="Of several processes: how long one may make no progress before the others stop; null: 20 times "
-        "the slowest recent step, at least a minute. The first step has ten minutes, a save more by its size.",
+        description="With several processes: how long one may make no progress before the others stop; null: 20 times "
+        "the slowest recent step, at least a minute. The first step gets ten minutes, a save more by its size.",
     )
-    tensorboard: bool = Field(default=False, description="Also write TensorBoard's files.")
+    tensorboard: bool = Field(default=False, description="Also write TensorBoard files.")
 
 
 STEP_EXECUTION = ("device", "precision", "compile", "threads", "micro_batch_size")  # what of it a step depends on

@@ -27,7 +27,7 @@ PERHAPS_NO_MEMORY = re.compile(
 )
 NO_THREAD = re.compile(r"can't start new thread|Resource temporarily unavailable", re.IGNORECASE)
 WHAT_TO_LOWER = (
-    "lower what takes memory: micro_batch_size and the model's sizes of a run, --workers of prepare, --slots of a study"
+    "reduce memory use: micro_batch_size or the model size of a run, --workers of prepare, --slots of a study"
 )
 
 
@@ -71,8 +71,8 @@ def refuse_little_address_space(needed_bytes: int, whose: str) -> None:
     allowed = limit_of("AS")
     if allowed is not None and whose not in sys.modules and allowed - mapped_bytes() < needed_bytes:
         raise UserError(
-            f"memory: the shell allows {size(allowed)} of address space (ulimit -v), {size(mapped_bytes())} are taken, "
-            f"and {whose} alone takes {size(needed_bytes)}; raise the limit"
+            f"memory: the shell allows {size(allowed)} of address space (ulimit -v), {size(mapped_bytes())} are used, "
+            f"and {whose} alone needs {size(needed_bytes)}; raise the limit"
         )
 
 
@@ -92,45 +92,47 @@ def _disk_line(place: Path, needed_bytes: int) -> str:
     if disk.f_files and disk.f_favail < FEW_INODES and free_bytes > needed_bytes:
         return (
             f"{place}: no inodes left: {size(free_bytes)} are free, but the disk has no room for more files (df -i); "
-            "delete some there and give the same command again"
+            "delete some there and run the same command again"
         )
     needs = f"needs {mebibytes(needed_bytes)}, " if needed_bytes else ""
-    return f"{place}: disk full: {needs}has {mebibytes(free_bytes)}; make room and give the same command again"
+    return f"{place}: disk full: {needs}has {mebibytes(free_bytes)}; make room and run the same command again"
 
 
 def _quota_line(place: Path, needed_bytes: int) -> str:
-    return f"{place}: your quota on this disk is used up; delete files of yours there or choose another disk"
+    return f"{place}: your quota on this disk is used up; delete some of your files there or choose another disk"
 
 
 def _file_size_line(place: Path, needed_bytes: int) -> str:
     limit = limit_of("FSIZE")
     if limit is None:
-        return f"{place}: a file has become too large for this file system; choose another disk"
+        return f"{place}: a file is too large for this file system; choose another disk"
     return (
         f"{place}: a file would become larger than {size(limit)}, the limit of the shell (ulimit -f); "
-        "raise it and give the same command again"
+        "raise it and run the same command again"
     )
 
 
 def _open_files_line(place: Path, needed_bytes: int) -> str:
     return (
-        f"open files: this process may have {limit_of('NOFILE')} at a time, and has them (ulimit -n); "
-        "raise the limit and give the same command again"
+        f"open files: this process may open {limit_of('NOFILE')} at a time and has reached that limit (ulimit -n); "
+        "raise the limit and run the same command again"
     )
 
 
 def _all_open_files_line(place: Path, needed_bytes: int) -> str:
-    return "open files: the whole machine has as many as it can; close something and give the same command again"
+    return "open files: the machine has reached its limit; close something and run the same command again"
 
 
 def _memory_line(*, of_gpu: bool = False) -> str:
     limit = limit_of("AS")
     if of_gpu:
-        return f"memory: that of the GPU is used up; {WHAT_TO_LOWER}"
+        return f"memory: the GPU has run out; {WHAT_TO_LOWER}"
     if limit is not None:
         return f"memory: the {size(limit)} that the shell allows are used up (ulimit -v); raise it, or {WHAT_TO_LOWER}"
     total = memory_bytes()
-    return f"memory: {'that' if total is None else f'the {size(total)}'} of this machine is used up; {WHAT_TO_LOWER}"
+    return (
+        f"memory: {'all memory' if total is None else f'the {size(total)}'} of this machine is used up; {WHAT_TO_LOWER}"
+    )
 
 
 def _threads_line() -> str:

@@ -35,7 +35,7 @@ MOST_LEVELS = 40  # of nesting; ours have a few
 MOST_DIGITS = 25  # of a whole number
 # Without waiting for whoever writes into a pipe; of these flags Windows has only the last, and Linux all others.
 FOR_READING = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
-DEAD_LINK = "a link that leads nowhere"
+DEAD_LINK = "a link to nothing"
 SEAL = "seal"  # the key of a sealed file that holds the digest of the rest
 
 
@@ -170,8 +170,8 @@ def open_own(path: Path, flags: int) -> int:
     if not stat.S_ISREG(found.st_mode):
         raise _not_a_file(path)
     raise UserError(
-        f"{path}: has a second name (a hard link), under which another file would change too; put a copy in its place "
-        "(cp it, then mv the copy over it) and give the same command again"
+        f"{path}: has a second name (a hard link), so writing would change another file too; replace it with a copy "
+        "(cp it, then mv the copy over it) and run the same command again"
     )
 
 
@@ -183,13 +183,13 @@ def append_to(path: Path) -> BinaryIO:
 
 
 def _not_a_file(path: Path) -> UserError:
-    return UserError(f"{path}: is not a regular file; move it away and give the same command again")
+    return UserError(f"{path}: is not a regular file; move it away and run the same command again")
 
 
 def _linked(path: Path, target: str) -> UserError:
     return UserError(
-        f"{path}: is a symbolic link (to {target}); nothing is written or deleted through one: remove the link, or put "
-        "what it points to in its place, and give the same command again"
+        f"{path}: is a symbolic link (to {target}); oelm never writes or deletes through links: remove the link, or "
+        "replace it with what it points to, and run the same command again"
     )
 
 
@@ -244,7 +244,7 @@ def naming_the_file(path: Path) -> Iterator[None]:
         raise
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise Damaged(path, "a link that leads back to itself") from error
+            raise Damaged(path, "a link to itself") from error
         raise Unreadable(path, error) from error
 
 
@@ -281,10 +281,10 @@ def _called(value: Any) -> str:
 def named_in(manifest: Path, name: Any) -> Path:
     """The file that an entry of a manifest names: one beside it. Anything else is refused before it is opened."""
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}", name):
-        raise Damaged(manifest, f"names {str(name)[:80]!r}, which is no file of its folder")
+        raise Damaged(manifest, f"names {str(name)[:80]!r}, which is not a file in its folder")
     path = manifest.parent / name
     if path.is_symlink() and os.path.dirname(os.path.realpath(path)) != os.path.realpath(manifest.parent):
-        raise Damaged(path, "is a link that leaves its folder")
+        raise Damaged(path, "is a link to outside its folder")
     return path
 
 
@@ -331,6 +331,12 @@ def _is_text(value: Any) -> bool:
 def sha256_of(path: Path) -> str:
     with open(path, "rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def combined_digest(file_digests: dict[str, str]) -> str:
+    """One digest over the files' digests, whatever their order."""
+    lines = "".join(f"{name} {digest}\n" for name, digest in sorted(file_digests.items()))
+    return hashlib.sha256(lines.encode()).hexdigest()
 
 
 def ensure_writable(folder: Path, *, option: str = "--out") -> None:

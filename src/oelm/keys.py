@@ -54,7 +54,7 @@ class Key:
 
 PRESET = Key(
     "preset", "text", tuple(PRESETS), (), False, None,
-    f"What lies below a config file's own keys. Chosen with --preset, not with --set; {DEFAULT_PRESET} without a file.",
+    f"The values that a config file changes. Chosen with --preset, not with --set; {DEFAULT_PRESET} without a file.",
 )  # fmt: skip
 
 
@@ -71,7 +71,7 @@ def keys(prefix: str | None = None, *, preset: str | None = None) -> list[Key]:
     names = {part for each in every for part in (each.key, *each.key.split("."))}
     close = difflib.get_close_matches(prefix, sorted(names), n=1)
     advice = f"did you mean {close[0]}?" if close else "`oelm keys` lists them all"
-    raise UserError(f"keys {prefix}: no setting begins so; {advice}")
+    raise UserError(f"keys {prefix}: no setting begins with that; {advice}")
 
 
 def all_keys(preset: str | None = None) -> list[Key]:
@@ -115,7 +115,7 @@ def _schedule(path: str, default_kind: str | None) -> Iterator[Key]:
     needed = {name: field for each in SCHEDULES.values() for name, field in each.model_fields.items() if name != "kind"}
     for name, field in needed.items():
         meanings = " ".join(
-            f"Of kind {kind}: {each.model_fields[name].description}"
+            f"For kind {kind}: {each.model_fields[name].description}"
             for kind, each in SCHEDULES.items()
             if name in each.model_fields
         )

@@ -118,8 +118,8 @@ class Owner:
             return line
         ahead = _in_words(self.seconds_ahead)
         return (
-            f"{line}; its clock is {ahead} ahead of this host's, so its last sign of life has no age here: make sure "
-            f"that it does not run there any more, then delete {self.lock_file} to take over"
+            f"{line}; its clock is {ahead} ahead of this host's, so the age of its last heartbeat is unknown: make "
+            f"sure that it is no longer running there, then delete {self.lock_file} to take over"
         )
 
 
@@ -164,8 +164,8 @@ def _owning(lock_file: Path, *, dead: Owner | None) -> Iterator[None]:
             raise Owned(_stored_owner(lock_file)) from error
         except OSError as error:
             raise UserError(
-                f"{lock_file}: cannot be locked ({error.strerror}): this file system has no locks, without which two "
-                "processes could write the same files; choose a folder on one that has, for example a local disk"
+                f"{lock_file}: cannot be locked ({error.strerror}): this file system has no locks, and without "
+                "them two processes could write the same files; choose another folder, for example on a local disk"
             ) from error
         owner = _stored_owner(lock_file)  # we hold the kernel's lock, so one on this host is dead
         if (

@@ -24,7 +24,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise UserError(f"{folder / MANIFEST}: not the manifest of prepared data (no format_version)")
     if version > FORMAT_VERSION:
         raise UserError(
-            f"{folder / MANIFEST}: format version {version} is newer than the {FORMAT_VERSION} this oelm reads; "
+            f"{folder / MANIFEST}: format version {version} is newer than {FORMAT_VERSION}, which this oelm reads; "
             "update oelm, or prepare the data again"
         )
     if not isinstance(manifest.get("settings", {}), dict):

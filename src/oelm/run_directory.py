@@ -1,7 +1,7 @@
 """The run directory: every file a run owns, its name, and how it is written and read. No torch.
 
-Training writes it; status, analysis and reports read it. Nothing else knows a file name, but for remote/far_side.py,
-which runs where oelm is not; a test holds the two together.
+Training writes it; status, analysis and reports read it. No other module writes out a name of its files, but for
+remote/sent_program.py, which runs where oelm is not; tests hold both to that.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def check_name(name: str) -> str:
     if re.fullmatch(r"[^\W_][\w.+ -]{0,199}", name) and not name.endswith(" "):
         return name
     raise UserError(
-        f"name {name!r}: use letters, digits, '.', '_', '+', '-' or spaces, at most 200, "
-        "and begin with a letter or digit"
+        f"name {name!r}: use at most 200 letters, digits, '.', '_', '+', '-' or spaces, "
+        "beginning with a letter or digit"
     )
 
 
@@ -305,7 +305,7 @@ class RunDirectory:
                 yield
         except Owned as error:
             raise Locked(
-                f"{self.path}: another run is in this folder ({error}); wait for it or choose another --out"
+                f"{self.path}: another run is using this folder ({error}); wait for it or choose another --out"
             ) from error
 
     # -- metrics -----------------------------------------------------------------------------------------------------
@@ -350,8 +350,7 @@ class RunDirectory:
         if not self.checkpoints.is_dir():
             return []
         ours = (path for path in self.checkpoints.iterdir() if not path.is_symlink())
-        named = [path for path in ours if re.fullmatch(r"step-\d+", path.name)]
-        return sorted(named, key=checkpoint_step)
+        return sorted(filter(is_checkpoint, ours), key=checkpoint_step)
 
     @contextlib.contextmanager
     def new_checkpoint(self, step: int, *, needed_bytes: int) -> Iterator[Path]:
@@ -366,7 +365,7 @@ class RunDirectory:
             if free_bytes < needed_bytes:
                 raise UserError(
                     f"{self.checkpoints}: disk full: a checkpoint needs {mebibytes(needed_bytes)}, "
-                    f"has {mebibytes(free_bytes)}; make room and give the same command again"
+                    f"has {mebibytes(free_bytes)}; make room and run the same command again"
                 )
             try:
                 yield new_folder(temporary)
@@ -404,8 +403,21 @@ MANIFEST = "manifest.json"
 CHECKPOINT_FILES = "model.safetensors", "optimizer.safetensors", "state.json"  # what a run cannot go on without
 
 
+def is_checkpoint(path: Path) -> bool:
+    """By its name, wherever it lies."""
+    return re.fullmatch(r"step-\d+", path.name) is not None
+
+
 def checkpoint_step(folder: Path) -> int:
     return int(folder.name.removeprefix("step-"))
+
+
+def run_around(folder: Path) -> RunDirectory | None:
+    """The run whose best/ folder or checkpoint this is; None for a folder that was copied out of its run."""
+    whole = folder.absolute()
+    directory = RunDirectory(whole.parent.parent if is_checkpoint(whole) else whole.parent)
+    ours = directory.config_file.exists() and whole in (directory.best, *directory.stored_checkpoints())
+    return directory if ours else None
 
 
 def _seal(folder: Path) -> None:
@@ -434,7 +446,7 @@ def check_whole(folder: Path) -> None:
         )
     for name in CHECKPOINT_FILES:
         if name not in files:
-            raise Damaged(manifest_file, f"does not name {name}")
+            raise Damaged(manifest_file, f"does not list {name}")
     named = {named_in(manifest_file, name): _size_and_digest(manifest_file, name, files[name]) for name in files}
     for path, (expected_bytes, expected_sha256) in named.items():
         if not path.is_file():

@@ -102,9 +102,9 @@ def end_of(directory: RunDirectory) -> Ended | None:
     if config.format_version < SEALED_SINCE:
         return _unsealed_end(directory, config, state)
     if state in ("finished", "diverged"):
-        raise Damaged(directory.seal_file, f"missing, though the run is {state}")
+        raise Damaged(directory.seal_file, f"missing, although the run is {state}")
     if state is None and directory.result_file.exists():
-        raise Damaged(directory.seal_file, "missing, though the run has a result")
+        raise Damaged(directory.seal_file, "missing, although the run has a result")
     _read_if_there(directory.environment_file, Environment)
     return None
 
@@ -115,7 +115,7 @@ def _sealed_end(directory: RunDirectory, config: Config) -> Ended:
         _check_bound(path, seal["files"].get(path.name))
     state = seal["state"]
     if state == "finished" and directory.result_file.name not in seal["files"]:
-        raise Damaged(directory.seal_file, f"does not name {directory.result_file.name}")
+        raise Damaged(directory.seal_file, f"does not list {directory.result_file.name}")
     ended = _checked_end(directory, config, state, sealed=True, error=seal.get("error"))
     return replace(ended, started=seal.get("started"))
 
@@ -137,11 +137,11 @@ def first_start(directory: RunDirectory) -> str | None:
 def _check_bound(path: Path, entry: dict[str, Any] | None) -> None:
     if entry is None:
         if os.path.lexists(path):
-            raise Damaged(path, "came after the run was sealed")
+            raise Damaged(path, "was added after the run was sealed")
         return
     with naming_the_file(path):
         if not path.is_file():
-            raise missing(path) if path.is_symlink() else Damaged(path, "missing, though the run's seal names it")
+            raise missing(path) if path.is_symlink() else Damaged(path, "missing, although the run's seal lists it")
         if _entry(path) != {"bytes": entry["bytes"], "sha256": entry["sha256"]}:
             raise Damaged(path, "changed since the run was sealed")
 

@@ -56,7 +56,7 @@ class _Loader(yaml.SafeLoader):
             if not isinstance(key, str):
                 raise UserError(f"{_place(key_node)}: the key {key!r} is not a word")
             if key in seen:
-                raise UserError(f"{_place(key_node)}: the key {key!r} is there twice")
+                raise UserError(f"{_place(key_node)}: the key {key!r} occurs twice")
             seen.add(key)
         return super().construct_mapping(node, deep)
 
@@ -291,10 +291,10 @@ def stored_run(tree: Any, *, name: str) -> ResolvedRun:
 def file_tree(path: Path) -> dict[str, Any]:
     """The keys of a config file, with its preset put below them."""
     if path.is_dir():
-        raise UserError(f"{path}: is a folder, not a config file; data goes with --data, a run with --out")
+        raise UserError(f"{path}: is a folder, not a config file; data is given with --data, a run with --out")
     if not path.is_file():
         known = ", ".join(PRESETS)
-        raise UserError(f"{path}: no such config file (a preset is chosen with --preset: {known})")
+        raise UserError(f"{path}: no such config file (for a preset use --preset: {known})")
     tree = read_yaml_file(path)
     if tree is None:
         raise UserError(f"{path}: is empty; a config contains at least one of: {', '.join(TOP_KEYS)}")
@@ -369,7 +369,7 @@ def _assignment(text: str) -> tuple[str, Any]:
     option = key.strip().rpartition(".")[2]
     if option in OWN_OPTIONS:
         given = value if value and (option != "seed" or value.isdigit()) else OWN_OPTIONS[option]
-        raise UserError(f"--set {key}: is an option of its own: --{option} {given}")
+        raise UserError(f"--set {key}: has its own option: --{option} {given}")
     return full_key(key.strip()), read_yaml(value, name=f"--set {key}")
 
 
@@ -454,7 +454,7 @@ IN_OUR_WORDS = {
     "int_type": "must be a whole number",
     "int_from_float": "must be a whole number",
     "bool_type": "must be true or false",
-    "string_type": "must be a text",
+    "string_type": "must be text",
     "list_type": "must be a list",
     "dict_type": "must be keys and values",
     "too_short": "needs at least {min_length}, has {actual_length}",
@@ -491,7 +491,7 @@ def _about_unknown(location: tuple[Any, ...], model: type[BaseModel], known: lis
         return f"unknown key; did you mean seeds? It takes {SEEDS}"
     kinds = [kind for kind, each in SCHEDULES.items() if name in each.model_fields] if "moves" in location else []
     if kinds:
-        return f"is only taken with kind {' or '.join(kinds)}"
+        return f"is only valid with kind {' or '.join(kinds)}"
     if model is Settings and key in known_keys():  # of the other kind of model
         return "unknown key: only an encoder has it (preset fine-tuning)"
     elsewhere = [] if "moves" in location else [each for each in _places_of(name, known) if each != key]

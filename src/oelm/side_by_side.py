@@ -49,7 +49,7 @@ def table(paths: list[Path]) -> str:
         )
         for row in rows
     ]
-    compared = differences(runs) if len(runs) > 1 else ["one run alone: name two or more to compare them"]
+    compared = differences(runs) if len(runs) > 1 else ["only one run: give two or more to compare them"]
     return "\n".join([*lines, "", *compared])
 
 
@@ -62,7 +62,7 @@ def differences(runs: list[FinishedRun]) -> list[str]:
             values = " / ".join(dict.fromkeys(str(run.settings.get(key)) for run in runs))
             unknown = f"cannot be compared: {SOURCE_DIGEST}, taken by scheme {values}"
             lines.append(unknown if key == SOURCE_SCHEME else f"differs besides the arm: {key} is {values}")
-    return lines or ["nothing but the arm differs; one run each is no comparison yet: seeds vary"]
+    return lines or ["nothing but the arm differs; one run per arm is not a comparison yet, because seeds vary"]
 
 
 def _finished(path: Path) -> FinishedRun:
@@ -70,11 +70,11 @@ def _finished(path: Path) -> FinishedRun:
     if not path.is_dir():
         raise UserError(f"{path}: no such run directory")
     if not directory.config_file.exists():
-        raise UserError(f"{path}: is no run (no {directory.config_file.name} in it)")
+        raise UserError(f"{path}: is not a run (no {directory.config_file.name} in it)")
     ended = end_of(directory)
     if ended is None or ended.result is None:
         state = ended.state if ended else (directory.status() or {}).get("state", "not started")
-        advice = "it is reported so, and not run again" if state == "diverged" else "finish it with `oelm train`"
+        advice = "it is reported as such and not run again" if state == "diverged" else "finish it with `oelm train`"
         raise UserError(f"{path}: no result (state: {state}); {advice}")
     config, environment = flat(read_object(directory.config_file)), flat(ended.environment)
     settings = {key: value for key, value in config.items() if not key.startswith(EXPECTED)}

@@ -1,8 +1,9 @@
-"""A folder that is replaced as a whole: whoever opens it finds the old one or the new one, never some files of each.
+"""Folders that are whole or absent: made beside their place, under a name that begins with `.partial-`.
 
-The new one is made beside it and exchanged with it in one step of the kernel (renameat2). On a file system that cannot
-do this, the old one steps aside and the new one takes its name: killed between these two renames, there is none under
-that name until the next call puts the old one back.
+`partial_folder` and `publish_folder` make one that is all ours. `replacing` exchanges a folder, which may contain files
+of others, with a new one in one step of the kernel (renameat2): whoever opens it finds the old one or the new one,
+never some files of each. On a file system that cannot do this, the old one steps aside and the new one takes its name:
+killed between these two renames, there is none under that name until the next call puts the old one back.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from pathlib import Path
 
 from oelm.errors import UserError
 from oelm.files import TEMPORARY_PREFIX, fsync_folder, new_folder, remove, temporary_name
-from oelm.system import lock
+from oelm.system import lock, process_exists
 
-ASIDE = "aside-"
+ASIDE, REPLACED = "aside-", "replaced-"
 _HERE, _EXCHANGE = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
 
 
@@ -59,13 +60,17 @@ def _refuse_what_cannot_be_replaced(out: Path, target: Path) -> None:
     if os.path.ismount(target):
         raise UserError(f"{out}: is a mount point, which cannot be replaced as a whole; choose a folder inside it")
     if Path.cwd().is_relative_to(target):
-        raise UserError(f"{out}: contains the folder you are in, and is replaced as a whole; choose another with --out")
+        raise UserError(
+            f"{out}: contains the current folder and would be replaced as a whole; choose another with --out"
+        )
 
 
 def _refuse_foreign(out: Path, ours: re.Pattern[str], mark: str) -> None:
     if out.is_dir() and not (out / mark).exists():
         for name in _foreign(out, ours):
-            raise UserError(f"{out}: contains files that are not a report's ({name}); choose another folder with --out")
+            raise UserError(
+                f"{out}: contains files that are not part of a report ({name}); choose another folder with --out"
+            )
 
 
 # ---- What is somebody's ----------------------------------------------------------------------------------------------
@@ -147,6 +152,55 @@ def _aside(target: Path) -> Path:
     return target.with_name(f"{TEMPORARY_PREFIX}{ASIDE}{target.name}")
 
 
+# ---- A folder of ours alone ------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def partial_folder(out: Path) -> Iterator[Path]:
+    """A locked folder beside `out` that is gone at the end, unless it was published or the process was killed."""
+    _remove_remains(out)
+    folder = new_folder(temporary_name(out))
+    with _locked(folder):
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def publish_folder(folder: Path, out: Path) -> None:
+    """Give the whole folder its final name; what it replaces steps aside first and is deleted after.
+
+    Killed between the two renames, there is neither the old nor the new folder: the next attempt makes it.
+    """
+    for inner in (*filter(Path.is_dir, folder.iterdir()), folder):
+        fsync_folder(inner)
+    aside = out.with_name(f"{TEMPORARY_PREFIX}{os.getpid()}-{REPLACED}{out.name}")
+    replaces = out.exists() and any(out.iterdir())
+    if replaces:
+        os.rename(out, aside)
+    try:
+        os.rename(folder, out)
+    except OSError:
+        if replaces:
+            os.rename(aside, out)
+        raise
+    fsync_folder(out.parent)
+    if replaces:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _remove_remains(out: Path) -> None:
+    """Delete what killed processes left of `out`; refuse if one is still at work."""
+    pattern = re.compile(rf"{re.escape(TEMPORARY_PREFIX)}(\d+)-(?:{REPLACED})?{re.escape(out.name)}")
+    for entry in sorted(out.parent.iterdir()):
+        found = pattern.fullmatch(entry.name)
+        if found is None or not entry.is_dir():
+            continue
+        if _is_at_work(entry, int(found[1])):
+            raise UserError(f"{out}: is being prepared by process {found[1]} ({entry.name}); wait for it or stop it")
+        shutil.rmtree(entry, ignore_errors=True)
+
+
 # ---- What killed processes left --------------------------------------------------------------------------------------
 
 
@@ -167,16 +221,18 @@ def _recover(target: Path, ours: re.Pattern[str]) -> None:
     aside = _aside(target)
     if aside.is_dir() and not target.exists():
         os.rename(aside, target)
-    pattern = re.compile(rf"{re.escape(TEMPORARY_PREFIX)}\d+-{re.escape(target.name)}")
+    pattern = re.compile(rf"{re.escape(TEMPORARY_PREFIX)}(\d+)-{re.escape(target.name)}")
     for entry in target.parent.iterdir() if target.parent.exists() else []:
-        if not (pattern.fullmatch(entry.name) or entry == aside) or _is_at_work(entry):
+        found = pattern.fullmatch(entry.name)
+        if not (found or entry == aside) or _is_at_work(entry, int(found[1]) if found else None):
             continue
         if target.exists():
             _move_foreign(entry, target, ours, replace_files=False)
         remove(entry)
 
 
-def _is_at_work(folder: Path) -> bool:
+def _is_at_work(folder: Path, process: int | None) -> bool:
+    """A process id may have been reused, or belong to another container: the lock decides, if it can be asked."""
     if not _is_folder(folder):
         return False
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -185,7 +241,7 @@ def _is_at_work(folder: Path) -> bool:
     except BlockingIOError:
         return True
     except OSError:
-        return False
+        return process not in (None, os.getpid()) and process_exists(process)
     finally:
         os.close(descriptor)
     return False

@@ -164,7 +164,7 @@ def test_mcnemar_errs_as_rarely_as_it_says():
     assert 0.02 < rejected / 2000 <= 0.055
 
 
-def test_the_documents_gain_is_less_than_its_standard_error():
+def test_the_originals_gain_is_less_than_its_standard_error():
     one, other = (statistics.accuracy_standard_error(share, 2490) for share in (0.7671, 0.7779))
     assert one == pytest.approx(0.0085, abs=5e-5)
     assert math.hypot(one, other) == pytest.approx(0.0118, abs=1e-4)

@@ -71,7 +71,7 @@ def test_the_target_lies_so_much_above_the_baseline(whole):
     assert whole.target_perplexity == pytest.approx(1.1 * math.exp(whole.arms["trained"].mean_loss))
 
 
-def test_the_documents_ablation_is_decomposed(whole):
+def test_the_originals_ablation_is_decomposed(whole):
     found = {step.step: round(step.difference.mean, 3) for step in whole.decomposition}
     assert found == {
         "baseline_to_frozen": 0.02,

@@ -163,7 +163,7 @@ def test_the_tables_show_it(measure, findings):
 
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_the_report_speaks_of_it_and_of_no_other_measure(measure, findings, report, language):
-    text = report.documents[f"{language}.md"].read_text(encoding="utf-8")
+    text = report.articles[f"{language}.md"].read_text(encoding="utf-8")
     name = measure.name[("en", "zh").index(language)]
     assert text.count(name) > 10
     assert not [word for word in OTHER_WORDS if word in text]

@@ -1,4 +1,4 @@
-"""The lists of verbs: every line is whole at 80 columns."""
+"""Help: in the lists of verbs every line is whole at 80 columns, and an example can be copied from any width."""
 
 import pytest
 import typer
@@ -37,3 +37,14 @@ def test_an_older_name_of_an_option_is_not_offered(verb):
     assert "--arms" in text
     assert "--groups" not in text
     assert "--groups" in {option for parameter in command.params for option in parameter.opts}
+
+
+@pytest.mark.parametrize("width", [60, 120])
+@pytest.mark.parametrize("verb", ["prepare", "train", "run", "verify"])
+def test_every_example_stays_on_one_line(verb, width):
+    command = get_command(app).commands[verb]
+    text = command.get_help(typer.Context(command, info_name=verb, terminal_width=width))
+    examples = list(filter(None, text[text.index("Examples:") : text.index("Arguments:")].splitlines()[1:]))
+    assert len(examples) > 2
+    for line in examples:
+        assert line.startswith("    oelm "), line

@@ -1,4 +1,4 @@
-"""The documents' scripts as a user starts them: real processes, in whatever folder the test stands in."""
+"""The originals' scripts as a user starts them: real processes, in whatever folder the test stands in."""
 
 from __future__ import annotations
 

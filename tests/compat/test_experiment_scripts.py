@@ -1,4 +1,4 @@
-"""The documents' controller and analysis as printed there, with tiny sizes: groups, modes, output names."""
+"""The originals' controller and analysis as printed there, with tiny sizes: groups, modes, output names."""
 
 import json
 import os
@@ -35,7 +35,7 @@ def experiment(token_folder, tmp_path_factory):
     return folder
 
 
-def test_the_three_groups_leave_the_documents_files(experiment):
+def test_the_three_groups_leave_the_originals_files(experiment):
     for group in ("gpt_base", "oelm_no_freeze", "oelm_freeze"):
         run = experiment / "models" / "checkpoints" / f"exp_{group}"
         for name in ("training.log", "experiment_result.json", "timing_stats.json"):
@@ -54,7 +54,7 @@ def test_given_again_nothing_is_started(experiment):
     assert "started" not in done.stdout
 
 
-def test_the_analysis_writes_the_documents_tables(experiment):
+def test_the_analysis_writes_the_originals_tables(experiment):
     done = script(experiment, "analyze_freeze_experiment.py", "--output", "experiments/tables")
     assert done.returncode == 0, done.stderr
     tables = experiment / "experiments" / "tables"
@@ -65,7 +65,7 @@ def test_the_analysis_writes_the_documents_tables(experiment):
     assert outcomes == {"H1": "supported", "H2": "undecided", "H3": "undecided", "H4": "undecided"}
 
 
-def test_with_plot_the_analysis_draws_the_documents_figures(experiment):
+def test_with_plot_the_analysis_draws_the_originals_figures(experiment):
     pytest.importorskip("matplotlib", reason="needs oelm[report]")
     done = script(experiment, "analyze_freeze_experiment.py", "--plot")
     assert done.returncode == 0, done.stderr
@@ -102,7 +102,7 @@ def test_a_dry_run_of_some_groups_starts_nothing(token_folder, tmp_path):
         (["--seeds", "one"], "--seeds one: write whole numbers separated by commas"),
         (["--num_heads", "3"], "d_model 512 is not divisible by num_heads 3"),
         (["--mode", "fast"], "argument --mode: invalid choice: 'fast'"),
-        ([], "no prepared data there; make it with: oelm prepare tinystories"),
+        ([], "no prepared data there; create it with: oelm prepare tinystories"),
     ],
 )
 def test_wrong_words_are_one_line(tmp_path, arguments, expected):
@@ -112,7 +112,7 @@ def test_wrong_words_are_one_line(tmp_path, arguments, expected):
     assert "Traceback" not in done.stderr
 
 
-def test_an_analysis_without_runs_names_the_documents_command(tmp_path):
+def test_an_analysis_without_runs_names_the_originals_command(tmp_path):
     done = script(tmp_path, "analyze_freeze_experiment.py")
     assert done.returncode == 2
     assert "no runs there yet; start them with: python scripts/experiment_qk_freeze.py" in done.stderr
@@ -179,7 +179,7 @@ def test_a_study_that_another_controller_works_on_keeps_its_declaration(finished
     before = stored(finished_experiment)
     with owning(finished_experiment / "models" / "checkpoints" / "qk_freeze" / LOCK_FILE):
         done = started(finished_experiment, "--no-tuning", "--seeds", "0,1")
-    assert "a controller is at work on this study" in done.stderr
+    assert "a controller is already running this study" in done.stderr
     assert stored(finished_experiment) == before
 
 
@@ -192,7 +192,7 @@ def test_an_older_runs_folder_among_the_links_is_refused(finished_experiment):
     done = started(finished_experiment, "--no-tuning", "--seeds", "0,1")
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
-    assert "models/checkpoints/exp_oelm_freeze: is an older run's folder" in line
+    assert "models/checkpoints/exp_oelm_freeze: is the folder of an older run" in line
     assert "mv models/checkpoints/exp_oelm_freeze models/checkpoints/exp_oelm_freeze_before" in line
     assert stored(finished_experiment) == before
     assert (place / "training.log").read_text() == "an older run"

@@ -1,4 +1,4 @@
-"""The documents' classes: orthonormal, frozen where they say so, causal, and trainable by any torch optimizer."""
+"""The originals' classes: orthonormal, frozen where they say so, causal, and trainable by any torch optimizer."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ FIRST = ["OrthogonalLinear", "OrthogonalMultiHeadAttention", "OELMTransformerBlo
 SECOND = ["OELMMultiHeadAttention", *MODEL]
 
 
-def test_the_package_and_the_clone_offer_the_documents_names() -> None:
+def test_the_package_and_the_clone_offer_the_originals_names() -> None:
     pytest.importorskip("transformers", reason="pip install 'oelm[hf]'")
     for name in {*FIRST, *SECOND}:
         assert getattr(oelm, name).__name__ == name

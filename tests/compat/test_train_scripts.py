@@ -1,4 +1,4 @@
-"""train.py and train_v2.py: the documents' flags mean what they mean there, and the commands work as printed."""
+"""train.py and train_v2.py: the originals' flags mean what they mean there, and the commands work as printed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from small_runs import REPOSITORY, child_environment, torchrun
 
 @pytest.fixture
 def folder(tmp_path, token_folder, monkeypatch):
-    """A working folder with the data where the documents have it."""
+    """A working folder with the data where the originals have it."""
     for name in ("tiny_stories", "tinystories"):
         shutil.copytree(token_folder, tmp_path / "data" / name)
     monkeypatch.chdir(tmp_path)
@@ -81,16 +81,18 @@ def test_the_second_version_has_the_head_wise_form_and_the_random_one(model_type
 
 def test_with_everything_omitted_it_is_medium_512():
     run = resolved(_v2("--model_type", "baseline"), {"vocabulary": 50257})
-    medium = PRESETS["medium-512"]
+    medium = resolved(PRESETS["medium-512"])
     assert run.model == medium.model
-    assert run.training == resolved(medium).training
+    assert run.training == medium.training
 
 
 def test_small_runs_scale_what_was_omitted():
-    run = resolved(_v1("--d_model", "256", "--num_layers", "2", "--num_heads", "4", "--max_steps", "100")[1].run)
+    facts = {"vocabulary": 50257}
+    small = _v1("--d_model", "256", "--num_layers", "2", "--num_heads", "4", "--max_steps", "100")[1].run
+    run = resolved(small, facts)
     assert run.model.d_ff == 4 * 256
     assert run.training.warmup_steps == 10
-    assert resolved(_v1("--max_steps", "100000")[1].run).training.warmup_steps == 2000
+    assert resolved(_v1("--max_steps", "100000")[1].run, facts).training.warmup_steps == 2000
 
 
 def test_batch_size_is_of_one_process_and_the_config_holds_the_global_one(monkeypatch):
@@ -133,7 +135,7 @@ def test_either_spelling_finds_the_data(there, asked, found, tmp_path, monkeypat
     assert existing_data(asked) == found
 
 
-def test_timing_stats_speak_of_the_run_as_the_documents_do():
+def test_timing_stats_speak_of_the_run_as_the_originals_do():
     result = {"perplexity": 4.5, "wall_seconds": 9.0, "mean_step_seconds": 0.5, "validation_seconds": 1.0}
     starts = {"baseline": None, "oelm_v2": "orthogonal", "oelm_random": "normal"}
     for model_type, init_method in starts.items():
@@ -145,7 +147,7 @@ def test_timing_stats_speak_of_the_run_as_the_documents_do():
 # ---- As printed ------------------------------------------------------------------------------------------------------
 
 
-def test_the_small_check_of_the_documents_works_and_again_it_is_finished(folder, monkeypatch, capsys):
+def test_the_small_check_of_the_originals_works_and_again_it_is_finished(folder, monkeypatch, capsys):
     command = [
         *("--model_type", "oelm", "--freeze_qk", "true", "--d_model", "32", "--num_layers", "2", "--num_heads", "4"),
         *("--max_steps", "4", "--batch_size", "4", "--data_path", "data/tiny_stories/train.bin", "--seq_len", "16"),
@@ -172,7 +174,7 @@ def test_two_processes_under_torchrun_share_one_run(folder):
     command = ["--model_type", "gpt", "--max_steps", "3", "--data_path", "data/tiny_stories/train.bin"]
     done = torchrun(str(TRAIN), *command, "--out_dir", "models/checkpoints/exp_gpt_base", *SMALL, *QUIET)
     assert done.returncode == 0, done.stderr
-    assert "4 sequences on each of 2 processes, 8 in one update" in done.stdout
+    assert "4 sequences on each of 2 processes, 8 per update" in done.stdout
     run = "models/checkpoints/exp_gpt_base"
     assert _stored(run)["training"]["batch_size"] == 8
     assert _stored(run, "experiment_result.json")["world_size"] == 2
@@ -214,7 +216,7 @@ def test_a_stopped_run_says_how_to_go_on_and_the_same_command_does(folder):
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["--max_steps", "100"], "data/tinystories: no prepared data there; make it with: oelm prepare tinystories"),
+        (["--max_steps", "100"], "data/tinystories: no prepared data there; create it with: oelm prepare tinystories"),
         (["--model_type", "gpt5"], "argument --model_type: invalid choice: 'gpt5'"),
         (["--max_lr", "fast"], "argument --max_lr: invalid float value: 'fast'"),
     ],

@@ -227,13 +227,13 @@ def test_stories_count_and_seed_reach_the_generator():
 def test_an_unknown_source_gets_a_suggestion(tmp_path):
     with pytest.raises(UserError, match="did you mean tinystories"):
         open_corpus("tinystory")
-    with pytest.raises(UserError, match="known are stories, tinystories"):
+    with pytest.raises(UserError, match="known corpora: stories, tinystories"):
         open_corpus(str(tmp_path / "nothing.txt"))
     with pytest.raises(UserError, match="no such file or folder"):
         open_corpus("tinystories", source_path=tmp_path / "nothing")
     with pytest.raises(UserError, match="takes no --source"):
         open_corpus("something", source_path=tmp_path)
-    with pytest.raises(UserError, match="known endings are"):
+    with pytest.raises(UserError, match="known endings: "):
         open_corpus(str(tmp_path))
 
 
@@ -269,7 +269,7 @@ def test_hub_rows_become_documents(tmp_path, monkeypatch):
     for split in ("train", "validation", "test"):
         write(tmp_path / "wiki" / f"{split}.jsonl", "\n".join(json.dumps({"text": line}) for line in lines))
     for name, folder in (("tinystories", "stories"), ("wikitext103", "wiki")):
-        source = corpora.HubSource(str(tmp_path / folder), None, corpora.HUB[name].splits)
+        source = corpora.HubCorpus(str(tmp_path / folder), None, corpora.HUB[name].splits)
         monkeypatch.setitem(corpora.HUB, name, source)
     texts = split_texts("tinystories")
     assert texts["train"] == [f"train {number}" for number in range(4)]

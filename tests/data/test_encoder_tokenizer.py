@@ -5,9 +5,9 @@ import random
 import numpy as np
 import pytest
 
-from oelm.data.encoder_folder import open_encoder
 from oelm.data.encoder_tokenizer import encoder_tokenizer
 from oelm.errors import UserError
+from oelm.huggingface.encoder_folder import open_encoder
 from sentence_sources import sentence
 from small_encoders import TYPES, WORDS, encoder_folder, word_pieces
 

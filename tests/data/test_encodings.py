@@ -59,7 +59,7 @@ def test_another_encoding_is_another_dataset(tmp_path):
     (tmp_path / "a.txt").write_bytes(CHINESE.encode("gbk"))
     prepare(str(tmp_path / "a.txt"), out=tmp_path / "out", tokenizer="bpe:300", encoding="GBK")
     for encoding, asked in {"gb18030": "gb18030", None: "the default"}.items():
-        with pytest.raises(UserError, match=f"encoding is gbk, asked {asked}"):
+        with pytest.raises(UserError, match=f"encoding is gbk, not {asked}"):
             prepare(str(tmp_path / "a.txt"), out=tmp_path / "out", tokenizer="bpe:300", encoding=encoding)
 
 
@@ -88,7 +88,7 @@ FEW = "第一天，猫看见了一只鸟。\n" * 9
         (FEW.encode(), "big5", "if it is UTF-8: leave --encoding out"),
         ((FEW + "𠮷a\n").encode("gb18030"), "gbk", "if it is GB18030: --encoding gb18030"),
         (FEW.encode("utf-16"), "gbk", "if it is UTF-16: --encoding utf-16"),
-        (b"plain\x81\xff", "utf-16", "name its encoding with --encoding, or convert"),
+        (b"plain\x81\xff", "utf-16", "give its encoding with --encoding, or convert"),
     ],
 )
 def test_a_hint_never_leads_to_the_next_refusal(tmp_path, raw, encoding, said):
@@ -163,8 +163,8 @@ def test_the_command_says_it_once(tmp_path, monkeypatch, capsys):
         main()
     assert not ended.value.code
     out, err = capsys.readouterr()
-    assert out.count("120 line ends are CRLF, as on Windows; they were read as LF") == 1
-    assert err.count(f"WARNING: {tmp_path / 'a.txt'}: looks like gbk, and is read as cp1252 as asked") == 1
+    assert out.count("120 line endings are CRLF (Windows); they were read as LF") == 1
+    assert err.count(f"WARNING: {tmp_path / 'a.txt'}: looks like gbk, but is read as cp1252 as requested") == 1
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.parquet"])

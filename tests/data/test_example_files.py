@@ -81,7 +81,7 @@ HEADER = "premise\thypothesis\tlabel\n"
         (
             "a.tsv",
             "a cat\tit is\tneutral\n",
-            "line 1: no column named premise or sentence1; there are 'a cat', 'it is'",
+            "line 1: no column named premise or sentence1; the columns are 'a cat', 'it is'",
         ),
         ("a.tsv", "premise\tlabel\na\tneutral\n", "line 1: no column named hypothesis or hypo or sentence2"),
         ("a.tsv", "premise\thypothesis\nb\tc\n", "line 1: no column named gold_label or label"),
@@ -92,7 +92,7 @@ HEADER = "premise\thypothesis\tlabel\n"
         ("a.jsonl", '{"premise": "a"\n', "line 1: not JSON"),
         ("a.jsonl", '["a", "b", "neutral"]\n', "line 1: not an object"),
         ("a.jsonl", '{"premise": "a", "label": 0}\n', "line 1: no column named hypothesis"),
-        ("a.jsonl", '{"premise": "a", "hypothesis": null, "label": 0}\n', "line 1: None is not a text"),
+        ("a.jsonl", '{"premise": "a", "hypothesis": null, "label": 0}\n', "line 1: None is not text"),
         ("a.jsonl", '{"premise": "a", "hypothesis": "b", "label": 0.5}\n', "line 1: the label is neither a name nor"),
         ("a.jsonl", '{"premise": "a", "hypothesis": "b", "label": true}\n', "line 1: the label is neither a name nor"),
         (

@@ -27,7 +27,8 @@ STORIES = {"stories": 600, "tokenizer": "bpe:300"}
 PREPARE = f"""
 import os, signal, sys
 from pathlib import Path
-from oelm.data import dataset_folder, prepare as module
+from oelm import whole_folder
+from oelm.data import prepare as module
 from oelm.errors import UserError
 
 out, moment = Path(sys.argv[1]), sys.argv[2]
@@ -43,12 +44,12 @@ def watch(progress):
     if moment.isdigit() and reports == int(moment):
         die()
 
-if moment in ("publish", "write_json"):
+if moment in ("publish_folder", "write_json"):
     setattr(module, moment, die)
 if moment == "fsync_folder":
-    dataset_folder.fsync_folder = die
+    whole_folder.fsync_folder = die
 if moment == "renamed":
-    dataset_folder.shutil.rmtree = die
+    whole_folder.shutil.rmtree = die
 try:
     module.prepare("stories", out=out, stories={STORIES["stories"]}, tokenizer="{STORIES["tokenizer"]}", progress=watch,
                    force="--force" in sys.argv)
@@ -176,9 +177,9 @@ def test_preparing_again_does_nothing(tmp_path):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"tokenizer": "bpe:310"}, "tokenizer is bpe:300, asked bpe:310"),
-        ({"seed": 1}, "source is 600 embedded stories, seed 0, asked 600 embedded stories, seed 1"),
-        ({"stories": 500}, "asked 500 embedded stories"),
+        ({"tokenizer": "bpe:310"}, "tokenizer is bpe:300, not bpe:310"),
+        ({"seed": 1}, "source is 600 embedded stories, seed 0, not 600 embedded stories, seed 1"),
+        ({"stories": 500}, "not 500 embedded stories"),
     ],
 )
 def test_other_settings_in_the_same_folder_are_refused_until_forced(tmp_path, reference_digest, change, said):
@@ -197,7 +198,9 @@ def test_a_changed_source_file_is_another_dataset(tmp_path):
     file = written_stories(tmp_path / "in.txt", 400)
     prepare(str(file), out=tmp_path / "out", tokenizer="bpe:300")
     written_stories(file, 401)
-    with pytest.raises(UserError, match=r"contains another dataset .* when a name, a size or a time of change differs"):
+    with pytest.raises(
+        UserError, match=r"contains another dataset .* when its name, size or modification time differs"
+    ):
         prepare(str(file), out=tmp_path / "out", tokenizer="bpe:300")
 
 
@@ -274,7 +277,7 @@ def test_a_split_without_text_is_refused(tmp_path):
 # --- kills ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("moment", ["1", "3", "8", "write_json", "publish", "fsync_folder", "renamed"])
+@pytest.mark.parametrize("moment", ["1", "3", "8", "write_json", "publish_folder", "fsync_folder", "renamed"])
 def test_a_preparation_killed_at_a_given_moment_leaves_nothing_that_looks_whole(
     tmp_path, python_command, reference_digest, moment
 ):
@@ -287,7 +290,7 @@ def test_a_preparation_killed_at_a_given_moment_leaves_nothing_that_looks_whole(
     assert leftovers(tmp_path) == []
 
 
-@pytest.mark.parametrize("moment", ["8", "publish", "renamed"])
+@pytest.mark.parametrize("moment", ["8", "publish_folder", "renamed"])
 def test_a_killed_replacement_keeps_the_old_or_has_the_new(tmp_path, python_command, reference_digest, moment):
     out = tmp_path / "out"
     old = prepare("stories", out=out, **(STORIES | {"seed": 1}))["digest"]

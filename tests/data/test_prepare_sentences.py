@@ -23,14 +23,15 @@ from small_runs import oelm_command
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from oelm.data import dataset_folder, prepare_sentences as module
+from oelm import whole_folder
+from oelm.data import prepare_sentences as module
 
 def die(*_, **__):
     os.kill(os.getpid(), signal.SIGKILL)
 
 source, encoder, out, moment = sys.argv[1:]
 if moment == "fsync_folder":
-    dataset_folder.fsync_folder = die
+    whole_folder.fsync_folder = die
 else:
     setattr(module, moment, die)
 module.prepare_sentences(source, task="pairs", out=Path(out), encoder=encoder, max_length=24)
@@ -154,9 +155,9 @@ def test_preparing_again_does_nothing(tmp_path, nli, bert):
 
 def test_other_settings_in_the_same_folder_are_refused_until_forced(tmp_path, nli, bert):
     digest = made(nli, bert, tmp_path / "out")["digest"]
-    with pytest.raises(UserError, match=r"contains another dataset \(max_length is 24, asked 30\)"):
+    with pytest.raises(UserError, match=r"contains another dataset \(max_length is 24, not 30\)"):
         made(nli, bert, tmp_path / "out", max_length=30)
-    with pytest.raises(UserError, match="train_examples is the default, asked 40"):
+    with pytest.raises(UserError, match="train_examples is the default, not 40"):
         made(nli, bert, tmp_path / "out", train_examples=40)
     assert open_sentences(tmp_path / "out").digest == digest
     assert made(nli, bert, tmp_path / "out", train_examples=40, force=True)["digest"] != digest
@@ -166,10 +167,10 @@ def test_other_settings_in_the_same_folder_are_refused_until_forced(tmp_path, nl
 def test_text_and_sentences_replace_each_other_only_by_force(tmp_path, nli, bert):
     made(nli, bert, tmp_path / "out")
     text = {"stories": 300, "tokenizer": "bpe:300"}
-    with pytest.raises(UserError, match="contains prepared sentences, asked text"):
+    with pytest.raises(UserError, match="contains prepared sentences, not text"):
         prepare("stories", out=tmp_path / "out", **text)
     prepare("stories", out=tmp_path / "out", force=True, **text)
-    with pytest.raises(UserError, match="contains prepared text, asked sentences"):
+    with pytest.raises(UserError, match="contains prepared text, not sentences"):
         made(nli, bert, tmp_path / "out")
     made(nli, bert, tmp_path / "out", force=True)
     check_digests(open_sentences(tmp_path / "out"))
@@ -196,7 +197,7 @@ def test_bad_data_leaves_nothing_behind(tmp_path, bert):
     assert os.listdir(tmp_path) == ["in"]
 
 
-@pytest.mark.parametrize("moment", ["encoded_splits", "write_json", "publish", "fsync_folder"])
+@pytest.mark.parametrize("moment", ["encoded_splits", "write_json", "publish_folder", "fsync_folder"])
 def test_a_killed_preparation_leaves_nothing_that_looks_whole(tmp_path, python_command, nli, bert, moment):
     out = tmp_path / "out"
     killed = subprocess.run(**python_command(KILLED, nli, bert, out, moment))
@@ -233,8 +234,8 @@ def test_the_command_prepares_a_known_task(tmp_path, bert):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("xnli", "--source", "."), "name its folder or hub name with --encoder"),
-        (("xnli", "--encoder", "x", "--tokenizer", "gpt2"), "--tokenizer: cannot be given together with a task"),
+        (("xnli", "--source", "."), "give its folder or hub name with --encoder"),
+        (("xnli", "--encoder", "x", "--tokenizer", "gpt2"), "--tokenizer: cannot be combined with a task"),
         (("stories", "--encoder", "x"), "--encoder: is for xnli, mnli, sst2, or for a folder of sentences with --task"),
         (("stories", "--train-examples", "3"), "--train-examples: is for xnli"),
         (("nowhere", "--task", "pairs", "--encoder", "x"), "nowhere: no such folder"),

@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 
 from oelm.config import Encoder, ResolvedRun, Run, as_far_as_known
-from oelm.data.encoder_folder import encoder_of
 from oelm.data.folders import check_digests
 from oelm.data.prepare import prepare
 from oelm.data.prepare_sentences import prepare_sentences
-from oelm.data.sentences import open_sentences
+from oelm.data.sentences import encoder_of, open_sentences
 from oelm.data.tokens import open_tokens
 from oelm.errors import UserError
 from sentence_sources import nli_folder
@@ -107,7 +106,7 @@ def test_a_folder_knows_its_kind(prepared_once, tmp_path):
     ],
 )
 def test_missing_data_names_the_command_that_makes_it(tmp_path, name, task):
-    command = refusal(tmp_path / name).partition("make them with: ")[2]
+    command = refusal(tmp_path / name).partition("create them with: ")[2]
     assert command.startswith(f"oelm prepare {task} --source FOLDER --encoder FOLDER_OR_HUB_NAME --out ")
     assert shlex.split(command)[-1] == str(tmp_path / name)
 
@@ -186,7 +185,7 @@ def test_a_fact_that_no_encoder_has_is_damaged(prepared):
 def test_a_column_that_is_a_link_out_of_its_folder_is_refused(prepared, tmp_path):
     (prepared / "val.ids.bin").rename(tmp_path / "elsewhere.bin")
     (prepared / "val.ids.bin").symlink_to(tmp_path / "elsewhere.bin")
-    assert "val.ids.bin: damaged: is a link that leaves its folder" in refusal(prepared)
+    assert "val.ids.bin: damaged: is a link to outside its folder" in refusal(prepared)
 
 
 def test_a_digest_that_is_not_that_of_the_files_is_found(prepared):

@@ -197,13 +197,13 @@ def test_a_label_outside_the_set_is_named_with_its_line(tmp_path, task, label, n
     table(tmp_path / "dev_matched.tsv", pairs(6, seed=1))
     with pytest.raises(UserError) as error:
         splits_of(open_task(task, source_path=tmp_path))
-    assert str(error.value) == f"{tmp_path / 'train.tsv'}, line 6: label {label!r} is none of {names}"
+    assert str(error.value) == f"{tmp_path / 'train.tsv'}, line 6: label {label!r} is not one of {names}"
 
 
 def test_a_label_that_training_never_saw_is_refused(tmp_path):
     table(tmp_path / "train.tsv", pairs(30, labels=("ham", "spam")))
     table(tmp_path / "val.tsv", [("a", "b", "ham"), ("a", "c", "eggs")])
-    with pytest.raises(UserError, match=r"val\.tsv, line 3: label 'eggs' is none of ham, spam"):
+    with pytest.raises(UserError, match=r"val\.tsv, line 3: label 'eggs' is not one of ham, spam"):
         splits_of(own(tmp_path))
 
 
@@ -216,14 +216,14 @@ def test_the_identity_follows_the_bytes_not_the_path(tmp_path):
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda at: open_task("xnlj", source_path=at), "xnlj: did you mean xnli? known are xnli, mnli, sst2"),
+        (lambda at: open_task("xnlj", source_path=at), "xnlj: did you mean xnli? known tasks: xnli, mnli, sst2"),
         (lambda at: open_task("xnli", source_path=at / "nowhere"), "nowhere: no such folder"),
         (lambda at: open_task("xnli", source_path=at), "no training file of xnli (its English training set is MNLI's)"),
         (lambda at: open_task("xnli", source_path=at, language="xx"), "language 'xx': xnli has ar, bg, de"),
         (lambda at: open_task("sst2", source_path=at, language="zh"), "language 'zh': sst2 has en"),
         (lambda at: open_task("mnli", source_path=at, train_file=at / "none.tsv"), "no validation file of mnli"),
         (lambda at: open_task(str(at / "nowhere"), task="pairs"), "nowhere: no such folder"),
-        (lambda at: open_task(str(at), task="triples"), "task 'triples': known are pairs, sentences"),
+        (lambda at: open_task(str(at), task="triples"), "task 'triples': known tasks: pairs, sentences"),
         (lambda at: open_task(str(at), task="pairs"), "no train split; it must contain train.tsv or train.jsonl"),
         (lambda at: open_task(str(at), task="pairs", source_path=at), "takes neither --source nor --train"),
         (lambda at: open_task("xnli", task="pairs"), "xnli: a known task, which takes no --task"),
@@ -243,7 +243,7 @@ def test_a_folder_without_validation_or_with_two_training_files_is_refused(tmp_p
     table(tmp_path / "dev_matched.tsv", pairs(6))
     table(tmp_path / "train_10k.tsv", pairs(30))
     with pytest.raises(
-        UserError, match=r"several files could be train \(train.tsv, train_10k.tsv\); name one with --tr"
+        UserError, match=r"several files could be train \(train.tsv, train_10k.tsv\); choose one with --tr"
     ):
         open_task("mnli", source_path=tmp_path)
 
@@ -260,7 +260,7 @@ def test_a_file_without_examples_is_refused(tmp_path, text):
 def test_too_few_texts_to_tune_on_are_refused(tmp_path):
     table(tmp_path / "train.tsv", [("a", "b", "neutral"), ("a", "c", "entailment")])
     table(tmp_path / "val.tsv", pairs(3))
-    with pytest.raises(UserError, match="too few to tune on some; add a tune file"):
+    with pytest.raises(UserError, match="too few to hold some out for tuning; add a tune file"):
         splits_of(own(tmp_path))
 
 
@@ -290,7 +290,7 @@ def test_hub_rows_become_examples(tmp_path, monkeypatch):
     for name in ("train", "validation", "test"):
         written(tmp_path / "nli" / f"{name}.jsonl", "\n".join(map(json.dumps, [*rows, rows[0] | {"label": -1}])))
     sources = {
-        part: module.HubSource(str(tmp_path / "nli"), None, split)
+        part: module.HubSplit(str(tmp_path / "nli"), None, split)
         for part, split in (("train", "train"), ("tune", "validation"), ("val", "validation"), ("test", "test"))
     }
     monkeypatch.setitem(module.HUB, "xnli", sources)

@@ -16,7 +16,7 @@ from oelm.data.folders import check_digests
 from oelm.data.prepare import prepare
 from oelm.data.tokens import check_tokens, open_tokens
 from oelm.errors import UserError
-from oelm.files import Damaged
+from oelm.files import Damaged, combined_digest
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +91,7 @@ def test_bare_and_prepared_digests_agree_on_the_rule(prepared):
     files = {
         f"{name}.bin": hashlib.sha256((prepared / f"{name}.bin").read_bytes()).hexdigest() for name in module.SPLITS[:3]
     }
-    assert open_tokens(prepared).digest == module.combined_digest(files)
+    assert open_tokens(prepared).digest == combined_digest(files)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_missing_data_names_the_command_that_makes_it(tmp_path, name, corpus):
     with pytest.raises(UserError) as error:
         open_tokens(folder)
     assert str(error.value).startswith(f"{folder}: no prepared data there")
-    command = shlex.split(str(error.value).split("make it with: ")[1])
+    command = shlex.split(str(error.value).split("create it with: ")[1])
     assert command == ["oelm", "prepare", corpus, "--out", str(folder)]
 
 
@@ -176,7 +176,7 @@ def test_an_id_outside_the_vocabulary_is_named_by_file_and_offset(tmp_path, monk
 
 def test_a_newer_format_is_refused_with_its_version(prepared):
     edit_manifest(prepared, format_version=99)
-    with pytest.raises(UserError, match="format version 99 is newer than the 1"):
+    with pytest.raises(UserError, match="format version 99 is newer than 1"):
         open_tokens(prepared)
 
 
@@ -219,7 +219,7 @@ def test_a_split_that_is_a_link_out_of_its_folder_is_refused_and_a_linked_folder
     check_digests(open_tokens(tmp_path / "by link"))
     (prepared / "val.bin").rename(tmp_path / "elsewhere.bin")
     (prepared / "val.bin").symlink_to(tmp_path / "elsewhere.bin")
-    with pytest.raises(Damaged, match=r"val\.bin: damaged: is a link that leaves its folder"):
+    with pytest.raises(Damaged, match=r"val\.bin: damaged: is a link to outside its folder"):
         open_tokens(prepared)
 
 

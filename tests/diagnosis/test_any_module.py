@@ -56,7 +56,7 @@ def test_a_foreign_module_is_diagnosed_and_left_as_it_was() -> None:
 def test_a_user_may_say_what_should_move() -> None:
     diagnosis = diagnose(_encoder(), should_move=lambda name: "self_attn" not in name)
     assert says(diagnosis, "should never move, but requires a gradient", "self_attn.in_proj_weight")
-    assert any("was not tried" in note for note in diagnosis.notes)
+    assert any("was not tested" in note for note in diagnosis.notes)
 
 
 def test_without_a_step_the_optimizer_gets_drawn_gradients() -> None:
@@ -144,7 +144,7 @@ def test_a_module_that_cannot_be_copied_is_diagnosed_without_a_save() -> None:
     diagnosis = diagnose(module)
     assert diagnosis.healthy
     assert diagnosis.storage is None
-    assert any("saving and loading was not tried" in note for note in diagnosis.notes)
+    assert any("saving and loading was not tested" in note for note in diagnosis.notes)
 
 
 def test_health_is_claimed_only_where_steps_were_taken() -> None:

@@ -14,7 +14,7 @@ import oelm
 from oelm import cli
 from oelm.diagnosis import any_module, diagnose, diagnose_arm, storage
 from oelm.errors import UserError
-from oelm.training.freezing import Schedule
+from oelm.model.freezing import Schedule
 
 
 def test_text_shows_every_tensor_whole_and_the_verdict() -> None:

@@ -13,8 +13,8 @@ from torch import nn
 from oelm.arms import GPT_ARMS
 from oelm.config import PRESETS, Model, Run, Training
 from oelm.diagnosis import diagnose_arm, examination, runs, storage
+from oelm.model.freezing import Schedule
 from oelm.model.initialization import build
-from oelm.training.freezing import Schedule
 
 
 @pytest.mark.parametrize("arm", GPT_ARMS)

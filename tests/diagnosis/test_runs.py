@@ -45,7 +45,7 @@ def test_a_best_folder_away_from_its_run_is_diagnosed_with_a_note(trained: Path,
     alone = shutil.copytree(trained / "best", tmp_path / "somewhere" / "best")
     diagnosis = diagnose_stored(Path(alone), steps=1)
     assert diagnosis.healthy
-    assert any("no run around this folder" in note for note in diagnosis.notes)
+    assert any("this folder is not inside a run" in note for note in diagnosis.notes)
 
 
 def test_a_float64_run_is_compared_in_float64(data: Path, tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_a_wrong_record_of_the_counts_is_seen(run_copy: Path) -> None:
     file.write_text(json.dumps(recorded))
     diagnosis = diagnose_stored(run_copy, steps=1)
     assert says(diagnosis, "parameters.json says frozen")
-    assert says(diagnosis, "parameters.json counts other numbers for query of layer 0")
+    assert says(diagnosis, "parameters.json has different counts for query of layer 0")
 
 
 def test_moments_of_a_frozen_weight_in_a_checkpoint_are_seen(run_copy: Path) -> None:

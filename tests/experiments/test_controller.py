@@ -161,7 +161,7 @@ def test_a_damaged_run_is_named_and_run_again(finished_study, tmp_path):
         assert damage in out
     code, out = run(tmp_path, "run", file)
     assert code == 0, out
-    assert "damaged: changed since the run was sealed; it is run again" in out
+    assert "damaged: changed since the run was sealed; it will be run again" in out
     assert {name: each["val_loss"] for name, each in results(tmp_path).items()} == {
         name: each["val_loss"] for name, each in before.items()
     }
@@ -204,7 +204,7 @@ def test_a_dry_run_counts_the_final_runs_that_wait_for_tuning(token_folder, tmp_
     assert code == 0, out
     assert "2 runs to start now: about" in out
     assert "then 3 final runs, with the values that tuning chooses: about" in out
-    assert "in all: about" in out
+    assert "total: about" in out
 
 
 # ---- Deaths --------------------------------------------------------------------------------------------------------
@@ -258,7 +258,7 @@ def test_ctrl_c_saves_every_run_and_the_same_command_goes_on(token_folder, tmp_p
     (directory,) = eventually(lambda: running(tmp_path, after_step=3), what="a running run")
     code, out = run(tmp_path, "run", file)
     assert code == 2
-    assert f"a controller is at work on this study (host {os.uname().nodename}, pid {controller.pid}" in out
+    assert f"a controller is already running this study (host {os.uname().nodename}, pid {controller.pid}" in out
     controller.send_signal(signal.SIGINT)
     out, _ = controller.communicate(timeout=PATIENCE)
     assert controller.returncode == 130, out
@@ -275,10 +275,10 @@ def test_stop_ends_the_controller_and_its_runs_save(token_folder, tmp_path):
     (directory,) = eventually(lambda: running(tmp_path, after_step=3), what="a running run")
     code, out = run(tmp_path, "stop", file)
     assert code == 0, out
-    assert "1 runs save their state and end, 0 leave the queue" in out
+    assert "1 runs are saving their state and stopping, 0 leave the queue" in out
     out, _ = controller.communicate(timeout=PATIENCE)
     assert controller.returncode == 143
-    assert "oelm: the controller was told to end; runs that have begun are left to themselves\n" in out
+    assert "oelm: the controller was asked to stop; runs that have started continue on their own\n" in out
     assert out.endswith(f"oelm: resume with: {shlex.join(['oelm', 'run', str(file), '--slots', '1'])}\n")
     assert directory.status()["state"] == "interrupted"
     assert len(list((tmp_path / "runs/little").glob("*/slot.json"))) == 1  # the next one was not started
@@ -310,7 +310,7 @@ def test_stop_ends_what_it_can_where_slurm_does_not_answer(token_folder, tmp_pat
         write_json(other.status_file, {"state": state})
     code, out = run(tmp_path, "stop", file)  # here is no Slurm, or one that does not know of it
     controller.communicate(timeout=PATIENCE)
-    assert "1 runs save their state and end" in out
+    assert "1 runs are saving their state and stopping" in out
     assert directory.status()["state"] == "interrupted"
     if code:
         assert "was given to Slurm, which cannot be asked" in out

@@ -54,7 +54,7 @@ def test_what_waits_with_an_engine_is_shown_and_not_started_again_by_any(spooled
     assert (out.count("already waiting (ticket"), out.count(": started")) == (2, 0), out
     _, out = with_the_spool(folder, "run", file, "--dry-run")  # on this machine
     assert out.count("already waiting (ticket") == 2
-    assert "nothing is missing that could be started now" in out
+    assert "nothing to start now" in out
 
 
 def test_an_engine_that_this_version_does_not_have_is_asked_of_once(spooled):
@@ -76,7 +76,7 @@ def test_stop_takes_runs_out_of_the_queue_and_they_are_missing_again(token_folde
     with_the_spool(tmp_path, "run", file, "--on", "spool", "--no-wait")
     code, out = with_the_spool(tmp_path, "stop", file)
     assert code == 0, out
-    assert "0 runs save their state and end, 2 leave the queue" in out
+    assert "0 runs are saving their state and stopping, 2 leave the queue" in out
     assert list((tmp_path / "runs/little").glob("*-s0-*")) == []
     assert "final 0/2 finished (2 missing)" in with_the_spool(tmp_path, "status", file)[1]
 
@@ -128,7 +128,7 @@ def test_a_row_leads_to_its_engine(name, tmp_path):
 
 
 def test_an_engine_that_is_not_there_is_one_line(tmp_path):
-    with pytest.raises(UserError, match="--on nowhere: no such engine; there are local, slurm"):
+    with pytest.raises(UserError, match="--on nowhere: no such engine; known engines: local, slurm"):
         engine_named("nowhere", tmp_path)
 
 

@@ -52,8 +52,8 @@ def test_who_uses_which_gpu(machine):
     free, used, full, _ = gpus_here()
     assert free.why_busy is None
     assert free.name == "A Big GPU, 24 GB"
-    assert used.why_busy == f"{ME} (pid {pid}); 8.8 of 24.0 GiB taken"
-    assert full.why_busy == "0.7 of 24.0 GiB taken"
+    assert used.why_busy == f"{ME} (pid {pid}); 8.8 of 24.0 GiB in use"
+    assert full.why_busy == "0.7 of 24.0 GiB in use"
 
 
 def test_busy_ones_are_skipped_and_every_one_is_accounted_for(machine):
@@ -62,10 +62,10 @@ def test_busy_ones_are_skipped_and_every_one_is_accounted_for(machine):
     units = units_here(None, device="auto", threads=None, say=said.append)
     assert [str(unit) for unit in units] == ["gpu 0", "gpu 3"]
     assert said == [
-        "gpu 0: taken",
-        f"gpu 1: skipped, busy: {ME} (pid {pid}); 8.8 of 24.0 GiB taken",
-        "gpu 2: skipped, busy: 0.7 of 24.0 GiB taken",
-        "gpu 3: taken",
+        "gpu 0: used",
+        f"gpu 1: skipped, busy: {ME} (pid {pid}); 8.8 of 24.0 GiB in use",
+        "gpu 2: skipped, busy: 0.7 of 24.0 GiB in use",
+        "gpu 3: used",
     ]
 
 
@@ -84,15 +84,15 @@ def test_chosen_ones_are_taken_busy_or_not(machine):
     machine()
     said = []
     assert [gpu.name for gpu in gpus_to_use("2,0", say=said.append)] == ["2", "0"]
-    assert said[2] == "gpu 2: taken, although busy: 0.7 of 24.0 GiB taken"
-    assert said[3] == "gpu 3: skipped, not asked for"
+    assert said[2] == "gpu 2: used, although busy: 0.7 of 24.0 GiB in use"
+    assert said[3] == "gpu 3: skipped, not requested"
 
 
 def test_no_more_than_the_slots(machine):
     machine()
     said = []
     assert [unit.gpu for unit in units_here(1, device="auto", threads=None, say=said.append)] == ["0"]
-    assert said[3] == "gpu 3: skipped, more than the slots asked for"
+    assert said[3] == "gpu 3: skipped, more than the requested slots"
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_no_more_than_the_slots(machine):
         ("7", None, "--gpus 7: '7' is not a GPU of this machine, which has 0, 1, 2, 3"),
         ("0,", None, "--gpus 0,: '' is not a GPU"),
         ("0;ls", None, "'0;ls' is not a GPU"),
-        (None, 3, "--slots 3: there are 2 GPUs to use"),
+        (None, 3, "--slots 3: only 2 GPUs are available"),
     ],
 )
 def test_wrong_words_are_one_line(machine, wanted, slots, expected):

@@ -99,5 +99,5 @@ def test_slots_are_gpus_or_groups_of_cores(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,5")
     assert [str(unit) for unit in units_here(None, device="auto", threads=None)] == ["gpu 2", "gpu 5"]
     assert [str(unit) for unit in units_here(1, device="auto", threads=None)] == ["gpu 2"]
-    with pytest.raises(UserError, match="--slots 3: there are 2 GPUs to use"):
+    with pytest.raises(UserError, match="--slots 3: only 2 GPUs are available"):
         units_here(3, device="auto", threads=None)

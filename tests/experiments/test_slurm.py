@@ -89,9 +89,9 @@ def test_a_study_is_submitted_once_shown_and_stopped(slurm, token_folder, tmp_pa
 
     code, out = run(slurm, tmp_path, "status", file)
     assert code == 0, out
-    assert out.count("queued       step 0/4  Slurm: PENDING (JobHeldUser: `scontrol release` lets it go), job") == 4, (
-        out
-    )
+    assert (
+        out.count("queued       step 0/4  Slurm: PENDING (JobHeldUser: release it with `scontrol release`), job") == 4
+    ), out
 
     code, out = run(slurm, tmp_path, "stop", file)
     assert code == 0, out
@@ -126,7 +126,7 @@ def test_more_runs_than_the_cluster_allows_in_an_array_are_several_arrays(slurm,
     assert len({name for name, _, _ in jobs}) == 2
     code, out = run(slurm, tmp_path, "run", file, "--dry-run")  # on this machine
     assert out.count("already waiting") == 6, out
-    assert "nothing is missing that could be started now" in out
+    assert "nothing to start now" in out
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
@@ -157,7 +157,7 @@ def test_an_sbatch_under_way_goes_on_when_its_controller_is_stopped(slurm, token
     controller.communicate(timeout=PATIENCE)
     code, out = run(slurm, tmp_path, "stop", file)
     assert code == 0, out
-    assert "0 runs save their state and end, 2 leave the queue" in out
+    assert "0 runs are saving their state and stopping, 2 leave the queue" in out
     assert {state for _, _, state in jobs_of(slurm, name)} == {"CANCELLED"}
 
 
@@ -300,11 +300,11 @@ def test_a_run_saves_before_its_time_limit_and_goes_on_in_the_queue(slurm, token
     assert code == 0, out
     directories = [RunDirectory(file.parent) for file in (tmp_path / f"runs/limited-{nodes}").glob("*/slot.json")]
     for directory in directories:
-        eventually(lambda run=directory: "back into the queue" in printed(run), what="the limit's signal")
+        eventually(lambda run=directory: "requeueing" in printed(run), what="the limit's signal")
     for directory in directories:
         eventually(lambda run=directory: "resuming from step" in printed(run), what="the second start")
         assert ", saved" in printed(directory)
-        assert "could not go back" not in printed(directory)
+        assert "could not be requeued" not in printed(directory)
     assert len(jobs_of(slurm, f"limited-{nodes}")) == len(seeds)
     code, out = run(slurm, tmp_path, "stop", file)
     assert code == 0, out
@@ -336,7 +336,7 @@ def test_gpus_of_this_machine_are_not_chosen_for_a_cluster(token_folder, tmp_pat
     file = write_study(tmp_path, token_folder, name="both")
     done = oelm_command("run", file, "--on", "slurm", "--gpus", "0")
     assert done.returncode == 2
-    assert "--gpus: chooses among this machine's" in done.stderr
+    assert "--gpus: chooses GPUs of this machine" in done.stderr
 
 
 def test_what_sbatch_refuses_is_one_line(slurm, token_folder, tmp_path):
@@ -365,7 +365,7 @@ def test_a_cluster_that_does_not_answer_is_one_line(slurm, token_folder, tmp_pat
     offer, line = out.splitlines()
     assert "--register" in offer
     assert line.startswith("oelm: ")
-    assert "call again later" in line
+    assert "try again later" in line
     assert time.monotonic() - began < 120
 
 

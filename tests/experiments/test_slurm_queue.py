@@ -10,7 +10,7 @@ from oelm.errors import UserError
 from oelm.experiments import slurm_queue
 from oelm.experiments.handles import StudyEngines
 from oelm.experiments.slurm import SlurmEngine
-from oelm.experiments.slurm_queue import Job, Queue, refusal
+from oelm.experiments.slurm_queue import Queue, SlurmJob, refusal
 
 
 def test_a_cluster_that_was_silent_is_not_asked_once_for_every_run(tmp_path, monkeypatch):
@@ -33,7 +33,7 @@ def test_a_cluster_that_was_silent_is_not_asked_once_for_every_run(tmp_path, mon
 
 def test_what_was_submitted_before_a_silence_counts_as_waiting_and_the_silence_is_told(tmp_path, monkeypatch):
     """Neither is it taken for ended nor does anybody wait in silence for the cluster to answer."""
-    clock, answers = [100.0], [{}, UserError("squeue: silent"), {("array", 0): Job("1_0", "RUNNING", "None")}]
+    clock, answers = [100.0], [{}, UserError("squeue: silent"), {("array", 0): SlurmJob("1_0", "RUNNING", "None")}]
 
     def listed() -> dict:
         answer = answers.pop(0)
@@ -48,7 +48,7 @@ def test_what_was_submitted_before_a_silence_counts_as_waiting_and_the_silence_i
     assert engine.queue.job("array", 0) is None
     engine.queue.note_submitted("array")
     assert engine.queue.job("array", 0).state == "PENDING"
-    assert list(engines.news()) == ["Slurm does not answer (squeue: silent); it is asked again, and its runs continue"]
+    assert list(engines.news()) == ["Slurm does not answer (squeue: silent); trying again, its runs continue"]
     assert list(engines.news()) == []
     clock[0] += slurm_queue.LAST_LOOK_SECONDS
     assert engine.queue.job("array", 0).state == "RUNNING"
@@ -56,7 +56,7 @@ def test_what_was_submitted_before_a_silence_counts_as_waiting_and_the_silence_i
 
 
 def test_a_silence_that_lasts_is_an_error(tmp_path, monkeypatch):
-    clock, answers = [100.0], [{("array", 0): Job("1_0", "RUNNING", "None")}]
+    clock, answers = [100.0], [{("array", 0): SlurmJob("1_0", "RUNNING", "None")}]
 
     def listed() -> dict:
         if answers:
@@ -81,9 +81,9 @@ def test_a_silence_that_lasts_is_an_error(tmp_path, monkeypatch):
             "sbatch: error: invalid account\nsbatch: error: Batch job submission failed: Invalid account",
             "slurm.account",
         ),
-        ("sbatch: error: Batch job submission failed: Requested node configuration is not available", "ask for less"),
-        ("squeue: error: Unable to contact slurm controller (connect failure)", "call again later"),
-        ("", "refused, without saying why"),
+        ("sbatch: error: Batch job submission failed: Requested node configuration is not available", "request less"),
+        ("squeue: error: Unable to contact slurm controller (connect failure)", "try again later"),
+        ("", "refused without a reason"),
     ],
 )
 def test_a_refusal_says_what_to_do(words, expected):
@@ -93,5 +93,5 @@ def test_a_refusal_says_what_to_do(words, expected):
 
 
 def test_a_job_that_will_never_start_says_so():
-    assert "ask for less" in str(Job("5_0", "PENDING", "PartitionConfig"))
-    assert str(Job("5_0", "PENDING", "Priority")) == "PENDING (Priority), job 5_0"
+    assert "request less" in str(SlurmJob("5_0", "PENDING", "PartitionConfig"))
+    assert str(SlurmJob("5_0", "PENDING", "Priority")) == "PENDING (Priority), job 5_0"

@@ -49,7 +49,7 @@ def test_a_cluster_that_does_not_answer_is_named_once(prepared, folder, monkeypa
     assert [line.endswith("  Slurm: no answer") for line in lines[:4]] == [True] * 4
     reasons = [line for line in lines if "squeue is not on this machine" in line]
     assert len(reasons) == 1
-    assert reasons[0].startswith("Slurm does not answer, so whether it still has 4 of these runs is unknown: ")
+    assert reasons[0].startswith("Slurm does not answer, so it is unknown whether it still has 4 of these runs: ")
     assert {run.state for run in plan.runs} == {"queued"}  # as far as is known
     tree = study_tree(STUDY, folder)
     assert reasons[0] in tree["remarks"]
@@ -110,7 +110,7 @@ def test_a_run_is_found_by_the_beginning_of_its_name_or_of_its_studys_and_its_ow
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("trained-s1", r"could be \S*/a/trained-s1-123, \S*/b/trained-s1-123; name its study too, as STUDY/RUN"),
+        ("trained-s1", r"could be \S*/a/trained-s1-123, \S*/b/trained-s1-123; add its study, as STUDY/RUN"),
         ("a/trained", r"could be \S*/a/trained-s1-123, .*; give more of its name"),
         ("c/trained-s1", "no such run directory"),
         ("a", "no such run directory"),

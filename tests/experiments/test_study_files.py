@@ -89,11 +89,11 @@ def test_damaged_choices_stop_new_runs_and_the_way_out_works(copied, token_folde
     more = write_study(folder, token_folder, seeds=[0, 1], arms=["trained"], tuning=GRID)
     code, out = run(folder, "run", more, "--dry-run")
     assert "choices.json: damaged: changed since it was sealed; no run is started" in out
-    assert "nothing is missing that could be started now" in out
+    assert "nothing to start now" in out
     code, out = run(folder, "run", more)
     assert code == 2, out
     (line,) = out.splitlines()
-    assert line.endswith("bring the file back, or delete it to choose again from the tuning runs as they are now")
+    assert line.endswith("restore the file, or delete it to choose again from the present tuning runs")
     assert len(finals(folder)) == 1
     stored.unlink()
     code, out = run(folder, "run", more)
@@ -123,12 +123,12 @@ def test_one_run_that_cannot_be_read_does_not_end_the_controller(copied, token_f
     seal.symlink_to("nowhere")
     code, out = run(folder, "run", more)
     assert code == 0, out
-    assert f"{seal.relative_to(folder)}: damaged: a link that leads nowhere; it is run again" in out
+    assert f"{seal.relative_to(folder)}: damaged: a link to nothing; it will be run again" in out
     assert out.count(": finished, validation loss") == 2
     assert json.loads(seal.read_text())["started"] == started  # known since then, however often it is made
 
 
-OFFER = "not registered: --register writes the declaration down before the first run starts"
+OFFER = "not registered: --register records the declaration before the first run starts"
 
 
 def test_without_it_a_line_says_that_it_exists_before_the_first_run_starts(token_folder, tmp_path):

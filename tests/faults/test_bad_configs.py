@@ -74,7 +74,7 @@ BAD = {
             "training.steps: '100' is a quoted number; write it without quotes: 100",
         ],
     ),
-    "duplicate key": ("model:\n  d_model: 64\n  d_model: 32\n", ["line 3: the key 'd_model' is there twice"]),
+    "duplicate key": ("model:\n  d_model: 64\n  d_model: 32\n", ["line 3: the key 'd_model' occurs twice"]),
     "empty": (
         "",
         ["is empty; a config contains at least one of: arm, model, training, seeds, data, execution, preset"],
@@ -161,7 +161,7 @@ def test_a_bad_assignment_is_named_before_torch_is_imported(without_torch, tmp_p
     [
         (["--preset", "tinny"], "preset: unknown name 'tinny'; did you mean tiny?"),
         (["--arm", "trainde"], "arm: unknown name 'trainde'; did you mean trained?"),
-        (["absent.yaml"], "absent.yaml: no such config file (a preset is chosen with --preset"),
+        (["absent.yaml"], "absent.yaml: no such config file (for a preset use --preset"),
         (["."], "config file"),
     ],
 )
@@ -195,7 +195,7 @@ def test_an_unquoted_number_with_an_exponent_is_a_number(server, data, tmp_path)
 def test_missing_data_name_the_command_that_prepares_them(server, tmp_path, folder, command):
     ended = server.run(*training(tmp_path / "run", Path(folder)), cwd=tmp_path)
     assert ended.code == 2
-    assert f"oelm: {folder}: no prepared data there; make it with: {command}\n" in ended.err
+    assert f"oelm: {folder}: no prepared data there; create it with: {command}\n" in ended.err
     assert not (tmp_path / "run").exists()
 
 

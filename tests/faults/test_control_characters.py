@@ -123,7 +123,7 @@ def test_what_a_server_prints_is_shown_as_it_comes(tmp_path, monkeypatch, capsys
     (tmp_path / "ssh").write_text(f"#!{sys.executable}\n{program}")
     (tmp_path / "ssh").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    ended = relay(Server("lab", "lab", "oelm", None, None, None), "oelm.remote.there", "{}")
+    ended = relay(Server("lab", "lab", "oelm", None, None, None), "oelm.remote.on_server", "{}")
     said = capsys.readouterr().out
     assert ended.code == 0
     assert SHOWN in said

@@ -149,7 +149,7 @@ def test_a_manifest_that_names_no_files_is_not_valid(stopped, tree):
 @pytest.mark.parametrize("file", FILES[1:])
 def test_a_manifest_must_name_model_optimizer_and_state(stopped, file):
     edit(newest(stopped) / "manifest.json", lambda tree: tree["files"].pop(file))
-    with pytest.raises(Damaged, match=f"does not name {file}"):
+    with pytest.raises(Damaged, match=f"does not list {file}"):
         check_whole(newest(stopped))
 
 
@@ -160,7 +160,7 @@ def test_an_entry_that_leaves_the_folder_is_refused_unread(stopped, name, monkey
 
     monkeypatch.setattr("oelm.run_directory.sha256_of", never)
     edit(newest(stopped) / "manifest.json", lambda tree: tree["files"].update({name: {"bytes": 1, "sha256": "a" * 64}}))
-    with pytest.raises(Damaged, match="which is no file of its folder"):
+    with pytest.raises(Damaged, match="which is not a file in its folder"):
         check_whole(newest(stopped))
 
 
@@ -171,7 +171,7 @@ def test_a_link_out_of_the_folder_is_refused_unread_and_a_linked_folder_is_not(s
     weights.rename(tmp_path / "elsewhere")
     weights.symlink_to(tmp_path / "elsewhere")
     for folder in (checkpoint, tmp_path / "by link"):
-        with pytest.raises(Damaged, match="is a link that leaves its folder"):
+        with pytest.raises(Damaged, match="is a link to outside its folder"):
             check_whole(folder)
 
 

@@ -17,8 +17,8 @@ from oelm.run_directory import RunDirectory, check_whole
 SPOILED_LOSS = """
 import oelm.training.loop as loop
 accumulate = loop.accumulate_gradients
-def spoiled(task, run, step, **options):
-    loss = accumulate(task, run, step, **options)
+def spoiled(objective, run, step, **options):
+    loss = accumulate(objective, run, step, **options)
     return loss * float("{number}") if step == 17 else loss
 loop.accumulate_gradients = spoiled
 """
@@ -26,22 +26,22 @@ loop.accumulate_gradients = spoiled
 SPOILED_GRADIENT = """
 import oelm.training.loop as loop
 accumulate = loop.accumulate_gradients
-def spoiled(task, run, step, **options):
-    loss = accumulate(task, run, step, **options)
+def spoiled(objective, run, step, **options):
+    loss = accumulate(objective, run, step, **options)
     if step == 17:
-        task.model.final_norm.weight.grad[0] = float("nan")
+        objective.model.final_norm.weight.grad[0] = float("nan")
     return loss
 loop.accumulate_gradients = spoiled
 """
 
 SPOILED_VALIDATION = """
-import oelm.training.language as language
-validate, validations = language.validation_loss, 0
+import oelm.training.next_token as next_token
+validate, validations = next_token.validation_loss, 0
 def spoiled(*arguments, **options):
     global validations
     validations += 1
     return validate(*arguments, **options) * (float("nan") if validations == 4 else 1)
-language.validation_loss = spoiled
+next_token.validation_loss = spoiled
 """
 
 THAW_WITHOUT_LEAVE = """

@@ -23,7 +23,7 @@ MOMENTS = ("step", "save", "validation")
 
 LINGER = """
 import pathlib, time
-import oelm.training.checkpoint as checkpoint, oelm.training.evaluation as evaluation, oelm.training.loop as loop
+import oelm.training.checkpoint as checkpoint, oelm.training.loop as loop, oelm.training.next_token as next_token
 
 def lingering(function, moment, call):
     calls = 0
@@ -41,7 +41,7 @@ if {moment!r} == "step":
 if {moment!r} == "save":
     checkpoint.write_tensors = lingering(checkpoint.write_tensors, "save", 4)
 if {moment!r} == "validation":
-    evaluation.position_losses = lingering(evaluation.position_losses, "validation", 3)
+    next_token.position_losses = lingering(next_token.position_losses, "validation", 3)
 """
 
 
@@ -62,7 +62,7 @@ def stop_a_rank(server, data, folder: Path, *, moment: str, rank: int, after: fl
     assert ended.code != 0, ended.text
     lines = re.findall(r"^oelm: .*", ended.text, re.M)
     assert len(lines) == 1, ended.text
-    named = rf"oelm: rank {rank} \(host \S+, pid {ranks[rank]}\) did not answer the others in .*step \d+ for"
+    named = rf"oelm: rank {rank} \(host \S+, pid {ranks[rank]}\) did not respond to the others in .*step \d+ for"
     assert re.match(named, lines[0]), lines
     assert "the same command resumes" in lines[0]
     assert not any(is_alive(pid) for pid in ranks.values())

@@ -92,7 +92,10 @@ def test_a_disk_without_inodes_from_the_beginning_is_found_before_training(serve
     ("exhaust", "expected"),
     [
         (LIMIT_FILE_SIZE, r"\S+: a file would become larger than 5\.9 KiB, the limit of the shell \(ulimit -f\); .*"),
-        (LIMIT_OPEN_FILES, r"open files: this process may have \d+ at a time, and has them \(ulimit -n\); .*"),
+        (
+            LIMIT_OPEN_FILES,
+            r"open files: this process may open \d+ at a time and has reached that limit \(ulimit -n\); .*",
+        ),
     ],
     ids=["file size", "open files"],
 )

@@ -34,7 +34,7 @@ def a_run_at_work(server, data, run: Path, *, patch: str = "") -> Iterator[Runni
 
 def owner_named(text: str) -> re.Match | None:
     since = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00"
-    return re.search(rf"another run is in this folder \(host (\S+), pid (\d+), since {since}\)", text)
+    return re.search(rf"another run is using this folder \(host (\S+), pid (\d+), since {since}\)", text)
 
 
 def test_a_second_run_in_the_same_folder_is_refused_and_told_who_is_there(server, data, tmp_path):

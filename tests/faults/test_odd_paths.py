@@ -11,7 +11,7 @@ from patches import DIE_AT_STEP
 from runs import everything_stored, leftovers, training
 from warm import cold
 
-RULE = "use letters, digits, '.', '_', '+', '-' or spaces, at most 200, "
+RULE = "use at most 200 letters, digits, '.', '_', '+', '-' or spaces, "
 
 
 @pytest.fixture(scope="module")
@@ -135,15 +135,15 @@ def test_an_ordinary_name_in_any_script_is_allowed(without_torch, tmp_path, name
 @pytest.mark.parametrize(
     ("out", "said"),
     [
-        ("new\nline", "control characters cannot be in a run's path"),
-        ("escape\x1b[31m/run", "control characters cannot be in a run's path"),
-        ("c1\x9b31m", "control characters cannot be in a run's path"),
+        ("new\nline", "the path of a run cannot contain control characters"),
+        ("escape\x1b[31m/run", "the path of a run cannot contain control characters"),
+        ("c1\x9b31m", "the path of a run cannot contain control characters"),
         ("runs/-rf", "a run's name cannot begin with '-'"),
         ("-rf", "a run's name cannot begin with '-'"),
-        ("..", "name the folder itself"),
-        ("runs/..", "name the folder itself"),
-        ("", "name the folder itself"),
-        (b"not text \xff".decode(errors="surrogateescape"), "not text in UTF-8"),
+        ("..", "give the folder itself"),
+        ("runs/..", "give the folder itself"),
+        ("", "give the folder itself"),
+        (b"not text \xff".decode(errors="surrogateescape"), "not valid UTF-8"),
     ],
 )
 def test_an_out_that_could_be_misread_is_refused_with_the_rule(without_torch, tmp_path, out, said):

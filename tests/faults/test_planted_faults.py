@@ -19,7 +19,8 @@ PLANTED = {
     "seals: a missing seal is no matter": (
         "sealing.py", 'if state in ("finished", "diverged"):', 'if state == "never":', "test_sealing.py -k gone"),
     "seals: a file may come later": (
-        "sealing.py", 'raise Damaged(path, "came after the run was sealed")', "pass", "test_sealing.py -k came_after"),
+        "sealing.py", 'raise Damaged(path, "was added after the run was sealed")', "pass",
+        "test_sealing.py -k came_after"),
     "results: not held against the config": (
         "sealing.py", "if key in result and result[key] != value:", "if False:", "test_sealing.py"),
     "results: any perplexity": (
@@ -42,7 +43,7 @@ PLANTED = {
         "run_directory.py", "for name in CHECKPOINT_FILES:", "for name in ():",
         "faults/test_damaged_checkpoints.py -k manifest"),
     "manifests: may leave their folder": (
-        "files.py", 'raise Damaged(manifest, f"names {str(name)[:80]!r}, which is no file of its folder")', "pass",
+        "files.py", 'raise Damaged(manifest, f"names {str(name)[:80]!r}, which is not a file in its folder")', "pass",
         "faults/test_damaged_checkpoints.py -k leaves_the_folder"),
     "verify: any loss will do": (
         "verification/recomputing.py", "if not math.isclose(reported, seen.loss, rel_tol=said.tolerance):", "if False:",

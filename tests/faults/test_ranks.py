@@ -18,8 +18,8 @@ from oelm.run_directory import RunDirectory, check_whole
 SPOILED_ON_ONE_RANK = """
 import oelm.training.loop as loop
 accumulate = loop.accumulate_gradients
-def spoiled(task, run, step, **options):
-    loss = accumulate(task, run, step, **options)
+def spoiled(objective, run, step, **options):
+    loss = accumulate(objective, run, step, **options)
     return loss * float("nan") if RANK == 1 and step == 17 else loss
 loop.accumulate_gradients = spoiled
 """

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
-PRELOADED = "torch torch._dynamo torch.distributed.run oelm.cli oelm.training.run oelm.sampling"
+PRELOADED = "torch torch._dynamo torch.distributed.run oelm.cli oelm.training.run oelm.stored_models.sampling"
 LIGHT = "oelm.cli oelm.settings oelm.run_directory"
 COMPILER = "torch._inductor.compile_fx torch._inductor.codegen.cpp torch._inductor.fx_passes.post_grad"
 

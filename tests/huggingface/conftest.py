@@ -1,42 +1,5 @@
-"""Small runs on real text, trained for a few steps."""
+"""The small runs that these tests read."""
 
-from __future__ import annotations
+from trained_arms import stories, trained
 
-from collections.abc import Callable
-from pathlib import Path
-
-import pytest
-
-from oelm.config import Model, Run, Training
-from oelm.data.prepare import prepare
-from oelm.settings import load_settings
-from oelm.training.run import train
-from small_runs import quiet_execution
-
-
-@pytest.fixture(scope="session")
-def stories(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("data") / "stories"
-    prepare("stories", out=folder, stories=300, tokenizer="bpe:300")
-    return folder
-
-
-@pytest.fixture(scope="session")
-def trained(stories: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """The run directory of an arm, trained when first asked for."""
-    runs, home = {}, tmp_path_factory.mktemp("runs")
-
-    def run_directory(arm: str) -> Path:
-        if arm not in runs:
-            sizes = {"seq_len": 48, "d_model": 32, "num_layers": 2, "num_heads": 4, "d_ff": 64}
-            spec = load_settings(preset="tiny", arm=arm).run.model.parts
-            run = Run(
-                arm=arm,
-                model=Model(**sizes, parts=spec),
-                training=Training(steps=30, batch_size=8, learning_rate=1e-2),
-                data=str(stories),
-            )
-            runs[arm] = train(run, quiet_execution(), out=home / arm).directory.path
-        return runs[arm]
-
-    return run_directory
+__all__ = ["stories", "trained"]

@@ -12,8 +12,8 @@ import pytest
 import torch
 import yaml
 
-from oelm.huggingface.export import export
-from oelm.training.stored_model import StoredModel, load_stored
+from oelm.stored_models.export import export
+from oelm.stored_models.loading import StoredModel, load_stored
 from small_runs import child_environment, finished
 
 BEGINNINGS = ["One morning", "Mia saw a", "The little dog", "She was very", "They went to the", "Then it"]

@@ -61,7 +61,7 @@ def test_transformers_loads_other_models_as_ever() -> None:
     code = (
         "import sys, oelm\nfrom transformers import AutoConfig\n"
         "assert type(AutoConfig.for_model('gpt2')).__name__ == 'GPT2Config'\n"
-        "assert 'oelm.model.huggingface' not in sys.modules\n"
+        "assert 'oelm.huggingface.gpt' not in sys.modules\n"
         "assert not [each for each in sys.meta_path if type(each).__module__.startswith('oelm')]"
     )
     done = finished([sys.executable, "-c", code])

@@ -6,8 +6,8 @@ import transformers
 from trainers import STEPS, Movements, movements, trainer_of
 
 import oelm
+from oelm.model.freezing import FrozenWeightChanged
 from oelm.model.parameters import frozen_names, rules
-from oelm.training.freezing import FrozenWeightChanged
 from oelm.treatment.moves import After, Before, Every, Moves
 from oelm.treatment.parts import Part, Parts
 from tiny_transformers import tiny

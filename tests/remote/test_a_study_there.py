@@ -26,7 +26,7 @@ def test_the_whole_way_gives_the_numbers_of_this_machine(shared_world):
         world.there.mkdir(parents=True, exist_ok=True)
     code, out = world.remote("check")
     assert code == 1, out  # nothing was sent yet
-    assert f"oelm     is not there yet: oelm remote {HOST} sync" in out
+    assert f"oelm     not there yet: oelm remote {HOST} sync" in out
     assert "tracked files" in world.must("sync", "little")
     out = world.must("check")
     assert "missing" not in out
@@ -65,9 +65,9 @@ def test_what_goes_wrong_over_there_is_said_here_in_a_line(shared_world):
     shutil.copy(shared_world.project / "studies" / "changed.yaml", shared_world.project / "studies" / "untracked.yaml")
     shutil.rmtree(shared_world.there / "data", ignore_errors=True)
     for words, expected in (
-        (["sync", "untracked"], "studies/untracked.yaml: git does not track it, so it is not sent; `git add` it"),
-        (["run", "untracked"], "studies/untracked.yaml: git does not track it"),
-        (["run", "changed"], "study 'changed' is another one here; bring yours with `sync` first"),
+        (["sync", "untracked"], "studies/untracked.yaml: not tracked by git, so not sent; `git add` it"),
+        (["run", "untracked"], "studies/untracked.yaml: not tracked by git"),
+        (["run", "changed"], "study 'changed' is different here; send yours with `sync` first"),
         (["run", "no-data"], "no prepared data there"),
         (["logs", "$(touch canary)"], "run '$(touch canary)': no such run directory"),
         (["run", "no-data", "--arms", "x;touch canary"], "'x;touch canary' is not one of the arms"),
@@ -79,7 +79,7 @@ def test_what_goes_wrong_over_there_is_said_here_in_a_line(shared_world):
         assert len(out.splitlines()) == 1, out
     (shared_world.project / "studies" / "untracked.yaml").unlink()
     log = shared_world.there / "runs" / "no-data" / "controller.log"
-    assert f"none at work (it ended with: {log.read_text().splitlines()[-1].removeprefix('oelm: ')})" in (
+    assert f"none running (it ended with: {log.read_text().splitlines()[-1].removeprefix('oelm: ')})" in (
         shared_world.must("status", "no-data")
     )
     assert not (shared_world.there / "runs" / "changed").exists()
@@ -94,9 +94,11 @@ def test_a_sync_of_a_study_whose_data_is_nowhere_fails_when_everything_else_is_s
         code, out = shared_world.remote("sync", "little")
         assert code == 2, out
         assert "is up to date" in out
-        assert out.splitlines()[-1].startswith(f"oelm: data/tokens: neither here nor on {HOST}, where")
+        assert out.splitlines()[-1].startswith(
+            f"oelm: data/tokens: neither here nor on {HOST}, and the study needs it there"
+        )
         shutil.copytree(here.with_name("away"), there)
-        assert shared_world.must("sync", "little").endswith(f"data/tokens: already on {HOST}, and used as it is\n")
+        assert shared_world.must("sync", "little").endswith(f"data/tokens: already on {HOST}, and used from there\n")
     finally:
         here.with_name("away").rename(here)
 
@@ -149,13 +151,15 @@ def test_a_study_on_the_cpu_runs_there_although_the_entry_names_gpus(shared_worl
 
 def test_run_says_that_the_code_here_is_not_the_code_that_was_sent(shared_world):
     shared_world.must("sync")
-    assert "as they were sent" not in shared_world.must("run", "little")
+    assert "changed since" not in shared_world.must("run", "little")
     with open(shared_world.project / "src" / "oelm" / "seeding.py", "a") as source:
         source.write("# changed\n")
     last = shared_world.must("run", "little").splitlines()[-1]
-    assert last.startswith("note: 1 tracked file is not as it was sent (src/oelm/seeding.py); the runs there use")
+    assert last.startswith(
+        "note: 1 tracked file has changed since it was sent (src/oelm/seeding.py); the runs there use"
+    )
     shared_world.must("sync")
-    assert "as it was sent" not in shared_world.must("run", "little")
+    assert "changed since" not in shared_world.must("run", "little")
 
 
 def test_runs_that_outlive_their_killed_controller_are_not_trained_here_a_second_time(shared_world):

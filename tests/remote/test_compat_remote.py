@@ -1,4 +1,4 @@
-"""The documents' remote commands as they are printed: ./mlda-run.sh and experiment_qk_freeze.py --remote."""
+"""The originals' remote commands as they are printed: ./mlda-run.sh and experiment_qk_freeze.py --remote."""
 
 import getpass
 import shutil
@@ -27,7 +27,7 @@ def command(world: World, *words: object) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture(scope="module")
-def documents(shared_world) -> World:
+def originals(shared_world) -> World:
     script = shared_world.project / "scripts" / "experiment_qk_freeze.py"
     script.parent.mkdir(exist_ok=True)
     shutil.copy(REPOSITORY / "scripts" / script.name, script)
@@ -38,27 +38,27 @@ def documents(shared_world) -> World:
 
 
 @needs_a_server
-def test_the_controller_script_starts_over_there_and_its_results_are_read_here(documents):
+def test_the_controller_script_starts_over_there_and_its_results_are_read_here(originals):
     place = ["--remote", "--host", HOST, "--user", getpass.getuser()]
     script = [sys.executable, "scripts/experiment_qk_freeze.py"]
-    done = command(documents, *script, *place, *ONE_RUN, "--data_path", "data/tokens")
+    done = command(originals, *script, *place, *ONE_RUN, "--data_path", "data/tokens")
     assert done.returncode == 0, done.stderr
     runs = "models/checkpoints/qk_freeze"
-    eventually(lambda: len(results(documents.there / runs)) == 1, what="the run")
-    eventually((documents.there / "experiments" / "qk_freeze_summary.json").exists, what="its summary")
+    eventually(lambda: len(results(originals.there / runs)) == 1, what="the run")
+    eventually((originals.there / "experiments" / "qk_freeze_summary.json").exists, what="its summary")
     pulling = next(line for line in done.stdout.splitlines() if " pull " in line).removeprefix("next: oelm ").split()
-    code, out = documents.oelm(*pulling)
+    code, out = originals.oelm(*pulling)
     assert code == 0, out
-    here, there = (results(folder / runs) for folder in (documents.project, documents.there))
+    here, there = (results(folder / runs) for folder in (originals.project, originals.there))
     assert here == there
-    code, out = documents.oelm("status", "experiments/qk_freeze.yaml", "--runs", runs)
+    code, out = originals.oelm("status", "experiments/qk_freeze.yaml", "--runs", runs)
     assert "gpt_base s0        finished" in out, out
 
 
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["--host", "lab"], "--host and --user say where; add --remote"),
+        (["--host", "lab"], "--host and --user need --remote"),
         (["--remote"], "host default: remotes.yaml has no entry of that name"),
         (["--remote", "--host", "-oProxyCommand=touch canary"], "letters, digits"),
         (["--remote", "--host=-oProxyCommand=touch canary"], "letters, digits"),

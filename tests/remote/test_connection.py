@@ -16,7 +16,7 @@ from oelm.errors import UserError
 from oelm.experiments.handles import LOCK_FILE
 from oelm.files import RUNS
 from oelm.ownership import STALE_SECONDS, Process, now, owner_of
-from oelm.remote import connection, far_side
+from oelm.remote import connection, sent_program
 from oelm.remote.connection import ask, meaning
 from oelm.remote.hosts import SSH_CONFIG_VARIABLE, Server, server_named
 from oelm.run_directory import TUNING_FOLDER, RunDirectory
@@ -70,7 +70,7 @@ def test_refused_authentication(server, client):
     (client / "other_key").unlink(missing_ok=True)
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(client / "other_key")], check=True)
     write_client_config(client, server.port, key="other_key")
-    fails("it refuses to let you in")
+    fails("login refused")
 
 
 @needs_a_server
@@ -108,7 +108,7 @@ def carried_over(server, client, strings: list[str], canary) -> int:
         if name in ("..",):
             continue
         ask(far, "prepare", folders=[name], files={}, force=False)
-        assert {path.name for path in (there / str(number)).iterdir()} == {name, far_side.MANIFEST}
+        assert {path.name for path in (there / str(number)).iterdir()} == {name, sent_program.MANIFEST}
     assert not canary.exists()
     return len(strings)
 
@@ -139,12 +139,20 @@ def test_the_canary_would_sing(server, client):
 # ---- The program that is sent --------------------------------------------------------------------------------------
 
 
+def test_an_older_oelm_over_there_is_told_from_one_that_cannot_be_imported(tmp_path):
+    (tmp_path / "src" / "oelm").mkdir(parents=True)
+    request = {"folder": str(tmp_path), "name": "lab", "module": "oelm.remote.on_server", "arguments": []}
+    with pytest.raises(sent_program.Refused, match="an older one; send yours with `oelm remote lab sync`"):
+        sent_program.call(request)
+
+
 def test_the_program_calls_files_as_the_package_does():
-    assert (SYNCED_FILE, LOCK_FILE, str(RUNS)) == (far_side.MANIFEST, far_side.CONTROLLER_LOCK, far_side.RUNS)
-    assert (TUNING_FOLDER, STALE_SECONDS) == (far_side.TUNING, far_side.STALE_SECONDS)
+    names = sent_program.MANIFEST, sent_program.CONTROLLER_LOCK, sent_program.RUNS
+    assert names == (SYNCED_FILE, LOCK_FILE, str(RUNS))
+    assert (TUNING_FOLDER, STALE_SECONDS) == (sent_program.TUNING, sent_program.STALE_SECONDS)
     run = RunDirectory(Path())
     assert [file.name for file in (run.lock_file, run.status_file, run.result_file)] == [
-        far_side.RUN_LOCK, far_side.RUN_STATUS, far_side.RUN_RESULT,
+        sent_program.RUN_LOCK, sent_program.RUN_STATUS, sent_program.RUN_RESULT,
     ]  # fmt: skip
 
 
@@ -163,7 +171,7 @@ def test_the_program_calls_files_as_the_package_does():
 def test_the_program_tells_a_live_owner_by_the_packages_rule(tmp_path, changes, is_held):
     owner = Process.current().__dict__ | {"since": now(), "heartbeat": time.time()} | changes
     (tmp_path / "lock").write_text(json.dumps(owner).ljust(512))
-    assert (far_side.holder_of(tmp_path / "lock") is not None) == is_held
+    assert (sent_program.holder_of(tmp_path / "lock") is not None) == is_held
     if owner["heartbeat"] is not None:
         assert (owner_of(tmp_path / "lock") is not None) == is_held
 
@@ -171,7 +179,7 @@ def test_the_program_tells_a_live_owner_by_the_packages_rule(tmp_path, changes, 
 @pytest.mark.parametrize("content", ["", "{}", "[]", "null", "{", '{"pid": 1}'])
 def test_a_lock_that_names_nobody_is_free(tmp_path, content):
     (tmp_path / "lock").write_text(content)
-    assert far_side.holder_of(tmp_path / "lock") is None
+    assert sent_program.holder_of(tmp_path / "lock") is None
 
 
 def test_a_program_cut_on_its_way_does_nothing(tmp_path):
@@ -205,7 +213,7 @@ def test_without_ssh_it_says_what_to_install(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("complaint", "code", "said"),
     [
-        ("me@lab: Permission denied (publickey,password).", 255, "it refuses to let you in"),
+        ("me@lab: Permission denied (publickey,password).", 255, "login refused"),
         ("oelm: /data/x: [Errno 13] Permission denied: '/data/x'", 2, "Permission denied: '/data/x'"),
     ],
 )

@@ -175,11 +175,11 @@ def noted(here) -> Path:
 def test_a_file_that_was_changed_there_is_not_replaced_unless_asked(here, noted):
     noted.write_text("edited there")
     (here.project / "note.txt").write_text("two")
-    with pytest.raises(UserError, match=r"not by sync: note\.txt; nothing was sent: .* sync --force`") as caught:
+    with pytest.raises(UserError, match=r"outside sync: note\.txt; nothing was sent: .* sync --force`") as caught:
         sent([])
     assert "\n" not in str(caught.value)
     assert noted.read_text() == "edited there"
-    assert any("replaced although changed there, and not by sync: note.txt" in line for line in sent([], force=True))
+    assert any("replaced, although changed there outside sync: note.txt" in line for line in sent([], force=True))
     assert noted.read_text() == "two"
     assert not any("replaced" in line for line in sent([]))
 
@@ -188,7 +188,7 @@ def test_a_file_that_was_changed_there_is_not_removed_either(here, noted):
     noted.write_text("edited there")
     (here.project / "note.txt").unlink()
     git_add(here.project)
-    with pytest.raises(UserError, match=r"not by sync: note\.txt"):
+    with pytest.raises(UserError, match=r"outside sync: note\.txt"):
         sent([])
     assert noted.exists()
 
@@ -197,7 +197,7 @@ def test_a_file_that_no_sync_brought_is_not_replaced(here, noted):
     (here.there / "own.txt").write_text("theirs")
     (here.project / "own.txt").write_text("ours")
     git_add(here.project)
-    with pytest.raises(UserError, match=r"not by sync: own\.txt"):
+    with pytest.raises(UserError, match=r"outside sync: own\.txt"):
         sent([])
 
 
@@ -340,7 +340,7 @@ def test_runs_of_this_machine_are_never_touched(here, far_runs):
     lines = pulled(here, checkpoints=True)
     assert names_in(mine) == {"lock.json", "experiment_result.json"}
     assert read_json(mine / "experiment_result.json") == {"val_loss": 9}
-    assert any("kept as they are" in line and "a-s0" in line for line in lines)
+    assert any("left unchanged" in line and "a-s0" in line for line in lines)
 
 
 def test_a_run_that_waits_in_this_machines_queue_is_its_own_although_it_has_not_begun(here, far_runs):
@@ -353,7 +353,7 @@ def test_a_run_that_waits_in_this_machines_queue_is_its_own_although_it_has_not_
     lines = pulled(here, checkpoints=True)
     assert names_in(local / "b-s0") == before | {"slot.json"}
     assert read_json(local / "b-s0" / "status.json") == {"state": "running"}
-    assert any("kept as they are" in line and "b-s0" in line for line in lines)
+    assert any("left unchanged" in line and "b-s0" in line for line in lines)
 
 
 def test_a_finished_run_there_that_an_unfinished_one_here_stands_in_the_way_of_is_named_with_the_way_to_take_it(
@@ -363,12 +363,14 @@ def test_a_finished_run_there_that_an_unfinished_one_here_stands_in_the_way_of_i
     mine.mkdir(parents=True)
     (mine / "lock.json").write_text("")
     (mine / "status.json").write_text('{"state": "interrupted"}')
-    told = f"finished on {HOST}, but not taken, because unfinished runs of this machine are in their place: a-s0; to"
+    told = (
+        f"finished on {HOST}, but not fetched, because this machine has unfinished runs with the same names: a-s0; to"
+    )
     assert any(told in line for line in pulled(here))
     (mine / "lock.json").write_text(lock())  # at work on it
-    assert not any("not taken" in line for line in pulled(here))
+    assert not any("not fetched" in line for line in pulled(here))
     mine.rename(here.project / "away")
-    assert not any("not taken" in line or "kept" in line for line in pulled(here))
+    assert not any("not fetched" in line or "left unchanged" in line for line in pulled(here))
     assert read_json(mine / "status.json") == {"state": "finished"}
 
 
@@ -377,14 +379,14 @@ def test_the_studys_files_of_this_machine_are_kept_and_those_of_the_server_follo
     local.mkdir(parents=True)
     (local / "bench.json").write_text('{"mine": 1}')
     (far_runs / "controller.log").write_text("one\n")
-    assert any("kept as they are" in line and "bench.json" in line for line in pulled(here))
+    assert any("left unchanged" in line and "bench.json" in line for line in pulled(here))
     (far_runs / "controller.log").write_text("one\ntwo\n")
     assert not any("controller.log" in line for line in pulled(here))
     assert (local / "controller.log").read_text() == "one\ntwo\n"
     with open(local / "controller.log", "a") as log:
         log.write("written here\n")
     (far_runs / "controller.log").write_text("one\ntwo\nthree\n")
-    assert any("kept as they are" in line and "bench.json, controller.log" in line for line in pulled(here))
+    assert any("left unchanged" in line and "bench.json, controller.log" in line for line in pulled(here))
     assert (local / "controller.log").read_text() == "one\ntwo\nwritten here\n"
     assert read_json(local / "bench.json") == {"mine": 1}
 
@@ -404,7 +406,7 @@ def test_a_registration_is_sent_along_and_replaces_none(here):
     runs.mkdir(parents=True)
     (runs / "registration.json").write_text("{}")
     (runs / "choices.json").write_text("{}")
-    for expected in ("runs/little/registration.json: sent", "runs/little/registration.json: not sent, there is one"):
+    for expected in ("runs/little/registration.json: sent", "runs/little/registration.json: not sent, because one"):
         lines: list[str] = []
         sync(server_named(HOST), [], say=lines.append, runs=runs)
         assert any(line.startswith(expected) for line in lines), lines
@@ -422,7 +424,7 @@ def test_the_studys_files_of_another_server_are_kept(here, far_runs, tmp_path):
     second = dataclasses.replace(server_named(HOST), folder=str(tmp_path / "other" / "oelm"))
     pull(second, Path("runs/little"), checkpoints=False, say=lines.append)
     assert read_json(here.project / "runs" / "little" / "bench.json") == {}
-    assert any("kept as they are" in line and "bench.json" in line for line in lines)
+    assert any("left unchanged" in line and "bench.json" in line for line in lines)
 
 
 def test_checkpoints_come_whole_or_not_at_all(here, far_runs):
@@ -436,7 +438,7 @@ def test_checkpoints_come_whole_or_not_at_all(here, far_runs):
     assert (local / "a-s0" / "best" / "model.safetensors").read_bytes() == b"best"
     assert (local / "b-s0" / "checkpoints" / "step-000001" / "manifest.json").is_file()
     assert not (local / "b-s0" / "checkpoints" / "step-000002").exists()
-    assert any("step-000002: left out, not whole" in line for line in lines)
+    assert any("step-000002: left out, incomplete" in line for line in lines)
     before = (local / "b-s0" / "checkpoints" / "step-000001").stat().st_mtime_ns
     make_whole(torn)
     again = pulled(here, checkpoints=True)
@@ -518,7 +520,7 @@ def test_runs_of_another_server_are_kept_and_its_note_stays(here, far_runs, tmp_
     local = here.project / "runs" / "little"
     assert read_json(local / "a-s0" / "status.json") == {"state": "finished"}
     assert read_json(local / "d-s0" / "status.json") == {"state": "finished"}
-    assert any("kept as they are" in line and "a-s0" in line and "d-s0" not in line for line in lines)
+    assert any("left unchanged" in line and "a-s0" in line and "d-s0" not in line for line in lines)
     with pytest.raises(UserError, match=f"is being run on {HOST}"):
         refuse_what_runs_elsewhere("little", local)
     (far_runs / "a-s0" / "metrics.jsonl").write_text('{"step": 2}\n')
@@ -529,7 +531,7 @@ def test_runs_of_another_server_are_kept_and_its_note_stays(here, far_runs, tmp_
 def test_a_folder_of_somebody_else_is_left_alone(here):
     here.there.mkdir(parents=True, exist_ok=True)
     (here.there / "thesis.tex").write_text("mine")
-    with pytest.raises(UserError, match="contains files that are not this project's; choose another `folder`"):
+    with pytest.raises(UserError, match="contains files of another project; choose another `folder`"):
         sent([])
     assert [path.name for path in here.there.iterdir()] == ["thesis.tex"]
 
@@ -541,5 +543,5 @@ def test_only_prepared_data_is_sent_as_data(here):
 
 def test_nothing_to_pull_is_said(here):
     sent([])
-    with pytest.raises(UserError, match="is not there: nothing was run in it"):
+    with pytest.raises(UserError, match="is missing: nothing was run in it"):
         pulled(here)

@@ -215,7 +215,7 @@ def test_a_cut_start_and_two_at_once_are_one_and_a_further_one_finds_it(going):
     pid = directory.status()["pid"]
     assert started_once(directory.path.parent)
     assert "already running" in world.must("run", "going")
-    assert "controller: at work" in world.must("status", "going")
+    assert "controller: running" in world.must("status", "going")
     lives_on(directory, pid)
 
 

@@ -77,8 +77,8 @@ def test_the_projects_file_counts_in_its_subfolders_too(tmp_path, monkeypatch):
         ("lab: {foldr: x}", "lab.foldr: unknown key; did you mean folder?"),
         ("lab: {folder: ../x}", "without '..'"),
         ("lab: {folder: ''}", "may not be empty"),
-        ("lab: {folder: /}", "a folder in the home there"),
-        ("lab: {folder: ~other/x}", "a folder in the home there"),
+        ("lab: {folder: /}", "must be a folder in the home directory there"),
+        ("lab: {folder: ~other/x}", "must be a folder in the home directory there"),
         ("lab: {folder: -x}", "begin with '-'"),
         ("lab: {python: -c}", "begin with '-'"),
         ("lab: {host: -oProxyCommand=x}", "letters, digits"),
@@ -86,9 +86,9 @@ def test_the_projects_file_counts_in_its_subfolders_too(tmp_path, monkeypatch):
         ("lab: {gpus: '0,2'}", "lab.gpus: must be a list"),
         ("lab: {gpus: [-1]}", "must be at least 0"),
         ("-oProxyCommand=x: {}", "letters, digits"),
-        ("- lab", "write one name a server"),
+        ("- lab", "must contain one name per server"),
         ("lab: [", "is not YAML"),
-        ("lab: 3", "write one name a server"),
+        ("lab: 3", "must contain one name per server"),
     ],
 )
 def test_problems_in_remotes_yaml_are_one_line_each(tmp_path, text, expected):

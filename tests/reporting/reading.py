@@ -1,4 +1,4 @@
-"""Reading documents back, as a reader's program would."""
+"""Reading articles back, as a reader's program would."""
 
 from __future__ import annotations
 

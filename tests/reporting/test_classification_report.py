@@ -11,8 +11,8 @@ from reading import pdf_text, without_spaces
 from oelm.analysis.summary import findings_of
 from oelm.claims.measures import ACCURACY
 from oelm.reporting import tables
-from oelm.reporting.content import document_of
-from oelm.reporting.document import Bullets, Heading, Picture, Table, VerdictBox, visible_text
+from oelm.reporting.article import Bullets, Heading, Picture, Table, VerdictBox, visible_text
+from oelm.reporting.content import article_of
 from oelm.reporting.encoder_words import ENCODER_WORDS
 from oelm.reporting.figures import gallery
 from oelm.reporting.figures.canvas import Canvas, drawing_settings
@@ -82,12 +82,12 @@ def report(classified, tmp_path_factory):
 
 
 def boxes_of(findings, language="en"):
-    blocks = document_of(findings, language, figures=()).blocks
+    blocks = article_of(findings, language, figures=()).blocks
     return {block.name: block for block in blocks if isinstance(block, VerdictBox)}
 
 
 def table_with(findings, column, language="en"):
-    blocks = document_of(findings, language, figures=()).blocks
+    blocks = article_of(findings, language, figures=()).blocks
     return next(
         block
         for block in blocks
@@ -96,7 +96,7 @@ def table_with(findings, column, language="en"):
 
 
 def test_no_text_of_the_report_speaks_of_perplexity(report):
-    files = [*report.tables.values(), *(path for path in report.documents.values() if path.suffix != ".pdf")]
+    files = [*report.tables.values(), *(path for path in report.articles.values() if path.suffix != ".pdf")]
     for path in files:
         text = path.read_text(encoding="utf-8")
         assert not [word for word in FORBIDDEN if word in text], path.name
@@ -105,10 +105,10 @@ def test_no_text_of_the_report_speaks_of_perplexity(report):
 
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_the_pdf_holds_the_sentences(classified, report, language):
-    if f"{language}.pdf" not in report.documents:
+    if f"{language}.pdf" not in report.articles:
         pytest.skip("no Chinese font here; pip install 'oelm[fonts]'")
-    text = without_spaces(pdf_text(report.documents[f"{language}.pdf"].read_bytes()))
-    for block in document_of(classified, language, figures=set(FIGURES)).blocks:
+    text = without_spaces(pdf_text(report.articles[f"{language}.pdf"].read_bytes()))
+    for block in article_of(classified, language, figures=set(FIGURES)).blocks:
         if isinstance(block, Heading):
             assert without_spaces(block.text) in text
         if isinstance(block, VerdictBox):
@@ -118,7 +118,7 @@ def test_the_pdf_holds_the_sentences(classified, report, language):
 def test_every_figure_is_drawn_and_shown_once_in_order(classified, report):
     for name in FIGURES:
         assert f"{name}.en.svg" in report.figures
-    blocks = document_of(classified, "en", figures=set(FIGURES)).blocks
+    blocks = article_of(classified, "en", figures=set(FIGURES)).blocks
     assert [block.name for block in blocks if isinstance(block, Picture)] == list(FIGURES)
 
 
@@ -161,7 +161,7 @@ def test_the_table_has_what_a_referee_asks_for(classified):
     assert quality.header[1:] == [say_of(classified.study, "en", f"column.{name}") for name in asked]
     assert quality.rows[0][3].endswith("%")
     assert float(quality.rows[1][-1]) == pytest.approx(0.97, abs=0.01)
-    text = visible_text(document_of(classified, "en", figures=()))
+    text = visible_text(article_of(classified, "en", figures=()))
     assert "chosen by the loss on the tuning split" in text
     assert "encoder's files (SHA-256)" in text
     assert "an-encoder" in text
@@ -172,7 +172,7 @@ def test_every_pair_is_counted_once_however_many_claims_it_serves(classified):
     assert [row[0] for row in table.rows] == ["kept, same"] * 4 + ["fresh, gain"] * 4
     for row in table.rows:
         assert sum(int(cell) for cell in row[2:6]) == EXAMPLES
-    text = visible_text(document_of(classified, "en", figures=()))
+    text = visible_text(article_of(classified, "en", figures=()))
     assert "Seeds are not pooled, because they share the examples" in text
     assert f"on {EXAMPLES} examples has a standard error of 2." in text
     assert "2,490 examples" not in text  # claims of others are shown only where the study quotes them
@@ -187,7 +187,7 @@ def test_every_run_has_its_accuracy_in_the_list(classified):
 
 def test_the_next_steps_are_those_of_an_encoder(classified):
     for scenario in ("better", "equal", "worse", "unknown"):
-        text = visible_text(document_of(replace(classified, scenario=scenario), "en", figures=()))
+        text = visible_text(article_of(replace(classified, scenario=scenario), "en", figures=()))
         own = [phrase[0] for code, phrase in ENCODER_WORDS.items() if code.startswith(f"next.{scenario}.")]
         assert own or scenario == "unknown"
         assert all(step in text for step in own)
@@ -199,7 +199,7 @@ def test_what_a_study_says_will_follow_is_shown_where_it_came_about(classified):
     declared = {"better": "Larger models next.", "worse": "Find out why."}
     study = classified.study.model_copy(update={"consequences": Consequences.model_validate(declared)})
     for scenario in ("better", "equal", "worse", "unknown"):
-        text = visible_text(document_of(replace(classified, study=study, scenario=scenario), "en", figures=()))
+        text = visible_text(article_of(replace(classified, study=study, scenario=scenario), "en", figures=()))
         assert [line in text for line in declared.values()] == [scenario == "better", scenario == "worse"]
 
 
@@ -212,7 +212,7 @@ def test_runs_without_predictions_are_reported_all_the_same(tmp_path):
     from oelm.study.shelf import Shelf
 
     findings = findings_of(study, Shelf(tmp_path / "runs"))
-    text = visible_text(document_of(findings, "en", figures=()))
+    text = visible_text(article_of(findings, "en", figures=()))
     assert say("en", "examples.none") in text
     assert "stored no predictions" in text
 
@@ -221,8 +221,10 @@ def test_chance_is_said_in_the_results_in_the_tuning_and_in_the_next_steps(tmp_p
     findings = findings_from(
         study_with(), tmp_path, lambda arm, seed, *_: 0.66 if "normal" in arm else 0.3 + 0.01 * (seed % 3)
     )
-    text = visible_text(document_of(findings, "en", figures=()))
-    assert "none of its runs is clearly (two standard errors) better than always naming the commonest label" in text
+    text = visible_text(article_of(findings, "en", figures=()))
+    assert (
+        "none of its runs is clearly (two standard errors) better than always predicting the most common label" in text
+    )
     assert "Its value was chosen by noise" in text
     assert say("en", "next.any.chance", arms="frozen_normal") in text
 
@@ -230,8 +232,8 @@ def test_chance_is_said_in_the_results_in_the_tuning_and_in_the_next_steps(tmp_p
 def test_a_partial_study_is_reported(tmp_path):
     study = study_with(tuning=None)
     findings = findings_from(study, tmp_path, lambda arm, seed, *rest: None if seed else error(arm, seed, *rest))
-    document = document_of(findings, "zh", figures=())
-    assert document.blocks[0].title == say("zh", "partial.title")
+    article = article_of(findings, "zh", figures=())
+    assert article.blocks[0].title == say("zh", "partial.title")
     assert all(box.outcome == "undecided" for name, box in boxes_of(findings).items() if name not in ("time", "count"))
 
 
@@ -268,26 +270,26 @@ def test_an_encoder_stands_beside_a_gpt_and_the_claims_that_its_study_quotes(wit
     assert "76.71 % → 77.79 %" in bert
     assert "57 %" in bert
     assert "4.27 → 4.69" in gpt
-    text = visible_text(document_of(with_neighbours, language, figures=()))
+    text = visible_text(article_of(with_neighbours, language, figures=()))
     remarks = [remark for claim in with_neighbours.study.reported for remark in claim.remarks]
     assert len(remarks) == 4
     assert all(in_language(remark, language) in text for remark in remarks)
 
 
 def test_perplexity_is_named_only_beside(with_neighbours):
-    blocks = document_of(with_neighbours, "en", figures=()).blocks
+    blocks = article_of(with_neighbours, "en", figures=()).blocks
     speaking = [block for block in blocks if "perplexity" in visible_text(replace_blocks(block))]
     assert speaking == [table_with(with_neighbours, "trainable_share")]
 
 
 def replace_blocks(block):
-    from oelm.reporting.document import Document
+    from oelm.reporting.article import Article
 
-    return Document("en", "", "", "", [block])
+    return Article("en", "", "", "", [block])
 
 
 def test_a_lost_neighbour_is_said_and_harms_nothing(with_neighbours, tmp_path):
-    blocks = document_of(with_neighbours, "en", figures=()).blocks
+    blocks = article_of(with_neighbours, "en", figures=()).blocks
     warnings = [
         item for block in blocks if isinstance(block, Bullets) and block.tone == "warning" for item in block.items
     ]
@@ -305,6 +307,6 @@ def test_language_models_beside_each_other_need_no_word_on_bert(tmp_path, pytest
     study = small_study(seeds=[0, 1], beside=[neighbour])
     findings = findings_of(study, store_study(study, tmp_path, lambda arm, seed, *_: 2.0 + 0.01 * seed))
     assert len(table_with(findings, "trainable_share").rows) == 2
-    text = visible_text(document_of(findings, "en", figures=()))
+    text = visible_text(article_of(findings, "en", figures=()))
     assert say("en", "heading.beside") in text
     assert "BERT" not in text

@@ -10,8 +10,8 @@ from markdown_it import MarkdownIt
 from reading import Page, pdf_text, without_spaces
 
 from oelm.analysis.summary import findings_of
-from oelm.reporting.content import document_of
-from oelm.reporting.document import Bullets, Code, Document, Facts, Heading, Paragraph, Table, VerdictBox, visible_text
+from oelm.reporting.article import Article, Bullets, Code, Facts, Heading, Paragraph, Table, VerdictBox, visible_text
+from oelm.reporting.content import article_of
 from oelm.reporting.figures import gallery
 from oelm.reporting.html import html as as_html
 from oelm.reporting.markdown import escaped, markdown
@@ -42,8 +42,8 @@ def test_a_number_is_not_escaped():
         assert escaped(text) == text
 
 
-def nasty_document() -> Document:
-    return Document(
+def nasty_article() -> Article:
+    return Article(
         language="en",
         title=NASTY,
         subtitle=NASTY,
@@ -61,7 +61,7 @@ def nasty_document() -> Document:
 
 def test_markdown_shows_it_as_text():
     rendered = MarkdownIt("gfm-like", {"linkify": False, "html": True}).render(
-        markdown(nasty_document(), figure_paths={})
+        markdown(nasty_article(), figure_paths={})
     )
     page = Page(rendered)
     assert not {"script", "a", "img", "s"} & set(page.tags)
@@ -70,24 +70,24 @@ def test_markdown_shows_it_as_text():
 
 
 def test_html_shows_it_as_text():
-    page = Page(as_html(nasty_document(), figures={}, font=None))
+    page = Page(as_html(nasty_article(), figures={}, font=None))
     assert "script" not in page.tags
     assert page.text.count(SHOWN) >= 19
 
 
 def test_pdf_shows_it_as_text():
-    text = pdf_text(pdf(nasty_document(), figures={}, font=None))
+    text = pdf_text(pdf(nasty_article(), figures={}, font=None))
     assert without_spaces(text).count(without_spaces(NASTY)) >= 19
 
 
 def test_a_study_full_of_markup_is_reported_as_text(nasty):
-    document = document_of(nasty, "en", figures=())
-    assert visible_text(document).count("<script>") > 10
-    page = Page(as_html(document, figures={}, font=None))
+    article = article_of(nasty, "en", figures=())
+    assert visible_text(article).count("<script>") > 10
+    page = Page(as_html(article, figures={}, font=None))
     assert "script" not in page.tags
-    rendered = MarkdownIt("gfm-like", {"linkify": False, "html": True}).render(markdown(document, figure_paths={}))
+    rendered = MarkdownIt("gfm-like", {"linkify": False, "html": True}).render(markdown(article, figure_paths={}))
     assert not {"script", "img", "s", "b"} & set(Page(rendered).tags)
-    assert without_spaces(NASTY) in without_spaces(pdf_text(pdf(document, figures={}, font=None)))
+    assert without_spaces(NASTY) in without_spaces(pdf_text(pdf(article, figures={}, font=None)))
 
 
 def test_figures_draw_labels_as_text(nasty):
@@ -106,8 +106,8 @@ ACTING = "\x1b[2J\x07\x00 \x9b31m\x7f\x85 \u202egnp\u2066 \ud800 \r end"
 SHOWN_ACTING = r"\x1b[2J\x07\x00 \x9b31m\x7f\x85 \u202egnp\u2066 \ud800 \x0d end"
 
 
-def acting_document() -> Document:
-    return Document(
+def acting_article() -> Article:
+    return Article(
         language="en",
         title=ACTING,
         subtitle=ACTING,
@@ -125,15 +125,15 @@ def acting_document() -> Document:
 
 
 def test_control_characters_are_shown_in_every_format():
-    written = markdown(acting_document(), figure_paths={})
-    page = as_html(acting_document(), figures={}, font=None)
+    written = markdown(acting_article(), figure_paths={})
+    page = as_html(acting_article(), figures={}, font=None)
     for text in (written, page):
         assert visible(text) == text
         text.encode()
     read_back = Page(MarkdownIt("gfm-like", {"linkify": False}).render(written)).text
     assert read_back.count(SHOWN_ACTING) >= 18
     assert Page(page).text.count(SHOWN_ACTING) >= 18
-    shown = without_spaces(pdf_text(pdf(acting_document(), figures={}, font=None)))
+    shown = without_spaces(pdf_text(pdf(acting_article(), figures={}, font=None)))
     assert shown.count(without_spaces(SHOWN_ACTING)) >= 18
     assert visible(shown) == shown
 
@@ -154,11 +154,11 @@ def test_a_study_full_of_control_characters_is_reported_whole(tmp_path, monkeypa
     findings = findings_of(study, Shelf(tmp_path / "runs"))
     monkeypatch.setattr(gallery, "figures_of", lambda _: few_figures)
     files = write_report(findings, tmp_path / "out", languages=["en"])
-    assert set(files.documents) == {"en.md", "en.html", "en.pdf"}
-    for path in [*files.tables.values(), *files.figures.values(), *files.documents.values()]:
+    assert set(files.articles) == {"en.md", "en.html", "en.pdf"}
+    for path in [*files.tables.values(), *files.figures.values(), *files.articles.values()]:
         if path.suffix not in (".png", ".pdf"):
             text = path.read_bytes().decode()
             assert visible(text) == text, path.name
     assert r"\x1b[2J" in files.tables["runs.csv"].read_text()
     assert ACTING in json.loads(files.tables["analysis_results.json"].read_text())["study"]["question"]
-    assert r"\x1b" in pdf_text(files.documents["en.pdf"].read_bytes())
+    assert r"\x1b" in pdf_text(files.articles["en.pdf"].read_bytes())

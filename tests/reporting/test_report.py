@@ -18,8 +18,8 @@ from oelm.claims.measures import LOSS
 from oelm.errors import UserError
 from oelm.installation import install_command
 from oelm.reporting import report as report_module
-from oelm.reporting.content import document_of
-from oelm.reporting.document import Bullets, Facts, Heading, Picture, VerdictBox, visible_text
+from oelm.reporting.article import Bullets, Facts, Heading, Picture, VerdictBox, visible_text
+from oelm.reporting.content import article_of
 from oelm.reporting.figures import gallery
 from oelm.reporting.fonts import HOW_TO_GET_ONE, chinese_font, has_chinese
 from oelm.reporting.report import FORMATS, write_report, write_tables
@@ -47,14 +47,14 @@ def quick(monkeypatch, few_figures):
 
 def test_every_file_is_there_and_whole(complete_report):
     assert set(complete_report.tables) == TABLES
-    for path in [*complete_report.tables.values(), *complete_report.documents.values()]:
+    for path in [*complete_report.tables.values(), *complete_report.articles.values()]:
         assert path.stat().st_size > 100
     assert not list(complete_report.folder.rglob(".partial-*"))
     json.loads(complete_report.tables["analysis_results.json"].read_text(encoding="utf-8"))
 
 
 def test_the_answer_comes_first(complete):
-    blocks = document_of(complete, "en", figures=set(FIGURES)).blocks
+    blocks = article_of(complete, "en", figures=set(FIGURES)).blocks
     assert isinstance(blocks[0], Heading)
     assert blocks[0].text == say("en", "heading.verdicts")
     boxes = [block for block in blocks if isinstance(block, VerdictBox)]
@@ -62,18 +62,18 @@ def test_the_answer_comes_first(complete):
     assert blocks.index(boxes[-1]) < len(boxes) + 3
 
 
-def test_figures_and_sections_come_in_the_order_of_the_documents(complete):
-    blocks = document_of(complete, "en", figures=set(FIGURES)).blocks
+def test_figures_and_sections_come_in_the_order_of_the_originals(complete):
+    blocks = article_of(complete, "en", figures=set(FIGURES)).blocks
     assert [block.name for block in blocks if isinstance(block, Picture)] == list(FIGURES)
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_pdf_holds_the_sentences(complete, complete_report, language):
-    if f"{language}.pdf" not in complete_report.documents:
+    if f"{language}.pdf" not in complete_report.articles:
         pytest.skip("no Chinese font here; pip install 'oelm[fonts]'")
-    text = without_spaces(pdf_text(complete_report.documents[f"{language}.pdf"].read_bytes()))
-    document = document_of(complete, language, figures=set(FIGURES))
-    for block in document.blocks:
+    text = without_spaces(pdf_text(complete_report.articles[f"{language}.pdf"].read_bytes()))
+    article = article_of(complete, language, figures=set(FIGURES))
+    for block in article.blocks:
         if isinstance(block, Heading):
             assert without_spaces(block.text) in text
         if isinstance(block, VerdictBox):
@@ -82,7 +82,7 @@ def test_pdf_holds_the_sentences(complete, complete_report, language):
 
 
 def test_html_asks_for_nothing_and_runs_nothing(complete_report):
-    page = complete_report.documents["en.html"].read_text(encoding="utf-8")
+    page = complete_report.articles["en.html"].read_text(encoding="utf-8")
     assert "<script" not in page
     assert not re.search(r"""(?:src|href)=["'](?!data:|#)""", page)
     assert not re.search(r"""@import|url\((?!"data:)""", page)
@@ -92,18 +92,18 @@ def test_html_asks_for_nothing_and_runs_nothing(complete_report):
 def test_the_chinese_page_brings_its_letters(complete, complete_report):
     if chinese_font() is None:
         pytest.skip("no Chinese font here; pip install 'oelm[fonts]'")
-    page = complete_report.documents["zh.html"].read_text(encoding="utf-8")
+    page = complete_report.articles["zh.html"].read_text(encoding="utf-8")
     enclosed = base64.b64decode(re.search(r"data:font/ttf;base64,([^\"]+)", page)[1])
-    text = visible_text(document_of(complete, "zh", figures=set(FIGURES)))
+    text = visible_text(article_of(complete, "zh", figures=set(FIGURES)))
     known = TTFont(io.BytesIO(enclosed)).getBestCmap()
     assert {character for character in text if has_chinese(character)} <= set(map(chr, known))
     assert len(enclosed) < 400_000
-    assert "@font-face" not in complete_report.documents["en.html"].read_text(encoding="utf-8")
+    assert "@font-face" not in complete_report.articles["en.html"].read_text(encoding="utf-8")
 
 
 def test_markdown_links_to_figures_that_are_there(complete_report):
     for language in ("en", "zh"):
-        text = complete_report.documents[f"{language}.md"].read_text(encoding="utf-8")
+        text = complete_report.articles[f"{language}.md"].read_text(encoding="utf-8")
         links = re.findall(r"\]\((figures/[^)]+)\)", text)
         assert len(links) == len(FIGURES)
         assert all((complete_report.folder / link).is_file() for link in links)
@@ -112,19 +112,19 @@ def test_markdown_links_to_figures_that_are_there(complete_report):
 def test_the_same_findings_give_the_same_report(complete, tmp_path, quick):
     one, other = (write_report(complete, tmp_path / name, languages=["en"]) for name in ("one", "other"))
     for ending in FORMATS:
-        assert one.documents[f"en.{ending}"].read_bytes() == other.documents[f"en.{ending}"].read_bytes()
+        assert one.articles[f"en.{ending}"].read_bytes() == other.articles[f"en.{ending}"].read_bytes()
 
 
 def test_a_bench_is_the_only_source_about_speed(complete, partial):
-    with_bench, without = (visible_text(document_of(each, "en", figures=())) for each in (complete, partial))
+    with_bench, without = (visible_text(article_of(each, "en", figures=())) for each in (complete, partial))
     assert "interleaved on one device" in with_bench
-    assert "makes no statement about speed" in without
-    assert "makes no statement about speed" not in with_bench
+    assert "says nothing about speed" in without
+    assert "says nothing about speed" not in with_bench
 
 
 def test_one_fixed_learning_rate_is_said(tmp_path):
     findings = findings_from(example_study(tuning=None), tmp_path)
-    assert "every arm uses the one learning rate" in visible_text(document_of(findings, "en", figures=()))
+    assert "every arm uses the one learning rate" in visible_text(article_of(findings, "en", figures=()))
 
 
 def test_an_explanation_is_given_in_the_language_of_the_report(tmp_path):
@@ -134,8 +134,8 @@ def test_an_explanation_is_given_in_the_language_of_the_report(tmp_path):
         "explained": {"start.scale": reason},
     }
     findings = findings_from(example_study(hypotheses=[claim]), tmp_path)
-    assert reason["en"] in visible_text(document_of(findings, "en", figures=()))
-    assert reason["zh"] in visible_text(document_of(findings, "zh", figures=()))
+    assert reason["en"] in visible_text(article_of(findings, "en", figures=()))
+    assert reason["zh"] in visible_text(article_of(findings, "zh", figures=()))
 
 
 # ---- Partial and empty ---------------------------------------------------------------------------------------------
@@ -143,7 +143,7 @@ def test_an_explanation_is_given_in_the_language_of_the_report(tmp_path):
 
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_a_partial_report_says_first_what_is_missing(partial, language):
-    first = document_of(partial, language, figures=()).blocks[0]
+    first = article_of(partial, language, figures=()).blocks[0]
     assert first.title == say(language, "partial.title")
     told = " ".join(first.items)
     assert say(language, "partial.final", finished=9, planned=12) in told
@@ -152,8 +152,8 @@ def test_a_partial_report_says_first_what_is_missing(partial, language):
 
 
 def test_a_partial_verdict_is_undecided_and_has_no_p(partial):
-    document = document_of(partial, "en", figures=())
-    boxes = {block.name: block for block in document.blocks if isinstance(block, VerdictBox)}
+    article = article_of(partial, "en", figures=())
+    boxes = {block.name: block for block in article.blocks if isinstance(block, VerdictBox)}
     assert boxes["start"].outcome == "undecided"
     assert "p" not in dict(boxes["start"].numbers)
     assert "p" in dict(boxes["cost"].numbers)
@@ -164,7 +164,7 @@ def test_a_study_in_tuning_is_reported(tmp_path, quick):
         example_study(), tmp_path / "runs", lambda arm, seed, stage, point: 2.0 if arm == "trained" else None
     )
     files = write_report(findings, tmp_path / "out", languages=["en"])
-    assert "Tuning is not over" in files.documents["en.md"].read_text(encoding="utf-8")
+    assert "Tuning is not finished" in files.articles["en.md"].read_text(encoding="utf-8")
 
 
 def test_an_empty_study_gives_a_short_report(tmp_path, quick):
@@ -173,14 +173,14 @@ def test_an_empty_study_gives_a_short_report(tmp_path, quick):
     (tmp_path / "runs").mkdir()
     findings = findings_of(example_study(), Shelf(tmp_path / "runs"))
     files = write_report(findings, tmp_path / "out", languages=["en"])
-    text = files.documents["en.md"].read_text(encoding="utf-8")
+    text = files.articles["en.md"].read_text(encoding="utf-8")
     assert "Nothing has run yet" in text
     assert len(text) < 6000
 
 
 def test_a_study_without_hypotheses_is_reported(tmp_path):
     findings = findings_from(example_study(hypotheses=[], tuning=None), tmp_path)
-    assert say("en", "verdicts.none") in visible_text(document_of(findings, "en", figures=()))
+    assert say("en", "verdicts.none") in visible_text(article_of(findings, "en", figures=()))
 
 
 # ---- Without a font, without the libraries, without room -----------------------------------------------------------
@@ -189,7 +189,7 @@ def test_a_study_without_hypotheses_is_reported(tmp_path):
 def test_without_a_font_the_chinese_report_has_no_pdf_and_says_why(complete, tmp_path, monkeypatch, quick):
     monkeypatch.setattr(report_module, "chinese_font", lambda: None)
     files = write_report(complete, tmp_path, languages=["zh", "en"])
-    assert set(files.documents) == {"zh.md", "zh.html", "en.md", "en.html", "en.pdf"}
+    assert set(files.articles) == {"zh.md", "zh.html", "en.md", "en.html", "en.pdf"}
     assert files.remarks == [HOW_TO_GET_ONE]
     assert "\n" not in HOW_TO_GET_ONE
     assert all(".zh." not in name for name in files.figures)
@@ -199,7 +199,7 @@ def test_with_a_font_nothing_is_remarked(complete_report):
     if chinese_font() is None:
         pytest.skip("no Chinese font here; pip install 'oelm[fonts]'")
     assert complete_report.remarks == []
-    assert len(complete_report.documents) == 6
+    assert len(complete_report.articles) == 6
 
 
 def test_missing_libraries_are_one_line(complete, tmp_path, monkeypatch):
@@ -234,7 +234,7 @@ def reported(complete, tmp_path, without_figures):
     return out
 
 
-@pytest.mark.parametrize("moment", ["_galleries", "_write_figures", "document_of", "html", "write_json"])
+@pytest.mark.parametrize("moment", ["_galleries", "_write_figures", "article_of", "html", "write_json"])
 def test_a_report_that_fails_leaves_the_old_one_whole(partial, reported, monkeypatch, moment):
     before = contents(reported)
 
@@ -276,7 +276,7 @@ def test_a_folder_holds_one_report_and_the_readers_own_files(partial, reported):
     """In one language after both, or tables alone: the others would be an older report's beside it."""
     files = write_report(partial, reported, languages=["en"], formats=["md", "html"])
     assert [name for name in contents(reported) if ".zh." in name] == []
-    assert files.remarks == [f"{reported}: gone with the report that was there before: report.zh.html, report.zh.md"]
+    assert files.remarks == [f"{reported}: removed together with the previous report: report.zh.html, report.zh.md"]
     assert (reported / "notes.txt").read_text() == "mine"
     tables = write_tables(partial, reported)
     assert set(contents(reported)) == {*TABLES, "notes.txt"}
@@ -285,7 +285,7 @@ def test_a_folder_holds_one_report_and_the_readers_own_files(partial, reported):
 
 def test_a_folder_that_is_no_reports_is_refused(complete, tmp_path):
     (tmp_path / "thesis.tex").write_text("mine")
-    with pytest.raises(UserError, match=r"contains files that are not a report's \(thesis\.tex\)"):
+    with pytest.raises(UserError, match=r"contains files that are not part of a report \(thesis\.tex\)"):
         write_tables(complete, tmp_path)
     assert contents(tmp_path) == {"thesis.tex": b"mine"}
 
@@ -315,7 +315,7 @@ def test_an_edited_study_says_so_in_every_format(edited, tmp_path, quick, langua
             "Changed since the registration", "seeds: [0, 1, 2, 3], now [1, 2, 3]",
             "hypotheses.cost: declared, now none", "registered again after that", "clocks of the machines",
             "before the first final run",
-            "and stays; the tuning runs as they are now would say learning_rate=0.004",
+            "and stays; from the present tuning runs it would be learning_rate=0.004",
             "3 finished runs here are of seeds that the study does not have: 0",
         ],
         "zh": [
@@ -325,9 +325,9 @@ def test_an_edited_study_says_so_in_every_format(edited, tmp_path, quick, langua
         ],
     }[language]  # fmt: skip
     for ending in FORMATS:
-        if f"{language}.{ending}" not in files.documents:
+        if f"{language}.{ending}" not in files.articles:
             continue  # no Chinese font here
-        content = files.documents[f"{language}.{ending}"].read_bytes()
+        content = files.articles[f"{language}.{ending}"].read_bytes()
         text = pdf_text(content) if ending == "pdf" else html.unescape(content.decode()).replace("\\", "")
         for sentence in words:
             assert without_spaces(sentence) in without_spaces(text), ending
@@ -335,7 +335,7 @@ def test_an_edited_study_says_so_in_every_format(edited, tmp_path, quick, langua
 
 def test_what_was_changed_afterwards_stands_before_the_verdicts(edited, tmp_path):
     changed = "hypotheses.cost declared, now none"
-    blocks = document_of(edited, "en", figures=()).blocks
+    blocks = article_of(edited, "en", figures=()).blocks
     opening = blocks[: next(place for place, block in enumerate(blocks) if isinstance(block, Heading))]
     lines = [line for block in opening if isinstance(block, Bullets) for line in block.items]
     assert any(changed in line for line in lines)
@@ -358,7 +358,7 @@ def test_runs_of_another_config_alone_are_not_called_nothing(tmp_path):
     findings_from(study, folder)
     training = study.base["training"] | {"batch_size": 5}
     findings = findings_of(example_study(base=study.base | {"training": training}), Shelf(folder))
-    text = visible_text(document_of(findings, "en", figures=()))
+    text = visible_text(article_of(findings, "en", figures=()))
     assert "Nothing has run yet" not in text
     assert "final runs that the study plans now has run" in text
     assert "finished runs here belong to another config: training.batch_size" in text
@@ -367,6 +367,6 @@ def test_runs_of_another_config_alone_are_not_called_nothing(tmp_path):
 
 @pytest.mark.parametrize(("language", "expected"), [("en", "not registered"), ("zh", "未登记")])
 def test_a_study_that_was_not_registered_says_so_in_a_word(complete, language, expected):
-    facts = [block for block in document_of(complete, language, figures=()).blocks if isinstance(block, Facts)]
+    facts = [block for block in article_of(complete, language, figures=()).blocks if isinstance(block, Facts)]
     values = dict(pair for block in facts for pair in block.pairs)
     assert values[say(language, "provenance.registration")] == expected

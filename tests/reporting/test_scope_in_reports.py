@@ -11,8 +11,8 @@ from reading import Page, pdf_text, without_spaces
 from oelm.analysis.findings import Scope, Span
 from oelm.analysis.summary import findings_of
 from oelm.archives import runs_folder
-from oelm.reporting.content import document_of
-from oelm.reporting.document import Table, VerdictBox
+from oelm.reporting.article import Table, VerdictBox
+from oelm.reporting.content import article_of
 from oelm.reporting.html import html
 from oelm.reporting.markdown import markdown
 from oelm.reporting.pdf import pdf
@@ -72,13 +72,13 @@ def stated(tmp_path_factory):
 def test_every_verdict_has_it_in_the_line_of_its_claim(stated, language):
     line = scope_line(stated.verdicts[0].scope, language)
     assert line.endswith({"en": "; a toy corpus", "zh": "；玩具语料"}[language])
-    document = document_of(stated, language, figures=())
-    boxes = [block for block in document.blocks if isinstance(block, VerdictBox)]
+    article = article_of(stated, language, figures=())
+    boxes = [block for block in article.blocks if isinstance(block, VerdictBox)]
     in_text = as_text(stated, language).splitlines()
     in_markdown = [
-        Page(MarkdownIt().render(each.lstrip("> "))) for each in markdown(document, figure_paths={}).splitlines()
+        Page(MarkdownIt().render(each.lstrip("> "))) for each in markdown(article, figure_paths={}).splitlines()
     ]
-    in_html = html(document, figures={}, font=None).splitlines()
+    in_html = html(article, figures={}, font=None).splitlines()
     assert len(boxes) == 3
     for box in boxes:
         assert any(line in each and box.claim in each and f"[{box.outcome_word}]" in each for each in in_text)
@@ -87,16 +87,16 @@ def test_every_verdict_has_it_in_the_line_of_its_claim(stated, language):
 
 
 def test_the_pdf_has_it_right_after_each_claim(stated):
-    document = document_of(stated, "en", figures=())
-    text = without_spaces(pdf_text(pdf(document, figures={}, font=None)))
-    for box in (block for block in document.blocks if isinstance(block, VerdictBox)):
+    article = article_of(stated, "en", figures=())
+    text = without_spaces(pdf_text(pdf(article, figures={}, font=None)))
+    for box in (block for block in article.blocks if isinstance(block, VerdictBox)):
         assert without_spaces(box.claim + box.scope) in text
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_tables_of_results_have_it_in_their_captions(stated, language):
     line = scope_line(stated.scope, language)
-    captions = [block.caption for block in document_of(stated, language, figures=()).blocks if isinstance(block, Table)]
+    captions = [block.caption for block in article_of(stated, language, figures=()).blocks if isinstance(block, Table)]
     without = [caption for caption in captions if line not in caption]
     assert without == [say(language, "confounds.table")] * bool(without)  # which is about settings
 

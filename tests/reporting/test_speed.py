@@ -9,8 +9,8 @@ from oelm.analysis.findings import Findings
 from oelm.analysis.summary import findings_as_json, findings_of
 from oelm.cli.studies import _bench_lines
 from oelm.experiments.status import study_status
-from oelm.reporting.content import document_of
-from oelm.reporting.document import visible_text
+from oelm.reporting.article import visible_text
+from oelm.reporting.content import article_of
 from oelm.reporting.verdicts import as_text
 from oelm.study.bench import stored_bench
 from oelm.study.shelf import Shelf
@@ -32,7 +32,7 @@ def said(folder) -> tuple[Findings, dict[str, str]]:
     findings = findings_of(example_study(), Shelf(folder))
     json.dumps(findings_as_json(findings), allow_nan=False)
     texts = {
-        language: visible_text(document_of(findings, language, figures=())) + as_text(findings, language)
+        language: visible_text(article_of(findings, language, figures=())) + as_text(findings, language)
         for language in ("en", "zh")
     }
     return findings, texts
@@ -75,7 +75,7 @@ def test_a_busy_machine_is_said_and_gives_no_ratio(folder):
     store_bench(folder, study=example_study(), baseline="trained", seconds=SECONDS, blocks=records)
     findings, texts = said(folder)
     assert time_verdict(findings).outcome == "undecided"
-    assert "The machine was busy: of 12 blocks 7 were undisturbed" in texts["en"]
+    assert "The machine was busy: 7 of 12 blocks were undisturbed" in texts["en"]
     assert "机器繁忙" in texts["zh"]
     assert all(arm.ratio is None for arm in findings.arms.values())
     (line,) = _bench_lines(stored_bench(folder), ASKED)
@@ -109,7 +109,7 @@ def test_a_damaged_bench_is_named_and_gives_no_number(folder):
 def test_the_control_is_shown_beside_the_ratios(folder):
     store_bench(folder, study=example_study(), baseline="trained", seconds=SECONDS, twin=[0.101] * 6 + [0.099] * 6)
     _, texts = said(folder)
-    assert "As a control trained was timed against itself: 1.000" in texts["en"]
+    assert "As a control, trained was timed against itself: 1.000" in texts["en"]
     assert "作为对照" in texts["zh"]
 
 

@@ -9,8 +9,8 @@ import pytest
 from example_studies import example_study, findings_from
 
 from oelm.reporting import tables, verdicts
-from oelm.reporting.content import document_of
-from oelm.reporting.document import Table
+from oelm.reporting.article import Table
+from oelm.reporting.content import article_of
 
 
 def rows_of(text: str) -> list[dict[str, str]]:
@@ -46,7 +46,7 @@ def test_a_column_has_one_number_of_decimals_and_one_unit(complete, partial, lan
     unlike = [tables.say(language, f"column.{name}") for name in LATER]
     checked = 0
     for findings in (complete, partial):
-        blocks = document_of(findings, language, figures=()).blocks
+        blocks = article_of(findings, language, figures=()).blocks
         for table in [tables.whole_table(findings, language), *(each for each in blocks if isinstance(each, Table))]:
             for name, side, *cells in zip(table.header, table.align, *table.rows, strict=True):
                 numbers_in = [
@@ -101,7 +101,7 @@ def test_no_p_value_below_three_pairs(tmp_path):
     findings = findings_from(example_study(seeds=[0, 1]), tmp_path)
     text = verdicts.as_text(findings, "en")
     assert "by the t test" not in text
-    assert "too few to tell a difference from chance" in text
+    assert "too few to distinguish a difference from chance" in text
 
 
 def test_seeds_in_a_row_are_shortened():

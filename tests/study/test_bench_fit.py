@@ -183,7 +183,7 @@ PAIR = ("trained", "frozen_normal")
         (
             bench_of_arms(*PAIR, quiet=60),
             bench_of_arms(*PAIR, quiet=29),
-            "has 29 undisturbed blocks where the stored one has 60",
+            "has 29 undisturbed blocks, but the stored one has 60",
         ),
         (
             bench_of_arms(*PAIR),

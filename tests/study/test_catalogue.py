@@ -45,7 +45,7 @@ def test_what_is_no_study_is_named_with_those_that_are(empty_folder, source):
     written(empty_folder, "mine")
     with pytest.raises(UserError) as refused:
         study_file(source)
-    assert str(refused.value).startswith(f"study {source!r}: no such file; in studies/: mine; with oelm come demo, ")
+    assert str(refused.value).startswith(f"study {source!r}: no such file; in studies/: mine; oelm comes with demo, ")
     assert "\n" not in str(refused.value)
 
 

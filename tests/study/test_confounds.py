@@ -1,4 +1,4 @@
-"""The confound check finds each of the documents' confounds where it is reproduced, and none in a clean study."""
+"""The confound check finds each of the originals' confounds where it is reproduced, and none in a clean study."""
 
 import json
 from pathlib import Path
@@ -67,7 +67,7 @@ def test_values_tuned_on_the_common_grid_may_differ(tmp_path):
     assert confounds(study, plan) == {"not_worse": []}
 
 
-# ---- The documents' confounds --------------------------------------------------------------------------------------
+# ---- The originals' confounds --------------------------------------------------------------------------------------
 
 
 def test_learning_rates_that_differ_by_arm_are_found():
@@ -351,7 +351,7 @@ def test_the_data_decides_the_size_of_an_encoder(kind):
     assert set(found(small_classification(arms=arms, hypotheses=[claim]), kind)) == {"data"}
 
 
-def test_the_study_of_the_documents_first_success_is_clean():
+def test_the_study_of_the_originals_first_success_is_clean():
     study = load_study("xnli_bert")
     assert all(each == [] for each in declared(study).values())
 

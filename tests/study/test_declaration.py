@@ -55,7 +55,7 @@ def test_a_file_that_is_no_study_is_refused_in_one_line(tmp_path, content):
     [
         ({"sedes": [1]}, "sedes: unknown key; did you mean seeds?"),
         ({"seeds": []}, "seeds: needs at least 1, has 0"),
-        ({"seeds": [1, 1]}, "seeds: 1 is there twice"),
+        ({"seeds": [1, 1]}, "seeds: 1 occurs twice"),
         ({"seeds": [-1]}, "seeds.0: must be at least 0 (got -1)"),
         ({"seeds": ["1"]}, "seeds.0: '1' is a quoted number"),
         ({"arms": {}}, "arms: needs at least 1, has 0"),
@@ -77,7 +77,7 @@ def test_a_file_that_is_no_study_is_refused_in_one_line(tmp_path, content):
         ({"hypotheses": [hypothesis("fewer_parameters", least_frozen=None)]}, "fewer_parameters needs least_frozen"),
         ({"hypotheses": [hypothesis(control="frozen_head_orthogonal")]}, "treatment and control are both"),
         ({"hypotheses": [hypothesis(control="nobody")]}, "not_worse.control: 'nobody' is not one of the arms"),
-        ({"hypotheses": [hypothesis(), hypothesis()]}, "hypotheses: not_worse is there twice"),
+        ({"hypotheses": [hypothesis(), hypothesis()]}, "hypotheses: not_worse occurs twice"),
         ({"hypotheses": [hypothesis(varies=["colour"])]}, "hypotheses.0.varies.0: 'colour' is not one of"),
         ({"hypotheses": [hypothesis(kind="nicer")]}, "hypotheses.0.kind: 'nicer' is not one of"),
         ({"target_percent": 0}, "target_percent: must be above 0 (got 0)"),
@@ -92,7 +92,7 @@ def test_a_file_that_is_no_study_is_refused_in_one_line(tmp_path, content):
         ({"seeds": 3}, "seeds: must be a list (got 3)"),
         ({"seeds": [10**20]}, "seeds.0: must have at most 20 digits"),
         ({"beside": [{"study": "demo", "run": "x"}]}, "beside.0.run: unknown key"),
-        ({"arms": {"trained": {"set": {"model.kind": "encoder"}}}}, "arms.trained.set: another kind of model"),
+        ({"arms": {"trained": {"set": {"model.kind": "encoder"}}}}, "arms.trained.set: a different kind of model"),
     ],
 )  # fmt: skip
 def test_a_problem_is_one_line_with_its_key(changes, line):
@@ -128,7 +128,7 @@ def test_faults_of_every_kind_are_shown_together():
         "hypotheses.1.claim: is missing",
         "name 'a/b'",
         "arms.trained.set: learning_rat: unknown key",
-        "base.arm: the arms of a study stand under arms",
+        "base.arm: list the arms of a study under arms",
         "tuning.seeds: 0 is also one of seeds",
         "tuning.grid.training.weight_decay: needs at least two different values",
         "base: training.steps: must be at least 1 (got 0)",
@@ -167,8 +167,8 @@ def test_no_fault_waits_for_another_to_be_mended():
         "base: training.steps: must be at least 1 (got 0)",
         "baseline: 'nobody' is not one of the arms trained, b",
         "nicer.control: 'nobody' is not one of the arms trained, b",
-        "seeds: 1 is there twice",
-        "hypotheses: nicer is there twice",
+        "seeds: 1 occurs twice",
+        "hypotheses: nicer occurs twice",
         "tuning.seeds: 2 is also one of seeds",
         "training.learning_rate: must be above 0 (got -1.0)",
     ]
@@ -202,7 +202,7 @@ def test_a_hint_names_a_place_where_the_key_is_taken(changes, meant):
 def test_an_empty_study_is_called_empty(tmp_path):
     for content in ("", "# only a comment\n", "\n\n"):
         (tmp_path / "s.yaml").write_text(content)
-        with pytest.raises(UserError, match="is empty; a study contains"):
+        with pytest.raises(UserError, match="is empty; a study needs"):
             load_study(tmp_path / "s.yaml")
 
 
@@ -226,7 +226,7 @@ def test_what_counts_last_is_base_then_tuning_then_arm_then_grid():
     assert (final.steps, final.batch_size, final.learning_rate, final.validation_split) == (30, 4, 1e-3, "val")
 
 
-def test_the_documents_names_are_arms():
+def test_the_originals_names_are_arms():
     study = small_study(arms=["gpt_base", "oelm_no_freeze", "oelm_freeze", "oelm_random"])
     assert settings_for(study, "oelm_freeze", seed=0).run.arm == "frozen_head_orthogonal"
 
@@ -266,8 +266,8 @@ TUNED = {"grid": {"learning_rate": [1e-3, 2e-3]}}
             "arms.trained.set.training.learning_rate: is also in the grid",
         ),
         ({"tuning": {"grid": {"seeds.weights": [1, 2]}}}, "tuning.grid.seeds.weights: only what a run computes"),
-        ({"arms": ["trained", "trained"]}, "arms: trained is there twice"),
-        ({"base": {"preset": "tiny", "arm": "trained"}}, "base.arm: the arms of a study stand under arms"),
+        ({"arms": ["trained", "trained"]}, "arms: trained occurs twice"),
+        ({"base": {"preset": "tiny", "arm": "trained"}}, "base.arm: list the arms of a study under arms"),
         ({"name": "a/b"}, "small: name 'a/b'"),
         (
             {"tuning": {"grid": {"warmup_steps": [10, 50]}, "set": {"steps": 20}}},

@@ -98,7 +98,7 @@ def test_one_more_tuning_run_with_a_better_loss_changes_no_plan_and_is_said(fold
     assert plan.choices["trained"].values == {RATE: 2e-3}
     (line,) = lines(plan)
     assert line.startswith("trained: learning_rate=0.002 was chosen at ")
-    assert line.endswith("would say learning_rate=0.004")
+    assert line.endswith("would be learning_rate=0.004")
     (folder / CHOICES_FILE).unlink()
     assert finals(plan_of(folder)) != finals(before)  # as it would have been without
 
@@ -112,7 +112,7 @@ def test_a_tuning_run_computed_again_with_another_number_changes_no_plan_and_is_
     plan = plan_of(folder)
     assert finals(plan) == finals(before)
     (line,) = lines(plan)
-    assert f"no longer what they were then: {name}: loss {run.loss:.6g} then, 20 now" in line
+    assert f"have changed since: {name}: loss {run.loss:.6g} then, 20 now" in line
 
 
 def test_a_lost_tuning_run_is_wanted_again_and_holds_no_final_run_up(folder):
@@ -259,7 +259,7 @@ def test_a_damaged_file_is_named_and_nothing_goes_by_it(folder, damage, reason):
     plan = plan_of(folder)
     assert plan.blocked.startswith(f"{file}: damaged: ")
     assert reason in plan.blocked
-    assert "bring the file back, or delete it" in plan.blocked
+    assert "restore the file, or delete it" in plan.blocked
     assert [code for code, _ in plan.remarks] == ["choices_damaged"]
     assert finals(plan) == before  # what is finished is still shown
     with pytest.raises(Damaged):
@@ -326,6 +326,6 @@ def test_choices_that_are_stored_after_their_runs_began_are_told_from_others(tmp
 
 def test_status_says_what_does_not_hold(folder):
     store_finished(tuning_run(folder, "trained", 4e-3), folder, 0.5, name="a copy that is found first")
-    assert any("would say learning_rate=0.004" in line for line in study_status(study_of(), folder)[1])
+    assert any("would be learning_rate=0.004" in line for line in study_status(study_of(), folder)[1])
     (folder / CHOICES_FILE).write_text(json.dumps({}))
     assert any("choices.json: damaged: has no seal" in line for line in study_status(study_of(), folder)[1])

@@ -29,7 +29,7 @@ def test_a_time_limit_has_to_leave_room_to_train(time, save_seconds, fits):
 
 
 def test_an_unknown_key_of_a_request_names_the_known_ones():
-    with pytest.raises(UserError, match=r"--slurm frob: unknown key; known are partition, account, time"):
+    with pytest.raises(UserError, match=r"--slurm frob: unknown key; known keys: partition, account, time"):
         changed(SlurmRequest(), ["frob=1"])
 
 

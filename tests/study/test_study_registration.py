@@ -113,7 +113,7 @@ def test_runs_that_started_after_it_are_told(tmp_path):
 def test_runs_that_were_there_before_it_are_told(tmp_path):
     store_runs(tmp_path)
     said = register(study_of(), tmp_path)
-    assert "after runs had started (4): a later registration, and the report says so" in said
+    assert "after runs had started (4); the report says so" in said
     found = standing(tmp_path)
     assert (found.standing, found.early, found.runs) == ("after", 4, 4)
     assert "when runs had started: 4 of 4" in found.line()
@@ -160,7 +160,7 @@ def test_a_run_that_does_not_say_when_it_started_leaves_it_open(tmp_path):
                                      if key != "started"})  # fmt: skip
     found = standing(tmp_path)
     assert (found.standing, found.undated, found.runs) == ("undated", 1, 4)
-    assert "it cannot be shown that this came before the runs: 1 of 4 do not say when they started" in found.line()
+    assert "it cannot be shown that this came before the runs: 1 of 4 do not record when they started" in found.line()
     assert Shelf(tmp_path).damage_lines == []
 
 

@@ -52,7 +52,7 @@ def test_a_name_that_is_none_writes_nothing(tmp_path, name):
 def test_nothing_is_written_over(tmp_path, name):
     file = write_new("mine")
     file.write_text("question: my own\n")
-    with pytest.raises(UserError, match=f"{name}: is a study already"):
+    with pytest.raises(UserError, match=f"{name}: is already a study"):
         write_new(name)
     assert file.read_text() == "question: my own\n"
     assert list(file.parent.iterdir()) == [file]
@@ -61,6 +61,6 @@ def test_nothing_is_written_over(tmp_path, name):
 def test_a_link_in_its_place_is_not_followed(tmp_path):
     (tmp_path / "studies").mkdir()
     (tmp_path / "studies" / "mine.yaml").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(UserError, match=r"studies/mine\.yaml: cannot be written \(File exists\)|is a study already"):
+    with pytest.raises(UserError, match=r"studies/mine\.yaml: cannot be written \(File exists\)|is already a study"):
         write_new("mine")
     assert not (tmp_path / "elsewhere").exists()

@@ -8,6 +8,7 @@ from oelm.accounting import as_at_first_step, step_work
 from oelm.arms import ARMS
 from oelm.errors import UserError
 from oelm.files import read_sealed
+from oelm.model.freezing import moves_at
 from oelm.study.bench import BENCH_FILE, LEAST_BLOCKS, REJECTED_FILE, BlockRecord, bench_of
 from oelm.study.bench_fit import bench_for
 from oelm.study.declaration import study_of
@@ -17,7 +18,6 @@ from oelm.timing import interleaved
 from oelm.timing.interleaved import TWIN, WARMUP_STEPS, measure
 from oelm.timing.workload import MANY_STEPS, TimedArm, workload_of
 from oelm.training.device import resolve_machine
-from oelm.training.freezing import moves_at
 from oelm.treatment.moves import Always, Never
 from oelm.treatment.parts import ROLES
 from small_runs import VOCABULARY, quiet_execution, small_run
@@ -130,7 +130,7 @@ def test_a_worse_measurement_is_put_beside_a_better_one(tmp_path, token_folder, 
     assert (read_sealed(bench), read_sealed(rejected)) == (good, few)
     assert said[-1] == (
         f"{bench} stays: this measurement is missing frozen_orthogonal; it is in bench-rejected.json (--replace writes "
-        "bench.json all the same)"
+        "bench.json anyway)"
     )
     monkeypatch.setattr(
         interleaved, "judged", lambda blocks: [each.model_copy(update={"disturbed": ["others"]}) for each in blocks]
@@ -231,7 +231,7 @@ def test_a_schedule_is_timed_as_at_its_first_step(arm, has_moments, token_folder
     timed = TimedArm(run, machine, workload_of(run))
     for _ in range(12):
         assert timed.step() > 0
-    query = timed.task.model.get_parameter("blocks.0.attention.query.weight")
+    query = timed.objective.model.get_parameter("blocks.0.attention.query.weight")
     assert bool(timed.optimizer.state.get(query)) is has_moments
 
 

@@ -46,7 +46,7 @@ def test_after_a_pause_of_its_own_a_process_blames_nobody():
 def test_the_line_names_rank_host_and_process_and_what_it_was_at():
     line = what_happened([companion(3, still=75)])
     assert line.startswith(
-        "rank 3 (host here, pid 13) did not answer the others in step 7 for 75 s; the limit was 60 s"
+        "rank 3 (host here, pid 13) did not respond to the others in step 7 for 75 s; the limit was 60 s"
     )
     assert what_happened([companion(1, still=75, waiting=True)]).startswith(
         "all wait for each other in step 7 for 75 s"
@@ -124,7 +124,7 @@ os.write(1, b"went on")
 """
 
 
-@pytest.mark.parametrize(("store", "said"), [("there", "rank 1 did not answer the others"), ("gone", "went on")])
+@pytest.mark.parametrize(("store", "said"), [("there", "rank 1 did not respond to the others"), ("gone", "went on")])
 def test_a_silent_process_is_left_unless_the_store_itself_is_gone(store, said):
     done = finished([sys.executable, "-c", WATCH, str(free_port()), store])
     assert done.stdout.startswith(said), done.stderr

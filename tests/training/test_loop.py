@@ -28,11 +28,11 @@ def test_two_runs_are_bit_equal(token_folder):
 
 
 def test_arms_see_the_same_batches(token_folder, monkeypatch):
-    from oelm.training import language
+    from oelm.training import next_token
 
     seen: dict[str, list] = {}
     for arm in GPT_ARMS:
-        original = language.batch_on_device
+        original = next_token.batch_on_device
         rows: list = []
 
         def spy(*arguments, rows=rows, original=original):
@@ -40,9 +40,9 @@ def test_arms_see_the_same_batches(token_folder, monkeypatch):
             rows.append(batch[0].tolist())
             return batch
 
-        monkeypatch.setattr(language, "batch_on_device", spy)
+        monkeypatch.setattr(next_token, "batch_on_device", spy)
         list(start(small_run(arm, steps=3), token_folder)[2])
-        monkeypatch.setattr(language, "batch_on_device", original)
+        monkeypatch.setattr(next_token, "batch_on_device", original)
         seen[arm] = rows
     assert all(rows == seen["trained"] for rows in seen.values())
     assert len(seen["trained"]) == 3

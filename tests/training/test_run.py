@@ -16,9 +16,9 @@ from oelm.data.prepare import prepare
 from oelm.errors import UserError
 from oelm.files import write_json
 from oelm.run_directory import RunDirectory
+from oelm.stored_models.loading import load_stored
 from oelm.study.shelf import read_stored
 from oelm.training.run import train
-from oelm.training.stored_model import load_stored
 from small_runs import VOCABULARY, quiet_execution, small_run
 
 
@@ -110,7 +110,7 @@ def test_a_batch_larger_than_the_data_is_said(tmp_path):
         (np.arange(100) % VOCABULARY).astype("<u2").tofile(tmp_path / f"{name}.bin")
     train(small_run(data=tmp_path, steps=2, batch_size=8), quiet_execution(), out=tmp_path / "run")
     log = (tmp_path / "run" / "training.log").read_text()
-    assert "warning: one update reads 8 sequences, the training split contains 5: they repeat within it" in log
+    assert "warning: one update reads 8 sequences, but the training split contains 5: they repeat within it" in log
 
 
 @pytest.mark.parametrize("damage", ["", "{", None])
@@ -132,7 +132,7 @@ def test_a_folder_in_which_nothing_was_computed_can_be_taken(token_folder, tmp_p
     write_json(directory.config_file, stored_form(small_run(data=token_folder, steps=3)))
     directory.write_status("failed", error="before its first step")
     assert not train(train_once, quiet_execution(), out=directory.path).was_finished
-    with pytest.raises(UserError, match="the folder contains another run"):
+    with pytest.raises(UserError, match="the folder contains a different run"):
         train(small_run(data=token_folder, steps=3), quiet_execution(), out=directory.path)
 
 

@@ -26,7 +26,7 @@ STEPS = 150
 
 
 class Nodes:
-    """What the documents' command starts on each of two machines, here both on one."""
+    """What the originals' command starts on each of two machines, here both on one."""
 
     def __init__(self, directory: RunDirectory) -> None:
         environment = child_environment(**OWN_STORE)

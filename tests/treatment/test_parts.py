@@ -158,7 +158,8 @@ def refused(*assignments: str) -> str:
         (["query.layers=[0, 4]"], "model.parts.query.layers: layer 4 is not one of 0 to 3"),
         (["query.layers=[1, 2, 1]"], "model.parts.query.layers: layer 1 is listed twice"),
         (["query.layers=odd", "query.share=0.5"], "model.parts.query.layers: leave out either layers or share"),
-        (["up.layers=odd", "num_layers=1"], "model.parts.up.layers: none of 1 layers, counted from 0, is odd"),
+        (["up.layers=odd", "num_layers=1"],
+         "model.parts.up.layers: the model has no odd layer (the first of its 1 is 0)"),
         (["token_embedding.layers=odd"], "model.parts.token_embedding.layers: it is in no layer; leave layers out"),
         (["position_embedding.layers=[0]"],
          "model.parts.position_embedding.layers: it is in no layer; leave layers out"),
@@ -181,7 +182,7 @@ def test_a_norm_is_never_drawn(start):
 @pytest.mark.parametrize("role", IN_BLOCKS)
 def test_layers_are_all_odd_even_or_a_list(role, layers):
     line = refused(f"{role}.layers={layers}")
-    expected = f"model.parts.{role}.layers: must be all, odd, even, or a list of layers, counted from 0"
+    expected = f"model.parts.{role}.layers: must be all, odd, even, or a list of layers (the first is 0)"
     assert line.startswith(expected)
 
 

@@ -67,7 +67,7 @@ def test_exchanged_predictions_are_found_where_the_accuracy_and_every_digest_fit
     exchange(run, pairs=1)
     said = verdict(run)
     assert (said.state, said.recomputed) == ("differs", said.reported)
-    assert "2 of 200 predictions are others" in said.reason
+    assert "2 of 200 predictions differ" in said.reason
 
 
 def test_another_kind_of_machine_may_label_a_few_otherwise_and_no_more(run):

@@ -2,7 +2,7 @@
 
 import torch
 
-from oelm.training.task import Validation
+from oelm.training.objective import Validation
 from oelm.verification.processes import Processes
 
 NUMBERS = [0.1, 0.7, 1e16, -1e16, 0.3]

@@ -135,7 +135,7 @@ def test_without_its_last_checkpoint_a_run_is_not_recomputable(copy_of):
     assert said.state == "not recomputable"
     assert "no checkpoint of the last step, 12 (only step-0000" in said.reason
     shutil.rmtree(run / "checkpoints")
-    assert verdict(run).reason == "no checkpoint of the last step, 12 (none is there)"
+    assert verdict(run).reason == "no checkpoint of the last step, 12 (none found)"
     assert not verdict(run).is_failure
 
 
@@ -161,7 +161,7 @@ def test_data_that_are_gone_or_others_are_said_and_data_elsewhere_are_found(copy
     (moved / "val.bin").write_bytes(content)
     said = verdict(run, data=moved)
     assert said.state == "not recomputable"
-    assert "the run was made from" in said.reason
+    assert "the run used" in said.reason
 
 
 # ---- Another kind of machine ---------------------------------------------------------------------------------------

@@ -46,8 +46,8 @@ def test_a_sample_is_drawn_by_its_seed_among_runs_that_can_be_recomputed(study):
     drawn = {}
     for seed in range(6):
         done, said = looked_at(study, sample=1, seed=seed)
-        assert said[0] == f"1 of 3 runs with checkpoints, drawn with seed {seed}; --all takes every one"
-        assert done.closing_line().endswith("; 2 not looked at (--all takes every one)")
+        assert said[0] == f"1 of 3 runs with checkpoints, chosen with seed {seed}; --all checks every run"
+        assert done.closing_line().endswith("; 2 not checked (--all checks every run)")
         assert done.as_json()["sample"] == {"runs": 1, "seed": seed}
         drawn[seed] = [verdict.path.name for verdict in done.verdicts if verdict.state == "bit-equal"]
     assert len({tuple(names) for names in drawn.values()}) > 1

@@ -34,7 +34,7 @@ def _neighbour(neighbour: Neighbour, findings_of: FindingsOf) -> Beside:
         study = load_study(neighbour.study).model_copy(update={"beside": []})  # neighbours of neighbours are not asked
         folder = runs_folder(Path(neighbour.runs) if neighbour.runs else RUNS / study.name)
         if not folder.is_dir():
-            return Beside(study.name, problem=f"{folder}: no such folder of runs")
+            return Beside(study.name, problem=f"{folder}: no such folder")
         return row_of(findings_of(study, Shelf(folder)))
     except (UserError, OSError) as error:
         return Beside(Path(neighbour.study).stem, problem=" ".join(str(error).split()))

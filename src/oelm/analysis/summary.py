@@ -63,7 +63,7 @@ def _findings_alone(study: Study, shelf: Shelf) -> Findings:
     plan = planned(study, shelf)
     runs = runs_by_arm(study, plan)
     if runs is None:
-        raise UserError(f"{shelf.folder}: no run of the study {study.name} is there yet; start it with `oelm run`")
+        raise UserError(f"{shelf.folder}: no runs of the study {study.name} yet; start it with `oelm run`")
     bench = bench_for(plan, shelf)
     speed_of = partial(speed, bench, study.name)
     baseline = runs[study.baseline]

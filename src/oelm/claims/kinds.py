@@ -97,11 +97,11 @@ KINDS: dict[str, Kind] = {
         bounds=lambda least: Bounds(least, None),
         reasons={"supported": "enough_frozen", "refuted": "too_few_frozen"},
         criterion=(
-            "{treatment}: at least {least_frozen} parameters never move (compared with {control})",
+            "{treatment}: at least {least_frozen} parameters are never trained (compared with {control})",
             "“{treatment}”中至少有 {least_frozen} 个参数始终不变（与“{control}”相比）",
         ),
         criterion_with_margin=None,
-        documentation=("at least `least_frozen` parameters never move", "counting"),
+        documentation=("at least `least_frozen` parameters are never trained", "counting"),
     ),
     "faster": Kind(
         evidence="speed",

@@ -36,8 +36,8 @@ REASONS: dict[str, Reason] = {
     "not_shown": Reason(
         ("pairs", "difference", "margin", "seeds_needed"),
         (
-            "Neither shown nor contradicted by {pairs} pairs: the {quality} differs by {difference}, too uncertain to "
-            "place it on one side.",
+            "Neither shown nor contradicted by {pairs} pairs: the {quality} differs by {difference}, which is too "
+            "uncertain to decide either way.",
             "{pairs} 对结果既不能判为成立，也不能判为不成立：{quality}差异为 {difference}，不确定性过大，"
             "无法归于任何一侧。",
         ),
@@ -46,15 +46,14 @@ REASONS: dict[str, Reason] = {
     "zero_variance": Reason(
         ("pairs", "difference"),
         (
-            "All {pairs} pairs differ by exactly the same amount ({difference}): there is nothing to measure chance "
-            "by.",
+            "All {pairs} pairs differ by exactly the same amount ({difference}), so chance cannot be estimated.",
             "{pairs} 对的差异完全相同（{difference}），无法衡量偶然性。",
         ),
     ),
     "too_few_pairs": Reason(
         ("pairs", "least"),
         (
-            "Paired seeds: {pairs}, too few to tell a difference from chance; a test needs at least {least}.",
+            "Paired seeds: {pairs}, too few to distinguish a difference from chance; a test needs at least {least}.",
             "仅有 {pairs} 对种子，无法区分差异与偶然；检验至少需要 {least} 对。",
         ),
     ),
@@ -68,7 +67,7 @@ REASONS: dict[str, Reason] = {
     "tuning_unfinished": Reason(
         ("finished", "planned"),  # tuning runs
         (
-            "Tuning is not over: {finished} of {planned} tuning runs are finished.",
+            "Tuning is not finished: {finished} of {planned} tuning runs are finished.",
             "调优尚未结束：{planned} 次调优运行中已完成 {finished} 次。",
         ),
     ),
@@ -82,8 +81,8 @@ REASONS: dict[str, Reason] = {
     "diverged": Reason(
         ("pairs", "planned", "treatment", "control"),  # the last two: seeds that diverged
         (
-            "Some runs diverged, so that {pairs} of {planned} pairs remain. Treatment, seeds: {treatment}. Control, "
-            "seeds: {control}.",
+            "Some runs diverged, so only {pairs} of {planned} pairs remain. Seeds of the treatment: {treatment}; of "
+            "the control: {control}.",
             "部分运行发散，{planned} 对中剩 {pairs} 对。处理组种子：{treatment}。对照组种子：{control}。",
         ),
     ),
@@ -98,8 +97,8 @@ REASONS: dict[str, Reason] = {
     "enough_frozen": Reason(
         ("frozen", "least_frozen", "percent", "trainable", "control_trainable"),
         (
-            "{frozen} parameters never move, at least {least_frozen} were asked for; {percent} fewer train "
-            "({trainable} against {control_trainable}).",
+            "{frozen} parameters are never trained, at least {least_frozen} were required; {percent} fewer are "
+            "trained ({trainable} against {control_trainable}).",
             "有 {frozen} 个参数始终不变，要求至少 {least_frozen} 个；可训练参数减少 {percent}（{trainable} 对 "
             "{control_trainable}）。",
         ),
@@ -107,8 +106,8 @@ REASONS: dict[str, Reason] = {
     "too_few_frozen": Reason(
         ("frozen", "least_frozen", "percent", "trainable", "control_trainable"),
         (
-            "Only {frozen} parameters never move, at least {least_frozen} were asked for; {percent} fewer train "
-            "({trainable} against {control_trainable}).",
+            "Only {frozen} parameters are never trained, at least {least_frozen} were required; {percent} fewer are "
+            "trained ({trainable} against {control_trainable}).",
             "只有 {frozen} 个参数始终不变，要求至少 {least_frozen} 个；可训练参数减少 {percent}（{trainable} 对 "
             "{control_trainable}）。",
         ),
@@ -145,14 +144,14 @@ REASONS: dict[str, Reason] = {
     "no_bench": Reason(
         (),
         (
-            "Speed was not measured. The times of the runs are not a comparison; oelm bench makes one.",
+            "Speed was not measured. The times of the runs cannot be compared; measure with oelm bench.",
             "尚未测量速度。各运行的用时不能用于比较，请使用 oelm bench 测量。",
         ),
     ),
     "bench_damaged": Reason(
         ("line",),
         (
-            "What oelm bench measured can no longer be trusted, so measure again. {line}",
+            "The bench is damaged; measure again with oelm bench. {line}",
             "oelm bench 的测量结果已损坏，请重新测量。{line}",
         ),
     ),
@@ -166,8 +165,8 @@ REASONS: dict[str, Reason] = {
     "machine_busy": Reason(
         ("blocks", "quiet", "least"),  # too few of the blocks were undisturbed
         (
-            "The machine was busy: of {blocks} blocks {quiet} were undisturbed, and at least {least} are needed. "
-            "Measure again when nothing else runs.",
+            "The machine was busy: {quiet} of {blocks} blocks were undisturbed, and at least {least} are needed. "
+            "Measure again when nothing else is running.",
             "机器繁忙：{blocks} 个区组中只有 {quiet} 个未受干扰，至少需要 {least} 个。请在没有其他任务时重新测量。",
         ),
     ),
@@ -175,7 +174,7 @@ REASONS: dict[str, Reason] = {
         ("blocks",),  # measured before every bench had one
         (
             "Measured without a control: these {blocks} rounds are of an older format, in which the baseline was not "
-            "timed against itself, so that a disturbance cannot be told from a difference. Measure again with oelm "
+            "timed against itself, so a disturbance cannot be distinguished from a difference. Measure again with oelm "
             "bench.",
             "测量没有对照：这 {blocks} 轮为旧格式，未将基线与其自身比较，无法区分干扰与真实差异。请用 "
             "oelm bench 重新测量。",

@@ -23,7 +23,7 @@ def with_engine_options(verb: Callable[..., None]) -> Callable[..., None]:
     added = [_option(name, row.wishes) for name, row in ENGINES.items() if row.wishes is not None]
     verb.__signature__ = signature.replace(parameters=[*own, *added])  # type: ignore[attr-defined]
     examples = [f"  oelm run demo --on {name} {row.example}" for name, row in ENGINES.items() if row.example]
-    verb.__doc__ = "\n\n".join([inspect.cleandoc(verb.__doc__ or ""), *examples])
+    verb.__doc__ = "\n".join([inspect.cleandoc(verb.__doc__ or ""), *examples])
     return verb
 
 

@@ -28,7 +28,9 @@ def demo() -> None:
     """Run the whole demo: text, runs, speed, report.
 
     Five arms with three seeds each: about four minutes on two cores. It writes data/stories, runs/demo and
-    reports/demo. Interrupt it at any time: the same command resumes, and does nothing twice. Example: oelm demo
+    reports/demo. Interrupt it at any time: the same command resumes and repeats nothing.
+
+    Example: oelm demo
     """
     from oelm.cli import studies
     from oelm.reporting.report import check_libraries
@@ -38,12 +40,12 @@ def demo() -> None:
     study = load_study(DEMO)
     echo("1/4 text")
     if not prepare_embedded_text(study) and _data_of(study).exists():
-        echo(f"{_data_of(study)}: is there already")
+        echo(f"{_data_of(study)}: already prepared")
     echo(f"2/4 runs: {_size(study)}")
     studies.run(DEMO)
     echo("3/4 speed")
     if _speed_is_known(study):
-        echo(f"{RUNS / study.name}: the speed was measured before")
+        echo(f"{RUNS / study.name}: speed already measured")
     else:
         studies.bench(DEMO, rounds=ROUNDS)
     echo("4/4 report")
@@ -67,8 +69,8 @@ def refuse_unprepared_text(study: Study) -> None:
     folder = _data_of(study)
     if folder.name == EMBEDDED and not folder.exists():
         raise UserError(
-            f"{folder}: the embedded corpus is not prepared yet; `oelm run` does it by itself, and for a dry run it is "
-            f"made with: {shlex.join(['oelm', 'prepare', EMBEDDED, '--out', str(folder)])}"
+            f"{folder}: the embedded corpus is not prepared yet; `oelm run` prepares it, a dry run needs it first: "
+            f"{shlex.join(['oelm', 'prepare', EMBEDDED, '--out', str(folder)])}"
         )
 
 
@@ -89,10 +91,12 @@ def _speed_is_known(study: Study) -> bool:
 
 
 def studies(json_output: JsonOption = False) -> None:
-    """List the studies here and those that come with oelm.
+    """List the studies in studies/ and those that come with oelm.
 
-    With their question, their size, and what of their runs is here. Those here are files of the folder studies/; one
-    that has the name of one of oelm's replaces it. Example: oelm studies
+    Shows each study's question, its size, and which of its runs are here. A study in studies/ replaces one of the same
+    name that comes with oelm.
+
+    Example: oelm studies
     """
     from oelm.study.catalogue import known_studies
 
@@ -148,15 +152,17 @@ def _report_of(study: Study) -> Path:
 
 
 def new(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What the study and its file shall be called.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the study and of its file.")],
 ) -> None:
     """Write a study to start from: studies/NAME.yaml, with comments.
 
-    It runs as it is, on the embedded corpus, and shows what a study may say. Example: oelm new mine
+    It is ready to run, on the embedded corpus, and shows what a study can contain.
+
+    Example: oelm new mine
     """
     from oelm.study.template import write_new
 
     file = write_new(name)
-    echo(f"{file}: written; it runs as it is, and its comments say what to change")
+    echo(f"{file}: written; ready to run, with comments on what to change")
     for verb in ("run", "report"):
         echo(shlex.join(["next:", "oelm", verb, file.stem]))

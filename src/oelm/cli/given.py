@@ -21,14 +21,15 @@ def refuse_if_no_config(path: Path) -> None:
     if kind == "run's config":
         run = path.parent
         raise UserError(
-            f"{path}: is what the run {run} stored; resume that run with the command that began it, --out {run}"
+            f"{path}: is the stored config of the run {run}; resume that run with the command that started it, "
+            f"--out {run}"
         )
     if kind == "run":
-        raise UserError(f"{path}: is a run, not a config; resume it with the command that began it, --out {path}")
+        raise UserError(f"{path}: is a run, not a config; resume it with the command that started it, --out {path}")
     if kind == "runs":
         raise UserError(f"{path}: is a folder of runs, not a config; {_study_of(path, 'run')}")
     if kind == "data":
-        raise UserError(f"{path}: is prepared data, not a config; name it with --data {shlex.quote(str(path))}")
+        raise UserError(f"{path}: is prepared data, not a config; use it with --data {shlex.quote(str(path))}")
 
 
 def refuse_if_in_archive(path: Path, verb: str) -> None:
@@ -37,9 +38,7 @@ def refuse_if_in_archive(path: Path, verb: str) -> None:
 
     place = place_in_archive(path)
     if place is not None:
-        raise UserError(
-            f"{place.archive}: is an archive: it contains no weights and no logs, which `oelm {verb}` needs"
-        )
+        raise UserError(f"{place.archive}: is an archive, without the weights and logs that `oelm {verb}` needs")
 
 
 def refuse_if_no_run(path: Path, verb: str) -> None:
@@ -52,12 +51,12 @@ def refuse_if_no_run(path: Path, verb: str) -> None:
     if kind == "config":
         raise UserError(f"{path}: is the config of a run, not a run; train it with: {_command('train', path)}")
     if kind == "run's config":
-        raise UserError(f"{path}: is a file of a run; name the run: {_command(verb, path.parent)}")
+        raise UserError(f"{path}: is a file of a run; give the run: {_command(verb, path.parent)}")
     if kind == "runs":
         runs = _runs_in(path)
         example = _command(verb, *(runs[:2] if verb == "compare" else runs[:1]))
         study = f"{_study_of(path, 'report')}; or " if verb == "compare" else ""
-        raise UserError(f"{path}: is a folder of {len(runs)} runs, not a run; {study}name single runs: {example}")
+        raise UserError(f"{path}: is a folder of {len(runs)} runs, not a run; {study}give single runs: {example}")
     if kind == "data":
         raise UserError(
             f"{path}: is prepared data, not a run; train on it with: oelm train --data {shlex.quote(str(path))}"
@@ -78,7 +77,7 @@ def refuse_if_no_study(source: str, verb: str) -> None:
     if kind == "runs" and not _named(source):
         raise UserError(f"{path}: is a folder of runs, not a study; {_study_of(path, verb)}")
     if kind == "data":
-        raise UserError(f"{path}: is prepared data, not a study (docs/studies.md says what one is)")
+        raise UserError(f"{path}: is prepared data, not a study (docs/studies.md explains studies)")
 
 
 def refuse_if_no_data(path: Path) -> None:
@@ -86,7 +85,7 @@ def refuse_if_no_data(path: Path) -> None:
     if not path.is_dir():
         raise UserError(f"--data {path}: no such folder")
     if not any((path / name).is_file() for name in ("manifest.json", "train.bin")):
-        raise UserError(f"--data {path}: contains no prepared data; `oelm prepare` makes it")
+        raise UserError(f"--data {path}: contains no prepared data; `oelm prepare` creates it")
 
 
 def _kind_of_path_or_name(path: Path) -> str | None:
@@ -157,7 +156,7 @@ def _study_of(folder: Path, verb: str) -> str:
     known = _named(folder.name)
     study = folder.name if known else "STUDY.yaml"
     runs: list[Path | str] = [] if known and folder == RUNS / folder.name else ["--runs", folder]
-    return f"name their study: {_command(verb, study, *runs)}"
+    return f"give their study: {_command(verb, study, *runs)}"
 
 
 def _wanted(verb: str) -> str:
@@ -165,7 +164,7 @@ def _wanted(verb: str) -> str:
 
 
 def _verb_of_studies(verb: str) -> str:
-    return {"compare": "its arms are compared by"}.get(verb, "see its runs with")
+    return {"compare": "compare its arms with"}.get(verb, "see its runs with")
 
 
 def _command(verb: str, *words: Path | str) -> str:

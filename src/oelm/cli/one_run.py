@@ -46,59 +46,61 @@ def prepare(
         Path | None,
         typer.Option(
             "--source",
-            help="Local copy of a named corpus: text, JSON lines or parquet, file or folder; of a task: a folder with "
-            "its .tsv, .csv or .jsonl files, for xnli with xnli/ and mnli/ below it.",
+            help="Local copy of a named corpus: a file or folder of text, JSON lines or parquet. For a task: a folder "
+            "with its .tsv, .csv or .jsonl files (for xnli, in subfolders xnli/ and mnli/).",
         ),
     ] = None,
     gpt2_folder: Annotated[
         Path | None, typer.Option("--gpt2-folder", help="Folder with GPT-2's encoder.json and vocab.bpe.")
     ] = None,
-    stories: Annotated[int, typer.Option("--stories", min=1, help="How many embedded stories to write.")] = 20_000,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the embedded stories.")] = 0,
+    stories: Annotated[int, typer.Option("--stories", min=1, help="Number of embedded stories to write.")] = 20_000,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed for the embedded stories.")] = 0,
     workers: Annotated[
-        int | None, typer.Option("--workers", min=1, help="Encoding threads.", show_default="all cores")
+        int | None, typer.Option("--workers", min=1, help="Number of encoding threads.", show_default="all cores")
     ] = None,
     encoder: Annotated[
         str | None,
-        typer.Option("--encoder", help="Sentences: the encoder, a folder or a hub name, whose tokenizer is used."),
+        typer.Option("--encoder", help="Sentences: the encoder (folder or hub name) to prepare them for."),
     ] = None,
     task: Annotated[
-        str | None, typer.Option("--task", help="Sentences in a folder of your own: pairs or sentences.")
+        str | None, typer.Option("--task", help="Sentences: what a folder of your own contains, pairs or sentences.")
     ] = None,
     language: Annotated[
-        str | None, typer.Option("--language", help="Sentences: language of xnli.", show_default="en")
+        str | None, typer.Option("--language", help="Sentences: language, for xnli.", show_default="en")
     ] = None,
     train_file: Annotated[
-        Path | None, typer.Option("--train", help="Sentences: a training file in place of the one below --source.")
+        Path | None, typer.Option("--train", help="Sentences: training file to use instead of the one under --source.")
     ] = None,
     max_length: Annotated[
         int | None,
-        typer.Option("--max-length", min=1, help="Sentences: longest example in tokens.", show_default="128"),
+        typer.Option("--max-length", min=1, help="Sentences: at most N tokens per example.", show_default="128"),
     ] = None,
     train_examples: Annotated[
         int | None,
-        typer.Option("--train-examples", min=1, help="Sentences: train on at most N, chosen by the hash of the text."),
+        typer.Option(
+            "--train-examples", min=1, help="Sentences: train on at most N examples, chosen by a hash of their text."
+        ),
     ] = None,
     encoding: Annotated[
         str | None,
         typer.Option(
-            "--encoding", help="Of local files that are not UTF-8: gbk, big5, cp1252, ...", show_default="utf-8"
+            "--encoding",
+            help="Encoding of local files that are not UTF-8: gbk, big5, cp1252, ...",
+            show_default="utf-8",
         ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace a folder made with other settings.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace a folder that was prepared with other settings.")
+    ] = False,
 ) -> None:
-    """Turn text into token files: train, tune, val, perhaps test.
+    """Turn text into token files: train, tune, val, sometimes test.
 
+    \b
     Examples:
-
       oelm prepare stories
-
       oelm prepare tinystories --source ~/TinyStories --tokenizer gpt2
-
       oelm prepare my_texts/ --tokenizer bpe:4096 --out data/mine
-
-      oelm prepare xnli --source nli/ --encoder models/bert --language zh --train-examples 5000
-
+      oelm prepare xnli --source nli/ --encoder models/bert --language zh
       oelm prepare my_reviews/ --task sentences --encoder google-bert/bert-base-uncased
     """
     from oelm.data.tasks import TASKS
@@ -142,10 +144,10 @@ def prepare(
     ignored = manifest["ignored_files"]
     if ignored:
         some = ", ".join(ignored[:3]) + (", ..." if len(ignored) > 3 else "")
-        echo(f"left out {len(ignored)} files that belong to no split or are no text: {some}")
+        echo(f"ignored {len(ignored)} files that belong to no split or are not text: {some}")
     crlf = sum(split.get("crlf_line_ends", 0) for split in manifest["splits"].values())
     if crlf:
-        echo(f"{crlf:,} line ends are CRLF, as on Windows; they were read as LF")
+        echo(f"{crlf:,} line endings are CRLF (Windows); they were read as LF")
     for name, split in manifest["splits"].items():
         leaked = split.get("also_in_train", 0)  # datasets of before have no word of it
         warning = f"  WARNING: {leaked:,} of the documents are also in train" if leaked else ""
@@ -159,7 +161,7 @@ def _warn_of_another_encoding(path: Path, encoding: str) -> None:
     with contextlib.suppress(OSError):  # what cannot be read is said when it is
         for file in [path] if path.is_file() else sorted(path.rglob("*.*")):
             if file.is_file() and (looks := doubt(file, encoding)):
-                echo(f"WARNING: {file}: looks like {looks}, and is read as {encoding} as asked", err=True)
+                echo(f"WARNING: {file}: looks like {looks}, but is read as {encoding} as requested", err=True)
                 return
 
 
@@ -177,7 +179,7 @@ def _prepare_sentences(source: str, *, out: Path | None, encoder: str | None, **
     from oelm.progress import preparation_progress
 
     if encoder is None:
-        raise UserError(f"{source}: sentences are prepared for one encoder; name its folder or hub name with --encoder")
+        raise UserError(f"{source}: sentences are prepared for one encoder; give its folder or hub name with --encoder")
     language = f"-{settings['language'] or 'en'}" if source == "xnli" else ""
     folder = out or Path("data") / f"{Path(source).name}{language}"
     with _saying_that_nothing_was_written(folder), preparation_progress() as report:
@@ -195,9 +197,9 @@ def _prepare_sentences(source: str, *, out: Path | None, encoder: str | None, **
         dropped = {"without a label": part["unlabelled_dropped"], "with an empty text": part["empty_dropped"]}
         for what, count in dropped.items():
             if count:
-                echo(f"left out {count:,} example{_s(count)} {what} of {part['place']}")
+                echo(f"left out {count:,} example{_s(count)} {what} from {part['place']}")
     facts, model = manifest["facts"], manifest["encoder"]
-    without = "" if model["has_weights"] else ", without weights: for runs with pretrained=false only"
+    without = "" if model["has_weights"] else ", without weights, so only for runs with pretrained=false"
     echo(
         f"{folder}: for {model['model_type']} {model['source']}{without}; up to {facts['seq_len']} tokens, "
         f"{facts['mean_length']:.1f} on average; {manifest['split_rule']}"
@@ -206,32 +208,31 @@ def _prepare_sentences(source: str, *, out: Path | None, encoder: str | None, **
 
 def train(
     config: Annotated[
-        str | None, typer.Argument(metavar="[CONFIG.yaml]", help="A config file; without it a preset is used.")
+        str | None, typer.Argument(metavar="CONFIG.yaml", help="A config file; without one, a preset is used.")
     ] = None,
     preset: PresetOption = None,
     arm: ArmOption = None,
     data: DataOption = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", help="The run directory itself.", show_default="runs/NAME/ARM-sSEED-FINGERPRINT"),
+        typer.Option("--out", help="Run directory.", show_default="runs/NAME/ARM-sSEED-FINGERPRINT"),
     ] = None,
     name: Annotated[
-        str | None, typer.Option("--name", help="Group of runs under runs/.", show_default="the preset or config")
+        str | None,
+        typer.Option("--name", help="Folder of the run directory under runs/.", show_default="the preset or config"),
     ] = None,
     seed: SeedOption = None,
     assignments: SetOption = None,
     json_output: JsonOption = False,
 ) -> None:
-    """Train one arm. The same command again resumes it, or says that it is finished.
+    """Train one arm. Repeat the command to resume; a finished run is left alone.
 
-    Several processes: torchrun --nproc-per-node 2 -m oelm train ...
+    With several processes: torchrun --nproc-per-node 2 -m oelm train ...
 
+    \b
     Examples:
-
       oelm train --preset tiny --arm frozen_head_orthogonal --out runs/frozen
-
-      oelm train --preset medium-512 --data data/tinystories --set training.steps=2000 --set learning_rate=6e-4
-
+      oelm train --preset small --data data/tinystories --set learning_rate=6e-4
       oelm train my_run.yaml --arm trained --seed 1
     """
     from oelm.run_directory import check_name
@@ -261,7 +262,7 @@ def diagnose(
     path: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[RUN|CHECKPOINT]",
+            metavar="RUN|CHECKPOINT",
             help="A run directory, a checkpoint or a best/ folder.",
             autocompletion=completion.runs,
         ),
@@ -271,17 +272,16 @@ def diagnose(
     data: DataOption = None,
     seed: SeedOption = None,
     assignments: SetOption = None,
-    steps: Annotated[int, typer.Option("--steps", min=1, help="Real training steps to take.")] = 3,
+    steps: Annotated[int, typer.Option("--steps", min=1, help="Number of real training steps to take.")] = 3,
     json_output: JsonOption = False,
 ) -> None:
-    """Show what is frozen, and whether all is as it should be.
+    """Show what is frozen, and check that it stays frozen.
 
-    Counts it three ways, takes real steps, saves and loads.
+    Counts parameters in three ways, takes real training steps, saves and loads. Exit code 1 if a check fails.
 
+    \b
     Examples:
-
       oelm diagnose --preset medium-512 --arm frozen_head_orthogonal --json
-
       oelm diagnose runs/frozen
     """
     from oelm.diagnosis import diagnose_arm, diagnose_stored
@@ -306,22 +306,26 @@ def diagnose(
 def generate(
     path: StoredRun,
     prompt: Annotated[str, typer.Option("--prompt", help="How the text begins.")] = "",
-    tokens: Annotated[int, typer.Option("--tokens", min=1, help="At most N tokens a sample.")] = 200,
-    samples: Annotated[int, typer.Option("--samples", min=1, help="How many samples.")] = 1,
+    tokens: Annotated[int, typer.Option("--tokens", min=1, help="At most N tokens per sample.")] = 200,
+    samples: Annotated[int, typer.Option("--samples", min=1, help="Number of samples.")] = 1,
     temperature: Annotated[
-        float, typer.Option("--temperature", min=0.0, help="0 always takes the likeliest token.")
+        float,
+        typer.Option("--temperature", min=0.0, help="Sampling temperature; 0 always picks the most likely token."),
     ] = 0.8,
-    top_k: Annotated[int, typer.Option("--top-k", min=0, help="Choose among the k likeliest; 0: among all.")] = 50,
+    top_k: Annotated[
+        int, typer.Option("--top-k", min=0, help="Sample from the k most likely tokens; 0: from all.")
+    ] = 50,
     seed: Annotated[
-        int, typer.Option("--seed", min=0, max=2**62, help="Seed of the first sample; the next takes the next.")
+        int, typer.Option("--seed", min=0, max=2**62, help="Seed of the first sample; each further sample adds one.")
     ] = 0,
 ) -> None:
-    """Sample text from a run, with a key/value cache.
+    """Sample text from a trained model.
 
+    \b
     Example: oelm generate runs/frozen --prompt "Once upon a time" --samples 3
     """
     refuse_if_no_run(path, "generate")
-    from oelm.sampling import sampled_texts
+    from oelm.stored_models.sampling import sampled_texts
 
     for number, text in enumerate(
         sampled_texts(
@@ -335,40 +339,39 @@ def generate(
 
 def export(
     path: StoredRun,
-    to: Annotated[Path, typer.Option("--to", metavar="FOLDER", help="A new folder for the model.")],
+    to: Annotated[Path, typer.Option("--to", metavar="FOLDER", help="New folder for the model.")],
     form: Annotated[
         str,
         typer.Option(
             "--as",
             metavar="auto|oelm|gpt2",
-            help="oelm: our class, which keeps what is frozen; gpt2: a stock GPT-2, which needs no oelm; "
-            "auto: gpt2 where nothing is frozen or scheduled.",
+            help="oelm: a model class of oelm, which keeps frozen weights frozen; gpt2: a stock GPT-2, which does not "
+            "need oelm; auto: gpt2 if nothing is frozen or scheduled, else oelm.",
         ),
     ] = "auto",
     force: Annotated[bool, typer.Option("--force", help="Replace an earlier export.")] = False,
 ) -> None:
     """Write a run's best model as a folder that transformers loads.
 
-    With tokenizer and model card.
+    The folder includes the tokenizer and a model card.
 
+    \b
     Examples:
-
       oelm export runs/trained --to exports/trained
-
       oelm export runs/frozen/checkpoints/step-000400 --to exports/frozen
     """
     refuse_if_no_run(path, "export")
     _check_path(to, option="--to")
-    from oelm.huggingface.export import export as export_model
+    from oelm.stored_models.export import export as export_model
 
     done = export_model(path, to, form=form, force=force)
     echo(f"{done.folder}: as {done.form}; {done.reason}")
     if not done.has_tokenizer:
-        echo(f"{done.folder}: without a tokenizer, because the data had none; give pipelines one of your own")
+        echo(f"{done.folder}: without a tokenizer, because the data has none; pipelines need one of your own")
 
 
 def arms() -> None:
-    """List the named arms: how Q/K start, and when they move.
+    """List the named arms: how Q/K start and when they are trained.
 
     Example: oelm arms
     """
@@ -387,17 +390,23 @@ def keys(
     prefix: Annotated[
         str | None,
         typer.Argument(
-            metavar="[PREFIX]", help="A section, the beginning of a key, or its last name.", show_default="all"
+            metavar="PREFIX", help="A section, the beginning of a key, or its last part.", show_default="all"
         ),
     ] = None,
     preset: Annotated[
-        str | None, typer.Option("--preset", help="Show a preset's values in place of the defaults.")
+        str | None, typer.Option("--preset", help="Show the values of a preset instead of the defaults.")
     ] = None,
     json_output: JsonOption = False,
 ) -> None:
-    """List every setting with its default, type, bounds and meaning. `--set KEY=VALUE` takes them, as does a file.
+    """List every setting with its default, type, bounds and meaning.
 
-    Examples: oelm keys; oelm keys training --preset tiny; oelm keys learning_rate --json
+    Change settings with --set KEY=VALUE or in a config file.
+
+    \b
+    Examples:
+      oelm keys
+      oelm keys training --preset tiny
+      oelm keys learning_rate --json
     """
     from oelm.keys import keys as settings_from
     from oelm.settings import DEFAULT_PRESET, OWN_OPTIONS
@@ -410,7 +419,7 @@ def keys(
         echo(line)
     if preset is None:
         echo(
-            "a preset changes defaults, and `oelm train` without a config file takes one: "
+            "a preset changes these defaults, and `oelm train` without a config file uses one: "
             f"oelm keys --preset {DEFAULT_PRESET}"
         )
     if any(each.key not in OWN_OPTIONS for each in found):
@@ -420,7 +429,7 @@ def keys(
 def compare(
     runs: Annotated[
         list[Path],
-        typer.Argument(metavar="RUN...", help="Run directories to show side by side.", autocompletion=completion.runs),
+        typer.Argument(metavar="RUN", help="Run directories to compare.", autocompletion=completion.runs),
     ],
 ) -> None:
     """Show finished runs side by side: quality, parameters, speed.
@@ -445,7 +454,7 @@ def _s(count: int) -> str:
 def _refuse_together(what: str, **options: Any) -> None:
     for option, value in options.items():
         if value is not None:
-            raise UserError(f"--{option.replace('_', '-')}: cannot be given together with {what}, which has its own")
+            raise UserError(f"--{option.replace('_', '-')}: cannot be combined with {what}, which has its own")
 
 
 def _group_of(config: str) -> str:
@@ -461,10 +470,10 @@ def _check_path(path: Path, *, option: str = "--out") -> None:
 
     kinds = {unicodedata.category(character) for character in str(path)}
     if "Cc" in kinds:
-        raise UserError(f"{option} {str(path)!r}: control characters cannot be in a run's path")
+        raise UserError(f"{option} {str(path)!r}: the path of a run cannot contain control characters")
     if "Cs" in kinds:
-        raise UserError(f"{option} {str(path)!r}: not text in UTF-8; choose another path")
+        raise UserError(f"{option} {str(path)!r}: not valid UTF-8; choose another path")
     if path.name in ("", ".."):
-        raise UserError(f"{option} {path}: name the folder itself, for example {option} runs/mine")
+        raise UserError(f"{option} {path}: give the folder itself, for example {option} runs/mine")
     if path.name.startswith("-"):
         raise UserError(f"{option} {path}: a run's name cannot begin with '-'")

@@ -12,26 +12,24 @@ from oelm.visible import json_text, visible
 
 PresetOption = Annotated[
     str | None,
-    typer.Option(
-        "--preset", help="Sizes by name: tiny, small, medium-512, gpt2-124m, fine-tuning.", show_default="tiny"
-    ),
+    typer.Option("--preset", help="Named sizes: tiny, small, medium-512, gpt2-124m, fine-tuning.", show_default="tiny"),
 ]
 ArmOption = Annotated[
     str | None,
     typer.Option(
         "--arm",
-        help="Which arm: trained, frozen_head_orthogonal, ... (`oelm arms` lists them).",
+        help="Arm to train: trained, frozen_head_orthogonal, ... (`oelm arms` lists them).",
         show_default="trained",
         autocompletion=completion.arms,
     ),
 ]
 DataOption = Annotated[
     str | None,
-    typer.Option("--data", help="Folder of token files, made by `oelm prepare`.", show_default="as the preset says"),
+    typer.Option("--data", help="Folder of token files, made by `oelm prepare`.", show_default="from the preset"),
 ]
 SeedOption = Annotated[
     int | None,
-    typer.Option("--seed", min=0, help="Seed of weights, projections and data order together.", show_default="0"),
+    typer.Option("--seed", min=0, help="Seed for weights, projections and data order.", show_default="0"),
 ]
 ArmsOption = Annotated[
     str | None,
@@ -52,7 +50,7 @@ SetOption = Annotated[
         help="Change one setting (`oelm keys` lists them); repeatable. Example: --set learning_rate=3e-4",
     ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
 def one_of_arms_and_groups(arms: str | None, groups: str | None) -> str | None:

@@ -21,37 +21,37 @@ StudyArgument = Annotated[
     str,
     typer.Argument(
         metavar="STUDY",
-        help="A study file of the project, or a name that `oelm studies` lists.",
+        help="A study file in the project, or a name that `oelm studies` lists.",
         autocompletion=completion.studies,
     ),
 ]
 OptionalStudy = Annotated[
     str | None,
     typer.Argument(
-        metavar="[STUDY]",
-        help="A study file of the project, or a name that `oelm studies` lists.",
+        metavar="STUDY",
+        help="A study file in the project, or a name that `oelm studies` lists.",
         autocompletion=completion.studies,
     ),
 ]
 RunsOption = Annotated[
     Path | None,
-    typer.Option("--runs", help="Folder of the study's runs, in the project on both sides.", show_default="runs/STUDY"),
+    typer.Option(
+        "--runs", help="Folder of the study's runs, in the project here and on the server.", show_default="runs/STUDY"
+    ),
 ]
 
 
 @app.callback()
 def remote(
     context: typer.Context,
-    host: Annotated[str, typer.Argument(metavar="HOST", help="A host as in ~/.ssh/config, or a name in remotes.yaml.")],
+    host: Annotated[str, typer.Argument(metavar="HOST", help="A host in ~/.ssh/config, or a name in remotes.yaml.")],
 ) -> None:
-    """Run studies on a server behind SSH. Every verb is safe to repeat.
+    """Run studies on a server over SSH. Every verb is safe to repeat.
 
+    \b
     Examples:
-
       oelm remote lab check
-
       oelm remote lab sync demo
-
       oelm remote lab run demo
     """
     context.obj = host
@@ -59,9 +59,11 @@ def remote(
 
 @app.command()
 def check(context: typer.Context) -> None:
-    """Show what is there: Python, torch, GPUs, disk, rsync, oelm.
+    """Check the server: Python, torch, GPUs, disk, rsync, oelm.
 
-    Of GPUs also who uses them. Exit code 1: something is missing.
+    Also shows who is using which GPU. Exit code 1 if something is missing.
+
+    Example: oelm remote lab check
     """
     from oelm.remote.check import check as lines_of
 
@@ -80,12 +82,17 @@ def sync(
         list[str] | None,
         typer.Option("--data", help="A folder of token files to send; repeatable.", show_default="the study's"),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace files that were changed there, too.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Also replace files that were changed on the server.")] = False,
 ) -> None:
-    """Send code and data, only what changed.
+    """Send code and data to the server, only what changed.
 
-    Code is what git tracks; data is that of a study or the folders asked for. A study's registration goes with it.
-    Examples: oelm remote lab sync demo; oelm remote lab sync --data data/tinystories
+    Code is what git tracks; data is that of the study, or the folders given with --data. The study's registration is
+    sent too.
+
+    \b
+    Examples:
+      oelm remote lab sync demo
+      oelm remote lab sync --data data/tinystories
     """
     from oelm.remote.sync import data_folders, refuse_untracked
     from oelm.remote.sync import sync as send
@@ -105,19 +112,22 @@ def sync(
 def run(
     context: typer.Context,
     study: StudyArgument,
-    slots: Annotated[int | None, typer.Option("--slots", min=1, help="Runs at a time.")] = None,
+    slots: Annotated[int | None, typer.Option("--slots", min=1, help="Number of runs at a time.")] = None,
     arms: ArmsOption = None,
     groups: GroupsOption = None,
-    processes: Annotated[int | None, typer.Option("--processes", min=1, help="Processes of each run.")] = None,
+    processes: Annotated[int | None, typer.Option("--processes", min=1, help="Number of processes per run.")] = None,
     gpus: Annotated[
-        str | None, typer.Option("--gpus", help="Only these GPUs: 0,2.", show_default="the free ones")
+        str | None, typer.Option("--gpus", help="Only these GPUs, for example 0,2.", show_default="the free ones")
     ] = None,
     register: Annotated[
-        bool, typer.Option("--register", help="Register the study's declaration there before the first run starts.")
+        bool,
+        typer.Option("--register", help="Register the study's declaration on the server before the first run starts."),
     ] = False,
     runs: RunsOption = None,
 ) -> None:
-    """Start `oelm run STUDY` there. It keeps running without the connection; called again, it starts nothing twice.
+    """Start `oelm run STUDY` on the server.
+
+    It keeps running when you disconnect. Repeating the command starts nothing twice.
 
     Example: oelm remote lab run demo --slots 2
     """
@@ -134,9 +144,12 @@ def run(
 
 @app.command()
 def status(context: typer.Context, study: OptionalStudy = None, runs: RunsOption = None) -> None:
-    """Show how far the runs are, and whether a controller is at work.
+    """Show the progress of the runs and of their controller.
 
-    Examples: oelm remote lab status; oelm remote lab status demo
+    \b
+    Examples:
+      oelm remote lab status
+      oelm remote lab status demo
     """
     from oelm.remote.verbs import status as show
 
@@ -149,12 +162,12 @@ def logs(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="[RUN]",
+            metavar="RUN",
             help="The beginning of a run's name: RUN or STUDY/RUN.",
-            show_default="the last one written",
+            show_default="the most recent",
         ),
     ] = None,
-    lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="How many lines from the end.")] = 40,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="Number of lines to show.")] = 40,
     follow: Annotated[
         bool,
         typer.Option(
@@ -162,7 +175,8 @@ def logs(
         ),
     ] = False,
     runs: Annotated[
-        Path, typer.Option("--runs", help="Folder that contains the studies' folders, in the project there.")
+        Path,
+        typer.Option("--runs", help="Folder that contains the folders of the studies, in the project on the server."),
     ] = RUNS,
 ) -> None:
     """Show the end of a run's log.
@@ -179,13 +193,14 @@ def pull(
     context: typer.Context,
     study: StudyArgument,
     checkpoints: Annotated[
-        bool, typer.Option("--checkpoints", help="Also whole checkpoints and best models, which are large.")
+        bool, typer.Option("--checkpoints", help="Also fetch checkpoints and best models, which are large.")
     ] = False,
     runs: RunsOption = None,
 ) -> None:
-    """Bring results here, also during the runs.
+    """Fetch results, also during the runs.
 
-    `oelm status` and `oelm report` read them then.
+    `oelm status` and `oelm report` then read them here.
+
     Example: oelm remote lab pull demo
     """
     from oelm.remote.pull import pull as receive
@@ -196,7 +211,7 @@ def pull(
 
 @app.command()
 def stop(context: typer.Context, study: StudyArgument, runs: RunsOption = None) -> None:
-    """Ask the study's runs there to save and end. `run` resumes them.
+    """Ask the study's runs on the server to save and stop. `run` resumes them.
 
     Example: oelm remote lab stop demo
     """

@@ -51,7 +51,7 @@ def run(
     slots: Annotated[
         int | None,
         typer.Option(
-            "--slots", min=1, help="Runs at a time.", show_default="one a GPU, or cores / threads of the study"
+            "--slots", min=1, help="Number of runs at a time.", show_default="one per GPU, or cores / threads per run"
         ),
     ] = None,
     arms: ArmsOption = None,
@@ -59,17 +59,17 @@ def run(
     processes: Annotated[
         int | None,
         typer.Option(
-            "--processes", min=1, help="Processes of each run, by torchrun.", show_default="as the study says"
+            "--processes", min=1, help="Number of processes per run (torchrun).", show_default="from the study"
         ),
     ] = None,
     gpus: Annotated[
-        str | None, typer.Option("--gpus", help="Only these GPUs: 0,2.", show_default="the free ones")
+        str | None, typer.Option("--gpus", help="Only these GPUs, for example 0,2.", show_default="the free ones")
     ] = None,
     dry_run: Annotated[
         bool,
         typer.Option(
             "--dry-run",
-            help="Show what would be started, by which commands, at what cost, and what confounds it; start nothing.",
+            help="Show what would be started, the commands, the cost and the confounds; start nothing.",
         ),
     ] = False,
     runs: RunsOption = None,
@@ -83,20 +83,18 @@ def run(
     ] = False,
     wait: Annotated[
         bool,
-        typer.Option("--wait/--no-wait", help="Stay until the end; or, where runs wait in a queue, submit and return."),
+        typer.Option("--wait/--no-wait", help="Wait until the runs have ended, or only submit them to a queue."),
     ] = True,
     **wishes: list[str] | None,
 ) -> None:
-    """Run whatever of a study is not finished. Safe to interrupt and to call again.
+    """Run everything in a study that is not finished yet. Safe to interrupt and to repeat.
 
-    The grid comes first, then every seed. The embedded corpus is prepared where a study names it and it is missing.
+    The tuning grid comes first, then every seed. If the study uses the embedded corpus, it is prepared when missing.
 
+    \b
     Examples:
-
       oelm run demo
-
       oelm run qk_freeze --dry-run
-
       oelm run tinystories_cpu --slots 2 --arms trained,frozen_head_orthogonal
     """
     from oelm.experiments.controller import Controller, leaving_on_terminate
@@ -116,7 +114,7 @@ def run(
             raise UserError(f"--{name}: needs --on {name}")
     place = engine_named(engine, folder)
     if not wait and not place.has_queue:
-        raise UserError(f"--no-wait: {place.title} has no queue in which runs could be left; leave it out")
+        raise UserError(f"--no-wait: {place.title} has no queue; leave this option out")
     if dry_run:
         refuse_unprepared_text(declared)
     else:
@@ -142,7 +140,7 @@ def _tell_what_waits(study: str, controller: Controller, plan: Plan) -> None:
 
     echo(f"{controller.study.name}: {counted(plan, controller.active)}")
     look = shlex.join(["oelm", "status", study, *controller.runs_option])
-    echo(f"`{look}` shows them; give the same command again for what comes next")
+    echo(f"`{look}` shows them; repeat this command to start what comes next")
 
 
 def _offer_registration(controller: Controller) -> None:
@@ -150,7 +148,7 @@ def _offer_registration(controller: Controller) -> None:
     from oelm.study.registration import is_open
 
     if controller.registers is None and is_open(controller.folder):
-        controller.view.say("not registered: --register writes the declaration down before the first run starts")
+        controller.view.say("not registered: --register records the declaration before the first run starts")
 
 
 def _tell_how_it_ended(study: str, controller: Controller, plan: Plan) -> None:
@@ -163,18 +161,20 @@ def _tell_how_it_ended(study: str, controller: Controller, plan: Plan) -> None:
     if controller.given_up or any(each.loss is None for each in plan.runs if arms is None or each.arm in arms):
         raise typer.Exit(1)
     if not plan.is_tuned:
-        echo("the final runs wait until the grid is finished for every arm of the study")
+        echo("the final runs start when the tuning grid is finished for every arm of the study")
     elif arms is None:
         echo(shlex.join(["next:", "oelm", "report", study, *controller.runs_option]))
 
 
 def register(study: StudyArgument, runs: RunsOption = None) -> None:
-    """Write a study's declaration down before its runs start.
+    """Record a study's declaration before its runs start.
 
-    Digest, time and commit, in the folder of its runs.
+    Stores the digest of the declaration, the time and the commit in the folder of the study's runs.
 
-    The report says whether the runs came after it, and what of the declaration has changed since. Registering again
-    changes nothing if the declaration is the same, and loses nothing if it is not. Example: oelm register demo
+    The report says whether the runs came after it, and what has changed in the declaration since. Registering again
+    changes nothing if the declaration is the same; if it differs, earlier registrations are kept.
+
+    Example: oelm register demo
     """
     from oelm.study.registration import register as write_down
 
@@ -183,10 +183,11 @@ def register(study: StudyArgument, runs: RunsOption = None) -> None:
 
 
 def stop(study: StudyArgument, runs: RunsOption = None) -> None:
-    """Stop a study, wherever it runs. Running ones save first.
+    """Stop a study, wherever it runs. Its runs save first.
 
-    Its controller here, its runs, and what waits in a queue.
-    `oelm run` resumes where they stopped. Example: oelm stop demo
+    Stops its controller on this machine, its runs, and what is waiting in a queue. `oelm run` resumes.
+
+    Example: oelm stop demo
     """
     from oelm.experiments.detached import stop as stop_all
 
@@ -198,7 +199,7 @@ def status(
     study: Annotated[
         str | None,
         typer.Argument(
-            metavar="[STUDY]",
+            metavar="STUDY",
             help="A study; without it, every folder under runs/.",
             autocompletion=completion.studies,
         ),
@@ -206,15 +207,18 @@ def status(
     runs: ReadRunsOption = None,
     json_output: JsonOption = False,
 ) -> None:
-    """Show how far the runs of a study are, at once.
+    """Show the progress of a study's runs.
 
-    Examples: oelm status; oelm status demo
+    \b
+    Examples:
+      oelm status
+      oelm status demo
     """
     from oelm.experiments.status import overview, study_status, study_tree
 
     if study is None:
         if json_output:
-            raise UserError("--json: name the study that is wanted, as in oelm status demo --json")
+            raise UserError("--json: needs a study, for example oelm status demo --json")
         for line in overview(_folder(runs or RUNS, "status")):
             echo(line)
         return
@@ -235,9 +239,9 @@ def logs(
             autocompletion=completion.logged_runs,
         ),
     ],
-    lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="How many lines from the end.")] = 40,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="Number of lines to show.")] = 40,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep printing new lines until the run ends.")] = False,
-    runs: Annotated[Path, typer.Option("--runs", help="Folder that contains the studies' folders.")] = RUNS,
+    runs: Annotated[Path, typer.Option("--runs", help="Folder that contains the folders of the studies.")] = RUNS,
 ) -> None:
     """Show the end of a run's log.
 
@@ -259,21 +263,19 @@ def bench(
     study: StudyArgument,
     arms: ArmsOption = None,
     rounds: Annotated[int, typer.Option("--rounds", min=8, help="At most N blocks, including disturbed ones.")] = 60,
-    steps: Annotated[int, typer.Option("--steps", min=1, help="Steps of each arm in a block.")] = 4,
+    steps: Annotated[int, typer.Option("--steps", min=1, help="Steps per arm in a block.")] = 4,
     half_width: Annotated[
-        float, typer.Option("--half-width", min=0.0, help="Stop when every ratio is known this well; 0: never.")
+        float, typer.Option("--half-width", min=0.0, help="Stop when every ratio is known to within this; 0: never.")
     ] = 0.005,
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Write bench.json whatever the one before it has.")
-    ] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Overwrite bench.json even if it has more.")] = False,
     runs: RunsOption = None,
     json_output: JsonOption = False,
 ) -> None:
     """Measure the speed of a study's arms: ratios with intervals.
 
-    Interleaved steps of the arms on one device. Run it on an otherwise idle machine; on a busy one it says so. A
-    measurement with fewer arms than bench.json has, or with too few undisturbed blocks where bench.json has enough,
-    goes to bench-rejected.json, unless --replace is given.
+    Interleaves steps of the arms on one device. Run it on an otherwise idle machine; it says so if the machine is busy.
+    If bench.json has arms that this measurement does not, or has enough undisturbed blocks and this one does not, the
+    result goes to bench-rejected.json, unless --replace is given.
 
     Example: oelm bench demo
     """
@@ -311,7 +313,7 @@ def _bench_lines(found: Bench, asked: list[tuple[str, str]]) -> Iterator[str]:
     if found.is_busy:
         yield (
             f"undecided: machine busy: {len(found.quiet)} of {found.blocks} blocks were undisturbed, at least "
-            f"{LEAST_BLOCKS} are needed; measure again when nothing else runs, or with more --rounds"
+            f"{LEAST_BLOCKS} are needed; measure again when nothing else is running, or with more --rounds"
         )
         return
     baseline = found.baseline
@@ -342,10 +344,10 @@ def report(
     ] = None,
     runs: ReadRunsOption = None,
 ) -> None:
-    """Turn a study's runs into verdicts, tables, figures, a report.
+    """Turn a study's runs into verdicts, tables, figures and a report.
 
-    The report is Markdown, HTML and PDF, English and Chinese. A partial study gives a partial report, which says what
-    is missing.
+    Writes Markdown, HTML and PDF, in English and Chinese. An unfinished study gives a partial report that says what is
+    missing.
 
     Example: oelm report demo --lang en
     """
@@ -360,19 +362,20 @@ def report(
     echo(files.tables["hypothesis_validation.txt"].read_text(encoding="utf-8"))
     for remark in files.remarks:
         echo(remark, err=True)
-    for path in files.documents.values():
+    for path in files.articles.values():
         echo(str(path))
 
 
 def archive(
     study: StudyArgument,
-    to: Annotated[Path, typer.Option("--to", metavar="FILE", help="The archive to write, for example demo.zip.")],
+    to: Annotated[Path, typer.Option("--to", metavar="FILE", help="Archive to write, for example demo.zip.")],
     runs: ReadRunsOption = None,
 ) -> None:
     """Write a study's results into one sealed file.
 
-    `--runs` of report, status and verify takes it in the place of a folder. It contains what numbers are taken from,
-    the registration, the choices and the bench; no weights and no logs. The same results give the same bytes.
+    The option --runs of report, status and verify accepts it instead of a folder. It contains everything that the
+    numbers are computed from, the registration, the choices and the bench, but no weights and no logs. The same results
+    give the same bytes.
 
     Example: oelm archive demo --to demo.zip
     """

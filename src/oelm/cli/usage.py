@@ -58,7 +58,7 @@ def _value(error: Any, message: str) -> str:
 def _name(param: Any) -> str:
     if param.opts[0].startswith("-"):
         return str(max(param.opts, key=len))
-    return str(param.metavar or param.name.upper()).strip("[]")
+    return str(param.metavar or param.name.upper())
 
 
 def _known(error: Any) -> Iterable[str]:

@@ -27,12 +27,12 @@ def verify(
     ],
     sample: Annotated[
         int | None,
-        typer.Option("--sample", min=1, help="Of a study: recompute at most N runs.", show_default=str(A_FEW)),
+        typer.Option("--sample", min=1, help="For a study: recompute at most N runs.", show_default=str(A_FEW)),
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="Of a study: recompute every run.")] = False,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed that draws the sample.")] = 0,
+    every: Annotated[bool, typer.Option("--all", help="For a study: recompute every run.")] = False,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed for choosing the sample.")] = 0,
     data: Annotated[
-        Path | None, typer.Option("--data", help="The data's folder.", show_default="as each run's config says")
+        Path | None, typer.Option("--data", help="Folder of the data.", show_default="from each run's config")
     ] = None,
     runs: Annotated[
         Path | None,
@@ -40,19 +40,16 @@ def verify(
     ] = None,
     json_output: JsonOption = False,
 ) -> None:
-    """Recompute what runs report: is it what their weights give?
+    """Recompute reported losses from checkpoints and data.
 
-    From their last checkpoints and the data.
+    The loss at the last checkpoint must agree bit for bit on the same kind of machine, and within a stated tolerance
+    elsewhere. A run without its last checkpoint or its data is `not recomputable`, which is not a failure. Exit code 1
+    if a loss differs or a run is damaged.
 
-    Bit for bit on the same kind of machine, within a stated tolerance elsewhere. A run without its last checkpoint or
-    its data is `not recomputable`, which is no failure. Exit code 1 where a loss differs or a run is damaged.
-
+    \b
     Examples:
-
       oelm verify runs/frozen
-
       oelm verify demo --sample 5
-
       oelm verify demo --all --json
     """
     if every and sample is not None:
@@ -102,5 +99,8 @@ def _told_of_archive(path: Path) -> Path:
     from oelm.archives import place_in_archive, runs_folder
 
     if place := place_in_archive(path):
-        echo(f"{place.archive}: an archive contains no checkpoints: files are checked, no loss is recomputed", err=True)
+        echo(
+            f"{place.archive}: an archive contains no checkpoints; its files are checked, but no loss is recomputed",
+            err=True,
+        )
     return runs_folder(path)

@@ -1,4 +1,4 @@
-"""The documents' names for arms. The package enters them among the aliases, so that files and commands know them.
+"""The originals' names for arms. The package enters them among the aliases, so that files and commands know them.
 
 No imports: whoever imports oelm loads this.
 """

@@ -1,4 +1,4 @@
-"""Where the documents' commands find token files: the documents write both data/tinystories and data/tiny_stories."""
+"""Where the originals' commands find token files: the originals write both data/tinystories and data/tiny_stories."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def existing_data(data_path: str) -> str:
     """The path, in its own or the other spelling, where there are token files; else the command that makes them."""
     path = Path(data_path)
     if path.suffix == ".bin" and path.name != TRAIN:
-        raise UserError(f"{path}: name {TRAIN} or its folder; val.bin is looked for beside it")
+        raise UserError(f"{path}: give {TRAIN} or its folder; val.bin must be next to it")
     found = found_data(data_path)
     if found is not None:
         return found
     folder = _folder(path)
     name = folder.name.replace("_", "")
     command = shlex.join(["oelm", "prepare", name if name in NAMES else "tinystories", "--out", str(folder)])
-    raise UserError(f"{folder}: no prepared data there; make it with: {command}")
+    raise UserError(f"{folder}: no prepared data there; create it with: {command}")
 
 
 def found_data(data_path: str) -> str | None:

@@ -45,9 +45,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--checkpoint", metavar="PATH", type=Path, help="A run directory, a checkpoint or a best/ folder instead."
     )
-    parser.add_argument("--data_path", metavar="PATH", help="Token files for the steps; without them tokens are drawn.")
-    parser.add_argument("--steps", metavar="N", type=int, default=3, help="Real training steps to take (3).")
-    parser.add_argument("--json", action="store_true", help="Print one JSON object for machines.")
+    parser.add_argument(
+        "--data_path", metavar="PATH", help="Token files for the steps; without them tokens are random."
+    )
+    parser.add_argument("--steps", metavar="N", type=int, default=3, help="Number of real training steps to take (3).")
+    parser.add_argument("--json", action="store_true", help="Print one JSON object.")
     add_flags(parser, SIZES | VOCABULARY)
     add_further_settings(parser)
     return parser
@@ -56,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
 def _of_checkpoint(options: argparse.Namespace) -> Diagnosis:
     for name in ("model_type", "freeze_qk", "preset", "data_path", "seed", "set", *SIZES, *VOCABULARY):
         if getattr(options, name) not in (None, []):
-            raise UserError(f"--{name}: cannot be given together with --checkpoint, which has its own")
+            raise UserError(f"--{name}: cannot be combined with --checkpoint, which has its own")
     from oelm.diagnosis import diagnose_stored
 
     return diagnose_stored(options.checkpoint, steps=_steps(options))
@@ -89,5 +91,5 @@ def _arm(model_type: str, freeze_qk: bool | None) -> str:
     if model_type == "oelm":
         return TRAIN_PY_ARMS["oelm_no_freeze" if freeze_qk is False else "oelm_freeze"]
     if freeze_qk is not None:
-        raise UserError(f"--freeze_qk: goes with --model_type oelm; {model_type} says itself what is frozen")
+        raise UserError(f"--freeze_qk: only for --model_type oelm; {model_type} itself defines what is frozen")
     return TRAIN_PY_ARMS["gpt_base"] if model_type == "gpt" else model_type

@@ -1,4 +1,4 @@
-"""`experiment_qk_freeze.py` and `analyze_freeze_experiment.py`: the documents' controller and analysis over a study.
+"""`experiment_qk_freeze.py` and `analyze_freeze_experiment.py`: the originals' controller and analysis over a study.
 
 The study is qk_freeze, handed in by the script; flags make it smaller. What was run is stored beside the
 summary, so that the analysis reads the same study without being told again.
@@ -42,7 +42,7 @@ def experiment(declared: Path) -> None:
         if options.remote:
             _experiment_there(options, declared)
         elif options.host or options.user:
-            raise UserError("--host and --user say where; add --remote")
+            raise UserError("--host and --user need --remote")
         else:
             _experiment(options, declared)
 
@@ -66,7 +66,7 @@ def analysis(declared: Path) -> None:
         files = write_report(findings, out) if options.plot else write_tables(findings, out)
         for name in ("comparison_table.txt", "hypothesis_validation.txt"):
             say(files.tables[name].read_text(encoding="utf-8"))
-        for line in [*files.remarks, *files.tables.values(), *files.documents.values()]:
+        for line in [*files.remarks, *files.tables.values(), *files.articles.values()]:
             say(line)
 
 
@@ -82,34 +82,38 @@ def _parser() -> argparse.ArgumentParser:
         "--mode",
         choices=("sequential", "parallel"),
         default="sequential",
-        help="One run at a time, or one on each slot.",
+        help="One run at a time, or one per slot.",
     )
     parser.add_argument("--groups", metavar="A,B", help="Only these groups (all three).")
     parser.add_argument("--dry-run", action="store_true", help="Show what would be started, and start nothing.")
-    parser.add_argument("--processes", type=int, metavar="N", default=1, help="Processes (GPUs) of each run (1).")
+    parser.add_argument("--processes", type=int, metavar="N", default=1, help="Processes (GPUs) per run (1).")
     parser.add_argument("--seeds", metavar="0,1,2", help="Seeds of every group (0 to 7).")
     parser.add_argument(
         "--no-tuning", action="store_true", help="One learning rate for all, --max_lr, instead of a grid."
     )
     parser.add_argument("--data_path", metavar="PATH", help="Token files (data/tinystories, or data/tiny_stories).")
     add_flags(parser, SIZES | TRAINING)
-    parser.add_argument("--batch_size", type=int, metavar="N", help="Sequences in one update, of all processes (16).")
-    parser.add_argument("--threads", type=int, metavar="N", help="CPU threads of each run.")
+    parser.add_argument("--batch_size", type=int, metavar="N", help="Sequences per update, over all processes (16).")
+    parser.add_argument("--threads", type=int, metavar="N", help="CPU threads per run.")
     parser.add_argument("--runs", metavar="DIR", default=str(RUNS), help=f"Folder of the runs ({RUNS}).")
     _add_place(parser)
     return parser
 
 
 def _add_place(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--remote", action="store_true", help="Send code and data to a server and start there.")
-    parser.add_argument("--host", metavar="H", help="Which server: as in ~/.ssh/config or remotes.yaml (default).")
-    parser.add_argument("--user", metavar="U", help="Your user name there, if ~/.ssh/config does not say it.")
+    parser.add_argument(
+        "--remote", action="store_true", help="Send code and data to a server and start the runs there."
+    )
+    parser.add_argument(
+        "--host", metavar="H", help="Server: a host in ~/.ssh/config or a name in remotes.yaml (default)."
+    )
+    parser.add_argument("--user", metavar="U", help="Your user name on the server, if not in ~/.ssh/config.")
 
 
 def _analysis_parser() -> argparse.ArgumentParser:
     parser = Parser(description="Compare the groups: tables, hypotheses and, with --plot, figures and a report.")
     parser.add_argument("--plot", action="store_true", help="Draw the figures and write the report too.")
-    parser.add_argument("--output", metavar="DIR", default=str(ANALYSIS), help=f"Where the files go ({ANALYSIS}).")
+    parser.add_argument("--output", metavar="DIR", default=str(ANALYSIS), help=f"Folder for the files ({ANALYSIS}).")
     parser.add_argument("--study", metavar="FILE", help=f"The study ({STUDY}, written by experiment_qk_freeze.py).")
     parser.add_argument("--runs", metavar="DIR", default=str(RUNS), help=f"Folder of the runs ({RUNS}).")
     return parser
@@ -249,8 +253,8 @@ def _refuse_folders_in_place_of_links(study: Study) -> None:
         if link.exists() and not link.is_symlink():
             aside = shlex.join(["mv", str(link), f"{link}_before"])
             raise UserError(
-                f"{link}: is an older run's folder, where this study puts a link to the first seed of its group; "
-                f"move it away ({aside}) and give the same command again"
+                f"{link}: is the folder of an older run, but this study needs the name for a link to the "
+                f"first seed of its group; move it away ({aside}) and run the same command again"
             )
 
 
@@ -259,7 +263,7 @@ def _link_of(group: str) -> Path:
 
 
 def _link_first_seeds(plan: Plan) -> None:
-    """models/checkpoints/exp_<group>, where the documents look: the group's first seed."""
+    """models/checkpoints/exp_<group>, where the originals look: the group's first seed."""
     OUTPUTS.mkdir(parents=True, exist_ok=True)
     _refuse_folders_in_place_of_links(plan.study)  # made since the start
     for group, runs in plan.by_arm.items():

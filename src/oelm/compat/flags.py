@@ -1,4 +1,4 @@
-"""The flags that the documents' scripts share, and the settings each stands for.
+"""The flags that the originals' scripts share, and the settings each stands for.
 
 A flag that is not given leaves its setting alone: Medium-512, d_ff = 4 d_model, warm-up = min(2000, steps / 10).
 """
@@ -16,18 +16,26 @@ PRESET = "medium-512"
 SIZES = {
     "d_model": ("model.d_model", int, "Width of the model (512)."),
     "num_layers": ("model.num_layers", int, "Transformer blocks (6)."),
-    "num_heads": ("model.num_heads", int, "Attention heads; they divide d_model (8)."),
+    "num_heads": ("model.num_heads", int, "Attention heads; must divide d_model (8)."),
     "d_ff": ("model.d_ff", int, "Width of the feed-forward layer (4 d_model)."),
-    "seq_len": ("model.seq_len", int, "Tokens of a sequence (512)."),
+    "seq_len": ("model.seq_len", int, "Tokens per sequence (512)."),
     "dropout": ("model.dropout", float, "Dropout (0)."),
 }
 TRAINING = {
-    "max_steps": ("training.steps", int, "Updates in all (100000)."),
+    "max_steps": ("training.steps", int, "Total number of updates (100000)."),
     "max_lr": ("training.learning_rate", float, "Highest learning rate (3e-4); it ends at a tenth."),
     "warmup_steps": ("training.warmup_steps", int, "Linear warm-up (2000, at most a tenth of the steps)."),
     "weight_decay": ("training.weight_decay", float, "AdamW's weight decay, on matrices (0.1)."),
-    "val_interval": ("training.validate_every", int, "Updates between validations (20 a run, at least each 1000)."),
-    "save_interval": ("execution.checkpoint_every", int, "Updates between checkpoints (10 a run, at least each 5000)."),
+    "val_interval": (
+        "training.validate_every",
+        int,
+        "Updates between validations (20 per run, at least one every 1000).",
+    ),
+    "save_interval": (
+        "execution.checkpoint_every",
+        int,
+        "Updates between checkpoints (10 per run, at least one every 5000).",
+    ),
 }
 
 
@@ -50,7 +58,7 @@ def add_flags(parser: argparse.ArgumentParser, flags: dict[str, tuple[str, type,
 
 
 def add_further_settings(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--seed", type=int, metavar="N", help="Of weights, projections and data order together (0).")
+    parser.add_argument("--seed", type=int, metavar="N", help="Seed for weights, projections and data order (0).")
     parser.add_argument(
         "--set", metavar="KEY=VALUE", action="append", default=[], help="Any other setting, as with `oelm train`."
     )

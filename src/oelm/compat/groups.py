@@ -1,4 +1,4 @@
-"""The documents' three groups, with the GPUs and the port of each, and what their dry run prints.
+"""The originals' three groups, with the GPUs and the port of each, and what their dry run prints.
 
 The printed commands train each group once, by hand, as it was planned there. What the script starts is a study
 (experiment.py), so that the note after them says what is different.

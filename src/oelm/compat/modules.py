@@ -1,7 +1,7 @@
-"""The documents' classes, under their names and arguments, as thin layers over our parts.
+"""The originals' classes, under their names and arguments, as thin layers over our parts.
 
 They take no seed, so they draw from torch's global generator. `OrthogonalLinear` keeps a frozen weight in a buffer, as
-the documents do: the state-dict keys are those of the trained twin, and no optimizer can hold it, but whoever counts
+the originals do: the state-dict keys are those of the trained twin, and no optimizer can hold it, but whoever counts
 `parameters()` misses it; that is how a model with frozen weights came to be reported as "0 frozen". `oelm.diagnose`
 counts both kinds and says so. The GPT of this package keeps frozen weights as parameters instead (ARCHITECTURE.md).
 """

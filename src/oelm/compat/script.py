@@ -1,4 +1,4 @@
-"""A documents' script as a command: its errors are one line each, as with `oelm`."""
+"""An original script as a command: its errors are one line each, as with `oelm`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""timing_stats.json: what the documents store of a finished run, in their words, made from its result."""
+"""timing_stats.json: what the originals store of a finished run, in their words, made from its result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`train.py` (global orthogonal start) and `train_v2.py` (head-wise): the documents' flags, trained by `oelm train`.
+"""`train.py` (global orthogonal start) and `train_v2.py` (head-wise): the originals' flags, trained by `oelm train`.
 
 `--batch_size` is per process, as there; the config stores the global batch. `--out_dir` is itself the run directory.
 """
@@ -33,7 +33,7 @@ def train_v1() -> None:
         if options.model_type == "oelm" and _is_first_process():
             say(
                 f"{group} here is the arm {arm}: one orthogonal matrix for all heads; train_v2.py and the study "
-                "qk_freeze have the form that is orthogonal head by head"
+                "qk_freeze use the form that is orthogonal head by head"
             )
         _train(_settings(options, arm=arm, data=data), out=out, model_type=options.model_type)
 
@@ -65,7 +65,7 @@ def _v1_parser() -> argparse.ArgumentParser:
         "--data_path",
         metavar="PATH",
         default="data/tiny_stories/train.bin",
-        help="train.bin with val.bin beside it, or their folder (data/tiny_stories/train.bin, or in data/tinystories).",
+        help="train.bin with val.bin next to it, or their folder (data/tiny_stories/train.bin or data/tinystories).",
     )
     _add_common(parser)
     return parser
@@ -92,7 +92,7 @@ def _v2_parser() -> argparse.ArgumentParser:
         help="A folder of token files in data/ (tinystories).",
     )
     parser.add_argument(
-        "--data_path", metavar="PATH", help="Token files elsewhere: train.bin with val.bin beside it, or their folder."
+        "--data_path", metavar="PATH", help="Token files elsewhere: train.bin with val.bin next to it, or their folder."
     )
     _add_common(parser)
     return parser
@@ -105,11 +105,9 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
         type=int,
         metavar="N",
         default=BATCH_SIZE_OF_A_PROCESS,
-        help=f"Sequences in one update of each process ({BATCH_SIZE_OF_A_PROCESS}).",
+        help=f"Sequences per update and process ({BATCH_SIZE_OF_A_PROCESS}).",
     )
-    parser.add_argument(
-        "--out_dir", metavar="DIR", help=f"The run directory itself ({OUTPUTS}/exp_...); given again, it resumes."
-    )
+    parser.add_argument("--out_dir", metavar="DIR", help=f"Run directory ({OUTPUTS}/exp_...); an existing run resumes.")
     add_further_settings(parser)
 
 
@@ -120,7 +118,7 @@ def _settings(options: argparse.Namespace, *, arm: str, data: str) -> Settings:
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     together = options.batch_size * processes
     if processes > 1 and _is_first_process():
-        say(f"batch: {options.batch_size} sequences on each of {processes} processes, {together} in one update")
+        say(f"batch: {options.batch_size} sequences on each of {processes} processes, {together} per update")
     given = [
         "model.vocabulary=null",  # as the data says
         "model.d_ff=null",  # 4 d_model, whatever d_model is

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from oelm.data.corpora import content_hash, is_empty
-from oelm.data.tasks import ENTAILMENT, SENTIMENT, TUNE_SHARE, TUNE_TEXTS, Part, Source, Task
+from oelm.data.tasks import ENTAILMENT, SENTIMENT, TUNE_SHARE, TUNE_TEXTS, Source, SourcePart, Task
 from oelm.data.tokens import SPLITS
 from oelm.errors import UserError
 
@@ -48,7 +48,7 @@ class Division:
     empty: int
 
 
-def surveyed(part: Part) -> Survey:
+def surveyed(part: SourcePart) -> Survey:
     known: dict[str, str] = {}  # a label is kept once, not once an example
     labels: list[str] = []
     lines, keys, first_keys, empty = array("q"), array("Q"), array("Q"), array("b")
@@ -89,7 +89,7 @@ def label_numbers(task: Task, survey: Survey, names: tuple[str, ...]) -> np.ndar
     if unknown:
         at = next(place for place, label in enumerate(survey.written_labels) if label in unknown)
         where, label = f"{survey.place}, line {survey.lines[at]}", survey.written_labels[at]
-        raise UserError(f"{where}: label {label!r:.60} is none of {', '.join(names)}")
+        raise UserError(f"{where}: label {label!r:.60} is not one of {', '.join(names)}")
     return np.fromiter((numbers[label] for label in survey.written_labels), np.int16, len(survey))
 
 
@@ -128,7 +128,9 @@ def held_out_bound(source: Source, survey: Survey, usable: np.ndarray, *, above:
     share = 0.5 if source.task.val_is_halved else min(TUNE_SHARE, TUNE_TEXTS / max(1, len(hashes)))
     end = int((hashes < above).sum()) + max(1, round(share * len(hashes)))
     if len(hashes) <= end:
-        raise UserError(f"{survey.place}: {len(hashes)} different texts are too few to tune on some; add a tune file")
+        raise UserError(
+            f"{survey.place}: {len(hashes)} different texts are too few to hold some out for tuning; add a tune file"
+        )
     return int(hashes[end])
 
 

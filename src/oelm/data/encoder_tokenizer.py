@@ -6,20 +6,16 @@ The library `tokenizers` reads tokenizer.json; transformers is needed only where
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from oelm.data.encoder_folder import TOKENIZER_FILES, EncoderFolder
 from oelm.errors import UserError, first_line
-from oelm.installation import install_command
+from oelm.huggingface.encoder_folder import TOKENIZER_FILES, EncoderFolder
+from oelm.huggingface.tokenizer_folder import TOKENIZER_FILE, converted
 
-TOKENIZER_FILE = "tokenizer.json"
-OLDER_FILES = ("vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model")
 UNKNOWN = ("[UNK]", "<unk>")
 SMALLEST_TEXT = 4  # tokens of each text that must fit beside the special ones
 Texts = tuple[str, ...]  # one or two
@@ -111,7 +107,7 @@ def encoder_tokenizer(encoder: EncoderFolder) -> EncoderTokenizer:
     folder = encoder.folder
     files = {name: (folder / name).read_bytes() for name in TOKENIZER_FILES if (folder / name).is_file()}
     if TOKENIZER_FILE not in files:
-        files[TOKENIZER_FILE] = converted(folder, files)
+        files[TOKENIZER_FILE] = converted(folder)
     from tokenizers import Tokenizer
 
     try:
@@ -119,21 +115,3 @@ def encoder_tokenizer(encoder: EncoderFolder) -> EncoderTokenizer:
     except Exception as error:  # the library raises bare Exception
         raise UserError(f"{folder / TOKENIZER_FILE}: not readable as a tokenizer ({first_line(error)})") from error
     return EncoderTokenizer(encoder, model, files)
-
-
-def converted(folder: Path, files: dict[str, bytes]) -> bytes:
-    """tokenizer.json made of the older files."""
-    older = [name for name in OLDER_FILES if name in files]
-    if not older:
-        raise UserError(f"{folder}: no tokenizer there (neither {TOKENIZER_FILE} nor {', '.join(OLDER_FILES)})")
-    if importlib.util.find_spec("transformers") is None:
-        raise UserError(
-            f"{folder}: has {older[0]} but no {TOKENIZER_FILE}; reading it needs transformers: {install_command('hf')}"
-        )
-    from transformers import AutoTokenizer
-
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-        return tokenizer.backend_tokenizer.to_str().encode()
-    except Exception as error:  # of no common class
-        raise UserError(f"{folder}: its tokenizer cannot be read ({first_line(error)})") from error

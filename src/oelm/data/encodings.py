@@ -90,7 +90,7 @@ def advice(file: Path, raw: bytes, *, refused: str | None = None) -> str:
     likely = [*([UTF8] if refused else []), *(["gb18030"] if refused == "gbk" else []), *LIKELY]
     fits = MARKS.get(mark) or next((name for name in likely if name != refused and _fits(raw, name)), None)
     if fits in (None, refused):
-        return "name its encoding with --encoding, or convert the file to UTF-8"
+        return "give its encoding with --encoding, or convert the file to UTF-8"
     option = "leave --encoding out" if fits == UTF8 else f"--encoding {fits}"
     return f"if it is {LIKELY.get(fits, fits.upper())}: {option}"
 

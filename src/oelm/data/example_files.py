@@ -69,12 +69,12 @@ def chosen(file: Path, line: int, names: Iterable[str], aliases: tuple[str, ...]
         if alias in names:
             return alias
     there = ", ".join(map(repr, names)) or "none"
-    raise UserError(f"{file}, line {line}: no column named {' or '.join(aliases)}; there are {there:.200}")
+    raise UserError(f"{file}, line {line}: no column named {' or '.join(aliases)}; the columns are {there:.200}")
 
 
 def text_value(file: Path, line: int, value: Any) -> str:
     if not isinstance(value, str):
-        raise UserError(f"{file}, line {line}: {value!r:.40} is not a text")
+        raise UserError(f"{file}, line {line}: {value!r:.40} is not text")
     refuse_half_characters(file, value, line)
     return value
 
@@ -104,7 +104,7 @@ def table_rows(file: Path, wanted: Columns, encoding: str | None = None) -> Iter
     for number, size, text in lines:
         fields = text.split("\t")
         header_of.check(
-            number, fields, "fields are separated by single tabs, and a text with a tab inside needs JSON lines"
+            number, fields, "fields are separated by single tabs; a text that contains a tab needs JSON lines"
         )
         yield Row(number, size, header_of.values(fields), header_of.language(fields))
 
@@ -151,7 +151,7 @@ def csv_rows(file: Path, wanted: Columns, encoding: str | None = None) -> Iterat
         return
     header = Header(file, line, fields, wanted)
     for line, size, fields in records:
-        header.check(line, fields, "a text with a comma inside stands in quotation marks")
+        header.check(line, fields, "a text with a comma must be in quotation marks")
         yield Row(line, size, header.values(fields), header.language(fields))
 
 
@@ -161,7 +161,9 @@ def rows_without_header(file: Path, wanted: Columns, records: Iterator[tuple[int
     for line, size, fields in records:
         count = count or len(fields)
         if len(fields) != count or count < 2 or (texts > 1 and count != 1 + texts):
-            needed = f"the class and {texts} texts" if texts > 1 else "the class and its text, as many in every line"
+            needed = (
+                f"the class and {texts} texts" if texts > 1 else "the class and its text, the same number in every line"
+            )
             raise UserError(f"{file}, line {line}: {len(fields)} fields; without a header a line contains {needed}")
         label, *given = fields
         if not WHOLE_NUMBER.fullmatch(label.strip()):

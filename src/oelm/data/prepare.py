@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from oelm.data.corpora import Corpus, held_out, is_empty, open_corpus, split_documents, split_rule
-from oelm.data.dataset_folder import existing_dataset, partial_folder, publish
+from oelm.data.dataset_folder import existing_dataset
 from oelm.data.encodings import UTF8, checked_encoding
 from oelm.data.overlap import Overlap
 from oelm.data.readers import Document
@@ -31,16 +31,18 @@ from oelm.data.tokenizer import (
     sampled_texts,
     trained_bpe,
 )
-from oelm.data.tokens import GPT2_VOCABULARY, SPLITS, TOKENIZER_FOLDER, combined_digest, file_name
+from oelm.data.tokens import GPT2_VOCABULARY, SPLITS, TOKENIZER_FOLDER, file_name
 from oelm.errors import UserError
 from oelm.exhaustion import refuse_little_address_space
 from oelm.files import (
+    combined_digest,
     ensure_writable,
     explaining_a_full_disk,
     write_json,
 )
 from oelm.prepared import FORMAT_VERSION, MANIFEST
 from oelm.system import usable_cores
+from oelm.whole_folder import partial_folder, publish_folder
 
 BATCH_CHARACTERS = 1 << 16
 BATCHES_AHEAD_PER_WORKER = 4
@@ -167,7 +169,7 @@ def prepare(
             splits = encoded_splits(corpus, made, folder=folder, workers=workers, meter=meter)
             manifest = manifest_of(corpus, settings, made, splits)
             write_json(folder / MANIFEST, manifest)
-            publish(folder, out)
+            publish_folder(folder, out)
     except OSError:
         with explaining_a_full_disk(out.parent, needed_bytes=expected_bytes(meter.progress, tokenizer)):
             raise

@@ -18,9 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from oelm.data.dataset_folder import existing_dataset, partial_folder, publish
+from oelm.data.dataset_folder import existing_dataset
 from oelm.data.division import Division, Survey, divided, label_names, surveyed
-from oelm.data.encoder_folder import EncoderFolder, open_encoder
 from oelm.data.encoder_tokenizer import EncoderTokenizer, encoder_tokenizer
 from oelm.data.encodings import UTF8, checked_encoding
 from oelm.data.example_files import Example
@@ -28,10 +27,12 @@ from oelm.data.prepare import Meter, Progress, Report, SplitFile, dtype_for
 from oelm.data.sentences import COLUMNS, KIND, column_file
 from oelm.data.tasks import Source, open_task
 from oelm.data.tokenizer import save_files
-from oelm.data.tokens import SPLITS, TOKENIZER_FOLDER, combined_digest
+from oelm.data.tokens import SPLITS, TOKENIZER_FOLDER
 from oelm.errors import UserError
-from oelm.files import ensure_writable, explaining_a_full_disk, write_json
+from oelm.files import combined_digest, ensure_writable, explaining_a_full_disk, write_json
+from oelm.huggingface.encoder_folder import EncoderFolder, open_encoder
 from oelm.prepared import FORMAT_VERSION, MANIFEST
+from oelm.whole_folder import partial_folder, publish_folder
 
 USUAL_MAX_LENGTH = 128
 BATCH_EXAMPLES = 2_000
@@ -96,7 +97,7 @@ def prepare_sentences(
             }
             manifest = manifest_of(source, settings, opened, labels, described, divisions)
             write_json(folder / MANIFEST, manifest)
-            publish(folder, out)
+            publish_folder(folder, out)
     except OSError:
         examples = sum(map(len, surveys.values()))
         with explaining_a_full_disk(out.parent, needed_bytes=examples * BYTES_PER_EXAMPLE + tokenizer.file_bytes):

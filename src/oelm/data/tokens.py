@@ -6,7 +6,6 @@ that bad data is found at load and named by file and offset.
 
 from __future__ import annotations
 
-import hashlib
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from oelm.errors import UserError
-from oelm.files import Damaged, named_in, sha256_of
+from oelm.files import Damaged, combined_digest, named_in, sha256_of
 from oelm.prepared import MANIFEST, folder_of, read_manifest
 
 TOKENIZER_FOLDER = "tokenizer"
@@ -60,7 +59,7 @@ def open_tokens(path: Path) -> TokenData:
         return open_prepared(folder)
     if (folder / file_name("train")).is_file():
         return open_bare(folder)
-    raise UserError(f"{folder}: no prepared data there; make it with: {prepare_command(folder)}")
+    raise UserError(f"{folder}: no prepared data there; create it with: {prepare_command(folder)}")
 
 
 def prepare_command(folder: Path) -> str:
@@ -75,7 +74,7 @@ def open_prepared(folder: Path) -> TokenData:
     if "kind" in manifest:
         raise UserError(
             f"{folder}: contains {manifest['kind']}, not text for a language model; they are for an encoder "
-            f"(--preset fine-tuning), or make text with: {prepare_command(folder.with_name('stories'))}"
+            f"(--preset fine-tuning), or create text with: {prepare_command(folder.with_name('stories'))}"
         )
     check_entries(folder, manifest, counts=("tokens",))
     if not is_count(manifest.get("vocabulary")):
@@ -105,12 +104,12 @@ def check_entries(folder: Path, manifest: dict[str, Any], *, counts: tuple[str, 
     """Raise Damaged unless a manifest names splits of ours, how long they are and in which type."""
     file, splits = folder / MANIFEST, manifest.get("splits")
     if manifest.get("dtype") not in DTYPES or not isinstance(manifest.get("digest"), str):
-        raise Damaged(file, f"has no digest, or a dtype that is none of {', '.join(DTYPES)}")
+        raise Damaged(file, f"has no digest, or a dtype that is not one of {', '.join(DTYPES)}")
     if not isinstance(splits, dict) or "train" not in splits:
         raise Damaged(file, "names no split train")
     for name, entry in splits.items():
         if name not in SPLITS:
-            raise Damaged(file, f"names a split {name[:80]!r}, known are {', '.join(SPLITS)}")
+            raise Damaged(file, f"names a split {name[:80]!r}; known splits: {', '.join(SPLITS)}")
         if not isinstance(entry, dict) or not all(is_count(entry.get(key)) for key in counts):
             raise Damaged(file, f"splits.{name} does not say how long it is ({', '.join(counts)})")
         if "sha256" not in entry:
@@ -194,12 +193,6 @@ def first_at_least(tokens: np.ndarray, bound: int) -> int | None:
 def chunks(tokens: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
     for start in range(0, len(tokens), SCAN_TOKENS):
         yield start, tokens[start : start + SCAN_TOKENS]
-
-
-def combined_digest(file_digests: dict[str, str]) -> str:
-    """One digest over the files' digests, whatever their order."""
-    lines = "".join(f"{name} {digest}\n" for name, digest in sorted(file_digests.items()))
-    return hashlib.sha256(lines.encode()).hexdigest()
 
 
 def file_name(split: str) -> str:

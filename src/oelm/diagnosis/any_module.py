@@ -72,8 +72,8 @@ def _trial(
 
 def _steps_note(optimizer: torch.optim.Optimizer | None) -> str:
     if optimizer is None:
-        return "no step and no optimizer were given: whether weights move was not tried"
-    return "no step was given: the optimizer stepped on drawn gradients"
+        return "no step and no optimizer were given, so whether weights move was not tested"
+    return "no step was given, so the optimizer stepped on random gradients"
 
 
 def _steps_to_move_at(entry: Entry, trial: Trial) -> tuple[int, ...] | None:
@@ -100,5 +100,5 @@ def _storage(module: nn.Module, entries: tuple[Entry, ...], notes: list[str]) ->
     try:
         return any_stored_and_loaded(module, entries)
     except (RuntimeError, TypeError, copy.Error) as error:  # a module need not be copyable
-        notes.append(f"saving and loading was not tried: {str(error).splitlines()[0]}")
+        notes.append(f"saving and loading was not tested: {str(error).splitlines()[0]}")
         return None

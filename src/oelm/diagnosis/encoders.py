@@ -20,7 +20,7 @@ from oelm.diagnosis.steps import LEAST_LEARNING_RATE
 from oelm.diagnosis.verdict import total_problems
 from oelm.errors import UserError
 from oelm.files import read_json
-from oelm.run_directory import RunDirectory
+from oelm.run_directory import RunDirectory, is_checkpoint
 from oelm.settings import stored_run
 from oelm.training.assembly import assembled, with_optimizer
 from oelm.training.checkpoint import MODEL_FILE, latest_whole, load_weights
@@ -51,15 +51,17 @@ def diagnose_encoder(
     run = _few_examples(declared)
     execution = Execution(device="cpu", precision="float32")
     machine, _ = resolve_machine(execution, run, local_rank=0, world_size=1)
-    task, optimizer, schedule = assembled(run, data, machine=machine, world=World())
+    objective, optimizer, schedule = assembled(run, data, machine=machine, world=World())
     if stored_in is not None:
-        from oelm.training.classification import SentenceTask
+        from oelm.training.classification import Classification
 
-        model = _stored_model(task.model, stored_in)
-        restored = SentenceTask(model, run, data, machine=machine, world=World())
-        task, optimizer, schedule = with_optimizer(restored, run)
-    taken = optimization_steps(task, optimizer, run, schedule=schedule, machine=machine, world=World())
-    found = diagnose(task.model, optimizer=optimizer, step=lambda: next(taken), steps=min(steps, run.training.steps))
+        model = _stored_model(objective.model, stored_in)
+        restored = Classification(model, run, data, machine=machine, world=World())
+        objective, optimizer, schedule = with_optimizer(restored, run)
+    taken = optimization_steps(objective, optimizer, run, schedule=schedule, machine=machine, world=World())
+    found = diagnose(
+        objective.model, optimizer=optimizer, step=lambda: next(taken), steps=min(steps, run.training.steps)
+    )
     counts = {"closed form": totals(run.model), **found.counts}
     return replace(
         found,
@@ -76,13 +78,13 @@ def _stored_model(built: nn.Module, path: Path) -> nn.Module:
 
     directory = RunDirectory(path)
     best = path if path.name == directory.best.name else directory.best
-    checkpoint = path if path.name.startswith("step-") else latest_whole(directory, say=lambda line: None)
-    if not path.name.startswith("step-") and (best / MODEL_FILE).exists():
+    checkpoint = path if is_checkpoint(path) else latest_whole(directory, say=lambda line: None)
+    if not is_checkpoint(path) and (best / MODEL_FILE).exists():
         return load(best)
     if checkpoint is not None:
         load_weights(built, checkpoint / MODEL_FILE)
         return built
-    raise UserError(f"{path}: has no model: nothing was saved before the run ended")
+    raise UserError(f"{path}: has no model: the run ended before it saved one")
 
 
 def _few_examples(run: EncoderRun) -> EncoderRun:

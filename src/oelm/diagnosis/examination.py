@@ -15,9 +15,9 @@ from oelm.diagnosis.steps import Trial, schedule_of, telling_steps, training_ste
 from oelm.diagnosis.storage import Storage, header_shapes, stored_and_loaded, totals_by_spec
 from oelm.diagnosis.survey import Entry, counted, enumerated, expected_of, survey, survey_notes
 from oelm.diagnosis.verdict import entry_problems, storage_problems, total_problems
+from oelm.model.freezing import Schedule
 from oelm.model.parameters import rules
 from oelm.model.transformer import GPT
-from oelm.training.freezing import Schedule
 from oelm.training.loop import Diverged
 from oelm.training.optimizer import build_optimizer
 

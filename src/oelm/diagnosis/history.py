@@ -12,7 +12,7 @@ from oelm.diagnosis.survey import enumerated
 from oelm.model.initialization import build
 from oelm.model.parameters import combined_digest, counts_by_part, frozen_names, parameter_digests
 from oelm.model.transformer import GPT
-from oelm.run_directory import RunDirectory, checkpoint_step
+from oelm.run_directory import RunDirectory, checkpoint_step, is_checkpoint
 from oelm.schemas import Parameters, read_record
 from oelm.training.checkpoint import OPTIMIZER_FILE, read_tensors
 from oelm.treatment.parts import OLDER_NAMES
@@ -22,7 +22,7 @@ ROUNDING = 1e-5  # two machines' QR differ by less, a trained weight by more
 
 def loading_problems(gpt: GPT, weights_file: Path) -> list[str]:
     changed = differing(gpt, read_tensors(weights_file))
-    return [f"loading gave other values than {weights_file} contains: {enumerated(changed)}"] if changed else []
+    return [f"loading gave different values than {weights_file} contains: {enumerated(changed)}"] if changed else []
 
 
 def history(gpt: GPT, run: GptRun, directory: RunDirectory, weights_file: Path) -> tuple[list[str], list[str]]:
@@ -51,7 +51,7 @@ def _recorded_count_problems(gpt: GPT, recorded: dict[str, Any]) -> list[str]:
         for part in recorded.get("parts", [])
     }
     wrong = [f"{role} of layer {layer}" for (role, layer), value in counts.items() if parts.get((role, layer)) != value]
-    return lines + ([f"parameters.json counts other numbers for {enumerated(wrong)}"] if wrong else [])
+    return lines + ([f"parameters.json has different counts for {enumerated(wrong)}"] if wrong else [])
 
 
 def _optimizer_problems(gpt: GPT, weights_file: Path) -> list[str]:
@@ -79,7 +79,7 @@ def _compared_with_start(
     furthest = max((start[name] - now[name]).abs().max().item() for name in moved)
     if as_recorded and furthest < ROUNDING:
         return [
-            f"frozen weights are those the run recorded at its start; built here they differ by {furthest:.1e}, the "
+            f"frozen weights are those the run recorded at its start; rebuilt here they differ by {furthest:.1e}, the "
             "rounding of another machine"
         ], []
     return [], [f"weights that had to stay frozen differ from their start by up to {furthest:.3g}: {enumerated(moved)}"]
@@ -92,6 +92,6 @@ def _rested(gpt: GPT, run: GptRun, step: int) -> list[str]:
 
 def _step_of(weights_file: Path) -> int:
     folder = weights_file.parent
-    if folder.name.startswith("step-"):
+    if is_checkpoint(folder):
         return checkpoint_step(folder)
     return int(header_metadata(weights_file).get("step", 0))

@@ -66,8 +66,8 @@ class Diagnosis:
         if not self.healthy:
             return "NO"
         if self.trial is None:
-            return "as far as can be seen; no step was taken, so no weight could show itself"
-        return "yes, but for what is NOT SAVED" if self.storage and self.storage.left_out else "yes"
+            return "as far as can be seen; no step was taken, so no weight had a chance to move"
+        return "yes, except for what is NOT SAVED" if self.storage and self.storage.left_out else "yes"
 
     @property
     def totals(self) -> Totals:

@@ -20,12 +20,12 @@ from oelm.diagnosis.storage import header_dtypes
 from oelm.errors import UserError
 from oelm.model.initialization import build
 from oelm.model.transformer import GPT
-from oelm.run_directory import RunDirectory
+from oelm.run_directory import RunDirectory, run_around
+from oelm.stored_models.loading import StoredModel, language_run, load_stored
 from oelm.training.checkpoint import load_weights
 from oelm.training.run import run_with_data
-from oelm.training.stored_model import StoredModel, language_run, load_stored
 
-DRAWN = "tokens: drawn, seeded"
+DRAWN = "tokens: random, from a fixed seed"
 
 
 def diagnose_arm(run: Run, *, data_given: bool, steps: int = 3) -> Diagnosis:
@@ -34,7 +34,7 @@ def diagnose_arm(run: Run, *, data_given: bool, steps: int = 3) -> Diagnosis:
     if isinstance(assumed, GptRun) and not data_given:
         notes = [DRAWN]
         if run.model.vocabulary is None:
-            notes.append(f"vocabulary: {GPT2_VOCABULARY:,} assumed (GPT-2's); --data DIR takes that of the data")
+            notes.append(f"vocabulary: {GPT2_VOCABULARY:,} assumed (GPT-2's); --data DIR uses that of the data")
         return _diagnosed(assumed, drawn_tokens(assumed), steps, notes)
     match run_with_data(run):
         case EncoderRun() as known, SentenceData() as data:
@@ -87,9 +87,8 @@ def _with_stored_precision(stored: StoredModel) -> GPT:
 
 def _run_directory_of(weights_file: Path) -> RunDirectory | None:
     """The run a best/ folder or a checkpoint stands in; None for a folder that was copied out of its run."""
-    folder = weights_file.absolute().parent
-    directory = RunDirectory(folder.parent.parent if folder.parent.name == "checkpoints" else folder.parent)
-    return directory if directory.config_file.exists() and directory.parameters_file.exists() else None
+    directory = run_around(weights_file.parent)
+    return directory if directory is not None and directory.parameters_file.exists() else None
 
 
 def _run_of(stored: StoredModel, directory: RunDirectory | None) -> tuple[GptRun, list[str]]:
@@ -97,7 +96,7 @@ def _run_of(stored: StoredModel, directory: RunDirectory | None) -> tuple[GptRun
         return stored.run, []
     if directory is not None:
         return language_run(directory, directory.path), []
-    note = "no run around this folder: its seeds and training settings are not known, the defaults are taken"
+    note = "this folder is not inside a run, so its seeds and training settings are unknown; defaults are used"
     return GptRun(arm="stored", model=stored.model, training=resolved_training(Training())), [note]
 
 

@@ -12,14 +12,14 @@ import torch
 from torch import Tensor, nn
 
 from oelm.config import GptRun
+from oelm.model.freezing import Schedule, thaw_fraction
 from oelm.model.parameters import Rule, rules
 from oelm.model.transformer import GPT
 from oelm.seeding import seed_of
 from oelm.training.device import Machine
 from oelm.training.distributed import World
-from oelm.training.freezing import Schedule, thaw_fraction
-from oelm.training.language import LanguageTask
 from oelm.training.loop import optimization_steps
+from oelm.training.next_token import NextToken
 from oelm.treatment.moves import After, Before, Every
 
 BATCH_SIZE, SEQ_LEN = 2, 32  # enough for every weight to get a gradient, few enough for seconds
@@ -159,12 +159,12 @@ def training_step(
     )
 
     train, world = tokens[:TOKENS], World()
-    task = LanguageTask(gpt, short, train=train, held_out=train, machine=machine, world=world)
+    objective = NextToken(gpt, short, train=train, held_out=train, machine=machine, world=world)
 
     def take(number: int) -> None:
         next(
             optimization_steps(
-                task, optimizer, short, schedule=schedule, machine=machine, world=world, start=number - 1
+                objective, optimizer, short, schedule=schedule, machine=machine, world=world, start=number - 1
             )
         )
 

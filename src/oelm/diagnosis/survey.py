@@ -180,7 +180,7 @@ def _unsaved_notes(module: nn.Module) -> list[str]:
     if not names:
         return []
     return [
-        f"NOT SAVED: {enumerated(names)}. No state_dict contains them and no count above has them. That is harmless "
+        f"NOT SAVED: {enumerated(names)}. They are in no state_dict and in none of the counts above. That is harmless "
         "for tables that are computed anew. Frozen weights that were drawn are lost with the process: a model built "
         "again and loaded has others. Keep such weights as parameters without a gradient, or as persistent buffers."
     ]

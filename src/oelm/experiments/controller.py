@@ -138,7 +138,7 @@ class Controller:
                 yield
         except Owned as error:
             raise UserError(
-                f"{self.folder}: a controller is at work on this study ({error}); `oelm status` shows its runs"
+                f"{self.folder}: a controller is already running this study ({error}); `oelm status` shows its runs"
             ) from error
 
     def _reconcile(self, waits: bool) -> Plan:
@@ -263,7 +263,7 @@ class Controller:
         path = handle.directory.path
         self.starts[path] = self.starts.get(path, 0) + 1
         if run.state == "damaged" and run.stored is not None:
-            self.view.say(f"{run.title}: {run.stored.damage}; it is run again")
+            self.view.say(f"{run.title}: {run.stored.damage}; it will be run again")
         self.active.append(ActiveRun(run, handle))
         again = " again" if run.stored is not None and self.starts[path] > 1 else ""
         self.view.say(f"{run.title}: started{again} on {handle.place} in {path}")
@@ -292,7 +292,7 @@ class Controller:
         try:
             stored, code = read_stored(directory.path), run.handle.exit_code
         except (OSError, UserError) as error:
-            self._give_up(run, f"failed: {error}; delete that file and call again")
+            self._give_up(run, f"failed: {error}; delete that file and run the same command again")
             return
         by_it = run.handle.wrote(stored.status)
         written = stored.status.get("state", "queued") if by_it else "queued"
@@ -345,10 +345,10 @@ class Controller:
                 ours.append(run.handle)
         stop = shlex.join(["oelm", "stop", self.study.name, *self.runs_option])
         for title, count in staying.items():
-            self.view.say(f"{count} jobs stay with {title}: the same command watches them again, `{stop}` cancels them")
+            self.view.say(f"{count} jobs stay with {title}; the same command watches them again, `{stop}` cancels them")
         if not ours:
             return
-        self.view.say(f"stopping: {len(ours)} runs save their state (Ctrl-C again leaves them to it)")
+        self.view.say(f"stopping: {len(ours)} runs are saving their state (Ctrl-C again: do not wait for them)")
         self.engines.cancel(ours)
         with contextlib.suppress(KeyboardInterrupt):
             while any(handle.is_alive() for handle in ours):
@@ -360,7 +360,7 @@ def leaving_on_terminate() -> Iterator[None]:
     """SIGTERM ends a controller and leaves its runs alive; a terminal is left as it was."""
 
     def leave(number: int, frame: FrameType | None) -> None:
-        raise Stopped("the controller was told to end; runs that have begun are left to themselves", number)
+        raise Stopped("the controller was asked to stop; runs that have started continue on their own", number)
 
     before = signal.signal(signal.SIGTERM, leave)
     try:
@@ -373,8 +373,8 @@ def refuse_what_runs_elsewhere(study: str, folder: Path) -> None:
     """A study whose results were brought here while it was being run on another machine."""
     for there in run_elsewhere(folder):
         raise UserError(
-            f"{folder}: is being run on {there['server']}, seen at {there['seen']}; let it end or stop it there, then "
-            f"`oelm remote {there['server']} pull {study}`; or delete {folder / PULLED_FILE} to run it here as well"
+            f"{folder}: is being run on {there['server']}, seen at {there['seen']}; let it finish or stop it there, "
+            f"then `oelm remote {there['server']} pull {study}`; or delete {folder / PULLED_FILE} to run it here too"
         )
 
 

@@ -101,11 +101,11 @@ def _lines(forecast: Forecast) -> list[str]:
 
 def _totals(forecasts: list[Forecast], later: list[Forecast], slots: int) -> list[str]:
     if not forecasts:
-        return ["nothing is missing that could be started now"]
+        return ["nothing to start now"]
     lines = [f"{len(forecasts)} runs to start now: {_cost(forecasts, slots)}"]
     if later:
         lines.append(f"then {len(later)} final runs, with the values that tuning chooses: {_cost(later, slots)}")
-        lines.append(f"in all: {_cost([*forecasts, *later], slots)}; an extended grid takes more")
+        lines.append(f"total: {_cost([*forecasts, *later], slots)}; an extended grid takes more")
     return lines
 
 

@@ -57,7 +57,7 @@ def start_detached(arguments: list[str], folder: Path, *, say: Callable[[str], N
         if is_there and (waited > SILENT_SECONDS or log.stat().st_size > before):
             with contextlib.suppress(subprocess.TimeoutExpired):  # of a finished study nothing is left to be done
                 return _ended_at_once(child.wait(AT_ONCE_SECONDS), log, before, at_work(folder), say)
-            say(f"started ({there}); it keeps running without this connection, its log is {log}")
+            say(f"started ({there}); it keeps running when you disconnect; its log is {log}")
             return 0
         if code is not None:
             return _ended_at_once(code, log, before, there, say)
@@ -88,7 +88,7 @@ def stop(folder: Path, *, say: Callable[[str], None]) -> None:
     """
     there = at_work(folder)
     if there is not None and there.process.is_alive_here() is None:
-        raise UserError(f"{folder}: the controller is at work elsewhere ({there}); stop it there")
+        raise UserError(f"{folder}: the controller is running elsewhere ({there}); stop it there")
     if there is not None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(there.process.pid, signal.SIGTERM)
@@ -101,7 +101,9 @@ def stop(folder: Path, *, say: Callable[[str], None]) -> None:
     for run in runs:
         say(f"{run.directory.path.name}: stopping ({run.place})")
     waiting = [run for run in runs if run.is_waiting]
-    say(f"{folder}: {len(runs) - len(waiting)} runs save their state and end, {len(waiting)} leave the queue")
+    say(
+        f"{folder}: {len(runs) - len(waiting)} runs are saving their state and stopping, {len(waiting)} leave the queue"
+    )
     engines.cancel(runs)
     _wait(folder, lambda: not _still_alive(runs, engines))
     for run in waiting:
@@ -123,5 +125,5 @@ def _wait(folder: Path, condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + STOP_SECONDS
     while not condition():
         if time.monotonic() > deadline:
-            raise UserError(f"{folder}: still running after {STOP_SECONDS:.0f} s; look at its log {folder / LOG_FILE}")
+            raise UserError(f"{folder}: still running after {STOP_SECONDS:.0f} s; see its log {folder / LOG_FILE}")
         time.sleep(POLL_SECONDS)

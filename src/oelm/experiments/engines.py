@@ -28,8 +28,8 @@ ENGINES = {
     "slurm": Row(
         "oelm.experiments.slurm:SlurmEngine",
         "a Slurm cluster",
-        wishes="What a job asks for: partition, time, gpus, account, cpus, memory, constraint, nodes, save_seconds, "
-        "restarts, options; repeatable. The study's section `slurm` contains the same.",
+        wishes="Resources to request: partition, time, gpus, account, cpus, memory, constraint, nodes, save_seconds, "
+        "restarts, options; repeatable. The section `slurm` of the study takes the same keys.",
         example="--slurm partition=gpu --slurm time=8:00:00 --slurm gpus=1",
     ),
 }
@@ -39,7 +39,7 @@ DEFAULT = "local"  # also of runs that were started by hand
 def engine_named(name: str, folder: Path) -> Engine:
     """A fresh one for a study's folder."""
     if name not in ENGINES:
-        raise UserError(f"--on {name}: no such engine; there are {', '.join(ENGINES)}")
+        raise UserError(f"--on {name}: no such engine; known engines: {', '.join(ENGINES)}")
     module, _, kind = ENGINES[name].source.partition(":")
     engine: Engine = getattr(importlib.import_module(module), kind)(folder)
     return engine

@@ -50,7 +50,7 @@ class Gpu:
         if not self.processes and self.used_mib <= FREE_MIB:
             return None
         users = ", ".join(f"{process.user} (pid {process.pid})" for process in self.processes)
-        memory = f"{self.used_mib / 1024:.1f} of {self.total_mib / 1024:.1f} GiB taken"
+        memory = f"{self.used_mib / 1024:.1f} of {self.total_mib / 1024:.1f} GiB in use"
         return f"{users}; {memory}" if users else memory
 
 
@@ -111,8 +111,8 @@ def _none(reason: str) -> list[Gpu]:
     count = _seen_by_torch() if any(os.path.exists(file) for file in DEVICE_FILES) else 0
     if count:
         raise UserError(
-            f"torch sees {count} GPUs, but {reason}, so that nobody can tell which are free; mend that, "
-            "name those to use in CUDA_VISIBLE_DEVICES, or set execution.device: cpu"
+            f"torch sees {count} GPUs, but {reason}, so it is unknown which are free; fix that, "
+            "list the GPUs to use in CUDA_VISIBLE_DEVICES, or set execution.device: cpu"
         )
     return []
 
@@ -176,7 +176,7 @@ def gpus_to_use(
     usable = _asked_for(wanted, here) if wanted is not None else [gpu for gpu in here if gpu.why_busy is None]
     if here and not usable:
         reasons = "; ".join(f"{gpu.index}: {gpu.why_busy}" for gpu in here)
-        raise UserError(f"every GPU is busy ({reasons}); wait, or choose some all the same with --gpus")
+        raise UserError(f"every GPU is busy ({reasons}); wait, or choose some anyway with --gpus")
     taken = usable[: _at_most(most, len(usable))]
     for gpu in here:
         say(f"gpu {gpu.index}: {_decision(gpu, taken=gpu in taken, usable=gpu in usable)}")
@@ -185,16 +185,16 @@ def gpus_to_use(
 
 def _at_most(most: int | None, count: int) -> int | None:
     if most is not None and 0 < count < most:
-        raise UserError(f"--slots {most}: there are {count} GPUs to use")
+        raise UserError(f"--slots {most}: only {count} GPUs are available")
     return most
 
 
 def _decision(gpu: Gpu, *, taken: bool, usable: bool) -> str:
     if taken:
-        return f"taken, although busy: {gpu.why_busy}" if gpu.why_busy else "taken"
+        return f"used, although busy: {gpu.why_busy}" if gpu.why_busy else "used"
     if usable:
-        return "skipped, more than the slots asked for"
-    return f"skipped, busy: {gpu.why_busy}" if gpu.why_busy else "skipped, not asked for"
+        return "skipped, more than the requested slots"
+    return f"skipped, busy: {gpu.why_busy}" if gpu.why_busy else "skipped, not requested"
 
 
 def visible_alone(names: list[str]) -> dict[str, str]:

@@ -21,8 +21,8 @@ class Unanswered(UserError):
 
     def __init__(self, directory: RunDirectory, title: str, reason: str) -> None:
         super().__init__(
-            f"{directory.path}: was given to {title}, which cannot be asked whether it still has it ({reason}); only "
-            f"if it is gone for good, delete {directory.handle_file.name} there"
+            f"{directory.path}: was given to {title}, which cannot be asked whether it still has it ({reason}); if "
+            f"it is certainly gone, delete {directory.handle_file.name} there"
         )
         self.title, self.reason = title, reason
 
@@ -84,7 +84,7 @@ class StudyEngines:
             silence = engine.silence()
             if silence is not None and kind not in self._silent:
                 self._silent.add(kind)
-                yield f"{engine.title} does not answer ({silence}); it is asked again, and its runs continue"
+                yield f"{engine.title} does not answer ({silence}); trying again, its runs continue"
             elif silence is None and kind in self._silent:
                 self._silent.remove(kind)
                 yield f"{engine.title} answers again"

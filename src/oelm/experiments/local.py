@@ -105,7 +105,9 @@ class LocalEngine(Engine):
         )
         for arm, entry in study.arms.items():
             if entry.processes > len(units):
-                raise UserError(f"arms.{arm}: needs {entry.processes} slots for its processes, there are {len(units)}")
+                raise UserError(
+                    f"arms.{arm}: needs {entry.processes} slots for its processes, but there are {len(units)}"
+                )
         return LocalSlots(self, units, given.probe_seconds)
 
     def found(self, directory: RunDirectory, stored: dict[str, Any]) -> LocalHandle | None:

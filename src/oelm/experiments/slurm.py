@@ -19,7 +19,7 @@ from typing import Any
 
 from oelm.errors import UserError
 from oelm.experiments.engine import Engine, Given, Handle, Slots, Wanted, withdraw
-from oelm.experiments.slurm_queue import FOLDER, LATER, WAITING, Job, Queue, Refused, asked, largest_array, submit
+from oelm.experiments.slurm_queue import FOLDER, LATER, WAITING, Queue, Refused, SlurmJob, asked, largest_array, submit
 from oelm.experiments.slurm_task import start_of
 from oelm.files import refuse_link, write_json, write_json_unflushed
 from oelm.ownership import now
@@ -49,7 +49,7 @@ class SlurmHandle(Handle):
     kind = KIND
 
     @property
-    def job(self) -> Job | None:
+    def job(self) -> SlurmJob | None:
         return self.queue.job(self.name, self.task)
 
     @property
@@ -105,7 +105,7 @@ class SlurmEngine(Engine):
 
     def slots(self, study: Study, given: Given, *, say: Callable[[str], None]) -> SlurmSlots:
         if given.gpus is not None:
-            raise UserError("--gpus: chooses among this machine's; on Slurm say how many with --slurm gpus=1")
+            raise UserError("--gpus: chooses GPUs of this machine; on Slurm set their number with --slurm gpus=1")
         request = changed(study.slurm, list(given.wishes))
         for program in PROGRAMS:
             if shutil.which(program) is None:
@@ -114,7 +114,7 @@ class SlurmEngine(Engine):
             if entry.processes % request.nodes:
                 raise UserError(
                     f"arms.{arm}: {entry.processes} processes cannot be spread evenly over slurm.nodes "
-                    f"{request.nodes}; give each run a multiple of it with --processes or processes"
+                    f"{request.nodes}; use a multiple of it with --processes or processes"
                 )
         return SlurmSlots(self, study, request, given.slots)
 
@@ -236,7 +236,7 @@ class SlurmSlots(Slots):
         request, at_most = self.request, f"%{self.at_most}" if self.at_most else ""
         log = str((self.folder / FOLDER).resolve() / name)
         if "\\" in log:  # which would switch off the placeholder of the task's number
-            raise UserError(f"{self.folder}: Slurm cannot write below a path with a backslash; choose another --runs")
+            raise UserError(f"{self.folder}: Slurm cannot write to a path with a backslash; choose another --runs")
         words = {
             "job-name": name,
             "array": f"0-{len(array) - 1}{at_most}",
@@ -260,7 +260,7 @@ class SlurmSlots(Slots):
         arrays = self.arrays(now)
         lines = [shlex.join(["sbatch", *self.arguments(array, f"{self.study.name}-NUMBER")]) for array in arrays]
         if not arrays:
-            lines.append("nothing is missing that could be submitted now")
+            lines.append("nothing to submit now")
         else:
             lines.append(f"{len(now)} runs to submit now, in {self._in_words(arrays)}")
         if later:

@@ -32,7 +32,7 @@ WAITING = {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD"}
 
 
 @dataclass(frozen=True)
-class Job:
+class SlurmJob:
     """One task of an array, as the queue shows it."""
 
     number: str  # as scancel wants it: ARRAY_TASK; empty: submitted, and not listed yet
@@ -56,10 +56,10 @@ class Job:
 
 # Reasons for waiting that time alone does not mend, and what does.
 STUCK = (
-    (r"^Partition(Config|NodeLimit)|^BadConstraints", "no node gives that: `oelm stop`, then ask for less"),
-    (r"^PartitionTimeLimit", "the partition allows less time: `oelm stop`, then ask for less"),
-    (r"[Hh]eld", "`scontrol release` lets it go"),
-    (r"^Invalid(Account|QOS)", "`oelm stop`, then name another account"),
+    (r"^Partition(Config|NodeLimit)|^BadConstraints", "no node offers that: `oelm stop`, then request less"),
+    (r"^PartitionTimeLimit", "the partition allows less time: `oelm stop`, then request less"),
+    (r"[Hh]eld", "release it with `scontrol release`"),
+    (r"^Invalid(Account|QOS)", "`oelm stop`, then choose another account"),
 )
 
 
@@ -68,7 +68,7 @@ class Queue:
 
     def __init__(self, study_folder: Path) -> None:
         self._folder = study_folder
-        self._jobs: dict[tuple[str, int | None], Job] = {}
+        self._jobs: dict[tuple[str, int | None], SlurmJob] = {}
         self._last_states: dict[tuple[str, int | None], str] = {}
         self._submitted: set[str] = set()  # arrays that no answer can list yet
         self._looked: float | None = None  # None: look at once
@@ -76,14 +76,14 @@ class Queue:
         self._pause = FIRST_LOOK_SECONDS
         self.silence: UserError | None = None  # of the last look
 
-    def job(self, name: str, task: int) -> Job | None:
+    def job(self, name: str, task: int) -> SlurmJob | None:
         """A UserError while nothing is known that could be believed."""
         if self._looked is None or time.monotonic() - self._looked >= self._pause:
             self._look()
         if self.silence is not None and not self._is_believed:
             raise self.silence
         if name in self._submitted:
-            return Job("", "PENDING", "submitted, not listed yet")
+            return SlurmJob("", "PENDING", "submitted, not listed yet")
         return self._jobs.get((name, task)) or self._jobs.get((name, None))
 
     def last_seen(self, name: str, task: int) -> str | None:
@@ -121,16 +121,16 @@ class Queue:
         self._last_states.update({key: job.state for key, job in found.items()})
 
 
-def _listed() -> dict[tuple[str, int | None], Job]:
+def _listed() -> dict[tuple[str, int | None], SlurmJob]:
     """None is for all tasks of an array that are not listed one by one."""
     lines = asked("squeue", f"--user={os.getuid()}", "--states=all", "--array", "--noheader", "--format=%F|%K|%T|%r|%j")
-    found: dict[tuple[str, int | None], Job] = {}
+    found: dict[tuple[str, int | None], SlurmJob] = {}
     for line in lines.splitlines():
         array, task, state, reason, name = (*line.split("|", 4), "", "", "", "")[:5]
         if task.isdecimal():
-            found[name, int(task)] = Job(f"{array}_{task}", state, reason)
+            found[name, int(task)] = SlurmJob(f"{array}_{task}", state, reason)
         else:  # an array that was cancelled before any task began
-            found[name, None] = Job(array, state, reason)
+            found[name, None] = SlurmJob(array, state, reason)
     return found
 
 
@@ -190,7 +190,7 @@ def _answer(program: str, asking: subprocess.Popen[str]) -> str:
         answer, complaint = asking.communicate(timeout=ANSWER_SECONDS)
     except subprocess.TimeoutExpired as error:
         raise UserError(
-            f"{program}: no answer within {ANSWER_SECONDS:.0f} s; call again later: what was submitted is found by name"
+            f"{program}: no answer within {ANSWER_SECONDS:.0f} s; try again later; submitted jobs are found by name"
         ) from error
     if asking.returncode != 0:
         kind = UserError if re.search(UNREACHABLE, complaint, re.IGNORECASE) else Refused
@@ -202,17 +202,17 @@ class Refused(UserError):
     """The cluster heard what was asked of it, and declined."""
 
 
-LATER = "call again later"
+LATER = "try again later"
 UNREACHABLE = r"contact slurm|controller|timed out|resolve|slurm_load"
 
 
 ADVICE = (
     (r"partition", "choose one with --slurm partition=NAME or slurm.partition in the study; `sinfo -s` lists them"),
-    (r"account", "name yours with --slurm account=NAME or slurm.account; `sacctmgr show user $USER -s` lists them"),
-    (r"node configuration|requested node", "ask for less: slurm.gpus, slurm.cpus, slurm.memory, slurm.nodes"),
-    (r"time limit", "ask for less with --slurm time=...; `sinfo -s` shows the limits"),
-    (r"feature|constraint", "change slurm.constraint; `sinfo -o %f` lists what there is"),
-    (r"gres|tres", "change slurm.gpus; `sinfo -o %G` lists what there is"),
+    (r"account", "set yours with --slurm account=NAME or slurm.account; `sacctmgr show user $USER -s` lists them"),
+    (r"node configuration|requested node", "request less: slurm.gpus, slurm.cpus, slurm.memory, slurm.nodes"),
+    (r"time limit", "request less with --slurm time=...; `sinfo -s` shows the limits"),
+    (r"feature|constraint", "change slurm.constraint; `sinfo -o %f` lists what is available"),
+    (r"gres|tres", "change slurm.gpus; `sinfo -o %G` lists what is available"),
     (r"job array", "`scontrol show config` names the largest array that the cluster allows (MaxArraySize)"),
     (UNREACHABLE, LATER),
 )
@@ -221,10 +221,10 @@ ADVICE = (
 def refusal(program: str, words: str) -> str:
     """The last thing a program complained of, and what to do about it."""
     lines = [line.removeprefix(f"{program}: ").removeprefix("error: ").strip() for line in words.splitlines()]
-    lines = [line for line in lines if line] or ["refused, without saying why"]
+    lines = [line for line in lines if line] or ["refused without a reason"]
     said = lines[-1].removeprefix("Batch job submission failed: ")
     advice = next((what for pattern, what in ADVICE if re.search(pattern, " ".join(lines), re.IGNORECASE)), None)
-    return f"{program}: {said}" + (f"; {advice}" if advice else "; change what the study's section slurm asks for")
+    return f"{program}: {said}" + (f"; {advice}" if advice else "; change the section slurm of the study")
 
 
 # ---- Submissions under way -----------------------------------------------------------------------------------------
@@ -251,7 +251,7 @@ def wait_for_a_submission(folder: Path) -> None:
             except OSError as error:
                 if time.monotonic() > deadline:
                     raise UserError(
-                        f"{folder}: an sbatch of an earlier call has not ended; look for it, then call again"
+                        f"{folder}: an sbatch of an earlier command is still running; wait for it, then try again"
                     ) from error
                 time.sleep(0.1)
 

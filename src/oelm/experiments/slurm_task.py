@@ -35,10 +35,10 @@ def main() -> int:
     directory = RunDirectory(Path(array["directories"][task]))
     os.environ[START_VARIABLE] = start_of(file.stem, task)
     with io.TextIOWrapper(append_to(directory.output_file), encoding="utf-8", line_buffering=True) as output:
-        return Task(array, directory, output).go()
+        return ArrayTask(array, directory, output).go()
 
 
-class Task:
+class ArrayTask:
     def __init__(self, array: dict[str, Any], directory: RunDirectory, output: IO[str]) -> None:
         self._array, self._directory, self._output = array, directory, output
         self._child: subprocess.Popen[bytes] | None = None
@@ -85,7 +85,7 @@ class Task:
         """After the time limit's signal: the run has saved, or what it saved last counts."""
         if (self._directory.status() or {}).get("state") not in ("interrupted", "running", "queued"):
             return
-        self._say("the time limit is near: back into the queue")
+        self._say("the time limit is near: requeueing")
         try:
             subprocess.run(
                 [shutil.which("scontrol") or "scontrol", "requeue", number],
@@ -95,7 +95,7 @@ class Task:
         except (OSError, subprocess.SubprocessError) as error:
             if self._slurm_ends_it:  # the request was heard, and ends us all
                 return
-            self._say(f"could not go back into the queue ({error}); `oelm run` submits the run again")
+            self._say(f"could not be requeued ({error}); `oelm run` submits the run again")
 
     def _say(self, line: str) -> None:
         self._output.write(f"oelm: {visible(line)}\n")

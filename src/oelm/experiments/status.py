@@ -82,7 +82,7 @@ class _Look:
         silent = [each for each in self.known.values() if isinstance(each, Unanswered)]
         counts = Counter((each.title, each.reason) for each in silent)
         return [
-            f"{title} does not answer, so whether it still has {count} of these runs is unknown: {reason}"
+            f"{title} does not answer, so it is unknown whether it still has {count} of these runs: {reason}"
             for (title, reason), count in counts.items()
         ]
 
@@ -124,7 +124,7 @@ def study_status(study: Study, folder: Path) -> tuple[Plan, list[str]]:
     width = max((len(row["run"]) for row in rows), default=0)
     lines = [_line(row, width) for row in rows]
     if not plan.is_tuned:
-        lines.append("the final runs follow when every tuning run is finished")
+        lines.append("the final runs start when every tuning run is finished")
     lines.extend(look.silences())
     lines.extend(damage_lines(shelf, plan))
     lines.extend(lines_on(plan, shelf))
@@ -181,7 +181,7 @@ def overview(root: Path) -> list[str]:
         if states and shelf is not alone:
             lines.append(f"{shelf.folder}: " + ", ".join(f"{count} {state}" for state, count in sorted(states.items())))
         lines += [*look.silences(), *shelf.damage_lines, *_standing_still(shelf)]
-    return lines or [f"{root}: no runs there; start some with `oelm run STUDY` or `oelm train`"]
+    return lines or [f"{root}: no runs there; start them with `oelm run STUDY` or `oelm train`"]
 
 
 def _standing_still(shelf: Shelf) -> Iterator[str]:
@@ -215,7 +215,7 @@ def find_run(name: str, root: Path) -> RunDirectory:
     if matches:
         known = ", ".join(str(match) for match in matches[:5])
         studies = {match.relative_to(root).parts[0] for match in matches}
-        more = "name its study too, as STUDY/RUN" if len(studies) > 1 and "/" not in name else "give more of its name"
+        more = "add its study, as STUDY/RUN" if len(studies) > 1 and "/" not in name else "give more of its name"
         raise UserError(f"run {name!r}: could be {known}{' or another' if matches[5:] else ''}; {more}")
     raise UserError(
         f"run {name!r}: no such run directory, and no run under {root}/ has a name that begins with it (`oelm status` "

@@ -14,9 +14,9 @@ from torch import nn
 from oelm.arms import arm as named_arm
 from oelm.arms import canonical_name
 from oelm.config import parts_of_attention
-from oelm.data.encoder_folder import WEIGHTS_INDEX, shards
 from oelm.errors import UserError
 from oelm.files import read_object
+from oelm.huggingface.encoder_folder import WEIGHTS_INDEX, shards
 from oelm.model.adaptation import Adaptation, adapt
 from oelm.model.adaptation.record import CUSTOM, FIELD, FORMAT_VERSION, adaptation_record, frozen_digests
 from oelm.treatment.parts import Parts, for_given_weights
@@ -95,14 +95,14 @@ def _config_tree(folder: Path) -> dict[str, Any]:
         raise UserError(f"{folder}: has no {CONFIG_FILE}; give a folder that save_pretrained wrote")
     tree = read_object(folder / CONFIG_FILE)
     if tree.get("model_type") == "oelm":
-        raise UserError(f"{folder}: is one of our own GPTs, which freezes itself: use its class's from_pretrained")
+        raise UserError(f"{folder}: is a GPT of oelm, which handles its own freezing: use from_pretrained of its class")
     if FIELD not in tree:
         raise UserError(
             f"{folder}: its {CONFIG_FILE} has no field {FIELD}: no arm was applied; use from_pretrained and oelm.apply"
         )
     if not any(folder.glob("*.safetensors")):
         pickled = sorted(path.name for pattern in ("*.bin", "*.pt", "*.pth") for path in folder.glob(pattern))
-        held = f"only pickled weights ({', '.join(pickled)}), which are not read here" if pickled else "no weights"
+        held = f"only pickled weights ({', '.join(pickled)}), which oelm does not read" if pickled else "no weights"
         raise UserError(f"{folder}: contains {held}; store them again with save_pretrained, which writes safetensors")
     if (folder / WEIGHTS_INDEX).exists():
         shards(folder / WEIGHTS_INDEX)  # refuses one that names a file of another folder
@@ -129,5 +129,5 @@ def _stored_class(folder: Path, tree: dict[str, Any]) -> Any:
     is_named = isinstance(names, list) and names and isinstance(names[0], str)
     found = getattr(transformers, names[0], None) if is_named and names else None
     if found is None:
-        raise UserError(f"{folder / CONFIG_FILE}: architectures {names} names no class of transformers; give cls")
+        raise UserError(f"{folder / CONFIG_FILE}: architectures {names} names no class of transformers; pass cls")
     return found

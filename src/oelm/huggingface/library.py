@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from oelm.errors import UserError
 from oelm.installation import install_command
+
+
+class MissingTransformers(UserError, ImportError):
+    """One line for whoever gave a command; a failed import for whoever wrote one."""
+
 
 try:
     import transformers
 except ImportError as error:
-    raise ImportError(
-        f"models of the transformers library need it installed: {install_command('hf')}", name="transformers"
+    raise MissingTransformers(
+        f"models of the transformers library need it installed: {install_command('hf')}"
     ) from error
 
 __all__ = ["transformers"]

@@ -45,6 +45,6 @@ def _then_register(exec_module: Any) -> Any:
 
 
 def _register(module: ModuleType) -> None:
-    from oelm.model.huggingface_config import OELMConfig
+    from oelm.huggingface.gpt_config import OELMConfig
 
     module.AutoConfig.register(OELMConfig.model_type, OELMConfig, exist_ok=True)

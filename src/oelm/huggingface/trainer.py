@@ -16,8 +16,8 @@ from oelm.errors import UserError
 from oelm.huggingface.applying import CHANGED, changed_since_applied
 from oelm.huggingface.library import transformers
 from oelm.model.adaptation.record import FIELD
+from oelm.model.freezing import FrozenWeightChanged, Schedule, Watch
 from oelm.model.parameters import rules
-from oelm.training.freezing import FrozenWeightChanged, Schedule, Watch
 from oelm.treatment.moves import Never
 
 

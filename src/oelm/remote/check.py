@@ -51,7 +51,7 @@ def check(server: Server) -> list[Line]:
         _oelm(facts, found, server),
         _torch(found, server),
         *_gpus(facts),
-        *(Line("runs", f"{study} is being run there") for study in facts["controllers"]),
+        *(Line("runs", f"{study} is running there") for study in facts["controllers"]),
     ]
 
 
@@ -59,8 +59,8 @@ def _folder(facts: dict[str, Any]) -> Line:
     if not facts["is_writable"]:
         return Line("folder", facts["folder"], "cannot write there; choose another `folder` in remotes.yaml")
     if facts["is_foreign"]:
-        return Line("folder", facts["folder"], "contains files that are not this project's; choose another `folder`")
-    return Line("folder", facts["folder"] + ("" if facts["is_there"] else " (sync makes it)"))
+        return Line("folder", facts["folder"], "contains files of another project; choose another `folder`")
+    return Line("folder", facts["folder"] + ("" if facts["is_there"] else " (sync creates it)"))
 
 
 def _disk(facts: dict[str, Any]) -> Line:
@@ -72,28 +72,30 @@ def _disk(facts: dict[str, Any]) -> Line:
 def _rsync(line: str) -> Line:
     version = re.search(r"version (\S+)", line)
     if not line:
-        return Line("rsync", "is not there", "install it, or ask for it: apt-get install rsync")
+        return Line("rsync", "not installed", "install it, or ask the administrator: apt-get install rsync")
     return Line("rsync", version[1] if version else line)
 
 
 def _setting_up(server: Server) -> str:
-    return f"over there in {server.folder}: python3 -m venv .venv && .venv/bin/pip install -c constraints.txt -e ."
+    return f"on the server, in {server.folder}: python3 -m venv .venv && .venv/bin/pip install -c constraints.txt -e ."
 
 
 def _python(python: str, found: dict[str, Any], server: Server) -> Line:
     if "error" in found:
         return Line(
-            "python", f"{python}: {found['error']}", f"name another `python` in remotes.yaml, or {_setting_up(server)}"
+            "python",
+            f"{python}: {found['error']}",
+            f"choose another `python` in remotes.yaml, or {_setting_up(server)}",
         )
     version = found["version"]
     numbers = tuple(int(part) for part in version.split(".")[:2])
-    advice = "oelm needs 3.11 or later; name another `python` in remotes.yaml" if numbers < OLDEST_PYTHON else None
+    advice = "oelm needs 3.11 or later; choose another `python` in remotes.yaml" if numbers < OLDEST_PYTHON else None
     return Line("python", f"{version} ({found['executable']})", advice)
 
 
 def _oelm(facts: dict[str, Any], found: dict[str, Any], server: Server) -> Line:
     if not facts["has_code"]:  # another one that is installed is not this project
-        return Line("oelm", "is not there yet", f"oelm remote {server.name} sync")
+        return Line("oelm", "not there yet", f"oelm remote {server.name} sync")
     if "oelm" in found:
         return Line("oelm", found["oelm"])
     return Line("oelm", found.get("oelm_error", "no Python to import it"), _setting_up(server))

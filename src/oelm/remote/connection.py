@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from oelm.errors import UserError
-from oelm.remote.far_side import MARK
 from oelm.remote.hosts import Server
+from oelm.remote.sent_program import MARK
 from oelm.visible import visible
 
 CONNECT_SECONDS = 15
@@ -36,7 +36,7 @@ _OPTIONS = {
     "RemoteCommand": "none",
     "LogLevel": "ERROR",  # no banners among the complaints
 }
-_PROGRAM = Path(__file__).with_name("far_side.py")
+_PROGRAM = Path(__file__).with_name("sent_program.py")
 REMOTE_COMMAND = "python3 -"
 
 
@@ -72,7 +72,7 @@ def ask(server: Server, action: str, *, seconds: float = ANSWER_SECONDS, **paylo
     except FileNotFoundError as error:
         raise no_program("ssh", "openssh-client") from error
     except subprocess.TimeoutExpired as error:
-        raise UserError(f"{server.name}: no answer within {seconds:.0f} s; try again, or look with ssh") from error
+        raise UserError(f"{server.name}: no answer within {seconds:.0f} s; try again, or check with ssh") from error
     errors = done.stderr.decode("utf-8", "replace").splitlines()
     if done.returncode:
         _complain(server, Ended(done.returncode, errors))
@@ -125,7 +125,7 @@ def no_program(name: str, package: str) -> UserError:
     return UserError(f"{name} is not installed here; install it, for example with: apt-get install {package}")
 
 
-NO_RSYNC = "rsync is not installed there; install it, or ask its administrator for it (apt-get install rsync)"
+NO_RSYNC = "rsync is not installed there; install it, or ask its administrator (apt-get install rsync)"
 # What ssh prints -> what it means and what to do. The first that fits counts: a changed key also fails verification.
 _MEANINGS = (
     (
@@ -139,26 +139,26 @@ _MEANINGS = (
     ),
     (
         r"Permission denied \(|Permission denied, please|Too many authentication failures|No supported authentication",
-        "it refuses to let you in; a key without a password prompt is needed (ssh-copy-id, ssh-add), test it with ssh",
+        "login refused; a key without a password prompt is needed (ssh-copy-id, ssh-add); test it with ssh",
     ),
     (r"Could not resolve hostname", "no such host; is the name in ~/.ssh/config or in remotes.yaml?"),
     (
         r"Connection refused|timed out|No route to host|Network is unreachable|Connection to .* port",
-        "cannot be reached; is it switched on, and is the network (VPN) there?",
+        "cannot be reached; is it switched on, and are you on its network (VPN)?",
     ),
     (
         r"Bad configuration option|Bad owner or permissions|terminating, \d+ bad",
         "ssh does not accept its own settings; `ssh -G HOST` names the file and the line",
     ),
     (r"rsync: not found|rsync: command not found|'rsync'", NO_RSYNC),
-    (r"python3: not found|python3: command not found", "no python3 there for a login without a terminal"),
-    (r"protocol version mismatch", "its login shell prints text where there is no terminal; silence it there"),
+    (r"python3: not found|python3: command not found", "no python3 there in a login without a terminal"),
+    (r"protocol version mismatch", "its login shell prints text in a login without a terminal; remove that"),
     (
         r"No space left on device|Disk quota exceeded",
-        "the disk is full there; make room and give the same command again",
+        "the disk is full there; make room and run the same command again",
     ),
 )
-CUT = "the connection was cut; what runs there continues, and the same command can be given again"
+CUT = "the connection was cut; what runs there continues, and the same command is safe to repeat"
 
 
 def meaning(errors: list[str], *, code: int) -> str:
@@ -185,5 +185,5 @@ def _complain(server: Server, ended: Ended) -> NoReturn:
             f"{server.name}: its Python has no {name}; `oelm remote {server.name} check` says how to install it"
         )
     if ended.code == 0:
-        raise UserError(f"{server.name}: no answer; does its login shell start a command that it is given?")
+        raise UserError(f"{server.name}: no answer; does its login shell run commands passed to it?")
     raise UserError(f"{server.name}: {meaning(ended.errors, code=ended.code)}")

@@ -27,13 +27,13 @@ FOLDER = "oelm"  # in the home there
 
 _USER = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}"
 _HOST = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,252}"
-HOST_RULE = "letters, digits, '.', '_' and '-', beginning with a letter or digit, perhaps after USER@"
+HOST_RULE = "letters, digits, '.', '_' and '-', beginning with a letter or digit, optionally after USER@"
 
 
 def check_host(text: str) -> str:
     """USER@HOST or HOST, or a UserError with the rule. It stands in argument lists of ssh and rsync."""
     if not re.fullmatch(f"(?:{_USER}@)?{_HOST}", text, flags=re.ASCII):
-        raise UserError(f"host {text!r}: use {HOST_RULE}; whatever else ssh needs goes into ~/.ssh/config")
+        raise UserError(f"host {text!r}: use {HOST_RULE}; put anything else ssh needs into ~/.ssh/config")
     return text
 
 
@@ -52,7 +52,9 @@ def _folder(text: str) -> str:
     _explained(lambda value: check_text(value, what="folder"), text)
     parts = [part for part in text.removeprefix("~/").split("/") if part]
     if not parts or ".." in parts or "." in parts or parts[0].startswith("~"):
-        raise ValueError(f"folder {text!r}: a folder in the home there, or an absolute path, without '..'")
+        raise ValueError(
+            f"folder {text!r}: must be a folder in the home directory there or an absolute path, without '..'"
+        )
     return text
 
 
@@ -95,7 +97,7 @@ def server_named(name: str) -> Server:
     user, _, host = name.rpartition("@")
     entry = entries.get(name) or entries.get(host)
     if entry is None and host == "default":
-        raise UserError("host default: remotes.yaml has no entry of that name; write one, or name the host")
+        raise UserError("host default: remotes.yaml has no entry of that name; add one, or give the host")
     entry = entry or Entry()
     destination = entry.host or host
     if user:
@@ -127,7 +129,7 @@ def read_remotes() -> dict[str, Entry]:
         return {}
     tree = read_yaml_file(file) or {}
     if not isinstance(tree, dict) or not all(isinstance(entry, dict | None) for entry in tree.values()):
-        raise UserError(f"{file}: write one name a server, with folder, python, gpus or host below it")
+        raise UserError(f"{file}: must contain one name per server, with folder, python, gpus or host below it")
     entries = {}
     for name, content in tree.items():
         try:

@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from oelm.archives import ENDING, is_archive
 from oelm.errors import UserError
 from oelm.files import REPORT_RESULTS
-from oelm.remote.far_side import digest_of
+from oelm.remote.sent_program import digest_of
 
 REPORT_ENDINGS = (".md", ".html", ".pdf", ".png", ".svg", ".csv", ".txt", ".json")
 
@@ -58,6 +58,6 @@ def _git(*arguments: str, folder: Path | None = None) -> str:
         raise UserError("git is not installed here; sync sends what git tracks") from error
     except subprocess.SubprocessError as error:
         raise UserError(
-            "not in a git repository; sync sends what git tracks: git init, git add, and call again"
+            "not in a git repository; sync sends what git tracks: git init, git add, then try again"
         ) from error
     return os.fsdecode(done.stdout)

@@ -76,9 +76,9 @@ def pull(server: Server, folder: Path, *, checkpoints: bool, say: Callable[[str]
                 _checkpoints(server, there["path"], folder, staging / "large", notes, say)
             shutil.rmtree(staging, ignore_errors=True)
     except Owned as error:
-        raise UserError(f"{folder}: another pull is at work there ({error}); wait for it") from error
+        raise UserError(f"{folder}: another pull is running there ({error}); wait for it") from error
     if there["controller"] is not None:
-        say(f"{folder}: still being run on {server.name}")
+        say(f"{folder}: still running on {server.name}")
     elif there["runs"]:
         say(f"{folder}: no controller on {server.name}, but runs continue there: {', '.join(there['runs'])}")
 
@@ -140,8 +140,8 @@ def _say_what_was_not_taken(
     names = [name for name in finished if notes.is_own(name) and _rests(RunDirectory(folder / name), engines)]
     if names:
         say(
-            f"{folder}: finished on {server.name}, but not taken, because unfinished runs of this machine are in their "
-            f"place: {', '.join(names)}; to take them, move these folders away and pull again"
+            f"{folder}: finished on {server.name}, but not fetched, because this machine has unfinished runs with "
+            f"the same names: {', '.join(names)}; to fetch them, move these folders away and pull again"
         )
 
 
@@ -190,7 +190,7 @@ def _small_files(
     say(f"{folder}: {copied} new, {counted(changed, 'run')} changed" if copied.files else f"{folder}: nothing new")
     if kept or kept_files:
         named = ", ".join([*kept, *kept_files])
-        say(f"{folder}: kept as they are, being this machine's own or another server's: {named}")
+        say(f"{folder}: left unchanged, because they belong to this machine or another server: {named}")
 
 
 def _runs_in(staging: Path) -> Iterator[Path]:
@@ -232,7 +232,7 @@ def _checkpoints(
         for large in (target.best, target.checkpoints):
             refuse_link(large)
         _replace_files(run / target.best.name, target.best)
-        for step in sorted((run / target.checkpoints.name).glob("step-*")):
+        for step in RunDirectory(run).stored_checkpoints():
             _replace_checkpoint(step, target.checkpoints / step.name, say)
     say(f"{folder}: {copied} of checkpoints and best models")
 
@@ -250,7 +250,7 @@ def _replace_checkpoint(source: Path, target: Path, say: Callable[[str], None]) 
     try:
         check_whole(source)
     except Damaged as error:
-        say(f"{target}: left out, not whole ({error})")
+        say(f"{target}: left out, incomplete ({error})")
         return
     target.parent.mkdir(parents=True, exist_ok=True)
     remove(target)

@@ -25,7 +25,7 @@ def inside_project(path: str | Path, root: Path, *, what: str) -> str:
     """A path here as it will be called there: relative to the project."""
     absolute = Path(os.path.abspath(path))  # not resolved: data/x may be a link to a large disk
     if not absolute.is_relative_to(root) or absolute == root:
-        raise UserError(f"{what} {str(path)!r}: is not in the project {root}; only what is in it has a place there")
+        raise UserError(f"{what} {str(path)!r}: is not in the project {root}; only files in the project can be sent")
     return check_text(absolute.relative_to(root).as_posix(), what=what)
 
 
@@ -35,9 +35,9 @@ def data_folders(data: list[str]) -> list[str]:
     names = [inside_project(folder, root, what="--data") for folder in data]
     for folder in data:
         if not Path(folder).is_dir():
-            raise UserError(f"--data {folder}: no such folder here; make it with `oelm prepare`")
+            raise UserError(f"--data {folder}: no such folder here; create it with `oelm prepare`")
         if not any(Path(folder).glob("*.bin")):
-            raise UserError(f"--data {folder}: contains no prepared data (.bin files); make it with `oelm prepare`")
+            raise UserError(f"--data {folder}: contains no prepared data (.bin files); create it with `oelm prepare`")
     return names
 
 
@@ -47,7 +47,7 @@ def refuse_untracked(study: str) -> None:
     if file.parent == PACKAGED and not PACKAGED.is_relative_to(root):
         return  # it comes with oelm, there as here
     if inside_project(file, root, what="study") not in tracked_files(root):
-        raise UserError(f"{file}: git does not track it, so it is not sent; `git add` it, then `sync`")
+        raise UserError(f"{file}: not tracked by git, so not sent; `git add` it, then `sync`")
 
 
 def sync(
@@ -77,9 +77,9 @@ def sync(
     gone = f", {removed} removed that are no longer tracked" if removed else ""
     say(f"code: {code} sent of {len(files)} tracked files{gone}")
     if there["changed"]:
-        say(f"code: replaced although changed there, and not by sync: {there['changed']}")
+        say(f"code: replaced, although changed there outside sync: {there['changed']}")
     for study in there["controllers"] if code.files or removed else ():
-        say(f"{study} is being run there: runs that start from now on use the new code, and its report names it")
+        say(f"{study} is running there: runs that start from now on use the new code, and the report says so")
     for folder in folders:
         copied = send(server, root / folder, f"{there['folder']}/{folder}", "-rtL", f"--exclude=/{DATA_MEMORY}")
         say(f"{folder}: {copied} sent")
@@ -94,7 +94,7 @@ def _send_registration(server: Server, runs: Path, project: str, say: Callable[[
     copied = send(
         server, runs.absolute(), f"{project}/{runs.as_posix()}", "-t", "--ignore-existing", names=names
     )  # fmt: skip
-    say(f"{runs / REGISTRATION_FILE}: " + ("sent" if copied.files else "not sent, there is one already"))
+    say(f"{runs / REGISTRATION_FILE}: " + ("sent" if copied.files else "not sent, because one exists there"))
 
 
 def _by_folder(names: list[str], linked: dict[str, str]) -> dict[str, list[str]]:

@@ -56,7 +56,7 @@ def data_here(place: Place, *, say: Callable[[str], None]) -> list[str]:
     folder = path.parent if path.is_file() else path
     if folder.is_dir():
         return [str(folder)]
-    say(f"{folder}: not here, so not sent")
+    say(f"{folder}: missing here, so not sent")
     return []
 
 
@@ -64,17 +64,17 @@ def refuse_without_data(server: Server, place: Place, *, say: Callable[[str], No
     """After a sync that had no data of the study to send: it may have been prepared over there."""
     if not ask(server, "holds", inner=place.data)["holds"]:
         raise UserError(
-            f"{place.data}: neither here nor on {server.name}, where the study cannot be run without it; make it with "
+            f"{place.data}: neither here nor on {server.name}, and the study needs it there; create it with "
             f"`oelm prepare`, here and sync again, or there"
         )
-    say(f"{place.data}: already on {server.name}, and used as it is")
+    say(f"{place.data}: already on {server.name}, and used from there")
 
 
 def inside(runs: Path) -> Path:
     """A folder of runs, called the same on both sides."""
     refuse_archive(runs)
     if runs.is_absolute() or ".." in runs.parts:
-        raise UserError(f"--runs {runs}: a folder in the project, the same on both sides")
+        raise UserError(f"--runs {runs}: must be a folder in the project, the same here and on the server")
     return Path(check_text(runs.as_posix(), what="--runs"))
 
 
@@ -93,10 +93,10 @@ def _say_what_was_not_sent(server: Server, say: Callable[[str], None]) -> None:
     """What runs there is what was sent, whatever has become of it here."""
     unsent = ask(server, "unsent", files=sent_digests(project_root()))
     if unsent["count"]:
-        are = "is not as it was sent" if unsent["count"] == 1 else "are not as they were sent"
+        are = "has changed since it was sent" if unsent["count"] == 1 else "have changed since they were sent"
         say(
             f"note: {counted(unsent['count'], 'tracked file')} {are} ({unsent['names']}); the runs there use what was "
-            f"sent, `oelm remote {server.name} sync` brings what is here"
+            f"sent, `oelm remote {server.name} sync` sends the current files"
         )
 
 
@@ -137,4 +137,4 @@ def stop(server: Server, study: str, runs: Path | None) -> Ended:
 
 
 def _there(server: Server, **request: Any) -> Ended:
-    return relay(server, "oelm.remote.there", json.dumps(request))
+    return relay(server, "oelm.remote.on_server", json.dumps(request))

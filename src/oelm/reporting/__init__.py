@@ -1,1 +1,1 @@
-"""From findings to tables, figures and a document in two languages. Verdicts come from the analysis alone."""
+"""From findings to tables, figures and an article in two languages. Verdicts come from the analysis alone."""

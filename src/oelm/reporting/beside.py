@@ -7,7 +7,7 @@ from collections.abc import Container, Iterator
 from oelm.analysis.findings import Beside, Findings, PairedDifference
 from oelm.claims.measures import MEASURES, Measure
 from oelm.reporting import numbers, quality
-from oelm.reporting.document import Align, Block, Bullets, Heading, Paragraph, Table
+from oelm.reporting.article import Align, Block, Bullets, Heading, Paragraph, Table
 from oelm.reporting.scope import scope_line
 from oelm.reporting.words import in_words, say
 from oelm.study.declaration import Claim, Language, Text, in_language

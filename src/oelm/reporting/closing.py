@@ -10,7 +10,7 @@ from oelm.analysis.findings import Findings
 from oelm.config import Encoder
 from oelm.reporting import cautions, numbers, quality, tables, verdicts
 from oelm.reporting.arms_in_words import note_sentence
-from oelm.reporting.document import Block, Bullets, Code, Facts, Heading, Paragraph, Table
+from oelm.reporting.article import Block, Bullets, Code, Facts, Heading, Paragraph, Table
 from oelm.reporting.scope import scope_line
 from oelm.reporting.tables import label_of
 from oelm.reporting.words import next_steps, say, say_of
@@ -19,7 +19,7 @@ from oelm.study.declaration import Hypothesis, Language, in_language
 from oelm.study.plan import PlannedRun
 from oelm.study.remarks import value_text
 
-LISTED_ROWS = 60  # of the document; every run stands in runs.csv
+LISTED_ROWS = 60  # of the article; every run stands in runs.csv
 NOTES_SHOWN_ELSEWHERE = (
     "fixed_learning_rate", "few_seeds", "edge_optimum", "all_points_diverged", "tuning_at_chance", "at_chance",
     *cautions.NOTES,

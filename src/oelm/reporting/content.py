@@ -9,12 +9,10 @@ from oelm.analysis.findings import ArmSummary, Findings
 from oelm.claims.measures import LOSS
 from oelm.reporting import closing, numbers, quality, tables, verdicts
 from oelm.reporting.arms_in_words import described_arm, note_sentence
-from oelm.reporting.beside import beside
-from oelm.reporting.cautions import cautions
-from oelm.reporting.document import (
+from oelm.reporting.article import (
+    Article,
     Block,
     Bullets,
-    Document,
     Heading,
     Paragraph,
     Picture,
@@ -23,6 +21,8 @@ from oelm.reporting.document import (
     numbered,
     words_then_numbers,
 )
+from oelm.reporting.beside import beside
+from oelm.reporting.cautions import cautions
 from oelm.reporting.examples import examples
 from oelm.reporting.scope import scope_line
 from oelm.reporting.tables import label_of
@@ -32,14 +32,14 @@ from oelm.study.declaration import Language, in_language
 Section = Callable[[Findings, Language, Container[str]], Iterator[Block]]
 
 
-def document_of(findings: Findings, language: Language, *, figures: Container[str]) -> Document:
+def article_of(findings: Findings, language: Language, *, figures: Container[str]) -> Article:
     """The whole report; `figures` are the names of those that could be drawn."""
     study = findings.study
     blocks: list[Block] = [*_completeness(findings, language), *_cautions(findings, language)]
     for section in _sections(findings):
         blocks += section(findings, language, figures)
     return numbered(
-        Document(
+        Article(
             language=language,
             title=study.name,
             subtitle=in_language(study.question, language),

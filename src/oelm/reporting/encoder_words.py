@@ -49,14 +49,15 @@ _EXAMPLES: dict[str, Phrase] = {
     ),
     "note.tuning_at_chance": (
         "{arm}: the best point of the grid reached an accuracy of {accuracy} on the tuning split, not clearly (two "
-        "standard errors) better than always naming the commonest label. Its value was chosen by noise; tune with more "
-        "steps.",
+        "standard errors) better than always predicting the most common label. Its value was chosen by noise; tune "
+        "with more steps.",
         "{arm}：网格上最优取值在调优集上的准确率为 {accuracy}，并不明显（两个标准误）优于总是预测最常见的类别。"
         "该取值由噪声决定；应以更多步数调优。",
     ),
     "note.at_chance": (
         "{arm}: with an accuracy of {accuracy} none of its runs is clearly (two standard errors) better than always "
-        "naming the commonest label. It has learnt nothing yet, and differences from it say little about the method.",
+        "predicting the most common label. It has learnt nothing yet, and differences from it say little about the "
+        "method.",
         "{arm}：准确率为 {accuracy}，没有一次运行明显（两个标准误）优于总是预测最常见的类别。"
         "它尚未学到任何内容，与它的差异难以说明方法的优劣。",
     ),
@@ -148,8 +149,9 @@ ENCODER_WORDS: dict[str, Phrase] = {
         "保留已学到的内容：原样冻结预训练的 Q/K，而不是重新随机初始化（实验组 frozen_pretrained）。",
     ),
     "next.worse.schedule": (
-        "Freeze for a time: late or layer-by-layer unfreezing, or train first and then freeze (arms late_unfreeze, "
-        "progressive_unfreeze, train_then_freeze), or a share of the heads (frozen_half, frozen_quarter).",
+        "Freeze for part of training: late or layer-by-layer unfreezing, or train first and then freeze (arms "
+        "late_unfreeze, progressive_unfreeze, train_then_freeze), or a share of the heads (frozen_half, "
+        "frozen_quarter).",
         "按时间表冻结：训练后期解冻、逐层解冻，或先训练后冻结（实验组 late_unfreeze、progressive_unfreeze、"
         "train_then_freeze），或只冻结一部分头（frozen_half、frozen_quarter）。",
     ),
@@ -163,7 +165,7 @@ ENCODER_WORDS: dict[str, Phrase] = {
 # ---- Studies side by side ------------------------------------------------------------------------------------------
 
 _BESIDE: dict[str, Phrase] = {
-    "heading.beside": ("Beside other studies", "与其他实验并列"),
+    "heading.beside": ("Compared with other studies", "与其他实验并列"),
     "column.source": ("source", "来源"),
     "column.model_and_task": ("model and task", "模型与任务"),
     "column.from_baseline": ("baseline → frozen", "基线 → 冻结"),
@@ -187,10 +189,10 @@ _BESIDE: dict[str, Phrase] = {
         "的差别。",
     ),
     "beside.reported": (
-        "The last rows are claims reported elsewhere, quoted as they stand.",
+        "The last rows are claims reported elsewhere, quoted unchanged.",
         "末尾各行为他处报告的主张，照录。",
     ),
-    "beside.remarks": ("What is to be said of the reported claims", "对所引主张的说明"),
+    "beside.remarks": ("Remarks on the reported claims", "对所引主张的说明"),
 }
 
 MORE_WORDS: dict[str, Phrase] = {**_EXAMPLES, **_ENCODERS, **_BESIDE}

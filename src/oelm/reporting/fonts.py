@@ -19,7 +19,7 @@ from oelm.reporting.words import characters
 
 HOW_TO_GET_ONE = (
     "no Chinese font: figures keep English labels and the Chinese report has no PDF; "
-    f"{install_command('fonts')} (or your system's Noto Sans CJK) and give the same command again"
+    f"{install_command('fonts')} (or your system's Noto Sans CJK) and run the same command again"
 )
 
 # Package -> file in it, found without importing: importing such a package may change matplotlib's settings.

@@ -1,4 +1,4 @@
-"""A document as one HTML file: no script, no request to anywhere; figures and missing Chinese letters lie inside."""
+"""An article as one HTML file: no script, no request to anywhere; figures and missing Chinese letters lie inside."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import base64
 from html import escape
 from importlib.resources import files
 
-from oelm.reporting.document import (
+from oelm.reporting.article import (
+    Article,
     Block,
     Bullets,
     Code,
-    Document,
     Facts,
     Heading,
     Paragraph,
@@ -27,29 +27,29 @@ from oelm.reporting.words import say
 POLICY = "default-src 'none'; img-src data:; font-src data:; style-src 'unsafe-inline'"
 
 
-def html(document: Document, *, figures: dict[str, bytes], font: ChineseFont | None) -> str:
+def html(article: Article, *, figures: dict[str, bytes], font: ChineseFont | None) -> str:
     """`figures` are SVG files by name. The font is for readers whose system has no Chinese one."""
-    document = readable(document)
+    article = readable(article)
     style = files("oelm.reporting").joinpath("style.css").read_text(encoding="utf-8")
-    language = {"en": "en", "zh": "zh-Hans"}[document.language]
-    body = "\n".join(_block(block, index, figures) for index, block in enumerate(document.blocks))
+    language = {"en": "en", "zh": "zh-Hans"}[article.language]
+    body = "\n".join(_block(block, index, figures) for index, block in enumerate(article.blocks))
     return f"""<!DOCTYPE html>
 <html lang="{language}">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="{escape(POLICY)}">
-<title>{escape(document.title)}</title>
+<title>{escape(article.title)}</title>
 <style>
-{_font_face(document, font)}{style}</style>
+{_font_face(article, font)}{style}</style>
 </head>
 <body>
 <header>
-<p class="kicker">{escape(document.kicker)}</p>
-<h1>{escape(document.title)}</h1>
-<p class="question">{escape(document.subtitle)}</p>
+<p class="kicker">{escape(article.kicker)}</p>
+<h1>{escape(article.title)}</h1>
+<p class="question">{escape(article.subtitle)}</p>
 </header>
-{_contents(document)}
+{_contents(article)}
 <main>
 {body}
 </main>
@@ -58,9 +58,9 @@ def html(document: Document, *, figures: dict[str, bytes], font: ChineseFont | N
 """
 
 
-def _font_face(document: Document, font: ChineseFont | None) -> str:
+def _font_face(article: Article, font: ChineseFont | None) -> str:
     """The first of the families in style.css, for Chinese characters alone: the page looks the same everywhere."""
-    text = visible_text(document) + say(document.language, "contents")
+    text = visible_text(article) + say(article.language, "contents")
     if font is None or not has_chinese(text):
         return ""
     data = base64.b64encode(subset_of(font, text)).decode()
@@ -70,13 +70,13 @@ def _font_face(document: Document, font: ChineseFont | None) -> str:
     )
 
 
-def _contents(document: Document) -> str:
+def _contents(article: Article) -> str:
     items = [
         f'<li><a href="#s{index}">{escape(block.text)}</a></li>'
-        for index, block in enumerate(document.blocks)
+        for index, block in enumerate(article.blocks)
         if isinstance(block, Heading)
     ]
-    title = escape(say(document.language, "contents"))
+    title = escape(say(article.language, "contents"))
     return f'<nav aria-label="{title}"><details><summary>{title}</summary><ol>{"".join(items)}</ol></details></nav>'
 
 

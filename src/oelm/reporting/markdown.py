@@ -1,14 +1,14 @@
-"""A document as Markdown that GitHub and any CommonMark reader show alike; whatever looks like markup is escaped."""
+"""An article as Markdown that GitHub and any CommonMark reader show alike; whatever looks like markup is escaped."""
 
 from __future__ import annotations
 
 import re
 
-from oelm.reporting.document import (
+from oelm.reporting.article import (
+    Article,
     Block,
     Bullets,
     Code,
-    Document,
     Facts,
     Heading,
     Paragraph,
@@ -32,10 +32,10 @@ def escaped(text: str) -> str:
     return _BEGINNING.sub(lambda match: f"{match.group()[:-1]}\\{match.group()[-1]}", line)
 
 
-def markdown(document: Document, *, figure_paths: dict[str, str]) -> str:
-    document = readable(document)
-    parts = [f"*{escaped(document.kicker)}*", f"# {escaped(document.title)}", f"**{escaped(document.subtitle)}**"]
-    parts += [_block(block, figure_paths) for block in document.blocks]
+def markdown(article: Article, *, figure_paths: dict[str, str]) -> str:
+    article = readable(article)
+    parts = [f"*{escaped(article.kicker)}*", f"# {escaped(article.title)}", f"**{escaped(article.subtitle)}**"]
+    parts += [_block(block, figure_paths) for block in article.blocks]
     return "\n\n".join(parts) + "\n"
 
 

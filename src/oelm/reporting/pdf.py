@@ -1,4 +1,4 @@
-"""A document as PDF. Typst reads the document as JSON beside a fixed template, so no text can become markup."""
+"""An article as PDF. Typst reads the article as JSON beside a fixed template, so no text can become markup."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from oelm.reporting.document import Document, readable
+from oelm.reporting.article import Article, readable
 from oelm.reporting.fonts import ChineseFont
 
 LATIN = "Libertinus Serif"  # typst carries it
 
 
-def pdf(document: Document, *, figures: dict[str, bytes], font: ChineseFont | None) -> bytes:
-    """`figures` are SVG files by name. The same document gives the same bytes: no date is written."""
+def pdf(article: Article, *, figures: dict[str, bytes], font: ChineseFont | None) -> bytes:
+    """`figures` are SVG files by name. The same article gives the same bytes: no date is written."""
     import typst
 
-    document = readable(document)
+    article = readable(article)
     with tempfile.TemporaryDirectory(prefix="oelm-report-") as name:
         folder = Path(name)
         (folder / "fonts").mkdir()
@@ -28,7 +28,7 @@ def pdf(document: Document, *, figures: dict[str, bytes], font: ChineseFont | No
             shutil.copyfile(font.path, folder / "fonts" / font.path.name)
         for figure, svg in figures.items():
             (folder / f"{figure}.svg").write_bytes(svg)
-        (folder / "document.json").write_text(json.dumps(_tree(document, font), ensure_ascii=False), encoding="utf-8")
+        (folder / "article.json").write_text(json.dumps(_tree(article, font), ensure_ascii=False), encoding="utf-8")
         template = files("oelm.reporting").joinpath("template.typ").read_bytes()
         (folder / "main.typ").write_bytes(template)
         return typst.compile(
@@ -36,17 +36,17 @@ def pdf(document: Document, *, figures: dict[str, bytes], font: ChineseFont | No
         )
 
 
-def _tree(document: Document, font: ChineseFont | None) -> dict[str, Any]:
-    """The document with the kind of each block, and what the template needs to set it."""
-    blocks = [{"kind": type(block).__name__} | dataclasses.asdict(block) for block in document.blocks]
+def _tree(article: Article, font: ChineseFont | None) -> dict[str, Any]:
+    """The article with the kind of each block, and what the template needs to set it."""
+    blocks = [{"kind": type(block).__name__} | dataclasses.asdict(block) for block in article.blocks]
     families = [LATIN] if font is None else [LATIN, font.family]
-    if document.language == "zh":
+    if article.language == "zh":
         families.reverse()  # Latin letters then come from the Chinese font too, and match it
     return {
-        "language": document.language,
-        "title": document.title,
-        "subtitle": document.subtitle,
-        "kicker": document.kicker,
+        "language": article.language,
+        "title": article.title,
+        "subtitle": article.subtitle,
+        "kicker": article.kicker,
         "fonts": families,
         "blocks": blocks,
     }

@@ -21,9 +21,9 @@ from oelm.files import REPORT_RESULTS as RESULTS_FILE
 from oelm.files import TEMPORARY_PREFIX, ensure_writable, explaining_a_full_disk, write_bytes, write_json
 from oelm.installation import install_command
 from oelm.reporting import tables, verdicts
+from oelm.reporting.article import Article, visible_text
 from oelm.reporting.cautions import cautions
-from oelm.reporting.content import document_of
-from oelm.reporting.document import Document, visible_text
+from oelm.reporting.content import article_of
 from oelm.reporting.fonts import HOW_TO_GET_ONE, chinese_font, has_chinese
 from oelm.reporting.html import html
 from oelm.reporting.markdown import markdown
@@ -54,31 +54,31 @@ class ReportFiles:
     folder: Path
     tables: dict[str, Path] = field(default_factory=dict)  # by file name
     figures: dict[str, Path] = field(default_factory=dict)  # by file name
-    documents: dict[str, Path] = field(default_factory=dict)  # "en.pdf" -> path
+    articles: dict[str, Path] = field(default_factory=dict)  # "en.pdf" -> path
     remarks: list[str] = field(default_factory=list)
 
 
 def write_report(
     findings: Findings, out: Path, *, languages: Sequence[Language] = LANGUAGES, formats: Sequence[Format] = FORMATS
 ) -> ReportFiles:
-    """Tables, figures and the document. Tables are in the first language."""
+    """Tables, figures and the article. Tables are in the first language."""
     check_libraries()
     with _new_report(out) as (folder, remarks):
         tables_written = _write_tables(folder, findings, languages[0])
         gallery = _galleries(findings, languages)
         figures = _write_figures(folder, gallery)
-        documents = {
+        articles = {
             f"{language}.{ending}": name
             for language in languages
-            for ending, name in _write_documents(folder, findings, language, gallery[language], formats)
+            for ending, name in _write_articles(folder, findings, language, gallery[language], formats)
         }
         wanted = {f"{language}.{ending}" for language in languages for ending in formats}
-        remarks += [HOW_TO_GET_ONE] if wanted - documents.keys() else []
+        remarks += [HOW_TO_GET_ONE] if wanted - articles.keys() else []
     return ReportFiles(
         out,
         {name: out / name for name in tables_written},
         {Path(name).name: out / name for name in figures},
-        {key: out / name for key, name in documents.items()},
+        {key: out / name for key, name in articles.items()},
         remarks,
     )
 
@@ -103,7 +103,7 @@ def _new_report(out: Path) -> Iterator[tuple[Path, list[str]]]:
         yield folder, remarks
         gone = sorted({path.name for path in out.glob("report.*.*")} - {path.name for path in folder.iterdir()})
         if gone:
-            remarks.append(f"{out}: gone with the report that was there before: {', '.join(gone)}")
+            remarks.append(f"{out}: removed together with the previous report: {', '.join(gone)}")
 
 
 def _write_tables(folder: Path, findings: Findings, language: Language) -> list[str]:
@@ -132,7 +132,7 @@ def check_libraries() -> None:
 
 @dataclass(frozen=True)
 class _Gallery:
-    """The figures of one document, by name."""
+    """The figures of one article, by name."""
 
     language: Language  # of their labels
     png: dict[str, bytes]
@@ -175,28 +175,28 @@ def _write_figures(folder: Path, galleries: dict[Language, _Gallery]) -> list[st
 # ---- Documents -----------------------------------------------------------------------------------------------------
 
 
-def _write_documents(
+def _write_articles(
     folder: Path, findings: Findings, language: Language, gallery: _Gallery, formats: Sequence[Format]
 ) -> Iterator[tuple[Format, str]]:
-    document = document_of(findings, language, figures=gallery.svg)
+    article = article_of(findings, language, figures=gallery.svg)
     for ending in formats:
-        content = _rendered(document, gallery, ending)
+        content = _rendered(article, gallery, ending)
         if content is not None:
             name = f"report.{language}.{ending}"
             write_bytes(folder / name, content)
             yield ending, name
 
 
-def _rendered(document: Document, gallery: _Gallery, ending: Format) -> bytes | None:
+def _rendered(article: Article, gallery: _Gallery, ending: Format) -> bytes | None:
     """None: a PDF that would show boxes for want of a font."""
     match ending:
         case "md":
             links = {name: f"figures/{gallery.file_name(name, 'png')}" for name in gallery.png}
-            return markdown(document, figure_paths=links).encode()
+            return markdown(article, figure_paths=links).encode()
         case "html":
-            return html(document, figures=gallery.svg, font=chinese_font()).encode()
+            return html(article, figures=gallery.svg, font=chinese_font()).encode()
         case "pdf":
             font = chinese_font()
-            if font is None and has_chinese(visible_text(document)):
+            if font is None and has_chinese(visible_text(article)):
                 return None
-            return pdf(document, figures=gallery.svg, font=font)
+            return pdf(article, figures=gallery.svg, font=font)

@@ -1,4 +1,4 @@
-"""The table of a study: its cells once, shown in the document, as text, as Markdown and as CSV of plain numbers."""
+"""The table of a study: its cells once, shown in the article, as text, as Markdown and as CSV of plain numbers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from oelm.analysis.findings import ArmSummary, Findings, PairedDifference, Verdict
 from oelm.claims.measures import Measure
 from oelm.reporting import numbers, quality
-from oelm.reporting.document import Align, Table
+from oelm.reporting.article import Align, Table
 from oelm.reporting.scope import scope_line
 from oelm.reporting.words import say, say_of
 from oelm.study.declaration import Language, Study, in_language

@@ -1,4 +1,4 @@
-"""Each verdict as a box of the document, and all of them as hypothesis_validation.txt."""
+"""Each verdict as a box of the article, and all of them as hypothesis_validation.txt."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, assert_never
 
 from oelm.analysis.findings import Findings, Outcome, PairedDifference, ScopedVerdict, Verdict
 from oelm.reporting import numbers, quality
-from oelm.reporting.document import VerdictBox
+from oelm.reporting.article import VerdictBox
 from oelm.reporting.scope import scope_line
 from oelm.reporting.tables import label_of, one_line
 from oelm.reporting.words import WORDS, say, say_of, say_or_code

@@ -54,7 +54,7 @@ _COMPLETENESS: dict[str, Phrase] = {
         "None of the {planned} final runs that the study plans now has run. Start them with: oelm run {study}",
         "本实验现在计划的 {planned} 次最终运行均未运行。启动命令：oelm run {study}",
     ),
-    "caution.title": ("Before these verdicts are believed", "采信结论之前须知"),
+    "caution.title": ("Before you rely on these verdicts", "采信结论之前须知"),
     "caution.standing": ("Registration: {registration}", "登记：{registration}"),
     "caution.registration": (
         "The declaration was changed after it was registered ({registered}): {changes}",
@@ -65,7 +65,7 @@ _COMPLETENESS: dict[str, Phrase] = {
         "计划的 {planned} 次最终运行中已完成 {finished} 次。",
     ),
     "partial.tuning": (
-        "Tuning is not over: {finished} of {planned} tuning runs have finished. "
+        "Tuning is not finished: {finished} of {planned} tuning runs have finished. "
         "Final runs start when every arm has its value.",
         "调优尚未结束：{planned} 次调优运行中已完成 {finished} 次。各实验组的取值确定后才开始最终运行。",
     ),
@@ -107,8 +107,8 @@ _VERDICTS: dict[str, Phrase] = {
         "Differences are treatment minus control in {quality}, in {unit}, paired over seeds; {better} zero the "
         "treatment is better. A claim is supported when its one-sided paired t test, Holm-adjusted over the "
         "confirmatory hypotheses about {quality} (here {family}), reaches p <= 0.05; it is refuted when the one-sided "
-        "95 % bound, which is not adjusted, lies beyond it. The exact sign-flip test stands beside; with few pairs it "
-        "cannot become small. Fewer than three pairs give no p-value.",
+        "95 % bound, which is not adjusted, lies beyond it. The exact sign-flip test is shown too; with few pairs "
+        "its p-value cannot become small. Fewer than three pairs give no p-value.",
         "差异为处理组减对照组的{quality}（{unit}），按随机种子配对；{side}零表示处理组更好。单侧配对 t 检验的 p 值在 "
         "{family} 个关于{quality}的验证性假设上作 Holm 校正后不超过 0.05 时判为成立；未经校正的单侧 95 % 界落在另一侧时"
         "判为不成立。并列出精确符号翻转检验；对数少时它不可能很小。不足三对时不给出 p 值。",
@@ -371,7 +371,7 @@ _SECTIONS: dict[str, Phrase] = {
     "moves.every": (", moves every {steps} steps", "，每 {steps} 步更新一次"),
     "moves.after": (", frozen until {percent} of training", "，训练至 {percent} 后解冻"),
     "moves.after_layer_by_layer": (
-        ", frozen until {percent} of training, then thawed layer by layer",
+        ", frozen until {percent} of training, then unfrozen layer by layer",
         "，训练至 {percent} 后逐层解冻",
     ),
     "moves.before": (", trained until {percent} of training, then frozen", "，训练至 {percent} 后冻结"),
@@ -381,22 +381,22 @@ _SECTIONS: dict[str, Phrase] = {
     "moves.layers_even": (" (every second layer, the first among them)", "（每隔一层，含首层）"),
     "moves.share_layers": (" (the first {percent} of the layers)", "（前 {percent} 的层）"),
     "speed.no_bench": (
-        "There is no bench that can be read, so this report makes no statement about speed. The times of the runs are "
-        "not a comparison: they were taken at other times, on possibly other and otherwise busy machines. Measure "
-        "with: oelm bench {study}",
+        "There is no readable bench, so this report says nothing about speed. The times of the runs cannot be "
+        "compared: they were measured at different times, possibly on different machines and under different load. "
+        "Measure with: oelm bench {study}",
         "没有可读取的基准测量，因此本报告不对速度下结论。各运行的用时不能互相比较：它们在不同时间、可能不同且繁忙程度不同的机器上"
         "测得。请运行：oelm bench {study}",
     ),
     "speed.bench": (
-        "Measured apart from the runs: steps of the arms interleaved on one device, in random order within each of "
-        "{blocks} undisturbed blocks. As a control {baseline} was timed against itself: {control} {interval}. No "
-        "interval here is narrower than that leaves room for.",
+        "Measured separately from the runs: steps of the arms interleaved on one device, in random order within each "
+        "of {blocks} undisturbed blocks. As a control, {baseline} was timed against itself: {control} {interval}. No "
+        "interval here is narrower than this control allows.",
         "与训练分开测量：在同一设备上交错执行各组的训练步，共 {blocks} 个未受干扰的区组，组内顺序随机。作为对照，"
         "{baseline} 与其自身之比为 {control} {interval}；此处任何区间都不窄于对照所允许的精度。",
     ),
     "speed.bench_without_control": (
-        "Measured apart from the runs: steps of the arms interleaved on one device, {blocks} rounds. This bench is of "
-        "an older format, without a control and without a seal: its intervals may be too narrow, and no claim rests on "
+        "Measured separately from the runs: steps of the arms interleaved on one device, {blocks} rounds. This bench "
+        "is in an older format, without a control or a seal: its intervals may be too narrow, and no claim is based on "
         "them.",
         "与训练分开测量：在同一设备上交错执行各组的训练步，共 {blocks} 轮。该测量为旧格式，没有对照，也没有封印："
         "区间可能过窄，不作为任何结论的依据。",
@@ -438,7 +438,7 @@ _SECTIONS: dict[str, Phrase] = {
         "本实验未做调优。",
     ),
     "tuning.open": (
-        "Tuning is not over; the losses so far stand in runs.csv.",
+        "Tuning is not finished; the losses so far are in runs.csv.",
         "调优尚未结束；目前的损失见 runs.csv。",
     ),
     "tuning.extended": (
@@ -467,7 +467,7 @@ _SECTIONS: dict[str, Phrase] = {
         "内存（{scope}）：权重、梯度与优化器状态按参数计算；峰值为各运行实测最大值。",
     ),
     "curves.none": (
-        "No finished run with stored metrics is there yet.",
+        "There is no finished run with stored metrics yet.",
         "目前没有存有训练指标的已完成运行。",
     ),
     "confounds.none": (
@@ -492,13 +492,13 @@ _SECTIONS: dict[str, Phrase] = {
     ),
     "unfinished.step": ("at step {step}", "停在第 {step} 步"),
     "unfinished.more": ("And {count} more rows: see runs.csv.", "另有 {count} 行，见 runs.csv。"),
-    "unfinished.waiting": ("waits for the tuning", "等待调优"),
+    "unfinished.waiting": ("waiting for tuning", "等待调优"),
     "cite.sentence": (
         "If this study helps your research, please cite it and the software.",
         "如果本实验对您的工作有帮助，请引用本实验及所用软件。",
     ),
     "files.sentence": (
-        "Beside this report: comparison_table (text, CSV, Markdown), hypothesis_validation.txt, runs.csv with every "
+        "With this report: comparison_table (text, CSV, Markdown), hypothesis_validation.txt, runs.csv with every "
         "run, analysis_results.json with every number, and the figures as PNG and SVG.",
         "随报告提供：comparison_table（文本、CSV、Markdown）、hypothesis_validation.txt、包含全部运行的 runs.csv、"
         "包含全部数值的 analysis_results.json，以及 PNG 与 SVG 格式的图。",
@@ -563,14 +563,14 @@ _SCENARIOS: dict[str, Phrase] = {
         "部分冻结：冻结四分之一或一半的头或层，或只冻结 Q（实验组 frozen_quarter、frozen_half）。",
     ),
     "next.worse.schedule": (
-        "Freeze for a time: every N steps, late or layer-by-layer unfreezing, or train first and then freeze (arms "
-        "every_n, late_unfreeze, progressive_unfreeze, train_then_freeze).",
+        "Freeze for part of training: every N steps, late or layer-by-layer unfreezing, or train first and then freeze "
+        "(arms every_n, late_unfreeze, progressive_unfreeze, train_then_freeze).",
         "按时间表冻结：每 N 步更新一次、训练后期解冻、逐层解冻，或先训练后冻结（实验组 every_n、late_unfreeze、"
         "progressive_unfreeze、train_then_freeze）。",
     ),
     "next.worse.position": (
-        "Give frozen keys what they lack: relative position per head, a key shift or short convolution started at "
-        "identity, or a low-rank residual (r = 4, 8). Give every repair to the trained baseline too.",
+        "Give frozen keys what they are missing: relative position per head, a key shift or short convolution started "
+        "at identity, or a low-rank residual (r = 4, 8). Give every repair to the trained baseline too.",
         "弥补冻结的 K 所缺：每头相对位置、从恒等开始的 key shift 或短卷积，或低秩残差（r = 4、8）。每项修复都应同样"
         "加到可训练基线上。",
     ),
@@ -587,7 +587,7 @@ _SCENARIOS: dict[str, Phrase] = {
         "增加随机种子：若增加种子可能得出结论，上面“尚无定论”的假设给出了大约需要的数量。",
     ),
     "next.unknown.more_seeds": (
-        "Plan at least 8 paired seeds: with {seeds}, only large differences can be told from chance.",
+        "Plan at least 8 paired seeds: with {seeds}, only large differences can be distinguished from chance.",
         "计划至少 8 个配对随机种子：只有 {seeds} 个时，只能分辨较大的差异。",
     ),
     "next.any.confounds": (
@@ -642,7 +642,7 @@ _PROVENANCE: dict[str, Phrase] = {
         "{runs} 次运行所用的源代码含有未提交的修改。",
     ),
     "note.sources_not_comparable": (
-        "Whether all finished runs used the same sources is not known: their digests were taken by schemes {schemes}.",
+        "It is unknown whether all finished runs used the same sources: their digests use schemes {schemes}.",
         "无法判断各已完成运行的源代码是否相同：其摘要按不同方案（{schemes}）计算。",
     ),
     "note.bench_sources_not_comparable": (
@@ -655,7 +655,7 @@ _PROVENANCE: dict[str, Phrase] = {
         "基准测量所用的源代码（{bench}）与运行所用的（{runs}）不同。",
     ),
     "note.damaged": (
-        "A stored run is damaged and part of no number; `oelm run` runs it again. {line}",
+        "A stored run is damaged and not counted; `oelm run` runs it again. {line}",
         "有一个已存储的运行已损坏，不计入任何数字；`oelm run` 会重新运行它。{line}",
     ),
     "note.bench_without_control": (
@@ -663,12 +663,12 @@ _PROVENANCE: dict[str, Phrase] = {
         "基准测量为旧格式：没有封印，也没有对照。",
     ),
     "note.bench_disturbed": (
-        "Blocks of the bench that something disturbed, and that were left out: {disturbed} of {blocks}.",
+        "Disturbed blocks of the bench, which were left out: {disturbed} of {blocks}.",
         "基准测量的 {blocks} 个区组中有 {disturbed} 个受到干扰，未计入。",
     ),
     "note.bench_not_rebuilt": (
-        "The contenders of the bench were not built anew for each block, so that a difference which comes from their "
-        "places in memory stays in the ratios.",
+        "The contenders of the bench were not rebuilt for each block, so differences caused by memory placement remain "
+        "in the ratios.",
         "基准测量未在每个区组重新构建各实验组，由内存位置造成的差异会留在比值中。",
     ),
     "note.unreadable": ("Not readable: {line}", "无法读取：{line}"),

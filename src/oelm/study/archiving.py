@@ -26,17 +26,17 @@ OF_STUDY = (REGISTRATION_FILE, CHOICES_FILE, BENCH_FILE)
 def archive(study: str, folder: Path, to: Path) -> dict[str, Any]:
     """Write the results in a folder of runs into one file, and return its list. Equal results give equal bytes."""
     if to.is_dir():
-        raise UserError(f"--to {to}: is a folder; name a file, for example {to / study}.zip")
+        raise UserError(f"--to {to}: is a folder; give a file, for example {to / study}.zip")
     if to.exists() and not is_archive(to):
-        raise UserError(f"--to {to}: there is a file that `oelm archive` did not write; choose another name")
+        raise UserError(f"--to {to}: this file was not written by `oelm archive`; choose another name")
     shelf = Shelf(folder)
     if not shelf.runs and not shelf.unreadable:
         raise UserError(f"{folder}: no runs there")
     running = [stored.name for stored in shelf.runs if stored.state == "running"]
     if running:
-        raise UserError(f"{folder}: {running[0]} is running; archive the study when it has ended or was stopped")
+        raise UserError(f"{folder}: {running[0]} is running; archive the study after it has finished or been stopped")
     if shelf.lost:
-        raise UserError("\n".join(shelf.unreadable) + "\nan archive would leave it out; bring it back, or run it again")
+        raise UserError("\n".join(shelf.unreadable) + "\nan archive would leave it out; restore it, or run it again")
     ensure_writable(to.absolute().parent, option="--to")
     return write_archive(to, {file.relative_to(folder).as_posix(): file for file in result_files(folder)}, study=study)
 
@@ -51,7 +51,9 @@ def result_files(folder: Path) -> Iterator[Path]:
 
 def _packed(path: Path) -> Path:
     if path.is_symlink():
-        raise UserError(f"{path}: is a link, and an archive contains the study's own files alone; put a copy there")
+        raise UserError(
+            f"{path}: is a link, but an archive contains only the study's own files; replace it with a copy"
+        )
     if not path.is_file() or not os.access(path, os.R_OK):
         raise Damaged(path, "cannot be read")
     return path

@@ -124,9 +124,7 @@ def lack_of(new: Bench, *, beside: Bench, study: Study) -> str | None:
     if missing:
         return f"is missing {', '.join(missing)}"
     few, many = len(new.quiet), len(beside.quiet)
-    return (
-        f"has {few} undisturbed blocks where the stored one has {many}" if few < many * FEWEST_OF_THE_OTHERS else None
-    )
+    return f"has {few} undisturbed blocks, but the stored one has {many}" if few < many * FEWEST_OF_THE_OTHERS else None
 
 
 # ---- In words ------------------------------------------------------------------------------------------------------

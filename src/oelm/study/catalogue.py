@@ -26,7 +26,7 @@ def study_file(source: str | Path) -> Path:
         ", ".join(name for name, file in known.items() if (file.parent == PACKAGED) is ours) for ours in (False, True)
     )
     raise UserError(
-        f"study {str(source)!r}: no such file{f'; in {STUDIES}/: {here}' if here else ''}; with oelm come {packaged}"
+        f"study {str(source)!r}: no such file{f'; in {STUDIES}/: {here}' if here else ''}; oelm comes with {packaged}"
     )
 
 

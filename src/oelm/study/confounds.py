@@ -66,7 +66,7 @@ def _check_explained(hypothesis: Hypothesis) -> None:
         if key not in known:
             close = difflib.get_close_matches(key, known, n=1)
             suggestion = f"; did you mean {close[0]}?" if close else ""
-            raise UserError(f"hypotheses.{hypothesis.name}.explained.{key}: is no confound's key{suggestion}")
+            raise UserError(f"hypotheses.{hypothesis.name}.explained.{key}: is not the key of a confound{suggestion}")
 
 
 @dataclass(frozen=True)

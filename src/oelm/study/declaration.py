@@ -208,9 +208,9 @@ def load_study(source: str | Path) -> Study:
     path = study_file(source)
     tree = read_yaml_file(path)
     if tree is None:
-        raise UserError(f"{path}: is empty; a study contains at least question, base, arms and seeds (docs/studies.md)")
+        raise UserError(f"{path}: is empty; a study needs at least question, base, arms and seeds (docs/studies.md)")
     if not isinstance(tree, dict):
-        raise UserError(f"{path}: is not a study: no keys and values (`oelm new NAME` writes one to start from)")
+        raise UserError(f"{path}: is not a study: it has no keys and values (`oelm new NAME` writes one to start from)")
     return study_of({"name": path.stem} | tree, name=str(path))
 
 
@@ -232,7 +232,7 @@ def _with_arms_by_name(tree: dict[str, Any]) -> tuple[dict[str, Any], list[str]]
     tree, arms = dict(tree), tree.get("arms")
     problems = []
     if isinstance(arms, list):
-        problems = [f"arms: {arm} is there twice" for arm in dict.fromkeys(map(str, arms)) if arms.count(arm) > 1]
+        problems = [f"arms: {arm} occurs twice" for arm in dict.fromkeys(map(str, arms)) if arms.count(arm) > 1]
         arms = {str(arm): {} for arm in arms}
     if isinstance(arms, dict):
         tree["arms"] = {key: value or {} for key, value in arms.items()}
@@ -391,25 +391,25 @@ def _at_odds(tree: dict[str, Any]) -> Iterator[str]:
             yield f"{place}: {arm!r} is not one of the arms {', '.join(arms)}"
     for what, values in (("seeds", listed.get("seeds", [])), ("hypotheses", [each.get("name") for each in claims])):
         counted = Counter(value for value in values if type(value) in (int, float, str))
-        yield from (f"{what}: {value} is there twice" for value, times in counted.items() if times > 1)
+        yield from (f"{what}: {value} occurs twice" for value, times in counted.items() if times > 1)
 
 
 def _misplaced_values(study: Study) -> Iterator[str]:
     """Each setting has one place: a grid's key is the grid's, seeds are the study's, arms are arms."""
     if "arm" in study.base:
-        yield "base.arm: the arms of a study stand under arms"
+        yield "base.arm: list the arms of a study under arms"
     if not _complaints(partial(with_preset, study.base)):  # which the arms' settings name
         yield from _wrong_measures(study)
     if study.tuning is None:
         return
     shared = sorted(set(study.seeds) & set(study.tuning.seeds))
     if shared:
-        yield f"tuning.seeds: {shared[0]} is also one of seeds; what was tuned on is not a test"
+        yield f"tuning.seeds: {shared[0]} is also one of seeds; a seed used for tuning cannot be used for testing"
     for key, points in study.tuning.grid.items():
         if len(points) < 2:
             yield f"tuning.grid.{key}: needs at least two different values"
         if not key.startswith(("model.", "training.")):
-            yield f"tuning.grid.{key}: only what a run computes can be tuned, not where or from which seed"
+            yield f"tuning.grid.{key}: only what a run computes can be tuned, not where it runs or its seed"
         places = {"tuning.set": study.tuning.set} | {f"arms.{arm}.set": each.set for arm, each in study.arms.items()}
         yield from (
             f"{place}.{key}: is also in the grid, whose values would replace it"
@@ -460,7 +460,7 @@ def _faults_of_arms(study: Study) -> Iterator[str]:
 
 def _arm_among_the_others(study: Study, arm: str, settings: Settings, known: dict[str, str]) -> Iterator[str]:
     if kind_of_model(settings.run.model) != study.model_kind:
-        yield f"arms.{arm}.set: another kind of model than the base's: a comparison needs one kind"
+        yield f"arms.{arm}.set: a different kind of model than in base; a comparison needs the same kind"
     identity = settings.run.model_dump_json(exclude={"arm", "data"})
     if identity in known:
         yield f"arms {known[identity]} and {arm} are the same computation"

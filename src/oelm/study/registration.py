@@ -240,5 +240,5 @@ def _how(before: list[Entry], entry: Entry) -> str:
     found = [difference_text(*each) for each in changes(before[-1].declaration, entry.declaration)] if before else []
     changed = f"; changed since {before[-1].registered}: {some(found)}" if before else ""
     if entry.runs_then:
-        return f", after runs had started ({entry.runs_then}): a later registration, and the report says so{changed}"
+        return f", after runs had started ({entry.runs_then}); the report says so{changed}"
     return f", before any run started{changed}"

@@ -35,18 +35,18 @@ SENTENCES: dict[str, str] = {
     "counts: {copies}; move the one that should not count elsewhere",
     "bench_other_config": "The bench measured another config: {differences}; measure again with oelm bench {study}",
     # Choices that the tuning runs decided.
-    "choice_contradicted": "{arm}: {chosen} was chosen at {made} and stays; the tuning runs as they are now would say "
-    "{now}",
-    "choice_runs_changed": "{arm}: {chosen} was chosen at {made} and stays, but its tuning runs are no longer what "
-    "they were then: {changes}",
+    "choice_contradicted": "{arm}: {chosen} was chosen at {made} and stays; from the present tuning runs it "
+    "would be {now}",
+    "choice_runs_changed": "{arm}: {chosen} was chosen at {made} and stays, but its tuning runs have changed since: "
+    "{changes}",
     "choice_replaced": "{arm}: the choice of {made} was made for another declaration ({differences}); no final run "
-    "used it, and another one takes its place",
-    "choices_damaged": "{line}; no run is started: bring the file back, or delete it to choose again from the tuning "
-    "runs as they are now",
+    "used it, and a new choice replaces it",
+    "choices_damaged": "{line}; no run is started: restore the file, or delete it to choose again from the present "
+    "tuning runs",
     "choices_other_declaration": "{file}: what was chosen at {made} for {names} belongs to another declaration "
     "({differences}), and final runs used it; no run is started: undo the change, or delete the file to choose again",
-    "choices_not_stored": "Chosen values that were not stored when they were made, so that they are what the tuning "
-    "runs say now: {names}",
+    "choices_not_stored": "Chosen values that were not stored when they were chosen, so they follow from the present "
+    "tuning runs: {names}",
     "choices_stored_late": "The chosen values were stored at {made}, when {runs} final runs that use them had started",
     "choices_stored_late.one": "The chosen values were stored at {made}, when {runs} final run that uses them had "
     "started",
@@ -58,8 +58,8 @@ SENTENCES: dict[str, str] = {
     "registration.after_undated": "registered at {registered}, when runs had started: {early} of {runs}",
     "registration.after_choice": "registered at {registered}, when values had been chosen from runs (at {chosen})",
     "registration.undated": "registered at {registered}; it cannot be shown that this came before the runs: "
-    "{undated} of {runs} do not say when they started",
-    "registration.damaged": "{line}; bring the file back, or delete it to register again",
+    "{undated} of {runs} do not record when they started",
+    "registration.damaged": "{line}; restore the file, or delete it to register again",
     "registration.unchanged": "unchanged since",
     "registration.changed": "changed since: {changes}",
     "registration.later": "registered again after that, with runs started: {times}",

@@ -64,7 +64,7 @@ def _option(value: str) -> str:
         raise ValueError(f"{value!r} is not a long option of sbatch, for example --exclusive or --mail-type=END")
     ours = next((name for name in OURS if name.startswith(found[1])), None)  # sbatch takes abbreviations
     if ours is not None:
-        instead = "say it by the key time" if ours == "time" else "leave it out"
+        instead = "use the key time" if ours == "time" else "leave it out"
         raise ValueError(f"--{found[1]}: --{ours} is set by oelm; {instead}")
     return value
 
@@ -93,11 +93,11 @@ class SlurmRequest(Section):
         names = [option.partition("=")[0] for option in self.options]
         for key, flag in OPTIONS.items():
             if getattr(self, key) is not None and f"--{flag}" in names:
-                raise ValueError(f"--{flag} stands in options and as {key}")
+                raise ValueError(f"--{flag} is given both in options and as {key}")
         if self.time is not None and _seconds(self.time) < self.save_seconds + EARLY_SECONDS:
             raise ValueError(
                 f"time {self.time} leaves no room to train: the signal to save comes save_seconds, "
-                f"{self.save_seconds}, before it, and Slurm may be a minute early; ask for more, or lower save_seconds"
+                f"{self.save_seconds}, before it, and Slurm may be a minute early; request more, or lower save_seconds"
             )
         return self
 
@@ -116,7 +116,7 @@ def changed(request: SlurmRequest, assignments: list[str]) -> SlurmRequest:
             raise UserError(f"--slurm {text}: write key=value, for example --slurm partition=gpu")
         name = key.strip()
         if name not in tree:
-            raise UserError(f"--slurm {name}: unknown key; known are {', '.join(tree)}")
+            raise UserError(f"--slurm {name}: unknown key; known keys: {', '.join(tree)}")
         if name == "options":  # one more
             tree[name] = [*tree[name], value]
         else:

@@ -17,7 +17,7 @@ def write_new(name: str) -> Path:
     """The file it was written to."""
     name = check_name(name.removesuffix(ENDING))
     if name in known_studies():
-        raise UserError(f"{name}: is a study already (`oelm studies` lists them); choose another name")
+        raise UserError(f"{name}: is already a study (`oelm studies` lists them); choose another name")
     file = STUDIES / f"{name}{ENDING}"
     try:
         make_folders(STUDIES)

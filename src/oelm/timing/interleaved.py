@@ -127,7 +127,7 @@ def _place_for(record: dict[str, Any], plan: Plan, shelf: Shelf, workload: Workl
     lack = lack_of(bench_of(record, path), beside=before, study=plan.study)
     if lack is None:
         return BENCH_FILE
-    say(f"{path} stays: this measurement {lack}; it is in {REJECTED_FILE} (--replace writes {BENCH_FILE} all the same)")
+    say(f"{path} stays: this measurement {lack}; it is in {REJECTED_FILE} (--replace writes {BENCH_FILE} anyway)")
     return REJECTED_FILE
 
 
@@ -178,7 +178,7 @@ def _notes(study: Study, runs: dict[str, ResolvedRun], workload: Workload) -> li
         notes.append(f"measured as at step 1, before their schedule changes anything: {', '.join(scheduled)}")
     several = [name for name in runs if study.arms[name].processes > 1]
     if several:
-        notes.append(f"measured in one process, though the study runs them in several: {', '.join(several)}")
+        notes.append(f"measured in one process, although the study runs them in several: {', '.join(several)}")
     return notes
 
 
@@ -190,7 +190,7 @@ def _say_sizes(runs: dict[str, ResolvedRun], baseline: str, machine: Machine, sa
     counts = [totals(run.model) for run in (*runs.values(), runs[baseline])]
     needed_bytes = sum(each.weight_bytes + each.optimizer_bytes for each in counts)
     say(
-        f"{machine}; {len(runs)} arms and {baseline} a second time as a control in one process, "
+        f"{machine}; {len(runs)} arms and {baseline} a second time as a control, in one process, "
         f"{mebibytes(needed_bytes)} of weights and moments"
     )
 

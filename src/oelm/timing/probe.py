@@ -33,13 +33,13 @@ def measurements(settings: Settings) -> dict[str, Any]:
     prepare_process(machine)
     arm = TimedArm(_with_one_batch_of_validation(run, machine), machine, workload)
     warmup_seconds = sum(arm.step() for _ in range(WARMUP_STEPS))
-    taken, model = _steps_taken(arm), arm.task.model
+    taken, model = _steps_taken(arm), arm.objective.model
     return {
         "seconds_per_step": median(taken),
         "steps_taken": len(taken),
         "warmup_seconds": warmup_seconds,
         "validation_seconds_per_sequence": _validation_seconds(arm, machine),
-        "held_out": arm.task.held_out,
+        "held_out": arm.objective.held_out,
         "peak_memory_bytes": peak_memory_bytes(machine),
         "checkpoint_bytes": stored_bytes(model.state_dict()) + stored_bytes(optimizer_state(arm.optimizer, model)),
         "data": workload.description,
@@ -67,9 +67,9 @@ def _validation_seconds(arm: TimedArm, machine: Machine) -> float:
     for _ in range(2):
         machine.synchronize()
         began = time.perf_counter()
-        arm.task.validation()
+        arm.objective.validation()
     machine.synchronize()
-    return (time.perf_counter() - began) / min(machine.micro_batch_size, arm.task.held_out)
+    return (time.perf_counter() - began) / min(machine.micro_batch_size, arm.objective.held_out)
 
 
 def main() -> None:

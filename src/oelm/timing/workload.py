@@ -12,13 +12,13 @@ from oelm.config import Encoder, GptRun, ResolvedRun, Run, facts_of, resolved
 from oelm.data.folders import Data
 from oelm.data.sentences import SentenceData
 from oelm.data.tokens import GPT2_VOCABULARY, TokenData, file_name
+from oelm.model.freezing import Schedule
 from oelm.prepared import MANIFEST
 from oelm.training.assembly import assembled, gpt_on_device, with_optimizer
 from oelm.training.device import Machine
 from oelm.training.distributed import World
-from oelm.training.freezing import Schedule
-from oelm.training.language import LanguageTask
 from oelm.training.loop import optimization_steps
+from oelm.training.next_token import NextToken
 from oelm.training.run import run_with_data
 
 # Neither changes what a step costs: the loop must not end, and the weights must not run away.
@@ -74,15 +74,17 @@ class TimedArm:
         world = World()
         match _endless(resolved(run, workload.facts)), workload.data:
             case known, (TokenData() | SentenceData()) as data:
-                self.task, self.optimizer, schedule = assembled(known, data, machine=machine, world=world)
+                self.objective, self.optimizer, schedule = assembled(known, data, machine=machine, world=world)
             case GptRun() as known, tokens:
                 gpt = gpt_on_device(known, machine)
-                task = LanguageTask(gpt, known, train=tokens, held_out=tokens, machine=machine, world=world)
-                self.task, self.optimizer, schedule = with_optimizer(task, known)
+                objective = NextToken(gpt, known, train=tokens, held_out=tokens, machine=machine, world=world)
+                self.objective, self.optimizer, schedule = with_optimizer(objective, known)
             case _:
                 raise TypeError("an encoder reads no drawn tokens")
         first = _FirstStep(schedule.rules, steps=schedule.steps, num_layers=schedule.num_layers)
-        self._steps = optimization_steps(self.task, self.optimizer, known, schedule=first, machine=machine, world=world)
+        self._steps = optimization_steps(
+            self.objective, self.optimizer, known, schedule=first, machine=machine, world=world
+        )
 
     def step(self) -> float:
         """Seconds of one step, the device synchronised before and after."""

@@ -1,4 +1,4 @@
-"""Config and data to parts: the task with its model, the optimizer, and when each weight moves."""
+"""Config and data to parts: the objective with its model, the optimizer, and when each weight moves."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import torch
 from oelm.config import EncoderRun, GptRun, ResolvedRun
 from oelm.data.sentences import SentenceData
 from oelm.data.tokens import TokenData
+from oelm.model.freezing import Schedule
 from oelm.model.initialization import build
 from oelm.model.parameters import rules
 from oelm.model.transformer import GPT
 from oelm.training.device import Machine
 from oelm.training.distributed import Sharing
-from oelm.training.freezing import Schedule
-from oelm.training.language import LanguageTask
 from oelm.training.memory import refuse_what_does_not_fit
+from oelm.training.next_token import NextToken
+from oelm.training.objective import Objective
 from oelm.training.optimizer import build_optimizer
-from oelm.training.task import Task
 
 if TYPE_CHECKING:
     from oelm.data.folders import Data
 
-Parts = tuple[Task, torch.optim.AdamW, Schedule]
+Parts = tuple[Objective, torch.optim.AdamW, Schedule]
 
 
 def assembled(run: ResolvedRun, data: Data, *, machine: Machine, world: Sharing) -> Parts:
@@ -31,20 +31,20 @@ def assembled(run: ResolvedRun, data: Data, *, machine: Machine, world: Sharing)
     match run, data:
         case EncoderRun(), SentenceData():
             refuse_what_does_not_fit(run, machine)
-            from oelm.training.classification import sentence_task
+            from oelm.training.classification import build_classification
 
-            return with_optimizer(sentence_task(run, data, machine=machine, world=world), run)
+            return with_optimizer(build_classification(run, data, machine=machine, world=world), run)
         case GptRun(), TokenData():
             train, held_out = data.splits["train"], data.splits[run.training.validation_split]
             gpt = gpt_on_device(run, machine)
-            task = LanguageTask(gpt, run, train=train, held_out=held_out, machine=machine, world=world)
-            return with_optimizer(task, run)
+            objective = NextToken(gpt, run, train=train, held_out=held_out, machine=machine, world=world)
+            return with_optimizer(objective, run)
     raise TypeError(f"{run.data}: not the data of this kind of model")
 
 
-def with_optimizer(task: Task, run: ResolvedRun) -> Parts:
-    schedule = Schedule(rules(task.model), steps=run.training.steps, num_layers=run.model.num_layers)
-    return task, build_optimizer(task.model, run.training), schedule
+def with_optimizer(objective: Objective, run: ResolvedRun) -> Parts:
+    schedule = Schedule(rules(objective.model), steps=run.training.steps, num_layers=run.model.num_layers)
+    return objective, build_optimizer(objective.model, run.training), schedule
 
 
 def gpt_on_device(run: GptRun, machine: Machine) -> GPT:

@@ -159,7 +159,11 @@ def silent_ones(companions: list[Companion]) -> list[Companion]:
 
 def what_happened(silent: list[Companion]) -> str:
     longest = max(silent, key=lambda each: each.still_seconds)
-    who = f"{', '.join(map(str, silent))} did not answer the others" if longest.is_silent else "all wait for each other"
+    who = (
+        f"{', '.join(map(str, silent))} did not respond to the others"
+        if longest.is_silent
+        else "all wait for each other"
+    )
     who += f" in {longest.said.get('doing', 'the start')}"
     return (
         f"{who} for {longest.still_seconds:.0f} s; the limit was {longest.allowed_seconds:.0f} s "

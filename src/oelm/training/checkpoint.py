@@ -76,7 +76,7 @@ def read_state(folder: Path) -> dict[str, Any]:
     expected = {field.name: str(field.type) for field in fields(Progress)}
     for name in expected.keys() | progress.keys():
         if name not in expected or name not in progress or not _fits(progress[name], expected[name]):
-            raise Damaged(file, f"progress.{name} is not what a save writes")
+            raise Damaged(file, f"progress.{name} is not what oelm writes")
     for step in (state.get("step"), progress["step"]):
         if type(step) is not int or step != checkpoint_step(folder):
             raise Damaged(file, f"is of step {step!r}, in the folder of step {checkpoint_step(folder)}")

@@ -1,4 +1,4 @@
-"""The task of an encoder: name the label of a sentence or of a pair of them."""
+"""The objective of an encoder: name the label of a sentence or of a pair of them."""
 
 from __future__ import annotations
 
@@ -10,29 +10,28 @@ from torch import Tensor
 from torch.nn import functional
 
 from oelm.config import EncoderRun
-from oelm.data.encoder_folder import encoder_of
 from oelm.data.sentence_batches import SentenceBatches, evenly_spaced, padded
-from oelm.data.sentences import SentenceData
+from oelm.data.sentences import SentenceData, encoder_of
 from oelm.errors import UserError
-from oelm.model.encoder import build_encoder
+from oelm.huggingface.encoder import build_encoder
 from oelm.model.parameters import encoder_role_of
 from oelm.training.device import Machine
 from oelm.training.distributed import Sharing
-from oelm.training.task import Validation
+from oelm.training.objective import Validation
 
 EXAMPLES_AT_ONCE = 64  # of a validation: no gradients are kept
 
 
-def sentence_task(run: EncoderRun, data: SentenceData, *, machine: Machine, world: Sharing) -> SentenceTask:
+def build_classification(run: EncoderRun, data: SentenceData, *, machine: Machine, world: Sharing) -> Classification:
     if run.model.pretrained and not data.encoder_has_weights:
         raise UserError(
             f"{data.encoder_source}: has no weights; prepare with another --encoder, or set pretrained=false"
         )
     model = build_encoder(run.model, run.seeds, folder=encoder_of(data).folder, labels=data.labels)
-    return SentenceTask(model.to(machine.device, machine.dtype), run, data, machine=machine, world=world)
+    return Classification(model.to(machine.device, machine.dtype), run, data, machine=machine, world=world)
 
 
-class SentenceTask:
+class Classification:
     def __init__(self, model: Any, run: EncoderRun, data: SentenceData, *, machine: Machine, world: Sharing) -> None:
         self.model, self.dropout = model, run.model.dropout
         self.warnings: list[str] = []

@@ -131,9 +131,9 @@ def _device(wanted: str, local_rank: int, world_size: int) -> str:
 
 def _precision(execution: Execution, kind: str) -> tuple[str, str]:
     if execution.precision != "auto":
-        return execution.precision, f"precision {execution.precision}: as asked"
+        return execution.precision, f"precision {execution.precision}: as requested"
     if kind == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False):
-        return "bfloat16", "precision bfloat16: this GPU is fast at it"
+        return "bfloat16", "precision bfloat16: fast on this GPU"
     if kind == "cpu" and _cpu_is_fast_at_bfloat16():
         return "bfloat16", "precision bfloat16: this CPU multiplies it in hardware"
     return "float32", f"precision float32: this {kind} has no fast bfloat16"
@@ -146,17 +146,17 @@ def _cpu_is_fast_at_bfloat16() -> bool:
 
 def _compile(execution: Execution, run: ResolvedRun, kind: str, world_size: int) -> tuple[bool, str]:
     if execution.compile == "off":
-        return False, "compile off: as asked"
+        return False, "compile off: as requested"
     if isinstance(run.model, Encoder):
         return False, "compile off: the batches of an encoder have too many shapes"
     compiler = kind == "cuda" or shutil.which(os.environ.get("CXX", "g++")) or shutil.which("clang++")
     if execution.compile == "on":
         if not compiler:
             raise UserError("execution.compile: on, but there is no C++ compiler; install g++ or set compile: off")
-        return True, "compile on: as asked"
+        return True, "compile on: as requested"
     if not compiler:
         return False, "compile off: no C++ compiler"
     seconds = training_flops(run) / ASSUMED_FLOPS_PER_SECOND.get(kind, 1e11) / world_size
     if seconds < COMPILE_WORTHWHILE_SECONDS:
-        return False, f"compile off: a run of about {max(1, round(seconds))} s is too short to repay it"
-    return True, "compile on: the run is long enough to repay it"
+        return False, f"compile off: a run of about {max(1, round(seconds))} s is too short to benefit"
+    return True, "compile on: the run is long enough to benefit"

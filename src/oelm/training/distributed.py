@@ -70,8 +70,8 @@ class World:
                 raise
             reason = str(error).strip().splitlines()[0]
             raise OtherProcessGone(
-                f"rank {self.rank}: another process of this run is gone; what it said or torchrun says of it "
-                f"is the cause, and the same command resumes ({reason})"
+                f"rank {self.rank}: another process of this run has died; its output or that of torchrun "
+                f"shows the cause; the same command resumes ({reason})"
             ) from error
 
     def sum(self, numbers: Tensor) -> Tensor:
@@ -145,7 +145,7 @@ def _refuse_a_shared_store() -> None:
     if shared == "True" and restarts not in (None, "0"):
         raise UserError(
             "torchrun --max-restarts: also set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 in the environment of torchrun, or "
-            "processes that are started again wait for those that are gone"
+            "restarted processes will wait for the ones that died"
         )
 
 

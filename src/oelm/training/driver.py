@@ -21,6 +21,7 @@ from oelm.durations import duration
 from oelm.errors import UserError
 from oelm.files import Damaged, write_json
 from oelm.installation import install_command
+from oelm.model.freezing import Watch
 from oelm.model.transformer import GPT
 from oelm.ownership import now
 from oelm.run_directory import RunDirectory
@@ -28,21 +29,19 @@ from oelm.schemas import Parameters, read_record
 from oelm.sealing import seal_run
 from oelm.training.assembly import assembled
 from oelm.training.attendance import Patience, watched
+from oelm.training.best_model import save_best, save_best_encoder
 from oelm.training.checkpoint import load_checkpoint, save_checkpoint
 from oelm.training.device import Machine
 from oelm.training.distributed import OtherProcessGone, World
-from oelm.training.freezing import Watch
 from oelm.training.journal import Journal
 from oelm.training.loop import Diverged, StepResult, diverged, optimization_steps
+from oelm.training.objective import Validation
 from oelm.training.records import Progress, parameters_record, result_record
 from oelm.training.signals import Interrupted, StopRequest, show_last_line
-from oelm.training.stored_encoder import save_best_encoder
-from oelm.training.stored_model import save_best
-from oelm.training.task import Validation
 
 
 @dataclass(frozen=True)
-class Job:
+class TrainingJob:
     """One run, its data and its place; where and with whom it executes."""
 
     run: ResolvedRun
@@ -56,13 +55,15 @@ class Job:
 class Driver:
     """The parts of one run, alive between its start and its end."""
 
-    def __init__(self, job: Job, journal: Journal) -> None:
+    def __init__(self, job: TrainingJob, journal: Journal) -> None:
         self.run, self.data, self.directory = job.run, job.data, job.directory
         self.execution, self.machine, self.world, self.journal = job.execution, job.machine, job.world, journal
         training, execution = job.run.training, job.execution
         self.checkpoint_every = execution.checkpoint_every or max(1, min(5000, training.steps // 10))
         self.log_every = execution.log_every or max(1, min(100, training.steps // 200))
-        self.task, self.optimizer, self.schedule = assembled(job.run, job.data, machine=job.machine, world=job.world)
+        self.objective, self.optimizer, self.schedule = assembled(
+            job.run, job.data, machine=job.machine, world=job.world
+        )
         self.progress = Progress()
         self.patience = Patience(execution.step_limit_seconds, compiles=job.machine.compile)
         self.began = time.perf_counter()
@@ -81,12 +82,12 @@ class Driver:
 
     def go(self, checkpoint: Path | None) -> dict[str, Any]:
         """From a checkpoint or from the start to the end; returns the result (empty on other processes)."""
-        watch = Watch.begin(self.schedule, self.task.model, 0)
+        watch = Watch.begin(self.schedule, self.objective.model, 0)
         if checkpoint is not None:
             watch = self._resume(checkpoint, watch)
         if self.world.is_main:
-            write_json(self.directory.parameters_file, parameters_record(self.task, self.machine))
-        for line in self.task.warnings:
+            write_json(self.directory.parameters_file, parameters_record(self.objective, self.machine))
+        for line in self.objective.warnings:
             self.journal.warn(line)
         stop = StopRequest(world_size=self.world.size)
         try:
@@ -120,14 +121,14 @@ class Driver:
             self.world.barrier()
 
     def _resume(self, checkpoint: Path, fresh: Watch) -> Watch:
-        state = load_checkpoint(checkpoint, model=self.task.model, optimizer=self.optimizer)
+        state = load_checkpoint(checkpoint, model=self.objective.model, optimizer=self.optimizer)
         self.progress = Progress(**state["progress"])
         self.progress.resumes += 1
         # Weights that have rested since the start must be the seed's own, those that rested later the recorded ones.
         since_start = Watch(self.schedule, 0, fresh.digests)
-        since_start.check(self.task.model, self.progress.step)
+        since_start.check(self.objective.model, self.progress.step)
         recorded = Watch(self.schedule, self.progress.step, state["digests"])
-        recorded.check(self.task.model, self.progress.step)
+        recorded.check(self.objective.model, self.progress.step)
         self.journal.say(f"resuming from step {self.progress.step} of {self.run.training.steps} ({checkpoint.name})")
         return recorded
 
@@ -142,9 +143,9 @@ class Driver:
             machine=self.machine,
             world=self.world,
             data_digest=self.data.digest,
-            tokens=self.task.tokens_after(self.progress.step),
+            tokens=self.objective.tokens_after(self.progress.step),
             val_loss=final.loss,
-            measures=final.result | self.task.best_result(best_loss),
+            measures=final.result | self.objective.best_result(best_loss),
             wall_seconds=self._wall_seconds(),
             parameters=parameters,
         )
@@ -168,7 +169,7 @@ class Driver:
     def _drive(self, watch: Watch, stop: StopRequest) -> None:
         self.journal.begin(step=self.progress.step, steps=self.run.training.steps)
         steps = optimization_steps(
-            self.task,
+            self.objective,
             self.optimizer,
             self.run,
             schedule=self.schedule,
@@ -190,8 +191,8 @@ class Driver:
                 stop_now = result.stop_requested and not last
                 if stop_now:
                     stop.acknowledge()
-                watch.check(self.task.model, result.step)
-                if not all(parameter.isfinite().all() for parameter in self.task.model.parameters()):
+                watch.check(self.objective.model, result.step)
+                if not all(parameter.isfinite().all() for parameter in self.objective.model.parameters()):
                     raise diverged(result.step, "a weight is not finite", result.learning_rate)
                 self._save(watch)
                 if stop_now:
@@ -203,7 +204,7 @@ class Driver:
 
     def _saving(self) -> contextlib.AbstractContextManager[None]:
         """Around what the first process alone writes, while the others wait."""
-        size = 3 * sum(weight.numel() * weight.element_size() for weight in self.task.model.parameters())
+        size = 3 * sum(weight.numel() * weight.element_size() for weight in self.objective.model.parameters())
         return self.world.attendance.takes(self.patience.while_saving(size), f"the save at step {self.progress.step}")
 
     def _note(self, result: StepResult) -> None:
@@ -218,14 +219,16 @@ class Driver:
         self.journal.advance(result.step, f"loss {result.loss:.4f}  {self._tokens_per_second(result):,.0f} tokens/s")
 
     def _tokens_per_second(self, result: StepResult) -> float:
-        return (self.task.tokens_after(result.step) - self.task.tokens_after(result.step - 1)) / result.seconds
+        return (
+            self.objective.tokens_after(result.step) - self.objective.tokens_after(result.step - 1)
+        ) / result.seconds
 
     def _record_training(self, result: StepResult) -> None:
         progress = self.progress
         progress.last_train_loss = progress.loss_sum / progress.loss_steps
         record = {
             "step": result.step,
-            "tokens": self.task.tokens_after(self.progress.step),
+            "tokens": self.objective.tokens_after(self.progress.step),
             "seconds": round(progress.training_seconds, 4),
             "train_loss": progress.last_train_loss,
             "learning_rate": result.learning_rate,
@@ -259,7 +262,7 @@ class Driver:
         """What is reported: over more of the held-out data than the curve's."""
         training, (last, _) = self.run.training, self._validated()
         final_rate = training.learning_rate * training.final_learning_rate_fraction
-        return self._timed(lambda: self.task.final_validation(last), final_rate)
+        return self._timed(lambda: self.objective.final_validation(last), final_rate)
 
     def _validated(self) -> tuple[float, float]:
         """The last loss and the best. The last step of a run is validated, and its checkpoint remembers it."""
@@ -270,12 +273,12 @@ class Driver:
 
     def _validate(self, result: StepResult) -> None:
         step = result.step
-        seen = self._timed(self.task.validation, result.learning_rate)
+        seen = self._timed(self.objective.validation, result.learning_rate)
         loss, progress = seen.loss, self.progress
         progress.last_val_loss = loss
         record = {
             "step": step,
-            "tokens": self.task.tokens_after(step),
+            "tokens": self.objective.tokens_after(step),
             "seconds": round(progress.training_seconds, 4),
             "validation_seconds": round(progress.validation_seconds, 4),
             "val_loss": loss,
@@ -304,7 +307,7 @@ class Driver:
                     self.metrics_board.add_scalar(key, record[key], record["step"])
 
     def _save_best(self, step: int, loss: float) -> None:
-        match self.task.model, self.run, self.data:
+        match self.objective.model, self.run, self.data:
             case GPT() as gpt, GptRun() as run, TokenData() as data:
                 save_best(self.directory, gpt, run, data, step=step, val_loss=loss)
             case encoder, EncoderRun() as run, SentenceData() as data:
@@ -318,7 +321,7 @@ class Driver:
                 save_checkpoint(
                     self.directory,
                     progress.step,
-                    model=self.task.model,
+                    model=self.objective.model,
                     optimizer=self.optimizer,
                     state={"step": progress.step, "progress": vars(progress), "digests": watch.digests},
                     keep=self.execution.keep_checkpoints,

@@ -12,12 +12,12 @@ from torch import Tensor
 
 from oelm.config import ResolvedRun
 from oelm.errors import UserError
+from oelm.model.freezing import Schedule
 from oelm.seeding import seed_of
 from oelm.training.device import Machine
 from oelm.training.distributed import World, sum_gradients
-from oelm.training.freezing import Schedule
+from oelm.training.objective import Objective
 from oelm.training.optimizer import clip_gradients, learning_rate_at, set_learning_rate
-from oelm.training.task import Task
 
 
 class Diverged(UserError):
@@ -29,7 +29,7 @@ class Diverged(UserError):
 def diverged(step: int, what: str, learning_rate: float) -> Diverged:
     return Diverged(
         f"diverged at step {step}: {what}, learning rate {learning_rate:.3g}; "
-        "what was saved before is kept; try a lower --set training.learning_rate in another --out"
+        "earlier checkpoints are kept; try a lower --set training.learning_rate with another --out"
     )
 
 
@@ -45,7 +45,7 @@ class StepResult:
 
 
 def optimization_steps(
-    task: Task,
+    objective: Objective,
     optimizer: torch.optim.Optimizer,
     run: ResolvedRun,
     *,
@@ -61,8 +61,8 @@ def optimization_steps(
     for step in range(start + 1, training.steps + 1):
         machine.synchronize()
         began = time.perf_counter()
-        schedule.apply(task.model, step)
-        loss = accumulate_gradients(task, run, step, machine=machine, world=world)
+        schedule.apply(objective.model, step)
+        loss = accumulate_gradients(objective, run, step, machine=machine, world=world)
         sum_gradients(world, parameters)
         shared = torch.tensor([loss.item(), float(stop_requested())], dtype=torch.float64)
         total_loss, stop = world.sum(shared).tolist()
@@ -85,15 +85,17 @@ def optimization_steps(
         )
 
 
-def accumulate_gradients(task: Task, run: ResolvedRun, step: int, *, machine: Machine, world: World) -> Tensor:
+def accumulate_gradients(
+    objective: Objective, run: ResolvedRun, step: int, *, machine: Machine, world: World
+) -> Tensor:
     """Gradients of this process's part of the global mean loss, over its micro-batches; returns that part."""
     mine = world.share(run.training.batch_size)
     loss = torch.zeros((), dtype=machine.dtype, device=machine.device)
     for first in range(mine.start, mine.stop, machine.micro_batch_size):
-        if task.dropout:
+        if objective.dropout:
             torch.manual_seed(seed_of(run.seeds.data, "dropout", step, first))
         with machine.autocast():
-            part = task.loss_of(step, range(first, min(first + machine.micro_batch_size, mine.stop)))
+            part = objective.loss_of(step, range(first, min(first + machine.micro_batch_size, mine.stop)))
         part.backward()
         loss += part.detach()
         world.attendance.sign()

@@ -13,7 +13,7 @@ from oelm.config import ResolvedRun, fingerprint
 from oelm.model.parameters import combined_digest, counts_by_part, frozen_names, parameter_digests
 from oelm.training.device import Machine
 from oelm.training.distributed import World
-from oelm.training.task import Task
+from oelm.training.objective import Objective
 
 
 @dataclass
@@ -35,9 +35,9 @@ class Progress:
     best_step: int | None = None
 
 
-def parameters_record(task: Task, machine: Machine) -> dict[str, Any]:
+def parameters_record(objective: Objective, machine: Machine) -> dict[str, Any]:
     """Counted on the model itself, by role and layer."""
-    model, counts = task.model, counts_by_part(task.model, task.role_of)
+    model, counts = objective.model, counts_by_part(objective.model, objective.role_of)
     total, frozen = (sum(column) for column in zip(*counts.values(), strict=True))
     bytes_per_weight = machine.dtype.itemsize
     digests = parameter_digests(model, frozen_names(model))
@@ -69,7 +69,7 @@ def result_record(
     wall_seconds: float,
     parameters: dict[str, Any],
 ) -> dict[str, Any]:
-    """The final numbers; `measures` are the task's own."""
+    """The final numbers; `measures` are the objective's own."""
     return {
         "arm": run.arm,
         "fingerprint": fingerprint(run, data_digest=data_digest),

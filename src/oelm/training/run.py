@@ -24,7 +24,7 @@ from oelm.sealing import Ended, can_be_ended_again, end_of, ending_files, everyt
 from oelm.training import distributed
 from oelm.training.checkpoint import latest_whole
 from oelm.training.device import prepare_process, resolve_machine
-from oelm.training.driver import Driver, Job
+from oelm.training.driver import Driver, TrainingJob
 from oelm.training.journal import Journal, Silent
 from oelm.training.loop import Diverged
 from oelm.training.provenance import changed_settings, environment
@@ -87,7 +87,7 @@ def train(
     machine, reasons = resolve_machine(execution, run, local_rank=world.local_rank, world_size=world.size)
     prepare_process(machine)
     with distributed.joined(world, device_kind=machine.kind):
-        job = Job(run, data, RunDirectory(folder), execution, machine, world)
+        job = TrainingJob(run, data, RunDirectory(folder), execution, machine, world)
         return _as_owner(job, reasons) if world.is_main else _as_companion(job)
 
 
@@ -96,7 +96,7 @@ def train(
 FINISHED, FRESH = "finished", "fresh"
 
 
-def _as_owner(job: Job, reasons: list[str]) -> Outcome:
+def _as_owner(job: TrainingJob, reasons: list[str]) -> Outcome:
     """The first process: it locks, writes and reports; what happens to the run is written before it leaves."""
     directory = job.directory
     ensure_writable(directory.path)
@@ -140,7 +140,7 @@ def _ended_before(directory: RunDirectory, journal: Journal) -> Ended | None:
         return None
 
 
-def _as_companion(job: Job) -> Outcome:
+def _as_companion(job: TrainingJob) -> Outcome:
     """Any other process: it does what the first one decided."""
     word = job.world.broadcast_text()
     if word == FINISHED:
@@ -167,10 +167,12 @@ def _refuse_another_run(directory: RunDirectory, run: ResolvedRun, data_digest: 
         if before.get(key) != after.get(key) and key not in ("arm", "data")
     ]
     if lines:
-        raise UserError("\n".join([*lines, "the folder contains another run; choose another --out or undo the change"]))
+        raise UserError(
+            "\n".join([*lines, "the folder contains a different run; choose another --out or undo the change"])
+        )
 
 
-def _write_start(job: Job, journal: Journal) -> None:
+def _write_start(job: TrainingJob, journal: Journal) -> None:
     directory, run, processes = job.directory, job.run, job.world.size
     write_json(directory.config_file, stored_form(run))
     found = environment(job.machine, world_size=processes, data_digest=job.data.digest) | job.data.provenance

@@ -10,35 +10,35 @@ from oelm.sections import Positive, Section
 
 
 class Always(Section):
-    kind: Literal["always"] = Field(default="always", description="Moves at every update.")
+    kind: Literal["always"] = Field(default="always", description="Trained at every update.")
 
 
 class Never(Section):
-    kind: Literal["never"] = Field(default="never", description="Stays as it started.")
+    kind: Literal["never"] = Field(default="never", description="Never trained: keeps its initial values.")
 
 
 class Every(Section):
     """Moves at updates N, 2N, 3N, ... and is frozen in between."""
 
-    kind: Literal["every"] = Field(default="every", description="Moves at every N-th update only.")
-    steps: Positive = Field(description="Moves at updates N, 2N, 3N, ...")
+    kind: Literal["every"] = Field(default="every", description="Trained at every N-th update only.")
+    steps: Positive = Field(description="N: trained at updates N, 2N, 3N, ...")
 
 
 class After(Section):
     """Frozen until this fraction of training is over. Layer by layer: the top layer thaws first."""
 
-    kind: Literal["after"] = Field(default="after", description="Frozen first, moves later.")
-    fraction: float = Field(gt=0, lt=1, description="The part of training after which it moves.")
+    kind: Literal["after"] = Field(default="after", description="Frozen at first, trained later.")
+    fraction: float = Field(gt=0, lt=1, description="Fraction of training after which it is trained.")
     order: Literal["together", "layer_by_layer"] = Field(
-        default="together", description="All layers thaw at once, or one after another from the top."
+        default="together", description="Unfreeze all layers at once, or one after another from the top."
     )
 
 
 class Before(Section):
     """Moves until this fraction of training is over, then frozen."""
 
-    kind: Literal["before"] = Field(default="before", description="Moves first, frozen later.")
-    fraction: float = Field(gt=0, lt=1, description="The part of training after which it is frozen.")
+    kind: Literal["before"] = Field(default="before", description="Trained at first, frozen later.")
+    fraction: float = Field(gt=0, lt=1, description="Fraction of training after which it is frozen.")
 
 
 Moves = Annotated[Always | Never | Every | After | Before, Field(discriminator="kind")]

@@ -30,7 +30,7 @@ NAMED_LAYERS = ("all", "odd", "even")
 def _layers(value: Any) -> Any:
     numbers = value if isinstance(value, list) else []
     if value not in NAMED_LAYERS and not (numbers and all(type(each) is int and each >= 0 for each in numbers)):
-        raise ValueError("must be all, odd, even, or a list of layers, counted from 0")
+        raise ValueError("must be all, odd, even, or a list of layers (the first is 0)")
     return value
 
 
@@ -47,14 +47,14 @@ class Part(Section):
     holds for these layers only; in the others the part is the baseline's.
     """
 
-    start: StartName = Field(default="normal", description="How the weights start: docs/arms.md.")
-    gain: float = Field(default=1.0, gt=0, description="The start is multiplied by it.")
-    moves: Moves = Field(default=Always(), description="When the weights move.")
+    start: StartName = Field(default="normal", description="How the weights are initialised: docs/arms.md.")
+    gain: float = Field(default=1.0, gt=0, description="Factor applied to the initial weights.")
+    moves: Moves = Field(default=Always(), description="When the weights are trained.")
     share: Share = Field(
-        default=1.0, description="The part that `moves` applies to, counted from the first; the rest always moves."
+        default=1.0, description="Fraction that `moves` applies to, counted from the first; the rest is always trained."
     )
-    share_of: Literal["heads", "layers"] = Field(default="heads", description="What share counts.")
-    layers: Layers = Field(default="all", description="The layers it holds for: all, odd, even or a list, from 0 on.")
+    share_of: Literal["heads", "layers"] = Field(default="heads", description="What `share` counts.")
+    layers: Layers = Field(default="all", description="Layers it applies to: all, odd, even or a list; the first is 0.")
 
     def holds_in(self, layer: int | None) -> bool:
         """Whether it speaks of this layer (None: outside the layers)."""
@@ -275,7 +275,7 @@ def problems_of_layers(role: Role, part: Part, *, num_layers: int) -> Iterator[s
     if listed and max(listed) >= num_layers:
         yield f"{key}: layer {max(listed)} is not one of 0 to {num_layers - 1}"
     if not listed and not any(part.holds_in(layer) for layer in range(num_layers)):
-        yield f"{key}: none of {num_layers} layers, counted from 0, is {part.layers}"
+        yield f"{key}: the model has no {part.layers} layer (the first of its {num_layers} is 0)"
 
 
 def _problems_of_share(role: Role, part: Part, *, num_heads: int, num_layers: int) -> Iterator[str]:

@@ -88,5 +88,5 @@ def _same(key: str, before: dict[str, Any], now: dict[str, Any]) -> bool:
 
 def _phrase(key: str, before: Any, now: Any) -> str:
     if key == SOURCE_DIGEST:
-        return f"other sources than at the time ({key})"
+        return f"sources differ from those of the run ({key})"
     return f"{key.removeprefix('versions.')} {before} then, {now} now"

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from oelm.training.attendance import Attendance
 from oelm.training.distributed import World
-from oelm.training.task import Validation
+from oelm.training.objective import Validation
 
 
 class Processes:

@@ -19,15 +19,15 @@ from oelm.config import ResolvedRun
 from oelm.data.folders import Data, check_digests
 from oelm.errors import UserError
 from oelm.files import Damaged
+from oelm.model.freezing import Watch
 from oelm.run_directory import RunDirectory, check_whole, checkpoint_step
 from oelm.sealing import Ended, end_of, read_config
 from oelm.training.assembly import Parts, assembled
 from oelm.training.checkpoint import MODEL_FILE, load_weights, read_state
 from oelm.training.device import Machine, prepare_process
-from oelm.training.freezing import Watch
+from oelm.training.objective import Objective, Validation
 from oelm.training.records import parameters_record
 from oelm.training.run import run_with_data
-from oelm.training.task import Task, Validation
 from oelm.verification.machine import OTHER_PREDICTIONS, TOLERANCE, Recorded, differences, nearest_machine, recorded
 from oelm.verification.processes import Processes
 from oelm.verification.testimony import check_parameters, check_progress, check_sealed_checkpoint
@@ -91,8 +91,8 @@ class Recomputation:
             raise NotRecomputable(f"data: {error}") from error
         if data.digest != was.data_digest:
             raise NotRecomputable(
-                f"data: {run.data} has digest {data.digest[:10]}, the run was made from {was.data_digest[:10]}; "
-                "give the folder of those with --data"
+                f"data: {run.data} has digest {data.digest[:10]}, the run used {was.data_digest[:10]}; "
+                "give the folder of that data with --data"
             )
         return run, data
 
@@ -137,7 +137,7 @@ def last_checkpoint(directory: RunDirectory, run: ResolvedRun) -> Path:
     folder = directory.checkpoint_folder(steps)
     if folder not in stored:
         there = f"only {stored[-1].name}" if stored else "none"
-        raise NotRecomputable(f"no checkpoint of the last step, {steps} ({there} is there)")
+        raise NotRecomputable(f"no checkpoint of the last step, {steps} ({there} found)")
     with _newer_formats_left_alone():
         check_whole(folder)
     return folder
@@ -171,29 +171,29 @@ def _recomputed(directory: RunDirectory, ended: Ended, case: _Case) -> Validatio
     except UserError as error:  # an encoder that is gone
         raise NotRecomputable(f"data: {error}") from error
     _load(parts, case.checkpoint, same_kind=case.same_kind)
-    task, _, schedule = parts
-    check_parameters(directory, ended.parameters, parameters_record(task, case.machine))
-    schedule.apply(task.model, case.run.training.steps)  # a compiled block has a graph of its own for what moves
-    return _reported_look(task, processes)
+    objective, _, schedule = parts
+    check_parameters(directory, ended.parameters, parameters_record(objective, case.machine))
+    schedule.apply(objective.model, case.run.training.steps)  # a compiled block has a graph of its own for what moves
+    return _reported_look(objective, processes)
 
 
 def _load(parts: Parts, checkpoint: Path, *, same_kind: bool) -> None:
     """The stored weights, with the proof that what had to rest is what the seeds gave (in the same bits only on one
     kind of machine) and what the run noted of it.
     """
-    task, _, schedule = parts
+    objective, _, schedule = parts
     step, noted = checkpoint_step(checkpoint), read_state(checkpoint)["digests"]
-    start = Watch.begin(schedule, task.model, 0)
-    load_weights(task.model, checkpoint / MODEL_FILE)
+    start = Watch.begin(schedule, objective.model, 0)
+    load_weights(objective.model, checkpoint / MODEL_FILE)
     if same_kind:
-        start.check(task.model, step)
-    Watch(schedule, step, noted).check(task.model, step)
+        start.check(objective.model, step)
+    Watch(schedule, step, noted).check(objective.model, step)
 
 
-def _reported_look(task: Task, processes: Processes) -> Validation:
+def _reported_look(objective: Objective, processes: Processes) -> Validation:
     """As the driver takes it: where both sets are one, the last look of the curve is the reported one."""
-    seen = processes.look(lambda: task.final_validation(math.nan))
-    return processes.look(task.validation) if math.isnan(seen.loss) else seen
+    seen = processes.look(lambda: objective.final_validation(math.nan))
+    return processes.look(objective.validation) if math.isnan(seen.loss) else seen
 
 
 # ---- Reported and recomputed ---------------------------------------------------------------------------------------
@@ -214,7 +214,7 @@ def _same(
         others = _other_predictions(directory.predictions_file, ended.predictions, seen.predictions)
         examples = len(seen.predictions["labels"])
         if others > (max(1, math.ceil(OTHER_PREDICTIONS[precision] * examples)) if said.other_machine else 0):
-            raise Different(f"{directory.predictions_file}: {others} of {examples} predictions are others")
+            raise Different(f"{directory.predictions_file}: {others} of {examples} predictions differ")
     return reported == seen.loss and not others
 
 

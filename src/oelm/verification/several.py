@@ -36,7 +36,7 @@ class Verification:
 
     def closing_line(self) -> str:
         left_out = self.finished - len(self.verdicts)
-        rest = f"; {left_out} not looked at (--all takes every one)" if left_out > 0 else ""
+        rest = f"; {left_out} not checked (--all checks every run)" if left_out > 0 else ""
         told, unsealed = in_words(counts_of(self.verdicts)), sum(verdict.unsealed for verdict in self.verdicts)
         told += f" ({unsealed} unsealed)" if unsealed else ""
         return f"{self.folder}: {len(self.verdicts)} of {self.finished} runs: {told}{rest}"
@@ -55,7 +55,9 @@ def verify_run(path: Path, *, data: Path | None, say: Say) -> Verification:
     """One run that reports a loss, or is damaged."""
     stored = read_stored(path)
     if stored.state not in ("finished", "damaged"):
-        advice = "it is reported so, and not run again" if stored.state == "diverged" else "finish it with `oelm train`"
+        advice = (
+            "it is reported as such and not run again" if stored.state == "diverged" else "finish it with `oelm train`"
+        )
         raise UserError(f"{path}: reports no loss (state: {stored.state}); {advice}")
     verdict = _recomputation(data).verdict(path)
     say(f"{path}: {verdict.line()}")
@@ -73,14 +75,14 @@ def verify_folder(folder: Path, *, sample: int | None, seed: int, data: Path | N
         say(verdict.line())
     reporting = sorted((run for run in shelf.runs if run.state in ("finished", "damaged")), key=lambda run: run.name)
     if not reporting and not unreadable:
-        raise UserError(f"{folder}: no run there reports a loss; `oelm run STUDY` makes them")
+        raise UserError(f"{folder}: no run there reports a loss; start them with `oelm run STUDY`")
     at_once = [run for run in reporting if run.state == "damaged" or not run.directory.stored_checkpoints()]
     recomputable = [run for run in reporting if run not in at_once]
     chosen = recomputable
     if sample is not None and sample < len(recomputable):
         drawn = random.Random(seed).sample(range(len(recomputable)), sample)
         chosen = [recomputable[place] for place in sorted(drawn)]
-        say(f"{sample} of {len(recomputable)} runs with checkpoints, drawn with seed {seed}; --all takes every one")
+        say(f"{sample} of {len(recomputable)} runs with checkpoints, chosen with seed {seed}; --all checks every run")
     verdicts = [*unreadable, *_told(at_once, chosen, _recomputation(data), say)]
     is_sample = len(chosen) < len(recomputable)
     return Verification(

@@ -294,7 +294,7 @@ def test_the_answer_says_what_was_done():
     assert len(done.projections) == 4
     lines = str(done).splitlines()
     assert lines[0] == f"GPT-2: {done.trainable:,} parameters trainable, {done.frozen:,} frozen"
-    assert lines[1] == "the given queries and keys were replaced by fresh ones"
+    assert lines[1] == "the given queries and keys were replaced by newly drawn ones"
     assert lines[2] == "  transformer.h.0.attn.c_attn (query): head_orthogonal; 16 of 32 rows move never"
     kept = str(adapt(tiny("gpt2"), arm("frozen_pretrained"), seed=0))
     assert "replaced" not in kept
@@ -349,7 +349,7 @@ def test_specs_that_cannot_be_applied_are_refused_before_anything_changes(spec, 
 def test_a_second_arm_is_refused():
     model = tiny("bert")
     adapt(model, arm("fine_tuned"), seed=0)
-    with pytest.raises(UserError, match="applied to it already"):
+    with pytest.raises(UserError, match="already applied to it"):
         adapt(model, arm("fine_tuned"), seed=0)
 
 
@@ -364,7 +364,7 @@ def test_an_unknown_architecture_is_refused_by_naming_what_was_found():
 
 
 def test_what_is_no_model_of_the_library_is_refused():
-    with pytest.raises(UserError, match="Linear is no model of the transformers library"):
+    with pytest.raises(UserError, match="Linear is not a model of the transformers library"):
         adapt(torch.nn.Linear(2, 2), arm("fine_tuned"), seed=0)
 
 

@@ -62,9 +62,9 @@ class Adaptation:
         specs = [projection.spec for projection in self.projections]
         lines = []
         if any(not STARTS[spec.start].of_given_weights for spec in specs):
-            lines.append("the given queries and keys were replaced by fresh ones")
+            lines.append("the given queries and keys were replaced by newly drawn ones")
         if any(not isinstance(spec.moves, Always | Never) for spec in specs):
-            lines.append("they move by a schedule: give the Trainer oelm.FreezeCallback()")
+            lines.append("they follow a schedule: pass oelm.FreezeCallback() to the Trainer")
         return lines
 
 
@@ -105,7 +105,7 @@ def adapt(model: nn.Module, parts: Parts, *, seed: int) -> Adaptation:
 def _check_spec(parts: Parts) -> None:
     for role, part in parts.items():
         if role not in GOVERNED and part != AS_GIVEN.of(role):
-            raise UserError(f"parts.{role}: only queries and keys of a given model are governed; leave it out")
+            raise UserError(f"parts.{role}: only queries and keys of a given model can be set; leave it out")
     for name in GOVERNED:
         start = STARTS[parts.of(name).start]
         if start.by_depth:
@@ -121,15 +121,15 @@ def _check_layers(parts: Parts, layers: int) -> None:
 
 def _check_model(model: nn.Module, sites: list[Site]) -> None:
     if any(hasattr(module, "oelm_moves") for module in model.modules()):
-        raise UserError("model: an arm was applied to it already; load it anew and apply one arm")
+        raise UserError("model: an arm was already applied to it; load it again and apply one arm")
     if any("crossattention" in name for name, _ in model.named_modules()):
-        raise UserError("model: it has cross-attention, which is not known here; only self-attention is")
+        raise UserError("model: it has cross-attention, which is not supported; only self-attention is")
     for site in sites:
         module = model.get_submodule(site.path)
         kind = type(module).__name__
         if type(module) is not nn.Linear and kind != "Conv1D":
             raise UserError(
-                f"model: {site.path} is {kind}, no plain linear layer; apply the arm before PEFT or quantizing"
+                f"model: {site.path} is {kind}, not a plain linear layer; apply the arm before PEFT or quantization"
             )
         if module.weight.is_meta:
             raise UserError(f"model: {site.path} has no values yet (it is on the meta device); load them first")

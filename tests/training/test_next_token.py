@@ -1,4 +1,4 @@
-"""Validation reads a fixed set, and perplexity is never clamped."""
+"""Validation of a GPT reads a fixed set, every position of it."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from oelm.data.batches import ValidationSequences
 from oelm.model.initialization import build
 from oelm.training.device import resolve_machine
 from oelm.training.distributed import World
-from oelm.training.evaluation import validation_loss
+from oelm.training.next_token import validation_loss
 from small_runs import quiet_execution, small_run
 
 

@@ -5,8 +5,8 @@ import torch
 
 from bare_loop import moved, parameters, start
 from oelm.arms import GPT_ARMS
+from oelm.model.freezing import FrozenWeightChanged, Schedule, Watch, moves_at, thaw_fraction
 from oelm.model.parameters import layer_of, role_of, rules
-from oelm.training.freezing import FrozenWeightChanged, Schedule, Watch, moves_at, thaw_fraction
 from oelm.treatment.moves import After, Before, Every, Never
 from oelm.treatment.parts import BASELINE, ROLES, Part
 from small_runs import small_run

@@ -16,17 +16,18 @@ from safetensors import safe_open
 import oelm
 from oelm.arms import described
 from oelm.config import fingerprint
-from oelm.data.dataset_folder import partial_folder, publish
 from oelm.errors import UserError
 from oelm.files import ensure_writable, explaining_a_full_disk, read_json, read_object, write_bytes, write_json
 from oelm.huggingface.gpt2 import gpt2_config, gpt2_weights, is_plain
+from oelm.huggingface.model_folder import describe_model, model_config
 from oelm.model.parameters import counts_by_part, weights_digest
-from oelm.run_directory import RunDirectory, checkpoint_step
+from oelm.run_directory import checkpoint_step, is_checkpoint, run_around
 from oelm.schemas import Environment, read_record
 from oelm.settings import stored_run
+from oelm.stored_models.loading import StoredModel, load_stored
 from oelm.training.checkpoint import MODEL_FILE, contiguous, stored_bytes, write_tensors
-from oelm.training.stored_model import StoredModel, describe_model, load_stored, model_config
 from oelm.visible import visible
+from oelm.whole_folder import partial_folder, publish_folder
 
 FORMS = ("auto", "oelm", "gpt2")
 MARK = "oelm_export.json"  # what makes a folder ours to replace
@@ -44,7 +45,7 @@ class Export:
 def export(source: Path | str, to: Path | str, *, form: str = "auto", force: bool = False) -> Export:
     """Write the best model of a run (or a checkpoint, or a best/ folder) to a new folder."""
     if form not in FORMS:
-        raise UserError(f"--as {form}: known are {', '.join(FORMS)}")
+        raise UserError(f"--as {form}: known forms: {', '.join(FORMS)}")
     source, to = Path(source), Path(to)
     _check_target(to, force=force)
     stored = load_stored(source)
@@ -65,19 +66,19 @@ def export(source: Path | str, to: Path | str, *, form: str = "auto", force: boo
             os.fsync(stream.fileno())
         write_bytes(folder / CARD, _card(stored, facts).encode())
         write_json(folder / MARK, facts)
-        publish(folder, to)
+        publish_folder(folder, to)
     return Export(folder=to, form=chosen, reason=reason, has_tokenizer=tokenizer is not None)
 
 
 def _check_target(to: Path, *, force: bool) -> None:
     if to.is_symlink() or os.path.ismount(to) or (to.exists() and not to.is_dir()):
-        raise UserError(f"{to}: is not a plain folder; --to takes a new one")
+        raise UserError(f"{to}: is not an ordinary folder; give a new one with --to")
     if not to.exists() or not any(to.iterdir()):
         return
     if not (to / MARK).is_file():
-        raise UserError(f"{to}: is not empty and not an export of ours; choose another folder with --to")
+        raise UserError(f"{to}: is not empty and not an oelm export; choose another folder with --to")
     if not force:
-        raise UserError(f"{to}: contains an export already; add --force to replace it, or choose another --to")
+        raise UserError(f"{to}: already contains an export; add --force to replace it, or choose another --to")
 
 
 def _form(stored: StoredModel, asked: str) -> tuple[Literal["oelm", "gpt2"], str]:
@@ -86,12 +87,15 @@ def _form(stored: StoredModel, asked: str) -> tuple[Literal["oelm", "gpt2"], str
         case "auto", True:
             return "gpt2", "nothing in this arm is frozen or scheduled, so it is a plain GPT-2: loads without oelm"
         case "auto", False:
-            return "oelm", f"this arm freezes weights ({rule}), which only our class keeps: import oelm before loading"
+            return (
+                "oelm",
+                f"this arm freezes weights ({rule}), which only oelm's own class keeps: import oelm before loading",
+            )
         case "oelm", _:
-            return "oelm", "as asked: import oelm before loading"
+            return "oelm", "as requested: import oelm before loading"
         case _, True:
-            return "gpt2", "as asked: loads without oelm"
-    return "gpt2", f"as asked: loads without oelm, and forgets what is frozen ({rule})"
+            return "gpt2", "as requested: loads without oelm"
+    return "gpt2", f"as requested: loads without oelm, and forgets what is frozen ({rule})"
 
 
 # ---- What is known of the model ------------------------------------------------------------------------------------
@@ -104,25 +108,16 @@ def _facts(stored: StoredModel) -> dict[str, Any]:
         metadata = file.metadata() or {}
     facts = read_object(folder / MARK) if (folder / MARK).exists() else {}  # an export of an export
     facts |= {key: metadata[key] for key in ("arm", "step", "val_loss") if key in metadata}
-    directory = _run_directory(folder)
-    if directory is not None:
+    directory = run_around(folder)
+    if directory is not None and directory.environment_file.exists():
         run = stored_run(read_json(directory.config_file), name=str(directory.config_file))
         data_digest = read_record(directory.environment_file, Environment).get("data_digest") or ""
         facts |= {"arm": run.arm, "fingerprint": fingerprint(run, data_digest=data_digest), "data_digest": data_digest}
-        if folder != directory.best:
+        if is_checkpoint(folder):
             facts["step"] = str(checkpoint_step(folder))
     counts = counts_by_part(stored.gpt).values()
     total, frozen = sum(count for count, _ in counts), sum(resting for _, resting in counts)
     return facts | {"oelm": oelm.__version__, "parameters": total, "frozen": frozen}
-
-
-def _run_directory(folder: Path) -> RunDirectory | None:
-    """The run that a model's folder belongs to."""
-    for home in folder.parents[:2]:
-        directory = RunDirectory(home)
-        if directory.environment_file.exists() and folder in (directory.best, *directory.stored_checkpoints()):
-            return directory
-    return None
 
 
 def _card(stored: StoredModel, facts: dict[str, Any]) -> str:
@@ -143,7 +138,7 @@ def _card(stored: StoredModel, facts: dict[str, Any]) -> str:
     names = {
         "arm": "arm",
         "step": "training step",
-        "val_loss": "validation loss (nats a token, of the curve's sample)",
+        "val_loss": "validation loss (nats per token, on the sample of the curve)",
         "fingerprint": "fingerprint of the run",
         "data_digest": "digest of the data",
     }

@@ -21,14 +21,15 @@ from oelm.arms import GPT_ARMS
 from oelm.config import Model, Run, Seeds
 from oelm.data.tokens import TokenData
 from oelm.errors import UserError
+from oelm.huggingface.gpt import OELMConfig, OrthogonalELMTransformer
 from oelm.huggingface.gpt2 import gpt2_config, gpt2_weights
 from oelm.installation import install_command
 from oelm.model.generation import Sampling, generated_tokens
-from oelm.model.huggingface import OELMConfig, OrthogonalELMTransformer
 from oelm.model.initialization import build
 from oelm.model.transformer import GPT
 from oelm.run_directory import RunDirectory
-from oelm.training.stored_model import load_stored, save_best
+from oelm.stored_models.loading import load_stored
+from oelm.training.best_model import save_best
 
 SIZES = {"vocabulary": 101, "seq_len": 16, "d_model": 32, "num_layers": 2, "num_heads": 4, "d_ff": 64}
 QUERY_AND_KEY = {f"gpt.blocks.{layer}.attention.{name}.weight" for layer in (0, 1) for name in ("query", "key")}
@@ -260,7 +261,7 @@ def test_inputs_the_model_cannot_read_are_refused() -> None:
         model.generate(_tokens(), max_new_tokens=7, do_sample=False)
     with pytest.raises(UserError, match="either input_ids or inputs_embeds"):
         model()
-    with pytest.raises(UserError, match="attention weights are never held"):
+    with pytest.raises(UserError, match="attention weights are never stored"):
         model(_tokens(), output_attentions=True)
     past = model(_tokens()).past_key_values
     with pytest.raises(UserError, match="attention_mask: 1 positions, but 12 with the 11 of the cache"):

@@ -1,4 +1,4 @@
-"""The task of a GPT: predict the next token of windows of text."""
+"""The objective of a GPT: predict the next token of windows of text."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ from oelm.model.parameters import role_of
 from oelm.model.transformer import GPT
 from oelm.training.device import Machine
 from oelm.training.distributed import Sharing
-from oelm.training.evaluation import validation_loss
-from oelm.training.loss import summed_cross_entropy
+from oelm.training.loss import position_losses, summed_cross_entropy
+from oelm.training.objective import Validation
 from oelm.training.records import finite
-from oelm.training.task import Validation
 
 
-class LanguageTask:
+class NextToken:
     def __init__(
         self,
         gpt: GPT,
@@ -43,7 +42,7 @@ class LanguageTask:
         self.warnings: list[str] = []
         if training.batch_size > self._batches.windows:
             self.warnings.append(
-                f"one update reads {training.batch_size} sequences, the training split contains "
+                f"one update reads {training.batch_size} sequences, but the training split contains "
                 f"{self._batches.windows}: they repeat within it"
             )
 
@@ -88,3 +87,22 @@ def batch_on_device(batches: TrainingBatches, step: int, members: range, machine
     if machine.kind == "cuda":
         rows = rows.pin_memory().to(machine.device, non_blocking=True)
     return rows[:, :-1], rows[:, 1:]
+
+
+@torch.no_grad()
+def validation_loss(gpt: GPT, sequences: ValidationSequences, *, machine: Machine, world: Sharing) -> float:
+    """Mean -log p over every position of the set, in nats."""
+    mine = world.share(len(sequences))
+    total = torch.zeros((), dtype=torch.float64)
+    gpt.eval()
+    for first in range(mine.start, mine.stop, machine.micro_batch_size):
+        members = range(first, min(first + machine.micro_batch_size, mine.stop))
+        rows = torch.from_numpy(sequences.rows(members)).to(machine.device)
+        with machine.autocast():
+            hidden_BTD = gpt(rows[:, :-1])
+            losses_N = position_losses(hidden_BTD.flatten(0, 1), gpt.token_embedding.weight, rows[:, 1:].flatten())
+        total += losses_N.cpu().double().sum()
+        world.attendance.sign()
+    gpt.train()
+    summed = world.sum(total).item()
+    return summed / (len(sequences) * sequences.seq_len)

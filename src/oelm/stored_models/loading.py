@@ -1,8 +1,4 @@
-"""Models in folders: the best one of a run, written while it trains; and any stored one, read back.
-
-best/ holds config, tokenizer and weights as transformers loads them; only the weights file is ever replaced, so the
-folder is always whole.
-"""
+"""A stored model of ours, read back: from a run, a checkpoint, or a folder that transformers loads."""
 
 from __future__ import annotations
 
@@ -11,65 +7,19 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
-from torch import nn
 
 from oelm.config import GptRun, Model, ResolvedModel, Seeds, resolved_model
 from oelm.data.tokenizer import Tokenizer, load_tokenizer
-from oelm.data.tokenizer_for_transformers import save_for_transformers
-from oelm.data.tokens import TOKENIZER_FOLDER, TokenData
+from oelm.data.tokens import TOKENIZER_FOLDER
 from oelm.errors import UserError
-from oelm.files import explaining_a_full_disk, read_json, refuse_link, write_json
+from oelm.files import read_json
+from oelm.huggingface.model_folder import CONFIG_FILE, MODEL_TYPE
 from oelm.model.initialization import build
-from oelm.model.parameters import check_weights_file, weights_digest
+from oelm.model.parameters import check_weights_file
 from oelm.model.transformer import GPT
-from oelm.run_directory import MANIFEST, RunDirectory, check_whole
+from oelm.run_directory import MANIFEST, RunDirectory, check_whole, is_checkpoint
 from oelm.settings import problem_lines, stored_run
-from oelm.training.checkpoint import (
-    MODEL_FILE,
-    contiguous,
-    latest_whole,
-    load_weights,
-    replace_tensors,
-    stored_bytes,
-)
-
-CONFIG_FILE = "config.json"
-GENERATION_FILE = "generation_config.json"
-MODEL_TYPE = "oelm"
-ARCHITECTURE = "OrthogonalELMTransformer"
-
-
-def save_best(directory: RunDirectory, gpt: GPT, run: GptRun, data: TokenData, *, step: int, val_loss: float) -> None:
-    folder = directory.best
-    refuse_link(folder)
-    if not (folder / GENERATION_FILE).exists():
-        folder.mkdir(exist_ok=True)
-        tokenizer = None if data.tokenizer_folder is None else load_tokenizer(data.tokenizer_folder)
-        describe_model(folder, model_config(run.model), model=run.model, tokenizer=tokenizer)
-    replace_weights(folder, gpt, arm=run.arm, step=step, val_loss=val_loss)
-
-
-def replace_weights(folder: Path, model: nn.Module, *, arm: str, step: int, val_loss: float) -> None:
-    """The weights file alone, with what it is worth and its digest: the folder is whole at any moment."""
-    weights = contiguous(model.state_dict())
-    metadata = {"format": "pt", "step": str(step), "val_loss": repr(val_loss), "arm": arm}
-    with explaining_a_full_disk(folder, needed_bytes=stored_bytes(weights)):
-        replace_tensors(folder / MODEL_FILE, weights, metadata | {"digest": weights_digest(weights)})
-
-
-def model_config(model: ResolvedModel) -> dict[str, Any]:
-    """config.json of our own class; `describe_model` adds what the tokenizer says."""
-    return {"model_type": MODEL_TYPE, "architectures": [ARCHITECTURE], **model.model_dump(mode="json")}
-
-
-def describe_model(folder: Path, config: dict[str, Any], *, model: ResolvedModel, tokenizer: Tokenizer | None) -> None:
-    """Everything that transformers reads beside the weights. Generation stops at the last position there is."""
-    end = {} if tokenizer is None else dict.fromkeys(("bos_token_id", "eos_token_id"), tokenizer.end_of_text)
-    padding = {} if tokenizer is None else {"pad_token_id": tokenizer.end_of_text}
-    if tokenizer is not None:
-        save_for_transformers(tokenizer, folder, seq_len=model.seq_len)
-    write_json(folder / CONFIG_FILE, config | end)
-    write_json(folder / GENERATION_FILE, {**end, **padding, "max_length": model.seq_len})
+from oelm.training.checkpoint import MODEL_FILE, latest_whole, load_weights
 
 
 @dataclass(frozen=True)
@@ -88,7 +38,7 @@ def load_stored(path: Path) -> StoredModel:
     """From a run directory (its best model, else its last checkpoint), a checkpoint, or a best/ folder."""
     if not path.is_dir():
         raise UserError(f"{path}: no such folder; give a run directory, a checkpoint or its best/ folder")
-    if (path / MANIFEST).exists() and path.name.startswith("step-"):
+    if (path / MANIFEST).exists() and is_checkpoint(path):
         return _from_checkpoint(path)
     if _model_type(path) == MODEL_TYPE:
         return _from_best(path, run=None)
@@ -100,7 +50,7 @@ def load_stored(path: Path) -> StoredModel:
         return _from_best(directory.best, run=run)
     checkpoint = latest_whole(directory, say=lambda line: None)
     if checkpoint is None:
-        raise UserError(f"{path}: has no model: nothing was saved before the run ended (state: {_state(directory)})")
+        raise UserError(f"{path}: has no model: the run ended before it saved one (state: {_state(directory)})")
     return _from_checkpoint(checkpoint)
 
 
@@ -110,7 +60,7 @@ def language_run(directory: RunDirectory, path: Path) -> GptRun:
     if not isinstance(run, GptRun):
         raise UserError(
             f"{path}: contains an encoder for sentences, not a language model; "
-            "its best/ folder is transformers' own: load it with oelm.load or from_pretrained"
+            "its best/ folder is a transformers model: load it with oelm.load or from_pretrained"
         )
     return run
 
@@ -126,7 +76,7 @@ def _model_type(folder: Path) -> str | None:
 def _config(folder: Path) -> dict[str, Any]:
     tree = read_json(folder / CONFIG_FILE)
     if not isinstance(tree, dict):
-        raise UserError(f"{folder / CONFIG_FILE}: is no config of a model (not an object)")
+        raise UserError(f"{folder / CONFIG_FILE}: is not the config of a model (not an object)")
     return tree
 
 
@@ -146,7 +96,7 @@ def _model_of(folder: Path) -> ResolvedModel:
     except ValidationError as error:
         raise UserError("\n".join(f"{file}: {line}" for line in problem_lines(error, model=Model))) from error
     if model.vocabulary is None or model.d_ff is None:
-        raise UserError(f"{file}: does not say the model's sizes (vocabulary, d_ff)")
+        raise UserError(f"{file}: does not contain the sizes of the model (vocabulary, d_ff)")
     return resolved_model(model)
 
 

@@ -18,30 +18,20 @@ from torch.nn import functional
 
 from oelm.config import ResolvedModel, Seeds
 from oelm.errors import UserError
-from oelm.installation import install_command
+from oelm.huggingface.gpt_config import OELMConfig
+from oelm.huggingface.library import transformers
 from oelm.model.initialization import initialize
 from oelm.model.parameters import check_weights_file, frozen_names
 from oelm.model.transformer import GPT
 from oelm.treatment.parts import BASELINE
 from oelm.treatment.starts import WEIGHT_STANDARD_DEVIATION
 
-try:
-    from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache, GenerationMixin, PreTrainedModel
-    from transformers.modeling_outputs import CausalLMOutputWithPast
-    from transformers.utils import SAFE_WEIGHTS_NAME
-
-    from oelm.model.huggingface_config import OELMConfig
-except ImportError as error:
-    raise ImportError(
-        f"OrthogonalELMTransformer needs Hugging Face transformers: {install_command('hf')}", name="transformers"
-    ) from error
-
 PREFIX = "gpt."
 OUTPUT_WEIGHT = "lm_head.weight"
 EMBEDDING_WEIGHT = f"{PREFIX}token_embedding.weight"
 
 
-class OrthogonalELMTransformer(PreTrainedModel, GenerationMixin):
+class OrthogonalELMTransformer(transformers.PreTrainedModel, transformers.GenerationMixin):
     """Built with starting values from torch's global generator, as Hugging Face users expect of set_seed."""
 
     config_class = OELMConfig
@@ -104,14 +94,14 @@ class OrthogonalELMTransformer(PreTrainedModel, GenerationMixin):
         return_dict: bool | None = None,
         logits_to_keep: int | Tensor = 0,
         **kwargs: Any,
-    ) -> CausalLMOutputWithPast | tuple[Any, ...]:
+    ) -> transformers.modeling_outputs.CausalLMOutputWithPast | tuple[Any, ...]:
         """Logits, and with `labels` (unshifted; -100 is left out) the mean cross-entropy.
 
         Padding, left or right, is what `attention_mask` (all positions seen so far, cache included) says it is;
         positions count the other tokens. A cache is used and returned outside training unless use_cache is False.
         """
         if output_attentions:
-            raise UserError("output_attentions: attention weights are never held; leave it out")
+            raise UserError("output_attentions: attention weights are never stored; leave it out")
         if (input_ids is None) == (inputs_embeds is None):
             raise UserError("give either input_ids or inputs_embeds")
         x_BTD = self.gpt.token_embedding(input_ids) if inputs_embeds is None else inputs_embeds
@@ -120,7 +110,7 @@ class OrthogonalELMTransformer(PreTrainedModel, GenerationMixin):
         if self._recomputes:  # twice, while a cache grows at each pass
             past_key_values, use_cache = None, False
         if use_cache and past_key_values is None:
-            past_key_values = DynamicCache()
+            past_key_values = transformers.DynamicCache()
 
         past, time = 0 if past_key_values is None else int(past_key_values.get_seq_length()), x_BTD.shape[1]
         positions, visible = _positions_and_visible(attention_mask, past=past, time=time, device=x_BTD.device)
@@ -142,7 +132,7 @@ class OrthogonalELMTransformer(PreTrainedModel, GenerationMixin):
 
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         logits_BTV = self.lm_head(x_BTD[:, kept])
-        output = CausalLMOutputWithPast(
+        output = transformers.modeling_outputs.CausalLMOutputWithPast(
             loss=None if labels is None else self.loss_function(logits_BTV, labels, self.config.vocabulary, **kwargs),
             logits=logits_BTV,
             past_key_values=past_key_values if use_cache else None,
@@ -161,7 +151,7 @@ class OrthogonalELMTransformer(PreTrainedModel, GenerationMixin):
         if int(positions.max()) >= self.config.seq_len:
             raise UserError(
                 f"{int(positions.max()) + 1} tokens, but the model's seq_len is {self.config.seq_len}; "
-                "give a shorter prompt, or generate at most up to max_length"
+                "give a shorter prompt, or limit max_length"
             )
         return positions
 
@@ -194,7 +184,8 @@ class OrthogonalELMTransformer(PreTrainedModel, GenerationMixin):
             raise UserError(
                 f"{pretrained_model_name_or_path}: weights of this config are missing: {', '.join(lacking)}"
             )
-        weights = Path(pretrained_model_name_or_path or "", kwargs.get("subfolder", ""), SAFE_WEIGHTS_NAME)
+        folder = Path(pretrained_model_name_or_path or "", kwargs.get("subfolder", ""))
+        weights = folder / transformers.utils.SAFE_WEIGHTS_NAME
         if weights.is_file():
             check_weights_file(weights)
         model._split_projections()
@@ -261,5 +252,5 @@ def _accept_bare_keys(module: nn.Module, state: dict[str, Any], prefix: str, *_:
         state.setdefault(f"{prefix}{OUTPUT_WEIGHT}", state[f"{prefix}{EMBEDDING_WEIGHT}"])
 
 
-AutoConfig.register(OELMConfig.model_type, OELMConfig, exist_ok=True)
-AutoModelForCausalLM.register(OELMConfig, OrthogonalELMTransformer, exist_ok=True)
+transformers.AutoConfig.register(OELMConfig.model_type, OELMConfig, exist_ok=True)
+transformers.AutoModelForCausalLM.register(OELMConfig, OrthogonalELMTransformer, exist_ok=True)

@@ -234,13 +234,13 @@ def prepare(request: Tree) -> Tree:
     """Make the folders that rsync writes into, unless it would replace what somebody changed here."""
     folder = folder_of(request)
     if is_foreign(folder):
-        raise Refused(f"{folder} contains files that are not this project's; choose another `folder` in remotes.yaml")
+        raise Refused(f"{folder} contains files of another project; choose another `folder` in remotes.yaml")
     before, files = brought(folder), request["files"]
     links = [name for name in set(before) - set(files) if os.path.islink(os.path.join(folder, name))]
     changed = some_of(changed_here(folder, before, files, links))
     if changed and not request["force"]:
-        advice = f"bring the changes here first, or replace them with `oelm remote {request['name']} sync --force`"
-        raise Refused(f"changed in {folder}, and not by sync: {changed}; nothing was sent: {advice}")
+        advice = f"copy the changes here first, or replace them with `oelm remote {request['name']} sync --force`"
+        raise Refused(f"changed in {folder}, outside sync: {changed}; nothing was sent: {advice}")
     try:
         for inner in [""] + request["folders"]:
             os.makedirs(os.path.join(folder, inner), exist_ok=True)
@@ -367,7 +367,7 @@ def place(request: Tree) -> Tree:
     """Where a study's folder is, who works in it, and what is finished."""
     path = os.path.join(folder_of(request), request["inner"])
     if not os.path.isdir(path):
-        raise Refused(f"{path} is not there: nothing was run in it")
+        raise Refused(f"{path} is missing: nothing was run in it")
     runs = runs_in(path)
     return {
         "path": path,
@@ -402,6 +402,8 @@ def call(request: Tree) -> None:
     folder = folder_of(request)
     if not has_code(folder):  # another oelm that is installed there is not this project
         raise Refused(f"{folder}: oelm is not there yet; send it first with `oelm remote {request['name']} sync`")
+    if not os.path.isfile(os.path.join(folder, "src", *request["module"].split(".")) + ".py"):
+        raise Refused(f"{folder}: the oelm there is an older one; send yours with `oelm remote {request['name']} sync`")
     signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored ones would stay ignored in what is started
     connection = os.getppid()
     child = subprocess.Popen(

@@ -7,8 +7,8 @@ import torch
 
 from oelm.errors import UserError
 from oelm.files import write_json
+from oelm.stored_models.loading import load_stored
 from oelm.training.run import train
-from oelm.training.stored_model import load_stored
 from small_runs import quiet_execution, small_run
 
 
@@ -51,8 +51,8 @@ def test_a_checkpoint_outside_its_run_says_so(finished, tmp_path):
 @pytest.mark.parametrize(
     ("config", "said"),
     [
-        ([], "is no config of a model"),
-        ({"model_type": "oelm"}, "does not say the model's sizes"),
+        ([], "is not the config of a model"),
+        ({"model_type": "oelm"}, "does not contain the sizes of the model"),
         ({"model_type": "oelm", "d_model": -3}, "d_model"),
     ],
 )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from oelm.errors import UserError
 from oelm.model.generation import Sampling, generated_tokens
-from oelm.training.stored_model import load_stored
+from oelm.stored_models.loading import load_stored
 
 
 def sampled_texts(
@@ -29,9 +29,7 @@ def sampled_texts(
     stored = load_stored(path)
     tokenizer = stored.tokenizer()
     if tokenizer is None:
-        raise UserError(
-            f"{path}: no tokenizer, neither in its best/ folder nor with its data, so its text cannot be shown"
-        )
+        raise UserError(f"{path}: no tokenizer in its best/ folder or with its data, so text cannot be shown")
     start = tokenizer.encode(prompt) if prompt else []
     for number in range(samples):
         sampling = Sampling(temperature=temperature, top_k=top_k, seed=seed + number)

@@ -87,7 +87,7 @@ Block = Heading | Paragraph | Bullets | Table | Picture | VerdictBox | Facts | C
 
 
 @dataclass(frozen=True)
-class Document:
+class Article:
     language: Language
     title: str
     subtitle: str
@@ -95,12 +95,12 @@ class Document:
     blocks: list[Block]
 
 
-def numbered(document: Document) -> Document:
+def numbered(article: Article) -> Article:
     """Tables and figures numbered in the order of reading."""
     tables = pictures = 0
     blocks: list[Block] = []
-    names = {"en": ("Table", "Figure"), "zh": ("表", "图")}[document.language]
-    for block in document.blocks:
+    names = {"en": ("Table", "Figure"), "zh": ("表", "图")}[article.language]
+    for block in article.blocks:
         if isinstance(block, Table):
             tables += 1
             block = Table(
@@ -110,12 +110,12 @@ def numbered(document: Document) -> Document:
             pictures += 1
             block = Picture(block.name, f"{names[1]} {pictures}. {block.caption}")
         blocks.append(block)
-    return Document(document.language, document.title, document.subtitle, document.kicker, blocks)
+    return Article(article.language, article.title, article.subtitle, article.kicker, blocks)
 
 
-def readable(document: Document) -> Document:
-    """The same document with every character visible."""
-    shown: Document = _readable(document)
+def readable(article: Article) -> Article:
+    """The same article with every character visible."""
+    shown: Article = _readable(article)
     return shown
 
 
@@ -130,10 +130,10 @@ def _readable(value: Any) -> Any:
     return value
 
 
-def visible_text(document: Document) -> str:
+def visible_text(article: Article) -> str:
     """Everything a reader sees, for the question which characters a font must have."""
-    found = [document.title, document.subtitle, document.kicker]
-    for block in document.blocks:
+    found = [article.title, article.subtitle, article.kicker]
+    for block in article.blocks:
         found += _strings(block)
     return "\n".join(found)
 

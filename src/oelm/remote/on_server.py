@@ -1,4 +1,4 @@
-"""`python -m oelm.remote.there`: what the verbs of `oelm remote` do on the other side, by the code that was sent.
+"""`python -m oelm.remote.on_server`: what the verbs of `oelm remote` do on the other side, by the code that was sent.
 
 The one argument is a JSON object: nothing of it is read by a shell.
 """
@@ -25,7 +25,7 @@ from oelm.visible import visible
 def start(request: dict[str, Any]) -> int:
     """The study has to be the one that was looked at on the other side, unless a script makes its own."""
     if request["study"] is not None and study_digest(load_study(request["study"])) != request["digest"]:
-        raise UserError(f"study {request['study']!r} is another one here; bring yours with `sync` first")
+        raise UserError(f"study {request['study']!r} is different here; send yours with `sync` first")
     return start_detached(request["command"], Path(request["folder"]), say=_say)
 
 
@@ -50,12 +50,12 @@ def status(request: dict[str, Any]) -> int:
 def _controller(folder: Path, plan: Plan) -> str:
     there = at_work(folder)
     if there is not None:
-        return f"at work ({there})"
+        return f"running ({there})"
     if plan.is_tuned and all(run.state in ("finished", "diverged") for run in plan.runs):
-        return "none at work; nothing is missing"
+        return "none running; nothing is missing"
     last = last_words(folder / LOG_FILE) or ""
     why = f" (it ended with: {last.removeprefix('oelm: ')})" if last.startswith("oelm: ") else ""
-    return f"none at work{why}; `run` starts what is missing"
+    return f"none running{why}; `run` starts what is missing"
 
 
 def logs(request: dict[str, Any]) -> NoReturn:

@@ -13,17 +13,10 @@ import torch
 from torch import nn
 
 from oelm.config import ResolvedEncoder, Seeds
-from oelm.errors import UserError
-from oelm.installation import install_command
+from oelm.huggingface.library import transformers
 from oelm.model.adaptation import adapt
 from oelm.model.initialization import normal_draw
 from oelm.treatment.starts import WEIGHT_STANDARD_DEVIATION
-
-try:
-    from transformers import AutoConfig, AutoModelForSequenceClassification, PretrainedConfig
-    from transformers.utils import logging
-except ImportError as error:
-    raise UserError(f"fine-tuning an encoder needs Hugging Face transformers: {install_command('hf')}") from error
 
 # The names that BERT's, RoBERTa's and DistilBERT's configs give to the one rate.
 DROPOUT_NAMES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout")
@@ -33,16 +26,16 @@ HEAD_DROPOUT_NAMES = ("classifier_dropout", "seq_classif_dropout")
 def build_encoder(encoder: ResolvedEncoder, seeds: Seeds, *, folder: Path, labels: tuple[str, ...]) -> nn.Module:
     """The model with its starting values, the arm's for its queries and keys."""
     config = _config(encoder, folder, labels)
-    logging.set_verbosity_error()  # that the head is new is no news
-    logging.disable_progress_bar()
+    transformers.utils.logging.set_verbosity_error()  # that the head is new is no news
+    transformers.utils.logging.disable_progress_bar()
     if encoder.pretrained:
-        loaded: tuple[nn.Module, dict[str, Any]] = AutoModelForSequenceClassification.from_pretrained(
+        loaded: tuple[nn.Module, dict[str, Any]] = transformers.AutoModelForSequenceClassification.from_pretrained(
             folder, config=config, use_safetensors=True, dtype=torch.float32, output_loading_info=True
         )
         model, information = loaded
         unset = {str(name) for name in (*information["missing_keys"], *information["mismatched_keys"])}
     else:
-        model = AutoModelForSequenceClassification.from_config(config, dtype=torch.float32)
+        model = transformers.AutoModelForSequenceClassification.from_config(config, dtype=torch.float32)
         unset = {name for name, _ in model.named_parameters()}
     _start(model, unset, seeds.weights)
     model.train()
@@ -50,8 +43,8 @@ def build_encoder(encoder: ResolvedEncoder, seeds: Seeds, *, folder: Path, label
     return model
 
 
-def _config(encoder: ResolvedEncoder, folder: Path, labels: tuple[str, ...]) -> PretrainedConfig:
-    config: PretrainedConfig = AutoConfig.from_pretrained(folder, num_labels=len(labels))
+def _config(encoder: ResolvedEncoder, folder: Path, labels: tuple[str, ...]) -> transformers.PretrainedConfig:
+    config: transformers.PretrainedConfig = transformers.AutoConfig.from_pretrained(folder, num_labels=len(labels))
     config.id2label = dict(enumerate(labels))
     config.label2id = {label: index for index, label in enumerate(labels)}
     for name in DROPOUT_NAMES + HEAD_DROPOUT_NAMES:

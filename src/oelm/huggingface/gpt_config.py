@@ -10,15 +10,15 @@ import importlib
 from typing import Any
 
 from pydantic import ValidationError
-from transformers.configuration_utils import PretrainedConfig
 
 from oelm.config import Model, ResolvedModel, parts_of_attention
 from oelm.errors import UserError
+from oelm.huggingface.library import transformers
 from oelm.treatment.moves import Always, Never
 from oelm.treatment.parts import Part, Parts
 
 
-class OELMConfig(PretrainedConfig):
+class OELMConfig(transformers.PretrainedConfig):
     """The fields of oelm.config.Model, and `freeze_qk`, which stands for an arm where `parts` is not given:
     frozen head-wise orthogonal queries and keys, or their trained twins."""
 
@@ -48,7 +48,7 @@ class OELMConfig(PretrainedConfig):
         tie_word_embeddings: bool = True,
         **kwargs: Any,
     ) -> None:
-        importlib.import_module("oelm.model.huggingface")  # which registers itself with AutoModelForCausalLM
+        importlib.import_module("oelm.huggingface.gpt")  # which registers itself with AutoModelForCausalLM
         if not tie_word_embeddings:
             raise UserError("OELMConfig: tie_word_embeddings: the output layer of this model is always tied")
         self.vocabulary, self.seq_len, self.d_model = vocabulary, seq_len, d_model

@@ -4,13 +4,16 @@ import json
 import os
 import pickle
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
-from oelm.data.encoder_folder import open_encoder
 from oelm.errors import UserError
+from oelm.huggingface.encoder_folder import open_encoder
 from small_encoders import TYPES, encoder_folder, loadable_encoder
+from small_runs import child_environment
 
 SIZES = {"d_model": 16, "num_layers": 2, "num_heads": 4, "d_ff": 32}
 
@@ -113,7 +116,7 @@ def test_a_cut_weight_file_is_found(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"model_type": "gpt2"}, "model_type 'gpt2' is not known; known are bert, roberta"),
+        ({"model_type": "gpt2"}, "model_type 'gpt2' is not known; known types: bert, roberta"),
         ({"model_type": None}, "model_type None is not known"),
         ({"hidden_size": None}, "hidden_size is None"),
         ({"hidden_size": "16"}, "hidden_size is '16'"),
@@ -168,20 +171,21 @@ def test_a_hub_encoder_comes_from_the_cache_first_and_the_network_second(tmp_pat
         assert asked[0] == ("someone/tiny-bert", "main", True)
         assert len(asked) == (1 if cached else 2)
     (snapshot / "model.safetensors").unlink()
-    with pytest.raises(UserError, match=r"the hub has no model\.safetensors of it"):
+    with pytest.raises(UserError, match=r"the hub has no model\.safetensors for it"):
         open_encoder("someone/tiny-bert")
 
 
-def test_an_unreachable_hub_is_one_line(python_command):
-    import subprocess
-
+def test_an_unreachable_hub_is_one_line():
     pytest.importorskip("huggingface_hub")
     code = (
-        "from oelm.data.encoder_folder import *\n"
+        "from oelm.huggingface.encoder_folder import *\n"
         "try: open_encoder('nobody/no-such-encoder')\n"
         "except UserError as error: print(error)"
     )
-    done = subprocess.run(**python_command(code, HF_HUB_OFFLINE="1"), stdout=subprocess.PIPE, timeout=60, check=True)
+    environment = child_environment(HF_HUB_OFFLINE="1")
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True, timeout=60, check=True
+    )
     assert done.stdout.startswith("encoder nobody/no-such-encoder: no such folder, and it cannot be fetched")
     assert done.stdout.count("\n") == 1
 

@@ -12,10 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from oelm.data.sentences import SentenceData
-from oelm.data.tokens import combined_digest
 from oelm.errors import UserError, first_line
-from oelm.files import read_json, sha256_of
+from oelm.files import combined_digest, read_json, sha256_of
 from oelm.installation import install_command
 
 CONFIG, WEIGHTS, WEIGHTS_INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
@@ -120,24 +118,7 @@ def open_encoder(source: str, *, revision: str | None = None) -> EncoderFolder:
     found = hub_folder(source, revision)
     encoder = read_encoder(found, source=source, revision=found.name if found.parent.name == "snapshots" else revision)
     if not encoder.weights:
-        raise UserError(f"encoder {source}: the hub has no {WEIGHTS} of it; oelm opens no pickled weights")
-    return encoder
-
-
-def encoder_of(data: SentenceData) -> EncoderFolder:
-    """The encoder that sentences were prepared for, proved to be the same by its digest."""
-    try:
-        encoder = open_encoder(data.encoder_source, revision=data.encoder_revision)
-    except UserError as error:
-        raise UserError(
-            f"{data.folder}: the encoder it was prepared for is gone ({error}); bring it back to that place, or "
-            "prepare the data again with --encoder and --force"
-        ) from error
-    if encoder.digest != data.encoder_digest:
-        raise UserError(
-            f"{encoder.folder}: not the encoder that {data.folder} was prepared for (its digest differs); "
-            "bring the old files back, or prepare the data again with --force"
-        )
+        raise UserError(f"encoder {source}: the hub has no {WEIGHTS} for it, and oelm does not open pickled weights")
     return encoder
 
 
@@ -147,7 +128,9 @@ def read_encoder(folder: Path, *, source: str, revision: str | None = None) -> E
     config = read_json(folder / CONFIG)
     model_type = config.get("model_type") if isinstance(config, dict) else None
     if model_type not in FAMILIES:
-        raise UserError(f"{folder / CONFIG}: model_type {model_type!r} is not known; known are {', '.join(FAMILIES)}")
+        raise UserError(
+            f"{folder / CONFIG}: model_type {model_type!r} is not known; known types: {', '.join(FAMILIES)}"
+        )
     if config.get("position_embedding_type", "absolute") != "absolute":
         raise UserError(f"{folder / CONFIG}: position_embedding_type must be absolute")
     weights = weight_files(folder)
@@ -166,7 +149,7 @@ def weight_files(folder: Path) -> tuple[str, ...]:
         if other:
             raise UserError(
                 f"{folder}: contains pickled weights only ({other[0]}), which oelm never opens; "
-                f"take a copy of the model with {WEIGHTS}"
+                f"use a copy of the model with {WEIGHTS}"
             )
         names = []
     for name in names:

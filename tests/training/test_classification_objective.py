@@ -17,12 +17,12 @@ from oelm.data.sentences import open_sentences
 from oelm.errors import UserError
 from oelm.run_directory import RunDirectory
 from oelm.settings import load_settings
+from oelm.stored_models.loading import load_stored
 from oelm.training.assembly import assembled
 from oelm.training.device import resolve_machine
 from oelm.training.distributed import World
 from oelm.training.loop import optimization_steps
 from oelm.training.run import run_with_data, train
-from oelm.training.stored_model import load_stored
 from operations import Operations
 from sentence_sources import nli_folder
 from small_encoders import TYPES, loadable_encoder
@@ -51,11 +51,11 @@ def fine_tuning(data: Path, arm: str = "fine_tuned", **changes: object) -> Run:
 def stepped(run: Run, **execution: object):
     run, data = run_with_data(run)
     machine, _ = resolve_machine(quiet_execution(**execution), run, local_rank=0, world_size=1)
-    task, optimizer, schedule = assembled(run, data, machine=machine, world=World())
-    before = {name: value.detach().clone() for name, value in task.model.named_parameters()}
-    steps = optimization_steps(task, optimizer, run, schedule=schedule, machine=machine, world=World())
+    objective, optimizer, schedule = assembled(run, data, machine=machine, world=World())
+    before = {name: value.detach().clone() for name, value in objective.model.named_parameters()}
+    steps = optimization_steps(objective, optimizer, run, schedule=schedule, machine=machine, world=World())
     losses = [step.loss for step in steps]
-    return task, before, losses
+    return objective, before, losses
 
 
 @pytest.mark.parametrize("kind", TYPES)
@@ -71,10 +71,10 @@ def test_gradients_depend_neither_on_the_micro_batch_nor_on_its_padding(kind, fo
 @pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize("arm", ["frozen_pretrained", "frozen_head_orthogonal", "frozen_half"])
 def test_only_the_frozen_part_of_queries_and_keys_stays(kind, arm, folders):
-    task, before, _ = stepped(fine_tuning(folders[kind], arm, **{"training.weight_decay": 0.1}))
-    roles = {name: task.role_of(name) for name in before}
-    still = {name for name, value in task.model.named_parameters() if torch.equal(value, before[name])}
-    frozen = {name for name, value in task.model.named_parameters() if not value.requires_grad}
+    objective, before, _ = stepped(fine_tuning(folders[kind], arm, **{"training.weight_decay": 0.1}))
+    roles = {name: objective.role_of(name) for name in before}
+    still = {name for name, value in objective.model.named_parameters() if torch.equal(value, before[name])}
+    frozen = {name for name, value in objective.model.named_parameters() if not value.requires_grad}
     assert {roles[name] for name in frozen} == {"query", "key"}
     unused = {name for name in still - frozen if before[name].dim() == 1 and not before[name].any()}
     assert frozen <= still
@@ -86,8 +86,8 @@ def test_arms_of_one_seed_differ_in_queries_and_keys_alone(folders):
     for arm in ("fine_tuned", "frozen_pretrained", "frozen_orthogonalised", "frozen_head_orthogonal", "frozen_normal"):
         run, data = run_with_data(fine_tuning(folders["bert"], arm))
         machine, _ = resolve_machine(quiet_execution(), run, local_rank=0, world_size=1)
-        task, *_ = assembled(run, data, machine=machine, world=World())
-        parts[arm] = task.model.state_dict()
+        objective, *_ = assembled(run, data, machine=machine, world=World())
+        parts[arm] = objective.model.state_dict()
     stock = parts["fine_tuned"]
     differing = {
         arm: {name for name, value in state.items() if not torch.equal(value, stock[name])}
@@ -187,7 +187,7 @@ def test_what_does_not_fit_is_one_line(folders, token_folder, tmp_path):
     for place in (tmp_path / "run", tmp_path / "run" / "checkpoints" / "step-000001"):
         with pytest.raises(UserError, match="contains an encoder for sentences, not a language model"):
             load_stored(place)
-    with pytest.raises(UserError, match="no prepared sentences there; make them with: oelm prepare xnli"):
+    with pytest.raises(UserError, match="no prepared sentences there; create them with: oelm prepare xnli"):
         open_data(fine_tuning(tmp_path / "nowhere"))
     moved = tmp_path / "moved"
     shutil.copytree(folders["bert"].parent / "bert-encoder", moved)
@@ -222,7 +222,7 @@ def test_diagnose_finds_whatever_was_stored(folders, tmp_path):
     shutil.rmtree(directory.best)  # as after a stop before the first validation
     assert diagnose_stored(directory.path).healthy
     shutil.rmtree(directory.checkpoints)
-    with pytest.raises(UserError, match="has no model: nothing was saved"):
+    with pytest.raises(UserError, match="has no model: the run ended before it saved one"):
         diagnose_stored(directory.path)
 
 

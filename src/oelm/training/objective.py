@@ -1,6 +1,6 @@
 """What one kind of run computes: the loss of a part of an update, and a look at held-out data.
 
-The loop and the driver are the same for all kinds; a task knows its model and its data, and nothing of files.
+The loop and the driver are the same for all kinds; an objective knows its model and its data, and nothing of files.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Validation:
     predictions: dict[str, Any] | None = None  # example by example, where there are such
 
 
-class Task(Protocol):
+class Objective(Protocol):
     dropout: float
     held_out: int  # sequences or examples of the split that is validated on
     warnings: list[str]  # about this model and this data, before the first step

@@ -1,0 +1,1 @@
+"""Stored models: read back, sampled from, exported."""
