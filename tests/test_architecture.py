@@ -44,6 +44,7 @@ ALLOWED = {
     "settings": {"errors", "files", "sections", "treatment", "config", "arms"},
     "keys": {"errors", "treatment", "config", "settings"},
     "accounting": {"treatment", "config"},
+    "arm_list": {"errors", "aliases", "treatment", "config", "arms", "settings", "accounting"},
     "whole_folder": {"errors", "files", "system"},
     "ownership": {"errors", "files", "system"},
     "schemas": {"errors", "files"},

@@ -26,7 +26,8 @@ def _frozen(*roles: str, start: str = "orthogonal") -> Parts:
     return _treated(*roles, start=start, moves=Never())
 
 
-GPT_ARMS: dict[str, Parts] = {
+# Groups as `oelm arms` shows them; the order of all arms is theirs.
+STARTS_OF_QUERIES_AND_KEYS: dict[str, Parts] = {
     "trained": BASELINE,
     # Is it the start? Trained twins of the frozen arms, equal to them bit for bit before the first update.
     "trained_scaled_normal": _query_and_key("scaled_normal"),
@@ -43,12 +44,15 @@ GPT_ARMS: dict[str, Parts] = {
     # Partly frozen: a share of the heads.
     "frozen_half": _query_and_key("head_orthogonal", Never(), share=0.5),
     "frozen_quarter": _query_and_key("head_orthogonal", Never(), share=0.25),
-    # Temporarily frozen.
+}
+SCHEDULES: dict[str, Parts] = {
     "every_n": _query_and_key("head_orthogonal", Every(steps=10)),
     "late_unfreeze": _query_and_key("head_orthogonal", After(fraction=0.8)),
     "progressive_unfreeze": _query_and_key("head_orthogonal", After(fraction=0.5, order="layer_by_layer")),
     "train_then_freeze": _query_and_key("head_orthogonal", Before(fraction=0.2)),
-    # One part alone, at an orthogonal start, and its trained twin. At 0.02 a frozen feed-forward layer is nearly none.
+}
+SINGLE_PARTS: dict[str, Parts] = {
+    # At an orthogonal start, and the trained twin. At 0.02 a frozen feed-forward layer is nearly none.
     "frozen_query": _frozen("query"),
     "trained_orthogonal_query": _treated("query"),
     "frozen_key": _frozen("key"),
@@ -63,9 +67,11 @@ GPT_ARMS: dict[str, Parts] = {
     "trained_orthogonal_down": _treated("down"),
     "frozen_feed_forward": _frozen("up", "down"),
     "trained_orthogonal_feed_forward": _treated("up", "down"),
-    # Parts that are frozen as the baseline starts them; the output layer is tied to the token embedding.
+    # Frozen as the baseline starts them; the output layer is tied to the token embedding.
     "frozen_embedding": _frozen("token_embedding", start=ROLES["token_embedding"].start),
     "frozen_norms": _frozen("norm", start=ROLES["norm"].start),
+}
+WHOLE_LAYERS: dict[str, Parts] = {
     # Every second layer frozen as a whole.
     "reservoir": Parts(
         **{role: Part(start="orthogonal", moves=Never(), layers="odd") for role in MATRICES_OF_A_LAYER},
@@ -73,6 +79,7 @@ GPT_ARMS: dict[str, Parts] = {
     ),
     "trained_reservoir": _treated(*MATRICES_OF_A_LAYER, layers="odd"),
 }
+GPT_ARMS = STARTS_OF_QUERIES_AND_KEYS | SCHEDULES | SINGLE_PARTS | WHOLE_LAYERS
 
 # For models that come with weights: stock fine-tuning, and what separates freezing from losing what was learnt.
 PRETRAINED_ARMS: dict[str, Parts] = {
@@ -85,6 +92,13 @@ PRETRAINED_ARMS: dict[str, Parts] = {
     }.items()
 }
 
+GROUPS = {
+    "Starts of queries and keys": STARTS_OF_QUERIES_AND_KEYS,
+    "Schedules of queries and keys": SCHEDULES,
+    "Single parts": SINGLE_PARTS,
+    "Whole layers": WHOLE_LAYERS,
+    "Models that come with weights": PRETRAINED_ARMS,
+}
 ARMS = GPT_ARMS | PRETRAINED_ARMS
 
 
@@ -136,8 +150,10 @@ def described_part(part: Part) -> str:
     gain = "" if part.gain == 1 else f" x {part.gain:g}"
     share = "" if part.share == 1 else f" (the first {part.share:.0%} of the {part.share_of})"
     if part.layers != "all":
-        listed = ", ".join(map(str, part.layers)) if isinstance(part.layers, list) else part.layers
-        share = f" (layers {listed})"
+        named = (
+            f"layers {', '.join(map(str, part.layers))}" if isinstance(part.layers, list) else f"{part.layers} layers"
+        )
+        share = f" ({named})"
     match part.moves:
         case Never():
             when = "frozen"
