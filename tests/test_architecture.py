@@ -17,8 +17,8 @@ BOTTOM = {
     "system", "visible",
 }  # fmt: skip
 WAIST = {
-    "config", "claims", "arms", "settings", "accounting", "ownership", "schemas", "metric_records", "run_directory",
-    "sealing", "sources", "prepared",
+    "config", "claims", "arms", "arm_words", "settings", "accounting", "ownership", "schemas", "metric_records",
+    "run_directory", "sealing", "sources", "prepared",
 }  # fmt: skip
 
 # Unit -> units of ours it may import. `cli` may import all, inside its verbs; the package itself imports by name.
@@ -40,6 +40,7 @@ ALLOWED = {
     "aliases": set(),
     "claims": {"logarithms"},
     "arms": {"errors", "config", "aliases"},
+    "arm_words": {"config"},
     "settings": {"errors", "files", "config", "arms"},
     "keys": {"errors", "config", "settings"},
     "accounting": {"config"},

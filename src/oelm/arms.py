@@ -61,26 +61,3 @@ def canonical_name(name: str) -> str:
 def arm(name: str) -> Attention:
     """The attention spec of a named arm, by any of its names."""
     return ARMS[canonical_name(name)]
-
-
-def described(spec: Attention) -> str:
-    """One line: how queries and keys start, and when they move."""
-    query, key = described_projection(spec.query), described_projection(spec.key)
-    return f"Q, K: {query}" if query == key else f"Q: {query}; K: {key}"
-
-
-def described_projection(projection: Projection) -> str:
-    gain = "" if projection.gain == 1 else f" x {projection.gain:g}"
-    share = "" if projection.share == 1 else f" (the first {projection.share:.0%} of the {projection.share_of})"
-    match projection.moves:
-        case Never():
-            when = "frozen"
-        case Every(steps=steps):
-            when = f"moves every {steps} steps"
-        case After(fraction=fraction, order=order):
-            when = f"frozen until {fraction:.0%} of training, then {order.replace('_', ' ')}"
-        case Before(fraction=fraction):
-            when = f"trained until {fraction:.0%} of training, then frozen"
-        case _:
-            when = "trained"
-    return f"{projection.start}{gain}, {when}{share}"

@@ -15,7 +15,7 @@ from oelm.analysis.curves import mean_curve, reached, with_value
 from oelm.analysis.findings import ArmSummary, Quality
 from oelm.analysis.speed import SpeedOf
 from oelm.analysis.statistics import paired_difference, standard_deviation
-from oelm.arms import described
+from oelm.arm_words import described
 from oelm.claims.measures import LOSS, Measure
 from oelm.config import ResolvedRun, Run, as_far_as_known
 from oelm.logarithms import exponential

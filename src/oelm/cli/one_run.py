@@ -376,7 +376,8 @@ def arms() -> None:
     Example: oelm arms
     """
     from oelm.aliases import ALIASES
-    from oelm.arms import ARMS, described
+    from oelm.arm_words import described
+    from oelm.arms import ARMS
     from oelm.compat.arm_names import TWO_MEANINGS
 
     width = max(map(len, ARMS))

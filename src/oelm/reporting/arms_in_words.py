@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from oelm.analysis.findings import Findings
-from oelm.config import After, Before, Every, Projection
+from oelm.arm_words import when
+from oelm.config import Projection
 from oelm.reporting import numbers
 from oelm.reporting.tables import label_of
 from oelm.reporting.verdicts import short_digests
@@ -28,23 +29,11 @@ def _projection(projection: Projection, language: Language) -> str:
     text = say(language, f"start.{projection.start}")
     if projection.gain != 1:
         text += say(language, "start.gain", gain=f"{projection.gain:g}")
-    text += _moves(projection, language)
+    code, facts = when(projection.moves)
+    text += say(language, f"moves.{code}", **facts)
     if projection.share != 1:
         text += say(language, f"moves.share_{projection.share_of}", percent=f"{projection.share:.0%}")
     return text
-
-
-def _moves(projection: Projection, language: Language) -> str:
-    match projection.moves:
-        case Every(steps=steps):
-            return say(language, "moves.every", steps=steps)
-        case After(fraction=fraction, order=order):
-            code = "moves.after" if order == "together" else "moves.after_layer_by_layer"
-            return say(language, code, percent=f"{fraction:.0%}")
-        case Before(fraction=fraction):
-            return say(language, "moves.before", percent=f"{fraction:.0%}")
-        case moves:
-            return say(language, f"moves.{moves.kind}")
 
 
 def note_sentence(findings: Findings, code: str, facts: dict[str, Any], language: Language) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from oelm.arm_words import WHEN
 from oelm.claims.kinds import KINDS
 from oelm.claims.measures import MEASURES, Phrase
 from oelm.claims.reasons import REASONS
@@ -373,15 +374,7 @@ _SECTIONS: dict[str, Phrase] = {
     "arm.each": ("Q: {query}; K: {key}", "Q：{query}；K：{key}"),
     **{f"start.{start.name}": start.words for start in STARTS.values()},
     "start.gain": (" × {gain}", "，增益 {gain}"),
-    "moves.always": (", trained", "，可训练"),
-    "moves.never": (", frozen", "，冻结"),
-    "moves.every": (", moves every {steps} steps", "，每 {steps} 步更新一次"),
-    "moves.after": (", frozen until {percent} of training", "，训练至 {percent} 后解冻"),
-    "moves.after_layer_by_layer": (
-        ", frozen until {percent} of training, then unfrozen layer by layer",
-        "，训练至 {percent} 后逐层解冻",
-    ),
-    "moves.before": (", trained until {percent} of training, then frozen", "，训练至 {percent} 后冻结"),
+    **{f"moves.{code}": (f", {english}", f"，{chinese}") for code, (english, chinese) in WHEN.items()},
     "moves.share_heads": (" (the first {percent} of the heads)", "（前 {percent} 的头）"),
     "moves.share_layers": (" (the first {percent} of the layers)", "（前 {percent} 的层）"),
     "speed.no_bench": (

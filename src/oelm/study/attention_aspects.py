@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from oelm.config import Always, AnyModel, Projection
+from oelm.config import Always, AnyModel, Projection, values_of
 from oelm.starts import STARTS, Sizes
 from oelm.study.declaration import Aspect
 
@@ -56,7 +56,7 @@ def _scale(projection: Projection, model: AnyModel) -> str:
 
 
 def _moves(projection: Projection, model: AnyModel) -> str:
-    return " ".join(str(value) for value in projection.moves.model_dump(mode="json").values())
+    return values_of(projection.moves)
 
 
 def _share(projection: Projection, model: AnyModel) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from oelm.config import Always, Attention, Never, Projection
+from oelm.config import Always, Attention, Never, Projection, values_of
 from oelm.errors import UserError
 from oelm.model.adaptation.families import Family, Site, family_of, sites_of
 from oelm.model.adaptation.split import OutputGroup, SplitLinear, joined_groups
@@ -36,7 +36,7 @@ class AdaptedProjection:
 
     def __str__(self) -> str:
         gain = "" if self.spec.gain == 1 else f" x {self.spec.gain:g}"
-        rule = " ".join(str(value) for value in self.spec.moves.model_dump().values())
+        rule = values_of(self.spec.moves)
         rows = f"{self.covered_rows} of {self.rows} rows"
         return f"{self.name} ({self.role}): {self.spec.start}{gain}; {rows} move {rule}"
 
