@@ -20,14 +20,12 @@ VOCABULARY = 64
 
 def small_run(arm: str = "trained", *, data: Path | str = "unused", seed: int = 0, **training: object) -> Run:
     """A resolved run with 4 heads and 4 layers at width 32, so that every share of heads and layers is whole."""
-    spec = load_settings(preset="tiny", arm=arm).run.model.attention
+    spec = load_settings(preset="tiny", arm=arm).run.model.parts
     settings = {"steps": 20, "batch_size": 4, "learning_rate": 1e-2, "warmup_steps": 2} | training
     return resolved(
         Run(
             arm=arm,
-            model=Model(
-                vocabulary=VOCABULARY, seq_len=16, d_model=32, num_layers=4, num_heads=4, d_ff=64, attention=spec
-            ),
+            model=Model(vocabulary=VOCABULARY, seq_len=16, d_model=32, num_layers=4, num_heads=4, d_ff=64, parts=spec),
             training=Training(**settings),
             seeds=Seeds(weights=seed, projections=seed, data=seed),
             data=str(data),

@@ -16,7 +16,7 @@ from typing import Any
 from oelm.accounting import parts, totals
 from oelm.analysis.findings import ArmSummary
 from oelm.claims.measures import Measure
-from oelm.config import STEP_EXECUTION, Encoder, Run, fingerprint, resolved, stored_form
+from oelm.config import STEP_EXECUTION, Encoder, Run, fingerprint, resolved, stored_fingerprint, stored_form
 from oelm.files import write_sealed
 from oelm.run_directory import TUNING_FOLDER, RunDirectory
 from oelm.sealing import seal_run
@@ -26,7 +26,9 @@ from oelm.study.kept_choices import store_choices
 from oelm.study.plan import PlannedRun, planned
 from oelm.study.shelf import Shelf
 from oelm.study.tuning import Point
+from oelm.treatment.parts import AS_GIVEN, BASELINE
 
+ATTENTION = ("query", "key", "value", "output")  # what formats before the fourth spoke of
 VOCABULARY = 64
 ENCODER_FACTS: dict[str, Any] = {
     "vocabulary": 100, "positions": 32, "token_types": 2, "d_model": 16, "num_layers": 2, "num_heads": 2, "d_ff": 32,
@@ -192,8 +194,31 @@ def without_seal(path: Path) -> Path:
     """The same run as a format before the seal left it."""
     directory = RunDirectory(path)
     directory.seal_file.unlink(missing_ok=True)
-    _write(directory.config_file, json.loads(directory.config_file.read_text()) | {"format_version": 2})
+    tree = json.loads(directory.config_file.read_text())
+    older = with_attention(tree)
+    _write(directory.config_file, older | {"format_version": 2})
+    if directory.result_file.exists():
+        result = json.loads(directory.result_file.read_text())
+        digest = json.loads(directory.environment_file.read_text()).get("data_digest", DATA_DIGEST)
+        if result.get("fingerprint") == stored_fingerprint(tree, data_digest=digest):
+            _write(directory.result_file, result | {"fingerprint": stored_fingerprint(older, data_digest=digest)})
     return path
+
+
+def with_attention(tree: dict[str, Any]) -> dict[str, Any]:
+    """A config as formats before the fourth stored it: four projections, said of all layers alike."""
+    model = dict(tree["model"])
+    if "parts" not in model:
+        return tree
+    is_encoder = model.get("kind") == "encoder"
+    written = model.pop("parts")
+    others = (AS_GIVEN if is_encoder else BASELINE).model_dump(mode="json")
+    assert all(written[role] == others[role] for role in written if role not in ATTENTION), "no older format has it"
+    if is_encoder:  # which stored what it never used
+        written = written | {role: BASELINE.of(role).model_dump(mode="json") for role in ("value", "output")}
+    assert all(written[role]["layers"] == "all" for role in ATTENTION), "no older format has it"
+    attention = {role: {key: value for key, value in written[role].items() if key != "layers"} for role in ATTENTION}
+    return {**tree, "model": model | {"attention": attention}}
 
 
 def sealed_again(path: Path) -> Path:

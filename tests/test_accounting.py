@@ -6,11 +6,14 @@ import pytest
 import torch
 
 from oelm.accounting import forward_flops_per_token, parts, totals, training_flops_per_token
-from oelm.arms import ARMS, GPT_ARMS
-from oelm.config import PRESETS, Attention, Encoder, Model, Never, Projection, ResolvedEncoder, Run, resolved
+from oelm.arms import GPT_ARMS
+from oelm.arms import arm as named_arm
+from oelm.config import PRESETS, Encoder, Model, ResolvedEncoder, Run, resolved
 from oelm.model.parameters import counts_by_part
 from oelm.model.transformer import GPT
 from oelm.settings import load_settings
+from oelm.treatment.moves import Never
+from oelm.treatment.parts import AS_GIVEN, Part
 from small_encoders import TYPES, encoder_folder
 
 MIB = 2**20
@@ -30,6 +33,11 @@ def test_medium_512_has_the_same_total_in_every_arm(arm):
 def test_medium_512_with_frozen_queries_and_keys(arm):
     counted = totals(model_of("medium-512", arm))
     assert (counted.trainable, counted.frozen) == (41_751_040, 3_145_728)
+
+
+def test_medium_512_with_a_frozen_feed_forward_matrix():
+    counted = totals(model_of("medium-512", "frozen_up"))
+    assert (counted.total, counted.trainable, counted.frozen) == (44_896_768, 38_593_024, 6_303_744)
 
 
 def test_bytes_of_weights_and_moments_at_medium_512():
@@ -71,8 +79,8 @@ ROLES = {
     "key|k_lin": "key",
     "value|v_lin": "value",
     "attention.output.dense|out_lin": "output",
-    "intermediate.dense|lin1": "feed_forward_up",
-    "layer.[0-9]+.output.dense|lin2": "feed_forward_down",
+    "intermediate.dense|lin1": "up",
+    "layer.[0-9]+.output.dense|lin2": "down",
     ".*LayerNorm|.*layer_norm": "norm",
     "pooler.dense|pre_classifier|classifier": "head",
 }
@@ -96,7 +104,7 @@ def small_encoder(folder, model_type: str = "bert", *, arm: str = "fine_tuned", 
 
     sizes = open_encoder(str(encoder_folder(folder, model_type))).sizes
     facts = sizes | {"labels": labels, "seq_len": 32, "mean_length": 20.5}
-    return resolved(Run(model=Encoder(attention=ARMS[arm])), facts).model
+    return resolved(Run(model=Encoder(parts=named_arm(arm, kind="encoder"))), facts).model
 
 
 @pytest.mark.parametrize("model_type", [*TYPES, "xlm-roberta", "camembert"])
@@ -119,15 +127,10 @@ def test_frozen_queries_and_keys_of_an_encoder_count_with_their_biases(tmp_path,
 
 
 def test_a_share_of_an_encoders_layers_freezes_the_first_ones(tmp_path):
-    first_layer = Projection(start="keep", moves=Never(), share=0.5, share_of="layers")
-    encoder = small_encoder(tmp_path / "encoder").model_copy(update={"attention": Attention(query=first_layer)})
+    first_layer = Part(start="keep", moves=Never(), share=0.5, share_of="layers")
+    parts_of_it = AS_GIVEN.model_copy(update={"query": first_layer})
+    encoder = small_encoder(tmp_path / "encoder").model_copy(update={"parts": parts_of_it})
     assert [(part.role, part.layer, part.frozen) for part in parts(encoder) if part.frozen] == [("query", 0, 16 * 17)]
-
-
-def test_only_queries_and_keys_of_an_encoder_follow_the_spec(tmp_path):
-    frozen = Projection(moves=Never())
-    attention = Attention(value=frozen, output=frozen)
-    assert totals(small_encoder(tmp_path / "a").model_copy(update={"attention": attention})).frozen == 0
 
 
 def test_flops_of_an_encoder_are_those_of_its_matrix_products(tmp_path):

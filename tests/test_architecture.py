@@ -13,8 +13,8 @@ from small_runs import child_environment, finished
 
 PACKAGE = Path(oelm.__file__).parent
 BOTTOM = {
-    "durations", "errors", "exhaustion", "files", "installation", "intervals", "logarithms", "seeding", "starts",
-    "system", "visible",
+    "durations", "errors", "exhaustion", "files", "installation", "intervals", "logarithms", "seeding", "sections",
+    "system", "treatment", "visible",
 }  # fmt: skip
 WAIST = {
     "config", "claims", "arms", "arm_words", "settings", "accounting", "ownership", "schemas", "metric_records",
@@ -26,7 +26,8 @@ ALLOWED = {
     "errors": set(),
     "visible": set(),
     "seeding": set(),
-    "starts": set(),
+    "sections": set(),
+    "treatment": {"sections"},
     "durations": set(),
     "intervals": set(),
     "logarithms": set(),
@@ -36,14 +37,14 @@ ALLOWED = {
     "files": {"errors", "exhaustion", "system", "visible"},
     "answers": {"errors", "exhaustion", "visible"},
     "sources": {"errors", "visible", "files"},
-    "config": {"starts"},
+    "config": {"sections", "treatment"},
     "aliases": set(),
     "claims": {"logarithms"},
-    "arms": {"errors", "config", "aliases"},
-    "arm_words": {"config"},
-    "settings": {"errors", "files", "config", "arms"},
-    "keys": {"errors", "config", "settings"},
-    "accounting": {"config"},
+    "arms": {"errors", "aliases", "treatment"},
+    "arm_words": {"treatment"},
+    "settings": {"errors", "files", "sections", "treatment", "config", "arms"},
+    "keys": {"errors", "treatment", "config", "settings"},
+    "accounting": {"treatment", "config"},
     "whole_folder": {"errors", "files", "system"},
     "ownership": {"errors", "files", "system"},
     "schemas": {"errors", "files"},

@@ -4,8 +4,8 @@ import pytest
 
 from oelm.arm_words import WHEN, described, when
 from oelm.arms import ARMS
-from oelm.config import After, Always, Before, Every, Never, values_of
 from oelm.reporting.words import say
+from oelm.treatment.moves import After, Always, Before, Every, Never, values_of
 
 MOVES = [
     Always(), Never(), Every(steps=10), After(fraction=0.8), After(fraction=0.5, order="layer_by_layer"),
@@ -31,6 +31,8 @@ def test_every_way_to_move_has_its_phrase_in_both_languages():
             "progressive_unfreeze",
             "Q, K: head_orthogonal, frozen until 50% of training, then unfrozen layer by layer",
         ),
+        ("frozen_query", "Q: orthogonal, frozen; K: normal, trained"),
+        ("frozen_feed_forward", "feed-forward up, feed-forward down: orthogonal, frozen"),
         ("every_n", "Q, K: head_orthogonal, moves every 10 steps"),
     ],
 )

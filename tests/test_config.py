@@ -11,7 +11,6 @@ from oelm.config import (
     Encoder,
     Execution,
     Model,
-    Projection,
     ResolvedModel,
     ResolvedRun,
     Run,
@@ -25,6 +24,7 @@ from oelm.config import (
 )
 from oelm.run_directory import flat
 from oelm.settings import load_settings
+from oelm.treatment.parts import Part
 
 
 def identity(run: Run, digest: str = "data") -> str:
@@ -101,7 +101,7 @@ def test_facts_fill_only_what_is_left_to_the_data():
 
 def test_a_share_must_be_a_whole_number_of_heads():
     with pytest.raises(ValidationError, match="not a whole number"):
-        Model(num_heads=8, attention={"query": Projection(share=0.3).model_dump()})
+        Model(num_heads=8, parts={"query": Part(share=0.3).model_dump()})
 
 
 def test_values_are_frozen():

@@ -52,7 +52,7 @@ def test_a_part_of_a_name_finds_its_keys():
     assert {each.key for each in keys("learning_rate")} == {"training.learning_rate"}
     assert [each.key for each in keys("beta")] == ["training.beta1", "training.beta2"]
     assert {each.key.partition(".")[0] for each in keys("training")} == {"training"}
-    assert {each.key for each in keys("query")} == {each.key for each in keys("model.attention.query")}
+    assert {each.key for each in keys("query")} == {each.key for each in keys("model.parts.query")}
     with pytest.raises(UserError, match=r"keys trainig: no setting begins with that; did you mean training\?"):
         keys("trainig")
 

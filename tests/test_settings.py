@@ -41,16 +41,17 @@ def test_on_and_off_are_words():
         ("precision=bf16", "did you mean bfloat16?"),
         ("seed", "write key=value"),
         ("arm=trained", "chosen with --arm"),
-        ("start=normal", "could be model.attention.query.start, model.attention.key.start"),
+        ("start=normal", "could be model.parts.token_embedding.start, model.parts.position_embedding.start"),
         ("steps=1" + 25 * "0", "training.steps: must have at most 20 digits"),
         ("seeds.data=1e20", "seeds.data: must have at most 20 digits"),
-        ("moves.kind=never", "could be model.attention.query.moves.kind, model.attention.key.moves.kind"),
-        ("moves=never", "could be model.attention.query.moves.kind"),
-        ("moves.knd=never", "did you mean model.attention.query.moves.kind?"),
-        ("model.attention.query.moves=never", "model.attention.query.moves: must be keys and values (got 'never')"),
-        ("model.attention.query.moves.kind=nver", "moves.kind: 'nver' is not one of"),
-        ("model.attention.query.moves.fraction=3", "moves.fraction: is only valid with kind after or before"),
-        ("model.attention.query.moves.steps=3", "moves.steps: is only valid with kind every"),
+        ("moves.kind=never", "model.parts.query.moves.kind, model.parts.key.moves.kind and 5 more; write it in full"),
+        ("moves=never", "could be model.parts.token_embedding.moves.kind"),
+        ("moves.knd=never", "did you mean model.parts.query.moves.kind?"),
+        ("model.parts.query.moves=never", "model.parts.query.moves: must be keys and values (got 'never')"),
+        ("model.parts.query.moves.kind=nver", "moves.kind: 'nver' is not one of"),
+        ("model.attention.query.moves.steps=3", "model.parts.query.moves.steps: is only valid with kind every"),
+        ("model.parts.query.moves.fraction=3", "moves.fraction: is only valid with kind after or before"),
+        ("model.parts.query.moves.steps=3", "moves.steps: is only valid with kind every"),
     ],
 )
 def test_a_bad_value_is_one_line_with_its_key(assignment, expected):
@@ -66,7 +67,7 @@ MISPLACED = {
     "learning_rate: 1e-3": "did you mean training.learning_rate?",
     "steps: 3": "did you mean training.steps?",
     "training: {dropout: 0.1}": "did you mean model.dropout?",
-    "attention: {query: {}}": "did you mean model.attention?",
+    "parts: {query: {}}": "did you mean model.parts?",
     "trainig: {steps: 1}": "did you mean training?",
     "model: {attention: {query: {moves: {kind: after, fraction: 0.5, steps: 3}}}}": "only valid with kind every",
     "model: {attention: {query: {moves: {kind: after, fraction: 0.5, zzz: 3}}}}": "takes kind, fraction, order",
@@ -157,7 +158,7 @@ def test_a_file_that_is_no_config_says_so(content, expected, tmp_path):
 
 def test_a_changed_spec_loses_the_name_of_its_arm():
     assert load_settings(arm="every_n").run.arm == "every_n"
-    assert load_settings(arm="every_n", assignments=["model.attention.query.moves.steps=3"]).run.arm == "custom"
+    assert load_settings(arm="every_n", assignments=["model.parts.query.moves.steps=3"]).run.arm == "custom"
 
 
 def test_a_file_may_start_from_a_preset_and_write_out_a_projection(tmp_path):
@@ -167,12 +168,12 @@ def test_a_file_may_start_from_a_preset_and_write_out_a_projection(tmp_path):
     )
     run = load_settings(str(file)).run
     assert run.model.d_model == 256
-    assert run.model.attention.query.moves.kind == "after"
-    assert run.model.attention.key.moves.kind == "never"
+    assert run.model.parts.query.moves.kind == "after"
+    assert run.model.parts.key.moves.kind == "never"
     assert run.arm == "custom"
 
 
-@pytest.mark.parametrize("pair", ["steps=7", "model.attention.query.gain=2.0"])
+@pytest.mark.parametrize("pair", ["steps=7", "model.parts.query.gain=2.0"])
 def test_settings_written_out_are_read_back(pair, tmp_path):
     settings = load_settings(arm="frozen_head_orthogonal", assignments=[pair, "threads=1"])
     file = tmp_path / "settings.json"

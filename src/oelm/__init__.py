@@ -22,7 +22,6 @@ __version__ = "0.5.0"
 _HOME_OF = {
     "ALIASES": "oelm.aliases",
     "ARMS": "oelm.arms",
-    "Attention": "oelm.config",
     "Execution": "oelm.config",
     "FreezeCallback": "oelm.huggingface.trainer",
     "GPT": "oelm.model.transformer",
@@ -34,7 +33,8 @@ _HOME_OF = {
     "OrthogonalLinear": "oelm.compat.modules",
     "OrthogonalMultiHeadAttention": "oelm.compat.modules",
     "PRESETS": "oelm.config",
-    "Projection": "oelm.config",
+    "Part": "oelm.treatment.parts",
+    "Parts": "oelm.treatment.parts",
     "Run": "oelm.config",
     "Seeds": "oelm.config",
     "Training": "oelm.config",

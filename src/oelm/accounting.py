@@ -11,19 +11,14 @@ from typing import TypeVar
 
 from oelm.config import (
     FORWARD_SHARE_OF_A_TRAINING_STEP,
-    PROJECTIONS,
-    Always,
     AnyResolvedModel,
-    Before,
-    Every,
-    Moves,
-    Never,
-    Projection,
     ResolvedEncoder,
     ResolvedModel,
     ResolvedRun,
     Run,
 )
+from oelm.treatment.moves import Always, Before, Every, Moves, Never
+from oelm.treatment.parts import ROLES, Role
 
 AnyRun = TypeVar("AnyRun", bound=Run)
 
@@ -51,23 +46,30 @@ def parts(model: AnyResolvedModel) -> Iterator[PartCount]:
 
 
 def _gpt_parts(model: ResolvedModel) -> Iterator[PartCount]:
-    width, inner = model.d_model, model.d_ff
-    yield PartCount("token_embedding", None, model.vocabulary * width, 0)
-    yield PartCount("position_embedding", None, model.seq_len * width, 0)
+    after = [role for role in ROLES.values() if role.outside and role.in_blocks]
+    for role in ROLES.values():
+        if role.outside and role not in after:
+            yield _count(model, role, None)
     for layer in range(model.num_layers):
-        for name in PROJECTIONS:
-            frozen = _resting_rows(model, getattr(model.attention, name), layer) * width
-            yield PartCount(name, layer, width * width, frozen)
-        yield PartCount("feed_forward_up", layer, width * inner + inner, 0)
-        yield PartCount("feed_forward_down", layer, inner * width + width, 0)
-        yield PartCount("norm", layer, 4 * width, 0)
-    yield PartCount("norm", None, 2 * width, 0)
+        for role in ROLES.values():
+            if role.in_blocks:
+                yield _count(model, role, layer)
+    for role in after:
+        yield _count(model, role, None)
+
+
+def _count(model: ResolvedModel, role: Role, layer: int | None) -> PartCount:
+    rows, numbers = role.weight_size(model)
+    modules = len(role.outside if layer is None else role.in_blocks)
+    part = model.part_at(role.name, layer)
+    frozen = part.frozen_rows(rows, heads=model.num_heads, layer=layer, num_layers=model.num_layers)
+    return PartCount(role.name, layer, modules * rows * numbers, modules * frozen * numbers)
 
 
 def _encoder_parts(model: ResolvedEncoder) -> Iterator[PartCount]:
     """BERT, RoBERTa and DistilBERT for classification: biases everywhere, and a dense layer before the classifier.
 
-    A row of queries or keys rests together with its bias; the spec of values and outputs is not applied.
+    A row of queries or keys is frozen together with its bias; the other parts always move.
     """
     width, inner = model.d_model, model.d_ff
     yield PartCount("token_embedding", None, model.vocabulary * width, 0)
@@ -76,17 +78,14 @@ def _encoder_parts(model: ResolvedEncoder) -> Iterator[PartCount]:
         yield PartCount("type_embedding", None, model.token_types * width, 0)
     yield PartCount("norm", None, 2 * width, 0)
     for layer in range(model.num_layers):
-        for name in PROJECTIONS:
-            rows = _resting_rows(model, getattr(model.attention, name), layer) if name in ("query", "key") else 0
+        for name in ("query", "key", "value", "output"):
+            part = model.part_at(name, layer)
+            rows = part.frozen_rows(width, heads=model.num_heads, layer=layer, num_layers=model.num_layers)
             yield PartCount(name, layer, width * (width + 1), rows * (width + 1))
-        yield PartCount("feed_forward_up", layer, width * inner + inner, 0)
-        yield PartCount("feed_forward_down", layer, inner * width + width, 0)
+        yield PartCount("up", layer, width * inner + inner, 0)
+        yield PartCount("down", layer, inner * width + width, 0)
         yield PartCount("norm", layer, 4 * width, 0)
     yield PartCount("head", None, width * (width + 1) + model.labels * (width + 1), 0)
-
-
-def _resting_rows(model: AnyResolvedModel, projection: Projection, layer: int) -> int:
-    return model.covered_rows(projection, layer) if isinstance(projection.moves, Never) else 0
 
 
 @dataclass(frozen=True)
@@ -142,8 +141,12 @@ def forward_flops_per_token(model: AnyResolvedModel) -> float:
 
 
 def training_flops_per_token(model: AnyResolvedModel) -> float:
-    """Forward, the gradients of inputs, and those of the weights that are not frozen for good."""
-    frozen = sum(part.frozen for part in parts(model))  # with an encoder's biases, which hardly matter
+    """Forward, the gradients of inputs, and those of the factors of products that are not frozen for good.
+
+    A tied token embedding is such a factor, of the output layer. Biases are counted with their matrices: they hardly
+    matter.
+    """
+    frozen = sum(part.frozen for part in parts(model) if part.role in ROLES and ROLES[part.role].multiplies)
     return forward_flops_per_token(model) / FORWARD_SHARE_OF_A_TRAINING_STEP - 2 * frozen
 
 
@@ -177,12 +180,11 @@ def step_work(run: ResolvedRun) -> dict[str, float]:
 
 def as_at_first_step(run: AnyRun) -> AnyRun:
     """The run that a bench times: what its schedule moves at step 1 always moves, what rests then never does."""
-    attention = run.model.attention
-    kept = {name: getattr(attention, name) for name in PROJECTIONS}
-    for name, projection in kept.items():
-        moves = Always() if _moves_first(projection.moves) else Never()
-        kept[name] = projection.model_copy(update={"moves": moves})
-    model = run.model.model_copy(update={"attention": attention.model_copy(update=kept)})
+    kept = {
+        role: part.model_copy(update={"moves": Always() if _moves_first(part.moves) else Never()})
+        for role, part in run.model.parts.items()
+    }
+    model = run.model.model_copy(update={"parts": run.model.parts.model_copy(update=kept)})
     return run.model_copy(update={"model": model})
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from oelm.config import After, Attention, Before, Every, Moves, Projection
+from oelm.treatment.moves import After, Before, Every, Moves
+from oelm.treatment.parts import BASELINE, ROLES, Part, Parts, for_given_weights
 
 # English, Chinese, by code.
 WHEN: dict[str, tuple[str, str]] = {
@@ -30,14 +31,34 @@ def when(moves: Moves) -> tuple[str, dict[str, object]]:
     return moves.kind, {}
 
 
-def described(spec: Attention) -> str:
-    """One line: how queries and keys start, and when they move."""
-    query, key = _described_projection(spec.query), _described_projection(spec.key)
-    return f"Q, K: {query}" if query == key else f"Q: {query}; K: {key}"
+ABBREVIATIONS = {"query": "Q", "key": "K", "value": "V", "output": "O"}
 
 
-def _described_projection(projection: Projection) -> str:
-    gain = "" if projection.gain == 1 else f" x {projection.gain:g}"
-    share = "" if projection.share == 1 else f" (the first {projection.share:.0%} of the {projection.share_of})"
-    code, facts = when(projection.moves)
-    return f"{projection.start}{gain}, {WHEN[code][0].format(**facts)}{share}"
+def described(parts: Parts) -> str:
+    """One line: how the parts worth a word start, and when they move."""
+    alike: dict[str, list[str]] = {}
+    for role in spoken_of(parts):
+        name = ABBREVIATIONS.get(role, ROLES[role].words[0])
+        alike.setdefault(described_part(parts.of(role)), []).append(name)
+    return "; ".join(f"{', '.join(names)}: {text}" for text, names in alike.items())
+
+
+def spoken_of(parts: Parts) -> list[str]:
+    """The roles worth a word: what is not the baseline's; queries and keys unless other parts alone are treated."""
+    baseline = (BASELINE, for_given_weights(BASELINE))
+    treated = [role for role, part in parts.items() if all(part != each.of(role) for each in baseline)]
+    others = [role for role in treated if not ROLES[role].drawn_apart]
+    return [role for role in ROLES if role in treated or (ROLES[role].drawn_apart and not others)]
+
+
+def described_part(part: Part) -> str:
+    gain = "" if part.gain == 1 else f" x {part.gain:g}"
+    share = "" if part.share == 1 else f" (the first {part.share:.0%} of the {part.share_of})"
+    if part.layers != "all":
+        share = f" (layers {layers_of(part)})"
+    code, facts = when(part.moves)
+    return f"{part.start}{gain}, {WHEN[code][0].format(**facts)}{share}"
+
+
+def layers_of(part: Part) -> str:
+    return ", ".join(map(str, part.layers)) if isinstance(part.layers, list) else part.layers

@@ -5,19 +5,28 @@ from __future__ import annotations
 import difflib
 
 from oelm.aliases import ALIASES
-from oelm.config import After, Attention, Before, Every, Moves, Never, Projection, StartName
 from oelm.errors import UserError
+from oelm.treatment.moves import After, Always, Before, Every, Moves, Never
+from oelm.treatment.parts import BASELINE, ROLES, Part, Parts, for_given_weights
+
+MATRICES_OF_A_LAYER = ("query", "key", "value", "output", "up", "down")
 
 
-def _query_and_key(start: StartName = "normal", moves: Moves | None = None, share: float = 1.0) -> Attention:
-    projection = (
-        Projection(start=start, share=share) if moves is None else Projection(start=start, moves=moves, share=share)
-    )
-    return Attention(query=projection, key=projection)
+def _treated(*roles: str, start: str = "orthogonal", **changes: object) -> Parts:
+    """These parts alike, all others as the baseline has them."""
+    return Parts(**{role: Part.model_validate({"start": start, **changes}) for role in roles})
 
 
-GPT_ARMS: dict[str, Attention] = {
-    "trained": Attention(),
+def _query_and_key(start: str = "normal", moves: Moves | None = None, share: float = 1.0) -> Parts:
+    return _treated("query", "key", start=start, moves=moves or Always(), share=share)
+
+
+def _frozen(*roles: str, start: str = "orthogonal") -> Parts:
+    return _treated(*roles, start=start, moves=Never())
+
+
+GPT_ARMS: dict[str, Parts] = {
+    "trained": BASELINE,
     # Is it the start? Trained twins of the frozen arms, equal to them bit for bit before the first update.
     "trained_scaled_normal": _query_and_key("scaled_normal"),
     "trained_orthogonal": _query_and_key("orthogonal"),
@@ -28,6 +37,8 @@ GPT_ARMS: dict[str, Attention] = {
     # Controls: is it the freezing, the orthogonality, or the scale?
     "frozen_normal": _query_and_key("normal", Never()),
     "frozen_scaled_normal": _query_and_key("scaled_normal", Never()),
+    "frozen_binary": _query_and_key("binary", Never()),
+    "trained_binary": _query_and_key("binary"),
     # Partly frozen: a share of the heads.
     "frozen_half": _query_and_key("head_orthogonal", Never(), share=0.5),
     "frozen_quarter": _query_and_key("head_orthogonal", Never(), share=0.25),
@@ -36,14 +47,41 @@ GPT_ARMS: dict[str, Attention] = {
     "late_unfreeze": _query_and_key("head_orthogonal", After(fraction=0.8)),
     "progressive_unfreeze": _query_and_key("head_orthogonal", After(fraction=0.5, order="layer_by_layer")),
     "train_then_freeze": _query_and_key("head_orthogonal", Before(fraction=0.2)),
+    # One part alone, at an orthogonal start, and its trained twin. At 0.02 a frozen feed-forward layer is nearly none.
+    "frozen_query": _frozen("query"),
+    "trained_orthogonal_query": _treated("query"),
+    "frozen_key": _frozen("key"),
+    "trained_orthogonal_key": _treated("key"),
+    "frozen_value": _frozen("value"),
+    "trained_orthogonal_value": _treated("value"),
+    "frozen_output": _frozen("output"),
+    "trained_orthogonal_output": _treated("output"),
+    "frozen_up": _frozen("up"),
+    "trained_orthogonal_up": _treated("up"),
+    "frozen_down": _frozen("down"),
+    "trained_orthogonal_down": _treated("down"),
+    "frozen_feed_forward": _frozen("up", "down"),
+    "trained_orthogonal_feed_forward": _treated("up", "down"),
+    # Parts that are frozen as the baseline starts them; the output layer is tied to the token embedding.
+    "frozen_embedding": _frozen("token_embedding", start=ROLES["token_embedding"].start),
+    "frozen_norms": _frozen("norm", start=ROLES["norm"].start),
+    # Every second layer frozen as a whole.
+    "reservoir": Parts(
+        **{role: Part(start="orthogonal", moves=Never(), layers="odd") for role in MATRICES_OF_A_LAYER},
+        norm=Part(start=ROLES["norm"].start, moves=Never(), layers="odd"),
+    ),
+    "trained_reservoir": _treated(*MATRICES_OF_A_LAYER, layers="odd"),
 }
 
 # For models that come with weights: stock fine-tuning, and what separates freezing from losing what was learnt.
-PRETRAINED_ARMS: dict[str, Attention] = {
-    "fine_tuned": _query_and_key("keep"),
-    "fine_tuned_orthogonalised": _query_and_key("orthogonalised"),
-    "frozen_pretrained": _query_and_key("keep", Never()),
-    "frozen_orthogonalised": _query_and_key("orthogonalised", Never()),
+PRETRAINED_ARMS: dict[str, Parts] = {
+    name: for_given_weights(parts)
+    for name, parts in {
+        "fine_tuned": _query_and_key("keep"),
+        "fine_tuned_orthogonalised": _query_and_key("orthogonalised"),
+        "frozen_pretrained": _query_and_key("keep", Never()),
+        "frozen_orthogonalised": _query_and_key("orthogonalised", Never()),
+    }.items()
 }
 
 ARMS = GPT_ARMS | PRETRAINED_ARMS
@@ -58,6 +96,7 @@ def canonical_name(name: str) -> str:
     raise UserError(f"arm: unknown name {name!r}{suggestion} (known: {', '.join(ARMS)})")
 
 
-def arm(name: str) -> Attention:
-    """The attention spec of a named arm, by any of its names."""
-    return ARMS[canonical_name(name)]
+def arm(name: str, *, kind: str = "gpt") -> Parts:
+    """The parts of a named arm, by any of its names, of a GPT or of an encoder, which comes with weights."""
+    parts = ARMS[canonical_name(name)]
+    return for_given_weights(parts) if kind == "encoder" else parts

@@ -1,4 +1,4 @@
-"""What one run is: model, attention specs, training, seeds, data. Immutable, strict, self-validating.
+"""What one run is: model, parts, training, seeds, data. Immutable, strict, self-validating.
 
 What is declared may leave values to a rule or to the data; what is resolved is a type of its own that has them all.
 
@@ -10,124 +10,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
-from oelm.starts import STARTS
+from oelm.sections import MOST_DIGITS, Count, Positive, Section, Whole
+from oelm.treatment.parts import AS_GIVEN, BASELINE, ROLES, Part, Parts, problems_of
+from oelm.treatment.starts import STARTS
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 SEALED_SINCE = 3  # runs of this format end with a seal
-
-
-def _whole_number(value: Any) -> Any:
-    """YAML and --set write a thousand as 1000 or as 1e3; both are whole numbers."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-MOST_DIGITS = 20  # of a whole number: any 64-bit seed has fewer, and files.py reads back more
-
-
-def _not_too_long(value: int) -> int:
-    if abs(value) >= 10**MOST_DIGITS:
-        raise ValueError(TOO_LONG)
-    return value
-
-
-TOO_LONG = f"must have at most {MOST_DIGITS} digits"
-Whole = Annotated[int, BeforeValidator(_whole_number), AfterValidator(_not_too_long)]
-Positive = Annotated[Whole, Field(ge=1)]
-Count = Annotated[Whole, Field(ge=0)]
-Share = Annotated[float, Field(gt=0, le=1)]
-
-
-class Section(BaseModel):
-    """A part of a file that a user writes, strict and immutable.
-
-    Every field says what it means in its description: `oelm keys` shows it with type, bounds and default.
-    """
-
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
-
-
-# ---- When a projection moves ------------------------------------------------------------------------------------
-
-
-class Always(Section):
-    kind: Literal["always"] = Field(default="always", description="Trained at every update.")
-
-
-class Never(Section):
-    kind: Literal["never"] = Field(default="never", description="Never trained: keeps its initial values.")
-
-
-class Every(Section):
-    """Moves at updates N, 2N, 3N, ... and rests in between."""
-
-    kind: Literal["every"] = Field(default="every", description="Trained at every N-th update only.")
-    steps: Positive = Field(description="N: trained at updates N, 2N, 3N, ...")
-
-
-class After(Section):
-    """Rests until this fraction of training is over. Layer by layer: the top layer thaws first."""
-
-    kind: Literal["after"] = Field(default="after", description="Frozen at first, trained later.")
-    fraction: float = Field(gt=0, lt=1, description="Fraction of training after which it is trained.")
-    order: Literal["together", "layer_by_layer"] = Field(
-        default="together", description="Unfreeze all layers at once, or one after another from the top."
-    )
-
-
-class Before(Section):
-    """Moves until this fraction of training is over, then rests."""
-
-    kind: Literal["before"] = Field(default="before", description="Trained at first, frozen later.")
-    fraction: float = Field(gt=0, lt=1, description="Fraction of training after which it is frozen.")
-
-
-Moves = Annotated[Always | Never | Every | After | Before, Field(discriminator="kind")]
-
-
-def values_of(moves: Moves) -> str:
-    """As the settings say it: never; every 10; after 0.8 together."""
-    return " ".join(str(value) for value in moves.model_dump().values())
-
-
-if TYPE_CHECKING:
-    StartName = str
-else:
-    StartName = Literal[tuple(STARTS)]
-
-
-class Projection(Section):
-    """How one attention projection starts, and when it may move.
-
-    `moves` holds for the first `share` of the heads (or of the layers); the rest always moves.
-    """
-
-    start: StartName = Field(default="normal", description="How the weights are initialised: docs/arms.md.")
-    gain: float = Field(default=1.0, gt=0, description="Factor applied to the initial weights.")
-    moves: Moves = Field(default=Always(), description="When the weights are trained.")
-    share: Share = Field(
-        default=1.0, description="Fraction that `moves` applies to, counted from the first; the rest is always trained."
-    )
-    share_of: Literal["heads", "layers"] = Field(default="heads", description="What `share` counts.")
-
-
-class Attention(Section):
-    query: Projection = Projection()
-    key: Projection = Projection()
-    value: Projection = Projection()
-    output: Projection = Projection(start="residual_normal")
-
-
-PROJECTIONS = ("query", "key", "value", "output")
-
-
-def _covered_rows(projection: Projection, layer: int, d_model: int, num_layers: int, num_heads: int) -> int:
-    if projection.share_of == "layers":
-        return d_model if layer < round(projection.share * num_layers) else 0
-    return round(projection.share * num_heads) * (d_model // num_heads)
 
 
 class Model(Section):
@@ -142,46 +34,32 @@ class Model(Section):
     num_heads: Positive = Field(default=8, description="Attention heads; must divide d_model.")
     d_ff: Positive | None = Field(default=None, description="Width of the feed-forward layer; null: 4 d_model.")
     dropout: float = Field(default=0.0, ge=0, lt=1, description="Share of activations set to zero in training.")
-    attention: Attention = Attention()
+    parts: Parts = BASELINE
 
     @property
     def tokens_per_example(self) -> float:
         return self.seq_len
 
-    def covered_rows(self, projection: Projection, layer: int) -> int:
-        """How many of a projection's d_model rows its `moves` holds for, in this layer; the others always move."""
-        return _covered_rows(projection, layer, self.d_model, self.num_layers, self.num_heads)
+    def part_at(self, role: str, layer: int | None) -> Part:
+        """What holds for a role in a layer (None: outside the layers)."""
+        part = self.parts.of(role)
+        return part if part.holds_in(layer) else BASELINE.of(role)
 
     @model_validator(mode="after")
     def _consistent(self) -> Model:
         if self.d_model % self.num_heads:
             raise ValueError(f"d_model {self.d_model} is not divisible by num_heads {self.num_heads}")
-        for name in PROJECTIONS:
-            self._check_projection(name, getattr(self.attention, name))
+        problems = list(problems_of(self.parts, num_heads=self.num_heads, num_layers=self.num_layers))
+        if problems:
+            raise ValueError("\n".join(problems))
         return self
-
-    def _check_projection(self, name: str, projection: Projection) -> None:
-        start = STARTS[projection.start]
-        if start.of_given_weights:
-            raise ValueError(f"attention.{name} cannot start {projection.start}: this model comes with no weights")
-        if name == "output" and start.by_head:
-            raise ValueError(f"attention.output cannot start {start.name}: its rows belong to no head")
-        if projection.share == 1:
-            return
-        if name == "output" and projection.share_of == "heads":
-            raise ValueError("attention.output cannot be frozen by heads: its rows belong to no head; use layers")
-        whole = self.num_heads if projection.share_of == "heads" else self.num_layers
-        if not float(projection.share * whole).is_integer():
-            raise ValueError(
-                f"attention.{name}.share {projection.share} of {whole} {projection.share_of} is not a whole number"
-            )
 
 
 class Encoder(Section):
     """An encoder with a classification head, fine-tuned on sentences or pairs of them.
 
     Which encoder it is, its sizes and its weights, the data says: it was prepared with that encoder's tokenizer.
-    `attention` is applied to queries and keys only.
+    Parts besides queries and keys keep the weights they come with.
     """
 
     FROM_DATA: ClassVar[tuple[str, ...]] = (
@@ -192,7 +70,7 @@ class Encoder(Section):
     kind: Literal["encoder"] = Field(default="encoder", description="Makes the model an encoder; without it, a GPT.")
     pretrained: bool = Field(default=True, description="false: the same sizes, with random weights.")
     dropout: float = Field(default=0.1, ge=0, lt=1, description="Share of activations set to zero in training.")
-    attention: Attention = Attention(query=Projection(start="keep"), key=Projection(start="keep"))
+    parts: Parts = AS_GIVEN
     vocabulary: Positive | None = Field(default=None, description="Size of the vocabulary; from the data.")
     positions: Positive | None = Field(default=None, description="Longest input of the encoder; from the data.")
     token_types: Count | None = Field(default=None, description="Number of token types; from the data.")
@@ -208,9 +86,12 @@ class Encoder(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> Encoder:
-        starts = {self.attention.query.start, self.attention.key.start}
-        if not self.pretrained and any(STARTS[start].of_given_weights for start in starts):
-            raise ValueError(f"attention cannot start {', '.join(sorted(starts))}: pretrained is false")
+        for role, part in self.parts.items():
+            given = STARTS[part.start].of_given_weights
+            if ROLES[role].drawn_apart and given and not self.pretrained:
+                raise ValueError(f"parts.{role}.start: cannot be {part.start}: pretrained is false")
+            if not ROLES[role].drawn_apart and part != AS_GIVEN.of(role):
+                raise ValueError(f"parts.{role}: of an encoder only queries and keys are governed; leave it out")
         return self
 
 
@@ -273,7 +154,7 @@ class Seeds(Section):
 
 
 class Run(Section):
-    """Everything that decides what a run computes. `arm` is a label: what it means is in model.attention."""
+    """Everything that decides what a run computes. `arm` is a label: what it means is in model.parts."""
 
     arm: str = Field(default="trained", description="A named arm (`oelm arms`); chosen with --arm, not with --set.")
     model: AnyModel = Model()
@@ -358,9 +239,9 @@ class ResolvedEncoder(Encoder):
     def tokens_per_example(self) -> float:
         return self.mean_length
 
-    def covered_rows(self, projection: Projection, layer: int) -> int:
-        """As Model.covered_rows; for queries and keys alone."""
-        return _covered_rows(projection, layer, self.d_model, self.num_layers, self.num_heads)
+    def part_at(self, role: str, layer: int | None) -> Part:
+        part = self.parts.of(role)
+        return part if part.holds_in(layer) else AS_GIVEN.of(role)
 
 
 AnyResolvedModel: TypeAlias = ResolvedModel | ResolvedEncoder
@@ -502,8 +383,26 @@ def _from_version_2(tree: dict[str, Any]) -> dict[str, Any]:
     return tree
 
 
+def _from_version_3(tree: dict[str, Any]) -> dict[str, Any]:
+    """Version 4 has every part of a model where there were four; those of an encoder besides Q and K never counted."""
+    model = {key: value for key, value in tree["model"].items() if key != "attention"}
+    return {**tree, "model": model | {"parts": parts_of_attention(tree["model"]["attention"], kind_of_model(model))}}
+
+
+def parts_of_attention(attention: dict[str, Any], kind: str) -> dict[str, Any]:
+    """Every part as `model.attention`, which it was called before version 4, says it for a model of this kind."""
+    others = AS_GIVEN if kind == "encoder" else BASELINE
+    return others.model_dump(mode="json") | counted_in_attention(attention, kind)
+
+
+def counted_in_attention(attention: dict[str, Any], kind: str) -> dict[str, Any]:
+    """What of `model.attention` ever meant something."""
+    never = ("value", "output") if kind == "encoder" else ()
+    return {role: part for role, part in attention.items() if role not in never}
+
+
 # Version -> what turns a stored run of it into the next version: a new field gets the value of the old behaviour.
-MIGRATIONS = {1: _from_version_1, 2: _from_version_2}
+MIGRATIONS = {1: _from_version_1, 2: _from_version_2, 3: _from_version_3}
 
 
 # ---- Presets ------------------------------------------------------------------------------------------------------

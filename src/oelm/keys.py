@@ -14,9 +14,10 @@ from typing import Any
 from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
-from oelm.config import PRESETS, Projection, Settings, kind_of_model
+from oelm.config import PRESETS, Settings, kind_of_model
 from oelm.errors import UserError
 from oelm.settings import DEFAULT_PRESET, KINDS, SCHEDULES, models_of, preset_named
+from oelm.treatment.parts import Part
 
 TYPES = {"integer": "whole number", "number": "number", "boolean": "true or false", "string": "text"}
 BOUNDS = {
@@ -101,14 +102,14 @@ def _keys_of(model: type[BaseModel], default: BaseModel | None, prefix: str, kin
         if inner:
             started = value if isinstance(value, inner[0]) else inner[0]()
             yield from _keys_of(inner[0], started, f"{path}." if path else "", kind)
-        elif model is Projection and name == "moves":
+        elif model is Part and name == "moves":
             yield from _schedule(path, getattr(value, "kind", None))
         else:
             yield _described(path, field, value)
 
 
 def _schedule(path: str, default_kind: str | None) -> Iterator[Key]:
-    """When a projection moves: its kinds, then what some of them need."""
+    """When a part moves: its kinds, then what some of them need."""
     meanings = " ".join(f"{name}: {each.model_fields['kind'].description}" for name, each in SCHEDULES.items())
     yield Key(f"{path}.kind", "text", tuple(SCHEDULES), (), False, default_kind, meanings)
     needed = {name: field for each in SCHEDULES.values() for name, field in each.model_fields.items() if name != "kind"}

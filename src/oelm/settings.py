@@ -21,22 +21,22 @@ from oelm.arms import arm as arm_named
 from oelm.config import (
     FORMAT_VERSION,
     MIGRATIONS,
-    MOST_DIGITS,
     PRESETS,
-    TOO_LONG,
     Encoder,
     Model,
-    Projection,
     ResolvedRun,
     Run,
     Seeds,
     Settings,
     Unresolved,
+    counted_in_attention,
     kind_of_model,
     resolved,
 )
 from oelm.errors import UserError
 from oelm.files import Damaged
+from oelm.sections import MOST_DIGITS, TOO_LONG
+from oelm.treatment.parts import Part
 
 DEFAULT_PRESET = "tiny"
 DEFAULT_ARMS = {"gpt": "trained", "encoder": "fine_tuned"}  # by the kind of model
@@ -159,13 +159,14 @@ def known_keys(model: type[BaseModel] = Settings, prefix: str = "", *, kind: str
 
 
 TOP_KEYS = (*Run.model_fields, "execution", "preset")  # of a config file
-# When a projection moves: each kind of schedule, and the keys that one or another of them takes.
-SCHEDULES = {each.model_fields["kind"].default: each for each in get_args(Projection.model_fields["moves"].annotation)}
+# When a part moves: each kind of schedule, and the keys that one or another of them takes.
+SCHEDULES = {each.model_fields["kind"].default: each for each in get_args(Part.model_fields["moves"].annotation)}
 SCHEDULE_KEYS = tuple(dict.fromkeys(key for each in SCHEDULES.values() for key in each.model_fields))
 
 
 def full_key(key: str) -> str:
     """The dotted key meant by `key`: itself, or the only key that ends in it."""
+    key = re.sub(rf"^(model\.)?{OLDER_KEY}\.", rf"\g<1>{PARTS_KEY}.", key)
     keys = known_keys()
     of_schedules = [f"{known}.{part}" for known in keys if known.endswith(".moves") for part in SCHEDULE_KEYS]
     if key in keys or key in of_schedules:
@@ -176,17 +177,22 @@ def full_key(key: str) -> str:
     if len(endings) == 1:
         return endings[0]
     if endings:
-        raise UserError(f"--set {key}: could be {', '.join(endings)}; write it in full")
+        raise UserError(f"--set {key}: could be {_first_of(endings)}; write it in full")
     short = [known.rpartition(".")[2] for known in keys]
     accepted = [each for each in (*keys, *(name for name in short if short.count(name) == 1)) if each != "arm"]
     if in_a_schedule:
         head, _, tail = key.rpartition(".")
-        where = head if head in keys else "model.attention.query.moves"
+        where = head if head in keys else "model.parts.query.moves"
         close = [f"{where}.{part}" for part in difflib.get_close_matches(tail, SCHEDULE_KEYS, n=1)]
     else:
         close = difflib.get_close_matches(key, accepted, n=1)
     advice = f"did you mean {close[0]}?" if close else "`oelm keys` lists them"
     raise UserError(f"--set {key}: unknown key; {advice}")
+
+
+def _first_of(keys: list[str], most: int = 4) -> str:
+    more = f" and {len(keys) - most} more" if len(keys) > most else ""
+    return ", ".join(keys[:most]) + more
 
 
 # ---- Reading -------------------------------------------------------------------------------------------------------
@@ -229,8 +235,11 @@ def settings_of(
         if seed >= 10**MOST_DIGITS:
             raise UserError(f"--seed {_shown(seed)}: {TOO_LONG}")
         tree["seeds"] = {"weights": seed, "projections": seed, "data": seed}
-    tree = _with_arm(tree)
-    for key, value in (values or {}).items():
+    values = values or {}
+    if "model.kind" in values:  # which decides what an arm means
+        _assign(tree, "model.kind", values["model.kind"])
+    tree = _with_arm(_with_parts(tree))
+    for key, value in values.items():
         _assign(tree, key, value)
     settings = validated(tree, name=name)
     return settings.model_copy(update={"run": _labelled(settings.run)})
@@ -301,7 +310,7 @@ def with_preset(tree: dict[str, Any]) -> dict[str, Any]:
 
 
 def _preset_tree(preset: str) -> dict[str, Any]:
-    return preset_named(preset).model_dump(mode="json", exclude={"arm": True, "model": {"attention"}})
+    return preset_named(preset).model_dump(mode="json", exclude={"arm": True, "model": {"parts"}})
 
 
 def preset_named(preset: str) -> Run:
@@ -313,22 +322,38 @@ def preset_named(preset: str) -> Run:
 
 
 def _with_arm(tree: dict[str, Any]) -> dict[str, Any]:
-    """An arm's name is replaced by its spec; what the file writes out of model.attention goes on top of it."""
+    """An arm's name is replaced by its parts; what the file writes out of model.parts goes on top of them."""
     model = tree.get("model", {})
     if not isinstance(model, dict):
         return tree  # validation names the problem
     name = tree.get("arm", DEFAULT_ARMS[kind_of_model(model)])
     if not isinstance(name, str):
         return tree
-    spec = arm_named(name).model_dump(mode="json")
-    written_out = model.get("attention", {})
-    attention = _merged(spec, written_out) if isinstance(written_out, dict) else written_out
-    return {**tree, "arm": canonical_name(name), "model": {**model, "attention": attention}}
+    parts = arm_named(name, kind=kind_of_model(model)).model_dump(mode="json")
+    written_out = model.get("parts", {})
+    parts = _merged(parts, written_out) if isinstance(written_out, dict) else written_out
+    return {**tree, "arm": canonical_name(name), "model": {**model, "parts": parts}}
+
+
+OLDER_KEY, PARTS_KEY = "attention", "parts"  # of a model, before every part of it could be spoken of
+
+
+def _with_parts(tree: dict[str, Any]) -> dict[str, Any]:
+    """A file that still says model.attention: it means these parts."""
+    model = tree.get("model")
+    if not isinstance(model, dict) or not isinstance(model.get(OLDER_KEY), dict):
+        return tree
+    others = {key: value for key, value in model.items() if key != OLDER_KEY}
+    written_out = others.get(PARTS_KEY, {})
+    older = counted_in_attention(model[OLDER_KEY], kind_of_model(model))
+    parts = _merged(older, written_out) if isinstance(written_out, dict) else written_out
+    return {**tree, "model": others | {PARTS_KEY: parts}}
 
 
 def _labelled(run: Run) -> Run:
     """A name stands for its spec: a run whose spec was changed by hand is called custom."""
-    return run if run.model.attention == arm_named(run.arm) else run.model_copy(update={"arm": "custom"})
+    named = arm_named(run.arm, kind=kind_of_model(run.model))
+    return run if run.model.parts == named else run.model_copy(update={"arm": "custom"})
 
 
 # What is chosen by an option of its own and not with --set, and what that option takes.
@@ -386,7 +411,12 @@ def _lines_of(problem: Any, model: type[BaseModel], known: list[str]) -> list[st
     if problem["type"] != "value_error":
         return [_problem_line(problem, model, known)]
     key = _dotted(problem["loc"])
-    return [f"{key}: {line}" if key else line for line in str(problem["ctx"]["error"]).splitlines()]
+    return [_below(key, line) for line in str(problem["ctx"]["error"]).splitlines()]
+
+
+def _below(key: str, line: str) -> str:
+    """A line about a section; where it begins with a key of that section, that key in full."""
+    return f"{key}{'.' if line.startswith(f'{PARTS_KEY}.') else ': '}{line}" if key else line
 
 
 def _problem_line(problem: Any, model: type[BaseModel], known: list[str]) -> str:
@@ -523,7 +553,7 @@ def _dotted(location: tuple[Any, ...]) -> str:
     parts = [str(part) for part in location if part not in ("str", "Bilingual")]  # a text in one or two languages
     if parts and parts[0] == "run":
         parts = parts[1:]
-    # Inside a tagged choice pydantic names the tag too: model.gpt.attention.query.moves.every.steps
+    # Inside a tagged choice pydantic names the tag too: model.gpt.parts.query.moves.every.steps
     if len(parts) > 1 and parts[0] == "model" and parts[1] in DEFAULT_ARMS:
         del parts[1]
     if "moves" in parts and len(parts) > parts.index("moves") + 2:

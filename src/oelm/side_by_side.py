@@ -35,7 +35,7 @@ COLUMNS: dict[str, Callable[[FinishedRun], str]] = {
 }
 TEXT_COLUMNS = 2
 # Not differences between runs that should differ in their arm alone: the arm itself, and where the data lies.
-EXPECTED = ("arm", "data", "model.attention.", "format_version")
+EXPECTED = ("arm", "data", "model.parts.", "format_version")
 
 
 def table(paths: list[Path]) -> str:

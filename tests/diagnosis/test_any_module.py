@@ -10,9 +10,10 @@ from torch import nn
 import oelm
 from oelm.arms import GPT_ARMS
 from oelm.compat.modules import OELMTransformerBlock, OrthogonalMultiHeadAttention
-from oelm.config import PRESETS, Every
+from oelm.config import PRESETS
 from oelm.diagnosis import diagnose
 from oelm.model.initialization import build
+from oelm.treatment.moves import Every
 
 
 def _step_of(module: nn.Module, optimizer: torch.optim.Optimizer, inputs: torch.Tensor):
@@ -159,7 +160,7 @@ def test_our_own_model_is_known_by_its_spec() -> None:
     assert says(diagnosis, "should never move, but requires a gradient: blocks.0.attention.query.covered")
     scheduled = small_gpt_run("every_n").model
     assert diagnose(build(scheduled, oelm.Seeds())).healthy
-    assert isinstance(scheduled.attention.query.moves, Every)
+    assert isinstance(scheduled.parts.query.moves, Every)
 
 
 @pytest.mark.parametrize("make", [OrthogonalMultiHeadAttention, OELMTransformerBlock])
@@ -214,7 +215,7 @@ def _with_buffers_for_frozen_weights(gpt: nn.Module) -> nn.Module:
 
 
 def test_zero_frozen_with_weights_in_buffers_is_explained_with_the_exact_numbers() -> None:
-    model = PRESETS["medium-512"].model.model_copy(update={"attention": GPT_ARMS["frozen_head_orthogonal"]})
+    model = PRESETS["medium-512"].model.model_copy(update={"parts": GPT_ARMS["frozen_head_orthogonal"]})
     gpt = _with_buffers_for_frozen_weights(oelm.GPT(model))
     assert sum(p.numel() for p in gpt.parameters()) == 41_751_040  # what a counter of parameters() sees
     assert all(p.requires_grad for p in gpt.parameters())

@@ -254,7 +254,7 @@ def test_a_changed_config_is_refused_key_by_key(server, data, stopped):
         "model.d_model is 16 there and 32 here",
         "model.d_ff is 64 there and 128 here",
         "training.learning_rate is 0.002 there and 0.001 here",
-        "model.attention.query.moves.kind is never there and always here",
+        "model.parts.query.moves.kind is never there and always here",
     ):
         assert f"oelm: {stopped}: {line}\n" in ended.err
     assert "choose another --out or undo the change" in ended.err

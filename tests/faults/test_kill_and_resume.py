@@ -42,8 +42,11 @@ def test_resumed_run_equals_uninterrupted_run(server, data, reference, tmp_path)
         ("every_n", {}),
         ("progressive_unfreeze", {}),
         ("train_then_freeze", {}),
+        ("frozen_up", {}),
+        ("frozen_embedding", {}),
+        ("reservoir", {}),
     ],
-    ids=["bfloat16", "micro-batches", "frozen_half", "every_n", "progressive_unfreeze", "train_then_freeze"],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else value,
 )
 def test_resumed_run_equals_uninterrupted_run_for_every_kind_of_run(server, data, tmp_path, arm, changes):
     whole, killed = (training(tmp_path / name, data, arm=arm, **changes) for name in ("whole", "killed"))

@@ -11,10 +11,11 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 import oelm
-from oelm.config import Attention, Every, Never, Projection
 from oelm.installation import install_command
 from oelm.model.adaptation.split import SplitLinear
 from oelm.model.parameters import frozen_names, rules
+from oelm.treatment.moves import Every, Never
+from oelm.treatment.parts import Part, Parts, for_given_weights
 from small_runs import child_environment
 from tiny_transformers import KINDS, batch, fine_tuned, tiny
 
@@ -86,7 +87,7 @@ def test_the_config_says_what_was_applied(tmp_path):
     oelm.apply(model, "oelm_freeze", seed=3)
     field = json.loads((stored(model, tmp_path) / "config.json").read_text())["oelm"]
     assert (field["format_version"], field["arm"], field["seed"]) == (1, "frozen_head_orthogonal", 3)
-    assert Attention.model_validate(field["attention"]) == oelm.arm("frozen_head_orthogonal")
+    assert Parts.model_validate(field["parts"]) == oelm.arm("frozen_head_orthogonal", kind="encoder")
     assert sorted(field["frozen_digests"]) == [
         f"layer.{layer}.attention.self.{module}.{leaf}"
         for layer in (0, 1)
@@ -96,14 +97,14 @@ def test_the_config_says_what_was_applied(tmp_path):
 
 
 def test_a_spec_of_ones_own_is_stored_whole(tmp_path):
-    spec = Attention(
-        query=Projection(start="xavier", gain=2.0, moves=Every(steps=3)), key=Projection(start="keep", moves=Never())
+    spec = for_given_weights(
+        Parts(query=Part(start="xavier", gain=2.0, moves=Every(steps=3)), key=Part(start="keep", moves=Never()))
     )
     model = tiny("qwen2")
     done = oelm.apply(model, spec)
     assert model.config.oelm["arm"] == "custom"
     again = oelm.load(stored(model, tmp_path))
-    assert Attention.model_validate(again.config.oelm["attention"]) == spec
+    assert Parts.model_validate(again.config.oelm["parts"]) == spec
     assert rules(again) == rules(model)
     assert done.frozen == sum(p.numel() for p in again.parameters() if not p.requires_grad)
 

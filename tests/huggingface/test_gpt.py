@@ -36,7 +36,7 @@ QUERY_AND_KEY = {f"gpt.blocks.{layer}.attention.{name}.weight" for layer in (0, 
 
 
 def _config(arm: str = "frozen_head_orthogonal") -> OELMConfig:
-    return OELMConfig(**SIZES, attention=GPT_ARMS[arm])
+    return OELMConfig(**SIZES, parts=GPT_ARMS[arm])
 
 
 def _tokens() -> Tensor:
@@ -75,7 +75,7 @@ def _both(arm: str = "frozen_half") -> tuple[OrthogonalELMTransformer, GPT2LMHea
 
 @pytest.mark.parametrize("arm", ["trained", "frozen_head_orthogonal", "frozen_half"])
 def test_logits_equal_those_of_hugging_face_gpt2(arm: str) -> None:
-    gpt = build(Model(**SIZES, attention=GPT_ARMS[arm]), Seeds()).double().eval()
+    gpt = build(Model(**SIZES, parts=GPT_ARMS[arm]), Seeds()).double().eval()
     with torch.no_grad():
         for parameter in gpt.parameters():  # biases and norms too are to be told apart
             parameter.add_(torch.randn_like(parameter) * 0.02)
@@ -136,10 +136,10 @@ def test_greedy_generation_equals_our_own() -> None:
 
 
 def test_freeze_qk_selects_the_arm_unless_attention_is_given() -> None:
-    assert OELMConfig(**SIZES).as_model().attention == GPT_ARMS["frozen_head_orthogonal"]
-    assert OELMConfig(**SIZES, freeze_qk=False).as_model().attention == GPT_ARMS["trained_head_orthogonal"]
-    given = OELMConfig(**SIZES, freeze_qk=True, attention=GPT_ARMS["trained"])
-    assert given.as_model().attention == GPT_ARMS["trained"]
+    assert OELMConfig(**SIZES).as_model().parts == GPT_ARMS["frozen_head_orthogonal"]
+    assert OELMConfig(**SIZES, freeze_qk=False).as_model().parts == GPT_ARMS["trained_head_orthogonal"]
+    given = OELMConfig(**SIZES, freeze_qk=True, parts=GPT_ARMS["trained"])
+    assert given.as_model().parts == GPT_ARMS["trained"]
     assert given.freeze_qk is False
 
 
@@ -151,8 +151,8 @@ def test_freeze_qk_freezes_queries_and_keys_by_default() -> None:
 def test_a_wrong_config_is_refused_with_its_key() -> None:
     with pytest.raises(UserError, match="not divisible by num_heads 5"):
         OELMConfig(**SIZES | {"num_heads": 5})
-    with pytest.raises(UserError, match=r"attention.query.start"):
-        OELMConfig(**SIZES, attention={"query": {"start": "orthogonel"}})
+    with pytest.raises(UserError, match=r"parts.query.start"):
+        OELMConfig(**SIZES, parts={"query": {"start": "orthogonel"}})
 
 
 def test_set_seed_decides_the_starting_values() -> None:
@@ -187,13 +187,13 @@ def test_auto_config_knows_the_model_type(tmp_path: Path) -> None:
     _config("frozen_half").save_pretrained(tmp_path)
     config = AutoConfig.from_pretrained(tmp_path)
     assert isinstance(config, OELMConfig)
-    assert config.as_model().attention == GPT_ARMS["frozen_half"]
+    assert config.as_model().parts == GPT_ARMS["frozen_half"]
     assert config.vocab_size == SIZES["vocabulary"]
 
 
 @pytest.mark.parametrize("arm", ["frozen_head_orthogonal", "frozen_half"])
 def test_the_best_folder_of_a_run_loads(arm: str, tmp_path: Path) -> None:
-    run = Run(arm=arm, model=Model(**SIZES, attention=GPT_ARMS[arm]))
+    run = Run(arm=arm, model=Model(**SIZES, parts=GPT_ARMS[arm]))
     gpt = build(run.model, run.seeds)
     save_best(RunDirectory(tmp_path), gpt, run, _no_data(tmp_path), step=1, val_loss=2.0)
     loaded = OrthogonalELMTransformer.from_pretrained(tmp_path / "best")

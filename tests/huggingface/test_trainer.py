@@ -6,17 +6,18 @@ import transformers
 from trainers import STEPS, Movements, movements, trainer_of
 
 import oelm
-from oelm.config import After, Attention, Before, Every, Moves, Projection
 from oelm.model.freezing import FrozenWeightChanged
 from oelm.model.parameters import frozen_names, rules
+from oelm.treatment.moves import After, Before, Every, Moves
+from oelm.treatment.parts import Part, Parts
 from tiny_transformers import tiny
 
 pytest.importorskip("accelerate", reason="transformers.Trainer needs accelerate")
 
 
-def both(moves: Moves, start: str = "keep", share: float = 1.0) -> Attention:
-    projection = Projection(start=start, moves=moves, share=share)
-    return Attention(query=projection, key=projection)
+def both(moves: Moves, start: str = "keep", share: float = 1.0) -> Parts:
+    projection = Part(start=start, moves=moves, share=share)
+    return Parts(query=projection, key=projection)
 
 
 def governed(model) -> list[str]:

@@ -5,12 +5,13 @@ import torch
 
 from bare_loop import moved, parameters, start
 from oelm.arms import GPT_ARMS
-from oelm.config import After, Before, Every
 from oelm.model.freezing import FrozenWeightChanged, Schedule, Watch, moves_at, thaw_fraction
-from oelm.model.parameters import rules
+from oelm.model.parameters import layer_of, role_of, rules
+from oelm.treatment.moves import After, Before, Every, Never
+from oelm.treatment.parts import BASELINE, ROLES, Part
 from small_runs import small_run
 
-FROZEN = [name for name in GPT_ARMS if name.startswith("frozen")]
+FROZEN = [name for name in GPT_ARMS if name.startswith("frozen") or "reservoir" in name]
 SCHEDULED = ["every_n", "late_unfreeze", "progressive_unfreeze", "train_then_freeze"]
 MODES = [
     {},
@@ -42,19 +43,59 @@ def test_frozen_weights_never_move_and_all_others_do(arm, mode, token_folder):
 def test_every_frozen_arm_keeps_exactly_its_frozen_part(arm, token_folder):
     run = small_run(arm, steps=3, weight_decay=0.5)
     gpt, _, steps = start(run, token_folder)
-    before = gpt.state_dict()["blocks.0.attention.query.weight"].clone()
+    before = {name: value.clone() for name, value in gpt.state_dict().items()}
     list(steps)
-    after = gpt.state_dict()["blocks.0.attention.query.weight"]
-    rows = run.model.covered_rows(run.model.attention.query, 0)
-    assert torch.equal(before[:rows], after[:rows])
-    assert not (before[rows:] == after[rows:]).all(dim=1).any()
+    for name, after in gpt.state_dict().items():
+        layer = layer_of(name)
+        part = run.model.part_at(role_of(name), layer)
+        rows = part.frozen_rows(len(after), heads=4, layer=layer, num_layers=4)
+        assert torch.equal(before[name][:rows], after[:rows]), name
+        same = (before[name] == after).flatten(1).all(dim=1) if after.dim() > 1 else before[name] == after
+        assert not same[rows:].any(), name
+
+
+def run_with(role: str, **said):
+    """The baseline, but of this role what is said."""
+    run = small_run(steps=6, weight_decay=0.5, learning_rate=1e-2)
+    parts = BASELINE.model_copy(update={role: Part(start=ROLES[role].start, **said)})
+    return run.model_copy(update={"model": run.model.model_copy(update={"parts": parts})})
+
+
+@pytest.mark.parametrize("layers", ["all", "odd", [0, 3]], ids=str)
+@pytest.mark.parametrize("role", ROLES)
+def test_every_role_can_be_frozen_in_these_layers_alone(role, layers, token_folder):
+    if layers != "all" and not ROLES[role].in_blocks:
+        return
+    gpt, _, steps = start(run_with(role, moves=Never(), layers=layers), token_folder)
+    held = {"all": [None, 0, 1, 2, 3], "odd": [1, 3]}.get(str(layers), layers)
+    before = parameters(gpt)
+    list(steps)
+    resting = {name for name in before if role_of(name) == role and layer_of(name) in held}
+    assert resting
+    assert moved(before, parameters(gpt)) == set(before) - resting
+
+
+@pytest.mark.parametrize("moves", [Every(steps=2), After(fraction=0.5), Before(fraction=0.5)], ids=lambda m: m.kind)
+@pytest.mark.parametrize("role", ROLES)
+def test_every_role_moves_exactly_on_its_schedule(role, moves, token_folder):
+    gpt, optimizer, steps = start(run_with(role, moves=moves), token_folder)
+    before, updates = parameters(gpt), 0
+    for result in steps:
+        after = parameters(gpt)
+        is_due = moves_at(moves, result.step, steps=6, layer=None, num_layers=4)
+        resting = set() if is_due else {name for name in before if role_of(name) == role}
+        assert moved(before, after) == set(before) - resting, f"step {result.step}"
+        before, updates = after, updates + is_due
+    assert updates == 3
+    counted = {name: optimizer.state[value]["step"].item() for name, value in gpt.named_parameters()}
+    assert all(counted[name] == (updates if role_of(name) == role else 6) for name in counted)
 
 
 def test_a_share_of_the_layers_may_be_frozen(token_folder):
     run = small_run("frozen_head_orthogonal", steps=2)
-    query = run.model.attention.query.model_copy(update={"share": 0.5, "share_of": "layers"})
-    attention = run.model.attention.model_copy(update={"query": query})
-    run = run.model_copy(update={"model": run.model.model_copy(update={"attention": attention})})
+    query = run.model.parts.query.model_copy(update={"share": 0.5, "share_of": "layers"})
+    parts = run.model.parts.model_copy(update={"query": query})
+    run = run.model_copy(update={"model": run.model.model_copy(update={"parts": parts})})
     gpt, _, steps = start(run, token_folder)
     before = parameters(gpt)
     list(steps)

@@ -7,6 +7,9 @@ from oelm.arms import GPT_ARMS
 from oelm.config import Seeds
 from oelm.errors import UserError
 from oelm.model.initialization import build
+from oelm.model.parameters import layer_of, role_of
+from oelm.treatment.moves import Always
+from oelm.treatment.parts import BASELINE, Part
 from small_runs import small_run
 
 
@@ -19,38 +22,74 @@ def differing(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> set[str
     return {name for name in a if not torch.equal(a[name], b[name])}
 
 
+def weights_where(arm: str, holds) -> set[str]:
+    """Names of the matrices and gains for whose role `holds`, asked of what the arm and the baseline say there."""
+    model = small_run(arm).model
+    names = [name for name in weights(arm) if name.endswith("weight")]
+    return {name for name in names if holds(role_of(name), model.part_at(role_of(name), layer_of(name)))}
+
+
+def starts_otherwise(role: str, part: Part) -> bool:
+    return (part.start, part.gain) != (BASELINE.of(role).start, BASELINE.of(role).gain)
+
+
+def draws_apart(role: str, part: Part) -> bool:
+    return role in ("query", "key") or (part != BASELINE.of(role) and part.start != "ones")
+
+
 @pytest.mark.parametrize("arm", GPT_ARMS)
-def test_arms_with_one_seed_differ_only_in_queries_and_keys(arm):
-    changed = differing(weights("trained"), weights(arm))
-    assert all(name.endswith((".query.weight", ".key.weight")) for name in changed)
-    assert bool(changed) == (GPT_ARMS[arm].query.start != "normal")
+def test_arms_with_one_seed_differ_exactly_in_the_parts_that_start_otherwise(arm):
+    assert differing(weights("trained"), weights(arm)) == weights_where(arm, starts_otherwise)
 
 
-@pytest.mark.parametrize(
-    ("trained", "frozen"),
-    [
-        ("trained", "frozen_normal"),
-        ("trained_scaled_normal", "frozen_scaled_normal"),
-        ("trained_orthogonal", "frozen_orthogonal"),
-        ("trained_head_orthogonal", "frozen_head_orthogonal"),
-        ("trained_head_orthogonal", "frozen_half"),
-        ("trained_head_orthogonal", "late_unfreeze"),
-    ],
-)
-def test_trained_and_frozen_twins_start_bit_equal(trained, frozen):
-    assert differing(weights(trained), weights(frozen)) == set()
+@pytest.mark.parametrize("arm", GPT_ARMS)
+def test_the_projection_seed_moves_exactly_what_the_arm_speaks_of_and_queries_and_keys(arm):
+    assert differing(weights(arm), weights(arm, Seeds(projections=1))) == weights_where(arm, draws_apart)
 
 
-def test_the_projection_seed_moves_only_queries_and_keys():
+@pytest.mark.parametrize("arm", GPT_ARMS)
+def test_the_weight_seed_moves_everything_else_that_is_random(arm):
+    rest = weights_where(arm, lambda role, part: role != "norm" and not draws_apart(role, part))
+    assert differing(weights(arm), weights(arm, Seeds(weights=1))) == rest
+
+
+def test_of_the_baseline_the_projection_seed_moves_queries_and_keys_alone():
     changed = differing(weights("trained"), weights("trained", Seeds(projections=1)))
     assert changed == {n for n in weights("trained") if n.endswith((".query.weight", ".key.weight"))}
 
 
-def test_the_weight_seed_moves_everything_random_but_queries_and_keys():
-    changed = differing(weights("trained"), weights("trained", Seeds(weights=1)))
-    assert changed == {
-        n for n in weights("trained") if "norm" not in n and "bias" not in n and "query" not in n and "key" not in n
-    }
+TWINS = {
+    "frozen_normal": "trained",
+    "frozen_embedding": "trained",
+    "frozen_norms": "trained",
+    "reservoir": "trained_reservoir",
+    "frozen_half": "trained_head_orthogonal",
+    "frozen_quarter": "trained_head_orthogonal",
+    "every_n": "trained_head_orthogonal",
+    "late_unfreeze": "trained_head_orthogonal",
+    "progressive_unfreeze": "trained_head_orthogonal",
+    "train_then_freeze": "trained_head_orthogonal",
+}
+
+
+def twin_of(arm: str) -> str:
+    """The arm that starts as this one and always moves."""
+    if arm in TWINS:
+        return TWINS[arm]
+    rest = arm.removeprefix("frozen_")
+    return f"trained_{rest}" if f"trained_{rest}" in GPT_ARMS else f"trained_orthogonal_{rest}"
+
+
+@pytest.mark.parametrize("arm", [arm for arm in GPT_ARMS if not arm.startswith("trained")])
+def test_every_arm_that_rests_starts_bit_equal_to_its_trained_twin(arm):
+    twin = GPT_ARMS[twin_of(arm)]
+    assert all(isinstance(part.moves, Always) for _, part in twin.items())
+    assert differing(weights(twin_of(arm)), weights(arm)) == set()
+
+
+def test_every_trained_twin_starts_as_another_arm_does():
+    twins = {twin_of(arm) for arm in GPT_ARMS if not arm.startswith("trained")}
+    assert twins == {arm for arm in GPT_ARMS if arm.startswith("trained")}
 
 
 def test_the_data_seed_moves_no_weight():

@@ -15,7 +15,7 @@ from oelm.claims.reasons import REASONS
 from oelm.reporting.encoder_words import ENCODER_WORDS
 from oelm.reporting.fonts import chinese_font, has_chinese, missing_glyphs
 from oelm.reporting.words import WORDS, characters, phrases, say, say_or_code
-from oelm.starts import STARTS
+from oelm.treatment.starts import STARTS
 
 DIRECTION = {"better", "worse", "side"}
 NAMES = DIRECTION | {"quality", "unit", "read"}  # which any phrase of a study may use

@@ -99,7 +99,7 @@ def test_a_setting_of_one_arm_concerns_that_arm(tmp_path):
     bench = found(edited(arms=arms), tmp_path)
     assert set(bench.other_config) == {"frozen_normal"}
     assert differences_text(bench, SECONDS).endswith("(frozen_normal)")
-    assert "model.attention.query.share 1, now 0.5" in differences_text(bench, ["frozen_normal"])
+    assert "model.parts.query.share 1, now 0.5" in differences_text(bench, ["frozen_normal"])
     assert differences_text(bench, ["trained", "frozen_head_orthogonal"]) == ""
     other_start = {"trained": {}, "frozen_normal": {"arm": "frozen_orthogonal"}}
     assert found(edited(arms=other_start), tmp_path).other_config == {}

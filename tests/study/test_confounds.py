@@ -107,7 +107,7 @@ def test_head_wise_and_global_orthogonal_differ_in_the_family_alone():
 
 def test_a_scale_matched_start_is_the_same_whatever_it_is_called():
     """Xavier at a square matrix is N(0, 1/d): the baseline's start must be stated too."""
-    xavier = {f"model.attention.{name}.start": "xavier" for name in ("query", "key")}
+    xavier = {f"model.parts.{name}.start": "xavier" for name in ("query", "key")}
     claim = hypothesis(control="trained", treatment="trained_scaled_normal", varies=[])
     arms = {"trained": {"set": xavier | {"training.weight_decay": 0.2}}, "trained_scaled_normal": {}}
     study = small_study(arms=arms, hypotheses=[claim])
@@ -128,10 +128,10 @@ def test_a_scale_matched_start_is_the_same_whatever_it_is_called():
         ("seeds.data", 0, "seeds.data"),
         ("seeds.weights", 5, "seeds.weights"),
         ("data", "data/other", "data"),
-        ("model.attention.value.start", "orthogonal", "model.attention.value.start"),
-        ("model.attention.output.gain", 2.0, "model.attention.output.gain"),
-        ("model.attention.value.moves", {"kind": "never"}, "model.attention.value.moves.kind"),
-        ("model.attention.key.gain", 2.0, None),  # of the scale, which is declared
+        ("model.parts.value.start", "orthogonal", "value.start"),
+        ("model.parts.output.gain", 2.0, "output.scale"),
+        ("model.parts.value.moves", {"kind": "never"}, "value.moves"),
+        ("model.parts.key.gain", 2.0, None),  # of the scale, which is declared
         ("execution.threads", 2, "environment.threads"),
         ("execution.precision", "bfloat16", "environment.precision"),
     ],
@@ -268,9 +268,9 @@ def test_parameters_depend_on_sizes_and_on_what_rests_alone():
     claim = hypothesis("fewer_parameters", varies=["moves"])
     irrelevant = {"learning_rate": 1e-2, "batch_size": 8, "steps": 10, "dropout": 0.1, "execution.threads": 2}
     assert found(two_arms({"set": irrelevant}, hypotheses=[claim]), "fewer_parameters") == {}
-    relevant = {"d_ff": 256, "model.attention.value.moves": {"kind": "never"}}
+    relevant = {"d_ff": 256, "model.parts.value.moves": {"kind": "never"}}
     keys = found(two_arms({"set": relevant}, hypotheses=[claim]), "fewer_parameters")
-    assert set(keys) == {"model.d_ff", "model.attention.value.moves.kind"}
+    assert set(keys) == {"model.d_ff", "value.moves"}
 
 
 def test_speed_depends_on_the_work_of_a_step_alone():

@@ -326,6 +326,7 @@ def test_a_result_stored_by_format_1_still_matches(tmp_path):
     for path in tmp_path.glob("*/config.json"):
         without_seal(path.parent)
         tree = json.loads(path.read_text())
+        assert "attention" in tree["model"]
         del tree["training"]["final_validation_sequences"]
         path.write_text(json.dumps(tree | {"format_version": 1}))
         result = path.with_name("experiment_result.json")

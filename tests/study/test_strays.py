@@ -77,9 +77,9 @@ def test_arms_seeds_and_attention_are_told_apart(untuned):
     assert said(untuned, study_of(seeds=[1, 2])) == [
         "2 finished runs here are of seeds that the study does not have: 0"
     ]
-    gain = {"trained": {}, "frozen_head_orthogonal": {"set": {"model.attention.query.gain": 2.0}}}
+    gain = {"trained": {}, "frozen_head_orthogonal": {"set": {"model.parts.query.gain": 2.0}}}
     assert said(untuned, study_of(arms=gain)) == [
-        "2 finished runs here belong to another config: model.attention.query.gain 1, now 2"
+        "2 finished runs here belong to another config: model.parts.query.gain 1, now 2"
     ]
 
 

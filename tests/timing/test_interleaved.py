@@ -6,7 +6,6 @@ import pytest
 
 from oelm.accounting import as_at_first_step, step_work
 from oelm.arms import ARMS
-from oelm.config import PROJECTIONS, Always, Never
 from oelm.errors import UserError
 from oelm.files import read_sealed
 from oelm.model.freezing import moves_at
@@ -19,6 +18,8 @@ from oelm.timing import interleaved
 from oelm.timing.interleaved import TWIN, WARMUP_STEPS, measure
 from oelm.timing.workload import MANY_STEPS, TimedArm, workload_of
 from oelm.training.device import resolve_machine
+from oelm.treatment.moves import Always, Never
+from oelm.treatment.parts import ROLES
 from small_runs import VOCABULARY, quiet_execution, small_run
 
 BASE = {
@@ -192,7 +193,7 @@ def test_the_work_of_a_step_is_that_of_the_first(arm, like):
 
 @pytest.mark.parametrize("arm", ARMS)
 def test_what_moves_first_is_what_the_loop_moves_first(arm):
-    for name in PROJECTIONS:
+    for name in ROLES:
         declared, timed = (getattr(each, name).moves for each in (ARMS[arm], _timed_attention(ARMS[arm])))
         moves = moves_at(declared, 1, steps=MANY_STEPS, layer=None, num_layers=4)
         assert isinstance(timed, Always if moves else Never)
@@ -200,8 +201,8 @@ def test_what_moves_first_is_what_the_loop_moves_first(arm):
 
 def _timed_attention(attention):
     run = small_run()
-    model = run.model.model_copy(update={"attention": attention})
-    return as_at_first_step(run.model_copy(update={"model": model})).model.attention
+    model = run.model.model_copy(update={"parts": attention})
+    return as_at_first_step(run.model_copy(update={"model": model})).model.parts
 
 
 def test_frozen_weights_save_products_and_optimizer_traffic():

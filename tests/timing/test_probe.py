@@ -37,7 +37,7 @@ def test_an_arm_written_out_by_hand_is_probed_too(token_folder):
     assert settings.run.arm == "custom"
     tree = probing._tree(settings, 1)
     assert "arm" not in tree
-    assert tree["model"]["attention"]["query"]["gain"] == 2.0
+    assert tree["model"]["parts"]["query"]["gain"] == 2.0
 
 
 def test_processes_share_the_batch():

@@ -90,7 +90,7 @@ def test_another_config_in_the_same_folder_is_refused_key_by_key(finished, token
     with pytest.raises(UserError) as caught:
         train(other, quiet_execution(), out=outcome.directory.path)
     assert "training.learning_rate is 0.01 there and 0.5 here" in str(caught.value)
-    assert "model.attention.query.share is 0.5 there and 0.25 here" in str(caught.value)
+    assert "model.parts.query.share is 0.5 there and 0.25 here" in str(caught.value)
 
 
 def test_a_validation_split_that_is_not_there_is_named(token_folder, tmp_path):

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 from forging import change_weight, edit, last_checkpoint, report, sealed_again
 
+from oelm.config import stored_fingerprint
 from oelm.run_directory import RunDirectory
 from oelm.verification.recomputing import Recomputation
+from stored_runs import with_attention
 
 KINDS = ("plain", "curve", "frozen", "scheduled")
 
@@ -196,7 +198,11 @@ def test_on_another_kind_of_machine_a_tolerance_is_stated_with_its_reason(change
 @pytest.mark.parametrize("version", [1, 2])
 def test_runs_of_the_formats_before_the_seal_are_verified_and_named_unsealed(version, copy_of):
     run = copy_of("curve")
-    edit(run / "config.json", lambda tree: tree.update(format_version=version))
+    edit(run / "config.json", lambda tree: tree.update(with_attention(tree), format_version=version))
+    config = json.loads((run / "config.json").read_text())
+    digest = json.loads((run / "environment.json").read_text())["data_digest"]
+    known = stored_fingerprint(config, data_digest=digest)
+    edit(run / "experiment_result.json", lambda tree: tree.update(fingerprint=known))
     if version == 1:
         edit(run / "config.json", lambda tree: tree["training"].pop("final_validation_sequences"))
         edit(run / "experiment_result.json", lambda tree: tree.pop("fingerprint"))  # of the config with that key

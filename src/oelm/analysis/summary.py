@@ -21,8 +21,9 @@ from oelm.analysis.provenance import provenance
 from oelm.analysis.scope import scope_of, with_scope
 from oelm.analysis.speed import bench_provenance, speed
 from oelm.analysis.statistics import LEAST_PAIRS, paired_difference
-from oelm.arms import ARMS
+from oelm.arms import arm as named_arm
 from oelm.claims.measures import LOSS, SCALES, Measure
+from oelm.config import kind_of_model
 from oelm.errors import UserError
 from oelm.logarithms import exponential
 from oelm.study.bench_fit import bench_for
@@ -91,8 +92,10 @@ def _findings_alone(study: Study, shelf: Shelf) -> Findings:
 
 
 def _arm_like(runs: dict[str, ArmRuns], name: str) -> str | None:
-    """The arm whose attention is that of a named one, whatever the study calls it."""
-    return next((arm for arm, each in runs.items() if each.run.model.attention == ARMS[name]), None)
+    """The arm whose parts are those of a named one, whatever the study calls it."""
+    models = {arm: each.run.model for arm, each in runs.items()}
+    alike = (arm for arm, model in models.items() if model.parts == named_arm(name, kind=kind_of_model(model)))
+    return next(alike, None)
 
 
 def _main_arm(study: Study, runs: dict[str, ArmRuns]) -> str:

@@ -17,7 +17,7 @@ from oelm.config import ResolvedModel
 from oelm.errors import UserError
 from oelm.model.attention import causal_attention
 from oelm.model.transformer import NORM_EPSILON, FeedForward
-from oelm.starts import nearest_orthonormal, orthonormal_rows
+from oelm.treatment.starts import nearest_orthonormal, orthonormal_rows
 
 # Of a normal draw, both are equally distributed.
 ORTHO_METHODS: dict[str, Callable[[Tensor], Tensor]] = {"qr": orthonormal_rows, "svd": nearest_orthonormal}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from oelm.config import Run, StartName
+from oelm.config import Run
 from oelm.files import write_json
 from oelm.run_directory import RunDirectory
 
 BASELINES = ("baseline", "gpt")  # which have no init_method there
-INIT_METHODS: dict[StartName, str] = {"orthogonal": "orthogonal", "head_orthogonal": "orthogonal"}
+INIT_METHODS: dict[str, str] = {"orthogonal": "orthogonal", "head_orthogonal": "orthogonal"}
 
 
 def write_timing(directory: RunDirectory, run: Run, result: dict[str, Any], *, model_type: str) -> None:
@@ -18,7 +18,7 @@ def write_timing(directory: RunDirectory, run: Run, result: dict[str, Any], *, m
 
 def timing_stats(run: Run, result: dict[str, Any], *, model_type: str) -> dict[str, Any]:
     """`model_type` is the one that was asked for: baseline, oelm_v2, oelm_random; gpt, oelm."""
-    start = run.model.attention.query.start
+    start = run.model.parts.query.start
     init_method = {} if model_type in BASELINES else {"init_method": INIT_METHODS.get(start, start)}
     return {
         "model_type": model_type,

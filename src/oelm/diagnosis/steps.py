@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from oelm.config import After, Before, Every, GptRun
+from oelm.config import GptRun
 from oelm.model.freezing import Schedule, thaw_fraction
 from oelm.model.parameters import Rule, rules
 from oelm.model.transformer import GPT
@@ -20,6 +20,7 @@ from oelm.training.device import Machine
 from oelm.training.distributed import World
 from oelm.training.loop import optimization_steps
 from oelm.training.next_token import NextToken
+from oelm.treatment.moves import After, Before, Every
 
 BATCH_SIZE, SEQ_LEN = 2, 32  # enough for every weight to get a gradient, few enough for seconds
 TOKENS = 65_536  # of the data, or drawn

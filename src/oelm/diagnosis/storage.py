@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from oelm.accounting import Totals
-from oelm.config import PROJECTIONS, Never, ResolvedModel, Seeds
+from oelm.config import ResolvedModel, Seeds
 from oelm.diagnosis.steps import same_bits
 from oelm.diagnosis.survey import Entry, unsaved_tensors
 from oelm.files import explaining_a_full_disk
@@ -67,10 +68,11 @@ def totals_by_spec(shapes: dict[str, tuple[int, ...]], model: ResolvedModel) -> 
     total = sum(torch.Size(shape).numel() for shape in shapes.values())
     frozen = 0
     for name, shape in shapes.items():
-        role, layer = role_of(name), layer_of(name)
-        if role in PROJECTIONS and layer is not None:
-            spec = getattr(model.attention, role)
-            frozen += model.covered_rows(spec, layer) * shape[1] if isinstance(spec.moves, Never) else 0
+        rows, *columns = shape
+        layer = layer_of(name)
+        part = model.part_at(role_of(name), layer)
+        resting = part.frozen_rows(rows, heads=model.num_heads, layer=layer, num_layers=model.num_layers)
+        frozen += resting * math.prod(columns)
     return Totals(total=total, trainable=total - frozen, frozen=frozen)
 
 

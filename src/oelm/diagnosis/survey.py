@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from oelm.accounting import Totals
-from oelm.config import Always, Moves, Never
 from oelm.model.parameters import role_of
 from oelm.model.projection import FreezableLinear
 from oelm.model.transformer import GPT
+from oelm.treatment.moves import Always, Moves, Never
 
 Expected = Literal["always", "never", "by schedule"]
 MASKED = 1e4  # what a mask adds where nothing may be seen is beyond this

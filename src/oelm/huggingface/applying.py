@@ -13,32 +13,33 @@ from torch import nn
 
 from oelm.arms import arm as named_arm
 from oelm.arms import canonical_name
-from oelm.config import Attention
+from oelm.config import parts_of_attention
 from oelm.errors import UserError
 from oelm.files import read_object
 from oelm.huggingface.encoder_folder import WEIGHTS_INDEX, shards
 from oelm.model.adaptation import Adaptation, adapt
 from oelm.model.adaptation.record import CUSTOM, FIELD, FORMAT_VERSION, adaptation_record, frozen_digests
+from oelm.treatment.parts import Parts, for_given_weights
 
 CONFIG_FILE = "config.json"
 CHANGED = "frozen weights are not what they were when the arm was applied"
 
 
-def apply(model: nn.Module, arm: str | Attention, *, seed: int = 0) -> Adaptation:
+def apply(model: nn.Module, arm: str | Parts, *, seed: int = 0) -> Adaptation:
     """Start and freeze the queries and keys of a model of the transformers library as an arm says, in place.
 
     `model.config.oelm` says what was done, so that save_pretrained stores it and `oelm.load` restores it. What moves
     by a schedule needs oelm.FreezeCallback in the Trainer. A second arm on the same model is refused.
     """
-    if not isinstance(arm, str | Attention):
-        raise UserError(f"arm: {arm!r} is neither the name of an arm nor an Attention")
+    if not isinstance(arm, str | Parts):
+        raise UserError(f"arm: {arm!r} is neither the name of an arm nor Parts")
     if not isinstance(seed, int) or seed < 0:
         raise UserError(f"seed: {seed!r} is not a whole number of 0 or more")
-    attention = arm if isinstance(arm, Attention) else named_arm(arm)
-    done = adapt(model, attention, seed=seed)
-    name = CUSTOM if isinstance(arm, Attention) else canonical_name(arm)
+    parts = for_given_weights(arm if isinstance(arm, Parts) else named_arm(arm))
+    done = adapt(model, parts, seed=seed)
+    name = CUSTOM if isinstance(arm, Parts) else canonical_name(arm)
     config: Any = model.config
-    config.oelm = adaptation_record(model, attention, arm=name, seed=seed)
+    config.oelm = adaptation_record(model, parts, arm=name, seed=seed)
     return done
 
 
@@ -50,14 +51,14 @@ def load(folder: str | Path, cls: Any = None, **kwargs: Any) -> nn.Module:
     """
     folder = Path(folder)
     tree = _config_tree(folder)
-    attention, seed = _stored_spec(folder, tree)
+    parts, seed = _stored_spec(folder, tree)
     reader = cls or _stored_class(folder, tree)
     dtype = kwargs.pop("dtype", "auto")
     try:
         model: nn.Module = reader.from_pretrained(folder, **kwargs, dtype="auto", use_safetensors=True)
     except SafetensorError as error:
         raise UserError(f"{folder}: its weights cannot be read: {error}; store the model again") from error
-    adapt(model, _without_starts(attention), seed=seed)
+    adapt(model, _without_starts(parts), seed=seed)
     config: Any = model.config
     config.oelm = tree[FIELD]  # whatever config was given
     changed = changed_since_applied(model)
@@ -69,9 +70,9 @@ def load(folder: str | Path, cls: Any = None, **kwargs: Any) -> nn.Module:
     return model
 
 
-def _without_starts(attention: Attention) -> Attention:
+def _without_starts(parts: Parts) -> Parts:
     given = {"start": "keep", "gain": 1.0}
-    return Attention(query=attention.query.model_copy(update=given), key=attention.key.model_copy(update=given))
+    return Parts(**{role: part.model_copy(update=given) for role, part in parts.items()})
 
 
 # ---- Digests -------------------------------------------------------------------------------------------------------
@@ -108,14 +109,15 @@ def _config_tree(folder: Path) -> dict[str, Any]:
     return tree
 
 
-def _stored_spec(folder: Path, tree: dict[str, Any]) -> tuple[Attention, int]:
+def _stored_spec(folder: Path, tree: dict[str, Any]) -> tuple[Parts, int]:
     where = f"{folder / CONFIG_FILE}: {FIELD}"
     field = tree[FIELD]
-    if not isinstance(field, dict) or field.get("format_version") != FORMAT_VERSION:
-        raise UserError(f"{where}: not format_version {FORMAT_VERSION}, which is what this version of oelm reads")
+    if not isinstance(field, dict) or field.get("format_version") not in (1, FORMAT_VERSION):
+        raise UserError(f"{where}: not format_version 1 or {FORMAT_VERSION}, which this version of oelm reads")
     try:
         dict(field["frozen_digests"])
-        return Attention.model_validate(field["attention"]), int(field["seed"])
+        stored = field["parts"] if "parts" in field else parts_of_attention(field["attention"], "encoder")
+        return Parts.model_validate(stored), int(field["seed"])
     except (KeyError, TypeError, ValueError) as error:  # pydantic's is a ValueError
         raise UserError(f"{where}: damaged: {str(error).splitlines()[0]}; store the model again") from error
 

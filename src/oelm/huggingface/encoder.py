@@ -16,7 +16,7 @@ from oelm.config import ResolvedEncoder, Seeds
 from oelm.huggingface.library import transformers
 from oelm.model.adaptation import adapt
 from oelm.model.initialization import normal_draw
-from oelm.starts import WEIGHT_STANDARD_DEVIATION
+from oelm.treatment.starts import WEIGHT_STANDARD_DEVIATION
 
 # The names that BERT's, RoBERTa's and DistilBERT's configs give to the one rate.
 DROPOUT_NAMES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout")
@@ -39,7 +39,7 @@ def build_encoder(encoder: ResolvedEncoder, seeds: Seeds, *, folder: Path, label
         unset = {name for name, _ in model.named_parameters()}
     _start(model, unset, seeds.weights)
     model.train()
-    adapt(model, encoder.attention, seed=seeds.projections)
+    adapt(model, encoder.parts, seed=seeds.projections)
     return model
 
 

@@ -16,14 +16,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from oelm.config import PROJECTIONS, Attention, Projection, ResolvedModel, Seeds
+from oelm.config import ResolvedModel, Seeds
 from oelm.errors import UserError
 from oelm.huggingface.gpt_config import OELMConfig
 from oelm.huggingface.library import transformers
 from oelm.model.initialization import initialize
 from oelm.model.parameters import check_weights_file, frozen_names
 from oelm.model.transformer import GPT
-from oelm.starts import WEIGHT_STANDARD_DEVIATION
+from oelm.treatment.parts import BASELINE
+from oelm.treatment.starts import WEIGHT_STANDARD_DEVIATION
 
 PREFIX = "gpt."
 OUTPUT_WEIGHT = "lm_head.weight"
@@ -239,7 +240,7 @@ def _positions_and_visible(
 
 def _unsplit(model: ResolvedModel) -> ResolvedModel:
     """The same shapes, every projection one parameter."""
-    return model.model_copy(update={"attention": Attention(**dict.fromkeys(PROJECTIONS, Projection()))})
+    return model.model_copy(update={"parts": BASELINE})
 
 
 def _accept_bare_keys(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:

@@ -10,16 +10,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from oelm.config import PROJECTIONS, Always, ResolvedModel
+from oelm.config import ResolvedModel
 from oelm.model.transformer import NORM_EPSILON
+from oelm.treatment.moves import Always
 
+PROJECTIONS = ("query", "key", "value", "output")
 NORMS = {"attention_norm": "ln_1", "feed_forward_norm": "ln_2"}
 FEED_FORWARD = {"up": "c_fc", "down": "c_proj"}
 
 
 def is_plain(model: ResolvedModel) -> bool:
     """Nothing rests, ever: a GPT-2 like any other, whatever its starting values."""
-    return all(isinstance(getattr(model.attention, name).moves, Always) for name in PROJECTIONS)
+    return all(isinstance(part.moves, Always) for _, part in model.parts.items())
 
 
 def gpt2_config(model: ResolvedModel) -> dict[str, Any]:

@@ -11,13 +11,15 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from oelm.config import Always, Attention, Model, Never, Projection, ResolvedModel
+from oelm.config import Model, ResolvedModel, parts_of_attention
 from oelm.errors import UserError
 from oelm.huggingface.library import transformers
+from oelm.treatment.moves import Always, Never
+from oelm.treatment.parts import Part, Parts
 
 
 class OELMConfig(transformers.PretrainedConfig):
-    """The fields of oelm.config.Model, and `freeze_qk`, which stands for an arm where `attention` is not given:
+    """The fields of oelm.config.Model, and `freeze_qk`, which stands for an arm where `parts` is not given:
     frozen head-wise orthogonal queries and keys, or their trained twins."""
 
     model_type = "oelm"
@@ -40,7 +42,7 @@ class OELMConfig(transformers.PretrainedConfig):
         num_heads: int = 8,
         d_ff: int | None = None,
         dropout: float = 0.0,
-        attention: dict[str, Any] | Attention | None = None,
+        parts: dict[str, Any] | Parts | None = None,
         freeze_qk: bool = True,
         use_cache: bool = True,
         tie_word_embeddings: bool = True,
@@ -52,12 +54,15 @@ class OELMConfig(transformers.PretrainedConfig):
         self.vocabulary, self.seq_len, self.d_model = vocabulary, seq_len, d_model
         self.num_layers, self.num_heads, self.d_ff = num_layers, num_heads, d_ff or 4 * d_model
         self.dropout, self.use_cache = float(dropout), use_cache
-        if attention is None:
-            heads = Projection(start="head_orthogonal", moves=Never() if freeze_qk else Always())
-            attention = Attention(query=heads, key=heads)
-        self.attention = attention.model_dump(mode="json") if isinstance(attention, Attention) else attention
-        spec = self.as_model().attention
-        self.freeze_qk = all(isinstance(projection.moves, Never) for projection in (spec.query, spec.key))
+        older = kwargs.pop("attention", None)  # stored before every part could be spoken of
+        if parts is None and older is not None:
+            parts = parts_of_attention(older, "gpt")
+        if parts is None:
+            heads = Part(start="head_orthogonal", moves=Never() if freeze_qk else Always())
+            parts = Parts(query=heads, key=heads)
+        self.parts = parts.model_dump(mode="json") if isinstance(parts, Parts) else parts
+        spec = self.as_model().parts
+        self.freeze_qk = all(isinstance(part.moves, Never) for part in (spec.query, spec.key))
         super().__init__(**kwargs | {"tie_word_embeddings": tie_word_embeddings})
 
     def as_model(self) -> ResolvedModel:

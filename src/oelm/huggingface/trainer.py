@@ -12,13 +12,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from oelm.config import Never
 from oelm.errors import UserError
 from oelm.huggingface.applying import CHANGED, changed_since_applied
 from oelm.huggingface.library import transformers
 from oelm.model.adaptation.record import FIELD
 from oelm.model.freezing import FrozenWeightChanged, Schedule, Watch
 from oelm.model.parameters import rules
+from oelm.treatment.moves import Never
 
 
 class FreezeCallback(transformers.TrainerCallback):

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from oelm.config import PROJECTIONS, ResolvedModel
+from oelm.config import ResolvedModel
 from oelm.model.projection import FreezableLinear
 
 BLOCK = 128  # queries that share one slice of keys in block-causal attention
@@ -55,9 +55,10 @@ class CausalSelfAttention(nn.Module):
     def __init__(self, model: ResolvedModel, *, layer: int) -> None:
         super().__init__()
         self.num_heads, self.dropout = model.num_heads, model.dropout
-        for name in PROJECTIONS:
-            spec = getattr(model.attention, name)
-            self.add_module(name, FreezableLinear(model.d_model, spec, covered_rows=model.covered_rows(spec, layer)))
+        for role in ("query", "key", "value", "output"):
+            part = model.part_at(role, layer)
+            rows = part.covered_rows(model.d_model, heads=model.num_heads, layer=layer, num_layers=model.num_layers)
+            self.add_module(role, FreezableLinear(model.d_model, part, covered_rows=rows))
 
     def forward(self, x_BTD: Tensor, cache: Cache | None = None, visible: Tensor | None = None) -> Tensor:
         """`visible` says which of S positions each of T sees (padding); without it each sees all up to itself."""

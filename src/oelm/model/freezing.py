@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from oelm.config import After, Always, Before, Every, Moves, Never
 from oelm.errors import UserError
 from oelm.model.parameters import Rule, parameter_digests
+from oelm.treatment.moves import After, Always, Before, Every, Moves, Never
 
 
 class FrozenWeightChanged(UserError):

@@ -7,7 +7,6 @@ the queries shifts no other weight, and trained and frozen twins start bit-equal
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -15,10 +14,12 @@ from torch import Tensor
 
 from oelm.config import Model, ResolvedModel, Seeds, resolved_model
 from oelm.errors import UserError
+from oelm.model.parameters import layer_of, role_of
 from oelm.model.transformer import GPT
 from oelm.seeding import seed_of
-from oelm.starts import WEIGHT_STANDARD_DEVIATION, started
 from oelm.system import memory_bytes
+from oelm.treatment.parts import BASELINE, ROLES
+from oelm.treatment.starts import started
 
 
 def build(model: Model, seeds: Seeds) -> GPT:
@@ -49,21 +50,15 @@ def initialize(gpt: GPT, seeds: Seeds) -> None:
     gpt.load_state_dict(values)
 
 
-def _start(model: Model, seeds: Seeds, name: str, tensor: Tensor) -> Tensor:
-    *_, module, leaf = name.split(".")
-    if leaf == "bias":
+def _start(model: ResolvedModel, seeds: Seeds, name: str, tensor: Tensor) -> Tensor:
+    """What an arm speaks of draws from the projections' seed, everything else from the weights'."""
+    if name.endswith(".bias"):
         return torch.zeros(tensor.shape)
-    if module.endswith("norm"):
-        return torch.ones(tensor.shape)
-    if ".attention." in name:
-        seed = seeds.projections if module in ("query", "key") else seeds.weights
-        spec = getattr(model.attention, module)
-        draw = normal_draw(seed, name, tensor.shape)
-        return started(spec.start, draw, gain=spec.gain, heads=model.num_heads, layers=model.num_layers)
-    deviation = WEIGHT_STANDARD_DEVIATION
-    if module == "down":
-        deviation /= math.sqrt(2 * model.num_layers)
-    return normal_draw(seeds.weights, name, tensor.shape) * deviation
+    role, layer = role_of(name), layer_of(name)
+    part = model.part_at(role, layer)
+    is_treated = ROLES[role].drawn_apart or part != BASELINE.of(role)
+    draw = normal_draw(seeds.projections if is_treated else seeds.weights, name, tensor.shape)
+    return started(part.start, draw, gain=part.gain, heads=model.num_heads, layers=model.num_layers)
 
 
 def normal_draw(seed: int, name: str, shape: Sequence[int]) -> Tensor:

@@ -8,14 +8,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from oelm.config import Always, Moves, Never
 from oelm.errors import UserError
+from oelm.treatment.moves import Always, Moves, Never
+from oelm.treatment.parts import ROLES
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,13 @@ class Rule:
 
     moves: Moves
     layer: int | None
+
+
+def mark(module: nn.Module, moves: Moves) -> None:
+    """Say when the parameters of this module itself move; what never does requires no gradient."""
+    marked: Any = module
+    marked.oelm_moves = {name: moves for name, _ in module.named_parameters(recurse=False)}
+    module.requires_grad_(not isinstance(moves, Never))
 
 
 STACKS = ("blocks", "layer", "layers", "h")  # what the list of layers is called, in our models and in others'
@@ -55,10 +64,12 @@ def stored_name(name: str) -> str:
 
 def role_of(name: str) -> str:
     """The same words as accounting.PartCount.role."""
-    module = name.split(".")[-2]
-    if module.endswith("norm"):
-        return "norm"
-    return f"feed_forward_{module}" if module in ("up", "down") else module
+    return _ROLE_OF_MODULE[name.split(".")[-2]]
+
+
+_ROLE_OF_MODULE = {
+    path.rpartition(".")[2]: role.name for role in ROLES.values() for path in (*role.in_blocks, *role.outside)
+}
 
 
 def encoder_role_of(name: str) -> str:
@@ -77,8 +88,8 @@ _ENCODER_ROLES = tuple(
         (r"(key|k_lin)\.", "key"),
         (r"(value|v_lin)\.", "value"),
         (r"attention\.(output\.dense|out_lin)\.", "output"),
-        (r"(intermediate\.dense|ffn\.lin1)\.", "feed_forward_up"),
-        (r"layer\.\d+\.(output\.dense|ffn\.lin2)\.", "feed_forward_down"),
+        (r"(intermediate\.dense|ffn\.lin1)\.", "up"),
+        (r"layer\.\d+\.(output\.dense|ffn\.lin2)\.", "down"),
         (r"", "head"),
     )
 )

@@ -12,17 +12,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from oelm import config
+from oelm.treatment.moves import Always, Moves, Never
+from oelm.treatment.parts import Part
 
 
 class FreezableLinear(nn.Module):
-    """x W^T. The first `covered_rows` of W follow the spec's `moves`; the others always move."""
+    """x W^T. The first `covered_rows` of W follow the part's `moves`; the others always move."""
 
-    def __init__(self, features: int, spec: config.Projection, *, covered_rows: int) -> None:
+    def __init__(self, features: int, part: Part, *, covered_rows: int) -> None:
         super().__init__()
         self.features = features
         self.covered_rows = covered_rows
-        self.covered_moves = spec.moves
+        self.covered_moves = part.moves
         if self.is_split:
             self.covered = nn.Parameter(torch.empty(covered_rows, features))
             self.free = nn.Parameter(torch.empty(features - covered_rows, features))
@@ -31,18 +32,18 @@ class FreezableLinear(nn.Module):
         else:
             self.weight = nn.Parameter(torch.empty(features, features))
         for name, parameter in self.named_parameters():
-            parameter.requires_grad_(not isinstance(self.oelm_moves[name], config.Never))
+            parameter.requires_grad_(not isinstance(self.oelm_moves[name], Never))
 
     @property
     def is_split(self) -> bool:
         return 0 < self.covered_rows < self.features
 
     @property
-    def oelm_moves(self) -> dict[str, config.Moves]:
+    def oelm_moves(self) -> dict[str, Moves]:
         """When each parameter of this module moves."""
         if self.is_split:
-            return {"covered": self.covered_moves, "free": config.Always()}
-        return {"weight": self.covered_moves if self.covered_rows else config.Always()}
+            return {"covered": self.covered_moves, "free": Always()}
+        return {"weight": self.covered_moves if self.covered_rows else Always()}
 
     def whole_weight(self) -> Tensor:
         return torch.cat([self.covered, self.free]) if self.is_split else self.weight

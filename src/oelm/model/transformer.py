@@ -11,6 +11,10 @@ from torch.nn import functional
 
 from oelm.config import ResolvedModel
 from oelm.model.attention import Cache, CausalSelfAttention, KeyValueCache
+from oelm.model.parameters import mark
+from oelm.model.projection import FreezableLinear
+from oelm.treatment.moves import Always
+from oelm.treatment.parts import ROLES, Role
 
 NORM_EPSILON = 1e-5
 
@@ -52,6 +56,22 @@ class GPT(nn.Module):
         self.position_embedding = nn.Embedding(model.seq_len, model.d_model)
         self.blocks = nn.ModuleList(Block(model, layer=layer) for layer in range(model.num_layers))
         self.final_norm = nn.LayerNorm(model.d_model, eps=NORM_EPSILON)
+        self._mark_parts()
+
+    def _mark_parts(self) -> None:
+        """Say of every module that is moved as a whole when it moves; projections know it of their rows."""
+        for role in ROLES.values():
+            for path in role.outside:
+                self._mark(self.get_submodule(path), role, None)
+            for layer, block in enumerate(self.blocks):
+                for path in role.in_blocks:
+                    self._mark(block.get_submodule(path), role, layer)
+
+    def _mark(self, module: nn.Module, role: Role, layer: int | None) -> None:
+        part = self.config.part_at(role.name, layer)
+        covered = part.covered_rows(1, heads=1, layer=layer, num_layers=self.config.num_layers)
+        if covered and not isinstance(part.moves, Always) and not isinstance(module, FreezableLinear):
+            mark(module, part.moves)
 
     def forward(self, tokens_BT: Tensor, caches: list[KeyValueCache] | None = None) -> Tensor:
         """Hidden states after the final norm; `logits` turns them into scores."""

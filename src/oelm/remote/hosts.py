@@ -15,9 +15,9 @@ from typing import Annotated
 
 from pydantic import AfterValidator, ValidationError
 
-from oelm.config import Count, Section
 from oelm.errors import UserError
 from oelm.remote.project import project_root
+from oelm.sections import Count, Section
 from oelm.settings import problem_lines, read_yaml_file
 
 FILE = "remotes.yaml"

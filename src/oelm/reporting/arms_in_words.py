@@ -5,34 +5,43 @@ from __future__ import annotations
 from typing import Any
 
 from oelm.analysis.findings import Findings
-from oelm.arm_words import when
-from oelm.config import Projection
+from oelm.arm_words import ABBREVIATIONS, spoken_of, when
 from oelm.reporting import numbers
 from oelm.reporting.tables import label_of
 from oelm.reporting.verdicts import short_digests
 from oelm.reporting.words import say, say_or_code
 from oelm.study.declaration import Language, settings_for
 from oelm.study.remarks import NOW, code_of
+from oelm.treatment.parts import Part
 
 
 def described_arm(findings: Findings, arm: str, language: Language) -> str:
-    """How queries and keys start, and when they move."""
+    """How the parts worth a word start, and when they move."""
     study = findings.study
-    attention = settings_for(study, arm, seed=study.seeds[0]).run.model.attention
-    query, key = (_projection(each, language) for each in (attention.query, attention.key))
-    if query == key:
-        return say(language, "arm.both", text=query)
-    return say(language, "arm.each", query=query, key=key)
+    parts = settings_for(study, arm, seed=study.seeds[0]).run.model.parts
+    alike: dict[str, list[str]] = {}
+    for role in spoken_of(parts):
+        name = ABBREVIATIONS.get(role) or say(language, f"role.{role}")
+        alike.setdefault(_part(parts.of(role), language), []).append(name)
+    said = (
+        say(language, "arm.parts", names=say(language, "list_comma").join(names), text=text)
+        for text, names in alike.items()
+    )
+    return say(language, "arm.between_parts").join(said)
 
 
-def _projection(projection: Projection, language: Language) -> str:
-    text = say(language, f"start.{projection.start}")
-    if projection.gain != 1:
-        text += say(language, "start.gain", gain=f"{projection.gain:g}")
-    code, facts = when(projection.moves)
+def _part(part: Part, language: Language) -> str:
+    text = say(language, f"start.{part.start}")
+    if part.gain != 1:
+        text += say(language, "start.gain", gain=f"{part.gain:g}")
+    code, facts = when(part.moves)
     text += say(language, f"moves.{code}", **facts)
-    if projection.share != 1:
-        text += say(language, f"moves.share_{projection.share_of}", percent=f"{projection.share:.0%}")
+    if isinstance(part.layers, list):
+        text += say(language, "moves.layers", layers=", ".join(map(str, part.layers)))
+    elif part.layers != "all":
+        text += say(language, f"moves.layers_{part.layers}")
+    elif part.share != 1:
+        text += say(language, f"moves.share_{part.share_of}", percent=f"{part.share:.0%}")
     return text
 
 

@@ -13,9 +13,10 @@ from oelm.claims.kinds import KINDS
 from oelm.claims.measures import MEASURES, Phrase
 from oelm.claims.reasons import REASONS
 from oelm.reporting.encoder_words import ENCODER_WORDS, MORE_WORDS
-from oelm.starts import STARTS
 from oelm.study.declaration import Language, Study
 from oelm.study.remarks import NOW, SENTENCES
+from oelm.treatment.parts import ROLES
+from oelm.treatment.starts import STARTS
 
 # ---- The frame -----------------------------------------------------------------------------------------------------
 
@@ -272,15 +273,7 @@ _FIGURES: dict[str, Phrase] = {
     "figure.reached_by": ("{seeds} of {planned} seeds", "{planned} 个种子中的 {seeds} 个"),
     "panel.whole": ("whole run", "全程"),
     "panel.late": ("last half", "后半程"),
-    "role.token_embedding": ("token embedding", "词嵌入"),
-    "role.position_embedding": ("position embedding", "位置嵌入"),
-    "role.query": ("query", "Q（查询）"),
-    "role.key": ("key", "K（键）"),
-    "role.value": ("value", "V（值）"),
-    "role.output": ("attention output", "O（输出）"),
-    "role.feed_forward_up": ("feed-forward up", "前馈升维"),
-    "role.feed_forward_down": ("feed-forward down", "前馈降维"),
-    "role.norm": ("norms", "归一化"),
+    **{f"role.{role.name}": role.words for role in ROLES.values()},
     "caption.final.percent": (
         "Final validation {quality}. Small marks: single seeds; large: their geometric mean, with its 95 % interval "
         "over seeds where there are two or more.",
@@ -367,15 +360,18 @@ _FIGURES: dict[str, Phrase] = {
 
 _SECTIONS: dict[str, Phrase] = {
     "parameters.table": (
-        "The arms: how their queries and keys start, and whether they move ({scope}).",
-        "各实验组：Q/K 的初始化方式及是否更新（{scope}）。",
+        "The arms: how their treated parts start, and whether they move ({scope}).",
+        "各实验组：所处理部分的初始化方式及是否更新（{scope}）。",
     ),
-    "arm.both": ("Q, K: {text}", "Q、K：{text}"),
-    "arm.each": ("Q: {query}; K: {key}", "Q：{query}；K：{key}"),
+    "arm.parts": ("{names}: {text}", "{names}：{text}"),
+    "arm.between_parts": ("; ", "；"),
     **{f"start.{start.name}": start.words for start in STARTS.values()},
     "start.gain": (" × {gain}", "，增益 {gain}"),
     **{f"moves.{code}": (f", {english}", f"，{chinese}") for code, (english, chinese) in WHEN.items()},
     "moves.share_heads": (" (the first {percent} of the heads)", "（前 {percent} 的头）"),
+    "moves.layers": (" (layers {layers}, counted from 0)", "（第 {layers} 层，从 0 计）"),
+    "moves.layers_odd": (" (every second layer)", "（每隔一层）"),
+    "moves.layers_even": (" (every second layer, the first among them)", "（每隔一层，含首层）"),
     "moves.share_layers": (" (the first {percent} of the layers)", "（前 {percent} 的层）"),
     "speed.no_bench": (
         "There is no readable bench, so this report says nothing about speed. The times of the runs cannot be "

@@ -82,7 +82,7 @@ def _check_target(to: Path, *, force: bool) -> None:
 
 
 def _form(stored: StoredModel, asked: str) -> tuple[Literal["oelm", "gpt2"], str]:
-    plain, rule = is_plain(stored.model), described(stored.model.attention)
+    plain, rule = is_plain(stored.model), described(stored.model.parts)
     match asked, plain:
         case "auto", True:
             return "gpt2", "nothing in this arm is frozen or scheduled, so it is a plain GPT-2: loads without oelm"
@@ -133,7 +133,7 @@ def _card(stored: StoredModel, facts: dict[str, Any]) -> str:
         "",
         f"- {sizes}, vocabulary {model.vocabulary:,}",
         f"- {facts['parameters']:,} parameters, of which {facts['frozen']:,} were never trained",
-        f"- {described(model.attention)}",
+        f"- {described(model.parts)}",
     ]
     names = {
         "arm": "arm",

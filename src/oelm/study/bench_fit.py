@@ -64,8 +64,8 @@ def step_settings(run: Run) -> dict[str, Any]:
     training = {"batch_size", "gradient_clip"}
     tree = as_at_first_step(run).model_dump(mode="json", include={"model": True, "training": training})
     tree["model"].pop("pretrained", None)
-    for projection in tree["model"]["attention"].values():
-        del projection["start"], projection["gain"]
+    for part in tree["model"]["parts"].values():
+        del part["start"], part["gain"]
     return flat(tree)
 
 

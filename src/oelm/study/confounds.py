@@ -16,15 +16,14 @@ from oelm.errors import UserError
 from oelm.run_directory import COMPARED_ENVIRONMENT, flat
 from oelm.settings import known_keys
 from oelm.sources import SOURCE_SCHEME, differ, scheme_of
-from oelm.study.attention_aspects import ASPECTS, KEYS, aspect_differences
-from oelm.study.declaration import Aspect, Hypothesis, Study, in_language, settings_for
+from oelm.study.declaration import Hypothesis, Study, in_language, settings_for
+from oelm.study.part_aspects import ASPECTS, KEYS, VARIATIONS, aspect_differences
 from oelm.study.plan import Plan
 from oelm.study.shelf import StoredRun
 
 SEEDS = "seeds"
 # What decides how many weights rest. A start costs neither parameters nor time.
-RESTING: tuple[Aspect, ...] = ("moves", "share")
-RESTING_SETTINGS = tuple(f"model.attention.{name}.{aspect}" for name in ("value", "output") for aspect in RESTING)
+RESTING = ("moves", "share")
 SIZES = tuple(
     f"model.{name}"
     for name in ("vocabulary", "positions", "seq_len", "d_model", "num_layers", "num_heads", "d_ff", "labels")
@@ -61,10 +60,10 @@ def _check_explained(hypothesis: Hypothesis) -> None:
     execution = {*COMPARED_ENVIRONMENT, *STEP_EXECUTION}
     known = [
         *settings, *(f"tuning.{key}" for key in settings), *(f"environment.{key}" for key in execution),
-        *KEYS.values(), "tokens_per_step", "processes", SEEDS,
+        *KEYS.values(), *VARIATIONS, "tokens_per_step", "processes", SEEDS,
     ]  # fmt: skip
     for key in hypothesis.explained:
-        if key not in known and not key.startswith(("model.attention.", "tuning.model.attention.")):
+        if key not in known:
             close = difflib.get_close_matches(key, known, n=1)
             suggestion = f"; did you mean {close[0]}?" if close else ""
             raise UserError(f"hypotheses.{hypothesis.name}.explained.{key}: is not the key of a confound{suggestion}")
@@ -76,7 +75,7 @@ class _Side:
 
     run: Run  # as declared, with the sizes that the data of stored runs decided
     processes: int
-    settings: dict[str, str]  # every setting but query and key, without the tuned ones
+    settings: dict[str, str]  # every setting but those of parts, without the tuned ones
     tuning: dict[str, str]
     execution: dict[str, str]
     stored: dict[int, StoredRun]  # finished final runs by seed
@@ -124,7 +123,7 @@ def _unused_seed(study: Study) -> int:
 def _by_key(study: Study, run: Run) -> dict[str, str]:
     """Settings as text; what is tuned on the common grid is left out, but not what follows from it."""
     tuned = study.tuning.grid if study.tuning else {}
-    tree = run.model_dump(mode="json", exclude={"arm": True, "model": {"attention": {"query", "key"}}})
+    tree = run.model_dump(mode="json", exclude={"arm": True, "model": {"parts"}})
     found = {key: _text(value) for key, value in flat(tree).items() if key not in tuned}
     by_seed = {key: BY_SEED for key, value in flat(tree["seeds"], "seeds.").items() if value == _unused_seed(study)}
     return found | by_seed | _tokens_per_step(run)
@@ -147,19 +146,19 @@ def _found(hypothesis: Hypothesis, treatment: _Side, control: _Side) -> Iterator
 
 
 def _differences(hypothesis: Hypothesis, treatment: _Side, control: _Side) -> Iterator[tuple[str, str, str]]:
-    sizes = (*SIZES, *RESTING_SETTINGS)
+    sizes = SIZES
     if isinstance(treatment.run.model, Encoder):
         sizes += DATA_OF_AN_ENCODER
     match hypothesis.evidence:
         case "parameters":
             yield from _unequal(treatment.settings, control.settings, only=sizes)
-            yield from _of_attention(hypothesis, treatment, control, only=RESTING)
+            yield from _of_parts(hypothesis, treatment, control, only=RESTING)
         case "speed":  # measured in one process on one device, so only what changes the work counts
             yield from _unequal(treatment.settings, control.settings, only=(*sizes, *WORK_PER_STEP))
-            yield from _of_attention(hypothesis, treatment, control, only=RESTING)
+            yield from _of_parts(hypothesis, treatment, control, only=RESTING)
         case "quality":
             yield from _of_settings(treatment, control)
-            yield from _of_attention(hypothesis, treatment, control)
+            yield from _of_parts(hypothesis, treatment, control)
             yield from _of_execution(treatment, control)
             yield from _of_seeds(treatment, control)
         case unknown:
@@ -183,12 +182,11 @@ def _known_data(side: _Side) -> bool:
     return bool(side.stored) and all(stored.data_digest for stored in side.stored.values())
 
 
-def _of_attention(
-    hypothesis: Hypothesis, treatment: _Side, control: _Side, *, only: tuple[Aspect, ...] = ASPECTS
+def _of_parts(
+    hypothesis: Hypothesis, treatment: _Side, control: _Side, *, only: tuple[str, ...] = ASPECTS
 ) -> Iterator[tuple[str, str, str]]:
-    """Query and key, by aspect; value and output are settings like any other."""
     for difference in aspect_differences(treatment.run.model, control.run.model):
-        if difference.aspect in only and difference.aspect not in hypothesis.varies:
+        if difference.aspect in only and not difference.is_named_by(hypothesis.varies):
             yield difference.key, difference.treatment, difference.control
 
 

@@ -162,7 +162,7 @@ def tuning_declaration(study: Study, arm: str) -> dict[str, Any]:
 
 def declaration_differences(then: dict[str, Any], study: Study, arm: str) -> list[tuple[str, Any, Any]]:
     """Keys that differ, then and now. One that a later oelm added counts only if the study uses it."""
-    current = tuning_declaration(study, arm)
+    then, current = with_parts(then), tuning_declaration(study, arm)
     run = settings_for(study, arm, seed=study.seeds[0]).run
     unused = _computing(run.model_copy(update={"model": type(run.model)(), "training": Training()}))
     return [
@@ -170,6 +170,16 @@ def declaration_differences(then: dict[str, Any], study: Study, arm: str) -> lis
         for key in dict.fromkeys([*then, *current])
         if then.get(key) != current.get(key) and (key in then or current[key] != unused.get(key))
     ]
+
+
+_OLDER, _PARTS = "model.attention.", "model.parts."  # before every part of a model could be spoken of
+
+
+def with_parts(then: dict[str, Any]) -> dict[str, Any]:
+    """The same with the keys of now. What was said of an encoder's values and outputs never meant anything."""
+    silent = ("value.", "output.") if then.get("model.kind") == "encoder" else ()
+    known = {key: value for key, value in then.items() if not key.startswith(tuple(_OLDER + each for each in silent))}
+    return {key.replace(_OLDER, _PARTS, 1) if key.startswith(_OLDER) else key: value for key, value in known.items()}
 
 
 def _computing(run: Run) -> dict[str, Any]:

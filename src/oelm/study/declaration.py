@@ -21,11 +21,13 @@ from pydantic_core import PydanticCustomError
 from oelm.arms import canonical_name
 from oelm.claims.kinds import KINDS, Evidence, kinds_about
 from oelm.claims.measures import LOSS, MEASURES, SCALES, Measure, measures_of
-from oelm.config import Count, Positive, Section, Settings, kind_of_model
+from oelm.config import Settings, kind_of_model
 from oelm.errors import UserError
 from oelm.run_directory import check_name
+from oelm.sections import Count, Positive, Section
 from oelm.settings import full_key, known_keys, problem_lines, read_yaml_file, settings_of, with_preset
 from oelm.study.catalogue import study_file
+from oelm.study.part_aspects import VARIATIONS
 from oelm.study.slurm_request import SlurmRequest
 
 Language = Literal["en", "zh"]
@@ -52,10 +54,6 @@ class Arm(Section):
     processes: Positive = 1  # of each run, by torchrun
 
 
-# What may differ between the attention of two arms. A hypothesis says which of it is its treatment.
-Aspect = Literal["start", "scale", "moves", "share"]
-
-
 def _one_of(table: Mapping[str, object]) -> AfterValidator:
     """A key of a table, which is read when a study is: a row more is a word more that a study may use."""
 
@@ -79,7 +77,7 @@ class Hypothesis(Section):
     kind: Annotated[str, _one_of(KINDS)]
     treatment: str
     control: str
-    varies: list[Aspect]
+    varies: list[Annotated[str, _one_of(VARIATIONS)]]  # which differences between the arms are the treatment
     measure: Annotated[str, _one_of(MEASURES)] = LOSS.key
     margin_percent: float | None = Field(default=None, gt=0)
     margin_points: float | None = Field(default=None, gt=0)

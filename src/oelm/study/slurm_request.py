@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
-from oelm.config import Positive, Section
 from oelm.errors import UserError
+from oelm.sections import Positive, Section
 from oelm.settings import problem_lines, read_yaml
 
 # Options that carry a submission: changed by hand, jobs would not be found again, or would not save in time.

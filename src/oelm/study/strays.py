@@ -115,7 +115,7 @@ class _Sorted:
             self.points[point_text(point)] += 1
 
     def _arms_like(self, stored: StoredRun) -> list[str]:
-        """Arms whose kind of attention it has; or the one that its folder is named after."""
+        """Arms whose parts it has; or the one that its folder is named after."""
         alike = [arm for arm in self.study.arms if self._expect(arm, "final").run.arm == stored.run.arm]
         return alike or [arm for arm in self.study.arms if arm == _arm_name(stored)]
 

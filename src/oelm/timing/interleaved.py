@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from oelm.accounting import as_at_first_step, step_work, totals
-from oelm.config import PROJECTIONS, Always, Execution, Never, ResolvedRun, resolved, stored_form
+from oelm.config import Execution, ResolvedRun, resolved, stored_form
 from oelm.durations import duration
 from oelm.errors import UserError
 from oelm.exhaustion import mebibytes
@@ -32,6 +32,7 @@ from oelm.timing.circumstances import judged
 from oelm.timing.workload import TimedArm, Workload, workload_of
 from oelm.training.device import Machine, prepare_process, resolve_machine
 from oelm.training.provenance import environment
+from oelm.treatment.moves import Always, Never
 
 WARMUP_STEPS = 2  # the first compiles and makes room for the moments, the second finds everything in place
 SAY_SECONDS = 5.0
@@ -182,8 +183,7 @@ def _notes(study: Study, runs: dict[str, ResolvedRun], workload: Workload) -> li
 
 
 def _has_schedule(run: ResolvedRun) -> bool:
-    moves = (getattr(run.model.attention, name).moves for name in PROJECTIONS)
-    return any(not isinstance(each, Always | Never) for each in moves)
+    return any(not isinstance(part.moves, Always | Never) for _, part in run.model.parts.items())
 
 
 def _say_sizes(runs: dict[str, ResolvedRun], baseline: str, machine: Machine, say: Say) -> None:

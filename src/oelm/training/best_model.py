@@ -43,7 +43,7 @@ def save_best_encoder(
         for file in data.tokenizer_folder.iterdir():
             write_bytes(folder / file.name, file.read_bytes())
         config = model.config.to_dict() | {"architectures": [type(model).__name__]}
-        record = adaptation_record(model, run.model.attention, arm=run.arm, seed=run.seeds.projections)
+        record = adaptation_record(model, run.model.parts, arm=run.arm, seed=run.seeds.projections)
         write_json(folder / CONFIG_FILE, config | {FIELD: record})
     _replace_weights(folder, model, arm=run.arm, step=step, val_loss=val_loss)
 

@@ -7,8 +7,9 @@ import math
 import torch
 from torch import Tensor, nn
 
-from oelm.config import Never, ResolvedTraining, Training
+from oelm.config import ResolvedTraining, Training
 from oelm.model.parameters import rules
+from oelm.treatment.moves import Never
 
 
 def build_optimizer(model: nn.Module, training: Training) -> torch.optim.AdamW:

@@ -6,17 +6,19 @@ import pytest
 import torch
 
 from oelm.arms import ARMS, arm
-from oelm.config import After, Always, Attention, Every, Never, Projection
 from oelm.errors import UserError
 from oelm.model.adaptation import adapt
+from oelm.model.adaptation.adapting import GOVERNED
 from oelm.model.adaptation.families import family_of, sites_of
 from oelm.model.adaptation.split import SplitLinear
 from oelm.model.parameters import frozen_names, layer_of, rules, stored_name
+from oelm.treatment.moves import After, Always, Every, Never
+from oelm.treatment.parts import AS_GIVEN, KEPT, Part, Parts, for_given_weights
 from tiny_transformers import KINDS, batch, fine_tuned, tiny
 
 
-def both(**settings) -> Attention:
-    return Attention(query=Projection(**settings), key=Projection(**settings))
+def both(**settings) -> Parts:
+    return for_given_weights(Parts(query=Part(**settings), key=Part(**settings)))
 
 
 def roles_of(model) -> dict[str, tuple[str, ...]]:
@@ -72,7 +74,7 @@ def test_applying_an_arm_changes_only_queries_and_keys(kind):
 def test_outputs_are_bit_equal_before_and_after_splitting(kind, name):
     model = tiny(kind)
     spec = arm(name)
-    kept = Attention(**{role: getattr(spec, role).model_copy(update={"start": "keep"}) for role in ("query", "key")})
+    kept = Parts(**{role: part.model_copy(update={"start": "keep"}) for role, part in spec.items()})
     before, again = model(**batch(model)), model(**batch(model))
     adapt(model, kept, seed=0)
     after = model(**batch(model))
@@ -248,8 +250,8 @@ def test_fused_projections_freeze_query_and_key_and_train_the_value_exactly():
 
 def test_queries_and_keys_may_follow_different_rules():
     model = tiny("gpt2")
-    spec = Attention(
-        query=Projection(start="keep", moves=Every(steps=3)), key=Projection(start="keep", moves=Never(), share=0.5)
+    spec = for_given_weights(
+        Parts(query=Part(start="keep", moves=Every(steps=3)), key=Part(start="keep", moves=Never(), share=0.5))
     )
     adapt(model, spec, seed=0)
     module = model.transformer.h[1].attn.c_attn
@@ -299,22 +301,41 @@ def test_the_answer_says_what_was_done():
     assert "FreezeCallback" in str(adapt(tiny("gpt2"), arm("late_unfreeze"), seed=0))
 
 
-@pytest.mark.parametrize("name", ARMS)
+def other_parts(name: str) -> list[str]:
+    """The roles besides queries and keys that an arm speaks of."""
+    return [role for role, part in for_given_weights(ARMS[name]).items() if role not in GOVERNED and part.start != KEPT]
+
+
+@pytest.mark.parametrize("name", [name for name in ARMS if not other_parts(name)])
 @pytest.mark.parametrize("kind", ["bert", "gpt2"])
-def test_every_arm_can_be_applied(kind, name):
+def test_every_arm_of_queries_and_keys_can_be_applied(kind, name):
     done = adapt(tiny(kind), arm(name.replace("quarter", "half")), seed=0)
     assert (done.frozen > 0) == name.startswith("frozen")
+
+
+@pytest.mark.parametrize("name", [name for name in ARMS if other_parts(name)])
+def test_every_arm_of_other_parts_is_refused_before_anything_changes(name):
+    model = tiny("bert")
+    before = copy.deepcopy(model.state_dict())
+    with pytest.raises(UserError, match=rf"^parts\.{other_parts(name)[0]}: only queries and keys .* leave it out$"):
+        adapt(model, arm(name), seed=0)
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+    assert not any(hasattr(module, "oelm_moves") for module in model.modules())
 
 
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        (Attention(value=Projection(start="orthogonal")), "attention.value: only queries and keys"),
-        (Attention(output=Projection()), "attention.output: only queries and keys"),
-        (both(start="residual_normal"), "attention.query cannot start residual_normal"),
-        (both(share=0.3), "attention.query.share 0.3 of 4 heads is not a whole number"),
-        (both(share=0.25), "attention.key.share 0.25 of 2 key heads is not a whole number"),
-        (both(share=0.25, share_of="layers"), "attention.query.share 0.25 of 2 layers is not a whole number"),
+        (for_given_weights(Parts(value=Part(moves=Never()))), "parts.value: only queries and keys"),
+        (Parts(value=Part(start="orthogonal")), "parts.value: only queries and keys"),
+        (AS_GIVEN.model_copy(update={"output": Part()}), "parts.output: only queries and keys"),
+        (AS_GIVEN.model_copy(update={"up": Part(start="keep", gain=2.0)}), "parts.up: only queries and keys"),
+        (both(start="residual_normal"), "parts.query.start: cannot be residual_normal"),
+        (both(share=0.3), "parts.query.share: 0.3 of 4 heads is not a whole number"),
+        (both(share=0.25), "parts.key.share: 0.25 of 2 key heads is not a whole number"),
+        (both(layers=[0, 2]), "parts.query.layers: layer 2 is not one of 0 to 1"),
+        (both(layers="odd", share=0.5), "parts.query.layers: leave out either layers or share"),
+        (both(share=0.25, share_of="layers"), "parts.query.share: 0.25 of 2 layers is not a whole number"),
     ],
 )
 def test_specs_that_cannot_be_applied_are_refused_before_anything_changes(spec, words):

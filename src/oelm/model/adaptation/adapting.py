@@ -13,14 +13,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from oelm.config import Always, Attention, Never, Projection, values_of
 from oelm.errors import UserError
 from oelm.model.adaptation.families import Family, Site, family_of, sites_of
 from oelm.model.adaptation.split import OutputGroup, SplitLinear, joined_groups
 from oelm.model.initialization import normal_draw, one_thread
-from oelm.starts import STARTS, started
+from oelm.treatment.moves import Always, Never, values_of
+from oelm.treatment.parts import AS_GIVEN, ROLES, Part, Parts, for_given_weights, problems_of_layers
+from oelm.treatment.starts import STARTS, started
 
-GOVERNED = ("query", "key")
+GOVERNED = tuple(role.name for role in ROLES.values() if role.drawn_apart)
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class AdaptedProjection:
 
     name: str  # of the module
     role: str  # query or key
-    spec: Projection
+    spec: Part
     rows: int
     covered_rows: int
     heads: int  # key heads, for a key
@@ -68,18 +69,20 @@ class Adaptation:
 
 
 @torch.no_grad()
-def adapt(model: nn.Module, attention: Attention, *, seed: int) -> Adaptation:
-    """Start, mark and freeze the queries and keys of `model`, in place, as `attention` says.
+def adapt(model: nn.Module, parts: Parts, *, seed: int) -> Adaptation:
+    """Start, mark and freeze the queries and keys of `model`, in place, as `parts` says.
 
     A draw depends on `seed` and the parameter's name from the list of layers on, so that models which differ in their
     heads draw the same. A model is adapted once: what was split cannot be started again.
     """
-    _check_spec(attention)
+    parts = for_given_weights(parts)
+    _check_spec(parts)
     family = family_of(model)
     sites = sites_of(model, family)
     _check_model(model, sites)
     layers = 1 + max(site.layer for site in sites)
-    planned = [_planned(model, family, site, attention, layers=layers) for site in sites]
+    _check_layers(parts, layers)
+    planned = [_planned(model, family, site, parts, layers=layers) for site in sites]
     with one_thread():
         for site, projections in zip(sites, planned, strict=True):
             _check_ranks(model.get_submodule(site.path), family, projections)
@@ -99,14 +102,21 @@ def adapt(model: nn.Module, attention: Attention, *, seed: int) -> Adaptation:
 # ---- What is refused -----------------------------------------------------------------------------------------------
 
 
-def _check_spec(attention: Attention) -> None:
-    for name in ("value", "output"):
-        if getattr(attention, name) != getattr(Attention(), name):
-            raise UserError(f"attention.{name}: only queries and keys of a given model can be set; leave it out")
+def _check_spec(parts: Parts) -> None:
+    for role, part in parts.items():
+        if role not in GOVERNED and part != AS_GIVEN.of(role):
+            raise UserError(f"parts.{role}: only queries and keys of a given model can be set; leave it out")
     for name in GOVERNED:
-        start = STARTS[getattr(attention, name).start]
+        start = STARTS[parts.of(name).start]
         if start.by_depth:
-            raise UserError(f"attention.{name} cannot start {start.name}: nothing adds it to the residual stream")
+            raise UserError(f"parts.{name}.start: cannot be {start.name}: nothing adds it to the residual stream")
+
+
+def _check_layers(parts: Parts, layers: int) -> None:
+    for name in GOVERNED:
+        problems = list(problems_of_layers(ROLES[name], parts.of(name), num_layers=layers))
+        if problems:
+            raise UserError("\n".join(problems))
 
 
 def _check_model(model: nn.Module, sites: list[Site]) -> None:
@@ -141,7 +151,7 @@ def _check_ranks(module: nn.Module, family: Family, projections: Planned) -> Non
 # ---- What is done --------------------------------------------------------------------------------------------------
 
 
-def _planned(model: nn.Module, family: Family, site: Site, attention: Attention, *, layers: int) -> Planned:
+def _planned(model: nn.Module, family: Family, site: Site, parts: Parts, *, layers: int) -> Planned:
     stock: Any = model.get_submodule(site.path)  # an nn.Linear, or a Conv1D of transformers
     outputs: int = stock.weight.shape[1 if family.outputs_last else 0]
     config: Any = model.config
@@ -151,7 +161,7 @@ def _planned(model: nn.Module, family: Family, site: Site, attention: Attention,
         AdaptedProjection(
             name=site.path,
             role=role,
-            spec=(spec := getattr(attention, role)),
+            spec=(spec := _part_at(parts, role, site.layer)),
             rows=rows,
             covered_rows=_covered_rows(spec, role, rows, layer=site.layer, layers=layers, heads=heads[role]),
             heads=heads[role],
@@ -162,15 +172,17 @@ def _planned(model: nn.Module, family: Family, site: Site, attention: Attention,
     )
 
 
-def _covered_rows(spec: Projection, role: str, rows: int, *, layer: int, layers: int, heads: int) -> int:
+def _part_at(parts: Parts, role: str, layer: int) -> Part:
+    part = parts.of(role)
+    return part if part.holds_in(layer) else AS_GIVEN.of(role)
+
+
+def _covered_rows(spec: Part, role: str, rows: int, *, layer: int, layers: int, heads: int) -> int:
     whole = layers if spec.share_of == "layers" else heads
-    covered = spec.share * whole
-    if not float(covered).is_integer():
+    if not float(spec.share * whole).is_integer():
         kind = f"key {spec.share_of}" if (role, spec.share_of) == ("key", "heads") else spec.share_of
-        raise UserError(f"attention.{role}.share {spec.share:g} of {whole} {kind} is not a whole number")
-    if spec.share_of == "layers":
-        return rows if layer < covered else 0
-    return int(covered) * (rows // heads)
+        raise UserError(f"parts.{role}.share: {spec.share:g} of {whole} {kind} is not a whole number")
+    return spec.covered_rows(rows, heads=heads, layer=layer, num_layers=layers)
 
 
 def _by_role(

@@ -7,19 +7,19 @@ from typing import Any
 
 from torch import nn
 
-from oelm.config import Attention
 from oelm.model.parameters import STACKS, frozen_names, parameter_digests
+from oelm.treatment.parts import Parts
 
 FIELD = "oelm"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2  # 1 called the parts attention
 CUSTOM = "custom"  # the arm's name where the spec has none
 
 
-def adaptation_record(model: nn.Module, attention: Attention, *, arm: str, seed: int) -> dict[str, Any]:
+def adaptation_record(model: nn.Module, parts: Parts, *, arm: str, seed: int) -> dict[str, Any]:
     return {
         "format_version": FORMAT_VERSION,
         "arm": arm,
-        "attention": attention.model_dump(mode="json", include={"query", "key"}),
+        "parts": parts.model_dump(mode="json"),
         "seed": seed,
         "frozen_digests": frozen_digests(model),
     }

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from oelm.config import Moves
+from oelm.treatment.moves import Moves
 
 JOINED = ("weight", "bias")
 

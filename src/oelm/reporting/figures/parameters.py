@@ -7,16 +7,18 @@ from typing import TYPE_CHECKING
 from oelm.reporting import numbers
 from oelm.reporting.figures.canvas import Canvas, lettered, logarithmic, rows_of
 from oelm.reporting.figures.comparisons import mean_interval
+from oelm.reporting.words import WORDS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-ROLES = {
+COLOURS = {
     "token_embedding": "#999999", "position_embedding": "#CFCFCF", "type_embedding": "#E8E8E8", "query": "#E69F00",
-    "key": "#56B4E9", "value": "#009E73", "output": "#F0E442", "feed_forward_up": "#0072B2",
-    "feed_forward_down": "#D55E00", "norm": "#CC79A7", "head": "#4B2E83",
+    "key": "#56B4E9", "value": "#009E73", "output": "#F0E442", "up": "#0072B2",
+    "down": "#D55E00", "norm": "#CC79A7", "head": "#4B2E83",
 }  # fmt: skip
+UNKNOWN = "#000000"  # a role that this version has no colour for is shown all the same
 MILLION = 1e6
 
 
@@ -35,7 +37,8 @@ def parameter_distribution(canvas: Canvas) -> Figure | None:
 def _by_role(canvas: Canvas, axis: Axes, arms: list[str]) -> None:
     for row, arm in enumerate(arms):
         left = 0.0
-        for role, colour in ROLES.items():
+        for role in _roles(canvas):
+            colour = COLOURS.get(role, UNKNOWN)
             parts = [part for part in canvas.findings.arms[arm].parts if part["role"] == role]
             for key, hatch in (("trainable", None), ("frozen", "//////")):
                 width = sum(part[key] for part in parts) / MILLION
@@ -84,14 +87,22 @@ def _cell(canvas: Canvas, arm: str, layers: list[int | None]) -> tuple[int, int]
     return sum(part["total"] for part in parts), sum(part["frozen"] for part in parts)
 
 
+def _roles(canvas: Canvas) -> list[str]:
+    """Those of any arm: in the order of the colours, then what has none."""
+    used = {part["role"] for summary in canvas.findings.arms.values() for part in summary.parts}
+    return [*(role for role in COLOURS if role in used), *sorted(used - COLOURS.keys())]
+
+
+def _name(canvas: Canvas, role: str) -> str:
+    return canvas.word(f"role.{role}") if f"role.{role}" in WORDS else role.replace("_", " ")
+
+
 def _role_legend(canvas: Canvas, figure: Figure) -> None:
     from matplotlib.patches import Patch
 
-    used = {part["role"] for summary in canvas.findings.arms.values() for part in summary.parts}
     handles = [
-        Patch(facecolor=colour, edgecolor="#333333", lw=0.4, label=canvas.word(f"role.{role}"))
-        for role, colour in ROLES.items()
-        if role in used
+        Patch(facecolor=COLOURS.get(role, UNKNOWN), edgecolor="#333333", lw=0.4, label=_name(canvas, role))
+        for role in _roles(canvas)
     ]
     handles.append(
         Patch(facecolor="white", edgecolor="#333333", hatch="//////", lw=0.4, label=canvas.word("legend.frozen"))

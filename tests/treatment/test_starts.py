@@ -6,12 +6,12 @@ import pytest
 import torch
 
 import oelm
-from oelm.starts import STARTS, Sizes, orthonormal_rows, started
+from oelm.treatment.starts import STARTS, Sizes, orthonormal_rows, started
 from small_runs import REPOSITORY
 
 D, HEADS, LAYERS = 64, 4, 4
 SHAPES = [(D, D), (4 * D, D), (D, 4 * D)]
-DRAWN = [name for name, row in STARTS.items() if not row.of_given_weights]
+DRAWN = [name for name, row in STARTS.items() if not row.of_given_weights and not row.only_for]
 
 
 def draw(*shape: int) -> torch.Tensor:
@@ -42,7 +42,7 @@ def test_starts_of_one_family_differ_by_scale_alone():
 
 def test_scales_where_the_sizes_are_known_are_the_documented_ones():
     sizes = Sizes(rows=D, columns=D, heads=HEADS, layers=LAYERS)
-    found = {name: row.scale(sizes) for name, row in STARTS.items() if row.scale is not None}
+    found = {name: STARTS[name].scale(sizes) for name in DRAWN}
     large = D**-0.5
     assert found == pytest.approx(dict.fromkeys(found, large) | {"normal": 0.02, "residual_normal": 0.02 / 8**0.5})
 
@@ -63,8 +63,8 @@ def test_no_room_but_the_table_and_the_named_arms_knows_what_a_start_is():
         if any(f'"{name}"' in path.read_text() for name in STARTS)
     }
     uses_them_as_values = {
-        "starts.py",
-        "config.py",  # defaults
+        "treatment/starts.py",
+        "treatment/parts.py",  # what the baseline has
         "arms.py",
         "huggingface/applying.py",  # what a model has that nothing was applied to
         "model/huggingface_config.py",  # what its two old arguments mean

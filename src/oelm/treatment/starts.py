@@ -43,6 +43,7 @@ class Start:
     of_given_weights: bool = False  # for models that come with weights
     by_head: bool = False  # for weights whose rows belong to heads
     by_depth: bool = False  # for what is added to the residual stream
+    only_for: tuple[str, ...] = ()  # roles; empty: any that fits
 
 
 # ---- What is done to the draw --------------------------------------------------------------------------------------
@@ -172,6 +173,16 @@ STARTS: dict[str, Start] = {
             documentation=("+1/sqrt(d) or -1/sqrt(d)", "random signs at the scale of an orthogonal matrix"),
         ),
         Start(
+            name="ones",
+            family="ones",
+            scale=lambda sizes: 1.0,
+            scale_text="1",
+            make=lambda draw, sizes: draw.new_ones(draw.shape),
+            words=("ones", "全一"),
+            documentation=("1", "of norms, and only of them"),
+            only_for=("norm",),
+        ),
+        Start(
             name="keep",
             family="keep",
             scale=None,
@@ -204,5 +215,5 @@ STARTS: dict[str, Start] = {
 
 def started(name: str, values: Tensor, *, gain: float, heads: int, layers: int) -> Tensor:
     """The start with this name, made from a standard normal draw or, where it is one of given weights, from these."""
-    sizes = Sizes(values.shape[0], values.shape[1], heads, layers)
+    sizes = Sizes(rows=values.shape[0], columns=values.shape[-1], heads=heads, layers=layers)
     return STARTS[name].make(values, sizes) * gain
