@@ -67,7 +67,7 @@ def test_no_room_but_the_table_and_the_named_arms_knows_what_a_start_is():
         "treatment/parts.py",  # what the baseline has
         "arms.py",
         "huggingface/applying.py",  # what a model has that nothing was applied to
-        "model/huggingface_config.py",  # what its two old arguments mean
+        "huggingface/gpt_config.py",  # what its two old arguments mean
     }
     of_the_original_experiments = {path for path in knowing if path.startswith("compat/")}
     not_starts = {path for path in knowing if path.startswith("reporting/figures/")}  # a style of matplotlib's
