@@ -22,12 +22,13 @@ from oelm.analysis.scope import scope_of, with_scope
 from oelm.analysis.speed import bench_provenance, speed
 from oelm.analysis.statistics import LEAST_PAIRS, paired_difference
 from oelm.arms import ARMS
+from oelm.claims.kinds import KINDS
 from oelm.claims.measures import LOSS, SCALES, Measure
 from oelm.errors import UserError
 from oelm.logarithms import exponential
 from oelm.study.bench_fit import bench_for
 from oelm.study.confounds import confounds
-from oelm.study.declaration import Study
+from oelm.study.declaration import Hypothesis, Study
 from oelm.study.plan import Plan, PlannedRun, planned
 from oelm.study.shelf import Shelf
 
@@ -135,11 +136,22 @@ def _is_about(verdict: Verdict, treatment: str, study: Study) -> bool:
 
 
 def _margin(study: Study, treatment: str) -> float:
-    """That of the claim about these arms, or else of the first one; in the units of a difference in quality."""
-    claims = [each for each in study.hypotheses if each.kind == "not_worse"]
-    claims.sort(key=lambda each: not compares(each, treatment, study))
+    """How much worse still counts as equal, in the units of a difference in quality: what the claim about these arms
+    allows, or else the first one that allows anything.
+    """
+    about_these_first = sorted(study.hypotheses, key=lambda each: not compares(each, treatment, study))
+    stated = (margin for each in about_these_first if (margin := _most_worse(each)) is not None)
     scale = study.measure.scale
-    return margin_of(claims[0]) if claims else scale.margin(scale.usual_margin)
+    return next(stated, None) or scale.margin(scale.usual_margin)
+
+
+def _most_worse(hypothesis: Hypothesis) -> float | None:
+    """By how much the treatment may be worse, of a claim that it is not worse than that and may be any better."""
+    if hypothesis.evidence != "quality":
+        return None
+    bounds = KINDS[hypothesis.kind].bounds(margin_of(hypothesis))
+    is_one = bounds.lower is None and bounds.upper is not None and bounds.upper > 0
+    return bounds.upper if is_one else None
 
 
 # ---- JSON ----------------------------------------------------------------------------------------------------------
