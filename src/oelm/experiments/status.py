@@ -13,7 +13,7 @@ from oelm.claims.measures import MEASURES
 from oelm.durations import duration
 from oelm.errors import UserError
 from oelm.experiments.engine import Handle
-from oelm.experiments.handles import StudyEngines, Unanswered
+from oelm.experiments.handles import StudyEngines, Untold
 from oelm.experiments.progress import counted, progress_of
 from oelm.experiments.standstill import in_words, still_since
 from oelm.files import Damaged
@@ -51,14 +51,14 @@ class _Look:
     """What the engines say of a study's runs, each asked once."""
 
     engines: StudyEngines
-    known: dict[Path, Handle | Unanswered | None] = field(default_factory=dict)
+    known: dict[Path, Handle | Untold | None] = field(default_factory=dict)
 
-    def at(self, stored: StoredRun) -> Handle | Unanswered | None:
+    def at(self, stored: StoredRun) -> Handle | Untold | None:
         path = stored.directory.path
         if path not in self.known:
             try:
                 self.known[path] = self.engines.found(stored.directory)
-            except Unanswered as error:
+            except Untold as error:
                 self.known[path] = error
         return self.known[path]
 
@@ -78,13 +78,9 @@ class _Look:
         return replace(plan, tuning=[seen(run) for run in plan.tuning], final=[seen(run) for run in plan.final])
 
     def silences(self) -> list[str]:
-        """One line for each engine that does not answer, however many runs it has."""
-        silent = [each for each in self.known.values() if isinstance(each, Unanswered)]
-        counts = Counter((each.title, each.reason) for each in silent)
-        return [
-            f"{title} does not answer, so it is unknown whether it still has {count} of these runs: {reason}"
-            for (title, reason), count in counts.items()
-        ]
+        """One line for each engine that does not answer, however many runs it has, and for each damaged handle."""
+        counts = Counter(each.line for each in self.known.values() if isinstance(each, Untold))
+        return [line.replace("{count}", str(count)) for line, count in counts.items()]
 
 
 def _row(run: PlannedRun, look: _Look) -> dict[str, Any]:
@@ -92,7 +88,7 @@ def _row(run: PlannedRun, look: _Look) -> dict[str, Any]:
     if run.stored is None:
         return row
     if run.loss is None and (found := look.at(run.stored)) is not None:
-        row["place"] = f"{found.title}: no answer" if isinstance(found, Unanswered) else found.place
+        row["place"] = found.place
     progress, result = progress_of(run.stored.directory, run.run.training.steps), run.stored.result or {}
     return row | {
         "step": result.get("steps", progress.step),

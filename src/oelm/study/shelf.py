@@ -19,7 +19,7 @@ from oelm.errors import UserError
 from oelm.files import Damaged, Unreadable, missing
 from oelm.ownership import Process, owner_of, time_of
 from oelm.run_directory import RunDirectory, run_directories
-from oelm.schemas import Environment, Parameters, Pulled, Slot, State, Status, Stored, read_record
+from oelm.schemas import Environment, Parameters, Pulled, State, Status, Stored, read_record
 from oelm.sealing import Ended, end_of, read_config
 from oelm.study.bench import Bench, stored_bench
 
@@ -211,13 +211,12 @@ def read_stored(path: Path) -> StoredRun:
 
 
 def _remarks(directory: RunDirectory) -> Iterator[str]:
-    for path, shape in ((directory.status_file, Status), (directory.handle_file, Slot)):
-        try:
-            read_record(path, shape)
-        except Damaged as damage:
-            yield str(damage)
-        except OSError:
-            continue
+    try:
+        read_record(directory.status_file, Status)
+    except Damaged as damage:
+        yield str(damage)
+    except OSError:
+        return
 
 
 def _unended(state: State | None) -> State:
