@@ -26,6 +26,7 @@ from oelm.claims.kinds import KINDS
 from oelm.claims.measures import LOSS, SCALES, Measure
 from oelm.errors import UserError
 from oelm.logarithms import exponential
+from oelm.run_directory import unmeasured
 from oelm.study.bench_fit import bench_for
 from oelm.study.confounds import confounds
 from oelm.study.declaration import Hypothesis, Study
@@ -172,7 +173,7 @@ def findings_as_json(findings: Findings) -> dict[str, Any]:
             "arms": {name: _arm(study, arm) for name, arm in findings.arms.items()},
             "decomposition": findings.decomposition,
             "tuning": {"grid": plan.grid, "arms": {arm: _tuning(plan, arm) for arm in plan.choices}},
-            "unfinished": [_unfinished(run) for run in findings.unfinished],
+            "unfinished": [_unfinished(run, study.measure) for run in findings.unfinished],
             "provenance": findings.provenance,
             "notes": [{"code": code, **facts} for code, facts in findings.notes],
             **({"beside": [_beside(row) for row in findings.beside]} if findings.beside else {}),
@@ -239,8 +240,9 @@ def _tuning(plan: Plan, arm: str) -> dict[str, Any]:
     return {"chosen": choice.values or None, **stored, "edges": choice.edges, "points": points}
 
 
-def _unfinished(run: PlannedRun) -> dict[str, Any]:
+def _unfinished(run: PlannedRun, measure: Measure) -> dict[str, Any]:
     status = run.stored.status if run.stored else {}
+    lack = unmeasured(run.stored.result, measure) if run.stored and run.stored.result else None
     return {
         "arm": run.arm,
         "seed": run.seed,
@@ -248,7 +250,7 @@ def _unfinished(run: PlannedRun) -> dict[str, Any]:
         "values": dict(run.point),
         "state": run.state,
         "step": status.get("step"),
-        "error": run.stored.error if run.stored else None,
+        "error": lack or (run.stored.error if run.stored else None),
         "directory": run.stored.name if run.stored else None,
     }
 

@@ -301,7 +301,7 @@ class Controller:
         by_it = run.handle.wrote(stored.status)
         written = stored.status.get("state", "queued") if by_it else "queued"
         if stored.result is not None:
-            self.view.say(f"{title}: finished, {final_numbers(stored.result)}")
+            self.view.say(f"{title}: finished, {final_numbers(stored.result, self.study.measure)}")
         elif stored.state == "diverged":
             self.view.say(f"{title}: diverged: {stored.error}; reported, not started again")
         elif stored.state == "damaged" and written == "finished":

@@ -5,7 +5,7 @@ A started run outlives its controller: its handle is stored in the run directory
 
 A run writes the name of its start into its status, which tells its words from those of a start before it: an engine
 executes the `Start` that `Wanted.prepare` gives it, and stores the name. Settings of its own in a study's file are one
-field of Study (study/declaration.py), as `slurm` is, and in _NOT_DECLARED there.
+field of Study (study/declaration.py), which _NOT_DECLARED there names too.
 """
 
 from __future__ import annotations

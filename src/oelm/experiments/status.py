@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from oelm.claims.measures import MEASURES
+from oelm.claims.measures import MEASURES, Measure
 from oelm.durations import duration
 from oelm.errors import UserError
 from oelm.experiments.engine import Handle
@@ -118,7 +118,7 @@ def study_status(study: Study, folder: Path) -> tuple[Plan, list[str]]:
     plan = look.corrected(planned(study, shelf))
     rows = [_row(run, look) for run in plan.runs]
     width = max((len(row["run"]) for row in rows), default=0)
-    lines = [_line(row, width) for row in rows]
+    lines = [_line(row, width, _numbers(run, study.measure)) for run, row in zip(plan.runs, rows, strict=True)]
     if not plan.is_tuned:
         lines.append("the final runs start when every tuning run is finished")
     lines.extend(look.silences())
@@ -140,12 +140,16 @@ def damage_lines(shelf: Shelf, plan: Plan) -> list[str]:
     ]
 
 
-def _line(row: dict[str, Any], width: int) -> str:
+def _numbers(run: PlannedRun, measure: Measure) -> str | None:
+    return final_numbers(run.stored.result, measure) if run.stored and run.stored.result else None
+
+
+def _line(row: dict[str, Any], width: int, final: str | None) -> str:
     parts = [f"{row['run']:{width}}  {row['state']:11}"]
     if row.get("steps"):
         parts.append(f"step {row['step']}/{row['steps']}")
-    if row.get("val_loss") is not None:
-        parts.append(final_numbers(row))
+    if final is not None:
+        parts.append(final)
     if row.get("still_since") is not None:
         parts.append(in_words(row["still_since"]))
     elif row.get("seconds_left") is not None:

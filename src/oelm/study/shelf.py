@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from oelm.claims.measures import LOSS, MEASURES
 from oelm.config import ResolvedRun, facts_of, fingerprint
 from oelm.errors import UserError
 from oelm.files import Damaged, Unreadable, missing
@@ -72,8 +73,11 @@ class StoredRun:
     @property
     def numbers(self) -> dict[str, float]:
         """What it reports: equal for two runs of one computation on one kind of machine."""
-        found = {name: (self.result or {}).get(name) for name in ("val_loss", "accuracy")}
-        return {name: value for name, value in found.items() if value is not None}
+        result = self.result
+        if result is None:
+            return {}
+        others = (each for each in MEASURES.values() if each is not LOSS and each.value_of(result) is not None)
+        return {"val_loss": result["val_loss"], **{each.shown_key: result[each.shown_key] for each in others}}
 
     @cached_property
     def environment(self) -> dict[str, Any]:
