@@ -150,7 +150,7 @@ KINDS: dict[str, Kind] = {
         ),
         criterion_with_margin=(
             "{treatment}: {quality} {better} that of {control} by more than {margin}",
-            "“{treatment}”的{quality}比“{control}”{better} {margin} 以上",
+            "“{treatment}”的{quality}{better}于“{control}”，且相差超过 {margin}",
         ),
         documentation=("better than the control, by more than the margin if one is stated", "a one-sided paired test"),
     ),
