@@ -180,7 +180,7 @@ def _learning_rate(plan: Plan, runs: ArmRuns) -> float | None:
 def _states(plan: Plan, runs: ArmRuns) -> dict[str, list[int]]:
     """Every seed the study asks for, by the state of its run."""
     by_seed = {
-        run.seed: "failed" if run.state == "finished" and not is_finished(run, runs.measure) else run.state
+        run.seed: "unmeasured" if run.state == "finished" and not is_finished(run, runs.measure) else run.state
         for run in runs.planned
     }
     states: dict[str, list[int]] = {}

@@ -82,6 +82,7 @@ _COMPLETENESS: dict[str, Phrase] = {
     "state.damaged": ("damaged", "已损坏"),
     "state.finished": ("finished", "已完成"),
     "state.failed": ("failed", "失败"),
+    "state.unmeasured": ("finished without the number that is compared", "已完成，但缺少用于比较的数值"),
     "state.diverged": ("diverged", "发散"),
     "stage.final": ("final", "最终"),
     "stage.tuning": ("tuning", "调优"),
@@ -485,6 +486,7 @@ _SECTIONS: dict[str, Phrase] = {
     ),
     "unfinished.step": ("at step {step}", "停在第 {step} 步"),
     "unfinished.more": ("And {count} more rows: see runs.csv.", "另有 {count} 行，见 runs.csv。"),
+    "unfinished.unmeasured": ("finished, but {file} has no {key}", "已完成，但 {file} 中没有 {key}"),
     "unfinished.waiting": ("waiting for tuning", "等待调优"),
     "cite.sentence": (
         "If this study helps your research, please cite it and the software.",
