@@ -47,8 +47,8 @@ next_token.validation_loss = spoiled
 THAW_WITHOUT_LEAVE = """
 import torch, oelm.training.assembly as assembly
 build = assembly.build_optimizer
-def build_and_spoil(gpt, training):
-    optimizer, updates = build(gpt, training), 0
+def build_and_spoil(gpt, *arguments):
+    optimizer, updates = build(gpt, *arguments), 0
     step = optimizer.step
     def spoiled(*arguments, **options):
         nonlocal updates

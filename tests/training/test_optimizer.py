@@ -3,21 +3,40 @@
 import pytest
 import torch
 
+from oelm.arms import GPT_ARMS, arm
 from oelm.config import Training
+from oelm.model.adaptation import adapt
 from oelm.model.initialization import build
+from oelm.model.parameters import encoder_role_of, frozen_names
 from oelm.training.optimizer import build_optimizer, clip_gradients, learning_rate_at
 from small_runs import small_run
+from tiny_transformers import tiny
 
 
-def test_decay_reaches_matrices_only_and_frozen_weights_are_not_held():
-    run = small_run("frozen_half")
-    gpt = build(run.model, run.seeds)
-    optimizer = build_optimizer(gpt, run.training)
+def decay_of(model, optimizer) -> dict[str, float | None]:
+    """What decays each parameter, by its name; None: the optimizer does not hold it."""
     held = {id(p): group["weight_decay"] for group in optimizer.param_groups for p in group["params"]}
-    for name, parameter in gpt.named_parameters():
-        frozen = name.endswith((".query.covered", ".key.covered"))
-        expected = None if frozen else 0.1 if parameter.dim() >= 2 else 0.0
-        assert held.get(id(parameter)) == expected, name
+    return {name: held.get(id(parameter)) for name, parameter in model.named_parameters()}
+
+
+@pytest.mark.parametrize("arm", GPT_ARMS)
+def test_decay_reaches_matrices_and_embeddings_but_no_norm_no_bias_and_nothing_frozen(arm):
+    run = small_run(arm)
+    gpt = build(run.model, run.seeds)
+    frozen = frozen_names(gpt)
+    for name, decay in decay_of(gpt, build_optimizer(gpt, run.training)).items():
+        expected = 0.0 if "norm" in name or name.endswith(".bias") else 0.1
+        assert decay == (None if name in frozen else expected), name
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta", "distilbert"])
+def test_the_same_of_an_encoder_whose_projections_are_split(kind):
+    model = tiny(kind)
+    adapt(model, arm("frozen_half"), seed=0)
+    frozen = frozen_names(model)
+    found = decay_of(model, build_optimizer(model, Training(weight_decay=0.1), encoder_role_of))
+    for name, parameter in model.named_parameters():
+        assert found[name] == (None if name in frozen else 0.1 if parameter.dim() == 2 else 0.0), name
 
 
 def test_learning_rate_warms_up_and_falls_to_a_tenth():

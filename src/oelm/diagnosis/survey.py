@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from oelm.accounting import Totals
-from oelm.model.parameters import role_of
+from oelm.model.parameters import role_of, rules
 from oelm.model.projection import FreezableLinear
 from oelm.model.transformer import GPT
 from oelm.treatment.moves import Always, Moves, Never
@@ -207,7 +207,8 @@ def _buffer_notes(entries: tuple[Entry, ...]) -> list[str]:
 
 def _tie_notes(module: nn.Module) -> list[str]:
     if isinstance(module, GPT):
-        return ["the output layer is the token embedding: counted once"]
+        frozen = isinstance(rules(module)["token_embedding.weight"].moves, Never)
+        return [f"the output layer is the token embedding: counted once{', and frozen with it' if frozen else ''}"]
     names: dict[int, list[str]] = {}
     for name, parameter in module.named_parameters(remove_duplicate=False):
         names.setdefault(id(parameter), []).append(name)

@@ -72,6 +72,11 @@ _ROLE_OF_MODULE = {
 }
 
 
+def decays(name: str, role: str) -> bool:
+    """Whether a parameter of this name and role has weight decay: matrices have it, norms and biases do not."""
+    return not stored_name(name).endswith("bias") and (role not in ROLES or ROLES[role].decays)
+
+
 def encoder_role_of(name: str) -> str:
     """The same words for the parameters of BERT, RoBERTa and DistilBERT with a classification head."""
     return next(role for pattern, role in _ENCODER_ROLES if pattern.search(name))

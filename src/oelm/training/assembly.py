@@ -44,7 +44,7 @@ def assembled(run: ResolvedRun, data: Data, *, machine: Machine, world: Sharing)
 
 def with_optimizer(objective: Objective, run: ResolvedRun) -> Parts:
     schedule = Schedule(rules(objective.model), steps=run.training.steps, num_layers=run.model.num_layers)
-    return objective, build_optimizer(objective.model, run.training), schedule
+    return objective, build_optimizer(objective.model, run.training, objective.role_of), schedule
 
 
 def gpt_on_device(run: GptRun, machine: Machine) -> GPT:

@@ -1,24 +1,26 @@
-"""AdamW (fused), decay on matrices only, and the learning rate of a step. Frozen weights are not in it."""
+"""AdamW (fused), decay by role, and the learning rate of a step. Frozen weights are not in it."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
 from oelm.config import ResolvedTraining, Training
-from oelm.model.parameters import rules
+from oelm.model.parameters import decays, role_of, rules
 from oelm.treatment.moves import Never
 
 
-def build_optimizer(model: nn.Module, training: Training) -> torch.optim.AdamW:
+def build_optimizer(model: nn.Module, training: Training, role: Callable[[str], str] = role_of) -> torch.optim.AdamW:
     """Every parameter that ever moves. Its state begins when it first moves and counts its own updates."""
     parameters = dict(model.named_parameters())
-    moving = [parameters[name] for name, rule in rules(model).items() if not isinstance(rule.moves, Never)]
+    moving = [name for name, rule in rules(model).items() if not isinstance(rule.moves, Never)]
+    decaying = {name for name in moving if decays(name, role(name))}
     groups = [
-        {"params": [p for p in moving if p.dim() >= 2], "weight_decay": training.weight_decay},
-        {"params": [p for p in moving if p.dim() < 2], "weight_decay": 0.0},
+        {"params": [parameters[name] for name in moving if name in decaying], "weight_decay": training.weight_decay},
+        {"params": [parameters[name] for name in moving if name not in decaying], "weight_decay": 0.0},
     ]
     return torch.optim.AdamW(
         groups,

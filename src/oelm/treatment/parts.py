@@ -112,6 +112,8 @@ class Role:
     by_head: bool = False  # its rows belong to heads
     drawn_apart: bool = False  # always from the projections' seed; other roles only where an arm speaks of them
     multiplies: bool = True  # its weights are factors of matrix products
+    decays: bool = True  # its weights have weight decay; a bias never has
+    note: str = ""  # what freezing it also means
 
     def weight_size(self, model: Dimensions) -> tuple[int, int]:
         """Rows of one of its modules, and numbers in each: the entries of the matrix and of the bias."""
@@ -127,6 +129,7 @@ ROLES: dict[str, Role] = {
             words=("token embedding", "词嵌入"),
             shape=lambda model: (model.vocabulary, model.d_model),
             outside=("token_embedding",),
+            note="the output layer uses the same matrix: where the token embedding is frozen, so is the output layer",
         ),
         Role(
             name="position_embedding",
@@ -189,6 +192,7 @@ ROLES: dict[str, Role] = {
             start="ones",
             has_bias=True,
             multiplies=False,
+            decays=False,
         ),
     )
 }
