@@ -17,8 +17,8 @@ BOTTOM = {
     "system", "treatment", "visible",
 }  # fmt: skip
 WAIST = {
-    "config", "claims", "arms", "settings", "accounting", "ownership", "schemas", "metric_records", "run_directory",
-    "sealing", "sources", "prepared",
+    "config", "claims", "arms", "arm_words", "settings", "accounting", "ownership", "schemas", "metric_records",
+    "run_directory", "sealing", "sources", "prepared",
 }  # fmt: skip
 
 # Unit -> units of ours it may import. `cli` may import all, inside its verbs; the package itself imports by name.
@@ -41,10 +41,11 @@ ALLOWED = {
     "aliases": set(),
     "claims": {"logarithms"},
     "arms": {"errors", "aliases", "treatment"},
+    "arm_words": {"treatment"},
     "settings": {"errors", "files", "sections", "treatment", "config", "arms"},
     "keys": {"errors", "treatment", "config", "settings"},
     "accounting": {"treatment", "config"},
-    "arm_list": {"errors", "aliases", "treatment", "config", "arms", "settings", "accounting"},
+    "arm_list": {"errors", "aliases", "treatment", "config", "arms", "arm_words", "settings", "accounting"},
     "whole_folder": {"errors", "files", "system"},
     "ownership": {"errors", "files", "system"},
     "schemas": {"errors", "files"},
@@ -52,7 +53,7 @@ ALLOWED = {
     "metric_records": set(),
     "archives": {"errors", "exhaustion", "visible", "files", "schemas", "run_directory"},
     "run_directory": {"errors", "exhaustion", "files", "config", "claims", "ownership", "schemas", "metric_records"},
-    "sealing": {"errors", "files", "logarithms", "config", "settings", "schemas", "run_directory"},
+    "sealing": {"errors", "files", "logarithms", "config", "claims", "settings", "schemas", "run_directory"},
     "data": BOTTOM | {"config", "prepared", "whole_folder", "huggingface"},
     "model": BOTTOM | {"config"},
     "huggingface": BOTTOM | {"config", "aliases", "arms", "answers", "model"},

@@ -138,3 +138,10 @@ def test_the_tree_shows_every_file_and_room_that_is_there():
     files = {path.name for path in folder.glob("*.py") if not path.name.startswith("__")}
     rooms = {f"{path.name}/" for path in folder.iterdir() if path.is_dir() and path.name != "__pycache__"}
     assert sorted(names) == sorted(files | rooms)
+
+
+@pytest.mark.parametrize("page", ["README.md", "README.zh.md"])
+def test_every_study_that_comes_with_oelm_is_listed(page):
+    text = (REPOSITORY / page).read_text(encoding="utf-8")
+    studies = sorted(file.stem for file in (REPOSITORY / "src/oelm/studies").glob("*.yaml"))
+    assert [name for name in studies if f"`{name}`" not in text] == []

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from oelm.accounting import parts as counted_parts
 from oelm.accounting import totals
 from oelm.aliases import ALIASES
-from oelm.arms import ARMS, GROUPS, PRETRAINED_ARMS, canonical_name, described, described_part
+from oelm.arm_words import described, described_part
+from oelm.arms import ARMS, GROUPS, PRETRAINED_ARMS, canonical_name
 from oelm.config import Model, ResolvedModel, resolved_model
 from oelm.errors import UserError
 from oelm.settings import DEFAULT_PRESET, preset_named

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator
 
 from oelm.aliases import ALIASES
 from oelm.errors import UserError
@@ -115,54 +114,3 @@ def arm(name: str, *, kind: str = "gpt") -> Parts:
     """The parts of a named arm, by any of its names, of a GPT or of an encoder, which comes with weights."""
     parts = ARMS[canonical_name(name)]
     return for_given_weights(parts) if kind == "encoder" else parts
-
-
-# ---- In words ------------------------------------------------------------------------------------------------------
-
-ABBREVIATIONS = {"query": "Q", "key": "K", "value": "V", "output": "O"}
-
-
-def described(parts: Parts) -> str:
-    """One line: how queries and keys start, and when they move; then the other parts that are not the baseline's."""
-    return "; ".join(f"{', '.join(names)}: {text}" for text, names in _by_text(parts))
-
-
-def _by_text(parts: Parts) -> Iterator[tuple[str, list[str]]]:
-    alike: dict[str, list[str]] = {}
-    for role in spoken_of(parts):
-        name = ABBREVIATIONS.get(role, ROLES[role].words[0])
-        alike.setdefault(described_part(parts.of(role)), []).append(name)
-    yield from alike.items()
-
-
-def spoken_of(parts: Parts) -> list[str]:
-    """The roles worth a word: what is not the baseline's; queries and keys unless other parts alone are treated."""
-    baseline = (BASELINE, for_given_weights(BASELINE))
-    treated = [role for role, part in parts.items() if all(part != each.of(role) for each in baseline)]
-    return [role for role in ROLES if role in treated or (ROLES[role].drawn_apart and not _others(treated))]
-
-
-def _others(treated: list[str]) -> list[str]:
-    return [role for role in treated if not ROLES[role].drawn_apart]
-
-
-def described_part(part: Part) -> str:
-    gain = "" if part.gain == 1 else f" x {part.gain:g}"
-    share = "" if part.share == 1 else f" (the first {part.share:.0%} of the {part.share_of})"
-    if part.layers != "all":
-        named = (
-            f"layers {', '.join(map(str, part.layers))}" if isinstance(part.layers, list) else f"{part.layers} layers"
-        )
-        share = f" ({named})"
-    match part.moves:
-        case Never():
-            when = "frozen"
-        case Every(steps=steps):
-            when = f"moves every {steps} steps"
-        case After(fraction=fraction, order=order):
-            when = f"frozen until {fraction:.0%} of training, then {order.replace('_', ' ')}"
-        case Before(fraction=fraction):
-            when = f"trained until {fraction:.0%} of training, then frozen"
-        case _:
-            when = "trained"
-    return f"{part.start}{gain}, {when}{share}"

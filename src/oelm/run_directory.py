@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from oelm.claims.measures import LOSS, MEASURES
+from oelm.claims.measures import LOSS, Measure, measures_of
 from oelm.config import ResolvedRun, fingerprint
 from oelm.errors import UserError
 from oelm.exhaustion import mebibytes
@@ -45,6 +45,7 @@ from oelm.ownership import START_VARIABLE, Owned, Process, now, owning
 from oelm.schemas import State, Status, read_record
 
 CHECKPOINT_FORMAT_VERSION = 1
+RESULT_FILE = "experiment_result.json"
 TUNING_FOLDER = "tuning"  # below the runs of a study: those of its grid
 
 # What of environment.json should be the same in runs that are compared.
@@ -86,16 +87,26 @@ def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def measured(result: dict[str, Any]) -> str:
-    """What a result says besides its loss: a classifier's accuracy, a language model's perplexity."""
-    found = [measure for measure in MEASURES.values() if measure.shown_key in result]
-    measure = found[-1] if found else LOSS
+def measured(result: dict[str, Any], measure: Measure | None = None) -> str:
+    """What a result says besides its loss: by the measure of its study, or else by what such runs usually are compared
+    by, a classifier's accuracy or a language model's perplexity.
+    """
+    if measure is None:
+        usual = [measures_of(kind)[0] for kind in ("encoder", "gpt")]
+        measure = next((each for each in usual if each.shown_key in result), LOSS)
+    elif lack := unmeasured(result, measure):
+        return lack
     value = result.get(measure.shown_key)
     return f"{measure.name[0]} " + ("inf" if value is None else f"{value:{measure.scale.number_format}}")
 
 
-def final_numbers(result: dict[str, Any]) -> str:
-    return f"validation loss {result['val_loss']:.4f}, {measured(result)}"
+def unmeasured(result: dict[str, Any], measure: Measure) -> str | None:
+    """What a result lacks to be compared by a measure; None where it lacks nothing."""
+    return None if measure.value_of(result) is not None else f"{RESULT_FILE} has no {measure.shown_key}"
+
+
+def final_numbers(result: dict[str, Any], measure: Measure | None = None) -> str:
+    return f"validation loss {result['val_loss']:.4f}, {measured(result, measure)}"
 
 
 def run_directories(folder: Path, *, unlisted: Callable[[Damaged], object] | None = None) -> list[Path]:
@@ -193,7 +204,7 @@ class RunDirectory:
 
     @property
     def result_file(self) -> Path:
-        return self.path / "experiment_result.json"
+        return self.path / RESULT_FILE
 
     @property
     def predictions_file(self) -> Path:

@@ -143,16 +143,26 @@ class Status(Owner):
     error: Text = None
 
 
-class Slot(Owner):
-    """slot.json: a process of this machine, or a task of a Slurm array"""
+class Slot(Stored):
+    """slot.json, of any engine: the rest are the engine's own facts, in the shape that it says"""
 
     kind: Text = None
+
+
+class LocalSlot(Owner):
+    """slot.json of a process of this machine"""
+
     start: Text = None
     started: Text = None
     units: list[str] = Field(default=[])
     numbers: list[int] = Field(default=[])
-    name: Text = None
-    task: Amount | None = None
+
+
+class SlurmSlot(Stored):
+    """slot.json of a task of a Slurm array"""
+
+    name: str
+    task: Amount
     submitted: Text = None
 
 

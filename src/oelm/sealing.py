@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from oelm.config import SEALED_SINCE, ResolvedRun, Training, stored_fingerprint
+from oelm.claims.measures import MEASURES, Measure
+from oelm.config import SEALED_SINCE, ResolvedRun, kind_of_model, stored_fingerprint
 from oelm.errors import UserError
 from oelm.files import Damaged, missing, naming_the_file, read_object, sha256_of, write_sealed
 from oelm.logarithms import exponential
@@ -169,7 +170,8 @@ def _checked_end(
     if reason is not None:
         raise Damaged(directory.result_file, reason)
     if predictions and not _agree(predictions, result):
-        raise Damaged(directory.predictions_file, "not what the accuracy was counted from")
+        counted = " and the ".join(each.name[0] for each in _counted(result)) or "result"
+        raise Damaged(directory.predictions_file, f"not what the {counted} was counted from")
     return Ended(state, sealed, error, result, environment, parameters, predictions)
 
 
@@ -232,7 +234,7 @@ def _disagreement(
     return (
         _wrong_perplexity(result, "perplexity", result["val_loss"])
         or _wrong_perplexity(result, "best_perplexity", result.get("best_val_loss"))
-        or _against_metrics(directory, training, result)
+        or _against_metrics(directory, run, result)
     )
 
 
@@ -248,7 +250,7 @@ def _wrong_perplexity(result: dict[str, Any], key: str, loss: float | None) -> s
     return None
 
 
-def _against_metrics(directory: RunDirectory, training: Training, result: dict[str, Any]) -> str | None:
+def _against_metrics(directory: RunDirectory, run: ResolvedRun, result: dict[str, Any]) -> str | None:
     """The last records are those of the last step, and say the same."""
     if not directory.metrics_file.exists():
         return None
@@ -263,8 +265,9 @@ def _against_metrics(directory: RunDirectory, training: Training, result: dict[s
     last, best = validated["val_loss"], result.get("best_val_loss")
     if not isinstance(last, int | float):
         return f"{directory.metrics_file.name} ends with a loss of {last!r:.40}"
+    training = run.training
     same_sequences = training.final_validation_sequences == training.validation_sequences
-    reported_is_last = "accuracy" not in result and same_sequences
+    reported_is_last = kind_of_model(run.model) != "encoder" and same_sequences  # it reports on all examples
     if reported_is_last and result["val_loss"] != last:
         return f"val_loss is {result['val_loss']}, but {directory.metrics_file.name} says {last}"
     if best is not None and (best > last or (result.get("best_step") == result["steps"] and best != last)):
@@ -277,4 +280,10 @@ def _agree(predictions: dict[str, Any], result: dict[str, Any]) -> bool:
     if not labels or len(labels) != len(predicted) or result.get("examples") not in (None, len(labels)):
         return False
     share = sum(one == other for one, other in zip(labels, predicted, strict=True)) / len(labels)
-    return math.isclose(share, result.get("accuracy") or 0.0, abs_tol=1e-9)
+    counted = [measure.value_of(result) or 0.0 for measure in _counted(result)]
+    return bool(counted) and all(math.isclose(share, value, abs_tol=1e-9) for value in counted)
+
+
+def _counted(result: dict[str, Any]) -> list[Measure]:
+    """What of a result are shares of the predictions that were right."""
+    return [each for each in MEASURES.values() if each.from_predictions and each.shown_key in result]

@@ -4,19 +4,21 @@ import csv
 import io
 import json
 import math
+import shutil
 
 import pytest
 
-from oelm.analysis.summary import findings_of
-from oelm.claims.measures import LOSS, MEASURES, PERCENT, POINTS, Measure, share
+from oelm.analysis.summary import findings_as_json, findings_of
+from oelm.claims.measures import ACCURACY, LOSS, MEASURES, PERCENT, POINTS, Measure, share
 from oelm.errors import UserError
 from oelm.experiments.status import study_status
 from oelm.reporting import tables
 from oelm.reporting.figures import gallery
 from oelm.reporting.figures.gallery import figures_of
 from oelm.reporting.report import write_report
+from oelm.side_by_side import table
 from oelm.study.declaration import study_digest
-from stored_runs import FREEZING, small_classification, small_study, store_study
+from stored_runs import FREEZING, sealed_again, small_classification, small_study, store_study
 
 # Shares where less is better, of encoders, with a curve; and a quantity that is compared by its ratio, without one.
 CALIBRATION = Measure(
@@ -134,9 +136,42 @@ def test_verdicts_go_by_it(measure, findings):
 def test_a_run_that_did_not_record_it_is_no_result(measure, tmp_path):
     study = study_by(measure)
     shelf = store_study(study, tmp_path, loss, also=lambda _: {})
-    assert {arm.arm: arm.states for arm in findings_of(study, shelf).arms.values()} == {
-        arm: {"failed": [0, 1, 2, 3]} for arm in study.arms
+    findings = findings_of(study, shelf)
+    assert {arm.arm: arm.states for arm in findings.arms.values()} == {
+        arm: {"unmeasured": [0, 1, 2, 3]} for arm in study.arms
     }
+    lack = f"experiment_result.json has no {measure.shown_key}"
+    assert {run["error"] for run in findings_as_json(findings)["unfinished"]} == {lack}
+    report = write_report(findings, tmp_path / "report", formats=["md"])
+    assert f"finished, but {lack}" in report.documents["en.md"].read_text(encoding="utf-8")
+    assert f"experiment_result.json 中没有 {measure.shown_key}" in report.documents["zh.md"].read_text(encoding="utf-8")
+    assert sum(lack in line for line in study_status(study, shelf.folder)[1]) == 8
+
+
+def test_runs_of_other_studies_are_shown_by_their_own(measure, tmp_path):
+    """Also where they happen to store what another study is compared by."""
+    study = study_by(LOSS if "gpt" in measure.models else ACCURACY)
+    shelf = store_study(study, tmp_path, loss, also=ALSO[measure.key])
+    lines = study_status(study, shelf.folder)[1]
+    assert sum(f", {study.measure.name[0]} " in line for line in lines) == 8
+    compared = table([run.directory.path for run in shelf.runs][:2])
+    assert (study.measure.name[0] in compared, measure.name[0] in compared) == (True, False)
+
+
+def test_two_results_of_one_computation_that_differ_in_it_are_unlike(measure, runs, tmp_path):
+    shutil.copytree(runs.folder, tmp_path / "runs")
+    first = sorted((tmp_path / "runs").glob("*-s0-*"))[0]
+    other = shutil.copytree(first, first.with_name("copy"))
+    result = json.loads((other / "experiment_result.json").read_text())
+    result[measure.shown_key] /= 2
+    (other / "experiment_result.json").write_text(json.dumps(result))
+    sealed_again(other)
+    lines = study_status(study_by(measure), tmp_path / "runs")[1]
+    assert sum("report different numbers" in line and measure.shown_key in line for line in lines) == 1
+
+
+def test_a_target_is_a_perplexity():
+    assert [key for key, each in MEASURES.items() if each.has_target] == [LOSS.key]
 
 
 def test_it_is_stored_under_its_own_names(measure, findings, report):

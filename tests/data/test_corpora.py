@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import re
 import subprocess
+import sys
+import types
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from oelm.cli.one_run import prepare
 from oelm.data import corpora, encodings, readers
 from oelm.data.corpora import held_out, open_corpus, split_documents
+from oelm.data.tasks import TASKS
 from oelm.errors import UserError
 from oelm.installation import install_command
+from small_runs import REPOSITORY, child_environment
 
 
 def split_texts(source: str | Path, **options) -> dict[str, list[str]]:
@@ -24,7 +32,8 @@ def split_texts(source: str | Path, **options) -> dict[str, list[str]]:
 
 
 def train_texts(file: Path, name: str = "text") -> list[str]:
-    return [document.text for document in readers.read_files([file], name=name)]
+    reading = corpora.HUB[name].reading if name in corpora.HUB else readers.PLAIN
+    return [document.text for document in readers.read_files([file], reading=reading)]
 
 
 def write(path: Path, content: str | bytes) -> Path:
@@ -269,7 +278,7 @@ def test_hub_rows_become_documents(tmp_path, monkeypatch):
     for split in ("train", "validation", "test"):
         write(tmp_path / "wiki" / f"{split}.jsonl", "\n".join(json.dumps({"text": line}) for line in lines))
     for name, folder in (("tinystories", "stories"), ("wikitext103", "wiki")):
-        source = corpora.HubCorpus(str(tmp_path / folder), None, corpora.HUB[name].splits)
+        source = replace(corpora.HUB[name], path=str(tmp_path / folder), configuration=None)
         monkeypatch.setitem(corpora.HUB, name, source)
     texts = split_texts("tinystories")
     assert texts["train"] == [f"train {number}" for number in range(4)]
@@ -277,6 +286,67 @@ def test_hub_rows_become_documents(tmp_path, monkeypatch):
     articles = split_texts("wikitext103")
     assert [text.split("=")[1] for text in articles["train"]] == [" First ", " Second "]
     assert [text.split("=")[1] for text in articles["val"]] == [" Second "]
+
+
+def test_one_more_row_is_one_more_corpus(tmp_path, monkeypatch):
+    """Its column, and its cut of text without marks, from the hub or from a local copy."""
+
+    def each_line(pieces):
+        offset = 0
+        for line in pieces:
+            yield offset, line
+            offset += len(line)
+
+    reading, words = readers.Reading("content", each_line), ("`poems`", "a line")
+    source = corpora.HubCorpus(str(tmp_path / "hub"), None, {"train": "train"}, reading, documentation=words)
+    monkeypatch.setitem(corpora.HUB, "poems", source)
+    monkeypatch.setattr(corpora, "NAMES", ("stories", *corpora.HUB))
+    write(tmp_path / "copy" / "a.txt", "one\ntwo\n")
+    write(tmp_path / "copy" / "b.jsonl", json.dumps({"content": "three"}))
+    (part,) = open_corpus("poems", source_path=tmp_path / "copy").parts.values()
+    assert [document.text for document in part.read()] == ["one", "two", "three"]
+    write(tmp_path / "copy" / "c.jsonl", json.dumps({"text": "four"}))
+    part = open_corpus("poems", source_path=tmp_path / "copy").parts["train"]
+    with pytest.raises(UserError, match='needs an object with a string "content"'):
+        list(part.read())
+
+
+def test_a_column_that_the_hub_does_not_have_is_named(monkeypatch):
+    """It is no fault of the network."""
+    datasets = types.ModuleType("datasets")
+    datasets.load_dataset = lambda *_, **__: [{"story": "Once", "author": "x"}]
+    monkeypatch.setitem(sys.modules, "datasets", datasets)
+    with pytest.raises(UserError) as caught:
+        list(corpora.read_hub("tinystories", "train"))
+    assert str(caught.value) == 'tinystories: the hub\'s rows have no text "text"; their columns are story, author'
+
+
+@pytest.mark.parametrize("splits", [{"train": "train", "val": "validation"}, {"valid": "validation"}, {}])
+def test_a_row_whose_parts_are_none_of_ours_cannot_be_made(splits):
+    with pytest.raises(ValueError, match="known are train, tune, valid, test, and train is needed"):
+        corpora.HubCorpus("somebody/something", None, splits)
+
+
+def test_the_documentation_has_a_line_for_every_cut_of_its_own():
+    lines = (REPOSITORY / "docs" / "data.md").read_text(encoding="utf-8").splitlines()
+    for source in corpora.HUB.values():
+        if source.documentation:
+            assert f"| {' | '.join(source.documentation)} |" in lines
+
+
+def test_the_help_names_every_corpus():
+    (argument,) = inspect.signature(prepare, eval_str=True).parameters["source"].annotation.__metadata__
+    assert [name for name in (*corpora.NAMES, *TASKS) if not re.search(rf"\b{name}\b", argument.help)] == []
+
+
+def test_a_folder_with_the_name_of_a_corpus_can_be_meant(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "stories" / "a.txt", "mine")
+    assert open_corpus("stories").name == "stories"
+    assert [document.text for document in open_corpus("./stories").parts["train"].read()] == ["mine"]
+    command = [sys.executable, "-m", "oelm", "prepare", "stories", "--stories", "60", "--out", "made"]
+    done = subprocess.run(command, env=child_environment(), capture_output=True, text=True, check=True)
+    assert "to read stories in this folder, give ./stories" in done.stderr
 
 
 def test_real_tinystories(shared_data):

@@ -94,11 +94,11 @@ FEW = "第一天，猫看见了一只鸟。\n" * 9
 def test_a_hint_never_leads_to_the_next_refusal(tmp_path, raw, encoding, said):
     (tmp_path / "a.txt").write_bytes(raw)
     with pytest.raises(UserError) as refused:
-        list(read_text(tmp_path / "a.txt", name="mine", encoding=encoding))
+        list(read_text(tmp_path / "a.txt", encoding=encoding))
     assert said in str(refused.value)
     hint = str(refused.value).partition("--encoding ")[2]
     if hint in LIKELY:
-        assert list(read_text(tmp_path / "a.txt", name="mine", encoding=hint))
+        assert list(read_text(tmp_path / "a.txt", encoding=hint))
 
 
 WESTERN = (
@@ -146,7 +146,7 @@ def test_line_ends_of_windows_are_read_as_lf_and_counted(tmp_path):
 def test_every_line_end_of_windows_is_counted_also_after_the_last_mark(tmp_path):
     for name, text in {"marked": b"words\r\n<|endoftext|>\r\n" * 9, "plain": b"words\r\n" * 18}.items():
         (tmp_path / name).write_bytes(text)
-        assert sum(each.crlf for each in read_text(tmp_path / name, name="mine")) == 18
+        assert sum(each.crlf for each in read_text(tmp_path / name)) == 18
 
 
 def test_the_command_says_it_once(tmp_path, monkeypatch, capsys):

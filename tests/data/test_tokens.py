@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from oelm.data import tokens as module
+from oelm.data.corpora import NAMES
 from oelm.data.folders import check_digests
 from oelm.data.prepare import prepare
 from oelm.data.tokens import check_tokens, open_tokens
@@ -94,9 +95,7 @@ def test_bare_and_prepared_digests_agree_on_the_rule(prepared):
     assert open_tokens(prepared).digest == combined_digest(files)
 
 
-@pytest.mark.parametrize(
-    ("name", "corpus"), [("tinystories", "tinystories"), ("stories", "stories"), ("my data", "stories")]
-)
+@pytest.mark.parametrize(("name", "corpus"), [*((name, name) for name in NAMES), ("my data", "stories")])
 def test_missing_data_names_the_command_that_makes_it(tmp_path, name, corpus):
     folder = tmp_path / name
     with pytest.raises(UserError) as error:

@@ -5,23 +5,23 @@ What follows is all that a new engine needs: this file, and the row in the last 
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from oelm.experiments.engine import Engine, Handle, Slots, train_command
+from oelm.experiments.engine import Engine, Handle, Slots
 from oelm.experiments.engines import ENGINES, Row
 from oelm.files import write_json
 from oelm.run_directory import RunDirectory
+from oelm.schemas import Stored
 
 
 @dataclass(frozen=True)
 class Ticket(Handle):
     directory: RunDirectory
     file: Path
+    start: str = ""  # with a default, because it takes the place of a property
 
     kind = "spool"
-    start = property(lambda self: self.file.name)
     place = property(lambda self: f"ticket {self.file.name}")
     is_waiting = property(lambda self: (self.directory.status() or {}).get("state") != "running")
 
@@ -29,17 +29,26 @@ class Ticket(Handle):
         return self.file.exists()
 
 
+class StoredTicket(Stored):
+    """Under names that other engines use for something else."""
+
+    name: str
+    units: int
+    task: str
+    start: str
+
+
 @dataclass(frozen=True)
 class SpoolEngine(Engine):
     folder: Path
 
-    kind, title, has_queue = "spool", "the spool", True
+    kind, has_queue, shape = "spool", True, StoredTicket
 
     def slots(self, study, given, *, say):
         return SpoolSlots(self)
 
     def found(self, directory, stored):
-        ticket = Ticket(directory, self.folder / "spool" / stored["name"])
+        ticket = Ticket(directory, self.folder / "spool" / stored["name"], stored["start"])
         return ticket if ticket.is_alive() else None
 
     def cancel(self, handles):
@@ -53,11 +62,12 @@ class SpoolSlots(Slots):
 
     def submit(self, wanted, active):
         for run in wanted:
-            run.prepare()
-            ticket = Ticket(run.directory, self.engine.folder / "spool" / run.directory.path.name)
-            write_json(run.directory.handle_file, {"kind": "spool", "name": ticket.file.name})
+            start = run.prepare()
+            ticket = Ticket(run.directory, self.engine.folder / "spool" / run.directory.path.name, start.name)
+            own = {"name": ticket.file.name, "units": run.processes, "task": "train", "start": start.name}
+            write_json(run.directory.handle_file, {"kind": "spool", **own})
             ticket.file.parent.mkdir(exist_ok=True)
-            ticket.file.write_text(shlex.join(train_command(run.directory, processes=run.processes)))
+            ticket.file.write_text(start.line)
             yield ticket
 
     def forecast(self, now, later):

@@ -1,5 +1,6 @@
 """An engine is one file and one row: with a third one every verb of a study works, and none of them was told of it."""
 
+import json
 import os
 import shlex
 import subprocess
@@ -12,11 +13,12 @@ from test_controller import results, write_study
 from wanted_runs import wanted_run
 
 from oelm.errors import UserError
-from oelm.experiments.engine import withdraw
+from oelm.experiments.engine import Start, withdraw
 from oelm.experiments.engines import ENGINES, engine_named
 from oelm.experiments.handles import StudyEngines
 from oelm.files import write_json
-from oelm.run_directory import START_VARIABLE, RunDirectory
+from oelm.ownership import START_VARIABLE
+from oelm.run_directory import RunDirectory
 from small_runs import PATIENCE, child_environment
 
 
@@ -71,6 +73,41 @@ def test_an_engine_that_this_version_does_not_have_is_asked_of_once(spooled):
         StudyEngines(folder).found(RunDirectory(next((folder / "runs/little").glob("*/slot.json")).parent))
 
 
+def test_a_start_tells_the_run_its_name():
+    """By its environment, and by its line in any shell."""
+    start = Start("this one", [sys.executable, "-c", f"import os; print(os.environ[{START_VARIABLE!r}])"])
+    for way in ({"args": start.command, "env": start.environment}, {"args": start.line, "shell": True}):
+        assert subprocess.run(**way, capture_output=True, text=True, check=True).stdout == "this one\n"
+
+
+@pytest.mark.parametrize("option", [["--gpus", 7], ["--slots", 3]])
+def test_an_option_that_an_engine_would_pass_over_is_refused(spooled, option):
+    folder, file = spooled
+    code, out = with_the_spool(folder, "run", file, "--on", "spool", "--dry-run", *option)
+    assert code == 2
+    assert out == f"oelm: {option[0]}: is not for --on spool; leave it out\n"
+
+
+@pytest.mark.parametrize("change", [{"start": 7}, {"name": None}, {"kind": []}])
+def test_a_run_whose_handle_is_damaged_is_not_started_again(token_folder, tmp_path, change):
+    """Nobody but the handle knows that the spool has it."""
+    file = write_study(tmp_path, token_folder, seeds=[0])
+    with_the_spool(tmp_path, "run", file, "--on", "spool", "--no-wait")
+    handle = sorted((tmp_path / "runs/little").glob("*/slot.json"))[0]
+    write_json(handle, json.loads(handle.read_text()) | change)
+    said = f"{handle.relative_to(tmp_path)}: damaged: {next(iter(change))}"
+    code, out = with_the_spool(tmp_path, "status", file)
+    assert code == 0, out
+    assert out.count(said) == 1
+    assert "final 0/2 finished (2 queued)" in out
+    for words in (["--on", "spool", "--no-wait"], ["--dry-run"]):
+        _, out = with_the_spool(tmp_path, "run", file, *words)
+        assert (out.count(said), out.count("already waiting"), out.count(": started")) == (1, 1, 0), out
+    code, out = with_the_spool(tmp_path, "stop", file)
+    assert (code, out.count(said)) == (2, 1), out
+    assert "1 leave the queue" in out
+
+
 def test_stop_takes_runs_out_of_the_queue_and_they_are_missing_again(token_folder, tmp_path):
     file = write_study(tmp_path, token_folder, seeds=[0])
     with_the_spool(tmp_path, "run", file, "--on", "spool", "--no-wait")
@@ -89,8 +126,7 @@ def test_a_study_runs_to_its_end_with_an_engine_that_nobody_was_told_of(token_fo
         while not ended.wait(0.1):
             for ticket in (tmp_path / "runs/little/spool").glob("*"):
                 command = shlex.split(ticket.read_text())
-                environment = child_environment(**{START_VARIABLE: ticket.name})
-                subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, check=False)
+                subprocess.run(command, cwd=tmp_path, env=child_environment(), capture_output=True, check=False)
                 ticket.unlink()
 
     worker = threading.Thread(target=work)

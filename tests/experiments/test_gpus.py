@@ -172,7 +172,7 @@ def test_gpus_that_torch_sees_and_the_tool_does_not_show_are_refused(torch_sees_
 def test_a_run_sees_the_gpus_of_its_units_alone(tmp_path, monkeypatch, units, seen):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
     show = [sys.executable, "-c", "import os; print(repr(os.environ['CUDA_VISIBLE_DEVICES']))"]
-    monkeypatch.setattr("oelm.experiments.local.train_command", lambda directory, processes: show)
+    monkeypatch.setattr("oelm.experiments.engine.train_command", lambda directory, processes: show)
     run = wanted_run(tmp_path / "run")
     started(run, units).child.wait()
     assert run.directory.output_file.read_text() == f"{seen!r}\n"

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from oelm.errors import UserError
-from oelm.experiments.handles import StudyEngines
+from oelm.experiments.handles import DamagedHandle, StudyEngines
 from oelm.experiments.local import LocalHandle, undisturbed, units_here
 from oelm.ownership import Process
 from oelm.run_directory import RunDirectory
@@ -85,11 +85,19 @@ def handled(number: int):
         signal.signal(number, before)
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", "null"])
-def test_a_damaged_handle_is_none(tmp_path, content):
+@pytest.mark.parametrize("content", ["", "{", "[]", "null", '{"kind": 3}', '{"numbers": 3}', '{"pid": []}'])
+def test_a_damaged_handle_is_not_taken_for_none(tmp_path, content):
     directory = RunDirectory(tmp_path)
     directory.handle_file.write_text(content)
-    assert StudyEngines(tmp_path).found(directory) is None
+    with pytest.raises(DamagedHandle, match=r"slot\.json: damaged: .*; it says who was given the run"):
+        StudyEngines(tmp_path).found(directory)
+
+
+def test_a_run_that_says_itself_that_it_runs_here_is_found_without_its_handle(tmp_path):
+    directory = RunDirectory(tmp_path)
+    directory.handle_file.write_text("{")
+    directory.write_status("running")
+    assert StudyEngines(tmp_path).found(directory).process == Process.current()
 
 
 def test_slots_are_gpus_or_groups_of_cores(monkeypatch):

@@ -19,7 +19,7 @@ import loopback_slurm
 from loopback_slurm import Cluster
 from oelm.errors import UserError
 from oelm.experiments.engine import Given, Wanted
-from oelm.experiments.handles import StudyEngines
+from oelm.experiments.handles import DamagedHandle, StudyEngines
 from oelm.experiments.slurm import SlurmEngine, SlurmSlots
 from oelm.experiments.slurm_queue import FIRST_LOOK_SECONDS
 from oelm.files import read_json
@@ -473,6 +473,7 @@ def test_runs_that_ask_for_the_same_share_an_array(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("content", [{"kind": "slurm"}, {"kind": "slurm", "name": 3, "task": "x"}])
-def test_a_damaged_handle_of_a_job_is_none(tmp_path, content):
+def test_a_damaged_handle_of_a_job_is_not_taken_for_none(tmp_path, content):
     RunDirectory(tmp_path).handle_file.write_text(json.dumps(content))
-    assert StudyEngines(tmp_path).found(RunDirectory(tmp_path)) is None
+    with pytest.raises(DamagedHandle, match=r"slot\.json: damaged: name"):
+        StudyEngines(tmp_path).found(RunDirectory(tmp_path))

@@ -8,11 +8,13 @@ from dataclasses import replace
 import pytest
 from example_studies import example_study, findings_from
 
-from oelm.claims.measures import LOSS
+from oelm.claims.measures import LOSS, MEASURES
 from oelm.reporting.figures import gallery
 from oelm.reporting.figures.canvas import COLOURS, Canvas, drawing_settings, rendered, wrapped
 from oelm.reporting.fonts import chinese_font
+from oelm.reporting.words import _phrase_of
 from small_runs import child_environment
+from stored_runs import small_classification, small_study
 
 FIGURES = gallery.figures_of(LOSS)
 
@@ -105,3 +107,11 @@ def test_chinese_labels_are_drawn_with_real_glyphs(complete):
     with drawing_settings(canvas), warnings.catch_warnings():
         warnings.filterwarnings("error", message=".*[Gg]lyph.*")
         rendered(FIGURES["parameter_distribution"](canvas))
+
+
+@pytest.mark.parametrize("measure", MEASURES.values(), ids=lambda measure: measure.key)
+def test_every_figure_has_its_caption_before_it_has_data(measure):
+    study = {"gpt": small_study, "encoder": small_classification}[measure.models[0]]()
+    own = {name: code for code, name in vars(measure.figures).items()}
+    codes = [f"caption.{own.get(name, name)}" for name in gallery.figures_of(measure)]
+    assert all(all(_phrase_of(study, code)) for code in codes)

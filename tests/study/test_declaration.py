@@ -75,6 +75,8 @@ def test_a_file_that_is_no_study_is_refused_in_one_line(tmp_path, content):
         ({"tuning": {"grid": {"steps": [10.5, 20.0]}}}, "arms.trained: training.steps:"),
         ({"hypotheses": [hypothesis(margin_percent=None)]}, "not_worse needs margin_percent"),
         ({"hypotheses": [hypothesis("fewer_parameters", least_frozen=None)]}, "fewer_parameters needs least_frozen"),
+        ({"hypotheses": [hypothesis("faster", margin_percent=5)]}, "faster takes no margin; leave margin_percent out"),
+        ({"hypotheses": [hypothesis("better", least_frozen=5)]}, "better takes no least_frozen; leave it out"),
         ({"hypotheses": [hypothesis(control="frozen_head_orthogonal")]}, "treatment and control are both"),
         ({"hypotheses": [hypothesis(control="nobody")]}, "not_worse.control: 'nobody' is not one of the arms"),
         ({"hypotheses": [hypothesis(), hypothesis()]}, "hypotheses: not_worse occurs twice"),

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import math
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from forging import change_weight, edit, last_checkpoint, report, sealed_again
 
+from oelm.claims.measures import LOSS, MEASURES
 from oelm.config import stored_fingerprint
 from oelm.run_directory import RunDirectory
+from oelm.training.next_token import NextToken
 from oelm.verification.recomputing import Recomputation
 from stored_runs import with_attention
 
@@ -69,6 +72,25 @@ def test_a_changed_weight_in_a_sealed_checkpoint_is_found(name, copy_of):
     assert f"{last_checkpoint(run) / 'model.safetensors'}: damaged: does not match its SHA-256" in said.reason
     sealed_again(run)
     assert verdict(run).state == "differs"
+
+
+@pytest.mark.parametrize(("factor", "state"), [(1.0, "bit-equal"), (1.001, "differs")])
+def test_one_more_measure_is_recomputed_too(factor, state, copy_of, monkeypatch):
+    bits = replace(LOSS, key="bits", shown_key="bits", value_of=lambda result: result.get("bits"))
+    monkeypatch.setitem(MEASURES, "bits", bits)
+    seen = NextToken._seen
+
+    def with_bits(self, loss, sequences):
+        validation = seen(self, loss, sequences)
+        return replace(validation, result=validation.result | {"bits": loss / math.log(2)})
+
+    monkeypatch.setattr(NextToken, "_seen", with_bits)
+    run = copy_of("plain")
+    edit(run / "experiment_result.json", lambda tree: tree.update(bits=factor * tree["val_loss"] / math.log(2)))
+    sealed_again(run)
+    said = verdict(run)
+    assert said.state == state
+    assert said.reason.startswith("" if state == "bit-equal" else "bits is ")
 
 
 def test_a_checkpoint_that_was_sealed_again_alone_is_not_the_run_s(copy_of):

@@ -15,7 +15,7 @@ from oelm.analysis.curves import mean_curve, reached, with_value
 from oelm.analysis.findings import ArmSummary, Quality
 from oelm.analysis.speed import SpeedOf
 from oelm.analysis.statistics import paired_difference, standard_deviation
-from oelm.arms import described
+from oelm.arm_words import described
 from oelm.claims.measures import LOSS, Measure
 from oelm.config import ResolvedRun, Run, as_far_as_known
 from oelm.logarithms import exponential
@@ -180,7 +180,7 @@ def _learning_rate(plan: Plan, runs: ArmRuns) -> float | None:
 def _states(plan: Plan, runs: ArmRuns) -> dict[str, list[int]]:
     """Every seed the study asks for, by the state of its run."""
     by_seed = {
-        run.seed: "failed" if run.state == "finished" and not is_finished(run, runs.measure) else run.state
+        run.seed: "unmeasured" if run.state == "finished" and not is_finished(run, runs.measure) else run.state
         for run in runs.planned
     }
     states: dict[str, list[int]] = {}

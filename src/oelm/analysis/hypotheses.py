@@ -7,6 +7,7 @@ about quality, also one that has no p-value yet: otherwise a verdict could chang
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
@@ -95,7 +96,7 @@ def _quality_test(hypothesis: Hypothesis, plan: Plan, arms: dict[str, ArmSummary
     difference = statistics.paired_difference(treatment.quality.costs, control.quality.costs)
     margin = margin_of(hypothesis)
     bounds = KINDS[hypothesis.kind].bounds(margin)
-    hindrance = _hindrance(plan, treatment, control, difference, hypothesis.quality)
+    hindrance = _hindrance(plan, treatment, control, difference, hypothesis)
     found = _tested(difference, bounds, hypothesis.quality) if hindrance is None else hindrance
     return _QualityTest(hypothesis, difference, margin, bounds, found)
 
@@ -106,7 +107,7 @@ def _tested(difference: PairedDifference, bounds: Bounds, measure: Measure) -> _
 
 
 def _hindrance(
-    plan: Plan, treatment: ArmSummary, control: ArmSummary, difference: PairedDifference, measure: Measure
+    plan: Plan, treatment: ArmSummary, control: ArmSummary, difference: PairedDifference, hypothesis: Hypothesis
 ) -> Hindrance | None:
     """Why these runs give no p-value; None if they do."""
     if not (plan.has_values(treatment.arm) and plan.has_values(control.arm)):
@@ -123,13 +124,14 @@ def _hindrance(
         each = [_without(arm.states, "finished") for arm in (treatment, control)]
         return "undecided", "incomplete", {**counts, "treatment": each[0], "control": each[1]}
     if len(diverged[0]) == planned >= LEAST_PAIRS and not diverged[1]:
-        return "refuted", "all_diverged", {"planned": planned}
+        outcome, _ = _within_bounds(hypothesis, margin_of(hypothesis), math.inf, math.inf)
+        return outcome, "all_diverged", {"planned": planned}
     if any(diverged):
         return "undecided", "diverged", {**counts, "treatment": diverged[0], "control": diverged[1]}
     if pairs < LEAST_PAIRS:
         return "undecided", "too_few_pairs", {"pairs": pairs, "least": LEAST_PAIRS}
     if not difference.standard_deviation:
-        shown = measure.shown_difference(difference.mean or 0.0)
+        shown = hypothesis.quality.shown_difference(difference.mean or 0.0)
         return "undecided", "zero_variance", {"pairs": pairs, "difference": shown}
     return None
 
@@ -195,12 +197,14 @@ def _on_parameters(hypothesis: Hypothesis, arms: dict[str, ArmSummary], plan: Pl
         "trainable": treatment.trainable,
         "control_trainable": control.trainable,
     }
-    outcome, reason = _within_bounds(hypothesis, wanted, treatment.frozen, treatment.frozen)
+    kind = KINDS[hypothesis.kind]
+    is_met = kind.bounds(wanted).contain(treatment.frozen, treatment.frozen)
+    outcome, reason = kind.verdict(is_shown=is_met, is_excluded=not is_met)
     return _settled(hypothesis, outcome, reason, facts)
 
 
 def _within_bounds(hypothesis: Hypothesis, stated: float, low: float, high: float) -> tuple[Settled, str]:
-    """Outcome and reason, of a number that is known or lies in an interval."""
+    """Outcome and reason, of a number that lies in an interval."""
     kind = KINDS[hypothesis.kind]
     bounds = kind.bounds(stated)
     return kind.verdict(is_shown=bounds.contain(low, high), is_excluded=bounds.exclude(low, high))
@@ -216,6 +220,8 @@ def _on_speed(hypothesis: Hypothesis, speed: Speed) -> Verdict:
     ratio = speed.ratio
     if speed.hindrance is not None or ratio is None:
         return _settled(hypothesis, "undecided", speed.hindrance or "no_bench", speed.facts, ratio=ratio)
-    facts = {"blocks": ratio.blocks, "percent": 100 * (ratio.middle - 1)}
-    outcome, reason = _within_bounds(hypothesis, 1.0, ratio.low, ratio.high)
+    margin = hypothesis.margin or 0.0
+    stated = {"margin": margin} if KINDS[hypothesis.kind].takes_margin else {}
+    facts = {"blocks": ratio.blocks, "percent": 100 * (ratio.middle - 1), **stated}
+    outcome, reason = _within_bounds(hypothesis, margin / 100, ratio.low, ratio.high)
     return _settled(hypothesis, outcome, reason, facts, ratio=ratio)

@@ -22,13 +22,15 @@ from oelm.analysis.scope import scope_of, with_scope
 from oelm.analysis.speed import bench_provenance, speed
 from oelm.analysis.statistics import LEAST_PAIRS, paired_difference
 from oelm.arms import arm as named_arm
+from oelm.claims.kinds import KINDS
 from oelm.claims.measures import LOSS, SCALES, Measure
 from oelm.config import kind_of_model
 from oelm.errors import UserError
 from oelm.logarithms import exponential
+from oelm.run_directory import unmeasured
 from oelm.study.bench_fit import bench_for
 from oelm.study.confounds import confounds
-from oelm.study.declaration import Study
+from oelm.study.declaration import Hypothesis, Study
 from oelm.study.plan import Plan, PlannedRun, planned
 from oelm.study.shelf import Shelf
 
@@ -138,11 +140,22 @@ def _is_about(verdict: Verdict, treatment: str, study: Study) -> bool:
 
 
 def _margin(study: Study, treatment: str) -> float:
-    """That of the claim about these arms, or else of the first one; in the units of a difference in quality."""
-    claims = [each for each in study.hypotheses if each.kind == "not_worse"]
-    claims.sort(key=lambda each: not compares(each, treatment, study))
+    """How much worse still counts as equal, in the units of a difference in quality: what the claim about these arms
+    allows, or else the first one that allows anything.
+    """
+    about_these_first = sorted(study.hypotheses, key=lambda each: not compares(each, treatment, study))
+    stated = (margin for each in about_these_first if (margin := _most_worse(each)) is not None)
     scale = study.measure.scale
-    return margin_of(claims[0]) if claims else scale.margin(scale.usual_margin)
+    return next(stated, None) or scale.margin(scale.usual_margin)
+
+
+def _most_worse(hypothesis: Hypothesis) -> float | None:
+    """By how much the treatment may be worse, of a claim that it is not worse than that and may be any better."""
+    if hypothesis.evidence != "quality":
+        return None
+    bounds = KINDS[hypothesis.kind].bounds(margin_of(hypothesis))
+    is_one = bounds.lower is None and bounds.upper is not None and bounds.upper > 0
+    return bounds.upper if is_one else None
 
 
 # ---- JSON ----------------------------------------------------------------------------------------------------------
@@ -163,7 +176,7 @@ def findings_as_json(findings: Findings) -> dict[str, Any]:
             "arms": {name: _arm(study, arm) for name, arm in findings.arms.items()},
             "decomposition": findings.decomposition,
             "tuning": {"grid": plan.grid, "arms": {arm: _tuning(plan, arm) for arm in plan.choices}},
-            "unfinished": [_unfinished(run) for run in findings.unfinished],
+            "unfinished": [_unfinished(run, study.measure) for run in findings.unfinished],
             "provenance": findings.provenance,
             "notes": [{"code": code, **facts} for code, facts in findings.notes],
             **({"beside": [_beside(row) for row in findings.beside]} if findings.beside else {}),
@@ -230,8 +243,9 @@ def _tuning(plan: Plan, arm: str) -> dict[str, Any]:
     return {"chosen": choice.values or None, **stored, "edges": choice.edges, "points": points}
 
 
-def _unfinished(run: PlannedRun) -> dict[str, Any]:
+def _unfinished(run: PlannedRun, measure: Measure) -> dict[str, Any]:
     status = run.stored.status if run.stored else {}
+    lack = unmeasured(run.stored.result, measure) if run.stored and run.stored.result else None
     return {
         "arm": run.arm,
         "seed": run.seed,
@@ -239,7 +253,7 @@ def _unfinished(run: PlannedRun) -> dict[str, Any]:
         "values": dict(run.point),
         "state": run.state,
         "step": status.get("step"),
-        "error": run.stored.error if run.stored else None,
+        "error": lack or (run.stored.error if run.stored else None),
         "directory": run.stored.name if run.stored else None,
     }
 

@@ -2,7 +2,7 @@
 outcome is called, its sentence in both languages, and its line in docs/studies.md.
 
 Its bounds are those of the verdict and the edges of the figure. Differences are of costs: below zero the treatment is
-better.
+better, and a run that diverged is infinitely worse. A row that could not be decided rightly is refused when it is made.
 """
 
 from __future__ import annotations
@@ -12,14 +12,45 @@ from dataclasses import dataclass
 from typing import Literal
 
 from oelm.claims.measures import Phrase
+from oelm.claims.reasons import REASONS
 
 Evidence = Literal["quality", "parameters", "speed"]  # paired runs, counting, the bench
 Settled = Literal["supported", "refuted", "undecided"]
+Need = Literal["margin", "least_frozen"]
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What claims of one kind of evidence may need stated, and the facts that their reasons may name, beside a margin
+    that is stated."""
+
+    needs: tuple[Need | None, ...]
+    facts: tuple[str, ...]
+    facts_if: dict[Settled, tuple[str, ...]]  # further ones, by outcome; a key for every outcome there is
+
+
+GROUNDS: dict[Evidence, Ground] = {
+    "quality": Ground(
+        needs=(None, "margin"),
+        facts=("pairs", "difference", "margin"),
+        facts_if={"supported": (), "refuted": ("bound",), "undecided": ("seeds_needed",)},
+    ),
+    "parameters": Ground(
+        needs=(None, "least_frozen"),
+        facts=("frozen", "least_frozen", "percent", "trainable", "control_trainable"),
+        facts_if={"supported": (), "refuted": ()},  # a count lies within the bounds or does not
+    ),
+    "speed": Ground(
+        needs=(None, "margin"),
+        facts=("blocks", "percent"),
+        facts_if={"supported": (), "refuted": (), "undecided": ()},
+    ),
+}
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """Between which numbers a claim holds; None: no bound on that side."""
+    """Between which numbers a claim holds: from the lower one on, below the upper one; None: no bound on that side."""
 
     lower: float | None
     upper: float | None
@@ -36,12 +67,44 @@ class Bounds:
 @dataclass(frozen=True)
 class Kind:
     evidence: Evidence
-    needs: Literal["margin", "least_frozen"] | None  # to be stated
-    bounds: Callable[[float], Bounds]  # from what is stated: a margin, in the units of the difference, or a count
-    reasons: dict[Settled, str]  # of oelm.claims.reasons
+    needs: Need | None  # to be stated
+    # From what is stated, or zero: of quality the margin in the units of the difference, of speed the margin as a share
+    # (0.05 for 5 %) of the ratio of step times, of parameters the count.
+    bounds: Callable[[float], Bounds]
+    reasons: dict[Settled, str]  # of oelm.claims.reasons, one for each outcome that its evidence can have
     criterion: Phrase  # when it passes
-    criterion_with_margin: Phrase | None  # where it needs none and one is stated
+    criterion_with_margin: Phrase | None  # where it needs none and one is stated; None: then none may be stated
     documentation: tuple[str, str]  # the claim, and what it is decided by
+
+    def __post_init__(self) -> None:
+        if problems := list(self._problems()):
+            raise ValueError(f"a kind that is decided by {self.evidence}: {'; '.join(problems)}")
+
+    def _problems(self) -> Iterator[str]:
+        if self.evidence not in GROUNDS:
+            yield f"evidence is one of {', '.join(GROUNDS)}"
+            return
+        ground = GROUNDS[self.evidence]
+        if self.needs not in ground.needs:
+            yield f"needs is {' or '.join(map(repr, ground.needs))}, not {self.needs!r}"
+        if self.criterion_with_margin is not None and (self.needs is not None or "margin" not in ground.needs):
+            yield "criterion_with_margin is for a kind whose margin may be left out"
+        if self.bounds(0.5) == Bounds(None, None):
+            yield "bounds has no bound, so that every claim would hold"
+        if self.reasons.keys() != ground.facts_if.keys():
+            yield f"reasons has {', '.join(self.reasons)}; its outcomes are {', '.join(ground.facts_if)}"
+        margin = ("margin",) if self.takes_margin else ()
+        for outcome, reason in self.reasons.items():
+            known = (*ground.facts, *ground.facts_if.get(outcome, ()), *margin)
+            if reason not in REASONS:
+                yield f"reasons.{outcome}: {reason} is not in oelm.claims.reasons"
+            elif unknown := [fact for fact in REASONS[reason].facts if fact not in known]:
+                yield f"reasons.{outcome}: {reason} names {', '.join(unknown)}, which such a verdict does not have"
+
+    @property
+    def takes_margin(self) -> bool:
+        """Whether a claim may state one."""
+        return self.needs == "margin" or self.criterion_with_margin is not None
 
     def verdict(self, *, is_shown: bool, is_excluded: bool) -> tuple[Settled, str]:
         """The outcome, and the reason for it."""
@@ -87,7 +150,7 @@ KINDS: dict[str, Kind] = {
         ),
         criterion_with_margin=(
             "{treatment}: {quality} {better} that of {control} by more than {margin}",
-            "“{treatment}”的{quality}比“{control}”{better} {margin} 以上",
+            "“{treatment}”的{quality}{better}于“{control}”，且相差超过 {margin}",
         ),
         documentation=("better than the control, by more than the margin if one is stated", "a one-sided paired test"),
     ),
@@ -106,7 +169,7 @@ KINDS: dict[str, Kind] = {
     "faster": Kind(
         evidence="speed",
         needs=None,
-        bounds=lambda _: Bounds(None, 1.0),  # of the ratio of step times
+        bounds=lambda share: Bounds(None, 1.0 - share),
         reasons={"supported": "faster", "refuted": "not_faster", "undecided": "speed_unclear"},
         criterion=(
             "{treatment}: a step takes less time than one of {control}, measured by oelm bench",

@@ -102,12 +102,16 @@ class Measure:
     documentation: tuple[str, str]  # of which runs it is, and what is tested: cells of docs/studies.md
     record_key: str | None = None  # in a run's metrics, as compared, for its curve
     test: str = "paired_t"  # of analysis.statistics.PAIR_TESTS
-    from_predictions: bool = False  # a share of examples: chance has a level, and pairs compare example by example
-    has_target: bool = False  # the time to a target is reported
+    from_predictions: bool = False  # the share of examples that are right: chance has a level, pairs compare by example
     columns: tuple[str, ...] = ("value", "loss", "shown_difference", "p_adjusted", "ratio")  # of the quality table
     words: Mapping[str, Phrase] = field(default_factory=dict)  # its own, in place of the general ones of a report
     own_names: StoredNames | None = None
     own_figures: FigureNames | None = None
+
+    @property
+    def has_target(self) -> bool:
+        """Whether the time to a target is reported, which is a perplexity."""
+        return self.key == LOSS.key
 
     def cost(self, value: float) -> float:
         """Of a compared value: less is better. Of a share it is the error rate; a difference of costs knows no 1."""
@@ -171,7 +175,6 @@ LOSS = Measure(
     shown_key="perplexity",
     documentation=("that predict text", "paired t, of the losses in nats: m per cent are ln(1 + m/100)"),
     record_key="val_loss",
-    has_target=True,
     columns=("value", "loss", "difference", "shown_difference", "p_adjusted"),
     own_names=StoredNames(
         "losses", "mean_loss", "standard_deviation", "difference", "validation_curve", reason_prefix="",

@@ -86,7 +86,7 @@ REASONS: dict[str, Reason] = {
             "部分运行发散，{planned} 对中剩 {pairs} 对。处理组种子：{treatment}。对照组种子：{control}。",
         ),
     ),
-    "all_diverged": Reason(  # refuted: every run of the treatment, none of the control
+    "all_diverged": Reason(  # every run of the treatment, none of the control: infinitely worse, whatever that means
         ("planned",),
         (
             "All {planned} runs of the treatment diverged and none of the control.",

@@ -10,7 +10,7 @@ import typer
 
 from oelm.experiments.engines import ENGINES
 
-_TITLES = ", ".join(f"{name} ({row.title})" for name, row in ENGINES.items())
+_TITLES = ", ".join(f"{name} for {row.title}" for name, row in ENGINES.items())
 EngineOption = Annotated[str, typer.Option("--on", metavar="|".join(ENGINES), help=f"Where runs execute: {_TITLES}.")]
 
 

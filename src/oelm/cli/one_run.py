@@ -29,7 +29,8 @@ def prepare(
         typer.Argument(
             metavar="NAME|FILE|FOLDER",
             help="Text: stories (embedded), tinystories, wikitext103, openwebtext, or a text file or folder. "
-            "Sentences with labels: xnli, mnli, sst2, or a folder with --task.",
+            "Sentences with labels: xnli, mnli, sst2, or a folder with --task. A folder here that is called like one "
+            "of these: ./NAME.",
         ),
     ],
     out: Annotated[
@@ -103,8 +104,13 @@ def prepare(
       oelm prepare xnli --source nli/ --encoder models/bert --language zh
       oelm prepare my_reviews/ --task sentences --encoder google-bert/bert-base-uncased
     """
+    from oelm.data.corpora import NAMES
     from oelm.data.tasks import TASKS
 
+    if source in (*NAMES, *TASKS) and source_path is None and Path(source).exists():
+        echo(
+            f"{source}: is taken for the name of known data; to read {source} in this folder, give ./{source}", err=True
+        )
     if encoding is not None:
         _warn_of_another_encoding(source_path or Path(source), encoding)
     for_sentences: dict[str, Any] = {

@@ -99,7 +99,7 @@ def run(
     """
     from oelm.experiments.controller import Controller, leaving_on_terminate
     from oelm.experiments.engine import Given
-    from oelm.experiments.engines import engine_named
+    from oelm.experiments.engines import ENGINES, engine_named
     from oelm.experiments.forecast import dry_run as forecast
     from oelm.experiments.table import watching
     from oelm.study.declaration import with_processes
@@ -114,12 +114,13 @@ def run(
             raise UserError(f"--{name}: needs --on {name}")
     place = engine_named(engine, folder)
     if not wait and not place.has_queue:
-        raise UserError(f"--no-wait: {place.title} has no queue; leave this option out")
+        raise UserError(f"--no-wait: {ENGINES[engine].title} has no queue; leave this option out")
     if dry_run:
         refuse_unprepared_text(declared)
     else:
         prepare_embedded_text(declared)
     given = Given(slots, gpus, tuple(wishes.get(engine) or ()), probe_seconds)
+    given.refuse_what_is_not_taken(place)
     ready = place.slots(declared, given, say=echo)
     if dry_run:
         for line in forecast(declared, ready, arms=chosen):

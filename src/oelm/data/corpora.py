@@ -16,10 +16,22 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from oelm.data.readers import LINES, PARQUET, TEXT, Document, read_files, source_size, wiki_articles
+from oelm.data.readers import (
+    LINES,
+    PARQUET,
+    PLAIN,
+    TEXT,
+    Document,
+    Reading,
+    opened_stories,
+    read_files,
+    source_size,
+    wiki_articles,
+)
 from oelm.data.stories import stories as written_stories
 from oelm.errors import UserError, first_line
 from oelm.installation import install_command
@@ -68,15 +80,46 @@ class HoldOut:
 
 @dataclass(frozen=True)
 class HubCorpus:
+    """A corpus with a name: where it lies on the hub, and how it is read, from there or from a local copy."""
+
     path: str
     configuration: str | None
     splits: dict[str, str]  # our part -> the hub's split
+    reading: Reading = PLAIN
+    rows_are_lines: bool = False  # on the hub too, of texts that reading.cut cuts; otherwise a row is a document
+    documentation: tuple[str, str] | None = None  # of a cut of its own: source and document, cells of docs/data.md
+
+    def __post_init__(self) -> None:
+        unknown = self.splits.keys() - set(PART_NAMES.values())
+        if unknown or "train" not in self.splits:
+            known = ", ".join(dict.fromkeys(PART_NAMES.values()))
+            raise ValueError(
+                f"{self.path}: splits has {', '.join(self.splits)}; known are {known}, and train is needed"
+            )
+        if (self.reading.cut is None) != (self.documentation is None) or (self.rows_are_lines and not self.reading.cut):
+            raise ValueError(
+                f"{self.path}: a cut of its own needs its documentation, and rows that are lines need a cut"
+            )
 
 
 HUB = {
-    "tinystories": HubCorpus("roneneldan/TinyStories", None, {"train": "train", "valid": "validation"}),
+    "tinystories": HubCorpus(
+        "roneneldan/TinyStories",
+        None,
+        {"train": "train", "valid": "validation"},
+        Reading(cut=opened_stories),
+        documentation=(
+            "`tinystories` without marks",
+            'a story: it begins after a blank line with "Once upon a time" and the like, or after "The end"',
+        ),
+    ),
     "wikitext103": HubCorpus(
-        "Salesforce/wikitext", "wikitext-103-raw-v1", {"train": "train", "valid": "validation", "test": "test"}
+        "Salesforce/wikitext",
+        "wikitext-103-raw-v1",
+        {"train": "train", "valid": "validation", "test": "test"},
+        Reading(cut=wiki_articles),
+        rows_are_lines=True,
+        documentation=("`wikitext103`", "an article, from its title line ` = Title = `"),
     ),
     "openwebtext": HubCorpus("Skylion007/openwebtext", None, {"train": "train"}),
 }
@@ -215,17 +258,27 @@ def read_hub(name: str, split: str) -> Iterator[Document]:
         from datasets import load_dataset
 
         rows = load_dataset(hub.path, hub.configuration, split=split, streaming=True)
-        texts = (row["text"] for row in rows)
-        if name == "wikitext103":
+        texts = (text_of(name, row) for row in rows)
+        if hub.rows_are_lines and hub.reading.cut:
             lines = (text.encode() if text.endswith("\n") else f"{text}\n".encode() for text in texts)
-            texts = (article.decode() for _, article in wiki_articles(lines))
+            texts = (document.decode() for _, document in hub.reading.cut(lines))
         for text in texts:
             yield Document(text, len(text))
+    except UserError:
+        raise
     except Exception as error:  # the library and its many transports raise errors of no common class
         raise UserError(
             f"{name}: cannot be read from the Hugging Face hub ({first_line(error)}); "
             "check the network, or give a local copy with --source PATH"
         ) from error
+
+
+def text_of(name: str, row: dict[str, Any]) -> str:
+    column = HUB[name].reading.column
+    text = row.get(column)
+    if not isinstance(text, str):
+        raise UserError(f'{name}: the hub\'s rows have no text "{column}"; their columns are {", ".join(row)}')
+    return text
 
 
 # --- local files ------------------------------------------------------------------------------------------------
@@ -237,8 +290,12 @@ def local_corpus(name: str, path: Path, encoding: str | None = None) -> Corpus:
     root = path if path.is_dir() else path.parent
     sorted_files, ignored = files_by_part(path)
     refuse_empty(path, sorted_files)
+    reading = HUB[name].reading if name in HUB else PLAIN
     parts = {
-        part: CorpusPart(partial(read_files, files, name=name, encoding=encoding), sum(map(source_size, files)))
+        part: CorpusPart(
+            partial(read_files, files, reading=reading, encoding=encoding),
+            sum(source_size(file, reading) for file in files),
+        )
         for part, files in sorted_files.items()
     }
     listing = [

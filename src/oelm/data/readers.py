@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,28 +30,47 @@ class Document(NamedTuple):
     crlf: int = 0  # line ends of Windows that were read as LF
 
 
-def source_size(file: Path) -> int:
+Cut = Callable[[Iterable[bytes]], Iterator[tuple[int, bytes]]]  # pieces of a text -> offset and bytes of each document
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How the files of a corpus are read."""
+
+    column: str = "text"  # of its rows, in JSON lines, parquet and on the hub
+    cut: Cut | None = None  # of the lines of a text without marks; None: passages
+
+
+PLAIN = Reading()
+
+
+def source_size(file: Path, reading: Reading = PLAIN) -> int:
     if file.suffix.lower() in PARQUET:
-        return parquet_text_bytes(file)
+        return parquet_text_bytes(file, reading.column)
     return file.stat().st_size
 
 
-def read_files(files: Iterable[Path], *, name: str, encoding: str | None = None) -> Iterator[Document]:
+def read_files(files: Iterable[Path], *, reading: Reading = PLAIN, encoding: str | None = None) -> Iterator[Document]:
     for file in files:
         ending = file.suffix.lower()
         if ending in LINES:
-            yield from read_json_lines(file, encoding)
+            yield from read_json_lines(file, reading.column, encoding)
         elif ending in PARQUET:
-            yield from read_parquet(file)
+            yield from read_parquet(file, reading.column)
         else:
-            yield from read_text(file, name=name, encoding=encoding)
+            yield from read_text(file, cut=reading.cut, encoding=encoding)
 
 
-def read_text(file: Path, *, name: str, encoding: str | None = None) -> Iterator[Document]:
-    """Documents between end-of-text marks; in a file without marks by the corpus's own rule, or as passages. Line ends
+def read_text(file: Path, *, cut: Cut | None = None, encoding: str | None = None) -> Iterator[Document]:
+    """Documents between end-of-text marks; in a file without marks by the corpus's own cut, or as passages. Line ends
     of Windows become LF."""
-    marked = has_mark(file, encoding)
-    pieces, cut = (blocks, between_marks) if marked else CUTS_WITHOUT_MARKS.get(name, (blocks, passages))
+    pieces: Callable[[Path, str | None], Iterator[bytes]] = blocks
+    if has_mark(file, encoding):
+        cut = between_marks
+    elif cut is None:
+        cut = passages
+    else:
+        pieces = lines
     end = 0
     for offset, raw in cut(pieces(file, encoding)):
         text = decoded(file, raw, offset)
@@ -169,23 +189,22 @@ STORY_OPENING = re.compile(
 )
 STORY_CLOSING = re.compile(rb"The end\b|The moral of th", re.IGNORECASE)
 WIKI_TITLE = re.compile(rb"\s*= [^=](.*[^=])? =\s*")
-CUTS_WITHOUT_MARKS = {"tinystories": (lines, opened_stories), "wikitext103": (lines, wiki_articles)}
 
 
-def read_json_lines(file: Path, encoding: str | None = None) -> Iterator[Document]:
+def read_json_lines(file: Path, column: str, encoding: str | None = None) -> Iterator[Document]:
     for number, size, line in text_lines(file, encoding):
         if line.strip():
-            yield Document(text_field(file, line, number), size)
+            yield Document(text_field(file, line, number, column), size)
 
 
-def text_field(file: Path, line: str, number: int) -> str:
+def text_field(file: Path, line: str, number: int, column: str) -> str:
     try:
         value = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise UserError(f"{file}, line {number}: not JSON ({error}); each line must be one object") from error
-    if not isinstance(value, dict) or not isinstance(value.get("text", 0), str | None):
-        raise UserError(f'{file}, line {number}: needs an object with a string "text", as in {{"text": "..."}}')
-    text = value["text"] or ""
+    if not isinstance(value, dict) or not isinstance(value.get(column, 0), str | None):
+        raise UserError(f'{file}, line {number}: needs an object with a string "{column}", as in {{"{column}": "..."}}')
+    text = value[column] or ""
     refuse_half_characters(file, text, number)
     return text
 
@@ -195,21 +214,21 @@ def refuse_half_characters(file: Path, text: str, number: int) -> None:
         raise UserError(f"{file}, line {number}: the text contains half a surrogate pair, which is not a character")
 
 
-def read_parquet(file: Path) -> Iterator[Document]:
-    for batch in opened_parquet(file).iter_batches(batch_size=256, columns=["text"]):
+def read_parquet(file: Path, column: str) -> Iterator[Document]:
+    for batch in opened_parquet(file, column).iter_batches(batch_size=256, columns=[column]):
         for text in batch.column(0).to_pylist():
             yield Document(text or "", len(text or ""))
 
 
-def parquet_text_bytes(file: Path) -> int:
+def parquet_text_bytes(file: Path, column: str) -> int:
     """Of the text column, uncompressed."""
-    opened = opened_parquet(file)
-    column = opened.schema_arrow.names.index("text")
+    opened = opened_parquet(file, column)
+    place = opened.schema_arrow.names.index(column)
     groups = (opened.metadata.row_group(group) for group in range(opened.metadata.num_row_groups))
-    return sum(group.column(column).total_uncompressed_size for group in groups)
+    return sum(group.column(place).total_uncompressed_size for group in groups)
 
 
-def opened_parquet(file: Path) -> Any:  # a pyarrow.parquet.ParquetFile
+def opened_parquet(file: Path, column: str) -> Any:  # a pyarrow.parquet.ParquetFile
     try:
         import pyarrow
         from pyarrow import parquet
@@ -220,6 +239,6 @@ def opened_parquet(file: Path) -> Any:  # a pyarrow.parquet.ParquetFile
     except (pyarrow.ArrowInvalid, OSError) as error:
         raise UserError(f"{file}: not readable as parquet ({first_line(error)})") from error
     schema = opened.schema_arrow
-    if "text" not in schema.names or str(schema.field("text").type) not in ("string", "large_string"):
-        raise UserError(f'{file}: has no string column "text"; its columns are {", ".join(schema.names)}')
+    if column not in schema.names or str(schema.field(column).type) not in ("string", "large_string"):
+        raise UserError(f'{file}: has no string column "{column}"; its columns are {", ".join(schema.names)}')
     return opened

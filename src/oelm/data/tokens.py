@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from oelm.data.corpora import NAMES
 from oelm.errors import UserError
 from oelm.files import Damaged, combined_digest, named_in, sha256_of
 from oelm.prepared import MANIFEST, folder_of, read_manifest
@@ -64,8 +65,7 @@ def open_tokens(path: Path) -> TokenData:
 
 def prepare_command(folder: Path) -> str:
     """The command that makes the data; the folder's name says which, if it is a corpus's."""
-    known = ("stories", "tinystories", "wikitext103", "openwebtext")
-    corpus = folder.name if folder.name in known else "stories"
+    corpus = folder.name if folder.name in NAMES else "stories"
     return f"oelm prepare {corpus} --out {shlex.quote(str(folder))}"
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from torch import nn
 
 from oelm.accounting import totals
-from oelm.arms import described
+from oelm.arm_words import described
 from oelm.config import EncoderRun, Execution, kind_of_model
 from oelm.data.sentences import SentenceData
 from oelm.diagnosis.any_module import diagnose

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from oelm.arms import described
+from oelm.arm_words import described
 from oelm.config import EncoderRun, GptRun, Run, Training, as_far_as_known, resolved_training
 from oelm.data.sentences import SentenceData
 from oelm.data.tokens import GPT2_VOCABULARY, TokenData, open_tokens

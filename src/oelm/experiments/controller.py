@@ -22,7 +22,8 @@ from typing import Any, Protocol
 from oelm.data.folders import open_data
 from oelm.errors import Stopped, UserError
 from oelm.experiments.engine import Handle, Slots, Wanted, withdraw
-from oelm.experiments.handles import LOCK_FILE, StudyEngines
+from oelm.experiments.engines import ENGINES
+from oelm.experiments.handles import LOCK_FILE, DamagedHandle, StudyEngines
 from oelm.files import RUNS, ensure_writable, explaining_a_full_disk
 from oelm.ownership import Owned, owner_of, owning
 from oelm.run_directory import RunDirectory, final_numbers
@@ -188,7 +189,11 @@ class Controller:
         for run in plan.runs:
             if run.stored is None or run.stored.directory.path in known or run.loss is not None:
                 continue
-            handle = self.engines.found(run.stored.directory)
+            try:
+                handle = self.engines.found(run.stored.directory)
+            except DamagedHandle as error:
+                self._leave_out(run, run.stored.directory.path, str(error))
+                continue
             if handle is not None:
                 self.active.append(ActiveRun(run, handle))
                 doing = "waiting" if handle.is_waiting else "running"
@@ -237,8 +242,7 @@ class Controller:
                 raise UserError(f"{path}: cannot write there ({os.strerror(errno.EACCES)})")
             run.directory.refuse_links()
         except (OSError, UserError) as error:
-            self.given_up[path] = f"{run.planned.title}: {error}"
-            self.view.say(self.given_up[path])
+            self._leave_out(run.planned, path, str(error))
         return path not in self.given_up
 
     def outlook(self) -> Outlook:
@@ -297,7 +301,7 @@ class Controller:
         by_it = run.handle.wrote(stored.status)
         written = stored.status.get("state", "queued") if by_it else "queued"
         if stored.result is not None:
-            self.view.say(f"{title}: finished, {final_numbers(stored.result)}")
+            self.view.say(f"{title}: finished, {final_numbers(stored.result, self.study.measure)}")
         elif stored.state == "diverged":
             self.view.say(f"{title}: diverged: {stored.error}; reported, not started again")
         elif stored.state == "damaged" and written == "finished":
@@ -328,8 +332,14 @@ class Controller:
         self._give_up(run, f"failed: {how}, {MOST_STARTS} times (see {directory.output_file})")
 
     def _give_up(self, run: ActiveRun, why: str) -> None:
-        self.given_up[run.directory.path] = f"{run.planned.title}: {why}"
-        self.view.say(f"{run.planned.title}: {why}")
+        self._leave_out(run.planned, run.directory.path, why)
+
+    def _leave_out(self, run: PlannedRun, path: Path, why: str) -> None:
+        """In this pass; said once."""
+        line = f"{run.title}: {why}"
+        if self.given_up.get(path) != line:
+            self.given_up[path] = line
+            self.view.say(line)
 
     def _stop_all(self) -> None:
         """Ctrl-C: every run saves and stops, unless its engine has a queue, in which it stays. A second Ctrl-C leaves
@@ -340,7 +350,7 @@ class Controller:
         for run in self.active:
             engine = self.engines.of(run.handle.kind)
             if engine.has_queue:
-                staying[engine.title] += 1
+                staying[ENGINES[engine.kind].title] += 1
             else:
                 ours.append(run.handle)
         stop = shlex.join(["oelm", "stop", self.study.name, *self.runs_option])

@@ -2,11 +2,18 @@
 
 It is one file and one row of ENGINES (engines.py). Whatever shows, starts or stops runs knows only what stands here.
 A started run outlives its controller: its handle is stored in the run directory, where whoever comes later finds it.
+
+A run writes the name of its start into its status, which tells its words from those of a start before it: an engine
+executes the `Start` that `Wanted.prepare` gives it, and stores the name. Settings of its own in a study's file are one
+field of Study (study/declaration.py), which _NOT_DECLARED there names too.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
+import secrets
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,9 +21,11 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from oelm.config import Settings, stored_form
+from oelm.errors import UserError
 from oelm.files import make_folders, write_json_unflushed
-from oelm.ownership import owner_of
+from oelm.ownership import START_VARIABLE, owner_of
 from oelm.run_directory import RunDirectory
+from oelm.schemas import Stored
 from oelm.settings import written_out
 from oelm.study.declaration import Study
 from oelm.study.plan import PlannedRun
@@ -39,7 +48,7 @@ class Wanted:
     def processes(self) -> int:
         return self.planned.processes
 
-    def prepare(self) -> None:
+    def prepare(self) -> Start:
         """Write what the run needs to start, and what tells others that it was wanted. A thousand runs are prepared
         in seconds, because nothing is flushed to the disk: lost, it is written again.
         """
@@ -50,6 +59,25 @@ class Wanted:
             write_json_unflushed(self.directory.config_file, stored_form(self.planned.resolved_run))
             self.directory.write_queued(steps=self.settings.run.training.steps)
         write_json_unflushed(self.directory.settings_file, written_out(self.settings))
+        return Start(secrets.token_hex(6), train_command(self.directory, processes=self.processes))
+
+
+@dataclass(frozen=True)
+class Start:
+    """One start of a run, to be executed with its environment, or by its line where that is another process's."""
+
+    name: str  # of Handle.start
+    command: list[str]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """This process's own, with the name."""
+        return {**os.environ, START_VARIABLE: self.name}
+
+    @property
+    def line(self) -> str:
+        """For any shell."""
+        return shlex.join(["env", f"{START_VARIABLE}={self.name}", *self.command])
 
 
 def withdraw(directory: RunDirectory) -> None:
@@ -70,7 +98,7 @@ def withdraw(directory: RunDirectory) -> None:
 
 
 def train_command(directory: RunDirectory, *, processes: int) -> list[str]:
-    """Exactly what is started. Standalone rendezvous takes a free port each time, so that ports never collide."""
+    """Exactly what is executed. Standalone rendezvous takes a free port each time, so that ports never collide."""
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
     return [
         sys.executable, *(launcher if processes > 1 else []), "-m", "oelm", "train", str(directory.settings_file),
@@ -131,20 +159,27 @@ class Handle(Protocol):
 
 @dataclass(frozen=True)
 class Given:
-    """What the command line says of the place; an engine refuses what it cannot do."""
+    """What the command line says of the place."""
 
     slots: int | None = None  # runs at a time
     gpus: str | None = None  # of this machine
     wishes: tuple[str, ...] = ()  # KEY=VALUE of the engine's own option
     probe_seconds: float = 300.0
 
+    def refuse_what_is_not_taken(self, engine: Engine) -> None:
+        """An option that an engine would pass over in silence."""
+        for option in ("slots", "gpus"):
+            if getattr(self, option) is not None and option not in engine.takes:
+                raise UserError(f"--{option}: is not for --on {engine.kind}; leave it out")
+
 
 class Engine(Protocol):
     """One for a study's folder and a command: it may keep what its handles share, such as a queue's last answer."""
 
     kind: ClassVar[str]  # its name in ENGINES and in the handles that it stores
-    title: ClassVar[str]  # in words
     has_queue: ClassVar[bool] = False  # where started runs wait, and stay when their controller is stopped
+    takes: ClassVar[tuple[str, ...]] = ()  # of "slots" and "gpus", what its slots() goes by; the rest is refused
+    shape: ClassVar[type[Stored]]  # of what its handles store, beside `kind`; found() is given nothing else
     folder: Path  # of the study's runs
 
     def slots(self, study: Study, given: Given, *, say: Callable[[str], None]) -> Slots:

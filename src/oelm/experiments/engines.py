@@ -18,7 +18,7 @@ class Row:
     """What the command line shows of an engine, and where its class is."""
 
     source: str  # module:class
-    title: str
+    title: str  # what messages call it
     wishes: str | None = None  # the help of its own option --NAME KEY=VALUE; None: it has none
     example: str | None = None  # of that option
 
@@ -27,7 +27,7 @@ ENGINES = {
     "local": Row("oelm.experiments.local:LocalEngine", "this machine"),
     "slurm": Row(
         "oelm.experiments.slurm:SlurmEngine",
-        "a Slurm cluster",
+        "Slurm",
         wishes="Resources to request: partition, time, gpus, account, cpus, memory, constraint, nodes, save_seconds, "
         "restarts, options; repeatable. The section `slurm` of the study takes the same keys.",
         example="--slurm partition=gpu --slurm time=8:00:00 --slurm gpus=1",

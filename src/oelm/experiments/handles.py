@@ -11,20 +11,40 @@ from oelm.experiments.engine import Engine, Handle
 from oelm.experiments.engines import DEFAULT, ENGINES, engine_named
 from oelm.files import Damaged
 from oelm.run_directory import RunDirectory, run_directories
-from oelm.schemas import Slot, read_record
+from oelm.schemas import Slot, checked, read_record
 
 LOCK_FILE = "controller.lock"  # of a study: one controller works on it at a time
 
 
-class Unanswered(UserError):
-    """An engine cannot be asked whether it still has a run."""
+class Untold(UserError):
+    """There is no telling whether somebody still has a run: it is not started a second time."""
+
+    place: str  # in place of where the run is
+    line: str  # the same for all runs for which it is said once; {count} stands for how many
+
+
+class Unanswered(Untold):
+    """An engine cannot be asked."""
 
     def __init__(self, directory: RunDirectory, title: str, reason: str) -> None:
         super().__init__(
             f"{directory.path}: was given to {title}, which cannot be asked whether it still has it ({reason}); if "
             f"it is certainly gone, delete {directory.handle_file.name} there"
         )
-        self.title, self.reason = title, reason
+        self.place = f"{title}: no answer"
+        self.line = f"{title} does not answer, so it is unknown whether it still has {{count}} of these runs: {reason}"
+
+
+class DamagedHandle(Untold):
+    """A handle does not say any more who was given the run."""
+
+    def __init__(self, damage: Damaged) -> None:
+        super().__init__(
+            f"{damage}; it says who was given the run, so the run is not started a second time: make sure that nothing "
+            "runs it any more, then delete that file"
+        )
+        self.place = f"{damage.path.name} is damaged"
+        self.line = str(self)
 
 
 class StudyEngines:
@@ -42,27 +62,33 @@ class StudyEngines:
 
     def found(self, directory: RunDirectory) -> Handle | None:
         """Whoever works on a run, or waits in a queue to do so: started by an earlier controller, or by hand."""
-        stored = stored_handle(directory)
-        kind = stored.get("kind") or DEFAULT
-        if kind not in ENGINES:
-            raise Unanswered(directory, repr(kind), "this version of oelm has no such engine")
+        try:
+            stored, damage = stored_handle(directory), None
+            kind = stored.get("kind") or DEFAULT
+            if kind not in ENGINES:
+                raise Unanswered(directory, repr(kind), "this version of oelm has no such engine")
+            checked(directory.handle_file, stored, self.of(kind).shape)
+        except Damaged as error:
+            stored, kind, damage = {}, DEFAULT, error
         if kind != DEFAULT:
-            engine = self.of(kind)
             try:
-                handle = engine.found(directory, stored)
+                handle = self.of(kind).found(directory, stored)
             except UserError as error:
-                raise Unanswered(directory, engine.title, str(error)) from error
+                raise Unanswered(directory, ENGINES[kind].title, str(error)) from error
             if handle is not None:
                 return handle
-        return self.of(DEFAULT).found(directory, stored)
+        handle = self.of(DEFAULT).found(directory, stored if kind == DEFAULT else {})
+        if handle is None and damage is not None:
+            raise DamagedHandle(damage)
+        return handle
 
-    def everything_alive(self) -> tuple[list[Handle], list[Unanswered]]:
+    def everything_alive(self) -> tuple[list[Handle], list[Untold]]:
         """What was started in the folder and goes on; and for which runs that is unknown."""
         handles, unknown = [], []
         for directory in map(RunDirectory, run_directories(self._folder)):
             try:
                 handle = self.found(directory)
-            except Unanswered as error:
+            except Untold as error:
                 if (directory.status() or {}).get("state") not in ("finished", "diverged"):
                     unknown.append(error)
                 continue
@@ -84,15 +110,15 @@ class StudyEngines:
             silence = engine.silence()
             if silence is not None and kind not in self._silent:
                 self._silent.add(kind)
-                yield f"{engine.title} does not answer ({silence}); trying again, its runs continue"
+                yield f"{ENGINES[kind].title} does not answer ({silence}); trying again, its runs continue"
             elif silence is None and kind in self._silent:
                 self._silent.remove(kind)
-                yield f"{engine.title} answers again"
+                yield f"{ENGINES[kind].title} answers again"
 
 
 def stored_handle(directory: RunDirectory) -> dict[str, Any]:
-    """Empty where there is none, or a damaged one, which the shelf names: the lock keeps a second process out."""
+    """Empty where there is none. A link is none: no engine writes one."""
     try:
-        return read_record(directory.handle_file, Slot)
-    except (OSError, Damaged):
+        return {} if directory.handle_file.is_symlink() else read_record(directory.handle_file, Slot)
+    except FileNotFoundError:
         return {}

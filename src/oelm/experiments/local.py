@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import signal
 import subprocess
 import threading
@@ -15,12 +14,13 @@ from typing import Any
 
 from oelm.errors import UserError
 from oelm.experiments.costs import cost_lines
-from oelm.experiments.engine import Engine, Given, Handle, Slots, Wanted, train_command
+from oelm.experiments.engine import Engine, Given, Handle, Slots, Wanted
 from oelm.experiments.gpus import gpus_to_use, visible_alone
 from oelm.experiments.handles import stored_handle
-from oelm.files import append_to, write_json_unflushed
-from oelm.ownership import START_VARIABLE, Process, now
+from oelm.files import Damaged, append_to, write_json_unflushed
+from oelm.ownership import Process, now
 from oelm.run_directory import RunDirectory, run_directories
+from oelm.schemas import LocalSlot, checked
 from oelm.study.declaration import Study, settings_for
 from oelm.system import usable_cores
 
@@ -94,7 +94,8 @@ class LocalEngine(Engine):
     folder: Path
 
     kind = KIND
-    title = "this machine"
+    takes = ("slots", "gpus")
+    shape = LocalSlot
 
     def slots(self, study: Study, given: Given, *, say: Callable[[str], None]) -> LocalSlots:
         """For runs that execute as the study says; GPUs of its own living runs are not busy."""
@@ -125,8 +126,16 @@ class LocalEngine(Engine):
     def living_runs(self) -> list[LocalHandle]:
         """What was started in the study's folder and still runs."""
         directories = map(RunDirectory, run_directories(self.folder))
-        handles = (self.found(directory, stored_handle(directory)) for directory in directories)
+        handles = (self.found(directory, self._own(directory)) for directory in directories)
         return [handle for handle in handles if handle is not None]
+
+    def _own(self, directory: RunDirectory) -> dict[str, Any]:
+        """What is stored of a run's process; nothing where another engine has it, or where it is damaged."""
+        with contextlib.suppress(Damaged):
+            stored = stored_handle(directory)
+            if stored.get("kind") in (None, KIND):
+                return checked(directory.handle_file, stored, self.shape)
+        return {}
 
     def cancel(self, handles: Sequence[LocalHandle]) -> None:
         for handle in handles:
@@ -192,21 +201,19 @@ def environment_on(units: list[Unit]) -> dict[str, str]:
 
 def started(run: Wanted, units: list[Unit]) -> LocalHandle:
     """A run, now a process on some units: a session of its own, so that it outlives us."""
-    run.prepare()
-    start = secrets.token_hex(6)
-    environment = os.environ | {START_VARIABLE: start} | environment_on(units)
+    start = run.prepare()
     with undisturbed(), append_to(run.directory.output_file) as output:
         child = subprocess.Popen(
-            train_command(run.directory, processes=run.processes),
+            start.command,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            env=environment,
+            env=start.environment | environment_on(units),
         )
         numbers, names = tuple(unit.number for unit in units), tuple(str(unit) for unit in units)
-        handle = LocalHandle(run.directory, Process.of(child.pid), numbers, names, child, start)
-        stored = {"kind": KIND, "units": names, "numbers": numbers, "start": start, "started": now()}
+        handle = LocalHandle(run.directory, Process.of(child.pid), numbers, names, child, start.name)
+        stored = {"kind": KIND, "units": names, "numbers": numbers, "start": start.name, "started": now()}
         write_json_unflushed(run.directory.handle_file, handle.process.__dict__ | stored)
     return handle
 

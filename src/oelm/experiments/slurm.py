@@ -24,6 +24,7 @@ from oelm.experiments.slurm_task import start_of
 from oelm.files import refuse_link, write_json, write_json_unflushed
 from oelm.ownership import now
 from oelm.run_directory import RunDirectory
+from oelm.schemas import SlurmSlot
 from oelm.study.declaration import Study
 from oelm.study.slurm_request import OPTIONS, SlurmRequest, changed
 
@@ -96,8 +97,9 @@ class SlurmEngine(Engine):
     """This user's jobs on the cluster whose login node this is."""
 
     kind = KIND
-    title = "Slurm"
     has_queue = True
+    takes = ("slots", "gpus")  # the latter to say what to give instead
+    shape = SlurmSlot
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -120,10 +122,7 @@ class SlurmEngine(Engine):
 
     def found(self, directory: RunDirectory, stored: dict[str, Any]) -> SlurmHandle | None:
         """The job that an earlier controller submitted for a run, if it is still in the queue."""
-        name, task = stored.get("name"), stored.get("task")
-        if not isinstance(name, str) or not isinstance(task, int):
-            return None
-        handle = SlurmHandle(directory, name, task, self.queue)
+        handle = SlurmHandle(directory, stored["name"], stored["task"], self.queue)
         return handle if handle.is_alive() else None
 
     def cancel(self, handles: Sequence[SlurmHandle]) -> None:

@@ -17,9 +17,8 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, Any
 
-from oelm.experiments.engine import train_command
+from oelm.experiments.engine import Start, train_command
 from oelm.files import append_to
-from oelm.ownership import START_VARIABLE
 from oelm.run_directory import RunDirectory
 from oelm.schemas import JobArray, read_record
 from oelm.visible import visible
@@ -33,14 +32,14 @@ def main() -> int:
     file, task = Path(sys.argv[1]), int(os.environ["SLURM_ARRAY_TASK_ID"])
     array = read_record(file, JobArray)
     directory = RunDirectory(Path(array["directories"][task]))
-    os.environ[START_VARIABLE] = start_of(file.stem, task)
+    start = Start(start_of(file.stem, task), command(array, directory))
     with io.TextIOWrapper(append_to(directory.output_file), encoding="utf-8", line_buffering=True) as output:
-        return ArrayTask(array, directory, output).go()
+        return ArrayTask(array, directory, start, output).go()
 
 
 class ArrayTask:
-    def __init__(self, array: dict[str, Any], directory: RunDirectory, output: IO[str]) -> None:
-        self._array, self._directory, self._output = array, directory, output
+    def __init__(self, array: dict[str, Any], directory: RunDirectory, start: Start, output: IO[str]) -> None:
+        self._array, self._directory, self._start, self._output = array, directory, start, output
         self._child: subprocess.Popen[bytes] | None = None
         self._limit_is_near = self._slurm_ends_it = False
 
@@ -52,11 +51,11 @@ class ArrayTask:
         self._say(f"Slurm job {number} on {node}" + (f", requeued {again} times" if again else ""))
         if not self._limit_is_near:
             self._child = subprocess.Popen(
-                command(self._array, self._directory),
+                self._start.command,
                 stdin=subprocess.DEVNULL,
                 stdout=self._output,
                 stderr=subprocess.STDOUT,
-                env=os.environ | OWN_STORE,
+                env=self._start.environment | OWN_STORE,
             )
             code = self._child.wait()
         else:

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from oelm.claims.measures import MEASURES
+from oelm.claims.measures import MEASURES, Measure
 from oelm.durations import duration
 from oelm.errors import UserError
 from oelm.experiments.engine import Handle
-from oelm.experiments.handles import StudyEngines, Unanswered
+from oelm.experiments.handles import StudyEngines, Untold
 from oelm.experiments.progress import counted, progress_of
 from oelm.experiments.standstill import in_words, still_since
 from oelm.files import Damaged
@@ -51,14 +51,14 @@ class _Look:
     """What the engines say of a study's runs, each asked once."""
 
     engines: StudyEngines
-    known: dict[Path, Handle | Unanswered | None] = field(default_factory=dict)
+    known: dict[Path, Handle | Untold | None] = field(default_factory=dict)
 
-    def at(self, stored: StoredRun) -> Handle | Unanswered | None:
+    def at(self, stored: StoredRun) -> Handle | Untold | None:
         path = stored.directory.path
         if path not in self.known:
             try:
                 self.known[path] = self.engines.found(stored.directory)
-            except Unanswered as error:
+            except Untold as error:
                 self.known[path] = error
         return self.known[path]
 
@@ -78,13 +78,9 @@ class _Look:
         return replace(plan, tuning=[seen(run) for run in plan.tuning], final=[seen(run) for run in plan.final])
 
     def silences(self) -> list[str]:
-        """One line for each engine that does not answer, however many runs it has."""
-        silent = [each for each in self.known.values() if isinstance(each, Unanswered)]
-        counts = Counter((each.title, each.reason) for each in silent)
-        return [
-            f"{title} does not answer, so it is unknown whether it still has {count} of these runs: {reason}"
-            for (title, reason), count in counts.items()
-        ]
+        """One line for each engine that does not answer, however many runs it has, and for each damaged handle."""
+        counts = Counter(each.line for each in self.known.values() if isinstance(each, Untold))
+        return [line.replace("{count}", str(count)) for line, count in counts.items()]
 
 
 def _row(run: PlannedRun, look: _Look) -> dict[str, Any]:
@@ -92,7 +88,7 @@ def _row(run: PlannedRun, look: _Look) -> dict[str, Any]:
     if run.stored is None:
         return row
     if run.loss is None and (found := look.at(run.stored)) is not None:
-        row["place"] = f"{found.title}: no answer" if isinstance(found, Unanswered) else found.place
+        row["place"] = found.place
     progress, result = progress_of(run.stored.directory, run.run.training.steps), run.stored.result or {}
     return row | {
         "step": result.get("steps", progress.step),
@@ -122,7 +118,7 @@ def study_status(study: Study, folder: Path) -> tuple[Plan, list[str]]:
     plan = look.corrected(planned(study, shelf))
     rows = [_row(run, look) for run in plan.runs]
     width = max((len(row["run"]) for row in rows), default=0)
-    lines = [_line(row, width) for row in rows]
+    lines = [_line(row, width, _numbers(run, study.measure)) for run, row in zip(plan.runs, rows, strict=True)]
     if not plan.is_tuned:
         lines.append("the final runs start when every tuning run is finished")
     lines.extend(look.silences())
@@ -144,12 +140,16 @@ def damage_lines(shelf: Shelf, plan: Plan) -> list[str]:
     ]
 
 
-def _line(row: dict[str, Any], width: int) -> str:
+def _numbers(run: PlannedRun, measure: Measure) -> str | None:
+    return final_numbers(run.stored.result, measure) if run.stored and run.stored.result else None
+
+
+def _line(row: dict[str, Any], width: int, final: str | None) -> str:
     parts = [f"{row['run']:{width}}  {row['state']:11}"]
     if row.get("steps"):
         parts.append(f"step {row['step']}/{row['steps']}")
-    if row.get("val_loss") is not None:
-        parts.append(final_numbers(row))
+    if final is not None:
+        parts.append(final)
     if row.get("still_since") is not None:
         parts.append(in_words(row["still_since"]))
     elif row.get("seconds_left") is not None:

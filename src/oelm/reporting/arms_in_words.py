@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from oelm.analysis.findings import Findings
-from oelm.arms import ABBREVIATIONS, spoken_of
+from oelm.arm_words import ABBREVIATIONS, spoken_of, when
 from oelm.reporting import numbers
 from oelm.reporting.tables import label_of
 from oelm.reporting.verdicts import short_digests
 from oelm.reporting.words import say, say_or_code
 from oelm.study.declaration import Language, settings_for
 from oelm.study.remarks import NOW, code_of
-from oelm.treatment.moves import After, Before, Every
 from oelm.treatment.parts import Part
 
 
@@ -35,7 +34,8 @@ def _part(part: Part, language: Language) -> str:
     text = say(language, f"start.{part.start}")
     if part.gain != 1:
         text += say(language, "start.gain", gain=f"{part.gain:g}")
-    text += _moves(part, language)
+    code, facts = when(part.moves)
+    text += say(language, f"moves.{code}", **facts)
     if isinstance(part.layers, list):
         text += say(language, "moves.layers", layers=", ".join(map(str, part.layers)))
     elif part.layers != "all":
@@ -43,19 +43,6 @@ def _part(part: Part, language: Language) -> str:
     elif part.share != 1:
         text += say(language, f"moves.share_{part.share_of}", percent=f"{part.share:.0%}")
     return text
-
-
-def _moves(part: Part, language: Language) -> str:
-    match part.moves:
-        case Every(steps=steps):
-            return say(language, "moves.every", steps=steps)
-        case After(fraction=fraction, order=order):
-            code = "moves.after" if order == "together" else "moves.after_layer_by_layer"
-            return say(language, code, percent=f"{fraction:.0%}")
-        case Before(fraction=fraction):
-            return say(language, "moves.before", percent=f"{fraction:.0%}")
-        case moves:
-            return say(language, f"moves.{moves.kind}")
 
 
 def note_sentence(findings: Findings, code: str, facts: dict[str, Any], language: Language) -> str:

@@ -151,7 +151,11 @@ def _unfinished_kind(findings: Findings, run: PlannedRun, language: Language) ->
     happened = str(run.stored.error or "") if run.stored else ""
     if not happened and status.get("step") is not None and run.stored:
         happened = say(language, "unfinished.step", step=numbers.whole(status["step"]))
-    state = "failed" if run.state == "finished" else run.state  # a finished run without a number
+    state = run.state
+    if run.stored and run.stored.result:  # finished, without the number that is compared
+        state = "unmeasured"
+        lack = {"file": run.stored.directory.result_file.name, "key": findings.study.measure.shown_key}
+        happened = say(language, "unfinished.unmeasured", **lack)
     arm = label_of(findings, run.arm, language)
     return arm, stage, say(language, f"state.{state}"), _shortened(happened) or numbers.NONE
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any, assert_never
 
 from oelm.analysis.findings import Findings, Outcome, PairedDifference, ScopedVerdict, Verdict
+from oelm.claims.measures import Measure
 from oelm.reporting import numbers, quality
 from oelm.reporting.article import VerdictBox
 from oelm.reporting.scope import scope_line
@@ -54,13 +55,14 @@ def outcome_summary(findings: Findings, language: Language) -> str:
 
 
 def reason_sentence(findings: Findings, verdict: Verdict, language: Language) -> str:
-    facts = {key: _fact(findings, key, value, language) for key, value in verdict.facts.items()}
+    measure = verdict.hypothesis.quality
+    facts = {key: _fact(findings, measure, key, value, language) for key, value in verdict.facts.items()}
     if verdict.hypothesis.evidence == "parameters" and "percent" in verdict.facts:
         facts["percent"] = numbers.plain_percent(round(verdict.facts["percent"], 2))  # "fewer" has the sign already
     return say_or_code(language, f"reason.{verdict.reason}", facts, study=findings.study)
 
 
-def _fact(findings: Findings, key: str, value: Any, language: Language) -> str:
+def _fact(findings: Findings, measure: Measure, key: str, value: Any, language: Language) -> str:
     """Numbers by what their names say they are."""
     if isinstance(value, dict):
         return _seeds_by_state(value, language)
@@ -69,9 +71,9 @@ def _fact(findings: Findings, key: str, value: Any, language: Language) -> str:
     if isinstance(value, list):
         return say(language, "list_comma").join(map(str, value)) or say(language, "nobody")
     if key == "margin":
-        return quality.margin(findings.study.measure, value, language)
+        return quality.margin(measure, value, language)
     if key in ("difference", "bound"):
-        return quality.shown_with_unit(findings.study.measure, value, language)
+        return quality.shown_with_unit(measure, value, language)
     if key == "percent":
         return numbers.percent(value)
     return numbers.whole(value) if isinstance(value, int) else str(value)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from oelm.arm_words import WHEN
 from oelm.claims.kinds import KINDS
 from oelm.claims.measures import MEASURES, Phrase
 from oelm.claims.reasons import REASONS
@@ -81,6 +82,7 @@ _COMPLETENESS: dict[str, Phrase] = {
     "state.damaged": ("damaged", "已损坏"),
     "state.finished": ("finished", "已完成"),
     "state.failed": ("failed", "失败"),
+    "state.unmeasured": ("finished without the number that is compared", "已完成，但缺少用于比较的数值"),
     "state.diverged": ("diverged", "发散"),
     "stage.final": ("final", "最终"),
     "stage.tuning": ("tuning", "调优"),
@@ -366,15 +368,7 @@ _SECTIONS: dict[str, Phrase] = {
     "arm.between_parts": ("; ", "；"),
     **{f"start.{start.name}": start.words for start in STARTS.values()},
     "start.gain": (" × {gain}", "，增益 {gain}"),
-    "moves.always": (", trained", "，可训练"),
-    "moves.never": (", frozen", "，冻结"),
-    "moves.every": (", moves every {steps} steps", "，每 {steps} 步更新一次"),
-    "moves.after": (", frozen until {percent} of training", "，训练至 {percent} 后解冻"),
-    "moves.after_layer_by_layer": (
-        ", frozen until {percent} of training, then unfrozen layer by layer",
-        "，训练至 {percent} 后逐层解冻",
-    ),
-    "moves.before": (", trained until {percent} of training, then frozen", "，训练至 {percent} 后冻结"),
+    **{f"moves.{code}": (f", {english}", f"，{chinese}") for code, (english, chinese) in WHEN.items()},
     "moves.share_heads": (" (the first {percent} of the heads)", "（前 {percent} 的头）"),
     "moves.layers": (" (layers {layers}, counted from 0)", "（第 {layers} 层，从 0 计）"),
     "moves.layers_odd": (" (every second layer)", "（每隔一层）"),
@@ -492,6 +486,7 @@ _SECTIONS: dict[str, Phrase] = {
     ),
     "unfinished.step": ("at step {step}", "停在第 {step} 步"),
     "unfinished.more": ("And {count} more rows: see runs.csv.", "另有 {count} 行，见 runs.csv。"),
+    "unfinished.unmeasured": ("finished, but {file} has no {key}", "已完成，但 {file} 中没有 {key}"),
     "unfinished.waiting": ("waiting for tuning", "等待调优"),
     "cite.sentence": (
         "If this study helps your research, please cite it and the software.",

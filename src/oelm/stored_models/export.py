@@ -14,7 +14,7 @@ from typing import Any, Literal
 from safetensors import safe_open
 
 import oelm
-from oelm.arms import described
+from oelm.arm_words import described
 from oelm.config import fingerprint
 from oelm.errors import UserError
 from oelm.files import ensure_writable, explaining_a_full_disk, read_json, read_object, write_bytes, write_json

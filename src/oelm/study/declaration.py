@@ -98,12 +98,16 @@ class Hypothesis(Section):
             yield f"measure is for {', '.join(kinds_about('quality'))}, not for {self.kind}"
         elif kind.needs == "margin" and self.margin is None:
             yield f"{self.kind} needs {scale.margin_key}"
+        elif self.margin is not None and not kind.takes_margin:
+            yield f"{self.kind} takes no margin; leave {scale.margin_key} out"
         for other in SCALES:
             if other is not scale and getattr(self, other.margin_key) is not None:
                 theirs = ", ".join(each.key for each in MEASURES.values() if each.scale is other)
                 yield f"{other.margin_key} is a margin of {theirs}; this claim measures {self.measure}"
         if kind.needs == "least_frozen" and self.least_frozen is None:
             yield f"{self.kind} needs least_frozen"
+        if kind.needs != "least_frozen" and self.least_frozen is not None:
+            yield f"{self.kind} takes no least_frozen; leave it out"
         if self.treatment == self.control:
             yield f"treatment and control are both {self.control}"
 

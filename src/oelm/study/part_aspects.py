@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from oelm.arm_words import layers_of
 from oelm.config import AnyModel
-from oelm.treatment.moves import Always
-from oelm.treatment.parts import ROLES, Part
+from oelm.treatment.moves import Always, values_of
+from oelm.treatment.parts import ROLES
 from oelm.treatment.starts import STARTS, Sizes
 
 TOGETHER = ("query", "key")  # which are spoken of as one
@@ -55,7 +56,7 @@ def aspect_differences(treatment: AnyModel, control: AnyModel) -> Iterator[Aspec
 
 def _start(role: str, model: AnyModel) -> str:
     part = model.parts.of(role)
-    return STARTS[part.start].family + ("" if part.layers == "all" else f" in layers {_layers(part)}")
+    return STARTS[part.start].family + ("" if part.layers == "all" else f" in layers {layers_of(part)}")
 
 
 def _scale(role: str, model: AnyModel) -> str:
@@ -70,18 +71,14 @@ def _scale(role: str, model: AnyModel) -> str:
 
 
 def _moves(role: str, model: AnyModel) -> str:
-    return " ".join(str(value) for value in model.parts.of(role).moves.model_dump(mode="json").values())
+    return values_of(model.parts.of(role).moves)
 
 
 def _share(role: str, model: AnyModel) -> str:
     part = model.parts.of(role)
     if part.layers != "all":
-        return f"layers {_layers(part)}"
+        return f"layers {layers_of(part)}"
     return f"{part.share:g} of the {part.share_of}" if part.share < 1 else "all"
-
-
-def _layers(part: Part) -> str:
-    return ", ".join(map(str, part.layers)) if isinstance(part.layers, list) else str(part.layers)
 
 
 _TEXTS: dict[str, Callable[[str, AnyModel], str]] = {

@@ -14,12 +14,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from oelm.claims.measures import LOSS, MEASURES
 from oelm.config import ResolvedRun, facts_of, fingerprint
 from oelm.errors import UserError
 from oelm.files import Damaged, Unreadable, missing
 from oelm.ownership import Process, owner_of, time_of
 from oelm.run_directory import RunDirectory, run_directories
-from oelm.schemas import Environment, Parameters, Pulled, Slot, State, Status, Stored, read_record
+from oelm.schemas import Environment, Parameters, Pulled, State, Status, Stored, read_record
 from oelm.sealing import Ended, end_of, read_config
 from oelm.study.bench import Bench, stored_bench
 
@@ -72,8 +73,11 @@ class StoredRun:
     @property
     def numbers(self) -> dict[str, float]:
         """What it reports: equal for two runs of one computation on one kind of machine."""
-        found = {name: (self.result or {}).get(name) for name in ("val_loss", "accuracy")}
-        return {name: value for name, value in found.items() if value is not None}
+        result = self.result
+        if result is None:
+            return {}
+        others = (each for each in MEASURES.values() if each is not LOSS and each.value_of(result) is not None)
+        return {"val_loss": result["val_loss"], **{each.shown_key: result[each.shown_key] for each in others}}
 
     @cached_property
     def environment(self) -> dict[str, Any]:
@@ -211,13 +215,12 @@ def read_stored(path: Path) -> StoredRun:
 
 
 def _remarks(directory: RunDirectory) -> Iterator[str]:
-    for path, shape in ((directory.status_file, Status), (directory.handle_file, Slot)):
-        try:
-            read_record(path, shape)
-        except Damaged as damage:
-            yield str(damage)
-        except OSError:
-            continue
+    try:
+        read_record(directory.status_file, Status)
+    except Damaged as damage:
+        yield str(damage)
+    except OSError:
+        return
 
 
 def _unended(state: State | None) -> State:

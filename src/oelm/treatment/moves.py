@@ -42,3 +42,8 @@ class Before(Section):
 
 
 Moves = Annotated[Always | Never | Every | After | Before, Field(discriminator="kind")]
+
+
+def values_of(moves: Moves) -> str:
+    """As the settings say it: never; every 10; after 0.8 together."""
+    return " ".join(str(value) for value in moves.model_dump().values())

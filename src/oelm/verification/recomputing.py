@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from oelm.claims.measures import LOSS, MEASURES, Measure
 from oelm.config import ResolvedRun
 from oelm.data.folders import Data, check_digests
 from oelm.errors import UserError
@@ -209,13 +210,25 @@ def _same(
     for key in ("examples", "validation_tokens"):
         if key in result and result[key] != seen.result.get(key):
             raise Different(f"{key} is {result[key]} in the result, {seen.result.get(key)} recomputed")
+    same = reported == seen.loss
+    for measure in _beside_the_loss(result):
+        stored, now = result[measure.shown_key], seen.result.get(measure.shown_key)
+        if not isinstance(now, int | float) or not math.isclose(stored, now, rel_tol=said.tolerance):
+            raise Different(f"{measure.shown_key} is {stored} in the result, {now} recomputed")
+        same = same and stored == now
     others = 0
     if seen.predictions is not None:
         others = _other_predictions(directory.predictions_file, ended.predictions, seen.predictions)
         examples = len(seen.predictions["labels"])
         if others > (max(1, math.ceil(OTHER_PREDICTIONS[precision] * examples)) if said.other_machine else 0):
             raise Different(f"{directory.predictions_file}: {others} of {examples} predictions differ")
-    return reported == seen.loss and not others
+    return same and not others
+
+
+def _beside_the_loss(result: dict[str, Any]) -> list[Measure]:
+    """What the result has to be compared by, but for what follows from the loss or from the predictions."""
+    others = (each for each in MEASURES.values() if each is not LOSS and not each.from_predictions)
+    return [each for each in others if each.value_of(result) is not None]
 
 
 def _other_predictions(file: Path, stored: dict[str, Any], seen: dict[str, Any]) -> int:

@@ -17,7 +17,7 @@ from oelm.errors import UserError
 from oelm.model.adaptation.families import Family, Site, family_of, sites_of
 from oelm.model.adaptation.split import OutputGroup, SplitLinear, joined_groups
 from oelm.model.initialization import normal_draw, one_thread
-from oelm.treatment.moves import Always, Never
+from oelm.treatment.moves import Always, Never, values_of
 from oelm.treatment.parts import AS_GIVEN, ROLES, Part, Parts, for_given_weights, problems_of_layers
 from oelm.treatment.starts import STARTS, started
 
@@ -37,7 +37,7 @@ class AdaptedProjection:
 
     def __str__(self) -> str:
         gain = "" if self.spec.gain == 1 else f" x {self.spec.gain:g}"
-        rule = " ".join(str(value) for value in self.spec.moves.model_dump().values())
+        rule = values_of(self.spec.moves)
         rows = f"{self.covered_rows} of {self.rows} rows"
         return f"{self.name} ({self.role}): {self.spec.start}{gain}; {rows} move {rule}"
 

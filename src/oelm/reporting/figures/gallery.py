@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def figures_of(measure: Measure) -> dict[str, Callable[[Canvas], Figure | None]]:
-    """What a study by this measure has to show, in the order of the report."""
+    """What a study by this measure has to show, in the order of the report, which content.py gives."""
     names = measure.figures
     return {
         names.final: comparisons.final,
