@@ -385,7 +385,9 @@ def arms(
         str | None, typer.Option("--preset", help="Count parameters at the sizes of this preset.", show_default="tiny")
     ] = None,
 ) -> None:
-    """List the named arms: which parts start how, when they are trained, and what share of the parameters that is.
+    """List the named arms, or show one with its counts.
+
+    The list says which parts start how, when they are trained, and what share of the parameters is trained.
 
     With a name: every part in which that arm differs from the baseline, and its parameters by part.
 
