@@ -86,7 +86,7 @@ def test_the_config_says_what_was_applied(tmp_path):
     model = tiny("bert")
     oelm.apply(model, "oelm_freeze", seed=3)
     field = json.loads((stored(model, tmp_path) / "config.json").read_text())["oelm"]
-    assert (field["format_version"], field["arm"], field["seed"]) == (1, "frozen_head_orthogonal", 3)
+    assert (field["format_version"], field["arm"], field["seed"]) == (2, "frozen_head_orthogonal", 3)
     assert Parts.model_validate(field["parts"]) == oelm.arm("frozen_head_orthogonal", kind="encoder")
     assert sorted(field["frozen_digests"]) == [
         f"layer.{layer}.attention.self.{module}.{leaf}"
@@ -107,6 +107,21 @@ def test_a_spec_of_ones_own_is_stored_whole(tmp_path):
     assert Parts.model_validate(again.config.oelm["parts"]) == spec
     assert rules(again) == rules(model)
     assert done.frozen == sum(p.numel() for p in again.parameters() if not p.requires_grad)
+
+
+@pytest.mark.parametrize("name", ["frozen_head_orthogonal", "frozen_half", "frozen_pretrained", "late_unfreeze"])
+def test_a_folder_of_format_1_which_spoke_of_attention_is_still_loaded(name, tmp_path):
+    model = tiny("bert")
+    oelm.apply(model, name)
+    folder = stored(model, tmp_path)
+    field = dict(model.config.oelm)
+    parts = field.pop("parts") | {role: Part().model_dump(mode="json") for role in ("value", "output")}
+    four = {role: parts[role] for role in ("query", "key", "value", "output")}
+    older = {role: {key: part[key] for key in part if key != "layers"} for role, part in four.items()}
+    change_config(folder, oelm=field | {"format_version": 1, "attention": older})
+    again = oelm.load(folder)
+    assert rules(again) == rules(model)
+    assert all(torch.equal(value, again.state_dict()[name]) for name, value in model.state_dict().items())
 
 
 # ---- What is refused -----------------------------------------------------------------------------------------------
