@@ -13,7 +13,7 @@ from forging import change_weight, edit, last_checkpoint, report, sealed_again
 
 from oelm.claims.measures import LOSS, MEASURES
 from oelm.run_directory import RunDirectory
-from oelm.training.language import LanguageTask
+from oelm.training.next_token import NextToken
 from oelm.verification.recomputing import Recomputation
 
 KINDS = ("plain", "curve", "frozen", "scheduled")
@@ -76,13 +76,13 @@ def test_a_changed_weight_in_a_sealed_checkpoint_is_found(name, copy_of):
 def test_one_more_measure_is_recomputed_too(factor, state, copy_of, monkeypatch):
     bits = replace(LOSS, key="bits", shown_key="bits", value_of=lambda result: result.get("bits"))
     monkeypatch.setitem(MEASURES, "bits", bits)
-    seen = LanguageTask._seen
+    seen = NextToken._seen
 
     def with_bits(self, loss, sequences):
         validation = seen(self, loss, sequences)
         return replace(validation, result=validation.result | {"bits": loss / math.log(2)})
 
-    monkeypatch.setattr(LanguageTask, "_seen", with_bits)
+    monkeypatch.setattr(NextToken, "_seen", with_bits)
     run = copy_of("plain")
     edit(run / "experiment_result.json", lambda tree: tree.update(bits=factor * tree["val_loss"] / math.log(2)))
     sealed_again(run)
