@@ -45,6 +45,7 @@ ALLOWED = {
     "settings": {"errors", "files", "sections", "treatment", "config", "arms"},
     "keys": {"errors", "treatment", "config", "settings"},
     "accounting": {"treatment", "config"},
+    "arm_list": {"errors", "aliases", "treatment", "config", "arms", "arm_words", "settings", "accounting"},
     "whole_folder": {"errors", "files", "system"},
     "ownership": {"errors", "files", "system"},
     "schemas": {"errors", "files"},

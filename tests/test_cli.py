@@ -80,7 +80,7 @@ def answer(monkeypatch, capsys):
         (["trian"], "trian: no such verb; did you mean train? (oelm --help)"),
         (["run"], "STUDY: missing (oelm run --help)"),
         (["export", "run"], "--to: missing (oelm export --help)"),
-        (["arms", "more"], "more: one argument too many (oelm arms --help)"),
+        (["arms", "trained", "more"], "more: one argument too many (oelm arms --help)"),
         (["remote", "lab", "run"], "STUDY: missing (oelm remote HOST run --help)"),
     ],
 )

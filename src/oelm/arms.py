@@ -25,7 +25,8 @@ def _frozen(*roles: str, start: str = "orthogonal") -> Parts:
     return _treated(*roles, start=start, moves=Never())
 
 
-GPT_ARMS: dict[str, Parts] = {
+# Groups as `oelm arms` shows them; the order of all arms is theirs.
+STARTS_OF_QUERIES_AND_KEYS: dict[str, Parts] = {
     "trained": BASELINE,
     # Is it the start? Trained twins of the frozen arms, equal to them bit for bit before the first update.
     "trained_scaled_normal": _query_and_key("scaled_normal"),
@@ -42,12 +43,15 @@ GPT_ARMS: dict[str, Parts] = {
     # Partly frozen: a share of the heads.
     "frozen_half": _query_and_key("head_orthogonal", Never(), share=0.5),
     "frozen_quarter": _query_and_key("head_orthogonal", Never(), share=0.25),
-    # Temporarily frozen.
+}
+SCHEDULES: dict[str, Parts] = {
     "every_n": _query_and_key("head_orthogonal", Every(steps=10)),
     "late_unfreeze": _query_and_key("head_orthogonal", After(fraction=0.8)),
     "progressive_unfreeze": _query_and_key("head_orthogonal", After(fraction=0.5, order="layer_by_layer")),
     "train_then_freeze": _query_and_key("head_orthogonal", Before(fraction=0.2)),
-    # One part alone, at an orthogonal start, and its trained twin. At 0.02 a frozen feed-forward layer is nearly none.
+}
+SINGLE_PARTS: dict[str, Parts] = {
+    # At an orthogonal start, and the trained twin. At 0.02 a frozen feed-forward layer is nearly none.
     "frozen_query": _frozen("query"),
     "trained_orthogonal_query": _treated("query"),
     "frozen_key": _frozen("key"),
@@ -62,9 +66,11 @@ GPT_ARMS: dict[str, Parts] = {
     "trained_orthogonal_down": _treated("down"),
     "frozen_feed_forward": _frozen("up", "down"),
     "trained_orthogonal_feed_forward": _treated("up", "down"),
-    # Parts that are frozen as the baseline starts them; the output layer is tied to the token embedding.
+    # Frozen as the baseline starts them; the output layer is tied to the token embedding.
     "frozen_embedding": _frozen("token_embedding", start=ROLES["token_embedding"].start),
     "frozen_norms": _frozen("norm", start=ROLES["norm"].start),
+}
+WHOLE_LAYERS: dict[str, Parts] = {
     # Every second layer frozen as a whole.
     "reservoir": Parts(
         **{role: Part(start="orthogonal", moves=Never(), layers="odd") for role in MATRICES_OF_A_LAYER},
@@ -72,6 +78,7 @@ GPT_ARMS: dict[str, Parts] = {
     ),
     "trained_reservoir": _treated(*MATRICES_OF_A_LAYER, layers="odd"),
 }
+GPT_ARMS = STARTS_OF_QUERIES_AND_KEYS | SCHEDULES | SINGLE_PARTS | WHOLE_LAYERS
 
 # For models that come with weights: stock fine-tuning, and what separates freezing from losing what was learnt.
 PRETRAINED_ARMS: dict[str, Parts] = {
@@ -84,6 +91,13 @@ PRETRAINED_ARMS: dict[str, Parts] = {
     }.items()
 }
 
+GROUPS = {
+    "Starts of queries and keys": STARTS_OF_QUERIES_AND_KEYS,
+    "Schedules of queries and keys": SCHEDULES,
+    "Single parts": SINGLE_PARTS,
+    "Whole layers": WHOLE_LAYERS,
+    "Models that come with weights": PRETRAINED_ARMS,
+}
 ARMS = GPT_ARMS | PRETRAINED_ARMS
 
 

@@ -376,21 +376,32 @@ def export(
         echo(f"{done.folder}: without a tokenizer, because the data has none; pipelines need one of your own")
 
 
-def arms() -> None:
-    """List the named arms: how Q/K start and when they are trained.
+def arms(
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="NAME", help="Show this arm alone.", show_default="all", autocompletion=completion.arms),
+    ] = None,
+    preset: Annotated[
+        str | None, typer.Option("--preset", help="Count parameters at the sizes of this preset.", show_default="tiny")
+    ] = None,
+) -> None:
+    """List the named arms: which parts start how, when they are trained, and what share of the parameters that is.
 
-    Example: oelm arms
+    With a name: every part in which that arm differs from the baseline, and its parameters by part.
+
+    \b
+    Examples:
+      oelm arms
+      oelm arms frozen_feed_forward
+      oelm arms reservoir --preset gpt2-124m
     """
-    from oelm.aliases import ALIASES
-    from oelm.arm_words import described
-    from oelm.arms import ARMS
+    from oelm.arm_list import arm_lines, list_lines
     from oelm.compat.arm_names import TWO_MEANINGS
 
-    width = max(map(len, ARMS))
-    for name, spec in ARMS.items():
-        also = [alias for alias, target in ALIASES.items() if target == name]
-        echo(f"{name:{width}} {described(spec)}{'  (also ' + ', '.join(also) + ')' if also else ''}")
-    echo(f"\n{TWO_MEANINGS}")
+    for line in list_lines(preset) if name is None else arm_lines(name, preset):
+        echo(line)
+    if name is None:
+        echo(f"\n{TWO_MEANINGS}")
 
 
 def keys(
