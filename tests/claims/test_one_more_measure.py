@@ -143,8 +143,8 @@ def test_a_run_that_did_not_record_it_is_no_result(measure, tmp_path):
     lack = f"experiment_result.json has no {measure.shown_key}"
     assert {run["error"] for run in findings_as_json(findings)["unfinished"]} == {lack}
     report = write_report(findings, tmp_path / "report", formats=["md"])
-    assert f"finished, but {lack}" in report.documents["en.md"].read_text(encoding="utf-8")
-    assert f"experiment_result.json 中没有 {measure.shown_key}" in report.documents["zh.md"].read_text(encoding="utf-8")
+    assert f"finished, but {lack}" in report.articles["en.md"].read_text(encoding="utf-8")
+    assert f"experiment_result.json 中没有 {measure.shown_key}" in report.articles["zh.md"].read_text(encoding="utf-8")
     assert sum(lack in line for line in study_status(study, shelf.folder)[1]) == 8
 
 
