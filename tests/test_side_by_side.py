@@ -1,5 +1,6 @@
 """Runs side by side, and every difference between them that is not the arm."""
 
+import json
 import shutil
 
 import pytest
@@ -8,6 +9,7 @@ from oelm.errors import UserError
 from oelm.side_by_side import table
 from oelm.training.run import train
 from small_runs import quiet_execution, small_run
+from stored_runs import with_attention
 
 
 @pytest.fixture(scope="module")
@@ -46,3 +48,15 @@ def test_one_run_is_not_compared_with_itself(runs):
     text = table([runs / "a"])
     assert "only one run" in text
     assert "differs" not in text
+
+
+def test_a_run_of_an_earlier_format_is_compared_by_its_settings_of_now(runs, tmp_path):
+    """The same computation, stored by two versions, differs in nothing."""
+    older = shutil.copytree(runs / "b", tmp_path / "older")
+    config, result = older / "config.json", older / "experiment_result.json"
+    config.write_text(json.dumps(with_attention(json.loads(config.read_text())) | {"format_version": 2}))
+    (older / "seal.json").unlink()
+    numbers = json.loads(result.read_text())
+    numbers.pop("fingerprint")
+    result.write_text(json.dumps(numbers))
+    assert "differs besides" not in table([runs / "b", older])

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from oelm.errors import UserError
-from oelm.files import read_object
 from oelm.run_directory import COMPARED_ENVIRONMENT, RunDirectory, flat, measured
-from oelm.sealing import end_of
+from oelm.sealing import end_of, read_config
 from oelm.sources import SOURCE_DIGEST, SOURCE_SCHEME, differ, scheme_of
 
 
@@ -76,7 +75,8 @@ def _finished(path: Path) -> FinishedRun:
         state = ended.state if ended else (directory.status() or {}).get("state", "not started")
         advice = "it is reported as such and not run again" if state == "diverged" else "finish it with `oelm train`"
         raise UserError(f"{path}: no result (state: {state}); {advice}")
-    config, environment = flat(read_object(directory.config_file)), flat(ended.environment)
+    # As a run of this version: an earlier format stored the same settings under other names.
+    config, environment = flat(read_config(directory).run.model_dump(mode="json")), flat(ended.environment)
     settings = {key: value for key, value in config.items() if not key.startswith(EXPECTED)}
     settings |= {key: environment.get(key) for key in COMPARED_ENVIRONMENT} | {SOURCE_SCHEME: scheme_of(environment)}
     return FinishedRun(path, ended.result, settings)

@@ -214,7 +214,24 @@ def test_on_another_kind_of_machine_a_tolerance_is_stated_with_its_reason(change
     assert said.reason == "apart by 0.0001 of it"
 
 
-# ---- Formats before the seal ---------------------------------------------------------------------------------------
+# ---- Earlier formats -----------------------------------------------------------------------------------------------
+
+
+def test_a_sealed_run_of_format_3_is_recomputed(copy_of):
+    """Its config speaks of attention, its counts have the older names of roles."""
+    run, older = copy_of("frozen"), {"up": "feed_forward_up", "down": "feed_forward_down"}
+    edit(run / "config.json", lambda tree: tree.update(with_attention(tree), format_version=3))
+    config = json.loads((run / "config.json").read_text())
+    digest = json.loads((run / "environment.json").read_text())["data_digest"]
+    known = stored_fingerprint(config, data_digest=digest)
+    edit(run / "experiment_result.json", lambda tree: tree.update(fingerprint=known))
+    edit(
+        run / "parameters.json",
+        lambda tree: [part.update(role=older.get(part["role"], part["role"])) for part in tree["parts"]],
+    )
+    sealed_again(run)
+    said = verdict(run)
+    assert (said.state, said.unsealed) == ("bit-equal", False), said.reason
 
 
 @pytest.mark.parametrize("version", [1, 2])

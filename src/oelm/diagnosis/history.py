@@ -15,7 +15,7 @@ from oelm.model.transformer import GPT
 from oelm.run_directory import RunDirectory, checkpoint_step, is_checkpoint
 from oelm.schemas import Parameters, read_record
 from oelm.training.checkpoint import OPTIMIZER_FILE, read_tensors
-from oelm.treatment.parts import OLDER_NAMES
+from oelm.treatment.parts import with_roles_of_now
 
 ROUNDING = 1e-5  # two machines' QR differ by less, a trained weight by more
 
@@ -47,8 +47,8 @@ def _recorded_count_problems(gpt: GPT, recorded: dict[str, Any]) -> list[str]:
         if recorded.get(key) != value
     ]
     parts = {
-        (OLDER_NAMES.get(part["role"], part["role"]), part["layer"]): (part["total"], part["frozen"])
-        for part in recorded.get("parts", [])
+        (part["role"], part["layer"]): (part["total"], part["frozen"])
+        for part in with_roles_of_now(recorded.get("parts", []))
     }
     wrong = [f"{role} of layer {layer}" for (role, layer), value in counts.items() if parts.get((role, layer)) != value]
     return lines + ([f"parameters.json has different counts for {enumerated(wrong)}"] if wrong else [])

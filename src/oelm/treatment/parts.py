@@ -196,7 +196,12 @@ ROLES: dict[str, Role] = {
         ),
     )
 }
-OLDER_NAMES = {"feed_forward_up": "up", "feed_forward_down": "down"}  # of roles, in parameters.json of earlier formats
+_OLDER_NAMES = {"feed_forward_up": "up", "feed_forward_down": "down"}
+
+
+def with_roles_of_now(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The counts of a parameters.json, which an earlier format stored under other names of roles."""
+    return [part | {"role": _OLDER_NAMES.get(part["role"], part["role"])} for part in parts]
 
 
 def _baseline(role: str) -> Part:

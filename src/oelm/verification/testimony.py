@@ -12,6 +12,7 @@ from typing import Any
 from oelm.files import Damaged, sha256_of
 from oelm.run_directory import MANIFEST, RunDirectory
 from oelm.sealing import read_seal
+from oelm.treatment.parts import with_roles_of_now
 
 _SAME = {"steps": "step", "train_loss": "last_train_loss", "best_val_loss": "best_val_loss", "best_step": "best_step"}
 
@@ -46,6 +47,7 @@ def check_progress(directory: RunDirectory, result: dict[str, Any], progress: di
 
 def check_parameters(directory: RunDirectory, stored: dict[str, Any], counted: dict[str, Any]) -> None:
     """What is stored of the parameters is what the checkpoint's model has, to the digest of its frozen weights."""
+    stored = stored | {"parts": with_roles_of_now(stored.get("parts", []))}
     for key in sorted(stored.keys() & counted.keys()):
         if stored[key] != counted[key]:
             raise Damaged(directory.parameters_file, f"{key} is not that of the last checkpoint")
