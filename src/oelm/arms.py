@@ -107,7 +107,7 @@ def canonical_name(name: str) -> str:
         return known
     close = difflib.get_close_matches(name, [*ARMS, *ALIASES], n=1)
     suggestion = f"; did you mean {close[0]}?" if close else ""
-    raise UserError(f"arm: unknown name {name!r}{suggestion} (known: {', '.join(ARMS)})")
+    raise UserError(f"arm: unknown name {name!r}{suggestion} (`oelm arms` lists them)")
 
 
 def arm(name: str, *, kind: str = "gpt") -> Parts:

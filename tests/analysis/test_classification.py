@@ -104,7 +104,7 @@ def test_a_finished_run_without_an_accuracy_is_no_result(tmp_path):
     run.directory.predictions_file.unlink()
     without_seal(run.directory.path)
     findings = findings_of(study, Shelf(tmp_path))
-    assert findings.arms["frozen_pretrained"].states == {"finished": [0, 1, 3, 4], "failed": [2]}
+    assert findings.arms["frozen_pretrained"].states == {"finished": [0, 1, 3, 4], "unmeasured": [2]}
     assert (findings.verdicts[0].outcome, findings.verdicts[0].reason) == ("undecided", "incomplete")
 
 

@@ -13,6 +13,7 @@ import pytest
 from patches import DIE_AT_STEP
 from runs import everything_stored, reseal, state, training, write_tokens
 
+from oelm.config import FORMAT_VERSION
 from oelm.errors import UserError
 from oelm.files import Damaged
 from oelm.run_directory import RunDirectory, check_whole
@@ -315,7 +316,7 @@ def test_a_run_of_a_newer_format_is_refused_with_its_version(server, data, stopp
     for command in (training(stopped, data), ["generate", stopped]):
         ended = server.run(*command)
         assert ended.code == 2
-        expected = "has format version 7, this oelm reads up to 3; use a newer oelm"
+        expected = f"has format version 7, this oelm reads up to {FORMAT_VERSION}; use a newer oelm"
         assert f"{stopped / 'config.json'}: {expected}" in ended.err
         assert "Traceback" not in ended.text
 

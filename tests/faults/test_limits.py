@@ -125,7 +125,7 @@ def ended_under_a_memory_limit(server, data, run, extra: int) -> bool:
     ended = server.run(*training(run, data, **LARGER), patch=LIMIT_MEMORY.format(extra=extra))
     if ended.code == 0:
         return False
-    assert_one_line(ended, r"memory: .* \(ulimit -v\).* lower .*micro_batch_size.*")
+    assert_one_line(ended, r"memory: .* \(ulimit -v\).* reduce .*micro_batch_size.*")
     return True
 
 
@@ -143,7 +143,7 @@ def test_too_little_address_space_for_torch_is_one_line(data, tmp_path):
     command = [sys.executable, "-c", code, *training(tmp_path / "run", data)]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=60)
     assert_one_line(
-        Ended(done.returncode, done.stdout, done.stderr), r"memory: the shell allows 500\.0 MiB .*torch alone takes.*"
+        Ended(done.returncode, done.stdout, done.stderr), r"memory: the shell allows 500\.0 MiB .*torch alone needs.*"
     )
 
 

@@ -6,6 +6,7 @@ that bad data is found at load and named by file and offset.
 
 from __future__ import annotations
 
+import importlib
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from oelm.data.corpora import NAMES
 from oelm.errors import UserError
 from oelm.files import Damaged, combined_digest, named_in, sha256_of
 from oelm.prepared import MANIFEST, folder_of, read_manifest
@@ -65,7 +65,8 @@ def open_tokens(path: Path) -> TokenData:
 
 def prepare_command(folder: Path) -> str:
     """The command that makes the data; the folder's name says which, if it is a corpus's."""
-    corpus = folder.name if folder.name in NAMES else "stories"
+    corpora = importlib.import_module("oelm.data.corpora")  # by its name: it decides none of a run's numbers
+    corpus = folder.name if folder.name in corpora.NAMES else "stories"
     return f"oelm prepare {corpus} --out {shlex.quote(str(folder))}"
 
 
