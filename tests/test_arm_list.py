@@ -54,7 +54,7 @@ def test_one_arm_shows_exactly_the_parts_that_differ_and_their_counts(arm):
     lines = list(arm_lines(arm, "small"))
     named, _, tail = "\n".join(lines).partition("\n\n")
     others = AS_GIVEN if arm in PRETRAINED_ARMS else BASELINE
-    differing = {ROLES[role].words[0] for role, part in ARMS[arm].items() if part != others.of(role)}
+    differing = {ROLES[role].words[0] for role, part in ARMS[arm].parts.items() if part != others.of(role)}
     assert {words for words in (role.words[0] for role in ROLES.values()) if f"\n  {words}  " in named} == differing
     if arm in PRETRAINED_ARMS:
         assert "sizes come with its data" in tail

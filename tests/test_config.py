@@ -11,7 +11,6 @@ from oelm.config import (
     Encoder,
     Execution,
     Model,
-    ResolvedModel,
     ResolvedRun,
     Run,
     Training,
@@ -19,6 +18,7 @@ from oelm.config import (
     as_far_as_known,
     fingerprint,
     resolved,
+    resolved_model,
     resolved_training,
     stored_form,
 )
@@ -94,8 +94,8 @@ def test_a_run_is_resolved_or_says_what_is_missing(preset):
 
 def test_facts_fill_only_what_is_left_to_the_data():
     run = Run(model=Model(vocabulary=32, d_model=64))
-    assert resolved(run, {"vocabulary": 64, "d_ff": 1, "d_model": 1}).model == ResolvedModel(
-        vocabulary=32, d_model=64, d_ff=256
+    assert resolved(run, {"vocabulary": 64, "d_ff": 1, "d_model": 1}).model == resolved_model(
+        Model(vocabulary=32, d_model=64, d_ff=256)
     )
 
 

@@ -27,14 +27,14 @@ def list_lines(preset: str | None = None) -> Iterator[str]:
     for group, members in GROUPS.items():
         yield ""
         yield f"{group}:"
-        for name, parts in members.items():
-            yield f"  {name:{width}}  {_share(name, model):>7}  {described(parts)}{_aliases(name)}"
+        for name, treatment in members.items():
+            yield f"  {name:{width}}  {_share(name, model):>7}  {described(treatment.parts)}{_aliases(name)}"
 
 
 def arm_lines(name: str, preset: str | None = None) -> Iterator[str]:
     """One arm: the parts in which it differs from the baseline, and its parameters by part."""
     known = canonical_name(name)
-    parts = ARMS[known]
+    parts = ARMS[known].parts
     model, heading = _model_at(preset or DEFAULT_PRESET)
     yield f"{known}{_aliases(known)}"
     others = AS_GIVEN if known in PRETRAINED_ARMS else BASELINE
@@ -89,7 +89,7 @@ def _with(model: ResolvedModel, parts: Parts, name: str) -> ResolvedModel:
 def _share(name: str, model: ResolvedModel) -> str:
     if name in PRETRAINED_ARMS:
         return "-"
-    counted = totals(_with(model, ARMS[name], name))
+    counted = totals(_with(model, ARMS[name].parts, name))
     return f"{100 * counted.trainable / counted.total:.1f} %"
 
 

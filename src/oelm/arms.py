@@ -7,27 +7,28 @@ import difflib
 from oelm.aliases import ALIASES
 from oelm.errors import UserError
 from oelm.treatment.moves import After, Always, Before, Every, Moves, Never
-from oelm.treatment.parts import BASELINE, ROLES, Part, Parts, for_given_weights
+from oelm.treatment.parts import BASELINE, ROLES, Part, Parts
+from oelm.treatment.treatments import Treatment
 
 MATRICES_OF_A_LAYER = ("query", "key", "value", "output", "up", "down")
 
 
-def _treated(*roles: str, start: str = "orthogonal", **changes: object) -> Parts:
+def _treated(*roles: str, start: str = "orthogonal", **changes: object) -> Treatment:
     """These parts alike, all others as the baseline has them."""
-    return Parts(**{role: Part.model_validate({"start": start, **changes}) for role in roles})
+    return Treatment(parts=Parts(**{role: Part.model_validate({"start": start, **changes}) for role in roles}))
 
 
-def _query_and_key(start: str = "normal", moves: Moves | None = None, share: float = 1.0) -> Parts:
+def _query_and_key(start: str = "normal", moves: Moves | None = None, share: float = 1.0) -> Treatment:
     return _treated("query", "key", start=start, moves=moves or Always(), share=share)
 
 
-def _frozen(*roles: str, start: str = "orthogonal") -> Parts:
+def _frozen(*roles: str, start: str = "orthogonal") -> Treatment:
     return _treated(*roles, start=start, moves=Never())
 
 
 # Groups as `oelm arms` shows them; the order of all arms is theirs.
-STARTS_OF_QUERIES_AND_KEYS: dict[str, Parts] = {
-    "trained": BASELINE,
+STARTS_OF_QUERIES_AND_KEYS: dict[str, Treatment] = {
+    "trained": Treatment(parts=BASELINE),
     # Is it the start? Trained twins of the frozen arms, equal to them bit for bit before the first update.
     "trained_scaled_normal": _query_and_key("scaled_normal"),
     "trained_orthogonal": _query_and_key("orthogonal"),
@@ -44,13 +45,13 @@ STARTS_OF_QUERIES_AND_KEYS: dict[str, Parts] = {
     "frozen_half": _query_and_key("head_orthogonal", Never(), share=0.5),
     "frozen_quarter": _query_and_key("head_orthogonal", Never(), share=0.25),
 }
-SCHEDULES: dict[str, Parts] = {
+SCHEDULES: dict[str, Treatment] = {
     "every_n": _query_and_key("head_orthogonal", Every(steps=10)),
     "late_unfreeze": _query_and_key("head_orthogonal", After(fraction=0.8)),
     "progressive_unfreeze": _query_and_key("head_orthogonal", After(fraction=0.5, order="layer_by_layer")),
     "train_then_freeze": _query_and_key("head_orthogonal", Before(fraction=0.2)),
 }
-SINGLE_PARTS: dict[str, Parts] = {
+SINGLE_PARTS: dict[str, Treatment] = {
     # At an orthogonal start, and the trained twin. At 0.02 a frozen feed-forward layer is nearly none.
     "frozen_query": _frozen("query"),
     "trained_orthogonal_query": _treated("query"),
@@ -70,20 +71,22 @@ SINGLE_PARTS: dict[str, Parts] = {
     "frozen_embedding": _frozen("token_embedding", start=ROLES["token_embedding"].start),
     "frozen_norms": _frozen("norm", start=ROLES["norm"].start),
 }
-WHOLE_LAYERS: dict[str, Parts] = {
+WHOLE_LAYERS: dict[str, Treatment] = {
     # Every second layer frozen as a whole.
-    "reservoir": Parts(
-        **{role: Part(start="orthogonal", moves=Never(), layers="odd") for role in MATRICES_OF_A_LAYER},
-        norm=Part(start=ROLES["norm"].start, moves=Never(), layers="odd"),
+    "reservoir": Treatment(
+        parts=Parts(
+            **{role: Part(start="orthogonal", moves=Never(), layers="odd") for role in MATRICES_OF_A_LAYER},
+            norm=Part(start=ROLES["norm"].start, moves=Never(), layers="odd"),
+        )
     ),
     "trained_reservoir": _treated(*MATRICES_OF_A_LAYER, layers="odd"),
 }
 GPT_ARMS = STARTS_OF_QUERIES_AND_KEYS | SCHEDULES | SINGLE_PARTS | WHOLE_LAYERS
 
 # For models that come with weights: stock fine-tuning, and what separates freezing from losing what was learnt.
-PRETRAINED_ARMS: dict[str, Parts] = {
-    name: for_given_weights(parts)
-    for name, parts in {
+PRETRAINED_ARMS: dict[str, Treatment] = {
+    name: treatment.for_given_weights()
+    for name, treatment in {
         "fine_tuned": _query_and_key("keep"),
         "fine_tuned_orthogonalised": _query_and_key("orthogonalised"),
         "frozen_pretrained": _query_and_key("keep", Never()),
@@ -110,7 +113,7 @@ def canonical_name(name: str) -> str:
     raise UserError(f"arm: unknown name {name!r}{suggestion} (`oelm arms` lists them)")
 
 
-def arm(name: str, *, kind: str = "gpt") -> Parts:
-    """The parts of a named arm, by any of its names, of a GPT or of an encoder, which comes with weights."""
-    parts = ARMS[canonical_name(name)]
-    return for_given_weights(parts) if kind == "encoder" else parts
+def arm(name: str, *, kind: str = "gpt") -> Treatment:
+    """The treatment of a named arm, by any of its names, of a GPT or of an encoder, which comes with weights."""
+    treatment = ARMS[canonical_name(name)]
+    return treatment.for_given_weights() if kind == "encoder" else treatment

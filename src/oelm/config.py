@@ -16,14 +16,16 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from oelm.sections import MOST_DIGITS, Count, Positive, Section, Whole
 from oelm.treatment.parts import AS_GIVEN, BASELINE, ROLES, Part, Parts, problems_of
+from oelm.treatment.repairs import NO_REPAIRS, Repairs, ResolvedRepairs
+from oelm.treatment.scores import PLAIN_SCORES, Positions, ResolvedScores, Scores
 from oelm.treatment.starts import STARTS
 
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 SEALED_SINCE = 3  # runs of this format end with a seal
 
 
 class Model(Section):
-    """The GPT: pre-norm, learned positions, tied embeddings, no bias in attention, tanh GELU."""
+    """The GPT: pre-norm, no bias in attention, tanh GELU."""
 
     FROM_DATA: ClassVar[tuple[str, ...]] = ("vocabulary",)  # what the data decides where a config does not
 
@@ -34,7 +36,11 @@ class Model(Section):
     num_heads: Positive = Field(default=8, description="Attention heads; must divide d_model.")
     d_ff: Positive | None = Field(default=None, description="Width of the feed-forward layer; null: 4 d_model.")
     dropout: float = Field(default=0.0, ge=0, lt=1, description="Share of activations set to zero in training.")
+    positions: Positions = Field(default="learned", description="How the model knows the order of the tokens.")
+    tied: bool = Field(default=True, description="The output layer uses the matrix of the token embedding.")
     parts: Parts = BASELINE
+    scores: Scores = PLAIN_SCORES
+    repairs: Repairs = NO_REPAIRS
 
     @property
     def tokens_per_example(self) -> float:
@@ -221,6 +227,8 @@ def facts_of(model: AnyResolvedModel) -> dict[str, Any]:
 class ResolvedModel(Model):
     vocabulary: Positive
     d_ff: Positive
+    scores: ResolvedScores
+    repairs: ResolvedRepairs
 
 
 class ResolvedEncoder(Encoder):
@@ -311,6 +319,9 @@ def as_far_as_known(run: Run, facts: dict[str, Any] | None = None) -> Run:
 def _filled(model: Model | Encoder, values: dict[str, Any]) -> Model | Encoder:
     """With these values where it has none; a resolved one if it then has all."""
     filled = dict(model) | {name: value for name, value in values.items() if getattr(model, name) is None}
+    if isinstance(model, Model):
+        filled["scores"] = model.scores.resolved(d_model=model.d_model, num_heads=model.num_heads)
+        filled["repairs"] = model.repairs.resolved(d_model=model.d_model)
     kind, resolved_kind = (Encoder, ResolvedEncoder) if isinstance(model, Encoder) else (Model, ResolvedModel)
     return (kind if None in filled.values() else resolved_kind).model_construct(**filled)
 
@@ -401,8 +412,18 @@ def counted_in_attention(attention: dict[str, Any], kind: str) -> dict[str, Any]
     return {role: part for role, part in attention.items() if role not in never}
 
 
+def _from_version_4(tree: dict[str, Any]) -> dict[str, Any]:
+    """Before version 5 positions were learned, the output layer tied, scores plain, and nothing was repaired."""
+    model = tree["model"]
+    if kind_of_model(model) == "encoder":
+        return tree
+    scores = PLAIN_SCORES.resolved(d_model=model["d_model"], num_heads=model["num_heads"]).model_dump(mode="json")
+    repairs = NO_REPAIRS.model_dump(mode="json")
+    return {**tree, "model": model | {"positions": "learned", "tied": True, "scores": scores, "repairs": repairs}}
+
+
 # Version -> what turns a stored run of it into the next version: a new field gets the value of the old behaviour.
-MIGRATIONS = {1: _from_version_1, 2: _from_version_2, 3: _from_version_3}
+MIGRATIONS = {1: _from_version_1, 2: _from_version_2, 3: _from_version_3, 4: _from_version_4}
 
 
 # ---- Presets ------------------------------------------------------------------------------------------------------

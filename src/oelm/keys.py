@@ -19,7 +19,7 @@ from oelm.errors import UserError
 from oelm.settings import DEFAULT_PRESET, KINDS, SCHEDULES, models_of, preset_named
 from oelm.treatment.parts import Part
 
-TYPES = {"integer": "whole number", "number": "number", "boolean": "true or false", "string": "text"}
+TYPES = {"integer": "whole number", "number": "number", "boolean": "true or false", "string": "text", "array": "list"}
 BOUNDS = {
     ("minimum", "ge"): "at least {}", ("exclusiveMinimum", "gt"): "above {}",
     ("maximum", "le"): "at most {}", ("exclusiveMaximum", "lt"): "below {}",
@@ -133,5 +133,6 @@ def _described(path: str, field: FieldInfo, default: Any) -> Key:
         for name in names
         if name in main
     )
-    choices = tuple(main.get("enum", [main["const"]] if "const" in main else []))
+    said = main.get("items", main)  # of a list: what each of it may be
+    choices = tuple(said.get("enum", [said["const"]] if "const" in said else []))
     return Key(path, TYPES[main["type"]], choices, bounds, len(parts) > 1, default, field.description or "")

@@ -309,8 +309,11 @@ def with_preset(tree: dict[str, Any]) -> dict[str, Any]:
     return _merged(_preset_tree(str(tree["preset"])), own) if "preset" in tree else own
 
 
+NOT_OF_A_PRESET = {"parts", "scores", "repairs", "positions", "tied"}  # a preset is sizes and training
+
+
 def _preset_tree(preset: str) -> dict[str, Any]:
-    return preset_named(preset).model_dump(mode="json", exclude={"arm": True, "model": {"parts"}})
+    return preset_named(preset).model_dump(mode="json", exclude={"arm": True, "model": NOT_OF_A_PRESET})
 
 
 def preset_named(preset: str) -> Run:
@@ -322,17 +325,15 @@ def preset_named(preset: str) -> Run:
 
 
 def _with_arm(tree: dict[str, Any]) -> dict[str, Any]:
-    """An arm's name is replaced by its parts; what the file writes out of model.parts goes on top of them."""
+    """An arm's name is replaced by what it decides; what the file writes out of the same keys goes on top of it."""
     model = tree.get("model", {})
     if not isinstance(model, dict):
         return tree  # validation names the problem
     name = tree.get("arm", DEFAULT_ARMS[kind_of_model(model)])
     if not isinstance(name, str):
         return tree
-    parts = arm_named(name, kind=kind_of_model(model)).model_dump(mode="json")
-    written_out = model.get("parts", {})
-    parts = _merged(parts, written_out) if isinstance(written_out, dict) else written_out
-    return {**tree, "arm": canonical_name(name), "model": {**model, "parts": parts}}
+    decided = arm_named(name, kind=kind_of_model(model)).own_settings
+    return {**tree, "arm": canonical_name(name), "model": _merged(decided, model)}
 
 
 OLDER_KEY, PARTS_KEY = "attention", "parts"  # of a model, before every part of it could be spoken of
@@ -351,9 +352,10 @@ def _with_parts(tree: dict[str, Any]) -> dict[str, Any]:
 
 
 def _labelled(run: Run) -> Run:
-    """A name stands for its spec: a run whose spec was changed by hand is called custom."""
-    named = arm_named(run.arm, kind=kind_of_model(run.model))
-    return run if run.model.parts == named else run.model_copy(update={"arm": "custom"})
+    """A name stands for its treatment: a run in which something that the arm decides was changed is called custom."""
+    decided = arm_named(run.arm, kind=kind_of_model(run.model)).own_settings
+    model = run.model.model_dump(mode="json")
+    return run if _merged(model, decided) == model else run.model_copy(update={"arm": "custom"})
 
 
 # What is chosen by an option of its own and not with --set, and what that option takes.

@@ -65,7 +65,7 @@ def _v2(*arguments: str):
 def test_the_first_version_has_the_global_forms(flags, group, arm):
     found, settings = _v1(*flags)
     assert (found, settings.run.arm) == (group, arm)
-    assert settings.run.model.parts == GPT_ARMS[arm]
+    assert settings.run.model.parts == GPT_ARMS[arm].parts
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_the_first_version_has_the_global_forms(flags, group, arm):
 def test_the_second_version_has_the_head_wise_form_and_the_random_one(model_type, arm):
     run = _v2("--model_type", model_type, "--max_lr", "1e-3", "--max_steps", "100000")
     assert run.arm == arm
-    assert run.model.parts == GPT_ARMS[arm]
+    assert run.model.parts == GPT_ARMS[arm].parts
     assert run.training.learning_rate == 1e-3
 
 

@@ -215,7 +215,7 @@ def _with_buffers_for_frozen_weights(gpt: nn.Module) -> nn.Module:
 
 
 def test_zero_frozen_with_weights_in_buffers_is_explained_with_the_exact_numbers() -> None:
-    model = PRESETS["medium-512"].model.model_copy(update={"parts": GPT_ARMS["frozen_head_orthogonal"]})
+    model = PRESETS["medium-512"].model.model_copy(update={"parts": GPT_ARMS["frozen_head_orthogonal"].parts})
     gpt = _with_buffers_for_frozen_weights(oelm.GPT(model))
     assert sum(p.numel() for p in gpt.parameters()) == 41_751_040  # what a counter of parameters() sees
     assert all(p.requires_grad for p in gpt.parameters())

@@ -78,7 +78,7 @@ def test_without_data_the_vocabulary_of_gpt2_is_assumed_and_said() -> None:
 
 def test_medium_512_has_the_documented_numbers() -> None:
     run = PRESETS["medium-512"]
-    model = run.model.model_copy(update={"parts": GPT_ARMS["frozen_head_orthogonal"]})
+    model = run.model.model_copy(update={"parts": GPT_ARMS["frozen_head_orthogonal"].parts})
     diagnosis = diagnose_arm(run.model_copy(update={"model": model}), data_given=False, steps=1)
     assert diagnosis.healthy
     found = diagnosis.as_json()

@@ -87,7 +87,7 @@ def test_the_config_says_what_was_applied(tmp_path):
     oelm.apply(model, "oelm_freeze", seed=3)
     field = json.loads((stored(model, tmp_path) / "config.json").read_text())["oelm"]
     assert (field["format_version"], field["arm"], field["seed"]) == (2, "frozen_head_orthogonal", 3)
-    assert Parts.model_validate(field["parts"]) == oelm.arm("frozen_head_orthogonal", kind="encoder")
+    assert Parts.model_validate(field["parts"]) == oelm.arm("frozen_head_orthogonal", kind="encoder").parts
     assert sorted(field["frozen_digests"]) == [
         f"layer.{layer}.attention.self.{module}.{leaf}"
         for layer in (0, 1)

@@ -36,7 +36,7 @@ QUERY_AND_KEY = {f"gpt.blocks.{layer}.attention.{name}.weight" for layer in (0, 
 
 
 def _config(arm: str = "frozen_head_orthogonal") -> OELMConfig:
-    return OELMConfig(**SIZES, parts=GPT_ARMS[arm])
+    return OELMConfig(**SIZES, parts=GPT_ARMS[arm].parts)
 
 
 def _tokens() -> Tensor:
@@ -75,7 +75,7 @@ def _both(arm: str = "frozen_half") -> tuple[OrthogonalELMTransformer, GPT2LMHea
 
 @pytest.mark.parametrize("arm", ["trained", "frozen_head_orthogonal", "frozen_half"])
 def test_logits_equal_those_of_hugging_face_gpt2(arm: str) -> None:
-    gpt = build(Model(**SIZES, parts=GPT_ARMS[arm]), Seeds()).double().eval()
+    gpt = build(Model(**SIZES, parts=GPT_ARMS[arm].parts), Seeds()).double().eval()
     with torch.no_grad():
         for parameter in gpt.parameters():  # biases and norms too are to be told apart
             parameter.add_(torch.randn_like(parameter) * 0.02)
@@ -136,10 +136,10 @@ def test_greedy_generation_equals_our_own() -> None:
 
 
 def test_freeze_qk_selects_the_arm_unless_attention_is_given() -> None:
-    assert OELMConfig(**SIZES).as_model().parts == GPT_ARMS["frozen_head_orthogonal"]
-    assert OELMConfig(**SIZES, freeze_qk=False).as_model().parts == GPT_ARMS["trained_head_orthogonal"]
-    given = OELMConfig(**SIZES, freeze_qk=True, parts=GPT_ARMS["trained"])
-    assert given.as_model().parts == GPT_ARMS["trained"]
+    assert OELMConfig(**SIZES).as_model().parts == GPT_ARMS["frozen_head_orthogonal"].parts
+    assert OELMConfig(**SIZES, freeze_qk=False).as_model().parts == GPT_ARMS["trained_head_orthogonal"].parts
+    given = OELMConfig(**SIZES, freeze_qk=True, parts=GPT_ARMS["trained"].parts)
+    assert given.as_model().parts == GPT_ARMS["trained"].parts
     assert given.freeze_qk is False
 
 
@@ -187,13 +187,13 @@ def test_auto_config_knows_the_model_type(tmp_path: Path) -> None:
     _config("frozen_half").save_pretrained(tmp_path)
     config = AutoConfig.from_pretrained(tmp_path)
     assert isinstance(config, OELMConfig)
-    assert config.as_model().parts == GPT_ARMS["frozen_half"]
+    assert config.as_model().parts == GPT_ARMS["frozen_half"].parts
     assert config.vocab_size == SIZES["vocabulary"]
 
 
 @pytest.mark.parametrize("arm", ["frozen_head_orthogonal", "frozen_half"])
 def test_the_best_folder_of_a_run_loads(arm: str, tmp_path: Path) -> None:
-    run = Run(arm=arm, model=Model(**SIZES, parts=GPT_ARMS[arm]))
+    run = Run(arm=arm, model=Model(**SIZES, parts=GPT_ARMS[arm].parts))
     gpt = build(run.model, run.seeds)
     save_best(RunDirectory(tmp_path), gpt, run, _no_data(tmp_path), step=1, val_loss=2.0)
     loaded = OrthogonalELMTransformer.from_pretrained(tmp_path / "best")

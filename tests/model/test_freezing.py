@@ -125,7 +125,7 @@ def test_a_scheduled_weight_moves_exactly_when_its_schedule_says(arm, mode, toke
 
 @pytest.mark.parametrize("arm", SCHEDULED)
 def test_schedules_do_what_their_names_say(arm):
-    moves = GPT_ARMS[arm].query.moves
+    moves = GPT_ARMS[arm].parts.query.moves
     times = {
         layer: [s for s in range(1, 101) if moves_at(moves, s, steps=100, layer=layer, num_layers=4)]
         for layer in range(4)

@@ -194,7 +194,7 @@ def test_the_work_of_a_step_is_that_of_the_first(arm, like):
 @pytest.mark.parametrize("arm", ARMS)
 def test_what_moves_first_is_what_the_loop_moves_first(arm):
     for name in ROLES:
-        declared, timed = (getattr(each, name).moves for each in (ARMS[arm], _timed_attention(ARMS[arm])))
+        declared, timed = (getattr(each, name).moves for each in (ARMS[arm].parts, _timed_attention(ARMS[arm].parts)))
         moves = moves_at(declared, 1, steps=MANY_STEPS, layer=None, num_layers=4)
         assert isinstance(timed, Always if moves else Never)
 

@@ -96,7 +96,7 @@ def _findings_alone(study: Study, shelf: Shelf) -> Findings:
 def _arm_like(runs: dict[str, ArmRuns], name: str) -> str | None:
     """The arm whose parts are those of a named one, whatever the study calls it."""
     models = {arm: each.run.model for arm, each in runs.items()}
-    alike = (arm for arm, model in models.items() if model.parts == named_arm(name, kind=kind_of_model(model)))
+    alike = (arm for arm, model in models.items() if model.parts == named_arm(name, kind=kind_of_model(model)).parts)
     return next(alike, None)
 
 

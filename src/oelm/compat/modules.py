@@ -13,7 +13,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from oelm.config import ResolvedModel
+from oelm.config import Model, resolved_model
 from oelm.errors import UserError
 from oelm.model.attention import causal_attention
 from oelm.model.transformer import NORM_EPSILON, FeedForward
@@ -121,7 +121,9 @@ class OELMTransformerBlock(nn.Module):
             d_model, num_heads, dropout=dropout, ortho_method=ortho_method, freeze_qk=freeze_qk
         )
         self.feed_forward_norm = nn.LayerNorm(d_model, eps=NORM_EPSILON)
-        self.feed_forward = FeedForward(ResolvedModel(vocabulary=1, d_model=d_model, num_heads=num_heads, d_ff=d_ff))
+        self.feed_forward = FeedForward(
+            resolved_model(Model(vocabulary=1, d_model=d_model, num_heads=num_heads, d_ff=d_ff))
+        )
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x_BTD: Tensor) -> Tensor:

@@ -20,24 +20,28 @@ from oelm.huggingface.encoder_folder import WEIGHTS_INDEX, shards
 from oelm.model.adaptation import Adaptation, adapt
 from oelm.model.adaptation.record import CUSTOM, FIELD, FORMAT_VERSION, adaptation_record, frozen_digests
 from oelm.treatment.parts import Parts, for_given_weights
+from oelm.treatment.treatments import Treatment
 
 CONFIG_FILE = "config.json"
 CHANGED = "frozen weights are not what they were when the arm was applied"
 
 
-def apply(model: nn.Module, arm: str | Parts, *, seed: int = 0) -> Adaptation:
+def apply(model: nn.Module, arm: str | Parts | Treatment, *, seed: int = 0) -> Adaptation:
     """Start and freeze the queries and keys of a model of the transformers library as an arm says, in place.
 
     `model.config.oelm` says what was done, so that save_pretrained stores it and `oelm.load` restores it. What moves
     by a schedule needs oelm.FreezeCallback in the Trainer. A second arm on the same model is refused.
     """
-    if not isinstance(arm, str | Parts):
-        raise UserError(f"arm: {arm!r} is neither the name of an arm nor Parts")
+    if not isinstance(arm, str | Parts | Treatment):
+        raise UserError(f"arm: {arm!r} is neither the name of an arm nor Parts nor a Treatment")
     if not isinstance(seed, int) or seed < 0:
         raise UserError(f"seed: {seed!r} is not a whole number of 0 or more")
-    parts = for_given_weights(arm if isinstance(arm, Parts) else named_arm(arm))
+    treatment = named_arm(arm) if isinstance(arm, str) else arm if isinstance(arm, Treatment) else Treatment(parts=arm)
+    if not treatment.governs_parts_alone:
+        raise UserError(f"arm: {arm} changes how scores are formed or repairs parts: only oelm's own GPT can do that")
+    parts = for_given_weights(treatment.parts)
     done = adapt(model, parts, seed=seed)
-    name = CUSTOM if isinstance(arm, Parts) else canonical_name(arm)
+    name = canonical_name(arm) if isinstance(arm, str) else CUSTOM
     config: Any = model.config
     config.oelm = adaptation_record(model, parts, arm=name, seed=seed)
     return done

@@ -11,11 +11,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from oelm.config import Model, ResolvedModel, parts_of_attention
+from oelm.config import Model, ResolvedModel, parts_of_attention, resolved_model
 from oelm.errors import UserError
 from oelm.huggingface.library import transformers
 from oelm.treatment.moves import Always, Never
 from oelm.treatment.parts import Part, Parts
+from oelm.treatment.scores import Positions
 
 
 class OELMConfig(transformers.PretrainedConfig):
@@ -42,6 +43,10 @@ class OELMConfig(transformers.PretrainedConfig):
         num_heads: int = 8,
         d_ff: int | None = None,
         dropout: float = 0.0,
+        positions: Positions = "learned",
+        tied: bool = True,
+        scores: dict[str, Any] | None = None,
+        repairs: dict[str, Any] | None = None,
         parts: dict[str, Any] | Parts | None = None,
         freeze_qk: bool = True,
         use_cache: bool = True,
@@ -54,6 +59,8 @@ class OELMConfig(transformers.PretrainedConfig):
         self.vocabulary, self.seq_len, self.d_model = vocabulary, seq_len, d_model
         self.num_layers, self.num_heads, self.d_ff = num_layers, num_heads, d_ff or 4 * d_model
         self.dropout, self.use_cache = float(dropout), use_cache
+        self.positions, self.tied = positions, tied
+        self.scores, self.repairs = scores or {}, repairs or {}
         older = kwargs.pop("attention", None)  # stored before every part could be spoken of
         if parts is None and older is not None:
             parts = parts_of_attention(older, "gpt")
@@ -68,7 +75,7 @@ class OELMConfig(transformers.PretrainedConfig):
     def as_model(self) -> ResolvedModel:
         tree = {name: getattr(self, name) for name in Model.model_fields}
         try:
-            return ResolvedModel.model_validate(tree)
+            return resolved_model(Model.model_validate(tree))
         except ValidationError as error:
             problems = [f"{'.'.join(str(part) for part in p['loc'])}: {p['msg']}" for p in error.errors()]
             raise UserError("\n".join(f"OELMConfig: {problem}" for problem in problems)) from error

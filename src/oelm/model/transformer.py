@@ -5,6 +5,8 @@ The forward pass ends with the normalised hidden states: the loss applies the ou
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -73,15 +75,34 @@ class GPT(nn.Module):
         if covered and not isinstance(part.moves, Always) and not isinstance(module, FreezableLinear):
             mark(module, part.moves)
 
-    def forward(self, tokens_BT: Tensor, caches: list[KeyValueCache] | None = None) -> Tensor:
+    def forward(self, tokens_BT: Tensor, caches: Sequence[KeyValueCache] | None = None) -> Tensor:
         """Hidden states after the final norm; `logits` turns them into scores."""
         past = caches[0].length if caches else 0
         positions_T = torch.arange(past, past + tokens_BT.shape[1], device=tokens_BT.device)
-        x_BTD = self.token_embedding(tokens_BT) + self.position_embedding(positions_T)
+        return self.hidden(self.token_embedding(tokens_BT), positions_T, caches)
+
+    def hidden(
+        self,
+        embedded_BTD: Tensor,
+        positions: Tensor,
+        caches: Sequence[Cache] | None = None,
+        *,
+        visible: Tensor | None = None,
+        states: list[Tensor] | None = None,
+    ) -> Tensor:
+        """The same from embedded tokens at these positions (T, or B by T), of which each sees what `visible` says.
+
+        What enters each block, and what leaves the last, is added to `states`.
+        """
+        x_BTD = embedded_BTD + self.position_embedding(positions)
         x_BTD = functional.dropout(x_BTD, self.config.dropout, self.training)
         for layer, block in enumerate(self.blocks):
-            x_BTD = block(x_BTD, caches[layer]) if caches else block(x_BTD)
+            if states is not None:
+                states.append(x_BTD)
+            x_BTD = block(x_BTD, caches[layer] if caches else None, visible)
         hidden_BTD: Tensor = self.final_norm(x_BTD)
+        if states is not None:
+            states.append(hidden_BTD)
         return hidden_BTD
 
     def logits(self, hidden_BTD: Tensor) -> Tensor:

@@ -55,7 +55,7 @@ def heads_of(model, role: str) -> list[torch.Tensor]:
 def test_applying_an_arm_changes_only_queries_and_keys(kind):
     model = tiny(kind)
     before = copy.deepcopy(model.state_dict())
-    adapt(model, arm("frozen_head_orthogonal"), seed=0)
+    adapt(model, arm("frozen_head_orthogonal").parts, seed=0)
     after = model.state_dict()
     assert after.keys() == before.keys()
     roles = roles_of(tiny(kind))
@@ -73,7 +73,7 @@ def test_applying_an_arm_changes_only_queries_and_keys(kind):
 @pytest.mark.parametrize("name", ["frozen_pretrained", "frozen_half"])
 def test_outputs_are_bit_equal_before_and_after_splitting(kind, name):
     model = tiny(kind)
-    spec = arm(name)
+    spec = arm(name).parts
     kept = Parts(**{role: part.model_copy(update={"start": "keep"}) for role, part in spec.items()})
     before, again = model(**batch(model)), model(**batch(model))
     adapt(model, kept, seed=0)
@@ -89,7 +89,7 @@ def test_outputs_are_bit_equal_before_and_after_splitting(kind, name):
 def test_every_class_around_one_base_model_draws_the_same():
     base, wrapped = tiny("bert", "BertModel"), tiny("bert", "BertForMaskedLM")
     for model in (base, wrapped):
-        adapt(model, arm("frozen_normal"), seed=3)
+        adapt(model, arm("frozen_normal").parts, seed=3)
     for one, other in zip(projections(base, "query"), projections(wrapped, "query"), strict=True):
         assert torch.equal(one, other)
 
@@ -99,7 +99,7 @@ def test_draws_depend_on_the_seed_and_the_name_alone():
         model, before = tiny("gpt2", seed=seed + 10), torch.get_num_threads()
         torch.set_num_threads(threads)
         try:
-            adapt(model, arm("frozen_head_orthogonal"), seed=seed)
+            adapt(model, arm("frozen_head_orthogonal").parts, seed=seed)
         finally:
             torch.set_num_threads(before)
         return projections(model, "query")
@@ -173,7 +173,7 @@ def test_keep_changes_no_bit_and_gain_multiplies():
 
 def test_half_precision_models_keep_their_type():
     model = tiny("llama").bfloat16()
-    adapt(model, arm("frozen_half"), seed=0)
+    adapt(model, arm("frozen_half").parts, seed=0)
     assert {parameter.dtype for parameter in model.parameters()} == {torch.bfloat16}
 
 
@@ -184,7 +184,7 @@ def test_half_precision_models_keep_their_type():
 @pytest.mark.parametrize("name", ["frozen_head_orthogonal", "frozen_half"])
 def test_frozen_weights_do_not_move_in_real_steps_with_decay_and_all_others_do(kind, name):
     model = tiny(kind)
-    done = adapt(model, arm(name), seed=0)
+    done = adapt(model, arm(name).parts, seed=0)
     before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
     frozen = set(frozen_names(model))
     assert done.frozen == sum(before[name].numel() for name in frozen) > 0
@@ -199,7 +199,7 @@ def test_frozen_weights_do_not_move_in_real_steps_with_decay_and_all_others_do(k
 @pytest.mark.parametrize("kind", KINDS)
 def test_half_of_the_heads_rests(kind):
     model = tiny(kind)
-    adapt(model, arm("frozen_half"), seed=0)
+    adapt(model, arm("frozen_half").parts, seed=0)
     before = {role: projections(model, role) for role in ("query", "key")}
     fine_tuned(model, 3)
     for role in ("query", "key"):
@@ -223,7 +223,7 @@ def test_fused_projections_freeze_query_and_key_and_train_the_value_exactly():
         return tiny("gpt2", resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0).double()
 
     split, stock, start = gpt2(), gpt2(), gpt2().state_dict()
-    adapt(split, arm("frozen_pretrained"), seed=0)
+    adapt(split, arm("frozen_pretrained").parts, seed=0)
     fused = {f"transformer.h.{layer}.attn.c_attn": block.attn.c_attn for layer, block in enumerate(stock.transformer.h)}
     resting = slice(0, 2 * stock.config.n_embd)
     trained = slice(2 * stock.config.n_embd, None)
@@ -277,7 +277,7 @@ def test_rules_name_layer_and_moves_of_every_parameter(kind):
 @pytest.mark.parametrize("kind", ["bert", "gpt2", "llama"])
 def test_a_split_model_loads_what_a_stock_model_stores_and_the_reverse(kind):
     stock, split = tiny(kind, seed=5), tiny(kind)
-    adapt(split, arm("frozen_half"), seed=0)
+    adapt(split, arm("frozen_half").parts, seed=0)
     split.load_state_dict(stock.state_dict())
     torch.testing.assert_close(split(**batch(split)).logits, stock(**batch(stock)).logits, atol=0, rtol=0)
     other = tiny(kind, seed=6)
@@ -289,27 +289,31 @@ def test_a_split_model_loads_what_a_stock_model_stores_and_the_reverse(kind):
 
 
 def test_the_answer_says_what_was_done():
-    done = adapt(tiny("gpt2"), arm("frozen_half"), seed=0)
+    done = adapt(tiny("gpt2"), arm("frozen_half").parts, seed=0)
     assert done.family == "GPT-2"
     assert len(done.projections) == 4
     lines = str(done).splitlines()
     assert lines[0] == f"GPT-2: {done.trainable:,} parameters trainable, {done.frozen:,} frozen"
     assert lines[1] == "the given queries and keys were replaced by newly drawn ones"
     assert lines[2] == "  transformer.h.0.attn.c_attn (query): head_orthogonal; 16 of 32 rows move never"
-    kept = str(adapt(tiny("gpt2"), arm("frozen_pretrained"), seed=0))
+    kept = str(adapt(tiny("gpt2"), arm("frozen_pretrained").parts, seed=0))
     assert "replaced" not in kept
-    assert "FreezeCallback" in str(adapt(tiny("gpt2"), arm("late_unfreeze"), seed=0))
+    assert "FreezeCallback" in str(adapt(tiny("gpt2"), arm("late_unfreeze").parts, seed=0))
 
 
 def other_parts(name: str) -> list[str]:
     """The roles besides queries and keys that an arm speaks of."""
-    return [role for role, part in for_given_weights(ARMS[name]).items() if role not in GOVERNED and part.start != KEPT]
+    return [
+        role
+        for role, part in for_given_weights(ARMS[name].parts).items()
+        if role not in GOVERNED and part.start != KEPT
+    ]
 
 
 @pytest.mark.parametrize("name", [name for name in ARMS if not other_parts(name)])
 @pytest.mark.parametrize("kind", ["bert", "gpt2"])
 def test_every_arm_of_queries_and_keys_can_be_applied(kind, name):
-    done = adapt(tiny(kind), arm(name.replace("quarter", "half")), seed=0)
+    done = adapt(tiny(kind), arm(name.replace("quarter", "half")).parts, seed=0)
     assert (done.frozen > 0) == name.startswith("frozen")
 
 
@@ -318,7 +322,7 @@ def test_every_arm_of_other_parts_is_refused_before_anything_changes(name):
     model = tiny("bert")
     before = copy.deepcopy(model.state_dict())
     with pytest.raises(UserError, match=rf"^parts\.{other_parts(name)[0]}: only queries and keys .* leave it out$"):
-        adapt(model, arm(name), seed=0)
+        adapt(model, arm(name).parts, seed=0)
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
     assert not any(hasattr(module, "oelm_moves") for module in model.modules())
 
@@ -348,9 +352,9 @@ def test_specs_that_cannot_be_applied_are_refused_before_anything_changes(spec, 
 
 def test_a_second_arm_is_refused():
     model = tiny("bert")
-    adapt(model, arm("fine_tuned"), seed=0)
+    adapt(model, arm("fine_tuned").parts, seed=0)
     with pytest.raises(UserError, match="already applied to it"):
-        adapt(model, arm("fine_tuned"), seed=0)
+        adapt(model, arm("fine_tuned").parts, seed=0)
 
 
 def test_an_unknown_architecture_is_refused_by_naming_what_was_found():
@@ -360,18 +364,18 @@ def test_an_unknown_architecture_is_refused_by_naming_what_was_found():
         transformers.T5Config(vocab_size=20, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2)
     )
     with pytest.raises(UserError, match=r"T5Model.*encoder\.block\.N\.layer\.N\.SelfAttention \(T5Attention: q, k, v"):
-        adapt(model, arm("fine_tuned"), seed=0)
+        adapt(model, arm("fine_tuned").parts, seed=0)
 
 
 def test_what_is_no_model_of_the_library_is_refused():
     with pytest.raises(UserError, match="Linear is not a model of the transformers library"):
-        adapt(torch.nn.Linear(2, 2), arm("fine_tuned"), seed=0)
+        adapt(torch.nn.Linear(2, 2), arm("fine_tuned").parts, seed=0)
 
 
 def test_cross_attention_is_refused():
     model = tiny("bert", "BertLMHeadModel", is_decoder=True, add_cross_attention=True)
     with pytest.raises(UserError, match="cross-attention"):
-        adapt(model, arm("fine_tuned"), seed=0)
+        adapt(model, arm("fine_tuned").parts, seed=0)
 
 
 def test_dependent_rows_cannot_be_orthogonalised_and_nothing_is_changed():
@@ -380,5 +384,5 @@ def test_dependent_rows_cannot_be_orthogonalised_and_nothing_is_changed():
         model.bert.encoder.layer[1].attention.self.key.weight[9] = 0
     before = copy.deepcopy(model.state_dict())
     with pytest.raises(UserError, match=r"layer\.1\.attention\.self\.key: rows of key head 1 depend on one another"):
-        adapt(model, arm("frozen_orthogonalised"), seed=0)
+        adapt(model, arm("frozen_orthogonalised").parts, seed=0)
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())

@@ -1,0 +1,40 @@
+"""How attention scores are formed from queries and keys, as sections of a config. The defaults are the baseline's."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from oelm.sections import Positive, Section
+
+Positions = Literal["learned", "rotary", "alibi", "none"]
+
+
+class Temperature(Section):
+    """Multiplies the scores; 1 at the start."""
+
+    kind: Literal["fixed", "per_head"] = Field(
+        default="fixed", description="fixed: none; per_head: one trained factor for each head, 1 at the start."
+    )
+
+
+class Scores(Section):
+    temperature: Temperature = Temperature()
+    query_key_norm: bool = Field(
+        default=False, description="Queries and keys of a head are divided by their RMS and have a trained gain."
+    )
+    query_key_width: Positive | None = Field(
+        default=None, description="Width of the queries and keys of one head; null: d_model / num_heads."
+    )
+
+    def resolved(self, *, d_model: int, num_heads: int) -> ResolvedScores:
+        width = self.query_key_width or d_model // num_heads
+        return ResolvedScores.model_construct(**dict(self) | {"query_key_width": width})
+
+
+class ResolvedScores(Scores):
+    query_key_width: Positive
+
+
+PLAIN_SCORES = Scores()
