@@ -45,6 +45,13 @@ STARTS_OF_QUERIES_AND_KEYS: dict[str, Treatment] = {
     "frozen_half": _query_and_key("head_orthogonal", Never(), share=0.5),
     "frozen_quarter": _query_and_key("head_orthogonal", Never(), share=0.25),
 }
+# No matrix and no product: what a query and a key can do with channels that they only select, reorder or mix.
+WITHOUT_A_MATRIX: dict[str, Treatment] = {
+    "identity_query": _frozen("query", start="identity"),
+    "frozen_selection": _frozen("query", "key", start="selection"),
+    "frozen_signed_permutation": _frozen("query", "key", start="signed_permutation"),
+    "frozen_hadamard": _frozen("query", "key", start="hadamard"),
+}
 SCHEDULES: dict[str, Treatment] = {
     "every_n": _query_and_key("head_orthogonal", Every(steps=10)),
     "late_unfreeze": _query_and_key("head_orthogonal", After(fraction=0.8)),
@@ -81,7 +88,7 @@ WHOLE_LAYERS: dict[str, Treatment] = {
     ),
     "trained_reservoir": _treated(*MATRICES_OF_A_LAYER, layers="odd"),
 }
-GPT_ARMS = STARTS_OF_QUERIES_AND_KEYS | SCHEDULES | SINGLE_PARTS | WHOLE_LAYERS
+GPT_ARMS = STARTS_OF_QUERIES_AND_KEYS | WITHOUT_A_MATRIX | SCHEDULES | SINGLE_PARTS | WHOLE_LAYERS
 
 # For models that come with weights: stock fine-tuning, and what separates freezing from losing what was learnt.
 PRETRAINED_ARMS: dict[str, Treatment] = {
@@ -96,6 +103,7 @@ PRETRAINED_ARMS: dict[str, Treatment] = {
 
 GROUPS = {
     "Starts of queries and keys": STARTS_OF_QUERIES_AND_KEYS,
+    "Queries and keys without a matrix": WITHOUT_A_MATRIX,
     "Schedules of queries and keys": SCHEDULES,
     "Single parts": SINGLE_PARTS,
     "Whole layers": WHOLE_LAYERS,
