@@ -7,7 +7,7 @@ the queries shifts no other weight, and trained and frozen twins start bit-equal
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -50,7 +50,7 @@ def initialize(gpt: GPT, seeds: Seeds) -> None:
     gpt.load_state_dict(values)
 
 
-def _start(model: ResolvedModel, seeds: Seeds, name: str, tensor: Tensor, added: dict[str, str]) -> Tensor:
+def _start(model: ResolvedModel, seeds: Seeds, name: str, tensor: Tensor, added: Mapping[str, str]) -> Tensor:
     """What an arm speaks of, and what options add, draws from the projections' seed, everything else from the weights'.
 
     `added` is how the weights that options add to a block start.
