@@ -92,28 +92,24 @@ WHOLE_LAYERS: dict[str, Treatment] = {
 }
 
 
-def _frozen_and_trained(
-    name: str, *, temperature: Temperature | None = None, repairs: Repairs | None = None
-) -> dict[str, Treatment]:
+def _frozen_and_trained(name: str, **options: Scores | Repairs) -> dict[str, Treatment]:
     """Orthogonal queries and keys, frozen and trained, with the same options."""
-    options = {"scores": Scores(temperature=temperature)} if temperature else {}
-    options |= {"repairs": repairs} if repairs else {}
     return {
-        f"{kind}_orthogonal_{name}": Treatment(parts=_query_and_key("orthogonal", moves).parts, **options)
-        for kind, moves in (("frozen", Never()), ("trained", Always()))
+        f"{kind}_orthogonal_{name}": Treatment.model_validate({"parts": twin.parts, **options})
+        for kind, twin in (("frozen", _frozen("query", "key")), ("trained", _treated("query", "key")))
     }
 
 
 LOW_RANK = Residual(rank=None, on=["query", "key"])
 KEY_SHIFT = Shift(per="channel", on=["key"])
-PER_HEAD = Temperature(kind="per_head")
+PER_HEAD = Scores(temperature=Temperature(kind="per_head"))
 
 REPAIRS: dict[str, Treatment] = {
     # What frozen queries and keys lack, given back for few numbers; the trained twins have it too.
-    **_frozen_and_trained("repaired", temperature=PER_HEAD, repairs=Repairs(residual=LOW_RANK, shift=KEY_SHIFT)),
+    **_frozen_and_trained("repaired", scores=PER_HEAD, repairs=Repairs(residual=LOW_RANK, shift=KEY_SHIFT)),
     # Each of it alone.
     **_frozen_and_trained("shift", repairs=Repairs(shift=KEY_SHIFT)),
-    **_frozen_and_trained("temperature", temperature=PER_HEAD),
+    **_frozen_and_trained("temperature", scores=PER_HEAD),
     **_frozen_and_trained("residual", repairs=Repairs(residual=LOW_RANK)),
     **_frozen_and_trained("convolution", repairs=Repairs(convolution=Convolution(width=4))),
 }

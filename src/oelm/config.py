@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import Discriminator, Field, Tag, model_validator
@@ -64,16 +65,18 @@ class Model(Section):
     def _consistent(self) -> Model:
         if self.d_model % self.num_heads:
             raise ValueError(f"d_model {self.d_model} is not divisible by num_heads {self.num_heads}")
-        problems = [
-            *problems_of(self.parts, num_heads=self.num_heads, num_layers=self.num_layers),
-            *problems_of_options(self, self.parts),
-        ]
-        if self.scores.query_key_width not in (None, self.d_model // self.num_heads):
-            why = f"scores.query_key_width is {self.scores.query_key_width}"
-            problems += problems_of_squares(self.parts, ("query", "key"), why=why)
+        problems = list(self.problems())
         if problems:
             raise ValueError("\n".join(problems))
         return self
+
+    def problems(self) -> Iterator[str]:
+        """What of an arm a model of this size cannot have, a line each that begins with the key."""
+        yield from problems_of(self.parts, num_heads=self.num_heads, num_layers=self.num_layers)
+        yield from problems_of_options(self, self.parts)
+        if self.scores.query_key_width not in (None, self.d_model // self.num_heads):
+            why = f"scores.query_key_width is {self.scores.query_key_width}"
+            yield from problems_of_squares(self.parts, ("query", "key"), why=why)
 
 
 class Encoder(Section):
