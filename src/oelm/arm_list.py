@@ -57,17 +57,25 @@ def arm_lines(name: str, preset: str | None = None) -> Iterator[str]:
 
 
 def _counts(model: ResolvedModel) -> Iterator[str]:
-    total, trained = dict.fromkeys(ROLES, 0), dict.fromkeys(ROLES, 0)
-    for part in counted_parts(model):
-        total[part.role] += part.total
-        trained[part.role] += part.trainable
-    rows = [(ROLES[role].words[0], total[role], trained[role]) for role in ROLES]
-    rows.append(("all", sum(total.values()), sum(trained.values())))
-    width = max(len(words) for words, *_ in rows)
-    yield f"  {'':{width}}  {'total':>13}  {'trained':>13}  {'frozen':>13}"
-    for words, all_of_it, moving in rows:
-        numbers = f"{all_of_it:13,}  {moving:13,}  {all_of_it - moving:13,}"
-        yield f"  {words:{width}}  {numbers}  {100 * moving / all_of_it:6.1f} % trained"
+    counted = list(counted_parts(model))
+    rows = [
+        (ROLES[role].words[0], [part for part in counted if part.role == role])
+        for role in ROLES
+        if any(part.role == role for part in counted)
+    ]
+    rows.append(("all", counted))
+    width = max(len(words) for words, _ in rows)
+    has_implied = any(part.implied for part in counted)
+    if has_implied:
+        yield "  (implied: entries of matrices that are stored nowhere; they are in no total)"
+    columns = ("total", "trained", "frozen", "implied")[: 3 + has_implied]
+    yield f"  {'':{width}}" + "".join(f"  {column:>13}" for column in columns)
+    for words, parts in rows:
+        total, trained = sum(part.total for part in parts), sum(part.trainable for part in parts)
+        numbers = f"{total:13,}  {trained:13,}  {total - trained:13,}"
+        if has_implied:
+            numbers += f"  {sum(part.implied for part in parts):13,}"
+        yield f"  {words:{width}}  {numbers}  {100 * trained / total if total else 0:6.1f} % trained"
 
 
 def _model_at(preset: str) -> tuple[ResolvedModel, str]:

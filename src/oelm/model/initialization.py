@@ -19,7 +19,7 @@ from oelm.model.transformer import GPT
 from oelm.seeding import seed_of
 from oelm.system import memory_bytes
 from oelm.treatment.parts import BASELINE, ROLES
-from oelm.treatment.starts import STARTS, Sizes, started
+from oelm.treatment.starts import SQUARE, STARTS, Sizes, started
 
 
 def build(model: Model, seeds: Seeds) -> GPT:
@@ -33,7 +33,10 @@ def build(model: Model, seeds: Seeds) -> GPT:
 
 def _refuse_what_no_memory_holds(model: ResolvedModel) -> None:
     width = model.d_model
-    matrices = model.vocabulary * width + model.num_layers * (4 * width * width + 2 * width * model.d_ff)
+    matrices = model.vocabulary * width + model.num_layers * 2 * width * model.d_ff
+    for layer in range(model.num_layers):
+        stored = [role for role in SQUARE if not STARTS[model.part_at(role, layer).start].matrix_free]
+        matrices += len(stored) * width * width
     needed = matrices * torch.get_default_dtype().itemsize
     memory = memory_bytes()
     if memory is not None and needed > memory:
@@ -61,7 +64,9 @@ def _start(model: ResolvedModel, seeds: Seeds, name: str, tensor: Tensor) -> Ten
     if start is not None:
         stored = start.stores[name.rpartition(".")[2]]
         rows, columns = ROLES[role].shape(model)
-        return stored.make(normal_draw(seed, name, stored.drawn(Sizes(rows, columns, model.num_heads, model.num_layers))))
+        return stored.make(
+            normal_draw(seed, name, stored.drawn(Sizes(rows, columns, model.num_heads, model.num_layers)))
+        )
     draw = normal_draw(seed, name, tensor.shape)
     return started(part.start, draw, gain=part.gain, heads=model.num_heads, layers=model.num_layers)
 

@@ -192,10 +192,13 @@ def _parameter_numbers(findings: Findings, hypothesis: Hypothesis, language: Lan
         control=numbers.whole(control.trainable),
         percent=numbers.percent(change),
     )
-    return [
+    found = [
         (say(language, "box.parameters"), trained),
         (say(language, "box.frozen"), numbers.whole(treatment.frozen)),
     ]
+    if treatment.implied:
+        found.append((say(language, "box.implied"), numbers.whole(treatment.implied)))
+    return found
 
 
 def _speed_numbers(verdict: Verdict, language: Language) -> list[tuple[str, str]]:

@@ -135,7 +135,7 @@ def _functions() -> ModuleType:
 
 
 def factor_sizes(width: int) -> tuple[int, int]:
-    """Two factors of the width as alike as can be, the first a power of two: 512 = 16 x 32, 768 = 16 x 48."""
+    """Two factors of the width as alike as can be, the first a power of two: 512 = 16 x 32, 768 = 32 x 24."""
     powers = (2**power for power in range(width.bit_length()) if width % 2**power == 0)
     first = min(powers, key=lambda size: size + width // size)
     return first, width // first
@@ -272,7 +272,10 @@ STARTS: dict[str, Start] = {
                 multiply=lambda x, stored: _functions().hadamard_transformed(x, stored),
                 products=lambda sizes: sizes.columns * sum(factor_sizes(sizes.columns)),
             ),
-            words=("random signs and order, then a Hadamard transform, without a matrix", "随机符号与次序后作哈达玛变换，不存矩阵"),
+            words=(
+                "random signs and order, then a Hadamard transform, without a matrix",
+                "随机符号与次序后作哈达玛变换，不存矩阵",
+            ),
             documentation=(
                 "signed permutation, then H(2^k) x a cosine transform of the odd factor of d",
                 "no matrix, frozen only: orthogonal, and every output reads all channels",
