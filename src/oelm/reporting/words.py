@@ -154,6 +154,7 @@ _VERDICTS: dict[str, Phrase] = {
 
 _CLAIMS: dict[str, Phrase] = {
     **{f"criterion.{key}": kind.criterion for key, kind in KINDS.items()},
+    **{f"criterion.{key}.of_fewer": kind.of_fewer.criterion for key, kind in KINDS.items() if kind.of_fewer},
     **{
         f"criterion.{key}.with_margin": kind.criterion_with_margin
         for key, kind in KINDS.items()
