@@ -46,6 +46,9 @@ NOTES: dict[str, tuple[str, ...]] = {
     "other_points": ("runs", "points"),  # of the grid
     "unchosen": ("runs", "points"),  # final runs whose choice is gone
     "unlike_copies": ("copies",),  # the run that counts and another one of the same computation, with other numbers
+    # Finished runs that count.
+    "other_execution": ("runs", "differences"),
+    "same_losses": ("copies",),  # runs of one arm with different seeds
     # Stored choices.
     "choice_contradicted": ("arm", "chosen", "made", "now"),  # by the tuning runs as they are now
     "choice_runs_changed": ("arm", "chosen", "made", "changes"),  # which would choose the same

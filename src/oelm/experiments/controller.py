@@ -30,11 +30,11 @@ from oelm.run_directory import RunDirectory, final_numbers
 from oelm.study.data_here import Digests, data_folders, digests_here
 from oelm.study.decisions import CHOICES_FILE
 from oelm.study.declaration import Study, settings_for
+from oelm.study.doubts import lines_on
 from oelm.study.kept_choices import store_choices
 from oelm.study.plan import Plan, PlannedRun, Planner
 from oelm.study.registration import register
 from oelm.study.shelf import PULLED_FILE, Shelf, read_stored, run_elsewhere
-from oelm.study.strays import lines_on
 from oelm.study.tuning import point_text
 
 POLL_SECONDS = 0.5

@@ -97,11 +97,11 @@ def _other_execution(bench: Bench, now: dict[str, Any]) -> Iterator[tuple[str, A
     for key, recorded in bench.execution.items():
         wanted = now[key]
         declared = LEFT_TO_THE_MACHINE if bench.declared is None else (bench.declared.get(key),)
-        if wanted not in declared and _place(wanted) != _place(recorded):
+        if wanted not in declared and place_of(wanted) != place_of(recorded):
             yield f"execution.{key}", recorded, "auto" if wanted is None else wanted
 
 
-def _place(value: Any) -> Any:
+def place_of(value: Any) -> Any:
     return value.partition(":")[0] if isinstance(value, str) else value  # cuda:0 and cuda:1 are slots of one machine
 
 
