@@ -153,6 +153,15 @@ def test_nothing_is_written_into_an_archive(archive, folder, tmp_path):
         refuse_archive(archive)
 
 
+@pytest.mark.parametrize("reads_or_writes", [runs_folder, refuse_archive])
+@pytest.mark.parametrize("name", ["typo.zip", "typo.zip/trained-s0"])
+def test_an_archive_that_is_not_there_is_no_new_folder(reads_or_writes, name, tmp_path):
+    with pytest.raises(UserError, match=r"typo\.zip: no such archive$"):
+        reads_or_writes(tmp_path / name)
+    (tmp_path / "typo.zip").mkdir()  # a folder may be called what it will
+    reads_or_writes(tmp_path / "typo.zip")
+
+
 def test_any_other_file_is_no_folder_of_runs(tmp_path):
     (tmp_path / "notes.txt").write_text("words")
     with pytest.raises(UserError, match="is neither a folder of runs nor an archive"):

@@ -319,6 +319,7 @@ def runs_folder(path: Path) -> Path:
         return _unpacked(place.archive) / place.inner
     if path.is_file():
         raise UserError(f"{path}: is neither a folder of runs nor an archive written by `oelm archive`")
+    _refuse_mistyped(path)
     return path
 
 
@@ -330,6 +331,14 @@ def refuse_archive(path: Path) -> None:
             f"{place.archive}: is an archive, which is read-only; unpack it with "
             f"`python3 -m zipfile -e {place.archive} FOLDER` and give that folder"
         )
+    _refuse_mistyped(path)
+
+
+def _refuse_mistyped(path: Path) -> None:
+    """Whoever names an archive means one: a folder of that name would be a new and empty one."""
+    named = next((each for each in (path, *path.parents) if each.suffix == ENDING and not os.path.lexists(each)), None)
+    if named is not None:
+        raise UserError(f"{named}: no such archive")
 
 
 def _unpacked(archive: Path) -> Path:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from oelm.durations import duration
 from oelm.errors import UserError
+from oelm.study.doubts import same_losses
+from oelm.study.remarks import sentence
 from oelm.study.shelf import Shelf, StoredRun, read_stored
 from oelm.verification.verdict import Verdict, counts_of, in_words
 
@@ -29,10 +31,11 @@ class Verification:
     finished: int  # runs that report a loss
     sampled: int | None = None  # None: all of them
     seed: int | None = None
+    copies: tuple[str, ...] = ()  # a line for runs that are one run under several seeds
 
     @property
     def failed(self) -> bool:
-        return any(verdict.is_failure for verdict in self.verdicts)
+        return bool(self.copies) or any(verdict.is_failure for verdict in self.verdicts)
 
     def closing_line(self) -> str:
         left_out = self.finished - len(self.verdicts)
@@ -46,6 +49,7 @@ class Verification:
             "folder": str(self.folder),
             "finished": self.finished,
             "sample": None if self.sampled is None else {"runs": self.sampled, "seed": self.seed},
+            "copies": list(self.copies),
             "counts": counts_of(self.verdicts),
             "runs": [verdict.as_json() for verdict in self.verdicts],
         }
@@ -83,6 +87,9 @@ def verify_folder(folder: Path, *, sample: int | None, seed: int, data: Path | N
         drawn = random.Random(seed).sample(range(len(recomputable)), sample)
         chosen = [recomputable[place] for place in sorted(drawn)]
         say(f"{sample} of {len(recomputable)} runs with checkpoints, chosen with seed {seed}; --all checks every run")
+    copies = tuple(sentence(*remark) for remark in same_losses(reporting))
+    for line in copies:
+        say(line)
     verdicts = [*unreadable, *_told(at_once, chosen, _recomputation(data), say)]
     is_sample = len(chosen) < len(recomputable)
     return Verification(
@@ -91,6 +98,7 @@ def verify_folder(folder: Path, *, sample: int | None, seed: int, data: Path | N
         finished=len(reporting) + len(unreadable),
         sampled=len(chosen) if is_sample else None,
         seed=seed if is_sample else None,
+        copies=copies,
     )
 
 
