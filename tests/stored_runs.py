@@ -145,7 +145,7 @@ def store_study(study: Study, folder: Path, losses: Losses, *, stores_choices: b
         if not wanted:
             return shelf
         if stores_choices:
-            with mock.patch("oelm.study.decisions.now", lambda: CHOSEN):
+            with mock.patch("oelm.study.decisions.now", return_value=CHOSEN):
                 store_choices(plan, folder, data_digest=DATA_DIGEST)
         for run in wanted:
             tried.add((run.arm, run.seed, run.stage, run.point))

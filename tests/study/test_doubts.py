@@ -49,9 +49,7 @@ def test_nothing_is_said_where_runs_were_computed_as_declared_or_it_was_left_to_
 def test_execution_that_was_edited_after_the_runs_is_named_in_status_and_report(stored):
     study = study_of(precision="bfloat16", threads=2)
     differences = "execution.precision float32, now bfloat16; execution.threads 1, now 2"
-    line = (
-        "4 finished runs here were computed otherwise than the study now declares, and still count: " + differences
-    )
+    line = "4 finished runs here were computed otherwise than the study now declares, and still count: " + differences
     assert said(stored, study) == [line]
     assert line in study_status(study, stored)[1]
     assert ("other_execution", {"runs": 4, "differences": differences}) in findings_of(study, Shelf(stored)).notes

@@ -32,6 +32,7 @@ NOTES: dict[str, tuple[str, ...]] = {
     "sources_not_comparable": ("schemes",),  # source digests of finished final runs were taken in different ways
     "bench_of_other_sources": ("bench", "runs"),  # source digests
     "bench_sources_not_comparable": ("bench", "runs"),  # schemes
+    "bench_other_names": ("names",),  # of arms: then, and now
     "bench_other_config": ("differences", "study"),  # than the study has now
     "bench_without_control": (),  # nor seal: of an older format
     "bench_disturbed": ("disturbed", "blocks"),  # those that were left out

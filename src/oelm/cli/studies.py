@@ -14,7 +14,7 @@ import typer
 
 from oelm.cli import completion
 from oelm.cli.engine_options import EngineOption, with_engine_options
-from oelm.cli.getting_started import prepare_embedded_text, refuse_unprepared_text
+from oelm.cli.getting_started import embedded_text_elsewhere, prepare_embedded_text
 from oelm.cli.given import refuse_if_in_archive, refuse_if_no_folder, refuse_if_no_run, refuse_if_no_study
 from oelm.cli.options import ArmsOption, GroupsOption, JsonOption, echo, one_of_arms_and_groups, print_json
 from oelm.errors import UserError
@@ -116,17 +116,15 @@ def run(
     place = engine_named(engine, folder)
     if not wait and not place.has_queue:
         raise UserError(f"--no-wait: {ENGINES[engine].title} has no queue; leave this option out")
-    if dry_run:
-        refuse_unprepared_text(declared)
-    else:
-        prepare_embedded_text(declared)
     given = Given(slots, gpus, tuple(wishes.get(engine) or ()), probe_seconds)
     given.refuse_what_is_not_taken(place)
-    ready = place.slots(declared, given, say=echo)
     if dry_run:
-        for line in forecast(declared, ready, arms=chosen):
-            echo(line)
+        with embedded_text_elsewhere(declared) as readable:
+            for line in forecast(readable, place.slots(readable, given, say=echo), arms=chosen):
+                echo(line)
         return
+    prepare_embedded_text(declared)
+    ready = place.slots(declared, given, say=echo)
     with watching(units=ready.at_a_time) as view, leaving_on_terminate():
         controller = Controller(declared, ready, view, chosen, registers=registers)
         _offer_registration(controller)

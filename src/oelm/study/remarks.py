@@ -41,6 +41,7 @@ SENTENCES: dict[str, str] = {
     "counts: {differences}",
     "same_losses": "Finished runs of one arm with different seeds report exactly the same losses from the first record "
     "to the last: {copies}; either one is a copy of the other, or the seed has no effect",
+    "bench_other_names": "The bench measured arms that the study now calls otherwise, and counts for them: {names}",
     "bench_other_config": "The bench measured another config: {differences}; measure again with oelm bench {study}",
     # Choices that the tuning runs decided.
     "choice_contradicted": "{arm}: {chosen} was chosen at {made} and stays; from the present tuning runs it "
