@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from oelm import archives
-from oelm.archives import LIST, Place, is_archive, place_in_archive, refuse_archive, runs_folder, write_archive
+from oelm.archives import LIST, Archived, is_archive, place_in_archive, refuse_archive, runs_folder, write_archive
 from oelm.errors import UserError
 from oelm.files import Damaged, sealed
 from oelm.visible import json_text, visible
@@ -139,7 +139,9 @@ def test_a_folder_that_is_not_there_is_found_in_the_archive_beside_it(archive, f
     assert place_in_archive(folder) is None  # the folder wins
     assert runs_folder(folder) == folder
     folder.rename(tmp_path / "elsewhere")
-    assert place_in_archive(folder / "trained-s0") == Place(tmp_path / "runs.zip", archives.PurePosixPath("trained-s0"))
+    assert place_in_archive(folder / "trained-s0") == Archived(
+        tmp_path / "runs.zip", archives.PurePosixPath("trained-s0")
+    )
     assert (runs_folder(folder) / "bench.json").read_bytes() == CONTENT["bench.json"]
     assert (runs_folder(folder / "trained-s0") / "config.json").is_file()
     assert (runs_folder(tmp_path / "runs.zip" / "trained-s0") / "config.json").is_file()

@@ -281,14 +281,14 @@ def _new_file(archive: Path, member: _Member, path: Path) -> BinaryIO:
 
 
 @dataclass(frozen=True)
-class Place:
+class Archived:
     """A path that lies in an archive."""
 
     archive: Path
     inner: PurePosixPath  # `.`: all of it
 
 
-def place_in_archive(path: Path) -> Place | None:
+def place_in_archive(path: Path) -> Archived | None:
     """Where a path leads that is an archive, or lies in one; `runs` and whatever is below it in `runs.zip` where there
     is no folder of that name. None for every other path.
     """
@@ -298,7 +298,7 @@ def place_in_archive(path: Path) -> Place | None:
         file = outer if outer.is_file() else outer.with_name(f"{outer.name}{ENDING}")
         if os.path.isfile(file):  # False also for a name that is too long with its ending
             inner = PurePosixPath(path.relative_to(outer).as_posix())
-            return Place(file, inner) if file.suffix == ENDING or is_archive(file) else None
+            return Archived(file, inner) if file.suffix == ENDING or is_archive(file) else None
     return None
 
 

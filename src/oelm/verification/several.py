@@ -14,7 +14,7 @@ from oelm.errors import UserError
 from oelm.study.doubts import same_losses
 from oelm.study.remarks import sentence
 from oelm.study.shelf import Shelf, StoredRun, read_stored
-from oelm.verification.verdict import Verdict, counts_of, in_words
+from oelm.verification.verdict import RunVerdict, counts_of, in_words
 
 if TYPE_CHECKING:
     from oelm.verification.recomputing import Recomputation
@@ -27,7 +27,7 @@ class Verification:
     """Everything that was looked at; of a sample, also how it was drawn."""
 
     folder: Path
-    verdicts: list[Verdict]
+    verdicts: list[RunVerdict]
     finished: int  # runs that report a loss
     sampled: int | None = None  # None: all of them
     seed: int | None = None
@@ -74,7 +74,7 @@ def verify_folder(folder: Path, *, sample: int | None, seed: int, data: Path | N
         raise UserError(f"{folder}: no such folder; give a run directory, a study, or a folder of runs")
     shelf = Shelf(folder)
     remarks = {remark for run in shelf.runs for remark in run.remarks}
-    unreadable = [Verdict(folder, "damaged", line) for line in shelf.unreadable if line not in remarks]
+    unreadable = [RunVerdict(folder, "damaged", line) for line in shelf.unreadable if line not in remarks]
     for verdict in unreadable:
         say(verdict.line())
     reporting = sorted((run for run in shelf.runs if run.state in ("finished", "damaged")), key=lambda run: run.name)
@@ -111,7 +111,7 @@ def _recomputation(data: Path | None) -> Recomputation:
 
 def _told(
     at_once: list[StoredRun], chosen: list[StoredRun], recomputation: Recomputation, say: Say
-) -> Iterator[Verdict]:
+) -> Iterator[RunVerdict]:
     """Those that take no time first; what is left of the others' time is foretold from those that are done."""
     for run in at_once:
         verdict = recomputation.verdict(run.directory.path)
