@@ -74,7 +74,8 @@ def _counts(model: ResolvedModel) -> Iterator[str]:
     for part in counted_parts(model):
         total[part.role] = total.get(part.role, 0) + part.total
         trained[part.role] = trained.get(part.role, 0) + part.trainable
-    words = {name: row.words[0] for name, row in [*ROLES.items(), *ADDITIONS.items()]}
+    words = {name: role.words[0] for name, role in ROLES.items()}
+    words |= {name: option.words[0] for name, option in ADDITIONS.items()}
     rows = [(words[role], total[role], trained[role]) for role in words if role in total]
     rows.append(("all", sum(total.values()), sum(trained.values())))
     width = max(len(words) for words, *_ in rows)

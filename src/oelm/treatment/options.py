@@ -66,6 +66,7 @@ class Option:
     facts: Callable[[Any], Facts | None]
     weights: Callable[[Sized], dict[str, Added]] = lambda model: {}  # of one layer, by their names within a block
     endings: tuple[str, ...] = ()  # of these names
+    otherwise: str = "none"  # the baseline's
     decays: bool = False
     multiplies: bool = False  # its weights are factors of matrix products
     colour: str = ""  # of its weights in a figure
@@ -86,7 +87,7 @@ def _module_of(part: str) -> str:
 
 
 def _parts_named(parts: list[str]) -> str:
-    return ", ".join(ABBREVIATIONS.get(part, part) for part in parts)
+    return ", ".join(ABBREVIATIONS.get(role, role) for role in ROLES if role in parts)
 
 
 # ---- Scores --------------------------------------------------------------------------------------------------------
@@ -183,12 +184,14 @@ OPTIONS: dict[str, Option] = {
             words=("positions", "位置"),
             phrase=("{kind}", "{kind}"),
             facts=_positions_facts,
+            otherwise="learned positions",
         ),
         Option(
             key="tied",
             words=("tied output layer", "输出层共享"),
             phrase=("output layer of its own", "输出层不共享"),
             facts=lambda model: None if getattr(model, "tied", True) else {},
+            otherwise="output layer tied to the token embedding",
         ),
         Option(
             key="scores.temperature",
@@ -213,6 +216,7 @@ OPTIONS: dict[str, Option] = {
             words=("query-key width", "Q/K 宽度"),
             phrase=("queries and keys of width {width} per head", "每个头的 Q/K 宽度为 {width}"),
             facts=_width_facts,
+            otherwise="queries and keys of width d_model / num_heads per head",
         ),
         Option(
             key="repairs.residual",
