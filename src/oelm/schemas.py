@@ -56,6 +56,7 @@ class Result(Stored):
     total: Amount | None = None
     trainable: Amount | None = None
     frozen: Amount | None = None
+    implied: Amount | None = None
     frozen_digest: Text = None
     clipped_fraction: Part | None = None
     training_seconds: Seconds | None = None
@@ -98,6 +99,7 @@ class PartCount(Stored):
     layer: int | None = None
     total: Amount
     frozen: Amount
+    implied: Amount = 0
 
 
 class Parameters(Stored):
@@ -106,6 +108,7 @@ class Parameters(Stored):
     total: Amount
     trainable: Amount
     frozen: Amount
+    implied: Amount = 0  # of runs of earlier formats, which store everything
     frozen_digest: Text = None
     weight_bytes: Amount | None = None
     gradient_bytes: Amount | None = None

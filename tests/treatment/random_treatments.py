@@ -23,36 +23,35 @@ def valid(seed: int) -> Model:
     spoken_of = [
         role for role in ROLES if draw.random() < 0.3 and (role != "position_embedding" or positions == "learned")
     ]
+    scores = _scores(draw)
+    square = {"value", "output"} | ({"query", "key"} if scores.query_key_width in (None, 4) else set())
     return Model(
         vocabulary=19, seq_len=8, d_model=16, num_layers=LAYERS, num_heads=HEADS, d_ff=draw.choice([8, 24]),
         positions=positions,
-        parts=Parts(**{role: _part(draw, role) for role in spoken_of}),
-        scores=_scores(draw),
+        parts=Parts(**{role: _part(draw, role, is_square=role in square) for role in spoken_of}),
+        scores=scores,
         repairs=_repairs(draw),
     )  # fmt: skip
 
 
-def _part(draw: random.Random, role: str) -> Part:
+def _part(draw: random.Random, role: str, *, is_square: bool) -> Part:
     row = ROLES[role]
-    starts = [
+    where: dict[str, object] = {"moves": draw.choice(MOVES), "gain": draw.choice([0.5, 1.0, 2.0])}
+    if row.in_blocks and draw.random() < 0.3:
+        where["layers"] = draw.choice(["odd", "even", [0], [1, 0]])
+    if is_square and draw.random() < 0.3:
+        free = [name for name, start in STARTS.items() if start.matrix_free and (row.by_head or not start.by_head)]
+        return Part(**where | {"start": draw.choice(free), "moves": Never()})
+    start = draw.choice([
         name
         for name, start in STARTS.items()
         if not start.of_given_weights and not start.only_for and (row.by_head or not start.by_head)
-    ]
-    start = row.start if STARTS[row.start].only_for else draw.choice([name for name in starts if _is_free(name)])
-    where: dict[str, object] = {}
-    if row.in_blocks and draw.random() < 0.3:
-        where = {"layers": draw.choice(["odd", "even", [0], [1, 0]])}
-    elif row.by_head and draw.random() < 0.3:
-        where = {"share": draw.choice([0.25, 0.5]), "share_of": "heads"}
-    elif row.in_blocks and draw.random() < 0.2:
-        where = {"share": 0.5, "share_of": "layers"}
-    return Part(start=start, gain=draw.choice([0.5, 1.0, 2.0]), moves=draw.choice(MOVES), **where)
-
-
-def _is_free(start: str) -> bool:
-    """Whether any part can have it, whatever else is said of that part."""
-    return not getattr(STARTS[start], "stores_no_matrix", False)
+    ])  # fmt: skip
+    if "layers" not in where and row.by_head and draw.random() < 0.3:
+        where |= {"share": draw.choice([0.25, 0.5]), "share_of": "heads"}
+    elif "layers" not in where and row.in_blocks and draw.random() < 0.2:
+        where |= {"share": 0.5, "share_of": "layers"}
+    return Part(start=row.start if STARTS[row.start].only_for else start, **where)
 
 
 def _scores(draw: random.Random) -> Scores:

@@ -12,7 +12,7 @@ from oelm.config import Model, Seeds, Training, resolved_model
 from oelm.errors import UserError
 from oelm.model.freezing import Schedule
 from oelm.model.initialization import build
-from oelm.model.parameters import counts_by_part, frozen_names, layer_of, role_of, rules
+from oelm.model.parameters import Count, counts_by_part, frozen_names, layer_of, role_of, rules
 from oelm.model.transformer import GPT
 from oelm.settings import load_settings
 from oelm.training.optimizer import build_optimizer
@@ -51,7 +51,7 @@ def test_a_random_treatment_keeps_every_law(seed):
     start = build(model, Seeds())
 
     counted = counts_by_part(start)
-    assert {(part.role, part.layer): (part.total, part.frozen) for part in parts(sizes)} == counted
+    assert {(part.role, part.layer): Count(part.total, part.frozen, part.implied) for part in parts(sizes)} == counted
     assert totals(sizes).total == numbers_of_a_model(sizes) == sum(value.numel() for value in start.parameters())
 
     baseline = build(Model(**{name: getattr(model, name) for name in SIZES}), Seeds()).state_dict()

@@ -180,7 +180,8 @@ class ArmSummary:
     total: int
     trainable: int
     frozen: int
-    parts: list[dict[str, Any]]  # role, layer, total, trainable, frozen
+    implied: int  # entries of matrices that nobody stores
+    parts: list[dict[str, Any]]  # role, layer, total, trainable, frozen, implied
     learning_rate: float | None  # chosen or fixed; None while tuning goes on
     values: dict[str, float]  # every tuned key
     losses: dict[int, float]  # by seed, finished runs

@@ -14,6 +14,7 @@ from oelm.diagnosis.steps import Trial, random_gradient_step, restored, watched
 from oelm.diagnosis.storage import Storage, any_stored_and_loaded
 from oelm.diagnosis.survey import Entry, counted, expected_of_module, survey, survey_notes
 from oelm.diagnosis.verdict import entry_problems, storage_problems, total_problems
+from oelm.model.parameters import implied_entries
 
 
 def diagnose(
@@ -40,7 +41,10 @@ def diagnose(
         storage = _storage(module, entries, notes)
     if step is None:
         notes.append(_steps_note(optimizer))
-    counts = {"on the module": counted(entries)} | ({"in a saved file": storage.totals} if storage else {})
+    implied = sum(implied_entries(module).values())
+    counts = {"on the module": counted(entries, implied=implied)}
+    if storage:
+        counts["in a saved file"] = replace(storage.totals, implied=implied)
     return Diagnosis(
         subject=type(module).__name__,
         entries=entries,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from oelm.diagnosis.storage import Storage, header_shapes, stored_and_loaded, to
 from oelm.diagnosis.survey import Entry, counted, enumerated, expected_of, survey, survey_notes
 from oelm.diagnosis.verdict import entry_problems, storage_problems, total_problems
 from oelm.model.freezing import Schedule
-from oelm.model.parameters import rules
+from oelm.model.parameters import implied_entries, rules
 from oelm.model.transformer import GPT
 from oelm.training.loop import Diverged
 from oelm.training.optimizer import build_optimizer
@@ -42,7 +43,7 @@ def examined(
         entries = with_trial(entries, trial, lambda entry: _steps_to_move_at(entry, trial, schedule))
     memory = memory_of(entries, optimizer)
     storage = _stored(gpt, run)
-    counts = _counts(run, entries, storage, weights_file)
+    counts = _counts(run, gpt, entries, storage, weights_file)
     return Diagnosis(
         subject=subject,
         entries=entries,
@@ -100,10 +101,20 @@ def _stored(gpt: GPT, run: GptRun) -> Storage:
     return stored_and_loaded(gpt, run.model, other_seeds=other_seeds)
 
 
-def _counts(run: GptRun, entries: tuple[Entry, ...], storage: Storage, weights_file: Path | None) -> dict[str, Totals]:
-    """Three ways that share no code: arithmetic on the config, the model's flags, a file's header."""
+def _counts(
+    run: GptRun, gpt: GPT, entries: tuple[Entry, ...], storage: Storage, weights_file: Path | None
+) -> dict[str, Totals]:
+    """Three ways that share no code: arithmetic on the config, the model's flags, a file's header.
+
+    Of what is implied a file has nothing; for it the model answers.
+    """
     in_file = storage.totals if weights_file is None else totals_by_spec(header_shapes(weights_file), run.model)
-    return {"closed form": totals(run.model), "on the model": counted(entries), "in a checkpoint": in_file}
+    implied = sum(implied_entries(gpt).values())
+    return {
+        "closed form": totals(run.model),
+        "on the model": counted(entries, implied=implied),
+        "in a checkpoint": replace(in_file, implied=implied),
+    }
 
 
 def _idle_notes(entries: tuple[Entry, ...], schedule: Schedule) -> list[str]:

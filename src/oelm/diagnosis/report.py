@@ -72,7 +72,8 @@ class Diagnosis:
     @property
     def totals(self) -> Totals:
         """As counted on the module."""
-        return counted(self.entries)
+        implied = next(iter(self.counts.values())).implied if self.counts else 0
+        return counted(self.entries, implied=implied)
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -104,7 +105,7 @@ class Diagnosis:
         sections = [
             f"diagnosis of {self.subject}",
             aligned([HEADINGS, *(_cells(entry) for entry in self.entries)], right=(4,)),
-            aligned(self._count_rows(), right=(1, 2, 3)),
+            aligned(self._count_rows(), right=(1, 2, 3, 4)),
             "\n".join(self._memory_lines()),
             "\n".join(self._check_lines()),
             _listed("note", self.notes),
@@ -114,8 +115,9 @@ class Diagnosis:
         return "\n\n".join(section for section in sections if section)
 
     def _count_rows(self) -> list[tuple[str, ...]]:
-        rows = [(way, f"{t.total:,}", f"{t.trainable:,}", f"{t.frozen:,}") for way, t in self.counts.items()]
-        return [("counted", "total", "trainable", "frozen"), *rows]
+        names = ("total", "trainable", "frozen", *(("implied",) if self.totals.implied else ()))
+        rows = [(way, *(f"{getattr(count, name):,}" for name in names)) for way, count in self.counts.items()]
+        return [("counted", *names), *rows]
 
     def _memory_lines(self) -> list[str]:
         memory = self.memory

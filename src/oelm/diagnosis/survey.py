@@ -146,11 +146,11 @@ def expected_of_module(module: nn.Module, should_move: Callable[[str], bool] | N
 # ---- Counting ------------------------------------------------------------------------------------------------------
 
 
-def counted(entries: tuple[Entry, ...]) -> Totals:
-    """Weights in the module, wherever they are; trainable is what requires a gradient."""
+def counted(entries: tuple[Entry, ...], *, implied: int = 0) -> Totals:
+    """Weights in the module, wherever they are; trainable is what requires a gradient. What is implied is none."""
     total = sum(entry.elements for entry in entries if entry.is_weight)
     trainable = sum(entry.elements for entry in entries if entry.is_weight and entry.requires_grad)
-    return Totals(total=total, trainable=trainable, frozen=total - trainable)
+    return Totals(total=total, trainable=trainable, frozen=total - trainable, implied=implied)
 
 
 # ---- Notes ---------------------------------------------------------------------------------------------------------

@@ -74,8 +74,8 @@ def _held_text(found: list[Entry]) -> str:
 def total_problems(counts: dict[str, Totals]) -> list[str]:
     if len(set(counts.values())) <= 1:
         return []
-    ways = "; ".join(f"{way} {t.total:,} / {t.trainable:,} / {t.frozen:,}" for way, t in counts.items())
-    return [f"the counts (total / trainable / frozen) disagree: {ways}"]
+    ways = "; ".join(f"{way} {t.total:,} / {t.trainable:,} / {t.frozen:,} / {t.implied:,}" for way, t in counts.items())
+    return [f"the counts (total / trainable / frozen / implied) disagree: {ways}"]
 
 
 def storage_problems(storage: Storage) -> list[str]:

@@ -140,6 +140,7 @@ _VERDICTS: dict[str, Phrase] = {
     "box.ratio_value": ("{ratio} {interval}, {blocks} blocks", "{ratio} {interval}，{blocks} 个区组"),
     "box.parameters": ("trainable parameters", "可训练参数"),
     "box.frozen": ("frozen parameters", "冻结参数"),
+    "box.implied": ("implied entries, not stored", "隐含的矩阵元素（不存储）"),
     "box.against": ("{treatment} against {control} ({percent})", "{treatment} 对 {control}（{percent}）"),
     "box.exploratory": ("Exploratory: not part of the adjusted family.", "探索性假设，不参与多重校正。"),
     "box.regardless": (
@@ -156,6 +157,7 @@ _VERDICTS: dict[str, Phrase] = {
 
 _CLAIMS: dict[str, Phrase] = {
     **{f"criterion.{key}": kind.criterion for key, kind in KINDS.items()},
+    **{f"criterion.{key}.of_fewer": kind.of_fewer.criterion for key, kind in KINDS.items() if kind.of_fewer},
     **{
         f"criterion.{key}.with_margin": kind.criterion_with_margin
         for key, kind in KINDS.items()
@@ -174,6 +176,7 @@ _TABLE: dict[str, Phrase] = {
     "column.total": ("parameters", "总参数量"),
     "column.trainable": ("trainable", "可训练参数"),
     "column.frozen": ("frozen", "冻结参数"),
+    "column.implied": ("implied (not stored)", "隐含（不存储）"),
     "column.against_baseline": ("against baseline", "相对基线"),
     "column.learning_rate": ("learning rate", "学习率"),
     "column.seeds": ("seeds", "种子数"),
@@ -266,6 +269,7 @@ _FIGURES: dict[str, Phrase] = {
     "axis.layer": ("layer", "层"),
     "axis.embeddings": ("emb.", "嵌入"),
     "legend.frozen": ("frozen (hatched)", "冻结（斜线）"),
+    "legend.implied": ("implied, not stored (dotted)", "隐含，不存储（点状）"),
     "legend.margin": ("margin", "界值"),
     "legend.passes": ("supports the claim", "假设成立的区域"),
     "legend.seed": ("one seed", "单个种子"),

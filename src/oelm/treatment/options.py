@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol
 from oelm.treatment.parts import ABBREVIATIONS, BASELINE, ROLES, Dimensions, Parts
 from oelm.treatment.repairs import NO_REPAIRS, Repairs, ResolvedRepairs
 from oelm.treatment.scores import ResolvedScores, Scores
+from oelm.treatment.starts import STARTS
 
 ATTENTION, FEED_FORWARD = "attention", "feed_forward"  # the modules of a block to which weights are added
 FED = ("up", "down")  # the parts of the second; all others are of the first
@@ -22,6 +23,8 @@ FED = ("up", "down")  # the parts of the second; all others are of the first
 class Sized(Dimensions, Protocol):
     """A model of which everything is known."""
 
+    @property
+    def parts(self) -> Parts: ...
     @property
     def scores(self) -> ResolvedScores: ...
     @property
@@ -286,17 +289,18 @@ def addition_of(name: str) -> Option | None:
 
 
 def numbers_of_a_model(model: Sized) -> int:
-    """How many a GPT has of this size, whatever is frozen of them."""
+    """How many a GPT of this size stores, whatever is frozen of them."""
     outside = inside = 0
     for role in ROLES.values():
         if role.exists(model):
-            rows, numbers = role.weight_size(model)
-            outside, inside = (
-                outside + len(role.outside) * rows * numbers,
-                inside + len(role.in_blocks) * rows * numbers,
-            )
-    inside += sum(added.numbers for _, _, added in added_to_a_layer(model))
-    return outside + model.num_layers * inside
+            (rows, numbers), part = role.weight_size(model), model.parts.of(role.name)
+            outside += len(role.outside) * rows * numbers
+            inside += len(role.in_blocks) * rows * numbers * model.num_layers
+            matrix_free = STARTS[part.start].matrix_free
+            if matrix_free is not None:
+                saved = len(role.in_blocks) * rows * (numbers - len(matrix_free.stores))
+                inside -= saved * part.layers_held(model.num_layers)
+    return outside + inside + model.num_layers * sum(added.numbers for _, _, added in added_to_a_layer(model))
 
 
 # ---- What cannot be ------------------------------------------------------------------------------------------------

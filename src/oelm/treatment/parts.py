@@ -66,6 +66,12 @@ class Part(Section):
             return layer in self.layers
         return layer % 2 == ("even", "odd").index(self.layers)
 
+    def layers_held(self, num_layers: int) -> int:
+        """Of how many layers it speaks."""
+        if isinstance(self.layers, list):
+            return len(self.layers)
+        return {"all": num_layers, "odd": num_layers // 2, "even": (num_layers + 1) // 2}[self.layers]
+
     def covered_rows(self, rows: int, *, heads: int, layer: int | None, num_layers: int) -> int:
         """How many of a weight's rows `moves` holds for, in this layer; the others always move."""
         if self.share == 1:
@@ -280,7 +286,7 @@ def _problems_of_start(role: Role, part: Part) -> Iterator[str]:
 
 
 def _problems_of_no_matrix(role: Role, part: Part) -> Iterator[str]:
-    why = f"a {part.start} start stores no matrix that could be trained"
+    why = f"{part.start} stores no matrix that could be trained"
     if not isinstance(part.moves, Never):
         yield f"parts.{role.name}.moves: must be never: {why}"
     if part.share != 1:
