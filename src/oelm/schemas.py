@@ -195,7 +195,7 @@ class Pulled(Stored):
     files: dict[str, dict[str, str]] = Field(default={})
 
 
-class Entry(Stored):
+class SealedFile(Stored):
     """A file as it was when it was listed."""
 
     bytes: Amount
@@ -215,7 +215,7 @@ class Seal(Stored):
     step: Amount
     error: Text = None
     started: Text = None  # for the first time; None where that was lost
-    files: dict[str, Entry]
+    files: dict[str, SealedFile]
     checkpoint: SealedCheckpoint | None = None
 
 
@@ -224,7 +224,7 @@ class ArchiveList(Stored):
 
     format_version: Annotated[int, Field(ge=1)]
     study: str
-    files: dict[str, Entry]
+    files: dict[str, SealedFile]
 
 
 def read_record(path: Path, shape: type[Stored]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import torch
 from oelm.accounting import Totals
 from oelm.diagnosis.steps import Trial
 from oelm.diagnosis.storage import Storage
-from oelm.diagnosis.survey import Entry, counted
+from oelm.diagnosis.survey import Surveyed, counted
 from oelm.exhaustion import mebibytes
 
 MOMENTS = 2  # AdamW keeps two numbers for each trainable one
@@ -33,7 +33,7 @@ class Memory:
         return (1 + MOMENTS) * self.weights
 
 
-def memory_of(entries: tuple[Entry, ...], optimizer: torch.optim.Optimizer | None) -> Memory:
+def memory_of(entries: tuple[Surveyed, ...], optimizer: torch.optim.Optimizer | None) -> Memory:
     """Call it after the steps: an optimizer has no state before. Update counts are left out."""
     state = None
     if optimizer is not None:
@@ -50,7 +50,7 @@ def memory_of(entries: tuple[Entry, ...], optimizer: torch.optim.Optimizer | Non
 @dataclass(frozen=True)
 class Diagnosis:
     subject: str
-    entries: tuple[Entry, ...]
+    entries: tuple[Surveyed, ...]
     counts: dict[str, Totals]  # by the way of counting
     memory: Memory
     trial: Trial | None
@@ -138,7 +138,7 @@ class Diagnosis:
         return lines
 
 
-def _entry_json(entry: Entry) -> dict[str, Any]:
+def _entry_json(entry: Surveyed) -> dict[str, Any]:
     return {
         "name": entry.name,
         "kind": entry.kind,
@@ -161,7 +161,7 @@ def _entry_json(entry: Entry) -> dict[str, Any]:
 HEADINGS = ("name", "kind", "role", "shape", "elements", "dtype", "grad", "should move", "optimizer", "moved")
 
 
-def _cells(entry: Entry) -> tuple[str, ...]:
+def _cells(entry: Surveyed) -> tuple[str, ...]:
     return (
         entry.name,
         entry.kind,
@@ -176,13 +176,13 @@ def _cells(entry: Entry) -> tuple[str, ...]:
     )
 
 
-def _should_move_cell(entry: Entry) -> str:
+def _should_move_cell(entry: Surveyed) -> str:
     if entry.should_move == "by schedule" and entry.should_move_at:
         return _at(entry.should_move_at)
     return entry.should_move or "-"
 
 
-def _moved_cell(entry: Entry) -> str:
+def _moved_cell(entry: Surveyed) -> str:
     if entry.moved_at is None:
         return "-"
     if not entry.moved_at:

@@ -735,6 +735,11 @@ _CHINESE_REMARKS = {
     "unchosen.one": "此处有 {runs} 次已完成的最终运行不计入：其取值（{points}）"
     "不是由现有的调优运行选定的，也没有存储的选择与之对应",
     "unlike_copies": "同一计算的多次已完成运行给出了不同的数值，每对中只计入前者：{copies}；请将不应计入的运行移到别处",
+    "other_execution": "此处有 {runs} 次已完成的运行，其计算方式与本实验现在的声明不同，但仍然计入：{differences}",
+    "other_execution.one": "此处有 {runs} 次已完成的运行，其计算方式与本实验现在的声明不同，但仍然计入：{differences}",
+    "same_losses": "同一实验组中随机种子不同的已完成运行自始至终给出完全相同的损失：{copies}；"
+    "其中一次是另一次的副本，或者随机种子不起作用",
+    "bench_other_names": "基准测量中的以下实验组现已改名，测量结果仍适用于它们：{names}",
     "bench_other_config": "基准测量属于另一配置：{differences}；请重新测量：oelm bench {study}",
     "choice_contradicted": "{arm}：{chosen} 于 {made} 选定并保持不变；按现有的调优运行则会选择 {now}",
     "choice_runs_changed": "{arm}：{chosen} 于 {made} 选定并保持不变，但所依据的调优运行已与当时不同：{changes}",
