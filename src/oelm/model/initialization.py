@@ -20,7 +20,7 @@ from oelm.seeding import seed_of
 from oelm.system import memory_bytes
 from oelm.treatment.options import added_to_a_layer, numbers_of_a_model
 from oelm.treatment.parts import BASELINE, ROLES
-from oelm.treatment.starts import STARTS, Sizes, started
+from oelm.treatment.starts import SQUARE, STARTS, Sizes, started
 
 
 def build(model: Model, seeds: Seeds) -> GPT:
