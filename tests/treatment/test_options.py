@@ -9,6 +9,7 @@ from oelm.settings import known_keys, load_settings
 from oelm.treatment.options import ADDITIONS, OPTIONS, addition_of, in_use
 from oelm.treatment.parts import ROLES
 from oelm.treatment.treatments import Treatment
+from small_runs import REPOSITORY
 
 
 def test_every_option_is_a_setting_of_a_gpt_and_is_off_in_the_baseline():
@@ -101,3 +102,14 @@ def test_an_encoder_has_no_options():
         load_settings(preset="fine-tuning", arm="frozen_orthogonal_shift")
     with pytest.raises(UserError, match=r"model\.repairs: unknown key"):
         load_settings(preset="fine-tuning", assignments=["model.repairs.convolution.width=2"])
+
+
+def test_the_documents_name_every_option():
+    arms, studies = ((REPOSITORY / "docs" / name).read_text() for name in ("arms.md", "studies.md"))
+    for key, option in OPTIONS.items():
+        assert f"`{key}`" in studies
+        if option.endings:
+            assert f"| `{key}` |" in arms
+            assert (f"| {'yes' if option.decays else 'no'} |") in next(
+                line for line in arms.splitlines() if line.startswith(f"| `{key}`")
+            )
