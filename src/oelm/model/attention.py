@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from oelm.config import ResolvedModel
-from oelm.model.projection import FreezableLinear
+from oelm.model.projection import projection
 
 BLOCK = 128  # queries that share one slice of keys in block-causal attention
 
@@ -47,18 +47,16 @@ class KeyValueCache:
 
 
 class CausalSelfAttention(nn.Module):
-    query: FreezableLinear
-    key: FreezableLinear
-    value: FreezableLinear
-    output: FreezableLinear
+    query: nn.Module
+    key: nn.Module
+    value: nn.Module
+    output: nn.Module
 
     def __init__(self, model: ResolvedModel, *, layer: int) -> None:
         super().__init__()
         self.num_heads, self.dropout = model.num_heads, model.dropout
         for role in ("query", "key", "value", "output"):
-            part = model.part_at(role, layer)
-            rows = part.covered_rows(model.d_model, heads=model.num_heads, layer=layer, num_layers=model.num_layers)
-            self.add_module(role, FreezableLinear(model.d_model, part, covered_rows=rows))
+            self.add_module(role, projection(model, role, layer))
 
     def forward(self, x_BTD: Tensor, cache: Cache | None = None, visible: Tensor | None = None) -> Tensor:
         """`visible` says which of S positions each of T sees (padding); without it each sees all up to itself."""

@@ -14,7 +14,7 @@ from torch.nn import functional
 from oelm.config import ResolvedModel
 from oelm.model.attention import Cache, CausalSelfAttention, KeyValueCache
 from oelm.model.parameters import mark
-from oelm.model.projection import FreezableLinear
+from oelm.model.split import SplitLinear
 from oelm.treatment.moves import Always
 from oelm.treatment.parts import ROLES, Role
 
@@ -61,7 +61,7 @@ class GPT(nn.Module):
         self._mark_parts()
 
     def _mark_parts(self) -> None:
-        """Say of every module that is moved as a whole when it moves; projections know it of their rows."""
+        """Say of every module that is moved as a whole when it moves; what is split knows it of its pieces."""
         for role in ROLES.values():
             for path in role.outside:
                 self._mark(self.get_submodule(path), role, None)
@@ -72,7 +72,7 @@ class GPT(nn.Module):
     def _mark(self, module: nn.Module, role: Role, layer: int | None) -> None:
         part = self.config.part_at(role.name, layer)
         covered = part.covered_rows(1, heads=1, layer=layer, num_layers=self.config.num_layers)
-        if covered and not isinstance(part.moves, Always) and not isinstance(module, FreezableLinear):
+        if covered and not isinstance(part.moves, Always) and not isinstance(module, SplitLinear):
             mark(module, part.moves)
 
     def forward(self, tokens_BT: Tensor, caches: Sequence[KeyValueCache] | None = None) -> Tensor:

@@ -296,6 +296,13 @@ def _problems_of_share(role: Role, part: Part, *, num_heads: int, num_layers: in
     if part.share_of == "layers" and not role.in_blocks:
         yield f"{key}: it is in no layer"
         return
-    whole = num_heads if part.share_of == "heads" else num_layers
+    yield from problems_of_division(role, part, heads=num_heads, num_layers=num_layers)
+
+
+def problems_of_division(
+    role: Role, part: Part, *, heads: int, num_layers: int, called: str = "heads"
+) -> Iterator[str]:
+    """Whether the share is one of whole heads, which may be called otherwise, or of whole layers."""
+    whole, kind = (heads, called) if part.share_of == "heads" else (num_layers, "layers")
     if not float(part.share * whole).is_integer():
-        yield f"{key}: {part.share} of {whole} {part.share_of} is not a whole number"
+        yield f"parts.{role.name}.share: {part.share:g} of {whole} {kind} is not a whole number"
