@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from oelm.sections import MOST_DIGITS, Count, Positive, Section, Whole
-from oelm.treatment.parts import AS_GIVEN, BASELINE, ROLES, Part, Parts, problems_of
+from oelm.treatment.parts import AS_GIVEN, BASELINE, ROLES, Part, Parts, problems_of, problems_of_given
 from oelm.treatment.repairs import NO_REPAIRS, Repairs, ResolvedRepairs
 from oelm.treatment.scores import PLAIN_SCORES, Positions, ResolvedScores, Scores
 from oelm.treatment.starts import STARTS
@@ -65,7 +65,7 @@ class Encoder(Section):
     """An encoder with a classification head, fine-tuned on sentences or pairs of them.
 
     Which encoder it is, its sizes and its weights, the data says: it was prepared with that encoder's tokenizer.
-    Parts besides queries and keys keep the weights they come with.
+    Parts besides queries and keys start with the weights they come with.
     """
 
     FROM_DATA: ClassVar[tuple[str, ...]] = (
@@ -96,8 +96,9 @@ class Encoder(Section):
             given = STARTS[part.start].of_given_weights
             if ROLES[role].drawn_apart and given and not self.pretrained:
                 raise ValueError(f"parts.{role}.start: cannot be {part.start}: pretrained is false")
-            if not ROLES[role].drawn_apart and part != AS_GIVEN.of(role):
-                raise ValueError(f"parts.{role}: of an encoder only queries and keys are governed; leave it out")
+        problems = list(problems_of_given(self.parts))
+        if problems:
+            raise ValueError("\n".join(problems))
         return self
 
 

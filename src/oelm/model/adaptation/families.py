@@ -65,7 +65,10 @@ _GATED = {"up": ("mlp.gate_proj", "mlp.up_proj"), "down": ("mlp.down_proj",)}
 _PLAIN = {"up": ("mlp.fc1",), "down": ("mlp.fc2",)}
 _BLOOM_LIKE = {"up": ("mlp.dense_h_to_4h",), "down": ("mlp.dense_4h_to_h",)}
 _NORMS_OF_TWO = ("input_layernorm", "post_attention_layernorm")
-_EMBEDDINGS = {"token_embedding": ("embeddings.word_embeddings",), "position_embedding": ("embeddings.position_embeddings",)}
+_EMBEDDINGS = {
+    "token_embedding": ("embeddings.word_embeddings",),
+    "position_embedding": ("embeddings.position_embeddings",),
+}
 
 FAMILIES = (
     Family(
@@ -256,13 +259,13 @@ class Site:
     layer: int | None  # None: in no layer
     roles: tuple[str, ...]
 
-    def parameters(self, model: nn.Module) -> dict[str, Tensor]:
-        """By their names in the model."""
+    def held(self, model: nn.Module) -> tuple[nn.Module | None, dict[str, Tensor]]:
+        """The module (None: a bare parameter) and its own parameters by their last names."""
         holder, _, leaf = self.path.rpartition(".")
         found = getattr(model.get_submodule(holder), leaf)
         if isinstance(found, nn.Module):
-            return {f"{self.path}.{name}": value for name, value in found.named_parameters(recurse=False)}
-        return {self.path: found}
+            return found, dict(found.named_parameters(recurse=False))
+        return None, {leaf: found}
 
 
 def family_of(model: nn.Module) -> Family:
@@ -287,10 +290,10 @@ def sites_of(model: nn.Module, family: Family) -> list[Site]:
 def _sites(model: nn.Module, family: Family) -> Iterator[Site]:
     """Modules that have parameters of their own, and bare parameters."""
     for path, module in model.named_modules():
-        has_parameters = any(True for _ in module.named_parameters(recurse=False))
-        bare = [f"{path}.{leaf}" for leaf, _ in module.named_parameters(recurse=False)]
-        # A wrapper (PEFT's) has its parameters inside; it is met here to be refused by name.
-        for each in ([path] if has_parameters or hasattr(module, "base_layer") else []) + bare:
+        leaves = [leaf for leaf, _ in module.named_parameters(recurse=False)]
+        # PEFT's wrappers have theirs inside; split modules and wrappers are still what they were before.
+        found = [path] if leaves or hasattr(module, "base_layer") else []
+        for each in found + [f"{path}.{leaf}".lstrip(".") for leaf in leaves]:
             site = _site_at(each, family)
             if site is not None:
                 yield site
@@ -325,3 +328,16 @@ def attention_looking(model: nn.Module) -> list[str]:
             found[where] = f"{where} ({type(module).__name__}: {', '.join(children) or 'no children'})"
     lines = list(found.values())
     return [*lines[:SHOWN], *([f"{len(lines) - SHOWN} more"] if len(lines) > SHOWN else [])]
+
+
+# ---- For digests ---------------------------------------------------------------------------------------------------
+
+
+def name_in_family(name: str, family: Family) -> str | None:
+    """A parameter's name whatever head or wrapper the model has; None where the family does not know it."""
+    plain = name.replace(".base_layer.", ".")
+    for path, ending in ((plain, ""), (plain.rpartition(".")[0], "." + plain.rpartition(".")[2])):
+        site = _site_at(path, family)
+        if site is not None:
+            return site.name + ending
+    return None
