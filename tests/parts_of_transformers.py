@@ -14,15 +14,14 @@ IN_A_LAYER = r"\b(?:layers?|h)\.\d+\."
 NAMES = {
     "norm": r"(?i)^(?!head\.).*(?:norm\d?|layernorm_\w+|ln_\w+)\.(?:weight|bias)$",
     "token_embedding": r"(?:word_embeddings|embed_tokens|wte|embed_in|tok_embeddings)\.weight$",
-    "position_embedding": r"(?:position_embeddings(?:\.weight)?|wpe\.weight|embed_positions\.weight|rel_embeddings\.weight)$",
+    "position_embedding": r"(?:position_embeddings|(?:position_embeddings|wpe|embed_positions|rel_\w+)\.weight)$",
     "query": IN_A_LAYER + r".*\b(?:query|q_proj|q_lin|query_proj|pos_query_proj)\.\w+$",
     "key": IN_A_LAYER + r".*\b(?:key|k_proj|k_lin|key_proj|pos_key_proj)\.\w+$",
     "value": IN_A_LAYER + r".*\b(?:value|v_proj|v_lin|value_proj)\.\w+$",
     "output": IN_A_LAYER
     + r"(?:attention\.output\.dense|(?:self_)?att\w*\.(?:out_lin|o_proj|out_proj|c_proj|dense|Wo))\.\w+$",
-    "up": IN_A_LAYER
-    + r"(?:(?:intermediate\.dense|ffn\.lin1|(?:mlp\.)?fc1|mlp\.(?:c_fc|gate_proj|up_proj|gate_up_proj|dense_h_to_4h|Wi))\.\w+"
-    r"|mlp\.experts\.gate_up_proj)$",
+    "up": IN_A_LAYER + r"(?:(?:intermediate\.dense|ffn\.lin1|(?:mlp\.)?fc1)\.\w+"
+    r"|mlp\.(?:c_fc|gate_proj|up_proj|gate_up_proj|dense_h_to_4h|Wi)\.\w+|mlp\.experts\.gate_up_proj)$",
     "down": IN_A_LAYER + r"(?:(?:output\.dense|ffn\.lin2|(?:mlp\.)?fc2|mlp\.(?:c_proj|down_proj|dense_4h_to_h|Wo))\.\w+"
     r"|mlp\.experts\.down_proj)$",
 }

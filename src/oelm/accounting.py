@@ -147,8 +147,8 @@ def forward_flops_per_token(model: AnyResolvedModel) -> float:
 def training_flops_per_token(model: AnyResolvedModel) -> float:
     """Forward, the gradients of inputs, and those of the factors of products that are not frozen for good.
 
-    A tied token embedding is such a factor, of the output layer; an encoder's head is not tied to it. Biases are counted
-    with their matrices: they hardly matter.
+    A tied token embedding is such a factor, of the output layer; an encoder's head is not tied to it. Biases are
+    counted with their matrices: they hardly matter.
     """
     frozen = sum(part.frozen for part in parts(model) if _multiplies(model, part.role))
     return forward_flops_per_token(model) / FORWARD_SHARE_OF_A_TRAINING_STEP - 2 * frozen

@@ -81,7 +81,7 @@ def load(folder: str | Path, cls: Any = None, **kwargs: Any) -> nn.Module:
 def _warn_of_a_schedule(done: Adaptation) -> None:
     if done.follows_a_schedule:
         warnings.warn(
-            "weights of this model follow a schedule, and without oelm.FreezeCallback() in the Trainer's callbacks they "
+            "weights of this model follow a schedule; without oelm.FreezeCallback() in the Trainer's callbacks they "
             "are trained at every update",
             stacklevel=3,
         )

@@ -251,7 +251,7 @@ def for_given_weights(parts: Parts) -> Parts:
 
 
 def problems_of_given(parts: Parts) -> Iterator[str]:
-    """What cannot be said of a model that comes with weights, whatever its sizes, a line each that begins with the key."""
+    """What cannot be said of any model that comes with weights, a line each that begins with the key."""
     for role, part in parts.items():
         start = STARTS[part.start]
         if ROLES[role].drawn_apart and start.by_depth:

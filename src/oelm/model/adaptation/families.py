@@ -22,7 +22,7 @@ Paths = Mapping[str, tuple[str, ...]]  # by role
 class Family:
     """A path leads to a module or to a bare parameter; what a model of the family lacks is passed over.
 
-    A path with several roles is a fused module: its outputs are theirs, in the order of the roles in treatment/parts.py.
+    A path with several roles is a fused module: its outputs are theirs, in the order of treatment/parts.py.
     """
 
     name: str
