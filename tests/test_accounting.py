@@ -24,9 +24,32 @@ def model_of(preset: str, arm: str):
     return resolved(load_settings(preset=preset, arm=arm).run, {"vocabulary": 1024}).model
 
 
-@pytest.mark.parametrize("arm", GPT_ARMS)
-def test_medium_512_has_the_same_total_in_every_arm(arm):
+@pytest.mark.parametrize("arm", [name for name, treatment in GPT_ARMS.items() if treatment.governs_parts_alone])
+def test_medium_512_has_the_same_total_in_every_arm_without_options(arm):
     assert totals(model_of("medium-512", arm)).total == 44_896_768
+
+
+# Layers times what each adds: 8 temperatures, 512 shares, residuals 2 (4 x 512 + 512 x 4), a convolution 4 x 512.
+@pytest.mark.parametrize(
+    ("name", "added"),
+    [("repaired", 52_272), ("temperature", 48), ("shift", 3_072), ("residual", 49_152), ("convolution", 12_288)],
+)
+def test_what_repairs_add_at_medium_512(name, added):
+    for kind, frozen in (("frozen", 3_145_728), ("trained", 0)):
+        counted = totals(model_of("medium-512", f"{kind}_orthogonal_{name}"))
+        assert (counted.total, counted.frozen) == (44_896_768 + added, frozen)
+
+
+@pytest.mark.parametrize("width", [4, 8, 16])
+def test_narrow_queries_and_keys_at_medium_512(width):
+    assert totals(model_of("medium-512", f"narrow_query_key_{width}")).total == 41_751_040 + 6 * 2 * 8 * width * 512
+
+
+def test_what_scores_and_positions_count_at_medium_512():
+    plain = totals(model_of("medium-512", "trained")).total
+    for setting, added in {"positions=rotary": -512 * 512, "query_key_norm=true": 6 * 2 * 64}.items():
+        run = load_settings(preset="medium-512", assignments=[f"model.{setting}" if "pos" in setting else setting]).run
+        assert totals(resolved(run).model).total == plain + added
 
 
 @pytest.mark.parametrize("arm", BOTH_FROZEN)

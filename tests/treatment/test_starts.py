@@ -65,6 +65,7 @@ def test_no_room_but_the_table_and_the_named_arms_knows_what_a_start_is():
     uses_them_as_values = {
         "treatment/starts.py",
         "treatment/parts.py",  # what the baseline has
+        "treatment/options.py",  # what added weights have
         "arms.py",
         "huggingface/applying.py",  # what a model has that nothing was applied to
         "huggingface/gpt_config.py",  # what its two old arguments mean

@@ -114,7 +114,7 @@ def arm_summary(
     records = runs.records(target_loss)
     return ArmSummary(
         arm=runs.arm,
-        spec=described(runs.run.model.parts),
+        spec=described(runs.run.model),
         total=counted.total,
         trainable=counted.trainable,
         frozen=counted.frozen,

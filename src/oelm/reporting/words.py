@@ -15,8 +15,11 @@ from oelm.claims.reasons import REASONS
 from oelm.reporting.encoder_words import ENCODER_WORDS, MORE_WORDS
 from oelm.study.declaration import Language, Study
 from oelm.study.remarks import NOW, SENTENCES
+from oelm.treatment.options import ADDITIONS
 from oelm.treatment.parts import ROLES
 from oelm.treatment.starts import STARTS
+
+LANGUAGES: tuple[Language, ...] = ("en", "zh")  # as every phrase has them
 
 # ---- The frame -----------------------------------------------------------------------------------------------------
 
@@ -275,6 +278,7 @@ _FIGURES: dict[str, Phrase] = {
     "panel.whole": ("whole run", "全程"),
     "panel.late": ("last half", "后半程"),
     **{f"role.{role.name}": role.words for role in ROLES.values()},
+    **{f"role.{name}": option.words for name, option in ADDITIONS.items()},
     "caption.final.percent": (
         "Final validation {quality}. Small marks: single seeds; large: their geometric mean, with its 95 % interval "
         "over seeds where there are two or more.",
@@ -809,7 +813,7 @@ def say(language: Language, code: str, /, **facts: object) -> str:
 
 
 def in_words(phrase: Phrase, language: Language) -> str:
-    return phrase[("en", "zh").index(language)]
+    return phrase[LANGUAGES.index(language)]
 
 
 def say_of(study: Study, language: Language, code: str, /, **facts: object) -> str:

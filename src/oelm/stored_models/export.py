@@ -18,7 +18,7 @@ from oelm.arm_words import described
 from oelm.config import fingerprint
 from oelm.errors import UserError
 from oelm.files import ensure_writable, explaining_a_full_disk, read_json, read_object, write_bytes, write_json
-from oelm.huggingface.gpt2 import gpt2_config, gpt2_weights, is_plain
+from oelm.huggingface.gpt2 import gpt2_config, gpt2_weights, is_plain, what_no_gpt2_has
 from oelm.huggingface.model_folder import describe_model, model_config
 from oelm.model.parameters import counts_by_part, weights_digest
 from oelm.run_directory import checkpoint_step, is_checkpoint, run_around
@@ -82,10 +82,14 @@ def _check_target(to: Path, *, force: bool) -> None:
 
 
 def _form(stored: StoredModel, asked: str) -> tuple[Literal["oelm", "gpt2"], str]:
-    plain, rule = is_plain(stored.model), described(stored.model.parts)
+    plain, rule, own = is_plain(stored.model), described(stored.model), what_no_gpt2_has(stored.model)
+    if asked == "gpt2" and own is not None:
+        raise UserError(f"--as gpt2: no GPT-2 has what this model has ({own}); use --as oelm")
     match asked, plain:
         case "auto", True:
             return "gpt2", "nothing in this arm is frozen or scheduled, so it is a plain GPT-2: loads without oelm"
+        case "auto", False if own is not None:
+            return "oelm", f"no GPT-2 has what this model has ({own}): import oelm before loading"
         case "auto", False:
             return (
                 "oelm",
@@ -133,7 +137,7 @@ def _card(stored: StoredModel, facts: dict[str, Any]) -> str:
         "",
         f"- {sizes}, vocabulary {model.vocabulary:,}",
         f"- {facts['parameters']:,} parameters, of which {facts['frozen']:,} were never trained",
-        f"- {described(model.parts)}",
+        f"- {described(model)}",
     ]
     names = {
         "arm": "arm",

@@ -6,7 +6,7 @@ starting, freezing, weight decay, words and figures all ask it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
@@ -96,6 +96,10 @@ class Dimensions(Protocol):
     def num_layers(self) -> int: ...
     @property
     def num_heads(self) -> int: ...
+    @property
+    def query_key_rows(self) -> int: ...
+    @property
+    def positions(self) -> object: ...
 
 
 @dataclass(frozen=True)
@@ -113,6 +117,7 @@ class Role:
     drawn_apart: bool = False  # always from the projections' seed; other roles only where an arm speaks of them
     multiplies: bool = True  # its weights are factors of matrix products
     decays: bool = True  # its weights have weight decay; a bias never has
+    exists: Callable[[Dimensions], bool] = lambda model: True  # in our GPT
     note: str = ""  # what freezing it also means
 
     def weight_size(self, model: Dimensions) -> tuple[int, int]:
@@ -137,11 +142,12 @@ ROLES: dict[str, Role] = {
             shape=lambda model: (model.seq_len, model.d_model),
             outside=("position_embedding",),
             multiplies=False,
+            exists=lambda model: model.positions == "learned",
         ),
         Role(
             name="query",
             words=("query", "Q（查询）"),
-            shape=lambda model: (model.d_model, model.d_model),
+            shape=lambda model: (model.query_key_rows, model.d_model),
             in_blocks=("attention.query",),
             by_head=True,
             drawn_apart=True,
@@ -149,7 +155,7 @@ ROLES: dict[str, Role] = {
         Role(
             name="key",
             words=("key", "K（键）"),
-            shape=lambda model: (model.d_model, model.d_model),
+            shape=lambda model: (model.query_key_rows, model.d_model),
             in_blocks=("attention.key",),
             by_head=True,
             drawn_apart=True,
@@ -196,6 +202,7 @@ ROLES: dict[str, Role] = {
         ),
     )
 }
+ABBREVIATIONS = {"query": "Q", "key": "K", "value": "V", "output": "O"}
 _OLDER_NAMES = {"feed_forward_up": "up", "feed_forward_down": "down"}
 
 
@@ -254,6 +261,8 @@ def problems_of_given(parts: Parts) -> Iterator[str]:
     """What cannot be said of any model that comes with weights, a line each that begins with the key."""
     for role, part in parts.items():
         start = STARTS[part.start]
+        if ROLES[role].drawn_apart and start.matrix_free:
+            yield f"parts.{role}.start: cannot be {start.name}: a model that comes with weights keeps its matrices"
         if ROLES[role].drawn_apart and start.by_depth:
             yield f"parts.{role}.start: cannot be {start.name}: nothing adds it to the residual stream"
         if not ROLES[role].drawn_apart and part.start != KEPT:
@@ -267,7 +276,9 @@ def problems_of(parts: Parts, *, num_heads: int, num_layers: int) -> Iterator[st
     for role, part in parts.items():
         yield from _problems_of_start(ROLES[role], part)
         yield from problems_of_layers(ROLES[role], part, num_layers=num_layers)
-        if part.layers == "all":
+        if STARTS[part.start].matrix_free:
+            yield from _problems_of_no_matrix(ROLES[role], part)
+        elif part.layers == "all":
             yield from problems_of_share(ROLES[role], part, num_heads=num_heads, num_layers=num_layers)
 
 
@@ -277,10 +288,28 @@ def _problems_of_start(role: Role, part: Part) -> Iterator[str]:
         yield f"{key}: cannot be {start.name}: this model comes with no weights"
     elif start.by_head and not role.by_head:
         yield f"{key}: cannot be {start.name}: its rows belong to no head"
+    elif start.matrix_free and role.name not in start.only_for:
+        *others, last = start.only_for
+        yield f"{key}: cannot be {start.name}: it needs a square matrix, as {', '.join(others)} and {last} have"
     elif start.only_for and role.name not in start.only_for:
         yield f"{key}: cannot be {start.name}: only {', '.join(start.only_for)} can"
     elif STARTS[role.start].only_for and part.start != role.start:
         yield f"{key}: cannot be {start.name}: it can only be {role.start}"
+
+
+def _problems_of_no_matrix(role: Role, part: Part) -> Iterator[str]:
+    why = f"a {part.start} start stores no matrix that could be trained"
+    if not isinstance(part.moves, Never):
+        yield f"parts.{role.name}.moves: must be never: {why}"
+    if part.share != 1:
+        yield f"parts.{role.name}.share: must be 1: {why}; name layers instead"
+
+
+def problems_of_squares(parts: Parts, roles: Iterable[str], *, why: str) -> Iterator[str]:
+    """Of roles whose matrices are not square, and why they are not."""
+    for role in roles:
+        if STARTS[parts.of(role).start].matrix_free:
+            yield f"parts.{role}.start: cannot be {parts.of(role).start}: it needs a square matrix, and {why}"
 
 
 def problems_of_layers(role: Role, part: Part, *, num_layers: int) -> Iterator[str]:

@@ -15,6 +15,7 @@ from oelm.model.parameters import frozen_names, layer_of, rules, stored_name
 from oelm.model.split import SplitLinear
 from oelm.treatment.moves import After, Always, Every, Never
 from oelm.treatment.parts import AS_GIVEN, ROLES, Part, Parts, for_given_weights
+from oelm.treatment.starts import STARTS
 from parts_of_transformers import by_role
 from tiny_transformers import KINDS, batch, fine_tuned, tiny
 
@@ -420,8 +421,19 @@ def test_the_answer_says_what_was_done():
     assert "FreezeCallback" in str(adapt(tiny("gpt2"), arm_for("late_unfreeze"), seed=0))
 
 
-@pytest.mark.parametrize("name", ARMS)
-def test_every_arm_can_be_applied(name):
+def needs_our_gpt(name: str) -> bool:
+    matrix_free = any(STARTS[part.start].matrix_free for _, part in ARMS[name].parts.items())
+    return matrix_free or not ARMS[name].governs_parts_alone
+
+
+@pytest.mark.parametrize("name", [name for name in ARMS if needs_our_gpt(name)])
+def test_arms_that_only_our_gpt_can_have_are_refused(name):
+    with pytest.raises(UserError, match="keeps its matrices|changes how scores are formed or repairs parts"):
+        adapt(tiny("bert"), arm_for(name), seed=0)
+
+
+@pytest.mark.parametrize("name", [name for name in ARMS if not needs_our_gpt(name)])
+def test_every_other_arm_can_be_applied(name):
     done = adapt(tiny("bert"), arm_for(name.replace("quarter", "half")), seed=0)
     assert (done.frozen > 0) == (name.startswith("frozen") or name == "reservoir")
 
