@@ -428,7 +428,7 @@ def needs_our_gpt(name: str) -> bool:
 
 @pytest.mark.parametrize("name", [name for name in ARMS if needs_our_gpt(name)])
 def test_arms_that_only_our_gpt_can_have_are_refused(name):
-    with pytest.raises(UserError, match="keeps its matrices|changes how scores are formed or repairs parts"):
+    with pytest.raises(UserError, match=r"keeps its matrices|changes how scores are formed or repairs parts"):
         adapt(tiny("bert"), arm_for(name), seed=0)
 
 
