@@ -29,7 +29,7 @@ def counted(arm: str, preset: str) -> dict[str, tuple[int, int]]:
 
 def share(numbers) -> str:
     total, frozen = (sum(each[side] for each in numbers) for side in (0, 1))
-    return f"{100 * (total - frozen) / total:.1f} %"
+    return f"{100 * (total - frozen) / max(1, total):.1f} %"
 
 
 def trained(numbers: dict[str, tuple[int, int]]) -> int:

@@ -69,19 +69,28 @@ def arm_lines(name: str, preset: str | None = None) -> Iterator[str]:
 
 
 def _counts(model: ResolvedModel) -> Iterator[str]:
-    total: dict[str, int] = {}
-    trained: dict[str, int] = {}
-    for part in counted_parts(model):
-        total[part.role] = total.get(part.role, 0) + part.total
-        trained[part.role] = trained.get(part.role, 0) + part.trainable
-    words = {name: row.words[0] for name, row in [*ROLES.items(), *ADDITIONS.items()]}
-    rows = [(words[role], total[role], trained[role]) for role in words if role in total]
-    rows.append(("all", sum(total.values()), sum(trained.values())))
-    width = max(len(words) for words, *_ in rows)
-    yield f"  {'':{width}}  {'total':>13}  {'trained':>13}  {'frozen':>13}"
-    for name, all_of_it, moving in rows:
-        numbers = f"{all_of_it:13,}  {moving:13,}  {all_of_it - moving:13,}"
-        yield f"  {name:{width}}  {numbers}  {100 * moving / all_of_it:6.1f} % trained"
+    counted = list(counted_parts(model))
+    words = {name: row.words[0] for name, row in ROLES.items()} | {
+        name: row.words[0] for name, row in ADDITIONS.items()
+    }
+    rows = [
+        (words[role], [part for part in counted if part.role == role])
+        for role in words
+        if any(part.role == role for part in counted)
+    ]
+    rows.append(("all", counted))
+    width = max(len(name) for name, _ in rows)
+    has_implied = any(part.implied for part in counted)
+    if has_implied:
+        yield "  (implied: entries of matrices that are stored nowhere; they are in no total)"
+    columns = ("total", "trained", "frozen", "implied")[: 3 + has_implied]
+    yield f"  {'':{width}}" + "".join(f"  {column:>13}" for column in columns)
+    for name, parts in rows:
+        total, trained = sum(part.total for part in parts), sum(part.trainable for part in parts)
+        numbers = f"{total:13,}  {trained:13,}  {total - trained:13,}"
+        if has_implied:
+            numbers += f"  {sum(part.implied for part in parts):13,}"
+        yield f"  {name:{width}}  {numbers}  {100 * trained / total if total else 0:6.1f} % trained"
     share = _share_of_queries_and_keys(model)
     yield f"  queries, keys and what is added: trained numbers are {share} of the baseline's queries and keys"
 

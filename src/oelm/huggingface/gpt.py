@@ -24,7 +24,7 @@ from oelm.model.initialization import initialize
 from oelm.model.parameters import check_weights_file, frozen_names
 from oelm.model.transformer import GPT
 from oelm.treatment.parts import BASELINE
-from oelm.treatment.starts import WEIGHT_STANDARD_DEVIATION
+from oelm.treatment.starts import STARTS, WEIGHT_STANDARD_DEVIATION
 
 PREFIX = "gpt."
 OUTPUT_WEIGHT = "lm_head.weight"
@@ -239,8 +239,9 @@ def _positions_and_visible(
 
 
 def _unsplit(model: ResolvedModel) -> ResolvedModel:
-    """The same shapes, every projection one parameter."""
-    return model.model_copy(update={"parts": BASELINE})
+    """The same shapes, every matrix of a projection one parameter."""
+    whole = {role: BASELINE.of(role) for role, part in model.parts.items() if not STARTS[part.start].matrix_free}
+    return model.model_copy(update={"parts": model.parts.model_copy(update=whole)})
 
 
 def _accept_bare_keys(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:

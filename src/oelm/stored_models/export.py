@@ -20,7 +20,8 @@ from oelm.errors import UserError
 from oelm.files import ensure_writable, explaining_a_full_disk, read_json, read_object, write_bytes, write_json
 from oelm.huggingface.gpt2 import gpt2_config, gpt2_weights, is_plain, what_no_gpt2_has
 from oelm.huggingface.model_folder import describe_model, model_config
-from oelm.model.parameters import counts_by_part, weights_digest
+from oelm.model.parameters import counts_by_part, summed, weights_digest
+from oelm.model.projection import matrices_of
 from oelm.run_directory import checkpoint_step, is_checkpoint, run_around
 from oelm.schemas import Environment, read_record
 from oelm.settings import stored_run
@@ -53,7 +54,7 @@ def export(source: Path | str, to: Path | str, *, form: str = "auto", force: boo
     weights = contiguous(stored.gpt.state_dict())
     facts = _facts(stored) | {"form": chosen, "digest": weights_digest(weights)}
     if chosen == "gpt2":
-        config, weights = gpt2_config(stored.model), contiguous(gpt2_weights(weights, stored.model))
+        config, weights = gpt2_config(stored.model), contiguous(gpt2_weights(matrices_of(stored.gpt), stored.model))
     else:
         config = model_config(stored.model)
     metadata = {"format": "pt"} | ({"digest": facts["digest"]} if chosen == "oelm" else {})
@@ -119,9 +120,8 @@ def _facts(stored: StoredModel) -> dict[str, Any]:
         facts |= {"arm": run.arm, "fingerprint": fingerprint(run, data_digest=data_digest), "data_digest": data_digest}
         if is_checkpoint(folder):
             facts["step"] = str(checkpoint_step(folder))
-    counts = counts_by_part(stored.gpt).values()
-    total, frozen = sum(count for count, _ in counts), sum(resting for _, resting in counts)
-    return facts | {"oelm": oelm.__version__, "parameters": total, "frozen": frozen}
+    count = summed(counts_by_part(stored.gpt))
+    return facts | {"oelm": oelm.__version__, "parameters": count.total, "frozen": count.frozen}
 
 
 def _card(stored: StoredModel, facts: dict[str, Any]) -> str:

@@ -54,7 +54,8 @@ def hadamard_transformed(x: Tensor, stored: Mapping[str, Tensor]) -> Tensor:
     """
     left, right = (_factor(size, x) for size in factor_sizes(x.shape[-1]))
     mixed = signed_permuted(x, stored).unflatten(-1, (len(left), len(right))) @ right.T
-    return (mixed.transpose(-1, -2) @ left.T).flatten(-2)
+    transformed: Tensor = (mixed.transpose(-1, -2) @ left.T).flatten(-2)
+    return transformed
 
 
 class _Permutation(torch.autograd.Function):
@@ -66,7 +67,7 @@ class _Permutation(torch.autograd.Function):
         return x[..., order]
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]  # of known arity
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         (order,) = ctx.saved_tensors
         return gradient[..., order.argsort()], None
 

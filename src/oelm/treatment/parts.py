@@ -298,7 +298,7 @@ def _problems_of_start(role: Role, part: Part) -> Iterator[str]:
 
 
 def _problems_of_no_matrix(role: Role, part: Part) -> Iterator[str]:
-    why = f"a {part.start} start stores no matrix that could be trained"
+    why = f"{part.start} stores no matrix that could be trained"
     if not isinstance(part.moves, Never):
         yield f"parts.{role.name}.moves: must be never: {why}"
     if part.share != 1:

@@ -135,7 +135,7 @@ def _functions() -> ModuleType:
 
 
 def factor_sizes(width: int) -> tuple[int, int]:
-    """Two factors of the width as alike as can be, the first a power of two: 512 = 16 x 32, 768 = 16 x 48."""
+    """Two factors of the width as alike as can be, the first a power of two: 512 = 16 x 32, 768 = 32 x 24."""
     powers = (2**power for power in range(width.bit_length()) if width % 2**power == 0)
     first = min(powers, key=lambda size: size + width // size)
     return first, width // first
