@@ -194,7 +194,7 @@ def test_frozen_parts_of_an_encoder_are_those_that_adapting_its_model_freezes(tm
 
     encoder = small_encoder(tmp_path / "encoder", model_type, arm=arm).model_copy(update={"pretrained": False})
     model = build_encoder(encoder, Seeds(), folder=tmp_path / "encoder", labels=("a", "b", "c"))
-    counted = counts_by_part(model, encoder_role_of)
+    counted = {key: (count.total, count.frozen) for key, count in counts_by_part(model, encoder_role_of).items()}
     assert {(part.role, part.layer): (part.total, part.frozen) for part in parts(encoder)} == counted
     assert totals(encoder).frozen > 0
 
