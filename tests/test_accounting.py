@@ -195,6 +195,25 @@ def test_a_share_of_an_encoders_layers_freezes_the_first_ones(tmp_path):
     assert [(part.role, part.layer, part.frozen) for part in parts(encoder) if part.frozen] == [("query", 0, 16 * 17)]
 
 
+@pytest.mark.parametrize("model_type", ["bert", "distilbert"])
+@pytest.mark.parametrize("arm", ["frozen_up", "frozen_embedding", "frozen_norms", "reservoir"])
+def test_frozen_parts_of_an_encoder_are_those_that_adapting_its_model_freezes(tmp_path, arm, model_type):
+    from oelm.config import Seeds
+    from oelm.huggingface.encoder import build_encoder
+    from oelm.model.parameters import counts_by_part, encoder_role_of
+
+    encoder = small_encoder(tmp_path / "encoder", model_type, arm=arm).model_copy(update={"pretrained": False})
+    model = build_encoder(encoder, Seeds(), folder=tmp_path / "encoder", labels=("a", "b", "c"))
+    counted = {key: (count.total, count.frozen) for key, count in counts_by_part(model, encoder_role_of).items()}
+    assert {(part.role, part.layer): (part.total, part.frozen) for part in parts(encoder)} == counted
+    assert totals(encoder).frozen > 0
+
+
+def test_a_frozen_token_embedding_of_an_encoder_saves_no_products(tmp_path):
+    tuned, frozen = (small_encoder(tmp_path / arm, arm=arm) for arm in ("fine_tuned", "frozen_embedding"))
+    assert training_flops_per_token(frozen) == training_flops_per_token(tuned)
+
+
 def test_flops_of_an_encoder_are_those_of_its_matrix_products(tmp_path):
     transformers = pytest.importorskip("transformers")
     from torch.utils.flop_counter import FlopCounterMode

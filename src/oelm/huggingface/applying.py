@@ -5,6 +5,7 @@ from_pretrained makes every weight require a gradient and knows nothing of rules
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +28,11 @@ CHANGED = "frozen weights are not what they were when the arm was applied"
 
 
 def apply(model: nn.Module, arm: str | Parts | Treatment, *, seed: int = 0) -> Adaptation:
-    """Start and freeze the queries and keys of a model of the transformers library as an arm says, in place.
+    """Start and freeze the parts of a model of the transformers library as an arm says, in place.
 
-    `model.config.oelm` says what was done, so that save_pretrained stores it and `oelm.load` restores it. What moves
-    by a schedule needs oelm.FreezeCallback in the Trainer. A second arm on the same model is refused.
+    Only queries and keys are started anew; every other part keeps the given weights. `model.config.oelm` says what was
+    done, so that save_pretrained stores it and `oelm.load` restores it. What moves by a schedule needs
+    oelm.FreezeCallback in the Trainer, of which a warning reminds. A second arm on the same model is refused.
     """
     if not isinstance(arm, str | Parts | Treatment):
         raise UserError(f"arm: {arm!r} is neither the name of an arm nor Parts nor a Treatment")
@@ -44,6 +46,7 @@ def apply(model: nn.Module, arm: str | Parts | Treatment, *, seed: int = 0) -> A
     name = canonical_name(arm) if isinstance(arm, str) else CUSTOM
     config: Any = model.config
     config.oelm = adaptation_record(model, parts, arm=name, seed=seed)
+    _warn_of_a_schedule(done)
     return done
 
 
@@ -62,7 +65,7 @@ def load(folder: str | Path, cls: Any = None, **kwargs: Any) -> nn.Module:
         model: nn.Module = reader.from_pretrained(folder, **kwargs, dtype="auto", use_safetensors=True)
     except SafetensorError as error:
         raise UserError(f"{folder}: its weights cannot be read: {error}; store the model again") from error
-    adapt(model, _without_starts(parts), seed=seed)
+    done = adapt(model, _without_starts(parts), seed=seed)
     config: Any = model.config
     config.oelm = tree[FIELD]  # whatever config was given
     changed = changed_since_applied(model)
@@ -71,7 +74,17 @@ def load(folder: str | Path, cls: Any = None, **kwargs: Any) -> nn.Module:
     if dtype != "auto":
         model.to(dtype)
         config.oelm = tree[FIELD] | {"frozen_digests": frozen_digests(model)}
+    _warn_of_a_schedule(done)
     return model
+
+
+def _warn_of_a_schedule(done: Adaptation) -> None:
+    if done.follows_a_schedule:
+        warnings.warn(
+            "weights of this model follow a schedule; without oelm.FreezeCallback() in the Trainer's callbacks they "
+            "are trained at every update",
+            stacklevel=3,
+        )
 
 
 def _without_starts(parts: Parts) -> Parts:
