@@ -60,15 +60,26 @@ class CausalSelfAttention(nn.Module):
             rows = part.covered_rows(model.d_model, heads=model.num_heads, layer=layer, num_layers=model.num_layers)
             self.add_module(role, FreezableLinear(model.d_model, part, covered_rows=rows))
 
-    def forward(self, x_BTD: Tensor, cache: Cache | None = None, visible: Tensor | None = None) -> Tensor:
-        """`visible` says which of S positions each of T sees (padding); without it each sees all up to itself."""
+    def forward(
+        self,
+        x_BTD: Tensor,
+        cache: Cache | None = None,
+        visible: Tensor | None = None,
+        weights: list[Tensor] | None = None,
+    ) -> Tensor:
+        """`visible` says which of S positions each of T sees (padding); without it each sees all up to itself.
+
+        With `weights`, attention is computed in plain products, and its weights (B H T S) are added to the list.
+        """
         q_BHTK, k_BHTK, v_BHTK = (
             project(x_BTD).unflatten(2, (self.num_heads, -1)).transpose(1, 2)
             for project in (self.query, self.key, self.value)
         )
         dropout = self.dropout if self.training else 0.0
         k_BHSK, v_BHSK = (k_BHTK, v_BHTK) if cache is None else cache.extended(k_BHTK, v_BHTK)
-        if visible is None and k_BHSK.shape == q_BHTK.shape:
+        if weights is not None:
+            mixed_BHTK = plain_attention(q_BHTK, k_BHSK, v_BHSK, visible, dropout=dropout, weights=weights)
+        elif visible is None and k_BHSK.shape == q_BHTK.shape:
             mixed_BHTK = causal_attention(q_BHTK, k_BHSK, v_BHSK, dropout=dropout)
         else:
             mixed_BHTK = masked_attention(q_BHTK, k_BHSK, v_BHSK, visible, dropout=dropout)
@@ -101,6 +112,33 @@ def masked_attention(
 ) -> Tensor:
     """The last T of S positions ask; without a mask each sees everything up to itself."""
     if visible is None:
-        asking, seen = q_BHTK.shape[2], k_BHSK.shape[2]
-        visible = torch.ones(asking, seen, dtype=torch.bool, device=q_BHTK.device).tril(seen - asking)
+        visible = _up_to_itself(q_BHTK, k_BHSK)
     return functional.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSK, attn_mask=visible, dropout_p=dropout)
+
+
+def plain_attention(
+    q_BHTK: Tensor,
+    k_BHSK: Tensor,
+    v_BHSK: Tensor,
+    visible: Tensor | None,
+    *,
+    dropout: float,
+    weights: list[Tensor],
+) -> Tensor:
+    """The same, step by step; what each position gives to each other is added to `weights`."""
+    scores_BHTS = (q_BHTK * (1 / math.sqrt(q_BHTK.shape[3]))) @ k_BHSK.transpose(2, 3)
+    if visible is None:
+        visible = _up_to_itself(q_BHTK, k_BHSK)
+    if visible.dtype == torch.bool:
+        scores_BHTS = scores_BHTS.masked_fill(~visible, torch.finfo(scores_BHTS.dtype).min)
+    else:
+        scores_BHTS = scores_BHTS + visible
+    weights_BHTS = scores_BHTS.softmax(-1, dtype=torch.promote_types(scores_BHTS.dtype, torch.float32))
+    weights_BHTS = functional.dropout(weights_BHTS.to(v_BHSK.dtype), dropout)
+    weights.append(weights_BHTS)
+    return weights_BHTS @ v_BHSK
+
+
+def _up_to_itself(q_BHTK: Tensor, k_BHSK: Tensor) -> Tensor:
+    asking, seen = q_BHTK.shape[2], k_BHSK.shape[2]
+    return torch.ones(asking, seen, dtype=torch.bool, device=q_BHTK.device).tril(seen - asking)

@@ -41,22 +41,31 @@ class Block(nn.Module):
         self.feed_forward = FeedForward(model)
         self.dropout = model.dropout
 
-    def forward(self, x_BTD: Tensor, cache: Cache | None = None, visible: Tensor | None = None) -> Tensor:
-        mixed_BTD = self.attention(self.attention_norm(x_BTD), cache, visible)
+    def forward(
+        self,
+        x_BTD: Tensor,
+        cache: Cache | None = None,
+        visible: Tensor | None = None,
+        weights: list[Tensor] | None = None,
+    ) -> Tensor:
+        mixed_BTD = self.attention(self.attention_norm(x_BTD), cache, visible, weights)
         x_BTD = x_BTD + functional.dropout(mixed_BTD, self.dropout, self.training)
         fed_BTD = self.feed_forward(self.feed_forward_norm(x_BTD))
         return x_BTD + functional.dropout(fed_BTD, self.dropout, self.training)
 
 
 class GPT(nn.Module):
-    """Built without values; `initialization.initialize` gives every weight its start."""
+    """Built without values; `initialization.initialize` gives every weight its start.
 
-    def __init__(self, model: ResolvedModel) -> None:
+    `block` may be a subclass that adds what a library wants of a layer.
+    """
+
+    def __init__(self, model: ResolvedModel, *, block: type[Block] = Block) -> None:
         super().__init__()
         self.config = model
         self.token_embedding = nn.Embedding(model.vocabulary, model.d_model)
         self.position_embedding = nn.Embedding(model.seq_len, model.d_model)
-        self.blocks = nn.ModuleList(Block(model, layer=layer) for layer in range(model.num_layers))
+        self.blocks = nn.ModuleList(block(model, layer=layer) for layer in range(model.num_layers))
         self.final_norm = nn.LayerNorm(model.d_model, eps=NORM_EPSILON)
         self._mark_parts()
 
@@ -89,17 +98,18 @@ class GPT(nn.Module):
         *,
         visible: Tensor | None = None,
         states: list[Tensor] | None = None,
+        weights: list[Tensor] | None = None,
     ) -> Tensor:
         """The same from embedded tokens at these positions (T, or B by T), of which each sees what `visible` says.
 
-        What enters each block, and what leaves the last, is added to `states`.
+        What enters each block, and what leaves the last, is added to `states`; the attention of each to `weights`.
         """
         x_BTD = embedded_BTD + self.position_embedding(positions)
         x_BTD = functional.dropout(x_BTD, self.config.dropout, self.training)
         for layer, block in enumerate(self.blocks):
             if states is not None:
                 states.append(x_BTD)
-            x_BTD = block(x_BTD, caches[layer] if caches else None, visible)
+            x_BTD = block(x_BTD, caches[layer] if caches else None, visible, weights)
         hidden_BTD: Tensor = self.final_norm(x_BTD)
         if states is not None:
             states.append(hidden_BTD)
