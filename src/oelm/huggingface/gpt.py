@@ -52,9 +52,11 @@ class OELMPreTrainedModel(transformers.PreTrainedModel):
     _supports_attention_backend = True
     _can_compile_fullgraph = True
 
-    def __init__(self, config: OELMConfig) -> None:
+    def __init__(self, config: OELMConfig, gpt: GPT | None = None) -> None:
         super().__init__(config)
-        if torch.get_default_device().type == "meta":
+        if gpt is not None:
+            self.gpt = gpt
+        elif torch.get_default_device().type == "meta":
             # from_pretrained sets values by their stored names, and a partly frozen projection is stored whole.
             self.gpt = GPT(_unsplit(config.as_model()), block=OELMBlock)
         else:
@@ -68,6 +70,11 @@ class OELMPreTrainedModel(transformers.PreTrainedModel):
         head, and the rows that resize_token_embeddings adds, in a module that is not yet ours."""
         if isinstance(module, nn.Embedding | nn.Linear) and all(module is not own for own in self.gpt.modules()):
             nn.init.normal_(module.weight, std=WEIGHT_STANDARD_DEVIATION)
+
+    @property
+    def base_model(self) -> OELMModel:
+        """The same GPT, without a head."""
+        return self if isinstance(self, OELMModel) else OELMModel(self.config, self.gpt)
 
     def get_input_embeddings(self) -> nn.Module:
         return self.gpt.token_embedding
@@ -96,9 +103,10 @@ class OELMPreTrainedModel(transformers.PreTrainedModel):
         embedded_BTD = self.gpt.token_embedding(input_ids) if inputs_embeds is None else inputs_embeds
         cache = self._cache(past_key_values, use_cache)
         positions, visible = _positions_and_visible(
-            attention_mask, cache=cache, time=embedded_BTD.shape[1], device=embedded_BTD.device
+            attention_mask, position_ids, cache=cache, time=embedded_BTD.shape[1], device=embedded_BTD.device
         )
-        self._check_length(embedded_BTD.shape[1], cache)
+        if position_ids is None:
+            self._check_length(embedded_BTD.shape[1], cache)
         states: list[Tensor] = []
         weights: list[Tensor] = []
         keeps_states = self._given(output_hidden_states, "output_hidden_states")
@@ -106,7 +114,7 @@ class OELMPreTrainedModel(transformers.PreTrainedModel):
         is_plain = keeps_weights or self.config._attn_implementation == "eager"
         hidden_BTD = self.gpt.hidden(
             embedded_BTD,
-            positions if position_ids is None else position_ids,
+            positions,
             None if cache is None else [_CacheOfLayer(cache, layer) for layer in range(self.config.num_layers)],
             visible=visible,
             states=states if keeps_states else None,
@@ -210,8 +218,8 @@ class OELMPreTrainedModel(transformers.PreTrainedModel):
 class OELMModel(OELMPreTrainedModel):
     """Hidden states after the final norm."""
 
-    def __init__(self, config: OELMConfig) -> None:
-        super().__init__(config)
+    def __init__(self, config: OELMConfig, gpt: GPT | None = None) -> None:
+        super().__init__(config, gpt)
         self.post_init()
 
     def forward(
@@ -363,30 +371,45 @@ class _CacheOfLayer:
 
 
 def _positions_and_visible(
-    attention_mask: Tensor | None, *, cache: Any, time: int, device: torch.device
+    attention_mask: Tensor | None,
+    position_ids: Tensor | None,
+    *,
+    cache: Any,
+    time: int,
+    device: torch.device,
 ) -> tuple[Tensor, Tensor | None]:
     """Where each token stands, and what it sees; None: everything up to itself."""
     past = 0 if cache is None else cache.get_seq_length()  # a number, or a tensor that only the device knows
     has_fixed_room = cache is not None and cache.is_compileable
-    positions_T = torch.arange(time, device=device) + past
+    places_T = torch.arange(time, device=device) + past
     if attention_mask is not None and attention_mask.ndim == 4:  # made by `generate` for a static cache
-        return positions_T, attention_mask
+        return (places_T if position_ids is None else position_ids), attention_mask
     if attention_mask is None and not has_fixed_room:
-        return positions_T, None
+        if position_ids is None or cache is not None:
+            return (places_T if position_ids is None else position_ids), None
+        return position_ids, _same_text(position_ids) & (places_T <= places_T[:, None])
     room = time if cache is None else cache.get_mask_sizes(time, 0)[0]
     places_S = torch.arange(room, device=device)
-    earlier_TS = places_S <= positions_T[:, None]
+    earlier_TS = places_S <= places_T[:, None]
     if attention_mask is None:
-        return positions_T, earlier_TS
+        return (places_T if position_ids is None else position_ids), earlier_TS
     if not has_fixed_room and attention_mask.shape[1] != room:
         raise UserError(
             f"attention_mask: {attention_mask.shape[1]} positions, but {room} with the {room - time} of the cache"
         )
     real_BS = attention_mask.to(device).bool()
-    positions_BT = (real_BS.cumsum(1) - 1).clamp(min=0)[:, -time:]
+    counted_BT = (real_BS.cumsum(1) - 1).clamp(min=0)[:, -time:]
     real_BS = functional.pad(real_BS, (0, room - real_BS.shape[1]))
-    own_TS = places_S == positions_T[:, None]  # padding sees itself: a row without anything has no softmax
-    return positions_BT, (earlier_TS & (real_BS[:, None] | own_TS))[:, None]
+    own_TS = places_S == places_T[:, None]  # padding sees itself: a row without anything has no softmax
+    visible = (earlier_TS & (real_BS[:, None] | own_TS))[:, None]
+    return (counted_BT if position_ids is None else position_ids), visible
+
+
+def _same_text(positions_BT: Tensor) -> Tensor:
+    """Several texts may stand in one row without padding: where positions do not go on by one, another text begins."""
+    begins_BT = functional.pad(positions_BT[..., 1:] != positions_BT[..., :-1] + 1, (1, 0))
+    text_BT = begins_BT.cumsum(-1)
+    return (text_BT[..., :, None] == text_BT[..., None, :]).unsqueeze(-3)
 
 
 def _unsplit(model: ResolvedModel) -> ResolvedModel:
