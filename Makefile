@@ -23,8 +23,11 @@ $(READY): $(FOR_DEMO)
 demo: $(FOR_DEMO)
 	$(BIN)/oelm demo
 
+# One more at a time than there are cores: many tests wait for processes, servers and clusters.
+TESTS_AT_ONCE = $$(( $$(getconf _NPROCESSORS_ONLN) + 1 ))
+
 test: $(READY)
-	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n $(TESTS_AT_ONCE) --dist loadfile --no-loadscope-reorder
 
 # Before every commit: lint, types and the tests that take no time (tests/conftest.py), within 90 seconds on two cores.
 quick: $(READY)

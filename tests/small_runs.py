@@ -18,14 +18,23 @@ REPOSITORY = Path(__file__).parent.parent
 VOCABULARY = 64
 
 
+SMALL = {"vocabulary": VOCABULARY, "seq_len": 16, "d_model": 32, "num_layers": 4, "num_heads": 4, "d_ff": 64}
+
+
+def small_model(arm: str = "trained", **settings: object) -> Model:
+    """4 heads and 4 layers at width 32, so that every share of heads and layers is whole; as the arm says."""
+    whole = load_settings(preset="tiny", arm=arm).run.model
+    of_the_arm = {"parts": whole.parts, "scores": whole.scores, "repairs": whole.repairs}
+    return Model(**SMALL | of_the_arm | settings)
+
+
 def small_run(arm: str = "trained", *, data: Path | str = "unused", seed: int = 0, **training: object) -> Run:
-    """A resolved run with 4 heads and 4 layers at width 32, so that every share of heads and layers is whole."""
-    spec = load_settings(preset="tiny", arm=arm).run.model.parts
+    """A resolved run of a small model."""
     settings = {"steps": 20, "batch_size": 4, "learning_rate": 1e-2, "warmup_steps": 2} | training
     return resolved(
         Run(
             arm=arm,
-            model=Model(vocabulary=VOCABULARY, seq_len=16, d_model=32, num_layers=4, num_heads=4, d_ff=64, parts=spec),
+            model=small_model(arm),
             training=Training(**settings),
             seeds=Seeds(weights=seed, projections=seed, data=seed),
             data=str(data),

@@ -104,7 +104,7 @@ def small_encoder(folder, model_type: str = "bert", *, arm: str = "fine_tuned", 
 
     sizes = open_encoder(str(encoder_folder(folder, model_type))).sizes
     facts = sizes | {"labels": labels, "seq_len": 32, "mean_length": 20.5}
-    return resolved(Run(model=Encoder(parts=named_arm(arm, kind="encoder"))), facts).model
+    return resolved(Run(model=Encoder(parts=named_arm(arm, kind="encoder").parts)), facts).model
 
 
 @pytest.mark.parametrize("model_type", [*TYPES, "xlm-roberta", "camembert"])

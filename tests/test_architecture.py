@@ -1,7 +1,6 @@
 """The rooms and who may import whom; and that nothing on the reading side loads torch."""
 
 import ast
-import subprocess
 import sys
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import pytest
 
 import oelm
 from oelm.run_directory import RunDirectory
-from small_runs import child_environment, finished
+from small_runs import finished
 
 PACKAGE = Path(oelm.__file__).parent
 BOTTOM = {
@@ -171,23 +170,37 @@ def test_whoever_uses_engines_names_none(path):
     assert "experiments.local" not in text
 
 
-@pytest.mark.parametrize("module", WITHOUT_TORCH)
-def test_importing_the_reading_side_loads_no_torch(module):
-    code = f"import {module}, sys; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], env=child_environment(), check=False).returncode == 0
+IMPORT_EACH = """
+import importlib, sys
+for name in sys.argv[1:]:
+    importlib.import_module(name)
+    print(name, 'torch' in sys.modules)
+"""
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_help_of_every_verb_loads_no_torch(verb):
-    code = (
-        f"import sys; sys.argv = ['oelm', {verb!r}, '--help']\n"
-        "import oelm.cli\n"
-        "try:\n    oelm.cli.main()\n"
-        "except SystemExit as done:\n    sys.exit(done.code or ('torch' in sys.modules))"
-    )
-    done = finished([sys.executable, "-c", code])
-    assert done.returncode == 0, done.stderr
-    assert "Usage: oelm" in done.stdout
+def test_importing_the_reading_side_loads_no_torch():
+    done = finished([sys.executable, "-c", IMPORT_EACH, *WITHOUT_TORCH])
+    assert done.stdout.splitlines() == [f"{module} False" for module in WITHOUT_TORCH], done.stderr
+
+
+HELP_OF_EACH = """
+import sys
+import oelm.cli
+for verb in sys.argv[1:]:
+    sys.argv = ['oelm', verb, '--help']
+    try:
+        oelm.cli.main()
+    except SystemExit as done:
+        print('-- ended', verb, done.code or 0, 'torch' in sys.modules)
+"""
+
+
+def test_help_of_every_verb_loads_no_torch():
+    done = finished([sys.executable, "-c", HELP_OF_EACH, *VERBS])
+    ended = [line for line in done.stdout.splitlines() if line.startswith("-- ended")]
+    assert ended == [f"-- ended {verb} 0 False" for verb in VERBS], done.stderr
+    for verb in VERBS:
+        assert f"Usage: oelm {verb}" in done.stdout
 
 
 SPEAKERS = {

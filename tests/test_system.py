@@ -189,7 +189,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, TrainerCallback
 import oelm
 from oelm.config import Model, Seeds
 model = Model(vocabulary=64, seq_len=16, d_model=32, num_layers=2, num_heads=4, d_ff=64,
-              parts=oelm.arm("frozen_head_orthogonal"))
+              parts=oelm.arm("frozen_head_orthogonal").parts)
 gpt = oelm.build(model, Seeds())
 print(oelm.diagnose(gpt).as_text())
 given = GPT2LMHeadModel(GPT2Config(vocab_size=64, n_positions=16, n_embd=32, n_layer=2, n_head=4))

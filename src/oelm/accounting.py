@@ -18,6 +18,7 @@ from oelm.config import (
     Run,
 )
 from oelm.treatment.moves import Always, Before, Every, Moves, Never
+from oelm.treatment.options import ADDITIONS, Option
 from oelm.treatment.parts import ROLES, Role
 
 AnyRun = TypeVar("AnyRun", bound=Run)
@@ -46,16 +47,25 @@ def parts(model: AnyResolvedModel) -> Iterator[PartCount]:
 
 
 def _gpt_parts(model: ResolvedModel) -> Iterator[PartCount]:
-    after = [role for role in ROLES.values() if role.outside and role.in_blocks]
-    for role in ROLES.values():
+    roles = [role for role in ROLES.values() if role.exists(model)]
+    after = [role for role in roles if role.outside and role.in_blocks]
+    for role in roles:
         if role.outside and role not in after:
             yield _count(model, role, None)
+    added = {option.role: sum(weight.numbers for weight in option.weights(model).values()) for option in _used(model)}
     for layer in range(model.num_layers):
-        for role in ROLES.values():
+        for role in roles:
             if role.in_blocks:
                 yield _count(model, role, layer)
+        for name, numbers in added.items():
+            yield PartCount(name, layer, numbers, 0)
     for role in after:
         yield _count(model, role, None)
+
+
+def _used(model: ResolvedModel) -> list[Option]:
+    """The options that add weights to this model."""
+    return [option for option in ADDITIONS.values() if option.weights(model)]
 
 
 def _count(model: ResolvedModel, role: Role, layer: int | None) -> PartCount:
@@ -130,13 +140,15 @@ def forward_flops_per_token(model: AnyResolvedModel) -> float:
     A GPT attends to half of the sequence on average. An encoder attends to the whole example, taken as long as the
     mean; its head works once an example.
     """
-    width = model.d_model
-    weights = model.num_layers * (4 * width * width + 2 * width * model.d_ff)
+    width, rows = model.d_model, model.query_key_rows
+    weights = model.num_layers * (2 * width * (rows + width) + 2 * width * model.d_ff)
     if isinstance(model, ResolvedEncoder):
         attended, head = model.mean_length, width * (width + model.labels) / model.mean_length
     else:
         attended, head = (model.seq_len + 1) / 2, model.vocabulary * width
-    attention = model.num_layers * 2 * width * attended
+        factors = [option.weights(model) for option in _used(model) if option.multiplies]
+        weights += model.num_layers * sum(added.numbers for each in factors for added in each.values())
+    attention = model.num_layers * (rows + width) * attended
     return 2 * (weights + head + attention)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from oelm.treatment.moves import After, Before, Every, Moves
-from oelm.treatment.parts import BASELINE, ROLES, Part, Parts, for_given_weights
+from oelm.treatment.parts import ABBREVIATIONS, BASELINE, ROLES, Part, Parts, for_given_weights
 
 # English, Chinese, by code.
 WHEN: dict[str, tuple[str, str]] = {
@@ -29,9 +29,6 @@ def when(moves: Moves) -> tuple[str, dict[str, object]]:
         case Before(fraction=fraction):
             return "before", {"percent": f"{fraction:.0%}"}
     return moves.kind, {}
-
-
-ABBREVIATIONS = {"query": "Q", "key": "K", "value": "V", "output": "O"}
 
 
 def described(parts: Parts) -> str:

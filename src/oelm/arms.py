@@ -8,6 +8,8 @@ from oelm.aliases import ALIASES
 from oelm.errors import UserError
 from oelm.treatment.moves import After, Always, Before, Every, Moves, Never
 from oelm.treatment.parts import BASELINE, ROLES, Part, Parts
+from oelm.treatment.repairs import Convolution, Repairs, Residual, Shift
+from oelm.treatment.scores import Scores, Temperature
 from oelm.treatment.treatments import Treatment
 
 MATRICES_OF_A_LAYER = ("query", "key", "value", "output", "up", "down")
@@ -81,7 +83,39 @@ WHOLE_LAYERS: dict[str, Treatment] = {
     ),
     "trained_reservoir": _treated(*MATRICES_OF_A_LAYER, layers="odd"),
 }
-GPT_ARMS = STARTS_OF_QUERIES_AND_KEYS | SCHEDULES | SINGLE_PARTS | WHOLE_LAYERS
+
+
+def _frozen_and_trained(
+    name: str, *, temperature: Temperature | None = None, repairs: Repairs | None = None
+) -> dict[str, Treatment]:
+    """Orthogonal queries and keys, frozen and trained, with the same options."""
+    options = {"scores": Scores(temperature=temperature)} if temperature else {}
+    options |= {"repairs": repairs} if repairs else {}
+    return {
+        f"{kind}_orthogonal_{name}": Treatment(parts=_query_and_key("orthogonal", moves).parts, **options)
+        for kind, moves in (("frozen", Never()), ("trained", Always()))
+    }
+
+
+LOW_RANK = Residual(rank=None, on=["query", "key"])
+KEY_SHIFT = Shift(per="channel", on=["key"])
+PER_HEAD = Temperature(kind="per_head")
+
+REPAIRS: dict[str, Treatment] = {
+    # What frozen queries and keys lack, given back for few numbers; the trained twins have it too.
+    **_frozen_and_trained("repaired", temperature=PER_HEAD, repairs=Repairs(residual=LOW_RANK, shift=KEY_SHIFT)),
+    # Each of it alone.
+    **_frozen_and_trained("shift", repairs=Repairs(shift=KEY_SHIFT)),
+    **_frozen_and_trained("temperature", temperature=PER_HEAD),
+    **_frozen_and_trained("residual", repairs=Repairs(residual=LOW_RANK)),
+    **_frozen_and_trained("convolution", repairs=Repairs(convolution=Convolution(width=4))),
+}
+RIVALS: dict[str, Treatment] = {
+    # Trained queries and keys that are small instead of frozen.
+    f"narrow_query_key_{width}": Treatment(scores=Scores(query_key_width=width))
+    for width in (4, 8, 16)
+}
+GPT_ARMS = STARTS_OF_QUERIES_AND_KEYS | SCHEDULES | SINGLE_PARTS | WHOLE_LAYERS | REPAIRS | RIVALS
 
 # For models that come with weights: stock fine-tuning, and what separates freezing from losing what was learnt.
 PRETRAINED_ARMS: dict[str, Treatment] = {
@@ -97,8 +131,9 @@ PRETRAINED_ARMS: dict[str, Treatment] = {
 GROUPS = {
     "Starts of queries and keys": STARTS_OF_QUERIES_AND_KEYS,
     "Schedules of queries and keys": SCHEDULES,
-    "Single parts": SINGLE_PARTS,
-    "Whole layers": WHOLE_LAYERS,
+    "Parts": SINGLE_PARTS | WHOLE_LAYERS,
+    "Repairs of queries and keys": REPAIRS,
+    "Rivals": RIVALS,
     "Models that come with weights": PRETRAINED_ARMS,
 }
 ARMS = GPT_ARMS | PRETRAINED_ARMS
@@ -116,4 +151,6 @@ def canonical_name(name: str) -> str:
 def arm(name: str, *, kind: str = "gpt") -> Treatment:
     """The treatment of a named arm, by any of its names, of a GPT or of an encoder, which comes with weights."""
     treatment = ARMS[canonical_name(name)]
+    if kind == "encoder" and not treatment.governs_parts_alone:
+        raise UserError(f"arm: {name} changes how scores are formed or repairs parts, which an encoder cannot have")
     return treatment.for_given_weights() if kind == "encoder" else treatment

@@ -15,6 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from oelm.sections import MOST_DIGITS, Count, Positive, Section, Whole
+from oelm.treatment.options import problems_of_options
 from oelm.treatment.parts import AS_GIVEN, BASELINE, ROLES, Part, Parts, problems_of
 from oelm.treatment.repairs import NO_REPAIRS, Repairs, ResolvedRepairs
 from oelm.treatment.scores import PLAIN_SCORES, Positions, ResolvedScores, Scores
@@ -22,6 +23,7 @@ from oelm.treatment.starts import STARTS
 
 FORMAT_VERSION = 5
 SEALED_SINCE = 3  # runs of this format end with a seal
+ALWAYS_TRAINED = Part()
 
 
 class Model(Section):
@@ -46,8 +48,15 @@ class Model(Section):
     def tokens_per_example(self) -> float:
         return self.seq_len
 
+    @property
+    def query_key_rows(self) -> int:
+        """Of a query or key matrix."""
+        return self.num_heads * (self.scores.query_key_width or self.d_model // self.num_heads)
+
     def part_at(self, role: str, layer: int | None) -> Part:
-        """What holds for a role in a layer (None: outside the layers)."""
+        """What holds for a role in a layer (None: outside the layers). What is added to the parts always moves."""
+        if role not in ROLES:
+            return ALWAYS_TRAINED
         part = self.parts.of(role)
         return part if part.holds_in(layer) else BASELINE.of(role)
 
@@ -55,7 +64,10 @@ class Model(Section):
     def _consistent(self) -> Model:
         if self.d_model % self.num_heads:
             raise ValueError(f"d_model {self.d_model} is not divisible by num_heads {self.num_heads}")
-        problems = list(problems_of(self.parts, num_heads=self.num_heads, num_layers=self.num_layers))
+        problems = [
+            *problems_of(self.parts, num_heads=self.num_heads, num_layers=self.num_layers),
+            *problems_of_options(self, self.parts),
+        ]
         if problems:
             raise ValueError("\n".join(problems))
         return self
@@ -89,6 +101,10 @@ class Encoder(Section):
     mean_length: float | None = Field(
         default=None, gt=0, description="Mean length of the training examples, in tokens; from the data."
     )
+
+    @property
+    def query_key_rows(self) -> int | None:
+        return self.d_model
 
     @model_validator(mode="after")
     def _consistent(self) -> Encoder:
@@ -246,6 +262,10 @@ class ResolvedEncoder(Encoder):
     @property
     def tokens_per_example(self) -> float:
         return self.mean_length
+
+    @property
+    def query_key_rows(self) -> int:
+        return self.d_model
 
     def part_at(self, role: str, layer: int | None) -> Part:
         part = self.parts.of(role)

@@ -418,7 +418,8 @@ def _lines_of(problem: Any, model: type[BaseModel], known: list[str]) -> list[st
 
 def _below(key: str, line: str) -> str:
     """A line about a section; where it begins with a key of that section, that key in full."""
-    return f"{key}{'.' if line.startswith(f'{PARTS_KEY}.') else ': '}{line}" if key else line
+    begins_with_a_key = line.split(":")[0].split(".")[0] in NOT_OF_A_PRESET
+    return f"{key}{'.' if begins_with_a_key else ': '}{line}" if key else line
 
 
 def _problem_line(problem: Any, model: type[BaseModel], known: list[str]) -> str:

@@ -12,8 +12,8 @@ from safetensors.torch import load_file, save_file
 
 import oelm
 from oelm.installation import install_command
-from oelm.model.adaptation.split import SplitLinear
 from oelm.model.parameters import frozen_names, rules
+from oelm.model.split import SplitLinear
 from oelm.treatment.moves import Every, Never
 from oelm.treatment.parts import Part, Parts, for_given_weights
 from small_runs import child_environment

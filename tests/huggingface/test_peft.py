@@ -64,3 +64,14 @@ def test_a_schedule_under_peft_is_refused_because_peft_would_not_store_what_move
     oelm.apply(model, "late_unfreeze")
     with pytest.raises(oelm.UserError, match="the optimizer is missing weights"):
         trainer_of(with_adapters(model, "value"), tmp_path).train()
+
+
+def test_all_linear_means_every_projection_of_our_own_class_that_is_not_split():
+    from oelm.arms import GPT_ARMS
+    from oelm.huggingface.gpt import OELMConfig, OrthogonalELMTransformer
+
+    sizes = {"vocabulary": 32, "seq_len": 8, "d_model": 8, "num_layers": 1, "num_heads": 2}
+    model = OrthogonalELMTransformer(OELMConfig(**sizes, parts=GPT_ARMS["frozen_half"].parts))
+    wrapped = peft.get_peft_model(model, peft.LoraConfig(r=2, target_modules="all-linear"))
+    adapted = {name.rpartition(".")[2] for name, module in wrapped.named_modules() if hasattr(module, "lora_A")}
+    assert adapted == {"value", "output", "up", "down"}

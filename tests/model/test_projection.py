@@ -1,8 +1,10 @@
-"""How a partly frozen projection is stored."""
+"""What a projection is, and how a partly frozen one is stored."""
 
 import torch
+from torch import nn
 
 from oelm.model.initialization import build
+from oelm.model.projection import projection
 from small_runs import small_run
 
 
@@ -21,6 +23,17 @@ def test_loading_splits_a_stock_weight_again():
     for name, value in source.state_dict().items():
         assert torch.equal(target.state_dict()[name], value), name
     assert not target.blocks[0].attention.query.covered.requires_grad
+
+
+def test_a_whole_projection_is_a_linear_layer_that_draws_nothing():
+    torch.manual_seed(0)
+    state = torch.get_rng_state()
+    model = small_run("frozen_half").model
+    whole = projection(model, "value", 0)
+    assert isinstance(whole, nn.Linear)
+    assert whole.bias is None
+    assert not isinstance(projection(model, "query", 0), nn.Linear)
+    assert torch.equal(torch.get_rng_state(), state)
 
 
 def build_of(arm: str, seed: int = 0):

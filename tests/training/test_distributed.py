@@ -18,26 +18,33 @@ def tensors(out: Path, name: str = "model") -> dict[str, torch.Tensor]:
     return load_file(out / "checkpoints" / "step-000020" / f"{name}.safetensors")
 
 
-def test_two_processes_equal_one_within_1e_10_after_20_steps(token_folder, tmp_path):
+@pytest.fixture(scope="module")
+def two_processes(token_folder, tmp_path_factory) -> Path:
+    return trained_by_two(token_folder, tmp_path_factory.mktemp("two"), ARMS)
+
+
+def trained_by_two(token_folder, out: Path, arms: list[str]) -> Path:
+    done = torchrun(SCRIPT, str(token_folder), str(out), "float64", *arms)
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+def test_two_processes_equal_one_within_1e_10_after_20_steps(token_folder, two_processes, tmp_path):
     """5 sequences on 2 processes: parts of different size, so a mean of means would show."""
-    one = finished([sys.executable, SCRIPT, str(token_folder), str(tmp_path / "one"), "float64", *ARMS])
+    one = finished([sys.executable, SCRIPT, str(token_folder), str(tmp_path), "float64", *ARMS])
     assert one.returncode == 0, one.stderr
-    two = torchrun(SCRIPT, str(token_folder), str(tmp_path / "two"), "float64", *ARMS)
-    assert two.returncode == 0, two.stderr
     for arm in ARMS:
-        single, double = tensors(tmp_path / "one" / arm), tensors(tmp_path / "two" / arm)
+        single, double = tensors(tmp_path / arm), tensors(two_processes / arm)
         for name, value in single.items():
             torch.testing.assert_close(double[name], value, rtol=0, atol=1e-10)
 
 
-def test_two_runs_of_two_processes_are_bit_equal_and_keep_frozen_weights(token_folder, tmp_path):
+def test_two_runs_of_two_processes_are_bit_equal_and_keep_frozen_weights(token_folder, two_processes, tmp_path):
     arms = ["frozen_half", "every_n"]
-    for out in ("first", "second"):
-        done = torchrun(SCRIPT, str(token_folder), str(tmp_path / out), "float32", *arms)
-        assert done.returncode == 0, done.stderr
+    again = trained_by_two(token_folder, tmp_path, arms)
     for arm in arms:
         for file in ("model", "optimizer"):
-            first, second = tensors(tmp_path / "first" / arm, file), tensors(tmp_path / "second" / arm, file)
+            first, second = tensors(two_processes / arm, file), tensors(again / arm, file)
             assert all(torch.equal(first[name], second[name]) for name in first)
 
 

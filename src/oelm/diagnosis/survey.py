@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from oelm.accounting import Totals
 from oelm.model.parameters import role_of, rules
-from oelm.model.projection import FreezableLinear
+from oelm.model.projection import Projection
 from oelm.model.transformer import GPT
 from oelm.treatment.moves import Always, Moves, Never
 
@@ -136,7 +136,7 @@ def expected_of_module(module: nn.Module, should_move: Callable[[str], bool] | N
         path, _, leaf = name.rpartition(".")
         owner = modules[path]
         moves = getattr(owner, "oelm_moves", {}).get(leaf, Always())
-        if isinstance(owner, FreezableLinear) or not isinstance(moves, Always):
+        if isinstance(owner, Projection) or not isinstance(moves, Always):
             return expected_of(moves)
         return "always" if name in parameters and parameters[name].requires_grad else "never"
 

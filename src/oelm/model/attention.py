@@ -13,7 +13,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from oelm.config import ResolvedModel
-from oelm.model.projection import FreezableLinear
+from oelm.model.projection import projection
+from oelm.model.repairs import Repairable, convolved, shifted
+from oelm.model.scores import Places, normalised, rotated
+from oelm.treatment.options import ATTENTION
 
 BLOCK = 128  # queries that share one slice of keys in block-causal attention
 
@@ -25,13 +28,18 @@ class Cache(Protocol):
         """Keys and values of all positions seen so far, these included."""
         ...
 
+    def preceded(self, name: str, values: Tensor, count: int) -> Tensor:
+        """The last `count` steps that came under this name (zeros where there were none), then `values`."""
+        ...
+
 
 class KeyValueCache:
-    """Keys and values of one layer for the positions seen so far."""
+    """Keys and values of one layer for the positions seen so far, and the last steps of what repairs look back to."""
 
     def __init__(self) -> None:
         self.key_BHSK: Tensor | None = None
         self.value_BHSK: Tensor | None = None
+        self.last_steps: dict[str, Tensor] = {}
 
     @property
     def length(self) -> int:
@@ -45,53 +53,74 @@ class KeyValueCache:
             self.value_BHSK = torch.cat([self.value_BHSK, value_BHTK], dim=2)
         return self.key_BHSK, self.value_BHSK
 
+    def preceded(self, name: str, values: Tensor, count: int) -> Tensor:
+        before = self.last_steps.get(name)
+        known = functional.pad(values, (0, 0, count, 0)) if before is None else torch.cat([before, values], dim=-2)
+        self.last_steps[name] = known[..., -count:, :]
+        return known
 
-class CausalSelfAttention(nn.Module):
-    query: FreezableLinear
-    key: FreezableLinear
-    value: FreezableLinear
-    output: FreezableLinear
+
+NOWHERE = Places()
+
+
+class CausalSelfAttention(Repairable):
+    query: nn.Module
+    key: nn.Module
+    value: nn.Module
+    output: nn.Module
 
     def __init__(self, model: ResolvedModel, *, layer: int) -> None:
-        super().__init__()
+        super().__init__(ATTENTION, model)
         self.num_heads, self.dropout = model.num_heads, model.dropout
         for role in ("query", "key", "value", "output"):
-            part = model.part_at(role, layer)
-            rows = part.covered_rows(model.d_model, heads=model.num_heads, layer=layer, num_layers=model.num_layers)
-            self.add_module(role, FreezableLinear(model.d_model, part, covered_rows=rows))
+            self.add_module(role, projection(model, role, layer))
 
     def forward(
         self,
         x_BTD: Tensor,
         cache: Cache | None = None,
         visible: Tensor | None = None,
+        places: Places = NOWHERE,
         weights: list[Tensor] | None = None,
     ) -> Tensor:
-        """`visible` says which of S positions each of T sees (padding); without it each sees all up to itself.
-
-        With `weights`, attention is computed in plain products, and its weights (B H T S) are added to the list.
+        """`visible` says which of S positions each of T sees, or what is added to its scores; without it each sees all
+        up to itself. With `weights`, attention is computed in plain products, and its weights (B H T S) are added to the
+        list.
         """
-        q_BHTK, k_BHTK, v_BHTK = (
-            project(x_BTD).unflatten(2, (self.num_heads, -1)).transpose(1, 2)
-            for project in (self.query, self.key, self.value)
-        )
+        convolution_WD = self.weight_added("convolution")
+        if convolution_WD is not None:
+            x_BTD = convolved(x_BTD, convolution_WD, cache, places.positions_BT)
+        q_BHTK, k_BHTK, v_BHTK = (self._heads(part, x_BTD, cache, places) for part in ("query", "key", "value"))
+        temperature_H = self.weight_added("temperature")
+        if temperature_H is not None:
+            q_BHTK = q_BHTK * temperature_H[:, None, None]
         dropout = self.dropout if self.training else 0.0
         k_BHSK, v_BHSK = (k_BHTK, v_BHTK) if cache is None else cache.extended(k_BHTK, v_BHTK)
         if weights is not None:
             mixed_BHTK = plain_attention(q_BHTK, k_BHSK, v_BHSK, visible, dropout=dropout, weights=weights)
-        elif visible is None and k_BHSK.shape == q_BHTK.shape:
+        elif visible is None and k_BHSK.shape[2] == q_BHTK.shape[2]:
             mixed_BHTK = causal_attention(q_BHTK, k_BHSK, v_BHSK, dropout=dropout)
         else:
             mixed_BHTK = masked_attention(q_BHTK, k_BHSK, v_BHSK, visible, dropout=dropout)
-        output_BTD: Tensor = self.output(mixed_BHTK.transpose(1, 2).flatten(2))
-        return output_BTD
+        return self.projected("output", mixed_BHTK.transpose(1, 2).flatten(2))
+
+    def _heads(self, part: str, x_BTD: Tensor, cache: Cache | None, places: Places) -> Tensor:
+        """The queries, keys or values of every head: projected, shifted, normalised, rotated."""
+        heads_BHTK = self.projected(part, x_BTD).unflatten(2, (self.num_heads, -1)).transpose(1, 2)
+        share = self.weight_added(f"{part}_shift")
+        if share is not None:
+            heads_BHTK = shifted(heads_BHTK, share, part, cache, places.positions_BT)
+        gain_K = self.weight_added(f"{part}_norm_gain")
+        if gain_K is not None:
+            heads_BHTK = normalised(heads_BHTK, gain_K)
+        return heads_BHTK if places.rotation is None or part == "value" else rotated(heads_BHTK, places.rotation)
 
 
 def causal_attention(q_BHTK: Tensor, k_BHTK: Tensor, v_BHTK: Tensor, *, dropout: float) -> Tensor:
     """The fastest kernel there is: PyTorch's fused one, except in bfloat16 on a CPU, where plain products win."""
     if q_BHTK.device.type == "cpu" and q_BHTK.dtype == torch.bfloat16:
         return block_causal_attention(q_BHTK, k_BHTK, v_BHTK, dropout=dropout)
-    return functional.scaled_dot_product_attention(q_BHTK, k_BHTK, v_BHTK, is_causal=True, dropout_p=dropout)
+    return _fused(q_BHTK, k_BHTK, v_BHTK, None, dropout=dropout)
 
 
 def block_causal_attention(q_BHTK: Tensor, k_BHTK: Tensor, v_BHTK: Tensor, *, dropout: float) -> Tensor:
@@ -113,7 +142,7 @@ def masked_attention(
     """The last T of S positions ask; without a mask each sees everything up to itself."""
     if visible is None:
         visible = _up_to_itself(q_BHTK, k_BHSK)
-    return functional.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSK, attn_mask=visible, dropout_p=dropout)
+    return _fused(q_BHTK, k_BHSK, v_BHSK, visible, dropout=dropout)
 
 
 def plain_attention(
@@ -142,3 +171,21 @@ def plain_attention(
 def _up_to_itself(q_BHTK: Tensor, k_BHSK: Tensor) -> Tensor:
     asking, seen = q_BHTK.shape[2], k_BHSK.shape[2]
     return torch.ones(asking, seen, dtype=torch.bool, device=q_BHTK.device).tril(seen - asking)
+
+
+def _fused(q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, visible: Tensor | None, *, dropout: float) -> Tensor:
+    """PyTorch's kernel, causal where nothing says what is visible.
+
+    On a CPU it is fused only where queries and values are equally wide: zeros fill up the narrower ones.
+    """
+    mask = visible if visible is None or visible.dtype == torch.bool else visible.to(q_BHTK.dtype)
+    width, value_width = q_BHTK.shape[3], v_BHSK.shape[3]
+    scale = None
+    if width != value_width and q_BHTK.device.type == "cpu":
+        scale, wider = 1 / math.sqrt(width), max(width, value_width)
+        q_BHTK, k_BHSK = (functional.pad(each, (0, wider - width)) for each in (q_BHTK, k_BHSK))
+        v_BHSK = functional.pad(v_BHSK, (0, wider - value_width))
+    mixed_BHTK = functional.scaled_dot_product_attention(
+        q_BHTK, k_BHSK, v_BHSK, attn_mask=mask, is_causal=mask is None, dropout_p=dropout, scale=scale
+    )
+    return mixed_BHTK[..., :value_width] if scale is not None else mixed_BHTK

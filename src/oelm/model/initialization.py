@@ -18,6 +18,7 @@ from oelm.model.parameters import layer_of, role_of
 from oelm.model.transformer import GPT
 from oelm.seeding import seed_of
 from oelm.system import memory_bytes
+from oelm.treatment.options import added_to_a_layer, numbers_of_a_model
 from oelm.treatment.parts import BASELINE, ROLES
 from oelm.treatment.starts import started
 
@@ -32,9 +33,7 @@ def build(model: Model, seeds: Seeds) -> GPT:
 
 
 def _refuse_what_no_memory_holds(model: ResolvedModel) -> None:
-    width = model.d_model
-    matrices = model.vocabulary * width + model.num_layers * (4 * width * width + 2 * width * model.d_ff)
-    needed = matrices * torch.get_default_dtype().itemsize
+    needed = numbers_of_a_model(model) * torch.get_default_dtype().itemsize
     memory = memory_bytes()
     if memory is not None and needed > memory:
         raise UserError(
@@ -46,14 +45,22 @@ def _refuse_what_no_memory_holds(model: ResolvedModel) -> None:
 @torch.no_grad()
 def initialize(gpt: GPT, seeds: Seeds) -> None:
     with one_thread():
-        values = {name: _start(gpt.config, seeds, name, tensor) for name, tensor in gpt.state_dict().items()}
+        added = {path: each.start for _, path, each in added_to_a_layer(gpt.config)}
+        values = {name: _start(gpt.config, seeds, name, tensor, added) for name, tensor in gpt.state_dict().items()}
     gpt.load_state_dict(values)
 
 
-def _start(model: ResolvedModel, seeds: Seeds, name: str, tensor: Tensor) -> Tensor:
-    """What an arm speaks of draws from the projections' seed, everything else from the weights'."""
-    if name.endswith(".bias"):
+def _start(model: ResolvedModel, seeds: Seeds, name: str, tensor: Tensor, added: dict[str, str]) -> Tensor:
+    """What an arm speaks of, and what options add, draws from the projections' seed, everything else from the weights'.
+
+    `added` is how the weights that options add to a block start.
+    """
+    start = "zeros" if name.endswith(".bias") else added.get(name.split(".", 2)[-1])
+    if start == "zeros":
         return torch.zeros(tensor.shape)
+    if start is not None:
+        draw = normal_draw(seeds.projections, name, tensor.shape)
+        return started(start, draw, gain=1.0, heads=model.num_heads, layers=model.num_layers)
     role, layer = role_of(name), layer_of(name)
     part = model.part_at(role, layer)
     is_treated = ROLES[role].drawn_apart or part != BASELINE.of(role)

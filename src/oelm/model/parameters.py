@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from oelm.errors import UserError
 from oelm.treatment.moves import Always, Moves, Never
+from oelm.treatment.options import ADDITIONS, addition_of
 from oelm.treatment.parts import ROLES
 
 
@@ -64,7 +65,8 @@ def stored_name(name: str) -> str:
 
 def role_of(name: str) -> str:
     """The same words as accounting.PartCount.role."""
-    return _ROLE_OF_MODULE[name.split(".")[-2]]
+    addition = addition_of(name)
+    return _ROLE_OF_MODULE[name.split(".")[-2]] if addition is None else addition.role
 
 
 _ROLE_OF_MODULE = {
@@ -74,6 +76,8 @@ _ROLE_OF_MODULE = {
 
 def decays(name: str, role: str) -> bool:
     """Whether a parameter of this name and role has weight decay: matrices have it, norms and biases do not."""
+    if role in ADDITIONS:
+        return ADDITIONS[role].decays
     return not stored_name(name).endswith("bias") and (role not in ROLES or ROLES[role].decays)
 
 

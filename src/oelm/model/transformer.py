@@ -1,4 +1,4 @@
-"""The GPT under study: pre-norm blocks, learned positions, output layer tied to the token embedding.
+"""The GPT under study: pre-norm blocks, output layer tied to the token embedding.
 
 The forward pass ends with the normalised hidden states: the loss applies the output layer in chunks.
 """
@@ -12,24 +12,26 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from oelm.config import ResolvedModel
-from oelm.model.attention import Cache, CausalSelfAttention, KeyValueCache
+from oelm.model.attention import NOWHERE, Cache, CausalSelfAttention, KeyValueCache
 from oelm.model.parameters import mark
-from oelm.model.projection import FreezableLinear
+from oelm.model.repairs import Repairable
+from oelm.model.scores import Places, alibi_mask, rotation_of
+from oelm.model.split import SplitLinear
 from oelm.treatment.moves import Always
+from oelm.treatment.options import FEED_FORWARD
 from oelm.treatment.parts import ROLES, Role
 
 NORM_EPSILON = 1e-5
 
 
-class FeedForward(nn.Module):
+class FeedForward(Repairable):
     def __init__(self, model: ResolvedModel) -> None:
-        super().__init__()
+        super().__init__(FEED_FORWARD, model)
         self.up = nn.Linear(model.d_model, model.d_ff)
         self.down = nn.Linear(model.d_ff, model.d_model)
 
     def forward(self, x_BTD: Tensor) -> Tensor:
-        fed_BTD: Tensor = self.down(functional.gelu(self.up(x_BTD), approximate="tanh"))
-        return fed_BTD
+        return self.projected("down", functional.gelu(self.projected("up", x_BTD), approximate="tanh"))
 
 
 class Block(nn.Module):
@@ -46,9 +48,10 @@ class Block(nn.Module):
         x_BTD: Tensor,
         cache: Cache | None = None,
         visible: Tensor | None = None,
+        places: Places = NOWHERE,
         weights: list[Tensor] | None = None,
     ) -> Tensor:
-        mixed_BTD = self.attention(self.attention_norm(x_BTD), cache, visible, weights)
+        mixed_BTD = self.attention(self.attention_norm(x_BTD), cache, visible, places, weights)
         x_BTD = x_BTD + functional.dropout(mixed_BTD, self.dropout, self.training)
         fed_BTD = self.feed_forward(self.feed_forward_norm(x_BTD))
         return x_BTD + functional.dropout(fed_BTD, self.dropout, self.training)
@@ -64,14 +67,15 @@ class GPT(nn.Module):
         super().__init__()
         self.config = model
         self.token_embedding = nn.Embedding(model.vocabulary, model.d_model)
-        self.position_embedding = nn.Embedding(model.seq_len, model.d_model)
+        if model.positions == "learned":
+            self.position_embedding = nn.Embedding(model.seq_len, model.d_model)
         self.blocks = nn.ModuleList(block(model, layer=layer) for layer in range(model.num_layers))
         self.final_norm = nn.LayerNorm(model.d_model, eps=NORM_EPSILON)
         self._mark_parts()
 
     def _mark_parts(self) -> None:
-        """Say of every module that is moved as a whole when it moves; projections know it of their rows."""
-        for role in ROLES.values():
+        """Say of every module that is moved as a whole when it moves; what is split knows it of its pieces."""
+        for role in (role for role in ROLES.values() if role.exists(self.config)):
             for path in role.outside:
                 self._mark(self.get_submodule(path), role, None)
             for layer, block in enumerate(self.blocks):
@@ -81,14 +85,14 @@ class GPT(nn.Module):
     def _mark(self, module: nn.Module, role: Role, layer: int | None) -> None:
         part = self.config.part_at(role.name, layer)
         covered = part.covered_rows(1, heads=1, layer=layer, num_layers=self.config.num_layers)
-        if covered and not isinstance(part.moves, Always) and not isinstance(module, FreezableLinear):
+        if covered and not isinstance(part.moves, Always) and not isinstance(module, SplitLinear):
             mark(module, part.moves)
 
     def forward(self, tokens_BT: Tensor, caches: Sequence[KeyValueCache] | None = None) -> Tensor:
         """Hidden states after the final norm; `logits` turns them into scores."""
         past = caches[0].length if caches else 0
-        positions_T = torch.arange(past, past + tokens_BT.shape[1], device=tokens_BT.device)
-        return self.hidden(self.token_embedding(tokens_BT), positions_T, caches)
+        seen_S = torch.arange(past + tokens_BT.shape[1], device=tokens_BT.device)
+        return self.hidden(self.token_embedding(tokens_BT), seen_S[past:], caches, seen_positions=seen_S)
 
     def hidden(
         self,
@@ -97,23 +101,40 @@ class GPT(nn.Module):
         caches: Sequence[Cache] | None = None,
         *,
         visible: Tensor | None = None,
+        seen_positions: Tensor | None = None,
         states: list[Tensor] | None = None,
         weights: list[Tensor] | None = None,
     ) -> Tensor:
         """The same from embedded tokens at these positions (T, or B by T), of which each sees what `visible` says.
 
-        What enters each block, and what leaves the last, is added to `states`; the attention of each to `weights`.
+        With caches, `seen_positions` (S, or B by S) are those of everything seen so far, these included. Positions of T
+        are consecutive; where those of a batch are not, what has the position 0 has no predecessor. What enters each
+        block, and what leaves the last, is added to `states`; the attention of each to `weights`.
         """
-        x_BTD = embedded_BTD + self.position_embedding(positions)
-        x_BTD = functional.dropout(x_BTD, self.config.dropout, self.training)
+        model = self.config
+        x_BTD = embedded_BTD
+        if model.positions == "learned":
+            x_BTD = x_BTD + self.position_embedding(positions)
+        if model.positions == "alibi":
+            assert caches is None or seen_positions is not None
+            seen = positions if seen_positions is None else seen_positions
+            visible = alibi_mask(positions, seen, visible, heads=model.num_heads, dtype=x_BTD.dtype)
+        places = self._places(positions, x_BTD.dtype)
+        x_BTD = functional.dropout(x_BTD, model.dropout, self.training)
         for layer, block in enumerate(self.blocks):
             if states is not None:
                 states.append(x_BTD)
-            x_BTD = block(x_BTD, caches[layer] if caches else None, visible, weights)
+            x_BTD = block(x_BTD, caches[layer] if caches else None, visible, places, weights)
         hidden_BTD: Tensor = self.final_norm(x_BTD)
         if states is not None:
             states.append(hidden_BTD)
         return hidden_BTD
+
+    def _places(self, positions: Tensor, dtype: torch.dtype) -> Places:
+        rotation = None
+        if self.config.positions == "rotary":
+            rotation = rotation_of(positions, self.config.scores.query_key_width, dtype)
+        return Places(rotation, positions if positions.dim() == 2 else None)
 
     def logits(self, hidden_BTD: Tensor) -> Tensor:
         return functional.linear(hidden_BTD, self.token_embedding.weight)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from oelm.analysis.findings import Findings
-from oelm.arm_words import ABBREVIATIONS, spoken_of, when
+from oelm.arm_words import spoken_of, when
 from oelm.reporting import numbers
 from oelm.reporting.tables import label_of
 from oelm.reporting.verdicts import short_digests
 from oelm.reporting.words import say, say_or_code
 from oelm.study.declaration import Language, settings_for
 from oelm.study.remarks import NOW, code_of
-from oelm.treatment.parts import Part
+from oelm.treatment.parts import ABBREVIATIONS, Part
 
 
 def described_arm(findings: Findings, arm: str, language: Language) -> str:

@@ -96,6 +96,10 @@ class Dimensions(Protocol):
     def num_layers(self) -> int: ...
     @property
     def num_heads(self) -> int: ...
+    @property
+    def query_key_rows(self) -> int: ...
+    @property
+    def positions(self) -> object: ...
 
 
 @dataclass(frozen=True)
@@ -113,6 +117,7 @@ class Role:
     drawn_apart: bool = False  # always from the projections' seed; other roles only where an arm speaks of them
     multiplies: bool = True  # its weights are factors of matrix products
     decays: bool = True  # its weights have weight decay; a bias never has
+    exists: Callable[[Dimensions], bool] = lambda model: True  # in our GPT
     note: str = ""  # what freezing it also means
 
     def weight_size(self, model: Dimensions) -> tuple[int, int]:
@@ -137,11 +142,12 @@ ROLES: dict[str, Role] = {
             shape=lambda model: (model.seq_len, model.d_model),
             outside=("position_embedding",),
             multiplies=False,
+            exists=lambda model: model.positions == "learned",
         ),
         Role(
             name="query",
             words=("query", "Q（查询）"),
-            shape=lambda model: (model.d_model, model.d_model),
+            shape=lambda model: (model.query_key_rows, model.d_model),
             in_blocks=("attention.query",),
             by_head=True,
             drawn_apart=True,
@@ -149,7 +155,7 @@ ROLES: dict[str, Role] = {
         Role(
             name="key",
             words=("key", "K（键）"),
-            shape=lambda model: (model.d_model, model.d_model),
+            shape=lambda model: (model.query_key_rows, model.d_model),
             in_blocks=("attention.key",),
             by_head=True,
             drawn_apart=True,
@@ -196,6 +202,7 @@ ROLES: dict[str, Role] = {
         ),
     )
 }
+ABBREVIATIONS = {"query": "Q", "key": "K", "value": "V", "output": "O"}
 _OLDER_NAMES = {"feed_forward_up": "up", "feed_forward_down": "down"}
 
 
@@ -296,6 +303,13 @@ def _problems_of_share(role: Role, part: Part, *, num_heads: int, num_layers: in
     if part.share_of == "layers" and not role.in_blocks:
         yield f"{key}: it is in no layer"
         return
-    whole = num_heads if part.share_of == "heads" else num_layers
+    yield from problems_of_division(role, part, heads=num_heads, num_layers=num_layers)
+
+
+def problems_of_division(
+    role: Role, part: Part, *, heads: int, num_layers: int, called: str = "heads"
+) -> Iterator[str]:
+    """Whether the share is one of whole heads, which may be called otherwise, or of whole layers."""
+    whole, kind = (heads, called) if part.share_of == "heads" else (num_layers, "layers")
     if not float(part.share * whole).is_integer():
-        yield f"{key}: {part.share} of {whole} {part.share_of} is not a whole number"
+        yield f"parts.{role.name}.share: {part.share:g} of {whole} {kind} is not a whole number"

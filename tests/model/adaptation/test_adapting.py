@@ -10,8 +10,8 @@ from oelm.errors import UserError
 from oelm.model.adaptation import adapt
 from oelm.model.adaptation.adapting import GOVERNED
 from oelm.model.adaptation.families import family_of, sites_of
-from oelm.model.adaptation.split import SplitLinear
 from oelm.model.parameters import frozen_names, layer_of, rules, stored_name
+from oelm.model.split import SplitLinear
 from oelm.treatment.moves import After, Always, Every, Never
 from oelm.treatment.parts import AS_GIVEN, KEPT, Part, Parts, for_given_weights
 from tiny_transformers import KINDS, batch, fine_tuned, tiny

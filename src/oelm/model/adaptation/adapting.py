@@ -15,10 +15,18 @@ from torch import Tensor, nn
 
 from oelm.errors import UserError
 from oelm.model.adaptation.families import Family, Site, family_of, sites_of
-from oelm.model.adaptation.split import OutputGroup, SplitLinear, joined_groups
 from oelm.model.initialization import normal_draw, one_thread
+from oelm.model.split import OutputGroup, SplitLinear, joined_groups
 from oelm.treatment.moves import Always, Never, values_of
-from oelm.treatment.parts import AS_GIVEN, ROLES, Part, Parts, for_given_weights, problems_of_layers
+from oelm.treatment.parts import (
+    AS_GIVEN,
+    ROLES,
+    Part,
+    Parts,
+    for_given_weights,
+    problems_of_division,
+    problems_of_layers,
+)
 from oelm.treatment.starts import STARTS, started
 
 GOVERNED = tuple(role.name for role in ROLES.values() if role.drawn_apart)
@@ -157,16 +165,19 @@ def _planned(model: nn.Module, family: Family, site: Site, parts: Parts, *, laye
     config: Any = model.config
     rows = outputs // len(site.roles)
     heads = {"query": config.num_attention_heads, "key": getattr(config, family.key_heads)}
+    specs = {role: _part_at(parts, role, site.layer) for role in site.roles if role in GOVERNED}
+    for role, spec in specs.items():
+        _check_share(spec, role, heads=heads[role], layers=layers)
     return tuple(
         AdaptedProjection(
             name=site.path,
             role=role,
-            spec=(spec := _part_at(parts, role, site.layer)),
+            spec=specs[role],
             rows=rows,
-            covered_rows=_covered_rows(spec, role, rows, layer=site.layer, layers=layers, heads=heads[role]),
+            covered_rows=specs[role].covered_rows(rows, heads=heads[role], layer=site.layer, num_layers=layers),
             heads=heads[role],
         )
-        if role in GOVERNED
+        if role in specs
         else None
         for role in site.roles
     )
@@ -177,12 +188,10 @@ def _part_at(parts: Parts, role: str, layer: int) -> Part:
     return part if part.holds_in(layer) else AS_GIVEN.of(role)
 
 
-def _covered_rows(spec: Part, role: str, rows: int, *, layer: int, layers: int, heads: int) -> int:
-    whole = layers if spec.share_of == "layers" else heads
-    if not float(spec.share * whole).is_integer():
-        kind = f"key {spec.share_of}" if (role, spec.share_of) == ("key", "heads") else spec.share_of
-        raise UserError(f"parts.{role}.share: {spec.share:g} of {whole} {kind} is not a whole number")
-    return spec.covered_rows(rows, heads=heads, layer=layer, num_layers=layers)
+def _check_share(part: Part, role: str, *, heads: int, layers: int) -> None:
+    called = "key heads" if role == "key" else "heads"
+    for problem in problems_of_division(ROLES[role], part, heads=heads, num_layers=layers, called=called):
+        raise UserError(problem)
 
 
 def _by_role(

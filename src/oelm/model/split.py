@@ -1,12 +1,12 @@
 """A linear module whose outputs follow several rules: a parameter for each rule, joined in forward and when stored.
 
-Why parameters and not a mask over gradients: see model/projection.py. The joined weight has the bits and the layout of
-the stock one, so outputs do not change by splitting; the state dict keeps the stock keys.
+Masking the gradient of a single parameter would let decay and momentum move the rows that rest. The joined weight has
+the bits and the layout of the stock one, so outputs do not change by splitting; the state dict keeps the stock keys.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,21 +39,38 @@ def joined_groups(groups: Sequence[OutputGroup]) -> list[OutputGroup]:
     return joined
 
 
-class SplitLinear(nn.Module):
-    """In place of an nn.Linear, or with `outputs_last` of a Conv1D (whose weight is in x out)."""
+def _numbered(name: str, index: int) -> str:
+    return f"{name}_{index}"
 
-    def __init__(self, stock: nn.Module, groups: Sequence[OutputGroup], *, outputs_last: bool) -> None:
+
+class SplitLinear(nn.Module):
+    """In place of an nn.Linear, or with `outputs_last` of a Conv1D (whose weight is in x out).
+
+    `piece_name` says what the parameter of a group is called, from the joined one's name and the group's index.
+    """
+
+    def __init__(
+        self,
+        stock: nn.Module,
+        groups: Sequence[OutputGroup],
+        *,
+        outputs_last: bool = False,
+        piece_name: Callable[[str, int], str] = _numbered,
+    ) -> None:
         super().__init__()
         self.outputs_last = outputs_last
         self.sizes = [group.outputs for group in groups]
         self.oelm_moves: dict[str, Moves] = {}
-        self.joined = [name for name in JOINED if getattr(stock, name) is not None]
-        for name in self.joined:
-            pieces = getattr(stock, name).detach().split(self.sizes, dim=self._dimension(name))
-            for index, (group, piece) in enumerate(zip(groups, pieces, strict=True)):
-                parameter = nn.Parameter(piece.clone(), requires_grad=group.requires_grad)
-                self.register_parameter(f"{name}_{index}", parameter)
-                self.oelm_moves[f"{name}_{index}"] = group.moves
+        self.pieces = {  # the names of its parameters, by that of the joined one
+            name: [piece_name(name, index) for index in range(len(groups))]
+            for name in JOINED
+            if getattr(stock, name) is not None
+        }
+        for name, piece_names in self.pieces.items():
+            values = getattr(stock, name).detach().split(self.sizes, dim=self._dimension(name))
+            for piece, group, value in zip(piece_names, groups, values, strict=True):
+                self.register_parameter(piece, nn.Parameter(value.clone(), requires_grad=group.requires_grad))
+                self.oelm_moves[piece] = group.moves
         self.train(stock.training)
         self.register_state_dict_post_hook(_join_on_save)
         self.register_load_state_dict_pre_hook(_split_on_load)
@@ -62,8 +79,7 @@ class SplitLinear(nn.Module):
         return 1 if self.outputs_last and name == "weight" else 0
 
     def _whole(self, name: str) -> Tensor:
-        pieces = [getattr(self, f"{name}_{index}") for index in range(len(self.sizes))]
-        return torch.cat(pieces, dim=self._dimension(name))
+        return torch.cat([getattr(self, piece) for piece in self.pieces[name]], dim=self._dimension(name))
 
     @property
     def weight(self) -> Tensor:
@@ -72,7 +88,7 @@ class SplitLinear(nn.Module):
 
     @property
     def bias(self) -> Tensor | None:
-        return self._whole("bias") if "bias" in self.joined else None
+        return self._whole("bias") if "bias" in self.pieces else None
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.outputs_last:
@@ -81,19 +97,19 @@ class SplitLinear(nn.Module):
         return outputs.view(*x.shape[:-1], -1)
 
     def extra_repr(self) -> str:
-        rules = (self.oelm_moves[f"weight_{index}"].kind for index in range(len(self.sizes)))
+        rules = (self.oelm_moves[piece].kind for piece in self.pieces["weight"])
         return ", ".join(f"{size} outputs move {kind}" for size, kind in zip(self.sizes, rules, strict=True))
 
 
 def _join_on_save(module: SplitLinear, state: dict[str, Any], prefix: str, metadata: Any) -> None:
-    for name in module.joined:
-        pieces = [state.pop(f"{prefix}{name}_{index}") for index in range(len(module.sizes))]
-        state[f"{prefix}{name}"] = torch.cat(pieces, dim=module._dimension(name))
+    for name, pieces in module.pieces.items():
+        values = [state.pop(f"{prefix}{piece}") for piece in pieces]
+        state[f"{prefix}{name}"] = torch.cat(values, dim=module._dimension(name))
 
 
 def _split_on_load(module: SplitLinear, state: dict[str, Any], prefix: str, *_: Any) -> None:
-    for name in module.joined:
+    for name, pieces in module.pieces.items():
         whole = state.pop(f"{prefix}{name}", None)
         if whole is not None:
-            pieces = whole.split(module.sizes, dim=module._dimension(name))
-            state |= {f"{prefix}{name}_{index}": piece for index, piece in enumerate(pieces)}
+            values = whole.split(module.sizes, dim=module._dimension(name))
+            state |= {f"{prefix}{piece}": value for piece, value in zip(pieces, values, strict=True)}

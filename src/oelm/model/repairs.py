@@ -1,0 +1,87 @@
+"""What the options of treatment/options.py compute: each repair is one function, and begins as if it were not there.
+
+B batch, T time, H heads, K width of a head, D model width, W width of a convolution. Time is the last dimension but one.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from oelm.treatment.options import Sized, added_to_a_layer
+
+
+class Memory(Protocol):
+    """What a repair needs of a cache of one layer: the steps before those of this call."""
+
+    def preceded(self, name: str, values: Tensor, count: int) -> Tensor:
+        """The last `count` steps that came under this name (zeros where there were none), then `values`."""
+        ...
+
+
+def add_weights(module: nn.Module, place: str, model: Sized) -> tuple[str, ...]:
+    """Give the module that stands at this place of a block the weights that options add there; their names."""
+    names = []
+    for _, path, added in added_to_a_layer(model):
+        where, _, name = path.partition(".")
+        if where == place:
+            module.register_parameter(name, nn.Parameter(torch.empty(added.shape)))
+            names.append(name)
+    return tuple(names)
+
+
+class Repairable(nn.Module):
+    """A module of a block whose projections may have a scale and a residual."""
+
+    def __init__(self, place: str, model: Sized) -> None:
+        super().__init__()
+        self.added = add_weights(self, place, model)
+        self.nonlinear = model.repairs.residual.nonlinear
+
+    def weight_added(self, name: str) -> Tensor | None:
+        """The added weight of this name; None: the model has no such."""
+        return getattr(self, name) if name in self.added else None
+
+    def projected(self, part: str, x: Tensor) -> Tensor:
+        """What a part makes of x, times its scale, plus its residual. A bias has no scale."""
+        project, scale = getattr(self, part), self.weight_added(f"{part}_base_scale")
+        made: Tensor = project(x if scale is None else x * scale)
+        inner = self.weight_added(f"{part}_residual_in")
+        if inner is None:
+            return made
+        reduced = functional.linear(x, inner)
+        if self.nonlinear:
+            reduced = functional.gelu(reduced, approximate="tanh")
+        return made + functional.linear(reduced, getattr(self, f"{part}_residual_out"))
+
+
+def shifted(x_BHTK: Tensor, share: Tensor, name: str, cache: Memory | None, positions: Tensor | None) -> Tensor:
+    """x + share x_previous."""
+    before_BHTK = _preceded(name, x_BHTK, 1, cache)[:, :, :-1]
+    return x_BHTK + share[:, None] * _reaching(before_BHTK, 1, positions)
+
+
+def convolved(x_BTD: Tensor, weight_WD: Tensor, cache: Memory | None, positions: Tensor | None) -> Tensor:
+    """x + a causal depthwise convolution of x; the first weight is the current token's."""
+    width, time = len(weight_WD), x_BTD.shape[1]
+    window = x_BTD if width == 1 else _preceded("convolution", x_BTD, width - 1, cache)
+    made = x_BTD + weight_WD[0] * x_BTD
+    for back in range(1, width):
+        start = width - 1 - back
+        made = made + weight_WD[back] * _reaching(window[:, start : start + time], back, positions)
+    return made
+
+
+def _preceded(name: str, values: Tensor, count: int, cache: Memory | None) -> Tensor:
+    return functional.pad(values, (0, 0, count, 0)) if cache is None else cache.preceded(name, values, count)
+
+
+def _reaching(earlier: Tensor, back: int, positions: Tensor | None) -> Tensor:
+    """What stood so many tokens before; zero where a sequence had not begun (padding before it)."""
+    if positions is None:
+        return earlier
+    has_it = (positions >= back).unsqueeze(-1)
+    return earlier * (has_it if earlier.dim() == 3 else has_it.unsqueeze(1))

@@ -1,0 +1,324 @@
+"""What a model can have besides its parts, one row each: how scores are formed, and repairs, with the weights they add.
+
+A row says when it is in use, in words, and which weights it then adds: their shapes, their start, whether they decay.
+Initialization, counting, roles, weight decay, confounds, words and figures all ask it. What is added is always trained
+and draws from the projections' seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from oelm.treatment.parts import ABBREVIATIONS, BASELINE, ROLES, Dimensions, Parts
+from oelm.treatment.repairs import NO_REPAIRS, Repairs, ResolvedRepairs
+from oelm.treatment.scores import ResolvedScores, Scores
+
+ATTENTION, FEED_FORWARD = "attention", "feed_forward"  # the modules of a block to which weights are added
+FED = ("up", "down")  # the parts of the second; all others are of the first
+
+
+class Sized(Dimensions, Protocol):
+    """A model of which everything is known."""
+
+    @property
+    def scores(self) -> ResolvedScores: ...
+    @property
+    def repairs(self) -> ResolvedRepairs: ...
+
+
+class Declared(Protocol):
+    """What the options of a model, or of an arm, are read from."""
+
+    @property
+    def scores(self) -> Scores: ...
+    @property
+    def repairs(self) -> Repairs: ...
+
+
+@dataclass(frozen=True)
+class Added:
+    """One added weight: rows (outputs) first."""
+
+    shape: tuple[int, ...]
+    start: Literal["zeros", "ones", "scaled_normal"]
+
+    @property
+    def numbers(self) -> int:
+        count = 1
+        for size in self.shape:
+            count *= size
+        return count
+
+
+Facts = dict[str, object]
+
+
+@dataclass(frozen=True)
+class Option:
+    """One row. `facts` are what its phrase is about; None where the model does as the baseline does."""
+
+    key: str  # of the model's settings
+    words: tuple[str, str]  # what it is called: English, Chinese
+    phrase: tuple[str, str]  # what it does, with its facts
+    facts: Callable[[Any], Facts | None]
+    weights: Callable[[Sized], dict[str, Added]] = lambda model: {}  # of one layer, by their names within a block
+    endings: tuple[str, ...] = ()  # of these names
+    decays: bool = False
+    multiplies: bool = False  # its weights are factors of matrix products
+    colour: str = ""  # of its weights in a figure
+
+    @property
+    def role(self) -> str:
+        """What its weights are counted as."""
+        return self.key.rpartition(".")[2]
+
+
+def _module_of(part: str) -> str:
+    return FEED_FORWARD if part in FED else ATTENTION
+
+
+def _parts_named(parts: list[str]) -> str:
+    return ", ".join(ABBREVIATIONS.get(part, part) for part in parts)
+
+
+# ---- Scores --------------------------------------------------------------------------------------------------------
+
+
+def _positions_facts(model: Any) -> Facts | None:
+    kind = getattr(model, "positions", "learned")
+    return None if kind == "learned" else {"kind": kind}
+
+
+def _temperature(model: Sized) -> dict[str, Added]:
+    if model.scores.temperature.kind == "fixed":
+        return {}
+    return {f"{ATTENTION}.temperature": Added((model.num_heads,), "ones")}
+
+
+def _norms(model: Sized) -> dict[str, Added]:
+    if not model.scores.query_key_norm:
+        return {}
+    gain = Added((model.scores.query_key_width,), "ones")
+    return {f"{ATTENTION}.{part}_norm_gain": gain for part in ("query", "key")}
+
+
+def _width_facts(model: Any) -> Facts | None:
+    """Of an arm, the width it states; of a model, one that is not d_model / num_heads."""
+    width = model.scores.query_key_width
+    usual = model.d_model // model.num_heads if hasattr(model, "d_model") else None
+    return None if width in (None, usual) else {"width": width}
+
+
+# ---- Repairs -------------------------------------------------------------------------------------------------------
+
+
+def _residual_facts(model: Declared) -> Facts | None:
+    residual = model.repairs.residual
+    if residual.rank == 0:
+        return None
+    rank = "d_model / 128" if residual.rank is None else residual.rank
+    return {"rank": rank, "parts": _parts_named([*residual.on]), "form": "+GELU" if residual.nonlinear else ""}
+
+
+def _residuals(model: Sized) -> dict[str, Added]:
+    residual, found = model.repairs.residual, {}
+    for part in residual.on if residual.rank else []:
+        rows, columns = ROLES[part].shape(model)
+        found[f"{_module_of(part)}.{part}_residual_in"] = Added((residual.rank, columns), "scaled_normal")
+        found[f"{_module_of(part)}.{part}_residual_out"] = Added((rows, residual.rank), "zeros")
+    return found
+
+
+def _base_scales(model: Sized) -> dict[str, Added]:
+    return {f"{_module_of(part)}.{part}_base_scale": Added((1,), "ones") for part in model.repairs.base_scale}
+
+
+def _shift_facts(model: Declared) -> Facts | None:
+    shift = model.repairs.shift
+    return None if shift.per == "none" else {"per": shift.per, "parts": _parts_named([*shift.on])}
+
+
+def _shifts(model: Sized) -> dict[str, Added]:
+    shift, found = model.repairs.shift, {}
+    for part in shift.on if shift.per != "none" else []:
+        width = ROLES[part].shape(model)[0] // model.num_heads if shift.per == "channel" else 1
+        found[f"{ATTENTION}.{part}_shift"] = Added((model.num_heads, width), "zeros")
+    return found
+
+
+def _convolution(model: Sized) -> dict[str, Added]:
+    width = model.repairs.convolution.width
+    return {f"{ATTENTION}.convolution": Added((width, model.d_model), "zeros")} if width else {}
+
+
+def _convolution_facts(model: Declared) -> Facts | None:
+    width = model.repairs.convolution.width
+    return {"width": width} if width else None
+
+
+# ---- The table -----------------------------------------------------------------------------------------------------
+
+OPTIONS: dict[str, Option] = {
+    option.key: option
+    for option in (
+        Option(
+            key="positions",
+            words=("positions", "位置"),
+            phrase=("{kind} positions", "位置：{kind}"),
+            facts=_positions_facts,
+        ),
+        Option(
+            key="tied",
+            words=("tied output layer", "输出层共享"),
+            phrase=("output layer of its own", "输出层不共享"),
+            facts=lambda model: None if getattr(model, "tied", True) else {},
+        ),
+        Option(
+            key="scores.temperature",
+            words=("temperature", "温度"),
+            phrase=("a trained temperature per head", "每个头一个可训练温度"),
+            facts=lambda model: None if model.scores.temperature.kind == "fixed" else {},
+            weights=_temperature,
+            endings=(".temperature",),
+            colour="#B22222",
+        ),
+        Option(
+            key="scores.query_key_norm",
+            words=("query-key norm", "Q/K 归一化"),
+            phrase=("normalised queries and keys", "Q/K 归一化"),
+            facts=lambda model: {} if model.scores.query_key_norm else None,
+            weights=_norms,
+            endings=("_norm_gain",),
+            colour="#8B5A2B",
+        ),
+        Option(
+            key="scores.query_key_width",
+            words=("query-key width", "Q/K 宽度"),
+            phrase=("queries and keys of width {width} per head", "每个头的 Q/K 宽度为 {width}"),
+            facts=_width_facts,
+        ),
+        Option(
+            key="repairs.residual",
+            words=("residual", "低秩残差"),
+            phrase=("a residual of rank {rank}{form} on {parts}", "{parts} 上秩为 {rank}{form} 的残差"),
+            facts=_residual_facts,
+            weights=_residuals,
+            endings=("_residual_in", "_residual_out"),
+            decays=True,
+            multiplies=True,
+            colour="#6A3D9A",
+        ),
+        Option(
+            key="repairs.base_scale",
+            words=("base scale", "基础缩放"),
+            phrase=("a trained scale of {parts}", "{parts} 的可训练缩放"),
+            facts=lambda model: (
+                {"parts": _parts_named([*model.repairs.base_scale])} if model.repairs.base_scale else None
+            ),
+            weights=_base_scales,
+            endings=("_base_scale",),
+            colour="#33A02C",
+        ),
+        Option(
+            key="repairs.shift",
+            words=("shift", "移位"),
+            phrase=("a shift of {parts} per {per}", "{parts} 移位，按 {per}"),
+            facts=_shift_facts,
+            weights=_shifts,
+            endings=("_shift",),
+            colour="#FB9A99",
+        ),
+        Option(
+            key="repairs.convolution",
+            words=("convolution", "卷积"),
+            phrase=("a convolution over {width} tokens before attention", "注意力之前宽度为 {width} 的卷积"),
+            facts=_convolution_facts,
+            weights=_convolution,
+            endings=(".convolution",),
+            colour="#1F3B73",
+        ),
+    )
+}
+ADDITIONS = {option.role: option for option in OPTIONS.values() if option.endings}
+
+
+def in_use(model: Any) -> Iterator[tuple[Option, Facts]]:
+    """The options in which a GPT or an arm differs from the baseline; a model of another kind has none."""
+    if not hasattr(model, "repairs"):
+        return
+    for option in OPTIONS.values():
+        facts = option.facts(model)
+        if facts is not None:
+            yield option, facts
+
+
+def added_to_a_layer(model: Sized) -> Iterator[tuple[Option, str, Added]]:
+    """Every added weight of one layer: what adds it, and its name within a block."""
+    for option in ADDITIONS.values():
+        for name, added in option.weights(model).items():
+            yield option, name, added
+
+
+def addition_of(name: str) -> Option | None:
+    """What has added the parameter of this name; None: it belongs to a part."""
+    return next((option for option in ADDITIONS.values() if name.endswith(option.endings)), None)
+
+
+def numbers_of_a_model(model: Sized) -> int:
+    """How many a GPT has of this size, whatever is frozen of them."""
+    outside = inside = 0
+    for role in ROLES.values():
+        if role.exists(model):
+            rows, numbers = role.weight_size(model)
+            outside, inside = outside + len(role.outside) * rows * numbers, inside + len(role.in_blocks) * rows * numbers
+    inside += sum(added.numbers for _, _, added in added_to_a_layer(model))
+    return outside + model.num_layers * inside
+
+
+# ---- What cannot be ------------------------------------------------------------------------------------------------
+
+
+def problems_of_options(model: Any, parts: Parts) -> Iterator[str]:
+    """What of the scores and repairs our GPT of this size cannot have, a line each that begins with the key."""
+    yield from _problems_of_scores(model, parts)
+    yield from _problems_of_residual(model)
+    yield from _twice("repairs.base_scale", model.repairs.base_scale)
+    shift, width = model.repairs.shift, model.repairs.convolution.width
+    if shift.per == "none" and shift.on != NO_REPAIRS.shift.on:
+        yield "repairs.shift.on: there is no shift (per is none); set per to head or channel, or leave on out"
+    yield from _listed("repairs.shift.on", shift.on)
+    if width > model.seq_len:
+        yield f"repairs.convolution.width: {width} is more than seq_len {model.seq_len}"
+
+
+def _problems_of_scores(model: Any, parts: Parts) -> Iterator[str]:
+    width = model.scores.query_key_width or model.d_model // model.num_heads
+    if model.positions == "rotary" and width % 2:
+        yield f"positions: rotary needs an even width of queries and keys per head, not {width}"
+    if model.positions != "learned" and parts.position_embedding != BASELINE.position_embedding:
+        yield f"parts.position_embedding: there is none where positions is {model.positions}; leave it out"
+
+
+def _problems_of_residual(model: Any) -> Iterator[str]:
+    residual, plain = model.repairs.residual, NO_REPAIRS.residual
+    key = "repairs.residual"
+    if residual.rank == 0:
+        for name in ("on", "nonlinear"):
+            if getattr(residual, name) != getattr(plain, name):
+                yield f"{key}.{name}: there is no residual (rank is 0); set rank, or leave {name} out"
+    yield from _listed(f"{key}.on", residual.on)
+    if residual.rank is not None and residual.rank > model.d_model:
+        yield f"{key}.rank: {residual.rank} is more than d_model {model.d_model}"
+
+
+def _listed(key: str, parts: list[Any]) -> Iterator[str]:
+    if not parts:
+        yield f"{key}: names no part; leave it out"
+    yield from _twice(key, parts)
+
+
+def _twice(key: str, parts: list[Any]) -> Iterator[str]:
+    for part in dict.fromkeys(part for part in parts if parts.count(part) > 1):
+        yield f"{key}: {part} is listed twice"
