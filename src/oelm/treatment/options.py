@@ -272,7 +272,10 @@ def numbers_of_a_model(model: Sized) -> int:
     for role in ROLES.values():
         if role.exists(model):
             rows, numbers = role.weight_size(model)
-            outside, inside = outside + len(role.outside) * rows * numbers, inside + len(role.in_blocks) * rows * numbers
+            outside, inside = (
+                outside + len(role.outside) * rows * numbers,
+                inside + len(role.in_blocks) * rows * numbers,
+            )
     inside += sum(added.numbers for _, _, added in added_to_a_layer(model))
     return outside + model.num_layers * inside
 
