@@ -1,13 +1,14 @@
 """Our Hugging Face classes as one file of source that needs no oelm: linked from our own modules when a model is exported.
 
 Taken are the definitions that the classes reach by name, as they are written, in the order in which modules import each
-other. Nothing is run and nothing is renamed: two modules that give one name to two things cannot be linked.
+other; where two modules give one name to two things, the later one gets its module's name too. Nothing is run.
 """
 
 from __future__ import annotations
 
 import ast
 import hashlib
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -52,37 +53,44 @@ class _Module:
     imported: dict[str, tuple[str, str | None]] = field(default_factory=dict)  # module, name in it; None: the module
 
 
+Origin = tuple[str, str | None]  # a module, and what is meant in it; None: the module itself
+
+
 class _Linker:
     def __init__(self) -> None:
         self.modules: dict[str, _Module] = {}
         self.order: list[str] = []  # what a module imports comes before it
         self.taken: dict[str, set[ast.stmt]] = {}
-        self.owner: dict[str, tuple[str, str | None]] = {}  # name -> where it comes from
-        self.outside: set[tuple[str, str | None, str]] = set()
+        self.names: dict[Origin, str] = {}  # what each thing is called in the file
+        self.outside: set[Origin] = set()
 
     @property
     def packages(self) -> list[str]:
         """Packages beyond Python's own."""
-        import sys
-
-        found = {module.partition(".")[0] for module, _, _ in self.outside}
+        found = {module.partition(".")[0] for module, _ in self.outside}
         return sorted(found - sys.stdlib_module_names)
 
     def need(self, module: str, name: str) -> None:
         """Take what defines `name` in `module`, and all that it reaches."""
+        origin = self._origin(module, name)
+        if origin is None:
+            return
+        home, original = origin
+        if origin not in self.names:
+            is_free = name not in self.names.values()
+            self.names[origin] = name if is_free else f"{name}_of_{home.rpartition('.')[2]}"
+        if original is None or not _is_ours(home):
+            self.outside.add(origin)
+        else:
+            self._take(home, self.modules[home].defined[original])
+
+    def _origin(self, module: str, name: str) -> Origin | None:
+        """Where a name of a module comes from; None: it is Python's own, or local."""
         here = self._read(module)
         if name in here.imported:
-            origin, original = here.imported[name]
-            if original is not None and _is_ours(origin):
-                if original != name:
-                    raise CannotLink(f"{module}: {original} is imported as {name}")
-                self.need(origin, original)
-            else:
-                self._own(name, (origin, original))
-                self.outside.add((origin, original, name))
-        elif name in here.defined:
-            self._own(name, (module, None))
-            self._take(module, here.defined[name])
+            home, original = here.imported[name]
+            return self._origin(home, original) if original is not None and _is_ours(home) else (home, original)
+        return (module, name) if name in here.defined else None
 
     def _take(self, module: str, statement: ast.stmt) -> None:
         if statement in self.taken[module]:
@@ -94,17 +102,13 @@ class _Linker:
             elif isinstance(node, ast.ImportFrom | ast.Import) and any(_is_ours(name) for name in _modules_of(node)):
                 raise CannotLink(f"{module}, line {node.lineno}: an import of ours inside a definition")
 
-    def _own(self, name: str, origin: tuple[str, str | None]) -> None:
-        if self.owner.setdefault(name, origin) != origin:
-            raise CannotLink(f"{name}: is one thing in {origin[0]} and another in {self.owner[name][0]}")
-
     def _read(self, name: str) -> _Module:
         if name not in self.modules:
             source = _path(name).read_text()
             module = self.modules[name] = _Module(lines=source.splitlines())
             self.taken[name] = set()
-            for statement in _statements(ast.parse(source).body):
-                _enter(module, statement)
+            for statement, whole in _statements(ast.parse(source).body):
+                _enter(module, statement, whole)
             for origin, original in module.imported.values():
                 if _is_ours(origin) and original is not None:
                     self._read(origin)
@@ -117,15 +121,40 @@ class _Linker:
             if self.taken[name]:
                 pieces.append(f"\n# ---- {name}\n")
             for statement in sorted(self.taken[name], key=lambda each: each.lineno):
-                pieces.append("\n" + "\n".join(_lines_of(self.modules[name].lines, statement)) + "\n")
+                pieces.append("\n" + "\n".join(self._written(name, statement)) + "\n")
         return "\n".join(pieces)
 
     def _imports(self) -> Iterator[str]:
-        for module, original, name in sorted(self.outside, key=str):
+        for module, original in sorted(self.outside, key=str):
+            name = self.names[module, original]
             if original is None:
                 yield f"import {module}" + ("" if module == name else f" as {name}")
             else:
                 yield f"from {module} import {original}" + ("" if original == name else f" as {name}")
+
+    def _written(self, module: str, statement: ast.stmt) -> list[str]:
+        """The lines of a statement, with the names that its things have in the file."""
+        lines = self.modules[module].lines.copy()
+        renamed = {node.id: self._name(module, node.id) for node in ast.walk(statement) if isinstance(node, ast.Name)}
+        renamed = {old: new for old, new in renamed.items() if new != old}
+        for node in ast.walk(statement):
+            if isinstance(node, ast.arg | ast.keyword) and node.arg in renamed:
+                raise CannotLink(f"{module}, line {node.lineno}: {node.arg} is an argument here and a name elsewhere")
+        places = [(n.lineno, n.col_offset, n.id) for n in ast.walk(statement) if isinstance(n, ast.Name)]
+        for line, column, old in sorted(places, reverse=True):
+            if old in renamed:
+                text = lines[line - 1].encode()
+                lines[line - 1] = (text[:column] + renamed[old].encode() + text[column + len(old.encode()) :]).decode()
+        first = min([statement.lineno, *(each.lineno for each in getattr(statement, "decorator_list", []))])
+        if isinstance(statement, ast.FunctionDef | ast.ClassDef):
+            words = "class" if isinstance(statement, ast.ClassDef) else "def"
+            old, new = f"{words} {statement.name}", f"{words} {self._name(module, statement.name)}"
+            lines[statement.lineno - 1] = lines[statement.lineno - 1].replace(old, new, 1)
+        return lines[first - 1 : statement.end_lineno]
+
+    def _name(self, module: str, name: str) -> str:
+        origin = self._origin(module, name)
+        return name if origin is None else self.names.get(origin, name)
 
 
 def _is_ours(module: str) -> bool:
@@ -137,16 +166,15 @@ def _path(module: str) -> Path:
     return place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
 
 
-def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """With the imports of a `try` or an `if`, which are tried or meant for type checkers only."""
+def _statements(body: list[ast.stmt]) -> Iterator[tuple[ast.stmt, ast.stmt]]:
+    """Every statement, with the one at the top that contains it: imports may be tried, a definition have two ways."""
     for statement in body:
+        yield statement, statement
         if isinstance(statement, ast.Try | ast.If):
-            yield from (each for each in statement.body if isinstance(each, ast.Import | ast.ImportFrom))
-        else:
-            yield statement
+            yield from ((inner, statement) for inner in (*statement.body, *statement.orelse))
 
 
-def _enter(module: _Module, statement: ast.stmt) -> None:
+def _enter(module: _Module, statement: ast.stmt, whole: ast.stmt) -> None:
     match statement:
         case ast.Import():
             for alias in statement.names:
@@ -155,18 +183,12 @@ def _enter(module: _Module, statement: ast.stmt) -> None:
             for alias in statement.names:
                 module.imported[alias.asname or alias.name] = (statement.module or "", alias.name)
         case ast.FunctionDef() | ast.ClassDef():
-            module.defined[statement.name] = statement
+            module.defined[statement.name] = whole
         case ast.Assign() | ast.AnnAssign():
             targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
             for node in (each for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)):
-                module.defined[node.id] = statement
+                module.defined[node.id] = whole
 
 
 def _modules_of(node: ast.Import | ast.ImportFrom) -> list[str]:
     return [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
-
-
-def _lines_of(lines: list[str], statement: ast.stmt) -> list[str]:
-    decorators = getattr(statement, "decorator_list", [])
-    first = min([statement.lineno, *(each.lineno for each in decorators)])
-    return lines[first - 1 : statement.end_lineno]

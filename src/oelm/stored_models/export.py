@@ -171,7 +171,7 @@ def _card(stored: StoredModel, facts: dict[str, Any]) -> str:
         f"- {sizes}, vocabulary {model.vocabulary:,}",
         f"- {facts['parameters']:,} parameters, of which {facts['frozen']:,} were never trained",
         f"- {described(model.parts)}",
-        f"- licence: {'unknown: it was not stated when the model was exported' if licence is None else _plain(licence)}",
+        f"- licence: {'unknown: not stated when the model was exported' if licence is None else _plain(licence)}",
         f"- data: {'unknown: the run does not say what it was trained on' if data is None else _plain(data)}",
     ]
     names = {
