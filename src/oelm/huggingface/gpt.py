@@ -1,5 +1,5 @@
-"""Our GPT as Hugging Face models: hidden states (OELMModel), the next token (OrthogonalELMTransformer), classes of texts
-(OELMForSequenceClassification); each has the GPT under study as `gpt`, and its one forward pass.
+"""Our GPT as Hugging Face models: OELMModel (hidden states), OrthogonalELMTransformer (the next token) and
+OELMForSequenceClassification (classes of texts). Each has the GPT under study as `gpt`, and its one forward pass.
 
 A saved folder is the same as a run's best/ folder: the keys are the GPT's own, the weights safetensors only.
 Loading freezes again what the spec says never moves; Hugging Face's loader makes every weight require gradients.
@@ -195,7 +195,7 @@ class OELMPreTrainedModel(transformers.PreTrainedModel):
         return loaded if wants_information else model
 
     def _split_projections(self) -> None:
-        """Where the spec treats rows of one weight apart; weights that stay on a disk are only read, so they stay whole."""
+        """Where the spec treats rows of one weight apart. Weights that stay on a disk are only read: they stay whole."""
         wanted = self.config.as_model()
         with torch.device("meta"):
             split = GPT(wanted, block=OELMBlock)

@@ -1,4 +1,4 @@
-"""Our Hugging Face classes as one file of source that needs no oelm: linked from our own modules when a model is exported.
+"""Our Hugging Face classes as one file of source that needs no oelm, linked from our own modules at each export.
 
 Taken are the definitions that the classes reach by name, as they are written, in the order in which modules import each
 other; where two modules give one name to two things, the later one gets its module's name too. Nothing is run.

@@ -84,8 +84,8 @@ class CausalSelfAttention(Repairable):
         weights: list[Tensor] | None = None,
     ) -> Tensor:
         """`visible` says which of S positions each of T sees, or what is added to its scores; without it each sees all
-        up to itself. With `weights`, attention is computed in plain products, and its weights (B H T S) are added to the
-        list.
+        up to itself. With `weights`, attention is computed in plain products, and its weights (B H T S) are added to
+        the list.
         """
         convolution_WD = self.weight_added("convolution")
         if convolution_WD is not None:
