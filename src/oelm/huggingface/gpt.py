@@ -195,7 +195,7 @@ class OELMPreTrainedModel(transformers.PreTrainedModel):
         return loaded if wants_information else model
 
     def _split_projections(self) -> None:
-        """Where the spec treats rows of one weight apart. Weights that stay on a disk are only read: they stay whole."""
+        """Where the spec treats rows of one weight apart. What stays on a disk is only read: it stays whole."""
         wanted = self.config.as_model()
         with torch.device("meta"):
             split = GPT(wanted, block=OELMBlock)
