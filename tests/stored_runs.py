@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from oelm.accounting import parts, totals
 from oelm.analysis.findings import ArmSummary
@@ -36,6 +37,7 @@ ENCODER_FACTS: dict[str, Any] = {
 }  # fmt: skip
 EXAMPLES = 400  # of the reported split, where runs classify
 DATA_DIGEST = "d" * 64
+CHOSEN, STARTED, UPDATED = (f"2026-01-01T00:{minute}:00+00:00" for minute in ("00", "10", "20"))
 ENVIRONMENT: dict[str, Any] = {
     "commit": "c" * 40,
     "dirty": False,
@@ -143,7 +145,8 @@ def store_study(study: Study, folder: Path, losses: Losses, *, stores_choices: b
         if not wanted:
             return shelf
         if stores_choices:
-            store_choices(plan, folder, data_digest=DATA_DIGEST)
+            with mock.patch("oelm.study.decisions.now", return_value=CHOSEN):
+                store_choices(plan, folder, data_digest=DATA_DIGEST)
         for run in wanted:
             tried.add((run.arm, run.seed, run.stage, run.point))
             loss = losses(run.arm, run.seed, run.stage, run.point)
@@ -330,7 +333,7 @@ def _learning_rate(run: Run, step: int) -> float:
 
 def _status(run: Run, state: str) -> dict[str, Any]:
     process = {"host": "elsewhere", "boot_id": "b", "pid": 1, "pid_started": "1"}
-    times = {"started": "2026-01-01T00:00:00+00:00", "updated": "2026-01-01T00:10:00+00:00"}
+    times = {"started": STARTED, "updated": UPDATED}
     error = {"error": "RuntimeError: something broke"} if state == "failed" else {}
     return process | times | error | {"state": state, "step": run.training.steps, "steps": run.training.steps}
 

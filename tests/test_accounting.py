@@ -24,9 +24,60 @@ def model_of(preset: str, arm: str):
     return resolved(load_settings(preset=preset, arm=arm).run, {"vocabulary": 1024}).model
 
 
-@pytest.mark.parametrize("arm", GPT_ARMS)
-def test_medium_512_has_the_same_total_in_every_arm(arm):
-    assert totals(model_of("medium-512", arm)).total == 44_896_768
+@pytest.mark.parametrize("arm", [name for name, treatment in GPT_ARMS.items() if treatment.governs_parts_alone])
+def test_medium_512_has_the_same_total_in_every_arm_without_options(arm):
+    """Where matrices are stored; the others store a few integers in the place of what they imply."""
+    counted = totals(model_of("medium-512", arm))
+    stored_instead = counted.frozen if counted.implied else 0
+    assert counted.total + counted.implied - stored_instead == 44_896_768
+
+
+@pytest.mark.parametrize(
+    ("arm", "frozen", "implied"),
+    [
+        ("identity_query", 0, 1_572_864),
+        ("frozen_selection", 6_144, 3_145_728),
+        ("frozen_signed_permutation", 12_288, 3_145_728),
+        ("frozen_hadamard", 12_288, 3_145_728),
+    ],
+)
+def test_medium_512_without_matrices_of_queries_and_keys(arm, frozen, implied):
+    counted = totals(model_of("medium-512", arm))
+    assert (counted.frozen, counted.implied, counted.never_trained) == (frozen, implied, frozen + implied)
+    assert counted.trainable == 44_896_768 - implied
+
+
+def test_a_matrix_that_nobody_stores_costs_no_product():
+    """Forward and backward; of hadamard only its two small factors, 16 and 32 wide, in both passes."""
+    flops = {arm: training_flops_per_token(model_of("medium-512", arm)) for arm in GPT_ARMS}
+    layers, width = 6, 512
+    assert flops["trained"] - flops["frozen_signed_permutation"] == 2 * 3 * 2 * layers * width * width
+    factors = 2 * 2 * 2 * layers * width * (16 + 32)
+    assert flops["frozen_hadamard"] - flops["frozen_signed_permutation"] == factors
+    assert flops["frozen_selection"] == flops["frozen_signed_permutation"]
+
+
+# Layers times what each adds: 8 temperatures, 512 shares, residuals 2 (4 x 512 + 512 x 4), a convolution 4 x 512.
+@pytest.mark.parametrize(
+    ("name", "added"),
+    [("repaired", 52_272), ("temperature", 48), ("shift", 3_072), ("residual", 49_152), ("convolution", 12_288)],
+)
+def test_what_repairs_add_at_medium_512(name, added):
+    for kind, frozen in (("frozen", 3_145_728), ("trained", 0)):
+        counted = totals(model_of("medium-512", f"{kind}_orthogonal_{name}"))
+        assert (counted.total, counted.frozen) == (44_896_768 + added, frozen)
+
+
+@pytest.mark.parametrize("width", [4, 8, 16])
+def test_narrow_queries_and_keys_at_medium_512(width):
+    assert totals(model_of("medium-512", f"narrow_query_key_{width}")).total == 41_751_040 + 6 * 2 * 8 * width * 512
+
+
+def test_what_scores_and_positions_count_at_medium_512():
+    plain = totals(model_of("medium-512", "trained")).total
+    for setting, added in {"positions=rotary": -512 * 512, "query_key_norm=true": 6 * 2 * 64}.items():
+        run = load_settings(preset="medium-512", assignments=[f"model.{setting}" if "pos" in setting else setting]).run
+        assert totals(resolved(run).model).total == plain + added
 
 
 @pytest.mark.parametrize("arm", BOTH_FROZEN)
@@ -52,7 +103,8 @@ def test_closed_form_equals_counted_for_every_role_and_layer(preset, arm):
     model = model_of(preset, arm)
     with torch.device("meta"):
         counted = counts_by_part(GPT(model))
-    assert {(part.role, part.layer): (part.total, part.frozen) for part in parts(model)} == counted
+    closed = {(part.role, part.layer): (part.total, part.frozen, part.implied) for part in parts(model)}
+    assert closed == counted
 
 
 def test_a_share_of_heads_or_layers_counts_by_element():

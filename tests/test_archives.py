@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from oelm import archives
-from oelm.archives import LIST, Place, is_archive, place_in_archive, refuse_archive, runs_folder, write_archive
+from oelm.archives import LIST, Archived, is_archive, place_in_archive, refuse_archive, runs_folder, write_archive
 from oelm.errors import UserError
 from oelm.files import Damaged, sealed
 from oelm.visible import json_text, visible
@@ -139,7 +139,9 @@ def test_a_folder_that_is_not_there_is_found_in_the_archive_beside_it(archive, f
     assert place_in_archive(folder) is None  # the folder wins
     assert runs_folder(folder) == folder
     folder.rename(tmp_path / "elsewhere")
-    assert place_in_archive(folder / "trained-s0") == Place(tmp_path / "runs.zip", archives.PurePosixPath("trained-s0"))
+    assert place_in_archive(folder / "trained-s0") == Archived(
+        tmp_path / "runs.zip", archives.PurePosixPath("trained-s0")
+    )
     assert (runs_folder(folder) / "bench.json").read_bytes() == CONTENT["bench.json"]
     assert (runs_folder(folder / "trained-s0") / "config.json").is_file()
     assert (runs_folder(tmp_path / "runs.zip" / "trained-s0") / "config.json").is_file()
@@ -151,6 +153,15 @@ def test_nothing_is_written_into_an_archive(archive, folder, tmp_path):
     refuse_archive(tmp_path / "not there yet")
     with pytest.raises(UserError, match=r"results\.zip: is an archive, which is read-only"):
         refuse_archive(archive)
+
+
+@pytest.mark.parametrize("reads_or_writes", [runs_folder, refuse_archive])
+@pytest.mark.parametrize("name", ["typo.zip", "typo.zip/trained-s0"])
+def test_an_archive_that_is_not_there_is_no_new_folder(reads_or_writes, name, tmp_path):
+    with pytest.raises(UserError, match=r"typo\.zip: no such archive$"):
+        reads_or_writes(tmp_path / name)
+    (tmp_path / "typo.zip").mkdir()  # a folder may be called what it will
+    reads_or_writes(tmp_path / "typo.zip")
 
 
 def test_any_other_file_is_no_folder_of_runs(tmp_path):

@@ -12,6 +12,7 @@ from oelm.errors import UserError
 from oelm.model.parameters import counts_by_part
 from oelm.model.transformer import GPT
 from oelm.settings import load_settings
+from oelm.treatment.options import ADDITIONS
 from oelm.treatment.parts import AS_GIVEN, BASELINE, ROLES
 
 GPT_PRESETS = [name for name, run in PRESETS.items() if isinstance(run.model, Model)]
@@ -23,24 +24,50 @@ def counted(arm: str, preset: str) -> dict[str, tuple[int, int]]:
     with torch.device("meta"):
         by_part = counts_by_part(GPT(run.model))
     return {role: tuple(sum(n[side] for (each, _), n in by_part.items() if each == role) for side in (0, 1))
-            for role in ROLES}  # fmt: skip
+            for role in [*ROLES, *ADDITIONS] if any(each == role for each, _ in by_part)}  # fmt: skip
 
 
 def share(numbers) -> str:
     total, frozen = (sum(each[side] for each in numbers) for side in (0, 1))
-    return f"{100 * (total - frozen) / total:.1f} %"
+    return f"{100 * (total - frozen) / max(1, total):.1f} %"
+
+
+def trained(numbers: dict[str, tuple[int, int]]) -> int:
+    """Of queries, keys and what is added."""
+    return sum(total - frozen for role, (total, frozen) in numbers.items() if role in ("query", "key", *ADDITIONS))
 
 
 @pytest.mark.parametrize("preset", GPT_PRESETS)
-def test_every_arm_is_listed_once_with_the_share_that_is_trained(preset):
+def test_every_arm_is_listed_once_with_the_shares_that_are_trained(preset):
     lines = list(list_lines(preset))
     assert f"at preset {preset} (vocabulary " in lines[0]
-    found = [re.match(r"  (\w+) +(- |[\d.]+ %)", line) for line in lines]
-    listed = {match[1]: match[2].strip() for match in found if match}
+    found = [re.match(r"  (\w+) +(-|[\d.<]+ %) +(-|[\d.]+ %)  ", line) for line in lines]
+    listed = {match[1]: (match[2], match[3]) for match in found if match}
     assert list(listed) == list(ARMS)
+    baseline = trained(counted("trained", preset))
     for name in GPT_ARMS:
-        assert listed[name] == share(counted(name, preset).values()), name
-    assert {listed[name] for name in PRETRAINED_ARMS} == {"-"}
+        numbers = counted(name, preset)
+        assert listed[name][1] == share(numbers.values()), name
+        of_queries_and_keys = 100 * trained(numbers) / baseline
+        shown = listed[name][0].removesuffix(" %")
+        assert (0 < of_queries_and_keys < 0.01) if "<" in shown else abs(float(shown) - of_queries_and_keys) <= 0.05
+    assert {listed[name] for name in PRETRAINED_ARMS} == {("-", "-")}
+
+
+def test_an_arm_that_cannot_exist_at_this_size_says_so_in_its_line(monkeypatch):
+    model = PRESETS["tiny"].model.model_copy(update={"num_heads": 2})
+    monkeypatch.setitem(PRESETS, "tiny", PRESETS["tiny"].model_copy(update={"model": model}))
+    (line,) = [line for line in list_lines("tiny") if line.startswith("  frozen_quarter ")]
+    assert "not at this size (parts.query.share: 0.25 of 2 heads is not a whole number)" in line
+    with pytest.raises(UserError, match=r"arms frozen_quarter: parts\.query\.share: 0.25 of 2 heads"):
+        list(arm_lines("frozen_quarter", "tiny"))
+
+
+def test_one_arm_shows_its_options_with_numbers():
+    text = "\n".join(arm_lines("frozen_orthogonal_repaired", "medium-512"))
+    for line in ("a trained temperature per head", "a residual of rank 4 on Q, K", "a shift of K per channel"):
+        assert line in text
+    assert "trained numbers are 1.66 % of the baseline's queries and keys" in text
 
 
 def test_groups_hold_every_arm_once_in_order():
@@ -61,10 +88,11 @@ def test_one_arm_shows_exactly_the_parts_that_differ_and_their_counts(arm):
         return
     numbers = counted(arm, "small")
     for role, (total, frozen) in numbers.items():
-        (line,) = [line for line in tail.splitlines() if line.startswith(f"  {ROLES[role].words[0]}  ")]
+        words = (ROLES | ADDITIONS)[role].words[0]
+        (line,) = [line for line in tail.splitlines() if line.startswith(f"  {words}  ")]
         assert re.findall(r"[\d,]{2,}|\b\d\b(?!\.)", line)[:1] == [f"{total:,}"]
         assert line.split("  ")[-1].strip() == f"{share([(total, frozen)])} trained"
-    assert tail.endswith(f"{share(numbers.values())} trained")
+    assert tail.splitlines()[-2].endswith(f"{share(numbers.values())} trained")
 
 
 def test_a_frozen_embedding_freezes_the_output_layer_and_it_is_said():

@@ -37,7 +37,7 @@ def test_every_way_to_move_has_its_phrase_in_both_languages():
     ],
 )
 def test_an_arm_is_one_line(arm, line):
-    assert described(ARMS[arm].parts) == line
+    assert described(ARMS[arm]) == line
 
 
 def test_as_settings_say_it():

@@ -153,3 +153,21 @@ def test_what_another_verb_wants_is_named_with_that_verb(things, monkeypatch, wo
     assert (code, out) == (2, "")
     (line,) = err.splitlines()
     assert said in line
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["status"], ["status", "demo"], ["report", "demo"], ["archive", "demo", "--to", "a.zip"], ["stop", "demo"],
+     ["verify", "demo"], ["logs", "a"], ["run", "demo"], ["run", "demo", "--dry-run"], ["register", "demo"],
+     ["bench", "demo"]],
+)  # fmt: skip
+def test_runs_that_are_not_there_are_no_new_folder(things, monkeypatch, words, answer):
+    monkeypatch.chdir(things)
+    before = sorted(things.rglob("*"))
+    creates = words[0] in ("run", "register", "bench")
+    for name in ("typo.zip",) if creates else ("typo.zip", "typo"):
+        code, out, err = answer(*words, "--runs", name)
+        assert (code, out) == (2, "")
+        (line,) = err.splitlines()
+        assert line in (f"oelm: {name}: no such archive", f"oelm: --runs {name}: no such folder")
+    assert sorted(things.rglob("*")) == before

@@ -1,6 +1,7 @@
 """Parameters, bytes and FLOPs of a config in closed form, without torch. Tests hold it equal to what is counted.
 
-A parameter counts as frozen when it never moves in the whole run; one that moves at times is trainable.
+A parameter counts as frozen when it never moves in the whole run; one that moves at times is trainable. What a matrix
+would have that nobody stores is implied: counted apart, in no total.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from oelm.config import (
 from oelm.treatment.moves import Always, Before, Every, Moves, Never
 from oelm.treatment.options import ADDITIONS, Option
 from oelm.treatment.parts import ROLES, Role
+from oelm.treatment.starts import STARTS, Sizes
 
 AnyRun = TypeVar("AnyRun", bound=Run)
 
@@ -35,6 +37,8 @@ class PartCount:
     layer: int | None
     total: int
     frozen: int
+    implied: int = 0
+    products: int = 0  # with what is computed in the place of an implied matrix, for one token
 
     @property
     def trainable(self) -> int:
@@ -72,6 +76,12 @@ def _count(model: ResolvedModel, role: Role, layer: int | None) -> PartCount:
     rows, numbers = role.weight_size(model)
     modules = len(role.outside if layer is None else role.in_blocks)
     part = model.part_at(role.name, layer)
+    start = STARTS[part.start].matrix_free
+    if start is not None:
+        columns = role.shape(model)[-1]
+        stored = modules * rows * len(start.stores)
+        products = modules * start.products(Sizes(rows, columns, model.num_heads, model.num_layers))
+        return PartCount(role.name, layer, stored, stored, modules * rows * columns, products)
     frozen = part.frozen_rows(rows, heads=model.num_heads, layer=layer, num_layers=model.num_layers)
     return PartCount(role.name, layer, modules * rows * numbers, modules * frozen * numbers)
 
@@ -103,6 +113,12 @@ class Totals:
     total: int
     trainable: int
     frozen: int
+    implied: int = 0
+
+    @property
+    def never_trained(self) -> int:
+        """Numbers that are there and stay, and entries of matrices that are nowhere."""
+        return self.frozen + self.implied
 
     @property
     def weight_bytes(self) -> int:
@@ -118,10 +134,9 @@ class Totals:
 
 
 def totals(model: AnyResolvedModel) -> Totals:
-    total = frozen = 0
-    for part in parts(model):
-        total, frozen = total + part.total, frozen + part.frozen
-    return Totals(total=total, trainable=total - frozen, frozen=frozen)
+    counted = list(parts(model))
+    total, frozen = sum(part.total for part in counted), sum(part.frozen for part in counted)
+    return Totals(total, total - frozen, frozen, implied=sum(part.implied for part in counted))
 
 
 def activation_bytes(model: AnyResolvedModel, *, examples: int) -> int:
@@ -135,13 +150,15 @@ def activation_bytes(model: AnyResolvedModel, *, examples: int) -> int:
 
 
 def forward_flops_per_token(model: AnyResolvedModel) -> float:
-    """Matrix products only: two operations a weight, and scores and their product with the values.
+    """Matrix products only: two operations a weight, and scores and their product with the values. An implied matrix is
+    no factor of one; what is computed in its place is.
 
     A GPT attends to half of the sequence on average. An encoder attends to the whole example, taken as long as the
     mean; its head works once an example.
     """
     width, rows = model.d_model, model.query_key_rows
     weights = model.num_layers * (2 * width * (rows + width) + 2 * width * model.d_ff)
+    weights += sum(part.products - part.implied for part in parts(model))
     if isinstance(model, ResolvedEncoder):
         attended, head = model.mean_length, width * (width + model.labels) / model.mean_length
     else:
@@ -158,7 +175,8 @@ def training_flops_per_token(model: AnyResolvedModel) -> float:
     A tied token embedding is such a factor, of the output layer. Biases are counted with their matrices: they hardly
     matter.
     """
-    frozen = sum(part.frozen for part in parts(model) if part.role in ROLES and ROLES[part.role].multiplies)
+    multiplying = (part for part in parts(model) if part.role in ROLES and ROLES[part.role].multiplies)
+    frozen = sum(part.products if part.implied else part.frozen for part in multiplying)
     return forward_flops_per_token(model) / FORWARD_SHARE_OF_A_TRAINING_STEP - 2 * frozen
 
 

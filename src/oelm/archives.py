@@ -281,14 +281,14 @@ def _new_file(archive: Path, member: _Member, path: Path) -> BinaryIO:
 
 
 @dataclass(frozen=True)
-class Place:
+class Archived:
     """A path that lies in an archive."""
 
     archive: Path
     inner: PurePosixPath  # `.`: all of it
 
 
-def place_in_archive(path: Path) -> Place | None:
+def place_in_archive(path: Path) -> Archived | None:
     """Where a path leads that is an archive, or lies in one; `runs` and whatever is below it in `runs.zip` where there
     is no folder of that name. None for every other path.
     """
@@ -298,7 +298,7 @@ def place_in_archive(path: Path) -> Place | None:
         file = outer if outer.is_file() else outer.with_name(f"{outer.name}{ENDING}")
         if os.path.isfile(file):  # False also for a name that is too long with its ending
             inner = PurePosixPath(path.relative_to(outer).as_posix())
-            return Place(file, inner) if file.suffix == ENDING or is_archive(file) else None
+            return Archived(file, inner) if file.suffix == ENDING or is_archive(file) else None
     return None
 
 
@@ -319,6 +319,7 @@ def runs_folder(path: Path) -> Path:
         return _unpacked(place.archive) / place.inner
     if path.is_file():
         raise UserError(f"{path}: is neither a folder of runs nor an archive written by `oelm archive`")
+    _refuse_mistyped(path)
     return path
 
 
@@ -330,6 +331,14 @@ def refuse_archive(path: Path) -> None:
             f"{place.archive}: is an archive, which is read-only; unpack it with "
             f"`python3 -m zipfile -e {place.archive} FOLDER` and give that folder"
         )
+    _refuse_mistyped(path)
+
+
+def _refuse_mistyped(path: Path) -> None:
+    """Whoever names an archive means one: a folder of that name would be a new and empty one."""
+    named = next((each for each in (path, *path.parents) if each.suffix == ENDING and not os.path.lexists(each)), None)
+    if named is not None:
+        raise UserError(f"{named}: no such archive")
 
 
 def _unpacked(archive: Path) -> Path:

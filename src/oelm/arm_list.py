@@ -13,61 +13,86 @@ from oelm.config import Model, ResolvedModel, resolved_model
 from oelm.errors import UserError
 from oelm.settings import DEFAULT_PRESET, preset_named
 from oelm.treatment.moves import Always
-from oelm.treatment.parts import AS_GIVEN, BASELINE, ROLES, Parts, problems_of
+from oelm.treatment.options import ADDITIONS, in_use
+from oelm.treatment.parts import AS_GIVEN, BASELINE, ROLES
+from oelm.treatment.treatments import Treatment
 
 STORIES_VOCABULARY = 1024  # of the embedded corpus, for presets that leave it to the data
 UNKNOWN_SIZES = "an encoder's sizes come with its data, so nothing is counted here"
 
 
 def list_lines(preset: str | None = None) -> Iterator[str]:
-    """Every arm in its group: its name, what is trained of the model's parameters, what it does."""
+    """Every arm in its group: its name, what of it is trained, what it does."""
     model, heading = _model_at(preset or DEFAULT_PRESET)
     width = max(map(len, ARMS))
-    yield f"per cent: parameters that are trained, at {heading}"
+    yield f"at {heading}"
+    yield "  Q/K  trained numbers of queries, keys and what is added, in per cent of the baseline's queries and keys"
+    yield "  all  trained parameters, in per cent of all that the arm has"
     for group, members in GROUPS.items():
         yield ""
         yield f"{group}:"
+        yield f"  {'':{width}}  {'Q/K':>7}  {'all':>7}"
         for name, treatment in members.items():
-            yield f"  {name:{width}}  {_share(name, model):>7}  {described(treatment.parts)}{_aliases(name)}"
+            known = treatment if name in PRETRAINED_ARMS else _with(model, treatment)
+            yield f"  {name:{width}}  {_shares(known)}  {described(known)}{_aliases(name)}"
 
 
 def arm_lines(name: str, preset: str | None = None) -> Iterator[str]:
-    """One arm: the parts in which it differs from the baseline, and its parameters by part."""
+    """One arm: the parts and options in which it differs from the baseline, and its parameters by part."""
     known = canonical_name(name)
-    parts = ARMS[known].parts
+    treatment = ARMS[known]
     model, heading = _model_at(preset or DEFAULT_PRESET)
     yield f"{known}{_aliases(known)}"
     others = AS_GIVEN if known in PRETRAINED_ARMS else BASELINE
-    treated = [role for role, part in parts.items() if part != others.of(role)]
-    width = max(len(role.words[0]) for role in ROLES.values())
-    for role in treated:
-        yield f"  {ROLES[role].words[0]:{width}}  {described_part(parts.of(role))}"
+    treated = [role for role, part in treatment.parts.items() if part != others.of(role)]
+    lines = [(ROLES[role].words[0], described_part(treatment.parts.of(role))) for role in treated]
+    sized = _with(model, treatment)
+    lines += [(option.words[0], option.said(facts)) for option, facts in in_use(sized)]
+    width = max(len(words) for words, _ in [*lines, ("", "")])
+    for words, text in lines:
+        yield f"  {words:{width}}  {text}"
     yield "  every other part: " + (
         "as it was pretrained" if known in PRETRAINED_ARMS else "as in the baseline, trained"
     )
     for role in treated:
-        if ROLES[role].note and not isinstance(parts.of(role).moves, Always):
+        if ROLES[role].note and not isinstance(treatment.parts.of(role).moves, Always):
             yield f"  {ROLES[role].note}"
     yield ""
     if known in PRETRAINED_ARMS:
         yield UNKNOWN_SIZES
         return
+    problems = list(sized.problems())
+    if problems:
+        raise UserError("\n".join(f"arms {known}: {problem}" for problem in problems))
     yield f"parameters at {heading}:"
-    yield from _counts(_with(model, parts, known))
+    yield from _counts(sized)
 
 
 def _counts(model: ResolvedModel) -> Iterator[str]:
-    total, trained = dict.fromkeys(ROLES, 0), dict.fromkeys(ROLES, 0)
-    for part in counted_parts(model):
-        total[part.role] += part.total
-        trained[part.role] += part.trainable
-    rows = [(ROLES[role].words[0], total[role], trained[role]) for role in ROLES]
-    rows.append(("all", sum(total.values()), sum(trained.values())))
-    width = max(len(words) for words, *_ in rows)
-    yield f"  {'':{width}}  {'total':>13}  {'trained':>13}  {'frozen':>13}"
-    for words, all_of_it, moving in rows:
-        numbers = f"{all_of_it:13,}  {moving:13,}  {all_of_it - moving:13,}"
-        yield f"  {words:{width}}  {numbers}  {100 * moving / all_of_it:6.1f} % trained"
+    counted = list(counted_parts(model))
+    words = {name: row.words[0] for name, row in ROLES.items()} | {
+        name: row.words[0] for name, row in ADDITIONS.items()
+    }
+    rows = [
+        (words[role], [part for part in counted if part.role == role])
+        for role in words
+        if any(part.role == role for part in counted)
+    ]
+    rows.append(("all", counted))
+    width = max(len(name) for name, _ in rows)
+    has_implied = any(part.implied for part in counted)
+    if has_implied:
+        yield "  (implied: entries of matrices that are stored nowhere; they are in no total)"
+    columns = ("total", "trained", "frozen", "implied")[: 3 + has_implied]
+    yield f"  {'':{width}}" + "".join(f"  {column:>13}" for column in columns)
+    for name, parts in rows:
+        total, trained = sum(part.total for part in parts), sum(part.trainable for part in parts)
+        numbers = f"{total:13,}  {trained:13,}  {total - trained:13,}"
+        if has_implied:
+            numbers += f"  {sum(part.implied for part in parts):13,}"
+        yield f"  {name:{width}}  {numbers}  {100 * trained / total if total else 0:6.1f} % trained"
+    share = _share_of_queries_and_keys(model)
+    yield f"  queries, keys and what is added: trained numbers are {share} of the baseline's queries and keys"
 
 
 def _model_at(preset: str) -> tuple[ResolvedModel, str]:
@@ -79,18 +104,37 @@ def _model_at(preset: str) -> tuple[ResolvedModel, str]:
     return resolved_model(sizes), f"preset {preset} (vocabulary {sizes.vocabulary:,})"
 
 
-def _with(model: ResolvedModel, parts: Parts, name: str) -> ResolvedModel:
-    problems = list(problems_of(parts, num_heads=model.num_heads, num_layers=model.num_layers))
+def _with(model: ResolvedModel, treatment: Treatment) -> ResolvedModel:
+    """The model as an arm has it, whether it can have it or not."""
+    options = {
+        "scores": treatment.scores.resolved(d_model=model.d_model, num_heads=model.num_heads),
+        "repairs": treatment.repairs.resolved(d_model=model.d_model),
+    }
+    return model.model_copy(update={"parts": treatment.parts, **options})
+
+
+def _shares(known: ResolvedModel | Treatment) -> str:
+    if isinstance(known, Treatment):
+        return f"{'-':>7}  {'-':>7}"
+    problems = list(known.problems())
     if problems:
-        raise UserError("\n".join(f"arms {name}: {problem}" for problem in problems))
-    return model.model_copy(update={"parts": parts})
+        return f"not at this size ({problems[0]})"
+    counted = totals(known)
+    return f"{_share_of_queries_and_keys(known):>7}  {_percent(counted.trainable, counted.total):>7}"
 
 
-def _share(name: str, model: ResolvedModel) -> str:
-    if name in PRETRAINED_ARMS:
-        return "-"
-    counted = totals(_with(model, ARMS[name].parts, name))
-    return f"{100 * counted.trainable / counted.total:.1f} %"
+def _share_of_queries_and_keys(model: ResolvedModel) -> str:
+    trained = sum(
+        part.trainable for part in counted_parts(model) if part.role in ("query", "key") or part.role in ADDITIONS
+    )
+    return _percent(trained, 2 * model.num_layers * model.d_model**2)
+
+
+def _percent(part: int, whole: int) -> str:
+    percent = 100 * part / whole
+    if 0 < percent < 0.01:
+        return "<0.01 %"
+    return f"{percent:.2f} %" if 0 < percent < 10 else f"{percent:.1f} %"
 
 
 def _aliases(name: str) -> str:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from oelm.treatment.moves import After, Before, Every, Moves
+from oelm.treatment.options import in_use
 from oelm.treatment.parts import ABBREVIATIONS, BASELINE, ROLES, Part, Parts, for_given_weights
 
 # English, Chinese, by code.
@@ -31,13 +34,21 @@ def when(moves: Moves) -> tuple[str, dict[str, object]]:
     return moves.kind, {}
 
 
-def described(parts: Parts) -> str:
-    """One line: how the parts worth a word start, and when they move."""
+class Treated(Protocol):
+    """A model, or an arm."""
+
+    @property
+    def parts(self) -> Parts: ...
+
+
+def described(treated: Treated) -> str:
+    """One line: how the parts worth a word start, when they move, and which options are in use."""
     alike: dict[str, list[str]] = {}
-    for role in spoken_of(parts):
+    for role in spoken_of(treated.parts):
         name = ABBREVIATIONS.get(role, ROLES[role].words[0])
-        alike.setdefault(described_part(parts.of(role)), []).append(name)
-    return "; ".join(f"{', '.join(names)}: {text}" for text, names in alike.items())
+        alike.setdefault(described_part(treated.parts.of(role)), []).append(name)
+    of_parts = [f"{', '.join(names)}: {text}" for text, names in alike.items()]
+    return "; ".join([*of_parts, *(option.said(facts) for option, facts in in_use(treated))])
 
 
 def spoken_of(parts: Parts) -> list[str]:

@@ -47,6 +47,13 @@ STARTS_OF_QUERIES_AND_KEYS: dict[str, Treatment] = {
     "frozen_half": _query_and_key("head_orthogonal", Never(), share=0.5),
     "frozen_quarter": _query_and_key("head_orthogonal", Never(), share=0.25),
 }
+# No matrix and no product: what a query and a key can do with channels that they only select, reorder or mix.
+WITHOUT_A_MATRIX: dict[str, Treatment] = {
+    "identity_query": _frozen("query", start="identity"),
+    "frozen_selection": _frozen("query", "key", start="selection"),
+    "frozen_signed_permutation": _frozen("query", "key", start="signed_permutation"),
+    "frozen_hadamard": _frozen("query", "key", start="hadamard"),
+}
 SCHEDULES: dict[str, Treatment] = {
     "every_n": _query_and_key("head_orthogonal", Every(steps=10)),
     "late_unfreeze": _query_and_key("head_orthogonal", After(fraction=0.8)),
@@ -85,28 +92,24 @@ WHOLE_LAYERS: dict[str, Treatment] = {
 }
 
 
-def _frozen_and_trained(
-    name: str, *, temperature: Temperature | None = None, repairs: Repairs | None = None
-) -> dict[str, Treatment]:
+def _frozen_and_trained(name: str, **options: Scores | Repairs) -> dict[str, Treatment]:
     """Orthogonal queries and keys, frozen and trained, with the same options."""
-    options = {"scores": Scores(temperature=temperature)} if temperature else {}
-    options |= {"repairs": repairs} if repairs else {}
     return {
-        f"{kind}_orthogonal_{name}": Treatment(parts=_query_and_key("orthogonal", moves).parts, **options)
-        for kind, moves in (("frozen", Never()), ("trained", Always()))
+        f"{kind}_orthogonal_{name}": Treatment.model_validate({"parts": twin.parts, **options})
+        for kind, twin in (("frozen", _frozen("query", "key")), ("trained", _treated("query", "key")))
     }
 
 
 LOW_RANK = Residual(rank=None, on=["query", "key"])
 KEY_SHIFT = Shift(per="channel", on=["key"])
-PER_HEAD = Temperature(kind="per_head")
+PER_HEAD = Scores(temperature=Temperature(kind="per_head"))
 
 REPAIRS: dict[str, Treatment] = {
     # What frozen queries and keys lack, given back for few numbers; the trained twins have it too.
-    **_frozen_and_trained("repaired", temperature=PER_HEAD, repairs=Repairs(residual=LOW_RANK, shift=KEY_SHIFT)),
+    **_frozen_and_trained("repaired", scores=PER_HEAD, repairs=Repairs(residual=LOW_RANK, shift=KEY_SHIFT)),
     # Each of it alone.
     **_frozen_and_trained("shift", repairs=Repairs(shift=KEY_SHIFT)),
-    **_frozen_and_trained("temperature", temperature=PER_HEAD),
+    **_frozen_and_trained("temperature", scores=PER_HEAD),
     **_frozen_and_trained("residual", repairs=Repairs(residual=LOW_RANK)),
     **_frozen_and_trained("convolution", repairs=Repairs(convolution=Convolution(width=4))),
 }
@@ -115,7 +118,7 @@ RIVALS: dict[str, Treatment] = {
     f"narrow_query_key_{width}": Treatment(scores=Scores(query_key_width=width))
     for width in (4, 8, 16)
 }
-GPT_ARMS = STARTS_OF_QUERIES_AND_KEYS | SCHEDULES | SINGLE_PARTS | WHOLE_LAYERS | REPAIRS | RIVALS
+GPT_ARMS = STARTS_OF_QUERIES_AND_KEYS | WITHOUT_A_MATRIX | SCHEDULES | SINGLE_PARTS | WHOLE_LAYERS | REPAIRS | RIVALS
 
 # For models that come with weights: stock fine-tuning, and what separates freezing from losing what was learnt.
 PRETRAINED_ARMS: dict[str, Treatment] = {
@@ -130,6 +133,7 @@ PRETRAINED_ARMS: dict[str, Treatment] = {
 
 GROUPS = {
     "Starts of queries and keys": STARTS_OF_QUERIES_AND_KEYS,
+    "Queries and keys without a matrix": WITHOUT_A_MATRIX,
     "Schedules of queries and keys": SCHEDULES,
     "Parts": SINGLE_PARTS | WHOLE_LAYERS,
     "Repairs of queries and keys": REPAIRS,

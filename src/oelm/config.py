@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from oelm.sections import MOST_DIGITS, Count, Positive, Section, Whole
 from oelm.treatment.options import problems_of_options
-from oelm.treatment.parts import AS_GIVEN, BASELINE, ROLES, Part, Parts, problems_of
+from oelm.treatment.parts import AS_GIVEN, BASELINE, ROLES, Part, Parts, problems_of, problems_of_squares
 from oelm.treatment.repairs import NO_REPAIRS, Repairs, ResolvedRepairs
 from oelm.treatment.scores import PLAIN_SCORES, Positions, ResolvedScores, Scores
 from oelm.treatment.starts import STARTS
@@ -64,13 +65,18 @@ class Model(Section):
     def _consistent(self) -> Model:
         if self.d_model % self.num_heads:
             raise ValueError(f"d_model {self.d_model} is not divisible by num_heads {self.num_heads}")
-        problems = [
-            *problems_of(self.parts, num_heads=self.num_heads, num_layers=self.num_layers),
-            *problems_of_options(self, self.parts),
-        ]
+        problems = list(self.problems())
         if problems:
             raise ValueError("\n".join(problems))
         return self
+
+    def problems(self) -> Iterator[str]:
+        """What of an arm a model of this size cannot have, a line each that begins with the key."""
+        yield from problems_of(self.parts, num_heads=self.num_heads, num_layers=self.num_layers)
+        yield from problems_of_options(self, self.parts)
+        if self.scores.query_key_width not in (None, self.d_model // self.num_heads):
+            why = f"scores.query_key_width is {self.scores.query_key_width}"
+            yield from problems_of_squares(self.parts, ("query", "key"), why=why)
 
 
 class Encoder(Section):
@@ -110,6 +116,8 @@ class Encoder(Section):
     def _consistent(self) -> Encoder:
         for role, part in self.parts.items():
             given = STARTS[part.start].of_given_weights
+            if STARTS[part.start].matrix_free:
+                raise ValueError(f"parts.{role}.start: cannot be {part.start}: an encoder keeps its matrices")
             if ROLES[role].drawn_apart and given and not self.pretrained:
                 raise ValueError(f"parts.{role}.start: cannot be {part.start}: pretrained is false")
             if not ROLES[role].drawn_apart and part != AS_GIVEN.of(role):

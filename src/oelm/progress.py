@@ -16,7 +16,7 @@ Report = Callable[[Any], None]
 
 @contextmanager
 def preparation_progress() -> Iterator[Report]:
-    """Yields what `prepare` reports to: oelm.data.prepare.Progress objects. The last stage is said when it ends."""
+    """Yields what `prepare` reports to: oelm.data.prepare.Preparation objects. The last stage is said when it ends."""
     stage = ""
     with _live_bar() if sys.stderr.isatty() else _plain_lines() as show:
 

@@ -56,6 +56,7 @@ class Result(Stored):
     total: Amount | None = None
     trainable: Amount | None = None
     frozen: Amount | None = None
+    implied: Amount | None = None
     frozen_digest: Text = None
     clipped_fraction: Part | None = None
     training_seconds: Seconds | None = None
@@ -98,6 +99,7 @@ class PartCount(Stored):
     layer: int | None = None
     total: Amount
     frozen: Amount
+    implied: Amount = 0
 
 
 class Parameters(Stored):
@@ -106,6 +108,7 @@ class Parameters(Stored):
     total: Amount
     trainable: Amount
     frozen: Amount
+    implied: Amount = 0  # of runs of earlier formats, which store everything
     frozen_digest: Text = None
     weight_bytes: Amount | None = None
     gradient_bytes: Amount | None = None
@@ -192,7 +195,7 @@ class Pulled(Stored):
     files: dict[str, dict[str, str]] = Field(default={})
 
 
-class Entry(Stored):
+class SealedFile(Stored):
     """A file as it was when it was listed."""
 
     bytes: Amount
@@ -212,7 +215,7 @@ class Seal(Stored):
     step: Amount
     error: Text = None
     started: Text = None  # for the first time; None where that was lost
-    files: dict[str, Entry]
+    files: dict[str, SealedFile]
     checkpoint: SealedCheckpoint | None = None
 
 
@@ -221,7 +224,7 @@ class ArchiveList(Stored):
 
     format_version: Annotated[int, Field(ge=1)]
     study: str
-    files: dict[str, Entry]
+    files: dict[str, SealedFile]
 
 
 def read_record(path: Path, shape: type[Stored]) -> dict[str, Any]:

@@ -224,7 +224,11 @@ def _disagreement(
         "steps": training.steps,
         "learning_rate": training.learning_rate,
         "validation_split": training.validation_split,
-        **{key: parameters[key] for key in ("total", "trainable", "frozen", "frozen_digest") if key in parameters},
+        **{
+            key: parameters[key]
+            for key in ("total", "trainable", "frozen", "implied", "frozen_digest")
+            if key in parameters
+        },
     }
     if digest := environment.get("data_digest"):
         expected["fingerprint"] = stored_fingerprint(config.tree, data_digest=digest)

@@ -24,7 +24,8 @@ def test_every_row_is_whole():
     for key, kind in KINDS.items():
         assert all(kind.criterion), key
         assert all(kind.documentation), key
-    named = [reason for kind in KINDS.values() for reason in kind.reasons.values()]
+    rows = [rows for kind in KINDS.values() for rows in (kind, kind.of_fewer) if rows]
+    named = [reason for row in rows for reason in row.reasons.values()]
     assert set(named) < set(REASONS)  # the others: why there is nothing to decide by
 
 
@@ -140,6 +141,8 @@ def findings_with(tmp_path, monkeypatch):
     def make(kind, loss=lambda arm, seed, *_: 2.0 + 0.01 * seed * len(arm), *, seconds=None, **stated):
         monkeypatch.setitem(KINDS, "new", kind)
         monkeypatch.setitem(WORDS, "criterion.new", kind.criterion)
+        if kind.of_fewer:
+            monkeypatch.setitem(WORDS, "criterion.new.of_fewer", kind.of_fewer.criterion)
         study = small_study(arms=ARMS, seeds=[0, 1, 2], hypotheses=[hypothesis("new", **stated)])
         shelf = store_study(study, tmp_path, loss)
         if seconds:
@@ -181,6 +184,12 @@ def test_a_treatment_that_always_diverges_is_worse_as_claimed(findings_with):
 def test_a_count_lies_within_the_bounds_or_does_not(findings_with, most, outcome):
     verdict = findings_with(FEWER_THAN, least_frozen=most).verdicts[0]
     assert (verdict.facts["frozen"], verdict.outcome) == (4096, outcome)
+
+
+@pytest.mark.parametrize(("least", "outcome"), [(4096, "supported"), (4097, "refuted")])
+def test_fewer_trained_parameters_are_counted_against_the_control(findings_with, least, outcome):
+    verdict = findings_with(KINDS["fewer_parameters"], least_fewer=least).verdicts[0]
+    assert (verdict.facts["fewer"], verdict.outcome) == (4096, outcome)
 
 
 def test_what_still_counts_as_equal_is_what_the_claim_allows(findings_with):

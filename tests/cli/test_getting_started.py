@@ -1,13 +1,16 @@
 """The verbs that begin: what `oelm studies` lists, when text is prepared unasked. test_wheel.py runs the demo."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 from oelm.cli import getting_started, one_run
-from oelm.cli.getting_started import demo, new, prepare_embedded_text, studies
+from oelm.cli.getting_started import demo, embedded_text_elsewhere, new, prepare_embedded_text, studies
 from oelm.errors import UserError
+from oelm.experiments.controller import data_facts
 from oelm.study.catalogue import PACKAGED
+from oelm.study.data_here import data_folders
 from stored_runs import small_study
 
 
@@ -72,6 +75,22 @@ def test_only_the_embedded_text_is_prepared_unasked(tmp_path, monkeypatch, data,
         (tmp_path / data).mkdir(parents=True)
     assert prepare_embedded_text(small_study(base={"preset": "tiny", "data": data})) is is_prepared
     assert (tmp_path / data / "manifest.json").exists() is is_prepared
+
+
+@pytest.mark.parametrize("named", ["base", "arm"])
+def test_a_dry_run_plans_from_a_copy_of_the_embedded_text_and_leaves_nothing(tmp_path, named):
+    """The runs are those that `oelm run` would start, because data is known by its content."""
+    base = small_study().base | {"data": "data/stories"}
+    study = small_study(base=base, arms={"trained": {"set": {"data": "data/stories"} if named == "arm" else {}}})
+    with embedded_text_elsewhere(study) as readable:
+        then = data_facts(readable)
+        assert readable.name == study.name
+        assert not (tmp_path / "data").exists()
+    assert not Path(data_folders(readable)[0]).exists()
+    prepare_embedded_text(study)
+    assert (then.model, then.digest) == (data_facts(study).model, data_facts(study).digest)
+    with embedded_text_elsewhere(study) as readable:
+        assert readable == study
 
 
 def test_the_demo_says_what_is_missing_before_it_trains(tmp_path, monkeypatch):

@@ -17,7 +17,7 @@ import pytest
 from oelm.data import prepare as module
 from oelm.data.corpora import held_out, open_corpus, split_documents
 from oelm.data.folders import check_digests
-from oelm.data.prepare import Progress, prepare
+from oelm.data.prepare import Preparation, prepare
 from oelm.data.stories import stories
 from oelm.data.tokenizer import load_tokenizer
 from oelm.data.tokens import check_tokens, open_tokens
@@ -168,7 +168,7 @@ def test_preparing_again_does_nothing(tmp_path):
     out = tmp_path / "out"
     first = prepare("stories", out=out, **STORIES)
     before = {file: file.stat().st_mtime_ns for file in out.rglob("*")}
-    told: list[Progress] = []
+    told: list[Preparation] = []
     assert prepare("stories", out=out, progress=told.append, **STORIES) == first
     assert [progress.stage for progress in told] == ["already prepared"]
     assert {file: file.stat().st_mtime_ns for file in out.rglob("*")} == before
@@ -238,7 +238,7 @@ def test_a_linked_output_folder_keeps_its_link(tmp_path):
 
 
 def test_progress_reaches_the_total(tmp_path):
-    told: list[Progress] = []
+    told: list[Preparation] = []
     file = written_stories(tmp_path / "in.txt", 1000)
     prepare(str(file), out=tmp_path / "out", tokenizer="bpe:300", progress=told.append)
     encoding = [progress for progress in told if progress.stage == "encoding"]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from oelm.data.folders import check_digests
-from oelm.data.prepare import Progress, prepare
+from oelm.data.prepare import Preparation, prepare
 from oelm.data.prepare_sentences import prepare_sentences
 from oelm.data.sentences import open_sentences
 from oelm.errors import UserError
@@ -147,7 +147,7 @@ def test_the_usual_length_is_128_or_what_the_encoder_takes(tmp_path, nli):
 def test_preparing_again_does_nothing(tmp_path, nli, bert):
     first = made(nli, bert, tmp_path / "out")
     before = {file: file.stat().st_mtime_ns for file in (tmp_path / "out").rglob("*")}
-    told: list[Progress] = []
+    told: list[Preparation] = []
     assert made(nli, bert, tmp_path / "out", progress=told.append) == first
     assert [progress.stage for progress in told] == ["already prepared"]
     assert {file: file.stat().st_mtime_ns for file in (tmp_path / "out").rglob("*")} == before
@@ -177,7 +177,7 @@ def test_text_and_sentences_replace_each_other_only_by_force(tmp_path, nli, bert
 
 
 def test_progress_counts_every_example_and_byte(tmp_path, nli, bert):
-    told: list[Progress] = []
+    told: list[Preparation] = []
     made(nli, bert, tmp_path / "out", progress=told.append)
     assert told[0].stage == "reading"
     assert told[-1].stage == "prepared"

@@ -11,7 +11,7 @@ QUERY = "blocks.0.attention.query.weight"
 
 
 def small_gpt_run(arm: str, *, steps: int = 40) -> Run:
-    return Run(arm=arm, model=Model(**SIZES, parts=GPT_ARMS[arm].parts), training=Training(steps=steps, batch_size=4))
+    return Run(arm=arm, model=Model(**SIZES | dict(GPT_ARMS[arm])), training=Training(steps=steps, batch_size=4))
 
 
 def diagnosed(arm: str, **settings) -> Diagnosis:

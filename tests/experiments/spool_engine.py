@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from oelm.experiments.engine import Engine, Handle, Slots
-from oelm.experiments.engines import ENGINES, Row
+from oelm.experiments.engines import ENGINES, EngineRow
 from oelm.files import write_json
 from oelm.run_directory import RunDirectory
 from oelm.schemas import Stored
@@ -75,7 +75,7 @@ class SpoolSlots(Slots):
 
 
 if __name__ == "__main__":
-    ENGINES["spool"] = Row("spool_engine:SpoolEngine", "a folder of tickets")
+    ENGINES["spool"] = EngineRow("spool_engine:SpoolEngine", "a folder of tickets")
 
     from oelm.cli import main
 

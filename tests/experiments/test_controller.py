@@ -278,7 +278,8 @@ def test_stop_ends_the_controller_and_its_runs_save(token_folder, tmp_path):
     assert "1 runs are saving their state and stopping, 0 leave the queue" in out
     out, _ = controller.communicate(timeout=PATIENCE)
     assert controller.returncode == 143
-    assert "oelm: the controller was asked to stop; runs that have started continue on their own\n" in out
+    also = "`oelm stop` also stops the runs that have started, which save their state first"
+    assert f"oelm: the controller was asked to stop; {also}\n" in out
     assert out.endswith(f"oelm: resume with: {shlex.join(['oelm', 'run', str(file), '--slots', '1'])}\n")
     assert directory.status()["state"] == "interrupted"
     assert len(list((tmp_path / "runs/little").glob("*/slot.json"))) == 1  # the next one was not started

@@ -89,7 +89,9 @@ def handled(number: int):
 def test_a_damaged_handle_is_not_taken_for_none(tmp_path, content):
     directory = RunDirectory(tmp_path)
     directory.handle_file.write_text(content)
-    with pytest.raises(DamagedHandle, match=r"slot\.json: damaged: .*; it says who was given the run"):
+    with pytest.raises(
+        DamagedHandle, match=r"slot\.json: damaged: .* delete the file with `rm .*slot\.json` and repeat"
+    ):
         StudyEngines(tmp_path).found(directory)
 
 

@@ -192,7 +192,9 @@ def test_set_seed_decides_the_starting_values() -> None:
 # ---- Files -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("arm", ["trained", "frozen_head_orthogonal", "frozen_half", "late_unfreeze"])
+@pytest.mark.parametrize(
+    "arm", ["trained", "frozen_head_orthogonal", "frozen_half", "late_unfreeze", "frozen_hadamard", "identity_query"]
+)
 def test_round_trip_is_bit_equal_and_frozen_again(arm: str, tmp_path: Path) -> None:
     model = OrthogonalELMTransformer(_config(arm))
     model.save_pretrained(tmp_path)

@@ -3,29 +3,37 @@
 import pytest
 import torch
 
-from oelm.arms import GPT_ARMS
+from oelm.arms import GPT_ARMS, RIVALS
 from oelm.config import Seeds
 from oelm.errors import UserError
 from oelm.model.initialization import build
 from oelm.model.parameters import layer_of, role_of
+from oelm.model.projection import matrices_of
 from oelm.treatment.moves import Always
-from oelm.treatment.parts import BASELINE, Part
+from oelm.treatment.options import ADDITIONS
+from oelm.treatment.parts import BASELINE, ROLES, Part
+from oelm.treatment.starts import STARTS
 from small_runs import small_run
 
 
 def weights(arm: str, seeds: Seeds | None = None) -> dict[str, torch.Tensor]:
     run = small_run(arm)
-    return build(run.model, seeds or Seeds()).state_dict()
+    return matrices_of(build(run.model, seeds or Seeds()))
+
+
+def without_a_matrix(arm: str) -> bool:
+    return any(STARTS[part.start].matrix_free for _, part in GPT_ARMS[arm].parts.items())
 
 
 def differing(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> set[str]:
-    return {name for name in a if not torch.equal(a[name], b[name])}
+    """Of the weights that both have."""
+    return {name for name in a.keys() & b.keys() if not torch.equal(a[name], b[name])}
 
 
 def weights_where(arm: str, holds) -> set[str]:
     """Names of the matrices and gains for whose role `holds`, asked of what the arm and the baseline say there."""
     model = small_run(arm).model
-    names = [name for name in weights(arm) if name.endswith("weight")]
+    names = [name for name in weights(arm) if name.endswith("weight") and role_of(name) in ROLES]
     return {name for name in names if holds(role_of(name), model.part_at(role_of(name), layer_of(name)))}
 
 
@@ -34,22 +42,45 @@ def starts_otherwise(role: str, part: Part) -> bool:
 
 
 def draws_apart(role: str, part: Part) -> bool:
+    start = STARTS[part.start].matrix_free
+    if start is not None and not start.stores:
+        return False
     return role in ("query", "key") or (part != BASELINE.of(role) and part.start != "ones")
+
+
+def has_another_shape(arm: str) -> set[str]:
+    """Rivals whose queries and keys are narrower."""
+    return {name for name, value in weights(arm).items() if name in BASE and value.shape != BASE[name].shape}
+
+
+def drawn_additions(arm: str) -> set[str]:
+    return {name for name in weights(arm) if name.endswith("_residual_in")}
+
+
+BASE = weights("trained")
 
 
 @pytest.mark.parametrize("arm", GPT_ARMS)
 def test_arms_with_one_seed_differ_exactly_in_the_parts_that_start_otherwise(arm):
-    assert differing(weights("trained"), weights(arm)) == weights_where(arm, starts_otherwise)
+    assert differing(BASE, weights(arm)) == weights_where(arm, starts_otherwise) | has_another_shape(arm)
+
+
+@pytest.mark.parametrize("arm", GPT_ARMS)
+def test_an_arm_has_the_weights_of_the_baseline_and_what_its_options_add(arm):
+    found = weights(arm)
+    assert BASE.keys() <= found.keys()
+    assert all(role_of(name) in ADDITIONS for name in found.keys() - BASE.keys())
 
 
 @pytest.mark.parametrize("arm", GPT_ARMS)
 def test_the_projection_seed_moves_exactly_what_the_arm_speaks_of_and_queries_and_keys(arm):
-    assert differing(weights(arm), weights(arm, Seeds(projections=1))) == weights_where(arm, draws_apart)
+    changed = differing(weights(arm), weights(arm, Seeds(projections=1)))
+    assert changed == weights_where(arm, draws_apart) | drawn_additions(arm)
 
 
 @pytest.mark.parametrize("arm", GPT_ARMS)
 def test_the_weight_seed_moves_everything_else_that_is_random(arm):
-    rest = weights_where(arm, lambda role, part: role != "norm" and not draws_apart(role, part))
+    rest = weights_where(arm, lambda role, part: role not in ("norm", "query", "key") and not draws_apart(role, part))
     assert differing(weights(arm), weights(arm, Seeds(weights=1))) == rest
 
 
@@ -80,15 +111,19 @@ def twin_of(arm: str) -> str:
     return f"trained_{rest}" if f"trained_{rest}" in GPT_ARMS else f"trained_orthogonal_{rest}"
 
 
-@pytest.mark.parametrize("arm", [arm for arm in GPT_ARMS if not arm.startswith("trained")])
+RESTING = [arm for arm in GPT_ARMS if not arm.startswith("trained") and arm not in RIVALS and not without_a_matrix(arm)]
+
+
+@pytest.mark.parametrize("arm", RESTING)
 def test_every_arm_that_rests_starts_bit_equal_to_its_trained_twin(arm):
     twin = GPT_ARMS[twin_of(arm)].parts
     assert all(isinstance(part.moves, Always) for _, part in twin.items())
+    assert weights(twin_of(arm)).keys() == weights(arm).keys()
     assert differing(weights(twin_of(arm)), weights(arm)) == set()
 
 
 def test_every_trained_twin_starts_as_another_arm_does():
-    twins = {twin_of(arm) for arm in GPT_ARMS if not arm.startswith("trained")}
+    twins = {twin_of(arm) for arm in RESTING}
     assert twins == {arm for arm in GPT_ARMS if arm.startswith("trained")}
 
 

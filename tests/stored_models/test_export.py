@@ -30,7 +30,14 @@ from oelm.stored_models.export import MARK, export
 from oelm.stored_models.loading import load_stored
 from small_runs import finished, oelm_command
 
-ARMS = ["trained", "trained_head_orthogonal", "frozen_head_orthogonal", "frozen_half", "late_unfreeze"]
+ARMS = [
+    "trained",
+    "trained_head_orthogonal",
+    "frozen_head_orthogonal",
+    "frozen_half",
+    "late_unfreeze",
+    "frozen_hadamard",
+]
 PROMPT = "One morning a little"
 ODD_TEXT = "Tom's  cat\n\nsaid: \"naïve — 你好 🙂\"  it'll cost 12,50 €\t"
 

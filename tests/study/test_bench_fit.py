@@ -12,9 +12,10 @@ from oelm.config import resolved
 from oelm.experiments.status import study_status, study_tree
 from oelm.files import write_sealed
 from oelm.study.bench import BENCH_FILE, Bench
-from oelm.study.bench_fit import bench_for, differences_text, lack_of, timed_settings
+from oelm.study.bench_fit import bench_for, differences_text, lack_of, remarks_on, timed_settings
 from oelm.study.declaration import Study, load_study
 from oelm.study.plan import planned
+from oelm.study.remarks import sentence
 from oelm.study.shelf import Shelf
 from small_runs import REPOSITORY
 from stored_runs import DATA_DIGEST, facts_of, small_study, store_bench, store_study
@@ -103,6 +104,34 @@ def test_a_setting_of_one_arm_concerns_that_arm(tmp_path):
     assert differences_text(bench, ["trained", "frozen_head_orthogonal"]) == ""
     other_start = {"trained": {}, "frozen_normal": {"arm": "frozen_orthogonal"}}
     assert found(edited(arms=other_start), tmp_path).other_config == {}
+
+
+def test_a_renamed_arm_keeps_its_bench_and_the_names_are_said(tmp_path):
+    store_bench(tmp_path, baseline="trained", seconds=SECONDS)
+    arms = {"ours": {"arm": "frozen_head_orthogonal"}, "theirs": {"arm": "trained"}, "frozen_normal": {}}
+    study = small_study(arms=arms, baseline="theirs")
+    bench = found(study, tmp_path)
+    assert (bench.baseline, bench.other_config) == ("theirs", {})
+    assert bench.seconds["ours"] == SECONDS["frozen_head_orthogonal"]
+    assert bench.ratio("ours", "theirs") == found(small_study(), tmp_path).ratio("frozen_head_orthogonal", "trained")
+    (remark,) = remarks_on(bench, study)
+    assert sentence(*remark) == (
+        "The bench measured arms that the study now calls otherwise, and counts for them: frozen_head_orthogonal, now "
+        "ours; trained, now theirs"
+    )
+    assert remarks_on(found(small_study(), tmp_path), small_study()) == []
+
+
+def test_a_bench_goes_by_what_was_measured_even_if_names_changed_places(tmp_path):
+    store_bench(tmp_path, baseline="trained", seconds=SECONDS)
+    swapped = {"trained": {"arm": "frozen_normal"}, "frozen_normal": {"arm": "trained"}, "new": {"arm": "frozen_half"}}
+    bench = found(edited(arms=swapped), tmp_path)
+    assert bench.names == {"trained": "frozen_normal", "frozen_normal": "trained"}
+    assert (bench.seconds["trained"], bench.baseline) == (SECONDS["frozen_normal"], "frozen_normal")
+    assert not bench.has("new")
+    one = {"trained": {"arm": "frozen_half"}, "ours": {"arm": "trained"}}  # another arm took the name
+    bench = found(edited(arms=one), tmp_path)
+    assert (bench.baseline, bench.has("trained")) == ("ours", False)
 
 
 def test_what_was_stated_then_and_is_left_to_the_machine_now_may_be_another(tmp_path):

@@ -1,6 +1,7 @@
 """The confound check finds each of the originals' confounds where it is reproduced, and none in a clean study."""
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -247,11 +248,19 @@ def test_where_equal_data_lies_is_no_confound_once_its_digest_is_known(tmp_path)
     assert store_with(study, tmp_path, lambda run: {}) == []
 
 
-def test_different_seeds_are_found(tmp_path):
+def test_seeds_that_ended_without_a_loss_in_one_arm_are_found(tmp_path):
     study = two_arms()
-    shelf = store_study(study, tmp_path, lambda arm, seed, *_: None if (arm, seed) == (FROZEN, 3) else 2.0 + seed)
+    shelf = store_study(study, tmp_path, lambda arm, seed, *_: math.inf if (arm, seed) == (FROZEN, 3) else 2.0 + seed)
     (only,) = confounds(study, planned(study, shelf))["not_worse"]
     assert (only.key, only.treatment, only.control) == ("seeds", "0, 1, 2, 4", "0, 1, 2, 3, 4")
+
+
+@pytest.mark.parametrize("loss", [None, math.nan])
+def test_seeds_that_are_still_to_come_are_no_confound(loss, tmp_path):
+    """Missing, or failed and started again by the next `oelm run`."""
+    study = two_arms()
+    shelf = store_study(study, tmp_path, lambda arm, seed, *_: loss if (arm, seed) == (FROZEN, 3) else 2.0 + seed)
+    assert confounds(study, planned(study, shelf))["not_worse"] == []
 
 
 # ---- What matters to whom ------------------------------------------------------------------------------------------

@@ -324,6 +324,18 @@ def test_choices_that_are_stored_after_their_runs_began_are_told_from_others(tmp
     assert "choices_not_stored" not in notes
 
 
+def test_a_choice_dated_after_the_runs_that_use_it_is_said_to_be_late_whatever_it_says_itself(tmp_path):
+    study = study_of()
+    store_study(study, tmp_path, loss)
+    assert not any("chosen values were stored" in line for line in study_status(study, tmp_path)[1])
+    tree = read_sealed(tmp_path / CHOICES_FILE)
+    later = [each | {"made": "2026-01-01T00:15:00+00:00"} for each in tree["decisions"]]  # when the runs were going on
+    write_sealed(tmp_path / CHOICES_FILE, tree | {"decisions": later})
+    line = "The chosen values were stored at 2026-01-01T00:15:00+00:00, when 6 final runs that use them had started"
+    assert line in study_status(study, tmp_path)[1]
+    assert dict(findings_of(study, Shelf(tmp_path)).notes)["choices_stored_late"]["runs"] == 6
+
+
 def test_status_says_what_does_not_hold(folder):
     store_finished(tuning_run(folder, "trained", 4e-3), folder, 0.5, name="a copy that is found first")
     assert any("would be learning_rate=0.004" in line for line in study_status(study_of(), folder)[1])

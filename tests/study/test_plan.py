@@ -9,9 +9,9 @@ import pytest
 
 from oelm.config import fingerprint, stored_fingerprint
 from oelm.files import write_json
+from oelm.study.doubts import lines_on
 from oelm.study.plan import planned
 from oelm.study.shelf import Shelf
-from oelm.study.strays import lines_on
 from stored_runs import DATA_DIGEST, VOCABULARY, sealed_again, small_study, store_finished, store_study, without_seal
 
 ARMS = ["trained", "frozen_head_orthogonal", "frozen_normal"]

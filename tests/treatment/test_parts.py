@@ -93,7 +93,7 @@ def test_layers_are_counted_from_0(layers, expected):
 @pytest.mark.parametrize(("role", "place"), PLACES)
 def test_closed_form_equals_counted_for_every_role_wherever_it_is_frozen(role, place):
     model = model_with(**{role: with_start(role, moves=Never(), **place)})
-    closed = {(part.role, part.layer): (part.total, part.frozen) for part in counted_in_closed_form(model)}
+    closed = {(part.role, part.layer): (part.total, part.frozen, 0) for part in counted_in_closed_form(model)}
     assert closed == counts_by_part(on_meta(model))
     assert {each for each, _ in closed if closed[each, _][1]} == {role}
 
@@ -166,6 +166,13 @@ def refused(*assignments: str) -> str:
         (["query.start=ones"], "model.parts.query.start: cannot be ones: only norm can"),
         (["output.start=head_orthogonal"],
          "model.parts.output.start: cannot be head_orthogonal: its rows belong to no head"),
+        (["up.start=hadamard", "up.moves.kind=never"],
+         "model.parts.up.start: cannot be hadamard: it needs a square matrix, as query, key, value and output have"),
+        (["query.start=identity"],
+         "model.parts.query.moves: must be never: identity stores no matrix that could be trained"),
+        (["key.start=selection", "key.moves.kind=never", "key.share=0.5"],
+         "model.parts.key.share: must be 1: selection stores no matrix that could be trained; name layers "
+         "instead"),
         (["up.start=keep"], "model.parts.up.start: cannot be keep: this model comes with no weights"),
     ],
 )  # fmt: skip

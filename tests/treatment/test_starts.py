@@ -1,17 +1,20 @@
 """Every start of the table: what is drawn has the scale and the form that its row says, whatever the weight's shape."""
 
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 import torch
 
 import oelm
-from oelm.treatment.starts import STARTS, Sizes, orthonormal_rows, started
+from oelm.model.projection import MatrixFreeProjection
+from oelm.treatment.starts import STARTS, Sizes, Start, factor_sizes, orthonormal_rows, started
 from small_runs import REPOSITORY
 
 D, HEADS, LAYERS = 64, 4, 4
 SHAPES = [(D, D), (4 * D, D), (D, 4 * D)]
-DRAWN = [name for name, row in STARTS.items() if not row.of_given_weights and not row.only_for]
+MATRIX_FREE = [name for name, row in STARTS.items() if row.matrix_free]
+DRAWN = [name for name, row in STARTS.items() if not row.of_given_weights and row.only_for != ("norm",)]
 
 
 def draw(*shape: int) -> torch.Tensor:
@@ -19,11 +22,29 @@ def draw(*shape: int) -> torch.Tensor:
 
 
 def start(kind: str, gain: float = 1.0, shape: tuple[int, int] = (D, D)) -> torch.Tensor:
+    if STARTS[kind].matrix_free:
+        return matrix_free(kind, gain=gain).weight.double()
     return started(kind, draw(*shape), gain=gain, heads=HEADS, layers=LAYERS).double()
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("kind", [name for name, row in STARTS.items() if row.scale is not None])
+def matrix_free(kind: str, gain: float = 1.0, width: int = D, heads: int = HEADS) -> MatrixFreeProjection:
+    start = STARTS[kind].matrix_free
+    module = MatrixFreeProjection(width, start, gain=gain)
+    sizes = Sizes(width, width, heads=heads, layers=LAYERS)
+    for name, stored in start.stores.items():
+        getattr(module, name).copy_(stored.make(draw(*stored.drawn(sizes))))
+    return module
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape"),
+    [
+        (name, shape)
+        for name, row in STARTS.items()
+        for shape in (SHAPES[:1] if row.matrix_free else SHAPES)
+        if row.scale is not None
+    ],
+)
 def test_every_start_has_the_scale_that_its_row_says(kind, shape):
     expected = STARTS[kind].scale(Sizes(*shape, heads=HEADS, layers=LAYERS))
     assert start(kind, shape=shape).square().mean().sqrt().item() == pytest.approx(expected, rel=0.05)
@@ -65,13 +86,62 @@ def test_no_room_but_the_table_and_the_named_arms_knows_what_a_start_is():
     uses_them_as_values = {
         "treatment/starts.py",
         "treatment/parts.py",  # what the baseline has
+        "treatment/options.py",  # what added weights have
         "arms.py",
         "huggingface/applying.py",  # what a model has that nothing was applied to
         "huggingface/gpt_config.py",  # what its two old arguments mean
     }
     of_the_original_experiments = {path for path in knowing if path.startswith("compat/")}
     not_starts = {path for path in knowing if path.startswith("reporting/figures/")}  # a style of matplotlib's
+    not_starts.add("data/prepare_sentences.py")  # a key of its manifest
     assert knowing - of_the_original_experiments - not_starts == uses_them_as_values
+
+
+# ---- Starts without a matrix ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("width", [8, 24, 28, 64, 96])
+@pytest.mark.parametrize("kind", MATRIX_FREE)
+def test_what_stores_no_matrix_is_its_dense_twin(kind, width):
+    """Value and gradient in double precision; 28 = 4 x 7 and 96 = 32 x 3 have odd factors."""
+    module = matrix_free(kind, gain=1.5, width=width)
+    x = torch.randn(2, 3, width, dtype=torch.float64, requires_grad=True)
+    dense = module(torch.eye(width, dtype=torch.float64)).T
+    weights = torch.randn(2, 3, width, dtype=torch.float64)
+    outputs = module(x), x @ dense.T
+    gradients = [torch.autograd.grad((output * weights).sum(), x)[0] for output in outputs]
+    torch.testing.assert_close(*outputs, atol=1e-12, rtol=0)
+    torch.testing.assert_close(*gradients, atol=1e-12, rtol=0)
+    torch.testing.assert_close(module.weight.double(), dense, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("width", [8, 28, 96])
+@pytest.mark.parametrize("kind", [kind for kind in MATRIX_FREE if not STARTS[kind].by_head])
+def test_what_stores_no_matrix_is_orthogonal(kind, width):
+    dense = matrix_free(kind, width=width)(torch.eye(width, dtype=torch.float64))
+    torch.testing.assert_close(dense @ dense.T, torch.eye(width, dtype=torch.float64), atol=1e-12, rtol=0)
+
+
+def test_a_hadamard_start_reads_all_channels_and_a_selection_distinct_ones_in_each_head():
+    assert start("hadamard").abs().unique().numel() == 1  # of a power of two: signs alone
+    for head in start("selection").chunk(HEADS):
+        torch.testing.assert_close(head @ head.T, torch.eye(D // HEADS, dtype=torch.float64))
+    assert start("selection").count_nonzero(0).max() > 1  # two heads may read one channel
+
+
+@pytest.mark.parametrize(("width", "sizes"), [(512, (16, 32)), (768, (32, 24)), (1, (1, 1)), (7, (1, 7)), (12, (4, 3))])
+def test_a_hadamard_matrix_has_two_small_factors(width, sizes):
+    assert factor_sizes(width) == sizes
+
+
+@pytest.mark.parametrize("missing", ["family", "scale"])
+def test_a_start_without_family_or_scale_cannot_exist(missing):
+    row = {field.name: getattr(STARTS["normal"], field.name) for field in fields(Start)}
+    with pytest.raises(TypeError, match=missing):
+        Start(**{name: value for name, value in row.items() if name != missing})
+
+
+# ---- Form ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("shape", SHAPES)

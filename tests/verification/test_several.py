@@ -11,6 +11,7 @@ from forging import edit, report, sealed_again
 from typer.testing import CliRunner
 
 from oelm.cli import app
+from oelm.config import stored_fingerprint
 from oelm.errors import UserError
 from oelm.verification.several import verify_folder
 from small_runs import oelm_command
@@ -73,6 +74,24 @@ def test_a_run_that_lost_its_config_is_counted_as_damaged(study, tmp_path):
     assert done.failed
     assert done.closing_line() == f"{folder}: 4 of 4 runs: 3 bit-equal, 0 differ, 1 damaged"
     assert any(f"{folder / 'pulled' / 'config.json'}: damaged: missing" in line for line in said)
+
+
+def test_a_run_copied_as_another_seed_is_told_although_its_loss_can_be_recomputed(study, tmp_path):
+    """Nothing that is trained says which seed it came from."""
+    folder = tmp_path / "study"
+    for name in ("plain", "copy"):
+        shutil.copytree(study / "plain", folder / name)
+    edit(folder / "copy" / "config.json", lambda tree: tree["seeds"].update(weights=7))
+    config = json.loads((folder / "copy" / "config.json").read_text())
+    digest = json.loads((folder / "copy" / "environment.json").read_text())["data_digest"]
+    identity = {"seeds": config["seeds"], "fingerprint": stored_fingerprint(config, data_digest=digest)}
+    edit(folder / "copy" / "experiment_result.json", lambda tree: tree.update(identity))
+    sealed_again(folder / "copy")
+    done, said = looked_at(folder)
+    assert {verdict.path.name: verdict.state for verdict in done.verdicts}["plain"] == "bit-equal"
+    assert done.failed
+    assert done.as_json()["copies"] == [said[0]]
+    assert "report exactly the same losses from the first record to the last: copy, plain;" in said[0]
 
 
 def test_a_folder_without_results_is_said(tmp_path):

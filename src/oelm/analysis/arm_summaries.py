@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from oelm.accounting import parts, totals, training_flops, training_flops_per_token
+from oelm.accounting import PartCount, parts, totals, training_flops, training_flops_per_token
 from oelm.analysis.curves import mean_curve, reached, with_value
 from oelm.analysis.findings import ArmSummary, Quality
 from oelm.analysis.speed import SpeedOf
@@ -98,6 +98,11 @@ def target_perplexity(study: Study, baseline: ArmRuns) -> float | None:
     return reference * (1 + study.target_percent / 100) if math.isfinite(reference) else None
 
 
+def _counted(part: PartCount) -> dict[str, Any]:
+    names = ("role", "layer", "total", "trainable", "frozen", "implied")
+    return {name: getattr(part, name) for name in names}
+
+
 def arm_summary(
     plan: Plan,
     runs: ArmRuns,
@@ -114,11 +119,12 @@ def arm_summary(
     records = runs.records(target_loss)
     return ArmSummary(
         arm=runs.arm,
-        spec=described(runs.run.model.parts),
+        spec=described(runs.run.model),
         total=counted.total,
         trainable=counted.trainable,
         frozen=counted.frozen,
-        parts=[asdict(part) | {"trainable": part.trainable} for part in parts(runs.run.model)],
+        implied=counted.implied,
+        parts=[_counted(part) for part in parts(runs.run.model)],
         learning_rate=_learning_rate(plan, runs),
         values=choice.values if choice else {},
         losses=runs.losses,

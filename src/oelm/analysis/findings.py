@@ -32,6 +32,7 @@ NOTES: dict[str, tuple[str, ...]] = {
     "sources_not_comparable": ("schemes",),  # source digests of finished final runs were taken in different ways
     "bench_of_other_sources": ("bench", "runs"),  # source digests
     "bench_sources_not_comparable": ("bench", "runs"),  # schemes
+    "bench_other_names": ("names",),  # of arms: then, and now
     "bench_other_config": ("differences", "study"),  # than the study has now
     "bench_without_control": (),  # nor seal: of an older format
     "bench_disturbed": ("disturbed", "blocks"),  # those that were left out
@@ -46,6 +47,9 @@ NOTES: dict[str, tuple[str, ...]] = {
     "other_points": ("runs", "points"),  # of the grid
     "unchosen": ("runs", "points"),  # final runs whose choice is gone
     "unlike_copies": ("copies",),  # the run that counts and another one of the same computation, with other numbers
+    # Finished runs that count.
+    "other_execution": ("runs", "differences"),
+    "same_losses": ("copies",),  # runs of one arm with different seeds
     # Stored choices.
     "choice_contradicted": ("arm", "chosen", "made", "now"),  # by the tuning runs as they are now
     "choice_runs_changed": ("arm", "chosen", "made", "changes"),  # which would choose the same
@@ -180,7 +184,8 @@ class ArmSummary:
     total: int
     trainable: int
     frozen: int
-    parts: list[dict[str, Any]]  # role, layer, total, trainable, frozen
+    implied: int  # entries of matrices that nobody stores
+    parts: list[dict[str, Any]]  # role, layer, total, trainable, frozen, implied
     learning_rate: float | None  # chosen or fixed; None while tuning goes on
     values: dict[str, float]  # every tuned key
     losses: dict[int, float]  # by seed, finished runs

@@ -184,22 +184,22 @@ def _on_quality(test: _QualityTest, p_adjusted: float | None, family_level: floa
 def _on_parameters(hypothesis: Hypothesis, arms: dict[str, ArmSummary], plan: Plan) -> Verdict:
     """From the closed form; what the runs counted must be the same."""
     treatment, control = arms[hypothesis.treatment], arms[hypothesis.control]
-    wanted = hypothesis.least_frozen or 0
+    never_trained, fewer = treatment.frozen + treatment.implied, control.trainable - treatment.trainable
     stored = _stored_counts(plan, treatment.arm)
-    if any(count != treatment.frozen for count in stored):
-        return _settled(
-            hypothesis, "undecided", "counts_disagree", {"computed": treatment.frozen, "stored": list(stored)}
-        )
+    if any(count != never_trained for count in stored):
+        return _settled(hypothesis, "undecided", "counts_disagree", {"computed": never_trained, "stored": list(stored)})
+    of_fewer = hypothesis.least_fewer is not None
+    wanted = hypothesis.least_fewer or hypothesis.least_frozen or 0
     facts = {
-        "frozen": treatment.frozen,
-        "least_frozen": wanted,
-        "percent": 100 * (control.trainable - treatment.trainable) / control.trainable,
+        **({"fewer": fewer, "least_fewer": wanted} if of_fewer else {"frozen": never_trained, "least_frozen": wanted}),
+        "percent": 100 * fewer / control.trainable,
         "trainable": treatment.trainable,
         "control_trainable": control.trainable,
     }
     kind = KINDS[hypothesis.kind]
-    is_met = kind.bounds(wanted).contain(treatment.frozen, treatment.frozen)
-    outcome, reason = kind.verdict(is_shown=is_met, is_excluded=not is_met)
+    count = fewer if of_fewer else never_trained
+    is_met = kind.bounds(wanted).contain(count, count)
+    outcome, reason = kind.verdict(is_shown=is_met, is_excluded=not is_met, of_fewer=of_fewer)
     return _settled(hypothesis, outcome, reason, facts)
 
 
@@ -212,7 +212,8 @@ def _within_bounds(hypothesis: Hypothesis, stated: float, low: float, high: floa
 
 def _stored_counts(plan: Plan, arm: str) -> Sequence[int]:
     runs = [run.stored for run in plan.by_arm[arm] if run.stored]
-    return sorted({stored.parameters["frozen"] for stored in runs if "frozen" in stored.parameters})
+    counted = [stored.parameters for stored in runs if "frozen" in stored.parameters]
+    return sorted({each["frozen"] + each.get("implied", 0) for each in counted})
 
 
 def _on_speed(hypothesis: Hypothesis, speed: Speed) -> Verdict:

@@ -16,6 +16,7 @@ from oelm.study.bench import Bench
 from oelm.study.bench_fit import remarks_on
 from oelm.study.confounds import recorded
 from oelm.study.declaration import Study
+from oelm.study.doubts import doubts
 from oelm.study.plan import Plan, PlannedRun
 from oelm.study.shelf import Shelf, StoredRun
 from oelm.study.strays import strays
@@ -34,8 +35,9 @@ def notes(
         *_on_bench(bench, runs),
         *remarks_on(bench, study),
         *plan.remarks,
-        *_on_stored_choices(plan),
+        *_on_unstored_choices(plan),
         *strays(plan, shelf),
+        *doubts(plan),
         *(("damaged", {"line": stored.damage}) for stored in shelf.damaged),
         *(("unreadable", {"line": line}) for line in shelf.unreadable),
     ]
@@ -52,16 +54,12 @@ def _on_tuning(study: Study, plan: Plan, runs: dict[str, ArmRuns]) -> Iterator[N
             yield "edge_optimum", {"arm": arm, "key": key, "value": choice.values[key]}
 
 
-def _on_stored_choices(plan: Plan) -> Iterator[Note]:
+def _on_unstored_choices(plan: Plan) -> Iterator[Note]:
     """Values that runs went by before they were written down."""
     begun = {run.arm for run in plan.final if run.state not in ("missing", "queued")}
     unstored = [arm for arm, choice in plan.choices.items() if choice.made is None and arm in begun]
     if unstored:
         yield "choices_not_stored", {"names": unstored}
-    late = [choice for choice in plan.choices.values() if choice.made and choice.final_runs_then]
-    if late:
-        runs = sum(choice.final_runs_then for choice in late)
-        yield "choices_stored_late", {"made": min(choice.made or "" for choice in late), "runs": runs}
 
 
 def _on_chance(plan: Plan, runs: dict[str, ArmRuns], measure: Measure) -> Iterator[Note]:

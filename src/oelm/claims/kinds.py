@@ -37,7 +37,7 @@ GROUNDS: dict[Evidence, Ground] = {
     ),
     "parameters": Ground(
         needs=(None, "least_frozen"),
-        facts=("frozen", "least_frozen", "percent", "trainable", "control_trainable"),
+        facts=("frozen", "least_frozen", "fewer", "least_fewer", "percent", "trainable", "control_trainable"),
         facts_if={"supported": (), "refuted": ()},  # a count lies within the bounds or does not
     ),
     "speed": Ground(
@@ -65,6 +65,15 @@ class Bounds:
 
 
 @dataclass(frozen=True)
+class OfFewer:
+    """What a claim about parameters says where it states `least_fewer`, of what is trained, instead of a count of what
+    never is."""
+
+    criterion: Phrase
+    reasons: dict[Settled, str]
+
+
+@dataclass(frozen=True)
 class Kind:
     evidence: Evidence
     needs: Need | None  # to be stated
@@ -75,6 +84,7 @@ class Kind:
     criterion: Phrase  # when it passes
     criterion_with_margin: Phrase | None  # where it needs none and one is stated; None: then none may be stated
     documentation: tuple[str, str]  # the claim, and what it is decided by
+    of_fewer: OfFewer | None = None  # for a kind that needs least_frozen; None: then least_fewer may not be stated
 
     def __post_init__(self) -> None:
         if problems := list(self._problems()):
@@ -93,8 +103,13 @@ class Kind:
             yield "bounds has no bound, so that every claim would hold"
         if self.reasons.keys() != ground.facts_if.keys():
             yield f"reasons has {', '.join(self.reasons)}; its outcomes are {', '.join(ground.facts_if)}"
+        if self.of_fewer is not None and self.needs != "least_frozen":
+            yield "of_fewer is for a kind that needs least_frozen"
+        if self.of_fewer is not None and self.of_fewer.reasons.keys() != ground.facts_if.keys():
+            yield f"of_fewer.reasons has {', '.join(self.of_fewer.reasons)}"
         margin = ("margin",) if self.takes_margin else ()
-        for outcome, reason in self.reasons.items():
+        further = self.of_fewer.reasons.items() if self.of_fewer else ()
+        for outcome, reason in (*self.reasons.items(), *further):
             known = (*ground.facts, *ground.facts_if.get(outcome, ()), *margin)
             if reason not in REASONS:
                 yield f"reasons.{outcome}: {reason} is not in oelm.claims.reasons"
@@ -106,10 +121,11 @@ class Kind:
         """Whether a claim may state one."""
         return self.needs == "margin" or self.criterion_with_margin is not None
 
-    def verdict(self, *, is_shown: bool, is_excluded: bool) -> tuple[Settled, str]:
+    def verdict(self, *, is_shown: bool, is_excluded: bool, of_fewer: bool = False) -> tuple[Settled, str]:
         """The outcome, and the reason for it."""
         outcome: Settled = "supported" if is_shown else "refuted" if is_excluded else "undecided"
-        return outcome, self.reasons[outcome]
+        reasons = self.of_fewer.reasons if of_fewer and self.of_fewer else self.reasons
+        return outcome, reasons[outcome]
 
 
 _OF_QUALITY: dict[Settled, str] = {"supported": "shown", "refuted": "contradicted", "undecided": "not_shown"}
@@ -164,7 +180,18 @@ KINDS: dict[str, Kind] = {
             "“{treatment}”中至少有 {least_frozen} 个参数始终不变（与“{control}”相比）",
         ),
         criterion_with_margin=None,
-        documentation=("at least `least_frozen` parameters are never trained", "counting"),
+        documentation=(
+            "at least `least_frozen` parameters are never trained (implied ones count), or at least `least_fewer` "
+            "fewer are trained than in the control",
+            "counting",
+        ),
+        of_fewer=OfFewer(
+            criterion=(
+                "{treatment}: at least {least_fewer} fewer parameters are trained than in {control}",
+                "“{treatment}”的可训练参数至少比“{control}”少 {least_fewer} 个",
+            ),
+            reasons={"supported": "enough_fewer", "refuted": "too_few_fewer"},
+        ),
     ),
     "faster": Kind(
         evidence="speed",

@@ -112,6 +112,24 @@ REASONS: dict[str, Reason] = {
             "{control_trainable}）。",
         ),
     ),
+    "enough_fewer": Reason(
+        ("fewer", "least_fewer", "percent", "trainable", "control_trainable"),
+        (
+            "{fewer} fewer parameters are trained, at least {least_fewer} were required: {percent} ({trainable} "
+            "against {control_trainable}).",
+            "可训练参数减少 {fewer} 个，要求至少减少 {least_fewer} 个：减少 {percent}（{trainable} 对 "
+            "{control_trainable}）。",
+        ),
+    ),
+    "too_few_fewer": Reason(
+        ("fewer", "least_fewer", "percent", "trainable", "control_trainable"),
+        (
+            "Only {fewer} fewer parameters are trained, at least {least_fewer} were required: {percent} ({trainable} "
+            "against {control_trainable}).",
+            "可训练参数只减少 {fewer} 个，要求至少减少 {least_fewer} 个：减少 {percent}（{trainable} 对 "
+            "{control_trainable}）。",
+        ),
+    ),
     "counts_disagree": Reason(  # undecided: parameters.json and the closed form
         ("computed", "stored"),
         (

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
+import tempfile
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -64,14 +67,34 @@ def prepare_embedded_text(study: Study) -> bool:
     return True
 
 
-def refuse_unprepared_text(study: Study) -> None:
-    """For a dry run, which writes nothing."""
+@contextlib.contextmanager
+def embedded_text_elsewhere(study: Study) -> Iterator[Study]:
+    """For a dry run, which writes nothing here: the study as it is, or one that reads a copy of the corpus of the
+    package, which is gone afterwards. Data is known by its content, so the runs are the same.
+    """
     folder = _data_of(study)
-    if folder.name == EMBEDDED and not folder.exists():
-        raise UserError(
-            f"{folder}: the embedded corpus is not prepared yet; `oelm run` prepares it, a dry run needs it first: "
-            f"{shlex.join(['oelm', 'prepare', EMBEDDED, '--out', str(folder)])}"
-        )
+    if folder.name != EMBEDDED or folder.exists():
+        yield study
+        return
+    from oelm.data.prepare import prepare
+
+    echo(f"{folder}: the embedded corpus is not prepared yet; `oelm run` prepares it")
+    with tempfile.TemporaryDirectory(prefix="oelm-dry-run-") as place:
+        copy = Path(place) / EMBEDDED
+        prepare(EMBEDDED, out=copy)
+        yield _reading(study, folder, copy)
+
+
+def _reading(study: Study, folder: Path, copy: Path) -> Study:
+    """The study with other data wherever it names this folder."""
+
+    def moved(values: dict[str, Any]) -> dict[str, Any]:
+        return values | {"data": str(copy)} if "data" in values and Path(values["data"]) == folder else values
+
+    arms = {name: arm.model_copy(update={"set": moved(arm.set)}) for name, arm in study.arms.items()}
+    tuning = study.tuning and study.tuning.model_copy(update={"set": moved(study.tuning.set)})
+    base = study.base | {"data": str(copy)} if Path(study.base.get("data", folder)) == folder else study.base
+    return study.model_copy(update={"arms": arms, "tuning": tuning, "base": base})
 
 
 def _data_of(study: Study) -> Path:

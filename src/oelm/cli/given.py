@@ -41,6 +41,12 @@ def refuse_if_in_archive(path: Path, verb: str) -> None:
         raise UserError(f"{place.archive}: is an archive, without the weights and logs that `oelm {verb}` needs")
 
 
+def refuse_if_no_folder(path: Path) -> None:
+    """For --runs where nothing is created: a mistyped folder must not pass for an empty one."""
+    if not path.is_dir():
+        raise UserError(f"--runs {path}: no such folder")
+
+
 def refuse_if_no_run(path: Path, verb: str) -> None:
     """For the verbs that read one run."""
     if verb != "compare":

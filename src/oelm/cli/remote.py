@@ -12,7 +12,7 @@ from oelm.cli.options import ArmsOption, GroupsOption, echo, one_of_arms_and_gro
 from oelm.files import RUNS
 
 if TYPE_CHECKING:
-    from oelm.remote.connection import Ended
+    from oelm.remote.connection import EndedCommand
     from oelm.remote.hosts import Server
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
@@ -226,7 +226,7 @@ def _server(context: typer.Context) -> Server:
     return server_named(context.obj)
 
 
-def _end(context: typer.Context, ended: Ended) -> None:
+def _end(context: typer.Context, ended: EndedCommand) -> None:
     """Pass on how it ended over there, and what it complained about."""
     if ended.code:
         for line in ended.errors or [f"ended with code {ended.code}"]:

@@ -14,8 +14,8 @@ import typer
 
 from oelm.cli import completion
 from oelm.cli.engine_options import EngineOption, with_engine_options
-from oelm.cli.getting_started import prepare_embedded_text, refuse_unprepared_text
-from oelm.cli.given import refuse_if_in_archive, refuse_if_no_run, refuse_if_no_study
+from oelm.cli.getting_started import embedded_text_elsewhere, prepare_embedded_text
+from oelm.cli.given import refuse_if_in_archive, refuse_if_no_folder, refuse_if_no_run, refuse_if_no_study
 from oelm.cli.options import ArmsOption, GroupsOption, JsonOption, echo, one_of_arms_and_groups, print_json
 from oelm.errors import UserError
 from oelm.experiments.engines import DEFAULT
@@ -43,6 +43,7 @@ ReadRunsOption = Annotated[
     typer.Option("--runs", help="Folder of the study's runs, or an archive of them.", show_default="runs/STUDY"),
 ]
 READING = ("status", "report", "archive")
+CREATING = ("register", "run", "bench")  # which make the folder of runs where there is none
 
 
 @with_engine_options
@@ -115,17 +116,15 @@ def run(
     place = engine_named(engine, folder)
     if not wait and not place.has_queue:
         raise UserError(f"--no-wait: {ENGINES[engine].title} has no queue; leave this option out")
-    if dry_run:
-        refuse_unprepared_text(declared)
-    else:
-        prepare_embedded_text(declared)
     given = Given(slots, gpus, tuple(wishes.get(engine) or ()), probe_seconds)
     given.refuse_what_is_not_taken(place)
-    ready = place.slots(declared, given, say=echo)
     if dry_run:
-        for line in forecast(declared, ready, arms=chosen):
-            echo(line)
+        with embedded_text_elsewhere(declared) as readable:
+            for line in forecast(readable, place.slots(readable, given, say=echo), arms=chosen):
+                echo(line)
         return
+    prepare_embedded_text(declared)
+    ready = place.slots(declared, given, say=echo)
     with watching(units=ready.at_a_time) as view, leaving_on_terminate():
         controller = Controller(declared, ready, view, chosen, registers=registers)
         _offer_registration(controller)
@@ -220,7 +219,7 @@ def status(
     if study is None:
         if json_output:
             raise UserError("--json: needs a study, for example oelm status demo --json")
-        for line in overview(_folder(runs or RUNS, "status")):
+        for line in overview(_folder(runs, RUNS, "status")):
             echo(line)
         return
     declared, folder = _study_and_folder(study, runs, "status")
@@ -251,6 +250,8 @@ def logs(
     from oelm.experiments.status import find_run, log_lines
 
     refuse_if_in_archive(runs, "logs")
+    if runs != RUNS:
+        refuse_if_no_folder(runs)
     try:
         found = find_run(run, runs)
     except UserError:
@@ -402,17 +403,22 @@ def _study_and_folder(study: str, runs: Path | None, verb: str) -> tuple[Study, 
 
     refuse_if_no_study(study, verb)
     declared = load_study(study)
-    return declared, _folder(runs or RUNS / declared.name, verb)
+    return declared, _folder(runs, RUNS / declared.name, verb)
 
 
-def _folder(path: Path, verb: str) -> Path:
-    """Of runs: what only reads takes an archive as well, or one in the folder's place."""
+def _folder(given: Path | None, usual: Path, verb: str) -> Path:
+    """Of runs: what only reads takes an archive as well, or one in the folder's place. The usual one need not exist."""
     from oelm.archives import refuse_archive, runs_folder
 
+    path = given or usual
     if verb in READING:
-        return runs_folder(path)
-    refuse_archive(path)
-    return path
+        folder = runs_folder(path)
+    else:
+        refuse_archive(path)
+        folder = path
+    if given is not None and verb not in CREATING:
+        refuse_if_no_folder(folder)
+    return folder
 
 
 def _chosen_arms(given: str | None, arms: list[str]) -> list[str] | None:

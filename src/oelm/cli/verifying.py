@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from oelm.cli import completion
-from oelm.cli.given import refuse_if_no_data, refuse_if_no_study
+from oelm.cli.given import refuse_if_no_data, refuse_if_no_folder, refuse_if_no_study
 from oelm.cli.options import JsonOption, echo, print_json
 from oelm.errors import UserError
 from oelm.files import RUNS
@@ -44,7 +44,7 @@ def verify(
 
     The loss at the last checkpoint must agree bit for bit on the same kind of machine, and within a stated tolerance
     elsewhere. A run without its last checkpoint or its data is `not recomputable`, which is not a failure. Exit code 1
-    if a loss differs or a run is damaged.
+    if a loss differs, a run is damaged, or runs with different seeds report exactly the same losses.
 
     \b
     Examples:
@@ -91,7 +91,10 @@ def _run_or_folder(what: str, runs: Path | None) -> tuple[Path | None, Path]:
     from oelm.study.declaration import load_study
 
     refuse_if_no_study(what, "verify")
-    return None, _told_of_archive(runs or RUNS / load_study(what).name)
+    folder = _told_of_archive(runs or RUNS / load_study(what).name)
+    if runs is not None:
+        refuse_if_no_folder(folder)
+    return None, folder
 
 
 def _told_of_archive(path: Path) -> Path:

@@ -211,7 +211,7 @@ def _experiment_there(options: argparse.Namespace, declared: Path) -> None:
     from oelm.remote.hosts import server_named
     from oelm.remote.project import project_root
     from oelm.remote.sync import data_folders, inside_project, sync
-    from oelm.remote.verbs import Place, data_here, data_of, inside, start
+    from oelm.remote.verbs import StudyPlace, data_here, data_of, inside, start
 
     if options.dry_run:
         raise UserError("--dry-run: starts nothing, so it works here; leave out --remote")
@@ -219,7 +219,7 @@ def _experiment_there(options: argparse.Namespace, declared: Path) -> None:
     study = study_of(tree, name=declared.name)
     _groups(options.groups, study)
     server = server_named("@".join(filter(None, (options.user, options.host or "default"))))
-    place = Place(str(STUDY), inside(Path(options.runs)), data_of(study))
+    place = StudyPlace(str(STUDY), inside(Path(options.runs)), data_of(study))
     script = inside_project(sys.argv[0], project_root(), what="script")
     places = Parser(add_help=False, allow_abbrev=False)
     _add_place(places)

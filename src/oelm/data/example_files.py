@@ -35,7 +35,7 @@ class Example(NamedTuple):
     source_bytes: int
 
 
-class Row(NamedTuple):
+class FileRow(NamedTuple):
     line: int
     source_bytes: int
     values: list[Any]  # of the needed columns, the label last
@@ -95,7 +95,7 @@ def filled_lines(file: Path, encoding: str | None) -> Iterator[tuple[int, int, s
             yield number, size, text
 
 
-def table_rows(file: Path, wanted: Columns, encoding: str | None = None) -> Iterator[Row]:
+def table_rows(file: Path, wanted: Columns, encoding: str | None = None) -> Iterator[FileRow]:
     lines = filled_lines(file, encoding)
     _, _, header = next(lines, (0, 0, ""))
     if not header:
@@ -106,7 +106,7 @@ def table_rows(file: Path, wanted: Columns, encoding: str | None = None) -> Iter
         header_of.check(
             number, fields, "fields are separated by single tabs; a text that contains a tab needs JSON lines"
         )
-        yield Row(number, size, header_of.values(fields), header_of.language(fields))
+        yield FileRow(number, size, header_of.values(fields), header_of.language(fields))
 
 
 class Header:
@@ -141,7 +141,7 @@ def joined(texts: list[str]) -> str:
     return texts[0] if len(texts) == 1 else " ".join(text.strip() for text in texts if text.strip())
 
 
-def csv_rows(file: Path, wanted: Columns, encoding: str | None = None) -> Iterator[Row]:
+def csv_rows(file: Path, wanted: Columns, encoding: str | None = None) -> Iterator[FileRow]:
     records = csv_records(file, encoding)
     line, size, fields = next(records, (0, 0, []))
     if not fields:
@@ -152,10 +152,12 @@ def csv_rows(file: Path, wanted: Columns, encoding: str | None = None) -> Iterat
     header = Header(file, line, fields, wanted)
     for line, size, fields in records:
         header.check(line, fields, "a text with a comma must be in quotation marks")
-        yield Row(line, size, header.values(fields), header.language(fields))
+        yield FileRow(line, size, header.values(fields), header.language(fields))
 
 
-def rows_without_header(file: Path, wanted: Columns, records: Iterator[tuple[int, int, list[str]]]) -> Iterator[Row]:
+def rows_without_header(
+    file: Path, wanted: Columns, records: Iterator[tuple[int, int, list[str]]]
+) -> Iterator[FileRow]:
     """The class as a whole number, then the text: of a pair its two, else all that follows together."""
     texts, count = len(wanted) - 1, 0
     for line, size, fields in records:
@@ -171,7 +173,7 @@ def rows_without_header(file: Path, wanted: Columns, records: Iterator[tuple[int
                 f"{file}, line {line}: the class is {label!r:.40}, not a whole number as in the first line; "
                 "classes with names need a header line"
             )
-        yield Row(line, size, [*(given if texts > 1 else [joined(given)]), label], None)
+        yield FileRow(line, size, [*(given if texts > 1 else [joined(given)]), label], None)
 
 
 def csv_records(file: Path, encoding: str | None) -> Iterator[tuple[int, int, list[str]]]:
@@ -200,7 +202,7 @@ def csv_records(file: Path, encoding: str | None) -> Iterator[tuple[int, int, li
             yield line, size, fields
 
 
-def json_rows(file: Path, wanted: Columns, encoding: str | None = None) -> Iterator[Row]:
+def json_rows(file: Path, wanted: Columns, encoding: str | None = None) -> Iterator[FileRow]:
     for number, size, text in filled_lines(file, encoding):
         try:
             row = json.loads(text)
@@ -208,4 +210,4 @@ def json_rows(file: Path, wanted: Columns, encoding: str | None = None) -> Itera
             raise UserError(f"{file}, line {number}: not JSON ({error}); each line must be one object") from error
         if not isinstance(row, dict):
             raise UserError(f"{file}, line {number}: not an object with texts and a label")
-        yield Row(number, size, [row[chosen(file, number, row, aliases)] for aliases in wanted], row.get(LANGUAGE))
+        yield FileRow(number, size, [row[chosen(file, number, row, aliases)] for aliases in wanted], row.get(LANGUAGE))

@@ -51,11 +51,11 @@ BYTES_PER_GPT2_TOKEN, BYTES_PER_BPE_TOKEN = 4.0, 2.5
 GPT2_FILES_BYTES, BPE_ENTRY_BYTES = 1_500_000, 64
 
 
-Report = Callable[["Progress"], None]
+Report = Callable[["Preparation"], None]
 
 
 @dataclass(frozen=True)
-class Progress:
+class Preparation:
     """How far a preparation is. `total_bytes` is None where the size of the source is unknown."""
 
     stage: str  # "training the tokenizer" | "encoding" | "prepared" | "already prepared"
@@ -71,7 +71,7 @@ class Meter:
     """Where the preparation stands, told to whoever watches after every step."""
 
     report: Report
-    progress: Progress
+    progress: Preparation
 
     def tell(self, **changes: Any) -> None:
         self.progress = replace(self.progress, **changes)
@@ -155,7 +155,7 @@ def prepare(
     encoding = checked_encoding(encoding)
     corpus = open_corpus(source, source_path=source_path, stories=stories, seed=seed, encoding=encoding)
     settings = {"corpus": corpus.name, "source": corpus.identity, "tokenizer": tokenizer, "encoding": encoding}
-    meter = Meter(progress or (lambda _: None), Progress("encoding", total_bytes=total_bytes(corpus)))
+    meter = Meter(progress or (lambda _: None), Preparation("encoding", total_bytes=total_bytes(corpus)))
     existing = existing_dataset(out, settings, force=force)
     if existing is not None:
         meter.tell(stage="already prepared")
@@ -191,7 +191,7 @@ def total_bytes(corpus: Corpus) -> int | None:
     return sum(known) if len(known) == len(sizes) else None
 
 
-def expected_bytes(progress: Progress, tokenizer: str) -> int:
+def expected_bytes(progress: Preparation, tokenizer: str) -> int:
     """Size of the finished dataset: extrapolated from what was written, guessed before that."""
     size = bpe_size(tokenizer)
     item = dtype_for(size or GPT2_VOCABULARY).itemsize

@@ -23,7 +23,7 @@ from oelm.data.division import Division, Survey, divided, label_names, surveyed
 from oelm.data.encoder_tokenizer import EncoderTokenizer, encoder_tokenizer
 from oelm.data.encodings import UTF8, checked_encoding
 from oelm.data.example_files import Example
-from oelm.data.prepare import Meter, Progress, Report, SplitFile, dtype_for
+from oelm.data.prepare import Meter, Preparation, Report, SplitFile, dtype_for
 from oelm.data.sentences import COLUMNS, KIND, column_file
 from oelm.data.tasks import Source, open_task
 from oelm.data.tokenizer import save_files
@@ -77,7 +77,9 @@ def prepare_sentences(
         "train_examples": train_examples,
         "encoding": encoding,
     }
-    meter = Meter(progress or (lambda _: None), Progress("reading", total_bytes=total_bytes(source), unit="examples"))
+    meter = Meter(
+        progress or (lambda _: None), Preparation("reading", total_bytes=total_bytes(source), unit="examples")
+    )
     existing = existing_dataset(out, settings, force=force, kind=KIND)
     if existing is not None:
         meter.tell(stage="already prepared")

@@ -12,8 +12,9 @@ from torch import nn
 from oelm.diagnosis.report import Diagnosis, memory_of
 from oelm.diagnosis.steps import Trial, random_gradient_step, restored, watched
 from oelm.diagnosis.storage import Storage, any_stored_and_loaded
-from oelm.diagnosis.survey import Entry, counted, expected_of_module, survey, survey_notes
+from oelm.diagnosis.survey import Surveyed, counted, expected_of_module, survey, survey_notes
 from oelm.diagnosis.verdict import entry_problems, storage_problems, total_problems
+from oelm.model.parameters import implied_entries
 
 
 def diagnose(
@@ -40,7 +41,10 @@ def diagnose(
         storage = _storage(module, entries, notes)
     if step is None:
         notes.append(_steps_note(optimizer))
-    counts = {"on the module": counted(entries)} | ({"in a saved file": storage.totals} if storage else {})
+    implied = sum(implied_entries(module).values())
+    counts = {"on the module": counted(entries, implied=implied)}
+    if storage:
+        counts["in a saved file"] = replace(storage.totals, implied=implied)
     return Diagnosis(
         subject=type(module).__name__,
         entries=entries,
@@ -76,14 +80,14 @@ def _steps_note(optimizer: torch.optim.Optimizer | None) -> str:
     return "no step was given, so the optimizer stepped on random gradients"
 
 
-def _steps_to_move_at(entry: Entry, trial: Trial) -> tuple[int, ...] | None:
+def _steps_to_move_at(entry: Surveyed, trial: Trial) -> tuple[int, ...] | None:
     """A schedule's steps are not known here."""
     return {"always": trial.numbers, "never": ()}.get(entry.should_move or "")
 
 
 def with_trial(
-    entries: tuple[Entry, ...], trial: Trial, should_move_at: Callable[[Entry], tuple[int, ...] | None]
-) -> tuple[Entry, ...]:
+    entries: tuple[Surveyed, ...], trial: Trial, should_move_at: Callable[[Surveyed], tuple[int, ...] | None]
+) -> tuple[Surveyed, ...]:
     """The entries with what the steps have shown."""
     return tuple(
         replace(
@@ -96,7 +100,7 @@ def with_trial(
     )
 
 
-def _storage(module: nn.Module, entries: tuple[Entry, ...], notes: list[str]) -> Storage | None:
+def _storage(module: nn.Module, entries: tuple[Surveyed, ...], notes: list[str]) -> Storage | None:
     try:
         return any_stored_and_loaded(module, entries)
     except (RuntimeError, TypeError, copy.Error) as error:  # a module need not be copyable

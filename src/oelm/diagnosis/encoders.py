@@ -65,7 +65,7 @@ def diagnose_encoder(
     counts = {"closed form": totals(run.model), **found.counts}
     return replace(
         found,
-        subject=f"{stored_in or f'arm {run.arm}'} ({described(run.model.parts)})",
+        subject=f"{stored_in or f'arm {run.arm}'} ({described(run.model)})",
         counts=counts,
         notes=(*found.notes, f"examples: {run.data}"),
         problems=(*found.problems, *(line for line in total_problems(counts) if line not in found.problems)),

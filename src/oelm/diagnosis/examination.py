@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +14,10 @@ from oelm.diagnosis.any_module import with_trial
 from oelm.diagnosis.report import Diagnosis, Memory, memory_of
 from oelm.diagnosis.steps import Trial, schedule_of, telling_steps, training_step, watched
 from oelm.diagnosis.storage import Storage, header_shapes, stored_and_loaded, totals_by_spec
-from oelm.diagnosis.survey import Entry, counted, enumerated, expected_of, survey, survey_notes
+from oelm.diagnosis.survey import Surveyed, counted, enumerated, expected_of, survey, survey_notes
 from oelm.diagnosis.verdict import entry_problems, storage_problems, total_problems
 from oelm.model.freezing import Schedule
-from oelm.model.parameters import rules
+from oelm.model.parameters import implied_entries, rules
 from oelm.model.transformer import GPT
 from oelm.training.loop import Diverged
 from oelm.training.optimizer import build_optimizer
@@ -42,7 +43,7 @@ def examined(
         entries = with_trial(entries, trial, lambda entry: _steps_to_move_at(entry, trial, schedule))
     memory = memory_of(entries, optimizer)
     storage = _stored(gpt, run)
-    counts = _counts(run, entries, storage, weights_file)
+    counts = _counts(run, gpt, entries, storage, weights_file)
     return Diagnosis(
         subject=subject,
         entries=entries,
@@ -62,7 +63,7 @@ def examined(
     )
 
 
-def _surveyed(gpt: GPT, optimizer: torch.optim.Optimizer) -> tuple[Entry, ...]:
+def _surveyed(gpt: GPT, optimizer: torch.optim.Optimizer) -> tuple[Surveyed, ...]:
     by_name = rules(gpt)
     # A buffer has no rule: one that looks like a weight can only be frozen.
     return survey(
@@ -88,7 +89,7 @@ def _trial(
         return None, [f"a real step failed: {error}"]
 
 
-def _steps_to_move_at(entry: Entry, trial: Trial, schedule: Schedule) -> tuple[int, ...]:
+def _steps_to_move_at(entry: Surveyed, trial: Trial, schedule: Schedule) -> tuple[int, ...]:
     if entry.kind == "buffer":
         return ()
     return tuple(number for number in trial.numbers if schedule.moves(entry.name, number))
@@ -100,20 +101,30 @@ def _stored(gpt: GPT, run: GptRun) -> Storage:
     return stored_and_loaded(gpt, run.model, other_seeds=other_seeds)
 
 
-def _counts(run: GptRun, entries: tuple[Entry, ...], storage: Storage, weights_file: Path | None) -> dict[str, Totals]:
-    """Three ways that share no code: arithmetic on the config, the model's flags, a file's header."""
+def _counts(
+    run: GptRun, gpt: GPT, entries: tuple[Surveyed, ...], storage: Storage, weights_file: Path | None
+) -> dict[str, Totals]:
+    """Three ways that share no code: arithmetic on the config, the model's flags, a file's header.
+
+    Of what is implied a file has nothing; for it the model answers.
+    """
     in_file = storage.totals if weights_file is None else totals_by_spec(header_shapes(weights_file), run.model)
-    return {"closed form": totals(run.model), "on the model": counted(entries), "in a checkpoint": in_file}
+    implied = sum(implied_entries(gpt).values())
+    return {
+        "closed form": totals(run.model),
+        "on the model": counted(entries, implied=implied),
+        "in a checkpoint": replace(in_file, implied=implied),
+    }
 
 
-def _idle_notes(entries: tuple[Entry, ...], schedule: Schedule) -> list[str]:
+def _idle_notes(entries: tuple[Surveyed, ...], schedule: Schedule) -> list[str]:
     idle = [entry.name for entry in entries if entry.should_move == "by schedule" and entry.should_move_at == ()]
     if not idle:
         return []
     return [f"never moves within {schedule.steps} steps, though its schedule is not `never`: {enumerated(idle)}"]
 
 
-def _moment_problems(entries: tuple[Entry, ...], memory: Memory) -> list[str]:
+def _moment_problems(entries: tuple[Surveyed, ...], memory: Memory) -> list[str]:
     """Where everything that may move has moved, the optimizer's state must have the size that the counts foretell."""
     if not all(entry.moved_at for entry in entries if entry.should_move in ("always", "by schedule")):
         return []

@@ -10,7 +10,7 @@ from oelm.diagnosis.steps import same_bits, schedule_of
 from oelm.diagnosis.storage import differing, header_metadata, header_shapes
 from oelm.diagnosis.survey import enumerated
 from oelm.model.initialization import build
-from oelm.model.parameters import combined_digest, counts_by_part, frozen_names, parameter_digests
+from oelm.model.parameters import combined_digest, counts_by_part, frozen_names, parameter_digests, summed
 from oelm.model.transformer import GPT
 from oelm.run_directory import RunDirectory, checkpoint_step, is_checkpoint
 from oelm.schemas import Parameters, read_record
@@ -39,15 +39,15 @@ def history(gpt: GPT, run: GptRun, directory: RunDirectory, weights_file: Path) 
 
 def _recorded_count_problems(gpt: GPT, recorded: dict[str, Any]) -> list[str]:
     counts = counts_by_part(gpt)
-    total, frozen = (sum(column) for column in zip(*counts.values(), strict=True))
-    found = {"total": total, "trainable": total - frozen, "frozen": frozen}
+    total, frozen, implied = summed(counts)
+    found = {"total": total, "trainable": total - frozen, "frozen": frozen, "implied": implied}
     lines = [
         f"parameters.json says {key} {recorded.get(key)}, the model has {value}"
         for key, value in found.items()
-        if recorded.get(key) != value
+        if recorded.get(key, 0) != value
     ]
     parts = {
-        (part["role"], part["layer"]): (part["total"], part["frozen"])
+        (part["role"], part["layer"]): (part["total"], part["frozen"], part.get("implied", 0))
         for part in with_roles_of_now(recorded.get("parts", []))
     }
     wrong = [f"{role} of layer {layer}" for (role, layer), value in counts.items() if parts.get((role, layer)) != value]

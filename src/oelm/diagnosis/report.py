@@ -10,7 +10,7 @@ import torch
 from oelm.accounting import Totals
 from oelm.diagnosis.steps import Trial
 from oelm.diagnosis.storage import Storage
-from oelm.diagnosis.survey import Entry, counted
+from oelm.diagnosis.survey import Surveyed, counted
 from oelm.exhaustion import mebibytes
 
 MOMENTS = 2  # AdamW keeps two numbers for each trainable one
@@ -33,7 +33,7 @@ class Memory:
         return (1 + MOMENTS) * self.weights
 
 
-def memory_of(entries: tuple[Entry, ...], optimizer: torch.optim.Optimizer | None) -> Memory:
+def memory_of(entries: tuple[Surveyed, ...], optimizer: torch.optim.Optimizer | None) -> Memory:
     """Call it after the steps: an optimizer has no state before. Update counts are left out."""
     state = None
     if optimizer is not None:
@@ -50,7 +50,7 @@ def memory_of(entries: tuple[Entry, ...], optimizer: torch.optim.Optimizer | Non
 @dataclass(frozen=True)
 class Diagnosis:
     subject: str
-    entries: tuple[Entry, ...]
+    entries: tuple[Surveyed, ...]
     counts: dict[str, Totals]  # by the way of counting
     memory: Memory
     trial: Trial | None
@@ -72,7 +72,8 @@ class Diagnosis:
     @property
     def totals(self) -> Totals:
         """As counted on the module."""
-        return counted(self.entries)
+        implied = next(iter(self.counts.values())).implied if self.counts else 0
+        return counted(self.entries, implied=implied)
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -104,7 +105,7 @@ class Diagnosis:
         sections = [
             f"diagnosis of {self.subject}",
             aligned([HEADINGS, *(_cells(entry) for entry in self.entries)], right=(4,)),
-            aligned(self._count_rows(), right=(1, 2, 3)),
+            aligned(self._count_rows(), right=(1, 2, 3, 4)),
             "\n".join(self._memory_lines()),
             "\n".join(self._check_lines()),
             _listed("note", self.notes),
@@ -114,8 +115,9 @@ class Diagnosis:
         return "\n\n".join(section for section in sections if section)
 
     def _count_rows(self) -> list[tuple[str, ...]]:
-        rows = [(way, f"{t.total:,}", f"{t.trainable:,}", f"{t.frozen:,}") for way, t in self.counts.items()]
-        return [("counted", "total", "trainable", "frozen"), *rows]
+        names = ("total", "trainable", "frozen", *(("implied",) if self.totals.implied else ()))
+        rows = [(way, *(f"{getattr(count, name):,}" for name in names)) for way, count in self.counts.items()]
+        return [("counted", *names), *rows]
 
     def _memory_lines(self) -> list[str]:
         memory = self.memory
@@ -136,7 +138,7 @@ class Diagnosis:
         return lines
 
 
-def _entry_json(entry: Entry) -> dict[str, Any]:
+def _entry_json(entry: Surveyed) -> dict[str, Any]:
     return {
         "name": entry.name,
         "kind": entry.kind,
@@ -159,7 +161,7 @@ def _entry_json(entry: Entry) -> dict[str, Any]:
 HEADINGS = ("name", "kind", "role", "shape", "elements", "dtype", "grad", "should move", "optimizer", "moved")
 
 
-def _cells(entry: Entry) -> tuple[str, ...]:
+def _cells(entry: Surveyed) -> tuple[str, ...]:
     return (
         entry.name,
         entry.kind,
@@ -174,13 +176,13 @@ def _cells(entry: Entry) -> tuple[str, ...]:
     )
 
 
-def _should_move_cell(entry: Entry) -> str:
+def _should_move_cell(entry: Surveyed) -> str:
     if entry.should_move == "by schedule" and entry.should_move_at:
         return _at(entry.should_move_at)
     return entry.should_move or "-"
 
 
-def _moved_cell(entry: Entry) -> str:
+def _moved_cell(entry: Surveyed) -> str:
     if entry.moved_at is None:
         return "-"
     if not entry.moved_at:

@@ -44,7 +44,7 @@ def diagnose_arm(run: Run, *, data_given: bool, steps: int = 3) -> Diagnosis:
 
 
 def _diagnosed(run: GptRun, tokens: np.ndarray, steps: int, notes: list[str]) -> Diagnosis:
-    subject = f"arm {run.arm} ({described(run.model.parts)})"
+    subject = f"arm {run.arm} ({described(run.model)})"
     gpt = build(run.model, run.seeds)
     return examined(gpt, run, tokens, subject=subject, steps=steps, notes=notes, problems=[])
 
@@ -69,7 +69,7 @@ def diagnose_stored(path: Path, *, steps: int = 3) -> Diagnosis:
         gpt,
         run,
         tokens,
-        subject=f"{stored.weights_file} ({described(run.model.parts)})",
+        subject=f"{stored.weights_file} ({described(run.model)})",
         steps=steps,
         notes=[*notes, tokens_note],
         problems=problems,

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from oelm.accounting import Totals
 from oelm.config import ResolvedModel, Seeds
 from oelm.diagnosis.steps import same_bits
-from oelm.diagnosis.survey import Entry, unsaved_tensors
+from oelm.diagnosis.survey import Surveyed, unsaved_tensors
 from oelm.files import explaining_a_full_disk
 from oelm.model.initialization import build
 from oelm.model.parameters import layer_of, role_of, stored_name
@@ -76,9 +76,9 @@ def totals_by_spec(shapes: dict[str, tuple[int, ...]], model: ResolvedModel) -> 
     return Totals(total=total, trainable=total - frozen, frozen=frozen)
 
 
-def totals_by_names(shapes: dict[str, tuple[int, ...]], entries: tuple[Entry, ...]) -> Totals:
+def totals_by_names(shapes: dict[str, tuple[int, ...]], entries: tuple[Surveyed, ...]) -> Totals:
     """Sizes from a file of any module; which of its names are weights, and frozen, from the survey."""
-    by_stored_name: dict[str, list[Entry]] = {}
+    by_stored_name: dict[str, list[Surveyed]] = {}
     for entry in entries:
         by_stored_name.setdefault(entry.name if entry.name in shapes else stored_name(entry.name), []).append(entry)
     total = trainable = 0
@@ -103,7 +103,7 @@ def stored_and_loaded(gpt: GPT, model: ResolvedModel, *, other_seeds: Seeds) -> 
         return _storage(fresh, saved, totals, load=lambda: load_weights(fresh, path))
 
 
-def any_stored_and_loaded(module: nn.Module, entries: tuple[Entry, ...]) -> Storage:
+def any_stored_and_loaded(module: nn.Module, entries: tuple[Surveyed, ...]) -> Storage:
     """The same for a module that nobody can build anew: a copy of it, with every weight set out of place."""
     state = module.state_dict()
     tensors = {name: value for name, value in state.items() if isinstance(value, Tensor)}

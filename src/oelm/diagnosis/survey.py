@@ -24,7 +24,7 @@ MASKED = 1e4  # what a mask adds where nothing may be seen is beyond this
 
 
 @dataclass(frozen=True)
-class Entry:
+class Surveyed:
     """One parameter or buffer. What steps have shown is None where none were taken."""
 
     name: str
@@ -53,12 +53,12 @@ class Entry:
 
 def survey(
     module: nn.Module, *, expected: Callable[[str], Expected], optimizer: torch.optim.Optimizer | None
-) -> tuple[Entry, ...]:
+) -> tuple[Surveyed, ...]:
     """All parameters (tied ones once), then all buffers."""
     decay = {id(p): float(g.get("weight_decay", 0)) for g in _groups(optimizer) for p in g["params"]}
     stored = module.state_dict().keys()
 
-    def entries() -> Iterator[Entry]:
+    def entries() -> Iterator[Surveyed]:
         for name, tensor in module.named_parameters():
             held = None if optimizer is None else id(tensor) in decay
             yield _entry(module, name, tensor, should_move=expected(name), held=held, decay=decay.get(id(tensor), 0.0))
@@ -81,8 +81,8 @@ def _entry(
     should_move: Expected | None,
     held: bool | None,
     decay: float = 0.0,
-) -> Entry:
-    return Entry(
+) -> Surveyed:
+    return Surveyed(
         name=name,
         kind="parameter" if isinstance(tensor, nn.Parameter) else "buffer",
         role=role_of(name) if isinstance(module, GPT) else _guessed_role(name),
@@ -146,17 +146,17 @@ def expected_of_module(module: nn.Module, should_move: Callable[[str], bool] | N
 # ---- Counting ------------------------------------------------------------------------------------------------------
 
 
-def counted(entries: tuple[Entry, ...]) -> Totals:
-    """Weights in the module, wherever they are; trainable is what requires a gradient."""
+def counted(entries: tuple[Surveyed, ...], *, implied: int = 0) -> Totals:
+    """Weights in the module, wherever they are; trainable is what requires a gradient. What is implied is none."""
     total = sum(entry.elements for entry in entries if entry.is_weight)
     trainable = sum(entry.elements for entry in entries if entry.is_weight and entry.requires_grad)
-    return Totals(total=total, trainable=trainable, frozen=total - trainable)
+    return Totals(total=total, trainable=trainable, frozen=total - trainable, implied=implied)
 
 
 # ---- Notes ---------------------------------------------------------------------------------------------------------
 
 
-def survey_notes(module: nn.Module, entries: tuple[Entry, ...]) -> list[str]:
+def survey_notes(module: nn.Module, entries: tuple[Surveyed, ...]) -> list[str]:
     return [*_buffer_notes(entries), *_unsaved_notes(module), *_tie_notes(module)]
 
 
@@ -186,7 +186,7 @@ def _unsaved_notes(module: nn.Module) -> list[str]:
     ]
 
 
-def _buffer_notes(entries: tuple[Entry, ...]) -> list[str]:
+def _buffer_notes(entries: tuple[Surveyed, ...]) -> list[str]:
     """The puzzle of a frozen model whose report says: nothing frozen."""
     hidden = [entry for entry in entries if entry.kind == "buffer" and entry.is_weight]
     if not hidden:

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from oelm.accounting import Totals
 from oelm.diagnosis.storage import Storage
-from oelm.diagnosis.survey import Entry, enumerated
+from oelm.diagnosis.survey import Surveyed, enumerated
 
 
-def entry_problems(entries: tuple[Entry, ...]) -> list[str]:
+def entry_problems(entries: tuple[Surveyed, ...]) -> list[str]:
     """What the entries themselves show. The first line that fits an entry is the one it is named in, by group."""
     return [
         *_lines(
@@ -32,7 +32,7 @@ def entry_problems(entries: tuple[Entry, ...]) -> list[str]:
     ]
 
 
-def _lines(entries: tuple[Entry, ...], *tests: tuple[Callable[[Entry], bool], str | None]) -> list[str]:
+def _lines(entries: tuple[Surveyed, ...], *tests: tuple[Callable[[Surveyed], bool], str | None]) -> list[str]:
     lines, named = [], set()
     for test, text in tests:
         found = [entry for entry in entries if entry.should_move is not None and entry not in named and test(entry)]
@@ -42,28 +42,28 @@ def _lines(entries: tuple[Entry, ...], *tests: tuple[Callable[[Entry], bool], st
     return lines
 
 
-def _should(entry: Entry) -> bool:
+def _should(entry: Surveyed) -> bool:
     return entry.should_move in ("always", "by schedule") and entry.kind == "parameter"
 
 
-def _off(entry: Entry) -> bool:
+def _off(entry: Surveyed) -> bool:
     """A scheduled parameter is switched on and off during training; only the others tell something."""
     return not entry.requires_grad and entry.should_move != "by schedule"
 
 
-def _moved_at_rest(entry: Entry) -> bool:
+def _moved_at_rest(entry: Surveyed) -> bool:
     return bool(set(entry.moved_at or ()) - set(entry.should_move_at or ())) and entry.should_move_at is not None
 
 
-def _stood_still(entry: Entry) -> bool:
+def _stood_still(entry: Surveyed) -> bool:
     return bool(set(entry.should_move_at or ()) - set(entry.moved_at or ())) and entry.moved_at is not None
 
 
-def _held_in_vain(entry: Entry) -> bool:
+def _held_in_vain(entry: Surveyed) -> bool:
     return entry.should_move == "never" and entry.in_optimizer is True
 
 
-def _held_text(found: list[Entry]) -> str:
+def _held_text(found: list[Surveyed]) -> str:
     decay = max(entry.weight_decay for entry in found)
     return (
         f"should never move, but the optimizer contains it (weight decay {decay:g}), so that a gradient left from "
@@ -74,8 +74,8 @@ def _held_text(found: list[Entry]) -> str:
 def total_problems(counts: dict[str, Totals]) -> list[str]:
     if len(set(counts.values())) <= 1:
         return []
-    ways = "; ".join(f"{way} {t.total:,} / {t.trainable:,} / {t.frozen:,}" for way, t in counts.items())
-    return [f"the counts (total / trainable / frozen) disagree: {ways}"]
+    ways = "; ".join(f"{way} {t.total:,} / {t.trainable:,} / {t.frozen:,} / {t.implied:,}" for way, t in counts.items())
+    return [f"the counts (total / trainable / frozen / implied) disagree: {ways}"]
 
 
 def storage_problems(storage: Storage) -> list[str]:

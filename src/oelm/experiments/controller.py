@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 from oelm.data.folders import open_data
 from oelm.errors import Stopped, UserError
-from oelm.experiments.engine import Handle, Slots, Wanted, withdraw
+from oelm.experiments.engine import STOP_SIGNAL, Handle, Slots, Wanted, withdraw
 from oelm.experiments.engines import ENGINES
 from oelm.experiments.handles import LOCK_FILE, DamagedHandle, StudyEngines
 from oelm.files import RUNS, ensure_writable, explaining_a_full_disk
@@ -30,11 +30,11 @@ from oelm.run_directory import RunDirectory, final_numbers
 from oelm.study.data_here import Digests, data_folders, digests_here
 from oelm.study.decisions import CHOICES_FILE
 from oelm.study.declaration import Study, settings_for
+from oelm.study.doubts import lines_on
 from oelm.study.kept_choices import store_choices
 from oelm.study.plan import Plan, PlannedRun, Planner
 from oelm.study.registration import register
 from oelm.study.shelf import PULLED_FILE, Shelf, read_stored, run_elsewhere
-from oelm.study.strays import lines_on
 from oelm.study.tuning import point_text
 
 POLL_SECONDS = 0.5
@@ -367,16 +367,22 @@ class Controller:
 
 @contextlib.contextmanager
 def leaving_on_terminate() -> Iterator[None]:
-    """SIGTERM ends a controller and leaves its runs alive; a terminal is left as it was."""
+    """SIGTERM ends a controller and leaves its runs alive; so does `oelm stop`, which then stops them itself. A
+    terminal is left as it was.
+    """
 
     def leave(number: int, frame: FrameType | None) -> None:
-        raise Stopped("the controller was asked to stop; runs that have started continue on their own", number)
+        runs = "runs that have started continue on their own"
+        if number == STOP_SIGNAL:
+            runs = "`oelm stop` also stops the runs that have started, which save their state first"
+        raise Stopped(f"the controller was asked to stop; {runs}", signal.SIGTERM)
 
-    before = signal.signal(signal.SIGTERM, leave)
+    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, STOP_SIGNAL)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def refuse_what_runs_elsewhere(study: str, folder: Path) -> None:

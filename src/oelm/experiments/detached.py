@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from oelm.errors import UserError
-from oelm.experiments.engine import Handle, withdraw
+from oelm.experiments.engine import STOP_SIGNAL, Handle, withdraw
 from oelm.experiments.handles import LOCK_FILE, StudyEngines
 from oelm.files import append_to, ensure_writable
 from oelm.ownership import Owner, owner_of
@@ -91,7 +91,7 @@ def stop(folder: Path, *, say: Callable[[str], None]) -> None:
         raise UserError(f"{folder}: the controller is running elsewhere ({there}); stop it there")
     if there is not None:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(there.process.pid, signal.SIGTERM)
+            os.kill(there.process.pid, STOP_SIGNAL)
         _wait(folder, lambda: not there.process.is_alive_here())
     engines = StudyEngines(folder)
     runs, unknown = engines.everything_alive()

@@ -14,6 +14,7 @@ import contextlib
 import os
 import secrets
 import shlex
+import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -29,6 +30,9 @@ from oelm.schemas import Stored
 from oelm.settings import written_out
 from oelm.study.declaration import Study
 from oelm.study.plan import PlannedRun
+
+# What `oelm stop` sends to a controller, which may then say that its runs are stopped too.
+STOP_SIGNAL = getattr(signal, "SIGUSR1", signal.SIGTERM)
 
 # ---- A run to be started -------------------------------------------------------------------------------------------
 

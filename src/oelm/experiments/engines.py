@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Row:
+class EngineRow:
     """What the command line shows of an engine, and where its class is."""
 
     source: str  # module:class
@@ -24,8 +24,8 @@ class Row:
 
 
 ENGINES = {
-    "local": Row("oelm.experiments.local:LocalEngine", "this machine"),
-    "slurm": Row(
+    "local": EngineRow("oelm.experiments.local:LocalEngine", "this machine"),
+    "slurm": EngineRow(
         "oelm.experiments.slurm:SlurmEngine",
         "Slurm",
         wishes="Resources to request: partition, time, gpus, account, cpus, memory, constraint, nodes, save_seconds, "

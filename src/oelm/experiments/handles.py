@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -40,8 +41,9 @@ class DamagedHandle(Untold):
 
     def __init__(self, damage: Damaged) -> None:
         super().__init__(
-            f"{damage}; it says who was given the run, so the run is not started a second time: make sure that nothing "
-            "runs it any more, then delete that file"
+            f"{damage}; it said which process or job was given the run, so the run is not started a second time: if "
+            f"`{shlex.join(['pgrep', '-f', damage.path.parent.name])}` finds no process and no queue contains a job of "
+            f"it, delete the file with `{shlex.join(['rm', str(damage.path)])}` and repeat the command"
         )
         self.place = f"{damage.path.name} is damaged"
         self.line = str(self)

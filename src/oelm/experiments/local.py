@@ -14,7 +14,7 @@ from typing import Any
 
 from oelm.errors import UserError
 from oelm.experiments.costs import cost_lines
-from oelm.experiments.engine import Engine, Given, Handle, Slots, Wanted
+from oelm.experiments.engine import STOP_SIGNAL, Engine, Given, Handle, Slots, Wanted
 from oelm.experiments.gpus import gpus_to_use, visible_alone
 from oelm.experiments.handles import stored_handle
 from oelm.files import Damaged, append_to, write_json_unflushed
@@ -225,7 +225,7 @@ def undisturbed() -> Iterator[None]:
         yield
         return
     came: list[int] = []
-    before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+    before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM, STOP_SIGNAL)}
     for each in before:
         signal.signal(each, lambda number, frame: came.append(number))
     try:

@@ -20,10 +20,10 @@ from oelm.files import Damaged
 from oelm.ownership import Process, owner_of
 from oelm.run_directory import RunDirectory, final_numbers, is_run, run_directories
 from oelm.study.declaration import Study
+from oelm.study.doubts import lines_on
 from oelm.study.plan import Plan, PlannedRun, planned
 from oelm.study.registration import registration_of
 from oelm.study.shelf import Shelf, StoredRun, read_stored, run_elsewhere
-from oelm.study.strays import lines_on
 
 FOLLOW_SECONDS = 0.5
 

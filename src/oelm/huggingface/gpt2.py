@@ -13,6 +13,7 @@ from torch import Tensor
 from oelm.config import ResolvedModel
 from oelm.model.transformer import NORM_EPSILON
 from oelm.treatment.moves import Always
+from oelm.treatment.options import in_use
 
 PROJECTIONS = ("query", "key", "value", "output")
 NORMS = {"attention_norm": "ln_1", "feed_forward_norm": "ln_2"}
@@ -20,8 +21,13 @@ FEED_FORWARD = {"up": "c_fc", "down": "c_proj"}
 
 
 def is_plain(model: ResolvedModel) -> bool:
-    """Nothing rests, ever: a GPT-2 like any other, whatever its starting values."""
-    return all(isinstance(part.moves, Always) for _, part in model.parts.items())
+    """Nothing rests, ever, and it computes what a GPT-2 does: one like any other, whatever its starting values."""
+    return what_no_gpt2_has(model) is None and all(isinstance(part.moves, Always) for _, part in model.parts.items())
+
+
+def what_no_gpt2_has(model: ResolvedModel) -> str | None:
+    """The options that make it another function than a GPT-2 computes, in words."""
+    return "; ".join(option.said(facts) for option, facts in in_use(model)) or None
 
 
 def gpt2_config(model: ResolvedModel) -> dict[str, Any]:

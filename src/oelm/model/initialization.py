@@ -7,7 +7,7 @@ the queries shifts no other weight, and trained and frozen twins start bit-equal
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -20,7 +20,7 @@ from oelm.seeding import seed_of
 from oelm.system import memory_bytes
 from oelm.treatment.options import added_to_a_layer, numbers_of_a_model
 from oelm.treatment.parts import BASELINE, ROLES
-from oelm.treatment.starts import started
+from oelm.treatment.starts import STARTS, Sizes, started
 
 
 def build(model: Model, seeds: Seeds) -> GPT:
@@ -50,7 +50,7 @@ def initialize(gpt: GPT, seeds: Seeds) -> None:
     gpt.load_state_dict(values)
 
 
-def _start(model: ResolvedModel, seeds: Seeds, name: str, tensor: Tensor, added: dict[str, str]) -> Tensor:
+def _start(model: ResolvedModel, seeds: Seeds, name: str, tensor: Tensor, added: Mapping[str, str]) -> Tensor:
     """What an arm speaks of, and what options add, draws from the projections' seed, everything else from the weights'.
 
     `added` is how the weights that options add to a block start.
@@ -64,7 +64,14 @@ def _start(model: ResolvedModel, seeds: Seeds, name: str, tensor: Tensor, added:
     role, layer = role_of(name), layer_of(name)
     part = model.part_at(role, layer)
     is_treated = ROLES[role].drawn_apart or part != BASELINE.of(role)
-    draw = normal_draw(seeds.projections if is_treated else seeds.weights, name, tensor.shape)
+    seed, matrix_free = seeds.projections if is_treated else seeds.weights, STARTS[part.start].matrix_free
+    if matrix_free is not None:
+        stored = matrix_free.stores[name.rpartition(".")[2]]
+        rows, columns = ROLES[role].shape(model)
+        return stored.make(
+            normal_draw(seed, name, stored.drawn(Sizes(rows, columns, model.num_heads, model.num_layers)))
+        )
+    draw = normal_draw(seed, name, tensor.shape)
     return started(part.start, draw, gain=part.gain, heads=model.num_heads, layers=model.num_layers)
 
 

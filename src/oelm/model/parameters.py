@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from safetensors import safe_open
@@ -104,17 +104,39 @@ _ENCODER_ROLES = tuple(
 )
 
 
-def counts_by_part(
-    model: nn.Module, role: Callable[[str], str] = role_of
-) -> dict[tuple[str, int | None], tuple[int, int]]:
-    """(role, layer) -> (total, frozen), counted on the model itself."""
-    counts: dict[tuple[str, int | None], tuple[int, int]] = {}
+class Count(NamedTuple):
+    """Numbers that are stored, those of them that never move, and entries of matrices that are stored nowhere."""
+
+    total: int
+    frozen: int
+    implied: int
+
+
+def counts_by_part(model: nn.Module, role: Callable[[str], str] = role_of) -> dict[tuple[str, int | None], Count]:
+    """By role and layer, counted on the model itself."""
+    counts: dict[tuple[str, int | None], Count] = {}
+
+    def add(key: tuple[str, int | None], *numbers: int) -> None:
+        counts[key] = Count(*map(sum, zip(counts.get(key, (0, 0, 0)), numbers, strict=True)))
+
     for (name, rule), parameter in zip(rules(model).items(), model.parameters(), strict=True):
-        key = role(name), rule.layer
-        total, frozen = counts.get(key, (0, 0))
         never = isinstance(rule.moves, Never)
-        counts[key] = total + parameter.numel(), frozen + (parameter.numel() if never else 0)
+        add((role(name), rule.layer), parameter.numel(), parameter.numel() if never else 0, 0)
+    for path, entries in implied_entries(model).items():
+        name = f"{path}.weight"  # as it would be called
+        add((role(name), layer_of(name)), 0, 0, entries)
     return counts
+
+
+def implied_entries(model: nn.Module) -> dict[str, int]:
+    """Modules that stand for a matrix which nobody stores, with its entries."""
+    found = ((path, getattr(module, "implied", 0)) for path, module in model.named_modules())
+    return {path: entries for path, entries in found if isinstance(entries, int) and entries}
+
+
+def summed(counts: dict[tuple[str, int | None], Count]) -> Count:
+    """Of the whole model."""
+    return Count(*map(sum, zip(*counts.values(), strict=True)))
 
 
 # ---- Digests -------------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """What the options of treatment/options.py compute: each repair is one function, and begins as if it were not there.
 
-B batch, T time, H heads, K width of a head, D model width, W width of a convolution. Time is the last dimension but one.
+B batch, T time, H heads, K width of a head, D model width, W width of a convolution. Time is the dimension before the
+last.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ REMOTE_COMMAND = "python3 -"
 
 
 @dataclass(frozen=True)
-class Ended:
+class EndedCommand:
     """How a call over there ended, and what it complained about."""
 
     code: int
@@ -75,18 +75,18 @@ def ask(server: Server, action: str, *, seconds: float = ANSWER_SECONDS, **paylo
         raise UserError(f"{server.name}: no answer within {seconds:.0f} s; try again, or check with ssh") from error
     errors = done.stderr.decode("utf-8", "replace").splitlines()
     if done.returncode:
-        _complain(server, Ended(done.returncode, errors))
+        _complain(server, EndedCommand(done.returncode, errors))
     _, found, answer = done.stdout.decode("utf-8", "replace").rpartition(MARK)
     try:
         if not found:
-            _complain(server, Ended(0, errors))
+            _complain(server, EndedCommand(0, errors))
         said: dict[str, Any] = json.loads(answer)
         return said
     except ValueError:
-        _complain(server, Ended(0, errors))
+        _complain(server, EndedCommand(0, errors))
 
 
-def relay(server: Server, module: str, *arguments: str) -> Ended:
+def relay(server: Server, module: str, *arguments: str) -> EndedCommand:
     """Run a module of oelm over there; what it prints appears here as it comes."""
     text = _text(server, "call", {"module": module, "arguments": list(arguments)})
     with tempfile.TemporaryFile() as program, tempfile.TemporaryFile() as complaints:
@@ -97,7 +97,7 @@ def relay(server: Server, module: str, *arguments: str) -> Ended:
         except FileNotFoundError as error:
             raise no_program("ssh", "openssh-client") from error
         complaints.seek(0)
-        ended = Ended(code, complaints.read().decode("utf-8", "replace").splitlines())
+        ended = EndedCommand(code, complaints.read().decode("utf-8", "replace").splitlines())
     if code in (255, 127, 126) or code < 0 or _lacks_oelm(ended.errors):
         _complain(server, ended)
     return ended
@@ -177,7 +177,7 @@ def _lacks_oelm(errors: list[str]) -> bool:
     return any("No module named" in line for line in errors)
 
 
-def _complain(server: Server, ended: Ended) -> NoReturn:
+def _complain(server: Server, ended: EndedCommand) -> NoReturn:
     if _lacks_oelm(ended.errors):
         missing = re.search(r"No module named '?([\w.]+)", "\n".join(ended.errors))
         name = missing[1].partition(".")[0] if missing else "oelm"

@@ -69,7 +69,7 @@ def _explained(check: Callable[[str], str], text: str) -> str:
         raise ValueError(str(error)) from error
 
 
-class Entry(Section):
+class HostEntry(Section):
     """One server in remotes.yaml."""
 
     host: Annotated[str, AfterValidator(_host)] | None = None  # None: the entry's own name
@@ -98,7 +98,7 @@ def server_named(name: str) -> Server:
     entry = entries.get(name) or entries.get(host)
     if entry is None and host == "default":
         raise UserError("host default: remotes.yaml has no entry of that name; add one, or give the host")
-    entry = entry or Entry()
+    entry = entry or HostEntry()
     destination = entry.host or host
     if user:
         destination = f"{user}@{destination.rpartition('@')[2]}"
@@ -123,7 +123,7 @@ def _folders() -> Iterator[Path]:
     yield HOME_FOLDER.expanduser()
 
 
-def read_remotes() -> dict[str, Entry]:
+def read_remotes() -> dict[str, HostEntry]:
     file = next((folder / FILE for folder in _folders() if (folder / FILE).exists()), None)
     if file is None:
         return {}
@@ -133,9 +133,9 @@ def read_remotes() -> dict[str, Entry]:
     entries = {}
     for name, content in tree.items():
         try:
-            entries[check_host(name)] = Entry.model_validate(content if content is not None else {})
+            entries[check_host(name)] = HostEntry.model_validate(content if content is not None else {})
         except ValidationError as error:
-            lines = problem_lines(error, model=Entry)
+            lines = problem_lines(error, model=HostEntry)
             raise UserError("\n".join(f"{file}: {name}.{line}" for line in lines)) from error
         except UserError as error:
             raise UserError(f"{file}: {error}") from error

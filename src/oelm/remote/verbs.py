@@ -13,7 +13,7 @@ from oelm.archives import refuse_archive
 from oelm.config import Settings
 from oelm.errors import UserError
 from oelm.files import RUNS
-from oelm.remote.connection import Ended, ask, relay
+from oelm.remote.connection import EndedCommand, ask, relay
 from oelm.remote.copying import counted
 from oelm.remote.hosts import Server, check_text
 from oelm.remote.project import project_root, sent_digests
@@ -22,7 +22,7 @@ from oelm.study.declaration import Study, load_study, settings_for, study_digest
 
 
 @dataclass(frozen=True)
-class Place:
+class StudyPlace:
     """A study as the other side finds it: all paths relative to the project."""
 
     study: str
@@ -32,14 +32,14 @@ class Place:
     device: str = "auto"
 
 
-def place_of(study: str, runs: Path | None = None) -> Place:
+def place_of(study: str, runs: Path | None = None) -> StudyPlace:
     """Checks the study here, where an error costs nothing."""
     declared = load_study(study)
     folder = inside(runs) if runs else RUNS / declared.name
     named = Path(study).is_file()
     where = inside_project(study, project_root(), what="study") if named else check_text(study, what="study")
     device = _settings_of(declared).execution.device
-    return Place(where, folder, data_of(declared), study_digest(declared), device)
+    return StudyPlace(where, folder, data_of(declared), study_digest(declared), device)
 
 
 def data_of(study: Study) -> str:
@@ -50,7 +50,7 @@ def _settings_of(study: Study) -> Settings:
     return settings_for(study, study.baseline, seed=study.seeds[0])
 
 
-def data_here(place: Place, *, say: Callable[[str], None]) -> list[str]:
+def data_here(place: StudyPlace, *, say: Callable[[str], None]) -> list[str]:
     """The folder of a study's data, if it is on this side; it may have been prepared over there."""
     path = Path(place.data)
     folder = path.parent if path.is_file() else path
@@ -60,7 +60,7 @@ def data_here(place: Place, *, say: Callable[[str], None]) -> list[str]:
     return []
 
 
-def refuse_without_data(server: Server, place: Place, *, say: Callable[[str], None]) -> None:
+def refuse_without_data(server: Server, place: StudyPlace, *, say: Callable[[str], None]) -> None:
     """After a sync that had no data of the study to send: it may have been prepared over there."""
     if not ask(server, "holds", inner=place.data)["holds"]:
         raise UserError(
@@ -78,7 +78,7 @@ def inside(runs: Path) -> Path:
     return Path(check_text(runs.as_posix(), what="--runs"))
 
 
-def run(server: Server, place: Place, options: list[str], *, say: Callable[[str], None]) -> Ended:
+def run(server: Server, place: StudyPlace, options: list[str], *, say: Callable[[str], None]) -> EndedCommand:
     """Start `oelm run STUDY` detached. Again, it finds the one at work and starts nothing."""
     given = server.gpus is not None and place.device != "cpu" and "--gpus" not in options
     gpus = ["--gpus", ",".join(map(str, server.gpus or ()))] if given else []
@@ -100,7 +100,7 @@ def _say_what_was_not_sent(server: Server, say: Callable[[str], None]) -> None:
         )
 
 
-def start(server: Server, command: list[str], place: Place, *, say: Callable[[str], None]) -> Ended:
+def start(server: Server, command: list[str], place: StudyPlace, *, say: Callable[[str], None]) -> EndedCommand:
     """Start a controller over there, by the arguments for Python, and say how to look at it."""
     for word in command:
         if any(ord(character) < 32 for character in word):
@@ -118,23 +118,23 @@ def start(server: Server, command: list[str], place: Place, *, say: Callable[[st
     return ended
 
 
-def status(server: Server, study: str | None, runs: Path | None) -> Ended:
+def status(server: Server, study: str | None, runs: Path | None) -> EndedCommand:
     if study is None:
         return _there(server, action="status", study=None)
     place = place_of(study, runs)
     return _there(server, action="status", study=place.study, folder=place.folder.as_posix())
 
 
-def logs(server: Server, name: str | None, runs: Path, *, lines: int, follow: bool) -> Ended:
+def logs(server: Server, name: str | None, runs: Path, *, lines: int, follow: bool) -> EndedCommand:
     run = check_text(name, what="run") if name is not None else None
     root = inside(runs).as_posix()
     arguments = ["--runs", root, "--lines", str(lines), *(["--follow"] if follow else [])]
     return _there(server, action="logs", run=run, runs=root, arguments=arguments)
 
 
-def stop(server: Server, study: str, runs: Path | None) -> Ended:
+def stop(server: Server, study: str, runs: Path | None) -> EndedCommand:
     return _there(server, action="stop", folder=place_of(study, runs).folder.as_posix())
 
 
-def _there(server: Server, **request: Any) -> Ended:
+def _there(server: Server, **request: Any) -> EndedCommand:
     return relay(server, "oelm.remote.on_server", json.dumps(request))

@@ -9,24 +9,27 @@ from oelm.arm_words import spoken_of, when
 from oelm.reporting import numbers
 from oelm.reporting.tables import label_of
 from oelm.reporting.verdicts import short_digests
-from oelm.reporting.words import say, say_or_code
+from oelm.reporting.words import LANGUAGES, say, say_or_code
 from oelm.study.declaration import Language, settings_for
 from oelm.study.remarks import NOW, code_of
+from oelm.treatment.options import in_use
 from oelm.treatment.parts import ABBREVIATIONS, Part
 
 
 def described_arm(findings: Findings, arm: str, language: Language) -> str:
-    """How the parts worth a word start, and when they move."""
+    """How the parts worth a word start, when they move, and which options are in use."""
     study = findings.study
-    parts = settings_for(study, arm, seed=study.seeds[0]).run.model.parts
+    model = settings_for(study, arm, seed=study.seeds[0]).run.model
+    parts = model.parts
     alike: dict[str, list[str]] = {}
     for role in spoken_of(parts):
         name = ABBREVIATIONS.get(role) or say(language, f"role.{role}")
         alike.setdefault(_part(parts.of(role), language), []).append(name)
-    said = (
+    said = [
         say(language, "arm.parts", names=say(language, "list_comma").join(names), text=text)
         for text, names in alike.items()
-    )
+    ]
+    said += [option.said(facts, LANGUAGES.index(language)) for option, facts in in_use(model)]
     return say(language, "arm.between_parts").join(said)
 
 

@@ -18,6 +18,8 @@ NOTES = (
     "other_arms",
     "other_seeds",
     "other_points",
+    "other_execution",
+    "same_losses",
     "damaged",
 )  # codes, shown first and nowhere else
 

@@ -25,7 +25,7 @@ from oelm.reporting.beside import beside
 from oelm.reporting.cautions import cautions
 from oelm.reporting.examples import examples
 from oelm.reporting.scope import scope_line
-from oelm.reporting.tables import label_of
+from oelm.reporting.tables import counts_at_rest, has_implied, label_of
 from oelm.reporting.words import say, say_of, say_or_code
 from oelm.study.declaration import Language, in_language
 
@@ -198,11 +198,15 @@ def _arms_table(findings: Findings, language: Language) -> Table:
         fewer = (
             numbers.percent(100 * (summary.trainable / baseline - 1)) if summary.trainable != baseline else numbers.NONE
         )
-        counts = (numbers.whole(summary.total), numbers.whole(summary.trainable), fewer, numbers.whole(summary.frozen))
+        counts = [numbers.whole(summary.total), numbers.whole(summary.trainable), fewer, numbers.whole(summary.frozen)]
+        if has_implied(findings):
+            counts.append(numbers.whole(summary.implied))
         rows.append([label_of(findings, arm, language), described_arm(findings, arm, language), *counts])
-    columns = ("arm", "start", "total", "trainable", "against_baseline", "frozen")
+    columns = ("arm", "start", "total", "trainable", "against_baseline", *counts_at_rest(findings))
     header = [say(language, f"column.{name}") for name in columns]
-    return Table(_with_scope(findings, "parameters.table", language), header, rows, words_then_numbers(6, words=2))
+    return Table(
+        _with_scope(findings, "parameters.table", language), header, rows, words_then_numbers(len(header), words=2)
+    )
 
 
 def _speed(findings: Findings, language: Language, figures: Container[str]) -> Iterator[Block]:

@@ -29,13 +29,13 @@ from oelm.reporting.html import html
 from oelm.reporting.markdown import markdown
 from oelm.reporting.markdown import table as markdown_table
 from oelm.reporting.pdf import pdf
+from oelm.reporting.words import LANGUAGES
 from oelm.study.declaration import Language
 from oelm.visible import visible
 from oelm.whole_folder import replacing
 
 Format = Literal["md", "html", "pdf"]
 FORMATS: tuple[Format, ...] = ("md", "html", "pdf")
-LANGUAGES: tuple[Language, ...] = ("en", "zh")
 FIRST_FIGURES = ("val_ppl_comparison", "parameter_distribution")  # also beside the tables, not only in figures/
 NEEDED_BYTES = 20 * 2**20  # of a report with all its figures, generously
 LIBRARIES = ("matplotlib", "typst")

@@ -35,18 +35,27 @@ def quality_table(findings: Findings, language: Language) -> Table:
 
 
 def cost_table(findings: Findings, language: Language) -> Table:
-    columns = ("arm", "total", "trainable", "frozen", *_cost_columns(findings))
+    columns = ("arm", "total", "trainable", *counts_at_rest(findings), *_cost_columns(findings))
     return _table(findings, language, columns, say(language, "table.cost", scope=scope_line(findings.scope, language)))
 
 
 def whole_table(findings: Findings, language: Language) -> Table:
     """All of it, for files that may be as wide as they need."""
     columns = (
-        "arm", "total", "trainable", "frozen", "learning_rate", "seeds",
+        "arm", "total", "trainable", *counts_at_rest(findings), "learning_rate", "seeds",
         *(column for column in findings.study.measure.columns if column != "ratio"), *_cost_columns(findings),
     )  # fmt: skip
     caption = f"{findings.study.name} ({scope_line(findings.scope, language)})"
     return _table(findings, language, columns, caption)
+
+
+def has_implied(findings: Findings) -> bool:
+    return any(summary.implied for summary in findings.arms.values())
+
+
+def counts_at_rest(findings: Findings) -> tuple[str, ...]:
+    """Columns for what is never trained; one for matrices that nobody stores only where there are any."""
+    return ("frozen", "implied") if has_implied(findings) else ("frozen",)
 
 
 def _cost_columns(findings: Findings) -> tuple[str, ...]:
@@ -69,7 +78,7 @@ def _cell(findings: Findings, language: Language, summary: ArmSummary, column: s
             label = label_of(findings, summary.arm, language)
             word = say(language, "table.baseline")
             return f"{label} ({word})" if is_baseline and word not in label else label
-        case "total" | "trainable" | "frozen" | "tokens":
+        case "total" | "trainable" | "frozen" | "implied" | "tokens":
             return numbers.whole(getattr(summary, column))
         case "training_examples":
             return numbers.whole(summary.training_examples)
@@ -183,6 +192,7 @@ def _comparison_row(findings: Findings, summary: ArmSummary) -> dict[str, Any]:
         "total_parameters": summary.total,
         "trainable_parameters": summary.trainable,
         "frozen_parameters": summary.frozen,
+        **({"implied_parameters": summary.implied} if has_implied(findings) else {}),
         "learning_rate": summary.learning_rate,
         "seeds_finished": len(summary.losses),
         "seeds_planned": len(findings.study.seeds),

@@ -108,6 +108,8 @@ def _criterion(findings: Findings, hypothesis: Hypothesis, language: Language) -
     code = f"criterion.{hypothesis.kind}"
     if hypothesis.margin and f"{code}.with_margin" in WORDS:
         code += ".with_margin"
+    if hypothesis.least_fewer is not None:
+        code += ".of_fewer"
     sentence = say_of(
         findings.study,
         language,
@@ -116,6 +118,7 @@ def _criterion(findings: Findings, hypothesis: Hypothesis, language: Language) -
         control=label_of(findings, hypothesis.control, language),
         margin=quality.margin(hypothesis.quality, hypothesis.margin, language),
         least_frozen=numbers.whole(hypothesis.least_frozen),
+        least_fewer=numbers.whole(hypothesis.least_fewer),
     )
     found = [(say(language, "box.criterion"), sentence)]
     if hypothesis.fails_when:
@@ -192,10 +195,13 @@ def _parameter_numbers(findings: Findings, hypothesis: Hypothesis, language: Lan
         control=numbers.whole(control.trainable),
         percent=numbers.percent(change),
     )
-    return [
+    found = [
         (say(language, "box.parameters"), trained),
         (say(language, "box.frozen"), numbers.whole(treatment.frozen)),
     ]
+    if treatment.implied:
+        found.append((say(language, "box.implied"), numbers.whole(treatment.implied)))
+    return found
 
 
 def _speed_numbers(verdict: Verdict, language: Language) -> list[tuple[str, str]]:

@@ -15,8 +15,11 @@ from oelm.claims.reasons import REASONS
 from oelm.reporting.encoder_words import ENCODER_WORDS, MORE_WORDS
 from oelm.study.declaration import Language, Study
 from oelm.study.remarks import NOW, SENTENCES
+from oelm.treatment.options import ADDITIONS
 from oelm.treatment.parts import ROLES
 from oelm.treatment.starts import STARTS
+
+LANGUAGES: tuple[Language, ...] = ("en", "zh")  # as every phrase has them
 
 # ---- The frame -----------------------------------------------------------------------------------------------------
 
@@ -137,6 +140,7 @@ _VERDICTS: dict[str, Phrase] = {
     "box.ratio_value": ("{ratio} {interval}, {blocks} blocks", "{ratio} {interval}，{blocks} 个区组"),
     "box.parameters": ("trainable parameters", "可训练参数"),
     "box.frozen": ("frozen parameters", "冻结参数"),
+    "box.implied": ("implied entries, not stored", "隐含的矩阵元素（不存储）"),
     "box.against": ("{treatment} against {control} ({percent})", "{treatment} 对 {control}（{percent}）"),
     "box.exploratory": ("Exploratory: not part of the adjusted family.", "探索性假设，不参与多重校正。"),
     "box.regardless": (
@@ -153,6 +157,7 @@ _VERDICTS: dict[str, Phrase] = {
 
 _CLAIMS: dict[str, Phrase] = {
     **{f"criterion.{key}": kind.criterion for key, kind in KINDS.items()},
+    **{f"criterion.{key}.of_fewer": kind.of_fewer.criterion for key, kind in KINDS.items() if kind.of_fewer},
     **{
         f"criterion.{key}.with_margin": kind.criterion_with_margin
         for key, kind in KINDS.items()
@@ -171,6 +176,7 @@ _TABLE: dict[str, Phrase] = {
     "column.total": ("parameters", "总参数量"),
     "column.trainable": ("trainable", "可训练参数"),
     "column.frozen": ("frozen", "冻结参数"),
+    "column.implied": ("implied (not stored)", "隐含（不存储）"),
     "column.against_baseline": ("against baseline", "相对基线"),
     "column.learning_rate": ("learning rate", "学习率"),
     "column.seeds": ("seeds", "种子数"),
@@ -263,6 +269,7 @@ _FIGURES: dict[str, Phrase] = {
     "axis.layer": ("layer", "层"),
     "axis.embeddings": ("emb.", "嵌入"),
     "legend.frozen": ("frozen (hatched)", "冻结（斜线）"),
+    "legend.implied": ("implied, not stored (dotted)", "隐含，不存储（点状）"),
     "legend.margin": ("margin", "界值"),
     "legend.passes": ("supports the claim", "假设成立的区域"),
     "legend.seed": ("one seed", "单个种子"),
@@ -275,6 +282,7 @@ _FIGURES: dict[str, Phrase] = {
     "panel.whole": ("whole run", "全程"),
     "panel.late": ("last half", "后半程"),
     **{f"role.{role.name}": role.words for role in ROLES.values()},
+    **{f"role.{name}": option.words for name, option in ADDITIONS.items()},
     "caption.final.percent": (
         "Final validation {quality}. Small marks: single seeds; large: their geometric mean, with its 95 % interval "
         "over seeds where there are two or more.",
@@ -727,6 +735,11 @@ _CHINESE_REMARKS = {
     "unchosen.one": "此处有 {runs} 次已完成的最终运行不计入：其取值（{points}）"
     "不是由现有的调优运行选定的，也没有存储的选择与之对应",
     "unlike_copies": "同一计算的多次已完成运行给出了不同的数值，每对中只计入前者：{copies}；请将不应计入的运行移到别处",
+    "other_execution": "此处有 {runs} 次已完成的运行，其计算方式与本实验现在的声明不同，但仍然计入：{differences}",
+    "other_execution.one": "此处有 {runs} 次已完成的运行，其计算方式与本实验现在的声明不同，但仍然计入：{differences}",
+    "same_losses": "同一实验组中随机种子不同的已完成运行自始至终给出完全相同的损失：{copies}；"
+    "其中一次是另一次的副本，或者随机种子不起作用",
+    "bench_other_names": "基准测量中的以下实验组现已改名，测量结果仍适用于它们：{names}",
     "bench_other_config": "基准测量属于另一配置：{differences}；请重新测量：oelm bench {study}",
     "choice_contradicted": "{arm}：{chosen} 于 {made} 选定并保持不变；按现有的调优运行则会选择 {now}",
     "choice_runs_changed": "{arm}：{chosen} 于 {made} 选定并保持不变，但所依据的调优运行已与当时不同：{changes}",
@@ -809,7 +822,7 @@ def say(language: Language, code: str, /, **facts: object) -> str:
 
 
 def in_words(phrase: Phrase, language: Language) -> str:
-    return phrase[("en", "zh").index(language)]
+    return phrase[LANGUAGES.index(language)]
 
 
 def say_of(study: Study, language: Language, code: str, /, **facts: object) -> str:

@@ -22,11 +22,12 @@ from oelm.arm_words import described
 from oelm.config import fingerprint
 from oelm.errors import UserError
 from oelm.files import ensure_writable, explaining_a_full_disk, read_json, read_object, write_bytes, write_json
-from oelm.huggingface.gpt2 import gpt2_config, gpt2_weights, is_plain
+from oelm.huggingface.gpt2 import gpt2_config, gpt2_weights, is_plain, what_no_gpt2_has
 from oelm.huggingface.model_folder import describe_model, model_config
 from oelm.huggingface.standalone import AUTO_MAP, modeling_file
 from oelm.huggingface.standalone import FILE as MODELING_FILE
-from oelm.model.parameters import counts_by_part, weights_digest
+from oelm.model.parameters import counts_by_part, summed, weights_digest
+from oelm.model.projection import matrices_of
 from oelm.prepared import folder_of, read_manifest
 from oelm.run_directory import checkpoint_step, is_checkpoint, run_around
 from oelm.schemas import Environment, read_record
@@ -63,7 +64,7 @@ def export(
     facts = _facts(stored) | {"form": chosen, "digest": weights_digest(weights)}
     facts |= {} if licence is None else {"licence": licence}
     if chosen == "gpt2":
-        config, weights = gpt2_config(stored.model), contiguous(gpt2_weights(weights, stored.model))
+        config, weights = gpt2_config(stored.model), contiguous(gpt2_weights(matrices_of(stored.gpt), stored.model))
     else:
         config = model_config(stored.model) | {"auto_map": AUTO_MAP, "oelm_version": oelm.__version__}
     config |= _stored_with(weights)
@@ -104,10 +105,14 @@ def _check_target(to: Path, *, force: bool) -> None:
 
 
 def _form(stored: StoredModel, asked: str) -> tuple[Literal["oelm", "gpt2"], str]:
-    plain, rule = is_plain(stored.model), described(stored.model.parts)
+    plain, rule, own = is_plain(stored.model), described(stored.model), what_no_gpt2_has(stored.model)
+    if asked == "gpt2" and own is not None:
+        raise UserError(f"--as gpt2: no GPT-2 has what this model has ({own}); use --as oelm")
     match asked, plain:
         case "auto", True:
             return "gpt2", "nothing in this arm is frozen or scheduled, so it is a plain GPT-2: loads without oelm"
+        case "auto", False if own is not None:
+            return "oelm", f"no GPT-2 has what this model has ({own}): import oelm before loading"
         case "auto", False:
             return (
                 "oelm",
@@ -138,9 +143,8 @@ def _facts(stored: StoredModel) -> dict[str, Any]:
         facts |= _data_name(Path(run.data), data_digest)
         if is_checkpoint(folder):
             facts["step"] = str(checkpoint_step(folder))
-    counts = counts_by_part(stored.gpt).values()
-    total, frozen = sum(count for count, _ in counts), sum(resting for _, resting in counts)
-    return facts | {"oelm": oelm.__version__, "parameters": total, "frozen": frozen}
+    count = summed(counts_by_part(stored.gpt))
+    return facts | {"oelm": oelm.__version__, "parameters": count.total, "frozen": count.frozen}
 
 
 def _data_name(path: Path, digest: str) -> dict[str, str]:
@@ -170,7 +174,7 @@ def _card(stored: StoredModel, facts: dict[str, Any]) -> str:
         "",
         f"- {sizes}, vocabulary {model.vocabulary:,}",
         f"- {facts['parameters']:,} parameters, of which {facts['frozen']:,} were never trained",
-        f"- {described(model.parts)}",
+        f"- {described(model)}",
         f"- licence: {'unknown: not stated when the model was exported' if licence is None else _plain(licence)}",
         f"- data: {'unknown: the run does not say what it was trained on' if data is None else _plain(data)}",
     ]

@@ -133,6 +133,7 @@ class Bench:
     runs: dict[str, ResolvedRun] | None = None  # what was timed; None: of a format that knows its work only
     declared: dict[str, Any] | None = None  # execution as the study had it, `auto` included; None as above
     execution: dict[str, Any] = field(default_factory=dict)  # as it was, in the words of a study
+    names: dict[str, str] = field(default_factory=dict)  # arms of the study that were measured under another name
     other_config: dict[str, Differences] = field(default_factory=dict)  # arms that are no longer what was measured
 
     @property

@@ -34,7 +34,10 @@ def bench_for(plan: Plan, shelf: Shelf) -> Bench | Damaged | None:
 
 
 def compared(bench: Bench, plan: Plan, *, facts: dict[str, Any], data_digests: Iterable[str]) -> Bench:
-    """The same bench, with the arms whose config is another one now. `facts` is what the data says of the model."""
+    """The same bench by the names of the study, with the arms whose config is another one now. `facts` is what the data
+    says of the model.
+    """
+    bench = _by_config(bench, plan, facts)
     execution = step_execution(timed_settings(plan, plan.study.baseline).execution)
     shared = (*_other_execution(bench, execution), *_other_data(bench, sorted(data_digests)))
     found = {
@@ -43,6 +46,38 @@ def compared(bench: Bench, plan: Plan, *, facts: dict[str, Any], data_digests: I
         if arm in plan.study.arms
     }
     return replace(bench, other_config={arm: differences for arm, differences in found.items() if differences})
+
+
+def _by_config(bench: Bench, plan: Plan, facts: dict[str, Any]) -> Bench:
+    """With the names that the study has now for what was measured: an arm keeps its bench under another name. Whatever
+    is measured of no arm, and is called like one, has a name that no arm has.
+    """
+    if bench.runs is None:
+        return bench
+    measured = bench.runs
+    declared = {arm: timed_settings(plan, arm).run for arm in plan.study.arms}
+
+    def is_same(arm: str, name: str) -> bool:
+        then, now = measured[name], declared[arm]
+        is_alike = then.model.parts == now.model.parts  # starts too, which a step does not depend on
+        return is_alike and not _other_settings(then, now, facts_of(then.model) | facts)
+
+    called = {arm: arm for arm in declared if arm in measured and is_same(arm, arm)}
+    for arm in declared:
+        same = (name for name in measured if name not in called.values() and is_same(arm, name))
+        if arm not in called and (name := next(same, None)):
+            called[arm] = name
+    called |= {arm: arm for arm in declared if arm in measured and arm not in called and arm not in called.values()}
+    now_called = {name: arm for arm, name in called.items()}
+    names = {name: now_called.get(name, f"{name} (as measured)" if name in called else name) for name in measured}
+    return replace(
+        bench,
+        baseline=names[bench.baseline],
+        seconds={names[name]: seconds for name, seconds in bench.seconds.items()},
+        work=None if bench.work is None else {names[name]: work for name, work in bench.work.items()},
+        runs={names[name]: run for name, run in measured.items()},
+        names={arm: name for arm, name in called.items() if arm != name},
+    )
 
 
 def timed_settings(plan: Plan, arm: str) -> Settings:
@@ -97,11 +132,11 @@ def _other_execution(bench: Bench, now: dict[str, Any]) -> Iterator[tuple[str, A
     for key, recorded in bench.execution.items():
         wanted = now[key]
         declared = LEFT_TO_THE_MACHINE if bench.declared is None else (bench.declared.get(key),)
-        if wanted not in declared and _place(wanted) != _place(recorded):
+        if wanted not in declared and place_of(wanted) != place_of(recorded):
             yield f"execution.{key}", recorded, "auto" if wanted is None else wanted
 
 
-def _place(value: Any) -> Any:
+def place_of(value: Any) -> Any:
     return value.partition(":")[0] if isinstance(value, str) else value  # cuda:0 and cuda:1 are slots of one machine
 
 
@@ -131,10 +166,17 @@ def lack_of(new: Bench, *, beside: Bench, study: Study) -> str | None:
 
 
 def remarks_on(bench: Bench | Damaged | None, study: Study) -> list[Remark]:
-    """That it measured another config, if it did."""
-    if not isinstance(bench, Bench) or not bench.other_config:
+    """That it measured another config, or under other names, if it did."""
+    if not isinstance(bench, Bench):
         return []
-    return [("bench_other_config", {"differences": differences_text(bench, study.arms), "study": study.name})]
+    remarks: list[Remark] = []
+    if bench.names:
+        texts = [difference_text("", name, arm).strip() for arm, name in bench.names.items()]
+        remarks.append(("bench_other_names", {"names": some(texts)}))
+    if bench.other_config:
+        differences = differences_text(bench, study.arms)
+        remarks.append(("bench_other_config", {"differences": differences, "study": study.name}))
+    return remarks
 
 
 def differences_text(bench: Bench, arms: Iterable[str]) -> str:

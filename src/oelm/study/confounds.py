@@ -31,6 +31,7 @@ SIZES = tuple(
 DATA_OF_AN_ENCODER = ("data",)  # which decides its sizes
 WORK_PER_STEP = ("model.dropout", "training.batch_size", "tokens_per_step")
 BY_SEED = "the run's"
+ENDED = ("finished", "diverged")  # states of runs that are not started again
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,7 @@ class _Side:
     tuning: dict[str, str]
     execution: dict[str, str]
     stored: dict[int, StoredRun]  # finished final runs by seed
+    open_seeds: frozenset[int]  # whose final run has not ended
 
     @classmethod
     def of(cls, study: Study, plan: Plan, arm: str) -> _Side:
@@ -98,6 +100,7 @@ class _Side:
                 for run in plan.by_arm[arm]
                 if run.stored and run.loss is not None and run.state == "finished"
             },
+            open_seeds=frozenset(run.seed for run in plan.by_arm[arm] if run.state not in ENDED),
         )
 
 
@@ -210,7 +213,9 @@ def _of_execution(treatment: _Side, control: _Side) -> Iterator[tuple[str, str, 
 
 
 def _of_seeds(treatment: _Side, control: _Side) -> Iterator[tuple[str, str, str]]:
-    if treatment.stored.keys() != control.stored.keys():
+    """Runs that may still come make no difference: only of seeds that have ended in both arms something is missing."""
+    still_open = treatment.open_seeds | control.open_seeds
+    if (treatment.stored.keys() ^ control.stored.keys()) - still_open:
         yield SEEDS, _seeds_text(treatment.stored), _seeds_text(control.stored)
 
 

@@ -19,7 +19,7 @@ from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_va
 from pydantic_core import PydanticCustomError
 
 from oelm.arms import canonical_name
-from oelm.claims.kinds import KINDS, Evidence, kinds_about
+from oelm.claims.kinds import KINDS, Evidence, Kind, kinds_about
 from oelm.claims.measures import LOSS, MEASURES, SCALES, Measure, measures_of
 from oelm.config import Settings, kind_of_model
 from oelm.errors import UserError
@@ -82,6 +82,7 @@ class Hypothesis(Section):
     margin_percent: float | None = Field(default=None, gt=0)
     margin_points: float | None = Field(default=None, gt=0)
     least_frozen: Positive | None = None
+    least_fewer: Positive | None = None
     fails_when: Text | None = None
     confirmatory: bool = True
     explained: dict[str, Text] = Field(default={})  # a confound's key -> why it is part of the question
@@ -104,12 +105,20 @@ class Hypothesis(Section):
             if other is not scale and getattr(self, other.margin_key) is not None:
                 theirs = ", ".join(each.key for each in MEASURES.values() if each.scale is other)
                 yield f"{other.margin_key} is a margin of {theirs}; this claim measures {self.measure}"
-        if kind.needs == "least_frozen" and self.least_frozen is None:
-            yield f"{self.kind} needs least_frozen"
-        if kind.needs != "least_frozen" and self.least_frozen is not None:
-            yield f"{self.kind} takes no least_frozen; leave it out"
+        yield from self._problems_of_counts(kind)
         if self.treatment == self.control:
             yield f"treatment and control are both {self.control}"
+
+    def _problems_of_counts(self, kind: Kind) -> Iterator[str]:
+        takes = {"least_frozen": kind.needs == "least_frozen", "least_fewer": kind.of_fewer is not None}
+        stated = [key for key in takes if getattr(self, key) is not None]
+        for key in stated:
+            if not takes[key]:
+                yield f"{self.kind} takes no {key}; leave it out"
+        if takes["least_frozen"] and not stated:
+            yield f"{self.kind} needs {' or '.join(key for key, taken in takes.items() if taken)}"
+        if len(stated) > 1:
+            yield f"{self.kind} takes either least_frozen or least_fewer, not both"
 
     @property
     def evidence(self) -> Evidence:
@@ -344,7 +353,7 @@ def declared_tree(study: Study) -> dict[str, Any]:
 _NOT_DECLARED = {"slurm", "reported"}
 # Keys that studies did not always have, by their defaults: one that does not use them keeps its digest.
 _ADDED_LATER: dict[str, Any] = {
-    "beside": [], "measure": "loss", "margin_points": None, "scope": None,
+    "beside": [], "measure": "loss", "margin_points": None, "scope": None, "least_fewer": None,
     "consequences": Consequences().model_dump(),
 }  # fmt: skip
 

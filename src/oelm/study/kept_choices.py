@@ -5,13 +5,14 @@ runs that they rest on have become.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from oelm.config import fingerprint
 from oelm.errors import UserError
+from oelm.ownership import time_of
 from oelm.run_directory import is_named_after
 from oelm.study.decisions import (
     CHOICES_FILE,
@@ -105,6 +106,25 @@ def _is_final_run_of(stored: StoredRun, study: Study, arm: str) -> bool:
 
 
 # ---- Against the runs as they are now ------------------------------------------------------------------------------
+
+
+def with_early_runs(choice: Choice, runs: list[PlannedRun]) -> Choice:
+    """The choice with the final runs that went by it and had started before it was stored, as the clocks tell; it may
+    know of more itself.
+    """
+    made = time_of(choice.made)
+    if made is None:
+        return choice
+    started = [run.stored.started for run in runs if run.arm == choice.arm and run.stored]
+    early = sum(time < made for time in started if time is not None)
+    return replace(choice, final_runs_then=max(choice.final_runs_then, early))
+
+
+def stored_late(choices: Iterable[Choice]) -> Iterator[Remark]:
+    late = [choice for choice in choices if choice.made and choice.final_runs_then]
+    if late:
+        runs = sum(choice.final_runs_then for choice in late)
+        yield "choices_stored_late", {"made": min(choice.made or "" for choice in late), "runs": runs}
 
 
 def second_thoughts(kept: KeptChoices, tuning: list[PlannedRun], grid: Grid) -> Iterator[Remark]:

@@ -19,7 +19,7 @@ from oelm.errors import UserError
 from oelm.run_directory import TUNING_FOLDER, RunDirectory, folder_name
 from oelm.study.data_here import Digests, data_folders, digests_here
 from oelm.study.declaration import Study, Tuning, settings_for
-from oelm.study.kept_choices import KeptChoices, kept_choices, second_thoughts
+from oelm.study.kept_choices import KeptChoices, kept_choices, second_thoughts, stored_late, with_early_runs
 from oelm.study.remarks import Remark
 from oelm.study.shelf import Shelf, StoredRun, computation
 from oelm.study.tuning import Choice, Grid, Point, chosen, extended, point_text
@@ -167,9 +167,10 @@ class Planner:
         self, maker: _Maker, kept: KeptChoices, fresh: dict[str, Choice], tuning: list[PlannedRun], grid: Grid
     ) -> Plan:
         known = kept.choices | fresh
-        choices = {arm: known[arm] for arm in self.study.arms if arm in known}
-        final = maker.final({arm: choice.best for arm, choice in choices.items() if choice.best is not None})
-        remarks = (*kept.remarks, *second_thoughts(kept, tuning, grid))
+        points = {arm: known[arm].best for arm in self.study.arms if arm in known}
+        final = maker.final({arm: best for arm, best in points.items() if best is not None})
+        choices = {arm: with_early_runs(known[arm], final) for arm in points}
+        remarks = (*kept.remarks, *second_thoughts(kept, tuning, grid), *stored_late(choices.values()))
         return Plan(self.study, tuning, final, choices, grid, remarks, kept.blocked, self.facts, self.digests)
 
     @property

@@ -34,7 +34,7 @@ FORMAT_VERSION = 1
 Standing = Literal["none", "damaged", "waiting", "before", "after", "after_undated", "after_choice", "undated"]
 
 
-class Entry(Stored):
+class RegistrationEntry(Stored):
     registered: str  # UTC
     digest: str
     commit: str | None
@@ -59,7 +59,7 @@ class Registrations(Stored):
     """registration.json"""
 
     format_version: int
-    registrations: list[Entry] = Field(min_length=1)
+    registrations: list[RegistrationEntry] = Field(min_length=1)
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Registration:
     """What the file says of a study and its runs."""
 
     standing: Standing
-    entry: Entry | None = None  # the last before any run started, or else the first
+    entry: RegistrationEntry | None = None  # the last before any run started, or else the first
     problem: str | None = None  # of a damaged file
     runs: int = 0  # that have started
     early: int = 0  # of them, before the registration
@@ -75,7 +75,7 @@ class Registration:
     first: str | None = None  # when the first of them started
     chosen: str | None = None  # when the first choice was made from them
     changes: tuple[tuple[str, Any, Any], ...] = ()  # key, registered, now
-    later: tuple[Entry, ...] = ()
+    later: tuple[RegistrationEntry, ...] = ()
 
     def line(self) -> str:
         """For a terminal."""
@@ -88,7 +88,7 @@ class Registration:
             parts.append(sentence("registration.later", {"times": ", ".join(each.registered for each in self.later)}))
         return "; ".join(parts)
 
-    def facts(self, entry: Entry) -> dict[str, Any]:
+    def facts(self, entry: RegistrationEntry) -> dict[str, Any]:
         known = {key: getattr(self, key) for key in ("first", "early", "runs", "undated", "chosen")}
         return {"registered": entry.registered, **known}
 
@@ -171,7 +171,7 @@ def _first_choice(folder: Path) -> datetime.datetime | None:
     return min(filter(None, made), default=None)
 
 
-def _read(folder: Path) -> list[Entry]:
+def _read(folder: Path) -> list[RegistrationEntry]:
     file = folder / REGISTRATION_FILE
     try:
         tree = read_sealed_record(file, Registrations, newest=FORMAT_VERSION)
@@ -222,7 +222,7 @@ def register(study: Study, folder: Path) -> str:
     digest = study_digest(study)
     if entries and entries[-1].digest == digest:
         return f"{study.name}: already registered at {entries[-1].registered}, and unchanged since ({file})"
-    entry = Entry(
+    entry = RegistrationEntry(
         registered=now(),
         digest=digest,
         **commit_and_changes(),
@@ -236,7 +236,7 @@ def register(study: Study, folder: Path) -> str:
     return f"{study.name}: registered at {entry.registered}{_how(entries, entry)} ({file})"
 
 
-def _how(before: list[Entry], entry: Entry) -> str:
+def _how(before: list[RegistrationEntry], entry: RegistrationEntry) -> str:
     found = [difference_text(*each) for each in changes(before[-1].declaration, entry.declaration)] if before else []
     changed = f"; changed since {before[-1].registered}: {some(found)}" if before else ""
     if entry.runs_then:

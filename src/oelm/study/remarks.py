@@ -5,6 +5,7 @@ Terminals show it as it is; a report has the same sentence, and the Chinese one,
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 Remark = tuple[str, dict[str, Any]]
@@ -33,6 +34,14 @@ SENTENCES: dict[str, str] = {
     "tuning runs that are here, and no stored choice names them",
     "unlike_copies": "Finished runs of one computation report different numbers, and of each pair only the first "
     "counts: {copies}; move the one that should not count elsewhere",
+    # Runs that count.
+    "other_execution": "{runs} finished runs here were computed otherwise than the study now declares, and still "
+    "count: {differences}",
+    "other_execution.one": "{runs} finished run here was computed otherwise than the study now declares, and still "
+    "counts: {differences}",
+    "same_losses": "Finished runs of one arm with different seeds report exactly the same losses from the first record "
+    "to the last: {copies}; either one is a copy of the other, or the seed has no effect",
+    "bench_other_names": "The bench measured arms that the study now calls otherwise, and counts for them: {names}",
     "bench_other_config": "The bench measured another config: {differences}; measure again with oelm bench {study}",
     # Choices that the tuning runs decided.
     "choice_contradicted": "{arm}: {chosen} was chosen at {made} and stays; from the present tuning runs it "
@@ -99,3 +108,16 @@ def value_text(value: Any, length: int = 60) -> str:
 def some(texts: list[str], most: int = 4) -> str:
     more = [f"and {len(texts) - most} more"] if len(texts) > most else []
     return "; ".join(texts[:most] + more)
+
+
+MOST_KINDS = 3  # of differences that are told apart
+
+
+def kinds_text(kinds: Counter[Differences]) -> str:
+    """What differs, for each kind of run with the number of them, where there are several kinds."""
+    told = [(some([difference_text(*each) for each in found]), runs) for found, runs in kinds.most_common()]
+    if len(told) == 1:
+        return told[0][0]
+    texts = [f"{text} ({runs})" for text, runs in told]
+    more = [f"and {len(texts) - MOST_KINDS} more kinds"] if len(texts) > MOST_KINDS else []
+    return "; ".join(texts[:MOST_KINDS] + more)

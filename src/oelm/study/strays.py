@@ -14,16 +14,14 @@ from typing import Any
 
 from oelm.config import ResolvedRun, Run, as_far_as_known, facts_of
 from oelm.run_directory import flat
-from oelm.study.bench_fit import bench_for, remarks_on
 from oelm.study.declaration import Study, settings_for
 from oelm.study.kept_choices import TUNING_SPLIT
 from oelm.study.plan import Plan, PlannedRun, Stage
-from oelm.study.remarks import DATA_DIGEST, Differences, Remark, difference_text, sentence, some
+from oelm.study.remarks import DATA_DIGEST, Differences, Remark, kinds_text, some
 from oelm.study.shelf import Shelf, StoredRun, computation
 from oelm.study.tuning import largest, point_text
 
 SEED = "seed"
-MOST_KINDS = 3  # of other configs that are told apart
 
 
 def strays(plan: Plan, shelf: Shelf) -> list[Remark]:
@@ -56,12 +54,6 @@ def _on_copies(copies: list[tuple[StoredRun, StoredRun]]) -> Iterator[Remark]:
 
 def _numbers(stored: StoredRun) -> str:
     return f"{stored.name} ({', '.join(f'{name} {value:.6g}' for name, value in stored.numbers.items())})"
-
-
-def lines_on(plan: Plan, shelf: Shelf) -> list[str]:
-    """Whatever of a study's folder should be known before its numbers are believed, for a terminal."""
-    on_bench = remarks_on(bench_for(plan, shelf), plan.study)
-    return [sentence(*remark) for remark in (*plan.remarks, *strays(plan, shelf), *on_bench)]
 
 
 @dataclass
@@ -139,7 +131,7 @@ class _Sorted:
             theirs, ours = (", ".join(sorted(each)) for each in map(set, zip(*self.data, strict=True)))
             yield "other_data", {"runs": self.data.total(), "digests": theirs, "counted": ours}
         if self.configs:
-            yield "other_config", {"runs": self.configs.total(), "differences": self._configs_text()}
+            yield "other_config", {"runs": self.configs.total(), "differences": kinds_text(self.configs)}
         if self.arms:
             yield "other_arms", {"runs": self.arms.total(), "names": ", ".join(sorted(self.arms))}
         if self.seeds:
@@ -148,14 +140,6 @@ class _Sorted:
             yield "other_points", {"runs": self.points.total(), "points": some(sorted(self.points))}
         if self.unchosen:
             yield "unchosen", {"runs": self.unchosen.total(), "points": some(sorted(self.unchosen))}
-
-    def _configs_text(self) -> str:
-        kinds = [(some([difference_text(*each) for each in found]), runs) for found, runs in self.configs.most_common()]
-        if len(kinds) == 1:
-            return kinds[0][0]
-        texts = [f"{text} ({runs})" for text, runs in kinds]
-        more = [f"and {len(texts) - MOST_KINDS} more kinds"] if len(texts) > MOST_KINDS else []
-        return "; ".join(texts[:MOST_KINDS] + more)
 
 
 @dataclass(frozen=True)

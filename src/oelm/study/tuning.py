@@ -23,7 +23,7 @@ class Choice:
     best: Point | None  # None: every point diverged
     edges: tuple[str, ...] = ()  # keys whose best value is still the smallest or largest tried
     made: str | None = None  # when it was stored; None: it is what the runs say now
-    final_runs_then: int = 0  # that had started when it was stored
+    final_runs_then: int = 0  # that had started when it was stored, by its own account or by their clocks
 
     @property
     def values(self) -> dict[str, float]:

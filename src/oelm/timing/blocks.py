@@ -28,7 +28,7 @@ Build = Callable[[], Step]  # makes a contender that is past its first steps
 
 
 @dataclass(frozen=True)
-class Block:
+class TimedBlock:
     seconds: dict[str, float]  # of a step of each contender: the geometric mean
     record: BlockRecord
     built_anew: bool  # for this block
@@ -45,7 +45,7 @@ def blocks_of(
     clock: Callable[[], float] = time.perf_counter,
     read: Callable[[], Reading] = reading,
     forget: Callable[[], object] = gc.collect,  # the old contenders, which hold each other in cycles, and their memory
-) -> Iterator[Block]:
+) -> Iterator[TimedBlock]:
     """Yield every block as it ends."""
     shuffled = random.Random(seed)
     standing: dict[str, Step] = {}
@@ -58,7 +58,7 @@ def blocks_of(
         before = read()
         seconds = _one_block(standing, shuffled.sample(list(contenders), len(contenders)), steps)
         record = between(before, read(), threads=threads)
-        yield Block({name: seconds[name] for name in contenders}, record, built_anew=rebuilds or number == 0)
+        yield TimedBlock({name: seconds[name] for name in contenders}, record, built_anew=rebuilds or number == 0)
         if number == 0:
             rebuilds = may_rebuild and building_seconds < MOST_BUILDING * record.seconds
 

@@ -27,7 +27,7 @@ from oelm.study.bench_fit import compared, lack_of, step_execution, timed_settin
 from oelm.study.declaration import Study
 from oelm.study.plan import Plan, planned
 from oelm.study.shelf import Shelf
-from oelm.timing.blocks import Block, Build, Step, blocks_of
+from oelm.timing.blocks import Build, Step, TimedBlock, blocks_of
 from oelm.timing.circumstances import judged
 from oelm.timing.workload import TimedArm, Workload, workload_of
 from oelm.training.device import Machine, prepare_process, resolve_machine
@@ -141,7 +141,7 @@ class _Taken:
         self.records: list[BlockRecord] = []
         self.rebuilt = True
 
-    def add(self, block: Block) -> None:
+    def add(self, block: TimedBlock) -> None:
         for name, times in self.seconds.items():
             times.append(block.seconds[name])
         self.twin.append(block.seconds[TWIN])
@@ -224,7 +224,7 @@ def _pairs(study: Study, names: list[str], baseline: str) -> list[Pair]:
 
 def _take(
     taken: _Taken,
-    blocks: Iterator[Block],
+    blocks: Iterator[TimedBlock],
     pairs: list[Pair],
     *,
     rounds: int,

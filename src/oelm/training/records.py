@@ -10,7 +10,7 @@ import torch
 
 from oelm import system
 from oelm.config import ResolvedRun, fingerprint
-from oelm.model.parameters import combined_digest, counts_by_part, frozen_names, parameter_digests
+from oelm.model.parameters import combined_digest, counts_by_part, frozen_names, parameter_digests, summed
 from oelm.training.device import Machine
 from oelm.training.distributed import World
 from oelm.training.objective import Objective
@@ -38,20 +38,21 @@ class Progress:
 def parameters_record(objective: Objective, machine: Machine) -> dict[str, Any]:
     """Counted on the model itself, by role and layer."""
     model, counts = objective.model, counts_by_part(objective.model, objective.role_of)
-    total, frozen = (sum(column) for column in zip(*counts.values(), strict=True))
+    total, frozen, implied = summed(counts)
     bytes_per_weight = machine.dtype.itemsize
     digests = parameter_digests(model, frozen_names(model))
     return {
         "total": total,
         "trainable": total - frozen,
         "frozen": frozen,
-        "weight_bytes": total * bytes_per_weight,
+        "implied": implied,
+        "weight_bytes": sum(parameter.numel() * parameter.element_size() for parameter in model.parameters()),
         "gradient_bytes": (total - frozen) * bytes_per_weight,
         "optimizer_bytes": 2 * (total - frozen) * bytes_per_weight,
         "frozen_digest": combined_digest(digests) if digests else None,
         "parts": [
-            {"role": role, "layer": layer, "total": count, "trainable": count - resting, "frozen": resting}
-            for (role, layer), (count, resting) in counts.items()
+            {"role": role, "layer": layer, **part._asdict(), "trainable": part.total - part.frozen}
+            for (role, layer), part in counts.items()
         ],
     }
 
@@ -83,7 +84,7 @@ def result_record(
         "best_step": progress.best_step,
         "validation_split": run.training.validation_split,
         "learning_rate": run.training.learning_rate,
-        **{key: parameters[key] for key in ("total", "trainable", "frozen", "frozen_digest")},
+        **{key: parameters[key] for key in ("total", "trainable", "frozen", "implied", "frozen_digest")},
         "clipped_fraction": progress.clipped_steps / progress.step,
         "training_seconds": progress.training_seconds,
         "validation_seconds": progress.validation_seconds,

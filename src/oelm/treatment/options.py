@@ -52,7 +52,8 @@ class Added:
         return count
 
 
-Facts = dict[str, object]
+Words = tuple[str, str]  # English, Chinese
+Facts = dict[str, int | str | Words]
 
 
 @dataclass(frozen=True)
@@ -60,8 +61,8 @@ class Option:
     """One row. `facts` are what its phrase is about; None where the model does as the baseline does."""
 
     key: str  # of the model's settings
-    words: tuple[str, str]  # what it is called: English, Chinese
-    phrase: tuple[str, str]  # what it does, with its facts
+    words: Words  # what it is called
+    phrase: Words  # what it does, with its facts
     facts: Callable[[Any], Facts | None]
     weights: Callable[[Sized], dict[str, Added]] = lambda model: {}  # of one layer, by their names within a block
     endings: tuple[str, ...] = ()  # of these names
@@ -73,6 +74,11 @@ class Option:
     def role(self) -> str:
         """What its weights are counted as."""
         return self.key.rpartition(".")[2]
+
+    def said(self, facts: Facts, language: int = 0) -> str:
+        """Its phrase, in English (0) or Chinese (1)."""
+        values = {name: fact[language] if isinstance(fact, tuple) else fact for name, fact in facts.items()}
+        return self.phrase[language].format(**values)
 
 
 def _module_of(part: str) -> str:
@@ -86,9 +92,16 @@ def _parts_named(parts: list[str]) -> str:
 # ---- Scores --------------------------------------------------------------------------------------------------------
 
 
+POSITIONS: dict[str, Words] = {
+    "rotary": ("rotary positions", "旋转位置编码"),
+    "alibi": ("ALiBi instead of positions", "以 ALiBi 代替位置"),
+    "none": ("no positions", "无位置信息"),
+}
+
+
 def _positions_facts(model: Any) -> Facts | None:
     kind = getattr(model, "positions", "learned")
-    return None if kind == "learned" else {"kind": kind}
+    return None if kind == "learned" else {"kind": POSITIONS[kind]}
 
 
 def _temperature(model: Sized) -> dict[str, Added]:
@@ -119,7 +132,8 @@ def _residual_facts(model: Declared) -> Facts | None:
     if residual.rank == 0:
         return None
     rank = "d_model / 128" if residual.rank is None else residual.rank
-    return {"rank": rank, "parts": _parts_named([*residual.on]), "form": "+GELU" if residual.nonlinear else ""}
+    form = ("nonlinear ", "非线性") if residual.nonlinear else ""
+    return {"rank": rank, "parts": _parts_named([*residual.on]), "form": form}
 
 
 def _residuals(model: Sized) -> dict[str, Added]:
@@ -137,7 +151,8 @@ def _base_scales(model: Sized) -> dict[str, Added]:
 
 def _shift_facts(model: Declared) -> Facts | None:
     shift = model.repairs.shift
-    return None if shift.per == "none" else {"per": shift.per, "parts": _parts_named([*shift.on])}
+    share = {"head": ("head", "头"), "channel": ("channel", "通道")}
+    return None if shift.per == "none" else {"per": share[shift.per], "parts": _parts_named([*shift.on])}
 
 
 def _shifts(model: Sized) -> dict[str, Added]:
@@ -166,7 +181,7 @@ OPTIONS: dict[str, Option] = {
         Option(
             key="positions",
             words=("positions", "位置"),
-            phrase=("{kind} positions", "位置：{kind}"),
+            phrase=("{kind}", "{kind}"),
             facts=_positions_facts,
         ),
         Option(
@@ -202,7 +217,7 @@ OPTIONS: dict[str, Option] = {
         Option(
             key="repairs.residual",
             words=("residual", "低秩残差"),
-            phrase=("a residual of rank {rank}{form} on {parts}", "{parts} 上秩为 {rank}{form} 的残差"),
+            phrase=("a {form}residual of rank {rank} on {parts}", "{parts} 上秩为 {rank} 的{form}残差"),
             facts=_residual_facts,
             weights=_residuals,
             endings=("_residual_in", "_residual_out"),
@@ -224,7 +239,7 @@ OPTIONS: dict[str, Option] = {
         Option(
             key="repairs.shift",
             words=("shift", "移位"),
-            phrase=("a shift of {parts} per {per}", "{parts} 移位，按 {per}"),
+            phrase=("a shift of {parts} per {per}", "按{per}的 {parts} 移位"),
             facts=_shift_facts,
             weights=_shifts,
             endings=("_shift",),

@@ -6,7 +6,7 @@ starting, freezing, weight decay, words and figures all ask it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
@@ -258,7 +258,9 @@ def problems_of(parts: Parts, *, num_heads: int, num_layers: int) -> Iterator[st
     for role, part in parts.items():
         yield from _problems_of_start(ROLES[role], part)
         yield from problems_of_layers(ROLES[role], part, num_layers=num_layers)
-        if part.layers == "all" and part.share != 1:
+        if STARTS[part.start].matrix_free:
+            yield from _problems_of_no_matrix(ROLES[role], part)
+        elif part.layers == "all" and part.share != 1:
             yield from _problems_of_share(ROLES[role], part, num_heads=num_heads, num_layers=num_layers)
 
 
@@ -268,10 +270,28 @@ def _problems_of_start(role: Role, part: Part) -> Iterator[str]:
         yield f"{key}: cannot be {start.name}: this model comes with no weights"
     elif start.by_head and not role.by_head:
         yield f"{key}: cannot be {start.name}: its rows belong to no head"
+    elif start.matrix_free and role.name not in start.only_for:
+        *others, last = start.only_for
+        yield f"{key}: cannot be {start.name}: it needs a square matrix, as {', '.join(others)} and {last} have"
     elif start.only_for and role.name not in start.only_for:
         yield f"{key}: cannot be {start.name}: only {', '.join(start.only_for)} can"
     elif STARTS[role.start].only_for and part.start != role.start:
         yield f"{key}: cannot be {start.name}: it can only be {role.start}"
+
+
+def _problems_of_no_matrix(role: Role, part: Part) -> Iterator[str]:
+    why = f"{part.start} stores no matrix that could be trained"
+    if not isinstance(part.moves, Never):
+        yield f"parts.{role.name}.moves: must be never: {why}"
+    if part.share != 1:
+        yield f"parts.{role.name}.share: must be 1: {why}; name layers instead"
+
+
+def problems_of_squares(parts: Parts, roles: Iterable[str], *, why: str) -> Iterator[str]:
+    """Of roles whose matrices are not square, and why they are not."""
+    for role in roles:
+        if STARTS[parts.of(role).start].matrix_free:
+            yield f"parts.{role}.start: cannot be {parts.of(role).start}: it needs a square matrix, and {why}"
 
 
 def problems_of_layers(role: Role, part: Part, *, num_layers: int) -> Iterator[str]:

@@ -7,8 +7,9 @@ done to it and not in luck; those of given weights are made from these. Torch is
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -28,6 +29,23 @@ class Sizes:
 
 
 @dataclass(frozen=True)
+class StoredNumbers:
+    """Integers in the place of a matrix: drawn in a shape of their own, as many as the matrix has rows."""
+
+    drawn: Callable[[Sizes], tuple[int, ...]]
+    make: Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class MatrixFree:
+    """A start that stores no matrix and so cannot be trained: what it stores by name, and how it multiplies."""
+
+    stores: Mapping[str, StoredNumbers]
+    multiply: Callable[[Tensor, Mapping[str, Tensor]], Tensor]  # x W^T
+    products: Callable[[Sizes], int]  # multiplications by it, of one x
+
+
+@dataclass(frozen=True)
 class Start:
     """`scale` is the standard deviation of one entry at a gain of one; None: the given weights decide it. Starts of one
     family differ by scale alone.
@@ -37,13 +55,17 @@ class Start:
     family: str
     scale: Callable[[Sizes], float] | None
     scale_text: str  # where the sizes are not known
-    make: Callable[[Tensor, Sizes], Tensor]  # from the draw, or from the given weights
+    make: Callable[[Tensor, Sizes], Tensor] | MatrixFree  # from the draw, or from the given weights
     words: tuple[str, str]  # English, Chinese
     documentation: tuple[str, str]  # entries, note: a line of docs/arms.md
     of_given_weights: bool = False  # for models that come with weights
     by_head: bool = False  # for weights whose rows belong to heads
     by_depth: bool = False  # for what is added to the residual stream
     only_for: tuple[str, ...] = ()  # roles; empty: any that fits
+
+    @property
+    def matrix_free(self) -> MatrixFree | None:
+        return self.make if isinstance(self.make, MatrixFree) else None
 
 
 # ---- What is done to the draw --------------------------------------------------------------------------------------
@@ -100,6 +122,35 @@ def _orthonormal_scale(sizes: Sizes) -> float:
 
 def _scaled_scale(sizes: Sizes) -> float:
     return 1 / math.sqrt(sizes.columns)
+
+
+# ---- What is done without a matrix ---------------------------------------------------------------------------------
+
+
+def _functions() -> ModuleType:
+    """What computes, and imports torch."""
+    from oelm.treatment import matrix_free
+
+    return matrix_free
+
+
+def factor_sizes(width: int) -> tuple[int, int]:
+    """Two factors of the width as alike as can be, the first a power of two: 512 = 16 x 32, 768 = 32 x 24."""
+    powers = (2**power for power in range(width.bit_length()) if width % 2**power == 0)
+    first = min(powers, key=lambda size: size + width // size)
+    return first, width // first
+
+
+def _no_products(sizes: Sizes) -> int:
+    return 0
+
+
+_ORDER = StoredNumbers(drawn=lambda sizes: (sizes.columns,), make=lambda draw: _functions().random_order(draw))
+_SIGNS = StoredNumbers(drawn=lambda sizes: (sizes.rows,), make=lambda draw: _functions().random_signs(draw))
+_CHANNELS = StoredNumbers(
+    drawn=lambda sizes: (sizes.heads, sizes.columns), make=lambda draw: _functions().random_channels(draw)
+)
+SQUARE = ("query", "key", "value", "output")  # roles whose matrices are d_model by d_model
 
 
 # ---- The table -----------------------------------------------------------------------------------------------------
@@ -173,6 +224,65 @@ STARTS: dict[str, Start] = {
             documentation=("+1/sqrt(d) or -1/sqrt(d)", "random signs at the scale of an orthogonal matrix"),
         ),
         Start(
+            name="identity",
+            family="identity",
+            scale=_orthonormal_scale,
+            scale_text="1/sqrt(d)",
+            make=MatrixFree(stores={}, multiply=lambda x, stored: x, products=_no_products),
+            words=("identity, without a matrix", "恒等映射，不存矩阵"),
+            documentation=("1 on the diagonal", "no matrix, frozen only: head h reads the h-th group of channels"),
+            only_for=SQUARE,
+        ),
+        Start(
+            name="selection",
+            family="selection",
+            scale=_scaled_scale,
+            scale_text="1/sqrt(d)",
+            make=MatrixFree(
+                stores={"channels": _CHANNELS},
+                multiply=lambda x, stored: _functions().selected(x, stored),
+                products=_no_products,
+            ),
+            words=("selected channels, without a matrix", "按头选取通道，不存矩阵"),
+            documentation=("one 1 in each row", "no matrix, frozen only: each head reads channels drawn for it"),
+            by_head=True,
+            only_for=SQUARE,
+        ),
+        Start(
+            name="signed_permutation",
+            family="signed_permutation",
+            scale=_orthonormal_scale,
+            scale_text="1/sqrt(d)",
+            make=MatrixFree(
+                stores={"order": _ORDER, "signs": _SIGNS},
+                multiply=lambda x, stored: _functions().signed_permuted(x, stored),
+                products=_no_products,
+            ),
+            words=("signed permutation, without a matrix", "带符号置换，不存矩阵"),
+            documentation=("one 1 or -1 in each row and column", "no matrix, frozen only: channels in random order"),
+            only_for=SQUARE,
+        ),
+        Start(
+            name="hadamard",
+            family="hadamard",
+            scale=_orthonormal_scale,
+            scale_text="1/sqrt(d)",
+            make=MatrixFree(
+                stores={"order": _ORDER, "signs": _SIGNS},
+                multiply=lambda x, stored: _functions().hadamard_transformed(x, stored),
+                products=lambda sizes: sizes.columns * sum(factor_sizes(sizes.columns)),
+            ),
+            words=(
+                "random signs and order, then a Hadamard transform, without a matrix",
+                "随机符号与次序后作哈达玛变换，不存矩阵",
+            ),
+            documentation=(
+                "signed permutation, then H(2^k) x a cosine transform of the odd factor of d",
+                "no matrix, frozen only: orthogonal, and every output reads all channels",
+            ),
+            only_for=SQUARE,
+        ),
+        Start(
             name="ones",
             family="ones",
             scale=lambda sizes: 1.0,
@@ -215,5 +325,6 @@ STARTS: dict[str, Start] = {
 
 def started(name: str, values: Tensor, *, gain: float, heads: int, layers: int) -> Tensor:
     """The start with this name, made from a standard normal draw or, where it is one of given weights, from these."""
-    sizes = Sizes(rows=values.shape[0], columns=values.shape[-1], heads=heads, layers=layers)
-    return STARTS[name].make(values, sizes) * gain
+    make = STARTS[name].make
+    assert not isinstance(make, MatrixFree), f"{name} has no matrix"
+    return make(values, Sizes(rows=values.shape[0], columns=values.shape[-1], heads=heads, layers=layers)) * gain

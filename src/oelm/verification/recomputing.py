@@ -32,7 +32,7 @@ from oelm.training.run import run_with_data
 from oelm.verification.machine import OTHER_PREDICTIONS, TOLERANCE, Recorded, differences, nearest_machine, recorded
 from oelm.verification.processes import Processes
 from oelm.verification.testimony import check_parameters, check_progress, check_sealed_checkpoint
-from oelm.verification.verdict import Verdict
+from oelm.verification.verdict import RunVerdict
 
 
 class NotRecomputable(UserError):
@@ -50,10 +50,10 @@ class Recomputation:
         self._data = data  # in the place of what the configs name
         self._read: set[tuple[Path, str]] = set()
 
-    def verdict(self, path: Path) -> Verdict:
+    def verdict(self, path: Path) -> RunVerdict:
         """Whatever is wrong with one run is said of it, and stops no other."""
         directory = RunDirectory(path)
-        said = Verdict(path, "bit-equal")
+        said = RunVerdict(path, "bit-equal")
         try:
             run, ended, result = _read(directory)
             said = replace(said, reported=result["val_loss"], unsealed=not ended.sealed)
@@ -201,7 +201,7 @@ def _reported_look(objective: Objective, processes: Processes) -> Validation:
 
 
 def _same(
-    directory: RunDirectory, ended: Ended, result: dict[str, Any], seen: Validation, said: Verdict, *, precision: str
+    directory: RunDirectory, ended: Ended, result: dict[str, Any], seen: Validation, said: RunVerdict, *, precision: str
 ) -> bool:
     """Whether every bit is; Different where that, or the tolerance, is not met."""
     reported: float = result["val_loss"]

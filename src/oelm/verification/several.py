@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from oelm.durations import duration
 from oelm.errors import UserError
+from oelm.study.doubts import same_losses
+from oelm.study.remarks import sentence
 from oelm.study.shelf import Shelf, StoredRun, read_stored
-from oelm.verification.verdict import Verdict, counts_of, in_words
+from oelm.verification.verdict import RunVerdict, counts_of, in_words
 
 if TYPE_CHECKING:
     from oelm.verification.recomputing import Recomputation
@@ -25,14 +27,15 @@ class Verification:
     """Everything that was looked at; of a sample, also how it was drawn."""
 
     folder: Path
-    verdicts: list[Verdict]
+    verdicts: list[RunVerdict]
     finished: int  # runs that report a loss
     sampled: int | None = None  # None: all of them
     seed: int | None = None
+    copies: tuple[str, ...] = ()  # a line for runs that are one run under several seeds
 
     @property
     def failed(self) -> bool:
-        return any(verdict.is_failure for verdict in self.verdicts)
+        return bool(self.copies) or any(verdict.is_failure for verdict in self.verdicts)
 
     def closing_line(self) -> str:
         left_out = self.finished - len(self.verdicts)
@@ -46,6 +49,7 @@ class Verification:
             "folder": str(self.folder),
             "finished": self.finished,
             "sample": None if self.sampled is None else {"runs": self.sampled, "seed": self.seed},
+            "copies": list(self.copies),
             "counts": counts_of(self.verdicts),
             "runs": [verdict.as_json() for verdict in self.verdicts],
         }
@@ -70,7 +74,7 @@ def verify_folder(folder: Path, *, sample: int | None, seed: int, data: Path | N
         raise UserError(f"{folder}: no such folder; give a run directory, a study, or a folder of runs")
     shelf = Shelf(folder)
     remarks = {remark for run in shelf.runs for remark in run.remarks}
-    unreadable = [Verdict(folder, "damaged", line) for line in shelf.unreadable if line not in remarks]
+    unreadable = [RunVerdict(folder, "damaged", line) for line in shelf.unreadable if line not in remarks]
     for verdict in unreadable:
         say(verdict.line())
     reporting = sorted((run for run in shelf.runs if run.state in ("finished", "damaged")), key=lambda run: run.name)
@@ -83,6 +87,9 @@ def verify_folder(folder: Path, *, sample: int | None, seed: int, data: Path | N
         drawn = random.Random(seed).sample(range(len(recomputable)), sample)
         chosen = [recomputable[place] for place in sorted(drawn)]
         say(f"{sample} of {len(recomputable)} runs with checkpoints, chosen with seed {seed}; --all checks every run")
+    copies = tuple(sentence(*remark) for remark in same_losses(reporting))
+    for line in copies:
+        say(line)
     verdicts = [*unreadable, *_told(at_once, chosen, _recomputation(data), say)]
     is_sample = len(chosen) < len(recomputable)
     return Verification(
@@ -91,6 +98,7 @@ def verify_folder(folder: Path, *, sample: int | None, seed: int, data: Path | N
         finished=len(reporting) + len(unreadable),
         sampled=len(chosen) if is_sample else None,
         seed=seed if is_sample else None,
+        copies=copies,
     )
 
 
@@ -103,7 +111,7 @@ def _recomputation(data: Path | None) -> Recomputation:
 
 def _told(
     at_once: list[StoredRun], chosen: list[StoredRun], recomputation: Recomputation, say: Say
-) -> Iterator[Verdict]:
+) -> Iterator[RunVerdict]:
     """Those that take no time first; what is left of the others' time is foretold from those that are done."""
     for run in at_once:
         verdict = recomputation.verdict(run.directory.path)

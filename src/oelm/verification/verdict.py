@@ -15,7 +15,7 @@ FAILURES: tuple[State, ...] = ("differs", "damaged")
 
 
 @dataclass(frozen=True)
-class Verdict:
+class RunVerdict:
     """One run: what it reports, what was recomputed, and how the two compare."""
 
     path: Path
@@ -61,7 +61,7 @@ def _finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def counts_of(verdicts: Iterable[Verdict]) -> dict[str, int]:
+def counts_of(verdicts: Iterable[RunVerdict]) -> dict[str, int]:
     counted = Counter(verdict.state for verdict in verdicts)
     return {state: counted[state] for state in STATES}
 

@@ -14,6 +14,7 @@ from oelm.model.parameters import frozen_names, layer_of, rules, stored_name
 from oelm.model.split import SplitLinear
 from oelm.treatment.moves import After, Always, Every, Never
 from oelm.treatment.parts import AS_GIVEN, KEPT, Part, Parts, for_given_weights
+from oelm.treatment.starts import STARTS
 from tiny_transformers import KINDS, batch, fine_tuned, tiny
 
 
@@ -310,7 +311,17 @@ def other_parts(name: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("name", [name for name in ARMS if not other_parts(name)])
+def without_a_matrix(name: str) -> list[str]:
+    return [role for role, part in ARMS[name].parts.items() if STARTS[part.start].matrix_free]
+
+
+@pytest.mark.parametrize("name", [name for name in ARMS if without_a_matrix(name)])
+def test_an_arm_without_matrices_is_refused_for_a_model_that_has_them(name):
+    with pytest.raises(UserError, match=rf"^parts\.{without_a_matrix(name)[0]}\.start: .* keeps its matrices$"):
+        adapt(tiny("bert"), arm(name).parts, seed=0)
+
+
+@pytest.mark.parametrize("name", [name for name in ARMS if not other_parts(name) and not without_a_matrix(name)])
 @pytest.mark.parametrize("kind", ["bert", "gpt2"])
 def test_every_arm_of_queries_and_keys_can_be_applied(kind, name):
     done = adapt(tiny(kind), arm(name.replace("quarter", "half")).parts, seed=0)

@@ -116,6 +116,8 @@ def _check_spec(parts: Parts) -> None:
             raise UserError(f"parts.{role}: only queries and keys of a given model can be set; leave it out")
     for name in GOVERNED:
         start = STARTS[parts.of(name).start]
+        if start.matrix_free:
+            raise UserError(f"parts.{name}.start: cannot be {start.name}: a given model keeps its matrices")
         if start.by_depth:
             raise UserError(f"parts.{name}.start: cannot be {start.name}: nothing adds it to the residual stream")
 

@@ -8,6 +8,7 @@ from oelm.reporting import numbers
 from oelm.reporting.figures.canvas import Canvas, lettered, logarithmic, rows_of
 from oelm.reporting.figures.comparisons import mean_interval
 from oelm.reporting.words import WORDS
+from oelm.treatment.options import ADDITIONS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,9 +18,10 @@ COLOURS = {
     "token_embedding": "#999999", "position_embedding": "#CFCFCF", "type_embedding": "#E8E8E8", "query": "#E69F00",
     "key": "#56B4E9", "value": "#009E73", "output": "#F0E442", "up": "#0072B2",
     "down": "#D55E00", "norm": "#CC79A7", "head": "#4B2E83",
-}  # fmt: skip
+} | {role: option.colour for role, option in ADDITIONS.items()}  # fmt: skip
 UNKNOWN = "#000000"  # a role that this version has no colour for is shown all the same
 MILLION = 1e6
+HATCHES = {"trainable": None, "frozen": "//////", "implied": "...."}  # what is counted, and how it is shown
 
 
 def parameter_distribution(canvas: Canvas) -> Figure | None:
@@ -40,10 +42,11 @@ def _by_role(canvas: Canvas, axis: Axes, arms: list[str]) -> None:
         for role in _roles(canvas):
             colour = COLOURS.get(role, UNKNOWN)
             parts = [part for part in canvas.findings.arms[arm].parts if part["role"] == role]
-            for key, hatch in (("trainable", None), ("frozen", "//////")):
+            for key, hatch in HATCHES.items():
                 width = sum(part[key] for part in parts) / MILLION
                 if width:
-                    axis.barh(row, width, left=left, color=colour, hatch=hatch, edgecolor="#333333", lw=0.4, height=0.7)
+                    face = "white" if key == "implied" else colour
+                    axis.barh(row, width, left=left, color=face, hatch=hatch, edgecolor="#333333", lw=0.4, height=0.7)
                 left += width
     axis.set_xlabel(canvas.word("axis.parameters"))
     rows_of(axis, [canvas.label(arm, width=22) for arm in arms])
@@ -104,9 +107,10 @@ def _role_legend(canvas: Canvas, figure: Figure) -> None:
         Patch(facecolor=COLOURS.get(role, UNKNOWN), edgecolor="#333333", lw=0.4, label=_name(canvas, role))
         for role in _roles(canvas)
     ]
-    handles.append(
-        Patch(facecolor="white", edgecolor="#333333", hatch="//////", lw=0.4, label=canvas.word("legend.frozen"))
-    )
+    has_implied = any(summary.implied for summary in canvas.findings.arms.values())
+    for key in ("frozen", "implied") if has_implied else ("frozen",):
+        label = canvas.word(f"legend.{key}")
+        handles.append(Patch(facecolor="white", edgecolor="#333333", hatch=HATCHES[key], lw=0.4, label=label))
     figure.legend(handles=handles, loc="outside lower center", ncols=5)
 
 
