@@ -50,7 +50,7 @@ def test_the_file_imports_nothing_of_ours_and_says_what_it_needs(generated: Modu
     assert modeling_file("1.2.3") == source
 
 
-@pytest.mark.parametrize("arm", ["trained", "frozen_half", "frozen_orthogonal_repaired"])
+@pytest.mark.parametrize("arm", ["trained", "frozen_half", "frozen_hadamard", "frozen_orthogonal_repaired"])
 @pytest.mark.parametrize("positions", ["learned", "rotary"])
 def test_the_generated_class_is_the_same_function_bit_for_bit(arm: str, positions: str, generated: Any) -> None:
     tree = {name: getattr(GPT_ARMS[arm], name).model_dump(mode="json") for name in ("parts", "scores", "repairs")}

@@ -79,8 +79,12 @@ class _Linker:
         if origin not in self.names:
             is_free = name not in self.names.values()
             self.names[origin] = name if is_free else f"{name}_of_{home.rpartition('.')[2]}"
-        if original is None or not _is_ours(home):
+        if not _is_ours(home):
             self.outside.add(origin)
+        elif original is None:
+            self._read(home)
+            for each in list(self.modules[home].defined):
+                self.need(home, each)
         else:
             self._take(home, self.modules[home].defined[original])
 
@@ -89,6 +93,8 @@ class _Linker:
         here = self._read(module)
         if name in here.imported:
             home, original = here.imported[name]
+            if _is_ours(home) and _path(f"{home}.{original}").is_file():
+                return f"{home}.{original}", None
             return self._origin(home, original) if original is not None and _is_ours(home) else (home, original)
         return (module, name) if name in here.defined else None
 
@@ -96,11 +102,11 @@ class _Linker:
         if statement in self.taken[module]:
             return
         self.taken[module].add(statement)
+        for inner in _own_imports(statement):
+            _enter(self.modules[module], inner, inner)
         for node in ast.walk(statement):
             if isinstance(node, ast.Name):
                 self.need(module, node.id)
-            elif isinstance(node, ast.ImportFrom | ast.Import) and any(_is_ours(name) for name in _modules_of(node)):
-                raise CannotLink(f"{module}, line {node.lineno}: an import of ours inside a definition")
 
     def _read(self, name: str) -> _Module:
         if name not in self.modules:
@@ -122,9 +128,18 @@ class _Linker:
                 pieces.append(f"\n# ---- {name}\n")
             for statement in sorted(self.taken[name], key=lambda each: each.lineno):
                 pieces.append("\n" + "\n".join(self._written(name, statement)) + "\n")
+            if (name, None) in self.names:
+                pieces.append(self._namespace(name))
         return "\n".join(pieces)
 
+    def _namespace(self, module: str) -> str:
+        """A module that is used as a whole."""
+        members = ", ".join(f"{name}={self._name(module, name)}" for name in self.modules[module].defined)
+        return f"\n{self.names[module, None]} = types.SimpleNamespace({members})\n"
+
     def _imports(self) -> Iterator[str]:
+        if any(_is_ours(module) and original is None for module, original in self.names):
+            yield "import types"
         for module, original in sorted(self.outside, key=str):
             name = self.names[module, original]
             if original is None:
@@ -135,6 +150,10 @@ class _Linker:
     def _written(self, module: str, statement: ast.stmt) -> list[str]:
         """The lines of a statement, with the names that its things have in the file."""
         lines = self.modules[module].lines.copy()
+        for inner in _own_imports(statement):
+            indent = " " * inner.col_offset
+            number = (inner.end_lineno or inner.lineno) - inner.lineno + 1
+            lines[inner.lineno - 1 : inner.end_lineno] = [f"{indent}pass"] * number
         renamed = {node.id: self._name(module, node.id) for node in ast.walk(statement) if isinstance(node, ast.Name)}
         renamed = {old: new for old, new in renamed.items() if new != old}
         for node in ast.walk(statement):
@@ -190,5 +209,7 @@ def _enter(module: _Module, statement: ast.stmt, whole: ast.stmt) -> None:
                 module.defined[node.id] = whole
 
 
-def _modules_of(node: ast.Import | ast.ImportFrom) -> list[str]:
-    return [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
+def _own_imports(statement: ast.stmt) -> list[ast.ImportFrom]:
+    """Imports of ours inside a definition: what they name stands in the same file."""
+    inside = (node for node in ast.walk(statement) if isinstance(node, ast.ImportFrom))
+    return [node for node in inside if _is_ours(node.module or "")]
