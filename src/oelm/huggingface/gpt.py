@@ -46,6 +46,7 @@ class OELMPreTrainedModel(transformers.PreTrainedModel):
     """
 
     config_class = OELMConfig
+    config: OELMConfig
     base_model_prefix = PREFIX.rstrip(".")
     supports_gradient_checkpointing = True
     _no_split_modules = ["OELMBlock"]  # noqa: RUF012 - names and types transformers looks for
@@ -107,12 +108,12 @@ class OELMPreTrainedModel(transformers.PreTrainedModel):
         view = _view(attention_mask, position_ids, cache=cache, time=embedded_BTD.shape[1], device=embedded_BTD.device)
         if position_ids is None:
             self._check_length(embedded_BTD.shape[1], cache)
-        states: list[Tensor] = []
-        weights: list[Tensor] = []
+        states: list[Any] = []
+        weights: list[Any] = []
         keeps_states = self._given(output_hidden_states, "output_hidden_states")
         keeps_weights = self._given(output_attentions, "output_attentions")
         is_plain = keeps_weights or self.config._attn_implementation == "eager"
-        hidden_BTD = self.gpt.hidden(
+        hidden_BTD: Any = self.gpt.hidden(
             embedded_BTD,
             view.positions,
             None if cache is None else _caches_of_layers(cache, self.config.num_layers),
@@ -235,7 +236,7 @@ class OELMModel(OELMPreTrainedModel):
         output_attentions: bool | None = None,
         return_dict: bool | None = None,
         **kwargs: Any,
-    ) -> transformers.modeling_outputs.BaseModelOutputWithPast | tuple[Any, ...]:
+    ) -> Any:  # a BaseModelOutputWithPast, or its values as a tuple
         """Padding and caches as in OrthogonalELMTransformer."""
         output = self._hidden(
             input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, use_cache,
@@ -277,7 +278,7 @@ class OrthogonalELMTransformer(OELMPreTrainedModel, transformers.GenerationMixin
         return_dict: bool | None = None,
         logits_to_keep: int | Tensor = 0,
         **kwargs: Any,
-    ) -> transformers.modeling_outputs.CausalLMOutputWithPast | tuple[Any, ...]:
+    ) -> Any:  # a CausalLMOutputWithPast, or its values as a tuple
         """Logits, and with `labels` (unshifted; -100 is left out) the mean cross-entropy.
 
         Padding, left or right, is what `attention_mask` (all positions seen so far, cache included) says it is;
@@ -316,7 +317,8 @@ class OrthogonalELMTransformer(OELMPreTrainedModel, transformers.GenerationMixin
 
     def prepare_inputs_for_generation(self, input_ids: Tensor, *args: Any, **kwargs: Any) -> dict[str, Any]:
         self._check_positions(input_ids.shape[1])
-        prepared: dict[str, Any] = super().prepare_inputs_for_generation(input_ids, *args, **kwargs)
+        prepare: Any = transformers.GenerationMixin.prepare_inputs_for_generation
+        prepared: dict[str, Any] = prepare(self, input_ids, *args, **kwargs)
         return prepared
 
 
@@ -326,7 +328,7 @@ class OELMForSequenceClassification(OELMPreTrainedModel):
     def __init__(self, config: OELMConfig) -> None:
         super().__init__(config)
         self.num_labels = config.num_labels
-        self.score = nn.Linear(config.d_model, config.num_labels, bias=False)
+        self.score = nn.Linear(config.d_model, int(config.num_labels or 0), bias=False)
         self.post_init()
 
     def forward(
@@ -342,7 +344,7 @@ class OELMForSequenceClassification(OELMPreTrainedModel):
         output_attentions: bool | None = None,
         return_dict: bool | None = None,
         **kwargs: Any,
-    ) -> transformers.modeling_outputs.SequenceClassifierOutputWithPast | tuple[Any, ...]:
+    ) -> Any:  # a SequenceClassifierOutputWithPast, or its values as a tuple
         """The last token is what `attention_mask` says; without one, the last that is not config.pad_token_id."""
         found = self._hidden(
             input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, use_cache,
@@ -398,7 +400,7 @@ class _CacheOfLayer:
             self.cache.layers.append(_one_more_like(self.cache.layers[0]))
         wanted = torch.arange(-count, heads.shape[2], device=heads.device) + self.cache.layers[layer].get_seq_length()
         kept, _ = self.cache.update(heads, heads[..., :0], layer)
-        known = kept.index_select(2, wanted.clamp(min=0)) * (wanted >= 0)[:, None]
+        known: Tensor = kept.index_select(2, wanted.clamp(min=0)) * (wanted >= 0)[:, None]
         return known if values.dim() == 4 else known.squeeze(1)
 
 
