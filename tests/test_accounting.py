@@ -80,6 +80,16 @@ def test_what_scores_and_positions_count_at_medium_512():
         assert totals(resolved(run).model).total == plain + added
 
 
+def test_products_of_narrow_queries_and_keys_and_of_residuals():
+    """Two operations a weight; scores of width 8 for half of the sequence on average, in each of 8 heads."""
+    flops = {arm: forward_flops_per_token(model_of("medium-512", arm)) for arm in GPT_ARMS}
+    layers, width, narrower = 6, 512, 8 * (64 - 8)
+    assert flops["trained"] - flops["narrow_query_key_8"] == 2 * layers * narrower * (2 * width + (512 + 1) / 2)
+    assert flops["trained_orthogonal_residual"] - flops["trained"] == 2 * 49_152
+    for cheap in ("shift", "temperature", "convolution"):
+        assert flops[f"trained_orthogonal_{cheap}"] == flops["trained"]
+
+
 @pytest.mark.parametrize("arm", BOTH_FROZEN)
 def test_medium_512_with_frozen_queries_and_keys(arm):
     counted = totals(model_of("medium-512", arm))

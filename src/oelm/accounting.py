@@ -142,11 +142,14 @@ def totals(model: AnyResolvedModel) -> Totals:
 def activation_bytes(model: AnyResolvedModel, *, examples: int) -> int:
     """What a forward pass over some examples keeps for the backward pass, without dropout, in single precision.
 
-    In each layer eight times the width (both norms and their inputs, queries, keys, values, what attention gives) and
-    twice the inner width. Attention itself keeps no scores; the logits are made in chunks.
+    In each layer six times the width (both norms and their inputs, values, what attention gives), queries and keys (no
+    narrower than values: a CPU's kernel fills them up), twice the inner width, and what options keep. Attention itself
+    keeps no scores; the logits are made in chunks.
     """
-    per_token = model.num_layers * (8 * model.d_model + 2 * model.d_ff)
-    return round(examples * model.tokens_per_example * per_token) * BYTES_PER_WEIGHT
+    per_layer = 6 * model.d_model + 2 * max(model.query_key_rows, model.d_model) + 2 * model.d_ff
+    if isinstance(model, ResolvedModel):
+        per_layer += sum(option.keeps(model) for option in ADDITIONS.values())
+    return round(examples * model.tokens_per_example * model.num_layers * per_layer) * BYTES_PER_WEIGHT
 
 
 def forward_flops_per_token(model: AnyResolvedModel) -> float:

@@ -199,6 +199,18 @@ def test_an_export_as_gpt2_needs_no_oelm_and_computes_the_same(trained, tmp_path
 # ---- Which form, and what lies beside --------------------------------------------------------------------------------
 
 
+def test_what_computes_something_else_is_never_exported_as_a_gpt2(trained, tmp_path):
+    """Nothing rests in this arm, but no GPT-2 has a temperature."""
+    run = trained("trained_orthogonal_temperature")
+    with pytest.raises(UserError, match=r"^--as gpt2: no GPT-2 has .* \(a trained temperature per head\); use"):
+        export(run, tmp_path / "refused", form="gpt2")
+    assert not (tmp_path / "refused").exists()
+    done = export(run, tmp_path / "export")
+    assert (done.form, done.reason.partition(":")[0]) == (
+        "oelm", "no GPT-2 has what this model has (a trained temperature per head)",
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("arm", ARMS)
 def test_auto_chooses_gpt2_where_nothing_rests(arm, trained, tmp_path):
     done = export(trained(arm), tmp_path / "export")

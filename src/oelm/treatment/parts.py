@@ -66,6 +66,12 @@ class Part(Section):
             return layer in self.layers
         return layer % 2 == ("even", "odd").index(self.layers)
 
+    def layers_held(self, num_layers: int) -> int:
+        """Of how many layers it speaks."""
+        if isinstance(self.layers, list):
+            return len(self.layers)
+        return {"all": num_layers, "odd": num_layers // 2, "even": (num_layers + 1) // 2}[self.layers]
+
     def covered_rows(self, rows: int, *, heads: int, layer: int | None, num_layers: int) -> int:
         """How many of a weight's rows `moves` holds for, in this layer; the others always move."""
         if self.share == 1:
