@@ -18,6 +18,7 @@ from oelm.config import parts_of_attention
 from oelm.errors import UserError
 from oelm.files import read_object
 from oelm.huggingface.encoder_folder import WEIGHTS_INDEX, shards
+from oelm.huggingface.model_folder import ARCHITECTURE, MODEL_TYPE
 from oelm.model.adaptation import Adaptation, adapt
 from oelm.model.adaptation.record import CUSTOM, FIELD, FORMAT_VERSION, adaptation_record, frozen_digests
 from oelm.treatment.parts import Parts, for_given_weights
@@ -58,6 +59,8 @@ def load(folder: str | Path, cls: Any = None, **kwargs: Any) -> nn.Module:
     """
     folder = Path(folder)
     tree = _config_tree(folder)
+    if tree.get("model_type") == MODEL_TYPE:
+        return _own_gpt(folder, tree, cls, kwargs)
     parts, seed = _stored_spec(folder, tree)
     reader = cls or _stored_class(folder, tree)
     dtype = kwargs.pop("dtype", "auto")
@@ -87,6 +90,18 @@ def _warn_of_a_schedule(done: Adaptation) -> None:
         )
 
 
+def _own_gpt(folder: Path, tree: dict[str, Any], cls: Any, kwargs: dict[str, Any]) -> nn.Module:
+    """Our own classes freeze and check by themselves."""
+    from oelm.huggingface import gpt
+
+    names = tree.get("architectures") or [ARCHITECTURE]
+    try:
+        model: nn.Module = (cls or getattr(gpt, names[0])).from_pretrained(folder, **kwargs)
+    except SafetensorError as error:
+        raise UserError(f"{folder}: its weights cannot be read: {error}; export the model again") from error
+    return model
+
+
 def _without_starts(parts: Parts) -> Parts:
     given = {"start": "keep", "gain": 1.0}
     return Parts(**{role: part.model_copy(update=given) for role, part in parts.items()})
@@ -111,9 +126,7 @@ def _config_tree(folder: Path) -> dict[str, Any]:
     if not (folder / CONFIG_FILE).exists():
         raise UserError(f"{folder}: has no {CONFIG_FILE}; give a folder that save_pretrained wrote")
     tree = read_object(folder / CONFIG_FILE)
-    if tree.get("model_type") == "oelm":
-        raise UserError(f"{folder}: is a GPT of oelm, which handles its own freezing: use from_pretrained of its class")
-    if FIELD not in tree:
+    if FIELD not in tree and tree.get("model_type") != MODEL_TYPE:
         raise UserError(
             f"{folder}: its {CONFIG_FILE} has no field {FIELD}: no arm was applied; use from_pretrained and oelm.apply"
         )
