@@ -1,12 +1,15 @@
 """The verbs that begin: what `oelm studies` lists, when text is prepared unasked. test_wheel.py runs the demo."""
 
+import inspect
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
-from oelm.cli import getting_started, one_run
+from oelm.cli import getting_started
 from oelm.cli.getting_started import demo, embedded_text_elsewhere, new, prepare_embedded_text, studies
+from oelm.data.prepare import prepare
 from oelm.errors import UserError
 from oelm.experiments.controller import data_facts
 from oelm.study.catalogue import PACKAGED
@@ -62,23 +65,43 @@ def test_a_file_that_is_no_study_is_listed_with_what_is_wrong(tmp_path, listed, 
     assert "size" not in entry
 
 
+@pytest.fixture(scope="module")
+def few_stories(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("few") / "stories"
+    prepare("stories", out=folder, stories=300)
+    return folder
+
+
+@pytest.fixture
+def asked(few_stories, monkeypatch) -> list[dict]:
+    """What the corpus was asked to be prepared with, each time; every answer is a copy of the same few stories."""
+    settings: list[dict] = []
+
+    def copied(*arguments, **options) -> dict:
+        bound = inspect.signature(prepare).bind(*arguments, **options)
+        bound.apply_defaults()
+        settings.append({key: value for key, value in bound.arguments.items() if key not in ("out", "progress")})
+        shutil.copytree(few_stories, bound.arguments["out"])
+        return json.loads((few_stories / "manifest.json").read_text())
+
+    monkeypatch.setattr("oelm.data.prepare.prepare", copied)
+    return settings
+
+
 @pytest.mark.parametrize(
     ("data", "is_there", "is_prepared"),
     [("data/stories", False, True), ("data/stories", True, False), ("data/tinystories", False, False)],
 )
-def test_only_the_embedded_text_is_prepared_unasked(tmp_path, monkeypatch, data, is_there, is_prepared):
-    def smaller(source: str, *, out, prepare=one_run.prepare) -> None:
-        prepare(source, out=out, stories=300)
-
-    monkeypatch.setattr(one_run, "prepare", smaller)
+def test_only_the_embedded_text_is_prepared_unasked(tmp_path, asked, data, is_there, is_prepared):
     if is_there:
         (tmp_path / data).mkdir(parents=True)
     assert prepare_embedded_text(small_study(base={"preset": "tiny", "data": data})) is is_prepared
     assert (tmp_path / data / "manifest.json").exists() is is_prepared
+    assert len(asked) == is_prepared
 
 
 @pytest.mark.parametrize("named", ["base", "arm"])
-def test_a_dry_run_plans_from_a_copy_of_the_embedded_text_and_leaves_nothing(tmp_path, named):
+def test_a_dry_run_plans_from_a_copy_of_the_embedded_text_and_leaves_nothing(tmp_path, asked, named):
     """The runs are those that `oelm run` would start, because data is known by its content."""
     base = small_study().base | {"data": "data/stories"}
     study = small_study(base=base, arms={"trained": {"set": {"data": "data/stories"} if named == "arm" else {}}})
@@ -89,6 +112,8 @@ def test_a_dry_run_plans_from_a_copy_of_the_embedded_text_and_leaves_nothing(tmp
     assert not Path(data_folders(readable)[0]).exists()
     prepare_embedded_text(study)
     assert (then.model, then.digest) == (data_facts(study).model, data_facts(study).digest)
+    first, second = asked
+    assert first == second
     with embedded_text_elsewhere(study) as readable:
         assert readable == study
 

@@ -3,6 +3,7 @@
 import pytest
 
 from oelm.experiments.controller import ActiveRun
+from oelm.experiments.costs import START_SECONDS
 from oelm.experiments.local import LocalHandle
 from oelm.experiments.progress import counted, left_over
 from oelm.ownership import Process
@@ -42,7 +43,8 @@ def test_active_runs_in_a_queue_count_as_queued(half_done):
     assert counted(plan, [waiting]) == "final 5/10 finished (4 missing, 1 queued)"
 
 
-def test_the_estimate_is_what_the_running_ones_need_and_the_others_at_their_pace(half_done):
+def test_the_estimate_is_what_the_running_ones_need_and_the_others_at_their_pace_after_their_start(half_done):
     plan, active = half_done
-    assert left_over(plan, active, units=1) == pytest.approx(0.5 + 4 * 1.0, rel=0.05)
-    assert left_over(plan, active, units=2) == pytest.approx((0.5 + 4 * 1.0) / 2, rel=0.05)
+    seconds = 0.5 + 4 * (START_SECONDS + 1.0)
+    assert left_over(plan, active, units=1) == pytest.approx(seconds, rel=0.01)
+    assert left_over(plan, active, units=2) == pytest.approx(seconds / 2, rel=0.01)

@@ -59,6 +59,20 @@ PLANTED = {
         "changes = ()", "study/test_study_registration.py"),
     "edited studies: nobody is a stray": (
         "study/strays.py", "if not left:", "if True:", "study/test_strays.py"),
+    "edited studies: any execution is the declared one": (
+        "study/doubts.py", "if place_of(then) != place_of(_as_computed(run, key, declared)):", "if False:",
+        "study/test_doubts.py"),
+    "seeds: a copy is a run of its own": (
+        "study/doubts.py", "if len(by_seed) > 1:", "if False:", "study/test_doubts.py"),
+    "seeds: verify takes a copy for a run of its own": (
+        "verification/several.py", "return bool(self.copies) or any(", "return any(", "verification/test_several.py"),
+    "choices: believed about when they were made": (
+        "study/kept_choices.py", "early = sum(time < made for time in started if time is not None)", "early = 0",
+        "study/test_kept_choices.py -k dated_after"),
+    "folders: a mistyped one is empty": (
+        "cli/given.py", 'raise UserError(f"--runs {path}: no such folder")', "pass", "test_cli.py -k not_there_are_no"),
+    "archives: a mistyped one is an empty folder": (
+        "archives.py", 'raise UserError(f"{named}: no such archive")', "pass", "test_archives.py -k is_not_there"),
     "links: logs and locks follow them": (
         "files.py", "flags | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC",
         "flags | os.O_CREAT | os.O_CLOEXEC",
@@ -97,6 +111,8 @@ PLANTED = {
     "bench: the last one stays": (
         "study/bench_fit.py", "if not beside.can_decide or not usable:", "if True:",
         "study/test_bench_fit.py timing/test_interleaved.py -k replace or worse"),
+    "bench: arms go by their names": (
+        "study/bench_fit.py", "bench = _by_config(bench, plan, facts)", "pass", "study/test_bench_fit.py"),
     "GPUs: attention may differ from run to run": (
         "training/device.py", "torch.use_deterministic_algorithms(True)",
         "torch.use_deterministic_algorithms(True, warn_only=True)", "training/test_determinism.py"),

@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 
 import pytest
 from example_studies import example_study, findings_from
@@ -23,6 +24,7 @@ from oelm.reporting.content import article_of
 from oelm.reporting.figures import gallery
 from oelm.reporting.fonts import HOW_TO_GET_ONE, chinese_font, has_chinese
 from oelm.reporting.report import FORMATS, write_report, write_tables
+from oelm.reporting.verdicts import reason_sentence
 from oelm.reporting.words import say
 from oelm.study.registration import register
 from oelm.study.shelf import Shelf
@@ -157,6 +159,13 @@ def test_a_partial_verdict_is_undecided_and_has_no_p(partial):
     assert boxes["start"].outcome == "undecided"
     assert "p" not in dict(boxes["start"].numbers)
     assert "p" in dict(boxes["cost"].numbers)
+
+
+@pytest.mark.parametrize(("language", "said"), [("en", "not started (seeds: 0)"), ("zh", "未启动（种子：0）")])
+def test_the_seed_of_a_missing_run_cannot_be_read_as_a_count(partial, language, said):
+    facts = {"pairs": 1, "planned": 2, "treatment": {"missing": [0]}, "control": {}}
+    verdict = replace(partial.verdicts[0], outcome="undecided", reason="incomplete", facts=facts)
+    assert said in reason_sentence(partial, verdict, language)
 
 
 def test_a_study_in_tuning_is_reported(tmp_path, quick):

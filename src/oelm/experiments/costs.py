@@ -42,8 +42,8 @@ def cost_lines(
     problems: list[str] = []
     probes = _probes([run.planned for run in now], timeout, problems, variables=variables)
     forecasts, after = ([_forecast(run, probes.get(run.planned.arm)) for run in runs] for runs in (now, later))
-    lines = [line for forecast in forecasts for line in _lines(forecast)]
-    return [*lines, *problems, "", *_totals(forecasts, after, slots)]
+    lines = [*(line for forecast in forecasts for line in _lines(forecast)), *problems]
+    return [*lines, *([""] if lines else []), *_totals(forecasts, after, slots)]
 
 
 def _probes(
@@ -102,18 +102,32 @@ def _lines(forecast: Forecast) -> list[str]:
 def _totals(forecasts: list[Forecast], later: list[Forecast], slots: int) -> list[str]:
     if not forecasts:
         return ["nothing to start now"]
-    lines = [f"{len(forecasts)} runs to start now: {_cost(forecasts, slots)}"]
+    lines = [f"{_runs(forecasts)} to start now: {_cost(forecasts, slots=slots)}"]
     if later:
-        lines.append(f"then {len(later)} final runs, with the values that tuning chooses: {_cost(later, slots)}")
-        lines.append(f"total: {_cost([*forecasts, *later], slots)}; an extended grid takes more")
+        lines.append(f"then {_runs(later, 'final ')}, with the values that tuning chooses: {_cost(later, slots=slots)}")
+        lines.append(f"total: {_cost(forecasts, later, slots=slots)}; an extended grid takes more")
     return lines
 
 
-def _cost(forecasts: list[Forecast], slots: int) -> str:
-    known = [forecast.seconds * forecast.planned.processes for forecast in forecasts if forecast.seconds is not None]
-    disk = mebibytes(sum(forecast.disk_bytes for forecast in forecasts))
-    time = f"about {duration(sum(known) / slots)}" if len(known) == len(forecasts) else "time unknown"
-    return f"{time} on {slots} slots, disk up to {disk}"
+def _runs(forecasts: list[Forecast], kind: str = "") -> str:
+    return f"{len(forecasts)} {kind}run{'' if len(forecasts) == 1 else 's'}"
+
+
+def _cost(*stages: list[Forecast], slots: int) -> str:
+    """Of stages, each of which begins when the one before is done."""
+    times = [_seconds(stage, slots) for stage in stages]
+    disk = mebibytes(sum(forecast.disk_bytes for stage in stages for forecast in stage))
+    time = "time unknown" if None in times else f"about {duration(sum(filter(None, times)))}"
+    return f"{time} on {slots} slot{'' if slots == 1 else 's'}, disk up to {disk}"
+
+
+def _seconds(forecasts: list[Forecast], slots: int) -> float | None:
+    """Until all are done: never before the longest one, however many slots there are."""
+    known = [(forecast.seconds, forecast.planned.processes) for forecast in forecasts if forecast.seconds is not None]
+    if len(known) < len(forecasts):
+        return None
+    shared = sum(seconds * processes for seconds, processes in known) / slots
+    return max([shared, *(seconds for seconds, _ in known)])
 
 
 def _about(seconds: float | None) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from oelm.experiments.controller import ActiveRun
+from oelm.experiments.costs import START_SECONDS
 from oelm.run_directory import RunDirectory
 from oelm.study.declaration import settings_for
 from oelm.study.plan import Plan, PlannedRun
@@ -58,7 +59,8 @@ def _names(active: Iterable[ActiveRun]) -> set[tuple[str, str]]:
 
 
 def left_over(plan: Plan, active: list[ActiveRun], *, units: int | None) -> float | None:
-    """Seconds until the plan as known is done: what the running ones still need, and the others at their pace.
+    """Seconds until the plan as known is done: what the running ones still need, and the others at their pace, each
+    after its start.
 
     Without a number of units, as many as run now.
     """
@@ -70,7 +72,8 @@ def left_over(plan: Plan, active: list[ActiveRun], *, units: int | None) -> floa
     running = _names(active)
     waiting = [_work(run) for run in plan.runs if run.loss is None and (run.stage, run.title) not in running]
     unplanned = [_final_work(plan)] * (plan.expected_final_runs - len(plan.final))
-    seconds = sum(each.seconds_left or 0 for each in progress) + pace * sum(waiting + unplanned)
+    to_come = [START_SECONDS + pace * work for work in waiting + unplanned]
+    seconds = sum(each.seconds_left or 0 for each in progress) + sum(to_come)
     return seconds / max(1, min(units, len(active) + len(waiting) + len(unplanned)))
 
 

@@ -164,7 +164,7 @@ _CLAIMS: dict[str, Phrase] = {
         if kind.criterion_with_margin
     },
     **{f"reason.{code}": reason.sentence for code, reason in REASONS.items()},
-    "seeds_by_state": ("{state}: {seeds}", "{state}：{seeds}"),
+    "seeds_by_state": ("{state} (seeds: {seeds})", "{state}（种子：{seeds}）"),
     "nothing_missing": ("complete", "完整"),
     "nobody": ("none", "无"),
 }

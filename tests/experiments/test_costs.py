@@ -1,0 +1,36 @@
+"""What a dry run says that runs would cost."""
+
+import pytest
+
+from oelm.experiments import costs
+from oelm.experiments.costs import START_SECONDS, cost_lines
+from wanted_runs import wanted_run
+
+PROBE = {
+    "seconds_per_step": 1.0,
+    "validation_seconds_per_sequence": 0.0,
+    "warmup_seconds": 0.0,
+    "held_out": 1,
+    "checkpoint_bytes": 1024,
+    "peak_memory_bytes": 1024,
+}
+
+
+@pytest.mark.parametrize(
+    ("now", "later", "slots", "said"),
+    [
+        (1, 0, 4, ["1 run to start now: about {one} on 4 slots"]),
+        (4, 0, 1, ["4 runs to start now: about {four} on 1 slot"]),
+        (2, 1, 2, ["2 runs to start now: about {one} on 2 slots", "then 1 final run,", "total: about {two} on 2 slots"]),
+    ],
+)
+def test_runs_take_as_long_as_the_longest_of_them_and_stages_follow_each_other(
+    tmp_path, monkeypatch, now, later, slots, said
+):
+    monkeypatch.setattr(costs, "probed", lambda *_, **__: PROBE)
+    runs = [wanted_run(tmp_path / str(number)) for number in range(now + later)]
+    one = START_SECONDS + runs[0].planned.resolved_run.training.steps
+    times = {name: costs.duration(count * one) for name, count in (("one", 1), ("two", 2), ("four", 4))}
+    lines = cost_lines(runs[:now], runs[now:], slots=slots, variables={}, timeout=1)
+    for line, expected in zip(lines[-len(said) :], said, strict=True):
+        assert line.startswith(expected.format(**times))
