@@ -126,6 +126,7 @@ class OELMPreTrainedModel(transformers.PreTrainedModel):
             None if cache is None else _caches_of_layers(cache, self.config.num_layers),
             visible=view.visible,
             seen_positions=view.seen_positions,
+            real=view.real,
             states=states if keeps_states else None,
             weights=weights if is_plain else None,
         )
@@ -459,6 +460,7 @@ class _View(NamedTuple):
     positions: Tensor  # T, or B by T
     visible: Tensor | None
     seen_positions: Tensor | None  # S, or B by S
+    real: Tensor | None = None  # B by T: which tokens are no padding, where a mask says it
 
 
 def _view(
@@ -477,7 +479,9 @@ def _view(
     seen = places_S if position_ids is None else places_S + (position_ids[..., -1:] - places_T[-1:])
     earlier_TS = places_S <= places_T[:, None]
     if attention_mask is not None and attention_mask.ndim == 4:  # as create_masks_for_generate makes them
-        return _View(positions, attention_mask, seen)
+        last_BS = attention_mask[:, 0, -1]  # who comes last sees all that is real, and itself
+        real_BT = last_BS.index_select(1, places_T) if attention_mask.dtype == torch.bool else None
+        return _View(positions, attention_mask, seen, real_BT)
     if attention_mask is None and has_fixed_room:
         return _View(positions, earlier_TS, seen)
     if attention_mask is None and position_ids is not None and cache is None:
@@ -492,9 +496,9 @@ def _view(
     counted_BS = (real_BS.cumsum(1) - 1).clamp(min=0)
     if position_ids is None:
         positions, seen = counted_BS[:, -time:], functional.pad(counted_BS, (0, room - counted_BS.shape[1]))
-    real_BS = functional.pad(real_BS, (0, room - real_BS.shape[1]))
+    real_BT, real_BS = real_BS[:, -time:], functional.pad(real_BS, (0, room - real_BS.shape[1]))
     own_TS = places_S == places_T[:, None]  # padding sees itself: a row without anything has no softmax
-    return _View(positions, (earlier_TS & (real_BS[:, None] | own_TS))[:, None], seen)
+    return _View(positions, (earlier_TS & (real_BS[:, None] | own_TS))[:, None], seen, real_BT)
 
 
 def _same_text(positions_BT: Tensor) -> Tensor:
