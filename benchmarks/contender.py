@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -19,8 +19,8 @@ from oelm.timing.blocks import Step
 from plain_gpt import PlainGPT
 
 
-def sized(sizes: dict[str, int], arm: str = "trained") -> Run:
-    run = load_settings(preset="medium-512", arm=arm).run
+def sized(sizes: dict[str, int], arm: str = "trained", assignments: Sequence[str] = ()) -> Run:
+    run = load_settings(preset="medium-512", arm=arm, assignments=list(assignments)).run
     model = run.model.model_copy(update={"vocabulary": sizes["vocabulary"]})
     training = run.training.model_copy(update={"batch_size": sizes["batch_size"]})
     return resolved(run.model_copy(update={"model": model, "training": training}))
@@ -70,12 +70,12 @@ def _stepping(gpt: torch.nn.Module, loss_of: Callable, run: Run, *, autocast: bo
     return step
 
 
-def ours(sizes: dict[str, int], arm: str, *, precision: str, compiled: str) -> Step:
+def ours(sizes: dict[str, int], arm: str, *, precision: str, compiled: str, assignments: Sequence[str] = ()) -> Step:
     """The training step of `oelm train`, on drawn tokens."""
     from oelm.timing.workload import TimedArm, drawn_tokens
     from oelm.training.device import prepare_process, resolve_machine
 
-    run = sized(sizes, arm)
+    run = sized(sizes, arm, assignments)
     execution = Execution(device="cpu", precision=precision, compile=compiled)
     machine, _ = resolve_machine(execution, run, local_rank=0, world_size=1)
     prepare_process(machine)

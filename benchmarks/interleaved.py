@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,15 +15,20 @@ HERE = Path(__file__).parent
 
 
 class Contender:
-    def __init__(self, name: str, sizes: dict[str, int]) -> None:
+    """`program` and `sources`: of another version of oelm than this one."""
+
+    def __init__(
+        self, name: str, sizes: dict[str, int], *, program: Path = HERE / "contender.py", sources: Path | None = None
+    ) -> None:
         self.name = name
         self.seconds: list[float] = []
         self.peak_bytes = 0
         self._process = subprocess.Popen(
-            [sys.executable, str(HERE / "contender.py"), name, json.dumps(sizes)],
+            [sys.executable, str(program), name, json.dumps(sizes)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            env=os.environ | ({"PYTHONPATH": str(sources)} if sources else {}),
         )
 
     def step(self) -> float:

@@ -80,6 +80,16 @@ def test_what_scores_and_positions_count_at_medium_512():
         assert totals(resolved(run).model).total == plain + added
 
 
+def test_products_of_narrow_queries_and_keys_and_of_residuals():
+    """Two operations a weight; scores of width 8 for half of the sequence on average, in each of 8 heads."""
+    flops = {arm: forward_flops_per_token(model_of("medium-512", arm)) for arm in GPT_ARMS}
+    layers, width, narrower = 6, 512, 8 * (64 - 8)
+    assert flops["trained"] - flops["narrow_query_key_8"] == 2 * layers * narrower * (2 * width + (512 + 1) / 2)
+    assert flops["trained_orthogonal_residual"] - flops["trained"] == 2 * 49_152
+    for cheap in ("shift", "temperature", "convolution"):
+        assert flops[f"trained_orthogonal_{cheap}"] == flops["trained"]
+
+
 @pytest.mark.parametrize("arm", BOTH_FROZEN)
 def test_medium_512_with_frozen_queries_and_keys(arm):
     counted = totals(model_of("medium-512", arm))
@@ -183,6 +193,25 @@ def test_a_share_of_an_encoders_layers_freezes_the_first_ones(tmp_path):
     parts_of_it = AS_GIVEN.model_copy(update={"query": first_layer})
     encoder = small_encoder(tmp_path / "encoder").model_copy(update={"parts": parts_of_it})
     assert [(part.role, part.layer, part.frozen) for part in parts(encoder) if part.frozen] == [("query", 0, 16 * 17)]
+
+
+@pytest.mark.parametrize("model_type", ["bert", "distilbert"])
+@pytest.mark.parametrize("arm", ["frozen_up", "frozen_embedding", "frozen_norms", "reservoir"])
+def test_frozen_parts_of_an_encoder_are_those_that_adapting_its_model_freezes(tmp_path, arm, model_type):
+    from oelm.config import Seeds
+    from oelm.huggingface.encoder import build_encoder
+    from oelm.model.parameters import counts_by_part, encoder_role_of
+
+    encoder = small_encoder(tmp_path / "encoder", model_type, arm=arm).model_copy(update={"pretrained": False})
+    model = build_encoder(encoder, Seeds(), folder=tmp_path / "encoder", labels=("a", "b", "c"))
+    counted = {key: (count.total, count.frozen) for key, count in counts_by_part(model, encoder_role_of).items()}
+    assert {(part.role, part.layer): (part.total, part.frozen) for part in parts(encoder)} == counted
+    assert totals(encoder).frozen > 0
+
+
+def test_a_frozen_token_embedding_of_an_encoder_saves_no_products(tmp_path):
+    tuned, frozen = (small_encoder(tmp_path / arm, arm=arm) for arm in ("fine_tuned", "frozen_embedding"))
+    assert training_flops_per_token(frozen) == training_flops_per_token(tuned)
 
 
 def test_flops_of_an_encoder_are_those_of_its_matrix_products(tmp_path):

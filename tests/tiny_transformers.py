@@ -57,6 +57,27 @@ _GPT2 = {
     "pad_token_id": 0,
 }
 
+_FUSED = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "bos_token_id": 1,
+    "eos_token_id": 1,
+}
+_DEBERTA = _ENCODER | {
+    "relative_attention": True,
+    "pos_att_type": ["p2c", "c2p"],
+    "position_buckets": 4,
+    "norm_rel_ebd": "layer_norm",
+    "position_biased_input": False,
+    "pooler_hidden_size": 32,
+}
+_SPECIAL = {"bos_token_id": 1, "eos_token_id": 1}
+_MODERNBERT = (
+    _ENCODER | _SPECIAL | {"pad_token_id": 0, "cls_token_id": 1, "sep_token_id": 1, "reference_compile": False}
+)
+
 # kind -> class with a loss, class of its config, settings
 KINDS: dict[str, tuple[str, str, dict]] = {
     "bert": ("BertForSequenceClassification", "BertConfig", _ENCODER),
@@ -71,6 +92,32 @@ KINDS: dict[str, tuple[str, str, dict]] = {
     "mistral": ("MistralForCausalLM", "MistralConfig", _DECODER),
     "qwen2": ("Qwen2ForCausalLM", "Qwen2Config", _DECODER),
     "qwen3": ("Qwen3ForCausalLM", "Qwen3Config", _DECODER | {"head_dim": 16}),
+    "gemma": ("GemmaForCausalLM", "GemmaConfig", _DECODER | {"head_dim": 16}),
+    "gemma2": ("Gemma2ForCausalLM", "Gemma2Config", _DECODER | {"head_dim": 16}),
+    "gemma3": ("Gemma3ForCausalLM", "Gemma3TextConfig", _DECODER | {"head_dim": 16}),
+    "olmo2": ("Olmo2ForCausalLM", "Olmo2Config", _DECODER | _SPECIAL),
+    "smollm3": ("SmolLM3ForCausalLM", "SmolLM3Config", _DECODER | _SPECIAL),
+    "mixtral": ("MixtralForCausalLM", "MixtralConfig", _DECODER | {"num_local_experts": 2, "num_experts_per_tok": 2}),
+    "phi": ("PhiForCausalLM", "PhiConfig", _DECODER | {"qk_layernorm": True}),
+    "phi3": ("Phi3ForCausalLM", "Phi3Config", _DECODER | _SPECIAL),
+    "opt": ("OPTForCausalLM", "OPTConfig", _DECODER | {"ffn_dim": 48, "word_embed_proj_dim": 32}),
+    "gpt_neox": ("GPTNeoXForCausalLM", "GPTNeoXConfig", _FUSED | {"intermediate_size": 48}),
+    "bloom": ("BloomForCausalLM", "BloomConfig", _FUSED),
+    "falcon": ("FalconForCausalLM", "FalconConfig", _FUSED),  # one key for all heads
+    "falcon_grouped": (
+        "FalconForCausalLM",
+        "FalconConfig",
+        _FUSED | {"new_decoder_architecture": True, "num_kv_heads": 2},
+    ),
+    "falcon_by_head": (
+        "FalconForCausalLM",
+        "FalconConfig",
+        _FUSED | {"multi_query": False, "bias": True, "alibi": True},
+    ),
+    "modernbert": ("ModernBertForSequenceClassification", "ModernBertConfig", _MODERNBERT),
+    "deberta_v2": ("DebertaV2ForSequenceClassification", "DebertaV2Config", _DEBERTA),
+    "deit": ("DeiTForImageClassification", "DeiTConfig", _VIT),
+    "dinov2": ("Dinov2ForImageClassification", "Dinov2Config", _VIT | {"mlp_ratio": 2, "use_swiglu_ffn": True}),
 }
 
 
@@ -89,7 +136,7 @@ def tiny(kind: str, cls: str | None = None, *, seed: int = 0, **settings: object
 
 def batch(model: nn.Module, *, size: int = 4, seed: int = 0) -> dict[str, Tensor]:
     generator = torch.Generator().manual_seed(seed)
-    if model.config.model_type == "vit":
+    if "ImageClassification" in model.config.architectures[0]:
         pixels = torch.randn(size, 3, 8, 8, generator=generator).to(model.dtype)
         return {"pixel_values": pixels, "labels": torch.randint(LABELS, (size,), generator=generator)}
     ids = torch.randint(3, VOCABULARY, (size, LENGTH), generator=generator)

@@ -29,10 +29,10 @@ def trained(stories: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable
     def run_directory(arm: str) -> Path:
         if arm not in runs:
             sizes = {"seq_len": 48, "d_model": 32, "num_layers": 2, "num_heads": 4, "d_ff": 64}
-            spec = load_settings(preset="tiny", arm=arm).run.model.parts
+            spec = load_settings(preset="tiny", arm=arm).run.model
             run = Run(
                 arm=arm,
-                model=Model(**sizes, parts=spec),
+                model=Model(**sizes, parts=spec.parts, scores=spec.scores, repairs=spec.repairs),
                 training=Training(steps=30, batch_size=8, learning_rate=1e-2),
                 data=str(stories),
             )

@@ -27,6 +27,8 @@ _HOME_OF = {
     "GPT": "oelm.model.transformer",
     "Model": "oelm.config",
     "OELMConfig": "oelm.huggingface.gpt",
+    "OELMForSequenceClassification": "oelm.huggingface.gpt",
+    "OELMModel": "oelm.huggingface.gpt",
     "OELMMultiHeadAttention": "oelm.compat.modules",
     "OELMTransformerBlock": "oelm.compat.modules",
     "OrthogonalELMTransformer": "oelm.huggingface.gpt",

@@ -89,22 +89,26 @@ def _count(model: ResolvedModel, role: Role, layer: int | None) -> PartCount:
 def _encoder_parts(model: ResolvedEncoder) -> Iterator[PartCount]:
     """BERT, RoBERTa and DistilBERT for classification: biases everywhere, and a dense layer before the classifier.
 
-    A row of queries or keys is frozen together with its bias; the other parts always move.
+    A row is frozen together with its bias. Token types and the head have no role: they always move.
     """
     width, inner = model.d_model, model.d_ff
-    yield PartCount("token_embedding", None, model.vocabulary * width, 0)
-    yield PartCount("position_embedding", None, model.positions * width, 0)
+
+    def count(role: str, layer: int | None, rows: int, numbers: int) -> PartCount:
+        part = model.part_at(role, layer)
+        frozen = part.frozen_rows(rows, heads=model.num_heads, layer=layer, num_layers=model.num_layers)
+        return PartCount(role, layer, rows * numbers, frozen * numbers)
+
+    yield count("token_embedding", None, model.vocabulary, width)
+    yield count("position_embedding", None, model.positions, width)
     if model.token_types:
         yield PartCount("type_embedding", None, model.token_types * width, 0)
-    yield PartCount("norm", None, 2 * width, 0)
+    yield count("norm", None, width, 2)
     for layer in range(model.num_layers):
         for name in ("query", "key", "value", "output"):
-            part = model.part_at(name, layer)
-            rows = part.frozen_rows(width, heads=model.num_heads, layer=layer, num_layers=model.num_layers)
-            yield PartCount(name, layer, width * (width + 1), rows * (width + 1))
-        yield PartCount("up", layer, width * inner + inner, 0)
-        yield PartCount("down", layer, inner * width + width, 0)
-        yield PartCount("norm", layer, 4 * width, 0)
+            yield count(name, layer, width, width + 1)
+        yield count("up", layer, inner, width + 1)
+        yield count("down", layer, width, inner + 1)
+        yield count("norm", layer, 2 * width, 2)
     yield PartCount("head", None, width * (width + 1) + model.labels * (width + 1), 0)
 
 
@@ -142,11 +146,14 @@ def totals(model: AnyResolvedModel) -> Totals:
 def activation_bytes(model: AnyResolvedModel, *, examples: int) -> int:
     """What a forward pass over some examples keeps for the backward pass, without dropout, in single precision.
 
-    In each layer eight times the width (both norms and their inputs, queries, keys, values, what attention gives) and
-    twice the inner width. Attention itself keeps no scores; the logits are made in chunks.
+    In each layer six times the width (both norms and their inputs, values, what attention gives), queries and keys (no
+    narrower than values: a CPU's kernel fills them up), twice the inner width, and what options keep. Attention itself
+    keeps no scores; the logits are made in chunks.
     """
-    per_token = model.num_layers * (8 * model.d_model + 2 * model.d_ff)
-    return round(examples * model.tokens_per_example * per_token) * BYTES_PER_WEIGHT
+    per_layer = 6 * model.d_model + 2 * max(model.query_key_rows, model.d_model) + 2 * model.d_ff
+    if isinstance(model, ResolvedModel):
+        per_layer += sum(option.keeps(model) for option in ADDITIONS.values())
+    return round(examples * model.tokens_per_example * model.num_layers * per_layer) * BYTES_PER_WEIGHT
 
 
 def forward_flops_per_token(model: AnyResolvedModel) -> float:
@@ -172,12 +179,17 @@ def forward_flops_per_token(model: AnyResolvedModel) -> float:
 def training_flops_per_token(model: AnyResolvedModel) -> float:
     """Forward, the gradients of inputs, and those of the factors of products that are not frozen for good.
 
-    A tied token embedding is such a factor, of the output layer. Biases are counted with their matrices: they hardly
-    matter.
+    A tied token embedding is such a factor, of the output layer; an encoder's head is not tied to it. Biases are
+    counted with their matrices: they hardly matter.
     """
-    multiplying = (part for part in parts(model) if part.role in ROLES and ROLES[part.role].multiplies)
+    multiplying = (part for part in parts(model) if _multiplies(model, part.role))
     frozen = sum(part.products if part.implied else part.frozen for part in multiplying)
     return forward_flops_per_token(model) / FORWARD_SHARE_OF_A_TRAINING_STEP - 2 * frozen
+
+
+def _multiplies(model: AnyResolvedModel, role: str) -> bool:
+    looked_up = isinstance(model, ResolvedEncoder) and role == "token_embedding"
+    return role in ROLES and ROLES[role].multiplies and not looked_up
 
 
 def training_flops(run: ResolvedRun) -> float:

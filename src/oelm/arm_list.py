@@ -70,15 +70,10 @@ def arm_lines(name: str, preset: str | None = None) -> Iterator[str]:
 
 def _counts(model: ResolvedModel) -> Iterator[str]:
     counted = list(counted_parts(model))
-    words = {name: row.words[0] for name, row in ROLES.items()} | {
-        name: row.words[0] for name, row in ADDITIONS.items()
-    }
-    rows = [
-        (words[role], [part for part in counted if part.role == role])
-        for role in words
-        if any(part.role == role for part in counted)
-    ]
-    rows.append(("all", counted))
+    words = {name: role.words[0] for name, role in ROLES.items()}
+    words |= {name: option.words[0] for name, option in ADDITIONS.items()}
+    rows = [(words[role], [part for part in counted if part.role == role]) for role in words]
+    rows = [*((name, parts) for name, parts in rows if parts), ("all", counted)]
     width = max(len(name) for name, _ in rows)
     has_implied = any(part.implied for part in counted)
     if has_implied:

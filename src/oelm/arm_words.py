@@ -6,7 +6,7 @@ from typing import Protocol
 
 from oelm.treatment.moves import After, Before, Every, Moves
 from oelm.treatment.options import in_use
-from oelm.treatment.parts import ABBREVIATIONS, BASELINE, ROLES, Part, Parts, for_given_weights
+from oelm.treatment.parts import ABBREVIATIONS, AS_GIVEN, BASELINE, ROLES, Part, Parts
 
 # English, Chinese, by code.
 WHEN: dict[str, tuple[str, str]] = {
@@ -53,7 +53,7 @@ def described(treated: Treated) -> str:
 
 def spoken_of(parts: Parts) -> list[str]:
     """The roles worth a word: what is not the baseline's; queries and keys unless other parts alone are treated."""
-    baseline = (BASELINE, for_given_weights(BASELINE))
+    baseline = (BASELINE, AS_GIVEN)
     treated = [role for role, part in parts.items() if all(part != each.of(role) for each in baseline)]
     others = [role for role in treated if not ROLES[role].drawn_apart]
     return [role for role in ROLES if role in treated or (ROLES[role].drawn_apart and not others)]

@@ -17,7 +17,16 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from oelm.sections import MOST_DIGITS, Count, Positive, Section, Whole
 from oelm.treatment.options import problems_of_options
-from oelm.treatment.parts import AS_GIVEN, BASELINE, ROLES, Part, Parts, problems_of, problems_of_squares
+from oelm.treatment.parts import (
+    AS_GIVEN,
+    BASELINE,
+    ROLES,
+    Part,
+    Parts,
+    problems_of,
+    problems_of_given,
+    problems_of_squares,
+)
 from oelm.treatment.repairs import NO_REPAIRS, Repairs, ResolvedRepairs
 from oelm.treatment.scores import PLAIN_SCORES, Positions, ResolvedScores, Scores
 from oelm.treatment.starts import STARTS
@@ -83,7 +92,7 @@ class Encoder(Section):
     """An encoder with a classification head, fine-tuned on sentences or pairs of them.
 
     Which encoder it is, its sizes and its weights, the data says: it was prepared with that encoder's tokenizer.
-    Parts besides queries and keys keep the weights they come with.
+    Parts besides queries and keys start with the weights they come with.
     """
 
     FROM_DATA: ClassVar[tuple[str, ...]] = (
@@ -116,12 +125,11 @@ class Encoder(Section):
     def _consistent(self) -> Encoder:
         for role, part in self.parts.items():
             given = STARTS[part.start].of_given_weights
-            if STARTS[part.start].matrix_free:
-                raise ValueError(f"parts.{role}.start: cannot be {part.start}: an encoder keeps its matrices")
             if ROLES[role].drawn_apart and given and not self.pretrained:
                 raise ValueError(f"parts.{role}.start: cannot be {part.start}: pretrained is false")
-            if not ROLES[role].drawn_apart and part != AS_GIVEN.of(role):
-                raise ValueError(f"parts.{role}: of an encoder only queries and keys are governed; leave it out")
+        problems = list(problems_of_given(self.parts))
+        if problems:
+            raise ValueError("\n".join(problems))
         return self
 
 

@@ -221,7 +221,7 @@ def test_zero_frozen_with_weights_in_buffers_is_explained_with_the_exact_numbers
     assert all(p.requires_grad for p in gpt.parameters())
     diagnosis = diagnose(gpt)
     assert diagnosis.problems == ()
-    assert tuple(vars(diagnosis.totals).values()) == (44_896_768, 41_751_040, 3_145_728)
+    assert tuple(vars(diagnosis.totals).values()) == (44_896_768, 41_751_040, 3_145_728, 0)
     note = next(note for note in diagnosis.notes if "buffers" in note)
     for words in (
         "parameters() alone counts 41,751,040",

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -12,12 +13,13 @@ from safetensors.torch import load_file, save_file
 
 import oelm
 from oelm.installation import install_command
+from oelm.model.adaptation.families import family_of, sites_of
 from oelm.model.parameters import frozen_names, rules
 from oelm.model.split import SplitLinear
 from oelm.treatment.moves import Every, Never
-from oelm.treatment.parts import Part, Parts, for_given_weights
+from oelm.treatment.parts import AS_GIVEN, Part, Parts, for_given_weights
 from small_runs import child_environment
-from tiny_transformers import KINDS, batch, fine_tuned, tiny
+from tiny_transformers import batch, fine_tuned, tiny
 
 WEIGHTS = "model.safetensors"
 
@@ -31,7 +33,10 @@ def stored(model, folder: Path) -> Path:
 # ---- Save and load -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", KINDS)
+SOME = ("bert", "vit", "gpt2", "llama", "qwen3", "phi3", "bloom", "mixtral")  # every kind of weight and of fusion
+
+
+@pytest.mark.parametrize("kind", SOME)
 def test_a_loaded_model_is_frozen_and_split_as_it_was_stored(kind, tmp_path):
     model = tiny(kind)
     oelm.apply(model, "frozen_half", seed=4)
@@ -48,7 +53,41 @@ def test_a_loaded_model_is_frozen_and_split_as_it_was_stored(kind, tmp_path):
     assert oelm.load(stored(again, tmp_path / "again")).config.oelm == model.config.oelm
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SOME)
+def test_every_part_is_marked_again_by_a_load(kind, tmp_path):
+    model = tiny(kind)
+    has = {role for site in sites_of(model, family_of(model)) for role in site.roles}
+    oelm.apply(model, AS_GIVEN.model_copy(update={role: Part(start="keep", moves=Never()) for role in has}))
+    again = oelm.load(stored(model, tmp_path))
+    assert rules(again) == rules(model)
+    assert frozen_names(again) == [name for name, parameter in again.named_parameters() if not parameter.requires_grad]
+    assert len(again.config.oelm["frozen_digests"]) >= len(frozen_names(again))
+
+
+def test_a_changed_embedding_is_refused_whatever_class_reads_the_folder(tmp_path):
+    model = tiny("gpt2")
+    oelm.apply(model, "frozen_embedding")
+    folder = stored(model, tmp_path)
+    assert frozen_names(oelm.load(folder, transformers.GPT2Model)) == ["wte.weight"]
+    weights = load_file(folder / WEIGHTS)
+    weights["transformer.wte.weight"][7, 0] += 1e-3
+    save_file(weights, folder / WEIGHTS, metadata={"format": "pt"})
+    with pytest.raises(oelm.UserError, match=r"frozen weights are not .*: wte\.weight \("):
+        oelm.load(folder)
+
+
+def test_a_schedule_warns_when_it_is_applied_and_loaded_that_it_needs_its_callback(tmp_path):
+    model = tiny("bert")
+    with pytest.warns(UserWarning, match=r"follow a schedule; without oelm\.FreezeCallback\(\)"):
+        oelm.apply(model, "late_unfreeze")
+    with pytest.warns(UserWarning, match="follow a schedule"):
+        oelm.load(stored(model, tmp_path))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        oelm.apply(tiny("bert"), "frozen_up")
+
+
+@pytest.mark.parametrize("kind", SOME)
 def test_plain_from_pretrained_reads_the_folder_of_a_split_model(kind, tmp_path):
     model = tiny(kind)
     oelm.apply(model, "frozen_half")

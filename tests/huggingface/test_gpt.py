@@ -15,13 +15,22 @@ from torch import Tensor
 
 pytest.importorskip("transformers", reason="Hugging Face transformers is not installed: pip install 'oelm[hf]'")
 
-from transformers import AutoConfig, AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    GPT2Config,
+    GPT2LMHeadModel,
+    StaticCache,
+)
 
 from oelm.arms import GPT_ARMS
 from oelm.config import Model, Run, Seeds
 from oelm.data.tokens import TokenData
 from oelm.errors import UserError
-from oelm.huggingface.gpt import OELMConfig, OrthogonalELMTransformer
+from oelm.huggingface.applying import load
+from oelm.huggingface.gpt import OELMConfig, OELMForSequenceClassification, OELMModel, OrthogonalELMTransformer
 from oelm.huggingface.gpt2 import gpt2_config, gpt2_weights
 from oelm.installation import install_command
 from oelm.model.generation import Sampling, generated_tokens
@@ -101,6 +110,22 @@ def test_hidden_states_equal_those_of_hugging_face_gpt2() -> None:
     assert len(ours) == len(expected) == 1 + SIZES["num_layers"]
     for mine, their in zip(ours, expected, strict=True):
         torch.testing.assert_close(mine, their, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
+def test_attention_weights_equal_those_of_hugging_face_gpt2(implementation: str) -> None:
+    model, theirs = _both()
+    model.set_attn_implementation(implementation)
+    theirs.set_attn_implementation("eager")
+    mask = torch.ones(2, 11, dtype=torch.long)
+    mask[0, 8:] = 0
+    ours, expected = (each(_tokens(), attention_mask=mask, output_attentions=True) for each in (model, theirs))
+    assert len(ours.attentions) == SIZES["num_layers"]
+    for mine, their in zip(ours.attentions, expected.attentions, strict=True):
+        torch.testing.assert_close(mine[1], their[1], rtol=1e-11, atol=1e-11)
+        torch.testing.assert_close(mine[0, :, :8], their[0, :, :8], rtol=1e-11, atol=1e-11)
+    torch.testing.assert_close(ours.logits, model(_tokens(), attention_mask=mask).logits, rtol=1e-11, atol=1e-11)
+    assert model(_tokens()).attentions is None
 
 
 @pytest.mark.parametrize(
@@ -263,8 +288,6 @@ def test_inputs_the_model_cannot_read_are_refused() -> None:
         model.generate(_tokens(), max_new_tokens=7, do_sample=False)
     with pytest.raises(UserError, match="either input_ids or inputs_embeds"):
         model()
-    with pytest.raises(UserError, match="attention weights are never stored"):
-        model(_tokens(), output_attentions=True)
     past = model(_tokens()).past_key_values
     with pytest.raises(UserError, match="attention_mask: 1 positions, but 12 with the 11 of the cache"):
         model(_tokens()[:, :1], attention_mask=torch.zeros(2, 1), past_key_values=past)
@@ -349,6 +372,143 @@ def test_embeddings_and_some_logits_can_be_asked_for() -> None:
     torch.testing.assert_close(model(_tokens(), logits_to_keep=torch.tensor([1, 4])).logits, whole[:, [1, 4]])
     shifted = model(_tokens(), position_ids=torch.arange(3, 14)[None]).logits
     assert not torch.allclose(shifted, whole)
+
+
+def test_texts_packed_into_one_row_are_read_as_they_are_alone() -> None:
+    model, _ = _both()
+    one, other = _tokens()
+    positions = torch.cat([torch.arange(11), torch.arange(9)])[None]
+    packed = model(torch.cat([one, other[:9]])[None], position_ids=positions, use_cache=False).logits[0]
+    torch.testing.assert_close(packed[:11], model(one[None]).logits[0], rtol=1e-11, atol=1e-11)
+    torch.testing.assert_close(packed[11:], model(other[None, :9]).logits[0], rtol=1e-11, atol=1e-11)
+
+
+# ---- One graph -------------------------------------------------------------------------------------------------------
+
+REPAIRED = GPT_ARMS["frozen_orthogonal_repaired"].model_dump(mode="json")
+CONVOLVED = REPAIRED["repairs"] | {"convolution": {"width": 3}}
+TREATED = {
+    "rotary, repaired": {**REPAIRED, "positions": "rotary"},
+    "alibi, convolved": {**REPAIRED, "repairs": CONVOLVED, "positions": "alibi"},
+}
+
+
+def _treated(name: str) -> OrthogonalELMTransformer:
+    """Every weight told apart from its start, in double precision."""
+    tree = {key: value for key, value in TREATED[name].items() if key in ("parts", "scores", "repairs", "positions")}
+    model = OrthogonalELMTransformer(OELMConfig(**SIZES, **tree)).double().eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.05)
+    return model
+
+
+def _padded() -> dict[str, Tensor]:
+    mask = torch.ones(2, 11, dtype=torch.long)
+    mask[0, :3] = 0
+    return {"input_ids": _tokens(), "attention_mask": mask}
+
+
+def test_the_whole_model_compiles_as_one_graph() -> None:
+    model = _treated("rotary, repaired")
+    compiled = torch.compile(model, fullgraph=True, backend="eager")
+    for more in ({}, {"use_cache": False}, {"labels": _tokens(), "output_attentions": True}):
+        torch.testing.assert_close(compiled(**_padded(), **more).logits, model(**_padded()).logits)
+
+
+def test_torch_export_keeps_the_function_at_other_lengths() -> None:
+    model = _both()[0]
+    time = torch.export.Dim("time", min=2, max=SIZES["seq_len"])
+    exported = torch.export.export(
+        model,
+        (),
+        _padded() | {"use_cache": False},
+        dynamic_shapes={"input_ids": {1: time}, "attention_mask": {1: time}, "use_cache": None},
+        strict=False,
+    )
+    shorter = {name: value[:, :6] for name, value in _padded().items()}
+    torch.testing.assert_close(exported.module()(**shorter, use_cache=False).logits, model(**shorter).logits)
+
+
+# ---- What repairs look back to ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", TREATED)
+@pytest.mark.parametrize(
+    "how", [{}, {"cache_implementation": "static"}, {"num_beams": 3}, {"prompt_lookup_num_tokens": 2}], ids=str
+)
+def test_generation_with_a_cache_equals_that_without(name: str, how: dict[str, object]) -> None:
+    model = _treated(name)
+    model.generation_config.pad_token_id = 0
+    given = {key: value[:, :7] for key, value in _padded().items()}
+    if "prompt_lookup_num_tokens" in how:
+        given = {"input_ids": given["input_ids"][1:]}
+    beams = {"num_beams": how.get("num_beams", 1)}
+    made = model.generate(**given, max_new_tokens=8, do_sample=False, **how)
+    assert torch.equal(made, model.generate(**given, max_new_tokens=8, do_sample=False, use_cache=False, **beams))
+
+
+@pytest.mark.parametrize("name", TREATED)
+def test_a_static_cache_given_to_the_model_is_filled_step_by_step(name: str) -> None:
+    model = _treated(name)
+    cache = StaticCache(config=model.config, max_cache_len=SIZES["seq_len"])
+    pieces = [model(piece, past_key_values=cache).logits for piece in _tokens().split([6, 1, 4], dim=1)]
+    torch.testing.assert_close(torch.cat(pieces, dim=1), model(_tokens()).logits, rtol=1e-11, atol=1e-11)
+
+
+# ---- Other heads -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arm", ["frozen_head_orthogonal", "frozen_half"])
+def test_every_auto_class_and_oelm_load_read_a_saved_folder(arm: str, tmp_path: Path) -> None:
+    model = OrthogonalELMTransformer(_config(arm)).eval()
+    model.save_pretrained(tmp_path)
+    loaded = load(tmp_path)
+    assert isinstance(loaded, OrthogonalELMTransformer)
+    _assert_equal_states(model, loaded)
+    body, classifier = AutoModel.from_pretrained(tmp_path), AutoModelForSequenceClassification.from_pretrained(tmp_path)
+    assert isinstance(body, OELMModel)
+    assert isinstance(classifier, OELMForSequenceClassification)
+    for each in (loaded, body, classifier):
+        assert _frozen(each) == _frozen(model)
+    states = model(_tokens(), output_hidden_states=True).hidden_states
+    assert torch.equal(body(_tokens()).last_hidden_state, states[-1])
+    classifier.save_pretrained(tmp_path / "classifier")
+    again = load(tmp_path / "classifier")
+    assert isinstance(again, OELMForSequenceClassification)
+    assert torch.equal(again(_tokens()).logits, classifier(_tokens()).logits)
+
+
+def test_a_text_is_classified_by_its_last_token_whatever_pads_it() -> None:
+    config = _config()
+    config.num_labels = 3
+    model = OELMForSequenceClassification(config).double().eval()
+    alone = model(_tokens()[:1, 3:]).logits
+    assert alone.shape == (1, 3)
+    for places in (slice(3, None), slice(None, 8)):
+        tokens, mask = torch.full((1, 11), 5), torch.zeros(1, 11, dtype=torch.long)
+        tokens[:, places], mask[:, places] = _tokens()[:1, 3:], 1
+        torch.testing.assert_close(model(tokens, attention_mask=mask).logits, alone, rtol=1e-11, atol=1e-11)
+    model(_tokens(), labels=torch.tensor([0, 2])).loss.backward()
+    assert model.score.weight.grad.abs().sum() > 0
+
+
+def test_weights_that_stay_on_a_disk_are_read_from_there(tmp_path: Path) -> None:
+    pytest.importorskip("accelerate", reason="offloading is done by accelerate")
+    model = OrthogonalELMTransformer(_config("frozen_half")).eval()
+    model.save_pretrained(tmp_path)
+    names = (
+        "gpt.token_embedding",
+        "gpt.position_embedding",
+        "gpt.blocks.0",
+        "gpt.blocks.1",
+        "gpt.final_norm",
+        "lm_head",
+    )
+    places = {name: "disk" if name == "gpt.blocks.0" else "cpu" for name in names}
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path, device_map=places, offload_folder=tmp_path / "disk")
+    assert {name.split(".")[2] for name, value in loaded.named_parameters() if value.is_meta} == {"0"}
+    assert torch.equal(loaded(_tokens()).logits, model(_tokens()).logits)
 
 
 # ---- Weights ---------------------------------------------------------------------------------------------------------

@@ -55,8 +55,11 @@ def test_an_adapter_on_a_split_projection_is_refused_by_peft():
 
 def test_an_arm_on_an_adapted_query_is_refused():
     wrapped = with_adapters(tiny("bert"), "query")
-    with pytest.raises(oelm.UserError, match="apply the arm before PEFT"):
+    layer = r"base_model\.model\.bert\.encoder\.layer\.0\.attention\.self\.query"
+    with pytest.raises(oelm.UserError, match=rf"PEFT has changed it \(adapter layers {layer}.* before PEFT"):
         oelm.apply(wrapped, "frozen_head_orthogonal")
+    with pytest.raises(oelm.UserError, match="apply the arm before PEFT"):  # wherever the adapters are
+        oelm.apply(with_adapters(tiny("bert"), "value"), "frozen_up")
 
 
 def test_a_schedule_under_peft_is_refused_because_peft_would_not_store_what_moved(tmp_path):

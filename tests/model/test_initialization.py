@@ -111,7 +111,7 @@ def twin_of(arm: str) -> str:
     return f"trained_{rest}" if f"trained_{rest}" in GPT_ARMS else f"trained_orthogonal_{rest}"
 
 
-RESTING = [arm for arm in GPT_ARMS if not arm.startswith("trained") and arm not in RIVALS and not without_a_matrix(arm)]
+RESTING = [arm for arm in GPT_ARMS if not arm.startswith("trained") and not without_a_matrix(arm) and arm not in RIVALS]
 
 
 @pytest.mark.parametrize("arm", RESTING)

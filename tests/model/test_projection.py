@@ -89,3 +89,11 @@ def test_layers_can_have_no_matrix_while_the_others_are_the_baselines():
     assert isinstance(first, nn.Linear)
     assert isinstance(second, MatrixFreeProjection)
     torch.testing.assert_close(second.weight @ second.weight.T, 4 * torch.eye(32))
+
+
+@pytest.mark.parametrize("arm", ["frozen_hadamard", "frozen_selection"])
+def test_a_block_without_matrices_is_one_graph(arm):
+    block, x = build_of(arm).blocks[0], torch.randn(1, 4, 32, requires_grad=True)
+    compiled = torch.compile(block, backend="aot_eager", fullgraph=True)
+    gradients = [torch.autograd.grad(each(x).square().sum(), x)[0] for each in (compiled, block)]
+    torch.testing.assert_close(*gradients)

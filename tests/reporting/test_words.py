@@ -4,17 +4,20 @@ import re
 import string
 
 import pytest
+from example_studies import example_study
 
 from chinese_words import OTHER_NAMES
 from oelm.analysis.findings import NOTES
 from oelm.analysis.statistics import PAIR_TESTS
-from oelm.analysis.summary import PRETRAINED_STEPS, STEPS
+from oelm.analysis.summary import PRETRAINED_STEPS, STEPS, findings_of
 from oelm.claims.kinds import KINDS
 from oelm.claims.measures import MEASURES, SCALES
 from oelm.claims.reasons import REASONS
+from oelm.reporting.arms_in_words import described_arm
 from oelm.reporting.encoder_words import ENCODER_WORDS
 from oelm.reporting.fonts import chinese_font, has_chinese, missing_glyphs
-from oelm.reporting.words import WORDS, characters, phrases, say, say_or_code
+from oelm.reporting.words import LANGUAGES, WORDS, characters, phrases, say, say_or_code
+from oelm.study.shelf import Shelf
 from oelm.treatment.starts import STARTS
 
 DIRECTION = {"better", "worse", "side"}
@@ -109,3 +112,15 @@ def test_no_next_step_leans_on_the_one_before():
     for code, phrase in steps:
         assert not re.match(r"(then|also|and|afterwards|besides|after that)\b", phrase[0], re.IGNORECASE), code
         assert not re.match("然后|接着|随后|之后|此外|另外|并且|再", phrase[1]), code
+
+
+def test_an_arm_with_options_is_described_in_both_languages(tmp_path):
+    arms = {"trained": {}, "frozen_orthogonal_repaired": {"set": {"model.positions": "rotary"}}}
+    study = example_study(arms=arms, hypotheses=[])
+    findings = findings_of(study, Shelf(tmp_path))
+    said = {language: described_arm(findings, "frozen_orthogonal_repaired", language) for language in LANGUAGES}
+    for words in ("rotary positions", "a trained temperature per head", "on Q, K", "a shift of K per channel"):
+        assert words in said["en"]
+    for words in ("旋转位置编码", "每个头一个可训练温度", "残差", "按通道的 K 移位"):
+        assert words in said["zh"]
+    assert not has_chinese(said["en"])

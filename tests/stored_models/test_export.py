@@ -14,9 +14,11 @@ import torch
 
 pytest.importorskip("transformers", reason="Hugging Face transformers is not installed: pip install 'oelm[hf]'")
 
+import transformers
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, pipeline
 
+import oelm
 from oelm.config import Model
 from oelm.data.tokenizer import gpt2_tokenizer, load_tokenizer
 from oelm.errors import UserError
@@ -52,6 +54,26 @@ for folder in folders:
     save_file({"ids": ids, "logits": model(ids).logits, "greedy": greedy, "beams": beams}, f"{folder}.found")
     print(type(model).__name__)
 assert "oelm" not in sys.modules
+"""
+
+
+WITHOUT_OELM_BUT_TRUSTED = """
+import sys
+sys.modules["oelm"] = None
+from safetensors.torch import save_file
+from transformers import AutoModelForCausalLM, AutoTokenizer
+prompt, without, *folders = sys.argv[1:]
+for folder in folders:
+    model = AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True)
+    ids = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)(prompt, return_tensors="pt").input_ids
+    logits, greedy = model(ids).logits, model.generate(ids, max_new_tokens=20, do_sample=False)
+    save_file({"ids": ids, "logits": logits, "greedy": greedy}, f"{folder}.found")
+    print(type(model).__name__, *(name for name, value in model.named_parameters() if not value.requires_grad), sep=",")
+for folder in (folders[0], without):
+    try:
+        AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=False)
+    except ValueError as error:
+        print(error)
 """
 
 
@@ -123,6 +145,38 @@ def test_frozen_weights_of_an_export_rest_while_it_is_fine_tuned(trained, tmp_pa
     assert {name.rpartition(".")[2] for name in resting} == {"covered"}
 
 
+def test_the_modeling_file_of_an_export_computes_the_same_where_oelm_is_not_installed(trained, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_MODULES_CACHE", str(tmp_path / "modules"))
+    folders = [tmp_path / arm for arm in ("trained", "frozen_half")]
+    for folder in folders:
+        export(trained(folder.name), folder, form="oelm")
+    without = trained("frozen_half") / "best"
+    done = finished([sys.executable, "-c", WITHOUT_OELM_BUT_TRUSTED, PROMPT, str(without), *map(str, folders)])
+    assert done.returncode == 0, done.stderr
+    for folder, line in zip(folders, done.stdout.splitlines(), strict=False):
+        found, ours = load_file(f"{folder}.found"), OrthogonalELMTransformer.from_pretrained(folder)
+        name, *frozen = line.split(",")
+        assert (name, set(frozen)) == ("OrthogonalELMTransformer", _frozen(ours))
+        assert torch.equal(ours(found["ids"]).logits, found["logits"])
+        assert torch.equal(ours.generate(found["ids"], max_new_tokens=20, do_sample=False), found["greedy"])
+    assert "trust_remote_code=True" in done.stdout
+    assert "model type `oelm`" in done.stdout  # of best/, which has no modeling file
+
+
+def test_the_config_of_an_export_says_its_type_its_padding_and_its_versions(trained, tmp_path):
+    for form in ("oelm", "gpt2"):
+        export(trained("trained"), tmp_path / form, form=form, licence="MIT")
+        config = json.loads((tmp_path / form / "config.json").read_text())
+        assert config["dtype"] == "float32"
+        assert config["transformers_version"] == transformers.__version__
+        assert config.get("oelm_version") == (oelm.__version__ if form == "oelm" else None)
+        tokenizer = AutoTokenizer.from_pretrained(tmp_path / form)
+        assert config["pad_token_id"] == tokenizer.pad_token_id == tokenizer.eos_token_id
+        assert 'license: "MIT"' in (tmp_path / form / "README.md").read_text()
+    again = oelm.load(tmp_path / "oelm")
+    assert _frozen(again) == set()
+
+
 # ---- GPT-2's form ----------------------------------------------------------------------------------------------------
 
 
@@ -143,6 +197,18 @@ def test_an_export_as_gpt2_needs_no_oelm_and_computes_the_same(trained, tmp_path
 
 
 # ---- Which form, and what lies beside --------------------------------------------------------------------------------
+
+
+def test_what_computes_something_else_is_never_exported_as_a_gpt2(trained, tmp_path):
+    """Nothing rests in this arm, but no GPT-2 has a temperature."""
+    run = trained("trained_orthogonal_temperature")
+    with pytest.raises(UserError, match=r"^--as gpt2: no GPT-2 has .* \(a trained temperature per head\); use"):
+        export(run, tmp_path / "refused", form="gpt2")
+    assert not (tmp_path / "refused").exists()
+    done = export(run, tmp_path / "export")
+    assert (done.form, done.reason.partition(":")[0]) == (
+        "oelm", "no GPT-2 has what this model has (a trained temperature per head)",
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("arm", ARMS)
@@ -166,8 +232,16 @@ def test_the_card_and_the_mark_say_where_the_model_comes_from(trained, tmp_path)
         export(source, tmp_path / target)
         assert json.loads((tmp_path / target / MARK).read_text()) == mark
     card = (tmp_path / "export" / "README.md").read_text()
-    for told in (mark["arm"], f"{result['frozen']:,}", mark["data_digest"], mark["val_loss"], "import oelm"):
-        assert told in card
+    told = (
+        mark["arm"],
+        f"{result['frozen']:,}",
+        mark["data_digest"],
+        mark["val_loss"],
+        "import oelm",
+        "trust_remote_code",
+    )
+    for words in (*told, "licence: unknown", f"data: {mark['data']}", "- oelm\n"):
+        assert words in card
 
 
 def test_a_checkpoint_is_exported_by_its_path(trained, tmp_path):

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from pathlib import Path
 
 import pytest
 import yaml
@@ -129,6 +130,9 @@ def test_nothing_else_is_replaced(place, target):
 
 
 def test_an_empty_folder_is_no_study(place, answer):
+    code, _, err = answer("archive", "mine.yaml", "--runs", "nowhere", "--to", "x.zip")
+    assert (code, err) == (2, "oelm: --runs nowhere: no such folder\n")
+    Path("nowhere").mkdir()
     code, _, err = answer("archive", "mine.yaml", "--runs", "nowhere", "--to", "x.zip")
     assert (code, err) == (2, "oelm: nowhere: no runs there\n")
 

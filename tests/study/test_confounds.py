@@ -13,6 +13,7 @@ from oelm.study.confounds import confounds
 from oelm.study.declaration import load_study
 from oelm.study.plan import planned
 from oelm.study.shelf import Shelf
+from oelm.treatment.options import OPTIONS
 from stored_runs import (
     VOCABULARY,
     accuracy_claim,
@@ -164,6 +165,51 @@ def test_one_seed_is_said_and_decides_nothing(tmp_path):
     findings = findings_of(study, store_study(study, tmp_path, losses))
     assert ("few_seeds", {"seeds": 1}) in findings.notes
     assert (findings.verdicts[0].outcome, findings.verdicts[0].reason) == ("undecided", "too_few_pairs")
+
+
+# ---- Options -------------------------------------------------------------------------------------------------------
+
+# Setting -> key, and what an arm that sets it says.
+OPTIONS_SET = {
+    "model.positions": ("rotary", "positions", "rotary positions"),
+    "model.tied": (False, "tied", "output layer of its own"),
+    "model.scores.temperature.kind": ("per_head", "scores.temperature", "a trained temperature per head"),
+    "model.scores.query_key_norm": (True, "scores.query_key_norm", "normalised queries and keys"),
+    "model.scores.query_key_width": (4, "scores.query_key_width", "queries and keys of width 4 per head"),
+    "model.repairs.residual.rank": (2, "repairs.residual", "a residual of rank 2 on Q, K"),
+    "model.repairs.base_scale": (["key", "query"], "repairs.base_scale", "a trained scale of Q, K"),
+    "model.repairs.shift.per": ("head", "repairs.shift", "a shift of K per head"),
+    "model.repairs.convolution.width": (3, "repairs.convolution", "a convolution over 3 tokens before attention"),
+}
+
+
+def test_every_option_is_tested_here():
+    assert [key for _, key, _ in OPTIONS_SET.values()] == list(OPTIONS)
+
+
+@pytest.mark.parametrize("setting", OPTIONS_SET)
+@pytest.mark.parametrize("kind", ["not_worse", "fewer_parameters", "faster"])
+def test_every_difference_of_options_is_found_and_can_be_named(setting, kind):
+    value, key, text = OPTIONS_SET[setting]
+
+    def of(*varies: str) -> dict[str, tuple[str, str]]:
+        claim = hypothesis(kind, varies=["start", "scale", "moves", *varies])
+        if key == "scores.query_key_norm":
+            claim["varies"].remove("scale")
+        study = two_arms({"set": {setting: value}}, hypotheses=[claim])
+        return {k: v for k, v in found(study, kind).items() if k != "start.scale"}
+
+    assert of() == {key: (text, OPTIONS[key].otherwise)}
+    assert of(key) == of(key.partition(".")[0]) == {}
+
+
+@pytest.mark.parametrize("word", ["scale", "query.scale"])
+def test_a_claim_about_the_scale_is_refused_where_a_norm_cancels_it(word):
+    claim = hypothesis(varies=["start", "moves", "scores", word])
+    with pytest.raises(
+        UserError, match=rf"^hypotheses\.not_worse\.varies: {word} decides nothing where scores\.query_"
+    ):
+        found(two_arms({"set": {"model.scores.query_key_norm": True}}, hypotheses=[claim]))
 
 
 # ---- After the runs ------------------------------------------------------------------------------------------------

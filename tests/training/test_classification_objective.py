@@ -81,6 +81,19 @@ def test_only_the_frozen_part_of_queries_and_keys_stays(kind, arm, folders):
     assert still - frozen - unused == set()
 
 
+@pytest.mark.parametrize(
+    ("arm", "roles"),
+    [("frozen_up", {"up"}), ("frozen_embedding", {"token_embedding"}), ("frozen_norms", {"norm"})],
+)
+def test_other_parts_of_an_encoder_stay_as_pretrained(arm, roles, folders):
+    objective, before, _ = stepped(fine_tuning(folders["distilbert"], arm, **{"training.weight_decay": 0.1}))
+    frozen = {name for name, value in objective.model.named_parameters() if not value.requires_grad}
+    assert frozen == {name for name in before if objective.role_of(name) in roles}
+    assert all(torch.equal(objective.model.get_parameter(name), before[name]) for name in frozen)
+    given = load_file(folders["distilbert"].parent / "distilbert-encoder" / "model.safetensors")
+    assert all(torch.equal(before[name], given[name.removeprefix("distilbert.")]) for name in frozen)
+
+
 def test_arms_of_one_seed_differ_in_queries_and_keys_alone(folders):
     parts = {}
     for arm in ("fine_tuned", "frozen_pretrained", "frozen_orthogonalised", "frozen_head_orthogonal", "frozen_normal"):

@@ -6,13 +6,15 @@ import pytest
 import torch
 
 from oelm.accounting import activation_bytes, totals
-from oelm.config import Model, Seeds
+from oelm.config import Model, Seeds, resolved_model
 from oelm.errors import UserError
 from oelm.model.initialization import build
 from oelm.training.assembly import gpt_on_device
 from oelm.training.device import Machine
 from oelm.training.loss import summed_cross_entropy
 from oelm.training.memory import needed_bytes, refuse_what_does_not_fit
+from oelm.treatment.repairs import Convolution, Repairs, Residual, Shift
+from oelm.treatment.scores import Scores, Temperature
 from small_runs import small_run
 
 
@@ -21,10 +23,23 @@ def machine(**changes) -> Machine:
     return Machine(**settings | changes)
 
 
+REPAIRED = Repairs(
+    residual=Residual(rank=4, on=["query", "down"], nonlinear=True),
+    base_scale=["value", "down"],
+    shift=Shift(per="channel", on=["key", "value"]),
+    convolution=Convolution(width=2),
+)
+OPTIONS = {"scores": Scores(temperature=Temperature(kind="per_head"), query_key_norm=True), "repairs": REPAIRED}
+
+
 @pytest.mark.parametrize("sizes", [(32, 2, 64), (64, 5, 100)])
-def test_activations_are_what_a_forward_pass_keeps(sizes):
+@pytest.mark.parametrize(
+    "options", [{}, {"scores": Scores(query_key_width=4)}, OPTIONS], ids=["plain", "narrow", "all"]
+)
+def test_activations_are_what_a_forward_pass_keeps(sizes, options):
     width, layers, inner = sizes
-    model = Model(vocabulary=64, seq_len=48, d_model=width, num_layers=layers, num_heads=4, d_ff=inner)
+    sized = {"d_model": width, "num_layers": layers, "num_heads": 4, "d_ff": inner}
+    model = resolved_model(Model(vocabulary=64, seq_len=48, **sized, **options))
     gpt = build(model, Seeds())
     weights = {weight.untyped_storage().data_ptr() for weight in gpt.parameters()}
     kept: dict[int, torch.Tensor] = {}

@@ -33,7 +33,7 @@ def test_decay_reaches_matrices_embeddings_and_residuals_and_nothing_else_that_m
 @pytest.mark.parametrize("kind", ["bert", "roberta", "distilbert"])
 def test_the_same_of_an_encoder_whose_projections_are_split(kind):
     model = tiny(kind)
-    adapt(model, arm("frozen_half").parts, seed=0)
+    adapt(model, arm("frozen_half", kind="encoder").parts, seed=0)
     frozen = frozen_names(model)
     found = decay_of(model, build_optimizer(model, Training(weight_decay=0.1), encoder_role_of))
     for name, parameter in model.named_parameters():

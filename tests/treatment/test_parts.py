@@ -132,10 +132,17 @@ def test_for_given_weights_the_baseline_keeps_all_but_queries_and_keys():
 
 
 @pytest.mark.parametrize("role", [name for name, role in ROLES.items() if not role.drawn_apart])
-def test_for_given_weights_what_is_said_of_another_part_is_not_forgotten(role):
-    for said in ({"moves": Never()}, {"gain": 2.0}, {"layers": [0]}):
-        part = with_start(role, **said)
-        assert for_given_weights(BASELINE.model_copy(update={role: part})).of(role) == part
+def test_for_given_weights_other_parts_keep_them_whatever_start_is_named_and_move_as_said(role):
+    part = Part(start=ROLES[role].start, gain=2.0, moves=Never(), layers="all" if role.endswith("embedding") else [0])
+    given = for_given_weights(Parts(**{role: part}))
+    assert given == AS_GIVEN.model_copy(update={role: part.model_copy(update={"start": KEPT, "gain": 1.0})})
+    assert for_given_weights(given) == given
+
+
+def test_for_given_weights_a_query_that_is_not_mentioned_keeps_them_and_one_that_is_does_not():
+    plain = Part()
+    assert for_given_weights(Parts(key=Part(moves=Never()))).query == AS_GIVEN.query
+    assert for_given_weights(Parts(key=Part(moves=Never()), query=plain)).query == plain
 
 
 # ---- Bad input: one line, which begins with the key ----------------------------------------------------------------

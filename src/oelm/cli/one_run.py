@@ -355,6 +355,10 @@ def export(
             "need oelm; auto: gpt2 if nothing is frozen or scheduled, else oelm.",
         ),
     ] = "auto",
+    licence: Annotated[
+        str | None,
+        typer.Option("--licence", metavar="NAME", help="Licence of the model, for its card.", show_default="unknown"),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an earlier export.")] = False,
 ) -> None:
     """Write a run's best model as a folder that transformers loads.
@@ -370,7 +374,7 @@ def export(
     _check_path(to, option="--to")
     from oelm.stored_models.export import export as export_model
 
-    done = export_model(path, to, form=form, force=force)
+    done = export_model(path, to, form=form, licence=licence, force=force)
     echo(f"{done.folder}: as {done.form}; {done.reason}")
     if not done.has_tokenizer:
         echo(f"{done.folder}: without a tokenizer, because the data has none; pipelines need one of your own")

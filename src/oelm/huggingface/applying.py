@@ -5,6 +5,7 @@ from_pretrained makes every weight require a gradient and knows nothing of rules
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from oelm.config import parts_of_attention
 from oelm.errors import UserError
 from oelm.files import read_object
 from oelm.huggingface.encoder_folder import WEIGHTS_INDEX, shards
+from oelm.huggingface.model_folder import ARCHITECTURE, MODEL_TYPE
 from oelm.model.adaptation import Adaptation, adapt
 from oelm.model.adaptation.record import CUSTOM, FIELD, FORMAT_VERSION, adaptation_record, frozen_digests
 from oelm.treatment.parts import Parts, for_given_weights
@@ -27,10 +29,11 @@ CHANGED = "frozen weights are not what they were when the arm was applied"
 
 
 def apply(model: nn.Module, arm: str | Parts | Treatment, *, seed: int = 0) -> Adaptation:
-    """Start and freeze the queries and keys of a model of the transformers library as an arm says, in place.
+    """Start and freeze the parts of a model of the transformers library as an arm says, in place.
 
-    `model.config.oelm` says what was done, so that save_pretrained stores it and `oelm.load` restores it. What moves
-    by a schedule needs oelm.FreezeCallback in the Trainer. A second arm on the same model is refused.
+    Only queries and keys are started anew; every other part keeps the given weights. `model.config.oelm` says what was
+    done, so that save_pretrained stores it and `oelm.load` restores it. What moves by a schedule needs
+    oelm.FreezeCallback in the Trainer, of which a warning reminds. A second arm on the same model is refused.
     """
     if not isinstance(arm, str | Parts | Treatment):
         raise UserError(f"arm: {arm!r} is neither the name of an arm nor Parts nor a Treatment")
@@ -44,6 +47,7 @@ def apply(model: nn.Module, arm: str | Parts | Treatment, *, seed: int = 0) -> A
     name = canonical_name(arm) if isinstance(arm, str) else CUSTOM
     config: Any = model.config
     config.oelm = adaptation_record(model, parts, arm=name, seed=seed)
+    _warn_of_a_schedule(done)
     return done
 
 
@@ -55,6 +59,8 @@ def load(folder: str | Path, cls: Any = None, **kwargs: Any) -> nn.Module:
     """
     folder = Path(folder)
     tree = _config_tree(folder)
+    if tree.get("model_type") == MODEL_TYPE:
+        return _own_gpt(folder, tree, cls, kwargs)
     parts, seed = _stored_spec(folder, tree)
     reader = cls or _stored_class(folder, tree)
     dtype = kwargs.pop("dtype", "auto")
@@ -62,7 +68,7 @@ def load(folder: str | Path, cls: Any = None, **kwargs: Any) -> nn.Module:
         model: nn.Module = reader.from_pretrained(folder, **kwargs, dtype="auto", use_safetensors=True)
     except SafetensorError as error:
         raise UserError(f"{folder}: its weights cannot be read: {error}; store the model again") from error
-    adapt(model, _without_starts(parts), seed=seed)
+    done = adapt(model, _without_starts(parts), seed=seed)
     config: Any = model.config
     config.oelm = tree[FIELD]  # whatever config was given
     changed = changed_since_applied(model)
@@ -71,6 +77,28 @@ def load(folder: str | Path, cls: Any = None, **kwargs: Any) -> nn.Module:
     if dtype != "auto":
         model.to(dtype)
         config.oelm = tree[FIELD] | {"frozen_digests": frozen_digests(model)}
+    _warn_of_a_schedule(done)
+    return model
+
+
+def _warn_of_a_schedule(done: Adaptation) -> None:
+    if done.follows_a_schedule:
+        warnings.warn(
+            "weights of this model follow a schedule; without oelm.FreezeCallback() in the Trainer's callbacks they "
+            "are trained at every update",
+            stacklevel=3,
+        )
+
+
+def _own_gpt(folder: Path, tree: dict[str, Any], cls: Any, kwargs: dict[str, Any]) -> nn.Module:
+    """Our own classes freeze and check by themselves."""
+    from oelm.huggingface import gpt
+
+    names = tree.get("architectures") or [ARCHITECTURE]
+    try:
+        model: nn.Module = (cls or getattr(gpt, names[0])).from_pretrained(folder, **kwargs)
+    except SafetensorError as error:
+        raise UserError(f"{folder}: its weights cannot be read: {error}; export the model again") from error
     return model
 
 
@@ -98,9 +126,7 @@ def _config_tree(folder: Path) -> dict[str, Any]:
     if not (folder / CONFIG_FILE).exists():
         raise UserError(f"{folder}: has no {CONFIG_FILE}; give a folder that save_pretrained wrote")
     tree = read_object(folder / CONFIG_FILE)
-    if tree.get("model_type") == "oelm":
-        raise UserError(f"{folder}: is a GPT of oelm, which handles its own freezing: use from_pretrained of its class")
-    if FIELD not in tree:
+    if FIELD not in tree and tree.get("model_type") != MODEL_TYPE:
         raise UserError(
             f"{folder}: its {CONFIG_FILE} has no field {FIELD}: no arm was applied; use from_pretrained and oelm.apply"
         )

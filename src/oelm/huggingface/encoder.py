@@ -24,7 +24,7 @@ HEAD_DROPOUT_NAMES = ("classifier_dropout", "seq_classif_dropout")
 
 
 def build_encoder(encoder: ResolvedEncoder, seeds: Seeds, *, folder: Path, labels: tuple[str, ...]) -> nn.Module:
-    """The model with its starting values, the arm's for its queries and keys."""
+    """The model with its starting values, the arm's for its parts."""
     config = _config(encoder, folder, labels)
     transformers.utils.logging.set_verbosity_error()  # that the head is new is no news
     transformers.utils.logging.disable_progress_bar()

@@ -1,16 +1,19 @@
-"""Our GPT as a Hugging Face model: OELMConfig, OrthogonalELMTransformer, and their place among the Auto classes.
+"""Our GPT as Hugging Face models: OELMModel (hidden states), OrthogonalELMTransformer (the next token) and
+OELMForSequenceClassification (classes of texts). Each has the GPT under study as `gpt`, and its one forward pass.
 
 A saved folder is the same as a run's best/ folder: the keys are the GPT's own, the weights safetensors only.
 Loading freezes again what the spec says never moves; Hugging Face's loader makes every weight require gradients.
 
-B batch, T time of the input, S time seen so far (cache included), D model width, V vocabulary.
+B batch, T time of the input, S time that is visible (cache included), D model width, V vocabulary, C classes.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -22,48 +25,59 @@ from oelm.huggingface.gpt_config import OELMConfig
 from oelm.huggingface.library import transformers
 from oelm.model.initialization import initialize
 from oelm.model.parameters import check_weights_file, frozen_names
-from oelm.model.transformer import GPT
-from oelm.treatment.parts import BASELINE
-from oelm.treatment.starts import STARTS, WEIGHT_STANDARD_DEVIATION
+from oelm.model.transformer import GPT, Block
+from oelm.treatment.moves import Always
+from oelm.treatment.parts import Parts
+from oelm.treatment.starts import WEIGHT_STANDARD_DEVIATION
 
 PREFIX = "gpt."
 OUTPUT_WEIGHT = "lm_head.weight"
 EMBEDDING_WEIGHT = f"{PREFIX}token_embedding.weight"
 
 
-class OrthogonalELMTransformer(transformers.PreTrainedModel, transformers.GenerationMixin):
-    """Built with starting values from torch's global generator, as Hugging Face users expect of set_seed."""
+class OELMBlock(transformers.modeling_layers.GradientCheckpointingLayer, Block):
+    """One layer, which transformers can compute again on the way back."""
+
+
+class OELMPreTrainedModel(transformers.PreTrainedModel):
+    """What the three share: the GPT, its forward pass, and its files.
+
+    Built with starting values from torch's global generator, as Hugging Face users expect of set_seed.
+    """
 
     config_class = OELMConfig
+    config: OELMConfig
     base_model_prefix = PREFIX.rstrip(".")
     supports_gradient_checkpointing = True
-    _tied_weights_keys = {OUTPUT_WEIGHT: EMBEDDING_WEIGHT}  # noqa: RUF012 - names and types transformers looks for
-    _no_split_modules = ["Block"]  # noqa: RUF012
+    _no_split_modules = ["OELMBlock"]  # noqa: RUF012 - names and types transformers looks for
     _skip_keys_device_placement = ["past_key_values"]  # noqa: RUF012
     _supports_sdpa = True
-    lm_head: nn.Module
+    _supports_attention_backend = True
+    _can_compile_fullgraph = True
 
-    def __init__(self, config: OELMConfig) -> None:
+    def __init__(self, config: OELMConfig, gpt: GPT | None = None) -> None:
         super().__init__(config)
-        self.loss_type = "ForCausalLM"
-        self.gradient_checkpointing = False
-        self.gpt = GPT(config.as_model())
-        if self.device.type == "meta":
+        if gpt is not None:
+            self.gpt = gpt
+        elif torch.get_default_device().type == "meta":
             # from_pretrained sets values by their stored names, and a partly frozen projection is stored whole.
-            self.gpt = GPT(_unsplit(config.as_model()))
+            self.gpt = GPT(_unsplit(config.as_model()), block=OELMBlock)
         else:
+            self.gpt = GPT(config.as_model(), block=OELMBlock)
             seed = int(torch.randint(2**31, ()))
             initialize(self.gpt, Seeds(weights=seed, projections=seed))
-        # Without values of its own: post_init ties its weight to the embedding's.
-        self.lm_head = nn.Linear(config.d_model, config.vocabulary, bias=False, device="meta")
         self.register_load_state_dict_pre_hook(_accept_bare_keys)
-        self.post_init()
 
     def _init_weights(self, module: nn.Module) -> None:
-        """Starting values come from `initialize`, and a file that lacks some is refused; only the rows that
-        resize_token_embeddings adds are drawn here, in a module that is not yet ours."""
-        if isinstance(module, nn.Embedding | nn.Linear) and all(module is not own for own in self.modules()):
+        """The GPT's starting values come from `initialize`, and a file that lacks some is refused; drawn here are a new
+        head, and the rows that resize_token_embeddings adds, in a module that is not yet ours."""
+        if isinstance(module, nn.Embedding | nn.Linear) and all(module is not own for own in self.gpt.modules()):
             nn.init.normal_(module.weight, std=WEIGHT_STANDARD_DEVIATION)
+
+    @property
+    def base_model(self) -> OELMModel:
+        """The same GPT, without a head."""
+        return self if isinstance(self, OELMModel) else OELMModel(self.config, self.gpt)
 
     def get_input_embeddings(self) -> nn.Module:
         return self.gpt.token_embedding
@@ -72,88 +86,76 @@ class OrthogonalELMTransformer(transformers.PreTrainedModel, transformers.Genera
         self.gpt.token_embedding = value
         self.gpt.config = self.gpt.config.model_copy(update={"vocabulary": value.weight.shape[0]})
 
-    def get_output_embeddings(self) -> nn.Module:
-        return self.lm_head
-
-    def set_output_embeddings(self, value: nn.Module) -> None:
-        self.lm_head = value
-
     # -- arithmetic ----------------------------------------------------------------------------------------------------
 
-    def forward(
+    def _hidden(
         self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        past_key_values: Any = None,
-        inputs_embeds: Tensor | None = None,
-        labels: Tensor | None = None,
-        use_cache: bool | None = None,
-        output_hidden_states: bool | None = None,
-        output_attentions: bool | None = None,
-        return_dict: bool | None = None,
-        logits_to_keep: int | Tensor = 0,
-        **kwargs: Any,
-    ) -> transformers.modeling_outputs.CausalLMOutputWithPast | tuple[Any, ...]:
-        """Logits, and with `labels` (unshifted; -100 is left out) the mean cross-entropy.
-
-        Padding, left or right, is what `attention_mask` (all positions seen so far, cache included) says it is;
-        positions count the other tokens. A cache is used and returned outside training unless use_cache is False.
-        """
-        if output_attentions:
-            raise UserError("output_attentions: attention weights are never stored; leave it out")
+        input_ids: Tensor | None,
+        attention_mask: Tensor | None,
+        position_ids: Tensor | None,
+        past_key_values: Any,
+        inputs_embeds: Tensor | None,
+        use_cache: bool | None,
+        *,
+        output_hidden_states: bool | None,
+        output_attentions: bool | None,
+    ) -> Any:  # a BaseModelOutputWithPast
+        """Nothing here asks a tensor for its values, so that it can be compiled and exported as one graph."""
         if (input_ids is None) == (inputs_embeds is None):
             raise UserError("give either input_ids or inputs_embeds")
-        x_BTD = self.gpt.token_embedding(input_ids) if inputs_embeds is None else inputs_embeds
-        if use_cache is None:
-            use_cache = past_key_values is not None or (self.config.use_cache and not self.training)
-        if self._recomputes:  # twice, while a cache grows at each pass
-            past_key_values, use_cache = None, False
-        if use_cache and past_key_values is None:
-            past_key_values = transformers.DynamicCache()
-
-        past, time = 0 if past_key_values is None else int(past_key_values.get_seq_length()), x_BTD.shape[1]
-        positions, visible = _positions_and_visible(attention_mask, past=past, time=time, device=x_BTD.device)
-        positions = self._checked(positions if position_ids is None else position_ids)
-        x_BTD = x_BTD + self.gpt.position_embedding(positions)
-        x_BTD = functional.dropout(x_BTD, self.config.dropout, self.training)
-
+        embedded_BTD = self.gpt.token_embedding(input_ids) if inputs_embeds is None else inputs_embeds
+        cache = self._cache(past_key_values, use_cache)
+        view = _view(attention_mask, position_ids, cache=cache, time=embedded_BTD.shape[1], device=embedded_BTD.device)
+        if position_ids is None:
+            self._check_length(embedded_BTD.shape[1], cache)
+        states: list[Any] = []
+        weights: list[Any] = []
         keeps_states = self._given(output_hidden_states, "output_hidden_states")
-        states: list[Any] = [x_BTD] if keeps_states else []
-        seen = past + time if visible is None else visible.shape[-1]
-        for layer, block in enumerate(self.gpt.blocks):
-            cache = None if past_key_values is None else _CacheOfLayer(past_key_values, layer, seen=seen)
-            if self._recomputes:
-                x_BTD = self._gradient_checkpointing_func(block.__call__, x_BTD, cache, visible)
-            else:
-                x_BTD = block(x_BTD, cache, visible)
-            states += [x_BTD] if keeps_states else []
-        x_BTD = self.gpt.final_norm(x_BTD)
-
-        kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
-        logits_BTV = self.lm_head(x_BTD[:, kept])
-        output = transformers.modeling_outputs.CausalLMOutputWithPast(
-            loss=None if labels is None else self.loss_function(logits_BTV, labels, self.config.vocabulary, **kwargs),
-            logits=logits_BTV,
-            past_key_values=past_key_values if use_cache else None,
-            hidden_states=(*states[:-1], x_BTD) if keeps_states else None,
+        keeps_weights = self._given(output_attentions, "output_attentions")
+        is_plain = keeps_weights or self.config._attn_implementation == "eager"
+        hidden_BTD: Any = self.gpt.hidden(
+            embedded_BTD,
+            view.positions,
+            None if cache is None else _caches_of_layers(cache, self.config.num_layers),
+            visible=view.visible,
+            seen_positions=view.seen_positions,
+            states=states if keeps_states else None,
+            weights=weights if is_plain else None,
         )
-        return output if self._given(return_dict, "return_dict") else output.to_tuple()
+        return transformers.modeling_outputs.BaseModelOutputWithPast(
+            last_hidden_state=hidden_BTD,
+            past_key_values=cache,
+            hidden_states=tuple(states) if keeps_states else None,
+            attentions=tuple(weights) if keeps_weights else None,
+        )
 
-    @property
-    def _recomputes(self) -> bool:
-        return self.gradient_checkpointing and self.training
+    def _cache(self, given: Any, use_cache: bool | None) -> Any:
+        """The given one, a new one, or none: layers that are computed twice would fill it twice."""
+        if self.training and self.gpt.blocks[0].gradient_checkpointing:
+            return None
+        if given is not None:
+            return given
+        wanted = self.config.use_cache and not self.training if use_cache is None else use_cache
+        return transformers.DynamicCache(config=self.config) if wanted else None
 
-    def _given(self, value: bool | None, name: str) -> bool:
-        return getattr(self.config, name) if value is None else value
+    def _check_length(self, time: int, cache: Any) -> None:
+        """By shapes alone, so padding counts; of a cache of fixed size, `generate` knows how much is filled."""
+        if self.config.positions != "learned" or (cache is not None and cache.is_compileable):
+            return
+        self._check_positions(time if cache is None else cache.get_seq_length() + time)
 
-    def _checked(self, positions: Tensor) -> Tensor:
-        if int(positions.max()) >= self.config.seq_len:
+    def _check_positions(self, number: int) -> None:
+        if self.config.positions == "learned" and number > self.config.seq_len:
             raise UserError(
-                f"{int(positions.max()) + 1} tokens, but the model's seq_len is {self.config.seq_len}; "
+                f"{number} tokens, but the model's seq_len is {self.config.seq_len}; "
                 "give a shorter prompt, or limit max_length"
             )
-        return positions
+
+    def _given(self, value: bool | None, name: str) -> bool:
+        return getattr(self.config, name, False) if value is None else value
+
+    def _returned(self, output: Any, return_dict: bool | None) -> Any:
+        return output if self._given(return_dict, "return_dict") else output.to_tuple()
 
     # -- files ---------------------------------------------------------------------------------------------------------
 
@@ -179,7 +181,8 @@ class OrthogonalELMTransformer(transformers.PreTrainedModel, transformers.Genera
         kwargs |= {"use_safetensors": True, "output_loading_info": True}
         loaded: Any = super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
         model, information = loaded
-        lacking = sorted(str(key) for key in (*information["missing_keys"], *information["mismatched_keys"]))
+        keys = (str(key) for key in (*information["missing_keys"], *information["mismatched_keys"]))
+        lacking = sorted(key for key in keys if key.startswith(PREFIX) or key == OUTPUT_WEIGHT)
         if lacking:
             raise UserError(
                 f"{pretrained_model_name_or_path}: weights of this config are missing: {', '.join(lacking)}"
@@ -193,12 +196,19 @@ class OrthogonalELMTransformer(transformers.PreTrainedModel, transformers.Genera
         return loaded if wants_information else model
 
     def _split_projections(self) -> None:
+        """Where the spec treats rows of one weight apart. What stays on a disk is only read: it stays whole."""
         wanted = self.config.as_model()
-        if self.gpt.config != wanted:
-            split = GPT(wanted).to(self.device, self.dtype).train(self.training)
-            split.load_state_dict(self.gpt.state_dict())
-            self.gpt = split
-            self.tie_weights()
+        with torch.device("meta"):
+            split = GPT(wanted, block=OELMBlock)
+        for name, module in list(split.named_modules()):
+            whole = self.gpt.get_submodule(name)
+            if _own_names(module) == _own_names(whole) or any(p.is_meta for p in whole.parameters()):
+                continue
+            like = next(whole.parameters())
+            module.to_empty(device=like.device).to(like.dtype).train(whole.training)
+            module.load_state_dict(whole.state_dict())
+            self.gpt.set_submodule(name, module)
+        self.gpt.config = wanted
 
     def freeze(self) -> None:
         """Switch gradients off for what never moves."""
@@ -207,51 +217,284 @@ class OrthogonalELMTransformer(transformers.PreTrainedModel, transformers.Genera
             parameters[name].requires_grad_(False)
 
 
-class _CacheOfLayer:
-    """One layer of a Hugging Face cache. A static one returns room for positions that are not yet there."""
+class OELMModel(OELMPreTrainedModel):
+    """Hidden states after the final norm."""
 
-    def __init__(self, cache: Any, layer: int, *, seen: int) -> None:
-        self.cache, self.layer, self.seen = cache, layer, seen
+    def __init__(self, config: OELMConfig, gpt: GPT | None = None) -> None:
+        super().__init__(config, gpt)
+        self.post_init()
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        past_key_values: Any = None,
+        inputs_embeds: Tensor | None = None,
+        use_cache: bool | None = None,
+        output_hidden_states: bool | None = None,
+        output_attentions: bool | None = None,
+        return_dict: bool | None = None,
+        **kwargs: Any,
+    ) -> Any:  # a BaseModelOutputWithPast, or its values as a tuple
+        """Padding and caches as in OrthogonalELMTransformer."""
+        output = self._hidden(
+            input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, use_cache,
+            output_hidden_states=output_hidden_states, output_attentions=output_attentions,
+        )  # fmt: skip
+        return self._returned(output, return_dict)
+
+
+class OrthogonalELMTransformer(OELMPreTrainedModel, transformers.GenerationMixin):
+    """The next token. Its output layer is the token embedding."""
+
+    _tied_weights_keys = {OUTPUT_WEIGHT: EMBEDDING_WEIGHT}  # noqa: RUF012
+    lm_head: nn.Module
+
+    def __init__(self, config: OELMConfig) -> None:
+        super().__init__(config)
+        self.loss_type = "ForCausalLM"
+        self.lm_head = nn.Linear(config.d_model, config.vocabulary, bias=False, device="meta")
+        self.lm_head.weight = self.gpt.token_embedding.weight
+        self.post_init()
+
+    def get_output_embeddings(self) -> nn.Module:
+        return self.lm_head
+
+    def set_output_embeddings(self, value: nn.Module) -> None:
+        self.lm_head = value
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        past_key_values: Any = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        use_cache: bool | None = None,
+        output_hidden_states: bool | None = None,
+        output_attentions: bool | None = None,
+        return_dict: bool | None = None,
+        logits_to_keep: int | Tensor = 0,
+        **kwargs: Any,
+    ) -> Any:  # a CausalLMOutputWithPast, or its values as a tuple
+        """Logits, and with `labels` (unshifted; -100 is left out) the mean cross-entropy.
+
+        Padding, left or right, is what `attention_mask` (all positions seen so far, cache included) says it is;
+        positions count the other tokens. A cache is used and returned outside training unless use_cache is False.
+        """
+        found = self._hidden(
+            input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, use_cache,
+            output_hidden_states=output_hidden_states, output_attentions=output_attentions,
+        )  # fmt: skip
+        kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
+        logits_BTV = self.lm_head(found.last_hidden_state[:, kept])
+        output = transformers.modeling_outputs.CausalLMOutputWithPast(
+            loss=None if labels is None else self.loss_function(logits_BTV, labels, self.config.vocabulary, **kwargs),
+            logits=logits_BTV,
+            past_key_values=found.past_key_values,
+            hidden_states=found.hidden_states,
+            attentions=found.attentions,
+        )
+        return self._returned(output, return_dict)
+
+    @staticmethod
+    def create_masks_for_generate(
+        config: OELMConfig,
+        inputs_embeds: Tensor,
+        attention_mask: Tensor | None,
+        past_key_values: Any,
+        position_ids: Tensor | None = None,
+        **kwargs: Any,
+    ) -> Tensor | None:
+        """What `generate` computes outside the model for a static cache: B 1 T S."""
+        batch, time = inputs_embeds.shape[:2]
+        view = _view(attention_mask, position_ids, cache=past_key_values, time=time, device=inputs_embeds.device)
+        if view.visible is None:
+            return None
+        return view.visible.expand(batch, 1, *view.visible.shape[-2:])
+
+    def prepare_inputs_for_generation(self, input_ids: Tensor, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        self._check_positions(input_ids.shape[1])
+        prepare: Any = transformers.GenerationMixin.prepare_inputs_for_generation
+        prepared: dict[str, Any] = prepare(self, input_ids, *args, **kwargs)
+        return prepared
+
+
+class OELMForSequenceClassification(OELMPreTrainedModel):
+    """Scores of classes from the last token of a text."""
+
+    def __init__(self, config: OELMConfig) -> None:
+        super().__init__(config)
+        self.num_labels = config.num_labels
+        self.score = nn.Linear(config.d_model, int(config.num_labels or 0), bias=False)
+        self.post_init()
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        past_key_values: Any = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        use_cache: bool | None = None,
+        output_hidden_states: bool | None = None,
+        output_attentions: bool | None = None,
+        return_dict: bool | None = None,
+        **kwargs: Any,
+    ) -> Any:  # a SequenceClassifierOutputWithPast, or its values as a tuple
+        """The last token is what `attention_mask` says; without one, the last that is not config.pad_token_id."""
+        found = self._hidden(
+            input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, use_cache,
+            output_hidden_states=output_hidden_states, output_attentions=output_attentions,
+        )  # fmt: skip
+        hidden_BTD = found.last_hidden_state
+        last_B = self._last(input_ids, attention_mask, hidden_BTD)
+        logits_BC = self.score(hidden_BTD[torch.arange(len(hidden_BTD), device=hidden_BTD.device), last_B])
+        loss = None
+        if labels is not None:
+            loss = self.loss_function(labels=labels, pooled_logits=logits_BC, logits=logits_BC, config=self.config)
+        output = transformers.modeling_outputs.SequenceClassifierOutputWithPast(
+            loss=loss,
+            logits=logits_BC,
+            past_key_values=found.past_key_values,
+            hidden_states=found.hidden_states,
+            attentions=found.attentions,
+        )
+        return self._returned(output, return_dict)
+
+    def _last(self, input_ids: Tensor | None, attention_mask: Tensor | None, hidden_BTD: Tensor) -> Tensor:
+        """The place of each text's last token; of a text that is all padding, its first."""
+        time, padding = hidden_BTD.shape[1], self.config.pad_token_id
+        if attention_mask is not None and attention_mask.ndim == 2:
+            real_BT = attention_mask[:, -time:].to(hidden_BTD.device).bool()
+        elif input_ids is not None and padding is not None:
+            real_BT = input_ids != padding
+        else:
+            real_BT = torch.ones(hidden_BTD.shape[:2], dtype=torch.bool, device=hidden_BTD.device)
+        places_T = torch.arange(time, device=hidden_BTD.device)
+        return (places_T * real_BT).argmax(1)
+
+
+# ---- Caches ---------------------------------------------------------------------------------------------------------
+
+
+class _CacheOfLayer:
+    """One layer of a Hugging Face cache; what repairs look back to is kept in further layers of it, after the model's,
+    so that reordering, cropping and repeating a cache reach it too."""
+
+    def __init__(self, cache: Any, layer: int, further: Iterator[int]) -> None:
+        self.cache, self.layer, self.further = cache, layer, further
 
     def extended(self, key_BHTK: Tensor, value_BHTK: Tensor) -> tuple[Tensor, Tensor]:
         keys, values = self.cache.update(key_BHTK, value_BHTK, self.layer)
-        return keys[:, :, : self.seen], values[:, :, : self.seen]
+        return keys, values
+
+    def preceded(self, name: str, values: Tensor, count: int) -> Tensor:
+        """Every pass asks for the same names in the same order, so a number is enough to find a layer again."""
+        heads = values if values.dim() == 4 else values.unsqueeze(1)
+        layer = next(self.further)
+        while len(self.cache.layers) <= layer:
+            self.cache.layers.append(_one_more_like(self.cache.layers[0]))
+        wanted = torch.arange(-count, heads.shape[2], device=heads.device) + self.cache.layers[layer].get_seq_length()
+        kept, _ = self.cache.update(heads, heads[..., :0], layer)
+        known: Tensor = kept.index_select(2, wanted.clamp(min=0)) * (wanted >= 0)[:, None]
+        return known if values.dim() == 4 else known.squeeze(1)
 
 
-def _positions_and_visible(
-    attention_mask: Tensor | None, *, past: int, time: int, device: torch.device
-) -> tuple[Tensor, Tensor | None]:
-    """Where each token stands, and what it sees; None: everything up to itself."""
-    positions_S = torch.arange(past + time, device=device)
-    if attention_mask is not None and attention_mask.ndim == 4:  # made by `generate` for a static cache
-        return positions_S[past:], attention_mask
-    if attention_mask is None or attention_mask.bool().all():
-        return positions_S[past:], None
-    if attention_mask.shape[1] != past + time:
+def _caches_of_layers(cache: Any, num_layers: int) -> list[_CacheOfLayer]:
+    if not cache.layers:
+        cache.layers.extend(transformers.cache_utils.DynamicLayer() for _ in range(num_layers))
+    further = itertools.count(num_layers)
+    return [_CacheOfLayer(cache, layer, further) for layer in range(num_layers)]
+
+
+def _one_more_like(layer: Any) -> Any:
+    if isinstance(layer, transformers.cache_utils.StaticLayer):
+        return transformers.cache_utils.StaticLayer(max_cache_len=layer.max_cache_len)
+    return transformers.cache_utils.DynamicLayer()
+
+
+# ---- Positions and masks -------------------------------------------------------------------------------------------
+
+
+class _View(NamedTuple):
+    """Where each token stands, what it sees (None: everything up to itself), and where all that is seen stands."""
+
+    positions: Tensor  # T, or B by T
+    visible: Tensor | None
+    seen_positions: Tensor | None  # S, or B by S
+
+
+def _view(
+    attention_mask: Tensor | None,
+    position_ids: Tensor | None,
+    *,
+    cache: Any,
+    time: int,
+    device: torch.device,
+) -> _View:
+    past = 0 if cache is None else cache.get_seq_length()  # a number, or a tensor that only the device knows
+    has_fixed_room = cache is not None and cache.is_compileable
+    room = time if cache is None else cache.get_mask_sizes(time, 0)[0]
+    places_T, places_S = torch.arange(time, device=device) + past, torch.arange(room, device=device)
+    positions = places_T if position_ids is None else position_ids
+    seen = places_S if position_ids is None else places_S + (position_ids[..., -1:] - places_T[-1:])
+    earlier_TS = places_S <= places_T[:, None]
+    if attention_mask is not None and attention_mask.ndim == 4:  # as create_masks_for_generate makes them
+        return _View(positions, attention_mask, seen)
+    if attention_mask is None and has_fixed_room:
+        return _View(positions, earlier_TS, seen)
+    if attention_mask is None and position_ids is not None and cache is None:
+        return _View(positions, _same_text(position_ids) & earlier_TS, positions)
+    if attention_mask is None:
+        return _View(positions, None, seen)
+    if not has_fixed_room and attention_mask.shape[1] != room:
         raise UserError(
-            f"attention_mask: {attention_mask.shape[1]} positions, but {past + time} with the {past} of the cache"
+            f"attention_mask: {attention_mask.shape[1]} positions, but {room} with the {room - time} of the cache"
         )
     real_BS = attention_mask.to(device).bool()
-    own_TS = positions_S == positions_S[past:, None]  # padding sees itself: a row without anything has no softmax
-    earlier_TS = positions_S <= positions_S[past:, None]
-    visible_BTS = earlier_TS & (real_BS[:, None] | own_TS)
-    return (real_BS.cumsum(1) - 1).clamp(min=0)[:, past:], visible_BTS[:, None]
+    counted_BS = (real_BS.cumsum(1) - 1).clamp(min=0)
+    if position_ids is None:
+        positions, seen = counted_BS[:, -time:], functional.pad(counted_BS, (0, room - counted_BS.shape[1]))
+    real_BS = functional.pad(real_BS, (0, room - real_BS.shape[1]))
+    own_TS = places_S == places_T[:, None]  # padding sees itself: a row without anything has no softmax
+    return _View(positions, (earlier_TS & (real_BS[:, None] | own_TS))[:, None], seen)
+
+
+def _same_text(positions_BT: Tensor) -> Tensor:
+    """Several texts may stand in one row without padding: where positions do not go on by one, another text begins."""
+    begins_BT = functional.pad(positions_BT[..., 1:] != positions_BT[..., :-1] + 1, (1, 0))
+    text_BT = begins_BT.cumsum(-1)
+    return (text_BT[..., :, None] == text_BT[..., None, :]).unsqueeze(-3)
 
 
 def _unsplit(model: ResolvedModel) -> ResolvedModel:
-    """The same shapes, every matrix of a projection one parameter."""
-    whole = {role: BASELINE.of(role) for role, part in model.parts.items() if not STARTS[part.start].matrix_free}
-    return model.model_copy(update={"parts": model.parts.model_copy(update=whole)})
+    """The same shapes, every projection one parameter."""
+    whole = {"share": 1.0, "moves": Always()}
+    parts = {
+        role: part.model_copy(update=whole) if part.share < 1 and part.share_of == "heads" else part
+        for role, part in model.parts.items()
+    }
+    return model.model_copy(update={"parts": Parts(**parts)})
+
+
+def _own_names(module: nn.Module) -> set[str]:
+    return {name for name, _ in module.named_parameters(recurse=False)}
 
 
 def _accept_bare_keys(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
     """A saved folder holds the GPT's keys; load_state_dict of the whole model takes them as well."""
-    ours = (f"{prefix}{PREFIX}", f"{prefix}{OUTPUT_WEIGHT}")
+    ours = tuple(f"{prefix}{name}." for name, _ in module.named_children())
     for name in [name for name in state if name.startswith(prefix) and not name.startswith(ours)]:
         state[f"{prefix}{PREFIX}{name.removeprefix(prefix)}"] = state.pop(name)
-    if f"{prefix}{EMBEDDING_WEIGHT}" in state:
+    if f"{prefix}{EMBEDDING_WEIGHT}" in state and hasattr(module, "lm_head"):
         state.setdefault(f"{prefix}{OUTPUT_WEIGHT}", state[f"{prefix}{EMBEDDING_WEIGHT}"])
 
 
 transformers.AutoConfig.register(OELMConfig.model_type, OELMConfig, exist_ok=True)
+transformers.AutoModel.register(OELMConfig, OELMModel, exist_ok=True)
 transformers.AutoModelForCausalLM.register(OELMConfig, OrthogonalELMTransformer, exist_ok=True)
+transformers.AutoModelForSequenceClassification.register(OELMConfig, OELMForSequenceClassification, exist_ok=True)

@@ -7,7 +7,7 @@ the rest of transformers may be half-imported. The first config that is made bri
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import ValidationError
 
@@ -24,6 +24,7 @@ class OELMConfig(transformers.PretrainedConfig):
     frozen head-wise orthogonal queries and keys, or their trained twins."""
 
     model_type = "oelm"
+    model_module: ClassVar[str | None] = None  # imported with the first config: oelm.huggingface.registration says it
     keys_to_ignore_at_inference = ["past_key_values"]  # noqa: RUF012 - the name and type transformers looks for
     attribute_map = {  # noqa: RUF012
         "vocab_size": "vocabulary",
@@ -50,12 +51,17 @@ class OELMConfig(transformers.PretrainedConfig):
         parts: dict[str, Any] | Parts | None = None,
         freeze_qk: bool = True,
         use_cache: bool = True,
+        bos_token_id: int | None = None,
+        eos_token_id: int | None = None,
+        pad_token_id: int | None = None,
         tie_word_embeddings: bool = True,
         **kwargs: Any,
     ) -> None:
-        importlib.import_module("oelm.huggingface.gpt")  # which registers itself with AutoModelForCausalLM
+        if self.model_module is not None:
+            importlib.import_module(self.model_module)
         if not tie_word_embeddings:
             raise UserError("OELMConfig: tie_word_embeddings: the output layer of this model is always tied")
+        self.bos_token_id, self.eos_token_id, self.pad_token_id = bos_token_id, eos_token_id, pad_token_id
         self.vocabulary, self.seq_len, self.d_model = vocabulary, seq_len, d_model
         self.num_layers, self.num_heads, self.d_ff = num_layers, num_heads, d_ff or 4 * d_model
         self.dropout, self.use_cache = float(dropout), use_cache

@@ -36,9 +36,9 @@ def describe_model(
     folder: Path, config: dict[str, Any], *, model: ResolvedModel, tokenizer: WritableTokenizer | None
 ) -> None:
     """Everything but the weights. Generation stops at the last position there is."""
-    end = {} if tokenizer is None else dict.fromkeys(("bos_token_id", "eos_token_id"), tokenizer.end_of_text)
-    padding = {} if tokenizer is None else {"pad_token_id": tokenizer.end_of_text}
+    names = ("bos_token_id", "eos_token_id", "pad_token_id")
+    marks = {} if tokenizer is None else dict.fromkeys(names, tokenizer.end_of_text)
     if tokenizer is not None:
         write_tokenizer(folder, tokenizer.as_json(), mark=tokenizer.mark, seq_len=model.seq_len)
-    write_json(folder / CONFIG_FILE, config | end)
-    write_json(folder / GENERATION_FILE, {**end, **padding, "max_length": model.seq_len})
+    write_json(folder / CONFIG_FILE, config | marks)
+    write_json(folder / GENERATION_FILE, {**marks, "max_length": model.seq_len})

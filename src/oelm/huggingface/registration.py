@@ -1,4 +1,4 @@
-"""AutoConfig and AutoModelForCausalLM know our model once oelm is imported, before or after transformers.
+"""The Auto classes know our model once oelm is imported, before or after transformers.
 
 Importing oelm must load neither torch nor transformers, so nothing is registered until transformers itself loads
 AutoConfig: a finder waits for that one module, adds OELMConfig when it is whole, and is gone. OELMConfig brings
@@ -47,4 +47,5 @@ def _then_register(exec_module: Any) -> Any:
 def _register(module: ModuleType) -> None:
     from oelm.huggingface.gpt_config import OELMConfig
 
+    OELMConfig.model_module = "oelm.huggingface.gpt"  # which registers its classes
     module.AutoConfig.register(OELMConfig.model_type, OELMConfig, exist_ok=True)

@@ -25,6 +25,7 @@ def write_tokenizer(folder: Path, content: bytes, *, mark: str, seq_len: int) ->
         "bos_token": mark,
         "eos_token": mark,
         "unk_token": mark,
+        "pad_token": mark,
         "model_max_length": seq_len,
         "model_input_names": ["input_ids", "attention_mask"],
         "clean_up_tokenization_spaces": False,

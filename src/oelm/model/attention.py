@@ -76,10 +76,16 @@ class CausalSelfAttention(Repairable):
             self.add_module(role, projection(model, role, layer))
 
     def forward(
-        self, x_BTD: Tensor, cache: Cache | None = None, visible: Tensor | None = None, places: Places = NOWHERE
+        self,
+        x_BTD: Tensor,
+        cache: Cache | None = None,
+        visible: Tensor | None = None,
+        places: Places = NOWHERE,
+        weights: list[Tensor] | None = None,
     ) -> Tensor:
         """`visible` says which of S positions each of T sees, or what is added to its scores; without it each sees all
-        up to itself.
+        up to itself. With `weights`, attention is computed in plain products, and its weights (B H T S) are added to
+        the list.
         """
         convolution_WD = self.weight_added("convolution")
         if convolution_WD is not None:
@@ -90,7 +96,9 @@ class CausalSelfAttention(Repairable):
             q_BHTK = q_BHTK * temperature_H[:, None, None]
         dropout = self.dropout if self.training else 0.0
         k_BHSK, v_BHSK = (k_BHTK, v_BHTK) if cache is None else cache.extended(k_BHTK, v_BHTK)
-        if visible is None and k_BHSK.shape[2] == q_BHTK.shape[2]:
+        if weights is not None:
+            mixed_BHTK = plain_attention(q_BHTK, k_BHSK, v_BHSK, visible, dropout=dropout, weights=weights)
+        elif visible is None and k_BHSK.shape[2] == q_BHTK.shape[2]:
             mixed_BHTK = causal_attention(q_BHTK, k_BHSK, v_BHSK, dropout=dropout)
         else:
             mixed_BHTK = masked_attention(q_BHTK, k_BHSK, v_BHSK, visible, dropout=dropout)
@@ -133,9 +141,36 @@ def masked_attention(
 ) -> Tensor:
     """The last T of S positions ask; without a mask each sees everything up to itself."""
     if visible is None:
-        asking, seen = q_BHTK.shape[2], k_BHSK.shape[2]
-        visible = torch.ones(asking, seen, dtype=torch.bool, device=q_BHTK.device).tril(seen - asking)
+        visible = _up_to_itself(q_BHTK, k_BHSK)
     return _fused(q_BHTK, k_BHSK, v_BHSK, visible, dropout=dropout)
+
+
+def plain_attention(
+    q_BHTK: Tensor,
+    k_BHSK: Tensor,
+    v_BHSK: Tensor,
+    visible: Tensor | None,
+    *,
+    dropout: float,
+    weights: list[Tensor],
+) -> Tensor:
+    """The same, step by step; what each position gives to each other is added to `weights`."""
+    scores_BHTS = (q_BHTK * (1 / math.sqrt(q_BHTK.shape[3]))) @ k_BHSK.transpose(2, 3)
+    if visible is None:
+        visible = _up_to_itself(q_BHTK, k_BHSK)
+    if visible.dtype == torch.bool:
+        scores_BHTS = scores_BHTS.masked_fill(~visible, torch.finfo(scores_BHTS.dtype).min)
+    else:
+        scores_BHTS = scores_BHTS + visible
+    weights_BHTS = scores_BHTS.softmax(-1, dtype=torch.promote_types(scores_BHTS.dtype, torch.float32))
+    weights_BHTS = functional.dropout(weights_BHTS.to(v_BHSK.dtype), dropout)
+    weights.append(weights_BHTS)
+    return weights_BHTS @ v_BHSK
+
+
+def _up_to_itself(q_BHTK: Tensor, k_BHSK: Tensor) -> Tensor:
+    asking, seen = q_BHTK.shape[2], k_BHSK.shape[2]
+    return torch.ones(asking, seen, dtype=torch.bool, device=q_BHTK.device).tril(seen - asking)
 
 
 def _fused(q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, visible: Tensor | None, *, dropout: float) -> Tensor:

@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from oelm.treatment.moves import Moves
 
@@ -71,6 +70,7 @@ class SplitLinear(nn.Module):
             for piece, group, value in zip(piece_names, groups, values, strict=True):
                 self.register_parameter(piece, nn.Parameter(value.clone(), requires_grad=group.requires_grad))
                 self.oelm_moves[piece] = group.moves
+        self._forward_of_stock: Callable[[nn.Module, Tensor], Tensor] = type(stock).forward  # it may add its bias apart
         self.train(stock.training)
         self.register_state_dict_post_hook(_join_on_save)
         self.register_load_state_dict_pre_hook(_split_on_load)
@@ -92,7 +92,7 @@ class SplitLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.outputs_last:
-            return functional.linear(x, self.weight, self.bias)
+            return self._forward_of_stock(self, x)
         outputs = torch.addmm(self._whole("bias"), x.view(-1, x.shape[-1]), self.weight)  # a Conv1D always has one
         return outputs.view(*x.shape[:-1], -1)
 

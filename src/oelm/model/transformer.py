@@ -44,24 +44,32 @@ class Block(nn.Module):
         self.dropout = model.dropout
 
     def forward(
-        self, x_BTD: Tensor, cache: Cache | None = None, visible: Tensor | None = None, places: Places = NOWHERE
+        self,
+        x_BTD: Tensor,
+        cache: Cache | None = None,
+        visible: Tensor | None = None,
+        places: Places = NOWHERE,
+        weights: list[Tensor] | None = None,
     ) -> Tensor:
-        mixed_BTD = self.attention(self.attention_norm(x_BTD), cache, visible, places)
+        mixed_BTD = self.attention(self.attention_norm(x_BTD), cache, visible, places, weights)
         x_BTD = x_BTD + functional.dropout(mixed_BTD, self.dropout, self.training)
         fed_BTD = self.feed_forward(self.feed_forward_norm(x_BTD))
         return x_BTD + functional.dropout(fed_BTD, self.dropout, self.training)
 
 
 class GPT(nn.Module):
-    """Built without values; `initialization.initialize` gives every weight its start."""
+    """Built without values; `initialization.initialize` gives every weight its start.
 
-    def __init__(self, model: ResolvedModel) -> None:
+    `block` may be a subclass that adds what a library wants of a layer.
+    """
+
+    def __init__(self, model: ResolvedModel, *, block: type[Block] = Block) -> None:
         super().__init__()
         self.config = model
         self.token_embedding = nn.Embedding(model.vocabulary, model.d_model)
         if model.positions == "learned":
             self.position_embedding = nn.Embedding(model.seq_len, model.d_model)
-        self.blocks = nn.ModuleList(Block(model, layer=layer) for layer in range(model.num_layers))
+        self.blocks = nn.ModuleList(block(model, layer=layer) for layer in range(model.num_layers))
         self.final_norm = nn.LayerNorm(model.d_model, eps=NORM_EPSILON)
         self._mark_parts()
 
@@ -95,12 +103,13 @@ class GPT(nn.Module):
         visible: Tensor | None = None,
         seen_positions: Tensor | None = None,
         states: list[Tensor] | None = None,
+        weights: list[Tensor] | None = None,
     ) -> Tensor:
         """The same from embedded tokens at these positions (T, or B by T), of which each sees what `visible` says.
 
         With caches, `seen_positions` (S, or B by S) are those of everything seen so far, these included. Positions of T
         are consecutive; where those of a batch are not, what has the position 0 has no predecessor. What enters each
-        block, and what leaves the last, is added to `states`.
+        block, and what leaves the last, is added to `states`; the attention of each to `weights`.
         """
         model = self.config
         x_BTD = embedded_BTD
@@ -115,7 +124,7 @@ class GPT(nn.Module):
         for layer, block in enumerate(self.blocks):
             if states is not None:
                 states.append(x_BTD)
-            x_BTD = block(x_BTD, caches[layer] if caches else None, visible, places)
+            x_BTD = block(x_BTD, caches[layer] if caches else None, visible, places, weights)
         hidden_BTD: Tensor = self.final_norm(x_BTD)
         if states is not None:
             states.append(hidden_BTD)

@@ -15,7 +15,7 @@ from oelm.claims.reasons import REASONS
 from oelm.reporting.encoder_words import ENCODER_WORDS, MORE_WORDS
 from oelm.study.declaration import Language, Study
 from oelm.study.remarks import NOW, SENTENCES
-from oelm.treatment.options import ADDITIONS
+from oelm.treatment.options import ADDITIONS, OPTIONS, POSITIONS
 from oelm.treatment.parts import ROLES
 from oelm.treatment.starts import STARTS
 
@@ -283,6 +283,8 @@ _FIGURES: dict[str, Phrase] = {
     "panel.late": ("last half", "后半程"),
     **{f"role.{role.name}": role.words for role in ROLES.values()},
     **{f"role.{name}": option.words for name, option in ADDITIONS.items()},
+    **{f"option.{key}": option.phrase for key, option in OPTIONS.items()},
+    **{f"positions.{kind}": words for kind, words in POSITIONS.items()},
     "caption.final.percent": (
         "Final validation {quality}. Small marks: single seeds; large: their geometric mean, with its 95 % interval "
         "over seeds where there are two or more.",

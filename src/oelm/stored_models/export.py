@@ -1,17 +1,21 @@
 """A run's model as a folder that transformers loads: in our own form, or as a stock GPT-2.
 
-Our form is what best/ holds, with a model card; it keeps what is frozen frozen and needs `import oelm`. The GPT-2 form
-needs nothing of ours. Either is written whole or not at all, and needs no transformers to be written.
+Our form is what best/ holds, with a model card and our classes as a file of source: it keeps what is frozen frozen, and
+loads after `import oelm`, or without oelm by trust_remote_code. The GPT-2 form needs nothing of ours. Either is written
+whole or not at all, and needs no transformers to be written.
 """
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal
 
 from safetensors import safe_open
+from torch import Tensor
 
 import oelm
 from oelm.arm_words import described
@@ -20,8 +24,11 @@ from oelm.errors import UserError
 from oelm.files import ensure_writable, explaining_a_full_disk, read_json, read_object, write_bytes, write_json
 from oelm.huggingface.gpt2 import gpt2_config, gpt2_weights, is_plain, what_no_gpt2_has
 from oelm.huggingface.model_folder import describe_model, model_config
+from oelm.huggingface.standalone import AUTO_MAP, modeling_file
+from oelm.huggingface.standalone import FILE as MODELING_FILE
 from oelm.model.parameters import counts_by_part, summed, weights_digest
 from oelm.model.projection import matrices_of
+from oelm.prepared import folder_of, read_manifest
 from oelm.run_directory import checkpoint_step, is_checkpoint, run_around
 from oelm.schemas import Environment, read_record
 from oelm.settings import stored_run
@@ -43,7 +50,9 @@ class Export:
     has_tokenizer: bool
 
 
-def export(source: Path | str, to: Path | str, *, form: str = "auto", force: bool = False) -> Export:
+def export(
+    source: Path | str, to: Path | str, *, form: str = "auto", licence: str | None = None, force: bool = False
+) -> Export:
     """Write the best model of a run (or a checkpoint, or a best/ folder) to a new folder."""
     if form not in FORMS:
         raise UserError(f"--as {form}: known forms: {', '.join(FORMS)}")
@@ -53,10 +62,12 @@ def export(source: Path | str, to: Path | str, *, form: str = "auto", force: boo
     chosen, reason = _form(stored, form)
     weights = contiguous(stored.gpt.state_dict())
     facts = _facts(stored) | {"form": chosen, "digest": weights_digest(weights)}
+    facts |= {} if licence is None else {"licence": licence}
     if chosen == "gpt2":
         config, weights = gpt2_config(stored.model), contiguous(gpt2_weights(matrices_of(stored.gpt), stored.model))
     else:
-        config = model_config(stored.model)
+        config = model_config(stored.model) | {"auto_map": AUTO_MAP, "oelm_version": oelm.__version__}
+    config |= _stored_with(weights)
     metadata = {"format": "pt"} | ({"digest": facts["digest"]} if chosen == "oelm" else {})
     ensure_writable(to.parent, option="--to")
     with explaining_a_full_disk(to.parent, needed_bytes=stored_bytes(weights)), partial_folder(to) as folder:
@@ -65,10 +76,21 @@ def export(source: Path | str, to: Path | str, *, form: str = "auto", force: boo
         write_tensors(folder / MODEL_FILE, weights, metadata)
         with open(folder / MODEL_FILE, "rb") as stream:
             os.fsync(stream.fileno())
+        if chosen == "oelm":
+            write_bytes(folder / MODELING_FILE, modeling_file(oelm.__version__).encode())
         write_bytes(folder / CARD, _card(stored, facts).encode())
         write_json(folder / MARK, facts)
         publish_folder(folder, to)
     return Export(folder=to, form=chosen, reason=reason, has_tokenizer=tokenizer is not None)
+
+
+def _stored_with(weights: dict[str, Tensor]) -> dict[str, Any]:
+    """The type of the numbers, and the transformers they are written for, where it is installed."""
+    dtype = next(str(tensor.dtype) for tensor in weights.values() if tensor.is_floating_point()).removeprefix("torch.")
+    try:
+        return {"dtype": dtype, "transformers_version": version("transformers")}
+    except PackageNotFoundError:
+        return {"dtype": dtype}
 
 
 def _check_target(to: Path, *, force: bool) -> None:
@@ -118,19 +140,34 @@ def _facts(stored: StoredModel) -> dict[str, Any]:
         run = stored_run(read_json(directory.config_file), name=str(directory.config_file))
         data_digest = read_record(directory.environment_file, Environment).get("data_digest") or ""
         facts |= {"arm": run.arm, "fingerprint": fingerprint(run, data_digest=data_digest), "data_digest": data_digest}
+        facts |= _data_name(Path(run.data), data_digest)
         if is_checkpoint(folder):
             facts["step"] = str(checkpoint_step(folder))
     count = summed(counts_by_part(stored.gpt))
     return facts | {"oelm": oelm.__version__, "parameters": count.total, "frozen": count.frozen}
 
 
+def _data_name(path: Path, digest: str) -> dict[str, str]:
+    """What the data of the run were made of, where they are still here."""
+    try:
+        manifest = read_manifest(folder_of(path))
+    except (OSError, UserError):
+        return {}
+    is_known = manifest.get("corpus") and manifest.get("digest") == digest
+    return {"data": str(manifest["corpus"])} if is_known else {}
+
+
 def _card(stored: StoredModel, facts: dict[str, Any]) -> str:
     model = stored.model
     sizes = f"{model.num_layers} layers, width {model.d_model}, {model.num_heads} heads, {model.seq_len} positions"
+    licence, data = facts.get("licence"), facts.get("data")
     lines = [
         "---",
         "library_name: transformers",
         "pipeline_tag: text-generation",
+        f"license: {'unknown' if licence is None else json.dumps(licence)}",
+        "tags:",
+        *(f"- {tag}" for tag in ("text-generation", "oelm", *(["gpt2"] if facts["form"] == "gpt2" else []))),
         "---",
         "",
         "# A GPT trained with oelm",
@@ -138,6 +175,8 @@ def _card(stored: StoredModel, facts: dict[str, Any]) -> str:
         f"- {sizes}, vocabulary {model.vocabulary:,}",
         f"- {facts['parameters']:,} parameters, of which {facts['frozen']:,} were never trained",
         f"- {described(model)}",
+        f"- licence: {'unknown: not stated when the model was exported' if licence is None else _plain(licence)}",
+        f"- data: {'unknown: the run does not say what it was trained on' if data is None else _plain(data)}",
     ]
     names = {
         "arm": "arm",
@@ -145,13 +184,25 @@ def _card(stored: StoredModel, facts: dict[str, Any]) -> str:
         "val_loss": "validation loss (nats per token, on the sample of the curve)",
         "fingerprint": "fingerprint of the run",
         "data_digest": "digest of the data",
+        "oelm": "exported by oelm",
     }
     lines += [f"- {name}: `{_plain(facts[key])}`" for key, name in names.items() if key in facts]
-    loading = ["from transformers import pipeline", 'pipeline("text-generation", model="FOLDER")("One morning")']
-    if facts["form"] == "oelm":
-        loading.insert(0, "import oelm")
-    lines += ["", *(f"    {line}" for line in loading), ""]
+    lines += ["", "## Loading", "", *(f"    {line}" for line in _loading(facts)), ""]
     return "\n".join(lines)
+
+
+def _loading(facts: dict[str, Any]) -> list[str]:
+    use = 'pipeline("text-generation", model="FOLDER"{})("One morning")'
+    if facts["form"] == "gpt2":
+        return ["from transformers import pipeline", use.format("")]
+    return [
+        "from transformers import pipeline",
+        "import oelm                                    # where oelm is installed",
+        use.format(""),
+        "",
+        f"# where it is not: runs {MODELING_FILE} of this folder, which says what it needs",
+        use.format(", trust_remote_code=True"),
+    ]
 
 
 def _plain(value: Any) -> str:

@@ -11,13 +11,31 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, assert_never
 
-from oelm.config import STEP_EXECUTION, Encoder, EncoderRun, ResolvedRun, Run, Settings, as_far_as_known, facts_of
+from oelm.config import (
+    STEP_EXECUTION,
+    Encoder,
+    EncoderRun,
+    Model,
+    ResolvedRun,
+    Run,
+    Settings,
+    as_far_as_known,
+    facts_of,
+)
 from oelm.errors import UserError
 from oelm.run_directory import COMPARED_ENVIRONMENT, flat
 from oelm.settings import known_keys
 from oelm.sources import SOURCE_SCHEME, differ, scheme_of
 from oelm.study.declaration import Hypothesis, Study, in_language, settings_for
-from oelm.study.part_aspects import ASPECTS, KEYS, VARIATIONS, aspect_differences
+from oelm.study.part_aspects import (
+    ASPECTS,
+    KEYS,
+    SCALES_OF_SCORES,
+    SECTIONS,
+    VARIATIONS,
+    aspect_differences,
+    option_differences,
+)
 from oelm.study.plan import Plan
 from oelm.study.shelf import StoredRun
 
@@ -49,6 +67,8 @@ def confounds(study: Study, plan: Plan) -> dict[str, list[Confound]]:
     for hypothesis in study.hypotheses:
         _check_explained(hypothesis)
     sides = {arm: _Side.of(study, plan, arm) for arm in study.arms}
+    for hypothesis in study.hypotheses:
+        _check_scale(hypothesis, sides[hypothesis.treatment], sides[hypothesis.control])
     return {
         hypothesis.name: list(_found(hypothesis, sides[hypothesis.treatment], sides[hypothesis.control]))
         for hypothesis in study.hypotheses
@@ -70,13 +90,23 @@ def _check_explained(hypothesis: Hypothesis) -> None:
             raise UserError(f"hypotheses.{hypothesis.name}.explained.{key}: is not the key of a confound{suggestion}")
 
 
+def _check_scale(hypothesis: Hypothesis, *sides: _Side) -> None:
+    """Whatever the scale of queries and keys, what is normalised has none."""
+    named = [word for word in hypothesis.varies if word in SCALES_OF_SCORES]
+    if named and any(isinstance(side.run.model, Model) and side.run.model.scores.query_key_norm for side in sides):
+        raise UserError(
+            f"hypotheses.{hypothesis.name}.varies: {named[0]} decides nothing where scores.query_key_norm is true: the "
+            "norm cancels it; leave it out"
+        )
+
+
 @dataclass(frozen=True)
 class _Side:
     """One arm as far as a comparison is concerned."""
 
     run: Run  # as declared, with the sizes that the data of stored runs decided
     processes: int
-    settings: dict[str, str]  # every setting but those of parts, without the tuned ones
+    settings: dict[str, str]  # every setting but those of parts and options, without the tuned ones
     tuning: dict[str, str]
     execution: dict[str, str]
     stored: dict[int, StoredRun]  # finished final runs by seed
@@ -126,7 +156,8 @@ def _unused_seed(study: Study) -> int:
 def _by_key(study: Study, run: Run) -> dict[str, str]:
     """Settings as text; what is tuned on the common grid is left out, but not what follows from it."""
     tuned = study.tuning.grid if study.tuning else {}
-    tree = run.model_dump(mode="json", exclude={"arm": True, "model": {"parts"}})
+    options = set() if isinstance(run.model, Encoder) else set(SECTIONS)
+    tree = run.model_dump(mode="json", exclude={"arm": True, "model": {"parts"} | options})
     found = {key: _text(value) for key, value in flat(tree).items() if key not in tuned}
     by_seed = {key: BY_SEED for key, value in flat(tree["seeds"], "seeds.").items() if value == _unused_seed(study)}
     return found | by_seed | _tokens_per_step(run)
@@ -188,9 +219,14 @@ def _known_data(side: _Side) -> bool:
 def _of_parts(
     hypothesis: Hypothesis, treatment: _Side, control: _Side, *, only: tuple[str, ...] = ASPECTS
 ) -> Iterator[tuple[str, str, str]]:
-    for difference in aspect_differences(treatment.run.model, control.run.model):
+    """And of options, each of which costs parameters or time."""
+    models = treatment.run.model, control.run.model
+    for difference in aspect_differences(*models):
         if difference.aspect in only and not difference.is_named_by(hypothesis.varies):
             yield difference.key, difference.treatment, difference.control
+    for option in option_differences(*models):
+        if not option.is_named_by(hypothesis.varies):
+            yield option.key, option.treatment, option.control
 
 
 def _of_execution(treatment: _Side, control: _Side) -> Iterator[tuple[str, str, str]]:

@@ -1,9 +1,10 @@
-"""In what the parts of two models differ: family of the start, its scale, when they move, which share.
+"""In what two models differ: of their parts the family of the start, its scale, when they move, which share; options.
 
 Normal and scaled normal are one family at two scales, so "orthogonal beats random" can be told from "larger beats
 smaller". Weights that a model came with, and those made orthonormal, are families of their own; the scale of kept ones
 no config knows. A hypothesis names what is its treatment; all else should be equal. An aspect alone (`start`) means
-queries and keys; any part can be named, whole (`up`) or by an aspect (`up.start`).
+queries and keys; any part can be named, whole (`up`) or by an aspect (`up.start`), and so can any option
+(`scores.temperature`, `positions`), or all of a section (`repairs`).
 """
 
 from __future__ import annotations
@@ -15,14 +16,22 @@ from typing import Any
 from oelm.arm_words import layers_of
 from oelm.config import AnyModel
 from oelm.treatment.moves import Always, values_of
+from oelm.treatment.options import OPTIONS, in_use
 from oelm.treatment.parts import ROLES
 from oelm.treatment.starts import STARTS, Sizes
 
 TOGETHER = ("query", "key")  # which are spoken of as one
 KEYS = {"start": "start.family", "scale": "start.scale", "moves": "moves", "share": "share"}  # of those, as confounds
 ASPECTS = tuple(KEYS)
+SECTIONS = tuple(dict.fromkeys(key.partition(".")[0] for key in OPTIONS))
 # Every word that a hypothesis may vary.
-VARIATIONS = {word: word for word in (*ASPECTS, *ROLES, *(f"{role}.{aspect}" for role in ROLES for aspect in ASPECTS))}
+VARIATIONS = {
+    word: word
+    for word in (
+        *ASPECTS, *ROLES, *(f"{role}.{aspect}" for role in ROLES for aspect in ASPECTS), *OPTIONS, *SECTIONS,
+    )
+}  # fmt: skip
+SCALES_OF_SCORES = ("scale", *(f"{role}.scale" for role in TOGETHER))  # which normalised queries and keys do not have
 
 
 @dataclass(frozen=True)
@@ -52,6 +61,25 @@ def aspect_differences(treatment: AnyModel, control: AnyModel) -> Iterator[Aspec
                 key = KEYS[aspect] if roles == TOGETHER else f"{roles[0]}.{aspect}"
                 texts = ([pair[side] for pair in pairs] for side in (1, 2))
                 yield AspectDifference(aspect, unlike, key, *(_joined(roles, text) for text in texts))
+
+
+@dataclass(frozen=True)
+class OptionDifference:
+    key: str  # of the option, and as a confound
+    treatment: str
+    control: str
+
+    def is_named_by(self, varies: Sequence[str]) -> bool:
+        return self.key in varies or self.key.partition(".")[0] in varies
+
+
+def option_differences(treatment: AnyModel, control: AnyModel) -> Iterator[OptionDifference]:
+    """One for each option in which two GPTs differ; encoders have none."""
+    sides = [{option.key: option.said(facts) for option, facts in in_use(model)} for model in (treatment, control)]
+    for key, option in OPTIONS.items():
+        one, other = (side.get(key, option.otherwise) for side in sides)
+        if one != other:
+            yield OptionDifference(key, one, other)
 
 
 def _start(role: str, model: AnyModel) -> str:

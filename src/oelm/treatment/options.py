@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol
 from oelm.treatment.parts import ABBREVIATIONS, BASELINE, ROLES, Dimensions, Parts
 from oelm.treatment.repairs import NO_REPAIRS, Repairs, ResolvedRepairs
 from oelm.treatment.scores import ResolvedScores, Scores
+from oelm.treatment.starts import STARTS
 
 ATTENTION, FEED_FORWARD = "attention", "feed_forward"  # the modules of a block to which weights are added
 FED = ("up", "down")  # the parts of the second; all others are of the first
@@ -22,6 +23,8 @@ FED = ("up", "down")  # the parts of the second; all others are of the first
 class Sized(Dimensions, Protocol):
     """A model of which everything is known."""
 
+    @property
+    def parts(self) -> Parts: ...
     @property
     def scores(self) -> ResolvedScores: ...
     @property
@@ -66,6 +69,8 @@ class Option:
     facts: Callable[[Any], Facts | None]
     weights: Callable[[Sized], dict[str, Added]] = lambda model: {}  # of one layer, by their names within a block
     endings: tuple[str, ...] = ()  # of these names
+    keeps: Callable[[Sized], int] = lambda model: 0  # numbers of a token and layer that the backward pass needs
+    otherwise: str = "none"  # the baseline's
     decays: bool = False
     multiplies: bool = False  # its weights are factors of matrix products
     colour: str = ""  # of its weights in a figure
@@ -86,7 +91,7 @@ def _module_of(part: str) -> str:
 
 
 def _parts_named(parts: list[str]) -> str:
-    return ", ".join(ABBREVIATIONS.get(part, part) for part in parts)
+    return ", ".join(ABBREVIATIONS.get(role, role) for role in ROLES if role in parts)
 
 
 # ---- Scores --------------------------------------------------------------------------------------------------------
@@ -102,6 +107,10 @@ POSITIONS: dict[str, Words] = {
 def _positions_facts(model: Any) -> Facts | None:
     kind = getattr(model, "positions", "learned")
     return None if kind == "learned" else {"kind": POSITIONS[kind]}
+
+
+def _inputs_of(part: str, model: Sized) -> int:
+    return ROLES[part].shape(model)[1]
 
 
 def _temperature(model: Sized) -> dict[str, Added]:
@@ -145,6 +154,11 @@ def _residuals(model: Sized) -> dict[str, Added]:
     return found
 
 
+def _kept_by_residuals(model: Sized) -> int:
+    residual = model.repairs.residual
+    return residual.rank * len(residual.on) * (1 + residual.nonlinear)
+
+
 def _base_scales(model: Sized) -> dict[str, Added]:
     return {f"{_module_of(part)}.{part}_base_scale": Added((1,), "ones") for part in model.repairs.base_scale}
 
@@ -161,6 +175,11 @@ def _shifts(model: Sized) -> dict[str, Added]:
         width = ROLES[part].shape(model)[0] // model.num_heads if shift.per == "channel" else 1
         found[f"{ATTENTION}.{part}_shift"] = Added((model.num_heads, width), "zeros")
     return found
+
+
+def _kept_by_shifts(model: Sized) -> int:
+    shift = model.repairs.shift
+    return sum(ROLES[part].shape(model)[0] for part in shift.on) if shift.per != "none" else 0
 
 
 def _convolution(model: Sized) -> dict[str, Added]:
@@ -183,12 +202,14 @@ OPTIONS: dict[str, Option] = {
             words=("positions", "位置"),
             phrase=("{kind}", "{kind}"),
             facts=_positions_facts,
+            otherwise="learned positions",
         ),
         Option(
             key="tied",
             words=("tied output layer", "输出层共享"),
             phrase=("output layer of its own", "输出层不共享"),
             facts=lambda model: None if getattr(model, "tied", True) else {},
+            otherwise="output layer tied to the token embedding",
         ),
         Option(
             key="scores.temperature",
@@ -196,6 +217,7 @@ OPTIONS: dict[str, Option] = {
             phrase=("a trained temperature per head", "每个头一个可训练温度"),
             facts=lambda model: None if model.scores.temperature.kind == "fixed" else {},
             weights=_temperature,
+            keeps=lambda model: model.query_key_rows if model.scores.temperature.kind == "per_head" else 0,
             endings=(".temperature",),
             colour="#B22222",
         ),
@@ -205,6 +227,7 @@ OPTIONS: dict[str, Option] = {
             phrase=("normalised queries and keys", "Q/K 归一化"),
             facts=lambda model: {} if model.scores.query_key_norm else None,
             weights=_norms,
+            keeps=lambda model: 2 * model.query_key_rows if model.scores.query_key_norm else 0,
             endings=("_norm_gain",),
             colour="#8B5A2B",
         ),
@@ -213,6 +236,7 @@ OPTIONS: dict[str, Option] = {
             words=("query-key width", "Q/K 宽度"),
             phrase=("queries and keys of width {width} per head", "每个头的 Q/K 宽度为 {width}"),
             facts=_width_facts,
+            otherwise="queries and keys of width d_model / num_heads per head",
         ),
         Option(
             key="repairs.residual",
@@ -220,6 +244,7 @@ OPTIONS: dict[str, Option] = {
             phrase=("a {form}residual of rank {rank} on {parts}", "{parts} 上秩为 {rank} 的{form}残差"),
             facts=_residual_facts,
             weights=_residuals,
+            keeps=_kept_by_residuals,
             endings=("_residual_in", "_residual_out"),
             decays=True,
             multiplies=True,
@@ -233,6 +258,7 @@ OPTIONS: dict[str, Option] = {
                 {"parts": _parts_named([*model.repairs.base_scale])} if model.repairs.base_scale else None
             ),
             weights=_base_scales,
+            keeps=lambda model: sum(_inputs_of(part, model) for part in model.repairs.base_scale),
             endings=("_base_scale",),
             colour="#33A02C",
         ),
@@ -242,6 +268,7 @@ OPTIONS: dict[str, Option] = {
             phrase=("a shift of {parts} per {per}", "按{per}的 {parts} 移位"),
             facts=_shift_facts,
             weights=_shifts,
+            keeps=_kept_by_shifts,
             endings=("_shift",),
             colour="#FB9A99",
         ),
@@ -251,6 +278,7 @@ OPTIONS: dict[str, Option] = {
             phrase=("a convolution over {width} tokens before attention", "注意力之前宽度为 {width} 的卷积"),
             facts=_convolution_facts,
             weights=_convolution,
+            keeps=lambda model: model.d_model if model.repairs.convolution.width else 0,
             endings=(".convolution",),
             colour="#1F3B73",
         ),
@@ -282,17 +310,18 @@ def addition_of(name: str) -> Option | None:
 
 
 def numbers_of_a_model(model: Sized) -> int:
-    """How many a GPT has of this size, whatever is frozen of them."""
+    """How many a GPT of this size stores, whatever is frozen of them."""
     outside = inside = 0
     for role in ROLES.values():
         if role.exists(model):
-            rows, numbers = role.weight_size(model)
-            outside, inside = (
-                outside + len(role.outside) * rows * numbers,
-                inside + len(role.in_blocks) * rows * numbers,
-            )
-    inside += sum(added.numbers for _, _, added in added_to_a_layer(model))
-    return outside + model.num_layers * inside
+            (rows, numbers), part = role.weight_size(model), model.parts.of(role.name)
+            outside += len(role.outside) * rows * numbers
+            inside += len(role.in_blocks) * rows * numbers * model.num_layers
+            matrix_free = STARTS[part.start].matrix_free
+            if matrix_free is not None:
+                saved = len(role.in_blocks) * rows * (numbers - len(matrix_free.stores))
+                inside -= saved * part.layers_held(model.num_layers)
+    return outside + inside + model.num_layers * sum(added.numbers for _, _, added in added_to_a_layer(model))
 
 
 # ---- What cannot be ------------------------------------------------------------------------------------------------

@@ -66,6 +66,12 @@ class Part(Section):
             return layer in self.layers
         return layer % 2 == ("even", "odd").index(self.layers)
 
+    def layers_held(self, num_layers: int) -> int:
+        """Of how many layers it speaks."""
+        if isinstance(self.layers, list):
+            return len(self.layers)
+        return {"all": num_layers, "odd": num_layers // 2, "even": (num_layers + 1) // 2}[self.layers]
+
     def covered_rows(self, rows: int, *, heads: int, layer: int | None, num_layers: int) -> int:
         """How many of a weight's rows `moves` holds for, in this layer; the others always move."""
         if self.share == 1:
@@ -242,15 +248,33 @@ AS_GIVEN = Parts(**{role: Part(start=KEPT) for role in ROLES})  # of a model tha
 
 
 def for_given_weights(parts: Parts) -> Parts:
-    """The same for a model that comes with weights, where the baseline's start of a part is the weights it has.
+    """The same for a model that comes with weights: only queries and keys are ever started anew there.
 
-    Only queries and keys are ever started anew there; what is said of another part stays, to be refused.
+    Every other part keeps the weights it has, whatever start is named. So do queries or keys that are not mentioned,
+    where something else is; parts that mention nothing are the baseline's, which draws both.
     """
-    kept = {
-        role: AS_GIVEN.of(role) if part == BASELINE.of(role) and not ROLES[role].drawn_apart else part
-        for role, part in parts.items()
-    }
-    return Parts(**kept)
+    mentioned = parts.model_fields_set
+
+    def given(role: str, part: Part) -> Part:
+        if ROLES[role].drawn_apart:
+            return AS_GIVEN.of(role) if mentioned and role not in mentioned else part
+        return part if part.start == KEPT else part.model_copy(update={"start": KEPT, "gain": 1.0})
+
+    return Parts(**{role: given(role, part) for role, part in parts.items()})
+
+
+def problems_of_given(parts: Parts) -> Iterator[str]:
+    """What cannot be said of any model that comes with weights, a line each that begins with the key."""
+    for role, part in parts.items():
+        start = STARTS[part.start]
+        if ROLES[role].drawn_apart and start.matrix_free:
+            yield f"parts.{role}.start: cannot be {start.name}: a model that comes with weights keeps its matrices"
+        if ROLES[role].drawn_apart and start.by_depth:
+            yield f"parts.{role}.start: cannot be {start.name}: nothing adds it to the residual stream"
+        if not ROLES[role].drawn_apart and part.start != KEPT:
+            yield f"parts.{role}.start: must be {KEPT}: of given weights only queries and keys can be started anew"
+        if not ROLES[role].drawn_apart and part.gain != 1:
+            yield f"parts.{role}.gain: must be 1: of given weights only queries and keys can be started anew"
 
 
 def problems_of(parts: Parts, *, num_heads: int, num_layers: int) -> Iterator[str]:
@@ -260,8 +284,8 @@ def problems_of(parts: Parts, *, num_heads: int, num_layers: int) -> Iterator[st
         yield from problems_of_layers(ROLES[role], part, num_layers=num_layers)
         if STARTS[part.start].matrix_free:
             yield from _problems_of_no_matrix(ROLES[role], part)
-        elif part.layers == "all" and part.share != 1:
-            yield from _problems_of_share(ROLES[role], part, num_heads=num_heads, num_layers=num_layers)
+        elif part.layers == "all":
+            yield from problems_of_share(ROLES[role], part, num_heads=num_heads, num_layers=num_layers)
 
 
 def _problems_of_start(role: Role, part: Part) -> Iterator[str]:
@@ -314,7 +338,12 @@ def problems_of_layers(role: Role, part: Part, *, num_layers: int) -> Iterator[s
         yield f"{key}: the model has no {part.layers} layer (the first of its {num_layers} is 0)"
 
 
-def _problems_of_share(role: Role, part: Part, *, num_heads: int, num_layers: int) -> Iterator[str]:
+def problems_of_share(
+    role: Role, part: Part, *, num_heads: int, num_layers: int, called: str = "heads"
+) -> Iterator[str]:
+    """Whether it is a share of what the role has, and a whole number of it; heads may be called otherwise."""
+    if part.share == 1:
+        return
     key = f"parts.{role.name}.share"
     if part.share_of == "heads" and not role.by_head:
         advice = "; name layers instead" if role.in_blocks else ""
@@ -323,13 +352,6 @@ def _problems_of_share(role: Role, part: Part, *, num_heads: int, num_layers: in
     if part.share_of == "layers" and not role.in_blocks:
         yield f"{key}: it is in no layer"
         return
-    yield from problems_of_division(role, part, heads=num_heads, num_layers=num_layers)
-
-
-def problems_of_division(
-    role: Role, part: Part, *, heads: int, num_layers: int, called: str = "heads"
-) -> Iterator[str]:
-    """Whether the share is one of whole heads, which may be called otherwise, or of whole layers."""
-    whole, kind = (heads, called) if part.share_of == "heads" else (num_layers, "layers")
+    whole, kind = (num_heads, called) if part.share_of == "heads" else (num_layers, "layers")
     if not float(part.share * whole).is_integer():
-        yield f"parts.{role.name}.share: {part.share:g} of {whole} {kind} is not a whole number"
+        yield f"{key}: {part.share:g} of {whole} {kind} is not a whole number"

@@ -136,8 +136,9 @@ def _functions() -> ModuleType:
 
 def factor_sizes(width: int) -> tuple[int, int]:
     """Two factors of the width as alike as can be, the first a power of two: 512 = 16 x 32, 768 = 32 x 24."""
-    powers = (2**power for power in range(width.bit_length()) if width % 2**power == 0)
-    first = min(powers, key=lambda size: size + width // size)
+    first = 1
+    while width % (2 * first) == 0 and 2 * first + width // (2 * first) < first + width // first:
+        first *= 2  # a plain loop: torch traces this
     return first, width // first
 
 

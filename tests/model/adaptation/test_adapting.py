@@ -1,6 +1,8 @@
-"""Laws of an arm applied to a given model: only queries and keys change, and what rests does not move."""
+"""Laws of an arm applied to a given model: only queries and keys start anew, and what rests does not move."""
 
 import copy
+import functools
+import re
 
 import pytest
 import torch
@@ -8,13 +10,13 @@ import torch
 from oelm.arms import ARMS, arm
 from oelm.errors import UserError
 from oelm.model.adaptation import adapt
-from oelm.model.adaptation.adapting import GOVERNED
-from oelm.model.adaptation.families import family_of, sites_of
+from oelm.model.adaptation.families import FAMILIES
 from oelm.model.parameters import frozen_names, layer_of, rules, stored_name
 from oelm.model.split import SplitLinear
 from oelm.treatment.moves import After, Always, Every, Never
-from oelm.treatment.parts import AS_GIVEN, KEPT, Part, Parts, for_given_weights
+from oelm.treatment.parts import AS_GIVEN, ROLES, Part, Parts, for_given_weights
 from oelm.treatment.starts import STARTS
+from parts_of_transformers import by_role
 from tiny_transformers import KINDS, batch, fine_tuned, tiny
 
 
@@ -22,59 +24,186 @@ def both(**settings) -> Parts:
     return for_given_weights(Parts(query=Part(**settings), key=Part(**settings)))
 
 
-def roles_of(model) -> dict[str, tuple[str, ...]]:
-    """Stored names of all parameters of projections, with what they compute in order of their outputs."""
-    return {
-        f"{site.path}.{leaf}": site.roles for site in sites_of(model, family_of(model)) for leaf in ("weight", "bias")
-    }
+def given(**parts: Part) -> Parts:
+    return AS_GIVEN.model_copy(update=parts)
 
 
-def by_role(model, name: str, value: torch.Tensor) -> dict[str, torch.Tensor]:
-    """Outputs first, one entry for each role."""
-    roles = roles_of(model)[name]
-    rows = value.T if model.config.model_type == "gpt2" and value.dim() == 2 else value
-    return dict(zip(roles, rows.chunk(len(roles)), strict=True))
+def arm_for(name: str) -> Parts:
+    return arm(name, kind="encoder").parts
 
 
 def projections(model, role: str) -> list[torch.Tensor]:
     """The weights of one role, layer by layer, in float64."""
-    state = model.state_dict()
-    names = [name for name in roles_of(model) if name.endswith("weight") and role in roles_of(model)[name]]
-    return [by_role(model, name, state[name])[role].double() for name in names]
+    weights = ((name, value) for name, value in model.state_dict().items() if name.endswith("weight"))
+    found = (by_role(model, name, value).get(role) for name, value in weights)
+    return [each.double() for each in found if each is not None]
 
 
 def heads_of(model, role: str) -> list[torch.Tensor]:
     config = model.config
-    heads = config.num_attention_heads if role == "query" else getattr(config, "num_key_value_heads", None)
-    return [head for weight in projections(model, role) for head in weight.chunk(heads or config.num_attention_heads)]
+    heads = config.num_attention_heads
+    if role == "key":
+        heads = getattr(config, "num_key_value_heads", None) or getattr(config, "num_kv_heads", None) or heads
+    return [head for weight in projections(model, role) for head in weight.chunk(heads)]
+
+
+# A row of the table each, and every way in which queries and keys are fused; the first of a row of several.
+LAYOUTS = ("bert", "distilbert", "vit", "gpt2", "llama", "qwen3", "phi3", "gpt_neox", "falcon_grouped", "modernbert")
+EVEN = ("query", "value", "up", "norm", "token_embedding")
+ODD = ("key", "output", "down", "position_embedding")
+
+
+def frozen(kind: str, roles: tuple[str, ...]) -> Parts:
+    """These roles frozen as they are given, as far as the model has them."""
+    model = tiny(kind)
+    has = {role for name, value in model.state_dict().items() for role in by_role(model, name, value)}
+    return AS_GIVEN.model_copy(update={role: Part(start="keep", moves=Never()) for role in roles if role in has})
+
+
+# ---- Every part of every family ------------------------------------------------------------------------------------
+
+UNUSED = re.compile(r"mask_token$")  # no gradient reaches it
+
+
+def test_every_row_of_the_table_has_a_tiny_model():
+    assert {tiny(kind).config.model_type for kind in KINDS} == {kind for row in FAMILIES for kind in row.model_types}
+
+
+@pytest.mark.parametrize("roles", [EVEN, ODD], ids=["even", "odd"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_frozen_parts_keep_their_bits_in_real_steps_with_decay_and_everything_else_moves(kind, roles):
+    model = tiny(kind)
+    expected = model(**batch(model)).logits
+    before = copy.deepcopy(model.state_dict())
+    done = adapt(model, frozen(kind, roles), seed=0)
+    assert torch.equal(model(**batch(model)).logits, expected)
+    fine_tuned(model, 2)
+    after = model.state_dict()
+    assert after.keys() == before.keys()
+    resting = 0
+    for name in before:
+        old, new = (by_role(model, name, state[name]) or {"none": state[name]} for state in (before, after))
+        for role in old:
+            rests = role in roles or ("token_embedding" in roles and is_tied(model, name))
+            if rests:
+                assert torch.equal(old[role], new[role]), (name, role)
+                resting += old[role].numel() if role in roles else 0
+            elif not UNUSED.search(name):
+                assert not torch.equal(old[role], new[role]), (name, role)
+                if len(old) > 1:  # of a fused module every row
+                    assert not (old[role] == new[role]).reshape(len(old[role]), -1).all(dim=1).any(), (name, role)
+    assert done.frozen == resting == sum(p.numel() for p in model.parameters() if not p.requires_grad)
+
+
+def is_tied(model, name: str) -> bool:
+    """Whether an output layer of this name is the token embedding."""
+    output = model.get_output_embeddings()
+    return output is not None and output.weight is model.get_input_embeddings().weight and name == "lm_head.weight"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_stock_arm_changes_no_bit(kind):
+    model = tiny(kind)
+    before, expected = copy.deepcopy(model.state_dict()), model(**batch(model)).logits
+    done = adapt(model, arm_for("fine_tuned"), seed=0)
+    assert done.frozen == 0
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+    assert torch.equal(model(**batch(model)).logits, expected)
+
+
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_weights_of_a_part_are_marked_and_no_others(kind, role):
+    model = shared_models(kind)
+    has = any(role in by_role(model, name, value) for name, value in model.state_dict().items())
+    spec = AS_GIVEN.model_copy(update={role: Part(start="keep", moves=Never())})
+    if not has:
+        words = f"parts.{role}: .* has no {ROLES[role].words[0]}; leave it out"
+        with pytest.raises(UserError, match=words):
+            adapt(model, spec, seed=0)
+        return
+    model = tiny(kind)
+    adapt(model, spec, seed=0)
+    for name, parameter in model.named_parameters():
+        is_frozen = not parameter.requires_grad
+        assert isinstance(rules(model)[name].moves, Never) == is_frozen
+        roles = by_role(model, stored_name(name), model.state_dict()[stored_name(name)])
+        assert is_frozen <= (role in roles), name
+        assert is_frozen or role not in roles or len(roles) > 1, name
+
+
+@functools.cache
+def shared_models(kind: str) -> torch.nn.Module:
+    """Read, and refused to be changed."""
+    return tiny(kind)
+
+
+def test_of_the_layers_that_are_named_a_part_rests_and_what_is_in_no_layer_does_not():
+    model = tiny("llama")
+    adapt(model, AS_GIVEN.model_copy(update={"norm": Part(start="keep", moves=Never(), layers=[1])}), seed=0)
+    assert sorted(frozen_names(model)) == [
+        f"model.layers.1.{name}.weight" for name in ("input_layernorm", "post_attention_layernorm")
+    ]
+
+
+def test_a_share_of_grouped_values_rests_head_by_head():
+    model = tiny("falcon_grouped")
+    adapt(model, AS_GIVEN.model_copy(update={"value": Part(start="keep", moves=Never(), share=0.5)}), seed=0)
+    before = projections(model, "value")
+    fine_tuned(model, 2)
+    for old, new in zip(before, projections(model, "value"), strict=True):
+        assert torch.equal(old[:8], new[:8])
+        assert not (old[8:] == new[8:]).all(dim=1).any()
+
+
+def test_of_given_weights_only_queries_and_keys_that_an_arm_mentions_are_started_anew():
+    model = tiny("llama")
+    before = copy.deepcopy(model.state_dict())
+    adapt(model, arm_for("frozen_query"), seed=0)
+    changed = {name for name, value in model.state_dict().items() if not torch.equal(before[name], value)}
+    assert changed == {name for name in before if "q_proj" in name}
+    model = tiny("llama")
+    adapt(model, arm_for("reservoir"), seed=0)
+    changed = {name for name, value in model.state_dict().items() if not torch.equal(before[name], value)}
+    assert changed == {f"model.layers.1.self_attn.{name}_proj.weight" for name in "qk"}
+
+
+def test_a_tied_output_layer_is_frozen_with_the_embedding_and_said_so():
+    said = str(adapt(tiny("gpt2"), arm_for("frozen_embedding"), seed=0))
+    assert "transformer.wte.weight and lm_head.weight are one tied matrix: both are frozen" in said.splitlines()
+    assert "tied" not in str(adapt(tiny("llama"), arm_for("frozen_embedding"), seed=0))
+    other_name_first = tiny("xlm_roberta", "XLMRobertaForMaskedLM")
+    done = adapt(other_name_first, arm_for("frozen_embedding"), seed=0)
+    (frozen_name,) = frozen_names(other_name_first)
+    assert other_name_first.get_parameter(frozen_name) is other_name_first.get_input_embeddings().weight
+    assert done.frozen == 50 * 32
 
 
 # ---- Only queries and keys -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", LAYOUTS)
 def test_applying_an_arm_changes_only_queries_and_keys(kind):
     model = tiny(kind)
     before = copy.deepcopy(model.state_dict())
-    adapt(model, arm("frozen_head_orthogonal").parts, seed=0)
+    adapt(model, arm_for("frozen_head_orthogonal"), seed=0)
     after = model.state_dict()
     assert after.keys() == before.keys()
-    roles = roles_of(tiny(kind))
-    assert {layer_of(name) for name in roles} == {0, 1}
+    layers = set()
     for name in before:
-        if name not in roles:
-            assert torch.equal(before[name], after[name]), name
-            continue
         old, new = by_role(model, name, before[name]), by_role(model, name, after[name])
-        for role in roles[name]:
-            assert torch.equal(old[role], new[role]) == (role == "value"), (name, role)
+        assert old or torch.equal(before[name], after[name]), name
+        for role in old:
+            assert torch.equal(old[role], new[role]) == (role not in ("query", "key")), (name, role)
+            layers |= {layer_of(name)} if role in ("query", "key") else set()
+    assert layers == {0, 1}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", LAYOUTS)
 @pytest.mark.parametrize("name", ["frozen_pretrained", "frozen_half"])
 def test_outputs_are_bit_equal_before_and_after_splitting(kind, name):
     model = tiny(kind)
-    spec = arm(name).parts
+    spec = arm_for(name)
     kept = Parts(**{role: part.model_copy(update={"start": "keep"}) for role, part in spec.items()})
     before, again = model(**batch(model)), model(**batch(model))
     adapt(model, kept, seed=0)
@@ -83,14 +212,14 @@ def test_outputs_are_bit_equal_before_and_after_splitting(kind, name):
     assert torch.equal(before.logits, after.logits)
     assert torch.equal(before.loss, after.loss)
     assert any(isinstance(module, SplitLinear) for module in model.modules()) == (
-        kind == "gpt2" or name == "frozen_half"
+        kind in ("gpt2", "phi3", "gpt_neox", "falcon_grouped", "modernbert") or name == "frozen_half"
     )
 
 
 def test_every_class_around_one_base_model_draws_the_same():
     base, wrapped = tiny("bert", "BertModel"), tiny("bert", "BertForMaskedLM")
     for model in (base, wrapped):
-        adapt(model, arm("frozen_normal").parts, seed=3)
+        adapt(model, arm_for("frozen_normal"), seed=3)
     for one, other in zip(projections(base, "query"), projections(wrapped, "query"), strict=True):
         assert torch.equal(one, other)
 
@@ -100,7 +229,7 @@ def test_draws_depend_on_the_seed_and_the_name_alone():
         model, before = tiny("gpt2", seed=seed + 10), torch.get_num_threads()
         torch.set_num_threads(threads)
         try:
-            adapt(model, arm("frozen_head_orthogonal").parts, seed=seed)
+            adapt(model, arm_for("frozen_head_orthogonal"), seed=seed)
         finally:
             torch.set_num_threads(before)
         return projections(model, "query")
@@ -114,7 +243,7 @@ def test_draws_depend_on_the_seed_and_the_name_alone():
 # ---- Starts --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", LAYOUTS)
 @pytest.mark.parametrize("start", ["head_orthogonal", "orthogonalised"])
 def test_every_head_is_orthonormal_and_grouped_keys_per_key_head(kind, start):
     model = tiny(kind)
@@ -129,7 +258,7 @@ def test_grouped_keys_have_fewer_heads():
     assert len(heads_of(model, "query")) == 2 * len(heads_of(model, "key"))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", LAYOUTS)
 def test_orthogonalising_keeps_the_row_space_of_every_head(kind):
     model = tiny(kind).double()
     before = {role: heads_of(model, role) for role in ("query", "key")}
@@ -154,7 +283,11 @@ def test_scale_of_random_starts(kind, start, deviation):
 def test_biases_are_zero_for_fresh_starts_and_kept_for_given_ones(kind):
     for start, kept in (("head_orthogonal", False), ("keep", True), ("orthogonalised", True)):
         model = tiny(kind)
-        names = [name for name in roles_of(model) if name.endswith("bias")]
+        names = [
+            n
+            for n, value in model.state_dict().items()
+            if n.endswith("bias") and {"query", "key"} & by_role(model, n, value).keys()
+        ]
         before = copy.deepcopy(model.state_dict())
         adapt(model, both(start=start, moves=Never()), seed=0)
         for name in names:
@@ -174,33 +307,17 @@ def test_keep_changes_no_bit_and_gain_multiplies():
 
 def test_half_precision_models_keep_their_type():
     model = tiny("llama").bfloat16()
-    adapt(model, arm("frozen_half").parts, seed=0)
+    adapt(model, arm_for("frozen_half"), seed=0)
     assert {parameter.dtype for parameter in model.parameters()} == {torch.bfloat16}
 
 
 # ---- What rests ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", ["frozen_head_orthogonal", "frozen_half"])
-def test_frozen_weights_do_not_move_in_real_steps_with_decay_and_all_others_do(kind, name):
-    model = tiny(kind)
-    done = adapt(model, arm(name).parts, seed=0)
-    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
-    frozen = set(frozen_names(model))
-    assert done.frozen == sum(before[name].numel() for name in frozen) > 0
-    assert done.frozen + done.trainable == sum(value.numel() for value in before.values())
-    fine_tuned(model, 20)
-    unused = {"vit.embeddings.mask_token"}  # no gradient reaches it
-    for name, parameter in model.named_parameters():
-        if name not in unused:
-            assert torch.equal(before[name], parameter) == (name in frozen), name
-
-
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", LAYOUTS)
 def test_half_of_the_heads_rests(kind):
     model = tiny(kind)
-    adapt(model, arm("frozen_half").parts, seed=0)
+    adapt(model, arm_for("frozen_half"), seed=0)
     before = {role: projections(model, role) for role in ("query", "key")}
     fine_tuned(model, 3)
     for role in ("query", "key"):
@@ -224,7 +341,7 @@ def test_fused_projections_freeze_query_and_key_and_train_the_value_exactly():
         return tiny("gpt2", resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0).double()
 
     split, stock, start = gpt2(), gpt2(), gpt2().state_dict()
-    adapt(split, arm("frozen_pretrained").parts, seed=0)
+    adapt(split, arm_for("frozen_pretrained"), seed=0)
     fused = {f"transformer.h.{layer}.attn.c_attn": block.attn.c_attn for layer, block in enumerate(stock.transformer.h)}
     resting = slice(0, 2 * stock.config.n_embd)
     trained = slice(2 * stock.config.n_embd, None)
@@ -266,8 +383,10 @@ def test_rules_name_layer_and_moves_of_every_parameter(kind):
     moves = After(fraction=0.5, order="layer_by_layer")
     adapt(model, both(start="keep", moves=moves), seed=0)
     scheduled = {name: rule for name, rule in rules(model).items() if rule.moves == moves}
-    governed = {name for name, roles in roles_of(tiny(kind)).items() if "query" in roles or "key" in roles}
-    assert {stored_name(name) for name in scheduled} == governed & set(tiny(kind).state_dict())
+    state = tiny(kind).state_dict()
+    assert {stored_name(name) for name in scheduled} == {
+        name for name, value in state.items() if {"query", "key"} & by_role(model, name, value).keys()
+    }
     assert {rule.layer for rule in scheduled.values()} == {0, 1}
     assert all(parameter.requires_grad for parameter in model.parameters())
 
@@ -278,7 +397,7 @@ def test_rules_name_layer_and_moves_of_every_parameter(kind):
 @pytest.mark.parametrize("kind", ["bert", "gpt2", "llama"])
 def test_a_split_model_loads_what_a_stock_model_stores_and_the_reverse(kind):
     stock, split = tiny(kind, seed=5), tiny(kind)
-    adapt(split, arm("frozen_half").parts, seed=0)
+    adapt(split, arm_for("frozen_half"), seed=0)
     split.load_state_dict(stock.state_dict())
     torch.testing.assert_close(split(**batch(split)).logits, stock(**batch(stock)).logits, atol=0, rtol=0)
     other = tiny(kind, seed=6)
@@ -290,61 +409,44 @@ def test_a_split_model_loads_what_a_stock_model_stores_and_the_reverse(kind):
 
 
 def test_the_answer_says_what_was_done():
-    done = adapt(tiny("gpt2"), arm("frozen_half").parts, seed=0)
+    done = adapt(tiny("gpt2"), arm_for("frozen_half"), seed=0)
     assert done.family == "GPT-2"
-    assert len(done.projections) == 4
+    assert len(done.parts) == 4
     lines = str(done).splitlines()
     assert lines[0] == f"GPT-2: {done.trainable:,} parameters trainable, {done.frozen:,} frozen"
     assert lines[1] == "the given queries and keys were replaced by newly drawn ones"
     assert lines[2] == "  transformer.h.0.attn.c_attn (query): head_orthogonal; 16 of 32 rows move never"
-    kept = str(adapt(tiny("gpt2"), arm("frozen_pretrained").parts, seed=0))
+    kept = str(adapt(tiny("gpt2"), arm_for("frozen_pretrained"), seed=0))
     assert "replaced" not in kept
-    assert "FreezeCallback" in str(adapt(tiny("gpt2"), arm("late_unfreeze").parts, seed=0))
+    assert "FreezeCallback" in str(adapt(tiny("gpt2"), arm_for("late_unfreeze"), seed=0))
 
 
-def other_parts(name: str) -> list[str]:
-    """The roles besides queries and keys that an arm speaks of."""
-    return [
-        role
-        for role, part in for_given_weights(ARMS[name].parts).items()
-        if role not in GOVERNED and part.start != KEPT
-    ]
+def needs_our_gpt(name: str) -> bool:
+    matrix_free = any(STARTS[part.start].matrix_free for _, part in ARMS[name].parts.items())
+    return matrix_free or not ARMS[name].governs_parts_alone
 
 
-def without_a_matrix(name: str) -> list[str]:
-    return [role for role, part in ARMS[name].parts.items() if STARTS[part.start].matrix_free]
+@pytest.mark.parametrize("name", [name for name in ARMS if needs_our_gpt(name)])
+def test_arms_that_only_our_gpt_can_have_are_refused(name):
+    with pytest.raises(UserError, match=r"keeps its matrices|changes how scores are formed or repairs parts"):
+        adapt(tiny("bert"), arm_for(name), seed=0)
 
 
-@pytest.mark.parametrize("name", [name for name in ARMS if without_a_matrix(name)])
-def test_an_arm_without_matrices_is_refused_for_a_model_that_has_them(name):
-    with pytest.raises(UserError, match=rf"^parts\.{without_a_matrix(name)[0]}\.start: .* keeps its matrices$"):
-        adapt(tiny("bert"), arm(name).parts, seed=0)
-
-
-@pytest.mark.parametrize("name", [name for name in ARMS if not other_parts(name) and not without_a_matrix(name)])
-@pytest.mark.parametrize("kind", ["bert", "gpt2"])
-def test_every_arm_of_queries_and_keys_can_be_applied(kind, name):
-    done = adapt(tiny(kind), arm(name.replace("quarter", "half")).parts, seed=0)
-    assert (done.frozen > 0) == name.startswith("frozen")
-
-
-@pytest.mark.parametrize("name", [name for name in ARMS if other_parts(name)])
-def test_every_arm_of_other_parts_is_refused_before_anything_changes(name):
-    model = tiny("bert")
-    before = copy.deepcopy(model.state_dict())
-    with pytest.raises(UserError, match=rf"^parts\.{other_parts(name)[0]}: only queries and keys .* leave it out$"):
-        adapt(model, arm(name).parts, seed=0)
-    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
-    assert not any(hasattr(module, "oelm_moves") for module in model.modules())
+@pytest.mark.parametrize("name", [name for name in ARMS if not needs_our_gpt(name)])
+def test_every_other_arm_can_be_applied(name):
+    done = adapt(tiny("bert"), arm_for(name.replace("quarter", "half")), seed=0)
+    assert (done.frozen > 0) == (name.startswith("frozen") or name == "reservoir")
 
 
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        (for_given_weights(Parts(value=Part(moves=Never()))), "parts.value: only queries and keys"),
-        (Parts(value=Part(start="orthogonal")), "parts.value: only queries and keys"),
-        (AS_GIVEN.model_copy(update={"output": Part()}), "parts.output: only queries and keys"),
-        (AS_GIVEN.model_copy(update={"up": Part(start="keep", gain=2.0)}), "parts.up: only queries and keys"),
+        (Parts(), "parts.value.start: must be keep: of given weights only queries and keys"),
+        (given(up=Part(start="keep", gain=2.0)), "parts.up.gain: must be 1"),
+        (given(up=Part(start="keep", share=0.5)), "parts.up.share: its rows belong to no head; name layers instead"),
+        (given(value=Part(start="keep", share=0.25)), "parts.value.share: 0.25 of 2 value heads is not a whole number"),
+        (given(token_embedding=Part(start="keep", layers=[0])), "parts.token_embedding.layers: it is in no layer"),
+        (given(position_embedding=Part(start="keep", moves=Never())), "parts.position_embedding: Llama .* has no"),
         (both(start="residual_normal"), "parts.query.start: cannot be residual_normal"),
         (both(share=0.3), "parts.query.share: 0.3 of 4 heads is not a whole number"),
         (both(share=0.25), "parts.key.share: 0.25 of 2 key heads is not a whole number"),
@@ -363,9 +465,9 @@ def test_specs_that_cannot_be_applied_are_refused_before_anything_changes(spec, 
 
 def test_a_second_arm_is_refused():
     model = tiny("bert")
-    adapt(model, arm("fine_tuned").parts, seed=0)
+    adapt(model, arm_for("fine_tuned"), seed=0)
     with pytest.raises(UserError, match="already applied to it"):
-        adapt(model, arm("fine_tuned").parts, seed=0)
+        adapt(model, arm_for("fine_tuned"), seed=0)
 
 
 def test_an_unknown_architecture_is_refused_by_naming_what_was_found():
@@ -375,18 +477,18 @@ def test_an_unknown_architecture_is_refused_by_naming_what_was_found():
         transformers.T5Config(vocab_size=20, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2)
     )
     with pytest.raises(UserError, match=r"T5Model.*encoder\.block\.N\.layer\.N\.SelfAttention \(T5Attention: q, k, v"):
-        adapt(model, arm("fine_tuned").parts, seed=0)
+        adapt(model, arm_for("fine_tuned"), seed=0)
 
 
 def test_what_is_no_model_of_the_library_is_refused():
     with pytest.raises(UserError, match="Linear is not a model of the transformers library"):
-        adapt(torch.nn.Linear(2, 2), arm("fine_tuned").parts, seed=0)
+        adapt(torch.nn.Linear(2, 2), arm_for("fine_tuned"), seed=0)
 
 
 def test_cross_attention_is_refused():
     model = tiny("bert", "BertLMHeadModel", is_decoder=True, add_cross_attention=True)
     with pytest.raises(UserError, match="cross-attention"):
-        adapt(model, arm("fine_tuned").parts, seed=0)
+        adapt(model, arm_for("fine_tuned"), seed=0)
 
 
 def test_dependent_rows_cannot_be_orthogonalised_and_nothing_is_changed():
@@ -395,5 +497,5 @@ def test_dependent_rows_cannot_be_orthogonalised_and_nothing_is_changed():
         model.bert.encoder.layer[1].attention.self.key.weight[9] = 0
     before = copy.deepcopy(model.state_dict())
     with pytest.raises(UserError, match=r"layer\.1\.attention\.self\.key: rows of key head 1 depend on one another"):
-        adapt(model, arm("frozen_orthogonalised").parts, seed=0)
+        adapt(model, arm_for("frozen_orthogonalised"), seed=0)
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())

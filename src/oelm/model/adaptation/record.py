@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from torch import nn
 
-from oelm.model.parameters import STACKS, frozen_names, parameter_digests
+from oelm.model.adaptation.families import family_of, name_in_family
+from oelm.model.parameters import frozen_names, tensor_digest
 from oelm.treatment.parts import Parts
 
 FIELD = "oelm"
@@ -26,9 +26,12 @@ def adaptation_record(model: nn.Module, parts: Parts, *, arm: str, seed: int) ->
 
 
 def frozen_digests(model: nn.Module) -> dict[str, str]:
-    """Of all that never moves, by names from the list of layers on: the same under any head or wrapper."""
-    return {_name_in_stack(name): digest for name, digest in parameter_digests(model, frozen_names(model)).items()}
-
-
-def _name_in_stack(name: str) -> str:
-    return re.sub(rf"^.*?\b(?=({'|'.join(STACKS)})\.\d+\.)", "", name).replace(".base_layer.", ".")
+    """Of all that never moves, by names that are the same under any head or wrapper."""
+    family = family_of(model)
+    parameters = dict(model.named_parameters())
+    frozen = {id(parameters[name]) for name in frozen_names(model)}
+    return {
+        known: tensor_digest(parameter)
+        for name, parameter in model.named_parameters(remove_duplicate=False)  # either name of a tied matrix
+        if id(parameter) in frozen and (known := name_in_family(name, family)) is not None
+    }

@@ -1,0 +1,84 @@
+"""Positions and normalised queries and keys are what transformers' Llama, Bloom and Qwen3 have."""
+
+import pytest
+import torch
+
+from oelm.config import Seeds
+from oelm.model.attention import causal_attention, masked_attention
+from oelm.model.initialization import build
+from oelm.model.scores import NORM_EPSILON, ROTARY_BASE, alibi_mask, normalised, rotated, rotation_of, slopes_of
+from oelm.treatment.scores import Scores
+from small_runs import small_model
+
+pytest.importorskip("transformers")
+
+
+def random(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("positions", [torch.arange(7), torch.tensor([[0, 0, 1, 2], [3, 4, 5, 6]])], ids=["T", "BT"])
+def test_rotary_positions_are_llamas(positions):
+    from transformers import LlamaConfig
+    from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
+
+    config = LlamaConfig(hidden_size=24, num_attention_heads=3, head_dim=8)
+    assert config.rope_parameters["rope_theta"] == ROTARY_BASE
+    queries = random(2, 3, positions.shape[-1], 8)
+    cosines, sines = LlamaRotaryEmbedding(config)(queries, positions.expand(2, -1))
+    theirs, _ = apply_rotary_pos_emb(queries, queries, cosines, sines)
+    assert torch.equal(rotated(queries, rotation_of(positions, 8, torch.float64)), theirs)
+
+
+@pytest.mark.parametrize("heads", [1, 4, 6, 8, 12])
+def test_alibi_is_blooms(heads):
+    from transformers.models.bloom.modeling_bloom import build_alibi_tensor
+
+    mask = torch.ones(1, 9)
+    theirs = build_alibi_tensor(mask, heads, torch.float64).view(heads, 1, 9)
+    assert torch.allclose(torch.tensor(slopes_of(heads)), theirs[:, 0, 1].float())
+    ours = alibi_mask(torch.arange(5, 9), torch.arange(9), None, heads=heads, dtype=torch.float64)
+    scores = random(heads, 4, 9)
+    future = torch.ones(4, 9, dtype=torch.bool).triu(6)
+    expected = (scores + theirs).masked_fill(future, -torch.inf).softmax(-1)
+    torch.testing.assert_close((scores + ours).softmax(-1), expected, rtol=1e-6, atol=1e-9)  # their slopes are float32
+
+
+def test_normalised_queries_are_qwen3s():
+    from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
+
+    norm, queries = Qwen3RMSNorm(8, eps=NORM_EPSILON), random(2, 3, 5, 8)
+    with torch.no_grad():
+        norm.weight.copy_(random(8))
+    theirs = norm(queries)  # in single precision inside
+    torch.testing.assert_close(normalised(queries, norm.weight), theirs.double(), rtol=1e-5, atol=1e-6)
+
+
+def test_normalised_scores_do_not_depend_on_the_gain_of_a_start():
+    tokens = torch.arange(16)[None]
+
+    def hidden(**query: object) -> torch.Tensor:
+        plain = small_model(scores=Scores(query_key_norm=True))
+        parts = plain.parts.model_copy(update={"query": plain.parts.query.model_copy(update=query)})
+        return build(plain.model_copy(update={"parts": parts}), Seeds()).double()(tokens)
+
+    torch.testing.assert_close(hidden(gain=64.0), hidden(gain=4096.0), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("width", [2, 5, 24])
+def test_queries_of_another_width_than_values_meet_at_their_own_scale(width):
+    queries, keys, values = random(1, 2, 9, width), random(1, 2, 9, width) * 2, random(1, 2, 9, 8)
+    scores = (queries @ keys.transpose(2, 3) / width**0.5).masked_fill(torch.ones(9, 9).triu(1).bool(), -torch.inf)
+    expected = scores.softmax(-1) @ values
+    torch.testing.assert_close(causal_attention(queries, keys, values, dropout=0.0), expected)
+    last = masked_attention(queries[:, :, 6:], keys, values, None, dropout=0.0)
+    torch.testing.assert_close(last, expected[:, :, 6:])
+
+
+@pytest.mark.parametrize("positions", ["rotary", "alibi", "none"])
+def test_only_learned_positions_have_an_embedding_and_all_but_none_know_the_order(positions):
+    gpt = build(small_model(positions=positions, num_layers=1), Seeds()).double()
+    assert not any("position" in name for name in gpt.state_dict())
+    tokens = torch.tensor([[5, 6, 7, 8]])
+    first, swapped = gpt(tokens)[0, -1], gpt(tokens[:, [1, 0, 2, 3]])[0, -1]
+    assert torch.allclose(first, swapped, atol=1e-12) == (positions == "none")
