@@ -9,21 +9,20 @@ B batch, T time of the input, S time that is visible (cache included), D model w
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from oelm.config import ResolvedModel, Seeds
 from oelm.errors import UserError
+from oelm.huggingface.caches import caches_of_layers
 from oelm.huggingface.gpt_config import OELMConfig
 from oelm.huggingface.library import transformers
+from oelm.huggingface.views import view_of
 from oelm.model.initialization import initialize
 from oelm.model.parameters import check_weights_file, frozen_names
 from oelm.model.transformer import GPT, Block
@@ -112,7 +111,9 @@ class OELMPreTrainedModel(transformers.PreTrainedModel):
             raise UserError("give either input_ids or inputs_embeds")
         embedded_BTD = self.gpt.token_embedding(input_ids) if inputs_embeds is None else inputs_embeds
         cache = self._cache(past_key_values, use_cache)
-        view = _view(attention_mask, position_ids, cache=cache, time=embedded_BTD.shape[1], device=embedded_BTD.device)
+        view = view_of(
+            attention_mask, position_ids, cache=cache, time=embedded_BTD.shape[1], device=embedded_BTD.device
+        )
         if position_ids is None:
             self._check_length(embedded_BTD.shape[1], cache)
         states: list[Any] = []
@@ -123,7 +124,7 @@ class OELMPreTrainedModel(transformers.PreTrainedModel):
         hidden_BTD: Any = self.gpt.hidden(
             embedded_BTD,
             view.positions,
-            None if cache is None else _caches_of_layers(cache, self.config.num_layers),
+            None if cache is None else caches_of_layers(cache, self.config.num_layers),
             visible=view.visible,
             seen_positions=view.seen_positions,
             real=view.real,
@@ -344,7 +345,7 @@ class OrthogonalELMTransformer(OELMPreTrainedModel, transformers.GenerationMixin
     ) -> Tensor | None:
         """What `generate` computes outside the model for a static cache: B 1 T S."""
         batch, time = inputs_embeds.shape[:2]
-        view = _view(attention_mask, position_ids, cache=past_key_values, time=time, device=inputs_embeds.device)
+        view = view_of(attention_mask, position_ids, cache=past_key_values, time=time, device=inputs_embeds.device)
         if view.visible is None:
             return None
         return view.visible.expand(batch, 1, *view.visible.shape[-2:])
@@ -412,100 +413,7 @@ class OELMForSequenceClassification(OELMPreTrainedModel):
         return (places_T * real_BT).argmax(1)
 
 
-# ---- Caches ---------------------------------------------------------------------------------------------------------
-
-
-class _CacheOfLayer:
-    """One layer of a Hugging Face cache; what repairs look back to is kept in further layers of it, after the model's,
-    so that reordering, cropping and repeating a cache reach it too."""
-
-    def __init__(self, cache: Any, layer: int, further: Iterator[int]) -> None:
-        self.cache, self.layer, self.further = cache, layer, further
-
-    def extended(self, key_BHTK: Tensor, value_BHTK: Tensor) -> tuple[Tensor, Tensor]:
-        keys, values = self.cache.update(key_BHTK, value_BHTK, self.layer)
-        return keys, values
-
-    def preceded(self, name: str, values: Tensor, count: int) -> Tensor:
-        """Every pass asks for the same names in the same order, so a number is enough to find a layer again."""
-        heads = values if values.dim() == 4 else values.unsqueeze(1)
-        layer = next(self.further)
-        while len(self.cache.layers) <= layer:
-            self.cache.layers.append(_one_more_like(self.cache.layers[0]))
-        wanted = torch.arange(-count, heads.shape[2], device=heads.device) + self.cache.layers[layer].get_seq_length()
-        kept, _ = self.cache.update(heads, heads[..., :0], layer)
-        known: Tensor = kept.index_select(2, wanted.clamp(min=0)) * (wanted >= 0)[:, None]
-        return known if values.dim() == 4 else known.squeeze(1)
-
-
-def _caches_of_layers(cache: Any, num_layers: int) -> list[_CacheOfLayer]:
-    if not cache.layers:
-        cache.layers.extend(transformers.cache_utils.DynamicLayer() for _ in range(num_layers))
-    further = itertools.count(num_layers)
-    return [_CacheOfLayer(cache, layer, further) for layer in range(num_layers)]
-
-
-def _one_more_like(layer: Any) -> Any:
-    if isinstance(layer, transformers.cache_utils.StaticLayer):
-        return transformers.cache_utils.StaticLayer(max_cache_len=layer.max_cache_len)
-    return transformers.cache_utils.DynamicLayer()
-
-
-# ---- Positions and masks -------------------------------------------------------------------------------------------
-
-
-class _View(NamedTuple):
-    """Where each token stands, what it sees (None: everything up to itself), and where all that is seen stands."""
-
-    positions: Tensor  # T, or B by T
-    visible: Tensor | None
-    seen_positions: Tensor | None  # S, or B by S
-    real: Tensor | None = None  # B by T: which tokens are no padding, where a mask says it
-
-
-def _view(
-    attention_mask: Tensor | None,
-    position_ids: Tensor | None,
-    *,
-    cache: Any,
-    time: int,
-    device: torch.device,
-) -> _View:
-    past = 0 if cache is None else cache.get_seq_length()  # a number, or a tensor that only the device knows
-    has_fixed_room = cache is not None and cache.is_compileable
-    room = time if cache is None else cache.get_mask_sizes(time, 0)[0]
-    places_T, places_S = torch.arange(time, device=device) + past, torch.arange(room, device=device)
-    positions = places_T if position_ids is None else position_ids
-    seen = places_S if position_ids is None else places_S + (position_ids[..., -1:] - places_T[-1:])
-    earlier_TS = places_S <= places_T[:, None]
-    if attention_mask is not None and attention_mask.ndim == 4:  # as create_masks_for_generate makes them
-        last_BS = attention_mask[:, 0, -1]  # who comes last sees all that is real, and itself
-        real_BT = last_BS.index_select(1, places_T) if attention_mask.dtype == torch.bool else None
-        return _View(positions, attention_mask, seen, real_BT)
-    if attention_mask is None and has_fixed_room:
-        return _View(positions, earlier_TS, seen)
-    if attention_mask is None and position_ids is not None and cache is None:
-        return _View(positions, _same_text(position_ids) & earlier_TS, positions)
-    if attention_mask is None:
-        return _View(positions, None, seen)
-    if not has_fixed_room and attention_mask.shape[1] != room:
-        raise UserError(
-            f"attention_mask: {attention_mask.shape[1]} positions, but {room} with the {room - time} of the cache"
-        )
-    real_BS = attention_mask.to(device).bool()
-    counted_BS = (real_BS.cumsum(1) - 1).clamp(min=0)
-    if position_ids is None:
-        positions, seen = counted_BS[:, -time:], functional.pad(counted_BS, (0, room - counted_BS.shape[1]))
-    real_BT, real_BS = real_BS[:, -time:], functional.pad(real_BS, (0, room - real_BS.shape[1]))
-    own_TS = places_S == places_T[:, None]  # padding sees itself: a row without anything has no softmax
-    return _View(positions, (earlier_TS & (real_BS[:, None] | own_TS))[:, None], seen, real_BT)
-
-
-def _same_text(positions_BT: Tensor) -> Tensor:
-    """Several texts may stand in one row without padding: where positions do not go on by one, another text begins."""
-    begins_BT = functional.pad(positions_BT[..., 1:] != positions_BT[..., :-1] + 1, (1, 0))
-    text_BT = begins_BT.cumsum(-1)
-    return (text_BT[..., :, None] == text_BT[..., None, :]).unsqueeze(-3)
+# ---- Stored names ----------------------------------------------------------------------------------------------------
 
 
 def _unsplit(model: ResolvedModel) -> ResolvedModel:

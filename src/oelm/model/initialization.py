@@ -20,7 +20,7 @@ from oelm.seeding import seed_of
 from oelm.system import memory_bytes
 from oelm.treatment.options import added_to_a_layer, numbers_of_a_model
 from oelm.treatment.parts import BASELINE, ROLES
-from oelm.treatment.starts import SQUARE, STARTS, Sizes, started
+from oelm.treatment.starts import STARTS, Sizes, started
 
 
 def build(model: Model, seeds: Seeds) -> GPT:
@@ -33,9 +33,7 @@ def build(model: Model, seeds: Seeds) -> GPT:
 
 
 def _refuse_what_no_memory_holds(model: ResolvedModel) -> None:
-    layers = range(model.num_layers)
-    implied = [role for role in SQUARE for layer in layers if STARTS[model.part_at(role, layer).start].matrix_free]
-    needed = (numbers_of_a_model(model) - len(implied) * model.d_model**2) * torch.get_default_dtype().itemsize
+    needed = numbers_of_a_model(model) * torch.get_default_dtype().itemsize
     memory = memory_bytes()
     if memory is not None and needed > memory:
         raise UserError(
