@@ -275,7 +275,7 @@ def test_stop_ends_the_controller_and_its_runs_save(token_folder, tmp_path):
     (directory,) = eventually(lambda: running(tmp_path, after_step=3), what="a running run")
     code, out = run(tmp_path, "stop", file)
     assert code == 0, out
-    assert "1 runs are saving their state and stopping, 0 leave the queue" in out
+    assert "saving and stopping 1 run, taking 0 out of the queue" in out
     out, _ = controller.communicate(timeout=PATIENCE)
     assert controller.returncode == 143
     also = "`oelm stop` also stops the runs that have started, which save their state first"
@@ -311,7 +311,7 @@ def test_stop_ends_what_it_can_where_slurm_does_not_answer(token_folder, tmp_pat
         write_json(other.status_file, {"state": state})
     code, out = run(tmp_path, "stop", file)  # here is no Slurm, or one that does not know of it
     controller.communicate(timeout=PATIENCE)
-    assert "1 runs are saving their state and stopping" in out
+    assert "saving and stopping 1 run" in out
     assert directory.status()["state"] == "interrupted"
     if code:
         assert "was given to Slurm, which cannot be asked" in out
@@ -432,7 +432,10 @@ def test_a_run_of_several_processes_goes_through_torchrun(token_folder, tmp_path
     ("arguments", "expected"),
     [
         (["run", "nothing-there"], "study 'nothing-there': no such file"),
-        (["run", "little.yaml", "--arms", "trained,frozen_nrmal"], "oelm: --arms: 'frozen_nrmal' is not one of the arms"),
+        (
+            ["run", "little.yaml", "--arms", "trained,frozen_nrmal"],
+            "oelm: --arms: 'frozen_nrmal' is not one",
+        ),
         (["run", "little.yaml", "--groups", "frozen_nrmal"], "'frozen_nrmal' is not one of the arms"),
         (["run", "little.yaml", "--arms", "trained", "--groups", "trained"], "--groups: is an older name of --arms"),
         (["logs", "no-such-run"], "run 'no-such-run': no such run directory"),
