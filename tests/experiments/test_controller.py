@@ -276,6 +276,7 @@ def test_stop_ends_the_controller_and_its_runs_save(token_folder, tmp_path):
     code, out = run(tmp_path, "stop", file)
     assert code == 0, out
     assert "saving and stopping 1 run, taking 0 out of the queue" in out
+    assert "stopped; the same command with `run` instead of `stop` resumes" in out
     out, _ = controller.communicate(timeout=PATIENCE)
     assert controller.returncode == 143
     also = "`oelm stop` also stops the runs that have started, which save their state first"

@@ -110,7 +110,7 @@ def stop(folder: Path, *, say: Callable[[str], None]) -> None:
         withdraw(run.directory)
     if unknown:
         raise UserError(f"{unknown[0]}" + (f"; and {number_of(len(unknown) - 1, 'more run')}" if unknown[1:] else ""))
-    say(f"{folder}: stopped; the same command resumes from what was saved")
+    say(f"{folder}: stopped; the same command with `run` instead of `stop` resumes")
 
 
 def _still_alive(runs: list[Handle], engines: StudyEngines) -> bool:
