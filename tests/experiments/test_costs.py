@@ -21,12 +21,7 @@ PROBE = {
     [
         (1, 0, 4, ["1 run to start now: about {one} on 4 slots"]),
         (4, 0, 1, ["4 runs to start now: about {four} on 1 slot"]),
-        (
-            2,
-            1,
-            2,
-            ["2 runs to start now: about {one} on 2 slots", "then 1 final run,", "total: about {two} on 2 slots"],
-        ),
+        (2, 1, 2, ["2 runs to start now: about {one} on 2 slots", "then 1 final run,", "total: about {two} on 2 slots"]),
     ],
 )
 def test_runs_take_as_long_as_the_longest_of_them_and_stages_follow_each_other(

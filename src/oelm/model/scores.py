@@ -56,8 +56,8 @@ def alibi_mask(
 ) -> Tensor:
     """What is added to the scores: less, the farther back a token stands, and nothing is seen but what is visible.
 
-    The last T of S positions ask; without `visible` each sees everything up to itself. Always of four dimensions (of the
-    batch, 1 will do): PyTorch's fused kernel takes no mask of three.
+    The last T of S positions ask; without `visible` each sees everything up to itself. It has four dimensions (1 for
+    the batch may do): PyTorch's fused kernel takes no mask of three.
     """
     slopes = torch.tensor(slopes_of(heads), device=positions.device, dtype=dtype)[:, None, None]
     distance = (seen_positions[..., None, :] - positions[..., :, None]).to(dtype)
