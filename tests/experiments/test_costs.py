@@ -1,10 +1,10 @@
 """What a dry run says that runs would cost."""
 
 import pytest
+from wanted_runs import wanted_run
 
 from oelm.experiments import costs
 from oelm.experiments.costs import START_SECONDS, cost_lines
-from wanted_runs import wanted_run
 
 PROBE = {
     "seconds_per_step": 1.0,
@@ -21,7 +21,12 @@ PROBE = {
     [
         (1, 0, 4, ["1 run to start now: about {one} on 4 slots"]),
         (4, 0, 1, ["4 runs to start now: about {four} on 1 slot"]),
-        (2, 1, 2, ["2 runs to start now: about {one} on 2 slots", "then 1 final run,", "total: about {two} on 2 slots"]),
+        (
+            2,
+            1,
+            2,
+            ["2 runs to start now: about {one} on 2 slots", "then 1 final run,", "total: about {two} on 2 slots"],
+        ),
     ],
 )
 def test_runs_take_as_long_as_the_longest_of_them_and_stages_follow_each_other(

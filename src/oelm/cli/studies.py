@@ -339,7 +339,8 @@ def _ratio_line(title: str, ratio: Ratio) -> str:
 def report(
     study: StudyArgument,
     language: Annotated[
-        list[str] | None, typer.Option("--lang", help="en or zh; repeatable.", show_default="both")
+        list[str] | None,
+        typer.Option("--lang", metavar="en|zh", help="Language of the report; repeatable.", show_default="both"),
     ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="Folder for the report.", show_default="reports/STUDY")
@@ -431,6 +432,6 @@ def _chosen_arms(given: str | None, arms: list[str]) -> list[str] | None:
     for name in (part.strip() for part in given.split(",")):
         known = name if name in arms else ALIASES.get(name, name)
         if known not in arms:
-            raise UserError(f"{name!r} is not one of the arms {', '.join(arms)}")
+            raise UserError(f"--arms: {name!r} is not one of the arms {', '.join(arms)}")
         chosen.append(known)
     return chosen

@@ -10,6 +10,7 @@ B batch, T time of the input, S time that is visible (cache included), D model w
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from oelm.treatment.starts import WEIGHT_STANDARD_DEVIATION
 PREFIX = "gpt."
 OUTPUT_WEIGHT = "lm_head.weight"
 EMBEDDING_WEIGHT = f"{PREFIX}token_embedding.weight"
+OWN_OUTPUT_LAYER = rf"^({re.escape(PREFIX)})?output_layer\."  # in names of weights, where it is not tied
 
 
 class OELMBlock(transformers.modeling_layers.GradientCheckpointingLayer, Block):
@@ -53,6 +55,7 @@ class OELMPreTrainedModel(transformers.PreTrainedModel):
     _supports_sdpa = True
     _supports_attention_backend = True
     _can_compile_fullgraph = True
+    _keys_to_ignore_on_load_unexpected = [OWN_OUTPUT_LAYER]  # noqa: RUF012 - which only the next token needs
 
     def __init__(self, config: OELMConfig, gpt: GPT | None = None) -> None:
         super().__init__(config)
@@ -60,9 +63,9 @@ class OELMPreTrainedModel(transformers.PreTrainedModel):
             self.gpt = gpt
         elif torch.get_default_device().type == "meta":
             # from_pretrained sets values by their stored names, and a partly frozen projection is stored whole.
-            self.gpt = GPT(_unsplit(config.as_model()), block=OELMBlock)
+            self.gpt = GPT(_unsplit(self._spec()), block=OELMBlock)
         else:
-            self.gpt = GPT(config.as_model(), block=OELMBlock)
+            self.gpt = GPT(self._spec(), block=OELMBlock)
             seed = int(torch.randint(2**31, ()))
             initialize(self.gpt, Seeds(weights=seed, projections=seed))
         self.register_load_state_dict_pre_hook(_accept_bare_keys)
@@ -72,6 +75,10 @@ class OELMPreTrainedModel(transformers.PreTrainedModel):
         head, and the rows that resize_token_embeddings adds, in a module that is not yet ours."""
         if isinstance(module, nn.Embedding | nn.Linear) and all(module is not own for own in self.gpt.modules()):
             nn.init.normal_(module.weight, std=WEIGHT_STANDARD_DEVIATION)
+
+    def _spec(self) -> ResolvedModel:
+        """The GPT that this class has: without an output layer of its own, unless it needs one."""
+        return self.config.as_model().model_copy(update={"tied": True})
 
     @property
     def base_model(self) -> OELMModel:
@@ -152,6 +159,14 @@ class OELMPreTrainedModel(transformers.PreTrainedModel):
                 "give a shorter prompt, or limit max_length"
             )
 
+    def _check_tied(self) -> None:
+        """A model is built with its output layer tied, or not; a config that is changed later says otherwise."""
+        if self.get_output_embeddings() is not None and self.config.tied != self.gpt.config.tied:
+            raise UserError(
+                f"tie_word_embeddings: this model was built with {self.gpt.config.tied}; "
+                "set it in the config before a model is built of it"
+            )
+
     def _given(self, value: bool | None, name: str) -> bool:
         return getattr(self.config, name, False) if value is None else value
 
@@ -169,6 +184,7 @@ class OELMPreTrainedModel(transformers.PreTrainedModel):
         **kwargs: Any,
     ) -> None:
         """As Hugging Face's, with the GPT's own keys; never pickled."""
+        self._check_tied()
         whole = (state_dict or self.state_dict()).items()
         state = {name.removeprefix(PREFIX): tensor for name, tensor in whole if name != OUTPUT_WEIGHT}
         super().save_pretrained(save_directory, is_main_process, state, *args, **kwargs)
@@ -188,6 +204,13 @@ class OELMPreTrainedModel(transformers.PreTrainedModel):
             raise UserError(
                 f"{pretrained_model_name_or_path}: weights of this config are missing: {', '.join(lacking)}"
             )
+        if model.get_output_embeddings() is not None and model.config.tied:
+            own = [key for key in map(str, information["unexpected_keys"]) if re.match(OWN_OUTPUT_LAYER, key)]
+            if own:
+                raise UserError(
+                    f"{pretrained_model_name_or_path}: has an output layer of its own ({', '.join(own)}), but "
+                    "tie_word_embeddings is true; leave it false"
+                )
         folder = Path(pretrained_model_name_or_path or "", kwargs.get("subfolder", ""))
         weights = folder / transformers.utils.SAFE_WEIGHTS_NAME
         if weights.is_file():
@@ -198,7 +221,7 @@ class OELMPreTrainedModel(transformers.PreTrainedModel):
 
     def _split_projections(self) -> None:
         """Where the spec treats rows of one weight apart. What stays on a disk is only read: it stays whole."""
-        wanted = self.config.as_model()
+        wanted = self._spec()
         with torch.device("meta"):
             split = GPT(wanted, block=OELMBlock)
         for name, module in list(split.named_modules()):
@@ -247,23 +270,32 @@ class OELMModel(OELMPreTrainedModel):
 
 
 class OrthogonalELMTransformer(OELMPreTrainedModel, transformers.GenerationMixin):
-    """The next token. Its output layer is the token embedding."""
+    """The next token. Its output layer is the token embedding (then `lm_head` has the same weight), or, with
+    tie_word_embeddings=False, the GPT's own `gpt.output_layer`."""
 
     _tied_weights_keys = {OUTPUT_WEIGHT: EMBEDDING_WEIGHT}  # noqa: RUF012
-    lm_head: nn.Module
+    _keys_to_ignore_on_load_unexpected: list[str] = []  # noqa: RUF012
+    lm_head: nn.Module  # where it is tied
 
     def __init__(self, config: OELMConfig) -> None:
         super().__init__(config)
         self.loss_type = "ForCausalLM"
-        self.lm_head = nn.Linear(config.d_model, config.vocabulary, bias=False, device="meta")
-        self.lm_head.weight = self.gpt.token_embedding.weight
+        if config.tied:
+            self.lm_head = nn.Linear(config.d_model, config.vocabulary, bias=False, device="meta")
+            self.lm_head.weight = self.gpt.token_embedding.weight
         self.post_init()
 
-    def get_output_embeddings(self) -> nn.Module:
-        return self.lm_head
+    def _spec(self) -> ResolvedModel:
+        return self.config.as_model()
 
-    def set_output_embeddings(self, value: nn.Module) -> None:
-        self.lm_head = value
+    def get_output_embeddings(self) -> nn.Module:
+        return self.lm_head if self.gpt.config.tied else self.gpt.output_layer
+
+    def set_output_embeddings(self, value: Any) -> None:  # an nn.Linear
+        if self.gpt.config.tied:
+            self.lm_head = value
+        else:
+            self.gpt.output_layer = value
 
     def forward(
         self,
@@ -285,12 +317,13 @@ class OrthogonalELMTransformer(OELMPreTrainedModel, transformers.GenerationMixin
         Padding, left or right, is what `attention_mask` (all positions seen so far, cache included) says it is;
         positions count the other tokens. A cache is used and returned outside training unless use_cache is False.
         """
+        self._check_tied()
         found = self._hidden(
             input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, use_cache,
             output_hidden_states=output_hidden_states, output_attentions=output_attentions,
         )  # fmt: skip
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
-        logits_BTV = self.lm_head(found.last_hidden_state[:, kept])
+        logits_BTV = self.get_output_embeddings()(found.last_hidden_state[:, kept])
         output = transformers.modeling_outputs.CausalLMOutputWithPast(
             loss=None if labels is None else self.loss_function(logits_BTV, labels, self.config.vocabulary, **kwargs),
             logits=logits_BTV,
