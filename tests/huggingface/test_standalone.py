@@ -47,7 +47,7 @@ def test_the_file_imports_nothing_of_ours_and_says_what_it_needs(generated: Modu
     assert "oelm 1.2.3" in source
     title, _, body = source.partition('"""\n\n')
     assert hashlib.sha256(body.encode()).hexdigest() in title
-    assert modeling_file("1.2.3") == source
+    assert modeling_file.__wrapped__("1.2.3") == source
 
 
 @pytest.mark.parametrize("arm", ["trained", "frozen_half", "frozen_hadamard", "frozen_orthogonal_repaired"])

@@ -38,7 +38,7 @@ def test_alibi_is_blooms(heads):
     theirs = build_alibi_tensor(mask, heads, torch.float64).view(heads, 1, 9)
     assert torch.allclose(torch.tensor(slopes_of(heads)), theirs[:, 0, 1].float())
     ours = alibi_mask(torch.arange(5, 9), torch.arange(9), None, heads=heads, dtype=torch.float64)
-    scores = random(heads, 4, 9)
+    scores = random(1, heads, 4, 9)
     future = torch.ones(4, 9, dtype=torch.bool).triu(6)
     expected = (scores + theirs).masked_fill(future, -torch.inf).softmax(-1)
     torch.testing.assert_close((scores + ours).softmax(-1), expected, rtol=1e-6, atol=1e-9)  # their slopes are float32

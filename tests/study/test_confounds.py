@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from every_option import OPTIONS_SET
 from oelm.analysis.summary import findings_of
 from oelm.errors import UserError
 from oelm.run_directory import COMPARED_ENVIRONMENT
@@ -168,19 +169,6 @@ def test_one_seed_is_said_and_decides_nothing(tmp_path):
 
 
 # ---- Options -------------------------------------------------------------------------------------------------------
-
-# Setting -> key, and what an arm that sets it says.
-OPTIONS_SET = {
-    "model.positions": ("rotary", "positions", "rotary positions"),
-    "model.tied": (False, "tied", "output layer of its own"),
-    "model.scores.temperature.kind": ("per_head", "scores.temperature", "a trained temperature per head"),
-    "model.scores.query_key_norm": (True, "scores.query_key_norm", "normalised queries and keys"),
-    "model.scores.query_key_width": (4, "scores.query_key_width", "queries and keys of width 4 per head"),
-    "model.repairs.residual.rank": (2, "repairs.residual", "a residual of rank 2 on Q, K"),
-    "model.repairs.base_scale": (["key", "query"], "repairs.base_scale", "a trained scale of Q, K"),
-    "model.repairs.shift.per": ("head", "repairs.shift", "a shift of K per head"),
-    "model.repairs.convolution.width": (3, "repairs.convolution", "a convolution over 3 tokens before attention"),
-}
 
 
 def test_every_option_is_tested_here():

@@ -11,7 +11,10 @@ from oelm.training.distributed import World, _buckets
 from small_runs import REPOSITORY, finished, torchrun
 
 SCRIPT = str(REPOSITORY / "tests" / "train_many.py")
-ARMS = ["trained", "late_unfreeze", "frozen_half", "every_n", "train_then_freeze", "frozen_hadamard"]
+ARMS = [
+    "trained", "late_unfreeze", "frozen_half", "every_n", "train_then_freeze", "frozen_hadamard",
+    "frozen_orthogonal_repaired",
+]  # fmt: skip
 
 
 def tensors(out: Path, name: str = "model") -> dict[str, torch.Tensor]:

@@ -1,12 +1,16 @@
 """Every option is a row: its words, the weights it adds, and one line for what it cannot be."""
 
+import re
+from pathlib import Path
+
 import pytest
 
+import oelm
 from oelm.errors import UserError
 from oelm.reporting.figures.parameters import COLOURS
 from oelm.reporting.words import WORDS
 from oelm.settings import known_keys, load_settings
-from oelm.treatment.options import ADDITIONS, OPTIONS, addition_of, in_use
+from oelm.treatment.options import ADDITIONS, OPTIONS, POSITIONS, addition_of, in_use
 from oelm.treatment.parts import ROLES
 from oelm.treatment.treatments import Treatment
 from small_runs import REPOSITORY
@@ -35,6 +39,26 @@ def test_a_weight_is_added_by_one_option():
             name = f"blocks.0.attention{ending}" if ending.startswith(".") else f"blocks.0.attention.key{ending}"
             assert addition_of(name) is option
     assert addition_of("blocks.0.attention_norm.weight") is None
+
+
+def test_no_room_but_the_table_and_what_computes_knows_an_option_by_name():
+    """What counts, compares, words, exports or shows options asks the table; here is who else may name one."""
+    package = Path(oelm.__file__).parent
+    names = "|".join(key.rpartition(".")[2] for key in OPTIONS if "." in key)
+    kinds = "|".join(kind for kind in POSITIONS if kind != "none")
+    named = re.compile(rf'(?<!`)(scores|repairs)\.({names})\b|"(\w+_)?({names}|{kinds})"|}}_({names})"')
+    knowing = {path.relative_to(package).as_posix() for path in package.rglob("*.py") if named.search(path.read_text())}
+    assert knowing - {"data/batches.py"} == {  # there it is a seed's name
+        "treatment/options.py",
+        "treatment/scores.py",  # the sections of a config
+        "treatment/repairs.py",
+        "model/attention.py",  # the order in which they are computed
+        "model/repairs.py",
+        "model/transformer.py",
+        "config.py",  # the rows of a query
+        "arms.py",
+        "study/confounds.py",  # a norm cancels a start's scale
+    }
 
 
 # ---- Names ---------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ other; where two modules give one name to two things, the later one gets its mod
 from __future__ import annotations
 
 import ast
+import functools
 import hashlib
 import sys
 from collections.abc import Iterator
@@ -29,6 +30,7 @@ class CannotLink(Exception):
     """Our sources are not as linking needs them: a mistake of ours, not of a user."""
 
 
+@functools.cache
 def modeling_file(version: str) -> str:
     """The source; the same sources give the same text."""
     linker = _Linker()

@@ -57,13 +57,12 @@ def alibi_mask(
 ) -> Tensor:
     """What is added to the scores: less, the farther back a token stands, and nothing is seen but what is visible.
 
-    The last T of S positions ask; without `visible` each sees everything up to itself.
+    The last T of S positions ask; without `visible` each sees everything up to itself. It has four dimensions (1 for
+    the batch may do): PyTorch's fused kernel takes no mask of three.
     """
     slopes = torch.tensor(slopes_of(heads), device=positions.device, dtype=dtype)[:, None, None]
     distance = (seen_positions[..., None, :] - positions[..., :, None]).to(dtype)
-    if distance.dim() == 3:
-        distance = distance.unsqueeze(1)
-    bias = slopes * distance
+    bias = slopes * (distance if distance.dim() == 3 else distance[None]).unsqueeze(1)
     if visible is None:
         asking, seen = bias.shape[-2:]
         visible = torch.ones(asking, seen, dtype=torch.bool, device=bias.device).tril(seen - asking)
