@@ -334,6 +334,22 @@ def test_logits_do_not_depend_on_padding(side: str, training: bool) -> None:
             torch.testing.assert_close(padded[row, place], alone, rtol=1e-11, atol=1e-11)
 
 
+@pytest.mark.parametrize("positions", ["learned", "rotary", "alibi"])
+def test_tokens_after_padding_are_read_as_if_it_were_not_there(positions: str) -> None:
+    model = OrthogonalELMTransformer(_config("trained", positions=positions)).double().eval()
+    mask = torch.ones(2, 11, dtype=torch.long)
+    mask[:, 3:6] = 0
+    without = model(_tokens()[:, mask[0] == 1]).logits[:, 3:]
+    counted = (mask.cumsum(1) - 1).clamp(min=0)
+    for given in ({}, {"position_ids": counted}):
+        first = {name: value[:, :6] for name, value in given.items()}
+        then = {name: value[:, 6:] for name, value in given.items()}
+        cache = model(_tokens()[:, :6], attention_mask=mask[:, :6], **first).past_key_values
+        continued = model(_tokens()[:, 6:], attention_mask=mask, past_key_values=cache, **then).logits
+        for found in (continued, model(_tokens(), attention_mask=mask, **given).logits[:, 6:]):
+            torch.testing.assert_close(found, without, rtol=1e-11, atol=1e-11)
+
+
 @pytest.mark.parametrize("beams", [1, 3])
 def test_a_left_padded_batch_generates_what_each_prompt_does_alone(beams: int) -> None:
     model, _ = _both()

@@ -41,6 +41,8 @@ def view_of(
     if attention_mask is not None and attention_mask.ndim == 4:  # as create_masks_for_generate makes them
         last_BS = attention_mask[:, 0, -1]  # who comes last sees all that is real, and itself
         real_BT = last_BS.index_select(1, places_T) if attention_mask.dtype == torch.bool else None
+        if real_BT is not None and position_ids is not None:
+            seen = _counted_up_to(position_ids, last_BS, places_T)
         return View(positions, attention_mask, seen, real_BT)
     if attention_mask is None and has_fixed_room:
         return View(positions, earlier_TS, seen)
@@ -53,12 +55,20 @@ def view_of(
             f"attention_mask: {attention_mask.shape[1]} positions, but {room} with the {room - time} of the cache"
         )
     real_BS = attention_mask.to(device).bool()
-    counted_BS = (real_BS.cumsum(1) - 1).clamp(min=0)
-    if position_ids is None:
-        positions, seen = counted_BS[:, -time:], functional.pad(counted_BS, (0, room - counted_BS.shape[1]))
     real_BT, real_BS = real_BS[:, -time:], functional.pad(real_BS, (0, room - real_BS.shape[1]))
+    if position_ids is None:
+        seen = (real_BS.cumsum(1) - 1).clamp(min=0)
+        positions = seen.index_select(1, places_T)
+    else:
+        seen = _counted_up_to(position_ids, real_BS, places_T)
     own_TS = places_S == places_T[:, None]  # padding sees itself: a row without anything has no softmax
     return View(positions, (earlier_TS & (real_BS[:, None] | own_TS))[:, None], seen, real_BT)
+
+
+def _counted_up_to(position_ids: Tensor, real_BS: Tensor, places_T: Tensor) -> Tensor:
+    """Positions of everything seen, counting what is real, such that the last token has the position given for it."""
+    counted_BS = real_BS.cumsum(1)
+    return counted_BS + (position_ids[..., -1:] - counted_BS.index_select(1, places_T[-1:]))
 
 
 def _same_text(positions_BT: Tensor) -> Tensor:
