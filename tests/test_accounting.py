@@ -117,6 +117,27 @@ def test_closed_form_equals_counted_for_every_role_and_layer(preset, arm):
     assert closed == counted
 
 
+def test_an_output_layer_of_its_own_is_counted_and_only_the_embedding_is_frozen():
+    tied, untied = (model_of("tiny", "frozen_embedding").model_copy(update={"tied": tied}) for tied in (True, False))
+    with torch.device("meta"):
+        counted = counts_by_part(GPT(untied))
+    assert {(part.role, part.layer): (part.total, part.frozen, 0) for part in parts(untied)} == counted
+    matrix = untied.vocabulary * untied.d_model
+    assert counted["output_layer", None] == (matrix, 0, 0)
+    assert totals(untied).total == totals(tied).total + matrix
+    assert totals(untied).frozen == totals(tied).frozen == matrix
+
+
+def test_a_frozen_token_embedding_saves_products_only_where_it_is_the_output_layer():
+    flops = {
+        (arm, tied): training_flops_per_token(model_of("tiny", arm).model_copy(update={"tied": tied}))
+        for arm in ("trained", "frozen_embedding")
+        for tied in (True, False)
+    }
+    assert flops["trained", True] == flops["trained", False] == flops["frozen_embedding", False]
+    assert flops["trained", True] - flops["frozen_embedding", True] == 2 * 1024 * model_of("tiny", "trained").d_model
+
+
 def test_a_share_of_heads_or_layers_counts_by_element():
     half, quarter = (totals(model_of("medium-512", arm)).frozen for arm in ("frozen_half", "frozen_quarter"))
     assert (half, quarter) == (3_145_728 // 2, 3_145_728 // 4)

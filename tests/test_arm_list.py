@@ -7,7 +7,7 @@ import torch
 
 from oelm.arm_list import STORIES_VOCABULARY, arm_lines, list_lines
 from oelm.arms import ARMS, GPT_ARMS, GROUPS, PRETRAINED_ARMS
-from oelm.config import PRESETS, Model, resolved
+from oelm.config import PRESETS, Model, resolved, resolved_model
 from oelm.errors import UserError
 from oelm.model.parameters import counts_by_part
 from oelm.model.transformer import GPT
@@ -98,6 +98,9 @@ def test_one_arm_shows_exactly_the_parts_that_differ_and_their_counts(arm):
 def test_a_frozen_embedding_freezes_the_output_layer_and_it_is_said():
     assert any("so is the output layer" in line for line in arm_lines("frozen_embedding"))
     assert not any("output layer" in line for line in arm_lines("trained"))
+    sizes = resolved_model(Model(vocabulary=8))
+    assert ROLES["token_embedding"].note(sizes)
+    assert not ROLES["token_embedding"].note(sizes.model_copy(update={"tied": False}))
 
 
 def test_an_arm_has_all_its_names():

@@ -22,21 +22,22 @@ def stories(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def trained(stories: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """The run directory of an arm, trained when first asked for."""
+def trained(stories: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """The run directory of an arm, its output layer tied or not, trained when first asked for."""
     runs, home = {}, tmp_path_factory.mktemp("runs")
 
-    def run_directory(arm: str) -> Path:
-        if arm not in runs:
+    def run_directory(arm: str, *, tied: bool = True) -> Path:
+        if (arm, tied) not in runs:
             sizes = {"seq_len": 48, "d_model": 32, "num_layers": 2, "num_heads": 4, "d_ff": 64}
             spec = load_settings(preset="tiny", arm=arm).run.model
             run = Run(
                 arm=arm,
-                model=Model(**sizes, parts=spec.parts, scores=spec.scores, repairs=spec.repairs),
+                model=Model(**sizes, parts=spec.parts, scores=spec.scores, repairs=spec.repairs, tied=tied),
                 training=Training(steps=30, batch_size=8, learning_rate=1e-2),
                 data=str(stories),
             )
-            runs[arm] = train(run, quiet_execution(), out=home / arm).directory.path
-        return runs[arm]
+            out = home / (arm if tied else f"{arm}_untied")
+            runs[arm, tied] = train(run, quiet_execution(), out=out).directory.path
+        return runs[arm, tied]
 
     return run_directory

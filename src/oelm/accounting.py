@@ -20,7 +20,7 @@ from oelm.config import (
 )
 from oelm.treatment.moves import Always, Before, Every, Moves, Never
 from oelm.treatment.options import ADDITIONS, Option
-from oelm.treatment.parts import ROLES, Role
+from oelm.treatment.parts import ALL_ROLES, ROLES, Role
 from oelm.treatment.starts import STARTS, Sizes
 
 AnyRun = TypeVar("AnyRun", bound=Run)
@@ -51,7 +51,7 @@ def parts(model: AnyResolvedModel) -> Iterator[PartCount]:
 
 
 def _gpt_parts(model: ResolvedModel) -> Iterator[PartCount]:
-    roles = [role for role in ROLES.values() if role.exists(model)]
+    roles = [role for role in ALL_ROLES.values() if role.exists(model)]
     after = [role for role in roles if role.outside and role.in_blocks]
     for role in roles:
         if role.outside and role not in after:
@@ -179,8 +179,8 @@ def forward_flops_per_token(model: AnyResolvedModel) -> float:
 def training_flops_per_token(model: AnyResolvedModel) -> float:
     """Forward, the gradients of inputs, and those of the factors of products that are not frozen for good.
 
-    A tied token embedding is such a factor, of the output layer; an encoder's head is not tied to it. Biases are
-    counted with their matrices: they hardly matter.
+    A tied token embedding is such a factor, of the output layer; one that is not tied, as an encoder's, is only looked
+    up. Biases are counted with their matrices: they hardly matter.
     """
     multiplying = (part for part in parts(model) if _multiplies(model, part.role))
     frozen = sum(part.products if part.implied else part.frozen for part in multiplying)
@@ -188,7 +188,7 @@ def training_flops_per_token(model: AnyResolvedModel) -> float:
 
 
 def _multiplies(model: AnyResolvedModel, role: str) -> bool:
-    looked_up = isinstance(model, ResolvedEncoder) and role == "token_embedding"
+    looked_up = role == "token_embedding" and (isinstance(model, ResolvedEncoder) or not model.tied)
     return role in ROLES and ROLES[role].multiplies and not looked_up
 
 

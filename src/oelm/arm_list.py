@@ -14,7 +14,7 @@ from oelm.errors import UserError
 from oelm.settings import DEFAULT_PRESET, preset_named
 from oelm.treatment.moves import Always
 from oelm.treatment.options import ADDITIONS, in_use
-from oelm.treatment.parts import AS_GIVEN, BASELINE, ROLES
+from oelm.treatment.parts import ALL_ROLES, AS_GIVEN, BASELINE, ROLES
 from oelm.treatment.treatments import Treatment
 
 STORIES_VOCABULARY = 1024  # of the embedded corpus, for presets that leave it to the data
@@ -55,8 +55,9 @@ def arm_lines(name: str, preset: str | None = None) -> Iterator[str]:
         "as it was pretrained" if known in PRETRAINED_ARMS else "as in the baseline, trained"
     )
     for role in treated:
-        if ROLES[role].note and not isinstance(treatment.parts.of(role).moves, Always):
-            yield f"  {ROLES[role].note}"
+        note = ROLES[role].note(sized)
+        if note and not isinstance(treatment.parts.of(role).moves, Always):
+            yield f"  {note}"
     yield ""
     if known in PRETRAINED_ARMS:
         yield UNKNOWN_SIZES
@@ -70,7 +71,7 @@ def arm_lines(name: str, preset: str | None = None) -> Iterator[str]:
 
 def _counts(model: ResolvedModel) -> Iterator[str]:
     counted = list(counted_parts(model))
-    words = {name: role.words[0] for name, role in ROLES.items()}
+    words = {name: role.words[0] for name, role in ALL_ROLES.items()}
     words |= {name: option.words[0] for name, option in ADDITIONS.items()}
     rows = [(words[role], [part for part in counted if part.role == role]) for role in words]
     rows = [*((name, parts) for name, parts in rows if parts), ("all", counted)]

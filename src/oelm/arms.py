@@ -76,7 +76,7 @@ SINGLE_PARTS: dict[str, Treatment] = {
     "trained_orthogonal_down": _treated("down"),
     "frozen_feed_forward": _frozen("up", "down"),
     "trained_orthogonal_feed_forward": _treated("up", "down"),
-    # Frozen as the baseline starts them; the output layer is tied to the token embedding.
+    # Frozen as the baseline starts them; a tied output layer is the token embedding.
     "frozen_embedding": _frozen("token_embedding", start=ROLES["token_embedding"].start),
     "frozen_norms": _frozen("norm", start=ROLES["norm"].start),
 }

@@ -10,10 +10,11 @@ from torch import nn
 import oelm
 from oelm.arms import GPT_ARMS
 from oelm.compat.modules import OELMTransformerBlock, OrthogonalMultiHeadAttention
-from oelm.config import PRESETS
+from oelm.config import PRESETS, Seeds
 from oelm.diagnosis import diagnose
 from oelm.model.initialization import build
 from oelm.treatment.moves import Every
+from small_runs import small_model
 
 
 def _step_of(module: nn.Module, optimizer: torch.optim.Optimizer, inputs: torch.Tensor):
@@ -136,6 +137,17 @@ def test_tied_parameters_are_counted_once() -> None:
     assert diagnosis.healthy
     assert diagnosis.totals.total == 40
     assert "embedding.weight = head.weight: tied, counted once" in diagnosis.notes
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_output_layer_of_our_gpt_is_said_to_be_the_embedding_where_it_is(tied: bool) -> None:
+    diagnosis = diagnose(build(small_model("frozen_embedding", tied=tied), Seeds()))
+    assert diagnosis.healthy
+    note = "the output layer is the token embedding: counted once, and frozen with it"
+    assert (note in diagnosis.notes) is tied
+    assert [entry.name for entry in diagnosis.entries if entry.role == "output_layer"] == (
+        [] if tied else ["output_layer.weight"]
+    )
 
 
 def test_a_module_that_cannot_be_copied_is_diagnosed_without_a_save() -> None:

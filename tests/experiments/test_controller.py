@@ -435,7 +435,7 @@ def test_a_run_of_several_processes_goes_through_torchrun(token_folder, tmp_path
         (["run", "nothing-there"], "study 'nothing-there': no such file"),
         (
             ["run", "little.yaml", "--arms", "trained,frozen_nrmal"],
-            "oelm: --arms: 'frozen_nrmal' is not one",
+            "oelm: --arms: 'frozen_nrmal' is not one of the arms",
         ),
         (["run", "little.yaml", "--groups", "frozen_nrmal"], "'frozen_nrmal' is not one of the arms"),
         (["run", "little.yaml", "--arms", "trained", "--groups", "trained"], "--groups: is an older name of --arms"),

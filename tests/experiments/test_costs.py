@@ -25,7 +25,7 @@ PROBE = {
             2,
             1,
             2,
-            ["2 runs to start now: about {one} on 2 slots", "then 1 final run,", "total: about {two} on 2"],
+            ["2 runs to start now: about {one} on 2 slots", "then 1 final run,", "total: about {two} on 2 slots"],
         ),
     ],
 )

@@ -44,6 +44,7 @@ def test_resumed_run_equals_uninterrupted_run(server, data, reference, tmp_path)
         ("train_then_freeze", {}),
         ("frozen_up", {}),
         ("frozen_embedding", {}),
+        ("frozen_embedding", {"model__tied": "false"}),
         ("reservoir", {}),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else value,

@@ -44,8 +44,8 @@ SIZES = {"vocabulary": 101, "seq_len": 16, "d_model": 32, "num_layers": 2, "num_
 QUERY_AND_KEY = {f"gpt.blocks.{layer}.attention.{name}.weight" for layer in (0, 1) for name in ("query", "key")}
 
 
-def _config(arm: str = "frozen_head_orthogonal") -> OELMConfig:
-    return OELMConfig(**SIZES, parts=GPT_ARMS[arm].parts)
+def _config(arm: str = "frozen_head_orthogonal", **more: object) -> OELMConfig:
+    return OELMConfig(**SIZES, parts=GPT_ARMS[arm].parts, **more)
 
 
 def _tokens() -> Tensor:
@@ -69,7 +69,7 @@ def _as_gpt2(gpt: GPT) -> GPT2LMHeadModel:
     """Hugging Face's GPT-2 with our weights."""
     theirs = GPT2LMHeadModel(GPT2Config(**gpt2_config(gpt.config))).double().eval()
     weights = gpt2_weights(gpt.state_dict(), gpt.config)
-    theirs.load_state_dict(weights | {"lm_head.weight": weights["transformer.wte.weight"]})
+    theirs.load_state_dict({"lm_head.weight": weights["transformer.wte.weight"]} | weights)
     return theirs
 
 
@@ -82,9 +82,11 @@ def _both(arm: str = "frozen_half") -> tuple[OrthogonalELMTransformer, GPT2LMHea
     return model, _as_gpt2(model.gpt)
 
 
-@pytest.mark.parametrize("arm", ["trained", "frozen_head_orthogonal", "frozen_half"])
-def test_logits_equal_those_of_hugging_face_gpt2(arm: str) -> None:
-    gpt = build(Model(**SIZES, parts=GPT_ARMS[arm].parts), Seeds()).double().eval()
+@pytest.mark.parametrize(
+    ("arm", "tied"), [("trained", True), ("trained", False), ("frozen_head_orthogonal", True), ("frozen_half", True)]
+)
+def test_logits_equal_those_of_hugging_face_gpt2(arm: str, tied: bool) -> None:
+    gpt = build(Model(**SIZES, parts=GPT_ARMS[arm].parts, tied=tied), Seeds()).double().eval()
     with torch.no_grad():
         for parameter in gpt.parameters():  # biases and norms too are to be told apart
             parameter.add_(torch.randn_like(parameter) * 0.02)
@@ -531,9 +533,71 @@ def test_the_output_layer_is_the_embedding_before_and_after_loading(arm: str, tm
         assert set(file.keys()) == set(model.gpt.state_dict())
 
 
-def test_an_untied_output_layer_is_refused() -> None:
-    with pytest.raises(UserError, match="always tied"):
-        OELMConfig(**SIZES, tie_word_embeddings=False)
+@pytest.mark.parametrize("name", ["tied", "tie_word_embeddings"])
+def test_an_output_layer_of_its_own_is_the_gpts_before_and_after_loading(name: str, tmp_path: Path) -> None:
+    model = OrthogonalELMTransformer(_config("frozen_embedding", **{name: False})).eval()
+    model.save_pretrained(tmp_path)
+    with safe_open(tmp_path / "model.safetensors", "pt") as file:
+        assert set(file.keys()) == set(model.gpt.state_dict()) > {"output_layer.weight"}
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path)
+    assert loaded.config.tie_word_embeddings is loaded.config.tied is loaded.gpt.config.tied is False
+    assert loaded.get_output_embeddings() is loaded.gpt.output_layer
+    assert _frozen(loaded) == {"gpt.token_embedding.weight"}
+    _assert_equal_states(model, loaded)
+    hidden = model(_tokens(), output_hidden_states=True).hidden_states[-1]
+    assert torch.equal(loaded(_tokens()).logits, hidden @ model.gpt.output_layer.weight.T)
+    assert torch.equal(load_stored(tmp_path).gpt.output_weight, model.gpt.output_layer.weight)
+    anew = OrthogonalELMTransformer(loaded.config)
+    anew.load_state_dict(model.gpt.state_dict())
+    _assert_equal_states(anew, model)
+
+
+def test_models_without_an_output_layer_leave_it_out(tmp_path: Path) -> None:
+    model = OrthogonalELMTransformer(_config(tied=False)).eval()
+    model.save_pretrained(tmp_path)
+    for auto in (AutoModel, AutoModelForSequenceClassification):
+        loaded, information = auto.from_pretrained(tmp_path, output_loading_info=True)
+        assert not information["unexpected_keys"]
+        assert not [name for name, _ in loaded.named_parameters() if "output_layer" in name]
+        assert torch.equal(
+            loaded.base_model(_tokens()).last_hidden_state, model.base_model(_tokens()).last_hidden_state
+        )
+        loaded.save_pretrained(tmp_path / auto.__name__)
+        assert not auto.from_pretrained(tmp_path / auto.__name__).config.tied
+    with pytest.raises(UserError, match=r"weights of this config are missing: gpt\.output_layer\.weight$"):
+        AutoModelForCausalLM.from_pretrained(tmp_path / "AutoModel")
+
+
+def test_whether_the_output_layer_is_tied_is_decided_when_a_model_is_built(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="tie_word_embeddings: True, but tied is False"):
+        _config(tied=False, tie_word_embeddings=True)
+    for tied, problem in (
+        (True, r"weights of this config are missing: gpt\.output_layer\.weight$"),
+        (False, r"has an output layer of its own \(.*output_layer\.weight\), but tie_word_embeddings is true"),
+    ):
+        model = OrthogonalELMTransformer(_config(tied=tied))
+        model.save_pretrained(tmp_path / str(tied))
+        with pytest.raises(UserError, match=problem):
+            AutoModelForCausalLM.from_pretrained(tmp_path / str(tied), tie_word_embeddings=not tied)
+        model.config.tie_word_embeddings = not tied
+        for use in (lambda model=model: model(_tokens()), lambda model=model: model.save_pretrained(tmp_path / "no")):
+            with pytest.raises(UserError, match=f"^tie_word_embeddings: this model was built with {tied}; set it in"):
+                use()
+        assert OrthogonalELMTransformer(model.config).gpt.config.tied is not tied
+
+
+@pytest.mark.parametrize("size", [90, 128])
+def test_an_output_layer_of_its_own_is_resized_with_the_embedding(size: int, tmp_path: Path) -> None:
+    model = OrthogonalELMTransformer(_config(tied=False)).eval()
+    logits = model(_tokens() % 90).logits
+    model.resize_token_embeddings(size)
+    both = min(size, SIZES["vocabulary"])
+    assert model.gpt.output_layer.weight.shape == model.gpt.token_embedding.weight.shape == (size, SIZES["d_model"])
+    assert model.gpt.output_layer.weight is not model.gpt.token_embedding.weight
+    resized = model(_tokens() % 90).logits
+    torch.testing.assert_close(resized[..., :both], logits[..., :both])
+    model.save_pretrained(tmp_path)
+    assert torch.equal(AutoModelForCausalLM.from_pretrained(tmp_path)(_tokens() % 90).logits, resized)
 
 
 @pytest.mark.parametrize("size", [90, 128])

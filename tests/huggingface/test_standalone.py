@@ -51,11 +51,11 @@ def test_the_file_imports_nothing_of_ours_and_says_what_it_needs(generated: Modu
 
 
 @pytest.mark.parametrize("arm", ["trained", "frozen_half", "frozen_hadamard", "frozen_orthogonal_repaired"])
-@pytest.mark.parametrize("positions", ["learned", "rotary"])
-def test_the_generated_class_is_the_same_function_bit_for_bit(arm: str, positions: str, generated: Any) -> None:
+@pytest.mark.parametrize("more", [{"positions": "learned", "tied": False}, {"positions": "rotary"}])
+def test_the_generated_class_is_the_same_function_bit_for_bit(arm: str, more: dict[str, Any], generated: Any) -> None:
     tree = {name: getattr(GPT_ARMS[arm], name).model_dump(mode="json") for name in ("parts", "scores", "repairs")}
-    ours = OrthogonalELMTransformer(OELMConfig(**SIZES, **tree, positions=positions)).eval()
-    theirs = generated.OrthogonalELMTransformer(generated.OELMConfig(**SIZES, **tree, positions=positions)).eval()
+    ours = OrthogonalELMTransformer(OELMConfig(**SIZES, **tree, **more)).eval()
+    theirs = generated.OrthogonalELMTransformer(generated.OELMConfig(**SIZES, **tree, **more)).eval()
     theirs.load_state_dict(ours.state_dict())
     tokens = torch.randint(31, (2, 9))
     assert torch.equal(theirs(tokens).logits, ours(tokens).logits)

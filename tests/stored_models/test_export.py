@@ -99,6 +99,23 @@ def test_an_export_in_our_form_reads_back_bit_equal_and_frozen(arm, trained, tmp
     assert torch.equal(load_stored(tmp_path / "export").gpt(ids), stored.gpt(ids))
 
 
+def test_an_export_with_an_output_layer_of_its_own_reads_back_bit_equal_in_either_form(trained, tmp_path):
+    stored = load_stored(trained("frozen_embedding", tied=False))
+    ids = torch.randint(300, (2, 20))
+    logits = stored.gpt.logits(stored.gpt(ids))
+    names = {"oelm": OrthogonalELMTransformer, "gpt2": transformers.GPT2LMHeadModel}
+    for form, kind in names.items():
+        export(trained("frozen_embedding", tied=False), tmp_path / form, form=form)
+        model = AutoModelForCausalLM.from_pretrained(tmp_path / form)
+        assert type(model) is kind
+        assert not model.config.tie_word_embeddings
+        assert torch.equal(model.get_output_embeddings().weight, stored.gpt.output_layer.weight)
+        torch.testing.assert_close(model(ids).logits, logits)
+    ours = OrthogonalELMTransformer.from_pretrained(tmp_path / "oelm")
+    assert torch.equal(ours(ids).logits, logits)
+    assert _frozen(ours.gpt) == {"token_embedding.weight"}
+
+
 def test_one_flipped_byte_of_an_export_is_noticed_by_transformers_loader_too(trained, tmp_path):
     export(trained("frozen_head_orthogonal"), tmp_path / "export")
     file = tmp_path / "export" / "model.safetensors"

@@ -31,6 +31,7 @@ def valid(seed: int) -> Model:
         parts=Parts(**{role: _part(draw, role, is_square=role in square) for role in spoken_of}),
         scores=scores,
         repairs=_repairs(draw),
+        tied=draw.random() < 0.6,
     )  # fmt: skip
 
 

@@ -206,7 +206,7 @@ def _buffer_notes(entries: tuple[Surveyed, ...]) -> list[str]:
 
 
 def _tie_notes(module: nn.Module) -> list[str]:
-    if isinstance(module, GPT):
+    if isinstance(module, GPT) and module.config.tied:
         frozen = isinstance(rules(module)["token_embedding.weight"].moves, Never)
         return [f"the output layer is the token embedding: counted once{', and frozen with it' if frozen else ''}"]
     names: dict[int, list[str]] = {}

@@ -9,20 +9,20 @@ B batch, T time of the input, S time that is visible (cache included), D model w
 
 from __future__ import annotations
 
-import itertools
 import os
-from collections.abc import Iterator
+import re
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from oelm.config import ResolvedModel, Seeds
 from oelm.errors import UserError
+from oelm.huggingface.caches import caches_of_layers
 from oelm.huggingface.gpt_config import OELMConfig
 from oelm.huggingface.library import transformers
+from oelm.huggingface.views import view_of
 from oelm.model.initialization import initialize
 from oelm.model.parameters import check_weights_file, frozen_names
 from oelm.model.transformer import GPT, Block
@@ -33,6 +33,7 @@ from oelm.treatment.starts import WEIGHT_STANDARD_DEVIATION
 PREFIX = "gpt."
 OUTPUT_WEIGHT = "lm_head.weight"
 EMBEDDING_WEIGHT = f"{PREFIX}token_embedding.weight"
+OWN_OUTPUT_LAYER = rf"^({re.escape(PREFIX)})?output_layer\."  # in names of weights, where it is not tied
 
 
 class OELMBlock(transformers.modeling_layers.GradientCheckpointingLayer, Block):
@@ -54,6 +55,7 @@ class OELMPreTrainedModel(transformers.PreTrainedModel):
     _supports_sdpa = True
     _supports_attention_backend = True
     _can_compile_fullgraph = True
+    _keys_to_ignore_on_load_unexpected = [OWN_OUTPUT_LAYER]  # noqa: RUF012 - which only the next token needs
 
     def __init__(self, config: OELMConfig, gpt: GPT | None = None) -> None:
         super().__init__(config)
@@ -61,9 +63,9 @@ class OELMPreTrainedModel(transformers.PreTrainedModel):
             self.gpt = gpt
         elif torch.get_default_device().type == "meta":
             # from_pretrained sets values by their stored names, and a partly frozen projection is stored whole.
-            self.gpt = GPT(_unsplit(config.as_model()), block=OELMBlock)
+            self.gpt = GPT(_unsplit(self._spec()), block=OELMBlock)
         else:
-            self.gpt = GPT(config.as_model(), block=OELMBlock)
+            self.gpt = GPT(self._spec(), block=OELMBlock)
             seed = int(torch.randint(2**31, ()))
             initialize(self.gpt, Seeds(weights=seed, projections=seed))
         self.register_load_state_dict_pre_hook(_accept_bare_keys)
@@ -73,6 +75,10 @@ class OELMPreTrainedModel(transformers.PreTrainedModel):
         head, and the rows that resize_token_embeddings adds, in a module that is not yet ours."""
         if isinstance(module, nn.Embedding | nn.Linear) and all(module is not own for own in self.gpt.modules()):
             nn.init.normal_(module.weight, std=WEIGHT_STANDARD_DEVIATION)
+
+    def _spec(self) -> ResolvedModel:
+        """The GPT that this class has: without an output layer of its own, unless it needs one."""
+        return self.config.as_model().model_copy(update={"tied": True})
 
     @property
     def base_model(self) -> OELMModel:
@@ -105,7 +111,9 @@ class OELMPreTrainedModel(transformers.PreTrainedModel):
             raise UserError("give either input_ids or inputs_embeds")
         embedded_BTD = self.gpt.token_embedding(input_ids) if inputs_embeds is None else inputs_embeds
         cache = self._cache(past_key_values, use_cache)
-        view = _view(attention_mask, position_ids, cache=cache, time=embedded_BTD.shape[1], device=embedded_BTD.device)
+        view = view_of(
+            attention_mask, position_ids, cache=cache, time=embedded_BTD.shape[1], device=embedded_BTD.device
+        )
         if position_ids is None:
             self._check_length(embedded_BTD.shape[1], cache)
         states: list[Any] = []
@@ -116,7 +124,7 @@ class OELMPreTrainedModel(transformers.PreTrainedModel):
         hidden_BTD: Any = self.gpt.hidden(
             embedded_BTD,
             view.positions,
-            None if cache is None else _caches_of_layers(cache, self.config.num_layers),
+            None if cache is None else caches_of_layers(cache, self.config.num_layers),
             visible=view.visible,
             seen_positions=view.seen_positions,
             states=states if keeps_states else None,
@@ -151,6 +159,14 @@ class OELMPreTrainedModel(transformers.PreTrainedModel):
                 "give a shorter prompt, or limit max_length"
             )
 
+    def _check_tied(self) -> None:
+        """A model is built with its output layer tied, or not; a config that is changed later says otherwise."""
+        if self.get_output_embeddings() is not None and self.config.tied != self.gpt.config.tied:
+            raise UserError(
+                f"tie_word_embeddings: this model was built with {self.gpt.config.tied}; "
+                "set it in the config before a model is built of it"
+            )
+
     def _given(self, value: bool | None, name: str) -> bool:
         return getattr(self.config, name, False) if value is None else value
 
@@ -168,6 +184,7 @@ class OELMPreTrainedModel(transformers.PreTrainedModel):
         **kwargs: Any,
     ) -> None:
         """As Hugging Face's, with the GPT's own keys; never pickled."""
+        self._check_tied()
         whole = (state_dict or self.state_dict()).items()
         state = {name.removeprefix(PREFIX): tensor for name, tensor in whole if name != OUTPUT_WEIGHT}
         super().save_pretrained(save_directory, is_main_process, state, *args, **kwargs)
@@ -187,6 +204,13 @@ class OELMPreTrainedModel(transformers.PreTrainedModel):
             raise UserError(
                 f"{pretrained_model_name_or_path}: weights of this config are missing: {', '.join(lacking)}"
             )
+        if model.get_output_embeddings() is not None and model.config.tied:
+            own = [key for key in map(str, information["unexpected_keys"]) if re.match(OWN_OUTPUT_LAYER, key)]
+            if own:
+                raise UserError(
+                    f"{pretrained_model_name_or_path}: has an output layer of its own ({', '.join(own)}), but "
+                    "tie_word_embeddings is true; leave it false"
+                )
         folder = Path(pretrained_model_name_or_path or "", kwargs.get("subfolder", ""))
         weights = folder / transformers.utils.SAFE_WEIGHTS_NAME
         if weights.is_file():
@@ -197,7 +221,7 @@ class OELMPreTrainedModel(transformers.PreTrainedModel):
 
     def _split_projections(self) -> None:
         """Where the spec treats rows of one weight apart. What stays on a disk is only read: it stays whole."""
-        wanted = self.config.as_model()
+        wanted = self._spec()
         with torch.device("meta"):
             split = GPT(wanted, block=OELMBlock)
         for name, module in list(split.named_modules()):
@@ -246,23 +270,32 @@ class OELMModel(OELMPreTrainedModel):
 
 
 class OrthogonalELMTransformer(OELMPreTrainedModel, transformers.GenerationMixin):
-    """The next token. Its output layer is the token embedding."""
+    """The next token. Its output layer is the token embedding (then `lm_head` has the same weight), or, with
+    tie_word_embeddings=False, the GPT's own `gpt.output_layer`."""
 
     _tied_weights_keys = {OUTPUT_WEIGHT: EMBEDDING_WEIGHT}  # noqa: RUF012
-    lm_head: nn.Module
+    _keys_to_ignore_on_load_unexpected: list[str] = []  # noqa: RUF012
+    lm_head: nn.Module  # where it is tied
 
     def __init__(self, config: OELMConfig) -> None:
         super().__init__(config)
         self.loss_type = "ForCausalLM"
-        self.lm_head = nn.Linear(config.d_model, config.vocabulary, bias=False, device="meta")
-        self.lm_head.weight = self.gpt.token_embedding.weight
+        if config.tied:
+            self.lm_head = nn.Linear(config.d_model, config.vocabulary, bias=False, device="meta")
+            self.lm_head.weight = self.gpt.token_embedding.weight
         self.post_init()
 
-    def get_output_embeddings(self) -> nn.Module:
-        return self.lm_head
+    def _spec(self) -> ResolvedModel:
+        return self.config.as_model()
 
-    def set_output_embeddings(self, value: nn.Module) -> None:
-        self.lm_head = value
+    def get_output_embeddings(self) -> nn.Module:
+        return self.lm_head if self.gpt.config.tied else self.gpt.output_layer
+
+    def set_output_embeddings(self, value: Any) -> None:  # an nn.Linear
+        if self.gpt.config.tied:
+            self.lm_head = value
+        else:
+            self.gpt.output_layer = value
 
     def forward(
         self,
@@ -284,12 +317,13 @@ class OrthogonalELMTransformer(OELMPreTrainedModel, transformers.GenerationMixin
         Padding, left or right, is what `attention_mask` (all positions seen so far, cache included) says it is;
         positions count the other tokens. A cache is used and returned outside training unless use_cache is False.
         """
+        self._check_tied()
         found = self._hidden(
             input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, use_cache,
             output_hidden_states=output_hidden_states, output_attentions=output_attentions,
         )  # fmt: skip
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
-        logits_BTV = self.lm_head(found.last_hidden_state[:, kept])
+        logits_BTV = self.get_output_embeddings()(found.last_hidden_state[:, kept])
         output = transformers.modeling_outputs.CausalLMOutputWithPast(
             loss=None if labels is None else self.loss_function(logits_BTV, labels, self.config.vocabulary, **kwargs),
             logits=logits_BTV,
@@ -310,7 +344,7 @@ class OrthogonalELMTransformer(OELMPreTrainedModel, transformers.GenerationMixin
     ) -> Tensor | None:
         """What `generate` computes outside the model for a static cache: B 1 T S."""
         batch, time = inputs_embeds.shape[:2]
-        view = _view(attention_mask, position_ids, cache=past_key_values, time=time, device=inputs_embeds.device)
+        view = view_of(attention_mask, position_ids, cache=past_key_values, time=time, device=inputs_embeds.device)
         if view.visible is None:
             return None
         return view.visible.expand(batch, 1, *view.visible.shape[-2:])
@@ -378,97 +412,7 @@ class OELMForSequenceClassification(OELMPreTrainedModel):
         return (places_T * real_BT).argmax(1)
 
 
-# ---- Caches ---------------------------------------------------------------------------------------------------------
-
-
-class _CacheOfLayer:
-    """One layer of a Hugging Face cache; what repairs look back to is kept in further layers of it, after the model's,
-    so that reordering, cropping and repeating a cache reach it too."""
-
-    def __init__(self, cache: Any, layer: int, further: Iterator[int]) -> None:
-        self.cache, self.layer, self.further = cache, layer, further
-
-    def extended(self, key_BHTK: Tensor, value_BHTK: Tensor) -> tuple[Tensor, Tensor]:
-        keys, values = self.cache.update(key_BHTK, value_BHTK, self.layer)
-        return keys, values
-
-    def preceded(self, name: str, values: Tensor, count: int) -> Tensor:
-        """Every pass asks for the same names in the same order, so a number is enough to find a layer again."""
-        heads = values if values.dim() == 4 else values.unsqueeze(1)
-        layer = next(self.further)
-        while len(self.cache.layers) <= layer:
-            self.cache.layers.append(_one_more_like(self.cache.layers[0]))
-        wanted = torch.arange(-count, heads.shape[2], device=heads.device) + self.cache.layers[layer].get_seq_length()
-        kept, _ = self.cache.update(heads, heads[..., :0], layer)
-        known: Tensor = kept.index_select(2, wanted.clamp(min=0)) * (wanted >= 0)[:, None]
-        return known if values.dim() == 4 else known.squeeze(1)
-
-
-def _caches_of_layers(cache: Any, num_layers: int) -> list[_CacheOfLayer]:
-    if not cache.layers:
-        cache.layers.extend(transformers.cache_utils.DynamicLayer() for _ in range(num_layers))
-    further = itertools.count(num_layers)
-    return [_CacheOfLayer(cache, layer, further) for layer in range(num_layers)]
-
-
-def _one_more_like(layer: Any) -> Any:
-    if isinstance(layer, transformers.cache_utils.StaticLayer):
-        return transformers.cache_utils.StaticLayer(max_cache_len=layer.max_cache_len)
-    return transformers.cache_utils.DynamicLayer()
-
-
-# ---- Positions and masks -------------------------------------------------------------------------------------------
-
-
-class _View(NamedTuple):
-    """Where each token stands, what it sees (None: everything up to itself), and where all that is seen stands."""
-
-    positions: Tensor  # T, or B by T
-    visible: Tensor | None
-    seen_positions: Tensor | None  # S, or B by S
-
-
-def _view(
-    attention_mask: Tensor | None,
-    position_ids: Tensor | None,
-    *,
-    cache: Any,
-    time: int,
-    device: torch.device,
-) -> _View:
-    past = 0 if cache is None else cache.get_seq_length()  # a number, or a tensor that only the device knows
-    has_fixed_room = cache is not None and cache.is_compileable
-    room = time if cache is None else cache.get_mask_sizes(time, 0)[0]
-    places_T, places_S = torch.arange(time, device=device) + past, torch.arange(room, device=device)
-    positions = places_T if position_ids is None else position_ids
-    seen = places_S if position_ids is None else places_S + (position_ids[..., -1:] - places_T[-1:])
-    earlier_TS = places_S <= places_T[:, None]
-    if attention_mask is not None and attention_mask.ndim == 4:  # as create_masks_for_generate makes them
-        return _View(positions, attention_mask, seen)
-    if attention_mask is None and has_fixed_room:
-        return _View(positions, earlier_TS, seen)
-    if attention_mask is None and position_ids is not None and cache is None:
-        return _View(positions, _same_text(position_ids) & earlier_TS, positions)
-    if attention_mask is None:
-        return _View(positions, None, seen)
-    if not has_fixed_room and attention_mask.shape[1] != room:
-        raise UserError(
-            f"attention_mask: {attention_mask.shape[1]} positions, but {room} with the {room - time} of the cache"
-        )
-    real_BS = attention_mask.to(device).bool()
-    counted_BS = (real_BS.cumsum(1) - 1).clamp(min=0)
-    if position_ids is None:
-        positions, seen = counted_BS[:, -time:], functional.pad(counted_BS, (0, room - counted_BS.shape[1]))
-    real_BS = functional.pad(real_BS, (0, room - real_BS.shape[1]))
-    own_TS = places_S == places_T[:, None]  # padding sees itself: a row without anything has no softmax
-    return _View(positions, (earlier_TS & (real_BS[:, None] | own_TS))[:, None], seen)
-
-
-def _same_text(positions_BT: Tensor) -> Tensor:
-    """Several texts may stand in one row without padding: where positions do not go on by one, another text begins."""
-    begins_BT = functional.pad(positions_BT[..., 1:] != positions_BT[..., :-1] + 1, (1, 0))
-    text_BT = begins_BT.cumsum(-1)
-    return (text_BT[..., :, None] == text_BT[..., None, :]).unsqueeze(-3)
+# ---- Stored names ----------------------------------------------------------------------------------------------------
 
 
 def _unsplit(model: ResolvedModel) -> ResolvedModel:

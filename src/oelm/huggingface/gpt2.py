@@ -17,6 +17,7 @@ from oelm.treatment.options import in_use
 
 PROJECTIONS = ("query", "key", "value", "output")
 NORMS = {"attention_norm": "ln_1", "feed_forward_norm": "ln_2"}
+OF_GPT2_TOO = ("tied",)  # options that their config has
 FEED_FORWARD = {"up": "c_fc", "down": "c_proj"}
 
 
@@ -27,7 +28,8 @@ def is_plain(model: ResolvedModel) -> bool:
 
 def what_no_gpt2_has(model: ResolvedModel) -> str | None:
     """The options that make it another function than a GPT-2 computes, in words."""
-    return "; ".join(option.said(facts) for option, facts in in_use(model)) or None
+    own = [option.said(facts) for option, facts in in_use(model) if option.key not in OF_GPT2_TOO]
+    return "; ".join(own) or None
 
 
 def gpt2_config(model: ResolvedModel) -> dict[str, Any]:
@@ -45,20 +47,22 @@ def gpt2_config(model: ResolvedModel) -> dict[str, Any]:
         "resid_pdrop": model.dropout,
         "embd_pdrop": model.dropout,
         "attn_pdrop": model.dropout,
-        "tie_word_embeddings": True,
+        "tie_word_embeddings": model.tied,
         "bos_token_id": None,
         "eos_token_id": None,
     }
 
 
 def gpt2_weights(weights: dict[str, Tensor], model: ResolvedModel) -> dict[str, Tensor]:
-    """From the state of a GPT; the output layer, tied, is not stored."""
+    """From the state of a GPT; a tied output layer is not stored."""
     found = {
         "transformer.wte.weight": weights["token_embedding.weight"],
         "transformer.wpe.weight": weights["position_embedding.weight"],
         "transformer.ln_f.weight": weights["final_norm.weight"],
         "transformer.ln_f.bias": weights["final_norm.bias"],
     }
+    if not model.tied:
+        found["lm_head.weight"] = weights["output_layer.weight"]
     for layer in range(model.num_layers):
         ours, theirs = f"blocks.{layer}", f"transformer.h.{layer}"
         for our_name, their_name in NORMS.items():

@@ -33,6 +33,7 @@ class OELMConfig(transformers.PretrainedConfig):
         "num_attention_heads": "num_heads",
         "intermediate_size": "d_ff",
         "max_position_embeddings": "seq_len",
+        "tie_word_embeddings": "tied",
     }
 
     def __init__(
@@ -45,7 +46,7 @@ class OELMConfig(transformers.PretrainedConfig):
         d_ff: int | None = None,
         dropout: float = 0.0,
         positions: Positions = "learned",
-        tied: bool = True,
+        tied: bool | None = None,
         scores: dict[str, Any] | None = None,
         repairs: dict[str, Any] | None = None,
         parts: dict[str, Any] | Parts | None = None,
@@ -54,18 +55,21 @@ class OELMConfig(transformers.PretrainedConfig):
         bos_token_id: int | None = None,
         eos_token_id: int | None = None,
         pad_token_id: int | None = None,
-        tie_word_embeddings: bool = True,
+        tie_word_embeddings: bool | None = None,
         **kwargs: Any,
     ) -> None:
         if self.model_module is not None:
             importlib.import_module(self.model_module)
-        if not tie_word_embeddings:
-            raise UserError("OELMConfig: tie_word_embeddings: the output layer of this model is always tied")
+        given = {bool(value) for value in (tied, tie_word_embeddings) if value is not None}
+        if len(given) > 1:
+            raise UserError(
+                f"OELMConfig: tie_word_embeddings: {tie_word_embeddings}, but tied is {tied}; give one of them"
+            )
         self.bos_token_id, self.eos_token_id, self.pad_token_id = bos_token_id, eos_token_id, pad_token_id
         self.vocabulary, self.seq_len, self.d_model = vocabulary, seq_len, d_model
         self.num_layers, self.num_heads, self.d_ff = num_layers, num_heads, d_ff or 4 * d_model
         self.dropout, self.use_cache = float(dropout), use_cache
-        self.positions, self.tied = positions, tied
+        self.positions, self.tied = positions, given != {False}
         self.scores, self.repairs = scores or {}, repairs or {}
         older = kwargs.pop("attention", None)  # stored before every part could be spoken of
         if parts is None and older is not None:
@@ -76,7 +80,7 @@ class OELMConfig(transformers.PretrainedConfig):
         self.parts = parts.model_dump(mode="json") if isinstance(parts, Parts) else parts
         spec = self.as_model().parts
         self.freeze_qk = all(isinstance(part.moves, Never) for part in (spec.query, spec.key))
-        super().__init__(**kwargs | {"tie_word_embeddings": tie_word_embeddings})
+        super().__init__(**kwargs | {"tie_word_embeddings": self.tied})
 
     def as_model(self) -> ResolvedModel:
         tree = {name: getattr(self, name) for name in Model.model_fields}

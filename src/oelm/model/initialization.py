@@ -63,7 +63,7 @@ def _start(model: ResolvedModel, seeds: Seeds, name: str, tensor: Tensor, added:
         return started(start, draw, gain=1.0, heads=model.num_heads, layers=model.num_layers)
     role, layer = role_of(name), layer_of(name)
     part = model.part_at(role, layer)
-    is_treated = ROLES[role].drawn_apart or part != BASELINE.of(role)
+    is_treated = role in ROLES and (ROLES[role].drawn_apart or part != BASELINE.of(role))
     seed, matrix_free = seeds.projections if is_treated else seeds.weights, STARTS[part.start].matrix_free
     if matrix_free is not None:
         stored = matrix_free.stores[name.rpartition(".")[2]]

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from oelm.errors import UserError
 from oelm.treatment.moves import Always, Moves, Never
 from oelm.treatment.options import ADDITIONS, addition_of
-from oelm.treatment.parts import ROLES
+from oelm.treatment.parts import ALL_ROLES
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def role_of(name: str) -> str:
 
 
 _ROLE_OF_MODULE = {
-    path.rpartition(".")[2]: role.name for role in ROLES.values() for path in (*role.in_blocks, *role.outside)
+    path.rpartition(".")[2]: role.name for role in ALL_ROLES.values() for path in (*role.in_blocks, *role.outside)
 }
 
 
@@ -78,7 +78,7 @@ def decays(name: str, role: str) -> bool:
     """Whether a parameter of this name and role has weight decay: matrices have it, norms and biases do not."""
     if role in ADDITIONS:
         return ADDITIONS[role].decays
-    return not stored_name(name).endswith("bias") and (role not in ROLES or ROLES[role].decays)
+    return not stored_name(name).endswith("bias") and (role not in ALL_ROLES or ALL_ROLES[role].decays)
 
 
 def encoder_role_of(name: str) -> str:

@@ -1,4 +1,4 @@
-"""The GPT under study: pre-norm blocks, output layer tied to the token embedding.
+"""The GPT under study: pre-norm blocks, and an output layer that is the token embedding, or one of its own.
 
 The forward pass ends with the normalised hidden states: the loss applies the output layer in chunks.
 """
@@ -69,6 +69,8 @@ class GPT(nn.Module):
         self.token_embedding = nn.Embedding(model.vocabulary, model.d_model)
         if model.positions == "learned":
             self.position_embedding = nn.Embedding(model.seq_len, model.d_model)
+        if not model.tied:
+            self.output_layer = nn.Linear(model.d_model, model.vocabulary, bias=False)
         self.blocks = nn.ModuleList(block(model, layer=layer) for layer in range(model.num_layers))
         self.final_norm = nn.LayerNorm(model.d_model, eps=NORM_EPSILON)
         self._mark_parts()
@@ -136,8 +138,13 @@ class GPT(nn.Module):
             rotation = rotation_of(positions, self.config.scores.query_key_width, dtype)
         return Places(rotation, positions if positions.dim() == 2 else None)
 
+    @property
+    def output_weight(self) -> Tensor:
+        """The matrix of the output layer, V by D."""
+        return self.token_embedding.weight if self.config.tied else self.output_layer.weight
+
     def logits(self, hidden_BTD: Tensor) -> Tensor:
-        return functional.linear(hidden_BTD, self.token_embedding.weight)
+        return functional.linear(hidden_BTD, self.output_weight)
 
     def new_caches(self) -> list[KeyValueCache]:
         return [KeyValueCache() for _ in self.blocks]

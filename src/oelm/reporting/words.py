@@ -16,7 +16,7 @@ from oelm.reporting.encoder_words import ENCODER_WORDS, MORE_WORDS
 from oelm.study.declaration import Language, Study
 from oelm.study.remarks import NOW, SENTENCES
 from oelm.treatment.options import ADDITIONS, OPTIONS, POSITIONS
-from oelm.treatment.parts import ROLES
+from oelm.treatment.parts import ALL_ROLES
 from oelm.treatment.starts import STARTS
 
 LANGUAGES: tuple[Language, ...] = ("en", "zh")  # as every phrase has them
@@ -281,7 +281,7 @@ _FIGURES: dict[str, Phrase] = {
     "figure.reached_by": ("{seeds} of {planned} seeds", "{planned} 个种子中的 {seeds} 个"),
     "panel.whole": ("whole run", "全程"),
     "panel.late": ("last half", "后半程"),
-    **{f"role.{role.name}": role.words for role in ROLES.values()},
+    **{f"role.{role.name}": role.words for role in ALL_ROLES.values()},
     **{f"role.{name}": option.words for name, option in ADDITIONS.items()},
     **{f"option.{key}": option.phrase for key, option in OPTIONS.items()},
     **{f"positions.{kind}": words for kind, words in POSITIONS.items()},

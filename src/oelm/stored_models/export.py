@@ -104,6 +104,9 @@ def _check_target(to: Path, *, force: bool) -> None:
         raise UserError(f"{to}: already contains an export; add --force to replace it, or choose another --to")
 
 
+HOW_TO_LOAD = "import oelm before loading, or pass trust_remote_code=True"
+
+
 def _form(stored: StoredModel, asked: str) -> tuple[Literal["oelm", "gpt2"], str]:
     plain, rule, own = is_plain(stored.model), described(stored.model), what_no_gpt2_has(stored.model)
     if asked == "gpt2" and own is not None:
@@ -112,14 +115,11 @@ def _form(stored: StoredModel, asked: str) -> tuple[Literal["oelm", "gpt2"], str
         case "auto", True:
             return "gpt2", "nothing in this arm is frozen or scheduled, so it is a plain GPT-2: loads without oelm"
         case "auto", False if own is not None:
-            return "oelm", f"no GPT-2 has what this model has ({own}): import oelm before loading"
+            return "oelm", f"no GPT-2 has what this model has ({own}): {HOW_TO_LOAD}"
         case "auto", False:
-            return (
-                "oelm",
-                f"this arm freezes weights ({rule}), which only oelm's own class keeps: import oelm before loading",
-            )
+            return "oelm", f"this arm freezes weights ({rule}), which only oelm's own class keeps: {HOW_TO_LOAD}"
         case "oelm", _:
-            return "oelm", "as requested: import oelm before loading"
+            return "oelm", f"as requested: {HOW_TO_LOAD}"
         case _, True:
             return "gpt2", "as requested: loads without oelm"
     return "gpt2", f"as requested: loads without oelm, and forgets what is frozen ({rule})"

@@ -50,8 +50,8 @@ def with_optimizer(objective: Objective, run: ResolvedRun) -> Parts:
 def gpt_on_device(run: GptRun, machine: Machine) -> GPT:
     refuse_what_does_not_fit(run, machine)
     gpt = build(run.model, run.seeds).to(machine.device, machine.dtype)
-    # The output layer's gradient is dense; the embedding's part of it is then added row by row, in place.
-    gpt.token_embedding.sparse = machine.kind == "cpu"
+    # A tied output layer's gradient is dense; the embedding's part of it is then added row by row, in place.
+    gpt.token_embedding.sparse = machine.kind == "cpu" and run.model.tied
     if machine.compile:
         compile_blocks(gpt)
     return gpt

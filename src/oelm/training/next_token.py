@@ -49,7 +49,7 @@ class NextToken:
     def loss_of(self, step: int, members: range) -> Tensor:
         inputs_BT, targets_BT = batch_on_device(self._batches, step, members, self._machine)
         hidden_BTD = self.model(inputs_BT)
-        weight_VD = self.model.token_embedding.weight
+        weight_VD = self.model.output_weight
         return summed_cross_entropy(hidden_BTD.flatten(0, 1), weight_VD, targets_BT.flatten(), scale=self._scale)
 
     def role_of(self, name: str) -> str:
@@ -100,7 +100,7 @@ def validation_loss(gpt: GPT, sequences: ValidationSequences, *, machine: Machin
         rows = torch.from_numpy(sequences.rows(members)).to(machine.device)
         with machine.autocast():
             hidden_BTD = gpt(rows[:, :-1])
-            losses_N = position_losses(hidden_BTD.flatten(0, 1), gpt.token_embedding.weight, rows[:, 1:].flatten())
+            losses_N = position_losses(hidden_BTD.flatten(0, 1), gpt.output_weight, rows[:, 1:].flatten())
         total += losses_N.cpu().double().sum()
         world.attendance.sign()
     gpt.train()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from oelm.treatment.parts import ABBREVIATIONS, BASELINE, ROLES, Dimensions, Parts
+from oelm.treatment.parts import ABBREVIATIONS, ALL_ROLES, BASELINE, OUTPUT_LAYER, ROLES, Dimensions, Parts
 from oelm.treatment.repairs import NO_REPAIRS, Repairs, ResolvedRepairs
 from oelm.treatment.scores import ResolvedScores, Scores
 from oelm.treatment.starts import STARTS
@@ -206,7 +206,7 @@ OPTIONS: dict[str, Option] = {
         ),
         Option(
             key="tied",
-            words=("tied output layer", "输出层共享"),
+            words=OUTPUT_LAYER.words,
             phrase=("output layer of its own", "输出层不共享"),
             facts=lambda model: None if getattr(model, "tied", True) else {},
             otherwise="output layer tied to the token embedding",
@@ -312,15 +312,17 @@ def addition_of(name: str) -> Option | None:
 def numbers_of_a_model(model: Sized) -> int:
     """How many a GPT of this size stores, whatever is frozen of them."""
     outside = inside = 0
-    for role in ROLES.values():
+    for role in ALL_ROLES.values():
         if role.exists(model):
-            (rows, numbers), part = role.weight_size(model), model.parts.of(role.name)
+            rows, numbers = role.weight_size(model)
             outside += len(role.outside) * rows * numbers
             inside += len(role.in_blocks) * rows * numbers * model.num_layers
-            matrix_free = STARTS[part.start].matrix_free
-            if matrix_free is not None:
-                saved = len(role.in_blocks) * rows * (numbers - len(matrix_free.stores))
-                inside -= saved * part.layers_held(model.num_layers)
+    for name, part in model.parts.items():
+        matrix_free = STARTS[part.start].matrix_free
+        if matrix_free is not None:
+            rows, numbers = ROLES[name].weight_size(model)
+            saved = len(ROLES[name].in_blocks) * rows * (numbers - len(matrix_free.stores))
+            inside -= saved * part.layers_held(model.num_layers)
     return outside + inside + model.num_layers * sum(added.numbers for _, _, added in added_to_a_layer(model))
 
 

@@ -106,6 +106,8 @@ class Dimensions(Protocol):
     def query_key_rows(self) -> int: ...
     @property
     def positions(self) -> object: ...
+    @property
+    def tied(self) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,7 @@ class Role:
     multiplies: bool = True  # its weights are factors of matrix products
     decays: bool = True  # its weights have weight decay; a bias never has
     exists: Callable[[Dimensions], bool] = lambda model: True  # in our GPT
-    note: str = ""  # what freezing it also means
+    note: Callable[[Dimensions], str] = lambda model: ""  # what freezing it also means
 
     def weight_size(self, model: Dimensions) -> tuple[int, int]:
         """Rows of one of its modules, and numbers in each: the entries of the matrix and of the bias."""
@@ -132,6 +134,7 @@ class Role:
         return rows, (columns[0] if columns else 1) + self.has_bias
 
 
+_SHARED = "the output layer uses the same matrix: where the token embedding is frozen, so is the output layer"
 ROLES: dict[str, Role] = {
     role.name: role
     for role in (
@@ -140,7 +143,7 @@ ROLES: dict[str, Role] = {
             words=("token embedding", "词嵌入"),
             shape=lambda model: (model.vocabulary, model.d_model),
             outside=("token_embedding",),
-            note="the output layer uses the same matrix: where the token embedding is frozen, so is the output layer",
+            note=lambda model: _SHARED if model.tied else "",
         ),
         Role(
             name="position_embedding",
@@ -208,6 +211,14 @@ ROLES: dict[str, Role] = {
         ),
     )
 }
+OUTPUT_LAYER = Role(  # where it is not the token embedding; no arm treats it, so it always moves
+    name="output_layer",
+    words=("output layer", "输出层"),
+    shape=ROLES["token_embedding"].shape,
+    outside=("output_layer",),
+    exists=lambda model: not model.tied,
+)
+ALL_ROLES = ROLES | {OUTPUT_LAYER.name: OUTPUT_LAYER}  # every weight of our GPT but what options add
 ABBREVIATIONS = {"query": "Q", "key": "K", "value": "V", "output": "O"}
 _OLDER_NAMES = {"feed_forward_up": "up", "feed_forward_down": "down"}
 

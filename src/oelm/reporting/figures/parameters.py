@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 COLOURS = {
     "token_embedding": "#999999", "position_embedding": "#CFCFCF", "type_embedding": "#E8E8E8", "query": "#E69F00",
     "key": "#56B4E9", "value": "#009E73", "output": "#F0E442", "up": "#0072B2",
-    "down": "#D55E00", "norm": "#CC79A7", "head": "#4B2E83",
+    "down": "#D55E00", "norm": "#CC79A7", "head": "#4B2E83", "output_layer": "#5F6B6D",
 } | {role: option.colour for role, option in ADDITIONS.items()}  # fmt: skip
 UNKNOWN = "#000000"  # a role that this version has no colour for is shown all the same
 MILLION = 1e6

@@ -1,0 +1,65 @@
+"""Where tokens stand and what they see, from the masks, positions and caches that users of transformers give.
+
+Nothing here asks a tensor for its values. B batch, T time of the input, S time that is visible (cache included).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from oelm.errors import UserError
+
+
+class View(NamedTuple):
+    """Where each token stands, what it sees (None: everything up to itself), and where all that is seen stands."""
+
+    positions: Tensor  # T, or B by T
+    visible: Tensor | None
+    seen_positions: Tensor | None  # S, or B by S
+
+
+def view_of(
+    attention_mask: Tensor | None,
+    position_ids: Tensor | None,
+    *,
+    cache: Any,
+    time: int,
+    device: torch.device,
+) -> View:
+    past = 0 if cache is None else cache.get_seq_length()  # a number, or a tensor that only the device knows
+    has_fixed_room = cache is not None and cache.is_compileable
+    room = time if cache is None else cache.get_mask_sizes(time, 0)[0]
+    places_T, places_S = torch.arange(time, device=device) + past, torch.arange(room, device=device)
+    positions = places_T if position_ids is None else position_ids
+    seen = places_S if position_ids is None else places_S + (position_ids[..., -1:] - places_T[-1:])
+    earlier_TS = places_S <= places_T[:, None]
+    if attention_mask is not None and attention_mask.ndim == 4:  # as create_masks_for_generate makes them
+        return View(positions, attention_mask, seen)
+    if attention_mask is None and has_fixed_room:
+        return View(positions, earlier_TS, seen)
+    if attention_mask is None and position_ids is not None and cache is None:
+        return View(positions, _same_text(position_ids) & earlier_TS, positions)
+    if attention_mask is None:
+        return View(positions, None, seen)
+    if not has_fixed_room and attention_mask.shape[1] != room:
+        raise UserError(
+            f"attention_mask: {attention_mask.shape[1]} positions, but {room} with the {room - time} of the cache"
+        )
+    real_BS = attention_mask.to(device).bool()
+    counted_BS = (real_BS.cumsum(1) - 1).clamp(min=0)
+    if position_ids is None:
+        positions, seen = counted_BS[:, -time:], functional.pad(counted_BS, (0, room - counted_BS.shape[1]))
+    real_BS = functional.pad(real_BS, (0, room - real_BS.shape[1]))
+    own_TS = places_S == places_T[:, None]  # padding sees itself: a row without anything has no softmax
+    return View(positions, (earlier_TS & (real_BS[:, None] | own_TS))[:, None], seen)
+
+
+def _same_text(positions_BT: Tensor) -> Tensor:
+    """Several texts may stand in one row without padding: where positions do not go on by one, another text begins."""
+    begins_BT = functional.pad(positions_BT[..., 1:] != positions_BT[..., :-1] + 1, (1, 0))
+    text_BT = begins_BT.cumsum(-1)
+    return (text_BT[..., :, None] == text_BT[..., None, :]).unsqueeze(-3)
