@@ -189,6 +189,8 @@ def test_a_file_that_came_after_the_seal_is_damage(runs):
     run = treated(runs)
     (run / "predictions.json").write_text(json.dumps({"labels": [0], "predicted": [1]}))
     assert_damaged(runs, run, "predictions.json")
+    with pytest.raises(Damaged, match="was added after the run was sealed"):
+        end_of(RunDirectory(run))
 
 
 @pytest.mark.parametrize("predictions", [{"labels": [0, 1], "predicted": [0, 0]}, {"labels": [], "predicted": []}])

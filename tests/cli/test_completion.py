@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from oelm.arms import ARMS
 from oelm.cli import main
 from small_runs import child_environment
 
@@ -65,7 +66,7 @@ def offered(project, monkeypatch, capsys):
         ("oelm run m", {"mine"}),
         ("oelm report de", {"demo"}),
         ("oelm remote lab pull d", {"damaged", "demo"}),
-        ("oelm train --arm frozen_h", {"frozen_half", "frozen_head_orthogonal"}),
+        ("oelm train --arm frozen_h", {name for name in ARMS if name.startswith("frozen_h")}),
         ("oelm train --arm oelm_f", {"oelm_freeze"}),
         ("oelm run mine --arms fr", {"frozen", "frozen_too"}),
         ("oelm run mine --arms gpt,frozen,f", {"gpt,frozen,frozen_too"}),
