@@ -275,7 +275,8 @@ def test_stop_ends_the_controller_and_its_runs_save(token_folder, tmp_path):
     (directory,) = eventually(lambda: running(tmp_path, after_step=3), what="a running run")
     code, out = run(tmp_path, "stop", file)
     assert code == 0, out
-    assert "1 runs are saving their state and stopping, 0 leave the queue" in out
+    assert "saving and stopping 1 run, taking 0 out of the queue" in out
+    assert "stopped; the same command with `run` instead of `stop` resumes" in out
     out, _ = controller.communicate(timeout=PATIENCE)
     assert controller.returncode == 143
     also = "`oelm stop` also stops the runs that have started, which save their state first"
@@ -311,7 +312,7 @@ def test_stop_ends_what_it_can_where_slurm_does_not_answer(token_folder, tmp_pat
         write_json(other.status_file, {"state": state})
     code, out = run(tmp_path, "stop", file)  # here is no Slurm, or one that does not know of it
     controller.communicate(timeout=PATIENCE)
-    assert "1 runs are saving their state and stopping" in out
+    assert "saving and stopping 1 run" in out
     assert directory.status()["state"] == "interrupted"
     if code:
         assert "was given to Slurm, which cannot be asked" in out

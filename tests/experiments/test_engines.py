@@ -105,7 +105,7 @@ def test_a_run_whose_handle_is_damaged_is_not_started_again(token_folder, tmp_pa
         assert (out.count(said), out.count("already waiting"), out.count(": started")) == (1, 1, 0), out
     code, out = with_the_spool(tmp_path, "stop", file)
     assert (code, out.count(said)) == (2, 1), out
-    assert "1 leave the queue" in out
+    assert "taking 1 out of the queue" in out
 
 
 def test_stop_takes_runs_out_of_the_queue_and_they_are_missing_again(token_folder, tmp_path):
@@ -113,7 +113,7 @@ def test_stop_takes_runs_out_of_the_queue_and_they_are_missing_again(token_folde
     with_the_spool(tmp_path, "run", file, "--on", "spool", "--no-wait")
     code, out = with_the_spool(tmp_path, "stop", file)
     assert code == 0, out
-    assert "0 runs are saving their state and stopping, 2 leave the queue" in out
+    assert "saving and stopping 0 runs, taking 2 out of the queue" in out
     assert list((tmp_path / "runs/little").glob("*-s0-*")) == []
     assert "final 0/2 finished (2 missing)" in with_the_spool(tmp_path, "status", file)[1]
 

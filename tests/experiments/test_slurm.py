@@ -157,7 +157,7 @@ def test_an_sbatch_under_way_goes_on_when_its_controller_is_stopped(slurm, token
     controller.communicate(timeout=PATIENCE)
     code, out = run(slurm, tmp_path, "stop", file)
     assert code == 0, out
-    assert "0 runs are saving their state and stopping, 2 leave the queue" in out
+    assert "saving and stopping 0 runs, taking 2 out of the queue" in out
     assert {state for _, _, state in jobs_of(slurm, name)} == {"CANCELLED"}
 
 
@@ -184,7 +184,7 @@ def test_ctrl_c_of_a_waiting_controller_leaves_the_jobs_alone(slurm, token_folde
     controller.send_signal(signal.SIGINT)
     out, _ = controller.communicate(timeout=PATIENCE)
     assert controller.returncode == 130, out
-    assert "2 jobs stay with Slurm" in out
+    assert "left to Slurm: 2 jobs" in out
     assert {state for _, _, state in jobs_of(slurm, "left")} == {"PENDING"}
     waiting = start(slurm, tmp_path, "run", file, "--on", "slurm", *HELD)
     eventually(lambda: (tmp_path / "runs/left/controller.lock").read_text().strip(), what="a controller")
@@ -212,7 +212,7 @@ def test_a_task_cancelled_while_it_waits_is_not_submitted_again(slurm, token_fol
         assert "starting it again" not in line
     controller.send_signal(signal.SIGINT)
     out, _ = controller.communicate(timeout=PATIENCE)
-    assert "3 jobs stay with Slurm" in out
+    assert "left to Slurm: 3 jobs" in out
     assert {each for each, _, _ in jobs_of(slurm, "unwanted")} == {name}
 
 

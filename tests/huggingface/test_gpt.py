@@ -451,6 +451,34 @@ def test_generation_with_a_cache_equals_that_without(name: str, how: dict[str, o
 
 
 @pytest.mark.parametrize("name", TREATED)
+@pytest.mark.parametrize("is_cached", [True, False])
+def test_what_follows_padding_does_not_depend_on_what_stands_in_it(name: str, is_cached: bool) -> None:
+    model, found = _treated(name), []
+    mask = torch.ones(2, 11, dtype=torch.long)
+    mask[0, 5:7] = 0
+    for filling in (0, 57):
+        tokens = _tokens().where(mask == 1, filling)
+        if is_cached:
+            cache = model(tokens[:, :7], attention_mask=mask[:, :7]).past_key_values
+            found.append(model(tokens[:, 7:], attention_mask=mask, past_key_values=cache).logits)
+        else:
+            found.append(model(tokens, attention_mask=mask).logits[:, 7:])
+    assert torch.equal(*found)
+
+
+@pytest.mark.parametrize("name", TREATED)
+def test_generation_after_padding_does_not_depend_on_the_cache(name: str) -> None:
+    model = _treated(name)
+    model.generation_config.pad_token_id = 0
+    mask = torch.ones(2, 7, dtype=torch.long)
+    mask[0, 3:5] = 0
+    given = {"input_ids": _tokens()[:, :7], "attention_mask": mask, "max_new_tokens": 8, "do_sample": False}
+    made = [model.generate(**given, **how) for how in ({}, {"use_cache": False}, {"cache_implementation": "static"})]
+    assert torch.equal(made[0], made[1])
+    assert torch.equal(made[0], made[2])
+
+
+@pytest.mark.parametrize("name", TREATED)
 def test_a_static_cache_given_to_the_model_is_filled_step_by_step(name: str) -> None:
     model = _treated(name)
     cache = StaticCache(config=model.config, max_cache_len=SIZES["seq_len"])

@@ -5,6 +5,7 @@ import torch
 
 from bare_loop import moved, parameters, start
 from oelm.config import Seeds
+from oelm.model.attention import NOWHERE
 from oelm.model.initialization import build
 from oelm.model.repairs import convolved, shifted
 from oelm.treatment.repairs import Convolution, Repairs, Residual, Shift
@@ -63,7 +64,7 @@ def test_a_residual_and_a_scale_are_the_merged_matrix():
 def test_a_shift_adds_a_share_of_the_predecessor():
     x = torch.arange(12.0).view(1, 2, 3, 2)
     share = torch.tensor([[1.0, 10.0], [0.0, 2.0]])
-    made = shifted(x, share, "key", None, None)
+    made = shifted(x, share, "key", None, NOWHERE)
     assert torch.equal(made[0, :, 0], x[0, :, 0])
     assert torch.equal(made[0, :, 1:], x[0, :, 1:] + share[:, None] * x[0, :, :-1])
 
@@ -72,7 +73,7 @@ def test_a_convolution_is_torchs_causal_depthwise_one():
     x, weight = torch.randn(2, 7, 4, dtype=torch.float64), torch.randn(3, 4, dtype=torch.float64)
     padded = torch.nn.functional.pad(x, (0, 0, 2, 0)).transpose(1, 2)
     theirs = torch.nn.functional.conv1d(padded, weight.flip(0).T[:, None], groups=4).transpose(1, 2)
-    torch.testing.assert_close(convolved(x, weight, None, None), x + theirs)
+    torch.testing.assert_close(convolved(x, weight, None, NOWHERE), x + theirs)
 
 
 @pytest.mark.parametrize("positions", ["learned", "rotary", "alibi", "none"])

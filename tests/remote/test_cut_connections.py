@@ -141,7 +141,7 @@ def going(shared_world) -> tuple[World, RunDirectory]:
     directory = eventually(lambda: running(folder), what="a run under way")
     yield shared_world, directory
     out = shared_world.must("stop", "going")
-    assert "stopped; the same command resumes from what was saved" in out
+    assert "stopped; the same command with `run` instead of `stop` resumes" in out
     assert directory.status()["state"] == "interrupted"
     assert directory.stored_checkpoints()
     assert started_once(folder)

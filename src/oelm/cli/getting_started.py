@@ -15,6 +15,7 @@ import typer
 from oelm.cli.options import JsonOption, echo, print_json
 from oelm.errors import UserError
 from oelm.files import RUNS
+from oelm.plurals import number_of
 
 if TYPE_CHECKING:
     from oelm.study.declaration import Study
@@ -156,7 +157,7 @@ def _entry(name: str, file: Path) -> dict[str, Any]:
 
 def _size(study: Study) -> str:
     tuning = " after tuning" if study.tuning else ""
-    return f"{len(study.arms)} arms x {len(study.seeds)} seeds{tuning}"
+    return f"{number_of(len(study.arms), 'arm')} x {number_of(len(study.seeds), 'seed')}{tuning}"
 
 
 def _runs_here(folder: Path) -> str:

@@ -14,6 +14,7 @@ from oelm.cli import completion
 from oelm.cli.given import refuse_if_no_config, refuse_if_no_run
 from oelm.cli.options import ArmOption, DataOption, JsonOption, PresetOption, SeedOption, SetOption, echo, print_json
 from oelm.errors import UserError
+from oelm.plurals import number_of
 
 StoredRun = Annotated[
     Path,
@@ -150,7 +151,7 @@ def prepare(
     ignored = manifest["ignored_files"]
     if ignored:
         some = ", ".join(ignored[:3]) + (", ..." if len(ignored) > 3 else "")
-        echo(f"ignored {len(ignored)} files that belong to no split or are not text: {some}")
+        echo(f"ignored {number_of(len(ignored), 'file')} (in no split, or not text): {some}")
     crlf = sum(split.get("crlf_line_ends", 0) for split in manifest["splits"].values())
     if crlf:
         echo(f"{crlf:,} line endings are CRLF (Windows); they were read as LF")
@@ -198,12 +199,12 @@ def _prepare_sentences(source: str, *, out: Path | None, encoder: str | None, **
         if split["unknown_tokens"]:
             share = split["unknown_tokens"] / split["tokens"]
             notes.append(f"{share:.2%} of the tokens unknown to the encoder")
-        echo(f"{name:6} {split['examples']:>9,} example{_s(split['examples'])} ({labels}), {', '.join(notes)}")
+        echo(f"{name:6} {number_of(split['examples'], 'example'):>18} ({labels}), {', '.join(notes)}")
     for part in manifest["source"].values():
         dropped = {"without a label": part["unlabelled_dropped"], "with an empty text": part["empty_dropped"]}
         for what, count in dropped.items():
             if count:
-                echo(f"left out {count:,} example{_s(count)} {what} from {part['place']}")
+                echo(f"left out {number_of(count, 'example')} {what} from {part['place']}")
     facts, model = manifest["facts"], manifest["encoder"]
     without = "" if model["has_weights"] else ", without weights, so only for runs with pretrained=false"
     echo(
@@ -469,10 +470,6 @@ def compare(
         found.append(runs_folder(path))
         refuse_if_no_run(found[-1], "compare")
     echo(table(found))
-
-
-def _s(count: int) -> str:
-    return "" if count == 1 else "s"
 
 
 def _refuse_together(what: str, **options: Any) -> None:

@@ -26,6 +26,7 @@ from oelm.experiments.engines import ENGINES
 from oelm.experiments.handles import LOCK_FILE, DamagedHandle, StudyEngines
 from oelm.files import RUNS, ensure_writable, explaining_a_full_disk
 from oelm.ownership import Owned, owner_of, owning
+from oelm.plurals import number_of
 from oelm.run_directory import RunDirectory, final_numbers
 from oelm.study.data_here import Digests, data_folders, digests_here
 from oelm.study.decisions import CHOICES_FILE
@@ -355,10 +356,14 @@ class Controller:
                 ours.append(run.handle)
         stop = shlex.join(["oelm", "stop", self.study.name, *self.runs_option])
         for title, count in staying.items():
-            self.view.say(f"{count} jobs stay with {title}; the same command watches them again, `{stop}` cancels them")
+            self.view.say(
+                f"left to {title}: {number_of(count, 'job')}; the same command watches again, `{stop}` cancels"
+            )
         if not ours:
             return
-        self.view.say(f"stopping: {len(ours)} runs are saving their state (Ctrl-C again: do not wait for them)")
+        self.view.say(
+            f"stopping: saving the state of {number_of(len(ours), 'run')} (Ctrl-C again: do not wait for that)"
+        )
         self.engines.cancel(ours)
         with contextlib.suppress(KeyboardInterrupt):
             while any(handle.is_alive() for handle in ours):

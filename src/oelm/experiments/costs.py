@@ -15,6 +15,7 @@ from oelm.durations import duration
 from oelm.errors import UserError
 from oelm.exhaustion import mebibytes
 from oelm.experiments.engine import Wanted, train_command
+from oelm.plurals import number_of
 from oelm.study.plan import PlannedRun
 from oelm.timing.probing import probed
 
@@ -102,15 +103,15 @@ def _lines(forecast: Forecast) -> list[str]:
 def _totals(forecasts: list[Forecast], later: list[Forecast], slots: int) -> list[str]:
     if not forecasts:
         return ["nothing to start now"]
-    lines = [f"{_runs(forecasts)} to start now: {_cost(forecasts, slots=slots)}"]
+    lines = [f"{number_of(len(forecasts), 'run')} to start now: {_cost(forecasts, slots=slots)}"]
     if later:
-        lines.append(f"then {_runs(later, 'final ')}, with the values that tuning chooses: {_cost(later, slots=slots)}")
+        lines.append(f"{after_tuning(len(later))}: {_cost(later, slots=slots)}")
         lines.append(f"total: {_cost(forecasts, later, slots=slots)}; an extended grid takes more")
     return lines
 
 
-def _runs(forecasts: list[Forecast], kind: str = "") -> str:
-    return f"{len(forecasts)} {kind}run{'' if len(forecasts) == 1 else 's'}"
+def after_tuning(runs: int) -> str:
+    return f"then {number_of(runs, 'final run')}, with the values that tuning chooses"
 
 
 def _cost(*stages: list[Forecast], slots: int) -> str:
@@ -118,7 +119,7 @@ def _cost(*stages: list[Forecast], slots: int) -> str:
     times = [_seconds(stage, slots) for stage in stages]
     disk = mebibytes(sum(forecast.disk_bytes for stage in stages for forecast in stage))
     time = "time unknown" if None in times else f"about {duration(sum(filter(None, times)))}"
-    return f"{time} on {slots} slot{'' if slots == 1 else 's'}, disk up to {disk}"
+    return f"{time} on {number_of(slots, 'slot')}, disk up to {disk}"
 
 
 def _seconds(forecasts: list[Forecast], slots: int) -> float | None:

@@ -18,6 +18,7 @@ from oelm.experiments.engine import STOP_SIGNAL, Handle, withdraw
 from oelm.experiments.handles import LOCK_FILE, StudyEngines
 from oelm.files import append_to, ensure_writable
 from oelm.ownership import Owner, owner_of
+from oelm.plurals import number_of
 
 LOG_FILE = "controller.log"
 POLL_SECONDS = 0.1
@@ -101,16 +102,15 @@ def stop(folder: Path, *, say: Callable[[str], None]) -> None:
     for run in runs:
         say(f"{run.directory.path.name}: stopping ({run.place})")
     waiting = [run for run in runs if run.is_waiting]
-    say(
-        f"{folder}: {len(runs) - len(waiting)} runs are saving their state and stopping, {len(waiting)} leave the queue"
-    )
+    running = number_of(len(runs) - len(waiting), "run")
+    say(f"{folder}: saving and stopping {running}, taking {len(waiting)} out of the queue")
     engines.cancel(runs)
     _wait(folder, lambda: not _still_alive(runs, engines))
     for run in waiting:
         withdraw(run.directory)
     if unknown:
-        raise UserError(f"{unknown[0]}" + (f"; and {len(unknown) - 1} more runs" if unknown[1:] else ""))
-    say(f"{folder}: stopped; the same command resumes from what was saved")
+        raise UserError(f"{unknown[0]}" + (f"; and {number_of(len(unknown) - 1, 'more run')}" if unknown[1:] else ""))
+    say(f"{folder}: stopped; the same command with `run` instead of `stop` resumes")
 
 
 def _still_alive(runs: list[Handle], engines: StudyEngines) -> bool:

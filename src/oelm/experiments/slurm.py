@@ -18,11 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from oelm.errors import UserError
+from oelm.experiments.costs import after_tuning
 from oelm.experiments.engine import Engine, Given, Handle, Slots, Wanted, withdraw
 from oelm.experiments.slurm_queue import FOLDER, LATER, WAITING, Queue, Refused, SlurmJob, asked, largest_array, submit
 from oelm.experiments.slurm_task import start_of
 from oelm.files import refuse_link, write_json, write_json_unflushed
 from oelm.ownership import now
+from oelm.plurals import number_of
 from oelm.run_directory import RunDirectory
 from oelm.schemas import SlurmSlot
 from oelm.study.declaration import Study
@@ -261,9 +263,9 @@ class SlurmSlots(Slots):
         if not arrays:
             lines.append("nothing to submit now")
         else:
-            lines.append(f"{len(now)} runs to submit now, in {self._in_words(arrays)}")
+            lines.append(f"{number_of(len(now), 'run')} to submit now, in {self._in_words(arrays)}")
         if later:
-            lines.append(f"then {len(later)} final runs, with the values that tuning chooses")
+            lines.append(after_tuning(len(later)))
         return lines
 
     def _in_words(self, arrays: list[list[Wanted]]) -> str:

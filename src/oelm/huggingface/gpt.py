@@ -127,6 +127,7 @@ class OELMPreTrainedModel(transformers.PreTrainedModel):
             None if cache is None else caches_of_layers(cache, self.config.num_layers),
             visible=view.visible,
             seen_positions=view.seen_positions,
+            real=view.real,
             states=states if keeps_states else None,
             weights=weights if is_plain else None,
         )

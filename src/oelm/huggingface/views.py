@@ -20,6 +20,7 @@ class View(NamedTuple):
     positions: Tensor  # T, or B by T
     visible: Tensor | None
     seen_positions: Tensor | None  # S, or B by S
+    real: Tensor | None = None  # B by T: which tokens are no padding, where a mask says it
 
 
 def view_of(
@@ -38,7 +39,9 @@ def view_of(
     seen = places_S if position_ids is None else places_S + (position_ids[..., -1:] - places_T[-1:])
     earlier_TS = places_S <= places_T[:, None]
     if attention_mask is not None and attention_mask.ndim == 4:  # as create_masks_for_generate makes them
-        return View(positions, attention_mask, seen)
+        last_BS = attention_mask[:, 0, -1]  # who comes last sees all that is real, and itself
+        real_BT = last_BS.index_select(1, places_T) if attention_mask.dtype == torch.bool else None
+        return View(positions, attention_mask, seen, real_BT)
     if attention_mask is None and has_fixed_room:
         return View(positions, earlier_TS, seen)
     if attention_mask is None and position_ids is not None and cache is None:
@@ -53,9 +56,9 @@ def view_of(
     counted_BS = (real_BS.cumsum(1) - 1).clamp(min=0)
     if position_ids is None:
         positions, seen = counted_BS[:, -time:], functional.pad(counted_BS, (0, room - counted_BS.shape[1]))
-    real_BS = functional.pad(real_BS, (0, room - real_BS.shape[1]))
+    real_BT, real_BS = real_BS[:, -time:], functional.pad(real_BS, (0, room - real_BS.shape[1]))
     own_TS = places_S == places_T[:, None]  # padding sees itself: a row without anything has no softmax
-    return View(positions, (earlier_TS & (real_BS[:, None] | own_TS))[:, None], seen)
+    return View(positions, (earlier_TS & (real_BS[:, None] | own_TS))[:, None], seen, real_BT)
 
 
 def _same_text(positions_BT: Tensor) -> Tensor:

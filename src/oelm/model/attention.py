@@ -89,7 +89,7 @@ class CausalSelfAttention(Repairable):
         """
         convolution_WD = self.weight_added("convolution")
         if convolution_WD is not None:
-            x_BTD = convolved(x_BTD, convolution_WD, cache, places.positions_BT)
+            x_BTD = convolved(x_BTD, convolution_WD, cache, places)
         q_BHTK, k_BHTK, v_BHTK = (self._heads(part, x_BTD, cache, places) for part in ("query", "key", "value"))
         temperature_H = self.weight_added("temperature")
         if temperature_H is not None:
@@ -109,7 +109,7 @@ class CausalSelfAttention(Repairable):
         heads_BHTK = self.projected(part, x_BTD).unflatten(2, (self.num_heads, -1)).transpose(1, 2)
         share = self.weight_added(f"{part}_shift")
         if share is not None:
-            heads_BHTK = shifted(heads_BHTK, share, part, cache, places.positions_BT)
+            heads_BHTK = shifted(heads_BHTK, share, part, cache, places)
         gain_K = self.weight_added(f"{part}_norm_gain")
         if gain_K is not None:
             heads_BHTK = normalised(heads_BHTK, gain_K)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from oelm.model.scores import Places
 from oelm.treatment.options import Sized, added_to_a_layer
 
 
@@ -59,30 +60,37 @@ class Repairable(nn.Module):
         return made + functional.linear(reduced, getattr(self, f"{part}_residual_out"))
 
 
-def shifted(x_BHTK: Tensor, share: Tensor, name: str, cache: Memory | None, positions: Tensor | None) -> Tensor:
+def shifted(x_BHTK: Tensor, share: Tensor, name: str, cache: Memory | None, places: Places) -> Tensor:
     """x + share x_previous."""
-    before_BHTK = _preceded(name, x_BHTK, 1, cache)[:, :, :-1]
-    return x_BHTK + share[:, None] * _reaching(before_BHTK, 1, positions)
+    before_BHTK = _preceded(name, x_BHTK, 1, cache, places)[:, :, :-1]
+    return x_BHTK + share[:, None] * _reaching(before_BHTK, 1, places)
 
 
-def convolved(x_BTD: Tensor, weight_WD: Tensor, cache: Memory | None, positions: Tensor | None) -> Tensor:
+def convolved(x_BTD: Tensor, weight_WD: Tensor, cache: Memory | None, places: Places) -> Tensor:
     """x + a causal depthwise convolution of x; the first weight is the current token's."""
     width, time = len(weight_WD), x_BTD.shape[1]
-    window = x_BTD if width == 1 else _preceded("convolution", x_BTD, width - 1, cache)
+    window = x_BTD if width == 1 else _preceded("convolution", x_BTD, width - 1, cache, places)
     made = x_BTD + weight_WD[0] * x_BTD
     for back in range(1, width):
         start = width - 1 - back
-        made = made + weight_WD[back] * _reaching(window[:, start : start + time], back, positions)
+        made = made + weight_WD[back] * _reaching(window[:, start : start + time], back, places)
     return made
 
 
-def _preceded(name: str, values: Tensor, count: int, cache: Memory | None) -> Tensor:
+def _preceded(name: str, values: Tensor, count: int, cache: Memory | None, places: Places) -> Tensor:
+    """Padding is kept as zeros: it may be followed by tokens, which must not depend on what stands in it."""
+    values = _where(places.real_BT, values)
     return functional.pad(values, (0, 0, count, 0)) if cache is None else cache.preceded(name, values, count)
 
 
-def _reaching(earlier: Tensor, back: int, positions: Tensor | None) -> Tensor:
+def _reaching(earlier: Tensor, back: int, places: Places) -> Tensor:
     """What stood so many tokens before; zero where a sequence had not begun (padding before it)."""
-    if positions is None:
-        return earlier
-    has_it = (positions >= back).unsqueeze(-1)
-    return earlier * (has_it if earlier.dim() == 3 else has_it.unsqueeze(1))
+    return _where(None if places.positions_BT is None else places.positions_BT >= back, earlier)
+
+
+def _where(holds_BT: Tensor | None, values: Tensor) -> Tensor:
+    """Zero elsewhere; None: it holds everywhere."""
+    if holds_BT is None:
+        return values
+    holds = holds_BT.unsqueeze(-1)
+    return values * (holds if values.dim() == 3 else holds.unsqueeze(1))

@@ -21,6 +21,7 @@ class Places(NamedTuple):
 
     rotation: tuple[Tensor, Tensor] | None = None  # cosines and sines, T K or B 1 T K
     positions_BT: Tensor | None = None  # where sequences of a batch begin at different places (padding)
+    real_BT: Tensor | None = None  # which of them are no padding; None: all
 
 
 def rotation_of(positions: Tensor, width: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:

@@ -104,14 +104,16 @@ class GPT(nn.Module):
         *,
         visible: Tensor | None = None,
         seen_positions: Tensor | None = None,
+        real: Tensor | None = None,
         states: list[Tensor] | None = None,
         weights: list[Tensor] | None = None,
     ) -> Tensor:
         """The same from embedded tokens at these positions (T, or B by T), of which each sees what `visible` says.
 
         With caches, `seen_positions` (S, or B by S) are those of everything seen so far, these included. Positions of T
-        are consecutive; where those of a batch are not, what has the position 0 has no predecessor. What enters each
-        block, and what leaves the last, is added to `states`; the attention of each to `weights`.
+        are consecutive; where those of a batch are not, what has the position 0 has no predecessor. What is not `real`
+        (B by T) is padding, and a predecessor of nothing. What enters each block, and what leaves the last, is added to
+        `states`; the attention of each to `weights`.
         """
         model = self.config
         x_BTD = embedded_BTD
@@ -121,7 +123,7 @@ class GPT(nn.Module):
             assert caches is None or seen_positions is not None
             seen = positions if seen_positions is None else seen_positions
             visible = alibi_mask(positions, seen, visible, heads=model.num_heads, dtype=x_BTD.dtype)
-        places = self._places(positions, x_BTD.dtype)
+        places = self._places(positions, real, x_BTD.dtype)
         x_BTD = functional.dropout(x_BTD, model.dropout, self.training)
         for layer, block in enumerate(self.blocks):
             if states is not None:
@@ -132,11 +134,11 @@ class GPT(nn.Module):
             states.append(hidden_BTD)
         return hidden_BTD
 
-    def _places(self, positions: Tensor, dtype: torch.dtype) -> Places:
+    def _places(self, positions: Tensor, real: Tensor | None, dtype: torch.dtype) -> Places:
         rotation = None
         if self.config.positions == "rotary":
             rotation = rotation_of(positions, self.config.scores.query_key_width, dtype)
-        return Places(rotation, positions if positions.dim() == 2 else None)
+        return Places(rotation, positions if positions.dim() == 2 else None, real)
 
     @property
     def output_weight(self) -> Tensor:

@@ -14,6 +14,7 @@ from typing import Literal
 
 from oelm.errors import UserError
 from oelm.exhaustion import mebibytes
+from oelm.plurals import number_of
 from oelm.remote.connection import meaning, no_program, ssh_words
 from oelm.remote.hosts import Server
 
@@ -34,11 +35,7 @@ class Copied:
         return Copied(self.files + other.files, self.bytes + other.bytes)
 
     def __str__(self) -> str:
-        return f"{counted(self.files, 'file')}, {mebibytes(self.bytes)}"
-
-
-def counted(number: int, thing: str) -> str:
-    return f"{number} {thing}{'s' if number != 1 else ''}"
+        return f"{number_of(self.files, 'file')}, {mebibytes(self.bytes)}"
 
 
 def send(server: Server, source: Path, folder: str, *options: str, names: list[str] | None = None) -> Copied:

@@ -29,8 +29,9 @@ from oelm.files import (
     write_json,
 )
 from oelm.ownership import Owned, now, owner_of, owning
+from oelm.plurals import number_of
 from oelm.remote.connection import ask
-from oelm.remote.copying import PARTIAL, Copied, counted, receive
+from oelm.remote.copying import PARTIAL, Copied, receive
 from oelm.remote.hosts import Server
 from oelm.run_directory import TUNING_FOLDER, RunDirectory, check_whole
 from oelm.schemas import Pulled, read_record
@@ -187,7 +188,7 @@ def _small_files(
         os.replace(file, folder / file.name)
     for run in runs:
         _put_in_place(run, folder / run.relative_to(staging))
-    say(f"{folder}: {copied} new, {counted(changed, 'run')} changed" if copied.files else f"{folder}: nothing new")
+    say(f"{folder}: {copied} new, {number_of(changed, 'run')} changed" if copied.files else f"{folder}: nothing new")
     if kept or kept_files:
         named = ", ".join([*kept, *kept_files])
         say(f"{folder}: left unchanged, because they belong to this machine or another server: {named}")

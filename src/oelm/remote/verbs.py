@@ -13,8 +13,8 @@ from oelm.archives import refuse_archive
 from oelm.config import Settings
 from oelm.errors import UserError
 from oelm.files import RUNS
+from oelm.plurals import number_of
 from oelm.remote.connection import EndedCommand, ask, relay
-from oelm.remote.copying import counted
 from oelm.remote.hosts import Server, check_text
 from oelm.remote.project import project_root, sent_digests
 from oelm.remote.sync import inside_project
@@ -95,8 +95,8 @@ def _say_what_was_not_sent(server: Server, say: Callable[[str], None]) -> None:
     if unsent["count"]:
         are = "has changed since it was sent" if unsent["count"] == 1 else "have changed since they were sent"
         say(
-            f"note: {counted(unsent['count'], 'tracked file')} {are} ({unsent['names']}); the runs there use what was "
-            f"sent, `oelm remote {server.name} sync` sends the current files"
+            f"note: {number_of(unsent['count'], 'tracked file')} {are} ({unsent['names']}); the runs there use what "
+            f"was sent, `oelm remote {server.name} sync` sends the current files"
         )
 
 
