@@ -33,7 +33,7 @@ SLOW = FIRST | {
     "huggingface", "verification", "test_adapting.py", "test_classification.py", "test_classification_report.py",
     "test_encodings.py", "test_examination.py", "test_figures.py", "test_hypotheses.py", "test_metric_records.py",
     "test_one_more_measure.py", "test_prepare.py", "test_prepare_sentences.py", "test_readme.py", "test_report.py",
-    "test_sealing.py", "test_sentence_task.py", "test_sources.py", "test_tasks.py", "test_tokenizer.py",
+    "test_rows.py", "test_sealing.py", "test_sentence_task.py", "test_sources.py", "test_tasks.py", "test_tokenizer.py",
 }  # fmt: skip
 LONG_SECONDS = 10.0  # for one file
 
