@@ -231,7 +231,7 @@ def test_half_of_the_seeds_is_never_passed_off_as_the_whole(tmp_path, lost, stat
     assert verdict.facts[side] == {state: [3]}
     assert verdict.p is verdict.lower_bound is verdict.seeds_needed is None
     assert verdict.difference.seeds == [0, 1, 2, 4]
-    assert [confound.key for confound in verdict.confounds] == ["seeds"]
+    assert verdict.confounds == []  # the seed may still come; that it has not is what the verdict says
 
 
 def test_a_diverged_run_leaves_the_claim_undecided(tmp_path):

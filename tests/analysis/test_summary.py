@@ -47,7 +47,7 @@ def test_an_arm_is_summed_up_from_its_config_and_its_runs(whole):
     counted = totals(run.model)
     assert (arm.total, arm.trainable, arm.frozen) == (counted.total, counted.trainable, counted.frozen)
     assert sum(part["frozen"] for part in arm.parts) == arm.frozen
-    assert set(arm.parts[0]) == {"role", "layer", "total", "trainable", "frozen"}
+    assert set(arm.parts[0]) == {"role", "layer", "total", "trainable", "frozen", "implied"}
     assert arm.flops == training_flops(run)
     assert arm.tokens == 40 * 4 * 16
     assert (arm.learning_rate, arm.values) == (1e-3, {"training.learning_rate": 1e-3})
