@@ -171,4 +171,4 @@ def test_the_demo_is_one_command(at_home):
     told = json.loads(next(at_home.folder.glob("runs/demo/*/environment.json")).read_text())
     assert (told["commit"], told["versions"]["oelm"]) == (None, oelm.__version__)
     listed = at_home("oelm", "studies").stdout
-    assert "studies/demo.yaml; 3 arms x 1 seeds; in runs/demo: 3 finished; report in reports/demo" in listed
+    assert "studies/demo.yaml; 3 arms x 1 seed; in runs/demo: 3 finished; report in reports/demo" in listed
