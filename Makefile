@@ -23,8 +23,8 @@ $(READY): $(FOR_DEMO)
 demo: $(FOR_DEMO)
 	$(BIN)/oelm demo
 
-# One more at a time than there are cores: many tests wait for processes, servers and clusters.
-TESTS_AT_ONCE = $$(( $$(getconf _NPROCESSORS_ONLN) + 1 ))
+# Two at a time for each core: many tests wait for processes, servers and clusters.
+TESTS_AT_ONCE = $$(( 2 * $$(getconf _NPROCESSORS_ONLN) ))
 
 test: $(READY)
 	$(BIN)/python -m pytest -n $(TESTS_AT_ONCE) --dist loadfile --no-loadscope-reorder
