@@ -144,6 +144,14 @@ def test_the_config_says_what_was_applied(tmp_path):
     ]
 
 
+@pytest.mark.parametrize("arm", ["frozen_orthogonal_repaired", oelm.arm("frozen_orthogonal_repaired")])
+def test_what_needs_another_forward_pass_is_refused_by_name(arm):
+    with pytest.raises(
+        oelm.UserError, match=r"only oelm's own GPT can have a trained temperature per head; a residual"
+    ):
+        oelm.apply(tiny("bert"), arm)
+
+
 def test_a_spec_of_ones_own_is_stored_whole(tmp_path):
     spec = for_given_weights(
         Parts(query=Part(start="xavier", gain=2.0, moves=Every(steps=3)), key=Part(start="keep", moves=Never()))

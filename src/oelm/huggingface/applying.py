@@ -21,6 +21,7 @@ from oelm.huggingface.encoder_folder import WEIGHTS_INDEX, shards
 from oelm.huggingface.model_folder import ARCHITECTURE, MODEL_TYPE
 from oelm.model.adaptation import Adaptation, adapt
 from oelm.model.adaptation.record import CUSTOM, FIELD, FORMAT_VERSION, adaptation_record, frozen_digests
+from oelm.treatment.options import in_use
 from oelm.treatment.parts import Parts, for_given_weights
 from oelm.treatment.treatments import Treatment
 
@@ -39,16 +40,25 @@ def apply(model: nn.Module, arm: str | Parts | Treatment, *, seed: int = 0) -> A
         raise UserError(f"arm: {arm!r} is neither the name of an arm nor Parts nor a Treatment")
     if not isinstance(seed, int) or seed < 0:
         raise UserError(f"seed: {seed!r} is not a whole number of 0 or more")
-    treatment = named_arm(arm) if isinstance(arm, str) else arm if isinstance(arm, Treatment) else Treatment(parts=arm)
-    if not treatment.governs_parts_alone:
-        raise UserError(f"arm: {arm} changes how scores are formed or repairs parts: only oelm's own GPT can do that")
-    parts = for_given_weights(treatment.parts)
+    parts = for_given_weights(_parts_of(arm))
     done = adapt(model, parts, seed=seed)
     name = canonical_name(arm) if isinstance(arm, str) else CUSTOM
     config: Any = model.config
     config.oelm = adaptation_record(model, parts, arm=name, seed=seed)
     _warn_of_a_schedule(done)
     return done
+
+
+def _parts_of(arm: str | Parts | Treatment) -> Parts:
+    """What an arm says of parts; what it says besides needs another forward pass, and is refused by name."""
+    if isinstance(arm, Parts):
+        return arm
+    treatment = named_arm(arm) if isinstance(arm, str) else arm
+    options = [option.said(facts) for option, facts in in_use(treatment)]
+    if options:
+        name = arm if isinstance(arm, str) else CUSTOM
+        raise UserError(f"arm: {name}: only oelm's own GPT can have {'; '.join(options)}")
+    return treatment.parts
 
 
 def load(folder: str | Path, cls: Any = None, **kwargs: Any) -> nn.Module:
