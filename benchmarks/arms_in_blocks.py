@@ -25,6 +25,7 @@ def options_of(description: str | None, *, vocabulary: int, batch_size: int) -> 
     parser.add_argument("--steps", type=int, default=2, help="of each contender in a block")
     parser.add_argument("--most-rounds", type=int, default=60)
     parser.add_argument("--compile", default="on", choices=["on", "off"])
+    parser.add_argument("--precision", default="auto", choices=["auto", "float32", "bfloat16"])
     return parser.parse_args()
 
 
@@ -34,7 +35,7 @@ def measured(contenders: dict[str, Contender], baseline: str, options: argparse.
     seconds: dict[str, list[float]] = {name: [] for name in (*contenders, AGAIN)}
     records = []
     for block in blocks_of(
-        {name: _building(sizes, contenders[baseline if name == AGAIN else name], options.compile) for name in seconds},
+        {name: _building(sizes, contenders[baseline if name == AGAIN else name], options) for name in seconds},
         blocks=options.most_rounds,
         steps=options.steps,
         threads=torch.get_num_threads(),
@@ -69,11 +70,11 @@ def can_decide(bench: Bench) -> bool:
     return bench.can_decide
 
 
-def _building(sizes: dict[str, int], contender: Contender, compiled: str) -> Build:
+def _building(sizes: dict[str, int], contender: Contender, options: argparse.Namespace) -> Build:
     arm, assignments = contender
 
     def build():
-        step = ours(sizes, arm, precision="auto", compiled=compiled, assignments=assignments)
+        step = ours(sizes, arm, precision=options.precision, compiled=options.compile, assignments=assignments)
         for _ in range(2):
             step()
         return step

@@ -1,6 +1,6 @@
 """What treatments cost or save in a step, as `oelm bench` measures it. The ratios come last.
 
-    python benchmarks/treatments.py [--vocabulary 4096] [--batch-size 1] [--most-rounds 60]
+    python benchmarks/treatments.py [--vocabulary 4096] [--batch-size 1] [--precision auto] [--most-rounds 60]
 
 Medium-512 with one sequence of 512. Queries and keys without a matrix against the trained dense twin; a temperature per
 head, rotary positions, a key shift and a residual of rank 4 against the baseline without them.

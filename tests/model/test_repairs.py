@@ -5,6 +5,7 @@ import torch
 
 from bare_loop import moved, parameters, start
 from oelm.config import Seeds
+from oelm.model import attention
 from oelm.model.attention import NOWHERE
 from oelm.model.initialization import build
 from oelm.model.repairs import convolved, shifted
@@ -105,6 +106,25 @@ def test_no_position_sees_the_future():
     changed[:, 10:] = (changed[:, 10:] + 1) % SMALL["vocabulary"]
     with torch.no_grad():
         assert torch.equal(gpt(TOKENS)[:, :10], gpt(changed)[:, :10])
+
+
+@pytest.mark.parametrize("positions", ["learned", "rotary", "alibi"])
+def test_attention_in_half_precision_stays_in_half_precision(positions, monkeypatch):
+    """Weights are float32 in mixed precision; queries that took their precision would meet a slower kernel."""
+    met = []
+    kernels = {"causal_attention": attention.causal_attention, "masked_attention": attention.masked_attention}
+    for name, kernel in kernels.items():
+
+        def spied(q, k, v, *more, kernel=kernel, **options):
+            met.extend(each.dtype for each in (q, k, v))
+            return kernel(q, k, v, *more, **options)
+
+        monkeypatch.setattr(attention, name, spied)
+    gpt = build(small_model(positions=positions, scores=SCORES, repairs=EVERYTHING), Seeds())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        gpt(TOKENS)
+    assert met
+    assert set(met) == {torch.bfloat16}
 
 
 @pytest.mark.parametrize("mode", [{}, {"precision": "bfloat16"}, {"compile": "on"}], ids=["plain", "half", "compiled"])

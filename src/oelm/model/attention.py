@@ -93,7 +93,7 @@ class CausalSelfAttention(Repairable):
         q_BHTK, k_BHTK, v_BHTK = (self._heads(part, x_BTD, cache, places) for part in ("query", "key", "value"))
         temperature_H = self.weight_added("temperature")
         if temperature_H is not None:
-            q_BHTK = q_BHTK * temperature_H[:, None, None]
+            q_BHTK = (q_BHTK * temperature_H[:, None, None]).to(q_BHTK.dtype)
         dropout = self.dropout if self.training else 0.0
         k_BHSK, v_BHSK = (k_BHTK, v_BHTK) if cache is None else cache.extended(k_BHTK, v_BHTK)
         if weights is not None:

@@ -1,7 +1,7 @@
 """What the options of treatment/options.py compute: each repair is one function, and begins as if it were not there.
 
 B batch, T time, H heads, K width of a head, D model width, W width of a convolution. Time is the dimension before the
-last.
+last. What is repaired keeps its precision, whatever that of the weights: otherwise a slower product would follow.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Repairable(nn.Module):
     def projected(self, part: str, x: Tensor) -> Tensor:
         """What a part makes of x, times its scale, plus its residual. A bias has no scale."""
         project, scale = getattr(self, part), self.weight_added(f"{part}_base_scale")
-        made: Tensor = project(x if scale is None else x * scale)
+        made: Tensor = project(x if scale is None else (x * scale).to(x.dtype))
         inner = self.weight_added(f"{part}_residual_in")
         if inner is None:
             return made
@@ -63,7 +63,7 @@ class Repairable(nn.Module):
 def shifted(x_BHTK: Tensor, share: Tensor, name: str, cache: Memory | None, places: Places) -> Tensor:
     """x + share x_previous."""
     before_BHTK = _preceded(name, x_BHTK, 1, cache, places)[:, :, :-1]
-    return x_BHTK + share[:, None] * _reaching(before_BHTK, 1, places)
+    return (x_BHTK + share[:, None] * _reaching(before_BHTK, 1, places)).to(x_BHTK.dtype)
 
 
 def convolved(x_BTD: Tensor, weight_WD: Tensor, cache: Memory | None, places: Places) -> Tensor:
@@ -74,7 +74,7 @@ def convolved(x_BTD: Tensor, weight_WD: Tensor, cache: Memory | None, places: Pl
     for back in range(1, width):
         start = width - 1 - back
         made = made + weight_WD[back] * _reaching(window[:, start : start + time], back, places)
-    return made
+    return made.to(x_BTD.dtype)
 
 
 def _preceded(name: str, values: Tensor, count: int, cache: Memory | None, places: Places) -> Tensor:
