@@ -175,6 +175,11 @@ class Training(Section):
     final_validation_sequences: Positive | None = Field(
         default=None, description="Sequences for the reported loss; null: half of what the limit allows."
     )
+    # It changes no other number of a run. Left out of every dump, it is part of no identity and no comparison, and a
+    # run stored without it is the same run; `written_out` of settings.py hands it on.
+    head_scores: bool = Field(
+        default=False, exclude=True, description="Record at every validation what each attention head looks at."
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> Training:
@@ -199,6 +204,12 @@ class Run(Section):
     training: Training = Training()
     seeds: Seeds = Seeds()
     data: str = Field(default="data/stories", description="Folder of token files, made by `oelm prepare`; --data.")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Run:
+        if self.training.head_scores and isinstance(self.model, Encoder):
+            raise ValueError("training.head_scores: is for a GPT; the heads of an encoder are not scored")
+        return self
 
 
 class Execution(Section):

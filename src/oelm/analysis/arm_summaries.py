@@ -13,6 +13,7 @@ from typing import Any
 from oelm.accounting import PartCount, parts, totals, training_flops, training_flops_per_token
 from oelm.analysis.curves import mean_curve, reached, with_value
 from oelm.analysis.findings import ArmSummary, Quality
+from oelm.analysis.heads import heads_of
 from oelm.analysis.speed import SpeedOf
 from oelm.analysis.statistics import paired_difference, standard_deviation
 from oelm.arm_words import described
@@ -48,9 +49,13 @@ class ArmRuns:
         found = {run.seed: value_of(run, measure) for run in self.finished}
         return {seed: value for seed, value in found.items() if value is not None}
 
+    @property
+    def directories(self) -> list[RunDirectory]:
+        return [run.stored.directory for run in self.finished if run.stored]
+
     def records(self, target_loss: float | None) -> list[list[Record]]:
         """By seed. Curves need the steps that all runs share, so what the shortest file keeps, the others keep too."""
-        directories = [run.stored.directory for run in self.finished if run.stored]
+        directories = self.directories
         found: dict[RunDirectory, list[Record]] = {}
         steps: set[int] = set()
         for directory in sorted(directories, key=RunDirectory.metrics_bytes):
@@ -147,6 +152,7 @@ def arm_summary(
         learning_rate_curve=_learning_rate_curve(records),
         reached=reached(records, target_loss, flops_per_token=flops_per_token) if target_loss is not None else None,
         quality=_quality(runs, baseline, records),
+        heads=heads_of(list(zip(runs.directories, records, strict=True))),
         **(_of_examples(runs) if plan.study.fine_tunes else {}),
     )
 

@@ -1,0 +1,37 @@
+"""What the heads of an arm look at: its seeds averaged, during training and at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+
+from oelm.analysis.curves import mean_curve, with_value
+from oelm.analysis.findings import Heads
+from oelm.heads.kinds import KINDS
+from oelm.metric_records import HeadTables, Record, strongest_head
+from oelm.run_directory import RunDirectory
+
+
+def heads_of(runs: Sequence[tuple[RunDirectory, Sequence[Record]]]) -> Heads | None:
+    """Over the runs that recorded scores of heads; None if none did."""
+    scored = [
+        (records, last)
+        for directory, records in runs
+        if all(with_value(records, strongest_head(kind)) for kind in KINDS) and (last := directory.last_head_scores())
+    ]
+    curves = {kind: mean_curve([records for records, _ in scored], strongest_head(kind)) for kind in KINDS}
+    strongest = {kind: curve for kind, curve in curves.items() if curve is not None}
+    if not scored or not strongest:
+        return None
+    return Heads(strongest, _mean_tables([last for _, last in scored]), seeds=len(scored))
+
+
+def _mean_tables(tables: Sequence[HeadTables]) -> HeadTables:
+    """Cell by cell; the runs of an arm have the same layers and heads."""
+    return {
+        kind: [
+            [fmean(cells) for cells in zip(*rows, strict=True)]
+            for rows in zip(*(each[kind] for each in tables), strict=True)
+        ]
+        for kind in KINDS
+    }
