@@ -180,7 +180,7 @@ class Heads:
     """What an arm's attention heads look at, over the finished seeds that recorded it."""
 
     strongest: dict[str, Curve]  # by kind: the head with the largest score of it, at every validation
-    last: dict[str, list[list[float]]]  # by kind, layers by heads: the mean over the seeds at the last step
+    last: dict[str, list[list[float]]]  # by kind, layers by heads sorted by it: mean over the seeds at the last step
     seeds: int
 
 

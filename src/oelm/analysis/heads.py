@@ -23,14 +23,16 @@ def heads_of(runs: Sequence[tuple[RunDirectory, Sequence[Record]]]) -> Heads | N
     strongest = {kind: curve for kind, curve in curves.items() if curve is not None}
     if not scored or not strongest:
         return None
-    return Heads(strongest, _mean_tables([last for _, last in scored]), seeds=len(scored))
+    return Heads(strongest, _mean_by_rank([last for _, last in scored]), seeds=len(scored))
 
 
-def _mean_tables(tables: Sequence[HeadTables]) -> HeadTables:
-    """Cell by cell; the runs of an arm have the same layers and heads."""
+def _mean_by_rank(tables: Sequence[HeadTables]) -> HeadTables:
+    """Of the strongest head of each layer, of the second, and so on: which head of a layer becomes one of a kind is
+    chance, so that the mean of equally numbered ones would show neither.
+    """
     return {
         kind: [
-            [fmean(cells) for cells in zip(*rows, strict=True)]
+            [fmean(cells) for cells in zip(*(sorted(row, reverse=True) for row in rows), strict=True)]
             for rows in zip(*(each[kind] for each in tables), strict=True)
         ]
         for kind in KINDS

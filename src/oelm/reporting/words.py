@@ -261,6 +261,7 @@ _FIGURES: dict[str, Phrase] = {
     "axis.learning_rate": ("learning rate", "学习率"),
     "axis.strongest_head": ("largest score of any head", "所有头中的最大得分"),
     "axis.head": ("head", "头"),
+    "axis.ranked_head": ("head, strongest first", "头（得分从高到低）"),
     "axis.layer": ("layer", "层"),
     "axis.share_of_attention": ("share of attention", "注意力比例"),
     "axis.parameters": ("parameters (millions)", "参数量（百万）"),
@@ -333,11 +334,11 @@ _FIGURES: dict[str, Phrase] = {
         "曲线为有记录的种子的均值，色带为最小值到最大值。",
     ),
     "caption.head_scores": (
-        "Scores of every head at the last step, by layer (down) and head (across): the share of its attention that goes to "
-        "the keys of each kind, on random tokens that repeat; mean over seeds. A head has no identity across seeds: a mean "
-        "that is small can also mean that the kind forms in different places.",
-        "最后一步各头的得分（纵向为层，横向为头）：在重复的随机 token 序列上，分配给各类位置的注意力比例，取各种子的均值。"
-        "不同种子的头没有对应关系：均值小，也可能是该类头出现在不同的位置。",
+        "Scores at the last step: the share of a head's attention that goes to the keys of each kind, on random tokens that "
+        "repeat. In each layer, and for each kind anew, heads are sorted by their score; a cell is the mean over seeds of the "
+        "heads with the same rank, because which head becomes one of a kind is chance.",
+        "最后一步的得分：在重复的随机 token 序列上，头分配给各类位置的注意力比例。每一层的头按各类得分分别排序；"
+        "哪个头成为某一类是偶然的，因此每格为同一名次的头在各种子上的均值。",
     ),
     "heads.sentence": (
         "What each head attends to, recorded with training.head_scores at every validation: the token before (previous "

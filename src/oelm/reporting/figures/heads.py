@@ -46,23 +46,23 @@ def forming(canvas: Canvas) -> Figure | None:
 
 
 def last_scores(canvas: Canvas) -> Figure | None:
-    """A row of heat maps for every arm: the means over its seeds at the last step."""
+    """A row of heat maps for every arm: means over its seeds at the last step, of heads sorted by their score."""
     found = {arm: canvas.findings.arms[arm].heads for arm in canvas.arms}
     rows = [(canvas.label(arm, width=18), heads.last) for arm, heads in found.items() if heads is not None]
-    return _heat_maps(rows, canvas.word) if rows else None
+    return _heat_maps(rows, canvas.word, across="axis.ranked_head") if rows else None
 
 
 def heat_map_files(file: Path, scores: dict[str, Table]) -> list[Path]:
     """Of one model, as PNG and as SVG, under the name of `file`."""
     with drawing_settings(English()):
-        drawn = rendered(_heat_maps([("", scores)], lambda code: say("en", code)))
+        drawn = rendered(_heat_maps([("", scores)], lambda code: say("en", code), across="axis.head"))
     written = {file.with_suffix(".png"): drawn.png, file.with_suffix(".svg"): drawn.svg}
     for path, content in written.items():
         write_bytes(path, content)
     return list(written)
 
 
-def _heat_maps(rows: list[tuple[str, dict[str, Table]]], word: Callable[[str], str]) -> Figure:
+def _heat_maps(rows: list[tuple[str, dict[str, Table]]], word: Callable[[str], str], *, across: str) -> Figure:
     """A row for every model, a column for every kind; all with one scale from 0 to 1."""
     from matplotlib.colors import LinearSegmentedColormap
     from matplotlib.figure import Figure
@@ -81,9 +81,9 @@ def _heat_maps(rows: list[tuple[str, dict[str, Table]]], word: Callable[[str], s
                 axis.set_title(word(f"head.{kind}"))
         axes[row, 0].set_ylabel(f"{label}\n{word('axis.layer')}" if label else word("axis.layer"))
     for axis in axes[-1]:
-        axis.set_xlabel(word("axis.head"))
+        axis.set_xlabel(word(across))
     bar = figure.colorbar(image, ax=axes, location="right", aspect=30, pad=0.015, label=word("axis.share_of_attention"))
-    bar.outline.set_visible(False)  # type: ignore[operator]  # an artist, of which matplotlib's types know nothing
+    bar.outline.set_visible(False)
     return figure
 
 
