@@ -12,12 +12,11 @@ from oelm.claims.measures import ACCURACY, LOSS, MEASURES, PERCENT, POINTS, SCAL
 from oelm.reporting.quality import FORMATS
 from oelm.run_directory import measured
 from oelm.settings import KINDS as KINDS_OF_MODEL
-
-KINDS_OF_RUN = {*KINDS_OF_MODEL, "probe"}  # a probe is learnt by a GPT
 from oelm.study.declaration import Hypothesis
 from small_runs import child_environment
 
 REPOSITORY = Path(__file__).parents[2]
+KINDS_OF_RUN = {*KINDS_OF_MODEL, "probe"}  # a probe is learnt by a GPT
 
 
 def test_every_entry_is_whole():
