@@ -23,6 +23,7 @@ MOST_LINE_BYTES = 2**17  # ours have some hundred; with the scores of a thousand
 BLOCK_BYTES = 2**20
 LARGEST_STEP = 2**53
 LARGEST = 1e100  # of a number that is averaged; sums stay finite
+BY_DIFFICULTY = "accuracy_by_difficulty"  # of a probe's validation record: a number for each
 HEAD_SCORES = "head_scores"  # of a validation record: by name, layers by heads
 _USUAL_STEP = re.compile(rb'\{"step": (\d{1,15}), ')
 _USUAL_LOSS = re.compile(rb'"val_loss": (\d+\.\d+)[,}]')
@@ -105,7 +106,7 @@ def _record(line: bytes) -> Record | None:
         if not _are_head_scores(tables):
             return None
         record |= {strongest_head(name): max(map(max, table)) for name, table in tables.items()}
-    return record if all(_is_number(name, value) for name, value in record.items()) else None
+    return record if all(_is_value(name, value) for name, value in record.items()) else None
 
 
 def _parsed(seen: Record | bytes) -> Record | None:
@@ -116,20 +117,31 @@ def _is_step(value: Any) -> bool:
     return type(value) is int and 0 <= value <= LARGEST_STEP
 
 
+def _is_finite(value: Any) -> bool:
+    return type(value) in (int, float) and -LARGEST < value < LARGEST
+
+
 def _are_head_scores(tables: Any) -> bool:
     """Tables by name, each with a row of finite numbers for every layer."""
     return isinstance(tables, dict) and all(
         isinstance(table, list)
         and table
-        and all(isinstance(row, list) and row and all(type(each) in (int, float) for each in row) for row in table)
+        and all(isinstance(row, list) and row and all(map(_is_finite, row)) for row in table)
         for table in tables.values()
     )
+
+
+def _is_value(name: str, value: Any) -> bool:
+    """A number; of a probe, an accuracy for each difficulty."""
+    if name == BY_DIFFICULTY:
+        return isinstance(value, dict) and all(map(_is_finite, value.values()))
+    return _is_number(name, value)
 
 
 def _is_number(name: str, value: Any) -> bool:
     """`null` is a number that a float has no room for; a perplexity that it has room for may be very large."""
     if type(value) is float or type(value) is int:
-        return -LARGEST < value < LARGEST or (name == "perplexity" and 0 < value < float("inf"))
+        return _is_finite(value) or (name == "perplexity" and 0 < value < float("inf"))
     return value is None
 
 

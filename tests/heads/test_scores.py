@@ -90,7 +90,7 @@ def test_a_small_vocabulary_or_length_shortens_the_row(vocabulary, length, perio
 
 @pytest.mark.parametrize(("vocabulary", "length"), [(3, 100), (1000, 6)])
 def test_where_no_row_is_long_enough_that_is_said(vocabulary, length):
-    with pytest.raises(UserError, match="head scores: need at least 7 tokens and a vocabulary of 4"):
+    with pytest.raises(UserError, match="at least 7 tokens and a vocabulary of at least 4"):
         repeated_tokens(vocabulary, length=length, sequences=1, seed=0)
 
 
@@ -115,9 +115,9 @@ def test_scores_are_shares_of_one_whole_and_spreads_what_their_words_say():
             expected = {
                 "entropy": np.mean([-(row[row > 0] * np.log(row[row > 0])).sum() for row in rows]),
                 "keys": np.mean([1 / (row**2).sum() for row in rows]),
-                "distance": np.mean([
-                    (row * (t - np.arange(len(row)))).sum() for (_, t), row in zip(counted, rows, strict=True)
-                ]),
+                "distance": np.mean(
+                    [(row * (t - np.arange(len(row)))).sum() for (_, t), row in zip(counted, rows, strict=True)]
+                ),
             }
             assert {name: found.scores[name][layer][head] for name in SPREADS} == pytest.approx(expected)
 

@@ -1,12 +1,15 @@
 """Head scores of stored models: the same numbers whatever form a model is stored in, and one line for what has none."""
 
 import json
+import sys
 
 import numpy as np
 import pytest
 import torch
 import transformers
+from typer.testing import CliRunner
 
+from oelm.cli import app
 from oelm.errors import UserError
 from oelm.heads.given import given_model
 from oelm.heads.kinds import NAMES
@@ -14,7 +17,7 @@ from oelm.heads.scores import head_scores
 from oelm.heads.tokens import repeated_tokens
 from oelm.stored_models.export import export
 from oelm.stored_models.probing import probed
-from small_runs import oelm_command
+from small_runs import finished
 from tiny_transformers import tiny
 
 
@@ -55,7 +58,7 @@ def saved(kind, folder, **settings):
     return folder
 
 
-@pytest.mark.parametrize("kind", ["llama", "mistral", "qwen3", "gemma2"])
+@pytest.mark.parametrize("kind", ["llama", "gpt_neox", "gemma2"])
 def test_a_causal_model_of_transformers_is_scored(tmp_path, kind):
     folder = saved(kind, tmp_path / kind)
     found = scores_of(folder)
@@ -84,21 +87,46 @@ def test_a_model_without_attention_weights_is_refused_in_one_line(tmp_path):
         scores_of(tmp_path / "mamba")
 
 
-def test_what_cannot_be_probed_is_refused_before_torch_is_loaded(trained, tmp_path):
-    run = trained("trained")
+REFUSED_EACH = """
+import json, sys
+import oelm.cli
+for line in json.loads(sys.argv[1]):
+    sys.argv = ['oelm', 'probe', *line]
+    try:
+        oelm.cli.main()
+    except SystemExit as done:
+        print(done.code, 'torch' in sys.modules)
+"""
+
+
+def test_what_cannot_be_probed_is_refused_in_one_line_before_torch_is_loaded(trained, tmp_path):
+    run = str(trained("trained"))
     tiny("bert").save_pretrained(tmp_path / "bert")
     refused = {
         ("nowhere",): "nowhere: no such folder",
-        (tmp_path,): "neither a run nor a model",
-        (tmp_path / "bert",): "contains a BertForSequenceClassification; heads are scored of causal language models",
+        (str(tmp_path),): "neither a run nor a model",
+        (str(tmp_path / "bert"),): "contains a BertForSequenceClassification; heads are scored of causal",
         (run, "--figure", "heads.pdf"): "--figure heads.pdf: the name must end in .png or .svg",
         (run, "--figure", "nowhere/heads.png"): "--figure nowhere/heads.png: no such folder: nowhere",
         (run, "--length", "1000"): "--length 1000: the model in",
-        (run, "--length", "6"): "--length 6: at least 7 tokens",
+        (run, "--length", "6"): "--length 6: telling the kinds of head apart takes at least 7 tokens",
         (run, "--data", "nowhere"): "--data nowhere: no such folder",
+        (run, "--sequences", "0"): "--sequences 0: at least 1",
     }
-    for arguments, words in refused.items():
-        done = oelm_command("probe", *map(str, arguments))
-        assert done.returncode == 2, done.stderr
-        assert done.stderr.count("\n") == 1
-        assert words in done.stderr
+    done = finished([sys.executable, "-c", REFUSED_EACH, json.dumps(list(refused))])
+    assert done.stdout.splitlines() == ["2 False"] * len(refused), done.stderr
+    for line, words in zip(done.stderr.splitlines(), refused.values(), strict=True):
+        assert words in line
+
+
+def test_the_command_prints_a_table_or_json_and_draws_both_files(trained, tmp_path):
+    run = trained("trained")
+    shown = CliRunner().invoke(app, ["probe", str(run), "--figure", str(tmp_path / "heads.png")])
+    rows = [line.split() for line in shown.output.splitlines()]
+    assert [row[:2] for row in rows[2:10]] == [[str(layer), str(head)] for layer in range(2) for head in range(4)]
+    assert (tmp_path / "heads.png").stat().st_size > 1000
+    assert (tmp_path / "heads.svg").stat().st_size > 1000
+    found = json.loads(CliRunner().invoke(app, ["probe", str(run), "--json"]).stdout)
+    assert rows[2][2].rstrip("*") == f"{found['scores']['previous'][0][0]:.3f}"
+    assert found["sequences"] == 16
+    assert found["positions"] == 16 * 23

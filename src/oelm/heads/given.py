@@ -37,7 +37,7 @@ class GivenModel:
         if self.positions is not None and length > self.positions:
             raise UserError(f"--length {length}: the model in {self.path} has only {self.positions} positions")
         if length < SHORTEST:
-            raise UserError(f"--length {length}: at least {SHORTEST} tokens are needed to tell the kinds of head apart")
+            raise UserError(f"--length {length}: telling the kinds of head apart takes at least {SHORTEST} tokens")
         return length
 
 

@@ -63,7 +63,8 @@ def sequences_at_once(time: int, *, heads: int) -> int:
 
 def recorded_tokens(model: ResolvedModel) -> np.ndarray:
     """Those of `oelm probe` without options: the same for every run with these sizes."""
-    return repeated_tokens(model.vocabulary, length=min(LENGTH, model.seq_len), sequences=SEQUENCES, seed=SEED)
+    length = min(LENGTH, model.seq_len)
+    return repeated_tokens(model.vocabulary, length=length, sequences=SEQUENCES, seed=SEED, key="training.head_scores")
 
 
 def recorded_scores(gpt: GPT, tokens_BT: np.ndarray) -> dict[str, Table]:

@@ -15,16 +15,17 @@ SHORTEST_PERIOD = 3  # with a period of two, the previous token is also the one 
 SHORTEST = 2 * SHORTEST_PERIOD + 1
 
 
-def repeated_tokens(vocabulary: int, *, length: int, sequences: int, seed: int) -> np.ndarray:
+def repeated_tokens(vocabulary: int, *, length: int, sequences: int, seed: int, key: str = "--length") -> np.ndarray:
     """One token, then a row of tokens, all different from it and from each other, then the same row again (B by T).
 
-    The row is as long as the length and the vocabulary allow, so T is at most `length`.
+    The row is as long as the length and the vocabulary allow, so T is at most `length`; `key` is what a user asked for
+    scores by.
     """
     period = min((length - 1) // 2, vocabulary - 1)
     if period < SHORTEST_PERIOD:
         raise UserError(
-            f"head scores: need at least {SHORTEST} tokens and a vocabulary of {SHORTEST_PERIOD + 1}, but there are "
-            f"{length} tokens and a vocabulary of {vocabulary}"
+            f"{key}: telling the kinds of head apart takes sequences of at least {SHORTEST} tokens and a vocabulary of "
+            f"at least {SHORTEST_PERIOD + 1}; here are {length} tokens and a vocabulary of {vocabulary}"
         )
     generator = np.random.default_rng(seed_of(seed, "head scores"))
     rows = [generator.choice(vocabulary, size=period + 1, replace=False) for _ in range(sequences)]

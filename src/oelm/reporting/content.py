@@ -406,8 +406,8 @@ _CLOSING: list[Section] = [
     closing.conclusions, closing.confounds, closing.unfinished, closing.provenance, closing.citation,
 ]  # fmt: skip
 _SECTIONS: list[Section] = [
-    _verdicts, _table, examples, _curves, _heads, _parameters, _speed, _target, _tuning, _differences, _decomposition, beside,
-    _memory, *_CLOSING,
+    _verdicts, _table, examples, _curves, _heads, _parameters, _speed, _target, _tuning, _differences, _decomposition,
+    beside, _memory, *_CLOSING,
 ]  # fmt: skip
 _SECTIONS_WITHOUT_RESULTS: list[Section] = [
     _verdicts, _parameters, closing.confounds, closing.provenance, closing.citation,

@@ -49,7 +49,7 @@ def last_scores(canvas: Canvas) -> Figure | None:
     """A row of heat maps for every arm: means over its seeds at the last step, of heads sorted by their score."""
     found = {arm: canvas.findings.arms[arm].heads for arm in canvas.arms}
     rows = [(canvas.label(arm, width=18), heads.last) for arm, heads in found.items() if heads is not None]
-    return _heat_maps(rows, canvas.word, across="axis.ranked_head") if rows else None
+    return _heat_maps(rows, canvas.word, across="axis.ranked_head", first=1) if rows else None
 
 
 def heat_map_files(file: Path, scores: dict[str, Table]) -> list[Path]:
@@ -62,8 +62,11 @@ def heat_map_files(file: Path, scores: dict[str, Table]) -> list[Path]:
     return list(written)
 
 
-def _heat_maps(rows: list[tuple[str, dict[str, Table]]], word: Callable[[str], str], *, across: str) -> Figure:
-    """A row for every model, a column for every kind; all with one scale from 0 to 1."""
+def _heat_maps(
+    rows: list[tuple[str, dict[str, Table]]], word: Callable[[str], str], *, across: str, first: int = 0
+) -> Figure:
+    """A row for every model, a column for every kind; all with one scale from 0 to 1. The number of the first head is
+    `first`."""
     from matplotlib.colors import LinearSegmentedColormap
     from matplotlib.figure import Figure
 
@@ -76,7 +79,7 @@ def _heat_maps(rows: list[tuple[str, dict[str, Table]]], word: Callable[[str], s
         for column, kind in enumerate(KINDS):
             axis = axes[row, column]
             image = axis.imshow(_rectangle(scores[kind]), cmap=shades, vmin=0, vmax=1, aspect="auto")
-            _as_cells(axis, scores[kind])
+            _as_cells(axis, scores[kind], first=first)
             if row == 0:
                 axis.set_title(word(f"head.{kind}"))
         axes[row, 0].set_ylabel(f"{label}\n{word('axis.layer')}" if label else word("axis.layer"))
@@ -92,8 +95,8 @@ def _rectangle(table: Table) -> list[list[float]]:
     return [heads + [float("nan")] * (widest - len(heads)) for heads in table]
 
 
-def _as_cells(axis: Axes, table: Table) -> None:
-    from matplotlib.ticker import MaxNLocator
+def _as_cells(axis: Axes, table: Table, *, first: int) -> None:
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     axis.grid(visible=False)
     axis.spines[:].set_visible(True)
@@ -105,6 +108,7 @@ def _as_cells(axis: Axes, table: Table) -> None:
     axis.set_axisbelow(False)
     axis.tick_params(which="minor", length=0)
     axis.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda head, _: f"{head + first:.0f}"))
     axis.yaxis.set_major_locator(MaxNLocator(nbins=8, integer=True))
     if max(len(table), *(len(heads) for heads in table)) > LARGEST_WITH_NUMBERS:
         return
