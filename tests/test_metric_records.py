@@ -13,6 +13,7 @@ import pytest
 from oelm.analysis.arm_summaries import runs_by_arm
 from oelm.analysis.curves import mean_curve, reached
 from oelm.analysis.summary import findings_of
+from oelm.config import MOST_RECORDED_HEADS
 from oelm.experiments.table import progress_of
 from oelm.heads.kinds import NAMES
 from oelm.metric_records import MOST_LINE_BYTES, MOST_POINTS, last_head_scores, last_record, read_records
@@ -160,8 +161,8 @@ def test_of_head_scores_the_largest_of_each_name_is_kept_and_the_last_tables_are
 
 
 def test_the_scores_of_a_thousand_heads_can_be_read_back(tmp_path):
-    """As many as fit into a line, whatever they are."""
-    table = [[-1023.123] * 32 for _ in range(32)]
+    """As many as a run may record, in the longest form."""
+    table = [[-1023.123] for _ in range(MOST_RECORDED_HEADS)]
     record = validated(2, 2.0) | {"head_scores": dict.fromkeys(NAMES, table)}
     file = stream(tmp_path, validated(1, 3.0), record)
     assert len(json.dumps(record)) < MOST_LINE_BYTES

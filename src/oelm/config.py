@@ -34,6 +34,7 @@ from oelm.treatment.starts import STARTS
 
 FORMAT_VERSION = 5
 SEALED_SINCE = 3  # runs of this format end with a seal
+MOST_RECORDED_HEADS = 1024  # whose scores fit into one line of metrics, as metric_records.py reads it
 ALWAYS_TRAINED = Part()
 
 
@@ -226,6 +227,8 @@ class Run(Section):
     def _consistent(self) -> Run:
         if self.training.head_scores and isinstance(self.model, Encoder):
             raise ValueError("training.head_scores: is for a GPT; the heads of an encoder are not scored")
+        if self.training.head_scores and self.model.num_layers * self.model.num_heads > MOST_RECORDED_HEADS:
+            raise ValueError(f"training.head_scores: a record has room for {MOST_RECORDED_HEADS:,} heads at most")
         return self
 
 

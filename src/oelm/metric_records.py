@@ -19,7 +19,7 @@ Record = dict[str, Any]  # a line of metrics.jsonl
 HeadTables = dict[str, list[list[float]]]  # by name, layers by heads
 
 MOST_POINTS = 4096  # of each kind, training and validation: more than a figure can show
-MOST_LINE_BYTES = 2**17  # ours have some hundred; with the scores of a thousand heads, about 70,000
+MOST_LINE_BYTES = 2**17  # ours have some hundred; with head scores of 1,024 heads, up to 110,000
 BLOCK_BYTES = 2**20
 LARGEST_STEP = 2**53
 LARGEST = 1e100  # of a number that is averaged; sums stay finite

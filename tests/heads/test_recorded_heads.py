@@ -95,6 +95,8 @@ def test_settings_hand_it_on_to_the_process_that_trains():
 def test_an_encoder_and_a_model_that_is_too_small_are_refused(token_folder, tmp_path):
     with pytest.raises(UserError, match=r"training\.head_scores: is for a GPT"):
         load_settings(preset="fine-tuning", assignments=["head_scores=true"])
+    with pytest.raises(UserError, match=r"training\.head_scores: a record has room for 1,024 heads at most"):
+        load_settings(preset="tiny", assignments=["head_scores=true", "num_layers=257"])
     run = small_run(data=token_folder, head_scores=True)
     short = run.model_copy(update={"model": run.model.model_copy(update={"seq_len": 6})})
     with pytest.raises(UserError, match=r"training\.head_scores: telling"):

@@ -8,6 +8,7 @@ from oelm.heads.keys import keys_of
 from oelm.heads.kinds import KINDS, NAMES, SPREADS
 from oelm.heads.scores import head_scores
 from oelm.heads.tokens import repeated_tokens, windows
+from small_runs import REPOSITORY
 
 VOCABULARY, LENGTH = 40, 31
 
@@ -149,6 +150,14 @@ def test_text_in_which_nothing_can_be_scored_is_refused():
     tokens = np.arange(20)[None]
     with pytest.raises(UserError, match="no token of these sequences can be scored"):
         head_scores(tokens, lambda part: [random_weights(tokens)[0]], at_once=1)
+
+
+def test_the_page_has_a_line_for_every_score():
+    page = (REPOSITORY / "docs" / "probes.md").read_text(encoding="utf-8")
+    for name in NAMES:
+        assert f"\n| `{name}` | " in page
+    for kind in KINDS.values():
+        assert f"\n| `{kind.name}` | {kind.keys}" in page
 
 
 def test_windows_are_pieces_of_the_text_that_do_not_overlap():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from oelm.heads.scores import head_scores
 from oelm.heads.tokens import repeated_tokens, windows
 from oelm.stored_models.loading import load_stored
 from oelm.training.device import device_named
+
+UNKNOWN = 64  # layers, or heads of a layer, where a config calls them something else: they decide memory alone
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,8 @@ def _transformers_scores(folder: Path, tokens_BT: np.ndarray, device: str) -> He
     from oelm.huggingface.causal import attention_weights, load_causal
 
     model = load_causal(folder).to(device)
-    heads = model.config.num_hidden_layers * model.config.num_attention_heads
+    sizes = (getattr(model.config, name, UNKNOWN) for name in ("num_hidden_layers", "num_attention_heads"))
+    heads = math.prod(sizes)
 
     def weights_of(part_BT: np.ndarray) -> list[np.ndarray]:
         tokens = torch.from_numpy(part_BT).to(device)
