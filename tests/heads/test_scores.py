@@ -67,14 +67,27 @@ def test_a_position_counts_where_a_token_came_before_and_no_key_is_of_two_kinds(
             assert keys.counted[b, t] == (apart and bool(expected["duplicate"]))
 
 
+def row_of(tokens):
+    """How many tokens at the end are repetitions."""
+    return len(tokens) - len(set(tokens))
+
+
 def test_of_repeated_tokens_exactly_the_repetition_counts():
-    tokens = repeated()
-    period = (LENGTH - 1) // 2
-    assert tokens.shape == (3, 2 * period + 1)
-    assert keys_of(tokens).counted.tolist() == [[False] * (period + 1) + [True] * period] * 3
-    for row in tokens:
-        assert len(set(row)) == period + 1
-        assert row[1 : period + 1].tolist() == row[period + 1 :].tolist()
+    for row, counted in zip(repeated(), keys_of(repeated()).counted, strict=True):
+        length = row_of(row)
+        assert row[-length:].tolist() == row[-2 * length : -length].tolist()
+        assert counted.tolist() == [False] * (len(row) - length) + [True] * length
+
+
+def test_a_head_that_looks_a_fixed_distance_back_is_of_no_kind():
+    """It would solve any one period by place alone."""
+    tokens = repeated_tokens(1000, length=65, sequences=16, seed=0)
+    assert len({row_of(row) for row in tokens}) == 16
+    weights = [np.broadcast_to(np.eye(65, k=-distance) + np.eye(65) * (np.arange(65) < distance), (16, 1, 65, 65))
+               for distance in range(2, 64)]  # fmt: skip
+    found = head_scores(tokens, lambda part: weights, at_once=16)
+    for kind in ("duplicate", "induction"):
+        assert max(map(max, found.scores[kind])) < 0.15
 
 
 def test_repeated_tokens_are_a_function_of_the_seed():
@@ -82,11 +95,15 @@ def test_repeated_tokens_are_a_function_of_the_seed():
     assert (repeated(1) != repeated(2)).any()
 
 
-@pytest.mark.parametrize(("vocabulary", "length", "period"), [(4, 100, 3), (1000, 7, 3), (1000, 8, 3), (9, 100, 8)])
-def test_a_small_vocabulary_or_length_shortens_the_row(vocabulary, length, period):
-    tokens = repeated_tokens(vocabulary, length=length, sequences=2, seed=0)
-    assert tokens.shape == (2, 2 * period + 1)
-    assert keys_of(tokens).counted.sum() == 2 * period
+@pytest.mark.parametrize(
+    ("vocabulary", "length", "rows"),
+    [(4, 100, {3}), (1000, 7, {3}), (1000, 8, {3}), (9, 100, {8}), (12, 17, {5, 6, 7, 8}), (1000, 17, {4, 5, 6, 7, 8})],
+)
+def test_length_and_vocabulary_say_how_long_rows_are(vocabulary, length, rows):
+    tokens = repeated_tokens(vocabulary, length=length, sequences=5, seed=0)
+    assert tokens.shape == (5, 2 * max(rows) + 1)
+    assert {row_of(row) for row in tokens} == rows
+    assert keys_of(tokens).counted.sum() == sum(map(row_of, tokens))
 
 
 @pytest.mark.parametrize(("vocabulary", "length"), [(3, 100), (1000, 6)])

