@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -20,6 +19,7 @@ from oelm.claims.measures import LOSS, Measure
 from oelm.config import ResolvedRun, Run, as_far_as_known
 from oelm.logarithms import exponential
 from oelm.metric_records import Record
+from oelm.probes.probe import name_of
 from oelm.run_directory import RunDirectory
 from oelm.study.declaration import Study, settings_for
 from oelm.study.plan import Plan, PlannedRun
@@ -132,7 +132,7 @@ def arm_summary(
         mean_loss=fmean(losses) if losses else None,
         standard_deviation=standard_deviation(losses),
         difference=None if is_baseline else paired_difference(runs.losses, baseline.losses),
-        data=Path(runs.run.data).name,
+        data=name_of(runs.run.data),
         tokens=round(training.steps * training.batch_size * runs.run.model.tokens_per_example),
         flops=training_flops(runs.run),
         seconds_per_step=_mean(runs.results("mean_step_seconds")),
