@@ -730,6 +730,8 @@ _CHINESE_REMARKS = {
     "other_arms.one": "此处有 {runs} 次已完成的运行属于本实验没有的实验组：{names}",
     "other_seeds": "此处有 {runs} 次已完成的运行使用了本实验没有的随机种子：{seeds}",
     "other_seeds.one": "此处有 {runs} 次已完成的运行使用了本实验没有的随机种子：{seeds}",
+    "other_draws": "此处有 {runs} 次已完成的运行属于本实验没有的抽取（第一次为 0）：{draws}",
+    "other_draws.one": "此处有 {runs} 次已完成的运行属于本实验没有的抽取（第一次为 0）：{draws}",
     "other_points": "此处有 {runs} 次已完成的调优运行不在网格上，未用于任何选择：{points}",
     "other_points.one": "此处有 {runs} 次已完成的调优运行不在网格上，未用于任何选择：{points}",
     "unchosen": "此处有 {runs} 次已完成的最终运行不计入：其取值（{points}）"
