@@ -136,12 +136,14 @@ def store_study(
     losses: Losses,
     *,
     shift: Callable[[PlannedRun], float] = lambda run: 0.0,
+    leaves: Callable[[PlannedRun], bool] = lambda run: False,
     stores_choices: bool = True,
     **changes: Any,
 ) -> Shelf:
     """Store every run the study asks for until it asks for no more, and what tuning chose, as a controller does.
 
     A loss of None leaves the run missing, an infinite one is a diverged run, NaN a failed one; `shift` is added to it.
+    What `leaves` names is left missing too.
     """
     tried: set[tuple] = set()
     while True:
@@ -156,7 +158,7 @@ def store_study(
         for run in wanted:
             tried.add((run.title, run.stage))
             loss = losses(run.arm, run.seed, run.stage, run.point)
-            if loss is not None:
+            if loss is not None and not leaves(run):
                 store_finished(run, folder, loss + shift(run), **changes)
 
 

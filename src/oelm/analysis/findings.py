@@ -90,6 +90,11 @@ class McNemar:
     p: float  # exact, two-sided
 
     @property
+    def name(self) -> str:
+        """Of the pair, as runs are named: the first draw is not numbered."""
+        return f"{self.seed} d{self.draw}" if self.draw else str(self.seed)
+
+    @property
     def examples(self) -> int:
         return self.both_right + self.treatment_only + self.control_only + self.both_wrong
 
