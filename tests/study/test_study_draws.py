@@ -7,12 +7,14 @@ import pytest
 
 from oelm.config import Seeds
 from oelm.errors import UserError
+from oelm.experiments.status import find_run
+from oelm.study.confounds import confounds
 from oelm.study.declaration import declared_tree, study_digest
 from oelm.study.doubts import lines_on
 from oelm.study.draws import MOST_DRAWS, draw_of, draw_seed
 from oelm.study.plan import Planner, planned
 from oelm.study.shelf import Shelf
-from stored_runs import VOCABULARY, small_study, store_study
+from stored_runs import VOCABULARY, hypothesis, small_study, store_finished, store_study
 
 ARMS = ["trained", "frozen_normal", "trained_head_orthogonal"]
 GRID = {"grid": {"learning_rate": [1e-3, 2e-3, 4e-3]}, "extend": 0}
@@ -86,6 +88,32 @@ def test_tuning_goes_by_the_first_draw_and_what_waits_for_it_is_counted(tmp_path
     assert plan.expected_final_runs == 2 * (1 + 3)
     assert len(Planner(study, {"vocabulary": VOCABULARY}, {}).final_at_base(plan)) == plan.expected_final_runs
     assert len(planned(study, store_study(study, tmp_path, loss)).final) == plan.expected_final_runs
+
+
+def test_choices_stand_when_draws_are_added(tmp_path):
+    one, two = (small_study(arms=ARMS[:2], seeds=[0, 1], draws=draws, tuning=GRID) for draws in (1, 2))
+    store_study(one, tmp_path, loss)
+    plan = wanted(two, tmp_path)
+    assert (plan.blocked, plan.remarks) == (None, ())
+    assert [run.title for run in plan.runs if run.state == "missing"] == ["frozen_normal s0 d1", "frozen_normal s1 d1"]
+
+
+def test_a_run_is_found_by_the_beginning_of_its_name(tmp_path):
+    study = small_study(arms=["frozen_normal"], seeds=[1, 10], draws=2)
+    store_study(study, tmp_path / "small", loss)
+    for name in ("frozen_normal-s1", "frozen_normal-s1-d1", "frozen_normal-s10"):
+        assert find_run(name, tmp_path).path.name.rpartition("-")[0] == name
+
+
+def test_a_draw_that_was_computed_elsewhere_is_a_confound_of_its_seed(tmp_path):
+    study = small_study(arms=ARMS[:2], seeds=[0, 1], draws=2, hypotheses=[hypothesis(treatment="frozen_normal")])
+    for run in wanted(study).final:
+        elsewhere = {"precision": "bfloat16"} if (run.seed, run.draw) == (1, 1) else {}
+        store_finished(run, tmp_path, 2.0, environment=elsewhere)
+    found = confounds(study, wanted(study, tmp_path))["not_worse"]
+    assert [(each.key, each.treatment, each.control) for each in found if "precision" in each.key] == [
+        ("environment.precision", "bfloat16 / float32", "float32")
+    ]
 
 
 def test_an_arm_that_fixes_the_seed_of_its_projections_has_no_draws():
