@@ -196,7 +196,9 @@ def test_with_one_draw_it_says_that_nothing_can_be_told_apart(tmp_path, language
     study = small_study(arms=ARMS, seeds=[0, 1, 2])
     findings = findings_of(study, store_study(study, tmp_path, loss))
     text = visible_text(article_of(findings, language, figures=set()))
-    assert {"en": f"about {FROZEN}: 3, one for each seed", "zh": f"关于 {FROZEN} 的结论基于"}[language] in text
+    assert {"en": f"{FROZEN}. Number of draws: 3, one for each seed", "zh": f"{FROZEN}。共 3 次抽取，每个种子一次"}[
+        language
+    ] in text
     assert {"en": "Draws and seeds", "zh": "抽取与种子"}[language] not in text
     tree = findings_as_json(findings)
     assert "draws" not in tree["study"]

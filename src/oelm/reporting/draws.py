@@ -73,10 +73,8 @@ def _deviation(findings: Findings, component: Component | None) -> str:
         return numbers.NONE
     unit, decimals = SHOWN[findings.study.measure.scale.key]
 
-    def shown(variance: float) -> str:
-        return f"{unit * math.sqrt(variance):.{decimals}f}"
+    def shown(variance: float | None) -> str:
+        return numbers.NONE if variance is None else f"{unit * math.sqrt(variance):.{decimals}f}"
 
     middle = shown(component.variance)
-    if component.low is None or component.high is None:
-        return middle
-    return f"{middle} {numbers.interval(component.low, component.high, shown)}"
+    return middle if component.low is None else f"{middle} {numbers.interval(component.low, component.high, shown)}"

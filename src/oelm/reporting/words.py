@@ -234,15 +234,16 @@ _TABLE: dict[str, Phrase] = {
     ),
     "table.baseline": ("baseline", "基线"),
     "draws.one": (
-        "Draws of the treated parts behind every claim about {arms}: {total}, one for each seed. The variance between "
-        "draws cannot be separated from that between seeds.",
-        "关于 {arms} 的结论基于所处理部分的 {total} 次随机抽取，每个种子一次；抽取之间的方差与种子之间的方差无法区分。",
+        "Every claim about these arms rests on draws of their treated parts: {arms}. Number of draws: {total}, one for "
+        "each seed, so the variance between draws cannot be separated from that between seeds.",
+        "关于下列实验组的结论基于其所处理部分的随机抽取：{arms}。共 {total} 次抽取，每个种子一次，因此抽取之间的方差与种子之间的"
+        "方差无法区分。",
     ),
     "draws.several": (
-        "Draws of the treated parts behind every claim about {arms}: {seeds} seeds × {draws} draws = {total}. The "
-        "value of a seed is the mean over its draws, and it counts when all of them have finished; tests and intervals "
-        "pair these means.",
-        "关于 {arms} 的结论基于所处理部分的随机抽取：{seeds} 个种子 × {draws} 次抽取 = {total} 次。"
+        "Every claim about these arms rests on draws of their treated parts: {arms}. Number of draws: {seeds} seeds × "
+        "{draws} draws = {total}. The value of a seed is the mean over its draws, and it counts when all of them have "
+        "finished; tests and intervals pair these means.",
+        "关于下列实验组的结论基于其所处理部分的随机抽取：{arms}。{seeds} 个种子 × {draws} 次抽取 = {total} 次。"
         "每个种子取其各次抽取的均值，全部抽取完成后才计入；检验与区间均以这些均值配对。",
     ),
     "draws.undrawn": (

@@ -23,6 +23,7 @@ from oelm.claims.kinds import KINDS, Evidence, Kind, kinds_about
 from oelm.claims.measures import LOSS, MEASURES, SCALES, Measure, measures_of
 from oelm.config import Settings, kind_of_model
 from oelm.errors import UserError
+from oelm.probes.probe import is_probe, written
 from oelm.run_directory import check_name
 from oelm.sections import Count, Positive, Section
 from oelm.settings import full_key, known_keys, problem_lines, read_yaml_file, settings_of, with_preset
@@ -210,10 +211,19 @@ class Study(Section):
         return self.model_kind == "encoder"
 
     @property
+    def probes(self) -> bool:
+        """Whether its runs learn a probe."""
+        return is_probe(str(written(with_preset(self.base).get("data", ""))))
+
+    @property
     def measure(self) -> Measure:
         """By what its arms are compared: what its claims about quality name, or else what such runs usually are."""
         claimed = (each.quality for each in self.hypotheses if each.evidence == "quality")
-        return next(claimed, None) or measures_of(self.model_kind)[0]
+        return next(claimed, None) or self.possible_measures[0]
+
+    @property
+    def possible_measures(self) -> list[Measure]:
+        return measures_of("probe" if self.probes else self.model_kind)
 
 
 # ---- Reading -------------------------------------------------------------------------------------------------------
@@ -436,7 +446,7 @@ def _misplaced_values(study: Study) -> Iterator[str]:
 
 def _wrong_measures(study: Study) -> Iterator[str]:
     """One measure for all claims about quality, and one that such runs are compared by."""
-    usual = measures_of(study.model_kind)
+    usual = study.possible_measures
     for hypothesis in study.hypotheses:
         if hypothesis.evidence != "quality":
             continue
