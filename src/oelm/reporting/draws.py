@@ -6,15 +6,12 @@ import math
 from collections.abc import Container, Iterator
 
 from oelm.analysis.findings import Component, Findings
-from oelm.reporting import numbers
+from oelm.reporting import numbers, quality
 from oelm.reporting.article import Block, Heading, Paragraph, Table, words_then_numbers
 from oelm.reporting.scope import scope_line
 from oelm.reporting.tables import label_of
 from oelm.reporting.words import say, say_of
 from oelm.study.declaration import Language, is_drawn
-
-# The unit in which standard deviations are shown, of one of what is compared, and its decimals.
-SHOWN = {"percent": (1.0, 4), "points": (100.0, 2)}
 
 
 def draws(findings: Findings, language: Language, figures: Container[str]) -> Iterator[Block]:
@@ -71,10 +68,10 @@ def _deviation(findings: Findings, component: Component | None) -> str:
     """The square root of a variance, in the unit of what is compared, with its interval."""
     if component is None:
         return numbers.NONE
-    unit, decimals = SHOWN[findings.study.measure.scale.key]
+    deviation = quality.FORMATS[findings.study.measure.scale.key].deviation
 
     def shown(variance: float | None) -> str:
-        return numbers.NONE if variance is None else f"{unit * math.sqrt(variance):.{decimals}f}"
+        return numbers.NONE if variance is None else deviation(math.sqrt(variance))
 
     middle = shown(component.variance)
     return middle if component.low is None else f"{middle} {numbers.interval(component.low, component.high, shown)}"

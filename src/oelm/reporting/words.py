@@ -236,8 +236,8 @@ _TABLE: dict[str, Phrase] = {
     "draws.one": (
         "Every claim about these arms rests on draws of their treated parts: {arms}. Number of draws: {total}, one for "
         "each seed, so the variance between draws cannot be separated from that between seeds.",
-        "关于下列实验组的结论基于其所处理部分的随机抽取：{arms}。共 {total} 次抽取，每个种子一次，因此抽取之间的方差与种子之间的"
-        "方差无法区分。",
+        "关于下列实验组的结论基于其所处理部分的随机抽取：{arms}。共 {total} 次抽取，每个种子一次，"
+        "因此抽取之间的方差与种子之间的方差无法区分。",
     ),
     "draws.several": (
         "Every claim about these arms rests on draws of their treated parts: {arms}. Number of draws: {seeds} seeds × "
