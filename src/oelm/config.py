@@ -224,10 +224,12 @@ class Run(Section):
         return self
 
     @model_validator(mode="after")
-    def _consistent(self) -> Run:
-        if self.training.head_scores and isinstance(self.model, Encoder):
+    def _records_its_heads(self) -> Run:
+        if not self.training.head_scores:
+            return self
+        if isinstance(self.model, Encoder):
             raise ValueError("training.head_scores: is for a GPT; the heads of an encoder are not scored")
-        if self.training.head_scores and self.model.num_layers * self.model.num_heads > MOST_RECORDED_HEADS:
+        if self.model.num_layers * self.model.num_heads > MOST_RECORDED_HEADS:
             raise ValueError(f"training.head_scores: a record has room for {MOST_RECORDED_HEADS:,} heads at most")
         return self
 

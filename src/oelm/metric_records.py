@@ -92,7 +92,7 @@ def _opened(file: Path) -> BinaryIO | None:
 
 
 def _record(line: bytes) -> Record | None:
-    """A step and finite numbers; None of a torn line, and of anything else that we did not write."""
+    """A step and finite numbers, some under names or in lists; None of a torn line, and of what we did not write."""
     if len(line) > MOST_LINE_BYTES:
         return None
     try:

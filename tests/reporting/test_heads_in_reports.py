@@ -41,7 +41,7 @@ def test_runs_that_recorded_no_heads_have_none(scored, tmp_path):
     ]
     runs = [(directory, directory.metrics()) for directory in some]
     assert heads_of(runs).seeds == 4
-    assert heads_of([(RunDirectory(Path("nowhere")), [])]) is None
+    assert heads_of([([RunDirectory(Path("nowhere"))], [])]) is None
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])

@@ -44,6 +44,7 @@ NOTES: dict[str, tuple[str, ...]] = {
     "other_arms": ("runs", "names"),
     "other_data": ("runs", "digests", "counted"),
     "other_seeds": ("runs", "seeds"),
+    "other_draws": ("runs", "draws"),
     "other_points": ("runs", "points"),  # of the grid
     "unchosen": ("runs", "points"),  # final runs whose choice is gone
     "unlike_copies": ("copies",),  # the run that counts and another one of the same computation, with other numbers
@@ -81,11 +82,17 @@ class McNemar:
     """One pair of runs on the same examples: how often each was right."""
 
     seed: int
+    draw: int  # of the treatment; the control has the same one, or only one
     both_right: int
     treatment_only: int
     control_only: int
     both_wrong: int
     p: float  # exact, two-sided
+
+    @property
+    def name(self) -> str:
+        """Of the pair, as runs are named: the first draw is not numbered."""
+        return f"{self.seed} d{self.draw}" if self.draw else str(self.seed)
 
     @property
     def examples(self) -> int:
@@ -142,7 +149,7 @@ class ScopedVerdict(Verdict):
 
 @dataclass(frozen=True)
 class Curve:
-    """Mean over an arm's finished seeds at common steps, with the spread."""
+    """Mean over an arm's finished seeds at common steps, with the spread. A seed is the mean of its draws."""
 
     steps: list[int]
     tokens: list[int]
@@ -164,10 +171,34 @@ class Reached:
 
 
 @dataclass(frozen=True)
+class Component:
+    """A variance, never negative, and its 95 % interval; without one where nothing varies."""
+
+    variance: float
+    low: float | None
+    high: float | None
+
+    @property
+    def is_above_zero(self) -> bool:
+        """Whether the interval excludes zero."""
+        return bool(self.low)
+
+
+@dataclass(frozen=True)
+class DrawVariance:
+    """What the runs of an arm vary by, in the squared unit of what is compared: draws within a seed, and seeds."""
+
+    seeds: int  # with all of their draws
+    draws: int  # of each
+    between_draws: Component
+    between_seeds: Component | None  # None of one seed
+
+
+@dataclass(frozen=True)
 class Quality:
     """An arm by the measure of its study."""
 
-    values: dict[int, float]  # by seed, finished runs
+    values: dict[int, float]  # by seed, of which every draw has finished: the mean over its draws
     costs: dict[int, float]  # the same where less is better
     mean: float | None
     standard_deviation: float | None
@@ -197,8 +228,8 @@ class ArmSummary:
     parts: list[dict[str, Any]]  # role, layer, total, trainable, frozen, implied
     learning_rate: float | None  # chosen or fixed; None while tuning goes on
     values: dict[str, float]  # every tuned key
-    losses: dict[int, float]  # by seed, finished runs
-    states: dict[str, list[int]]  # state -> seeds, of every planned run, missing ones included
+    losses: dict[int, float]  # by seed, of which every draw has finished: the mean over its draws
+    states: dict[str, list[int]]  # state -> seeds, missing ones included; that of several draws, see `_state`
     mean_loss: float | None
     standard_deviation: float | None
     difference: PairedDifference | None  # against the baseline; None for the baseline itself
@@ -222,6 +253,8 @@ class ArmSummary:
     batch_size: int = 1  # examples of one update
     training_examples: int | None = None  # of one run
     examples: int | None = None  # of the reported split, if all runs agree on it
+    # Where its seeds have several draws:
+    draw_variance: DrawVariance | None = None
 
 
 @dataclass(frozen=True)

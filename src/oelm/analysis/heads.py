@@ -12,13 +12,15 @@ from oelm.metric_records import HeadTables, Record, strongest_head
 from oelm.run_directory import RunDirectory
 
 
-def heads_of(runs: Sequence[tuple[RunDirectory, Sequence[Record]]]) -> Heads | None:
-    """Over the runs that recorded scores of heads; None if none did."""
-    scored = [
-        (records, last)
-        for directory, records in runs
-        if all(with_value(records, strongest_head(kind)) for kind in KINDS) and (last := directory.last_head_scores())
-    ]
+def heads_of(seeds: Sequence[tuple[Sequence[RunDirectory], Sequence[Record]]]) -> Heads | None:
+    """Over the seeds whose runs recorded scores of heads; None if there are none. Each comes with the directories of
+    its draws, and with the records of these, averaged.
+    """
+    scored = []
+    for draws, records in seeds:
+        last = [found for draw in draws if (found := draw.last_head_scores())]
+        if len(last) == len(draws) and all(with_value(records, strongest_head(kind)) for kind in KINDS):
+            scored.append((records, _mean_by_rank(last)))
     curves = {kind: mean_curve([records for records, _ in scored], strongest_head(kind)) for kind in KINDS}
     strongest = {kind: curve for kind, curve in curves.items() if curve is not None}
     if not scored or not strongest:

@@ -123,7 +123,7 @@ def _hindrance(
     if any(unfinished):
         each = [_without(arm.states, "finished") for arm in (treatment, control)]
         return "undecided", "incomplete", {**counts, "treatment": each[0], "control": each[1]}
-    if len(diverged[0]) == planned >= LEAST_PAIRS and not diverged[1]:
+    if _all_diverged(plan, treatment.arm) and planned >= LEAST_PAIRS and not diverged[1]:
         outcome, _ = _within_bounds(hypothesis, margin_of(hypothesis), math.inf, math.inf)
         return outcome, "all_diverged", {"planned": planned}
     if any(diverged):
@@ -134,6 +134,11 @@ def _hindrance(
         shown = hypothesis.quality.shown_difference(difference.mean or 0.0)
         return "undecided", "zero_variance", {"pairs": pairs, "difference": shown}
     return None
+
+
+def _all_diverged(plan: Plan, arm: str) -> bool:
+    """Every draw of every seed."""
+    return all(run.state == "diverged" for run in plan.by_arm[arm])
 
 
 def _without(states: dict[str, list[int]], *left_out: str) -> dict[str, list[int]]:

@@ -52,7 +52,7 @@ class HeadScores:
     positions: int  # so many were counted, over all sequences
 
     def strongest(self, layer: int, head: int) -> str | None:
-        """The kind with the largest score; none where that is small, or hardly more than evenly spread attention has."""
+        """The kind with the largest score; none where that is small, or hardly more than even attention has."""
         kind = max(KINDS, key=lambda kind: self.scores[kind][layer][head])
         least = max(LEAST_SHARE, LEAST_RATIO * self.even[kind])
         return kind if self.scores[kind][layer][head] >= least else None

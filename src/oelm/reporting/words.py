@@ -31,6 +31,7 @@ _FRAME: dict[str, Phrase] = {
     "list_semicolon": ("; ", "；"),
     "heading.verdicts": ("Verdicts", "假设验证"),
     "heading.table": ("Results", "实验结果"),
+    "heading.draws": ("Draws and seeds", "抽取与种子"),
     "heading.curves": ("Learning curves", "训练曲线"),
     "heading.heads": ("Attention heads", "注意力头"),
     "heading.learning_rate": ("Learning rate", "学习率"),
@@ -218,6 +219,9 @@ _TABLE: dict[str, Phrase] = {
     "column.from_to": ("from → to", "对照 → 处理"),
     "column.claim": ("claim", "假设内容"),
     "column.number": ("difference", "差异"),
+    "column.draws": ("seeds × draws", "种子 × 抽取"),
+    "column.between_draws": ("between draws", "抽取之间"),
+    "column.between_seeds": ("between seeds", "种子之间"),
     "column.reached_by": ("seeds that reached it", "达到的种子数"),
     "table.quality": (
         "Quality ({scope}): mean ± standard deviation over seeds; difference in {quality} from {baseline}, in {unit}, "
@@ -231,6 +235,41 @@ _TABLE: dict[str, Phrase] = {
         "单次运行的代价（{scope}）。每步用时为各运行均值，不能用于比较速度（见“训练速度”）。",
     ),
     "table.baseline": ("baseline", "基线"),
+    "draws.one": (
+        "Every claim about these arms rests on draws of their treated parts: {arms}. Number of draws: {total}, one for "
+        "each seed, so the variance between draws cannot be separated from that between seeds.",
+        "关于下列实验组的结论基于其所处理部分的随机抽取：{arms}。共 {total} 次抽取，每个种子一次，"
+        "因此抽取之间的方差与种子之间的方差无法区分。",
+    ),
+    "draws.several": (
+        "Every claim about these arms rests on draws of their treated parts: {arms}. Number of draws: {seeds} seeds × "
+        "{draws} draws = {total}. The value of a seed is the mean over its draws, and it counts when all of them have "
+        "finished; tests and intervals pair these means.",
+        "关于下列实验组的结论基于其所处理部分的随机抽取：{arms}。{seeds} 个种子 × {draws} 次抽取 = {total} 次。"
+        "每个种子取其各次抽取的均值，全部抽取完成后才计入；检验与区间均以这些均值配对。",
+    ),
+    "draws.undrawn": (
+        "One run for each seed, because nothing that they treat is drawn: {arms}.",
+        "每个种子只运行一次，因为所处理的部分不含随机抽取：{arms}。",
+    ),
+    "draws.none": (
+        "No seed has finished all of its draws yet, so draws and seeds cannot be compared.",
+        "尚无种子完成其全部抽取，因此无法比较抽取与种子。",
+    ),
+    "draws.table": (
+        "Standard deviation of what is compared ({compared}) between draws of one seed and between seeds, each with "
+        "its 95 % interval ({scope}). Nested analysis of variance; the interval between draws is exact for normal "
+        "values, that between seeds is Williams and Tukey's, which is nearly exact. A variance is never shown below "
+        "zero.",
+        "所比较数值（{compared}）在同一种子的各次抽取之间以及种子之间的标准差，附 95 % 区间（{scope}）。嵌套方差分析；"
+        "数值服从正态分布时，抽取之间的区间是精确的，种子之间采用 Williams–Tukey 区间，近似精确。方差不会显示为负。",
+    ),
+    "draws.unclear": (
+        "The variance between seeds is not distinguishable from zero: {arms}.",
+        "种子之间的方差与零无法区分：{arms}。",
+    ),
+    "unit.compared.percent": ("loss in nats", "损失，单位 nats"),
+    "unit.compared.points": ("percentage points", "百分点"),
     "table.fixed_learning_rates": (
         "Nothing was tuned, and the arms use different learning rates: {values}.",
         "本实验未做调优，且各实验组学习率不同：{values}。",
@@ -764,6 +803,8 @@ _CHINESE_REMARKS = {
     "other_arms.one": "此处有 {runs} 次已完成的运行属于本实验没有的实验组：{names}",
     "other_seeds": "此处有 {runs} 次已完成的运行使用了本实验没有的随机种子：{seeds}",
     "other_seeds.one": "此处有 {runs} 次已完成的运行使用了本实验没有的随机种子：{seeds}",
+    "other_draws": "此处有 {runs} 次已完成的运行属于本实验没有的抽取（第一次为 0）：{draws}",
+    "other_draws.one": "此处有 {runs} 次已完成的运行属于本实验没有的抽取（第一次为 0）：{draws}",
     "other_points": "此处有 {runs} 次已完成的调优运行不在网格上，未用于任何选择：{points}",
     "other_points.one": "此处有 {runs} 次已完成的调优运行不在网格上，未用于任何选择：{points}",
     "unchosen": "此处有 {runs} 次已完成的最终运行不计入：其取值（{points}）"
