@@ -98,7 +98,7 @@ def selective_copy(probe: Probe, count: int, draws: Draws, table: int) -> Made:
 
 
 def induction(probe: Probe, period: int, draws: Draws, table: int) -> Made:
-    """The first round, closed by its first token, shows every successor; at a fixed distance, position alone would do."""
+    """The first round, closed by its first token, shows every successor; the later ones begin anywhere."""
     _, asked_BT = _empty(probe, draws, BLANK)
     ring_BN = draws.distinct(period, probe.vocabulary)
     later = np.arange(probe.length - period)  # one more than fit: what the last token asks for
