@@ -103,6 +103,42 @@ def small_classification(**changes: Any) -> Study:
     return study_of(tree | changes, name="sentences")
 
 
+SolvedBy = Callable[[str, int, str, Point], int | None]  # arm, seed, stage, point -> the step from which it is perfect
+CHANCE = 0.25  # of a run that has not solved its probe
+
+
+def small_probes(**changes: Any) -> Study:
+    """A study of small runs of a probe, validated every 10 of 200 steps; `changes` replace its keys."""
+    model = {"seq_len": 16, "d_model": 32, "num_layers": 2, "num_heads": 4}
+    training = {"steps": 200, "batch_size": 4, "learning_rate": 1e-3, "validate_every": 10}
+    tree = {
+        "name": "probes",
+        "question": "Does it solve it?",
+        "base": {"model": model, "training": training, "data": "probe:recall?pairs=4,8&length=16"},
+        "arms": ["trained", "frozen_head_orthogonal"],
+        "seeds": list(range(8)),
+    }
+    return study_of(tree | changes, name="probes")
+
+
+def solving_claim(kind: str = "solves_more", **changes: Any) -> dict[str, Any]:
+    """A claim about when the frozen arm and the baseline solve a probe."""
+    arms = {"treatment": "frozen_head_orthogonal", "control": "trained", "varies": FREEZING}
+    return {"name": kind, "claim": f"It {kind}.", "kind": kind, "solved_at": 0.9, **arms, **changes}
+
+
+def probe_curve(solved_by: SolvedBy) -> Callable[[PlannedRun, int], dict[str, Any]]:
+    """What runs of a probe measure that are at chance up to a step and perfect from it on; at 8 pairs they get half as
+    far."""
+
+    def measured(run: PlannedRun, step: int) -> dict[str, Any]:
+        solved = solved_by(run.arm, run.seed, run.stage, run.point)
+        accuracy = 1.0 if solved is not None and step >= solved else CHANCE
+        return {"accuracy": accuracy, "accuracy_by_difficulty": {"4": accuracy, "8": accuracy / 2}}
+
+    return measured
+
+
 def accuracy_claim(kind: str = "not_worse", **changes: Any) -> dict[str, Any]:
     """A claim about the accuracy of the frozen pretrained arm and the baseline."""
     arms = {"treatment": "frozen_pretrained", "control": "fine_tuned", "varies": ["moves"]}
@@ -164,9 +200,10 @@ def store_finished(
     environment: dict[str, Any] | None = None,
     result: dict[str, Any] | None = None,
     also: Callable[[float], dict[str, Any]] = lambda loss: {},
+    measured: Callable[[PlannedRun, int], dict[str, Any]] = lambda run, step: {},
 ) -> Path:
     """One run directory below a study's folder; `environment` and `result` replace single entries, and `also` says what
-    else is measured where the loss is.
+    else is measured where the loss is, `measured` what at a step.
     """
     run = resolved(planned_run.run, ENCODER_FACTS if _fine_tunes(planned_run.run) else {"vocabulary": VOCABULARY})
     recorded = ENVIRONMENT | {"world_size": planned_run.processes} | (environment or {})
@@ -181,10 +218,14 @@ def store_finished(
     state = "finished" if math.isfinite(loss) else "diverged" if math.isinf(loss) else "failed"
     _write(directory.status_file, _status(run, state))
     records = metric_records(run, loss if math.isfinite(loss) else 9.0, step_seconds)
-    records = [record | (also(record["val_loss"]) if "val_loss" in record else {}) for record in records]
+    records = [
+        record | (also(record["val_loss"]) | measured(planned_run, record["step"]) if "val_loss" in record else {})
+        for record in records
+    ]
     directory.metrics_file.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
     if state == "finished":
-        stored_result = _result(run, loss, recorded, step_seconds, digest) | also(loss) | (result or {})
+        stored_result = _result(run, loss, recorded, step_seconds, digest) | also(loss)
+        stored_result |= measured(planned_run, run.training.steps) | (result or {})
         _write(directory.result_file, stored_result)
         if _fine_tunes(run):
             _write(directory.predictions_file, predictions_of(run, loss))

@@ -20,6 +20,7 @@ Record = dict[str, Any]  # a line of metrics.jsonl
 MOST_POINTS = 4096  # of each kind, training and validation: more than a figure can show
 MOST_LINE_BYTES = 4096  # ours have some hundred
 BLOCK_BYTES = 2**20
+BY_NAME = ("accuracy_by_difficulty",)  # which hold a number for each of several names
 LARGEST_STEP = 2**53
 LARGEST = 1e100  # of a number that is averaged; sums stay finite
 _USUAL_STEP = re.compile(rb'\{"step": (\d{1,15}), ')
@@ -85,7 +86,7 @@ def _record(line: bytes) -> Record | None:
         return None
     if not isinstance(record, dict) or not _is_step(record.get("step")):
         return None
-    return record if all(_is_number(name, value) for name, value in record.items()) else None
+    return record if all(_is_value(name, value) for name, value in record.items()) else None
 
 
 def _parsed(seen: Record | bytes) -> Record | None:
@@ -94,6 +95,12 @@ def _parsed(seen: Record | bytes) -> Record | None:
 
 def _is_step(value: Any) -> bool:
     return type(value) is int and 0 <= value <= LARGEST_STEP
+
+
+def _is_value(name: str, value: Any) -> bool:
+    if name in BY_NAME and isinstance(value, dict):
+        return all(_is_number(each, inner) for each, inner in value.items())
+    return _is_number(name, value)
 
 
 def _is_number(name: str, value: Any) -> bool:

@@ -45,6 +45,7 @@ class Result(Stored):
     train_loss: float | None = None
     perplexity: float | None = None
     accuracy: Part | None = None
+    accuracy_by_difficulty: dict[str, Part] | None = None
     examples: Amount | None = None
     best_val_loss: Loss | None = None
     best_step: Amount | None = None

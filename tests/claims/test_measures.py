@@ -25,14 +25,15 @@ def test_every_entry_is_whole():
         assert measure.key == key
         assert measure.scale in SCALES
         assert measure.test in PAIR_TESTS
-        assert set(measure.models) <= KINDS_OF_MODEL.keys()
+        assert set(measure.models) <= {*KINDS_OF_MODEL, "probe"}
         assert all(measure.name)
     names = [name for each in MEASURES.values() for name in vars(each.figures).values()]
     assert len(set(names)) == len(names)
 
 
-def test_runs_of_every_kind_of_model_are_compared_by_something():
-    assert {kind: measures_of(kind)[0].key for kind in KINDS_OF_MODEL} == {"gpt": "loss", "encoder": "accuracy"}
+def test_runs_of_every_kind_of_model_and_of_probes_are_compared_by_something():
+    usual = {"gpt": "loss", "encoder": "accuracy", "probe": "probe_accuracy"}
+    assert {kind: measures_of(kind)[0].key for kind in (*KINDS_OF_MODEL, "probe")} == usual
 
 
 @pytest.mark.parametrize("scale", SCALES, ids=lambda scale: scale.key)

@@ -12,11 +12,12 @@ from typing import Any
 
 from oelm.accounting import PartCount, parts, totals, training_flops, training_flops_per_token
 from oelm.analysis.curves import mean_curve, reached, with_value
-from oelm.analysis.findings import ArmSummary, Quality
+from oelm.analysis.findings import ArmSummary, ProbeSummary, Quality, SolvedSeeds
 from oelm.analysis.speed import SpeedOf
 from oelm.analysis.statistics import paired_difference, standard_deviation
 from oelm.arm_words import described
 from oelm.claims.measures import LOSS, Measure
+from oelm.claims.solving import Criterion, by_difficulty
 from oelm.config import ResolvedRun, Run, as_far_as_known
 from oelm.logarithms import exponential
 from oelm.metric_records import Record
@@ -147,6 +148,7 @@ def arm_summary(
         learning_rate_curve=_learning_rate_curve(records),
         reached=reached(records, target_loss, flops_per_token=flops_per_token) if target_loss is not None else None,
         quality=_quality(runs, baseline, records),
+        probe=_probe(plan.study, runs) if plan.study.probes else None,
         **(_of_examples(runs) if plan.study.fine_tunes else {}),
     )
 
@@ -164,6 +166,27 @@ def _quality(runs: ArmRuns, baseline: ArmRuns, records: Sequence[Sequence[Record
         standard_deviation=standard_deviation(list(values.values())),
         difference=None if runs.arm == baseline.arm else paired_difference(costs, reference),
         curve=mean_curve(records, measure.record_key) if measure.record_key else None,
+    )
+
+
+def _probe(study: Study, runs: ArmRuns) -> ProbeSummary:
+    results = {run.seed: run.stored.result for run in runs.finished if run.stored and run.stored.result}
+    return ProbeSummary(
+        validate_every=runs.run.training.validate_every,
+        accuracies=runs.values_of(runs.measure),
+        by_difficulty={seed: by_difficulty(result) for seed, result in results.items()},
+        solving=[_solved_seeds(criterion, runs) for criterion in study.criteria],
+    )
+
+
+def _solved_seeds(criterion: Criterion, runs: ArmRuns) -> SolvedSeeds:
+    """A run that diverged did not solve it."""
+    diverged = [run for run in runs.planned if run.state == "diverged"]
+    ended = {run.seed: run.stored for run in (*runs.finished, *diverged) if run.stored}
+    return SolvedSeeds(
+        criterion=criterion,
+        accuracies={seed: criterion.accuracy(each.result or {}) for seed, each in sorted(ended.items())},
+        solved={seed: each.solved(criterion) for seed, each in sorted(ended.items())},
     )
 
 

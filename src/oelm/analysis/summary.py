@@ -30,7 +30,7 @@ from oelm.logarithms import exponential
 from oelm.run_directory import unmeasured
 from oelm.study.bench_fit import bench_for
 from oelm.study.confounds import confounds
-from oelm.study.declaration import Hypothesis, Study
+from oelm.study.declaration import OF_PROBES, Hypothesis, Study
 from oelm.study.plan import Plan, PlannedRun, planned
 from oelm.study.shelf import Shelf
 
@@ -168,11 +168,11 @@ def findings_as_json(findings: Findings) -> dict[str, Any]:
     return _tree(
         {
             "format_version": FORMAT_VERSION,
-            "study": study,
+            "study": _declared(study),
             "scenario": findings.scenario,
             "scope": findings.scope,
             **target,
-            "verdicts": [_verdict(verdict) for verdict in findings.verdicts],
+            "verdicts": [_verdict(study, verdict) for verdict in findings.verdicts],
             "arms": {name: _arm(study, arm) for name, arm in findings.arms.items()},
             "decomposition": findings.decomposition,
             "tuning": {"grid": plan.grid, "arms": {arm: _tuning(plan, arm) for arm in plan.choices}},
@@ -184,9 +184,25 @@ def findings_as_json(findings: Findings) -> dict[str, Any]:
     )
 
 
-def _verdict(verdict: Verdict) -> dict[str, Any]:
+def _declared(study: Study) -> dict[str, Any]:
+    tree: dict[str, Any] = _plain(study)
+    tree["hypotheses"] = [_of_its_kind(study, each) for each in tree["hypotheses"]]
+    return tree | {"tuning": _of_its_kind(study, tree["tuning"])}
+
+
+def _of_its_kind(study: Study, part: dict[str, Any] | None) -> dict[str, Any] | None:
+    """A claim, or the tuning, without what another kind of study has."""
+    if part is None or study.probes:
+        return part
+    return {key: value for key, value in part.items() if key not in OF_PROBES}
+
+
+def _verdict(study: Study, verdict: Verdict) -> dict[str, Any]:
     """Under the names of its measure and scale, which other programs know."""
     measure, tree = verdict.hypothesis.quality, _plain(verdict)
+    tree["hypothesis"] = _of_its_kind(study, tree["hypothesis"])
+    if verdict.sign_test is None:
+        del tree["sign_test"]
     scale = measure.scale
     if "difference" in verdict.facts:
         of_scale = {"difference": scale.key, "margin": f"margin_{scale.key}", "bound": f"bound_{scale.key}"}
@@ -209,6 +225,7 @@ def _arm(study: Study, arm: ArmSummary) -> dict[str, Any]:
     left_out = {"quality", "examples"}
     left_out |= set() if measure.has_target else {"reached"}
     left_out |= set() if study.fine_tunes else {"batch_size", "training_examples"}
+    left_out |= set() if study.probes else {"probe"}
     kept = {key: value for key, value in tree.items() if key not in left_out}
     if measure is LOSS:
         return kept | {"perplexity": _plain(None if arm.mean_loss is None else exponential(arm.mean_loss))}
@@ -238,7 +255,10 @@ def _beside(row: Beside) -> dict[str, Any]:
 
 def _tuning(plan: Plan, arm: str) -> dict[str, Any]:
     choice = plan.choices[arm]
-    points = [{"values": dict(point), "val_loss": loss} for point, loss in sorted(choice.losses.items())]
+    points = [
+        {"values": dict(point), "val_loss": loss} | (choice.solving[point]._asdict() if choice.solving else {})
+        for point, loss in sorted(choice.losses.items())
+    ]
     stored = {"stored": choice.made, "final_runs_then": choice.final_runs_then if choice.made else None}
     return {"chosen": choice.values or None, **stored, "edges": choice.edges, "points": points}
 

@@ -33,6 +33,9 @@ class Scale:
     shown_difference: Callable[[float], float]  # from a difference of compared values
     margin: Callable[[float], float]  # as stated -> in the units of the comparison
     number_format: str  # of a shown value in a line of text
+    # Whether differences without any spread are decided by the exact sign-flip test: shares of a whole may well be
+    # equal, for example where all runs are perfect; equal losses are a sign that something was computed once.
+    decides_without_spread: bool
 
 
 # Quantities that are compared by their ratio, over their logarithms: a loss in nats is that of a perplexity.
@@ -46,6 +49,7 @@ PERCENT = Scale(
     shown_difference=percent_change,
     margin=nats,
     number_format=".3f",
+    decides_without_spread=False,
 )
 # Shares of a whole.
 POINTS = Scale(
@@ -58,6 +62,7 @@ POINTS = Scale(
     shown_difference=lambda share: 100 * share,
     margin=lambda points: points / 100,
     number_format=".2%",
+    decides_without_spread=True,
 )
 SCALES = (PERCENT, POINTS)
 
@@ -241,11 +246,23 @@ ACCURACY = Measure(
     },
 )  # fmt: skip
 
-MEASURES: dict[str, Measure] = {measure.key: measure for measure in (LOSS, ACCURACY)}
+PROBE_ACCURACY = Measure(
+    key="probe_accuracy",
+    name=("accuracy", "准确率"),
+    models=("probe",),
+    scale=POINTS,
+    better="higher",
+    value_of=share("accuracy"),
+    shown_key="accuracy",
+    documentation=("of probes (`data: probe:...`)", "paired t, of the error rates, 1 − accuracy"),
+    record_key="accuracy",
+)
+
+MEASURES: dict[str, Measure] = {measure.key: measure for measure in (LOSS, ACCURACY, PROBE_ACCURACY)}
 
 
 def measures_of(model: str) -> list[Measure]:
-    """Those that runs of a kind of model are compared by, the usual one first."""
+    """Those that runs of a kind of model, or of a probe, are compared by, the usual one first."""
     return [measure for measure in MEASURES.values() if model in measure.models]
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterator
 from typing import Any
 
-from oelm.analysis.findings import ArmSummary, Findings
+from oelm.analysis.findings import ArmSummary, Findings, Verdict
+from oelm.analysis.statistics import LEAST_INFORMATIVE
+from oelm.claims.kinds import PAIRED, SOLVING
 from oelm.claims.measures import LOSS
 from oelm.reporting import closing, numbers, quality, tables, verdicts
 from oelm.reporting.arms_in_words import described_arm, note_sentence
@@ -25,6 +27,7 @@ from oelm.reporting.beside import beside
 from oelm.reporting.cautions import cautions
 from oelm.reporting.examples import examples
 from oelm.reporting.scope import scope_line
+from oelm.reporting.solving import solving
 from oelm.reporting.tables import counts_at_rest, has_implied, label_of
 from oelm.reporting.words import say, say_of, say_or_code
 from oelm.study.declaration import Language, in_language
@@ -115,15 +118,26 @@ def _verdicts(findings: Findings, language: Language, figures: Container[str]) -
     yield Paragraph(verdicts.outcome_summary(findings, language))
     for verdict in findings.verdicts:
         yield verdicts.verdict_box(findings, verdict, language)
-    family = sum(each.hypothesis.confirmatory and each.hypothesis.evidence == "quality" for each in findings.verdicts)
-    if family:
-        yield Paragraph(_method(findings, language, family), tone="note")
+    yield from _methods(findings, language)
 
 
-def _method(findings: Findings, language: Language, family: int) -> str:
+def _methods(findings: Findings, language: Language) -> Iterator[Block]:
+    """How the claims that pairs decide were tested; all their p-values are one family."""
     study = findings.study
-    method = say_of(study, language, f"verdicts.method.{study.measure.test}", family=family)
-    return method + (say(language, "verdicts.mcnemar") if study.measure.from_predictions else "")
+    family = [each.evidence for each in study.hypotheses if each.confirmatory and each.evidence in PAIRED]
+    if "quality" in family:
+        method = say_of(study, language, f"verdicts.method.{study.measure.test}", family=len(family))
+        if any(_is_without_spread(verdict) for verdict in findings.verdicts):
+            method += say(language, "verdicts.method.without_spread")
+        method += say(language, "verdicts.mcnemar") if study.measure.from_predictions else ""
+        yield Paragraph(method, tone="note")
+    if any(each.evidence in SOLVING for each in study.hypotheses):
+        facts = {"family": len(family), "least": LEAST_INFORMATIVE}
+        yield Paragraph(say_of(study, language, "verdicts.method.solving", **facts), tone="note")
+
+
+def _is_without_spread(verdict: Verdict) -> bool:
+    return verdict.p is not None and verdict.difference is not None and not verdict.difference.standard_deviation
 
 
 def _table(findings: Findings, language: Language, figures: Container[str]) -> Iterator[Block]:
@@ -380,8 +394,8 @@ _CLOSING: list[Section] = [
     closing.conclusions, closing.confounds, closing.unfinished, closing.provenance, closing.citation,
 ]  # fmt: skip
 _SECTIONS: list[Section] = [
-    _verdicts, _table, examples, _curves, _parameters, _speed, _target, _tuning, _differences, _decomposition, beside,
-    _memory, *_CLOSING,
+    _verdicts, _table, examples, solving, _curves, _parameters, _speed, _target, _tuning, _differences, _decomposition,
+    beside, _memory, *_CLOSING,
 ]  # fmt: skip
 _SECTIONS_WITHOUT_RESULTS: list[Section] = [
     _verdicts, _parameters, closing.confounds, closing.provenance, closing.citation,

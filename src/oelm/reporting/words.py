@@ -30,6 +30,7 @@ _FRAME: dict[str, Phrase] = {
     "list_semicolon": ("; ", "；"),
     "heading.verdicts": ("Verdicts", "假设验证"),
     "heading.table": ("Results", "实验结果"),
+    "heading.solving": ("Solved seeds", "解出任务的种子"),
     "heading.curves": ("Learning curves", "训练曲线"),
     "heading.learning_rate": ("Learning rate", "学习率"),
     "heading.parameters": ("Parameters", "参数统计"),
@@ -118,6 +119,26 @@ _VERDICTS: dict[str, Phrase] = {
         "{family} 个关于{quality}的验证性假设上作 Holm 校正后不超过 0.05 时判为成立；未经校正的单侧 95 % 界落在另一侧时"
         "判为不成立。并列出精确符号翻转检验；对数少时它不可能很小。不足三对时不给出 p 值。",
     ),
+    "verdicts.method.without_spread": (
+        " Where all pairs differ by exactly the same amount, the exact sign-flip test decides in place of the t test: "
+        "n such pairs reach p = 1 / 2^n.",
+        "若各对差异完全相同，则由精确符号翻转检验代替 t 检验判定：n 对这样的结果可达到 p = 1 / 2^n。",
+    ),
+    "verdicts.method.solving": (
+        "Claims about solved seeds and steps to solve are decided by an exact one-sided sign test over the informative "
+        "pairs: those in which only one arm solves the probe, or in which the validations tell which solved it first. "
+        "A run is solved by the accuracy at its end; its steps are those to the first validation that reached it, so "
+        "they are known to within the validation interval; a run that does not solve it, or diverged, comes after all "
+        "that do. Pairs that are tied or in which neither solves it are left out and counted. The p-values belong to "
+        "one family with those of the claims about {quality} (here {family} in all) and are Holm-adjusted together; a "
+        "claim is refuted when the same test shows the opposite at p <= 0.05, not adjusted. Fewer than {least} "
+        "informative pairs decide nothing.",
+        "关于解出种子数和解出步数的假设由精确单侧符号检验判定，只计提供信息的配对：仅一组解出任务，或验证记录能分出先后。"
+        "是否解出以结束时的准确率为准；步数为首次达到该准确率的验证步，因此只精确到验证间隔；未解出或发散的运行"
+        "视为晚于所有解出的运行。相同或都未解出的配对不计入检验，但列出数量。其 p 值与关于{quality}的假设属于同一族"
+        "（共 {family} 个），一并作 Holm 校正；同一检验在相反方向 p <= 0.05（未校正）时判为不成立。"
+        "提供信息的配对不足 {least} 对时无法判定。",
+    ),
     "scope.line": ("{parameters} parameters, {read} a run, {data}", "{parameters} 参数，每次运行 {read}，{data}"),
     "scope.tokens": ("{count} tokens", "{count} 个 token"),
     "scope.examples": ("{count} examples", "{count} 个样本"),
@@ -133,9 +154,28 @@ _VERDICTS: dict[str, Phrase] = {
     "box.p": ("p", "p 值"),
     "box.p_value.paired_t": ("{p} by the t test", "t 检验 {p}"),
     "box.p_beside.paired_t": ("{p} by sign flips", "符号翻转检验 {p}"),
+    "box.p_value.signs": ("{p} by the exact sign test", "精确符号检验 {p}"),
     "box.p_adjusted": ("{p} Holm-adjusted", "Holm 校正后 {p}"),
     "box.seeds": ("paired seeds", "配对种子数"),
     "box.seeds_value": ("{done} of {planned}", "{done}／{planned}"),
+    "box.pairs": ("pairs", "配对"),
+    "box.pairs.solved_seeds": (
+        "only the treatment solves it {ahead}, only the control {behind}, both {tied}, neither {neither}",
+        "仅处理组解出 {ahead}，仅对照组解出 {behind}，都解出 {tied}，都未解出 {neither}",
+    ),
+    "box.pairs.steps_to_solve": (
+        "treatment sooner {ahead}, control sooner {behind}, tied {tied}, neither solves it {neither}",
+        "处理组先解出 {ahead}，对照组先解出 {behind}，同时 {tied}，都未解出 {neither}",
+    ),
+    "box.pairs_needed": (
+        "About {pairs} informative pairs would decide it.",
+        "约需 {pairs} 对提供信息的结果才能得出结论。",
+    ),
+    "solved.mean": ("accuracy of at least {level}", "准确率不低于 {level}"),
+    "solved.at_difficulty": (
+        "accuracy of at least {level} at difficulty {difficulty}",
+        "难度 {difficulty} 的准确率不低于 {level}",
+    ),
     "box.ratio": ("time per step, ratio", "每步用时之比"),
     "box.ratio_value": ("{ratio} {interval}, {blocks} blocks", "{ratio} {interval}，{blocks} 个区组"),
     "box.parameters": ("trainable parameters", "可训练参数"),
@@ -172,6 +212,16 @@ _CLAIMS: dict[str, Phrase] = {
 # ---- The table -----------------------------------------------------------------------------------------------------
 
 _TABLE: dict[str, Phrase] = {
+    "column.solved": ("solved", "解出"),
+    "column.steps_to_solve": ("steps to solve, median", "解出步数中位数"),
+    "column.steps_range": ("from – to", "范围"),
+    "column.validated_every": ("validated every", "验证间隔"),
+    "solving.table": (
+        "Solved seeds ({scope}). Solved: {solved} at the end. Steps to solve: those to the first validation that "
+        "reached it, over the seeds that solve it; they are known to within the validation interval.",
+        "解出任务的种子（{scope}）。解出：结束时{solved}。解出步数：解出的种子首次达到该准确率的验证步，"
+        "只精确到验证间隔。",
+    ),
     "column.arm": ("arm", "实验组"),
     "column.total": ("parameters", "总参数量"),
     "column.trainable": ("trainable", "可训练参数"),

@@ -1,0 +1,252 @@
+"""Claims about solved seeds and steps to solve: what decides them, what does not, and how often they err."""
+
+import math
+
+import numpy as np
+import pytest
+
+from oelm.analysis.findings import SolvedSeeds
+from oelm.analysis.hypotheses import verdicts
+from oelm.analysis.solving import sign_test
+from oelm.analysis.speed import Speed
+from oelm.analysis.summary import findings_as_json, findings_of
+from oelm.claims.kinds import Bounds
+from oelm.claims.reasons import REASONS
+from oelm.claims.solving import Criterion, Solved, solved
+from oelm.reporting.numbers import NONE
+from oelm.reporting.solving import solving
+from oelm.reporting.verdicts import as_text
+from stored_runs import probe_curve, small_probes, solving_claim, store_study
+
+FROZEN, TRAINED = "frozen_head_orthogonal", "trained"
+BOTH = [solving_claim("solves_more"), solving_claim("solves_sooner")]
+HALF = Bounds(0.5, None)
+
+
+def by_arm(frozen, trained):
+    """The step from which each seed of an arm is perfect; None: never."""
+    return lambda arm, seed, *_: (frozen if arm == FROZEN else trained)[seed]
+
+
+def stored(folder, frozen, trained, claims=tuple(BOTH), *, loss=lambda *_: 1.0, **changes):
+    study = small_probes(hypotheses=list(claims), **changes)
+    return findings_of(study, store_study(study, folder, loss, measured=probe_curve(by_arm(frozen, trained))))
+
+
+def outcomes(findings):
+    return [(verdict.outcome, verdict.reason) for verdict in findings.verdicts]
+
+
+# ---- When a run counts as solved -----------------------------------------------------------------------------------
+
+
+def curve(*accuracies):
+    return [{"step": 10 * number, "accuracy": each} for number, each in enumerate(accuracies, start=1)]
+
+
+@pytest.mark.parametrize(
+    ("final", "accuracies", "expected"),
+    [
+        (1.0, (0.2, 0.95, 1.0), Solved(10, 20)),
+        (0.9, (0.9, 0.9, 0.9), Solved(0, 10)),  # the level itself is enough
+        (0.89, (0.95, 0.95, 0.95), None),  # lost at the end
+        (0.9, (0.2, 0.2, 0.2), Solved(20, 30)),  # found by the reported accuracy alone
+        (0.95, (0.2, 0.92, 0.3), Solved(10, 20)),  # the first validation that reached it
+        (0.95, (), Solved(0, 30)),
+    ],
+)
+def test_a_run_is_solved_by_its_end_and_in_the_interval_of_the_first_validation_that_found_it(
+    final, accuracies, expected
+):
+    assert solved(Criterion(0.9), {"accuracy": final}, curve(*accuracies), steps=30) == expected
+
+
+def test_a_criterion_at_a_difficulty_reads_that_one():
+    measured = {"accuracy": 0.5, "accuracy_by_difficulty": {"4": 0.95, "8": 0.05}}
+    assert [Criterion(0.9, each).accuracy(measured) for each in (None, 4, 8, 16)] == [0.5, 0.95, 0.05, None]
+    assert Criterion(0.9, 4).accuracy({"accuracy_by_difficulty": [0.5]}) is None
+
+
+def test_intervals_that_overlap_are_equally_soon():
+    early, late = Solved(0, 10), Solved(10, 20)
+    assert early.is_before(late)
+    assert not late.is_before(early)
+    assert not early.is_before(early)
+    assert not Solved(0, 15).is_before(late)
+    assert not late.is_before(Solved(0, 15))
+    assert late.is_before(None)
+
+
+# ---- Outcomes ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("frozen", "trained", "more", "sooner"),
+    [
+        ([100] * 8, [None] * 8, ("supported", "solves_more"), ("supported", "solves_sooner")),
+        ([None] * 8, [100] * 8, ("refuted", "solves_fewer"), ("refuted", "solves_later")),
+        ([50] * 8, [100] * 8, ("undecided", "too_few_informative"), ("supported", "solves_sooner")),
+        ([100] * 8, [93] * 8, ("undecided", "too_few_informative"), ("undecided", "too_few_informative")),  # ties
+        ([None] * 8, [None] * 8, ("undecided", "too_few_informative"), ("undecided", "too_few_informative")),
+        (
+            [50] * 4 + [None] * 4, [None] * 4 + [50] * 4,
+            ("undecided", "solved_unclear"), ("undecided", "steps_unclear"),
+        ),
+        (
+            [50] * 6 + [None] * 2, [None] * 6 + [50, None],
+            ("undecided", "solved_unclear"), ("undecided", "steps_unclear"),
+        ),
+    ],
+)  # fmt: skip
+def test_the_outcome_follows_the_signs(tmp_path, frozen, trained, more, sooner):
+    findings = stored(tmp_path, frozen, trained)
+    assert outcomes(findings) == [more, sooner]
+    for verdict in findings.verdicts:
+        assert set(verdict.facts) == set(REASONS[verdict.reason].facts)
+        assert verdict.sign_test.pairs == 8
+        for language in ("en", "zh"):
+            assert as_text(findings, language)
+
+
+def test_a_verdict_names_its_pairs_by_their_seeds(tmp_path):
+    steps = [50, 50, None, None, 60, 61, 50, 50]
+    verdict = stored(tmp_path, steps, [None, 100, 50, None, 70, 70, 50, 43]).verdicts[1]
+    test = verdict.sign_test
+    assert (test.ahead, test.behind, test.tied, test.neither) == ([0, 1, 4], [2], [5, 6, 7], [3])
+    assert (test.informative, test.pairs_needed) == (4, 30)
+
+
+def test_a_run_that_diverged_did_not_solve_it(tmp_path):
+    findings = stored(tmp_path, [50] * 8, [50] * 8, loss=lambda arm, *_: math.inf if arm == TRAINED else 1.0)
+    assert outcomes(findings) == [("supported", "solves_more"), ("supported", "solves_sooner")]
+    assert findings.arms[TRAINED].probe.solving[0].accuracies == dict.fromkeys(range(8))
+
+
+def test_while_a_run_is_missing_nothing_is_decided(tmp_path):
+    findings = stored(tmp_path, [50] * 8, [None] * 8, loss=lambda arm, seed, *_: None if seed == 7 else 1.0)
+    assert outcomes(findings) == [("undecided", "incomplete")] * 2
+    assert findings.verdicts[0].facts["pairs"] == 7
+
+
+def test_at_a_difficulty_that_the_runs_do_not_report_it_says_so(tmp_path):
+    claims = [solving_claim(name=str(each), difficulty=each) for each in (4, 8, 16)]
+    findings = stored(tmp_path, [50] * 8, [None] * 8, claims)
+    assert outcomes(findings) == [
+        ("supported", "solves_more"), ("undecided", "too_few_informative"), ("undecided", "no_such_difficulty"),
+    ]  # fmt: skip
+    text = as_text(findings, "en")
+    assert "do not report accuracy at difficulty 16; they report it at: 4, 8." in text
+    assert "accuracy of at least 90 % at difficulty 4 at the end" in text
+
+
+def test_the_interval_of_validation_is_stated(tmp_path):
+    text = as_text(stored(tmp_path, [50] * 8, [100] * 8), "en")
+    assert "to within the validation interval (10 steps)" in text
+
+
+def test_solving_is_of_one_family_with_quality(tmp_path):
+    margin = {"measure": "probe_accuracy", "margin_points": 2}
+    claims = [
+        *BOTH,
+        solving_claim("not_worse", solved_at=None, **margin),
+        solving_claim(name="aside", confirmatory=False),
+    ]
+    found = {each.hypothesis.name: each for each in stored(tmp_path, [50] * 8, [100] * 8, claims).verdicts}
+    assert found["solves_sooner"].p == 2**-8
+    assert found["solves_sooner"].p_adjusted == 3 * 2**-8
+    assert found["solves_more"].p_adjusted == 1.0
+    assert found["aside"].p_adjusted is None
+    assert found["not_worse"].outcome == "supported"  # equal and perfect
+    assert found["not_worse"].p_adjusted == 3 * 2**-8
+
+
+# ---- What is shown -------------------------------------------------------------------------------------------------
+
+
+def test_findings_have_the_accuracies_and_steps_of_every_seed(tmp_path):
+    findings = stored(tmp_path, [50, 60, 70, 80, 90, 100, 110, None], [None] * 8)
+    probe = findings.arms[FROZEN].probe
+    assert probe.validate_every == 10
+    assert probe.accuracies == {**dict.fromkeys(range(7), 1.0), 7: 0.25}
+    assert probe.by_difficulty[7] == {"4": 0.25, "8": 0.125}
+    assert probe.solving[0].solved[0] == Solved(40, 50)
+    assert (probe.solving[0].count, probe.solving[0].steps) == (7, [50, 60, 70, 80, 90, 100, 110])
+    tree = findings_as_json(findings)
+    (seeds,) = tree["arms"][FROZEN]["probe"]["solving"]
+    assert seeds["criterion"] == {"level": 0.9, "difficulty": None}
+    assert (seeds["solved"]["0"], seeds["solved"]["7"]) == ({"after": 40, "by": 50}, None)
+    assert tree["verdicts"][0]["sign_test"]["ahead"] == [0, 1, 2, 3, 4, 5, 6]
+    (table,) = [block for block in solving(findings, "en", ()) if hasattr(block, "rows")]
+    assert table.rows[1] == [FROZEN, "7/8", "80", "50 – 110", "10"]
+    assert table.rows[0] == [TRAINED, "0/8", NONE, NONE, "10"]
+
+
+# ---- Error rates ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def settled_by(tmp_path_factory):
+    """Verdicts of thousands of studies of 8 seeds, from steps held in memory."""
+    findings = stored(tmp_path_factory.mktemp("simulated"), [50] * 8, [50] * 8)
+
+    def seeds_of(steps):
+        found = {seed: None if step is None else Solved(step - 10, step) for seed, step in enumerate(steps)}
+        return SolvedSeeds(Criterion(0.9), dict.fromkeys(found, 1.0), found)
+
+    def settle(frozen, trained):
+        arms = {}
+        for arm, steps in ((FROZEN, frozen), (TRAINED, trained)):
+            summary = findings.arms[arm]
+            probe = summary.probe.__class__(10, {}, {}, [seeds_of(steps)])
+            arms[arm] = summary.__class__(**vars(summary) | {"probe": probe})
+        return verdicts(findings.plan, arms, speed_of=lambda *_: Speed(), confounds={})
+
+    return settle
+
+
+def simulated_steps(generator, share, size=8):
+    """Seeds that solve it with a probability, at some validation of twenty."""
+    steps = 10 * generator.integers(1, 21, size)
+    return [int(step) if lucky else None for step, lucky in zip(steps, generator.random(size) < share, strict=True)]
+
+
+def test_an_oracle_against_chance_is_decided_in_every_study(settled_by):
+    generator = np.random.default_rng(15)
+    for _ in range(50):
+        oracle = simulated_steps(generator, 1.0)
+        assert {each.outcome for each in settled_by(oracle, [None] * 8)} == {"supported"}
+        assert {each.outcome for each in settled_by([None] * 8, oracle)} == {"refuted"}
+
+
+@pytest.mark.parametrize("share", [0.3, 0.7, 1.0])
+def test_equal_arms_are_called_different_in_at_most_one_study_of_twenty(settled_by, share):
+    """In each direction."""
+    assert _different(settled_by, share, studies=250) <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 250)
+
+
+@pytest.mark.trial
+@pytest.mark.parametrize("share", [0.1, 0.3, 0.5, 0.7, 0.9, 1.0])
+def test_equal_arms_are_called_different_in_at_most_one_study_of_twenty_over_many(settled_by, share):
+    assert _different(settled_by, share, studies=5000) <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 5000)
+
+
+def _different(settle, share, *, studies):
+    generator = np.random.default_rng([15, round(100 * share)])
+    found = [settle(simulated_steps(generator, share), simulated_steps(generator, share)) for _ in range(studies)]
+    outcomes = [[each[claim].outcome for each in found] for claim in (0, 1)]
+    return max(each.count(called) for each in outcomes for called in ("supported", "refuted")) / studies
+
+
+@pytest.mark.parametrize("by_steps", [False, True])
+@pytest.mark.parametrize(("share", "pairs"), [(0.2, 20), (0.6, 8), (1.0, 13)])
+def test_signs_err_in_at_most_one_of_twenty_whatever_the_share_of_ties(share, pairs, by_steps):
+    generator = np.random.default_rng(2)
+
+    def arm():
+        steps = simulated_steps(generator, share, pairs)
+        return {seed: None if step is None else Solved(step - 10, step) for seed, step in enumerate(steps)}
+
+    tests = [sign_test(arm(), arm(), HALF, by_steps=by_steps) for _ in range(2000)]
+    assert all(test.pairs == pairs for test in tests)
+    for p in ("p", "p_opposite"):
+        assert sum(getattr(test, p) <= 0.05 for test in tests) / 2000 <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 2000)
