@@ -12,8 +12,8 @@ from small_runs import finished
 
 PACKAGE = Path(oelm.__file__).parent
 BOTTOM = {
-    "durations", "errors", "exhaustion", "files", "installation", "intervals", "logarithms", "plurals", "seeding",
-    "sections", "system", "treatment", "visible",
+    "durations", "errors", "exhaustion", "files", "installation", "intervals", "logarithms", "plurals", "probes",
+    "seeding", "sections", "system", "treatment", "visible",
 }  # fmt: skip
 WAIST = {
     "config", "claims", "arms", "arm_words", "settings", "accounting", "ownership", "schemas", "metric_records",
@@ -27,6 +27,7 @@ ALLOWED = {
     "seeding": set(),
     "sections": set(),
     "treatment": {"sections"},
+    "probes": {"errors", "seeding", "sections"},
     "durations": set(),
     "plurals": set(),
     "intervals": set(),
@@ -37,7 +38,7 @@ ALLOWED = {
     "files": {"errors", "exhaustion", "system", "visible"},
     "answers": {"errors", "exhaustion", "visible"},
     "sources": {"errors", "visible", "files"},
-    "config": {"sections", "treatment"},
+    "config": {"probes", "sections", "treatment"},
     "aliases": set(),
     "claims": {"logarithms"},
     "arms": {"errors", "aliases", "treatment"},

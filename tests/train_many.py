@@ -1,6 +1,6 @@
 """A process (or one of several, under torchrun) that trains one arm after another: starting torch is the slow part.
 
-Arguments: token folder, output folder, precision, then names of arms.
+Arguments: token folder, output folder, precision, then names of arms, or of probes for the baseline.
 """
 
 import sys
@@ -14,5 +14,6 @@ if __name__ == "__main__":
     folder, out, precision, *arms = sys.argv[1:]
     with joined(world_from_environment(), device_kind="cpu"):
         for arm in arms:
-            run = small_run(arm, data=folder, batch_size=5)
+            named = ("trained", arm) if arm.startswith("probe:") else (arm, folder)
+            run = small_run(named[0], data=named[1], batch_size=5)
             train(run, quiet_execution(precision=precision), out=Path(out) / arm)

@@ -13,8 +13,9 @@ import json
 from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 
+from oelm.probes.probe import canonical, is_probe, probe_of, written
 from oelm.sections import MOST_DIGITS, Count, Positive, Section, Whole
 from oelm.treatment.options import problems_of_options
 from oelm.treatment.parts import (
@@ -198,7 +199,23 @@ class Run(Section):
     model: AnyModel = Model()
     training: Training = Training()
     seeds: Seeds = Seeds()
-    data: str = Field(default="data/stories", description="Folder of token files, made by `oelm prepare`; --data.")
+    data: Annotated[str, BeforeValidator(written), AfterValidator(canonical)] = Field(
+        default="data/stories", description="Folder of token files, made by `oelm prepare`, or probe:TASK; --data."
+    )
+
+    @model_validator(mode="after")
+    def _fits_its_probe(self) -> Run:
+        if not is_probe(self.data):
+            return self
+        if isinstance(self.model, Encoder):
+            raise ValueError("data: probes are for a GPT; an encoder is fine-tuned on sentences")
+        probe = probe_of(self.data)
+        for key, theirs in (("seq_len", probe.length), ("vocabulary", probe.vocabulary)):
+            ours = getattr(self.model, key)
+            if ours is not None and ours != theirs:
+                option = "length" if key == "seq_len" else key
+                raise ValueError(f"model.{key}: must be {theirs}, the {option} of the probe, not {ours}")
+        return self
 
 
 class Execution(Section):
@@ -483,6 +500,11 @@ PRESETS: dict[str, Run] = {
         model=Model(vocabulary=50257, seq_len=1024, d_model=768, num_layers=12, num_heads=12, d_ff=3072),
         training=Training(batch_size=480, learning_rate=6e-4),
         data="data/openwebtext",
+    ),
+    "probe": Run(
+        model=Model(seq_len=64, d_model=64, num_layers=2, num_heads=2),
+        training=Training(steps=2000, batch_size=64, learning_rate=1e-3),
+        data="probe:recall",
     ),
     "fine-tuning": Run(
         arm="fine_tuned",

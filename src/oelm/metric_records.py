@@ -18,9 +18,10 @@ from typing import Any, BinaryIO
 Record = dict[str, Any]  # a line of metrics.jsonl
 
 MOST_POINTS = 4096  # of each kind, training and validation: more than a figure can show
-MOST_LINE_BYTES = 4096  # ours have some hundred
+MOST_LINE_BYTES = 2**16  # ours have some hundred, with the scores of many heads some thousand
+OF_SEVERAL = ("accuracy_by_difficulty", "head_scores")  # what has many numbers
+MOST_DEPTH = 3  # of those
 BLOCK_BYTES = 2**20
-BY_NAME = ("accuracy_by_difficulty",)  # which hold a number for each of several names
 LARGEST_STEP = 2**53
 LARGEST = 1e100  # of a number that is averaged; sums stay finite
 _USUAL_STEP = re.compile(rb'\{"step": (\d{1,15}), ')
@@ -77,7 +78,7 @@ def _opened(file: Path) -> BinaryIO | None:
 
 
 def _record(line: bytes) -> Record | None:
-    """A step and finite numbers; None of a torn line, and of anything else that we did not write."""
+    """A step and finite numbers, some under names or in lists; None of a torn line, and of what we did not write."""
     if len(line) > MOST_LINE_BYTES:
         return None
     try:
@@ -97,10 +98,12 @@ def _is_step(value: Any) -> bool:
     return type(value) is int and 0 <= value <= LARGEST_STEP
 
 
-def _is_value(name: str, value: Any) -> bool:
-    if name in BY_NAME and isinstance(value, dict):
-        return all(_is_number(each, inner) for each, inner in value.items())
-    return _is_number(name, value)
+def _is_value(name: str, value: Any, depth: int = 0) -> bool:
+    """A number, or several of one kind: by difficulty, by layer and head."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    if inner is None or name not in OF_SEVERAL:
+        return _is_number(name, value)
+    return depth < MOST_DEPTH and all(_is_value(name, each, depth + 1) for each in inner)
 
 
 def _is_number(name: str, value: Any) -> bool:

@@ -46,6 +46,11 @@ class Result(Stored):
     perplexity: float | None = None
     accuracy: Part | None = None
     accuracy_by_difficulty: dict[str, Part] | None = None
+    loss_by_difficulty: dict[str, Loss] | None = None
+    chance_blind: Part | None = None
+    chance_in_context: dict[str, Part] | None = None
+    bits_stored: float | None = None
+    bits_per_parameter: float | None = None
     examples: Amount | None = None
     best_val_loss: Loss | None = None
     best_step: Amount | None = None

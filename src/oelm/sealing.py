@@ -238,6 +238,7 @@ def _disagreement(
     return (
         _wrong_perplexity(result, "perplexity", result["val_loss"])
         or _wrong_perplexity(result, "best_perplexity", result.get("best_val_loss"))
+        or _wrong_mean(result)
         or _against_metrics(directory, run, result)
     )
 
@@ -252,6 +253,17 @@ def _wrong_perplexity(result: dict[str, Any], key: str, loss: float | None) -> s
     if not math.isclose(said, computed, rel_tol=1e-9):
         return f"{key} is {said}, but e to the loss {loss} is {computed}"
     return None
+
+
+def _wrong_mean(result: dict[str, Any]) -> str | None:
+    """A probe's accuracy is the mean over its difficulties."""
+    each = result.get("accuracy_by_difficulty")
+    if not each or result.get("accuracy") is None:
+        return None
+    mean = sum(each.values()) / len(each)
+    if math.isclose(result["accuracy"], mean, abs_tol=1e-9):
+        return None
+    return f"accuracy is {result['accuracy']}, but the mean over the difficulties is {mean}"
 
 
 def _against_metrics(directory: RunDirectory, run: ResolvedRun, result: dict[str, Any]) -> str | None:

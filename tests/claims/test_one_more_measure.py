@@ -24,7 +24,7 @@ from stored_runs import FREEZING, sealed_again, small_classification, small_stud
 CALIBRATION = Measure(
     key="calibration_error",
     name=("calibration error", "校准误差"),
-    models=("encoder",),
+    kinds=("encoder",),
     scale=POINTS,
     better="lower",
     value_of=share("calibration_error"),
@@ -35,7 +35,7 @@ CALIBRATION = Measure(
 DENSITY = Measure(
     key="bits_per_byte",
     name=("number of bits per byte", "每字节比特数"),
-    models=("gpt",),
+    kinds=("gpt",),
     scale=PERCENT,
     better="lower",
     value_of=lambda result: math.log(result["bits_per_byte"]) if result.get("bits_per_byte") else None,
@@ -54,7 +54,7 @@ def study_by(measure: Measure, **changes):
     make, control, treatment = {
         "encoder": (small_classification, "fine_tuned", "frozen_head_orthogonal"),
         "gpt": (small_study, "trained", "frozen_head_orthogonal"),
-    }[measure.models[0]]
+    }[measure.kinds[0]]
     shared = {"measure": measure.key, "treatment": treatment, "control": control, "varies": FREEZING}
     claims = [
         {"name": "cost", "claim": "It costs little", "kind": "not_worse", measure.scale.margin_key: 5},
@@ -106,7 +106,7 @@ def test_a_study_declares_it_and_nothing_beside_it(measure):
     study = study_by(measure)
     assert study.measure is measure
     assert [claim.margin for claim in study.hypotheses] == [5, None, 5]
-    usual = next(each for each in MEASURES.values() if measure.models[0] in each.models)
+    usual = next(each for each in MEASURES.values() if measure.kinds[0] in each.kinds)
     assert study_digest(study) != study_digest(study_by(usual))
     claims = [claim.model_dump(exclude_none=True) for claim in study.hypotheses]
     for changes, problem in (
@@ -150,7 +150,7 @@ def test_a_run_that_did_not_record_it_is_no_result(measure, tmp_path):
 
 def test_runs_of_other_studies_are_shown_by_their_own(measure, tmp_path):
     """Also where they happen to store what another study is compared by."""
-    study = study_by(LOSS if "gpt" in measure.models else ACCURACY)
+    study = study_by(LOSS if "gpt" in measure.kinds else ACCURACY)
     shelf = store_study(study, tmp_path, loss, also=ALSO[measure.key])
     lines = study_status(study, shelf.folder)[1]
     assert sum(f", {study.measure.name[0]} " in line for line in lines) == 8

@@ -111,7 +111,7 @@ def test_chinese_labels_are_drawn_with_real_glyphs(complete):
 
 @pytest.mark.parametrize("measure", MEASURES.values(), ids=lambda measure: measure.key)
 def test_every_figure_has_its_caption_before_it_has_data(measure):
-    study = {"gpt": small_study, "encoder": small_classification}[measure.models[0]]()
+    study = {"gpt": small_study, "encoder": small_classification}[measure.kinds[0]]()
     own = {name: code for code, name in vars(measure.figures).items()}
     codes = [f"caption.{own.get(name, name)}" for name in gallery.figures_of(measure)]
     assert all(all(_phrase_of(study, code)) for code in codes)

@@ -13,7 +13,7 @@ from small_runs import REPOSITORY, finished, torchrun
 SCRIPT = str(REPOSITORY / "tests" / "train_many.py")
 ARMS = [
     "trained", "late_unfreeze", "frozen_half", "every_n", "train_then_freeze", "frozen_hadamard",
-    "frozen_orthogonal_repaired",
+    "frozen_orthogonal_repaired", "probe:recall?pairs=2,3,4&length=16&vocabulary=64",
 ]  # fmt: skip
 
 

@@ -99,7 +99,7 @@ class FigureNames:
 class Measure:
     key: str  # `measure:` of a hypothesis
     name: Phrase  # of what a reader is shown
-    models: tuple[str, ...]  # the kinds of model whose runs are compared by it
+    kinds: tuple[str, ...]  # of runs that are compared by it: gpt, encoder, probe
     scale: Scale
     better: Literal["lower", "higher"]
     value_of: Callable[[Mapping[str, Any]], float | None]  # of a run's result: what is compared
@@ -173,7 +173,7 @@ def share(key: str) -> Callable[[Mapping[str, Any]], float | None]:
 LOSS = Measure(
     key="loss",
     name=("perplexity", "困惑度"),
-    models=("gpt",),
+    kinds=("gpt",),
     scale=PERCENT,
     better="lower",
     value_of=_number("val_loss"),
@@ -225,7 +225,7 @@ LOSS = Measure(
 ACCURACY = Measure(
     key="accuracy",
     name=("accuracy", "准确率"),
-    models=("encoder",),
+    kinds=("encoder",),
     scale=POINTS,
     better="higher",
     value_of=share("accuracy"),
@@ -245,25 +245,27 @@ ACCURACY = Measure(
         ),
     },
 )  # fmt: skip
-
 PROBE_ACCURACY = Measure(
     key="probe_accuracy",
     name=("accuracy", "准确率"),
-    models=("probe",),
+    kinds=("probe",),
     scale=POINTS,
     better="higher",
     value_of=share("accuracy"),
     shown_key="accuracy",
-    documentation=("of probes (`data: probe:...`)", "paired t, of the error rates, 1 − accuracy"),
+    documentation=(
+        "on a probe (`data: probe:TASK`)",
+        "paired t, of the error rates, 1 − accuracy; the mean over the difficulties",
+    ),
     record_key="accuracy",
 )
 
 MEASURES: dict[str, Measure] = {measure.key: measure for measure in (LOSS, ACCURACY, PROBE_ACCURACY)}
 
 
-def measures_of(model: str) -> list[Measure]:
-    """Those that runs of a kind of model, or of a probe, are compared by, the usual one first."""
-    return [measure for measure in MEASURES.values() if model in measure.models]
+def measures_of(kind: str) -> list[Measure]:
+    """Those that runs of a kind are compared by, the usual one first."""
+    return [measure for measure in MEASURES.values() if kind in measure.kinds]
 
 
 def documentation() -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The data a run names: text as one stream of tokens for a GPT, labelled sentences for an encoder."""
+"""The data a run names: text as one stream of tokens or a probe for a GPT, labelled sentences for an encoder."""
 
 from __future__ import annotations
 
@@ -7,27 +7,35 @@ from types import ModuleType
 
 from oelm.config import Encoder, Run
 from oelm.data import sentences, tokens
+from oelm.data.probes import ProbeData, open_probe
 from oelm.data.remembered import remember, remembered, seen_now
 from oelm.data.sentences import SentenceData, open_sentences
 from oelm.data.tokens import TokenData, open_tokens
 from oelm.errors import UserError
 from oelm.files import sha256_of
+from oelm.probes.probe import is_probe
 
-Data = TokenData | SentenceData
+DataInFiles = TokenData | SentenceData
+Data = DataInFiles | ProbeData
 
 
 def open_data(run: Run) -> Data:
     """Map it, with sizes checked; a missing folder is an error that names the command to make it."""
+    if is_probe(run.data):
+        return open_probe(run.data)
     return open_sentences(Path(run.data)) if isinstance(run.model, Encoder) else open_tokens(Path(run.data))
 
 
 def check_digests(data: Data) -> None:
     """Read every file and compare it with its manifest: finds a flipped byte."""
-    _check_files(data, known=set())
+    if not isinstance(data, ProbeData):
+        _check_files(data, known=set())
 
 
 def check_changes(data: Data) -> None:
     """The same of the files that changed since they were last read whole."""
+    if isinstance(data, ProbeData):
+        return
     seen = seen_now(data.folder, _kind(data).file_digests(data))
     known = remembered(data.folder, seen)
     _check_files(data, known=known)
@@ -35,12 +43,12 @@ def check_changes(data: Data) -> None:
         remember(data.folder, seen)
 
 
-def _check_files(data: Data, *, known: set[str]) -> None:
+def _check_files(data: DataInFiles, *, known: set[str]) -> None:
     for name, digest in _kind(data).file_digests(data).items():
         if name not in known and sha256_of(data.folder / name) != digest:
             raise UserError(f"{data.folder / name}: differs from its manifest (SHA-256); prepare it again with --force")
     _kind(data).check_combined(data)
 
 
-def _kind(data: Data) -> ModuleType:
+def _kind(data: DataInFiles) -> ModuleType:
     return sentences if isinstance(data, SentenceData) else tokens

@@ -9,6 +9,7 @@ import torch
 
 from oelm.arm_words import described
 from oelm.config import EncoderRun, GptRun, Run, Training, as_far_as_known, resolved_training
+from oelm.data.probes import ProbeData
 from oelm.data.sentences import SentenceData
 from oelm.data.tokens import GPT2_VOCABULARY, TokenData, open_tokens
 from oelm.diagnosis.encoders import diagnose_encoder, encoder_run_of
@@ -20,6 +21,7 @@ from oelm.diagnosis.storage import header_dtypes
 from oelm.errors import UserError
 from oelm.model.initialization import build
 from oelm.model.transformer import GPT
+from oelm.probes.probe import is_probe
 from oelm.run_directory import RunDirectory, run_around
 from oelm.stored_models.loading import StoredModel, language_run, load_stored
 from oelm.training.checkpoint import load_weights
@@ -31,7 +33,7 @@ DRAWN = "tokens: random, from a fixed seed"
 def diagnose_arm(run: Run, *, data_given: bool, steps: int = 3) -> Diagnosis:
     """Build the arm as training does, and examine it. Without data it sees seeded random tokens."""
     assumed = as_far_as_known(run, {"vocabulary": GPT2_VOCABULARY})
-    if isinstance(assumed, GptRun) and not data_given:
+    if isinstance(assumed, GptRun) and not data_given and not is_probe(run.data):
         notes = [DRAWN]
         if run.model.vocabulary is None:
             notes.append(f"vocabulary: {GPT2_VOCABULARY:,} assumed (GPT-2's); --data DIR uses that of the data")
@@ -41,6 +43,8 @@ def diagnose_arm(run: Run, *, data_given: bool, steps: int = 3) -> Diagnosis:
             return diagnose_encoder(known, data, steps=steps)
         case GptRun() as known, TokenData() as data:
             return _diagnosed(known, data.splits["train"], steps, [f"tokens: {data.folder}"])
+        case GptRun() as known, ProbeData():
+            return _diagnosed(known, drawn_tokens(known), steps, [DRAWN])
 
 
 def _diagnosed(run: GptRun, tokens: np.ndarray, steps: int, notes: list[str]) -> Diagnosis:

@@ -14,6 +14,7 @@ from oelm.config import Settings
 from oelm.errors import UserError
 from oelm.files import RUNS
 from oelm.plurals import number_of
+from oelm.probes.probe import is_probe
 from oelm.remote.connection import EndedCommand, ask, relay
 from oelm.remote.hosts import Server, check_text
 from oelm.remote.project import project_root, sent_digests
@@ -52,6 +53,8 @@ def _settings_of(study: Study) -> Settings:
 
 def data_here(place: StudyPlace, *, say: Callable[[str], None]) -> list[str]:
     """The folder of a study's data, if it is on this side; it may have been prepared over there."""
+    if is_probe(place.data):
+        return []
     path = Path(place.data)
     folder = path.parent if path.is_file() else path
     if folder.is_dir():
@@ -62,6 +65,8 @@ def data_here(place: StudyPlace, *, say: Callable[[str], None]) -> list[str]:
 
 def refuse_without_data(server: Server, place: StudyPlace, *, say: Callable[[str], None]) -> None:
     """After a sync that had no data of the study to send: it may have been prepared over there."""
+    if is_probe(place.data):
+        return
     if not ask(server, "holds", inner=place.data)["holds"]:
         raise UserError(
             f"{place.data}: neither here nor on {server.name}, and the study needs it there; create it with "

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from oelm.prepared import digest_here
+from oelm.probes.probe import is_probe, probe_of
 from oelm.study.declaration import Study, settings_for
 
 Digests = dict[str, str]  # by the folder, as the study names it
@@ -22,5 +23,5 @@ def data_folders(study: Study) -> list[str]:
 
 
 def digests_here(folders: list[str]) -> Digests:
-    found = {folder: digest_here(Path(folder)) for folder in folders}
+    found = {each: probe_of(each).digest if is_probe(each) else digest_here(Path(each)) for each in folders}
     return {folder: digest for folder, digest in found.items() if digest is not None}

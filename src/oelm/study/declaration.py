@@ -24,6 +24,7 @@ from oelm.claims.measures import LOSS, MEASURES, SCALES, Measure, measures_of
 from oelm.claims.solving import Criterion
 from oelm.config import Settings, kind_of_model
 from oelm.errors import UserError
+from oelm.probes.probe import WrongProbe, is_probe, probe_of, written
 from oelm.run_directory import check_name
 from oelm.sections import Count, Positive, Section, Share
 from oelm.settings import full_key, known_keys, problem_lines, read_yaml_file, settings_of, with_preset
@@ -32,7 +33,6 @@ from oelm.study.part_aspects import VARIATIONS
 from oelm.study.slurm_request import SlurmRequest
 
 Language = Literal["en", "zh"]
-PROBE = "probe:"  # so begins the data of a probe
 
 
 class Bilingual(Section):
@@ -240,19 +240,18 @@ class Study(Section):
 
     @property
     def probes(self) -> bool:
-        """Whether its runs solve a probe: examples that are generated, and scored at their answers."""
-        return str(with_preset(self.base).get("data", "")).startswith(PROBE)
-
-    @property
-    def usual_measures(self) -> list[Measure]:
-        """Those that its runs can be compared by, the usual one first."""
-        return measures_of("probe" if self.probes else self.model_kind)
+        """Whether its runs learn a probe."""
+        return is_probe(str(written(with_preset(self.base).get("data", ""))))
 
     @property
     def measure(self) -> Measure:
         """By what its arms are compared: what its claims about quality name, or else what such runs usually are."""
         claimed = (each.quality for each in self.hypotheses if each.evidence == "quality")
-        return next(claimed, None) or self.usual_measures[0]
+        return next(claimed, None) or self.possible_measures[0]
+
+    @property
+    def possible_measures(self) -> list[Measure]:
+        return measures_of("probe" if self.probes else self.model_kind)
 
     @property
     def criteria(self) -> list[Criterion]:
@@ -468,7 +467,7 @@ def _misplaced_values(study: Study) -> Iterator[str]:
         yield "base.arm: list the arms of a study under arms"
     if not _complaints(partial(with_preset, study.base)):  # which the arms' settings name
         yield from _wrong_measures(study)
-        yield from _solving_without_probes(study)
+        yield from _wrong_solving(study)
     if study.tuning is None:
         return
     shared = sorted(set(study.seeds) & set(study.tuning.seeds))
@@ -489,7 +488,7 @@ def _misplaced_values(study: Study) -> Iterator[str]:
 
 def _wrong_measures(study: Study) -> Iterator[str]:
     """One measure for all claims about quality, and one that such runs are compared by."""
-    usual = study.usual_measures
+    usual = study.possible_measures
     for hypothesis in study.hypotheses:
         if hypothesis.evidence != "quality":
             continue
@@ -500,15 +499,29 @@ def _wrong_measures(study: Study) -> Iterator[str]:
             yield f"{hypothesis.name}: measures {hypothesis.measure}, not {study.measure.key}: a study has one measure"
 
 
-def _solving_without_probes(study: Study) -> Iterator[str]:
-    if study.probes:
-        return
-    rule = f"is for studies of probes, whose base.data begins with {PROBE}"
+def _wrong_solving(study: Study) -> Iterator[str]:
+    """Only probes are solved, and only at difficulties that they have."""
+    rule = "is for studies of probes, whose base.data begins with probe:"
     for hypothesis in study.hypotheses:
-        if hypothesis.evidence in SOLVING:
+        if study.probes:
+            yield from _wrong_difficulty(study, hypothesis)
+        elif hypothesis.evidence in SOLVING:
             yield f"{hypothesis.name}: {hypothesis.kind} {rule}"
-    if study.tuning is not None and study.tuning.rank == "solved":
+    if study.tuning is not None and study.tuning.rank == "solved" and not study.probes:
         yield f"tuning.rank: solved {rule}"
+
+
+def _wrong_difficulty(study: Study, hypothesis: Hypothesis) -> Iterator[str]:
+    for arm in (hypothesis.control, hypothesis.treatment):
+        data = study.arms[arm].set.get("data") if arm in study.arms else None
+        try:
+            probe = probe_of(str(written(data or with_preset(study.base).get("data"))))
+        except WrongProbe:
+            return  # which the arms' settings name
+        if hypothesis.difficulty is not None and hypothesis.difficulty not in probe.difficulties:
+            has = ", ".join(map(str, probe.difficulties))
+            yield f"{hypothesis.name}: difficulty {hypothesis.difficulty} is none of those of the data: {has}"
+            return
 
 
 def _faults_of_arms(study: Study) -> Iterator[str]:

@@ -10,10 +10,12 @@ import numpy as np
 
 from oelm.config import Encoder, GptRun, ResolvedRun, Run, facts_of, resolved
 from oelm.data.folders import Data
+from oelm.data.probes import ProbeData
 from oelm.data.sentences import SentenceData
 from oelm.data.tokens import GPT2_VOCABULARY, TokenData, file_name
 from oelm.model.freezing import Schedule
 from oelm.prepared import MANIFEST
+from oelm.probes.probe import is_probe
 from oelm.training.assembly import assembled, gpt_on_device, with_optimizer
 from oelm.training.device import Machine
 from oelm.training.distributed import World
@@ -41,9 +43,9 @@ def workload_of(run: Run, *, assumed: dict[str, Any] | None = None) -> Workload:
 
     An encoder's weights come with its data: without it there is nothing to measure.
     """
-    if isinstance(run.model, Encoder) or _has_data(Path(run.data)):
+    if isinstance(run.model, Encoder) or is_probe(run.data) or _has_data(Path(run.data)):
         known, data = run_with_data(run)
-        return Workload(data, facts_of(known.model), data.digest, str(data.folder))
+        return Workload(data, facts_of(known.model), data.digest, run.data)
     vocabulary = run.model.vocabulary or (assumed or {}).get("vocabulary") or GPT2_VOCABULARY
     return drawn_tokens(run, vocabulary=vocabulary, seq_len=run.model.seq_len)
 
@@ -73,7 +75,7 @@ class TimedArm:
     def __init__(self, run: Run, machine: Machine, workload: Workload) -> None:
         world = World()
         match _endless(resolved(run, workload.facts)), workload.data:
-            case known, (TokenData() | SentenceData()) as data:
+            case known, (TokenData() | SentenceData() | ProbeData()) as data:
                 self.objective, self.optimizer, schedule = assembled(known, data, machine=machine, world=world)
             case GptRun() as known, tokens:
                 gpt = gpt_on_device(known, machine)

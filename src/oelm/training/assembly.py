@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 import torch
 
 from oelm.config import EncoderRun, GptRun, ResolvedRun
+from oelm.data.probes import ProbeData
 from oelm.data.sentences import SentenceData
 from oelm.data.tokens import TokenData
 from oelm.model.freezing import Schedule
 from oelm.model.initialization import build
 from oelm.model.parameters import rules
 from oelm.model.transformer import GPT
+from oelm.training.at_answers import AtAnswers
 from oelm.training.device import Machine
 from oelm.training.distributed import Sharing
 from oelm.training.memory import refuse_what_does_not_fit
@@ -39,6 +41,9 @@ def assembled(run: ResolvedRun, data: Data, *, machine: Machine, world: Sharing)
             gpt = gpt_on_device(run, machine)
             objective = NextToken(gpt, run, train=train, held_out=held_out, machine=machine, world=world)
             return with_optimizer(objective, run)
+        case GptRun(), ProbeData():
+            gpt = gpt_on_device(run, machine)
+            return with_optimizer(AtAnswers(gpt, run, data.probe, machine=machine, world=world), run)
     raise TypeError(f"{run.data}: not the data of this kind of model")
 
 

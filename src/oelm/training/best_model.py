@@ -11,6 +11,7 @@ from typing import Any
 from torch import nn
 
 from oelm.config import EncoderRun, GptRun
+from oelm.data.probes import ProbeData
 from oelm.data.sentences import SentenceData
 from oelm.data.tokenizer import load_tokenizer
 from oelm.data.tokens import TokenData
@@ -23,7 +24,9 @@ from oelm.run_directory import RunDirectory
 from oelm.training.checkpoint import MODEL_FILE, contiguous, replace_tensors, stored_bytes
 
 
-def save_best(directory: RunDirectory, gpt: GPT, run: GptRun, data: TokenData, *, step: int, val_loss: float) -> None:
+def save_best(
+    directory: RunDirectory, gpt: GPT, run: GptRun, data: TokenData | ProbeData, *, step: int, val_loss: float
+) -> None:
     folder = directory.best
     refuse_link(folder)
     if not (folder / GENERATION_FILE).exists():

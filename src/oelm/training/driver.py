@@ -15,6 +15,7 @@ from typing import Any
 
 from oelm.config import EncoderRun, Execution, GptRun, ResolvedRun
 from oelm.data.folders import Data
+from oelm.data.probes import ProbeData
 from oelm.data.sentences import SentenceData
 from oelm.data.tokens import TokenData
 from oelm.durations import duration
@@ -308,7 +309,7 @@ class Driver:
 
     def _save_best(self, step: int, loss: float) -> None:
         match self.objective.model, self.run, self.data:
-            case GPT() as gpt, GptRun() as run, TokenData() as data:
+            case GPT() as gpt, GptRun() as run, (TokenData() | ProbeData()) as data:
                 save_best(self.directory, gpt, run, data, step=step, val_loss=loss)
             case encoder, EncoderRun() as run, SentenceData() as data:
                 save_best_encoder(self.directory, encoder, run, data, step=step, val_loss=loss)

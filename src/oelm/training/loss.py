@@ -6,6 +6,7 @@ at hand; the weight's gradient is accumulated in place over the chunks, and all 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -31,13 +32,29 @@ def summed_cross_entropy(hidden_ND: Tensor, weight_VD: Tensor, targets_N: Tensor
 @torch.no_grad()
 def position_losses(hidden_ND: Tensor, weight_VD: Tensor, targets_N: Tensor) -> Tensor:
     """-log p(target) of every position, for validation."""
+    return torch.cat(
+        [
+            functional.cross_entropy(logits, targets, reduction="none")
+            for logits, targets in _chunks_of_logits(hidden_ND, weight_VD, targets_N)
+        ]
+    )
+
+
+@torch.no_grad()
+def losses_and_hits(hidden_ND: Tensor, weight_VD: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
+    """The same, and whether the likeliest token is the target."""
+    losses, hits = [], []
+    for logits, targets in _chunks_of_logits(hidden_ND, weight_VD, targets_N):
+        losses.append(functional.cross_entropy(logits, targets, reduction="none"))
+        hits.append(logits.argmax(dim=1) == targets)
+    return torch.cat(losses), torch.cat(hits)
+
+
+def _chunks_of_logits(hidden_ND: Tensor, weight_VD: Tensor, targets_N: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     weight = weight_VD.to(_product_dtype(hidden_ND))
     rows = chunk_rows(weight.shape[0], weight.dtype)
-    losses = [
-        functional.cross_entropy((h.to(weight.dtype) @ weight.T).to(_sum_dtype(h)), t, reduction="none")
-        for h, t in zip(hidden_ND.split(rows), targets_N.split(rows), strict=True)
-    ]
-    return torch.cat(losses)
+    for h, t in zip(hidden_ND.split(rows), targets_N.split(rows), strict=True):
+        yield (h.to(weight.dtype) @ weight.T).to(_sum_dtype(h)), t
 
 
 def _product_dtype(tensor: Tensor) -> torch.dtype:

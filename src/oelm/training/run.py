@@ -13,6 +13,7 @@ from typing import Any
 
 from oelm.config import EncoderRun, Execution, GptRun, ResolvedRun, Run, resolved, stored_form
 from oelm.data.folders import Data, check_changes, open_data
+from oelm.data.probes import ProbeData
 from oelm.data.sentences import SentenceData
 from oelm.data.tokens import TokenData, check_tokens
 from oelm.errors import UserError
@@ -40,7 +41,7 @@ class Outcome:
     was_finished: bool
 
 
-def run_with_data(run: Run) -> tuple[GptRun, TokenData] | tuple[EncoderRun, SentenceData]:
+def run_with_data(run: Run) -> tuple[GptRun, TokenData | ProbeData] | tuple[EncoderRun, SentenceData]:
     """Open the data a run names, check it, and resolve what depends on it."""
     data = open_data(run)
     if run.training.validation_split not in data.splits:
@@ -51,6 +52,8 @@ def run_with_data(run: Run) -> tuple[GptRun, TokenData] | tuple[EncoderRun, Sent
     match resolved(run, data.facts), data:
         case GptRun() as known, TokenData():
             check_tokens(data, seq_len=known.model.seq_len, vocabulary=known.model.vocabulary)
+            return known, data
+        case GptRun() as known, ProbeData():
             return known, data
         case EncoderRun() as known, SentenceData():
             _refuse_other_sizes(known, data)

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from oelm.claims.measures import LOSS, MEASURES, Measure
+from oelm.claims.measures import LOSS, MEASURES, POINTS, Measure
 from oelm.config import ResolvedRun
 from oelm.data.folders import Data, check_digests
 from oelm.errors import UserError
@@ -48,7 +48,7 @@ class Recomputation:
 
     def __init__(self, *, data: Path | None = None) -> None:
         self._data = data  # in the place of what the configs name
-        self._read: set[tuple[Path, str]] = set()
+        self._read: set[tuple[str, str]] = set()
 
     def verdict(self, path: Path) -> RunVerdict:
         """Whatever is wrong with one run is said of it, and stops no other."""
@@ -85,9 +85,9 @@ class Recomputation:
             run = run.model_copy(update={"data": str(self._data)})
         try:
             run, data = run_with_data(run)
-            if (data.folder, data.digest) not in self._read:
+            if (run.data, data.digest) not in self._read:
                 check_digests(data)
-                self._read.add((data.folder, data.digest))
+                self._read.add((run.data, data.digest))
         except (UserError, OSError) as error:
             raise NotRecomputable(f"data: {error}") from error
         if data.digest != was.data_digest:
@@ -213,7 +213,10 @@ def _same(
     same = reported == seen.loss
     for measure in _beside_the_loss(result):
         stored, now = result[measure.shown_key], seen.result.get(measure.shown_key)
-        if not isinstance(now, int | float) or not math.isclose(stored, now, rel_tol=said.tolerance):
+        of_answers = OTHER_PREDICTIONS[precision] if said.other_machine and measure.scale is POINTS else 0.0
+        if not isinstance(now, int | float) or not math.isclose(
+            stored, now, rel_tol=said.tolerance, abs_tol=of_answers
+        ):
             raise Different(f"{measure.shown_key} is {stored} in the result, {now} recomputed")
         same = same and stored == now
     others = 0
