@@ -13,6 +13,8 @@ from oelm.analysis.summary import findings_as_json, findings_of
 from oelm.claims.kinds import Bounds
 from oelm.claims.reasons import REASONS
 from oelm.claims.solving import Criterion, Solved, solved
+from oelm.reporting.content import article_of
+from oelm.reporting.markdown import markdown
 from oelm.reporting.numbers import NONE
 from oelm.reporting.solving import solving
 from oelm.reporting.verdicts import as_text
@@ -254,3 +256,63 @@ def test_signs_err_in_at_most_one_of_twenty_whatever_the_share_of_ties(share, pa
     assert all(test.pairs == pairs for test in tests)
     for p in ("p", "p_opposite"):
         assert sum(getattr(test, p) <= 0.05 for test in tests) / 2000 <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 2000)
+
+
+# ---- Accuracy ------------------------------------------------------------------------------------------------------
+
+
+def accuracy_at(difficulty, kind="not_worse", **changes):
+    margin = {"margin_points": 2} if kind != "better" else {}
+    stated = {"measure": "probe_accuracy", "solved_at": None, "difficulty": difficulty, **margin}
+    return solving_claim(kind, name=f"{kind} at {difficulty}", **stated | changes)
+
+
+def test_a_claim_about_accuracy_may_be_about_one_difficulty(tmp_path):
+    """The frozen arm breaks at 8 pairs."""
+    study = small_probes(hypotheses=[accuracy_at(None), accuracy_at(4), accuracy_at(8), accuracy_at(8, "better")])
+
+    def measured(run, step):
+        broken = run.arm == FROZEN
+        found = {"4": 1.0, "8": 0.5 + 0.01 * run.seed if broken else 1.0}
+        return {"accuracy": sum(found.values()) / 2, "accuracy_by_difficulty": found}
+
+    findings = findings_of(study, store_study(study, tmp_path, lambda *_: 1.0, measured=measured))
+    assert outcomes(findings) == [
+        ("refuted", "contradicted"), ("supported", "same_shown"), ("refuted", "contradicted"), ("refuted", "contradicted"),
+    ]  # fmt: skip
+    assert findings.verdicts[2].facts["difference"] == pytest.approx(-46.5)
+    assert "the accuracy at difficulty 8 differs by −46.50 points" in as_text(findings, "en").replace(
+        "-46.50", "−46.50"
+    )
+    assert "难度 8 的准确率差异为" in as_text(findings, "zh")
+
+
+@pytest.mark.parametrize(("seeds", "scenario"), [(5, "unknown"), (6, "equal")])
+def test_equal_and_perfect_is_equal(tmp_path, seeds, scenario):
+    study = small_probes(hypotheses=[accuracy_at(None)], seeds=list(range(seeds)))
+    perfect = {"accuracy": 1.0, "accuracy_by_difficulty": {"4": 1.0, "8": 1.0}}
+    findings = findings_of(study, store_study(study, tmp_path, lambda *_: 0.0, measured=lambda *_: perfect))
+    assert outcomes(findings) == [("supported", "same_shown")]
+    assert findings.scenario == scenario  # both ways, so that it takes one more
+
+
+# ---- Report --------------------------------------------------------------------------------------------------------
+
+
+def test_a_whole_report_in_both_languages(tmp_path):
+    tuning = {"grid": {"learning_rate": [1e-3, 2e-3, 4e-3]}, "rank": "solved", "solved_at": 0.8, "extend": 0}
+    study = small_probes(hypotheses=[*BOTH, accuracy_at(8)], tuning=tuning)
+    steps = lambda arm, seed, stage, point: 50 + 20 * (arm == TRAINED) + 10 * (seed % 2)  # noqa: E731
+    findings = findings_of(study, store_study(study, tmp_path, lambda *_: 1.0, measured=probe_curve(steps)))
+    texts = {
+        language: markdown(article_of(findings, language, figures=()), figure_paths={}) for language in ("en", "zh")
+    }
+    for words in (
+        "Tuned per arm on one grid, ranked on the tuning split by the share of tuning seeds that solve the probe "
+        "(accuracy of at least 80 % at the end)",
+        "Solved seeds", "8/8", "validation interval", "exact one-sided sign test", "(here 3 in all)",
+        "n such pairs reach p = 1 / 2^n", "The grid by solving", "frozen_head_orthogonal solves the probe in fewer steps",
+    ):  # fmt: skip
+        assert words in texts["en"], words
+    for words in ("解出任务的种子", "精确单侧符号检验", "共 3 个", "按解出情况列出的网格", "解出任务所需的步数少于"):
+        assert words in texts["zh"], words

@@ -21,7 +21,6 @@ from oelm.analysis.speed import Speed, SpeedOf
 from oelm.analysis.statistics import LEAST_INFORMATIVE, LEAST_PAIRS, PAIR_TESTS
 from oelm.claims.kinds import KINDS, SOLVING, Bounds, Settled
 from oelm.claims.measures import Measure
-from oelm.claims.solving import Criterion
 from oelm.intervals import LEVEL
 from oelm.study.confounds import SEEDS, Confound
 from oelm.study.declaration import Hypothesis
@@ -99,12 +98,20 @@ class _QualityTest:
 
 def _quality_test(hypothesis: Hypothesis, plan: Plan, arms: dict[str, ArmSummary]) -> _QualityTest:
     treatment, control = arms[hypothesis.treatment], arms[hypothesis.control]
-    difference = statistics.paired_difference(treatment.quality.costs, control.quality.costs)
+    difference = statistics.paired_difference(_costs(hypothesis, treatment), _costs(hypothesis, control))
     margin = margin_of(hypothesis)
     bounds = KINDS[hypothesis.kind].bounds(margin)
     hindrance = _hindrance(plan, treatment, control, difference, hypothesis)
     found = _tested(difference, bounds, hypothesis.quality) if hindrance is None else hindrance
     return _QualityTest(hypothesis, difference, margin, bounds, found)
+
+
+def _costs(hypothesis: Hypothesis, arm: ArmSummary) -> dict[int, float]:
+    """By seed; those of runs that do not report the claim's difficulty are missing."""
+    if hypothesis.difficulty is None or arm.probe is None:
+        return arm.quality.costs
+    name, reports = str(hypothesis.difficulty), arm.probe.by_difficulty
+    return {seed: hypothesis.quality.cost(each[name]) for seed, each in reports.items() if name in each}
 
 
 def _tested(difference: PairedDifference, bounds: Bounds, measure: Measure) -> _Tested:
@@ -120,8 +127,9 @@ def _hindrance(
 ) -> Hindrance | None:
     """Why these runs give no p-value; None if they do."""
     pairs, planned = len(difference.seeds), len(plan.study.seeds)
-    if (unfinished := _unfinished(plan, treatment, control, pairs)) is not None:
-        return unfinished
+    hindrance = _unfinished(plan, treatment, control, pairs) or _unreported(hypothesis.difficulty, treatment, control)
+    if hindrance is not None:
+        return hindrance
     diverged = [arm.states.get("diverged", []) for arm in (treatment, control)]
     if len(diverged[0]) == planned >= LEAST_PAIRS and not diverged[1]:
         outcome, _ = _within_bounds(hypothesis, margin_of(hypothesis), math.inf, math.inf)
@@ -150,6 +158,15 @@ def _unfinished(plan: Plan, treatment: ArmSummary, control: ArmSummary, pairs: i
         counts = {"pairs": pairs, "planned": len(plan.study.seeds)}
         return "undecided", "incomplete", {**counts, "treatment": each[0], "control": each[1]}
     return None
+
+
+def _unreported(difficulty: int | None, *arms: ArmSummary) -> Hindrance | None:
+    """A difficulty that some finished run does not report."""
+    reports = [report for arm in arms if arm.probe for report in arm.probe.by_difficulty.values()]
+    if difficulty is None or all(str(difficulty) in report for report in reports):
+        return None
+    reported = [name for name in reports[0] if all(name in report for report in reports)]
+    return "undecided", "no_such_difficulty", {"difficulty": difficulty, "reported": reported}
 
 
 def _without(states: dict[str, list[int]], *left_out: str) -> dict[str, list[int]]:
@@ -238,17 +255,9 @@ def _solving_test(hypothesis: Hypothesis, plan: Plan, arms: dict[str, ArmSummary
     probes = [arm.probe for arm in pair if arm.probe is not None]  # in a study of probes every arm has one
     one, other = (probe.solving_by(criterion).solved for probe in probes)
     found = _unfinished(plan, treatment, control, len(one.keys() & other.keys()))
-    found = found or _unreported(criterion, [report for probe in probes for report in probe.by_difficulty.values()])
+    found = found or _unreported(criterion.difficulty, treatment, control)
     signs = found or sign_test(one, other, bounds, by_steps=hypothesis.evidence == "steps_to_solve")
     return _SolvingTest(hypothesis, bounds, max(probe.validate_every for probe in probes), signs)
-
-
-def _unreported(criterion: Criterion, reports: list[dict[str, float]]) -> Hindrance | None:
-    """A difficulty that some finished run does not report."""
-    if criterion.difficulty is None or all(str(criterion.difficulty) in report for report in reports):
-        return None
-    reported = [name for name in reports[0] if all(name in report for report in reports)]
-    return "undecided", "no_such_difficulty", {"difficulty": criterion.difficulty, "reported": reported}
 
 
 def _on_solving(test: _SolvingTest, p_adjusted: float | None, family_level: float) -> Verdict:

@@ -14,18 +14,19 @@ from pydantic import BaseModel
 from oelm.analysis.arm_summaries import ArmRuns, arm_summary, is_finished, runs_by_arm, target_perplexity
 from oelm.analysis.beside import compares, side_by_side
 from oelm.analysis.examples import with_examples
-from oelm.analysis.findings import ArmSummary, Beside, Decomposition, Findings, Quality, Verdict
+from oelm.analysis.findings import ArmSummary, Beside, Decomposition, Findings, PairedDifference, Quality, Verdict
 from oelm.analysis.hypotheses import margin_of, verdicts
 from oelm.analysis.notes import notes
 from oelm.analysis.provenance import provenance
 from oelm.analysis.scope import scope_of, with_scope
 from oelm.analysis.speed import bench_provenance, speed
-from oelm.analysis.statistics import LEAST_PAIRS, paired_difference
+from oelm.analysis.statistics import LEAST_PAIRS, paired_difference, pairs_of_one_sign
 from oelm.arms import arm as named_arm
 from oelm.claims.kinds import KINDS
 from oelm.claims.measures import LOSS, SCALES, Measure
 from oelm.config import kind_of_model
 from oelm.errors import UserError
+from oelm.intervals import LEVEL
 from oelm.logarithms import exponential
 from oelm.run_directory import unmeasured
 from oelm.study.bench_fit import bench_for
@@ -122,16 +123,25 @@ def _scenario(
     difference = arms[treatment].quality.difference
     whole = all(set(arms[arm].quality.values) == set(study.seeds) for arm in (treatment, study.baseline))
     confounded = any(_is_about(each, treatment, study) and each.outcome == "confounded" for each in settled)
-    if difference is None or difference.low is None or difference.high is None:
+    ends = _ends(study, difference) if difference is not None else None
+    if ends is None or not whole or confounded:
         return "unknown"
-    if not whole or confounded or len(difference.seeds) < LEAST_PAIRS:
-        return "unknown"
-    margin = _margin(study, treatment)
-    if difference.high < 0:
+    (low, high), margin = ends, _margin(study, treatment)
+    if high < 0:
         return "better"
-    if -margin < difference.low and difference.high < margin:
+    if -margin < low and high < margin:
         return "equal"
-    return "worse" if difference.low > margin else "unknown"
+    return "worse" if low > margin else "unknown"
+
+
+def _ends(study: Study, difference: PairedDifference) -> tuple[float, float] | None:
+    """Of the interval of a difference. Pairs of shares without spread are a point, if the exact test can be sure of
+    its side both ways."""
+    pairs, mean = len(difference.seeds), difference.mean
+    if difference.low is not None and difference.high is not None:
+        return (difference.low, difference.high) if pairs >= LEAST_PAIRS else None
+    is_decided = study.measure.scale.decides_without_spread and pairs >= pairs_of_one_sign(LEVEL / 2)
+    return (mean, mean) if is_decided and mean is not None else None
 
 
 def _is_about(verdict: Verdict, treatment: str, study: Study) -> bool:

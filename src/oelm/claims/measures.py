@@ -108,6 +108,7 @@ class Measure:
     record_key: str | None = None  # in a run's metrics, as compared, for its curve
     test: str = "paired_t"  # of analysis.statistics.PAIR_TESTS
     from_predictions: bool = False  # the share of examples that are right: chance has a level, pairs compare by example
+    has_difficulties: bool = False  # runs also report it at each difficulty of their probe
     columns: tuple[str, ...] = ("value", "loss", "shown_difference", "p_adjusted", "ratio")  # of the quality table
     words: Mapping[str, Phrase] = field(default_factory=dict)  # its own, in place of the general ones of a report
     own_names: StoredNames | None = None
@@ -255,9 +256,10 @@ PROBE_ACCURACY = Measure(
     shown_key="accuracy",
     documentation=(
         "on a probe (`data: probe:TASK`)",
-        "paired t, of the error rates, 1 − accuracy; the mean over the difficulties",
+        "paired t, of the error rates, 1 − accuracy; the mean over the difficulties, or that at one `difficulty`",
     ),
     record_key="accuracy",
+    has_difficulties=True,
 )
 
 MEASURES: dict[str, Measure] = {measure.key: measure for measure in (LOSS, ACCURACY, PROBE_ACCURACY)}

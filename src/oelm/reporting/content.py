@@ -27,10 +27,10 @@ from oelm.reporting.beside import beside
 from oelm.reporting.cautions import cautions
 from oelm.reporting.examples import examples
 from oelm.reporting.scope import scope_line
-from oelm.reporting.solving import solving
+from oelm.reporting.solving import solving, tuning_table
 from oelm.reporting.tables import counts_at_rest, has_implied, label_of
 from oelm.reporting.words import say, say_of, say_or_code
-from oelm.study.declaration import Language, in_language
+from oelm.study.declaration import Language, Study, in_language
 
 Section = Callable[[Findings, Language, Container[str]], Iterator[Block]]
 
@@ -157,8 +157,7 @@ def _on_learning_rates(findings: Findings, language: Language) -> Iterator[Block
             f"{key} = {comma.join(numbers.learning_rate(value) for value in values)}"
             for key, values in (findings.plan.grid or study.tuning.grid).items()
         )
-        code = "table.tuned" if study.learning_rate_is_tuned else "table.other_tuned"
-        yield Paragraph(say_of(study, language, code, keys=keys))
+        yield Paragraph(_on_the_grid(study, keys, language))
     rates = {arm: summary.learning_rate for arm, summary in findings.arms.items()}
     if not study.learning_rate_is_tuned and len(set(rates.values())) > 1:
         listed = comma.join(
@@ -169,6 +168,14 @@ def _on_learning_rates(findings: Findings, language: Language) -> Iterator[Block
         if code in ("fixed_learning_rate", "few_seeds", "at_chance"):
             tone: Tone = "warning" if code == "at_chance" else "note"
             yield Paragraph(note_sentence(findings, code, facts, language), tone=tone)
+
+
+def _on_the_grid(study: Study, keys: str, language: Language) -> str:
+    """What was tuned, and by what it was judged."""
+    criterion = study.tuning.criterion if study.tuning else None
+    if criterion is not None:
+        return say(language, "table.tuned_by_solving", keys=keys, solved=verdicts.solved_phrase(criterion, language))
+    return say_of(study, language, "table.tuned" if study.learning_rate_is_tuned else "table.other_tuned", keys=keys)
 
 
 def _picture(
@@ -333,9 +340,12 @@ def _tuning(findings: Findings, language: Language, figures: Container[str]) -> 
     ]
     if lines:
         yield Bullets(lines, tone="note")
+    if study.tuning.rank == "solved":
+        yield tuning_table(findings, language)
     for picture in _picture(findings, "tuning", language, figures):
-        more = say(language, "caption.tuning_many") if len(plan.grid) > 1 else ""
-        yield Picture(picture.name, picture.caption + more)
+        by_solving = say(language, "caption.tuning_by_solving") if study.tuning.rank == "solved" else ""
+        many = say(language, "caption.tuning_many") if len(plan.grid) > 1 else ""
+        yield Picture(picture.name, picture.caption + by_solving + many)
 
 
 # ---- Comparisons ---------------------------------------------------------------------------------------------------

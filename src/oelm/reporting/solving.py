@@ -14,6 +14,7 @@ from oelm.reporting.tables import label_of
 from oelm.reporting.verdicts import solved_phrase
 from oelm.reporting.words import say
 from oelm.study.declaration import Language
+from oelm.study.tuning import point_text
 
 COLUMNS = ("arm", "solved", "steps_to_solve", "steps_range", "validated_every")
 
@@ -44,3 +45,21 @@ def _cells(seeds: SolvedSeeds) -> list[str]:
     if not steps:
         return [count, numbers.NONE, numbers.NONE]
     return [count, numbers.whole(median_low(steps)), f"{numbers.whole(steps[0])} – {numbers.whole(steps[-1])}"]
+
+
+# ---- Tuning --------------------------------------------------------------------------------------------------------
+
+TUNING_COLUMNS = ("arm", "point", "tuning_solved", "tuning_steps", "tuning_loss")
+
+
+def tuning_table(findings: Findings, language: Language) -> Table:
+    """Every point of the grid, where points are ranked by solving."""
+    rows = []
+    for arm, choice in findings.plan.choices.items():
+        for point, (solved, steps) in sorted(choice.solving.items()):
+            values = point_text(point) + (" *" if point == choice.best else "")
+            numbers_of = [numbers.plain_percent(100 * solved), numbers.whole(steps), numbers.loss(choice.losses[point])]
+            rows.append([label_of(findings, arm, language), values, *numbers_of])
+    header = [say(language, f"column.{name}") for name in TUNING_COLUMNS]
+    caption = say(language, "solving.tuning_table", scope=scope_line(findings.scope, language))
+    return Table(caption, header, rows, words_then_numbers(len(TUNING_COLUMNS), words=2))

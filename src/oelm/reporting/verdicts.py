@@ -14,7 +14,7 @@ from oelm.reporting import numbers, quality
 from oelm.reporting.article import VerdictBox
 from oelm.reporting.scope import scope_line
 from oelm.reporting.tables import label_of, one_line
-from oelm.reporting.words import WORDS, say, say_of, say_or_code
+from oelm.reporting.words import WORDS, in_words, say, say_of, say_or_code
 from oelm.study.bench import Ratio
 from oelm.study.confounds import SEEDS, Confound
 from oelm.study.declaration import Hypothesis, Language, in_language
@@ -60,7 +60,16 @@ def reason_sentence(findings: Findings, verdict: Verdict, language: Language) ->
     facts = {key: _fact(findings, measure, key, value, language) for key, value in verdict.facts.items()}
     if verdict.hypothesis.evidence == "parameters" and "percent" in verdict.facts:
         facts["percent"] = numbers.plain_percent(round(verdict.facts["percent"], 2))  # "fewer" has the sign already
-    return say_or_code(language, f"reason.{verdict.reason}", facts, study=findings.study)
+    named = _named_quality(verdict.hypothesis, language)
+    return say_or_code(language, f"reason.{verdict.reason}", facts | named, study=findings.study)
+
+
+def _named_quality(hypothesis: Hypothesis, language: Language) -> dict[str, str]:
+    """What is compared, where a claim is about one difficulty."""
+    if hypothesis.difficulty is None or hypothesis.evidence != "quality":
+        return {}
+    name = in_words(hypothesis.quality.name, language)
+    return {"quality": say(language, "quality.at_difficulty", quality=name, difficulty=hypothesis.difficulty)}
 
 
 def _fact(findings: Findings, measure: Measure, key: str, value: Any, language: Language) -> str:
@@ -121,6 +130,7 @@ def _criterion(findings: Findings, hypothesis: Hypothesis, language: Language) -
         least_frozen=numbers.whole(hypothesis.least_frozen),
         least_fewer=numbers.whole(hypothesis.least_fewer),
         solved=solved_phrase(hypothesis.criterion, language) if hypothesis.criterion else "",
+        **_named_quality(hypothesis, language),
     )
     found = [(say(language, "box.criterion"), sentence)]
     if hypothesis.fails_when:

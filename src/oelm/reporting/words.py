@@ -171,6 +171,7 @@ _VERDICTS: dict[str, Phrase] = {
         "About {pairs} informative pairs would decide it.",
         "约需 {pairs} 对提供信息的结果才能得出结论。",
     ),
+    "quality.at_difficulty": ("{quality} at difficulty {difficulty}", "难度 {difficulty} 的{quality}"),
     "solved.mean": ("accuracy of at least {level}", "准确率不低于 {level}"),
     "solved.at_difficulty": (
         "accuracy of at least {level} at difficulty {difficulty}",
@@ -216,6 +217,15 @@ _TABLE: dict[str, Phrase] = {
     "column.steps_to_solve": ("steps to solve, median", "解出步数中位数"),
     "column.steps_range": ("from – to", "范围"),
     "column.validated_every": ("validated every", "验证间隔"),
+    "column.point": ("values", "取值"),
+    "column.tuning_solved": ("seeds that solve it", "解出的种子"),
+    "column.tuning_steps": ("mean steps", "平均步数"),
+    "column.tuning_loss": ("loss", "损失"),
+    "solving.tuning_table": (
+        "The grid by solving ({scope}): the share of the tuning seeds that solve the probe, their mean steps and their "
+        "mean loss on the tuning split; * marks what was chosen.",
+        "按解出情况列出的网格（{scope}）：解出任务的调优种子比例、平均步数和调优集上的平均损失；* 为选定的取值。",
+    ),
     "solving.table": (
         "Solved seeds ({scope}). Solved: {solved} at the end. Steps to solve: those to the first validation that "
         "reached it, over the seeds that solve it; they are known to within the validation interval.",
@@ -286,6 +296,13 @@ _TABLE: dict[str, Phrase] = {
     "table.tuned": (
         "Tuned per arm on one grid, chosen by the loss on the tuning split: {keys}.",
         "各实验组在同一网格上调优，按调优集上的损失选取：{keys}。",
+    ),
+    "table.tuned_by_solving": (
+        "Tuned per arm on one grid, ranked on the tuning split by the share of tuning seeds that solve the probe "
+        "({solved} at the end), then by the mean steps to solve it (a seed that does not counts with all its steps), "
+        "then by the loss: {keys}.",
+        "各实验组在同一网格上调优，在调优集上先按解出任务（结束时{solved}）的调优种子比例排序，再按平均解出步数"
+        "（未解出的种子按其全部步数计），最后按损失：{keys}。",
     ),
     "table.other_tuned": (
         "The learning rate was not tuned; the grid covers {keys}.",
@@ -392,6 +409,10 @@ _FIGURES: dict[str, Phrase] = {
         "Loss on the tuning split against the grid. Rings: the value chosen for each arm. Crosses at the top: "
         "diverged.",
         "调优集损失与网格取值。圆圈为各实验组选定的取值；顶端的叉号表示发散。",
+    ),
+    "caption.tuning_by_solving": (
+        " Values are chosen by solving first, so a ring need not be at the lowest loss.",
+        "取值首先按是否解出任务选取，因此圆圈不一定位于损失最低处。",
     ),
     "caption.tuning_many": (
         " With more than one key, each point shows the best over the other keys.",

@@ -128,9 +128,11 @@ class Hypothesis(Section):
     def _problems_of_solving(self, kind: Kind) -> Iterator[str]:
         if kind.needs == "solved_at" and self.solved_at is None:
             yield f"{self.kind} needs solved_at, the accuracy that counts as solved: 0.9, for example"
-        for key in ("solved_at", "difficulty"):
-            if kind.needs != "solved_at" and getattr(self, key) is not None:
-                yield f"{self.kind} takes no {key}; leave it out"
+        if kind.needs != "solved_at" and self.solved_at is not None:
+            yield f"{self.kind} takes no solved_at; leave it out"
+        has_difficulties = self.quality.has_difficulties if kind.evidence == "quality" else kind.evidence in SOLVING
+        if self.difficulty is not None and not has_difficulties:
+            yield "difficulty is for claims about probes; leave it out"
 
     @property
     def evidence(self) -> Evidence:
