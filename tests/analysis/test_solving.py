@@ -277,13 +277,10 @@ def test_a_claim_about_accuracy_may_be_about_one_difficulty(tmp_path):
         return {"accuracy": sum(found.values()) / 2, "accuracy_by_difficulty": found}
 
     findings = findings_of(study, store_study(study, tmp_path, lambda *_: 1.0, measured=measured))
-    assert outcomes(findings) == [
-        ("refuted", "contradicted"), ("supported", "same_shown"), ("refuted", "contradicted"), ("refuted", "contradicted"),
-    ]  # fmt: skip
+    broken = "refuted", "contradicted"
+    assert outcomes(findings) == [broken, ("supported", "same_shown"), broken, broken]
     assert findings.verdicts[2].facts["difference"] == pytest.approx(-46.5)
-    assert "the accuracy at difficulty 8 differs by −46.50 points" in as_text(findings, "en").replace(
-        "-46.50", "−46.50"
-    )
+    assert "the accuracy at difficulty 8 differs by" in as_text(findings, "en")
     assert "难度 8 的准确率差异为" in as_text(findings, "zh")
 
 
@@ -311,7 +308,7 @@ def test_a_whole_report_in_both_languages(tmp_path):
         "Tuned per arm on one grid, ranked on the tuning split by the share of tuning seeds that solve the probe "
         "(accuracy of at least 80 % at the end)",
         "Solved seeds", "8/8", "validation interval", "exact one-sided sign test", "(here 3 in all)",
-        "n such pairs reach p = 1 / 2^n", "The grid by solving", "frozen_head_orthogonal solves the probe in fewer steps",
+        "n such pairs reach p = 1 / 2^n", "The grid by solving", "solves the probe in fewer steps than trained",
     ):  # fmt: skip
         assert words in texts["en"], words
     for words in ("解出任务的种子", "精确单侧符号检验", "共 3 个", "按解出情况列出的网格", "解出任务所需的步数少于"):

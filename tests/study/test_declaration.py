@@ -339,13 +339,13 @@ TUNED = {"grid": {"learning_rate": [1e-3, 2e-3]}}
         ({"hypotheses": [solving_claim(solved_at=90)]}, "solved_at: must be at most 1 (got 90)"),
         ({"hypotheses": [solving_claim(margin_points=1)]}, "margin_points is a margin of accuracy, probe_accuracy"),
         ({"hypotheses": [solving_claim(measure="probe_accuracy")]}, "measure is for not_worse, equivalent, better"),
-        ({"hypotheses": [solving_claim("better", measure="probe_accuracy")]}, "better takes no solved_at; leave it out"),
+        ({"hypotheses": [solving_claim("better", measure="probe_accuracy")]}, "better takes no solved_at"),
         ({"hypotheses": [solving_claim(difficulty=16)]}, "difficulty 16 is none of those of the data: 4, 8"),
         ({"hypotheses": [solving_claim(difficulty=0)]}, "difficulty: must be at least 1 (got 0)"),
         ({"hypotheses": [hypothesis("fewer_parameters", difficulty=8)]}, "difficulty is for claims about probes"),
         ({"tuning": TUNED | {"rank": "solved"}}, "tuning: rank: solved needs solved_at"),
         ({"tuning": TUNED | {"solved_at": 0.9}}, "tuning: solved_at is for rank: solved"),
-        ({"tuning": TUNED | {"rank": "steps", "solved_at": 0.9}}, "tuning.rank: 'steps' is not one of 'loss' or 'solved'"),
+        ({"tuning": TUNED | {"rank": "steps"}}, "tuning.rank: 'steps' is not one of 'loss' or 'solved'"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_a_claim_about_solving_is_one_line(changes, line):
