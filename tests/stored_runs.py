@@ -20,7 +20,7 @@ from oelm.claims.measures import Measure
 from oelm.config import STEP_EXECUTION, Encoder, Run, fingerprint, resolved, stored_fingerprint, stored_form
 from oelm.files import write_sealed
 from oelm.probes.probe import is_probe, probe_of
-from oelm.run_directory import TUNING_FOLDER, RunDirectory
+from oelm.run_directory import TUNING_FOLDER, RunDirectory, folder_name
 from oelm.sealing import seal_run
 from oelm.study.bench_fit import step_execution, timed_settings
 from oelm.study.declaration import Study, study_of
@@ -171,28 +171,36 @@ def with_values(summary: ArmSummary, measure: Measure, values: Iterable[float]) 
     return replace(summary, quality=replace(summary.quality, values=by_seed, costs=costs))
 
 
-def store_study(study: Study, folder: Path, losses: Losses, *, stores_choices: bool = True, **changes: Any) -> Shelf:
+def store_study(
+    study: Study,
+    folder: Path,
+    losses: Losses,
+    *,
+    shift: Callable[[PlannedRun], float] = lambda run: 0.0,
+    leaves: Callable[[PlannedRun], bool] = lambda run: False,
+    stores_choices: bool = True,
+    **changes: Any,
+) -> Shelf:
     """Store every run the study asks for until it asks for no more, and what tuning chose, as a controller does.
 
-    A loss of None leaves the run missing, an infinite one is a diverged run, NaN a failed one.
+    A loss of None leaves the run missing, an infinite one is a diverged run, NaN a failed one; `shift` is added to it.
+    What `leaves` names is left missing too.
     """
     tried: set[tuple] = set()
     while True:
         shelf = Shelf(folder)
         plan = planned(study, shelf, facts=facts_of(study))
-        wanted = [
-            run for run in plan.runs if run.stored is None and (run.arm, run.seed, run.stage, run.point) not in tried
-        ]
+        wanted = [run for run in plan.runs if run.stored is None and (run.title, run.stage) not in tried]
         if not wanted:
             return shelf
         if stores_choices:
             with mock.patch("oelm.study.decisions.now", return_value=CHOSEN):
                 store_choices(plan, folder, data_digest=digest_of_data(study.base["data"]))
         for run in wanted:
-            tried.add((run.arm, run.seed, run.stage, run.point))
+            tried.add((run.title, run.stage))
             loss = losses(run.arm, run.seed, run.stage, run.point)
-            if loss is not None:
-                store_finished(run, folder, loss, **changes)
+            if loss is not None and not leaves(run):
+                store_finished(run, folder, loss + shift(run), **changes)
 
 
 def store_finished(
@@ -215,7 +223,9 @@ def store_finished(
     recorded = ENVIRONMENT | {"world_size": planned_run.processes} | of_data | (environment or {})
     digest = recorded["data_digest"]
     stage = folder / TUNING_FOLDER if planned_run.stage == "tuning" else folder
-    default_name = f"{planned_run.arm}-s{planned_run.seed}-{fingerprint(run, data_digest=digest)}"
+    default_name = folder_name(
+        run, arm=planned_run.arm, seed=planned_run.seed, draw=planned_run.draw, data_digest=digest
+    )
     directory = RunDirectory(stage / (name or default_name))
     directory.path.mkdir(parents=True)
     _write(directory.config_file, stored_form(run))

@@ -69,9 +69,12 @@ def check_name(name: str) -> str:
     )
 
 
-def folder_name(run: ResolvedRun, *, arm: str, seed: int | str, data_digest: str) -> str:
-    """Of a run that is given no other: one for each distinct computation. The arm is called as its study calls it."""
-    return f"{arm}-s{seed}-{fingerprint(run, data_digest=data_digest)}"
+def folder_name(run: ResolvedRun, *, arm: str, seed: int | str, draw: int = 0, data_digest: str) -> str:
+    """Of a run that is given no other: one for each distinct computation. The arm is called as its study calls it; the
+    first draw of a seed is not numbered, because a run is that one whether or not others follow.
+    """
+    numbered = f"-d{draw}" if draw else ""
+    return f"{arm}-s{seed}{numbered}-{fingerprint(run, data_digest=data_digest)}"
 
 
 def is_named_after(name: str, arm: str) -> bool:

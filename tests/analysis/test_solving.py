@@ -121,7 +121,7 @@ def test_a_verdict_names_its_pairs_by_their_seeds(tmp_path):
 def test_a_run_that_diverged_did_not_solve_it(tmp_path):
     findings = stored(tmp_path, [50] * 8, [50] * 8, loss=lambda arm, *_: math.inf if arm == TRAINED else 1.0)
     assert outcomes(findings) == [("supported", "solves_more"), ("supported", "solves_sooner")]
-    assert findings.arms[TRAINED].probe.solving[0].accuracies == dict.fromkeys(range(8))
+    assert findings.arms[TRAINED].probe.solving[0].accuracies == {seed: [None] for seed in range(8)}
 
 
 def test_while_a_run_is_missing_nothing_is_decided(tmp_path):
@@ -175,12 +175,12 @@ def test_findings_have_the_accuracies_and_steps_of_every_seed(tmp_path):
     assert probe.validate_every == 10
     assert probe.accuracies == {**dict.fromkeys(range(7), pytest.approx(0.92)), 7: 0.1875}
     assert probe.by_difficulty[7] == {"4": 0.25, "8": 0.125}
-    assert probe.solving[0].solved[0] == Solved(40, 50)
-    assert (probe.solving[0].count, probe.solving[0].steps) == (7, [50, 60, 70, 80, 90, 100, 110])
+    assert probe.solving[0].solved[0] == [Solved(40, 50)]
+    assert (probe.solving[0].runs, probe.solving[0].steps) == (8, [50, 60, 70, 80, 90, 100, 110])
     tree = findings_as_json(findings)
     (seeds,) = tree["arms"][FROZEN]["probe"]["solving"]
     assert seeds["criterion"] == {"level": 0.9, "difficulty": None}
-    assert (seeds["solved"]["0"], seeds["solved"]["7"]) == ({"after": 40, "by": 50}, None)
+    assert (seeds["solved"]["0"], seeds["solved"]["7"]) == ([{"after": 40, "by": 50}], [None])
     assert tree["verdicts"][0]["sign_test"]["ahead"] == [0, 1, 2, 3, 4, 5, 6]
     (table,) = [block for block in solving(findings, "en", ()) if hasattr(block, "rows")]
     assert table.rows[1] == [FROZEN, "7/8", "80", "50 – 110", "10"]
@@ -196,8 +196,7 @@ def settled_by(tmp_path_factory):
     findings = stored(tmp_path_factory.mktemp("simulated"), [50] * 8, [50] * 8)
 
     def seeds_of(steps):
-        found = {seed: None if step is None else Solved(step - 10, step) for seed, step in enumerate(steps)}
-        return SolvedSeeds(Criterion(0.9), dict.fromkeys(found, 1.0), found)
+        return SolvedSeeds(Criterion(0.9), {}, by_seed(steps))
 
     def settle(frozen, trained):
         arms = {}
@@ -208,6 +207,10 @@ def settled_by(tmp_path_factory):
         return verdicts(findings.plan, arms, speed_of=lambda *_: Speed(), confounds={})
 
     return settle
+
+
+def by_seed(steps):
+    return {seed: [None if step is None else Solved(step - 10, step)] for seed, step in enumerate(steps)}
 
 
 def simulated_steps(generator, share, size=8):
@@ -249,13 +252,60 @@ def test_signs_err_in_at_most_one_of_twenty_whatever_the_share_of_ties(share, pa
     generator = np.random.default_rng(2)
 
     def arm():
-        steps = simulated_steps(generator, share, pairs)
-        return {seed: None if step is None else Solved(step - 10, step) for seed, step in enumerate(steps)}
+        return by_seed(simulated_steps(generator, share, pairs))
 
     tests = [sign_test(arm(), arm(), HALF, by_steps=by_steps) for _ in range(2000)]
     assert all(test.pairs == pairs for test in tests)
     for p in ("p", "p_opposite"):
         assert sum(getattr(test, p) <= 0.05 for test in tests) / 2000 <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 2000)
+
+
+# ---- Draws ---------------------------------------------------------------------------------------------------------
+
+EARLY, LATE = Solved(0, 10), Solved(10, 20)
+
+
+@pytest.mark.parametrize(
+    ("treatment", "control", "by_steps", "side"),
+    [
+        ([LATE, LATE, None], [EARLY, None, None], False, "ahead"),
+        ([LATE, LATE, None], [EARLY, None, None], True, "tied"),  # sooner in one, later in one
+        ([None, None, EARLY], [None], False, "neither"),  # a control without draws of its own has only the first
+        ([None, EARLY, EARLY], [LATE], True, "behind"),
+        ([EARLY, None, None], [LATE, LATE, None], True, "tied"),
+        ([None, None, None], [None, None, None], True, "neither"),
+    ],
+)
+def test_draws_are_compared_one_by_one_and_the_seed_is_counted_once(treatment, control, by_steps, side):
+    test = sign_test({3: treatment}, {3: control}, HALF, by_steps=by_steps)
+    assert {name: getattr(test, name) for name in ("ahead", "behind", "tied", "neither") if getattr(test, name)} == {
+        side: [3]
+    }
+
+
+def test_equal_arms_with_unequal_draws_are_ahead_equally_often():
+    generator = np.random.default_rng(7)
+    ahead = behind = 0
+    for _ in range(200):
+        lucky = generator.random((20, 4)) < 0.3
+        three, one = ({seed: [EARLY if each else None for each in row[part]] for seed, row in enumerate(lucky)}
+                      for part in (slice(3), slice(3, 4)))  # fmt: skip
+        test = sign_test(three, one, HALF, by_steps=False)
+        ahead, behind = ahead + len(test.ahead), behind + len(test.behind)
+    assert abs(ahead - behind) <= 3 * math.sqrt(ahead + behind)
+
+
+def test_a_study_with_draws(tmp_path):
+    study = small_probes(hypotheses=[solving_claim()], draws=3)
+    solved_first = lambda run, step: probe_curve(lambda *_: 50 if run.draw == 0 and run.arm == FROZEN else None)(
+        run, step
+    )  # noqa: E501, E731
+    findings = findings_of(study, store_study(study, tmp_path, lambda *_: 1.0, measured=solved_first))
+    assert outcomes(findings) == [("supported", "solves_more")]
+    probe = findings.arms[FROZEN].probe
+    assert probe.solving[0].solved[0] == [Solved(40, 50), None, None]
+    assert (len(probe.solving[0].steps), probe.solving[0].runs) == (8, 24)
+    assert probe.by_difficulty[0]["4"] == pytest.approx((1 + 2 * 0.25) / 3)
 
 
 # ---- Accuracy ------------------------------------------------------------------------------------------------------

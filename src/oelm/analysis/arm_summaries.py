@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from oelm.accounting import PartCount, parts, totals, training_flops, training_flops_per_token
-from oelm.analysis.curves import mean_curve, reached, with_value
-from oelm.analysis.findings import ArmSummary, ProbeSummary, Quality, SolvedSeeds
+from oelm.analysis.curves import mean_curve, mean_of_draws, mean_value, reached, with_value
+from oelm.analysis.findings import ArmSummary, DrawVariance, ProbeSummary, Quality, SolvedSeeds
 from oelm.analysis.speed import SpeedOf
-from oelm.analysis.statistics import paired_difference, standard_deviation
+from oelm.analysis.statistics import draw_variance, paired_difference, standard_deviation
 from oelm.arm_words import described
 from oelm.claims.measures import LOSS, Measure
 from oelm.claims.solving import Criterion, by_difficulty
 from oelm.config import ResolvedRun, Run, as_far_as_known
 from oelm.logarithms import exponential
 from oelm.metric_records import Record
+from oelm.probes.probe import name_of
 from oelm.run_directory import RunDirectory
 from oelm.study.declaration import Study, settings_for
 from oelm.study.plan import Plan, PlannedRun
+from oelm.study.shelf import StoredRun
 
 
 @dataclass(frozen=True)
@@ -37,27 +39,54 @@ class ArmRuns:
 
     @cached_property
     def finished(self) -> list[PlannedRun]:
-        """By seed, so that no result depends on the order of the runs."""
-        return sorted((run for run in self.planned if is_finished(run, self.measure)), key=lambda run: run.seed)
+        """By seed and draw, so that no result depends on the order of the runs."""
+        return sorted(
+            (run for run in self.planned if is_finished(run, self.measure)), key=lambda run: (run.seed, run.draw)
+        )
+
+    @cached_property
+    def whole(self) -> dict[int, list[PlannedRun]]:
+        """By seed, the finished runs of those whose draws have all finished."""
+        planned = Counter(run.seed for run in self.planned)
+        by_seed = {seed: [run for run in self.finished if run.seed == seed] for seed in sorted(planned)}
+        return {seed: runs for seed, runs in by_seed.items() if len(runs) == planned[seed]}
+
+    @cached_property
+    def ended(self) -> dict[int, list[StoredRun]]:
+        """By seed, the runs of those whose draws have all finished or diverged, by draw."""
+        by_seed: dict[int, list[PlannedRun]] = {}
+        for run in sorted(self.planned, key=lambda run: (run.seed, run.draw)):
+            by_seed.setdefault(run.seed, []).append(run)
+        found = {
+            seed: [run.stored for run in draws if run.stored and (run.state == "diverged" or run in self.finished)]
+            for seed, draws in by_seed.items()
+        }
+        return {seed: stored for seed, stored in found.items() if len(stored) == len(by_seed[seed])}
 
     @cached_property
     def losses(self) -> dict[int, float]:
         return self.values_of(LOSS)
 
     def values_of(self, measure: Measure) -> dict[int, float]:
-        """By seed, finished runs."""
-        found = {run.seed: value_of(run, measure) for run in self.finished}
-        return {seed: value for seed, value in found.items() if value is not None}
+        """By seed, the mean over its draws."""
+        return {seed: fmean(values) for seed, values in self.values_of_draws(measure).items()}
+
+    def values_of_draws(self, measure: Measure) -> dict[int, list[float]]:
+        """By seed, of those that are whole and have this value in every run."""
+        found = {seed: [value_of(run, measure) for run in runs] for seed, runs in self.whole.items()}
+        known = {seed: [value for value in values if value is not None] for seed, values in found.items()}
+        return {seed: values for seed, values in known.items() if len(values) == len(found[seed])}
 
     def records(self, target_loss: float | None) -> list[list[Record]]:
         """By seed. Curves need the steps that all runs share, so what the shortest file keeps, the others keep too."""
-        directories = [run.stored.directory for run in self.finished if run.stored]
+        by_seed = [[run.stored.directory for run in runs if run.stored] for runs in self.whole.values()]
+        directories = [directory for draws in by_seed for directory in draws]
         found: dict[RunDirectory, list[Record]] = {}
         steps: set[int] = set()
         for directory in sorted(directories, key=RunDirectory.metrics_bytes):
             found[directory] = directory.metrics(target_loss=target_loss, also=steps)
             steps = steps or {record["step"] for record in found[directory]}
-        return [found[directory] for directory in directories]
+        return [mean_of_draws([found[directory] for directory in draws]) for draws in by_seed]
 
     def results(self, name: str) -> list[Any]:
         """One entry of every finished run's result, where it is recorded."""
@@ -133,7 +162,7 @@ def arm_summary(
         mean_loss=fmean(losses) if losses else None,
         standard_deviation=standard_deviation(losses),
         difference=None if is_baseline else paired_difference(runs.losses, baseline.losses),
-        data=Path(runs.run.data).name,
+        data=name_of(runs.run.data),
         tokens=round(training.steps * training.batch_size * runs.run.model.tokens_per_example),
         flops=training_flops(runs.run),
         seconds_per_step=_mean(runs.results("mean_step_seconds")),
@@ -149,6 +178,7 @@ def arm_summary(
         reached=reached(records, target_loss, flops_per_token=flops_per_token) if target_loss is not None else None,
         quality=_quality(runs, baseline, records),
         probe=_probe(plan.study, runs) if plan.study.probes else None,
+        draw_variance=_draw_variance(runs),
         **(_of_examples(runs) if plan.study.fine_tunes else {}),
     )
 
@@ -169,24 +199,28 @@ def _quality(runs: ArmRuns, baseline: ArmRuns, records: Sequence[Sequence[Record
     )
 
 
+def _draw_variance(runs: ArmRuns) -> DrawVariance | None:
+    """None where the seeds have one draw each, or none has all of its draws."""
+    values = list(runs.values_of_draws(runs.measure).values())
+    return draw_variance(values) if values and len(values[0]) > 1 else None
+
+
 def _probe(study: Study, runs: ArmRuns) -> ProbeSummary:
-    results = {run.seed: run.stored.result for run in runs.finished if run.stored and run.stored.result}
+    results = {seed: [run.stored.result or {} for run in draws if run.stored] for seed, draws in runs.whole.items()}
     return ProbeSummary(
         validate_every=runs.run.training.validate_every,
         accuracies=runs.values_of(runs.measure),
-        by_difficulty={seed: by_difficulty(result) for seed, result in results.items()},
-        solving=[_solved_seeds(criterion, runs) for criterion in study.criteria],
+        by_difficulty={seed: mean_value([by_difficulty(each) for each in draws]) for seed, draws in results.items()},
+        solving=[_solved_seeds(criterion, runs.ended) for criterion in study.criteria],
     )
 
 
-def _solved_seeds(criterion: Criterion, runs: ArmRuns) -> SolvedSeeds:
+def _solved_seeds(criterion: Criterion, ended: dict[int, list[StoredRun]]) -> SolvedSeeds:
     """A run that diverged did not solve it."""
-    diverged = [run for run in runs.planned if run.state == "diverged"]
-    ended = {run.seed: run.stored for run in (*runs.finished, *diverged) if run.stored}
     return SolvedSeeds(
         criterion=criterion,
-        accuracies={seed: criterion.accuracy(each.result or {}) for seed, each in sorted(ended.items())},
-        solved={seed: each.solved(criterion) for seed, each in sorted(ended.items())},
+        accuracies={seed: [criterion.accuracy(each.result or {}) for each in draws] for seed, draws in ended.items()},
+        solved={seed: [each.solved(criterion) for each in draws] for seed, draws in ended.items()},
     )
 
 
@@ -207,15 +241,28 @@ def _learning_rate(plan: Plan, runs: ArmRuns) -> float | None:
 
 
 def _states(plan: Plan, runs: ArmRuns) -> dict[str, list[int]]:
-    """Every seed the study asks for, by the state of its run."""
-    by_seed = {
-        run.seed: "unmeasured" if run.state == "finished" and not is_finished(run, runs.measure) else run.state
-        for run in runs.planned
-    }
+    """Every seed the study asks for, by the state of its runs."""
+    by_seed: dict[int, list[str]] = {seed: [] for seed in sorted(plan.study.seeds)}
+    for run in runs.planned:
+        lacks = run.state == "finished" and not is_finished(run, runs.measure)
+        by_seed[run.seed].append("unmeasured" if lacks else run.state)
     states: dict[str, list[int]] = {}
-    for seed in sorted(plan.study.seeds):
-        states.setdefault(by_seed.get(seed, "missing"), []).append(seed)
+    for seed, of_draws in by_seed.items():
+        states.setdefault(_state(of_draws), []).append(seed)
     return states
+
+
+def _state(of_draws: list[str]) -> str:
+    """Of a seed: finished if all of its draws are, diverged if one diverged and no other can change that; before that,
+    what is still to come or has gone wrong.
+    """
+    pending = sorted(state for state in of_draws if state not in ("finished", "diverged"))
+    if pending or not of_draws:
+        return next((state for state in _PENDING if state in pending), "missing")
+    return "diverged" if "diverged" in of_draws else "finished"
+
+
+_PENDING = ("damaged", "failed", "unmeasured", "interrupted", "running", "queued", "missing")  # the first is named
 
 
 def _learning_rate_curve(records: Sequence[Sequence[Record]]) -> list[tuple[int, float]]:

@@ -1,7 +1,8 @@
 """Two arms example by example: McNemar's test for each pair of runs, from the predictions the runs stored.
 
 It asks whether two trained models differ on these examples; whether the method does, the paired seeds say. Seeds share
-the examples, so that their tables are never added up.
+the examples, so that their tables are never added up. A draw is paired with the same draw of the control, or with its
+only one.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 from oelm.analysis.arm_summaries import is_finished
 from oelm.analysis.findings import McNemar, Verdict
 from oelm.analysis.statistics import mcnemar_p
-from oelm.study.plan import Plan, PlannedRun
+from oelm.study.plan import Plan, PlannedRun, paired_draws
 
 Problems = dict[str, list[int]]  # code of a note -> seeds
 
@@ -24,14 +25,15 @@ def with_examples(plan: Plan, verdict: Verdict) -> tuple[Verdict, list[tuple[str
     if not measure.from_predictions:
         return verdict, []
     treatment, control = (
-        {run.seed: run for run in plan.by_arm[arm] if is_finished(run, measure)}
+        [run for run in plan.by_arm[arm] if is_finished(run, measure)]
         for arm in (hypothesis.treatment, hypothesis.control)
     )
     found, problems = [], Problems()
-    for seed in sorted(treatment.keys() & control.keys()):
-        compared = _compared(treatment[seed], control[seed])
+    for one, other in paired_draws(treatment, control):
+        compared = _compared(one, other)
         if isinstance(compared, str):
-            problems.setdefault(compared, []).append(seed)
+            seeds = problems.setdefault(compared, [])
+            seeds += [one.seed] if one.seed not in seeds else []
         else:
             found.append(compared)
     notes = [(code, {"hypothesis": hypothesis.name, "seeds": seeds}) for code, seeds in problems.items()]
@@ -48,7 +50,15 @@ def _compared(treatment: PlannedRun, control: PlannedRun) -> McNemar | str:
     right = [0, 0, 0, 0]  # both wrong, only the control, only the treatment, both right
     for label, ours, theirs in zip(one["labels"], one["predicted"], other["predicted"], strict=True):
         right[2 * (ours == label) + (theirs == label)] += 1
-    return McNemar(treatment.seed, right[3], right[2], right[1], right[0], mcnemar_p(right[2], right[1]))
+    return McNemar(
+        treatment.seed,
+        max(treatment.draw, control.draw),
+        right[3],
+        right[2],
+        right[1],
+        right[0],
+        mcnemar_p(right[2], right[1]),
+    )
 
 
 def _predictions(run: PlannedRun) -> dict[str, Any] | None:

@@ -131,7 +131,7 @@ def _hindrance(
     if hindrance is not None:
         return hindrance
     diverged = [arm.states.get("diverged", []) for arm in (treatment, control)]
-    if len(diverged[0]) == planned >= LEAST_PAIRS and not diverged[1]:
+    if _all_diverged(plan, treatment.arm) and planned >= LEAST_PAIRS and not diverged[1]:
         outcome, _ = _within_bounds(hypothesis, margin_of(hypothesis), math.inf, math.inf)
         return outcome, "all_diverged", {"planned": planned}
     if any(diverged):
@@ -167,6 +167,11 @@ def _unreported(difficulty: int | None, *arms: ArmSummary) -> Hindrance | None:
         return None
     reported = [name for name in reports[0] if all(name in report for report in reports)]
     return "undecided", "no_such_difficulty", {"difficulty": difficulty, "reported": reported}
+
+
+def _all_diverged(plan: Plan, arm: str) -> bool:
+    """Every draw of every seed."""
+    return all(run.state == "diverged" for run in plan.by_arm[arm])
 
 
 def _without(states: dict[str, list[int]], *left_out: str) -> dict[str, list[int]]:

@@ -71,7 +71,8 @@ def _on_chance(plan: Plan, runs: dict[str, ArmRuns], measure: Measure) -> Iterat
             yield "tuning_at_chance", {"arm": arm, "accuracy": fmean(value for _, value in chosen)}
     for arm, each in runs.items():
         values = each.values_of(measure)
-        if values and all(_is_at_chance(run.stored, values[run.seed]) for run in each.finished if run.stored):
+        finished = [(run.stored, value_of(run, measure)) for run in each.finished]
+        if values and all(_is_at_chance(stored, value) for stored, value in finished if stored and value is not None):
             yield "at_chance", {"arm": arm, "accuracy": fmean(values.values())}
 
 

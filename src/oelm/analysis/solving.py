@@ -1,8 +1,12 @@
-"""Pairs of runs by whether and when they solve a probe: which side is ahead in each, and what these signs say."""
+"""Pairs of runs by whether and when they solve a probe: which side is ahead in each, and what these signs say.
+
+Seeds are what is paired. Where they have several draws, runs are compared draw by draw, as many as both arms have, so
+that neither arm has more chances than the other: the signs of equal arms are then those of a fair coin.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from oelm.analysis.findings import SignTest
@@ -11,10 +15,11 @@ from oelm.claims.kinds import Bounds
 from oelm.claims.solving import Solved
 
 Side = Literal["ahead", "behind", "tied", "neither"]
+Draws = Sequence[Solved | None]  # of one seed
 
 
 def sign_test(
-    treatment: Mapping[int, Solved | None], control: Mapping[int, Solved | None], bounds: Bounds, *, by_steps: bool
+    treatment: Mapping[int, Draws], control: Mapping[int, Draws], bounds: Bounds, *, by_steps: bool
 ) -> SignTest:
     """Over the seeds that both have; pairs that are tied, or in which neither solves it, are counted and left out."""
     seeds: dict[Side, list[int]] = {"ahead": [], "behind": [], "tied": [], "neither": []}
@@ -31,7 +36,17 @@ def sign_test(
     )
 
 
-def _side(treatment: Solved | None, control: Solved | None, *, by_steps: bool) -> Side:
+def _side(treatment: Draws, control: Draws, *, by_steps: bool) -> Side:
+    """Of a seed: ahead is who is ahead in more draws."""
+    pairs = zip(treatment, control, strict=False)  # an arm without draws of its own has only the first
+    sides = [_side_of_runs(one, other, by_steps=by_steps) for one, other in pairs]
+    lead = sides.count("ahead") - sides.count("behind")
+    if lead:
+        return "ahead" if lead > 0 else "behind"
+    return "neither" if set(sides) == {"neither"} else "tied"
+
+
+def _side_of_runs(treatment: Solved | None, control: Solved | None, *, by_steps: bool) -> Side:
     """Ahead is the only one that solves it; by steps also the one that certainly solves it sooner."""
     if treatment is None:
         return "neither" if control is None else "behind"

@@ -178,7 +178,7 @@ def findings_as_json(findings: Findings) -> dict[str, Any]:
     return _tree(
         {
             "format_version": FORMAT_VERSION,
-            "study": _declared(study),
+            "study": _study(study),
             "scenario": findings.scenario,
             "scope": findings.scope,
             **target,
@@ -186,7 +186,7 @@ def findings_as_json(findings: Findings) -> dict[str, Any]:
             "arms": {name: _arm(study, arm) for name, arm in findings.arms.items()},
             "decomposition": findings.decomposition,
             "tuning": {"grid": plan.grid, "arms": {arm: _tuning(plan, arm) for arm in plan.choices}},
-            "unfinished": [_unfinished(run, study.measure) for run in findings.unfinished],
+            "unfinished": [_unfinished(study, run) for run in findings.unfinished],
             "provenance": findings.provenance,
             "notes": [{"code": code, **facts} for code, facts in findings.notes],
             **({"beside": [_beside(row) for row in findings.beside]} if findings.beside else {}),
@@ -194,10 +194,12 @@ def findings_as_json(findings: Findings) -> dict[str, Any]:
     )
 
 
-def _declared(study: Study) -> dict[str, Any]:
+def _study(study: Study) -> dict[str, Any]:
+    """With its draws only where it has several, and what probes need only where it has probes."""
     tree: dict[str, Any] = _plain(study)
     tree["hypotheses"] = [_of_its_kind(study, each) for each in tree["hypotheses"]]
-    return tree | {"tuning": _of_its_kind(study, tree["tuning"])}
+    tree["tuning"] = _of_its_kind(study, tree["tuning"])
+    return {key: value for key, value in tree.items() if key != "draws" or study.draws > 1}
 
 
 def _of_its_kind(study: Study, part: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -218,6 +220,8 @@ def _verdict(study: Study, verdict: Verdict) -> dict[str, Any]:
         of_scale = {"difference": scale.key, "margin": f"margin_{scale.key}", "bound": f"bound_{scale.key}"}
         tree["facts"] = {of_scale.get(name, name): value for name, value in tree["facts"].items()}
         tree["reason"] = measure.names.reason_prefix + verdict.reason
+    if study.draws == 1:
+        tree["mcnemar"] = [{key: each[key] for key in each if key != "draw"} for each in tree["mcnemar"]]
     margins = {each.stored_margin: tree["margin"] if each is scale else None for each in SCALES}
     return _with_in_place_of(tree, "margin", margins)
 
@@ -236,6 +240,7 @@ def _arm(study: Study, arm: ArmSummary) -> dict[str, Any]:
     left_out |= set() if measure.has_target else {"reached"}
     left_out |= set() if study.fine_tunes else {"batch_size", "training_examples"}
     left_out |= set() if study.probes else {"probe"}
+    left_out |= {"draw_variance"} if arm.draw_variance is None else set()
     kept = {key: value for key, value in tree.items() if key not in left_out}
     if measure is LOSS:
         return kept | {"perplexity": _plain(None if arm.mean_loss is None else exponential(arm.mean_loss))}
@@ -273,12 +278,13 @@ def _tuning(plan: Plan, arm: str) -> dict[str, Any]:
     return {"chosen": choice.values or None, **stored, "edges": choice.edges, "points": points}
 
 
-def _unfinished(run: PlannedRun, measure: Measure) -> dict[str, Any]:
+def _unfinished(study: Study, run: PlannedRun) -> dict[str, Any]:
     status = run.stored.status if run.stored else {}
-    lack = unmeasured(run.stored.result, measure) if run.stored and run.stored.result else None
+    lack = unmeasured(run.stored.result, study.measure) if run.stored and run.stored.result else None
     return {
         "arm": run.arm,
         "seed": run.seed,
+        **({"draw": run.draw} if study.draws > 1 else {}),
         "stage": run.stage,
         "values": dict(run.point),
         "state": run.state,

@@ -157,7 +157,8 @@ def _entry(name: str, file: Path) -> dict[str, Any]:
 
 def _size(study: Study) -> str:
     tuning = " after tuning" if study.tuning else ""
-    return f"{number_of(len(study.arms), 'arm')} x {number_of(len(study.seeds), 'seed')}{tuning}"
+    draws = f" x {number_of(study.draws, 'draw')}" if study.draws > 1 else ""
+    return f"{number_of(len(study.arms), 'arm')} x {number_of(len(study.seeds), 'seed')}{draws}{tuning}"
 
 
 def _runs_here(folder: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -84,7 +85,8 @@ class _Look:
 
 
 def _row(run: PlannedRun, look: _Look) -> dict[str, Any]:
-    row = {"run": run.title, "stage": run.stage, "arm": run.arm, "seed": run.seed, "state": run.state}
+    row = {"run": run.title, "stage": run.stage, "arm": run.arm, "seed": run.seed}
+    row |= {"draw": run.draw, "state": run.state}
     if run.stored is None:
         return row
     if run.loss is None and (found := look.at(run.stored)) is not None:
@@ -204,12 +206,9 @@ def find_run(name: str, root: Path) -> RunDirectory:
     listed = (run for folder in folders for run in run_directories(folder, unlisted=lambda damage: None))
     runs = list(filter(is_run, listed))
     rests = {run: rest for run in runs if (rest := _rest_of(run, name, root)) is not None}
-    whole = [match for match, rest in rests.items() if not rest] or [
-        match
-        for match, rest in rests.items()
-        if rest.startswith("-")  # s1, and not s10
-    ]
-    matches = whole or list(rests)
+    ends = ("", "-[0-9a-f]{10}", "-.*")  # all of it; of seed 1 the first draw; s1, and not s10
+    found = ([match for match, rest in rests.items() if re.fullmatch(end, rest)] for end in ends)
+    matches = next(filter(None, found), list(rests))
     if len(matches) == 1:
         return RunDirectory(matches[0])
     if matches:

@@ -6,6 +6,7 @@ import difflib
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any
 
 from oelm.probes.tasks import TASKS, Option, Options, Task, Value
@@ -39,6 +40,12 @@ class Probe:
         dial = ",".join(map(str, self.difficulties))
         options = (f"{name}={value}" for name, value in self.options.items())
         return f"{PREFIX}{self.task.name}?{'&'.join((f'{self.task.dial}={dial}', *options))}"
+
+    @property
+    def name(self) -> str:
+        """As a table or a caption calls it."""
+        dial = ", ".join(map(str, self.difficulties))
+        return f"{self.task.name} ({self.task.dial} {dial}; length {self.length})"
 
     @property
     def digest(self) -> str:
@@ -91,6 +98,11 @@ def written(data: Any) -> Any:
 
 def _as_text(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def name_of(data: str) -> str:
+    """The short name of a run's data: a probe's, or the folder's."""
+    return probe_of(data).name if is_probe(data) else PurePath(data).name
 
 
 def canonical(data: str) -> str:

@@ -17,6 +17,7 @@ NOTES = (
     "other_data",
     "other_arms",
     "other_seeds",
+    "other_draws",
     "other_points",
     "other_execution",
     "same_losses",

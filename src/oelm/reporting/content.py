@@ -25,6 +25,7 @@ from oelm.reporting.article import (
 )
 from oelm.reporting.beside import beside
 from oelm.reporting.cautions import cautions
+from oelm.reporting.draws import draws
 from oelm.reporting.examples import examples
 from oelm.reporting.scope import scope_line
 from oelm.reporting.solving import solving, tuning_table
@@ -72,7 +73,7 @@ def _completeness(findings: Findings, language: Language) -> Iterator[Block]:
 
 def _missing_lines(findings: Findings, language: Language) -> Iterator[str]:
     study, plan = findings.study, findings.plan
-    finished = sum(len(arm.losses) for arm in findings.arms.values())
+    finished = len(plan.final) - sum(run.stage == "final" for run in findings.unfinished)
     if not any(run.stored for run in plan.runs):
         code = "partial.others_only" if any(cautions(findings, language)) else "partial.empty"
         yield say(language, code, planned=plan.expected_final_runs, study=study.name)
@@ -404,7 +405,8 @@ _CLOSING: list[Section] = [
     closing.conclusions, closing.confounds, closing.unfinished, closing.provenance, closing.citation,
 ]  # fmt: skip
 _SECTIONS: list[Section] = [
-    _verdicts, _table, examples, solving, _curves, _parameters, _speed, _target, _tuning, _differences, _decomposition,
+    _verdicts, _table, draws, examples, solving, _curves, _parameters, _speed, _target, _tuning, _differences,
+    _decomposition,
     beside, _memory, *_CLOSING,
 ]  # fmt: skip
 _SECTIONS_WITHOUT_RESULTS: list[Section] = [

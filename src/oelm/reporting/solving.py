@@ -41,7 +41,7 @@ def _table(findings: Findings, criterion: Criterion, language: Language) -> Tabl
 
 def _cells(seeds: SolvedSeeds) -> list[str]:
     """Solved n of m; the median is a step at which a run was validated."""
-    steps, count = seeds.steps, f"{seeds.count}/{len(seeds.solved)}"
+    steps, count = seeds.steps, f"{len(seeds.steps)}/{seeds.runs}"
     if not steps:
         return [count, numbers.NONE, numbers.NONE]
     return [count, numbers.whole(median_low(steps)), f"{numbers.whole(steps[0])} – {numbers.whole(steps[-1])}"]

@@ -101,7 +101,7 @@ def _seeds_by_state(seeds: dict[str, list[int]], language: Language) -> str:
 def seed_list(seeds: list[int], language: Language) -> str:
     """1, 2, 5–9."""
     parts: list[str] = []
-    ordered = sorted(seeds)
+    ordered = sorted(set(seeds))
     while ordered:
         last = 0
         while last + 1 < len(ordered) and ordered[last + 1] == ordered[last] + 1:
@@ -191,7 +191,7 @@ def _quality_numbers(findings: Findings, verdict: Verdict, language: Language) -
         found.append((say(language, "box.margin"), stated))
     if verdict.mcnemar:
         values = [
-            say(language, "box.mcnemar_seed", seed=pair.seed, p=numbers.probability(pair.p)) for pair in verdict.mcnemar
+            say(language, "box.mcnemar_seed", seed=pair.name, p=numbers.probability(pair.p)) for pair in verdict.mcnemar
         ]
         joined = say(language, "list_semicolon").join(values)
         found.append((say(language, "box.mcnemar"), say(language, "box.mcnemar_value", values=joined)))

@@ -29,6 +29,7 @@ from oelm.huggingface.standalone import FILE as MODELING_FILE
 from oelm.model.parameters import counts_by_part, summed, weights_digest
 from oelm.model.projection import matrices_of
 from oelm.prepared import folder_of, read_manifest
+from oelm.probes.probe import is_probe
 from oelm.run_directory import checkpoint_step, is_checkpoint, run_around
 from oelm.schemas import Environment, read_record
 from oelm.settings import stored_run
@@ -140,17 +141,19 @@ def _facts(stored: StoredModel) -> dict[str, Any]:
         run = stored_run(read_json(directory.config_file), name=str(directory.config_file))
         data_digest = read_record(directory.environment_file, Environment).get("data_digest") or ""
         facts |= {"arm": run.arm, "fingerprint": fingerprint(run, data_digest=data_digest), "data_digest": data_digest}
-        facts |= _data_name(Path(run.data), data_digest)
+        facts |= _data_name(run.data, data_digest)
         if is_checkpoint(folder):
             facts["step"] = str(checkpoint_step(folder))
     count = summed(counts_by_part(stored.gpt))
     return facts | {"oelm": oelm.__version__, "parameters": count.total, "frozen": count.frozen}
 
 
-def _data_name(path: Path, digest: str) -> dict[str, str]:
+def _data_name(data: str, digest: str) -> dict[str, str]:
     """What the data of the run were made of, where they are still here."""
+    if is_probe(data):
+        return {"data": data}
     try:
-        manifest = read_manifest(folder_of(path))
+        manifest = read_manifest(folder_of(Path(data)))
     except (OSError, UserError):
         return {}
     is_known = manifest.get("corpus") and manifest.get("digest") == digest

@@ -36,7 +36,7 @@ from oelm.study.part_aspects import (
     aspect_differences,
     option_differences,
 )
-from oelm.study.plan import Plan
+from oelm.study.plan import Plan, PlannedRun, paired_draws
 from oelm.study.shelf import StoredRun
 
 SEEDS = "seeds"
@@ -109,8 +109,9 @@ class _Side:
     settings: dict[str, str]  # every setting but those of parts and options, without the tuned ones
     tuning: dict[str, str]
     execution: dict[str, str]
-    stored: dict[int, StoredRun]  # finished final runs by seed
-    open_seeds: frozenset[int]  # whose final run has not ended
+    finished: list[PlannedRun]  # final runs with a result
+    seeds: frozenset[int]  # of which every draw has one
+    open_seeds: frozenset[int]  # one of whose final runs has not ended
 
     @classmethod
     def of(cls, study: Study, plan: Plan, arm: str) -> _Side:
@@ -119,19 +120,22 @@ class _Side:
         plain = _settings(study, arm, facts)
         chosen = _settings(study, arm, facts, values=choice.values if choice else {})
         execution = chosen.execution.model_dump(mode="json")
+        finished = [run for run in plan.by_arm[arm] if _has_result(run)]
+        lacking = {run.seed for run in plan.by_arm[arm] if not _has_result(run)}
         return cls(
             run=plain.run,
             processes=study.arms[arm].processes,
             settings=_by_key(study, chosen.run),
             tuning=_by_key(study, _settings(study, arm, facts, tuning=True).run) if study.tuning else {},
             execution={key: _text(execution[key]) for key in STEP_EXECUTION},
-            stored={
-                run.seed: run.stored
-                for run in plan.by_arm[arm]
-                if run.stored and run.loss is not None and run.state == "finished"
-            },
+            finished=finished,
+            seeds=frozenset(run.seed for run in finished) - lacking,
             open_seeds=frozenset(run.seed for run in plan.by_arm[arm] if run.state not in ENDED),
         )
+
+
+def _has_result(run: PlannedRun) -> bool:
+    return run.stored is not None and run.loss is not None and run.state == "finished"
 
 
 def _facts(plan: Plan) -> dict[str, Any]:
@@ -213,7 +217,7 @@ def _of_settings(treatment: _Side, control: _Side) -> Iterator[tuple[str, str, s
 
 
 def _known_data(side: _Side) -> bool:
-    return bool(side.stored) and all(stored.data_digest for stored in side.stored.values())
+    return bool(side.finished) and all(run.stored and run.stored.data_digest for run in side.finished)
 
 
 def _of_parts(
@@ -234,16 +238,16 @@ def _of_execution(treatment: _Side, control: _Side) -> Iterator[tuple[str, str, 
 
     A study spread over two machines is fair as long as both runs of each pair were made on the same one.
     """
-    shared = sorted(treatment.stored.keys() & control.stored.keys())
+    shared = paired_draws(treatment.finished, control.finished)
     if not shared:
         for key, one, other in _unequal(treatment.execution, control.execution):
             yield f"environment.{key}", one, other
         return
-    pairs = [(recorded(treatment.stored[seed]), recorded(control.stored[seed])) for seed in shared]
+    pairs = [tuple(recorded(run.stored) for run in pair if run.stored) for pair in shared]
     for key in COMPARED_ENVIRONMENT:
         if any(differ(key, pair) for pair in pairs):
             sides = [_all_of(each[key] for each in side) for side in zip(*pairs, strict=True)]
-            values = [(seed, one[key], other[key]) for seed, (one, other) in zip(shared, pairs, strict=True)]
+            values = [(run.seed, one[key], other[key]) for (run, _), (one, other) in zip(shared, pairs, strict=True)]
             treated, controlled = sides if sides[0] != sides[1] else _seed_by_seed(values)
             yield f"environment.{key}", treated, controlled
 
@@ -251,8 +255,8 @@ def _of_execution(treatment: _Side, control: _Side) -> Iterator[tuple[str, str, 
 def _of_seeds(treatment: _Side, control: _Side) -> Iterator[tuple[str, str, str]]:
     """Runs that may still come make no difference: only of seeds that have ended in both arms something is missing."""
     still_open = treatment.open_seeds | control.open_seeds
-    if (treatment.stored.keys() ^ control.stored.keys()) - still_open:
-        yield SEEDS, _seeds_text(treatment.stored), _seeds_text(control.stored)
+    if (treatment.seeds ^ control.seeds) - still_open:
+        yield SEEDS, _seeds_text(treatment.seeds), _seeds_text(control.seeds)
 
 
 def recorded(run: StoredRun) -> dict[str, Any]:
@@ -275,7 +279,7 @@ def _unequal(
 
 def _seed_by_seed(pairs: list[tuple[int, str, str]]) -> tuple[str, str]:
     """Of arms that have the same values in all, those of the seeds where they do not."""
-    unlike = [(seed, one, other) for seed, one, other in pairs if one != other]
+    unlike = list(dict.fromkeys((seed, one, other) for seed, one, other in pairs if one != other))
     return (
         " / ".join(f"{one} (seed {seed})" for seed, one, _ in unlike),
         " / ".join(f"{other} (seed {seed})" for seed, _, other in unlike),

@@ -29,8 +29,10 @@ from oelm.run_directory import check_name
 from oelm.sections import Count, Positive, Section, Share
 from oelm.settings import full_key, known_keys, problem_lines, read_yaml_file, settings_of, with_preset
 from oelm.study.catalogue import study_file
+from oelm.study.draws import MOST_DRAWS, PROJECTIONS, draw_seed
 from oelm.study.part_aspects import VARIATIONS
 from oelm.study.slurm_request import SlurmRequest
+from oelm.treatment.draws import draws_what_it_treats
 
 Language = Literal["en", "zh"]
 
@@ -216,6 +218,7 @@ class Study(Section):
     arms: dict[str, Arm] = Field(min_length=1)
     baseline: str
     seeds: list[Count] = Field(min_length=1)
+    draws: Annotated[Positive, Field(le=MOST_DRAWS)] = 1  # of what an arm treats, for each seed
     tuning: Tuning | None = None
     hypotheses: list[Hypothesis] = Field(default=[])
     target_percent: float = Field(default=10, gt=0)  # time to a perplexity so much above the baseline's final one
@@ -283,7 +286,7 @@ def study_of(tree: dict[str, Any], *, name: str) -> Study:
     problems += [*wrong, *_at_odds(tree)]
     if study is not None:
         study, wrong = _with_full_keys(study)
-        checks = (_named_wrongly, _misplaced_values, _faults_of_arms)
+        checks = (_named_wrongly, _misplaced_values, _faults_of_arms, _draws_of_nothing)
         problems += [*wrong, *(line for check in checks for line in check(study))]
     if problems or study is None:
         raise UserError("\n".join(f"{name}: {line}" for line in dict.fromkeys(problems)))
@@ -406,7 +409,7 @@ _NOT_DECLARED = {"slurm", "reported"}
 # Keys that studies did not always have, by their defaults: one that does not use them keeps its digest.
 _ADDED_LATER: dict[str, Any] = {
     "beside": [], "measure": "loss", "margin_points": None, "scope": None, "least_fewer": None,
-    "consequences": Consequences().model_dump(), "solved_at": None, "difficulty": None, "rank": "loss",
+    "consequences": Consequences().model_dump(), "draws": 1, "solved_at": None, "difficulty": None, "rank": "loss",
 }  # fmt: skip
 
 
@@ -562,15 +565,27 @@ def _arm_among_the_others(study: Study, arm: str, settings: Settings, known: dic
     known.setdefault(identity, arm)
 
 
+def _draws_of_nothing(study: Study) -> Iterator[str]:
+    """Several draws where there is nothing to draw, of arms that have no other fault."""
+    if study.draws == 1 or any(
+        _complaints(partial(settings_for, study, arm, seed=study.seeds[0])) for arm in study.arms
+    ):
+        return
+    if all(draws_of(study, arm) == 1 for arm in study.arms):
+        yield f"draws: {study.draws}, but no arm draws anything that it treats; leave draws out"
+
+
 # ---- One run -------------------------------------------------------------------------------------------------------
 
 
 def settings_for(
-    study: Study, arm: str, *, seed: int, values: dict[str, Any] | None = None, tuning: bool = False
+    study: Study, arm: str, *, seed: int, draw: int = 0, values: dict[str, Any] | None = None, tuning: bool = False
 ) -> Settings:
-    """The settings of one run: base, arm, tuning's own, the arm's own, then the grid's values."""
+    """The settings of one run: base, arm, tuning's own, its draw, the arm's own, then the grid's values."""
     entry = study.arms[arm]
     own = dict(study.tuning.set) | {"training.validation_split": "tune"} if tuning and study.tuning else {}
+    if draw:
+        own |= {PROJECTIONS: draw_seed(seed, draw)}
     return settings_of(
         with_preset(study.base),
         name=f"arms.{arm}",
@@ -578,3 +593,15 @@ def settings_for(
         seed=seed,
         values=own | entry.set | (values or {}),
     )
+
+
+def draws_of(study: Study, arm: str, values: dict[str, Any] | None = None) -> int:
+    """How many runs each of its seeds has."""
+    return study.draws if study.draws > 1 and is_drawn(study, arm, values) else 1
+
+
+def is_drawn(study: Study, arm: str, values: dict[str, Any] | None = None) -> bool:
+    """Whether something that an arm treats is drawn, and anew for each seed."""
+    if PROJECTIONS in study.arms[arm].set:
+        return False
+    return draws_what_it_treats(settings_for(study, arm, seed=study.seeds[0], values=values).run.model)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 import itertools
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +20,7 @@ from oelm.config import ResolvedRun, Run, Settings, as_far_as_known, resolved
 from oelm.errors import UserError
 from oelm.run_directory import TUNING_FOLDER, RunDirectory, folder_name
 from oelm.study.data_here import Digests, data_folders, digests_here
-from oelm.study.declaration import Study, Tuning, settings_for
+from oelm.study.declaration import Study, Tuning, draws_of, settings_for
 from oelm.study.kept_choices import KeptChoices, kept_choices, second_thoughts, stored_late, with_early_runs
 from oelm.study.remarks import Remark
 from oelm.study.shelf import Shelf, StoredRun, computation
@@ -40,6 +41,7 @@ class PlannedRun:
     processes: int
     stored: StoredRun | None
     data_digest: str | None = None  # of the data that it is made from, where that is known
+    draw: int = 0  # of what its arm treats, within the seed
 
     @property
     def run(self) -> Run:
@@ -70,10 +72,11 @@ class PlannedRun:
 
     @property
     def title(self) -> str:
-        return f"{self.arm} s{self.seed}" + (f" {point_text(self.point)}" if self.stage == "tuning" else "")
+        draw = f" d{self.draw}" if self.draw else ""
+        return f"{self.arm} s{self.seed}{draw}" + (f" {point_text(self.point)}" if self.stage == "tuning" else "")
 
     def folder_name(self, data_digest: str) -> str:
-        return folder_name(self.resolved_run, arm=self.arm, seed=self.seed, data_digest=data_digest)
+        return folder_name(self.resolved_run, arm=self.arm, seed=self.seed, draw=self.draw, data_digest=data_digest)
 
     def directory(self, folder: Path, *, data_digest: str) -> RunDirectory:
         """Where the run is, or will be, under the study's folder. The digest is taken where its own is not known."""
@@ -89,6 +92,7 @@ class Plan:
     tuning: list[PlannedRun]
     final: list[PlannedRun]  # of the arms that have their values
     choices: dict[str, Choice]
+    draws: dict[str, int]  # of each arm: how many final runs each of its seeds has
     grid: Grid = field(default_factory=dict)  # with the points that were added
     remarks: tuple[Remark, ...] = ()  # on the stored choices
     blocked: str | None = None  # why no run may be started
@@ -113,7 +117,7 @@ class Plan:
 
     @property
     def expected_final_runs(self) -> int:
-        return len(self.study.arms) * len(self.study.seeds)
+        return sum(self.draws.values()) * len(self.study.seeds)
 
 
 def planned(study: Study, shelf: Shelf, *, facts: dict[str, Any] | None = None, data_digest: str | None = None) -> Plan:
@@ -151,15 +155,16 @@ class Planner:
     study: Study
     facts: dict[str, Any]
     digests: Digests  # of the data, as far as they are known; of other data the stored runs' own are believed
-    known: dict[tuple[str, int, Stage, Point], tuple[Settings, str]] = field(
+    known: dict[tuple[str, int, int, Stage, Point], tuple[Settings, str]] = field(
         default_factory=dict
     )  # with the identity of the computation
+    known_draws: dict[tuple[str, Point], int] = field(default_factory=dict)
 
     def plan(self, shelf: Shelf) -> Plan:
         maker, study = _Maker(self, shelf), self.study
         if study.tuning is None:
             final = maker.final(dict.fromkeys(study.arms, ()))
-            return Plan(study, [], final, {}, facts=self.facts, digests=self.digests)
+            return Plan(study, [], final, {}, self.draws({}), facts=self.facts, digests=self.digests)
         kept = kept_choices(study, shelf, data_digest=self.digests.get(self._data_of_baseline))
         open_arms = [arm for arm in study.arms if arm not in kept.choices]
         grid = {key: sorted({*points, *kept.grid.get(key, ())}) for key, points in study.tuning.grid.items()}
@@ -176,28 +181,45 @@ class Planner:
     ) -> Plan:
         known = kept.choices | fresh
         points = {arm: known[arm].best for arm in self.study.arms if arm in known}
-        final = maker.final({arm: best for arm, best in points.items() if best is not None})
+        points_found = {arm: best for arm, best in points.items() if best is not None}
+        final = maker.final(points_found)
         choices = {arm: with_early_runs(known[arm], final) for arm in points}
         remarks = (*kept.remarks, *second_thoughts(self.study, kept, tuning, grid), *stored_late(choices.values()))
-        return Plan(self.study, tuning, final, choices, grid, remarks, kept.blocked, self.facts, self.digests)
+        draws = self.draws(points_found)
+        return Plan(self.study, tuning, final, choices, draws, grid, remarks, kept.blocked, self.facts, self.digests)
+
+    def draws(self, points: dict[str, Point]) -> dict[str, int]:
+        """How many final runs each seed of an arm has."""
+        return {arm: self.draws_of(arm, points.get(arm, ())) for arm in self.study.arms}
+
+    def draws_of(self, arm: str, point: Point) -> int:
+        if (arm, point) not in self.known_draws:
+            self.known_draws[arm, point] = draws_of(self.study, arm, dict(point))
+        return self.known_draws[arm, point]
 
     @property
     def _data_of_baseline(self) -> str:
-        return self.settings(self.study.baseline, self.study.seeds[0], "final", ())[0].run.data
+        return self.settings(self.study.baseline, self.study.seeds[0], 0, "final", ())[0].run.data
 
     def final_at_base(self, plan: Plan) -> list[PlannedRun]:
         """The final runs that wait for tuning, with the base's own values: what they cost is known before."""
         return [
-            PlannedRun(arm, seed, "final", (), self.settings(arm, seed, "final", ())[0], entry.processes, None)
-            for seed in self.study.seeds
-            for arm, entry in self.study.arms.items()
-            if not plan.has_values(arm)
+            PlannedRun(arm, seed, "final", (), settings, self.study.arms[arm].processes, None, draw=draw)
+            for arm, seed, draw in self.final_runs({arm: () for arm in self.study.arms if not plan.has_values(arm)})
+            for settings, _ in [self.settings(arm, seed, draw, "final", ())]
         ]
 
-    def settings(self, arm: str, seed: int, stage: Stage, point: Point) -> tuple[Settings, str]:
-        key = arm, seed, stage, point
+    def final_runs(self, points: dict[str, Point]) -> Iterator[tuple[str, int, int]]:
+        """Arm, seed and draw: seed by seed and draw by draw, so that a study stopped half-way holds whole pairs."""
+        draws = {arm: self.draws_of(arm, point) for arm, point in points.items()}
+        for seed in self.study.seeds:
+            for draw in range(max(draws.values(), default=0)):
+                yield from ((arm, seed, draw) for arm, of_arm in draws.items() if draw < of_arm)
+
+    def settings(self, arm: str, seed: int, draw: int, stage: Stage, point: Point) -> tuple[Settings, str]:
+        key = arm, seed, draw, stage, point
         if key not in self.known:
-            settings = settings_for(self.study, arm, seed=seed, values=dict(point), tuning=stage == "tuning")
+            settings = settings_for(self.study, arm, seed=seed, draw=draw, values=dict(point), tuning=stage == "tuning")
             run = as_far_as_known(settings.run, self.facts)
             identity = computation(run) if isinstance(run, ResolvedRun) else ""
             self.known[key] = settings.model_copy(update={"run": run}), identity
@@ -216,7 +238,7 @@ class _Maker:
     def tuning(self, declared: Tuning, grid: Grid) -> list[PlannedRun]:
         points = [tuple(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
         return [
-            self._run(arm, seed, "tuning", point)
+            self._run(arm, seed, 0, "tuning", point)
             for seed in declared.seeds
             for point in points
             for arm in self.study.arms
@@ -233,14 +255,24 @@ class _Maker:
         return True
 
     def final(self, points: dict[str, Point]) -> list[PlannedRun]:
-        """Of these arms, seed by seed, so that a study stopped half-way holds whole pairs."""
-        return [self._run(arm, seed, "final", point) for seed in self.study.seeds for arm, point in points.items()]
+        """Of these arms."""
+        return [self._run(arm, seed, draw, "final", points[arm]) for arm, seed, draw in self.planner.final_runs(points)]
 
-    def _run(self, arm: str, seed: int, stage: Stage, point: Point) -> PlannedRun:
-        settings, identity = self.planner.settings(arm, seed, stage, point)
+    def _run(self, arm: str, seed: int, draw: int, stage: Stage, point: Point) -> PlannedRun:
+        settings, identity = self.planner.settings(arm, seed, draw, stage, point)
         digest = self.planner.digests.get(settings.run.data)
         stored = self.shelf.computed(identity, data_digest=digest) if identity else None
-        return PlannedRun(arm, seed, stage, point, settings, self.study.arms[arm].processes, stored, digest)
+        return PlannedRun(arm, seed, stage, point, settings, self.study.arms[arm].processes, stored, digest, draw)
+
+
+def paired_draws(treatment: list[PlannedRun], control: list[PlannedRun]) -> list[tuple[PlannedRun, PlannedRun]]:
+    """Runs of two arms that belong together: of one seed, and of one draw unless one of the arms has only the first."""
+    by_place = [{(run.seed, run.draw): run for run in runs} for runs in (treatment, control)]
+    several = [any(draw for _, draw in places) for places in by_place]
+    places = sorted(by_place[0].keys() | by_place[1].keys())
+    own = [[(seed, draw if many else 0) for seed, draw in places] for many in several]
+    pairs = [(by_place[0].get(one), by_place[1].get(other)) for one, other in zip(*own, strict=True)]
+    return [(one, other) for one, other in pairs if one and other]
 
 
 def _chosen(arms: list[str], tuning: list[PlannedRun], grid: Grid, criterion: Criterion | None) -> dict[str, Choice]:

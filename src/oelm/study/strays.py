@@ -15,13 +15,14 @@ from typing import Any
 from oelm.config import ResolvedRun, Run, as_far_as_known, facts_of
 from oelm.run_directory import flat
 from oelm.study.declaration import Study, settings_for
+from oelm.study.draws import draw_of
 from oelm.study.kept_choices import TUNING_SPLIT
 from oelm.study.plan import Plan, PlannedRun, Stage
 from oelm.study.remarks import DATA_DIGEST, Differences, Remark, kinds_text, some
 from oelm.study.shelf import Shelf, StoredRun, computation
 from oelm.study.tuning import largest, point_text
 
-SEED = "seed"
+SEED, DRAW = "seed", "draw"
 
 
 def strays(plan: Plan, shelf: Shelf) -> list[Remark]:
@@ -63,6 +64,7 @@ class _Sorted:
     data: Counter[tuple[str, str]] = field(default_factory=Counter)  # digests: theirs, and that of the data that count
     arms: Counter[str] = field(default_factory=Counter)
     seeds: Counter[int] = field(default_factory=Counter)
+    draws: Counter[int] = field(default_factory=Counter)
     points: Counter[str] = field(default_factory=Counter)
     unchosen: Counter[str] = field(default_factory=Counter)
     expected: dict[tuple[str, Stage], _Expected] = field(default_factory=dict)
@@ -84,12 +86,13 @@ class _Sorted:
             self.arms[_arm_name(stored)] += 1
         elif not nearest:
             self._place_alike(stored, stage)
-        elif {DATA_DIGEST} <= {key for key, *_ in nearest} <= {DATA_DIGEST, SEED}:
+        elif {DATA_DIGEST} <= {key for key, *_ in nearest} <= {DATA_DIGEST, SEED, DRAW}:
             self.data.update((then, now) for key, then, now in nearest if key == DATA_DIGEST)
-        elif all(key == SEED for key, *_ in nearest):
-            self.seeds[nearest[0][1]] += 1
+        elif all(key in (SEED, DRAW) for key, *_ in nearest):
+            key, number, _ = nearest[0]
+            (self.seeds if key == SEED else self.draws)[number] += 1
         else:
-            self.configs[tuple(each for each in nearest if each[0] != SEED)] += 1
+            self.configs[tuple(each for each in nearest if each[0] not in (SEED, DRAW))] += 1
 
     def _place_alike(self, stored: StoredRun, stage: Stage) -> None:
         """Only its values on the grid are others. A final run is then missing the choice that it was made by; a point
@@ -136,6 +139,8 @@ class _Sorted:
             yield "other_arms", {"runs": self.arms.total(), "names": ", ".join(sorted(self.arms))}
         if self.seeds:
             yield "other_seeds", {"runs": self.seeds.total(), "seeds": ", ".join(map(str, sorted(self.seeds)))}
+        if self.draws:
+            yield "other_draws", {"runs": self.draws.total(), "draws": ", ".join(map(str, sorted(self.draws)))}
         if self.points:
             yield "other_points", {"runs": self.points.total(), "points": some(sorted(self.points))}
         if self.unchosen:
@@ -149,6 +154,7 @@ class _Expected:
     run: Run  # as declared: None where a value follows from others
     sentinel: int  # the seed it was made with, which is no seed of the study
     seeds: frozenset[int]
+    draws: int  # of each seed
     ignored: frozenset[str]  # keys of the grid, unless they are chosen
 
     @classmethod
@@ -159,7 +165,8 @@ class _Expected:
         sentinel = 1 + max(seeds)
         values: dict[str, Any] = {} if tuning or choice is None else choice.values
         run = settings_for(study, arm, seed=sentinel, values=values, tuning=tuning).run
-        return cls(run, sentinel, seeds, frozenset(study.tuning.grid if study.tuning and not values else ()))
+        draws = 1 if tuning else plan.draws[arm]
+        return cls(run, sentinel, seeds, draws, frozenset(study.tuning.grid if study.tuning and not values else ()))
 
     def differences(self, stored: ResolvedRun) -> Iterator[tuple[str, Any, Any]]:
         """What follows from a setting that differs is left out beside it."""
@@ -174,8 +181,12 @@ class _Expected:
 
     def _other_seed(self, stored: ResolvedRun) -> Iterator[tuple[str, Any, Any]]:
         then, now = stored.seeds.model_dump(), self.run.seeds.model_dump()
-        for seed in sorted({then[key] for key, value in now.items() if value == self.sentinel} - self.seeds):
+        draw = draw_of(stored.seeds) or 0
+        compared = [key for key, value in now.items() if value == self.sentinel and not (draw and key == "projections")]
+        for seed in sorted({then[key] for key in compared} - self.seeds):
             yield SEED, seed, None
+        if draw >= self.draws:
+            yield DRAW, draw, None
 
 
 def _by_key(run: Run) -> dict[str, Any]:
@@ -184,5 +195,5 @@ def _by_key(run: Run) -> dict[str, Any]:
 
 def _arm_name(stored: StoredRun) -> str:
     """As the study called it that made the folder, else as the run is labelled."""
-    named = re.fullmatch(r"(.+)-s\d+-[0-9a-f]{10}", stored.name)
+    named = re.fullmatch(r"(.+?)-s\d+(-d\d+)?-[0-9a-f]{10}", stored.name)
     return named[1] if named else stored.run.arm

@@ -72,6 +72,7 @@ class Option:
     keeps: Callable[[Sized], int] = lambda model: 0  # numbers of a token and layer that the backward pass needs
     otherwise: str = "none"  # the baseline's
     decays: bool = False
+    draws: bool = False  # some of its weights start from a draw
     multiplies: bool = False  # its weights are factors of matrix products
     colour: str = ""  # of its weights in a figure
 
@@ -247,6 +248,7 @@ OPTIONS: dict[str, Option] = {
             keeps=_kept_by_residuals,
             endings=("_residual_in", "_residual_out"),
             decays=True,
+            draws=True,
             multiplies=True,
             colour="#6A3D9A",
         ),

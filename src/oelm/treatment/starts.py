@@ -62,10 +62,16 @@ class Start:
     by_head: bool = False  # for weights whose rows belong to heads
     by_depth: bool = False  # for what is added to the residual stream
     only_for: tuple[str, ...] = ()  # roles; empty: any that fits
+    is_constant: bool = False  # the same whatever is drawn
 
     @property
     def matrix_free(self) -> MatrixFree | None:
         return self.make if isinstance(self.make, MatrixFree) else None
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether another draw gives other weights."""
+        return not (self.of_given_weights or self.is_constant)
 
 
 # ---- What is done to the draw --------------------------------------------------------------------------------------
@@ -233,6 +239,7 @@ STARTS: dict[str, Start] = {
             words=("identity, without a matrix", "恒等映射，不存矩阵"),
             documentation=("1 on the diagonal", "no matrix, frozen only: head h reads the h-th group of channels"),
             only_for=SQUARE,
+            is_constant=True,
         ),
         Start(
             name="selection",
@@ -292,6 +299,7 @@ STARTS: dict[str, Start] = {
             words=("ones", "全一"),
             documentation=("1", "of norms, and only of them"),
             only_for=("norm",),
+            is_constant=True,
         ),
         Start(
             name="keep",
