@@ -297,9 +297,10 @@ def test_equal_arms_with_unequal_draws_are_ahead_equally_often():
 
 def test_a_study_with_draws(tmp_path):
     study = small_probes(hypotheses=[solving_claim()], draws=3)
-    solved_first = lambda run, step: probe_curve(lambda *_: 50 if run.draw == 0 and run.arm == FROZEN else None)(
-        run, step
-    )  # noqa: E501, E731
+
+    def solved_first(run, step):
+        return probe_curve(lambda arm, *_: 50 if arm == FROZEN and run.draw == 0 else None)(run, step)
+
     findings = findings_of(study, store_study(study, tmp_path, lambda *_: 1.0, measured=solved_first))
     assert outcomes(findings) == [("supported", "solves_more")]
     probe = findings.arms[FROZEN].probe
