@@ -13,6 +13,7 @@ from typing import Any
 from oelm.accounting import PartCount, parts, totals, training_flops, training_flops_per_token
 from oelm.analysis.curves import mean_curve, mean_of_draws, mean_value, reached, with_value
 from oelm.analysis.findings import ArmSummary, DrawVariance, ProbeSummary, Quality, SolvedSeeds
+from oelm.analysis.heads import heads_of
 from oelm.analysis.speed import SpeedOf
 from oelm.analysis.statistics import draw_variance, paired_difference, standard_deviation
 from oelm.arm_words import described
@@ -77,9 +78,14 @@ class ArmRuns:
         known = {seed: [value for value in values if value is not None] for seed, values in found.items()}
         return {seed: values for seed, values in known.items() if len(values) == len(found[seed])}
 
+    @property
+    def directories(self) -> list[list[RunDirectory]]:
+        """By seed, of its draws."""
+        return [[run.stored.directory for run in runs if run.stored] for runs in self.whole.values()]
+
     def records(self, target_loss: float | None) -> list[list[Record]]:
         """By seed. Curves need the steps that all runs share, so what the shortest file keeps, the others keep too."""
-        by_seed = [[run.stored.directory for run in runs if run.stored] for runs in self.whole.values()]
+        by_seed = self.directories
         directories = [directory for draws in by_seed for directory in draws]
         found: dict[RunDirectory, list[Record]] = {}
         steps: set[int] = set()
@@ -178,6 +184,7 @@ def arm_summary(
         reached=reached(records, target_loss, flops_per_token=flops_per_token) if target_loss is not None else None,
         quality=_quality(runs, baseline, records),
         probe=_probe(plan.study, runs) if plan.study.probes else None,
+        heads=heads_of(list(zip(runs.directories, records, strict=True))),
         draw_variance=_draw_variance(runs),
         **(_of_examples(runs) if plan.study.fine_tunes else {}),
     )

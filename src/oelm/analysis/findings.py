@@ -262,6 +262,15 @@ class ProbeSummary:
 
 
 @dataclass(frozen=True)
+class Heads:
+    """What an arm's attention heads look at, over the finished seeds that recorded it."""
+
+    strongest: dict[str, Curve]  # by kind: the head with the largest score of it, at every validation
+    last: dict[str, list[list[float]]]  # by kind, layers by heads sorted by it: mean over the seeds at the last step
+    seeds: int
+
+
+@dataclass(frozen=True)
 class ArmSummary:
     """One arm. It has losses by whatever it is compared: every run has one, and tuning goes by it."""
 
@@ -294,6 +303,7 @@ class ArmSummary:
     learning_rate_curve: list[tuple[int, float]]
     reached: Reached | None  # None: no seed did, or there is no target
     quality: Quality
+    heads: Heads | None = None  # None where no run recorded them
     # Where an encoder is fine-tuned:
     batch_size: int = 1  # examples of one update
     training_examples: int | None = None  # of one run

@@ -239,8 +239,7 @@ def _arm(study: Study, arm: ArmSummary) -> dict[str, Any]:
     left_out = {"quality", "examples"}
     left_out |= set() if measure.has_target else {"reached"}
     left_out |= set() if study.fine_tunes else {"batch_size", "training_examples"}
-    left_out |= set() if study.probes else {"probe"}
-    left_out |= {"draw_variance"} if arm.draw_variance is None else set()
+    left_out |= {name for name in ("draw_variance", "heads", "probe") if getattr(arm, name) is None}
     kept = {key: value for key, value in tree.items() if key not in left_out}
     if measure is LOSS:
         return kept | {"perplexity": _plain(None if arm.mean_loss is None else exponential(arm.mean_loss))}

@@ -9,6 +9,7 @@ from oelm.analysis.findings import ArmSummary, Findings, Verdict
 from oelm.analysis.statistics import LEAST_INFORMATIVE
 from oelm.claims.kinds import PAIRED, SOLVING
 from oelm.claims.measures import LOSS
+from oelm.heads.kinds import KINDS as HEAD_KINDS
 from oelm.reporting import closing, numbers, quality, tables, verdicts
 from oelm.reporting.arms_in_words import described_arm, note_sentence
 from oelm.reporting.article import (
@@ -203,6 +204,31 @@ def _curves(findings: Findings, language: Language, figures: Container[str]) -> 
         yield Paragraph(say(language, "curves.none"))
     for name, code in (names | {"training_loss": "", "learning_rate": ""}).items():
         yield from _picture(findings, name, language, figures, code=code)
+
+
+def _heads(findings: Findings, language: Language, figures: Container[str]) -> Iterator[Block]:
+    """Where runs recorded what their heads look at."""
+    scored = {arm: summary.heads for arm, summary in findings.arms.items() if summary.heads is not None}
+    if not scored:
+        return
+    yield Heading(say(language, "heading.heads"))
+    yield Paragraph(say(language, "heads.sentence"))
+    rows = [
+        [
+            label_of(findings, arm, language),
+            str(heads.seeds),
+            *(numbers.score(heads.strongest[kind].mean[-1]) for kind in HEAD_KINDS),
+        ]
+        for arm, heads in scored.items()
+    ]
+    header = [
+        say(language, "column.arm"),
+        say(language, "column.seeds"),
+        *(say(language, f"head.{kind}") for kind in HEAD_KINDS),
+    ]
+    yield Table(_with_scope(findings, "heads.table", language), header, rows, words_then_numbers(len(header)))
+    yield from _picture(findings, "heads_forming", language, figures)
+    yield from _picture(findings, "head_scores", language, figures)
 
 
 def _parameters(findings: Findings, language: Language, figures: Container[str]) -> Iterator[Block]:
@@ -405,9 +431,8 @@ _CLOSING: list[Section] = [
     closing.conclusions, closing.confounds, closing.unfinished, closing.provenance, closing.citation,
 ]  # fmt: skip
 _SECTIONS: list[Section] = [
-    _verdicts, _table, draws, examples, solving, _curves, _parameters, _speed, _target, _tuning, _differences,
-    _decomposition,
-    beside, _memory, *_CLOSING,
+    _verdicts, _table, draws, examples, solving, _curves, _heads, _parameters, _speed, _target, _tuning, _differences,
+    _decomposition, beside, _memory, *_CLOSING,
 ]  # fmt: skip
 _SECTIONS_WITHOUT_RESULTS: list[Section] = [
     _verdicts, _parameters, closing.confounds, closing.provenance, closing.citation,

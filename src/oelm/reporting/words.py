@@ -12,6 +12,7 @@ from oelm.arm_words import WHEN
 from oelm.claims.kinds import KINDS
 from oelm.claims.measures import MEASURES, Phrase
 from oelm.claims.reasons import REASONS
+from oelm.heads.kinds import KINDS as HEAD_KINDS
 from oelm.reporting.encoder_words import ENCODER_WORDS, MORE_WORDS
 from oelm.study.declaration import Language, Study
 from oelm.study.remarks import NOW, SENTENCES
@@ -33,6 +34,7 @@ _FRAME: dict[str, Phrase] = {
     "heading.solving": ("Solved seeds", "解出任务的种子"),
     "heading.draws": ("Draws and seeds", "抽取与种子"),
     "heading.curves": ("Learning curves", "训练曲线"),
+    "heading.heads": ("Attention heads", "注意力头"),
     "heading.learning_rate": ("Learning rate", "学习率"),
     "heading.parameters": ("Parameters", "参数统计"),
     "heading.speed": ("Speed", "训练速度"),
@@ -366,6 +368,10 @@ _FIGURES: dict[str, Phrase] = {
     "axis.validation_loss": ("validation loss (nats per token)", "验证损失（nats / token）"),
     "axis.train_loss": ("training loss (nats per token)", "训练损失（nats / token）"),
     "axis.learning_rate": ("learning rate", "学习率"),
+    "axis.strongest_head": ("largest score of any head", "所有头中的最大得分"),
+    "axis.head": ("head", "头"),
+    "axis.ranked_head": ("head, strongest first", "头（得分从高到低）"),
+    "axis.share_of_attention": ("share of attention", "注意力比例"),
     "axis.parameters": ("parameters (millions)", "参数量（百万）"),
     "axis.trainable": ("trainable parameters (millions)", "可训练参数（百万）"),
     "axis.tuning_loss": ("loss on the tuning split (nats)", "调优集损失 (nats)"),
@@ -390,6 +396,7 @@ _FIGURES: dict[str, Phrase] = {
     "figure.reached_by": ("{seeds} of {planned} seeds", "{planned} 个种子中的 {seeds} 个"),
     "panel.whole": ("whole run", "全程"),
     "panel.late": ("last half", "后半程"),
+    **{f"head.{kind.name}": kind.words for kind in HEAD_KINDS.values()},
     **{f"role.{role.name}": role.words for role in ALL_ROLES.values()},
     **{f"role.{name}": option.words for name, option in ADDITIONS.items()},
     **{f"option.{key}": option.phrase for key, option in OPTIONS.items()},
@@ -428,6 +435,33 @@ _FIGURES: dict[str, Phrase] = {
         "训练损失随 (a) 步数、(b) {read}、(c) 训练时间的变化。曲线为已完成种子的均值，色带为最小值到最大值。",
     ),
     "caption.learning_rate": ("Learning rate against steps.", "学习率随训练步数的变化。"),
+    "caption.heads_forming": (
+        "When heads form: the largest score of any head for (a) the previous token and (b) induction, at every "
+        "validation, on random tokens that repeat. Lines: mean over the seeds that recorded it; bands: smallest to "
+        "largest.",
+        "注意力头的形成：每次验证时，在重复的随机 token 序列上，所有头中 (a) 前一个 token、(b) 归纳得分的最大值。"
+        "曲线为有记录的种子的均值，色带为最小值到最大值。",
+    ),
+    "caption.head_scores": (
+        "Scores at the last step: the share of a head's attention that goes to the keys of each kind, on random tokens "
+        "that repeat. In each layer, and for each kind anew, heads are sorted by their score; a cell is the mean over "
+        "seeds of the heads with the same rank, because which head becomes one of a kind is chance.",
+        "最后一步的得分：在重复的随机 token 序列上，头分配给各类位置的注意力比例。每一层的头按各类得分分别排序；"
+        "哪个头成为某一类是偶然的，因此每格为同一名次的头在各种子上的均值。",
+    ),
+    "heads.sentence": (
+        "What each head attends to, recorded at every validation (training.head_scores): the token before (previous "
+        "token), earlier occurrences of the same token (duplicate token), what followed these (induction), the token "
+        "itself (current token) and the first token. A score of 1 means that all attention goes there. Exploratory: "
+        "no hypothesis is decided by it.",
+        "每个头关注的位置，每次验证时记录 (training.head_scores)：前一个 token、相同 token 的先前出现（重复 token）、"
+        "紧随其后的 token（归纳）、当前 token 以及首个 token。得分为 1 表示全部注意力都在该处。"
+        "仅供探索，不用于判定任何假设。",
+    ),
+    "heads.table": (
+        "The strongest head at the last step: mean over seeds of the largest score of any head. {scope}",
+        "最后一步得分最高的头：所有头中最大得分在各种子上的均值。{scope}",
+    ),
     "caption.parameter_distribution": (
         "Parameters (a) by role, hatched where frozen, and (b) by layer: the number of trainable parameters in each "
         "layer, shaded by the share that is frozen.",
