@@ -5,15 +5,19 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import re
 import shutil
 import sys
+import warnings
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 
 from oelm.accounting import training_flops
 from oelm.config import Encoder, Execution, ResolvedRun
 from oelm.errors import UserError
+from oelm.exhaustion import limit_of
 
 COMPILE_WORTHWHILE_SECONDS = 600  # compiling takes about a minute and saves about a tenth
 ASSUMED_FLOPS_PER_SECOND = {"cpu": 1e11, "cuda": 2e13}
@@ -59,6 +63,8 @@ class Machine:
             torch.cuda.synchronize()
         elif self.kind == "mps":
             torch.mps.synchronize()
+        elif _other_kernels:
+            raise MemoryError(_other_kernels.pop())
 
 
 def resolve_machine(
@@ -83,6 +89,24 @@ def resolve_machine(
     return machine, [precision_reason, compile_reason]
 
 
+# Short of memory, torch goes on with another kernel, which gives other bits, and only warns. Here that is noted,
+# and the step that it happened in fails.
+OTHER_KERNEL = re.compile("mkldnn_.* failed, switching")
+_other_kernels: list[str] = []
+
+
+def _note_other_kernels() -> None:
+    shown = warnings.showwarning
+
+    def noted(message: Warning | str, *where: Any, **further: Any) -> None:
+        if OTHER_KERNEL.match(str(message)):
+            _other_kernels.append(str(message))
+        else:
+            shown(message, *where, **further)
+
+    warnings.showwarning = noted
+
+
 def prepare_process(machine: Machine) -> None:
     torch.set_num_threads(machine.threads)
     if machine.kind == "cuda":
@@ -94,6 +118,8 @@ def prepare_process(machine: Machine) -> None:
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     elif machine.kind == "cpu":
         keep_pages()
+        if limit_of("AS") is not None:
+            _note_other_kernels()
 
 
 def keep_pages() -> None:
