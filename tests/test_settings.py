@@ -4,10 +4,11 @@ import json
 
 import pytest
 
+from oelm.arms import GPT_ARMS
 from oelm.config import MOST_DIGITS, resolved, stored_form
 from oelm.errors import UserError
 from oelm.files import read_json, write_json
-from oelm.settings import full_key, load_settings, read_yaml, stored_run, written_out
+from oelm.settings import full_key, load_settings, read_yaml, settings_of, stored_run, written_out
 
 
 @pytest.mark.parametrize("text", ["3e-4", "3E-4", "0.0003", "3.0e-04", ".0003"])
@@ -159,6 +160,16 @@ def test_a_file_that_is_no_config_says_so(content, expected, tmp_path):
 def test_a_changed_spec_loses_the_name_of_its_arm():
     assert load_settings(arm="every_n").run.arm == "every_n"
     assert load_settings(arm="every_n", assignments=["model.parts.query.moves.steps=3"]).run.arm == "custom"
+
+
+@pytest.mark.parametrize("d_model", [32, 256])
+def test_a_resolved_run_keeps_the_name_of_its_arm(d_model):
+    """The runs of a study are stored resolved: rank 1 or 2 where the arm says null."""
+    for arm in GPT_ARMS:
+        settings = load_settings(arm=arm, assignments=[f"d_model={d_model}"])
+        stored = written_out(settings.model_copy(update={"run": resolved(settings.run, {"vocabulary": 64})}))
+        assert settings_of(stored, name=arm).run.arm == arm
+    assert load_settings(arm="frozen_orthogonal_residual", assignments=["residual.rank=3"]).run.arm == "custom"
 
 
 def test_a_file_may_start_from_a_preset_and_write_out_a_projection(tmp_path):

@@ -29,6 +29,7 @@ from oelm.config import (
     Seeds,
     Settings,
     Unresolved,
+    as_far_as_known,
     counted_in_attention,
     kind_of_model,
     resolved,
@@ -352,10 +353,15 @@ def _with_parts(tree: dict[str, Any]) -> dict[str, Any]:
 
 
 def _labelled(run: Run) -> Run:
-    """A name stands for its treatment: a run in which something that the arm decides was changed is called custom."""
-    decided = arm_named(run.arm, kind=kind_of_model(run.model)).own_settings
-    model = run.model.model_dump(mode="json")
-    return run if _merged(model, decided) == model else run.model_copy(update={"arm": "custom"})
+    """A name stands for its treatment: a run in which something that the arm decides was changed is called custom.
+
+    What the arm leaves to a rule may be written out with the value that the rule gives.
+    """
+    treatment = arm_named(run.arm, kind=kind_of_model(run.model))
+    if isinstance(run.model, Model):
+        treatment = treatment.resolved(d_model=run.model.d_model)
+    model = as_far_as_known(run).model.model_dump(mode="json")
+    return run if _merged(model, treatment.own_settings) == model else run.model_copy(update={"arm": "custom"})
 
 
 # What is chosen by an option of its own and not with --set, and what that option takes.
