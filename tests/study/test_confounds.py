@@ -187,7 +187,7 @@ def test_every_difference_of_options_is_found_and_can_be_named(setting, kind):
         study = two_arms({"set": {setting: value}}, hypotheses=[claim])
         return {k: v for k, v in found(study, kind).items() if k != "start.scale"}
 
-    assert of() == {key: (text, OPTIONS[key].otherwise)}
+    assert of() == {key: (text, OPTIONS[key].otherwise[0])}
     assert of(key) == of(key.partition(".")[0]) == {}
 
 

@@ -8,6 +8,7 @@ import pytest
 import oelm
 from oelm.errors import UserError
 from oelm.reporting.figures.parameters import COLOURS
+from oelm.reporting.fonts import has_chinese
 from oelm.reporting.words import WORDS
 from oelm.settings import known_keys, load_settings
 from oelm.treatment.options import ADDITIONS, OPTIONS, POSITIONS, addition_of, in_use
@@ -26,6 +27,7 @@ def test_every_row_has_words_in_both_languages_and_a_colour_where_it_adds_weight
     for option in OPTIONS.values():
         assert all(option.words)
         assert all(option.phrase)
+        assert has_chinese(option.otherwise[1])
     assert not ADDITIONS.keys() & ROLES.keys()
     for role, option in ADDITIONS.items():
         assert WORDS[f"role.{role}"] == option.words

@@ -21,7 +21,7 @@ from pydantic_core import PydanticCustomError
 from oelm.arms import canonical_name
 from oelm.claims.kinds import KINDS, Evidence, Kind, kinds_about
 from oelm.claims.measures import LOSS, MEASURES, SCALES, Measure, measures_of
-from oelm.config import Settings, kind_of_model
+from oelm.config import AnyModel, Settings, as_far_as_known, kind_of_model
 from oelm.errors import UserError
 from oelm.probes.probe import is_probe, written
 from oelm.run_directory import check_name
@@ -521,6 +521,11 @@ def settings_for(
         seed=seed,
         values=own | entry.set | (values or {}),
     )
+
+
+def declared_model(study: Study, arm: str) -> AnyModel:
+    """The model of an arm, with what a rule decides of it."""
+    return as_far_as_known(settings_for(study, arm, seed=study.seeds[0]).run).model
 
 
 def draws_of(study: Study, arm: str, values: dict[str, Any] | None = None) -> int:

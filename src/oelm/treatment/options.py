@@ -70,7 +70,7 @@ class Option:
     weights: Callable[[Sized], dict[str, Added]] = lambda model: {}  # of one layer, by their names within a block
     endings: tuple[str, ...] = ()  # of these names
     keeps: Callable[[Sized], int] = lambda model: 0  # numbers of a token and layer that the backward pass needs
-    otherwise: str = "none"  # the baseline's
+    otherwise: Words = ("none", "无")  # the baseline's
     decays: bool = False
     draws: bool = False  # some of its weights start from a draw
     multiplies: bool = False  # its weights are factors of matrix products
@@ -91,8 +91,12 @@ def _module_of(part: str) -> str:
     return FEED_FORWARD if part in FED else ATTENTION
 
 
-def _parts_named(parts: list[str]) -> str:
-    return ", ".join(ABBREVIATIONS.get(role, role) for role in ROLES if role in parts)
+def _parts_named(parts: list[str]) -> Words:
+    named = [role for role in ROLES if role in parts]
+    return (
+        ", ".join(ABBREVIATIONS.get(role, role) for role in named),
+        "、".join(ABBREVIATIONS.get(role, ROLES[role].words[1]) for role in named),
+    )
 
 
 # ---- Scores --------------------------------------------------------------------------------------------------------
@@ -203,14 +207,14 @@ OPTIONS: dict[str, Option] = {
             words=("positions", "位置"),
             phrase=("{kind}", "{kind}"),
             facts=_positions_facts,
-            otherwise="learned positions",
+            otherwise=("learned positions", "可学习的位置嵌入"),
         ),
         Option(
             key="tied",
             words=OUTPUT_LAYER.words,
             phrase=("output layer of its own", "输出层不共享"),
             facts=lambda model: None if getattr(model, "tied", True) else {},
-            otherwise="output layer tied to the token embedding",
+            otherwise=("output layer tied to the token embedding", "输出层与词嵌入共享"),
         ),
         Option(
             key="scores.temperature",
@@ -237,7 +241,10 @@ OPTIONS: dict[str, Option] = {
             words=("query-key width", "Q/K 宽度"),
             phrase=("queries and keys of width {width} per head", "每个头的 Q/K 宽度为 {width}"),
             facts=_width_facts,
-            otherwise="queries and keys of width d_model / num_heads per head",
+            otherwise=(
+                "queries and keys of width d_model / num_heads per head",
+                "每个头的 Q/K 宽度为 d_model / num_heads",
+            ),
         ),
         Option(
             key="repairs.residual",
@@ -297,6 +304,13 @@ def in_use(model: Any) -> Iterator[tuple[Option, Facts]]:
         facts = option.facts(model)
         if facts is not None:
             yield option, facts
+
+
+def said_of(model: Any, key: str, language: int = 0) -> str:
+    """What a model does by an option, or instead of it."""
+    option = OPTIONS[key]
+    facts = next((facts for used, facts in in_use(model) if used is option), None)
+    return option.otherwise[language] if facts is None else option.said(facts, language)
 
 
 def added_to_a_layer(model: Sized) -> Iterator[tuple[Option, str, Added]]:
