@@ -8,9 +8,11 @@ from dataclasses import replace
 import pytest
 from example_studies import example_study, findings_from
 
+from every_option import OPTIONS_SET
 from oelm.claims.measures import LOSS, MEASURES
 from oelm.reporting.figures import gallery
 from oelm.reporting.figures.canvas import COLOURS, Canvas, drawing_settings, rendered, wrapped
+from oelm.reporting.figures.parameters import by_parameters, parameter_distribution
 from oelm.reporting.fonts import chinese_font
 from oelm.reporting.words import _phrase_of
 from small_runs import child_environment
@@ -88,6 +90,24 @@ def test_long_labels_break_between_words_and_overlong_ones_give_way_to_the_key(c
     arms = {arm: {"label": "long " * 20} for arm in ("trained", "frozen_normal")}
     long = replace(complete, study=example_study(arms=arms, hypotheses=[], tuning=None))
     assert Canvas(long, "en", None).label("frozen_normal") == "frozen_normal"
+
+
+@pytest.mark.parametrize("length", [1, 32])
+def test_no_legend_is_wider_than_its_figure(length, tmp_path):
+    """With an arm for every option, whatever the length of its name."""
+    arms = {"trained": {}} | {
+        "w" * length + str(number): {"arm": "trained", "set": {setting: value}}
+        for number, (setting, (value, *_)) in enumerate(OPTIONS_SET.items())
+    }
+    study = example_study(arms=arms, hypotheses=[], tuning=None, seeds=[0])
+    canvas = Canvas(findings_from(study, tmp_path, lambda *_: 2.0), "en", None)
+    with drawing_settings(canvas):
+        for figure in (parameter_distribution(canvas), by_parameters(canvas)):
+            rendered(figure)
+            (legend,) = figure.legends
+            box = legend.get_window_extent()
+            assert 0 <= box.x0 < box.x1 <= figure.bbox.width
+            assert 0 <= box.y0
 
 
 def test_equal_results_are_drawn_too(tmp_path):

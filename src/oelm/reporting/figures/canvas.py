@@ -131,9 +131,22 @@ class Canvas:
             line = look.line if with_lines else "none"
             label = self.label(arm, width=width)
             handles.append(Line2D([], [], color=look.colour, ls=line, marker=look.marker, label=label))
+        columns = legend_below(figure, handles, columns=min(columns, len(arms)), handlelength=3.2)
         lines = sum(str(handle.get_label()).count("\n") for handle in handles) + -(-len(arms) // columns)
         figure.set_figheight(figure.get_figheight() + LEGEND_LINE * max(0, lines - 2))
-        figure.legend(handles=handles, loc="outside lower center", ncols=min(columns, len(arms)), handlelength=3.2)
+
+
+def legend_below(figure: Figure, handles: list[Any], *, columns: int, **settings: Any) -> int:
+    """In as many columns as the figure is wide enough for, at most so many; how many they are."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    while True:
+        legend = figure.legend(handles=handles, loc="outside lower center", ncols=columns, **settings)
+        if columns == 1 or legend.get_window_extent(renderer).width <= figure.bbox.width:
+            return columns
+        legend.remove()
+        columns -= 1
 
 
 def wrapped(text: str, width: int) -> str:

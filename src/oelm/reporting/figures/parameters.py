@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from oelm.reporting import numbers
-from oelm.reporting.figures.canvas import Canvas, lettered, logarithmic, rows_of
+from oelm.reporting.figures.canvas import LEGEND_LINE, Canvas, legend_below, lettered, logarithmic, rows_of
 from oelm.reporting.figures.comparisons import mean_interval
 from oelm.reporting.words import WORDS
 from oelm.treatment.options import ADDITIONS
@@ -21,6 +21,7 @@ COLOURS = {
 } | {role: option.colour for role, option in ADDITIONS.items()}  # fmt: skip
 UNKNOWN = "#000000"  # a role that this version has no colour for is shown all the same
 MILLION = 1e6
+MOST_COLUMNS = 5  # of the legend
 HATCHES = {"trainable": None, "frozen": "//////", "implied": "...."}  # what is counted, and how it is shown
 
 
@@ -111,7 +112,9 @@ def _role_legend(canvas: Canvas, figure: Figure) -> None:
     for key in ("frozen", "implied") if has_implied else ("frozen",):
         label = canvas.word(f"legend.{key}")
         handles.append(Patch(facecolor="white", edgecolor="#333333", hatch=HATCHES[key], lw=0.4, label=label))
-    figure.legend(handles=handles, loc="outside lower center", ncols=5)
+    columns = legend_below(figure, handles, columns=MOST_COLUMNS)
+    more_lines = -(-len(handles) // columns) - -(-len(handles) // MOST_COLUMNS)
+    figure.set_figheight(figure.get_figheight() + LEGEND_LINE * more_lines)
 
 
 def by_parameters(canvas: Canvas) -> Figure | None:
