@@ -12,7 +12,7 @@ from every_option import OPTIONS_SET
 from oelm.claims.measures import LOSS, MEASURES
 from oelm.reporting.figures import gallery
 from oelm.reporting.figures.canvas import COLOURS, Canvas, drawing_settings, rendered, wrapped
-from oelm.reporting.figures.parameters import by_parameters, parameter_distribution
+from oelm.reporting.figures.parameters import by_parameters, parameter_distribution, side_by_side
 from oelm.reporting.fonts import chinese_font
 from oelm.reporting.words import _phrase_of
 from small_runs import child_environment
@@ -76,7 +76,7 @@ def test_arms_differ_in_colour_line_and_mark(tmp_path):
     assert len({(look.colour, look.marker, str(look.line)) for look in looks}) == len(looks)
     for attribute in ("colour", "marker"):
         assert len({getattr(look, attribute) for look in looks[:8]}) == 8
-    assert canvas.look("trained_orthogonal").colour == COLOURS[0]
+    assert [arm for arm in study.arms if canvas.look(arm).colour == COLOURS[0]] == ["trained_orthogonal"]
 
 
 def test_without_a_font_a_chinese_label_gives_way_to_the_key(complete):
@@ -108,6 +108,14 @@ def test_no_legend_is_wider_than_its_figure(length, tmp_path):
             box = legend.get_window_extent()
             assert 0 <= box.x0 < box.x1 <= figure.bbox.width
             assert 0 <= box.y0
+
+
+def test_arms_of_one_size_stand_side_by_side_and_none_past_a_smaller_one():
+    counts = {"a": 42_304, "b": 41_288, "c": 42_304, "d": 41_289, "e": 42_304, "f": 41_288}
+    places = side_by_side(counts)
+    assert len(set(places.values())) == len(counts)
+    assert [counts[arm] for arm in sorted(counts, key=places.__getitem__)] == sorted(counts.values())
+    assert side_by_side({"a": 41_288, "b": 42_304}) == {"a": 41_288, "b": 42_304}
 
 
 def test_equal_results_are_drawn_too(tmp_path):
