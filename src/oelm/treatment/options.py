@@ -349,7 +349,7 @@ def problems_of_options(model: Any, parts: Parts) -> Iterator[str]:
     """What of the scores and repairs our GPT of this size cannot have, a line each that begins with the key."""
     yield from _problems_of_scores(model, parts)
     yield from _problems_of_residual(model)
-    yield from _twice("repairs.base_scale", model.repairs.base_scale)
+    yield from _problems_of_base_scale(model)
     shift, width = model.repairs.shift, model.repairs.convolution.width
     if shift.per == "none" and shift.on != NO_REPAIRS.shift.on:
         yield "repairs.shift.on: there is no shift (per is none); set per to head or channel, or leave on out"
@@ -376,6 +376,16 @@ def _problems_of_residual(model: Any) -> Iterator[str]:
     yield from _listed(f"{key}.on", residual.on)
     if residual.rank is not None and residual.rank > model.d_model:
         yield f"{key}.rank: {residual.rank} is more than d_model {model.d_model}"
+
+
+def _problems_of_base_scale(model: Any) -> Iterator[str]:
+    """Beside a residual the scale of a query or key counts even if the sum is normalised."""
+    key, repairs = "repairs.base_scale", model.repairs
+    yield from _twice(key, repairs.base_scale)
+    beside = repairs.residual.on if repairs.residual.rank != 0 else []
+    for part in dict.fromkeys(repairs.base_scale):
+        if model.scores.query_key_norm and part in ("query", "key") and part not in beside:
+            yield f"{key}: {part} has no scale where scores.query_key_norm is true: the norm cancels it; leave it out"
 
 
 def _listed(key: str, parts: list[Any]) -> Iterator[str]:
