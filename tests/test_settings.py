@@ -85,7 +85,7 @@ MISPLACED = {
     "model: 5": "model: takes vocabulary, seq_len, d_model, ",
     "model: {kind: encoder, positons: 4}": "did you mean model.positions?",
     "model: {scores: {temperature: per_head}}": "model.scores.temperature: takes kind (got 'per_head')",
-    "model: {attention: {query: {gain: 2}}, parts: {query: {gain: 3}}}": "model.attention.query: is also under model.parts",
+    "model: {attention: {query: {gain: 2}}, parts: {query: {gain: 3}}}": "model.attention.query: is also under",
 }
 
 

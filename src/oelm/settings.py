@@ -470,7 +470,11 @@ def _problem_line(problem: Any, model: type[BaseModel], known: list[str]) -> str
         expected = problem["ctx"].get("expected") or problem["ctx"]["expected_tags"]
         if kind == "union_tag_invalid":
             key, value = f"{key}.kind", problem["ctx"]["tag"]
-        close = difflib.get_close_matches(str(value), re.findall(r"'([^']*)'", expected), n=1)
+        names = re.findall(r"'([^']*)'", expected)
+        close = difflib.get_close_matches(str(value), names, n=1)
+        if page := problem["ctx"].get("listed_in"):
+            meant = f"did you mean {close[0]}? " if close else f"for example {', '.join(names[:MOST_SUGGESTIONS])} "
+            return f"{key}: {_shown(value)} is unknown; {meant}({page} lists all {len(names)})"
         return f"{key}: {_shown(value)} is not one of {expected}" + (f"; did you mean {close[0]}?" if close else "")
     if kind in ("model_type", "model_attributes_type"):
         return f"{key}: {_about_section(problem['loc'], model)} (got {_shown(value)})"

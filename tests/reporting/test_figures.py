@@ -107,7 +107,7 @@ def test_no_legend_is_wider_than_its_figure(length, tmp_path):
             (legend,) = figure.legends
             box = legend.get_window_extent()
             assert 0 <= box.x0 < box.x1 <= figure.bbox.width
-            assert 0 <= box.y0
+            assert box.y0 >= 0
 
 
 def test_arms_of_one_size_stand_side_by_side_and_none_past_a_smaller_one():
