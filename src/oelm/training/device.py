@@ -65,7 +65,7 @@ def resolve_machine(
     execution: Execution, run: ResolvedRun, *, local_rank: int, world_size: int
 ) -> tuple[Machine, list[str]]:
     """The machine and the reasons behind each `auto`."""
-    device = _device(execution.device, local_rank, world_size)
+    device = device_named(execution.device, local_rank=local_rank, world_size=world_size)
     most = THREADS_PER_CORE * (os.cpu_count() or 1)
     if execution.threads is not None and execution.threads > most:
         raise UserError(f"execution.threads: {execution.threads} is more than this machine can use ({most} at most)")
@@ -109,23 +109,24 @@ def keep_pages() -> None:
             libc.mallopt(trim_threshold, 2**31 - 1)
 
 
-def _device(wanted: str, local_rank: int, world_size: int) -> str:
+def device_named(wanted: str, *, local_rank: int = 0, world_size: int = 1, key: str = "execution.device") -> str:
+    """The device meant by auto, cpu, cuda or cuda:N; `key` is what a user gave it by."""
     if wanted == "auto":
         wanted = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         kind, index = torch.device(wanted).type, torch.device(wanted).index
     except RuntimeError as error:
-        raise UserError(f"execution.device: {wanted!r} is not a device; use auto, cpu, cuda or cuda:N") from error
+        raise UserError(f"{key}: {wanted!r} is not a device; use auto, cpu, cuda or cuda:N") from error
     available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if not available.get(kind, False):
-        raise UserError(f"execution.device: {wanted!r} is not available on this machine; use cpu or auto")
+        raise UserError(f"{key}: {wanted!r} is not available on this machine; use cpu or auto")
     if kind != "cuda":
         return wanted
     if index is not None and world_size > 1:
-        raise UserError(f"execution.device: {wanted!r} is one GPU for {world_size} processes; use cuda or auto")
+        raise UserError(f"{key}: {wanted!r} is one GPU for {world_size} processes; use cuda or auto")
     index = local_rank if index is None else index
     if index >= torch.cuda.device_count():
-        raise UserError(f"execution.device: there is no GPU {index}; this machine has {torch.cuda.device_count()}")
+        raise UserError(f"{key}: there is no GPU {index}; this machine has {torch.cuda.device_count()}")
     return f"cuda:{index}"
 
 
