@@ -518,7 +518,7 @@ PRESETS: dict[str, Run] = {
         data="data/openwebtext",
     ),
     "probe": Run(
-        model=Model(seq_len=64, d_model=64, num_layers=2, num_heads=2),
+        model=Model(seq_len=64, d_model=64, num_layers=2, num_heads=4),
         training=Training(steps=2000, batch_size=64, learning_rate=1e-3),
         data="probe:recall",
     ),

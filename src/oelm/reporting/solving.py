@@ -7,8 +7,9 @@ from statistics import median_low
 
 from oelm.analysis.findings import Findings, SolvedSeeds
 from oelm.claims.solving import Criterion
+from oelm.probes.probe import Probe
 from oelm.reporting import numbers
-from oelm.reporting.article import Block, Heading, Table, words_then_numbers
+from oelm.reporting.article import Block, Heading, Paragraph, Picture, Table, words_then_numbers
 from oelm.reporting.scope import scope_line
 from oelm.reporting.tables import label_of
 from oelm.reporting.verdicts import solved_phrase
@@ -20,12 +21,27 @@ COLUMNS = ("arm", "solved", "steps_to_solve", "steps_range", "validated_every")
 
 
 def solving(findings: Findings, language: Language, figures: Container[str]) -> Iterator[Block]:
-    """A table for every accuracy that the study calls solved."""
-    if not findings.study.probes or not findings.study.criteria:
+    """What each difficulty and a guess are worth; a table for every accuracy that the study calls solved."""
+    probe = findings.study.probe
+    if probe is None:
         return
     yield Heading(say(language, "heading.solving"))
+    yield Paragraph(_chance(probe, language))
+    if "by_difficulty" in figures:
+        yield Picture("by_difficulty", say(language, "caption.by_difficulty"))
     for criterion in findings.study.criteria:
         yield _table(findings, criterion, language)
+
+
+def _chance(probe: Probe, language: Language) -> str:
+    """What the task is, and the two levels of chance."""
+    in_context = ", ".join(
+        f"{each}: {numbers.plain_percent(100 * chance)}" for each, chance in probe.chances_in_context.items()
+    )
+    code = "probe.chances" if in_context else "probe.chance"
+    which = language == "zh"
+    facts = {"task": probe.task.words[which], "dial": probe.task.dial_words[which], "in_context": in_context}
+    return say(language, code, blind=numbers.plain_percent(100 * probe.blind_chance), source=probe.task.source, **facts)
 
 
 def _table(findings: Findings, criterion: Criterion, language: Language) -> Table:

@@ -31,7 +31,7 @@ _FRAME: dict[str, Phrase] = {
     "list_semicolon": ("; ", "；"),
     "heading.verdicts": ("Verdicts", "假设验证"),
     "heading.table": ("Results", "实验结果"),
-    "heading.solving": ("Solved seeds", "解出任务的种子"),
+    "heading.solving": ("Probe", "探测任务"),
     "heading.draws": ("Draws and seeds", "抽取与种子"),
     "heading.curves": ("Learning curves", "训练曲线"),
     "heading.heads": ("Attention heads", "注意力头"),
@@ -231,6 +231,19 @@ _TABLE: dict[str, Phrase] = {
         "mean loss on the tuning split; * marks what was chosen.",
         "按解出情况列出的网格（{scope}）：解出任务的调优种子比例、平均步数和调优集上的平均损失；* 为选定的取值。",
     ),
+    "probe.chances": (
+        "The task is {task} ({source}). A blind guess among all tokens is right in {blind} of the answers; a guess "
+        "among what the context offers, by {dial}: {in_context}.",
+        "任务：{task}（{source}）。在全部词元中盲猜的准确率为 {blind}；在上下文给出的候选中猜测，"
+        "按{dial}为：{in_context}。",
+    ),
+    "probe.chance": (
+        "The task is {task} ({source}). A blind guess among all tokens is right in {blind} of the answers; the context "
+        "offers none.",
+        "任务：{task}（{source}）。在全部词元中盲猜的准确率为 {blind}；上下文不提供答案。",
+    ),
+    "probe.blind": ("blind guess", "盲猜"),
+    "probe.in_context": ("guess in context", "上下文内猜测"),
     "solving.table": (
         "Solved runs of all ({scope}), one for each seed and draw. Solved: {solved} at the end. Steps to solve: those "
         "to the first validation that reached it, over the runs that solve it; they are known to within the validation "
@@ -435,6 +448,12 @@ _FIGURES: dict[str, Phrase] = {
         "训练损失随 (a) 步数、(b) {read}、(c) 训练时间的变化。曲线为已完成种子的均值，色带为最小值到最大值。",
     ),
     "caption.learning_rate": ("Learning rate against steps.", "学习率随训练步数的变化。"),
+    "caption.by_difficulty": (
+        "Final validation accuracy at each difficulty. Lines: mean over seeds; bands: smallest to largest. Dashed: a "
+        "guess among what the context offers; dotted: a guess among all tokens.",
+        "各难度下的最终验证准确率。曲线为种子均值，色带为最小值到最大值。"
+        "虚线：在上下文候选中猜测；点线：在全部词元中盲猜。",
+    ),
     "caption.heads_forming": (
         "When heads form: the largest score of any head for (a) the previous token and (b) induction, at every "
         "validation, on random tokens that repeat. Lines: mean over the seeds that recorded it; bands: smallest to "

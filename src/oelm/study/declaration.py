@@ -24,7 +24,7 @@ from oelm.claims.measures import LOSS, MEASURES, SCALES, Measure, measures_of
 from oelm.claims.solving import Criterion
 from oelm.config import AnyModel, Model, Settings, as_far_as_known, kind_of_model
 from oelm.errors import UserError
-from oelm.probes.probe import WrongProbe, is_probe, probe_of, written
+from oelm.probes.probe import Probe, WrongProbe, is_probe, probe_of, written
 from oelm.run_directory import check_name
 from oelm.sections import Count, Positive, Section, Share
 from oelm.settings import full_key, known_keys, problem_lines, read_yaml_file, settings_of, with_preset
@@ -250,9 +250,17 @@ class Study(Section):
         return self.model_kind == "encoder"
 
     @property
+    def probe(self) -> Probe | None:
+        """What its runs learn, where that is a probe."""
+        return probe_of(self._data) if self.probes else None
+
+    @property
     def probes(self) -> bool:
-        """Whether its runs learn a probe."""
-        return is_probe(str(written(with_preset(self.base).get("data", ""))))
+        return is_probe(self._data)
+
+    @property
+    def _data(self) -> str:
+        return str(written(with_preset(self.base).get("data", "")))
 
     @property
     def measure(self) -> Measure:
