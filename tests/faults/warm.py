@@ -211,4 +211,6 @@ def work(request: dict) -> None:
 if __name__ == "__main__":
     for module in sys.argv[2:]:
         importlib.import_module(module)
+    if "oelm.sources" in sys.modules:  # its digest is remembered, and every run asks for it
+        sys.modules["oelm.sources"].source_digest()
     serve(sys.argv[1])
