@@ -17,6 +17,7 @@ import pytest
 
 import oelm  # noqa: F401 - sets how OpenMP threads wait, before torch is imported
 from small_runs import VOCABULARY
+from warm import close_shared_servers
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -75,6 +76,10 @@ def _no_other_python(request: pytest.FixtureRequest) -> Iterator[None]:
         patch.setattr(multiprocessing.process.BaseProcess, "start", left_out)
         patch.setattr("torch.nn.Module.compile", left_out)
         yield
+
+
+def pytest_sessionfinish() -> None:
+    close_shared_servers()
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:

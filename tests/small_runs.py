@@ -13,6 +13,7 @@ from typing import Any
 
 from oelm.config import Execution, Model, Run, Seeds, Training, resolved
 from oelm.settings import load_settings
+from warm import BELOW_TRANSFORMERS, Running, shared_server
 
 REPOSITORY = Path(__file__).parent.parent
 VOCABULARY = 64
@@ -74,7 +75,27 @@ def finished(command: list[str], *, timeout: float = 240) -> subprocess.Complete
 
 
 def oelm_command(*arguments: str, timeout: float = 240) -> subprocess.CompletedProcess[str]:
-    return finished([sys.executable, "-m", "oelm", *arguments], timeout=timeout)
+    return warm_script("oelm.__main__", *arguments, timeout=timeout)
+
+
+def warm_script(program: str, *arguments: str, timeout: float = 240) -> subprocess.CompletedProcess[str]:
+    """A script, or a module with a `main`, in this folder and environment, in a process that has torch already."""
+    return _ended(shared_server().start(*arguments, program=program, **_as_here()), program, timeout)
+
+
+def warm_python(code: str, *arguments: str, timeout: float = 240) -> subprocess.CompletedProcess[str]:
+    """`python -c CODE`, in a process that has what transformers needs and neither it nor oelm."""
+    server = shared_server(BELOW_TRANSFORMERS)
+    return _ended(server.start(*arguments, program="", patch=code, **_as_here()), "-c", timeout)
+
+
+def _as_here() -> dict[str, Any]:
+    return {"cwd": Path.cwd(), "variables": child_environment()}
+
+
+def _ended(running: Running, program: str, timeout: float) -> subprocess.CompletedProcess[str]:
+    ended = running.wait(timeout)
+    return subprocess.CompletedProcess([program], ended.code, ended.out, ended.err)
 
 
 PATIENCE = 400.0  # seconds, on a busy machine

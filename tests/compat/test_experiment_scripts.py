@@ -1,5 +1,6 @@
 """The originals' controller and analysis as printed there, with tiny sizes: groups, modes, output names."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -11,7 +12,7 @@ import pytest
 
 from oelm.experiments.handles import LOCK_FILE
 from oelm.ownership import owning
-from small_runs import REPOSITORY, child_environment
+from small_runs import REPOSITORY, child_environment, warm_script
 
 LINE = "=" * 70
 SIZES = ["--d_model", "32", "--num_layers", "2", "--num_heads", "4", "--seq_len", "16", "--max_steps", "4"]
@@ -19,10 +20,8 @@ SMALL = [*SIZES, "--batch_size", "4", "--seeds", "0", "--no-tuning", "--threads"
 
 
 def script(folder, name: str, *arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(REPOSITORY / "scripts" / name), *map(str, arguments)]
-    return subprocess.run(
-        command, cwd=folder, env=child_environment(), capture_output=True, text=True, timeout=300, check=False
-    )
+    with contextlib.chdir(folder):
+        return warm_script(str(REPOSITORY / "scripts" / name), *map(str, arguments))
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from patches import DIE_AT_STEP, DIE_BEFORE_PRUNING, DIE_INSIDE_A_SAVE
 from runs import everything_stored, leftovers, losses, state, steps_recorded, training
-from warm import COMPILER, PRELOADED, WarmServer, cold
 
 from oelm.run_directory import RunDirectory, check_whole
+from warm import COMPILER, PRELOADED, WarmServer, cold
 
 # ---- K1: at any step -----------------------------------------------------------------------------------------------
 
