@@ -74,23 +74,30 @@ def finished(command: list[str], *, timeout: float = 240) -> subprocess.Complete
     )
 
 
-def oelm_command(*arguments: str, timeout: float = 240) -> subprocess.CompletedProcess[str]:
-    return warm_script("oelm.__main__", *arguments, timeout=timeout)
+def oelm_command(*arguments: object, timeout: float = 240, **place: Any) -> subprocess.CompletedProcess[str]:
+    return warm_script("oelm.__main__", *arguments, timeout=timeout, **place)
 
 
-def warm_script(program: str, *arguments: str, timeout: float = 240) -> subprocess.CompletedProcess[str]:
-    """A script, or a module with a `main`, in this folder and environment, in a process that has torch already."""
-    return _ended(shared_server().start(*arguments, program=program, **_as_here()), program, timeout)
+def warm_script(
+    program: str,
+    *arguments: object,
+    timeout: float = 240,
+    cwd: Path | None = None,
+    variables: dict[str, str] | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """A script, or a module with a `main`, in a process that has torch already; in this folder and environment."""
+    running = shared_server().start(*arguments, program=program, **_place(cwd, variables))
+    return _ended(running, program, timeout)
 
 
-def warm_python(code: str, *arguments: str, timeout: float = 240) -> subprocess.CompletedProcess[str]:
+def warm_python(code: str, *arguments: object, timeout: float = 240) -> subprocess.CompletedProcess[str]:
     """`python -c CODE`, in a process that has what transformers needs and neither it nor oelm."""
-    server = shared_server(BELOW_TRANSFORMERS)
-    return _ended(server.start(*arguments, program="", patch=code, **_as_here()), "-c", timeout)
+    running = shared_server(BELOW_TRANSFORMERS).start(*arguments, program="", patch=code, **_place())
+    return _ended(running, "-c", timeout)
 
 
-def _as_here() -> dict[str, Any]:
-    return {"cwd": Path.cwd(), "variables": child_environment()}
+def _place(cwd: Path | None = None, variables: dict[str, str] | None = None) -> dict[str, Any]:
+    return {"cwd": cwd or Path.cwd(), "variables": variables or child_environment()}
 
 
 def _ended(running: Running, program: str, timeout: float) -> subprocess.CompletedProcess[str]:

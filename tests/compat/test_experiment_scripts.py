@@ -1,6 +1,5 @@
 """The originals' controller and analysis as printed there, with tiny sizes: groups, modes, output names."""
 
-import contextlib
 import json
 import os
 import shutil
@@ -20,8 +19,7 @@ SMALL = [*SIZES, "--batch_size", "4", "--seeds", "0", "--no-tuning", "--threads"
 
 
 def script(folder, name: str, *arguments: object) -> subprocess.CompletedProcess[str]:
-    with contextlib.chdir(folder):
-        return warm_script(str(REPOSITORY / "scripts" / name), *map(str, arguments))
+    return warm_script(str(REPOSITORY / "scripts" / name), *arguments, cwd=folder)
 
 
 @pytest.fixture(scope="module")
