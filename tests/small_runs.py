@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -54,12 +53,9 @@ def free_port() -> int:
 
 
 def torchrun(*arguments: str, processes: int = 2, timeout: float = 240) -> subprocess.CompletedProcess[str]:
-    """torchrun on loopback, with gloo."""
-    command = [
-        sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(processes),
-        "--master-addr", "127.0.0.1", "--master-port", str(free_port()), *arguments,
-    ]  # fmt: skip
-    return finished(command, timeout=timeout)
+    """torchrun on loopback, with gloo. The agent is warm, its workers are started by it as ever."""
+    words = ["--nproc-per-node", processes, "--master-addr", "127.0.0.1", "--master-port", free_port()]
+    return warm_script("torch.distributed.run", *words, *arguments, timeout=timeout)
 
 
 def child_environment(**changes: str) -> dict[str, str]:

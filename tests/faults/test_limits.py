@@ -125,7 +125,7 @@ def ended_under_a_memory_limit(server, data, run, extra: int) -> bool:
     ended = server.run(*training(run, data, **LARGER), patch=LIMIT_MEMORY.format(extra=extra))
     if ended.code == 0:
         return False
-    assert_one_line(ended, r"memory: .* \(ulimit -v\).* reduce .*micro_batch_size.*")
+    assert_one_line(ended, r"memory: .* \(ulimit -v\).* (reduce|lower) .*micro_batch_size.*")
     return True
 
 
