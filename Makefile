@@ -45,6 +45,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/step_speed.py
 	$(BIN)/python benchmarks/frozen_against_trained.py
 	$(BIN)/python benchmarks/treatments.py
+	$(BIN)/python benchmarks/probes.py
 	$(BIN)/python benchmarks/prepare_speed.py
 	$(BIN)/python benchmarks/report_speed.py
 	$(BIN)/python benchmarks/long_metrics.py

@@ -19,6 +19,7 @@ from oelm.analysis.findings import ArmSummary
 from oelm.claims.measures import Measure
 from oelm.config import STEP_EXECUTION, Encoder, Run, fingerprint, resolved, stored_fingerprint, stored_form
 from oelm.files import write_sealed
+from oelm.probes.probe import is_probe, probe_of
 from oelm.run_directory import TUNING_FOLDER, RunDirectory, folder_name
 from oelm.sealing import seal_run
 from oelm.study.bench_fit import step_execution, timed_settings
@@ -103,6 +104,41 @@ def small_classification(**changes: Any) -> Study:
     return study_of(tree | changes, name="sentences")
 
 
+SolvedBy = Callable[[str, int, str, Point], int | None]  # arm, seed, stage, point -> the step from which it is solved
+SOLVED, AT_CHANCE = {"4": 1.0, "8": 0.84}, {"4": 0.25, "8": 0.125}  # accuracy by difficulty; the mean of SOLVED is 0.92
+
+
+def small_probes(**changes: Any) -> Study:
+    """A study of small runs of a probe, validated every 10 of 200 steps; `changes` replace its keys."""
+    model = {"seq_len": 32, "d_model": 32, "num_layers": 2, "num_heads": 4}
+    training = {"steps": 200, "batch_size": 4, "learning_rate": 1e-3, "validate_every": 10}
+    tree = {
+        "name": "probes",
+        "question": "Does it solve it?",
+        "base": {"model": model, "training": training, "data": "probe:recall?pairs=4,8&length=32"},
+        "arms": ["trained", "frozen_head_orthogonal"],
+        "seeds": list(range(8)),
+    }
+    return study_of(tree | changes, name="probes")
+
+
+def solving_claim(kind: str = "solves_more", **changes: Any) -> dict[str, Any]:
+    """A claim about when the frozen arm and the baseline solve a probe."""
+    arms = {"treatment": "frozen_head_orthogonal", "control": "trained", "varies": FREEZING}
+    return {"name": kind, "claim": f"It {kind}.", "kind": kind, "solved_at": 0.9, **arms, **changes}
+
+
+def probe_curve(solved_by: SolvedBy) -> Callable[[PlannedRun, int], dict[str, Any]]:
+    """What runs of a probe measure that are at chance up to a step, and have solved it from then on."""
+
+    def measured(run: PlannedRun, step: int) -> dict[str, Any]:
+        solved = solved_by(run.arm, run.seed, run.stage, run.point)
+        found = SOLVED if solved is not None and step >= solved else AT_CHANCE
+        return {"accuracy": sum(found.values()) / len(found), "accuracy_by_difficulty": found}
+
+    return measured
+
+
 def accuracy_claim(kind: str = "not_worse", **changes: Any) -> dict[str, Any]:
     """A claim about the accuracy of the frozen pretrained arm and the baseline."""
     arms = {"treatment": "frozen_pretrained", "control": "fine_tuned", "varies": ["moves"]}
@@ -121,6 +157,11 @@ def hypothesis(kind: str = "not_worse", **changes: Any) -> dict[str, Any]:
 
 def facts_of(study: Study) -> dict[str, Any]:
     return ENCODER_FACTS if study.fine_tunes else {"vocabulary": VOCABULARY}
+
+
+def digest_of_data(data: str) -> str:
+    """Of a probe its own; of a folder, which is not here, any."""
+    return probe_of(data).digest if is_probe(data) else DATA_DIGEST
 
 
 def with_values(summary: ArmSummary, measure: Measure, values: Iterable[float]) -> ArmSummary:
@@ -154,7 +195,7 @@ def store_study(
             return shelf
         if stores_choices:
             with mock.patch("oelm.study.decisions.now", return_value=CHOSEN):
-                store_choices(plan, folder, data_digest=DATA_DIGEST)
+                store_choices(plan, folder, data_digest=digest_of_data(study.base["data"]))
         for run in wanted:
             tried.add((run.title, run.stage))
             loss = losses(run.arm, run.seed, run.stage, run.point)
@@ -172,12 +213,14 @@ def store_finished(
     environment: dict[str, Any] | None = None,
     result: dict[str, Any] | None = None,
     also: Callable[[float], dict[str, Any]] = lambda loss: {},
+    measured: Callable[[PlannedRun, int], dict[str, Any]] = lambda run, step: {},
 ) -> Path:
     """One run directory below a study's folder; `environment` and `result` replace single entries, and `also` says what
-    else is measured where the loss is.
+    else is measured where the loss is, `measured` what at a step.
     """
     run = resolved(planned_run.run, ENCODER_FACTS if _fine_tunes(planned_run.run) else {"vocabulary": VOCABULARY})
-    recorded = ENVIRONMENT | {"world_size": planned_run.processes} | (environment or {})
+    of_data = {"data_digest": digest_of_data(run.data)}
+    recorded = ENVIRONMENT | {"world_size": planned_run.processes} | of_data | (environment or {})
     digest = recorded["data_digest"]
     stage = folder / TUNING_FOLDER if planned_run.stage == "tuning" else folder
     default_name = folder_name(
@@ -191,10 +234,14 @@ def store_finished(
     state = "finished" if math.isfinite(loss) else "diverged" if math.isinf(loss) else "failed"
     _write(directory.status_file, _status(run, state))
     records = metric_records(run, loss if math.isfinite(loss) else 9.0, step_seconds)
-    records = [record | (also(record["val_loss"]) if "val_loss" in record else {}) for record in records]
+    records = [
+        record | (also(record["val_loss"]) | measured(planned_run, record["step"]) if "val_loss" in record else {})
+        for record in records
+    ]
     directory.metrics_file.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
     if state == "finished":
-        stored_result = _result(run, loss, recorded, step_seconds, digest) | also(loss) | (result or {})
+        stored_result = _result(run, loss, recorded, step_seconds, digest) | also(loss)
+        stored_result |= measured(planned_run, run.training.steps) | (result or {})
         _write(directory.result_file, stored_result)
         if _fine_tunes(run):
             _write(directory.predictions_file, predictions_of(run, loss))

@@ -13,8 +13,10 @@ import pytest
 from oelm.analysis.arm_summaries import runs_by_arm
 from oelm.analysis.curves import mean_curve, reached
 from oelm.analysis.summary import findings_of
+from oelm.config import MOST_RECORDED_HEADS
 from oelm.experiments.table import progress_of
-from oelm.metric_records import MOST_POINTS, last_record, read_records
+from oelm.heads.kinds import NAMES
+from oelm.metric_records import MOST_LINE_BYTES, MOST_POINTS, last_head_scores, last_record, read_records
 from oelm.run_directory import RunDirectory
 from oelm.study.plan import planned
 from oelm.study.shelf import Shelf
@@ -141,6 +143,44 @@ def test_a_line_that_no_run_writes_is_left_out(tmp_path, bad):
 def test_a_perplexity_may_be_large_or_missing(tmp_path):
     large, missing = validated(1, 690.0) | {"perplexity": 1e299}, validated(2, 800.0) | {"perplexity": None}
     assert read_records(stream(tmp_path, large, missing)) == [large, missing]
+
+
+TABLES = {"previous": [[0.1, 0.9], [0.2, 0.3]], "induction": [[0.0, 0.1], [0.75, 0.0]]}
+
+
+def test_of_head_scores_the_largest_of_each_name_is_kept_and_the_last_tables_are_found(tmp_path):
+    earlier = validated(1, 3.0) | {"head_scores": {"previous": [[0.05]], "induction": [[0.04]]}}
+    last = validated(2, 2.0) | {"head_scores": TABLES}
+    file = stream(tmp_path, earlier, trained(1), last, trained(2))
+    kept = read_records(file)
+    assert kept[1] == validated(1, 3.0) | {"head_scores.previous": 0.05, "head_scores.induction": 0.04}
+    assert kept[3] == validated(2, 2.0) | {"head_scores.previous": 0.9, "head_scores.induction": 0.75}
+    assert last_head_scores(file) == TABLES
+    assert last_record(file, "val_loss") == kept[3]
+    assert last_head_scores(stream(tmp_path, validated(1, 3.0), trained(1))) is None
+    assert last_head_scores(tmp_path / "nothing") is None
+
+
+def test_the_scores_of_a_thousand_heads_can_be_read_back(tmp_path):
+    """As many as a run may record, in the longest form."""
+    table = [[-1023.123] for _ in range(MOST_RECORDED_HEADS)]
+    record = validated(2, 2.0) | {"head_scores": dict.fromkeys(NAMES, table)}
+    file = stream(tmp_path, validated(1, 3.0), record)
+    assert len(json.dumps(record)) < MOST_LINE_BYTES
+    assert last_head_scores(file) == record["head_scores"]
+    assert len(read_records(file)) == 2
+
+
+@pytest.mark.parametrize("bad", [[], {"previous": [0.1]}, {"previous": [[]]}, {"previous": [["x"]]}, {"previous": []}])
+def test_head_scores_that_no_run_writes_are_left_out_with_their_record(tmp_path, bad):
+    file = stream(tmp_path, validated(1, 3.0), validated(2, 2.0) | {"head_scores": bad})
+    assert read_records(file) == [validated(1, 3.0)]
+
+
+def test_the_accuracies_of_a_probe_are_kept_by_difficulty(tmp_path):
+    good = validated(1, 3.0) | {"accuracy": 0.5, "accuracy_by_difficulty": {"4": 0.75, "8": 0.25}}
+    bad = validated(2, 3.0) | {"accuracy_by_difficulty": {"4": "x"}}
+    assert read_records(stream(tmp_path, good, bad)) == [good]
 
 
 def test_something_else_in_the_place_of_the_file_holds_nobody_up(tmp_path):

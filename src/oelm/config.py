@@ -34,6 +34,7 @@ from oelm.treatment.starts import STARTS
 
 FORMAT_VERSION = 5
 SEALED_SINCE = 3  # runs of this format end with a seal
+MOST_RECORDED_HEADS = 1024  # whose scores fit into one line of metrics, as metric_records.py reads it
 ALWAYS_TRAINED = Part()
 
 
@@ -176,6 +177,11 @@ class Training(Section):
     final_validation_sequences: Positive | None = Field(
         default=None, description="Sequences for the reported loss; null: half of what the limit allows."
     )
+    # It changes no other number of a run. Left out of every dump, it is part of no identity and no comparison, and a
+    # run stored without it is the same run; `written_out` of settings.py hands it on.
+    head_scores: bool = Field(
+        default=False, exclude=True, description="Record at every validation what each attention head looks at."
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> Training:
@@ -215,6 +221,16 @@ class Run(Section):
             if ours is not None and ours != theirs:
                 option = "length" if key == "seq_len" else key
                 raise ValueError(f"model.{key}: must be {theirs}, the {option} of the probe, not {ours}")
+        return self
+
+    @model_validator(mode="after")
+    def _records_its_heads(self) -> Run:
+        if not self.training.head_scores:
+            return self
+        if isinstance(self.model, Encoder):
+            raise ValueError("training.head_scores: is for a GPT; the heads of an encoder are not scored")
+        if self.model.num_layers * self.model.num_heads > MOST_RECORDED_HEADS:
+            raise ValueError(f"training.head_scores: a record has room for {MOST_RECORDED_HEADS:,} heads at most")
         return self
 
 

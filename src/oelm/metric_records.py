@@ -16,14 +16,15 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 Record = dict[str, Any]  # a line of metrics.jsonl
+HeadTables = dict[str, list[list[float]]]  # by name, layers by heads
 
 MOST_POINTS = 4096  # of each kind, training and validation: more than a figure can show
-MOST_LINE_BYTES = 2**16  # ours have some hundred, with the scores of many heads some thousand
-OF_SEVERAL = ("accuracy_by_difficulty", "head_scores")  # what has many numbers
-MOST_DEPTH = 3  # of those
+MOST_LINE_BYTES = 2**17  # ours have some hundred; with head scores of 1,024 heads, up to 110,000
 BLOCK_BYTES = 2**20
 LARGEST_STEP = 2**53
 LARGEST = 1e100  # of a number that is averaged; sums stay finite
+BY_DIFFICULTY = "accuracy_by_difficulty"  # of a probe's validation record: a number for each
+HEAD_SCORES = "head_scores"  # of a validation record: by name, layers by heads
 _USUAL_STEP = re.compile(rb'\{"step": (\d{1,15}), ')
 _USUAL_LOSS = re.compile(rb'"val_loss": (\d+\.\d+)[,}]')
 
@@ -32,7 +33,8 @@ def read_records(file: Path, *, target_loss: float | None = None, also: Collecti
     """Records by step; for a step written twice (before and after a kill) the last one of its kind counts.
 
     However long the stream, the last step is kept, the steps in `also`, and the validation record that first comes
-    down to `target_loss` with the one before it.
+    down to `target_loss` with the one before it. Of head scores only the largest of each name is, as a number of the
+    record: `strongest_head(name)`.
     """
     training, validation = _Thinned(also), _Thinned(also, _Crossing(target_loss))
     for line in _lines(file):
@@ -48,6 +50,18 @@ def last_record(file: Path, name: str) -> Record | None:
     lines = list(_lines(file, from_the_end=MOST_LINE_BYTES))
     records = (_record(line) for line in reversed(lines))
     return next((record for record in records if record and record.get(name) is not None), None)
+
+
+def strongest_head(name: str) -> str:
+    return f"{HEAD_SCORES}.{name}"
+
+
+def last_head_scores(file: Path) -> HeadTables | None:
+    """Of the last validation that recorded them."""
+    for line in reversed(list(_lines(file, from_the_end=2 * MOST_LINE_BYTES))):
+        if b'"val_loss"' in line and _record(line) is not None:
+            return json.loads(line).get(HEAD_SCORES) or None
+    return None
 
 
 # ---- Lines and records ---------------------------------------------------------------------------------------------
@@ -87,6 +101,11 @@ def _record(line: bytes) -> Record | None:
         return None
     if not isinstance(record, dict) or not _is_step(record.get("step")):
         return None
+    if HEAD_SCORES in record:
+        tables = record.pop(HEAD_SCORES)
+        if not _are_head_scores(tables):
+            return None
+        record |= {strongest_head(name): max(map(max, table)) for name, table in tables.items()}
     return record if all(_is_value(name, value) for name, value in record.items()) else None
 
 
@@ -98,18 +117,31 @@ def _is_step(value: Any) -> bool:
     return type(value) is int and 0 <= value <= LARGEST_STEP
 
 
-def _is_value(name: str, value: Any, depth: int = 0) -> bool:
-    """A number, or several of one kind: by difficulty, by layer and head."""
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
-    if inner is None or name not in OF_SEVERAL:
-        return _is_number(name, value)
-    return depth < MOST_DEPTH and all(_is_value(name, each, depth + 1) for each in inner)
+def _is_finite(value: Any) -> bool:
+    return type(value) in (int, float) and -LARGEST < value < LARGEST
+
+
+def _are_head_scores(tables: Any) -> bool:
+    """Tables by name, each with a row of finite numbers for every layer."""
+    return isinstance(tables, dict) and all(
+        isinstance(table, list)
+        and table
+        and all(isinstance(row, list) and row and all(map(_is_finite, row)) for row in table)
+        for table in tables.values()
+    )
+
+
+def _is_value(name: str, value: Any) -> bool:
+    """A number; of a probe, an accuracy for each difficulty."""
+    if name == BY_DIFFICULTY:
+        return isinstance(value, dict) and all(map(_is_finite, value.values()))
+    return _is_number(name, value)
 
 
 def _is_number(name: str, value: Any) -> bool:
     """`null` is a number that a float has no room for; a perplexity that it has room for may be very large."""
     if type(value) is float or type(value) is int:
-        return -LARGEST < value < LARGEST or (name == "perplexity" and 0 < value < float("inf"))
+        return _is_finite(value) or (name == "perplexity" and 0 < value < float("inf"))
     return value is None
 
 

@@ -40,7 +40,7 @@ from oelm.files import (
     write_json_unflushed,
     writer_is_alive,
 )
-from oelm.metric_records import Record, last_record, read_records
+from oelm.metric_records import HeadTables, Record, last_head_scores, last_record, read_records
 from oelm.ownership import START_VARIABLE, Owned, Process, now, owning
 from oelm.schemas import State, Status, read_record
 
@@ -349,6 +349,10 @@ class RunDirectory:
     def last_metrics(self, name: str = "train_loss") -> Record | None:
         """The last whole record that holds this name, read from the end of the file."""
         return last_record(self.metrics_file, name)
+
+    def last_head_scores(self) -> HeadTables | None:
+        """Layers by heads, of the last validation, if the run recorded them."""
+        return last_head_scores(self.metrics_file)
 
     def metrics(self, *, target_loss: float | None = None, also: Collection[int] = ()) -> list[Record]:
         """Records by step, thinned where there are thousands; see `read_records`."""

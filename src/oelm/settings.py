@@ -258,6 +258,7 @@ def validated(tree: dict[str, Any], *, name: str) -> Settings:
 def written_out(settings: Settings) -> dict[str, Any]:
     """Settings as a config file that gives them back. A spec without a name of its own is written without one."""
     tree = {**settings.run.model_dump(mode="json"), "execution": settings.execution.model_dump(mode="json")}
+    tree["training"]["head_scores"] = settings.run.training.head_scores  # which no other dump has
     return tree if settings.run.arm in ARMS else {key: value for key, value in tree.items() if key != "arm"}
 
 

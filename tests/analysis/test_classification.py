@@ -14,6 +14,7 @@ from oelm.analysis.speed import Speed
 from oelm.analysis.summary import PRETRAINED_STEPS, findings_as_json, findings_of
 from oelm.claims.measures import ACCURACY
 from oelm.claims.reasons import REASONS
+from oelm.reporting.verdicts import as_text
 from oelm.study.declaration import Neighbour
 from oelm.study.shelf import Shelf
 from stored_runs import (
@@ -85,14 +86,57 @@ def test_a_gain_below_the_stated_one_is_not_better_by_it(tmp_path):
     assert only_verdict(tmp_path / "b", accuracy_claim("better", margin_points=5), -0.02).outcome == "refuted"
 
 
-def test_two_seeds_and_equal_differences_give_no_p_value(tmp_path):
+def test_two_seeds_give_no_p_value(tmp_path):
     few = only_verdict(tmp_path / "few", accuracy_claim(), 0.0, seeds=[0, 1])
     assert (few.outcome, few.reason, few.p) == ("undecided", "too_few_pairs", None)
-    study = small_classification(arms=ARMS, hypotheses=[accuracy_claim()])
-    shelf = store_study(study, tmp_path / "equal", lambda arm, *_: 0.3 if arm == "fine_tuned" else 0.31)
-    equal = findings_of(study, shelf).verdicts[0]
-    assert (equal.outcome, equal.reason, equal.p) == ("undecided", "zero_variance", None)
-    assert equal.facts["difference"] == pytest.approx(-1)
+
+
+# ---- Differences without spread ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "worse", "seeds", "outcome"),
+    [
+        ("not_worse", 0.0, 5, "supported"),  # equal is a verdict
+        ("not_worse", 0.01, 5, "supported"),
+        ("not_worse", 0.01, 4, "undecided"),  # 1 in 16
+        ("not_worse", 0.02, 8, "undecided"),  # on the margin itself
+        ("not_worse", 0.03, 5, "refuted"),
+        ("not_worse", 0.03, 4, "undecided"),
+        ("equivalent", 0.0, 5, "supported"),
+        ("equivalent", 0.0, 4, "undecided"),
+        ("equivalent", -0.03, 5, "refuted"),
+        ("better", -0.01, 5, "supported"),
+        ("better", 0.0, 8, "undecided"),
+        ("better", 0.01, 5, "refuted"),
+    ],
+)
+def test_differences_without_spread_are_decided_by_the_exact_test(tmp_path, kind, worse, seeds, outcome):
+    claim = accuracy_claim(kind)
+    study = small_classification(arms=ARMS, hypotheses=[claim], seeds=list(range(seeds)))
+    shelf = store_study(study, tmp_path, lambda arm, *_: 0.3 if arm == "fine_tuned" else 0.3 + worse)
+    findings = findings_of(study, shelf)
+    (verdict,) = findings.verdicts
+    reason = {"supported": "same_shown", "refuted": "same_contradicted", "undecided": "same_not_shown"}[outcome]
+    assert (verdict.outcome, verdict.reason) == (outcome, reason)
+    assert set(verdict.facts) == set(REASONS[reason].facts)
+    assert verdict.facts["difference"] == pytest.approx(-100 * worse)
+    assert (verdict.p == 2**-seeds) == (outcome == "supported" or (seeds == 4 and worse < 0.02))
+    is_within = worse < {"not_worse": 0.02, "equivalent": 0.02, "better": 0.0}[kind]
+    assert verdict.seeds_needed == (5 if outcome == "undecided" and is_within else None)
+    text = as_text(findings, "en")
+    assert "by the t test" not in text
+    assert "by sign flips" in text
+
+
+def test_the_exact_test_is_held_to_the_level_of_its_family(tmp_path):
+    claims = [accuracy_claim(name=str(number)) for number in range(2)]
+    shown = {}
+    for seeds in (5, 6):
+        study = small_classification(arms=ARMS, hypotheses=claims, seeds=list(range(seeds)))
+        shelf = store_study(study, tmp_path / str(seeds), lambda *_: 0.0)
+        shown[seeds] = [(each.outcome, each.p_adjusted) for each in findings_of(study, shelf).verdicts]
+    assert shown == {5: [("undecided", 2 * 2**-5)] * 2, 6: [("supported", 2 * 2**-6)] * 2}
 
 
 def test_a_finished_run_without_an_accuracy_is_no_result(tmp_path):

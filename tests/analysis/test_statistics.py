@@ -169,3 +169,83 @@ def test_the_originals_gain_is_less_than_its_standard_error():
     assert one == pytest.approx(0.0085, abs=5e-5)
     assert math.hypot(one, other) == pytest.approx(0.0118, abs=1e-4)
     assert math.hypot(one, other) > 0.7779 - 0.7671
+
+
+# ---- Signs, and pairs without spread -------------------------------------------------------------------------------
+
+HALF = Bounds(0.5, None)
+
+
+@pytest.mark.parametrize("bounds", [HALF, Bounds(None, 0.5), Bounds(0.3, None), Bounds(0.2, 0.8)])
+def test_the_sign_test_is_the_exact_binomial_test_of_scipy(bounds):
+    for pairs in (1, 5, 8, 20):
+        for ahead in range(pairs + 1):
+            greater = [] if bounds.lower is None else [stats.binomtest(ahead, pairs, bounds.lower, "greater").pvalue]
+            less = [] if bounds.upper is None else [stats.binomtest(ahead, pairs, bounds.upper, "less").pvalue]
+            assert statistics.sign_p_within(ahead, pairs, bounds) == pytest.approx(max(greater + less), rel=1e-9)
+            other = [] if bounds.lower is None else [stats.binomtest(ahead, pairs, bounds.lower, "less").pvalue]
+            other += [] if bounds.upper is None else [stats.binomtest(ahead, pairs, bounds.upper, "greater").pvalue]
+            assert statistics.sign_p_beyond(ahead, pairs, bounds) == pytest.approx(min(other), rel=1e-9)
+    assert statistics.sign_p_within(0, 0, bounds) == statistics.sign_p_beyond(0, 0, bounds) == 1.0
+
+
+def test_the_sign_test_counts_every_way_the_pairs_could_have_fallen():
+    for pairs in range(1, 9):
+        falls = [sum(coins) for coins in itertools.product((0, 1), repeat=pairs)]
+        for ahead in range(pairs + 1):
+            assert statistics.sign_p_within(ahead, pairs, HALF) == pytest.approx(
+                _share(each >= ahead for each in falls)
+            )
+            assert statistics.sign_p_beyond(ahead, pairs, HALF) == pytest.approx(
+                _share(each <= ahead for each in falls)
+            )
+
+
+def _share(true):
+    return float(np.mean(list(true)))
+
+
+def test_five_pairs_of_one_sign_are_the_fewest_that_decide():
+    assert statistics.LEAST_INFORMATIVE == 5
+    assert statistics.sign_p_within(5, 5, HALF) <= 0.05 < statistics.sign_p_within(4, 4, HALF)
+    assert [statistics.pairs_of_one_sign(level) for level in (0.5, 0.05, 0.05 / 2, 0.05 / 7)] == [1, 5, 6, 8]
+
+
+@pytest.mark.parametrize(("ahead", "pairs", "level"), [(4, 4, 0.05), (3, 4, 0.05), (5, 7, 0.025)])
+def test_the_number_of_informative_pairs_gives_the_power_it_promises(ahead, pairs, level):
+    needed = statistics.informative_needed(ahead, pairs, HALF, level=level)
+
+    def power(count):
+        shows = [each for each in range(count + 1) if stats.binomtest(each, count, 0.5, "greater").pvalue <= level]
+        return stats.binom.sf(shows[0] - 1, count, ahead / pairs) if shows else 0.0
+
+    assert power(needed) >= 0.8
+    assert all(power(fewer) < 0.8 for fewer in range(pairs + 1, needed))
+
+
+def test_no_number_of_informative_pairs_is_named_for_a_share_on_the_wrong_side_or_a_hopeless_one():
+    assert statistics.informative_needed(2, 4, HALF, level=0.05) is None
+    assert statistics.informative_needed(1, 4, HALF, level=0.05) is None
+    assert statistics.informative_needed(501, 1000, HALF, level=0.05) is None
+    assert statistics.informative_needed(0, 0, HALF, level=0.05) == 5
+
+
+@pytest.mark.parametrize("bounds", [Bounds(None, 0.02), Bounds(-0.02, 0.02), Bounds(None, 0.0), Bounds(0.01, None)])
+@pytest.mark.parametrize("difference", [0.0, 0.01, -0.01, 0.02, -0.02, 0.3])
+def test_pairs_without_spread_are_tested_by_every_pattern_of_their_signs(bounds, difference):
+    for pairs in (3, 5, 8):
+        differences = [(0.7 + 0.01 * seed + difference) - (0.7 + 0.01 * seed) for seed in range(pairs)]  # with rounding
+        sides = [] if bounds.upper is None else [difference - bounds.upper]
+        sides += [] if bounds.lower is None else [bounds.lower - difference]
+        within, beyond = (
+            [_share_as_low(sign * round(side, 9), pairs) for side in sides] for sign in (1, -1)
+        )  # of sums as low as that of the pairs
+        assert statistics.same_p_within(differences, bounds) == max(within)
+        assert statistics.same_p_beyond(differences, bounds) == min(beyond)
+        needed = statistics.same_pairs_needed(differences, bounds, level=0.05)
+        assert needed == (5 if max(sides) < -1e-9 else None)
+
+
+def _share_as_low(side, pairs):
+    sums = [sum(sign * side for sign in signs) for signs in itertools.product((1, -1), repeat=pairs)]
+    return sum(each <= pairs * side for each in sums) / 2**pairs

@@ -58,7 +58,7 @@ GENERATED = {
     "noisy_recall": "9aeabc26cd154da1",
     "copy": "dfdf50dc254cf278",
     "selective_copy": "da64c752b4b730f0",
-    "induction": "58b6d91279a66920",
+    "induction": "83cc877fa0007bb5",
     "hops": "6f6a8d53d3f0a47e",
     "memorise": "9e5d518394c0a794",
 }
@@ -100,7 +100,8 @@ def test_an_oracle_answers_everything_from_the_context(name):
 def test_splits_never_coincide(name):
     """Over more than 100,000 examples of the smallest task of its kind, in which chance repeats many."""
     task = TASKS[name]
-    small = {"vocabulary": 16, "length": {"fuzzy_recall": 16, "noisy_recall": 10}.get(name, 8), task.dial: 2}
+    lengths = {"fuzzy_recall": 16, "noisy_recall": 10, "induction": 12}
+    small = {"vocabulary": 16, "length": lengths.get(name, 8), task.dial: 2}
     small |= {"nodes": 3, "queries": 1} if name == "hops" else {}
     probe = probe_of(f"probe:{name}?" + "&".join(f"{key}={value}" for key, value in small.items()))
     found = {split: contents(probe, split, 12_000 if split == "train" else 4_000) for split in SPLITS}
@@ -141,6 +142,16 @@ def test_a_memorised_table_is_the_seeds_and_nothing_else():
     assert all(first[key] == later[key] for key in shared)
     same = [first[key] == other[key] for key in first.keys() & other.keys()]
     assert sum(same) < len(same) / 8
+
+
+def test_no_fixed_distance_leads_to_what_induction_asks_for():
+    """A head that looks back by position alone, however far, finds few of the answers."""
+    probe = probe_of("probe:induction?period=8&length=64")
+    examples = training_examples(probe, seed=0, step=1, members=range(200))
+    found = np.zeros(probe.length)
+    for tokens, place, answer, _ in asked(examples):
+        found[: place + 1] += tokens[place::-1] == answer
+    assert found.max() < 0.3 * examples.is_asked_BT.sum()
 
 
 def within_binomial(hits, count, chance):

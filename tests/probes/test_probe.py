@@ -45,6 +45,7 @@ WRONG = {
     "probe:recall?pairs=8&length=16": "length: 16 is too short for 8 pairs and their queries; at least 32",
     "probe:noisy_recall?noise=0.95": "noise: must be at most 0.9, not 0.95",
     "probe:copy?tokens=40&length=64": "length: 64 is too short for 40 tokens and their copy; at least 81",
+    "probe:induction?period=8&length=16": "length: 16 is too short for 8 tokens in two rounds; at least 17",
     "probe:induction?period=65&length=256": "period: 65 different tokens are more than the vocabulary of 64",
     "probe:hops?hops=8": "hops: 8 pointers lead around a ring of 8 nodes; at most 7",
     "probe:hops?hops=9&nodes=20": "hops: at most 8, not 9",

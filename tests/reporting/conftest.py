@@ -14,7 +14,8 @@ from oelm.reporting.report import ReportFiles, write_report
 
 @pytest.fixture(scope="session")
 def complete(tmp_path_factory: pytest.TempPathFactory) -> Findings:
-    return findings_from(example_study(), tmp_path_factory.mktemp("complete"), bench=True)
+    study = example_study()
+    return findings_from(study, tmp_path_factory.mktemp("complete"), bench=True, heads_of=study.arms)
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ from oelm.reporting.figures.canvas import COLOURS, Canvas, drawing_settings, ren
 from oelm.reporting.fonts import chinese_font
 from oelm.reporting.words import _phrase_of
 from small_runs import child_environment
-from stored_runs import small_classification, small_study
+from stored_runs import small_classification, small_probes, small_study
 
 FIGURES = gallery.figures_of(LOSS)
 
@@ -94,7 +94,8 @@ def test_chinese_labels_are_drawn_with_real_glyphs(complete):
 
 @pytest.mark.parametrize("measure", MEASURES.values(), ids=lambda measure: measure.key)
 def test_every_figure_has_its_caption_before_it_has_data(measure):
-    study = {"gpt": small_study, "encoder": small_classification}[measure.kinds[0]]()
+    makers = {"gpt": small_study, "encoder": small_classification, "probe": small_probes}
+    study = makers[measure.kinds[0]]()
     own = {name: code for code, name in vars(measure.figures).items()}
     codes = [f"caption.{own.get(name, name)}" for name in gallery.figures_of(measure)]
     assert all(all(_phrase_of(study, code)) for code in codes)

@@ -61,7 +61,9 @@ def test_every_test_of_pairs_has_its_words():
 
 def test_every_kind_has_its_criterion():
     for key in KINDS:
-        assert fields(WORDS[f"criterion.{key}"][0]) <= {"treatment", "control", "margin", "least_frozen"} | NAMES
+        assert (
+            fields(WORDS[f"criterion.{key}"][0]) <= {"treatment", "control", "margin", "least_frozen", "solved"} | NAMES
+        )
 
 
 def test_every_step_and_start_has_a_name():

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from oelm.claims.solving import Criterion
 from oelm.errors import UserError
 from oelm.study.catalogue import PACKAGED
 from oelm.study.declaration import Neighbour, in_language, load_study, settings_for, study_digest, study_of
-from stored_runs import accuracy_claim, hypothesis, small_classification, small_study
+from stored_runs import accuracy_claim, hypothesis, small_classification, small_probes, small_study, solving_claim
 
 REPOSITORY = Path(__file__).parents[2]
 FINDINGS = REPOSITORY / "docs" / "findings" / "tinystories_cpu"
@@ -316,6 +317,70 @@ def test_better_in_accuracy_needs_no_margin():
     assert (study.fine_tunes, study.measure.key) == (True, "accuracy")
     assert [claim.margin for claim in study.hypotheses] == [None, 0.5]
     assert (small_study().fine_tunes, small_study().measure.key) == (False, "loss")
+
+
+# ---- Probes --------------------------------------------------------------------------------------------------------
+
+
+def probe_problem(**changes):
+    with pytest.raises(UserError) as error:
+        small_probes(**changes)
+    return str(error.value).splitlines()
+
+
+TUNED = {"grid": {"learning_rate": [1e-3, 2e-3]}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"hypotheses": [solving_claim(solved_at=None)]}, "solves_more needs solved_at"),
+        ({"hypotheses": [solving_claim(solved_at=0)]}, "solved_at: must be above 0 (got 0)"),
+        ({"hypotheses": [solving_claim(solved_at=90)]}, "solved_at: must be at most 1 (got 90)"),
+        ({"hypotheses": [solving_claim(margin_points=1)]}, "margin_points is a margin of accuracy, probe_accuracy"),
+        ({"hypotheses": [solving_claim(measure="probe_accuracy")]}, "measure is for not_worse, equivalent, better"),
+        ({"hypotheses": [solving_claim("better", measure="probe_accuracy")]}, "better takes no solved_at"),
+        ({"hypotheses": [solving_claim(difficulty=16)]}, "difficulty 16 is none of those of the data: 4, 8"),
+        ({"hypotheses": [solving_claim(difficulty=0)]}, "difficulty: must be at least 1 (got 0)"),
+        ({"hypotheses": [hypothesis("fewer_parameters", difficulty=8)]}, "difficulty is for claims about probes"),
+        ({"tuning": TUNED | {"rank": "solved"}}, "tuning: rank: solved needs solved_at"),
+        ({"tuning": TUNED | {"solved_at": 0.9}}, "tuning: solved_at is for rank: solved"),
+        ({"tuning": TUNED | {"rank": "steps"}}, "tuning.rank: 'steps' is not one of 'loss' or 'solved'"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_claim_about_solving_is_one_line(changes, line):
+    (found,) = probe_problem(**changes)
+    assert line in found
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"hypotheses": [solving_claim()]}, "solves_more is for studies of probes, whose base.data begins with probe:"),
+        ({"hypotheses": [hypothesis(solved_at=0.9)]}, "not_worse takes no solved_at; leave it out"),
+        ({"hypotheses": [hypothesis(difficulty=8)]}, "difficulty is for claims about probes; leave it out"),
+        ({"tuning": TUNED | {"rank": "solved", "solved_at": 0.9}}, "tuning.rank: solved is for studies of probes"),
+    ],
+)
+def test_only_probes_are_solved(changes, line):
+    with pytest.raises(UserError) as error:
+        small_study(**changes)
+    (found,) = str(error.value).splitlines()
+    assert line in found
+
+
+def test_a_study_knows_every_accuracy_that_it_calls_solved():
+    claims = [solving_claim("solves_more"), solving_claim("solves_sooner"), solving_claim(name="easy", difficulty=4)]
+    study = small_probes(hypotheses=claims, tuning=TUNED | {"rank": "solved", "solved_at": 0.5})
+    assert study.criteria == [Criterion(0.9), Criterion(0.9, 4), Criterion(0.5)]
+    assert small_probes().criteria == []
+
+
+def test_what_counts_as_solved_is_part_of_the_digest():
+    one, other = (small_probes(hypotheses=[solving_claim(solved_at=level)]) for level in (0.9, 0.8))
+    assert study_digest(one) != study_digest(other)
+    ranked = (small_probes(tuning=TUNED | {"rank": "solved", "solved_at": level}) for level in (0.9, 0.8))
+    assert len({study_digest(each) for each in (*ranked, small_probes(tuning=TUNED))}) == 3
 
 
 def test_a_study_that_uses_no_later_key_keeps_its_digest():

@@ -16,7 +16,7 @@ from oelm.files import SEAL, digest_of, read_sealed, write_sealed
 from oelm.ownership import now
 from oelm.reporting.words import say
 from oelm.study.decisions import CHOICES_FILE
-from oelm.study.declaration import study_digest
+from oelm.study.declaration import declared_tree, study_digest
 from oelm.study.registration import REGISTRATION_FILE, changes, is_open, register, registration_of
 from oelm.study.shelf import Shelf
 from stored_runs import hypothesis, sealed_again, small_study, store_study
@@ -288,7 +288,7 @@ def test_changes_are_told_key_by_key():
         tuning={"grid": {"learning_rate": [1e-3, 2e-3]}},
         hypotheses=[claim | {"margin_percent": 7}],
     )
-    found = {key: (one, other) for key, one, other in changes(then.model_dump(), now.model_dump())}
+    found = {key: (one, other) for key, one, other in changes(declared_tree(then), declared_tree(now))}
     assert set(found) == {
         "arms.frozen_normal", "seeds", "tuning.grid.training.learning_rate", "tuning.seeds", "tuning.extend",
         "hypotheses.better", "hypotheses.not_worse.margin_percent",

@@ -11,12 +11,14 @@ from statistics import fmean
 from typing import Any
 
 from oelm.accounting import PartCount, parts, totals, training_flops, training_flops_per_token
-from oelm.analysis.curves import mean_curve, mean_of_draws, reached, with_value
-from oelm.analysis.findings import ArmSummary, DrawVariance, Quality
+from oelm.analysis.curves import mean_curve, mean_of_draws, mean_value, reached, with_value
+from oelm.analysis.findings import ArmSummary, DrawVariance, ProbeSummary, Quality, SolvedSeeds
+from oelm.analysis.heads import heads_of
 from oelm.analysis.speed import SpeedOf
 from oelm.analysis.statistics import draw_variance, paired_difference, standard_deviation
 from oelm.arm_words import described
 from oelm.claims.measures import LOSS, Measure
+from oelm.claims.solving import Criterion, by_difficulty
 from oelm.config import ResolvedRun, Run, as_far_as_known
 from oelm.logarithms import exponential
 from oelm.metric_records import Record
@@ -24,6 +26,7 @@ from oelm.probes.probe import name_of
 from oelm.run_directory import RunDirectory
 from oelm.study.declaration import Study, settings_for
 from oelm.study.plan import Plan, PlannedRun
+from oelm.study.shelf import StoredRun
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,18 @@ class ArmRuns:
         return {seed: runs for seed, runs in by_seed.items() if len(runs) == planned[seed]}
 
     @cached_property
+    def ended(self) -> dict[int, list[StoredRun]]:
+        """By seed, the runs of those whose draws have all finished or diverged, by draw."""
+        by_seed: dict[int, list[PlannedRun]] = {}
+        for run in sorted(self.planned, key=lambda run: (run.seed, run.draw)):
+            by_seed.setdefault(run.seed, []).append(run)
+        found = {
+            seed: [run.stored for run in draws if run.stored and (run.state == "diverged" or run in self.finished)]
+            for seed, draws in by_seed.items()
+        }
+        return {seed: stored for seed, stored in found.items() if len(stored) == len(by_seed[seed])}
+
+    @cached_property
     def losses(self) -> dict[int, float]:
         return self.values_of(LOSS)
 
@@ -63,9 +78,14 @@ class ArmRuns:
         known = {seed: [value for value in values if value is not None] for seed, values in found.items()}
         return {seed: values for seed, values in known.items() if len(values) == len(found[seed])}
 
+    @property
+    def directories(self) -> list[list[RunDirectory]]:
+        """By seed, of its draws."""
+        return [[run.stored.directory for run in runs if run.stored] for runs in self.whole.values()]
+
     def records(self, target_loss: float | None) -> list[list[Record]]:
         """By seed. Curves need the steps that all runs share, so what the shortest file keeps, the others keep too."""
-        by_seed = [[run.stored.directory for run in runs if run.stored] for runs in self.whole.values()]
+        by_seed = self.directories
         directories = [directory for draws in by_seed for directory in draws]
         found: dict[RunDirectory, list[Record]] = {}
         steps: set[int] = set()
@@ -163,6 +183,8 @@ def arm_summary(
         learning_rate_curve=_learning_rate_curve(records),
         reached=reached(records, target_loss, flops_per_token=flops_per_token) if target_loss is not None else None,
         quality=_quality(runs, baseline, records),
+        probe=_probe(plan.study, runs) if plan.study.probes else None,
+        heads=heads_of(list(zip(runs.directories, records, strict=True))),
         draw_variance=_draw_variance(runs),
         **(_of_examples(runs) if plan.study.fine_tunes else {}),
     )
@@ -188,6 +210,25 @@ def _draw_variance(runs: ArmRuns) -> DrawVariance | None:
     """None where the seeds have one draw each, or none has all of its draws."""
     values = list(runs.values_of_draws(runs.measure).values())
     return draw_variance(values) if values and len(values[0]) > 1 else None
+
+
+def _probe(study: Study, runs: ArmRuns) -> ProbeSummary:
+    results = {seed: [run.stored.result or {} for run in draws if run.stored] for seed, draws in runs.whole.items()}
+    return ProbeSummary(
+        validate_every=runs.run.training.validate_every,
+        accuracies=runs.values_of(runs.measure),
+        by_difficulty={seed: mean_value([by_difficulty(each) for each in draws]) for seed, draws in results.items()},
+        solving=[_solved_seeds(criterion, runs.ended) for criterion in study.criteria],
+    )
+
+
+def _solved_seeds(criterion: Criterion, ended: dict[int, list[StoredRun]]) -> SolvedSeeds:
+    """A run that diverged did not solve it."""
+    return SolvedSeeds(
+        criterion=criterion,
+        accuracies={seed: [criterion.accuracy(each.result or {}) for each in draws] for seed, draws in ended.items()},
+        solved={seed: [each.solved(criterion) for each in draws] for seed, draws in ended.items()},
+    )
 
 
 def _of_examples(runs: ArmRuns) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from oelm.claims.kinds import Settled
+from oelm.claims.solving import Criterion, Solved
 from oelm.study.bench import Ratio
 from oelm.study.confounds import Confound
 from oelm.study.declaration import Hypothesis, Study, Text
@@ -100,6 +101,28 @@ class McNemar:
 
 
 @dataclass(frozen=True)
+class SignTest:
+    """The pairs of a claim about solving, each by its seed, and what their signs say. Of several draws, the side that
+    is ahead in more of them is ahead with the seed."""
+
+    ahead: list[int]  # the treatment alone solves it, or solves it sooner
+    behind: list[int]  # the control
+    tied: list[int]  # both solve it; by steps, in intervals between validations that overlap
+    neither: list[int]
+    p: float  # exact, one-sided, of the claim's null hypothesis
+    p_opposite: float  # the same test the other way
+    pairs_needed: int | None = None  # so many informative ones would probably decide it
+
+    @property
+    def informative(self) -> int:
+        return len(self.ahead) + len(self.behind)
+
+    @property
+    def pairs(self) -> int:
+        return self.informative + len(self.tied) + len(self.neither)
+
+
+@dataclass(frozen=True)
 class Span:
     """From the least to the most over some arms; both are equal where the arms agree."""
 
@@ -131,13 +154,14 @@ class Verdict:
     margin: float | None = None  # in the units of the difference
     lower_bound: float | None = None  # one-sided 95 % bounds of the mean difference
     upper_bound: float | None = None
-    p: float | None = None  # one-sided t, of the claim's null hypothesis
+    p: float | None = None  # one-sided, of the claim's null hypothesis: t, or exact where signs or equal pairs decide
     p_adjusted: float | None = None  # Holm over the confirmatory family
     sign_flip_p: float | None = None
     seeds_needed: int | None = None  # so many pairs would probably decide it
     ratio: Ratio | None = None  # of kind faster
     confounds: list[Confound] = field(default_factory=list)
     mcnemar: list[McNemar] = field(default_factory=list)  # by seed, where predictions are compared
+    sign_test: SignTest | None = None  # of a claim about solving
 
 
 @dataclass(frozen=True)
@@ -207,6 +231,46 @@ class Quality:
 
 
 @dataclass(frozen=True)
+class SolvedSeeds:
+    """The final runs of an arm by when they count as solved: those that finished or diverged, by seed and draw."""
+
+    criterion: Criterion
+    accuracies: dict[int, list[float | None]]  # at the end; None: it diverged, or does not report this difficulty
+    solved: dict[int, list[Solved | None]]  # between which validations; None: it is not solved
+
+    @property
+    def runs(self) -> int:
+        return sum(map(len, self.solved.values()))
+
+    @property
+    def steps(self) -> list[int]:
+        """Of the runs that solve it, by the validation that found it."""
+        return sorted(each.by for draws in self.solved.values() for each in draws if each is not None)
+
+
+@dataclass(frozen=True)
+class ProbeSummary:
+    """What the runs of an arm make of a probe."""
+
+    validate_every: int
+    accuracies: dict[int, float]  # by seed, the mean over its draws: of the mean over the difficulties
+    by_difficulty: dict[int, dict[str, float]]  # the same at each difficulty, the easiest first
+    solving: list[SolvedSeeds]  # for each accuracy that the study calls solved
+
+    def solving_by(self, criterion: Criterion) -> SolvedSeeds:
+        return next(each for each in self.solving if each.criterion == criterion)
+
+
+@dataclass(frozen=True)
+class Heads:
+    """What an arm's attention heads look at, over the finished seeds that recorded it."""
+
+    strongest: dict[str, Curve]  # by kind: the head with the largest score of it, at every validation
+    last: dict[str, list[list[float]]]  # by kind, layers by heads sorted by it: mean over the seeds at the last step
+    seeds: int
+
+
+@dataclass(frozen=True)
 class ArmSummary:
     """One arm. It has losses by whatever it is compared: every run has one, and tuning goes by it."""
 
@@ -239,10 +303,12 @@ class ArmSummary:
     learning_rate_curve: list[tuple[int, float]]
     reached: Reached | None  # None: no seed did, or there is no target
     quality: Quality
+    heads: Heads | None = None  # None where no run recorded them
     # Where an encoder is fine-tuned:
     batch_size: int = 1  # examples of one update
     training_examples: int | None = None  # of one run
     examples: int | None = None  # of the reported split, if all runs agree on it
+    probe: ProbeSummary | None = None  # where the study is one of probes
     # Where its seeds have several draws:
     draw_variance: DrawVariance | None = None
 

@@ -1,23 +1,25 @@
 """From finished runs to a verdict on each hypothesis.
 
 What a claim asks for, its row in oelm.claims.kinds says; here is the evidence. A verdict on quality needs every planned
-seed of both arms, three pairs and some spread; whatever is missing is its reason. Holm counts every confirmatory claim
-about quality, also one that has no p-value yet: otherwise a verdict could change when another hypothesis is completed.
+seed of both arms, three pairs and, unless shares are compared, some spread; whatever is missing is its reason. Holm
+counts every confirmatory claim that pairs decide, also one that has no p-value yet: otherwise a verdict could change
+when another hypothesis is completed.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any, assert_never
 
 from oelm.analysis import statistics
-from oelm.analysis.findings import ArmSummary, Outcome, PairedDifference, Verdict
+from oelm.analysis.findings import ArmSummary, Outcome, PairedDifference, SignTest, Verdict
+from oelm.analysis.solving import sign_test
 from oelm.analysis.speed import Speed, SpeedOf
-from oelm.analysis.statistics import LEAST_PAIRS, PAIR_TESTS
-from oelm.claims.kinds import KINDS, Bounds, Settled
+from oelm.analysis.statistics import LEAST_INFORMATIVE, LEAST_PAIRS, PAIR_TESTS
+from oelm.claims.kinds import KINDS, SOLVING, Bounds, Settled
 from oelm.claims.measures import Measure
 from oelm.intervals import LEVEL
 from oelm.study.confounds import SEEDS, Confound
@@ -30,8 +32,9 @@ def verdicts(
 ) -> list[Verdict]:
     """In the order of the study."""
     hypotheses = plan.study.hypotheses
-    tests = {each.name: _quality_test(each, plan, arms) for each in hypotheses if each.evidence == "quality"}
-    adjusted, level = _family(tests)
+    of_quality = {each.name: _quality_test(each, plan, arms) for each in hypotheses if each.evidence == "quality"}
+    of_solving = {each.name: _solving_test(each, plan, arms) for each in hypotheses if each.evidence in SOLVING}
+    adjusted, level = _family({**of_quality, **of_solving})
     found = []
     for hypothesis in hypotheses:
         match hypothesis.evidence:
@@ -40,7 +43,9 @@ def verdicts(
             case "speed":
                 verdict = _on_speed(hypothesis, speed_of(hypothesis.treatment, hypothesis.control))
             case "quality":
-                verdict = _on_quality(tests[hypothesis.name], adjusted.get(hypothesis.name), level)
+                verdict = _on_quality(of_quality[hypothesis.name], adjusted.get(hypothesis.name), level)
+            case "solved_seeds" | "steps_to_solve":
+                verdict = _on_solving(of_solving[hypothesis.name], adjusted.get(hypothesis.name), level)
             case unknown:
                 assert_never(unknown)
         found.append(_marked(verdict, confounds.get(hypothesis.name, [])))
@@ -93,7 +98,7 @@ class _QualityTest:
 
 def _quality_test(hypothesis: Hypothesis, plan: Plan, arms: dict[str, ArmSummary]) -> _QualityTest:
     treatment, control = arms[hypothesis.treatment], arms[hypothesis.control]
-    difference = statistics.paired_difference(treatment.quality.costs, control.quality.costs)
+    difference = statistics.paired_difference(_costs(hypothesis, treatment), _costs(hypothesis, control))
     margin = margin_of(hypothesis)
     bounds = KINDS[hypothesis.kind].bounds(margin)
     hindrance = _hindrance(plan, treatment, control, difference, hypothesis)
@@ -101,8 +106,19 @@ def _quality_test(hypothesis: Hypothesis, plan: Plan, arms: dict[str, ArmSummary
     return _QualityTest(hypothesis, difference, margin, bounds, found)
 
 
+def _costs(hypothesis: Hypothesis, arm: ArmSummary) -> dict[int, float]:
+    """By seed; those of runs that do not report the claim's difficulty are missing."""
+    if hypothesis.difficulty is None or arm.probe is None:
+        return arm.quality.costs
+    name, reports = str(hypothesis.difficulty), arm.probe.by_difficulty
+    return {seed: hypothesis.quality.cost(each[name]) for seed, each in reports.items() if name in each}
+
+
 def _tested(difference: PairedDifference, bounds: Bounds, measure: Measure) -> _Tested:
     test, values = PAIR_TESTS[measure.test], difference.differences
+    if not difference.standard_deviation:
+        exact = statistics.same_p_within(values, bounds)
+        return _Tested(fmean(values), exact, exact)
     return _Tested(fmean(values), test.p(values, bounds), test.p_beside(values, bounds))
 
 
@@ -110,30 +126,47 @@ def _hindrance(
     plan: Plan, treatment: ArmSummary, control: ArmSummary, difference: PairedDifference, hypothesis: Hypothesis
 ) -> Hindrance | None:
     """Why these runs give no p-value; None if they do."""
+    pairs, planned = len(difference.seeds), len(plan.study.seeds)
+    hindrance = _unfinished(plan, treatment, control, pairs) or _unreported(hypothesis.difficulty, treatment, control)
+    if hindrance is not None:
+        return hindrance
+    diverged = [arm.states.get("diverged", []) for arm in (treatment, control)]
+    if _all_diverged(plan, treatment.arm) and planned >= LEAST_PAIRS and not diverged[1]:
+        outcome, _ = _within_bounds(hypothesis, margin_of(hypothesis), math.inf, math.inf)
+        return outcome, "all_diverged", {"planned": planned}
+    if any(diverged):
+        counts = {"pairs": pairs, "planned": planned}
+        return "undecided", "diverged", {**counts, "treatment": diverged[0], "control": diverged[1]}
+    if pairs < LEAST_PAIRS:
+        return "undecided", "too_few_pairs", {"pairs": pairs, "least": LEAST_PAIRS}
+    if not difference.standard_deviation and not hypothesis.quality.scale.decides_without_spread:
+        shown = hypothesis.quality.shown_difference(difference.mean or 0.0)
+        return "undecided", "zero_variance", {"pairs": pairs, "difference": shown}
+    return None
+
+
+def _unfinished(plan: Plan, treatment: ArmSummary, control: ArmSummary, pairs: int) -> Hindrance | None:
+    """What has not been run yet, or cannot be; a run that diverged has come to an end."""
     if not (plan.has_values(treatment.arm) and plan.has_values(control.arm)):
         finished = sum(run.loss is not None for run in plan.tuning)
         return "undecided", "tuning_unfinished", {"finished": finished, "planned": len(plan.tuning)}
     untunable = [arm.arm for arm in (treatment, control) if not plan.by_arm[arm.arm]]
     if untunable:
         return "undecided", "tuning_diverged", {"arms": untunable}
-    pairs, planned = len(difference.seeds), len(plan.study.seeds)
-    counts = {"pairs": pairs, "planned": planned}
-    unfinished = [_without(arm.states, "finished", "diverged") for arm in (treatment, control)]
-    diverged = [arm.states.get("diverged", []) for arm in (treatment, control)]
-    if any(unfinished):
+    if any(_without(arm.states, "finished", "diverged") for arm in (treatment, control)):
         each = [_without(arm.states, "finished") for arm in (treatment, control)]
+        counts = {"pairs": pairs, "planned": len(plan.study.seeds)}
         return "undecided", "incomplete", {**counts, "treatment": each[0], "control": each[1]}
-    if _all_diverged(plan, treatment.arm) and planned >= LEAST_PAIRS and not diverged[1]:
-        outcome, _ = _within_bounds(hypothesis, margin_of(hypothesis), math.inf, math.inf)
-        return outcome, "all_diverged", {"planned": planned}
-    if any(diverged):
-        return "undecided", "diverged", {**counts, "treatment": diverged[0], "control": diverged[1]}
-    if pairs < LEAST_PAIRS:
-        return "undecided", "too_few_pairs", {"pairs": pairs, "least": LEAST_PAIRS}
-    if not difference.standard_deviation:
-        shown = hypothesis.quality.shown_difference(difference.mean or 0.0)
-        return "undecided", "zero_variance", {"pairs": pairs, "difference": shown}
     return None
+
+
+def _unreported(difficulty: int | None, *arms: ArmSummary) -> Hindrance | None:
+    """A difficulty that some finished run does not report."""
+    reports = [report for arm in arms if arm.probe for report in arm.probe.by_difficulty.values()]
+    if difficulty is None or all(str(difficulty) in report for report in reports):
+        return None
+    reported = [name for name in reports[0] if all(name in report for report in reports)]
+    return "undecided", "no_such_difficulty", {"difficulty": difficulty, "reported": reported}
 
 
 def _all_diverged(plan: Plan, arm: str) -> bool:
@@ -145,7 +178,7 @@ def _without(states: dict[str, list[int]], *left_out: str) -> dict[str, list[int
     return {state: seeds for state, seeds in states.items() if state not in left_out}
 
 
-def _family(tests: dict[str, _QualityTest]) -> tuple[dict[str, float], float]:
+def _family(tests: Mapping[str, _QualityTest | _SolvingTest]) -> tuple[dict[str, float], float]:
     """Adjusted p-values by hypothesis, and the level that the next one to be shown is held to."""
     names = [name for name, test in tests.items() if test.hypothesis.confirmatory]
     p_values = [1.0 if (p := tests[name].p) is None else p for name in names]
@@ -161,9 +194,6 @@ def _on_quality(test: _QualityTest, p_adjusted: float | None, family_level: floa
     if not isinstance(found, _Tested):
         hindered, code, known = found
         return _settled(hypothesis, hindered, code, known, **shared)
-    tested = PAIR_TESTS[measure.test]
-    low, high = tested.one_sided_bounds(difference.differences)
-    shared |= {"lower_bound": low, "upper_bound": high}
     shared |= {"p": found.p, "p_adjusted": p_adjusted, "sign_flip_p": found.sign_flip_p}
     facts: dict[str, Any] = {
         "pairs": len(difference.seeds),
@@ -171,16 +201,90 @@ def _on_quality(test: _QualityTest, p_adjusted: float | None, family_level: floa
         "margin": hypothesis.margin or 0.0,
     }
     is_shown = (found.p if p_adjusted is None else p_adjusted) <= LEVEL
+    level = family_level if hypothesis.confirmatory else LEVEL
+    if not difference.standard_deviation:
+        return _without_spread(test, facts, shared, is_shown=is_shown, level=level)
+    tested = PAIR_TESTS[measure.test]
+    low, high = tested.one_sided_bounds(difference.differences)
+    shared |= {"lower_bound": low, "upper_bound": high}
     is_excluded = test.bounds.exclude(low, high)
     outcome, reason = KINDS[hypothesis.kind].verdict(is_shown=is_shown, is_excluded=is_excluded)
     if outcome == "refuted":
         bound = low if test.bounds.upper is not None and low > test.bounds.upper else high
         facts["bound"] = measure.shown_difference(bound)
     if outcome == "undecided":
-        level = family_level if hypothesis.confirmatory else LEVEL
         shared["seeds_needed"] = tested.seeds_needed(difference.differences, test.bounds, level=level)
         facts["seeds_needed"] = shared["seeds_needed"]
     return _settled(hypothesis, outcome, reason, facts, **shared)
+
+
+_WITHOUT_SPREAD: dict[Settled, str] = {
+    "supported": "same_shown", "refuted": "same_contradicted", "undecided": "same_not_shown",
+}  # fmt: skip
+
+
+def _without_spread(
+    test: _QualityTest, facts: dict[str, Any], shared: dict[str, Any], *, is_shown: bool, level: float
+) -> Verdict:
+    """Of pairs that all differ by the same amount, where the exact test decides."""
+    values, bounds = test.difference.differences, test.bounds
+    is_excluded = statistics.same_p_beyond(values, bounds) <= LEVEL
+    outcome, _ = KINDS[test.hypothesis.kind].verdict(is_shown=is_shown, is_excluded=is_excluded)
+    if outcome == "undecided":
+        needed = statistics.same_pairs_needed(values, bounds, level=level)
+        shared, facts = shared | {"seeds_needed": needed}, facts | {"seeds_needed": needed}
+    return _settled(test.hypothesis, outcome, _WITHOUT_SPREAD[outcome], facts, **shared)
+
+
+# ---- Solving -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _SolvingTest:
+    """A claim that the treatment is ahead in more than half of the pairs that tell, and what the runs say about it."""
+
+    hypothesis: Hypothesis
+    bounds: Bounds  # of that share
+    interval: int  # steps between validations
+    found: SignTest | Hindrance
+
+    @property
+    def p(self) -> float | None:
+        return self.found.p if isinstance(self.found, SignTest) else None
+
+
+def _solving_test(hypothesis: Hypothesis, plan: Plan, arms: dict[str, ArmSummary]) -> _SolvingTest:
+    criterion, bounds = hypothesis.criterion, KINDS[hypothesis.kind].bounds(0.0)
+    assert criterion is not None  # which its kind needs
+    pair = treatment, control = arms[hypothesis.treatment], arms[hypothesis.control]
+    probes = [arm.probe for arm in pair if arm.probe is not None]  # in a study of probes every arm has one
+    one, other = (probe.solving_by(criterion).solved for probe in probes)
+    found = _unfinished(plan, treatment, control, len(one.keys() & other.keys()))
+    found = found or _unreported(criterion.difficulty, treatment, control)
+    signs = found or sign_test(one, other, bounds, by_steps=hypothesis.evidence == "steps_to_solve")
+    return _SolvingTest(hypothesis, bounds, max(probe.validate_every for probe in probes), signs)
+
+
+def _on_solving(test: _SolvingTest, p_adjusted: float | None, family_level: float) -> Verdict:
+    hypothesis, found = test.hypothesis, test.found
+    if not isinstance(found, SignTest):
+        hindered, code, known = found
+        return _settled(hypothesis, hindered, code, known)
+    is_shown = (found.p if p_adjusted is None else p_adjusted) <= LEVEL
+    is_excluded = found.p_opposite <= LEVEL
+    outcome, reason = KINDS[hypothesis.kind].verdict(is_shown=is_shown, is_excluded=is_excluded)
+    if outcome == "undecided":
+        level = family_level if hypothesis.confirmatory else LEVEL
+        needed = statistics.informative_needed(len(found.ahead), found.informative, test.bounds, level=level)
+        found = replace(found, pairs_needed=needed)
+    shared: dict[str, Any] = {"p": found.p, "p_adjusted": p_adjusted, "sign_test": found}
+    counts = {"pairs": found.pairs, "tied": len(found.tied), "neither": len(found.neither)}
+    if found.informative < LEAST_INFORMATIVE:
+        facts = counts | {"informative": found.informative, "least": LEAST_INFORMATIVE}
+        return _settled(hypothesis, "undecided", "too_few_informative", facts, **shared)
+    facts = counts | {"ahead": len(found.ahead), "behind": len(found.behind)}
+    by_steps = {"interval": test.interval} if hypothesis.evidence == "steps_to_solve" else {}
+    return _settled(hypothesis, outcome, reason, facts | by_steps, **shared)
 
 
 # ---- Parameters and time -------------------------------------------------------------------------------------------

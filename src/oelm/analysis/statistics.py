@@ -1,7 +1,8 @@
-"""The tests behind the verdicts: paired t with a margin, Holm, exact sign-flip, the seeds a decision would need.
+"""The tests behind the verdicts: paired t with a margin, Holm, exact sign-flips, exact signs, the pairs they need.
 
-Every null hypothesis is "the mean difference lies on the wrong side of a bound". Fewer than three pairs, or pairs
-without any spread, give no p-value.
+Every null hypothesis is "the mean difference lies on the wrong side of a bound", or "the share of the pairs in which
+the treatment is ahead does". Fewer than three pairs, or pairs without any spread, give no p-value by the t test; what
+pairs without spread say exactly has a section of its own.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ import bisect
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import fmean
+from typing import Any
 
 import numpy as np
 
@@ -142,6 +145,101 @@ def _signed_sums(values: np.ndarray) -> np.ndarray:
     for value in values:
         sums = np.concatenate([sums + value, sums - value])
     return sums
+
+
+# ---- Pairs without spread ------------------------------------------------------------------------------------------
+
+
+def same_p_within(differences: Sequence[float], bounds: Bounds) -> float:
+    """The sign-flip test of pairs that all differ by the same amount: within a bound, one pattern in 2^n is as extreme.
+
+    On a bound every pattern is.
+    """
+    return max(_one_in(len(differences), distance) for distance in _distances(differences, bounds))
+
+
+def same_p_beyond(differences: Sequence[float], bounds: Bounds) -> float:
+    """Of the null hypothesis that they lie within the bounds."""
+    return min(_one_in(len(differences), -distance) for distance in _distances(differences, bounds))
+
+
+def same_pairs_needed(differences: Sequence[float], bounds: Bounds, *, level: float) -> int | None:
+    """So many pairs like these would show that they lie within the bounds; None: they do not."""
+    return pairs_of_one_sign(level) if min(_distances(differences, bounds)) > NO_SPREAD else None
+
+
+def _distances(differences: Sequence[float], bounds: Bounds) -> list[float]:
+    """From each bound to the mean, above zero where it lies within."""
+    mean = fmean(differences)
+    upper = [] if bounds.upper is None else [bounds.upper - mean]
+    lower = [] if bounds.lower is None else [mean - bounds.lower]
+    return [*upper, *lower]
+
+
+def _one_in(pairs: int, distance: float) -> float:
+    return 0.5**pairs if distance > NO_SPREAD else 1.0
+
+
+def pairs_of_one_sign(level: float) -> int:
+    """As few as can reach a level by an exact test of their signs."""
+    return math.ceil(-math.log2(level))
+
+
+# ---- Signs ---------------------------------------------------------------------------------------------------------
+
+LEAST_INFORMATIVE = pairs_of_one_sign(LEVEL)
+
+
+def sign_p_within(ahead: int, pairs: int, bounds: Bounds) -> float:
+    """Exact, of the null hypothesis that the share of pairs in which one side is ahead lies beyond one of the bounds.
+
+    Pairs without a winner are none of these: each of the others falls to either side like a coin.
+    """
+    upper = [] if bounds.upper is None else [_at_most(ahead, pairs, bounds.upper)]
+    lower = [] if bounds.lower is None else [_at_least(ahead, pairs, bounds.lower)]
+    return float(max([*upper, *lower]))
+
+
+def sign_p_beyond(ahead: int, pairs: int, bounds: Bounds) -> float:
+    """Of the null hypothesis that the share lies within the bounds: the same test the other way."""
+    upper = [] if bounds.upper is None else [_at_least(ahead, pairs, bounds.upper)]
+    lower = [] if bounds.lower is None else [_at_most(ahead, pairs, bounds.lower)]
+    return float(min([*upper, *lower]))
+
+
+def _at_most(count: Any, of: int, share: float) -> Any:
+    """The probability of so many heads or fewer, of one count or of each in an array."""
+    return special.bdtr(count, of, share) if of else 1.0
+
+
+def _at_least(count: Any, of: int, share: float) -> Any:
+    return special.bdtrc(count - 1, of, share) if of else 1.0
+
+
+@lru_cache(maxsize=1024)
+def informative_needed(ahead: int, pairs: int, bounds: Bounds, *, level: float) -> int | None:
+    """So many pairs like these would show, with a probability of 80 %, that the share is within the bounds.
+
+    Without any, as few as could; None: the share is not within them, or more than 1,000 pairs would be needed.
+    """
+    if not pairs:
+        return pairs_of_one_sign(level)
+    share = ahead / pairs
+    if not bounds.contain(share, share) or share in (bounds.lower, bounds.upper):
+        return None
+    possible = range(pairs + 1, MOST_SEEDS + 1)
+    return next((each for each in possible if _sign_power(share, each, bounds, level) >= POWER), None)
+
+
+def _sign_power(share: float, pairs: int, bounds: Bounds, level: float) -> float:
+    """How often so many pairs show it, if the treatment is ahead with this probability."""
+    counts = np.arange(pairs + 1)
+    shown = np.ones(pairs + 1, dtype=bool)
+    if bounds.upper is not None:
+        shown &= _at_most(counts, pairs, bounds.upper) <= level
+    if bounds.lower is not None:
+        shown &= _at_least(counts, pairs, bounds.lower) <= level
+    return float(np.diff(_at_most(counts, pairs, share), prepend=0.0)[shown].sum())
 
 
 # ---- Examples ------------------------------------------------------------------------------------------------------

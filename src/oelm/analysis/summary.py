@@ -14,23 +14,24 @@ from pydantic import BaseModel
 from oelm.analysis.arm_summaries import ArmRuns, arm_summary, is_finished, runs_by_arm, target_perplexity
 from oelm.analysis.beside import compares, side_by_side
 from oelm.analysis.examples import with_examples
-from oelm.analysis.findings import ArmSummary, Beside, Decomposition, Findings, Quality, Verdict
+from oelm.analysis.findings import ArmSummary, Beside, Decomposition, Findings, PairedDifference, Quality, Verdict
 from oelm.analysis.hypotheses import margin_of, verdicts
 from oelm.analysis.notes import notes
 from oelm.analysis.provenance import provenance
 from oelm.analysis.scope import scope_of, with_scope
 from oelm.analysis.speed import bench_provenance, speed
-from oelm.analysis.statistics import LEAST_PAIRS, paired_difference
+from oelm.analysis.statistics import LEAST_PAIRS, paired_difference, pairs_of_one_sign
 from oelm.arms import arm as named_arm
 from oelm.claims.kinds import KINDS
 from oelm.claims.measures import LOSS, SCALES, Measure
 from oelm.config import kind_of_model
 from oelm.errors import UserError
+from oelm.intervals import LEVEL
 from oelm.logarithms import exponential
 from oelm.run_directory import unmeasured
 from oelm.study.bench_fit import bench_for
 from oelm.study.confounds import confounds
-from oelm.study.declaration import Hypothesis, Study
+from oelm.study.declaration import OF_PROBES, Hypothesis, Study
 from oelm.study.plan import Plan, PlannedRun, planned
 from oelm.study.shelf import Shelf
 
@@ -122,16 +123,25 @@ def _scenario(
     difference = arms[treatment].quality.difference
     whole = all(set(arms[arm].quality.values) == set(study.seeds) for arm in (treatment, study.baseline))
     confounded = any(_is_about(each, treatment, study) and each.outcome == "confounded" for each in settled)
-    if difference is None or difference.low is None or difference.high is None:
+    ends = _ends(study, difference) if difference is not None else None
+    if ends is None or not whole or confounded:
         return "unknown"
-    if not whole or confounded or len(difference.seeds) < LEAST_PAIRS:
-        return "unknown"
-    margin = _margin(study, treatment)
-    if difference.high < 0:
+    (low, high), margin = ends, _margin(study, treatment)
+    if high < 0:
         return "better"
-    if -margin < difference.low and difference.high < margin:
+    if -margin < low and high < margin:
         return "equal"
-    return "worse" if difference.low > margin else "unknown"
+    return "worse" if low > margin else "unknown"
+
+
+def _ends(study: Study, difference: PairedDifference) -> tuple[float, float] | None:
+    """Of the interval of a difference. Pairs of shares without spread are a point, if the exact test can be sure of
+    its side both ways."""
+    pairs, mean = len(difference.seeds), difference.mean
+    if difference.low is not None and difference.high is not None:
+        return (difference.low, difference.high) if pairs >= LEAST_PAIRS else None
+    is_decided = study.measure.scale.decides_without_spread and pairs >= pairs_of_one_sign(LEVEL / 2)
+    return (mean, mean) if is_decided and mean is not None else None
 
 
 def _is_about(verdict: Verdict, treatment: str, study: Study) -> bool:
@@ -185,14 +195,26 @@ def findings_as_json(findings: Findings) -> dict[str, Any]:
 
 
 def _study(study: Study) -> dict[str, Any]:
-    """With its draws only where it has several."""
-    left_out = {"draws"} if study.draws == 1 else set()
-    return study.model_dump(mode="json", exclude=left_out)
+    """With its draws only where it has several, and what probes need only where it has probes."""
+    tree: dict[str, Any] = _plain(study)
+    tree["hypotheses"] = [_of_its_kind(study, each) for each in tree["hypotheses"]]
+    tree["tuning"] = _of_its_kind(study, tree["tuning"])
+    return {key: value for key, value in tree.items() if key != "draws" or study.draws > 1}
+
+
+def _of_its_kind(study: Study, part: dict[str, Any] | None) -> dict[str, Any] | None:
+    """A claim, or the tuning, without what another kind of study has."""
+    if part is None or study.probes:
+        return part
+    return {key: value for key, value in part.items() if key not in OF_PROBES}
 
 
 def _verdict(study: Study, verdict: Verdict) -> dict[str, Any]:
     """Under the names of its measure and scale, which other programs know."""
     measure, tree = verdict.hypothesis.quality, _plain(verdict)
+    tree["hypothesis"] = _of_its_kind(study, tree["hypothesis"])
+    if verdict.sign_test is None:
+        del tree["sign_test"]
     scale = measure.scale
     if "difference" in verdict.facts:
         of_scale = {"difference": scale.key, "margin": f"margin_{scale.key}", "bound": f"bound_{scale.key}"}
@@ -217,7 +239,7 @@ def _arm(study: Study, arm: ArmSummary) -> dict[str, Any]:
     left_out = {"quality", "examples"}
     left_out |= set() if measure.has_target else {"reached"}
     left_out |= set() if study.fine_tunes else {"batch_size", "training_examples"}
-    left_out |= {"draw_variance"} if arm.draw_variance is None else set()
+    left_out |= {name for name in ("draw_variance", "heads", "probe") if getattr(arm, name) is None}
     kept = {key: value for key, value in tree.items() if key not in left_out}
     if measure is LOSS:
         return kept | {"perplexity": _plain(None if arm.mean_loss is None else exponential(arm.mean_loss))}
@@ -247,7 +269,10 @@ def _beside(row: Beside) -> dict[str, Any]:
 
 def _tuning(plan: Plan, arm: str) -> dict[str, Any]:
     choice = plan.choices[arm]
-    points = [{"values": dict(point), "val_loss": loss} for point, loss in sorted(choice.losses.items())]
+    points = [
+        {"values": dict(point), "val_loss": loss} | (choice.solving[point]._asdict() if choice.solving else {})
+        for point, loss in sorted(choice.losses.items())
+    ]
     stored = {"stored": choice.made, "final_runs_then": choice.final_runs_then if choice.made else None}
     return {"chosen": choice.values or None, **stored, "edges": choice.edges, "points": points}
 

@@ -14,9 +14,10 @@ from typing import Literal
 from oelm.claims.measures import Phrase
 from oelm.claims.reasons import REASONS
 
-Evidence = Literal["quality", "parameters", "speed"]  # paired runs, counting, the bench
+# Paired runs by a measure, paired runs by whether and when they solved a probe, counting, the bench.
+Evidence = Literal["quality", "solved_seeds", "steps_to_solve", "parameters", "speed"]
 Settled = Literal["supported", "refuted", "undecided"]
-Need = Literal["margin", "least_frozen"]
+Need = Literal["margin", "least_frozen", "solved_at"]
 
 
 @dataclass(frozen=True)
@@ -29,12 +30,17 @@ class Ground:
     facts_if: dict[Settled, tuple[str, ...]]  # further ones, by outcome; a key for every outcome there is
 
 
+_ALL_OUTCOMES: dict[Settled, tuple[str, ...]] = {"supported": (), "refuted": (), "undecided": ()}
+_OF_PAIRS = ("pairs", "ahead", "behind", "tied", "neither")
+
 GROUNDS: dict[Evidence, Ground] = {
     "quality": Ground(
         needs=(None, "margin"),
         facts=("pairs", "difference", "margin"),
         facts_if={"supported": (), "refuted": ("bound",), "undecided": ("seeds_needed",)},
     ),
+    "solved_seeds": Ground(needs=("solved_at",), facts=_OF_PAIRS, facts_if=_ALL_OUTCOMES),
+    "steps_to_solve": Ground(needs=("solved_at",), facts=(*_OF_PAIRS, "interval"), facts_if=_ALL_OUTCOMES),
     "parameters": Ground(
         needs=(None, "least_frozen"),
         facts=("frozen", "least_frozen", "fewer", "least_fewer", "percent", "trainable", "control_trainable"),
@@ -43,9 +49,11 @@ GROUNDS: dict[Evidence, Ground] = {
     "speed": Ground(
         needs=(None, "margin"),
         facts=("blocks", "percent"),
-        facts_if={"supported": (), "refuted": (), "undecided": ()},
+        facts_if=_ALL_OUTCOMES,
     ),
 }
+SOLVING: tuple[Evidence, ...] = ("solved_seeds", "steps_to_solve")
+PAIRED: tuple[Evidence, ...] = ("quality", *SOLVING)  # whose p-values are one family
 
 
 @dataclass(frozen=True)
@@ -78,7 +86,8 @@ class Kind:
     evidence: Evidence
     needs: Need | None  # to be stated
     # From what is stated, or zero: of quality the margin in the units of the difference, of speed the margin as a share
-    # (0.05 for 5 %) of the ratio of step times, of parameters the count.
+    # (0.05 for 5 %) of the ratio of step times, of parameters the count; of solving it is the share of the informative
+    # pairs in which the treatment is ahead, whatever is stated.
     bounds: Callable[[float], Bounds]
     reasons: dict[Settled, str]  # of oelm.claims.reasons, one for each outcome that its evidence can have
     criterion: Phrase  # when it passes
@@ -169,6 +178,38 @@ KINDS: dict[str, Kind] = {
             "“{treatment}”的{quality}{better}于“{control}”，且相差超过 {margin}",
         ),
         documentation=("better than the control, by more than the margin if one is stated", "a one-sided paired test"),
+    ),
+    "solves_more": Kind(
+        evidence="solved_seeds",
+        needs="solved_at",
+        bounds=lambda _: Bounds(0.5, None),
+        reasons={"supported": "solves_more", "refuted": "solves_fewer", "undecided": "solved_unclear"},
+        criterion=(
+            "{treatment} solves the probe with more seeds than {control}; solved: {solved} at the end",
+            "“{treatment}”解出任务的种子多于“{control}”；解出指结束时{solved}",
+        ),
+        criterion_with_margin=None,
+        documentation=(
+            "solves the probe with more seeds than the control: accuracy at the end of at least `solved_at`, a share, "
+            "the mean or that at one `difficulty`",
+            "an exact one-sided sign test over the seeds with which only one arm solves it",
+        ),
+    ),
+    "solves_sooner": Kind(
+        evidence="steps_to_solve",
+        needs="solved_at",
+        bounds=lambda _: Bounds(0.5, None),
+        reasons={"supported": "solves_sooner", "refuted": "solves_later", "undecided": "steps_unclear"},
+        criterion=(
+            "{treatment} solves the probe in fewer steps than {control}; solved: {solved} at the end",
+            "“{treatment}”解出任务所需的步数少于“{control}”；解出指结束时{solved}",
+        ),
+        criterion_with_margin=None,
+        documentation=(
+            "solves the probe, as above, in fewer steps than the control",
+            "an exact one-sided sign test over the pairs in which at least one arm solves it and the validations tell "
+            "which was first",
+        ),
     ),
     "fewer_parameters": Kind(
         evidence="parameters",

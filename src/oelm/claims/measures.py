@@ -33,6 +33,9 @@ class Scale:
     shown_difference: Callable[[float], float]  # from a difference of compared values
     margin: Callable[[float], float]  # as stated -> in the units of the comparison
     number_format: str  # of a shown value in a line of text
+    # Whether differences without any spread are decided by the exact sign-flip test: shares of a whole may well be
+    # equal, for example where all runs are perfect; equal losses are a sign that something was computed once.
+    decides_without_spread: bool
 
 
 # Quantities that are compared by their ratio, over their logarithms: a loss in nats is that of a perplexity.
@@ -46,6 +49,7 @@ PERCENT = Scale(
     shown_difference=percent_change,
     margin=nats,
     number_format=".3f",
+    decides_without_spread=False,
 )
 # Shares of a whole.
 POINTS = Scale(
@@ -58,6 +62,7 @@ POINTS = Scale(
     shown_difference=lambda share: 100 * share,
     margin=lambda points: points / 100,
     number_format=".2%",
+    decides_without_spread=True,
 )
 SCALES = (PERCENT, POINTS)
 
@@ -103,6 +108,7 @@ class Measure:
     record_key: str | None = None  # in a run's metrics, as compared, for its curve
     test: str = "paired_t"  # of analysis.statistics.PAIR_TESTS
     from_predictions: bool = False  # the share of examples that are right: chance has a level, pairs compare by example
+    has_difficulties: bool = False  # runs also report it at each difficulty of their probe
     columns: tuple[str, ...] = ("value", "loss", "shown_difference", "p_adjusted", "ratio")  # of the quality table
     words: Mapping[str, Phrase] = field(default_factory=dict)  # its own, in place of the general ones of a report
     own_names: StoredNames | None = None
@@ -250,9 +256,10 @@ PROBE_ACCURACY = Measure(
     shown_key="accuracy",
     documentation=(
         "on a probe (`data: probe:TASK`)",
-        "paired t, of the error rates, 1 − accuracy; the mean over the difficulties",
+        "paired t, of the error rates, 1 − accuracy; the mean over the difficulties, or that at one `difficulty`",
     ),
     record_key="accuracy",
+    has_difficulties=True,
 )
 
 MEASURES: dict[str, Measure] = {measure.key: measure for measure in (LOSS, ACCURACY, PROBE_ACCURACY)}

@@ -42,6 +42,107 @@ REASONS: dict[str, Reason] = {
             "无法归于任何一侧。",
         ),
     ),
+    # Of quality, by the exact sign-flip test: shares whose differences have no spread.
+    "same_shown": Reason(
+        ("pairs", "difference", "margin"),
+        (
+            "Shown by {pairs} pairs, which all differ by exactly the same amount: the {quality} by {difference}, "
+            "significant at the 5 % level by the exact sign-flip test.",
+            "{pairs} 对的差异完全相同，表明假设成立：{quality}差异为 {difference}，"
+            "按精确符号翻转检验在 5 % 水平上显著。",
+        ),
+    ),
+    "same_contradicted": Reason(
+        ("pairs", "difference", "margin"),
+        (
+            "Contradicted by {pairs} pairs, which all differ by exactly the same amount: the {quality} by "
+            "{difference}, beyond what the claim allows by the exact sign-flip test.",
+            "{pairs} 对的差异完全相同，与假设相反：{quality}差异为 {difference}，"
+            "按精确符号翻转检验超出假设允许的范围。",
+        ),
+    ),
+    "same_not_shown": Reason(
+        ("pairs", "difference", "margin", "seeds_needed"),
+        (
+            "All {pairs} pairs differ by exactly the same amount ({difference}); the exact sign-flip test of so many "
+            "pairs decides it neither way.",
+            "{pairs} 对的差异完全相同（{difference}）；以这一对数，精确符号翻转检验无法判定。",
+        ),
+    ),
+    # Of solving. `ahead`: pairs in which the treatment alone solves it, or solves it sooner; `behind`: the control.
+    "solves_more": Reason(
+        ("pairs", "ahead", "behind", "tied", "neither"),
+        (
+            "Shown by {pairs} pairs: with {ahead} seeds only the treatment solves it, with {behind} only the control "
+            "(both: {tied}, neither: {neither}), significant at the 5 % level.",
+            "{pairs} 对结果表明假设成立：仅处理组解出的种子 {ahead} 个，仅对照组解出的 {behind} 个"
+            "（都解出 {tied} 个，都未解出 {neither} 个），在 5 % 水平上显著。",
+        ),
+    ),
+    "solves_fewer": Reason(
+        ("pairs", "ahead", "behind", "tied", "neither"),
+        (
+            "Contradicted by {pairs} pairs: with {behind} seeds only the control solves it, with {ahead} only the "
+            "treatment (both: {tied}, neither: {neither}), significant at the 5 % level the other way.",
+            "{pairs} 对结果与假设相反：仅对照组解出的种子 {behind} 个，仅处理组解出的 {ahead} 个"
+            "（都解出 {tied} 个，都未解出 {neither} 个），反方向在 5 % 水平上显著。",
+        ),
+    ),
+    "solved_unclear": Reason(
+        ("pairs", "ahead", "behind", "tied", "neither"),
+        (
+            "Neither shown nor contradicted by {pairs} pairs: with {ahead} seeds only the treatment solves it, with "
+            "{behind} only the control (both: {tied}, neither: {neither}).",
+            "{pairs} 对结果既不能判为成立，也不能判为不成立：仅处理组解出的种子 {ahead} 个，仅对照组解出的 {behind} 个"
+            "（都解出 {tied} 个，都未解出 {neither} 个）。",
+        ),
+    ),
+    "solves_sooner": Reason(
+        ("pairs", "ahead", "behind", "tied", "neither", "interval"),
+        (
+            "Shown by {pairs} pairs: the treatment solves it sooner in {ahead}, the control in {behind}, significant "
+            "at the 5 % level; left out: {tied} tied, {neither} in which neither solves it. Steps are known to within "
+            "the validation interval ({interval} steps).",
+            "{pairs} 对结果表明假设成立：处理组先解出 {ahead} 对，对照组先解出 {behind} 对，在 5 % 水平上显著；"
+            "未计入：同时解出 {tied} 对，都未解出 {neither} 对。步数只精确到验证间隔（{interval} 步）。",
+        ),
+    ),
+    "solves_later": Reason(
+        ("pairs", "ahead", "behind", "tied", "neither", "interval"),
+        (
+            "Contradicted by {pairs} pairs: the control solves it sooner in {behind}, the treatment in {ahead}, "
+            "significant at the 5 % level the other way; left out: {tied} tied, {neither} in which neither solves it. "
+            "Steps are known to within the validation interval ({interval} steps).",
+            "{pairs} 对结果与假设相反：对照组先解出 {behind} 对，处理组先解出 {ahead} 对，反方向在 5 % 水平上显著；"
+            "未计入：同时解出 {tied} 对，都未解出 {neither} 对。步数只精确到验证间隔（{interval} 步）。",
+        ),
+    ),
+    "steps_unclear": Reason(
+        ("pairs", "ahead", "behind", "tied", "neither", "interval"),
+        (
+            "Neither shown nor contradicted by {pairs} pairs: the treatment solves it sooner in {ahead}, the control "
+            "in {behind}; left out: {tied} tied, {neither} in which neither solves it. Steps are known to within the "
+            "validation interval ({interval} steps).",
+            "{pairs} 对结果既不能判为成立，也不能判为不成立：处理组先解出 {ahead} 对，对照组先解出 {behind} 对；"
+            "未计入：同时解出 {tied} 对，都未解出 {neither} 对。步数只精确到验证间隔（{interval} 步）。",
+        ),
+    ),
+    "too_few_informative": Reason(
+        ("pairs", "informative", "least", "tied", "neither"),
+        (
+            "Informative pairs: {informative} of {pairs}, and fewer than {least} decide nothing (tied: {tied}; "
+            "neither solves it: {neither}).",
+            "{pairs} 对中只有 {informative} 对提供信息，不足 {least} 对无法判定"
+            "（相同 {tied} 对，都未解出 {neither} 对）。",
+        ),
+    ),
+    "no_such_difficulty": Reason(
+        ("difficulty", "reported"),
+        (
+            "The runs do not report accuracy at difficulty {difficulty}; they report it at: {reported}.",
+            "各运行未报告难度 {difficulty} 的准确率；已报告的难度：{reported}。",
+        ),
+    ),
     # Of quality, but undecided for want of something to decide by.
     "zero_variance": Reason(
         ("pairs", "difference"),

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from oelm.answers import one_line_errors
-from oelm.cli import getting_started, one_run, remote, studies, verifying
+from oelm.cli import getting_started, one_run, probing, remote, studies, verifying
 from oelm.cli.options import echo
 from oelm.cli.usage import UsageError, in_our_words
 from oelm.errors import UserError
@@ -48,6 +48,7 @@ for _verb in (
     one_run.train,
     one_run.diagnose,
     one_run.generate,
+    probing.probe,
     one_run.export,
     one_run.arms,
     one_run.keys,

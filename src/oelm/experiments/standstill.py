@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from oelm.config import ResolvedRun
+from oelm.metric_records import MOST_LINE_BYTES
 from oelm.run_directory import RunDirectory
 
 LEAST_SECONDS = 60.0
 PATIENCE = 5.0  # times the usual time between two records, a validation included
 FIRST_RECORD_SECONDS = 600.0  # a process starts, reads its data and may compile
-TAIL_BYTES = 8192
+TAIL_BYTES = 2 * MOST_LINE_BYTES
 _KEYS = ("step", "seconds", "validation_seconds")
 
 

@@ -98,11 +98,22 @@ def selective_copy(probe: Probe, count: int, draws: Draws, table: int) -> Made:
 
 
 def induction(probe: Probe, period: int, draws: Draws, table: int) -> Made:
+    """The first round, closed by its first token, shows every successor; the later ones begin anywhere."""
     _, asked_BT = _empty(probe, draws, BLANK)
-    round_BN = draws.distinct(period, probe.vocabulary)
-    repeated_BT = round_BN[:, np.arange(probe.length + 1) % period]
-    asked_BT[:, period:] = repeated_BT[:, period + 1 :]
-    return repeated_BT[:, :-1], asked_BT
+    ring_BN = draws.distinct(period, probe.vocabulary)
+    later = np.arange(probe.length - period)  # one more than fit: what the last token asks for
+    begins_BR = draws.below(period, -(-len(later) // period))
+    place_BT = np.concatenate(
+        [
+            np.broadcast_to(np.arange(period + 1), (len(draws), period + 1)),
+            begins_BR[:, later // period] + later % period,
+        ],
+        axis=1,
+    )
+    shown_BT = np.take_along_axis(ring_BN, place_BT % period, axis=1)
+    asks = period + 1 + later[:-1][later[:-1] % period < period - 1]
+    asked_BT[:, asks] = shown_BT[:, asks + 1]
+    return shown_BT[:, :-1], asked_BT
 
 
 def hops(probe: Probe, hops_to_go: int, draws: Draws, table: int) -> Made:

@@ -102,8 +102,14 @@ def _copy(tokens: int, options: Options) -> Iterator[str]:
 def _induction(period: int, options: Options) -> Iterator[str]:
     if period > options["vocabulary"]:
         yield f"period: {period} different tokens are more than the vocabulary of {options['vocabulary']}"
-    if 2 * period > options["length"]:
-        yield f"length: {options['length']} is too short for a period of {period} twice; at least {2 * period}"
+    if 2 * period + 1 > options["length"]:
+        yield f"length: {options['length']} is too short for {period} tokens in two rounds; at least {2 * period + 1}"
+
+
+def asked_in_rounds(period: int, options: Options) -> int:
+    """Every token of a later round but its last, whose successor begins another one at a drawn place."""
+    rounds, rest = divmod(int(options["length"]) - period - 1, period)
+    return rounds * (period - 1) + min(rest, period - 1)
 
 
 BLANK, MARK, FIRST_CONTENT = 0, 1, 2  # a place without content, a sign, the first of the tokens with content
@@ -224,15 +230,15 @@ TASKS: dict[str, Task] = {
         Task(
             name="induction",
             dial="period",
-            usual=(8, 16, 32),
+            usual=(4, 8, 16),
             options=(LENGTH, VOCABULARY),
             problems=_induction,
-            answers=lambda period, options: int(options["length"]) - period,
+            answers=asked_in_rounds,
             candidates=_count,
             words=("induction", "归纳"),
-            dial_words=("tokens before they repeat", "重复前的词元数"),
-            documentation="a random sequence of different tokens that repeats; every token from its second round on "
-            "asks for the next",
+            dial_words=("tokens of the sequence", "序列的词元数"),
+            documentation="a random ring of different tokens, then rounds of it that begin anywhere; every token of a "
+            "later round asks for the next, and no fixed distance leads to it",
             source="induction heads, Olsson et al. 2022, arXiv 2209.11895",
         ),
         Task(

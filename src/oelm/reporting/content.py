@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterator
 from typing import Any
 
-from oelm.analysis.findings import ArmSummary, Findings
+from oelm.analysis.findings import ArmSummary, Findings, Verdict
+from oelm.analysis.statistics import LEAST_INFORMATIVE
+from oelm.claims.kinds import PAIRED, SOLVING
 from oelm.claims.measures import LOSS
+from oelm.heads.kinds import KINDS as HEAD_KINDS
 from oelm.reporting import closing, numbers, quality, tables, verdicts
 from oelm.reporting.arms_in_words import described_arm, note_sentence
 from oelm.reporting.article import (
@@ -26,9 +29,10 @@ from oelm.reporting.cautions import cautions
 from oelm.reporting.draws import draws
 from oelm.reporting.examples import examples
 from oelm.reporting.scope import scope_line
+from oelm.reporting.solving import solving, tuning_table
 from oelm.reporting.tables import counts_at_rest, has_implied, label_of
 from oelm.reporting.words import say, say_of, say_or_code
-from oelm.study.declaration import Language, in_language
+from oelm.study.declaration import Language, Study, in_language
 
 Section = Callable[[Findings, Language, Container[str]], Iterator[Block]]
 
@@ -116,15 +120,26 @@ def _verdicts(findings: Findings, language: Language, figures: Container[str]) -
     yield Paragraph(verdicts.outcome_summary(findings, language))
     for verdict in findings.verdicts:
         yield verdicts.verdict_box(findings, verdict, language)
-    family = sum(each.hypothesis.confirmatory and each.hypothesis.evidence == "quality" for each in findings.verdicts)
-    if family:
-        yield Paragraph(_method(findings, language, family), tone="note")
+    yield from _methods(findings, language)
 
 
-def _method(findings: Findings, language: Language, family: int) -> str:
+def _methods(findings: Findings, language: Language) -> Iterator[Block]:
+    """How the claims that pairs decide were tested; all their p-values are one family."""
     study = findings.study
-    method = say_of(study, language, f"verdicts.method.{study.measure.test}", family=family)
-    return method + (say(language, "verdicts.mcnemar") if study.measure.from_predictions else "")
+    family = [each.evidence for each in study.hypotheses if each.confirmatory and each.evidence in PAIRED]
+    if "quality" in family:
+        method = say_of(study, language, f"verdicts.method.{study.measure.test}", family=len(family))
+        if any(_is_without_spread(verdict) for verdict in findings.verdicts):
+            method += say(language, "verdicts.method.without_spread")
+        method += say(language, "verdicts.mcnemar") if study.measure.from_predictions else ""
+        yield Paragraph(method, tone="note")
+    if any(each.evidence in SOLVING for each in study.hypotheses):
+        facts = {"family": len(family), "least": LEAST_INFORMATIVE}
+        yield Paragraph(say_of(study, language, "verdicts.method.solving", **facts), tone="note")
+
+
+def _is_without_spread(verdict: Verdict) -> bool:
+    return verdict.p is not None and verdict.difference is not None and not verdict.difference.standard_deviation
 
 
 def _table(findings: Findings, language: Language, figures: Container[str]) -> Iterator[Block]:
@@ -144,8 +159,7 @@ def _on_learning_rates(findings: Findings, language: Language) -> Iterator[Block
             f"{key} = {comma.join(numbers.learning_rate(value) for value in values)}"
             for key, values in (findings.plan.grid or study.tuning.grid).items()
         )
-        code = "table.tuned" if study.learning_rate_is_tuned else "table.other_tuned"
-        yield Paragraph(say_of(study, language, code, keys=keys))
+        yield Paragraph(_on_the_grid(study, keys, language))
     rates = {arm: summary.learning_rate for arm, summary in findings.arms.items()}
     if not study.learning_rate_is_tuned and len(set(rates.values())) > 1:
         listed = comma.join(
@@ -156,6 +170,14 @@ def _on_learning_rates(findings: Findings, language: Language) -> Iterator[Block
         if code in ("fixed_learning_rate", "few_seeds", "at_chance"):
             tone: Tone = "warning" if code == "at_chance" else "note"
             yield Paragraph(note_sentence(findings, code, facts, language), tone=tone)
+
+
+def _on_the_grid(study: Study, keys: str, language: Language) -> str:
+    """What was tuned, and by what it was judged."""
+    criterion = study.tuning.criterion if study.tuning else None
+    if criterion is not None:
+        return say(language, "table.tuned_by_solving", keys=keys, solved=verdicts.solved_phrase(criterion, language))
+    return say_of(study, language, "table.tuned" if study.learning_rate_is_tuned else "table.other_tuned", keys=keys)
 
 
 def _picture(
@@ -182,6 +204,31 @@ def _curves(findings: Findings, language: Language, figures: Container[str]) -> 
         yield Paragraph(say(language, "curves.none"))
     for name, code in (names | {"training_loss": "", "learning_rate": ""}).items():
         yield from _picture(findings, name, language, figures, code=code)
+
+
+def _heads(findings: Findings, language: Language, figures: Container[str]) -> Iterator[Block]:
+    """Where runs recorded what their heads look at."""
+    scored = {arm: summary.heads for arm, summary in findings.arms.items() if summary.heads is not None}
+    if not scored:
+        return
+    yield Heading(say(language, "heading.heads"))
+    yield Paragraph(say(language, "heads.sentence"))
+    rows = [
+        [
+            label_of(findings, arm, language),
+            str(heads.seeds),
+            *(numbers.score(heads.strongest[kind].mean[-1]) for kind in HEAD_KINDS),
+        ]
+        for arm, heads in scored.items()
+    ]
+    header = [
+        say(language, "column.arm"),
+        say(language, "column.seeds"),
+        *(say(language, f"head.{kind}") for kind in HEAD_KINDS),
+    ]
+    yield Table(_with_scope(findings, "heads.table", language), header, rows, words_then_numbers(len(header)))
+    yield from _picture(findings, "heads_forming", language, figures)
+    yield from _picture(findings, "head_scores", language, figures)
 
 
 def _parameters(findings: Findings, language: Language, figures: Container[str]) -> Iterator[Block]:
@@ -320,9 +367,12 @@ def _tuning(findings: Findings, language: Language, figures: Container[str]) -> 
     ]
     if lines:
         yield Bullets(lines, tone="note")
+    if study.tuning.rank == "solved":
+        yield tuning_table(findings, language)
     for picture in _picture(findings, "tuning", language, figures):
-        more = say(language, "caption.tuning_many") if len(plan.grid) > 1 else ""
-        yield Picture(picture.name, picture.caption + more)
+        by_solving = say(language, "caption.tuning_by_solving") if study.tuning.rank == "solved" else ""
+        many = say(language, "caption.tuning_many") if len(plan.grid) > 1 else ""
+        yield Picture(picture.name, picture.caption + by_solving + many)
 
 
 # ---- Comparisons ---------------------------------------------------------------------------------------------------
@@ -381,8 +431,8 @@ _CLOSING: list[Section] = [
     closing.conclusions, closing.confounds, closing.unfinished, closing.provenance, closing.citation,
 ]  # fmt: skip
 _SECTIONS: list[Section] = [
-    _verdicts, _table, draws, examples, _curves, _parameters, _speed, _target, _tuning, _differences, _decomposition,
-    beside, _memory, *_CLOSING,
+    _verdicts, _table, draws, examples, solving, _curves, _heads, _parameters, _speed, _target, _tuning, _differences,
+    _decomposition, beside, _memory, *_CLOSING,
 ]  # fmt: skip
 _SECTIONS_WITHOUT_RESULTS: list[Section] = [
     _verdicts, _parameters, closing.confounds, closing.provenance, closing.citation,

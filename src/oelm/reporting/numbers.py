@@ -33,6 +33,11 @@ def spoken(count: int) -> str:
     return f"{count / size:,.{1 if count < 99.95 * size else 0}f}{unit}"
 
 
+def score(share: float) -> str:
+    """Of a head: a share of its attention."""
+    return f"{share:.2f}"
+
+
 Column = Iterable[float | None]
 
 

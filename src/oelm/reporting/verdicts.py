@@ -9,11 +9,12 @@ from typing import Any, assert_never
 
 from oelm.analysis.findings import Findings, Outcome, PairedDifference, ScopedVerdict, Verdict
 from oelm.claims.measures import Measure
+from oelm.claims.solving import Criterion
 from oelm.reporting import numbers, quality
 from oelm.reporting.article import VerdictBox
 from oelm.reporting.scope import scope_line
 from oelm.reporting.tables import label_of, one_line
-from oelm.reporting.words import WORDS, say, say_of, say_or_code
+from oelm.reporting.words import WORDS, in_words, say, say_of, say_or_code
 from oelm.study.bench import Ratio
 from oelm.study.confounds import SEEDS, Confound
 from oelm.study.declaration import Hypothesis, Language, in_language
@@ -59,7 +60,16 @@ def reason_sentence(findings: Findings, verdict: Verdict, language: Language) ->
     facts = {key: _fact(findings, measure, key, value, language) for key, value in verdict.facts.items()}
     if verdict.hypothesis.evidence == "parameters" and "percent" in verdict.facts:
         facts["percent"] = numbers.plain_percent(round(verdict.facts["percent"], 2))  # "fewer" has the sign already
-    return say_or_code(language, f"reason.{verdict.reason}", facts, study=findings.study)
+    named = _named_quality(verdict.hypothesis, language)
+    return say_or_code(language, f"reason.{verdict.reason}", facts | named, study=findings.study)
+
+
+def _named_quality(hypothesis: Hypothesis, language: Language) -> dict[str, str]:
+    """What is compared, where a claim is about one difficulty."""
+    if hypothesis.difficulty is None or hypothesis.evidence != "quality":
+        return {}
+    name = in_words(hypothesis.quality.name, language)
+    return {"quality": say(language, "quality.at_difficulty", quality=name, difficulty=hypothesis.difficulty)}
 
 
 def _fact(findings: Findings, measure: Measure, key: str, value: Any, language: Language) -> str:
@@ -119,11 +129,19 @@ def _criterion(findings: Findings, hypothesis: Hypothesis, language: Language) -
         margin=quality.margin(hypothesis.quality, hypothesis.margin, language),
         least_frozen=numbers.whole(hypothesis.least_frozen),
         least_fewer=numbers.whole(hypothesis.least_fewer),
+        solved=solved_phrase(hypothesis.criterion, language) if hypothesis.criterion else "",
+        **_named_quality(hypothesis, language),
     )
     found = [(say(language, "box.criterion"), sentence)]
     if hypothesis.fails_when:
         found.append((say(language, "box.fails_when"), in_language(hypothesis.fails_when, language)))
     return found
+
+
+def solved_phrase(criterion: Criterion, language: Language) -> str:
+    """When a run counts as solved."""
+    code = "solved.mean" if criterion.difficulty is None else "solved.at_difficulty"
+    return say(language, code, level=numbers.plain_percent(100 * criterion.level), difficulty=criterion.difficulty)
 
 
 def _numbers(findings: Findings, verdict: Verdict, language: Language) -> list[tuple[str, str]]:
@@ -134,8 +152,23 @@ def _numbers(findings: Findings, verdict: Verdict, language: Language) -> list[t
             return _speed_numbers(verdict, language)
         case "quality":
             return [*_quality_numbers(findings, verdict, language), *_test_numbers(findings, verdict, language)]
+        case "solved_seeds" | "steps_to_solve":
+            return _solving_numbers(findings, verdict, language)
         case unknown:
             assert_never(unknown)
+
+
+def _solving_numbers(findings: Findings, verdict: Verdict, language: Language) -> list[tuple[str, str]]:
+    test = verdict.sign_test
+    if test is None:
+        return []
+    counts = {side: len(getattr(test, side)) for side in ("ahead", "behind", "tied", "neither")}
+    p_values = _p_values([("box.p_value.signs", verdict.p), ("box.p_adjusted", verdict.p_adjusted)], language)
+    return [
+        (say(language, "box.pairs"), say(language, f"box.pairs.{verdict.hypothesis.evidence}", **counts)),
+        *p_values,
+        _seeds_number(findings, test.pairs, language),
+    ]
 
 
 def _quality_numbers(findings: Findings, verdict: Verdict, language: Language) -> list[tuple[str, str]]:
@@ -166,19 +199,26 @@ def _quality_numbers(findings: Findings, verdict: Verdict, language: Language) -
 
 
 def _test_numbers(findings: Findings, verdict: Verdict, language: Language) -> list[tuple[str, str]]:
-    difference, found = verdict.difference, []
-    test = verdict.hypothesis.quality.test
-    tests = (
-        (f"box.p_value.{test}", verdict.p),
-        ("box.p_adjusted", verdict.p_adjusted),
+    difference, test = verdict.difference, verdict.hypothesis.quality.test
+    is_exact = difference is not None and difference.standard_deviation == 0  # then the two are one
+    tests = [
+        (f"box.p_value.{test}", None if is_exact else verdict.p),
+        ("box.p_adjusted", None if is_exact else verdict.p_adjusted),
         (f"box.p_beside.{test}", verdict.sign_flip_p),
-    )
-    p_values = [say(language, code, p=numbers.probability(p)) for code, p in tests if p is not None]
-    if p_values:
-        found.append((say(language, "box.p"), say(language, "list_semicolon").join(p_values)))
+        ("box.p_adjusted", verdict.p_adjusted if is_exact else None),
+    ]
     done = len(difference.seeds) if difference else 0
-    seeds = say(language, "box.seeds_value", done=done, planned=len(findings.study.seeds))
-    return [*found, (say(language, "box.seeds"), seeds)]
+    return [*_p_values(tests, language), _seeds_number(findings, done, language)]
+
+
+def _p_values(tests: list[tuple[str, float | None]], language: Language) -> list[tuple[str, str]]:
+    """In one line, as far as there are any."""
+    found = [say(language, code, p=numbers.probability(p)) for code, p in tests if p is not None]
+    return [(say(language, "box.p"), say(language, "list_semicolon").join(found))] if found else []
+
+
+def _seeds_number(findings: Findings, done: int, language: Language) -> tuple[str, str]:
+    return say(language, "box.seeds"), say(language, "box.seeds_value", done=done, planned=len(findings.study.seeds))
 
 
 def _with_interval(middle: str, difference: PairedDifference, interval: str, language: Language) -> str:
@@ -235,6 +275,8 @@ def _remarks(findings: Findings, verdict: Verdict, language: Language) -> list[s
         ]
     if verdict.seeds_needed is not None:
         found.append(say(language, "box.seeds_needed", seeds=numbers.whole(verdict.seeds_needed)))
+    if verdict.sign_test is not None and verdict.sign_test.pairs_needed is not None:
+        found.append(say(language, "box.pairs_needed", pairs=numbers.whole(verdict.sign_test.pairs_needed)))
     if not verdict.hypothesis.confirmatory:
         found.append(say(language, "box.exploratory"))
     return found

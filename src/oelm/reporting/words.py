@@ -12,6 +12,7 @@ from oelm.arm_words import WHEN
 from oelm.claims.kinds import KINDS
 from oelm.claims.measures import MEASURES, Phrase
 from oelm.claims.reasons import REASONS
+from oelm.heads.kinds import KINDS as HEAD_KINDS
 from oelm.reporting.encoder_words import ENCODER_WORDS, MORE_WORDS
 from oelm.study.declaration import Language, Study
 from oelm.study.remarks import NOW, SENTENCES
@@ -30,8 +31,10 @@ _FRAME: dict[str, Phrase] = {
     "list_semicolon": ("; ", "；"),
     "heading.verdicts": ("Verdicts", "假设验证"),
     "heading.table": ("Results", "实验结果"),
+    "heading.solving": ("Solved seeds", "解出任务的种子"),
     "heading.draws": ("Draws and seeds", "抽取与种子"),
     "heading.curves": ("Learning curves", "训练曲线"),
+    "heading.heads": ("Attention heads", "注意力头"),
     "heading.learning_rate": ("Learning rate", "学习率"),
     "heading.parameters": ("Parameters", "参数统计"),
     "heading.speed": ("Speed", "训练速度"),
@@ -119,6 +122,28 @@ _VERDICTS: dict[str, Phrase] = {
         "{family} 个关于{quality}的验证性假设上作 Holm 校正后不超过 0.05 时判为成立；未经校正的单侧 95 % 界落在另一侧时"
         "判为不成立。并列出精确符号翻转检验；对数少时它不可能很小。不足三对时不给出 p 值。",
     ),
+    "verdicts.method.without_spread": (
+        " Where all pairs differ by exactly the same amount, the exact sign-flip test decides in place of the t test: "
+        "n such pairs reach p = 1 / 2^n.",
+        "若各对差异完全相同，则由精确符号翻转检验代替 t 检验判定：n 对这样的结果可达到 p = 1 / 2^n。",
+    ),
+    "verdicts.method.solving": (
+        "Claims about solved seeds and steps to solve are decided by an exact one-sided sign test over the informative "
+        "pairs: those in which only one arm solves the probe, or in which the validations tell which solved it first. "
+        "A run is solved by the accuracy at its end; its steps are those to the first validation that reached it, so "
+        "they are known to within the validation interval; a run that does not solve it, or diverged, comes after all "
+        "that do. Of seeds with several draws, runs are compared draw by draw, as many as both arms have, and the side "
+        "that is ahead in more of them is ahead with the seed. Pairs that are tied or in which neither solves it are "
+        "left out and counted. The p-values belong to one family with those of the claims about {quality} (here "
+        "{family} in all) and are Holm-adjusted together; a claim is refuted when the same test shows the opposite at "
+        "p <= 0.05, not adjusted. Fewer than {least} informative pairs decide nothing.",
+        "关于解出种子数和解出步数的假设由精确单侧符号检验判定，只计提供信息的配对：仅一组解出任务，或验证记录能分出先后。"
+        "是否解出以结束时的准确率为准；步数为首次达到该准确率的验证步，因此只精确到验证间隔；未解出或发散的运行"
+        "视为晚于所有解出的运行。种子有多次抽取时逐次比较（次数以两组共有者为限），领先次数较多的一方在该种子上领先。"
+        "相同或都未解出的配对不计入检验，但列出数量。其 p 值与关于{quality}的假设属于同一族"
+        "（共 {family} 个），一并作 Holm 校正；同一检验在相反方向 p <= 0.05（未校正）时判为不成立。"
+        "提供信息的配对不足 {least} 对时无法判定。",
+    ),
     "scope.line": ("{parameters} parameters, {read} a run, {data}", "{parameters} 参数，每次运行 {read}，{data}"),
     "scope.tokens": ("{count} tokens", "{count} 个 token"),
     "scope.examples": ("{count} examples", "{count} 个样本"),
@@ -134,9 +159,29 @@ _VERDICTS: dict[str, Phrase] = {
     "box.p": ("p", "p 值"),
     "box.p_value.paired_t": ("{p} by the t test", "t 检验 {p}"),
     "box.p_beside.paired_t": ("{p} by sign flips", "符号翻转检验 {p}"),
+    "box.p_value.signs": ("{p} by the exact sign test", "精确符号检验 {p}"),
     "box.p_adjusted": ("{p} Holm-adjusted", "Holm 校正后 {p}"),
     "box.seeds": ("paired seeds", "配对种子数"),
     "box.seeds_value": ("{done} of {planned}", "{done}／{planned}"),
+    "box.pairs": ("pairs", "配对"),
+    "box.pairs.solved_seeds": (
+        "only the treatment solves it {ahead}, only the control {behind}, both {tied}, neither {neither}",
+        "仅处理组解出 {ahead}，仅对照组解出 {behind}，都解出 {tied}，都未解出 {neither}",
+    ),
+    "box.pairs.steps_to_solve": (
+        "treatment sooner {ahead}, control sooner {behind}, tied {tied}, neither solves it {neither}",
+        "处理组先解出 {ahead}，对照组先解出 {behind}，同时 {tied}，都未解出 {neither}",
+    ),
+    "box.pairs_needed": (
+        "About {pairs} informative pairs would decide it.",
+        "约需 {pairs} 对提供信息的结果才能得出结论。",
+    ),
+    "quality.at_difficulty": ("{quality} at difficulty {difficulty}", "难度 {difficulty} 的{quality}"),
+    "solved.mean": ("accuracy of at least {level}", "准确率不低于 {level}"),
+    "solved.at_difficulty": (
+        "accuracy of at least {level} at difficulty {difficulty}",
+        "难度 {difficulty} 的准确率不低于 {level}",
+    ),
     "box.ratio": ("time per step, ratio", "每步用时之比"),
     "box.ratio_value": ("{ratio} {interval}, {blocks} blocks", "{ratio} {interval}，{blocks} 个区组"),
     "box.parameters": ("trainable parameters", "可训练参数"),
@@ -173,6 +218,26 @@ _CLAIMS: dict[str, Phrase] = {
 # ---- The table -----------------------------------------------------------------------------------------------------
 
 _TABLE: dict[str, Phrase] = {
+    "column.solved": ("solved", "解出"),
+    "column.steps_to_solve": ("steps to solve, median", "解出步数中位数"),
+    "column.steps_range": ("from – to", "范围"),
+    "column.validated_every": ("validated every", "验证间隔"),
+    "column.point": ("values", "取值"),
+    "column.tuning_solved": ("seeds that solve it", "解出的种子"),
+    "column.tuning_steps": ("mean steps", "平均步数"),
+    "column.tuning_loss": ("loss", "损失"),
+    "solving.tuning_table": (
+        "The grid by solving ({scope}): the share of the tuning seeds that solve the probe, their mean steps and their "
+        "mean loss on the tuning split; * marks what was chosen.",
+        "按解出情况列出的网格（{scope}）：解出任务的调优种子比例、平均步数和调优集上的平均损失；* 为选定的取值。",
+    ),
+    "solving.table": (
+        "Solved runs of all ({scope}), one for each seed and draw. Solved: {solved} at the end. Steps to solve: those "
+        "to the first validation that reached it, over the runs that solve it; they are known to within the validation "
+        "interval.",
+        "解出任务的运行数与总数（{scope}），每个种子的每次抽取一次。解出：结束时{solved}。"
+        "解出步数：解出的运行首次达到该准确率的验证步，只精确到验证间隔。",
+    ),
     "column.arm": ("arm", "实验组"),
     "column.total": ("parameters", "总参数量"),
     "column.trainable": ("trainable", "可训练参数"),
@@ -276,6 +341,13 @@ _TABLE: dict[str, Phrase] = {
         "Tuned per arm on one grid, chosen by the loss on the tuning split: {keys}.",
         "各实验组在同一网格上调优，按调优集上的损失选取：{keys}。",
     ),
+    "table.tuned_by_solving": (
+        "Tuned per arm on one grid, ranked on the tuning split by the share of tuning seeds that solve the probe "
+        "({solved} at the end), then by the mean steps to solve it (a seed that does not counts with all its steps), "
+        "then by the loss: {keys}.",
+        "各实验组在同一网格上调优，在调优集上先按解出任务（结束时{solved}）的调优种子比例排序，再按平均解出步数"
+        "（未解出的种子按其全部步数计），最后按损失：{keys}。",
+    ),
     "table.other_tuned": (
         "The learning rate was not tuned; the grid covers {keys}.",
         "学习率未调优；调优网格为 {keys}。",
@@ -296,6 +368,10 @@ _FIGURES: dict[str, Phrase] = {
     "axis.validation_loss": ("validation loss (nats per token)", "验证损失（nats / token）"),
     "axis.train_loss": ("training loss (nats per token)", "训练损失（nats / token）"),
     "axis.learning_rate": ("learning rate", "学习率"),
+    "axis.strongest_head": ("largest score of any head", "所有头中的最大得分"),
+    "axis.head": ("head", "头"),
+    "axis.ranked_head": ("head, strongest first", "头（得分从高到低）"),
+    "axis.share_of_attention": ("share of attention", "注意力比例"),
     "axis.parameters": ("parameters (millions)", "参数量（百万）"),
     "axis.trainable": ("trainable parameters (millions)", "可训练参数（百万）"),
     "axis.tuning_loss": ("loss on the tuning split (nats)", "调优集损失 (nats)"),
@@ -320,6 +396,7 @@ _FIGURES: dict[str, Phrase] = {
     "figure.reached_by": ("{seeds} of {planned} seeds", "{planned} 个种子中的 {seeds} 个"),
     "panel.whole": ("whole run", "全程"),
     "panel.late": ("last half", "后半程"),
+    **{f"head.{kind.name}": kind.words for kind in HEAD_KINDS.values()},
     **{f"role.{role.name}": role.words for role in ALL_ROLES.values()},
     **{f"role.{name}": option.words for name, option in ADDITIONS.items()},
     **{f"option.{key}": option.phrase for key, option in OPTIONS.items()},
@@ -358,6 +435,33 @@ _FIGURES: dict[str, Phrase] = {
         "训练损失随 (a) 步数、(b) {read}、(c) 训练时间的变化。曲线为已完成种子的均值，色带为最小值到最大值。",
     ),
     "caption.learning_rate": ("Learning rate against steps.", "学习率随训练步数的变化。"),
+    "caption.heads_forming": (
+        "When heads form: the largest score of any head for (a) the previous token and (b) induction, at every "
+        "validation, on random tokens that repeat. Lines: mean over the seeds that recorded it; bands: smallest to "
+        "largest.",
+        "注意力头的形成：每次验证时，在重复的随机 token 序列上，所有头中 (a) 前一个 token、(b) 归纳得分的最大值。"
+        "曲线为有记录的种子的均值，色带为最小值到最大值。",
+    ),
+    "caption.head_scores": (
+        "Scores at the last step: the share of a head's attention that goes to the keys of each kind, on random tokens "
+        "that repeat. In each layer, and for each kind anew, heads are sorted by their score; a cell is the mean over "
+        "seeds of the heads with the same rank, because which head becomes one of a kind is chance.",
+        "最后一步的得分：在重复的随机 token 序列上，头分配给各类位置的注意力比例。每一层的头按各类得分分别排序；"
+        "哪个头成为某一类是偶然的，因此每格为同一名次的头在各种子上的均值。",
+    ),
+    "heads.sentence": (
+        "What each head attends to, recorded at every validation (training.head_scores): the token before (previous "
+        "token), earlier occurrences of the same token (duplicate token), what followed these (induction), the token "
+        "itself (current token) and the first token. A score of 1 means that all attention goes there. Exploratory: "
+        "no hypothesis is decided by it.",
+        "每个头关注的位置，每次验证时记录 (training.head_scores)：前一个 token、相同 token 的先前出现（重复 token）、"
+        "紧随其后的 token（归纳）、当前 token 以及首个 token。得分为 1 表示全部注意力都在该处。"
+        "仅供探索，不用于判定任何假设。",
+    ),
+    "heads.table": (
+        "The strongest head at the last step: mean over seeds of the largest score of any head. {scope}",
+        "最后一步得分最高的头：所有头中最大得分在各种子上的均值。{scope}",
+    ),
     "caption.parameter_distribution": (
         "Parameters (a) by role, hatched where frozen, and (b) by layer: the number of trainable parameters in each "
         "layer, shaded by the share that is frozen.",
@@ -381,6 +485,10 @@ _FIGURES: dict[str, Phrase] = {
         "Loss on the tuning split against the grid. Rings: the value chosen for each arm. Crosses at the top: "
         "diverged.",
         "调优集损失与网格取值。圆圈为各实验组选定的取值；顶端的叉号表示发散。",
+    ),
+    "caption.tuning_by_solving": (
+        " Values are chosen by solving first, so a ring need not be at the lowest loss.",
+        "取值首先按是否解出任务选取，因此圆圈不一定位于损失最低处。",
     ),
     "caption.tuning_many": (
         " With more than one key, each point shows the best over the other keys.",

@@ -17,9 +17,9 @@ from oelm.config import Run, Training
 from oelm.files import Damaged, digest_of, write_sealed
 from oelm.ownership import now
 from oelm.run_directory import flat
-from oelm.schemas import Amount, Stored, checked, read_sealed_record
-from oelm.study.declaration import Study, settings_for
-from oelm.study.tuning import Choice, Grid, Point
+from oelm.schemas import Amount, Part, Stored, checked, read_sealed_record
+from oelm.study.declaration import Study, settings_for, used_keys
+from oelm.study.tuning import Choice, Grid, Point, Solving
 
 CHOICES_FILE = "choices.json"
 FORMAT_VERSION = 1
@@ -51,6 +51,8 @@ class Decision(Stored):
 class MeanLoss(Stored):
     values: dict[str, float]
     loss: float | None  # None: a seed diverged
+    solved: Part | None = None  # of the tuning seeds, where points are ranked by that; left out where they are not
+    steps: float | None = None
 
 
 class TunedValues(Stored):
@@ -120,7 +122,10 @@ def tuned_values(
         values=None if choice.best is None else choice.values,
         edges=list(choice.edges),
         grid=grid,
-        losses=[MeanLoss(values=dict(point), loss=_finite(loss)) for point, loss in choice.losses.items()],
+        losses=[
+            MeanLoss(values=dict(point), loss=_finite(loss), **_solving(choice, point))
+            for point, loss in choice.losses.items()
+        ],
     )
     return Decision(
         kind=TUNED_VALUES,
@@ -131,8 +136,12 @@ def tuned_values(
         data_digest=data_digest,
         final_runs_then=final_runs_then,
         runs=runs,
-        decided=decided.model_dump(mode="json"),
+        decided=decided.model_dump(mode="json", exclude_unset=True),
     )
+
+
+def _solving(choice: Choice, point: Point) -> dict[str, float]:
+    return choice.solving[point]._asdict() if choice.solving else {}
 
 
 def choice_of(decision: Decision) -> tuple[Choice, Grid]:
@@ -144,9 +153,22 @@ def choice_of(decision: Decision) -> tuple[Choice, Grid]:
         return tuple((key, values[key]) for key in keys)
 
     losses = {point(each.values): math.inf if each.loss is None else each.loss for each in decided.losses}
+    solving = {
+        point(each.values): Solving(each.solved, each.steps)
+        for each in decided.losses
+        if each.solved is not None and each.steps is not None
+    }
     best = None if decided.values is None else point(decided.values)
-    edges = tuple(decided.edges)
-    return Choice(decision.subject, losses, best, edges, decision.made, decision.final_runs_then), decided.grid
+    choice = Choice(
+        arm=decision.subject,
+        losses=losses,
+        best=best,
+        edges=tuple(decided.edges),
+        made=decision.made,
+        final_runs_then=decision.final_runs_then,
+        solving=solving,
+    )
+    return choice, decided.grid
 
 
 def tuning_declaration(study: Study, arm: str) -> dict[str, Any]:
@@ -157,7 +179,7 @@ def tuning_declaration(study: Study, arm: str) -> dict[str, Any]:
     first = {key: points[0] for key, points in tuning.grid.items()}
     run = settings_for(study, arm, seed=tuning.seeds[0], values=first, tuning=True).run
     own = {key: value for key, value in _computing(run).items() if key not in tuning.grid}
-    return own | flat({"tuning": tuning.model_dump(mode="json", exclude={"set"})})
+    return own | flat({"tuning": used_keys(tuning.model_dump(mode="json", exclude={"set"}))})
 
 
 def declaration_differences(then: dict[str, Any], study: Study, arm: str) -> list[tuple[str, Any, Any]]:

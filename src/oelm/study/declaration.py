@@ -19,13 +19,14 @@ from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_va
 from pydantic_core import PydanticCustomError
 
 from oelm.arms import canonical_name
-from oelm.claims.kinds import KINDS, Evidence, Kind, kinds_about
+from oelm.claims.kinds import KINDS, SOLVING, Evidence, Kind, kinds_about
 from oelm.claims.measures import LOSS, MEASURES, SCALES, Measure, measures_of
+from oelm.claims.solving import Criterion
 from oelm.config import Settings, kind_of_model
 from oelm.errors import UserError
-from oelm.probes.probe import is_probe, written
+from oelm.probes.probe import WrongProbe, is_probe, probe_of, written
 from oelm.run_directory import check_name
-from oelm.sections import Count, Positive, Section
+from oelm.sections import Count, Positive, Section, Share
 from oelm.settings import full_key, known_keys, problem_lines, read_yaml_file, settings_of, with_preset
 from oelm.study.catalogue import study_file
 from oelm.study.draws import MOST_DRAWS, PROJECTIONS, draw_seed
@@ -86,6 +87,8 @@ class Hypothesis(Section):
     margin_points: float | None = Field(default=None, gt=0)
     least_frozen: Positive | None = None
     least_fewer: Positive | None = None
+    solved_at: Share | None = None
+    difficulty: Positive | None = None  # at which the accuracy counts; None: the mean over all of them
     fails_when: Text | None = None
     confirmatory: bool = True
     explained: dict[str, Text] = Field(default={})  # a confound's key -> why it is part of the question
@@ -109,6 +112,7 @@ class Hypothesis(Section):
                 theirs = ", ".join(each.key for each in MEASURES.values() if each.scale is other)
                 yield f"{other.margin_key} is a margin of {theirs}; this claim measures {self.measure}"
         yield from self._problems_of_counts(kind)
+        yield from self._problems_of_solving(kind)
         if self.treatment == self.control:
             yield f"treatment and control are both {self.control}"
 
@@ -123,6 +127,15 @@ class Hypothesis(Section):
         if len(stated) > 1:
             yield f"{self.kind} takes either least_frozen or least_fewer, not both"
 
+    def _problems_of_solving(self, kind: Kind) -> Iterator[str]:
+        if kind.needs == "solved_at" and self.solved_at is None:
+            yield f"{self.kind} needs solved_at, the accuracy that counts as solved: 0.9, for example"
+        if kind.needs != "solved_at" and self.solved_at is not None:
+            yield f"{self.kind} takes no solved_at; leave it out"
+        has_difficulties = self.quality.has_difficulties if kind.evidence == "quality" else kind.evidence in SOLVING
+        if self.difficulty is not None and not has_difficulties:
+            yield "difficulty is for claims about probes; leave it out"
+
     @property
     def evidence(self) -> Evidence:
         """What settles it."""
@@ -132,6 +145,11 @@ class Hypothesis(Section):
     def quality(self) -> Measure:
         """By what the arms are compared, where the claim is one of quality."""
         return MEASURES[self.measure]
+
+    @property
+    def criterion(self) -> Criterion | None:
+        """When a run counts as solved, where the claim is about that."""
+        return None if self.solved_at is None else Criterion(self.solved_at, self.difficulty)
 
     @property
     def margin(self) -> float | None:
@@ -147,6 +165,21 @@ class Tuning(Section):
     set: dict[str, Any] = Field(default={})  # for all tuning runs alike, for example fewer steps
     seeds: list[Count] = Field(default=[1000], min_length=1)
     extend: Count = 2  # at most so many points are added at each end of a key
+    rank: Literal["loss", "solved"] = "loss"
+    solved_at: Share | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Tuning:
+        if self.rank == "solved" and self.solved_at is None:
+            raise ValueError("rank: solved needs solved_at, the accuracy that counts as solved: 0.9, for example")
+        if self.rank != "solved" and self.solved_at is not None:
+            raise ValueError("solved_at is for rank: solved")
+        return self
+
+    @property
+    def criterion(self) -> Criterion | None:
+        """By which points are ranked; None: by their losses."""
+        return None if self.solved_at is None else Criterion(self.solved_at)
 
 
 class Neighbour(Section):
@@ -224,6 +257,12 @@ class Study(Section):
     @property
     def possible_measures(self) -> list[Measure]:
         return measures_of("probe" if self.probes else self.model_kind)
+
+    @property
+    def criteria(self) -> list[Criterion]:
+        """Every accuracy that it calls solved."""
+        stated = [*(each.criterion for each in self.hypotheses), self.tuning.criterion if self.tuning else None]
+        return list(dict.fromkeys(each for each in stated if each is not None))
 
 
 # ---- Reading -------------------------------------------------------------------------------------------------------
@@ -355,11 +394,14 @@ def tree_digest(tree: dict[str, Any]) -> str:
 def declared_tree(study: Study) -> dict[str, Any]:
     """All that a study declares, as JSON."""
     tree = study.model_dump(mode="json", exclude=_NOT_DECLARED)
-    for part in (tree, *tree["hypotheses"]):
-        for key, unused in _ADDED_LATER.items():
-            if key in part and part[key] == unused:
-                del part[key]
-    return tree
+    tree["hypotheses"] = [used_keys(each) for each in tree["hypotheses"]]
+    tree["tuning"] = tree["tuning"] and used_keys(tree["tuning"])
+    return used_keys(tree)
+
+
+def used_keys(part: dict[str, Any]) -> dict[str, Any]:
+    """A part of a declaration without the later keys that it does not use."""
+    return {key: value for key, value in part.items() if key not in _ADDED_LATER or value != _ADDED_LATER[key]}
 
 
 # Where runs execute is not what they are, and what others report is not what a study declares.
@@ -367,8 +409,12 @@ _NOT_DECLARED = {"slurm", "reported"}
 # Keys that studies did not always have, by their defaults: one that does not use them keeps its digest.
 _ADDED_LATER: dict[str, Any] = {
     "beside": [], "measure": "loss", "margin_points": None, "scope": None, "least_fewer": None,
-    "consequences": Consequences().model_dump(), "draws": 1,
+    "consequences": Consequences().model_dump(), "draws": 1, "solved_at": None, "difficulty": None, "rank": "loss",
 }  # fmt: skip
+
+
+# Keys of claims and of tuning that only studies of probes have.
+OF_PROBES = ("solved_at", "difficulty", "rank")
 
 
 def _with_full_keys(study: Study) -> tuple[Study, list[str]]:
@@ -426,6 +472,7 @@ def _misplaced_values(study: Study) -> Iterator[str]:
         yield "base.arm: list the arms of a study under arms"
     if not _complaints(partial(with_preset, study.base)):  # which the arms' settings name
         yield from _wrong_measures(study)
+        yield from _wrong_solving(study)
     if study.tuning is None:
         return
     shared = sorted(set(study.seeds) & set(study.tuning.seeds))
@@ -455,6 +502,31 @@ def _wrong_measures(study: Study) -> Iterator[str]:
             yield f"{hypothesis.name}: these runs are not compared by {hypothesis.measure}: write {theirs}"
         elif hypothesis.quality is not study.measure:
             yield f"{hypothesis.name}: measures {hypothesis.measure}, not {study.measure.key}: a study has one measure"
+
+
+def _wrong_solving(study: Study) -> Iterator[str]:
+    """Only probes are solved, and only at difficulties that they have."""
+    rule = "is for studies of probes, whose base.data begins with probe:"
+    for hypothesis in study.hypotheses:
+        if study.probes:
+            yield from _wrong_difficulty(study, hypothesis)
+        elif hypothesis.evidence in SOLVING:
+            yield f"{hypothesis.name}: {hypothesis.kind} {rule}"
+    if study.tuning is not None and study.tuning.rank == "solved" and not study.probes:
+        yield f"tuning.rank: solved {rule}"
+
+
+def _wrong_difficulty(study: Study, hypothesis: Hypothesis) -> Iterator[str]:
+    for arm in (hypothesis.control, hypothesis.treatment):
+        data = study.arms[arm].set.get("data") if arm in study.arms else None
+        try:
+            probe = probe_of(str(written(data or with_preset(study.base).get("data"))))
+        except WrongProbe:
+            return  # which the arms' settings name
+        if hypothesis.difficulty is not None and hypothesis.difficulty not in probe.difficulties:
+            has = ", ".join(map(str, probe.difficulties))
+            yield f"{hypothesis.name}: difficulty {hypothesis.difficulty} is none of those of the data: {has}"
+            return
 
 
 def _faults_of_arms(study: Study) -> Iterator[str]:

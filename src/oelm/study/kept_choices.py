@@ -4,7 +4,6 @@ runs that they rest on have become.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,7 +27,7 @@ from oelm.study.decisions import (
 from oelm.study.declaration import Study, settings_for
 from oelm.study.remarks import Remark, difference_text, sentence, some
 from oelm.study.shelf import Shelf, StoredRun
-from oelm.study.tuning import Choice, Grid, Point, chosen, point_text
+from oelm.study.tuning import Choice, Grid, Point, Tried, chosen, point_text
 
 if TYPE_CHECKING:
     from oelm.study.plan import Plan, PlannedRun
@@ -127,7 +126,7 @@ def stored_late(choices: Iterable[Choice]) -> Iterator[Remark]:
         yield "choices_stored_late", {"made": min(choice.made or "" for choice in late), "runs": runs}
 
 
-def second_thoughts(kept: KeptChoices, tuning: list[PlannedRun], grid: Grid) -> Iterator[Remark]:
+def second_thoughts(study: Study, kept: KeptChoices, tuning: list[PlannedRun], grid: Grid) -> Iterator[Remark]:
     """Where the tuning runs are no longer those that a choice was made from, or would choose otherwise."""
     by_arm: dict[str, list[PlannedRun]] = {arm: [] for arm in kept.choices}
     for run in tuning:
@@ -135,7 +134,7 @@ def second_thoughts(kept: KeptChoices, tuning: list[PlannedRun], grid: Grid) -> 
             by_arm[run.arm].append(run)
     for arm, choice in kept.choices.items():
         facts = {"arm": arm, "chosen": _text(choice.best), "made": choice.made}
-        now = _now(arm, by_arm[arm], grid)
+        now = _now(study, arm, by_arm[arm], grid)
         if now is not None and (now.best is None, now.values) != (choice.best is None, choice.values):
             yield "choice_contradicted", facts | {"now": _text(now.best)}
         elif changes := list(_changes(kept.decisions[arm], by_arm[arm])):
@@ -146,13 +145,14 @@ def _text(point: Point | None) -> str:
     return NOTHING if point is None else point_text(point)
 
 
-def _now(arm: str, runs: list[PlannedRun], grid: Grid) -> Choice | None:
+def _now(study: Study, arm: str, runs: list[PlannedRun], grid: Grid) -> Choice | None:
     """What the runs say of the points that all seeds have finished."""
-    losses: dict[Point, list[float]] = {}
+    criterion = study.tuning.criterion if study.tuning else None
+    tried: dict[Point, list[Tried | None]] = {}
     for run in runs:
-        losses.setdefault(run.point, []).append(math.nan if run.loss is None else run.loss)
-    whole = {point: found for point, found in losses.items() if not any(map(math.isnan, found))}
-    return chosen(arm, whole, grid) if whole else None
+        tried.setdefault(run.point, []).append(run.tried(criterion))
+    whole = {point: [each for each in found if each] for point, found in tried.items() if None not in found}
+    return chosen(arm, whole, grid, by_solving=criterion is not None) if whole else None
 
 
 def _changes(decision: Decision, runs: list[PlannedRun]) -> Iterator[str]:

@@ -15,6 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from oelm.claims.solving import Criterion
 from oelm.config import ResolvedRun, Run, Settings, as_far_as_known, resolved
 from oelm.errors import UserError
 from oelm.run_directory import TUNING_FOLDER, RunDirectory, folder_name
@@ -23,7 +24,7 @@ from oelm.study.declaration import Study, Tuning, draws_of, settings_for
 from oelm.study.kept_choices import KeptChoices, kept_choices, second_thoughts, stored_late, with_early_runs
 from oelm.study.remarks import Remark
 from oelm.study.shelf import Shelf, StoredRun, computation
-from oelm.study.tuning import Choice, Grid, Point, chosen, extended, point_text
+from oelm.study.tuning import Choice, Grid, Point, Tried, chosen, extended, point_text
 
 Stage = Literal["tuning", "final"]
 
@@ -61,6 +62,13 @@ class PlannedRun:
         if self.state == "diverged":
             return math.inf
         return self.stored.result.get("val_loss") if self.stored and self.stored.result else None
+
+    def tried(self, criterion: Criterion | None) -> Tried | None:
+        """What a tuning run came to, also by when it counts as solved; None while it has no result."""
+        if self.loss is None or self.stored is None:
+            return None
+        solved = self.stored.solved(criterion) if criterion else None
+        return Tried(self.loss, solved is not None, solved.by if solved else self.run.training.steps)
 
     @property
     def title(self) -> str:
@@ -162,7 +170,7 @@ class Planner:
         grid = {key: sorted({*points, *kept.grid.get(key, ())}) for key, points in study.tuning.grid.items()}
         while True:
             tuning = maker.tuning(study.tuning, grid)
-            fresh = _chosen(open_arms, tuning, grid)
+            fresh = _chosen(open_arms, tuning, grid, study.tuning.criterion)
             larger = extended(study.tuning, grid, fresh)
             if larger == grid or not maker.allows(larger):
                 return self._planned(maker, kept, fresh, tuning, grid)
@@ -176,7 +184,7 @@ class Planner:
         points_found = {arm: best for arm, best in points.items() if best is not None}
         final = maker.final(points_found)
         choices = {arm: with_early_runs(known[arm], final) for arm in points}
-        remarks = (*kept.remarks, *second_thoughts(kept, tuning, grid), *stored_late(choices.values()))
+        remarks = (*kept.remarks, *second_thoughts(self.study, kept, tuning, grid), *stored_late(choices.values()))
         draws = self.draws(points_found)
         return Plan(self.study, tuning, final, choices, draws, grid, remarks, kept.blocked, self.facts, self.digests)
 
@@ -267,12 +275,14 @@ def paired_draws(treatment: list[PlannedRun], control: list[PlannedRun]) -> list
     return [(one, other) for one, other in pairs if one and other]
 
 
-def _chosen(arms: list[str], tuning: list[PlannedRun], grid: Grid) -> dict[str, Choice]:
+def _chosen(arms: list[str], tuning: list[PlannedRun], grid: Grid, criterion: Criterion | None) -> dict[str, Choice]:
     """Each arm's best point; nothing while a run of one is unfinished, because an extension concerns all arms."""
-    losses: dict[str, dict[Point, list[float]]] = {arm: {} for arm in arms}
+    found: dict[str, dict[Point, list[Tried]]] = {arm: {} for arm in arms}
     for run in tuning:
-        if run.arm in losses:
-            if run.loss is None:
+        if run.arm in found:
+            tried = run.tried(criterion)
+            if tried is None:
                 return {}
-            losses[run.arm].setdefault(run.point, []).append(run.loss)
-    return {arm: chosen(arm, by_point, grid) for arm, by_point in losses.items()}
+            found[run.arm].setdefault(run.point, []).append(tried)
+    by_solving = criterion is not None
+    return {arm: chosen(arm, by_point, grid, by_solving=by_solving) for arm, by_point in found.items()}

@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from oelm.claims.measures import LOSS, MEASURES
+from oelm.claims.solving import Criterion, Solved, solved
 from oelm.config import ResolvedRun, facts_of, fingerprint
 from oelm.errors import UserError
 from oelm.files import Damaged, Unreadable, missing
+from oelm.metric_records import Record
 from oelm.ownership import Process, owner_of, time_of
 from oelm.run_directory import RunDirectory, run_directories
 from oelm.schemas import Environment, Parameters, Pulled, State, Status, Stored, read_record
@@ -91,6 +93,17 @@ class StoredRun:
     def predictions(self) -> dict[str, Any]:
         """Of the reported split, where the run classifies."""
         return self.ended.predictions if self.ended else {}
+
+    @cached_property
+    def validations(self) -> list[Record]:
+        """Of a run that has ended: its validation records by step, read once."""
+        return [record for record in self.directory.metrics() if "val_loss" in record] if self.ended else []
+
+    def solved(self, criterion: Criterion) -> Solved | None:
+        """Where it solved its probe; None: it did not, or has not finished."""
+        if self.result is None:
+            return None
+        return solved(criterion, self.result, self.validations, steps=self.run.training.steps)
 
     @property
     def data_digest(self) -> str | None:

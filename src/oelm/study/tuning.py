@@ -1,17 +1,34 @@
-"""What the grid says of each arm, and where it grows. Pure arithmetic over losses; what was chosen once is kept by
-decisions.py.
+"""What the grid says of each arm, and where it grows. Pure arithmetic over losses, or over which seeds solve a probe
+and when; what was chosen once is kept by decisions.py.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean
+from typing import NamedTuple
 
 from oelm.study.declaration import Tuning
 
 Point = tuple[tuple[str, float], ...]  # grid keys and values
 Grid = dict[str, list[float]]
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What one tuning run came to."""
+
+    loss: float  # infinite: it diverged
+    solved: bool = False
+    steps: int = 0  # to solve its probe; all that it has, if it did not
+
+
+class Solving(NamedTuple):
+    """How the tuning seeds of a point solve a probe."""
+
+    solved: float  # the share of them that do
+    steps: float  # mean; one that does not counts with all its steps
 
 
 @dataclass(frozen=True)
@@ -24,20 +41,35 @@ class Choice:
     edges: tuple[str, ...] = ()  # keys whose best value is still the smallest or largest tried
     made: str | None = None  # when it was stored; None: it is what the runs say now
     final_runs_then: int = 0  # that had started when it was stored, by its own account or by their clocks
+    solving: dict[Point, Solving] = field(default_factory=dict)  # where points are ranked by it
 
     @property
     def values(self) -> dict[str, float]:
         return dict(self.best or ())
 
 
-def chosen(arm: str, losses: dict[Point, list[float]], grid: Grid) -> Choice:
-    """The point with the lowest mean over the tuning seeds; of equal ones the smallest."""
-    means = {point: fmean(values) for point, values in losses.items()}
-    best = min(means, key=lambda point: (means[point], point))
-    if math.isinf(means[best]):
-        return Choice(arm, means, None)
+def chosen(arm: str, tried: dict[Point, list[Tried]], grid: Grid, *, by_solving: bool = False) -> Choice:
+    """The point with the lowest mean loss over the tuning seeds; of equal ones the smallest.
+
+    By solving: first the most seeds that solve the probe, then the fewest steps to it, then the loss. A seed that
+    diverged did not solve it, and a point has to have no such seed only where no seed solves anything.
+    """
+    losses = {point: fmean(run.loss for run in runs) for point, runs in tried.items()}
+    solving = {
+        point: Solving(fmean(run.solved for run in runs), fmean(run.steps for run in runs))
+        for point, runs in tried.items()
+        if by_solving
+    }
+
+    def rank(point: Point) -> tuple[float, float, float, Point]:
+        solved, steps = solving.get(point, (0.0, 0.0))
+        return -solved, steps, losses[point], point
+
+    best = min(losses, key=rank)
+    if math.isinf(losses[best]) and not rank(best)[0]:
+        return Choice(arm, losses, None, solving=solving)
     edges = tuple(key for key, value in best if value in (min(grid[key]), max(grid[key])))
-    return Choice(arm, means, best, edges)
+    return Choice(arm, losses, best, edges, solving=solving)
 
 
 def extended(tuning: Tuning, grid: Grid, choices: dict[str, Choice]) -> Grid:

@@ -5,15 +5,19 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import re
 import shutil
 import sys
+import warnings
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 
 from oelm.accounting import training_flops
 from oelm.config import Encoder, Execution, ResolvedRun
 from oelm.errors import UserError
+from oelm.exhaustion import limit_of
 
 COMPILE_WORTHWHILE_SECONDS = 600  # compiling takes about a minute and saves about a tenth
 ASSUMED_FLOPS_PER_SECOND = {"cpu": 1e11, "cuda": 2e13}
@@ -59,13 +63,15 @@ class Machine:
             torch.cuda.synchronize()
         elif self.kind == "mps":
             torch.mps.synchronize()
+        elif _other_kernels:
+            raise MemoryError(_other_kernels.pop())
 
 
 def resolve_machine(
     execution: Execution, run: ResolvedRun, *, local_rank: int, world_size: int
 ) -> tuple[Machine, list[str]]:
     """The machine and the reasons behind each `auto`."""
-    device = _device(execution.device, local_rank, world_size)
+    device = device_named(execution.device, local_rank=local_rank, world_size=world_size)
     most = THREADS_PER_CORE * (os.cpu_count() or 1)
     if execution.threads is not None and execution.threads > most:
         raise UserError(f"execution.threads: {execution.threads} is more than this machine can use ({most} at most)")
@@ -83,6 +89,24 @@ def resolve_machine(
     return machine, [precision_reason, compile_reason]
 
 
+# Short of memory, torch goes on with another kernel, which gives other bits, and only warns. Here that is noted,
+# and the step that it happened in fails.
+OTHER_KERNEL = re.compile("mkldnn_.* failed, switching")
+_other_kernels: list[str] = []
+
+
+def _note_other_kernels() -> None:
+    shown = warnings.showwarning
+
+    def noted(message: Warning | str, *where: Any, **further: Any) -> None:
+        if OTHER_KERNEL.match(str(message)):
+            _other_kernels.append(str(message))
+        else:
+            shown(message, *where, **further)
+
+    warnings.showwarning = noted
+
+
 def prepare_process(machine: Machine) -> None:
     torch.set_num_threads(machine.threads)
     if machine.kind == "cuda":
@@ -94,6 +118,8 @@ def prepare_process(machine: Machine) -> None:
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     elif machine.kind == "cpu":
         keep_pages()
+        if limit_of("AS") is not None:
+            _note_other_kernels()
 
 
 def keep_pages() -> None:
@@ -109,23 +135,24 @@ def keep_pages() -> None:
             libc.mallopt(trim_threshold, 2**31 - 1)
 
 
-def _device(wanted: str, local_rank: int, world_size: int) -> str:
+def device_named(wanted: str, *, local_rank: int = 0, world_size: int = 1, key: str = "execution.device") -> str:
+    """The device meant by auto, cpu, cuda or cuda:N; `key` is what a user gave it by."""
     if wanted == "auto":
         wanted = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         kind, index = torch.device(wanted).type, torch.device(wanted).index
     except RuntimeError as error:
-        raise UserError(f"execution.device: {wanted!r} is not a device; use auto, cpu, cuda or cuda:N") from error
+        raise UserError(f"{key}: {wanted!r} is not a device; use auto, cpu, cuda or cuda:N") from error
     available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if not available.get(kind, False):
-        raise UserError(f"execution.device: {wanted!r} is not available on this machine; use cpu or auto")
+        raise UserError(f"{key}: {wanted!r} is not available on this machine; use cpu or auto")
     if kind != "cuda":
         return wanted
     if index is not None and world_size > 1:
-        raise UserError(f"execution.device: {wanted!r} is one GPU for {world_size} processes; use cuda or auto")
+        raise UserError(f"{key}: {wanted!r} is one GPU for {world_size} processes; use cuda or auto")
     index = local_rank if index is None else index
     if index >= torch.cuda.device_count():
-        raise UserError(f"execution.device: there is no GPU {index}; this machine has {torch.cuda.device_count()}")
+        raise UserError(f"{key}: there is no GPU {index}; this machine has {torch.cuda.device_count()}")
     return f"cuda:{index}"
 
 

@@ -9,9 +9,11 @@ import contextlib
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from oelm.config import EncoderRun, Execution, GptRun, ResolvedRun
 from oelm.data.folders import Data
@@ -21,6 +23,7 @@ from oelm.data.tokens import TokenData
 from oelm.durations import duration
 from oelm.errors import UserError
 from oelm.files import Damaged, write_json
+from oelm.heads.gpt import recorded_scores, recorded_tokens
 from oelm.installation import install_command
 from oelm.model.freezing import Watch
 from oelm.model.transformer import GPT
@@ -69,6 +72,7 @@ class Driver:
         self.patience = Patience(execution.step_limit_seconds, compiles=job.machine.compile)
         self.began = time.perf_counter()
         self.metrics_board = self._metrics_board()
+        self.head_tokens = self._head_tokens()
 
     def _metrics_board(self) -> Any:
         if not self.execution.tensorboard or not self.world.is_main:
@@ -78,6 +82,12 @@ class Driver:
         except ImportError as error:
             raise UserError(f"execution.tensorboard: needs an extra: {install_command('tensorboard')}") from error
         return SummaryWriter(str(self.directory.tensorboard))
+
+    def _head_tokens(self) -> np.ndarray | None:
+        """What heads are scored on, where they are."""
+        if not isinstance(self.run, GptRun) or not self.run.training.head_scores:
+            return None
+        return recorded_tokens(self.run.model)
 
     # -- start and end -----------------------------------------------------------------------------------------------
 
@@ -274,7 +284,7 @@ class Driver:
 
     def _validate(self, result: StepResult) -> None:
         step = result.step
-        seen = self._timed(self.objective.validation, result.learning_rate)
+        seen = self._timed(self._look, result.learning_rate)
         loss, progress = seen.loss, self.progress
         progress.last_val_loss = loss
         record = {
@@ -298,13 +308,21 @@ class Driver:
             f"step {step}/{self.run.training.steps}  validation loss {loss:.4f}  {seen.text}{'  (best)' * best}"
         )
 
+    def _look(self) -> Validation:
+        """Scores of heads are those of the weights, which every process has: the first one computes them."""
+        seen = self.objective.validation()
+        if self.head_tokens is None or not isinstance(self.objective.model, GPT) or not self.world.is_main:
+            return seen
+        scores = recorded_scores(self.objective.model, self.head_tokens)
+        return replace(seen, record=seen.record | {"head_scores": scores})
+
     def _append(self, record: dict[str, Any]) -> None:
         if not self.world.is_main:
             return
         self.directory.append_metrics(record)
         if self.metrics_board is not None:
             for key in record.keys() - {"step"}:
-                if record[key] is not None:
+                if isinstance(record[key], int | float):
                     self.metrics_board.add_scalar(key, record[key], record["step"])
 
     def _save_best(self, step: int, loss: float) -> None:

@@ -12,7 +12,7 @@ import re
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from oelm.analysis.findings import Findings
 from oelm.claims.measures import Measure
@@ -197,8 +197,26 @@ def counted(axis: Any) -> None:
     axis.set_major_formatter(FuncFormatter(lambda value, _: plain_number(value)))
 
 
+class Lettered(Protocol):
+    """What has a language and a face to write it in."""
+
+    @property
+    def language(self) -> Language: ...
+
+    @property
+    def font(self) -> ChineseFont | None: ...
+
+
+@dataclass(frozen=True)
+class English:
+    """A figure outside a report."""
+
+    language: Language = "en"
+    font: ChineseFont | None = None
+
+
 @contextlib.contextmanager
-def drawing_settings(canvas: Canvas) -> Iterator[None]:
+def drawing_settings(canvas: Lettered) -> Iterator[None]:
     """matplotlib's settings for the block; nothing of it stays."""
     import matplotlib
     from matplotlib import font_manager

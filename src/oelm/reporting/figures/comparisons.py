@@ -94,9 +94,9 @@ def _tuning_panel(canvas: Canvas, axis: Axes, key: str, choices: dict[str, Choic
         finite = {value: loss for value, loss in best.items() if math.isfinite(loss)}
         diverged += [(value, look.colour) for value, loss in best.items() if not math.isfinite(loss)]
         axis.plot(list(finite), list(finite.values()), color=look.colour, ls=look.line, marker=look.marker)
-        if choice.best is not None:
-            value = choice.values[key]
-            axis.plot([value], [best[value]], marker="o", ms=10, mfc="none", mec=look.colour, mew=1.1, ls="none")
+        if choice.best is not None and math.isfinite(choice.losses[choice.best]):
+            loss = choice.losses[choice.best]
+            axis.plot([choice.values[key]], [loss], marker="o", ms=10, mfc="none", mec=look.colour, mew=1.1, ls="none")
     values = canvas.findings.plan.grid[key]
     if min(values) > 0:
         axis.set_xscale("log")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -105,15 +105,22 @@ def _against(canvas: Canvas, axis: Axes, curves: dict[str, Curve], quantity: str
         longest = max(curve.seconds[-1] for curve in curves.values())
         unit, code = next((size, code) for least, size, code in TIME_UNITS if longest >= least)
     for order, (arm, curve) in enumerate(curves.items()):
-        look = canvas.look(arm)
         places = [value / unit for value in _places(canvas, arm, curve, quantity)]
-        axis.fill_between(places, curve.low, curve.high, color=look.colour, alpha=0.18, lw=0)
-        axis.plot(
-            places, curve.mean, color=look.colour, ls=look.line, marker=look.marker, ms=3.5,
-            markevery=_marks(len(places), order, len(curves)),
-        )  # fmt: skip
+        drawn_line(canvas, axis, arm, curve, places, order=order, lines=len(curves))
     axis.set_xlabel(canvas.word(code))
     counted(axis.xaxis)
+
+
+def drawn_line(
+    canvas: Canvas, axis: Axes, arm: str, curve: Curve, places: Sequence[float], *, order: int, lines: int
+) -> None:
+    """The mean of an arm with the band of its seeds; `order` of so many lines shifts its marks."""
+    look = canvas.look(arm)
+    axis.fill_between(places, curve.low, curve.high, color=look.colour, alpha=0.18, lw=0)
+    axis.plot(
+        places, curve.mean, color=look.colour, ls=look.line, marker=look.marker, ms=3.5,
+        markevery=_marks(len(places), order, lines),
+    )  # fmt: skip
 
 
 def _places(canvas: Canvas, arm: str, curve: Curve, quantity: str) -> list[float]:

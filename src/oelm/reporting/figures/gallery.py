@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from oelm.analysis.findings import Findings
 from oelm.claims.measures import LOSS, Measure
-from oelm.reporting.figures import comparisons, costs, curves, parameters
+from oelm.reporting.figures import comparisons, costs, curves, heads, parameters
 from oelm.reporting.figures.canvas import Canvas, Rendered, drawing_settings, rendered
 from oelm.reporting.fonts import ChineseFont
 from oelm.study.declaration import Language
@@ -25,6 +25,8 @@ def figures_of(measure: Measure) -> dict[str, Callable[[Canvas], Figure | None]]
         **({} if measure is LOSS else {"validation_loss": curves.validation_loss}),
         "training_loss": curves.training_loss,
         "learning_rate": curves.learning_rate,
+        "heads_forming": heads.forming,
+        "head_scores": heads.last_scores,
         "parameter_distribution": parameters.parameter_distribution,
         names.by_parameters: parameters.by_parameters,
         "speed": costs.speed,

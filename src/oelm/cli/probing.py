@@ -1,0 +1,104 @@
+"""The verb `probe`: what each attention head of a stored model looks at. Heavy imports stand inside."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from oelm.cli import completion
+from oelm.cli.given import refuse_if_no_data, refuse_if_no_run
+from oelm.cli.options import JsonOption, echo, print_json
+from oelm.errors import UserError
+
+ENDINGS = (".png", ".svg")
+
+
+def probe(
+    path: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RUN|FOLDER",
+            help="A run directory, a checkpoint, an export, or the local folder of a causal model of transformers.",
+            autocompletion=completion.runs,
+        ),
+    ],
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", help="Prepared text to score on.", show_default="random tokens that repeat"),
+    ] = None,
+    length: Annotated[
+        int | None,
+        typer.Option("--length", min=1, help="Tokens per sequence.", show_default="128, or what the model has"),
+    ] = None,
+    sequences: Annotated[int, typer.Option("--sequences", min=1, help="Number of sequences.")] = 16,
+    seed: Annotated[int, typer.Option("--seed", min=0, max=2**62, help="Seed of the tokens, or of the windows.")] = 0,
+    json_output: JsonOption = False,
+    figure: Annotated[
+        Path | None,
+        typer.Option("--figure", metavar="FILE", help="Draw a heat map: FILE.png and FILE.svg, whichever is named."),
+    ] = None,
+    device: Annotated[
+        str, typer.Option("--device", help="cpu, cuda, cuda:1, ...; auto: a GPU if there is one.")
+    ] = "cpu",
+) -> None:
+    """Show what each attention head looks at, without training.
+
+    Scores of a head: the share of its attention that goes to the previous token, to earlier occurrences of the same
+    token (duplicate), to what followed these (induction), to the token itself and to the first one. docs/probes.md says
+    where they are defined.
+
+    \b
+    Examples:
+      oelm probe runs/frozen
+      oelm probe runs/frozen/checkpoints/step-000400 --figure heads.png
+      oelm probe exports/frozen --data data/stories
+      oelm probe models/gpt2 --length 256 --json
+    """
+    refuse_if_no_run(path, "probe")
+    if figure is not None:
+        _check_figure(figure)
+    if data is not None:
+        refuse_if_no_data(data)
+    from oelm.heads.given import given_model
+
+    given = given_model(path)
+    tokens = given.checked_length(length)
+    from oelm.stored_models.probing import probed
+
+    found = probed(given, data=data, length=tokens, sequences=sequences, seed=seed, device=device)
+    shown_on = "random tokens that repeat" if data is None else str(data)
+    if figure is not None:
+        from oelm.reporting.figures.heads import heat_map_files
+
+        heat_map_files(figure, found.scores.scores)
+    if json_output:
+        print_json(_as_json(found, given, data=data, seed=seed))
+        return
+    from oelm.heads.table import table_lines
+
+    count, each = found.tokens
+    echo(f"{found.weights}: {count} sequences of {each} tokens ({shown_on}), {found.scores.positions:,} positions")
+    for line in table_lines(found.scores):
+        echo(line)
+    for written in [figure.with_suffix(ending) for ending in ENDINGS] if figure else []:
+        echo(f"{written}: written")
+
+
+def _as_json(found: Any, given: Any, *, data: Path | None, seed: int) -> dict[str, Any]:
+    count, each = found.tokens
+    how = {"data": str(data) if data else None, "sequences": count, "length": each, "seed": seed}
+    return {"model": str(given.path), "weights": str(found.weights), **how, **found.scores.as_json()}
+
+
+def _check_figure(file: Path) -> None:
+    if file.suffix not in ENDINGS:
+        raise UserError(f"--figure {file}: the name must end in {' or '.join(ENDINGS)}; both are written")
+    if not file.parent.is_dir():
+        raise UserError(f"--figure {file}: no such folder: {file.parent}")
+    if importlib.util.find_spec("matplotlib") is None:
+        from oelm.installation import install_command
+
+        raise UserError(f"--figure: needs an extra: {install_command('report')}")

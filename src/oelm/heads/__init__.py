@@ -1,0 +1,1 @@
+"""What each attention head looks at: scores of its weights on repeated random tokens or on text."""

@@ -1,0 +1,71 @@
+"""Scores of the heads of our GPT: its attention weights, and what a run records of them.
+
+B sequences, H heads, T time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from oelm.config import ResolvedModel
+from oelm.heads.kinds import HeadScores, Table
+from oelm.heads.scores import head_scores
+from oelm.heads.tokens import LENGTH, SEED, SEQUENCES, repeated_tokens
+from oelm.model.transformer import GPT
+
+BYTES_AT_ONCE = 2**28  # of attention weights
+
+
+def gpt_scores(gpt: GPT, tokens_BT: np.ndarray) -> HeadScores:
+    """In plain products and evaluation mode, whatever mode the model is in and whether it is compiled."""
+    model, was_training = gpt.config, gpt.training
+    at_once = sequences_at_once(tokens_BT.shape[1], heads=model.num_layers * model.num_heads)
+    gpt.eval()
+    try:
+        return head_scores(tokens_BT, lambda part_BT: _weights(gpt, part_BT), at_once=at_once)
+    finally:
+        gpt.train(was_training)
+
+
+@torch.no_grad()
+def _weights(gpt: GPT, tokens_BT: np.ndarray) -> list[np.ndarray]:
+    device = gpt.token_embedding.weight.device
+    embedded_BTD = gpt.token_embedding(torch.from_numpy(tokens_BT).to(device))
+    weights: list[Tensor] = []
+    with _not_compiled(gpt):
+        gpt.hidden(embedded_BTD, torch.arange(tokens_BT.shape[1], device=device), weights=weights)
+    return [as_array(weights_BHTT) for weights_BHTT in weights]
+
+
+def _not_compiled(gpt: GPT) -> contextlib.AbstractContextManager[object]:
+    """A graph that hands out its weights would be one more for every layer."""
+    compiled = any(block._compiled_call_impl is not None for block in gpt.blocks)
+    return torch.compiler.set_stance("force_eager") if compiled else contextlib.nullcontext()
+
+
+def as_array(weights_BHTT: Tensor) -> np.ndarray:
+    """bfloat16 has no counterpart in numpy."""
+    array: np.ndarray = weights_BHTT.detach().to("cpu", torch.promote_types(weights_BHTT.dtype, torch.float32)).numpy()
+    return array
+
+
+def sequences_at_once(time: int, *, heads: int) -> int:
+    """So many that the weights of all heads of the model stay small."""
+    return max(1, BYTES_AT_ONCE // (4 * heads * time * time))
+
+
+# ---- What a run records ---------------------------------------------------------------------------------------------
+
+
+def recorded_tokens(model: ResolvedModel) -> np.ndarray:
+    """Those of `oelm probe` without options: the same for every run with these sizes."""
+    length = min(LENGTH, model.seq_len)
+    return repeated_tokens(model.vocabulary, length=length, sequences=SEQUENCES, seed=SEED, key="training.head_scores")
+
+
+def recorded_scores(gpt: GPT, tokens_BT: np.ndarray) -> dict[str, Table]:
+    return gpt_scores(gpt, tokens_BT).rounded()

@@ -1,0 +1,65 @@
+"""With how many seeds each arm solves a probe, and in how many steps."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator
+from statistics import median_low
+
+from oelm.analysis.findings import Findings, SolvedSeeds
+from oelm.claims.solving import Criterion
+from oelm.reporting import numbers
+from oelm.reporting.article import Block, Heading, Table, words_then_numbers
+from oelm.reporting.scope import scope_line
+from oelm.reporting.tables import label_of
+from oelm.reporting.verdicts import solved_phrase
+from oelm.reporting.words import say
+from oelm.study.declaration import Language
+from oelm.study.tuning import point_text
+
+COLUMNS = ("arm", "solved", "steps_to_solve", "steps_range", "validated_every")
+
+
+def solving(findings: Findings, language: Language, figures: Container[str]) -> Iterator[Block]:
+    """A table for every accuracy that the study calls solved."""
+    if not findings.study.probes or not findings.study.criteria:
+        return
+    yield Heading(say(language, "heading.solving"))
+    for criterion in findings.study.criteria:
+        yield _table(findings, criterion, language)
+
+
+def _table(findings: Findings, criterion: Criterion, language: Language) -> Table:
+    facts = {"scope": scope_line(findings.scope, language), "solved": solved_phrase(criterion, language)}
+    rows = []
+    for arm, summary in findings.arms.items():
+        if summary.probe is not None:
+            cells = _cells(summary.probe.solving_by(criterion))
+            rows.append([label_of(findings, arm, language), *cells, numbers.whole(summary.probe.validate_every)])
+    header = [say(language, f"column.{name}") for name in COLUMNS]
+    return Table(say(language, "solving.table", **facts), header, rows, words_then_numbers(len(COLUMNS)))
+
+
+def _cells(seeds: SolvedSeeds) -> list[str]:
+    """Solved n of m; the median is a step at which a run was validated."""
+    steps, count = seeds.steps, f"{len(seeds.steps)}/{seeds.runs}"
+    if not steps:
+        return [count, numbers.NONE, numbers.NONE]
+    return [count, numbers.whole(median_low(steps)), f"{numbers.whole(steps[0])} – {numbers.whole(steps[-1])}"]
+
+
+# ---- Tuning --------------------------------------------------------------------------------------------------------
+
+TUNING_COLUMNS = ("arm", "point", "tuning_solved", "tuning_steps", "tuning_loss")
+
+
+def tuning_table(findings: Findings, language: Language) -> Table:
+    """Every point of the grid, where points are ranked by solving."""
+    rows = []
+    for arm, choice in findings.plan.choices.items():
+        for point, (solved, steps) in sorted(choice.solving.items()):
+            values = point_text(point) + (" *" if point == choice.best else "")
+            numbers_of = [numbers.plain_percent(100 * solved), numbers.whole(steps), numbers.loss(choice.losses[point])]
+            rows.append([label_of(findings, arm, language), values, *numbers_of])
+    header = [say(language, f"column.{name}") for name in TUNING_COLUMNS]
+    caption = say(language, "solving.tuning_table", scope=scope_line(findings.scope, language))
+    return Table(caption, header, rows, words_then_numbers(len(TUNING_COLUMNS), words=2))

@@ -1,0 +1,79 @@
+"""Head scores of a stored model: its tokens and its attention weights put together for `oelm probe`."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from oelm.data.tokens import TokenData, first_at_least, open_tokens
+from oelm.errors import UserError
+from oelm.heads.given import GivenModel
+from oelm.heads.gpt import as_array, gpt_scores, sequences_at_once
+from oelm.heads.kinds import HeadScores
+from oelm.heads.scores import head_scores
+from oelm.heads.tokens import repeated_tokens, windows
+from oelm.stored_models.loading import load_stored
+from oelm.training.device import device_named
+
+UNKNOWN = 64  # layers, or heads of a layer, where a config calls them something else: they decide memory alone
+
+
+@dataclass(frozen=True)
+class Probed:
+    scores: HeadScores
+    weights: Path  # the file or folder they were read from
+    tokens: tuple[int, int]  # sequences, and tokens of each
+
+
+def probed(
+    given: GivenModel, *, data: Path | None, length: int, sequences: int, seed: int, device: str = "cpu"
+) -> Probed:
+    """Of a run its best model, else its last checkpoint, as everywhere; `data` is prepared text."""
+    device = device_named(device, key="--device")
+    tokens_BT = (
+        repeated_tokens(given.vocabulary, length=length, sequences=sequences, seed=seed)
+        if data is None
+        else _text(open_tokens(data), given, length=length, sequences=sequences, seed=seed)
+    )
+    if given.is_ours:
+        stored = load_stored(given.path)
+        scores, weights = gpt_scores(stored.gpt.to(device), tokens_BT), stored.weights_file
+    else:
+        scores, weights = _transformers_scores(given.path, tokens_BT, device), given.path
+    return Probed(scores, weights, (tokens_BT.shape[0], tokens_BT.shape[1]))
+
+
+def _transformers_scores(folder: Path, tokens_BT: np.ndarray, device: str) -> HeadScores:
+    from oelm.huggingface.causal import attention_weights, load_causal
+
+    model = load_causal(folder).to(device)
+    sizes = (getattr(model.config, name, UNKNOWN) for name in ("num_hidden_layers", "num_attention_heads"))
+    heads = math.prod(sizes)
+
+    def weights_of(part_BT: np.ndarray) -> list[np.ndarray]:
+        tokens = torch.from_numpy(part_BT).to(device)
+        return [as_array(layer) for layer in attention_weights(model, tokens, folder=folder)]
+
+    return head_scores(tokens_BT, weights_of, at_once=sequences_at_once(tokens_BT.shape[1], heads=heads))
+
+
+HELD_OUT = ("val", "test", "tune", "train")  # the first that there is
+
+
+def _text(data: TokenData, given: GivenModel, *, length: int, sequences: int, seed: int) -> np.ndarray:
+    split = next(name for name in HELD_OUT if name in data.splits)
+    tokens, file = data.splits[split], data.file_of(split)
+    if len(tokens) < length:
+        raise UserError(f"{file}: has {len(tokens)} tokens, but --length is {length}")
+    chosen_BT = windows(tokens, length=length, sequences=sequences, seed=seed)
+    too_large = first_at_least(chosen_BT.reshape(-1), given.vocabulary)
+    if too_large is not None:
+        raise UserError(
+            f"{file}: token {chosen_BT.reshape(-1)[too_large]} is not below the vocabulary {given.vocabulary} of "
+            f"{given.path}; prepare the text with the tokenizer of the model"
+        )
+    return chosen_BT
