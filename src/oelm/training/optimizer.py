@@ -15,8 +15,8 @@ from oelm.treatment.moves import Never
 
 
 class AdamW(torch.optim.AdamW):
-    """torch's, without the wrappers that keep its compiler out of these methods: they import it, a third of the time in
-    which a run starts. We compile the blocks of a model, never an optimizer."""
+    """torch's, without the wrappers that keep its compiler out of these methods: they import it, at the start of every
+    run. We compile the blocks of a model, never an optimizer."""
 
     add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
     zero_grad = inspect.unwrap(torch.optim.Optimizer.zero_grad)
