@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from oelm.accounting import forward_flops_per_token, parts, totals, training_flops_per_token
-from oelm.arms import GPT_ARMS
+from oelm.arms import GPT_ARMS, REPAIRS, RIVALS, WITHOUT_A_MATRIX
 from oelm.arms import arm as named_arm
 from oelm.config import PRESETS, Encoder, Model, ResolvedEncoder, Run, resolved
 from oelm.model.parameters import counts_by_part
@@ -66,6 +66,12 @@ def test_what_repairs_add_at_medium_512(name, added):
     for kind, frozen in (("frozen", 3_145_728), ("trained", 0)):
         counted = totals(model_of("medium-512", f"{kind}_orthogonal_{name}"))
         assert (counted.total, counted.frozen) == (44_896_768 + added, frozen)
+
+
+def test_only_arms_that_add_weights_store_no_matrix_or_are_narrow_have_another_total_at_medium_512():
+    """As both READMEs say."""
+    other = {arm for arm in GPT_ARMS if totals(model_of("medium-512", arm)).total != 44_896_768}
+    assert other == {*REPAIRS, *WITHOUT_A_MATRIX, *RIVALS}
 
 
 @pytest.mark.parametrize("width", [4, 8, 16])

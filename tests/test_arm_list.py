@@ -14,6 +14,7 @@ from oelm.model.transformer import GPT
 from oelm.settings import load_settings
 from oelm.treatment.options import ADDITIONS
 from oelm.treatment.parts import AS_GIVEN, BASELINE, ROLES
+from small_runs import REPOSITORY
 
 GPT_PRESETS = [name for name, run in PRESETS.items() if isinstance(run.model, Model)]
 
@@ -68,6 +69,8 @@ def test_one_arm_shows_its_options_with_numbers():
     for line in ("a trained temperature per head", "a residual of rank 4 on Q, K", "a shift of K per channel"):
         assert line in text
     assert "trained numbers are 1.66 % of the baseline's queries and keys" in text
+    page = " ".join((REPOSITORY / "docs" / "arms.md").read_text().split())
+    assert "52,272 trained numbers to Medium-512, 1.66 % of the baseline's queries and keys" in page
 
 
 def test_groups_hold_every_arm_once_in_order():
@@ -83,6 +86,7 @@ def test_one_arm_shows_exactly_the_parts_that_differ_and_their_counts(arm):
     others = AS_GIVEN if arm in PRETRAINED_ARMS else BASELINE
     differing = {ROLES[role].words[0] for role, part in ARMS[arm].parts.items() if part != others.of(role)}
     assert {words for words in (role.words[0] for role in ROLES.values()) if f"\n  {words}  " in named} == differing
+    assert ("every other part: " in named) == bool(differing)
     if arm in PRETRAINED_ARMS:
         assert "sizes come with its data" in tail
         return

@@ -4,10 +4,11 @@ import json
 
 import pytest
 
+from oelm.arms import GPT_ARMS, PRETRAINED_ARMS
 from oelm.config import MOST_DIGITS, resolved, stored_form
 from oelm.errors import UserError
 from oelm.files import read_json, write_json
-from oelm.settings import full_key, load_settings, read_yaml, stored_run, written_out
+from oelm.settings import full_key, load_settings, read_yaml, settings_of, stored_run, written_out
 
 
 @pytest.mark.parametrize("text", ["3e-4", "3E-4", "0.0003", "3.0e-04", ".0003"])
@@ -52,12 +53,17 @@ def test_on_and_off_are_words():
         ("model.attention.query.moves.steps=3", "model.parts.query.moves.steps: is only valid with kind every"),
         ("model.parts.query.moves.fraction=3", "moves.fraction: is only valid with kind after or before"),
         ("model.parts.query.moves.steps=3", "moves.steps: is only valid with kind every"),
+        ("model.scores.temperature=2", "is a section; set its keys one by one: model.scores.temperature.kind"),
+        ("residual={rank: 4}", "is a section; set its keys one by one: model.repairs.residual.rank, model.repairs."),
+        ("query=never", "is a section; set its keys one by one: model.parts.query.start, model.parts.query.gain"),
+        ("seeds=3", "is a section; set its keys one by one: seeds.weights, seeds.projections, seeds.data"),
     ],
 )
 def test_a_bad_value_is_one_line_with_its_key(assignment, expected):
     with pytest.raises(UserError) as caught:
         load_settings(assignments=[assignment])
     assert expected in str(caught.value)
+    assert str(caught.value).startswith("--set ")
     assert len(str(caught.value).splitlines()) == 1
 
 
@@ -78,6 +84,8 @@ MISPLACED = {
     "zzz: 1": "the file takes arm, model, training, seeds, data, execution, preset",
     "model: 5": "model: takes vocabulary, seq_len, d_model, ",
     "model: {kind: encoder, positons: 4}": "did you mean model.positions?",
+    "model: {scores: {temperature: per_head}}": "model.scores.temperature: takes kind (got 'per_head')",
+    "model: {attention: {query: {gain: 2}}, parts: {query: {gain: 3}}}": "model.attention.query: is also under",
 }
 
 
@@ -156,9 +164,36 @@ def test_a_file_that_is_no_config_says_so(content, expected, tmp_path):
         load_settings(str(file))
 
 
+def test_a_fault_is_given_to_who_wrote_it(tmp_path):
+    file = tmp_path / "run.yaml"
+    file.write_text("preset: tiny\ntraining: {batch_size: none}")
+    with pytest.raises(UserError) as caught:
+        load_settings(str(file), assignments=["steps=abc"])
+    assert str(caught.value).splitlines() == [
+        "--set training.steps: must be a whole number (got 'abc')",
+        f"{file}: training.batch_size: must be a whole number (got 'none')",
+    ]
+
+
+@pytest.mark.parametrize("arm", PRETRAINED_ARMS)
+def test_an_arm_for_given_weights_is_refused_in_one_line_where_there_are_none(arm):
+    with pytest.raises(UserError, match=rf"^arm: {arm} is for models that come with weights: .*$"):
+        load_settings(arm=arm)
+
+
 def test_a_changed_spec_loses_the_name_of_its_arm():
     assert load_settings(arm="every_n").run.arm == "every_n"
     assert load_settings(arm="every_n", assignments=["model.parts.query.moves.steps=3"]).run.arm == "custom"
+
+
+@pytest.mark.parametrize("d_model", [32, 256])
+def test_a_resolved_run_keeps_the_name_of_its_arm(d_model):
+    """The runs of a study are stored resolved: rank 1 or 2 where the arm says null."""
+    for arm in GPT_ARMS:
+        settings = load_settings(arm=arm, assignments=[f"d_model={d_model}"])
+        stored = written_out(settings.model_copy(update={"run": resolved(settings.run, {"vocabulary": 64})}))
+        assert settings_of(stored, name=arm).run.arm == arm
+    assert load_settings(arm="frozen_orthogonal_residual", assignments=["residual.rank=3"]).run.arm == "custom"
 
 
 def test_a_file_may_start_from_a_preset_and_write_out_a_projection(tmp_path):

@@ -59,4 +59,7 @@ def test_a_run_of_an_earlier_format_is_compared_by_its_settings_of_now(runs, tmp
     numbers = json.loads(result.read_text())
     numbers.pop("fingerprint")
     result.write_text(json.dumps(numbers))
-    assert "differs besides" not in table([runs / "b", older])
+    assert "nothing differs: the runs are one computation" in table([runs / "b", older])
+    for file in (config, result):
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"arm": "custom"}))
+    assert "nothing but the name of the arm differs: the runs are one computation" in table([runs / "b", older])

@@ -51,9 +51,8 @@ def arm_lines(name: str, preset: str | None = None) -> Iterator[str]:
     width = max(len(words) for words, _ in [*lines, ("", "")])
     for words, text in lines:
         yield f"  {words:{width}}  {text}"
-    yield "  every other part: " + (
-        "as it was pretrained" if known in PRETRAINED_ARMS else "as in the baseline, trained"
-    )
+    others_are = "as it was pretrained" if known in PRETRAINED_ARMS else "as in the baseline, trained"
+    yield f"  every {'other part' if treated else 'part'}: {others_are}"
     for role in treated:
         note = ROLES[role].note(sized)
         if note and not isinstance(treatment.parts.of(role).moves, Always):

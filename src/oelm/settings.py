@@ -16,7 +16,7 @@ from typing import Annotated, Any, get_args, get_origin
 import yaml
 from pydantic import BaseModel, Tag, ValidationError
 
-from oelm.arms import ARMS, canonical_name
+from oelm.arms import ARMS, PRETRAINED_ARMS, canonical_name
 from oelm.arms import arm as arm_named
 from oelm.config import (
     FORMAT_VERSION,
@@ -29,6 +29,7 @@ from oelm.config import (
     Seeds,
     Settings,
     Unresolved,
+    as_far_as_known,
     counted_in_attention,
     kind_of_model,
     resolved,
@@ -178,6 +179,10 @@ def full_key(key: str) -> str:
         return endings[0]
     if endings:
         raise UserError(f"--set {key}: could be {_first_of(endings)}; write it in full")
+    section = next((known[: at + len(key)] for known in keys for at in _parts_at(known, key)), None)
+    if section is not None:
+        inner = [known for known in keys if known.startswith(f"{section}.")]
+        raise UserError(f"--set {key}: is a section; set its keys one by one: {_first_of(inner)}")
     short = [known.rpartition(".")[2] for known in keys]
     accepted = [each for each in (*keys, *(name for name in short if short.count(name) == 1)) if each != "arm"]
     if in_a_schedule:
@@ -214,7 +219,25 @@ def load_settings(
     if data is not None:
         tree["data"] = data
     values = dict(_assignment(text) for text in assignments)
-    return settings_of(tree, name=source or f"preset {preset or DEFAULT_PRESET}", arm=arm, seed=seed, values=values)
+    name = source or f"preset {preset or DEFAULT_PRESET}"
+    try:
+        return settings_of(tree, name=name, arm=arm, seed=seed, values=values)
+    except UserError as error:
+        without = _problems_without_values(tree, name=name, arm=arm, seed=seed)
+        lines = (
+            line if line in without or not line.startswith(f"{name}: ") else f"--set {line.removeprefix(f'{name}: ')}"
+            for line in str(error).splitlines()
+        )
+        raise UserError("\n".join(lines)) from error
+
+
+def _problems_without_values(tree: dict[str, Any], *, name: str, arm: str | None, seed: int | None) -> list[str]:
+    """What is wrong with a file or preset by itself: of all else, --set is the cause."""
+    try:
+        settings_of(tree, name=name, arm=arm, seed=seed)
+    except UserError as error:
+        return str(error).splitlines()
+    return []
 
 
 def settings_of(
@@ -238,7 +261,7 @@ def settings_of(
     values = values or {}
     if "model.kind" in values:  # which decides what an arm means
         _assign(tree, "model.kind", values["model.kind"])
-    tree = _with_arm(_with_parts(tree))
+    tree = _with_arm(_with_parts(tree, name=name))
     for key, value in values.items():
         _assign(tree, key, value)
     settings = validated(tree, name=name)
@@ -333,6 +356,8 @@ def _with_arm(tree: dict[str, Any]) -> dict[str, Any]:
     name = tree.get("arm", DEFAULT_ARMS[kind_of_model(model)])
     if not isinstance(name, str):
         return tree
+    if kind_of_model(model) == "gpt" and canonical_name(name) in PRETRAINED_ARMS:
+        raise UserError(f"arm: {name} is for models that come with weights: an encoder, as in preset fine-tuning")
     decided = arm_named(name, kind=kind_of_model(model)).own_settings
     return {**tree, "arm": canonical_name(name), "model": _merged(decided, model)}
 
@@ -340,23 +365,31 @@ def _with_arm(tree: dict[str, Any]) -> dict[str, Any]:
 OLDER_KEY, PARTS_KEY = "attention", "parts"  # of a model, before every part of it could be spoken of
 
 
-def _with_parts(tree: dict[str, Any]) -> dict[str, Any]:
+def _with_parts(tree: dict[str, Any], *, name: str) -> dict[str, Any]:
     """A file that still says model.attention: it means these parts."""
     model = tree.get("model")
     if not isinstance(model, dict) or not isinstance(model.get(OLDER_KEY), dict):
         return tree
     others = {key: value for key, value in model.items() if key != OLDER_KEY}
     written_out = others.get(PARTS_KEY, {})
+    for role in model[OLDER_KEY]:
+        if isinstance(written_out, dict) and role in written_out:
+            raise UserError(f"{name}: model.{OLDER_KEY}.{role}: is also under model.{PARTS_KEY}; write it there alone")
     older = counted_in_attention(model[OLDER_KEY], kind_of_model(model))
     parts = _merged(older, written_out) if isinstance(written_out, dict) else written_out
     return {**tree, "model": others | {PARTS_KEY: parts}}
 
 
 def _labelled(run: Run) -> Run:
-    """A name stands for its treatment: a run in which something that the arm decides was changed is called custom."""
-    decided = arm_named(run.arm, kind=kind_of_model(run.model)).own_settings
-    model = run.model.model_dump(mode="json")
-    return run if _merged(model, decided) == model else run.model_copy(update={"arm": "custom"})
+    """A name stands for its treatment: a run in which something that the arm decides was changed is called custom.
+
+    What the arm leaves to a rule may be written out with the value that the rule gives.
+    """
+    treatment = arm_named(run.arm, kind=kind_of_model(run.model))
+    if isinstance(run.model, Model):
+        treatment = treatment.resolved(d_model=run.model.d_model)
+    model = as_far_as_known(run).model.model_dump(mode="json")
+    return run if _merged(model, treatment.own_settings) == model else run.model_copy(update={"arm": "custom"})
 
 
 # What is chosen by an option of its own and not with --set, and what that option takes.
@@ -438,7 +471,11 @@ def _problem_line(problem: Any, model: type[BaseModel], known: list[str]) -> str
         expected = problem["ctx"].get("expected") or problem["ctx"]["expected_tags"]
         if kind == "union_tag_invalid":
             key, value = f"{key}.kind", problem["ctx"]["tag"]
-        close = difflib.get_close_matches(str(value), re.findall(r"'([^']*)'", expected), n=1)
+        names = re.findall(r"'([^']*)'", expected)
+        close = difflib.get_close_matches(str(value), names, n=1)
+        if page := problem["ctx"].get("listed_in"):
+            meant = f"did you mean {close[0]}? " if close else f"for example {', '.join(names[:MOST_SUGGESTIONS])} "
+            return f"{key}: {_shown(value)} is unknown; {meant}({page} lists all {len(names)})"
         return f"{key}: {_shown(value)} is not one of {expected}" + (f"; did you mean {close[0]}?" if close else "")
     if kind in ("model_type", "model_attributes_type"):
         return f"{key}: {_about_section(problem['loc'], model)} (got {_shown(value)})"
@@ -476,7 +513,7 @@ def _about_section(location: tuple[Any, ...], model: type[BaseModel]) -> str:
         return f"takes {SEEDS}"
     *names, last = section.model_fields
     either = "is a text, or takes " if "Bilingual" in location else "takes "
-    return f"{either}{', '.join(names)} and {last}"
+    return either + (f"{', '.join(names)} and {last}" if names else last)
 
 
 SEEDS = "weights, projections and data; `oelm train --seed N` sets all three"

@@ -21,6 +21,7 @@ class FinishedRun:
     path: Path
     result: dict[str, Any]
     settings: dict[str, Any]  # everything that should be equal for a comparison of arms
+    parts: dict[str, Any]  # what an arm decides
 
 
 COLUMNS: dict[str, Callable[[FinishedRun], str]] = {
@@ -34,7 +35,8 @@ COLUMNS: dict[str, Callable[[FinishedRun], str]] = {
 }
 TEXT_COLUMNS = 2
 # Not differences between runs that should differ in their arm alone: the arm itself, and where the data lies.
-EXPECTED = ("arm", "data", "model.parts.", "format_version")
+PARTS = "model.parts."
+EXPECTED = ("arm", "data", PARTS, "format_version")
 
 
 def table(paths: list[Path]) -> str:
@@ -61,7 +63,12 @@ def differences(runs: list[FinishedRun]) -> list[str]:
             values = " / ".join(dict.fromkeys(str(run.settings.get(key)) for run in runs))
             unknown = f"cannot be compared: {SOURCE_DIGEST}, taken by scheme {values}"
             lines.append(unknown if key == SOURCE_SCHEME else f"differs besides the arm: {key} is {values}")
-    return lines or ["nothing but the arm differs; one run per arm is not a comparison yet, because seeds vary"]
+    if lines:
+        return lines
+    if all(run.parts == runs[0].parts for run in runs):
+        same_name = len({run.result["arm"] for run in runs}) == 1
+        return [f"nothing{'' if same_name else ' but the name of the arm'} differs: the runs are one computation"]
+    return ["nothing but the arm differs; one run per arm is not a comparison yet, because seeds vary"]
 
 
 def _finished(path: Path) -> FinishedRun:
@@ -79,4 +86,5 @@ def _finished(path: Path) -> FinishedRun:
     config, environment = flat(read_config(directory).run.model_dump(mode="json")), flat(ended.environment)
     settings = {key: value for key, value in config.items() if not key.startswith(EXPECTED)}
     settings |= {key: environment.get(key) for key in COMPARED_ENVIRONMENT} | {SOURCE_SCHEME: scheme_of(environment)}
-    return FinishedRun(path, ended.result, settings)
+    parts = {key: value for key, value in config.items() if key.startswith(PARTS)}
+    return FinishedRun(path, ended.result, settings, parts)

@@ -8,16 +8,18 @@ import pytest
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
+from trainers import trainer_of
 
 import oelm
 from oelm.installation import install_command
 from oelm.model.adaptation.families import family_of, sites_of
+from oelm.model.freezing import FrozenWeightChanged
 from oelm.model.parameters import frozen_names, rules
 from oelm.model.split import SplitLinear
 from oelm.treatment.moves import Every, Never
 from oelm.treatment.parts import AS_GIVEN, ROLES, Part, Parts, for_given_weights
 from small_runs import warm_python
-from tiny_transformers import KINDS, batch, fine_tuned, tiny
+from tiny_transformers import KINDS, VOCABULARY, batch, fine_tuned, tiny
 
 WEIGHTS = "model.safetensors"
 
@@ -81,6 +83,23 @@ def test_a_changed_embedding_is_refused_whatever_class_reads_the_folder(tmp_path
     save_file(weights, folder / WEIGHTS, metadata={"format": "pt"})
     with pytest.raises(oelm.UserError, match=r"frozen weights are not .*: wte\.weight \("):
         oelm.load(folder)
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "bert"])
+def test_a_model_that_was_resized_after_its_arm_is_refused_as_such(kind, tmp_path):
+    model = tiny(kind)
+    oelm.apply(model, "frozen_embedding")
+    model.resize_token_embeddings(VOCABULARY + 3)
+    resized = rf"was resized after the arm .*was \[{VOCABULARY}, 32\], is \[{VOCABULARY + 3}, 32\]"
+    with pytest.raises(oelm.UserError, match=resized) as caught:
+        oelm.load(stored(model, tmp_path))
+    assert len(str(caught.value).splitlines()) == 1
+    with pytest.raises(FrozenWeightChanged, match=resized):
+        trainer_of(model, tmp_path).train()
+    first = tiny(kind)
+    first.resize_token_embeddings(VOCABULARY + 3)
+    oelm.apply(first, "frozen_embedding")
+    assert frozen_names(oelm.load(stored(first, tmp_path / "first"))) != []
 
 
 def test_a_schedule_warns_when_it_is_applied_and_loaded_that_it_needs_its_callback(tmp_path):

@@ -8,9 +8,11 @@ from dataclasses import replace
 import pytest
 from example_studies import example_study, findings_from
 
+from every_option import OPTIONS_SET
 from oelm.claims.measures import LOSS, MEASURES
 from oelm.reporting.figures import gallery
 from oelm.reporting.figures.canvas import COLOURS, Canvas, drawing_settings, rendered, wrapped
+from oelm.reporting.figures.parameters import by_parameters, parameter_distribution, side_by_side
 from oelm.reporting.fonts import chinese_font
 from oelm.reporting.words import _phrase_of
 from small_runs import child_environment
@@ -57,7 +59,7 @@ def test_arms_differ_in_colour_line_and_mark(tmp_path):
     assert len({(look.colour, look.marker, str(look.line)) for look in looks}) == len(looks)
     for attribute in ("colour", "marker"):
         assert len({getattr(look, attribute) for look in looks[:8]}) == 8
-    assert canvas.look("trained_orthogonal").colour == COLOURS[0]
+    assert [arm for arm in study.arms if canvas.look(arm).colour == COLOURS[0]] == ["trained_orthogonal"]
 
 
 def test_without_a_font_a_chinese_label_gives_way_to_the_key(complete):
@@ -71,6 +73,32 @@ def test_long_labels_break_between_words_and_overlong_ones_give_way_to_the_key(c
     arms = {arm: {"label": "long " * 20} for arm in ("trained", "frozen_normal")}
     long = replace(complete, study=example_study(arms=arms, hypotheses=[], tuning=None))
     assert Canvas(long, "en", None).label("frozen_normal") == "frozen_normal"
+
+
+@pytest.mark.parametrize("length", [1, 32])
+def test_no_legend_is_wider_than_its_figure(length, tmp_path):
+    """With an arm for every option, whatever the length of its name."""
+    arms = {"trained": {}} | {
+        "w" * length + str(number): {"arm": "trained", "set": {setting: value}}
+        for number, (setting, (value, *_)) in enumerate(OPTIONS_SET.items())
+    }
+    study = example_study(arms=arms, hypotheses=[], tuning=None, seeds=[0])
+    canvas = Canvas(findings_from(study, tmp_path, lambda *_: 2.0), "en", None)
+    with drawing_settings(canvas):
+        for figure in (parameter_distribution(canvas), by_parameters(canvas)):
+            rendered(figure)
+            (legend,) = figure.legends
+            box = legend.get_window_extent()
+            assert 0 <= box.x0 < box.x1 <= figure.bbox.width
+            assert box.y0 >= 0
+
+
+def test_arms_of_one_size_stand_side_by_side_and_none_past_a_smaller_one():
+    counts = {"a": 42_304, "b": 41_288, "c": 42_304, "d": 41_289, "e": 42_304, "f": 41_288}
+    places = side_by_side(counts)
+    assert len(set(places.values())) == len(counts)
+    assert [counts[arm] for arm in sorted(counts, key=places.__getitem__)] == sorted(counts.values())
+    assert side_by_side({"a": 41_288, "b": 42_304}) == {"a": 41_288, "b": 42_304}
 
 
 def test_equal_results_are_drawn_too(tmp_path):

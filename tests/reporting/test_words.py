@@ -4,9 +4,10 @@ import re
 import string
 
 import pytest
-from example_studies import example_study
+from example_studies import example_study, hypothesis
 
 from chinese_words import OTHER_NAMES
+from every_option import OPTIONS_SET
 from oelm.analysis.findings import NOTES
 from oelm.analysis.statistics import PAIR_TESTS
 from oelm.analysis.summary import PRETRAINED_STEPS, STEPS, findings_of
@@ -16,8 +17,10 @@ from oelm.claims.reasons import REASONS
 from oelm.reporting.arms_in_words import described_arm
 from oelm.reporting.encoder_words import ENCODER_WORDS
 from oelm.reporting.fonts import chinese_font, has_chinese, missing_glyphs
+from oelm.reporting.verdicts import sides_of
 from oelm.reporting.words import LANGUAGES, WORDS, characters, phrases, say, say_or_code
 from oelm.study.shelf import Shelf
+from oelm.treatment.options import OPTIONS
 from oelm.treatment.starts import STARTS
 
 DIRECTION = {"better", "worse", "side"}
@@ -116,13 +119,29 @@ def test_no_next_step_leans_on_the_one_before():
         assert not re.match("然后|接着|随后|之后|此外|另外|并且|再", phrase[1]), code
 
 
+def test_options_that_confound_are_named_in_the_language_of_the_report(tmp_path):
+    options = {setting: value for setting, (value, key, _) in OPTIONS_SET.items() if key != "scores.query_key_norm"}
+    claim = hypothesis("cost", "not_worse", "frozen", "trained", margin_percent=5.0)
+    arms = {"trained": {}, "frozen": {"arm": "frozen_head_orthogonal", "set": options}}
+    study = example_study(arms=arms, hypotheses=[claim])
+    findings = findings_of(study, Shelf(tmp_path))
+    verdict = findings.verdicts[0]
+    found = {confound.key: confound for confound in verdict.confounds if confound.key in OPTIONS}
+    assert len(found) == len(options)
+    for confound in found.values():
+        english, chinese = (sides_of(findings, verdict.hypothesis, confound, language) for language in LANGUAGES)
+        assert english == (confound.treatment, confound.control)
+        assert all(has_chinese(side) for side in chinese)
+        assert not re.search(r"(?<!_)\b[a-z]{2,}\b(?!_)|, ", " ".join(chinese)), chinese
+
+
 def test_an_arm_with_options_is_described_in_both_languages(tmp_path):
     arms = {"trained": {}, "frozen_orthogonal_repaired": {"set": {"model.positions": "rotary"}}}
     study = example_study(arms=arms, hypotheses=[])
     findings = findings_of(study, Shelf(tmp_path))
     said = {language: described_arm(findings, "frozen_orthogonal_repaired", language) for language in LANGUAGES}
-    for words in ("rotary positions", "a trained temperature per head", "on Q, K", "a shift of K per channel"):
+    for words in ("rotary positions", "a trained temperature per head", "rank 1 on Q, K", "a shift of K per channel"):
         assert words in said["en"]
-    for words in ("旋转位置编码", "每个头一个可训练温度", "残差", "按通道的 K 移位"):
+    for words in ("旋转位置编码", "每个头一个可训练温度", "Q、K 上秩为 1 的残差", "按通道的 K 移位"):
         assert words in said["zh"]
     assert not has_chinese(said["en"])

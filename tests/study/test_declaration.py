@@ -63,6 +63,10 @@ def test_a_file_that_is_no_study_is_refused_in_one_line(tmp_path, content):
         ({"arms": ["trained", "frozen_hed_orthogonal"]}, "did you mean frozen_head_orthogonal?"),
         ({"arms": {"trained": {"colour": 1}}}, "arms.trained.colour: unknown key"),
         ({"arms": {"a": {"arm": "trained"}, "b": {"arm": "gpt_base"}}}, "arms a and b are the same computation"),
+        (
+            {"arms": {"trained": {}, "b": {"arm": "trained", "set": {"model.tide": False}}}},
+            "arms.b.set: model.tide: unknown key; did you mean model.tied?",
+        ),
         ({"arms": {"trained": {"set": {"learning_rat": 1}}}}, "arms.trained.set: learning_rat: unknown key"),
         ({"arms": {"trained": {"set": {"learning_rate": "fast"}}}}, "arms.trained: training.learning_rate:"),
         ({"arms": {"../x": {"arm": "trained"}}}, "name '../x'"),
@@ -81,7 +85,11 @@ def test_a_file_that_is_no_study_is_refused_in_one_line(tmp_path, content):
         ({"hypotheses": [hypothesis(control="frozen_head_orthogonal")]}, "treatment and control are both"),
         ({"hypotheses": [hypothesis(control="nobody")]}, "not_worse.control: 'nobody' is not one of the arms"),
         ({"hypotheses": [hypothesis(), hypothesis()]}, "hypotheses: not_worse occurs twice"),
-        ({"hypotheses": [hypothesis(varies=["colour"])]}, "hypotheses.0.varies.0: 'colour' is not one of"),
+        ({"hypotheses": [hypothesis(varies=["colour"])]}, "varies.0: 'colour' is unknown; for example start, scale"),
+        (
+            {"hypotheses": [hypothesis(varies=["upp.moves"])]},
+            "hypotheses.0.varies.0: 'upp.moves' is unknown; did you mean up.moves? (docs/studies.md lists all",
+        ),
         ({"hypotheses": [hypothesis(kind="nicer")]}, "hypotheses.0.kind: 'nicer' is not one of"),
         ({"target_percent": 0}, "target_percent: must be above 0 (got 0)"),
         ({"hypotheses": [hypothesis(margin_points=1)]}, "not_worse: margin_points is a margin of accuracy"),

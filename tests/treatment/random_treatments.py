@@ -30,7 +30,7 @@ def valid(seed: int) -> Model:
         positions=positions,
         parts=Parts(**{role: _part(draw, role, is_square=role in square) for role in spoken_of}),
         scores=scores,
-        repairs=_repairs(draw),
+        repairs=_repairs(draw, scores),
         tied=draw.random() < 0.6,
     )  # fmt: skip
 
@@ -65,7 +65,7 @@ def _scores(draw: random.Random) -> Scores:
     )
 
 
-def _repairs(draw: random.Random) -> Repairs:
+def _repairs(draw: random.Random, scores: Scores) -> Repairs:
     if draw.random() < 0.33:
         return Repairs()
     residual = Residual()
@@ -75,9 +75,14 @@ def _repairs(draw: random.Random) -> Repairs:
     shift = Shift()
     if draw.random() < 0.6:
         shift = Shift(per=draw.choice(["head", "channel"]), on=draw.sample(["key", "value"], draw.randint(1, 2)))
+    scaled = draw.sample(PROJECTIONS, draw.randint(0, 3))
+    if scores.query_key_norm:  # which cancels a scale
+        scaled = [
+            role for role in scaled if role not in ("query", "key") or (residual.rank != 0 and role in residual.on)
+        ]
     return Repairs(
         residual=residual,
-        base_scale=draw.sample(PROJECTIONS, draw.randint(0, 3)),
+        base_scale=scaled,
         shift=shift,
         convolution=Convolution(width=draw.choice([0, 1, 2, 4])),
     )
@@ -98,9 +103,10 @@ def invalid(seed: int) -> tuple[list[str], str]:
         (["shift.on=[key, value]"], "model.repairs.shift.on"),
         (["shift.per=head", f"shift.on=[{draw.choice(['query', 'up', 'norm'])}]"], "model.repairs.shift.on.0"),
         ([f"base_scale=[{role}, {role}]"], "model.repairs.base_scale"),
+        ([f"base_scale=[{draw.choice(['query', 'key'])}]", "query_key_norm=true"], "model.repairs.base_scale"),
         ([f"convolution.width={large}"], "model.repairs.convolution.width"),
         ([f"query_key_width={-draw.randint(0, 9)}"], "model.scores.query_key_width"),
         ([f"{part}.share=0.3"], f"model.parts.{part}.share"),
         ([f"{role}.layers=[{draw.randint(4, 99)}]"], f"model.parts.{role}.layers"),
-        ([f"{part}x.gain=2"], f"--set {part}x.gain"),
+        ([f"{part}x.gain=2"], f"{part}x.gain"),
     ])  # fmt: skip

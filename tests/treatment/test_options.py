@@ -8,6 +8,7 @@ import pytest
 import oelm
 from oelm.errors import UserError
 from oelm.reporting.figures.parameters import COLOURS
+from oelm.reporting.fonts import has_chinese
 from oelm.reporting.words import WORDS
 from oelm.settings import known_keys, load_settings
 from oelm.treatment.options import ADDITIONS, OPTIONS, POSITIONS, addition_of, in_use
@@ -26,6 +27,7 @@ def test_every_row_has_words_in_both_languages_and_a_colour_where_it_adds_weight
     for option in OPTIONS.values():
         assert all(option.words)
         assert all(option.phrase)
+        assert has_chinese(option.otherwise[1])
     assert not ADDITIONS.keys() & ROLES.keys()
     for role, option in ADDITIONS.items():
         assert WORDS[f"role.{role}"] == option.words
@@ -57,7 +59,7 @@ def test_no_room_but_the_table_and_what_computes_knows_an_option_by_name():
         "model/transformer.py",
         "config.py",  # the rows of a query
         "arms.py",
-        "study/confounds.py",  # a norm cancels a start's scale
+        "study/declaration.py",  # a norm cancels a start's scale
     }
 
 
@@ -69,6 +71,7 @@ def test_no_room_but_the_table_and_what_computes_knows_an_option_by_name():
     [
         (["model.positions=rotary"], "frozen_orthogonal_repaired"),
         (["model.scores.query_key_norm=true"], "frozen_orthogonal_repaired"),
+        (["query_key_norm=true", "base_scale=[query]"], "frozen_orthogonal_repaired"),  # it has a residual
         (["model.repairs.base_scale=[query]"], "frozen_orthogonal_repaired"),
         (["model.repairs.residual.rank=2"], "custom"),
         (["model.scores.temperature.kind=fixed"], "custom"),
@@ -106,6 +109,8 @@ REFUSED = {
     "shift.per=head shift.on=[query]": "model.repairs.shift.on.0: 'query' is not one of 'key' or 'value'",
     "shift.per=token": "model.repairs.shift.per: 'token' is not one of 'none', 'head' or 'channel'",
     "base_scale=[key,key]": "model.repairs.base_scale: key is listed twice",
+    "base_scale=[key,up] query_key_norm=true": "model.repairs.base_scale: key has no scale where scores.query_key_norm "
+        "is true: the norm cancels it; leave it out",
     "convolution.width=129": "model.repairs.convolution.width: 129 is more than seq_len 128",
     "temperature.kind=warm": "model.scores.temperature.kind: 'warm' is not one of 'fixed' or 'per_head'",
     "query_key_width=0": "model.scores.query_key_width: must be at least 1 (got 0)",
@@ -118,7 +123,7 @@ REFUSED = {
 def test_what_cannot_be_is_refused_in_one_line_with_its_key(assignments):
     with pytest.raises(UserError) as error:
         load_settings(preset="tiny", assignments=assignments.split())
-    assert str(error.value) == f"preset tiny: {REFUSED[assignments]}"
+    assert str(error.value) == f"--set {REFUSED[assignments]}"
 
 
 def test_an_encoder_has_no_options():

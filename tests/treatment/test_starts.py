@@ -73,6 +73,9 @@ def test_every_start_has_its_line_in_the_docs(name):
     row = STARTS[name]
     lines = (REPOSITORY / "docs" / "arms.md").read_text().splitlines()
     assert f"| `{name}` | {' | '.join(row.documentation)} |" in lines
+    for_given = not row.matrix_free and not row.by_depth and not row.only_for  # as queries or keys
+    table = (REPOSITORY / "docs" / "huggingface.md").read_text().partition("| start |")[2].partition("\n\n")[0]
+    assert (f"`{name}`" in table) == for_given
 
 
 def test_no_room_but_the_table_and_the_named_arms_knows_what_a_start_is():

@@ -20,41 +20,35 @@ from oelm.plurals import number_of
 if TYPE_CHECKING:
     from oelm.study.declaration import Study
 
-DEMO = "demo"
+DEMOS = ("demo", "demo_recall")  # on text, and on a probe
 EMBEDDED = "stories"  # the corpus that is in the package
-ROUNDS = 12  # of the demo's bench: enough for its one claim about speed
 
 
 # ---- demo ----------------------------------------------------------------------------------------------------------
 
 
 def demo() -> None:
-    """Run the whole demo: text, runs, speed, report.
+    """Run the whole demo: a study on text and one on a probe, each with its report.
 
-    Five arms with three seeds each: about four minutes on two cores. It writes data/stories, runs/demo and
-    reports/demo. Interrupt it at any time: the same command resumes and repeats nothing.
+    Which parts of a tiny GPT can stay frozen, on text and where it has to look something up: about four minutes on two
+    cores. It writes data/stories, and for each of the studies demo and demo_recall a folder in runs and in reports.
+    Interrupt it at any time: the same command resumes and repeats nothing.
 
     Example: oelm demo
     """
     from oelm.cli import studies
     from oelm.reporting.report import check_libraries
-    from oelm.study.declaration import load_study
+    from oelm.study.declaration import in_language, load_study
 
     check_libraries()  # now, not after the runs
-    study = load_study(DEMO)
-    echo("1/4 text")
-    if not prepare_embedded_text(study) and _data_of(study).exists():
-        echo(f"{_data_of(study)}: already prepared")
-    echo(f"2/4 runs: {_size(study)}")
-    studies.run(DEMO)
-    echo("3/4 speed")
-    if _speed_is_known(study):
-        echo(f"{RUNS / study.name}: speed already measured")
-    else:
-        studies.bench(DEMO, rounds=ROUNDS)
-    echo("4/4 report")
-    studies.report(DEMO)
-    echo(f"done: open {_report_of(study) / 'report.en.html'} (中文: report.zh.html)")
+    declared = [load_study(name) for name in DEMOS]
+    for number, study in enumerate(declared, 1):
+        echo(f"{number}/{len(declared)} {study.name}: {in_language(study.question, 'en')} {_size(study)}")
+        prepare_embedded_text(study)
+        studies.run(study.name)
+        studies.report(study.name)
+    for study in declared:
+        echo(f"done: open {_report_of(study) / 'report.en.html'} (中文: report.zh.html)")
 
 
 def prepare_embedded_text(study: Study) -> bool:
@@ -102,13 +96,6 @@ def _data_of(study: Study) -> Path:
     from oelm.study.declaration import settings_for
 
     return Path(settings_for(study, study.baseline, seed=study.seeds[0]).run.data)
-
-
-def _speed_is_known(study: Study) -> bool:
-    from oelm.study.bench import Bench, stored_bench
-
-    stored = stored_bench(RUNS / study.name)
-    return isinstance(stored, Bench) and stored.is_controlled and not stored.is_busy and stored.has(*study.arms)
 
 
 # ---- studies -------------------------------------------------------------------------------------------------------

@@ -20,13 +20,12 @@ from oelm.files import read_object
 from oelm.huggingface.encoder_folder import WEIGHTS_INDEX, shards
 from oelm.huggingface.model_folder import ARCHITECTURE, MODEL_TYPE
 from oelm.model.adaptation import Adaptation, adapt
-from oelm.model.adaptation.record import CUSTOM, FIELD, FORMAT_VERSION, adaptation_record, frozen_digests
+from oelm.model.adaptation.record import CUSTOM, FIELD, FORMAT_VERSION, adaptation_record, frozen_digests, frozen_shapes
 from oelm.treatment.options import in_use
 from oelm.treatment.parts import Parts, for_given_weights
 from oelm.treatment.treatments import Treatment
 
 CONFIG_FILE = "config.json"
-CHANGED = "frozen weights are not what they were when the arm was applied"
 
 
 def apply(model: nn.Module, arm: str | Parts | Treatment, *, seed: int = 0) -> Adaptation:
@@ -83,7 +82,7 @@ def load(folder: str | Path, cls: Any = None, **kwargs: Any) -> nn.Module:
     config.oelm = tree[FIELD]  # whatever config was given
     changed = changed_since_applied(model)
     if changed:
-        raise UserError(f"{folder}: {CHANGED}: {', '.join(changed)} (digest differs)")
+        raise UserError(f"{folder}: {changed}")
     if dtype != "auto":
         model.to(dtype)
         config.oelm = tree[FIELD] | {"frozen_digests": frozen_digests(model)}
@@ -120,11 +119,22 @@ def _without_starts(parts: Parts) -> Parts:
 # ---- Digests -------------------------------------------------------------------------------------------------------
 
 
-def changed_since_applied(model: nn.Module) -> list[str]:
-    """Frozen weights whose digests are not those that were taken when the arm was applied."""
-    stored = getattr(model.config, FIELD)["frozen_digests"]
-    found = frozen_digests(model)
-    return [name for name in sorted(stored.keys() | found.keys()) if stored.get(name) != found.get(name)]
+def changed_since_applied(model: nn.Module) -> str:
+    """Which frozen weights have not the shapes or digests that were taken when the arm was applied; else empty."""
+    record, shapes = getattr(model.config, FIELD), frozen_shapes(model)
+    stored_shapes = record.get("frozen_shapes", {})  # which earlier versions did not store
+    resized = [name for name in shapes if stored_shapes.get(name, shapes[name]) != shapes[name]]
+    if resized:
+        first = resized[0]
+        return (
+            f"{first} was resized after the arm was applied (was {stored_shapes[first]}, is {shapes[first]}): "
+            "resize_token_embeddings comes first; load the model again, resize it, then apply the arm"
+        )
+    stored, found = record["frozen_digests"], frozen_digests(model)
+    changed = [name for name in sorted(stored.keys() | found.keys()) if stored.get(name) != found.get(name)]
+    if not changed:
+        return ""
+    return f"frozen weights are not what they were when the arm was applied: {', '.join(changed)} (digest differs)"
 
 
 # ---- What a folder says --------------------------------------------------------------------------------------------

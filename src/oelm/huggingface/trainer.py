@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from oelm.errors import UserError
-from oelm.huggingface.applying import CHANGED, changed_since_applied
+from oelm.huggingface.applying import changed_since_applied
 from oelm.huggingface.library import transformers
 from oelm.model.adaptation.record import FIELD
 from oelm.model.freezing import FrozenWeightChanged, Schedule, Watch
@@ -90,4 +90,4 @@ def _check_digests(model: nn.Module) -> None:
         return
     changed = changed_since_applied(model)
     if changed:
-        raise FrozenWeightChanged(f"{CHANGED}: {', '.join(changed)} (digest differs)")
+        raise FrozenWeightChanged(changed)

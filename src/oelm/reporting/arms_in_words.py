@@ -10,7 +10,7 @@ from oelm.reporting import numbers
 from oelm.reporting.tables import label_of
 from oelm.reporting.verdicts import short_digests
 from oelm.reporting.words import LANGUAGES, say, say_or_code
-from oelm.study.declaration import Language, settings_for
+from oelm.study.declaration import Language, declared_model
 from oelm.study.remarks import NOW, code_of
 from oelm.treatment.options import in_use
 from oelm.treatment.parts import ABBREVIATIONS, Part
@@ -18,8 +18,7 @@ from oelm.treatment.parts import ABBREVIATIONS, Part
 
 def described_arm(findings: Findings, arm: str, language: Language) -> str:
     """How the parts worth a word start, when they move, and which options are in use."""
-    study = findings.study
-    model = settings_for(study, arm, seed=study.seeds[0]).run.model
+    model = declared_model(findings.study, arm)
     parts = model.parts
     alike: dict[str, list[str]] = {}
     for role in spoken_of(parts):

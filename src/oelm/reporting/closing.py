@@ -100,8 +100,7 @@ def confounds(findings: Findings, language: Language, figures: Container[str]) -
         [
             verdict.hypothesis.name,
             confound.key,
-            verdicts.short_digests(confound.treatment),
-            verdicts.short_digests(confound.control),
+            *verdicts.sides_of(findings, verdict.hypothesis, confound, language),
             _explanation(verdict.hypothesis, confound, language),
         ]
         for verdict in findings.verdicts

@@ -250,7 +250,7 @@ def _arms_table(findings: Findings, language: Language) -> Table:
         if has_implied(findings):
             counts.append(numbers.whole(summary.implied))
         rows.append([label_of(findings, arm, language), described_arm(findings, arm, language), *counts])
-    columns = ("arm", "start", "total", "trainable", "against_baseline", *counts_at_rest(findings))
+    columns = ("arm", "treated", "total", "trainable", "against_baseline", *counts_at_rest(findings))
     header = [say(language, f"column.{name}") for name in columns]
     return Table(
         _with_scope(findings, "parameters.table", language), header, rows, words_then_numbers(len(header), words=2)

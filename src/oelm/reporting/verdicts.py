@@ -14,10 +14,11 @@ from oelm.reporting import numbers, quality
 from oelm.reporting.article import VerdictBox
 from oelm.reporting.scope import scope_line
 from oelm.reporting.tables import label_of, one_line
-from oelm.reporting.words import WORDS, in_words, say, say_of, say_or_code
+from oelm.reporting.words import LANGUAGES, WORDS, in_words, say, say_of, say_or_code
 from oelm.study.bench import Ratio
 from oelm.study.confounds import SEEDS, Confound
-from oelm.study.declaration import Hypothesis, Language, in_language
+from oelm.study.declaration import Hypothesis, Language, declared_model, in_language
+from oelm.treatment.options import OPTIONS, said_of
 
 OUTCOMES: tuple[Outcome, ...] = ("supported", "refuted", "undecided", "confounded")
 
@@ -269,7 +270,7 @@ def _remarks(findings: Findings, verdict: Verdict, language: Language) -> list[s
         outcome = say(language, f"outcome.{verdict.regardless}")
         found.append(say(language, "box.regardless", outcome=outcome))
         found += [
-            say(language, "box.confound", confound=confound_sentence(confound, language))
+            say(language, "box.confound", confound=_confound_sentence(findings, verdict.hypothesis, confound, language))
             for confound in verdict.confounds
             if confound.explained is None and confound.key != SEEDS
         ]
@@ -293,11 +294,18 @@ def implausible_sentence(findings: Findings, arm: str, ratio: Ratio, language: L
     )
 
 
-def confound_sentence(confound: Confound, language: Language) -> str:
-    return say(
-        language, "confounds.one", key=confound.key, treatment=short_digests(confound.treatment),
-        control=short_digests(confound.control),
-    )  # fmt: skip
+def _confound_sentence(findings: Findings, hypothesis: Hypothesis, confound: Confound, language: Language) -> str:
+    treatment, control = sides_of(findings, hypothesis, confound, language)
+    return say(language, "confounds.one", key=confound.key, treatment=treatment, control=control)
+
+
+def sides_of(findings: Findings, hypothesis: Hypothesis, confound: Confound, language: Language) -> tuple[str, str]:
+    """What differs between treatment and control, in a language where there are words for it."""
+    if confound.key not in OPTIONS:
+        return short_digests(confound.treatment), short_digests(confound.control)
+    treatment, control = (declared_model(findings.study, arm) for arm in (hypothesis.treatment, hypothesis.control))
+    place = LANGUAGES.index(language)
+    return said_of(treatment, confound.key, place), said_of(control, confound.key, place)
 
 
 def short_digests(text: str) -> str:

@@ -273,7 +273,7 @@ _TABLE: dict[str, Phrase] = {
     "column.explained": ("explained by the study", "实验给出的解释"),
     "column.hypothesis": ("hypothesis", "假设"),
     "column.outcome": ("verdict", "结论"),
-    "column.start": ("queries and keys", "Q/K 状态"),
+    "column.treated": ("treated parts", "处理部分"),
     "column.weights": ("weights", "权重"),
     "column.gradients": ("gradients", "梯度"),
     "column.optimizer": ("optimizer", "优化器"),

@@ -15,7 +15,6 @@ from oelm.config import (
     STEP_EXECUTION,
     Encoder,
     EncoderRun,
-    Model,
     ResolvedRun,
     Run,
     Settings,
@@ -30,7 +29,6 @@ from oelm.study.declaration import Hypothesis, Study, in_language, settings_for
 from oelm.study.part_aspects import (
     ASPECTS,
     KEYS,
-    SCALES_OF_SCORES,
     SECTIONS,
     VARIATIONS,
     aspect_differences,
@@ -67,8 +65,6 @@ def confounds(study: Study, plan: Plan) -> dict[str, list[Confound]]:
     for hypothesis in study.hypotheses:
         _check_explained(hypothesis)
     sides = {arm: _Side.of(study, plan, arm) for arm in study.arms}
-    for hypothesis in study.hypotheses:
-        _check_scale(hypothesis, sides[hypothesis.treatment], sides[hypothesis.control])
     return {
         hypothesis.name: list(_found(hypothesis, sides[hypothesis.treatment], sides[hypothesis.control]))
         for hypothesis in study.hypotheses
@@ -88,16 +84,6 @@ def _check_explained(hypothesis: Hypothesis) -> None:
             close = difflib.get_close_matches(key, known, n=1)
             suggestion = f"; did you mean {close[0]}?" if close else ""
             raise UserError(f"hypotheses.{hypothesis.name}.explained.{key}: is not the key of a confound{suggestion}")
-
-
-def _check_scale(hypothesis: Hypothesis, *sides: _Side) -> None:
-    """Whatever the scale of queries and keys, what is normalised has none."""
-    named = [word for word in hypothesis.varies if word in SCALES_OF_SCORES]
-    if named and any(isinstance(side.run.model, Model) and side.run.model.scores.query_key_norm for side in sides):
-        raise UserError(
-            f"hypotheses.{hypothesis.name}.varies: {named[0]} decides nothing where scores.query_key_norm is true: the "
-            "norm cancels it; leave it out"
-        )
 
 
 @dataclass(frozen=True)

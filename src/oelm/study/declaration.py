@@ -22,7 +22,7 @@ from oelm.arms import canonical_name
 from oelm.claims.kinds import KINDS, SOLVING, Evidence, Kind, kinds_about
 from oelm.claims.measures import LOSS, MEASURES, SCALES, Measure, measures_of
 from oelm.claims.solving import Criterion
-from oelm.config import Settings, kind_of_model
+from oelm.config import AnyModel, Model, Settings, as_far_as_known, kind_of_model
 from oelm.errors import UserError
 from oelm.probes.probe import WrongProbe, is_probe, probe_of, written
 from oelm.run_directory import check_name
@@ -30,7 +30,7 @@ from oelm.sections import Count, Positive, Section, Share
 from oelm.settings import full_key, known_keys, problem_lines, read_yaml_file, settings_of, with_preset
 from oelm.study.catalogue import study_file
 from oelm.study.draws import MOST_DRAWS, PROJECTIONS, draw_seed
-from oelm.study.part_aspects import VARIATIONS
+from oelm.study.part_aspects import SCALES_OF_SCORES, VARIATIONS
 from oelm.study.slurm_request import SlurmRequest
 from oelm.treatment.draws import draws_what_it_treats
 
@@ -58,13 +58,17 @@ class Arm(Section):
     processes: Positive = 1  # of each run, by torchrun
 
 
-def _one_of(table: Mapping[str, object]) -> AfterValidator:
-    """A key of a table, which is read when a study is: a row more is a word more that a study may use."""
+def _one_of(table: Mapping[str, object], *, listed_in: str = "") -> AfterValidator:
+    """A key of a table, which is read when a study is: a row more is a word more that a study may use.
+
+    Of a long table, an error names the page that lists it.
+    """
 
     def known(name: str) -> str:
         if name not in table:
             expected = ", ".join(f"'{each}'" for each in table)
-            raise PydanticCustomError("literal_error", "Input should be one of {expected}", {"expected": expected})
+            context = {"expected": expected, "listed_in": listed_in}
+            raise PydanticCustomError("literal_error", "Input should be one of {expected}", context)
         return name
 
     return AfterValidator(known)
@@ -81,7 +85,9 @@ class Hypothesis(Section):
     kind: Annotated[str, _one_of(KINDS)]
     treatment: str
     control: str
-    varies: list[Annotated[str, _one_of(VARIATIONS)]]  # which differences between the arms are the treatment
+    varies: list[
+        Annotated[str, _one_of(VARIATIONS, listed_in="docs/studies.md")]
+    ]  # which differences between the arms are the treatment
     measure: Annotated[str, _one_of(MEASURES)] = LOSS.key
     margin_percent: float | None = Field(default=None, gt=0)
     margin_points: float | None = Field(default=None, gt=0)
@@ -286,8 +292,10 @@ def study_of(tree: dict[str, Any], *, name: str) -> Study:
     problems += [*wrong, *_at_odds(tree)]
     if study is not None:
         study, wrong = _with_full_keys(study)
-        checks = (_named_wrongly, _misplaced_values, _faults_of_arms, _draws_of_nothing)
-        problems += [*wrong, *(line for check in checks for line in check(study))]
+        problems += wrong
+        whole = [arm for arm in study.arms if not any(line.startswith(f"arms.{arm}.") for line in problems)]
+        checks = (_named_wrongly, _misplaced_values, _faults_of_arms, _draws_of_nothing, _scales_of_nothing)
+        problems += [*(line for check in checks for line in check(study)), *_equal_arms(study, whole)]
     if problems or study is None:
         raise UserError("\n".join(f"{name}: {line}" for line in dict.fromkeys(problems)))
     return study
@@ -535,7 +543,6 @@ def _faults_of_arms(study: Study) -> Iterator[str]:
     said: set[str] = set()
     alone = _complaints(lambda: settings_of(with_preset(study.base), name="base"))
     of_base = {line.removeprefix("base: ") for line in alone}
-    known: dict[str, str] = {}
     seed, grid = study.seeds[0], study.tuning.grid if study.tuning else {}
     for arm in study.arms:
         checks = [partial(settings_for, study, arm, seed=seed)]
@@ -552,24 +559,43 @@ def _faults_of_arms(study: Study) -> Iterator[str]:
             if what not in said:
                 said.add(what)
                 yield f"base: {what}" if what in of_base else line
-        if not problems:
-            yield from _arm_among_the_others(study, arm, checks[0](), known)
+        if not problems and kind_of_model(checks[0]().run.model) != study.model_kind:
+            yield f"arms.{arm}.set: a different kind of model than in base; a comparison needs the same kind"
 
 
-def _arm_among_the_others(study: Study, arm: str, settings: Settings, known: dict[str, str]) -> Iterator[str]:
-    if kind_of_model(settings.run.model) != study.model_kind:
-        yield f"arms.{arm}.set: a different kind of model than in base; a comparison needs the same kind"
-    identity = settings.run.model_dump_json(exclude={"arm", "data"})
-    if identity in known:
-        yield f"arms {known[identity]} and {arm} are the same computation"
-    known.setdefault(identity, arm)
+def _is_faultless(study: Study, arm: str) -> bool:
+    return not _complaints(partial(settings_for, study, arm, seed=study.seeds[0]))
+
+
+def _equal_arms(study: Study, arms: list[str]) -> Iterator[str]:
+    """Of these arms, of which nothing was left out: without it, one may equal another that it does not."""
+    known: dict[str, str] = {}
+    for arm in arms:
+        if _is_faultless(study, arm):
+            run = settings_for(study, arm, seed=study.seeds[0]).run
+            first = known.setdefault(run.model_dump_json(exclude={"arm", "data"}), arm)
+            if first != arm:
+                yield f"arms {first} and {arm} are the same computation"
+
+
+def _scales_of_nothing(study: Study) -> Iterator[str]:
+    """Claims about the scale of queries and keys where a norm cancels it."""
+    for number, hypothesis in enumerate(study.hypotheses):
+        sides = [arm for arm in (hypothesis.treatment, hypothesis.control) if arm in study.arms]
+        models = [declared_model(study, arm) for arm in sides if _is_faultless(study, arm)]
+        if not any(isinstance(model, Model) and model.scores.query_key_norm for model in models):
+            continue
+        for place, word in enumerate(hypothesis.varies):
+            if word in SCALES_OF_SCORES:
+                yield (
+                    f"hypotheses.{number}.varies.{place}: {word} decides nothing where scores.query_key_norm is true: "
+                    "the norm cancels it; leave it out"
+                )
 
 
 def _draws_of_nothing(study: Study) -> Iterator[str]:
     """Several draws where there is nothing to draw, of arms that have no other fault."""
-    if study.draws == 1 or any(
-        _complaints(partial(settings_for, study, arm, seed=study.seeds[0])) for arm in study.arms
-    ):
+    if study.draws == 1 or not all(_is_faultless(study, arm) for arm in study.arms):
         return
     if all(draws_of(study, arm) == 1 for arm in study.arms):
         yield f"draws: {study.draws}, but no arm draws anything that it treats; leave draws out"
@@ -593,6 +619,11 @@ def settings_for(
         seed=seed,
         values=own | entry.set | (values or {}),
     )
+
+
+def declared_model(study: Study, arm: str) -> AnyModel:
+    """The model of an arm, with what a rule decides of it."""
+    return as_far_as_known(settings_for(study, arm, seed=study.seeds[0]).run).model
 
 
 def draws_of(study: Study, arm: str, values: dict[str, Any] | None = None) -> int:

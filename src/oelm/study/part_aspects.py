@@ -16,7 +16,7 @@ from typing import Any
 from oelm.arm_words import layers_of
 from oelm.config import AnyModel
 from oelm.treatment.moves import Always, values_of
-from oelm.treatment.options import OPTIONS, in_use
+from oelm.treatment.options import OPTIONS, said_of
 from oelm.treatment.parts import ROLES
 from oelm.treatment.starts import STARTS, Sizes
 
@@ -75,9 +75,8 @@ class OptionDifference:
 
 def option_differences(treatment: AnyModel, control: AnyModel) -> Iterator[OptionDifference]:
     """One for each option in which two GPTs differ; encoders have none."""
-    sides = [{option.key: option.said(facts) for option, facts in in_use(model)} for model in (treatment, control)]
-    for key, option in OPTIONS.items():
-        one, other = (side.get(key, option.otherwise) for side in sides)
+    for key in OPTIONS:
+        one, other = (said_of(model, key) for model in (treatment, control))
         if one != other:
             yield OptionDifference(key, one, other)
 

@@ -70,7 +70,7 @@ class Option:
     weights: Callable[[Sized], dict[str, Added]] = lambda model: {}  # of one layer, by their names within a block
     endings: tuple[str, ...] = ()  # of these names
     keeps: Callable[[Sized], int] = lambda model: 0  # numbers of a token and layer that the backward pass needs
-    otherwise: str = "none"  # the baseline's
+    otherwise: Words = ("none", "无")  # the baseline's
     decays: bool = False
     draws: bool = False  # some of its weights start from a draw
     multiplies: bool = False  # its weights are factors of matrix products
@@ -91,8 +91,12 @@ def _module_of(part: str) -> str:
     return FEED_FORWARD if part in FED else ATTENTION
 
 
-def _parts_named(parts: list[str]) -> str:
-    return ", ".join(ABBREVIATIONS.get(role, role) for role in ROLES if role in parts)
+def _parts_named(parts: list[str]) -> Words:
+    named = [role for role in ROLES if role in parts]
+    return (
+        ", ".join(ABBREVIATIONS.get(role, role) for role in named),
+        "、".join(ABBREVIATIONS.get(role, ROLES[role].words[1]) for role in named),
+    )
 
 
 # ---- Scores --------------------------------------------------------------------------------------------------------
@@ -203,14 +207,14 @@ OPTIONS: dict[str, Option] = {
             words=("positions", "位置"),
             phrase=("{kind}", "{kind}"),
             facts=_positions_facts,
-            otherwise="learned positions",
+            otherwise=("learned positions", "可学习的位置嵌入"),
         ),
         Option(
             key="tied",
             words=OUTPUT_LAYER.words,
             phrase=("output layer of its own", "输出层不共享"),
             facts=lambda model: None if getattr(model, "tied", True) else {},
-            otherwise="output layer tied to the token embedding",
+            otherwise=("output layer tied to the token embedding", "输出层与词嵌入共享"),
         ),
         Option(
             key="scores.temperature",
@@ -237,7 +241,10 @@ OPTIONS: dict[str, Option] = {
             words=("query-key width", "Q/K 宽度"),
             phrase=("queries and keys of width {width} per head", "每个头的 Q/K 宽度为 {width}"),
             facts=_width_facts,
-            otherwise="queries and keys of width d_model / num_heads per head",
+            otherwise=(
+                "queries and keys of width d_model / num_heads per head",
+                "每个头的 Q/K 宽度为 d_model / num_heads",
+            ),
         ),
         Option(
             key="repairs.residual",
@@ -299,6 +306,13 @@ def in_use(model: Any) -> Iterator[tuple[Option, Facts]]:
             yield option, facts
 
 
+def said_of(model: Any, key: str, language: int = 0) -> str:
+    """What a model does by an option, or instead of it."""
+    option = OPTIONS[key]
+    facts = next((facts for used, facts in in_use(model) if used is option), None)
+    return option.otherwise[language] if facts is None else option.said(facts, language)
+
+
 def added_to_a_layer(model: Sized) -> Iterator[tuple[Option, str, Added]]:
     """Every added weight of one layer: what adds it, and its name within a block."""
     for option in ADDITIONS.values():
@@ -335,7 +349,7 @@ def problems_of_options(model: Any, parts: Parts) -> Iterator[str]:
     """What of the scores and repairs our GPT of this size cannot have, a line each that begins with the key."""
     yield from _problems_of_scores(model, parts)
     yield from _problems_of_residual(model)
-    yield from _twice("repairs.base_scale", model.repairs.base_scale)
+    yield from _problems_of_base_scale(model)
     shift, width = model.repairs.shift, model.repairs.convolution.width
     if shift.per == "none" and shift.on != NO_REPAIRS.shift.on:
         yield "repairs.shift.on: there is no shift (per is none); set per to head or channel, or leave on out"
@@ -362,6 +376,16 @@ def _problems_of_residual(model: Any) -> Iterator[str]:
     yield from _listed(f"{key}.on", residual.on)
     if residual.rank is not None and residual.rank > model.d_model:
         yield f"{key}.rank: {residual.rank} is more than d_model {model.d_model}"
+
+
+def _problems_of_base_scale(model: Any) -> Iterator[str]:
+    """Beside a residual the scale of a query or key counts even if the sum is normalised."""
+    key, repairs = "repairs.base_scale", model.repairs
+    yield from _twice(key, repairs.base_scale)
+    beside = repairs.residual.on if repairs.residual.rank != 0 else []
+    for part in dict.fromkeys(repairs.base_scale):
+        if model.scores.query_key_norm and part in ("query", "key") and part not in beside:
+            yield f"{key}: {part} has no scale where scores.query_key_norm is true: the norm cancels it; leave it out"
 
 
 def _listed(key: str, parts: list[Any]) -> Iterator[str]:

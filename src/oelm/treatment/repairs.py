@@ -54,7 +54,9 @@ class Repairs(Section):
     convolution: Convolution = Convolution()
 
     def resolved(self, *, d_model: int) -> ResolvedRepairs:
-        return ResolvedRepairs.model_construct(**dict(self) | {"residual": self.residual.resolved(d_model=d_model)})
+        """What it does not state stays unstated, so that an arm still decides only what it sets."""
+        values = dict(self) | {"residual": self.residual.resolved(d_model=d_model)}
+        return ResolvedRepairs.model_construct(_fields_set=self.model_fields_set, **values)
 
 
 class ResolvedRepairs(Repairs):

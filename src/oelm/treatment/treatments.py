@@ -25,6 +25,10 @@ class Treatment(Section):
         options = self.model_dump(mode="json", exclude={"parts"}, exclude_unset=True)
         return {"parts": self.parts.model_dump(mode="json"), **options}
 
+    def resolved(self, *, d_model: int) -> Treatment:
+        """The same with what it leaves to a rule decided, in a model of this width."""
+        return self.model_copy(update={"repairs": self.repairs.resolved(d_model=d_model)})
+
     @property
     def governs_parts_alone(self) -> bool:
         return not self.model_dump(exclude={"parts"}, exclude_unset=True)

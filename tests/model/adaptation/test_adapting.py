@@ -17,7 +17,7 @@ from oelm.treatment.moves import After, Always, Every, Never
 from oelm.treatment.parts import AS_GIVEN, ROLES, Part, Parts, for_given_weights
 from oelm.treatment.starts import STARTS
 from parts_of_transformers import by_role
-from tiny_transformers import KINDS, batch, fine_tuned, tiny
+from tiny_transformers import KINDS, LENGTH, VOCABULARY, batch, fine_tuned, tiny
 
 
 def both(**settings) -> Parts:
@@ -416,6 +416,10 @@ def test_the_answer_says_what_was_done():
     assert lines[0] == f"GPT-2: {done.trainable:,} parameters trainable, {done.frozen:,} frozen"
     assert lines[1] == "the given queries and keys were replaced by newly drawn ones"
     assert lines[2] == "  transformer.h.0.attn.c_attn (query): head_orthogonal; 16 of 32 rows move never"
+    frozen = Part(start="keep", moves=Never())
+    embeddings = given(token_embedding=frozen, position_embedding=frozen)
+    rows = {part.role: (part.covered_rows, part.rows) for part in adapt(tiny("gpt2"), embeddings, seed=0).parts}
+    assert (rows["token_embedding"], rows["position_embedding"]) == ((VOCABULARY, VOCABULARY), (LENGTH + 4, LENGTH + 4))
     kept = str(adapt(tiny("gpt2"), arm_for("frozen_pretrained"), seed=0))
     assert "replaced" not in kept
     assert "FreezeCallback" in str(adapt(tiny("gpt2"), arm_for("late_unfreeze"), seed=0))

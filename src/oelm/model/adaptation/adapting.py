@@ -233,7 +233,8 @@ def _planned(
 ) -> Planned:
     module, weights = site.held(model)
     first = next(iter(weights.values()))
-    outputs = first.shape[1] if family.outputs_last and first.dim() == 2 else first.numel() // _inputs(first)
+    outputs_last = family.outputs_last and site.layer is not None  # embeddings have one row a token in every family
+    outputs = first.shape[1] if outputs_last and first.dim() == 2 else first.numel() // _inputs(first)
     segments = _segments(family, site, outputs, heads)
 
     def adapted(role: str, part: Part) -> AdaptedPart:
@@ -242,7 +243,7 @@ def _planned(
         return AdaptedPart(name=site.path, role=role, spec=part, rows=rows, covered_rows=covered, heads=number)
 
     governed = {role: adapted(role, part) for role, part in parts.items()}
-    return Planned(site, module, weights, segments, governed, family.outputs_last)
+    return Planned(site, module, weights, segments, governed, outputs_last)
 
 
 def _inputs(weight: Tensor) -> int:

@@ -22,16 +22,26 @@ def adaptation_record(model: nn.Module, parts: Parts, *, arm: str, seed: int) ->
         "parts": parts.model_dump(mode="json"),
         "seed": seed,
         "frozen_digests": frozen_digests(model),
+        "frozen_shapes": frozen_shapes(model),
     }
 
 
 def frozen_digests(model: nn.Module) -> dict[str, str]:
-    """Of all that never moves, by names that are the same under any head or wrapper."""
+    return {name: tensor_digest(parameter) for name, parameter in _frozen(model).items()}
+
+
+def frozen_shapes(model: nn.Module) -> dict[str, list[int]]:
+    """Which tell a resized matrix from a changed one."""
+    return {name: list(parameter.shape) for name, parameter in _frozen(model).items()}
+
+
+def _frozen(model: nn.Module) -> dict[str, nn.Parameter]:
+    """All that never moves, by names that are the same under any head or wrapper."""
     family = family_of(model)
     parameters = dict(model.named_parameters())
     frozen = {id(parameters[name]) for name in frozen_names(model)}
     return {
-        known: tensor_digest(parameter)
+        known: parameter
         for name, parameter in model.named_parameters(remove_duplicate=False)  # either name of a tied matrix
         if id(parameter) in frozen and (known := name_in_family(name, family)) is not None
     }

@@ -29,7 +29,7 @@ WIDTH = 7.0  # inches: the text width of the PDF
 PNG_DPI = 300
 LEGEND_LINE = 0.16  # inches
 
-# Okabe and Ito's colours; the baseline is black. Line style and marker differ too, so that grey print suffices.
+# Okabe and Ito's colours; the baseline alone is black. Line style and marker differ too, so that grey print suffices.
 COLOURS = ("#000000", "#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6D00")
 LINES = ("-", "--", "-.", (0, (1, 1)), (0, (5, 1, 1, 1, 1, 1)), (0, (8, 2)), (0, (3, 1)), (0, (1, 2)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
@@ -105,8 +105,11 @@ class Canvas:
         study = self.findings.study
         order = [study.baseline, *(each for each in study.arms if each != study.baseline)]
         place = order.index(arm)
-        turn = place // len(COLOURS)  # with more arms than colours, the marks shift against them
-        return Look(COLOURS[place % 8], LINES[(place + turn) % 8], MARKERS[(place + 3 * turn) % 8])
+        if place == 0:
+            return Look(COLOURS[0], LINES[0], MARKERS[0])
+        turn, number = divmod(place - 1, len(COLOURS) - 1)  # with more arms than colours, the marks shift against them
+        number += 1
+        return Look(COLOURS[number], LINES[(number + turn) % 8], MARKERS[(number + 3 * turn) % 8])
 
     @property
     def arms(self) -> list[str]:
@@ -131,9 +134,22 @@ class Canvas:
             line = look.line if with_lines else "none"
             label = self.label(arm, width=width)
             handles.append(Line2D([], [], color=look.colour, ls=line, marker=look.marker, label=label))
+        columns = legend_below(figure, handles, columns=min(columns, len(arms)), handlelength=3.2)
         lines = sum(str(handle.get_label()).count("\n") for handle in handles) + -(-len(arms) // columns)
         figure.set_figheight(figure.get_figheight() + LEGEND_LINE * max(0, lines - 2))
-        figure.legend(handles=handles, loc="outside lower center", ncols=min(columns, len(arms)), handlelength=3.2)
+
+
+def legend_below(figure: Figure, handles: list[Any], *, columns: int, **settings: Any) -> int:
+    """In as many columns as the figure is wide enough for, at most so many; how many they are."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    while True:
+        legend = figure.legend(handles=handles, loc="outside lower center", ncols=columns, **settings)
+        if columns == 1 or legend.get_window_extent(renderer).width <= figure.bbox.width:
+            return columns
+        legend.remove()
+        columns -= 1
 
 
 def wrapped(text: str, width: int) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 from oelm.reporting import numbers
-from oelm.reporting.figures.canvas import Canvas, lettered, logarithmic, rows_of
+from oelm.reporting.figures.canvas import LEGEND_LINE, Canvas, legend_below, lettered, logarithmic, rows_of
 from oelm.reporting.figures.comparisons import mean_interval
 from oelm.reporting.words import WORDS
 from oelm.treatment.options import ADDITIONS
@@ -21,6 +22,7 @@ COLOURS = {
 } | {role: option.colour for role, option in ADDITIONS.items()}  # fmt: skip
 UNKNOWN = "#000000"  # a role that this version has no colour for is shown all the same
 MILLION = 1e6
+MOST_COLUMNS = 5  # of the legend
 HATCHES = {"trainable": None, "frozen": "//////", "implied": "...."}  # what is counted, and how it is shown
 
 
@@ -111,7 +113,9 @@ def _role_legend(canvas: Canvas, figure: Figure) -> None:
     for key in ("frozen", "implied") if has_implied else ("frozen",):
         label = canvas.word(f"legend.{key}")
         handles.append(Patch(facecolor="white", edgecolor="#333333", hatch=HATCHES[key], lw=0.4, label=label))
-    figure.legend(handles=handles, loc="outside lower center", ncols=5)
+    columns = legend_below(figure, handles, columns=MOST_COLUMNS)
+    more_lines = -(-len(handles) // columns) - -(-len(handles) // MOST_COLUMNS)
+    figure.set_figheight(figure.get_figheight() + LEGEND_LINE * more_lines)
 
 
 def by_parameters(canvas: Canvas) -> Figure | None:
@@ -120,13 +124,12 @@ def by_parameters(canvas: Canvas) -> Figure | None:
         return None
     intervals = {arm: mean_interval(measure, canvas.findings.arms[arm].quality.values) for arm in arms}
     figure, (axis,) = canvas.panels(1, height=3.0)
-    for place, arm in enumerate(arms):
-        summary, look = canvas.findings.arms[arm], canvas.look(arm)
+    places = side_by_side({arm: canvas.findings.arms[arm].trainable for arm in arms})
+    for arm in arms:
+        look = canvas.look(arm)
         middle, below, above = intervals[arm]
-        across = summary.trainable / MILLION
-        shift = 1 + 0.004 * (place - (len(arms) - 1) / 2)  # arms of one size stand side by side
         axis.errorbar(
-            [across * shift], [middle], yerr=[[middle - below], [above - middle]], color=look.colour,
+            [places[arm] / MILLION], [middle], yerr=[[middle - below], [above - middle]], color=look.colour,
             marker=look.marker, ms=6, capsize=2.5, ls="none", lw=1,
         )  # fmt: skip
     axis.margins(x=0.12)
@@ -138,3 +141,16 @@ def by_parameters(canvas: Canvas) -> Figure | None:
         axis.set_yscale("log")
         logarithmic(axis.yaxis, min(ends), max(ends))
     return figure
+
+
+def side_by_side(counts: dict[str, int]) -> dict[str, float]:
+    """Where arms stand on an axis of counts: at theirs, those of one count beside each other, none past another."""
+    together = {count: [arm for arm in counts if counts[arm] == count] for count in sorted(set(counts.values()))}
+    gaps = [high - low for low, high in itertools.pairwise(together)]
+    most = max(len(arms) for arms in together.values())
+    step = min([0.004 * max(together), *(gap / most for gap in gaps)])
+    return {
+        arm: count + step * (place - (len(arms) - 1) / 2)
+        for count, arms in together.items()
+        for place, arm in enumerate(arms)
+    }
