@@ -17,6 +17,7 @@ import pytest
 
 import oelm  # noqa: F401 - sets how OpenMP threads wait, before torch is imported
 from small_runs import VOCABULARY
+from warm import close_shared_servers
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -26,6 +27,11 @@ for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHU
         signal.signal(number, usual)
 
 
+# One process works on a file, so these are begun before all others: the many short files fill what is left at the end.
+LONGEST = {
+    "test_wheel.py", "test_controller.py", "test_slurm.py", "test_a_study_there.py", "test_copying.py",
+    "test_kill_and_resume.py", "test_ranks.py", "test_distributed.py", "test_several_nodes.py", "test_export.py",
+}  # fmt: skip
 # Their tests wait for real processes, servers and clusters. Begun last, one such file would go on alone at the end.
 FIRST = {"experiments", "remote", "faults", "compat", "test_wheel.py"}
 # Left out of `make quick` besides, because they compute for long. It says what should be added.
@@ -43,7 +49,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: _is_in(FIRST, item), reverse=True)
+    items.sort(key=lambda item: [_is_in(places, item) for places in (LONGEST, FIRST, SLOW)], reverse=True)
     if config.getoption("quick"):
         config.hook.pytest_deselected(items=[item for item in items if _is_in(SLOW, item)])
         items[:] = [item for item in items if not _is_in(SLOW, item)]
@@ -75,6 +81,10 @@ def _no_other_python(request: pytest.FixtureRequest) -> Iterator[None]:
         patch.setattr(multiprocessing.process.BaseProcess, "start", left_out)
         patch.setattr("torch.nn.Module.compile", left_out)
         yield
+
+
+def pytest_sessionfinish() -> None:
+    close_shared_servers()
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 from oelm.config import Execution, Model, Run, Seeds, Training, resolved
 from oelm.settings import load_settings
+from warm import BELOW_TRANSFORMERS, Running, shared_server
 
 REPOSITORY = Path(__file__).parent.parent
 VOCABULARY = 64
@@ -53,12 +53,9 @@ def free_port() -> int:
 
 
 def torchrun(*arguments: str, processes: int = 2, timeout: float = 240) -> subprocess.CompletedProcess[str]:
-    """torchrun on loopback, with gloo."""
-    command = [
-        sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(processes),
-        "--master-addr", "127.0.0.1", "--master-port", str(free_port()), *arguments,
-    ]  # fmt: skip
-    return finished(command, timeout=timeout)
+    """torchrun on loopback, with gloo. The agent is warm, its workers are started by it as ever."""
+    words = ["--nproc-per-node", processes, "--master-addr", "127.0.0.1", "--master-port", free_port()]
+    return warm_script("torch.distributed.run", *words, *arguments, timeout=timeout)
 
 
 def child_environment(**changes: str) -> dict[str, str]:
@@ -73,8 +70,35 @@ def finished(command: list[str], *, timeout: float = 240) -> subprocess.Complete
     )
 
 
-def oelm_command(*arguments: str, timeout: float = 240) -> subprocess.CompletedProcess[str]:
-    return finished([sys.executable, "-m", "oelm", *arguments], timeout=timeout)
+def oelm_command(*arguments: object, timeout: float = 240, **place: Any) -> subprocess.CompletedProcess[str]:
+    return warm_script("oelm.__main__", *arguments, timeout=timeout, **place)
+
+
+def warm_script(
+    program: str,
+    *arguments: object,
+    timeout: float = 240,
+    cwd: Path | None = None,
+    variables: dict[str, str] | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """A script, or a module with a `main`, in a process that has torch already; in this folder and environment."""
+    running = shared_server().start(*arguments, program=program, **_place(cwd, variables))
+    return _ended(running, program, timeout)
+
+
+def warm_python(code: str, *arguments: object, timeout: float = 240) -> subprocess.CompletedProcess[str]:
+    """`python -c CODE`, in a process that has what transformers needs and neither it nor oelm."""
+    running = shared_server(BELOW_TRANSFORMERS).start(*arguments, program="", patch=code, **_place())
+    return _ended(running, "-c", timeout)
+
+
+def _place(cwd: Path | None = None, variables: dict[str, str] | None = None) -> dict[str, Any]:
+    return {"cwd": cwd or Path.cwd(), "variables": variables or child_environment()}
+
+
+def _ended(running: Running, program: str, timeout: float) -> subprocess.CompletedProcess[str]:
+    ended = running.wait(timeout)
+    return subprocess.CompletedProcess([program], ended.code, ended.out, ended.err)
 
 
 PATIENCE = 400.0  # seconds, on a busy machine

@@ -154,7 +154,8 @@ def test_the_demo_is_one_command(at_home):
     assert done.returncode == 0, done.stderr
     file = at_home.folder / "studies" / "mine.yaml"
     tree = yaml.safe_load(file.read_text())
-    tree["base"]["training"] |= {"steps": 3, "learning_rate": 0.004}
+    fewer = {"batch_size": 4, "validation_sequences": 4, "final_validation_sequences": 8}
+    tree["base"]["training"] |= {"steps": 3, "learning_rate": 0.004} | fewer
     tree["seeds"] = [0]
     file.with_name("demo.yaml").write_text(yaml.safe_dump(tree))
     first, again = (at_home("oelm", "demo") for _ in range(2))

@@ -95,25 +95,33 @@ def _imported(tree: ast.AST, package: Path) -> Iterator[Path]:
                 yield from filter(Path.is_file, (base.with_name(f"{base.name}.py"), base / "__init__.py"))
 
 
-def _executed(node: ast.AST) -> Iterator[ast.AST]:
-    """All nodes but those that only a type checker sees."""
-    yield node
-    skipped = node.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING" else []
-    for child in ast.iter_child_nodes(node):
-        if child not in skipped:
-            yield from _executed(child)
+def _executed(tree: ast.AST) -> Iterator[ast.AST]:
+    """All statements but those that only a type checker sees."""
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        for name in ("handlers", "cases", "body", "orelse", "finalbody"):
+            inner = getattr(node, name, None)  # of an expression, like a lambda, a body is no list
+            if isinstance(inner, list) and not (name == "body" and _is_for_type_checkers(node)):
+                waiting += inner
+
+
+def _is_for_type_checkers(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
 
 
 def _syntax(value: Any) -> str:
     """A tree as text, without docstrings. Empty fields are left out: each Python has more of them than the last."""
     if isinstance(value, list):
-        return ",".join(_syntax(each) for each in value if not _is_docstring(each))
+        return ",".join([_syntax(each) for each in value if not _is_docstring(each)])
     if not isinstance(value, ast.AST):
         return repr(value)
-    fields = ((name, _syntax(each)) for name, each in ast.iter_fields(value) if name not in ("ctx", "kind"))
-    return (
-        f"{type(value).__name__}({','.join(f'{name}=[{text}]' for name, text in fields if text not in ('', 'None'))})"
-    )
+    fields = []
+    for name in value._fields:
+        if name not in ("ctx", "kind") and (text := _syntax(getattr(value, name, None))) not in ("", "None"):
+            fields.append(f"{name}=[{text}]")
+    return f"{type(value).__name__}({','.join(fields)})"
 
 
 def _is_docstring(node: Any) -> bool:

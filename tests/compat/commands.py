@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 
-from small_runs import REPOSITORY, finished
+from small_runs import REPOSITORY, warm_script
 
 SCRIPTS = REPOSITORY / "scripts"
 TRAIN, TRAIN_V2, DIAGNOSE = (
@@ -18,4 +17,4 @@ QUIET = ["--set", "vocabulary=64", "--set", "threads=1"]
 
 
 def script(path, *arguments: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
-    return finished([sys.executable, str(path), *arguments], timeout=timeout)
+    return warm_script(str(path), *arguments, timeout=timeout)

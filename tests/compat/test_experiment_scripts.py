@@ -11,7 +11,7 @@ import pytest
 
 from oelm.experiments.handles import LOCK_FILE
 from oelm.ownership import owning
-from small_runs import REPOSITORY, child_environment
+from small_runs import REPOSITORY, child_environment, warm_script
 
 LINE = "=" * 70
 SIZES = ["--d_model", "32", "--num_layers", "2", "--num_heads", "4", "--seq_len", "16", "--max_steps", "4"]
@@ -19,10 +19,7 @@ SMALL = [*SIZES, "--batch_size", "4", "--seeds", "0", "--no-tuning", "--threads"
 
 
 def script(folder, name: str, *arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(REPOSITORY / "scripts" / name), *map(str, arguments)]
-    return subprocess.run(
-        command, cwd=folder, env=child_environment(), capture_output=True, text=True, timeout=300, check=False
-    )
+    return warm_script(str(REPOSITORY / "scripts" / name), *arguments, cwd=folder)
 
 
 @pytest.fixture(scope="module")

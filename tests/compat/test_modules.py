@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 import torch
 from torch import Tensor, nn
@@ -17,7 +14,7 @@ from oelm.compat.modules import (
     OrthogonalMultiHeadAttention,
 )
 from oelm.errors import UserError
-from small_runs import REPOSITORY, child_environment
+from small_runs import REPOSITORY, warm_python
 
 D_MODEL, HEADS = 32, 4
 
@@ -133,11 +130,12 @@ FIRST = ["OrthogonalLinear", "OrthogonalMultiHeadAttention", "OELMTransformerBlo
 SECOND = ["OELMMultiHeadAttention", *MODEL]
 
 
-def test_the_package_and_the_clone_offer_the_originals_names() -> None:
+def test_the_package_and_the_clone_offer_the_originals_names(monkeypatch) -> None:
     pytest.importorskip("transformers", reason="pip install 'oelm[hf]'")
     for name in {*FIRST, *SECOND}:
         assert getattr(oelm, name).__name__ == name
-    for module, names in (("modeling_oelm", FIRST), ("modeling_oelm_v2", SECOND)):
-        code = f"from models.{module} import {', '.join(names)}"
-        done = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, env=child_environment(), check=False)
-        assert done.returncode == 0
+    places = {"modeling_oelm": FIRST, "modeling_oelm_v2": SECOND}
+    code = "\n".join(f"from models.{module} import {', '.join(names)}" for module, names in places.items())
+    monkeypatch.chdir(REPOSITORY)
+    done = warm_python(code)
+    assert done.returncode == 0, done.stderr

@@ -27,7 +27,8 @@ from oelm.study.declaration import load_study
 from oelm.study.plan import planned
 from oelm.study.shelf import Shelf
 from oelm.training.run import train
-from small_runs import PATIENCE, VOCABULARY, child_environment, eventually
+from small_runs import PATIENCE, VOCABULARY, child_environment, eventually, oelm_command
+from warm import shared_server
 
 TWO_ARMS = ["trained", "frozen_head_orthogonal"]
 
@@ -66,9 +67,9 @@ def start(folder: Path, *arguments: object) -> subprocess.Popen[str]:
 
 
 def run(folder: Path, *arguments: object) -> tuple[int, str]:
-    process = start(folder, *arguments)
-    out, _ = process.communicate(timeout=PATIENCE)
-    return process.returncode, out
+    """The exit code and what was said, errors last."""
+    done = oelm_command(*arguments, timeout=PATIENCE, cwd=folder)
+    return done.returncode, done.stdout + done.stderr
 
 
 def results(folder: Path, name: str = "little") -> dict[str, dict]:
@@ -226,12 +227,18 @@ def test_a_dry_run_counts_the_final_runs_that_wait_for_tuning(token_folder, tmp_
 
 
 def test_killed_controllers_and_killed_runs_change_no_number_and_nothing_starts_twice(token_folder, tmp_path):
-    file = write_study(tmp_path, token_folder, steps=400, seeds=[0])
+    file = write_study(tmp_path, token_folder, steps=200, seeds=[0])
     first = start(tmp_path, "run", file, "--slots", 2)
-    alive = eventually(lambda: len(found := running(tmp_path, after_step=25)) == 2 and found, what="two running runs")
+
+    def halted() -> list[RunDirectory]:
+        """So that neither ends before the next controller has seen it."""
+        found = running(tmp_path, after_step=25)
+        for directory in found:
+            os.kill(directory.status()["pid"], signal.SIGSTOP)
+        return found
+
+    alive = eventually(lambda: len(found := halted()) == 2 and found, what="two running runs")
     pids = [directory.status()["pid"] for directory in alive]
-    for pid in pids:  # so that neither ends before the next controller has seen it
-        os.kill(pid, signal.SIGSTOP)
     first.send_signal(signal.SIGKILL)
     first.wait()
     first.stdout.close()
@@ -268,12 +275,15 @@ def uninterrupted_loss(directory: RunDirectory, folder: Path) -> float:
 
 
 def test_ctrl_c_saves_every_run_and_the_same_command_goes_on(token_folder, tmp_path):
-    file = write_study(tmp_path, token_folder, steps=600, arms=["trained"], seeds=[0])
+    file = write_study(tmp_path, token_folder, steps=200, arms=["trained"], seeds=[0])
     controller = start(tmp_path, "run", file)
     (directory,) = eventually(lambda: running(tmp_path, after_step=3), what="a running run")
+    pid = directory.status()["pid"]
+    os.kill(pid, signal.SIGSTOP)  # so that it does not end meanwhile
     code, out = run(tmp_path, "run", file)
     assert code == 2
     assert f"a controller is already running this study (host {os.uname().nodename}, pid {controller.pid}" in out
+    os.kill(pid, signal.SIGCONT)
     controller.send_signal(signal.SIGINT)
     out, _ = controller.communicate(timeout=PATIENCE)
     assert controller.returncode == 130, out
@@ -304,15 +314,16 @@ def test_stop_ends_the_controller_and_its_runs_save(token_folder, tmp_path):
 
 def test_stop_finds_a_run_that_was_started_by_hand(token_folder, tmp_path):
     file = write_study(tmp_path, token_folder, steps=5000, arms=["trained"], seeds=[0])
-    by_hand = start(
-        tmp_path, "train", "--preset", "tiny", "--data", token_folder, "--out", "runs/little/mine",
+    by_hand = shared_server().start(
+        "train", "--preset", "tiny", "--data", token_folder, "--out", "runs/little/mine",
         "--set", "steps=5000", "--set", f"vocabulary={VOCABULARY}", "--set", "seq_len=16", "--set", "log_every=1",
+        cwd=tmp_path,
     )  # fmt: skip
     (directory,) = eventually(lambda: running(tmp_path), what="a running run")
     code, out = run(tmp_path, "stop", file)
     assert code == 0, out
     assert "mine: stopping" in out
-    by_hand.communicate(timeout=PATIENCE)
+    by_hand.wait(PATIENCE)
     assert directory.status()["state"] == "interrupted"
 
 
@@ -369,17 +380,18 @@ class Quiet:
     def show(self, plan, active): ...
 
 
-@pytest.mark.parametrize("name", ["status.json", "config.json", "experiment_result.json"])
-def test_a_truncated_file_of_a_finished_run_stops_nothing(finished_study, tmp_path, name):
+def test_a_truncated_file_of_a_finished_run_stops_nothing(finished_study, tmp_path):
+    """A status and a result; a config that nobody can read is one of a damaged run, above."""
     folder, file, _ = finished_study
     shutil.copytree(folder / "runs" / "little", tmp_path / "copy")
-    damaged = next((tmp_path / "copy").glob(f"trained-*/{name}"))
-    before = read_json(damaged.parent / "experiment_result.json")["val_loss"]
-    damaged.write_text(damaged.read_text()[:20])
+    one, other = sorted((tmp_path / "copy").glob("*/experiment_result.json"))
+    before = [read_json(result)["val_loss"] for result in (one, other)]
+    for damaged in (one.with_name("status.json"), other):
+        damaged.write_text(damaged.read_text()[:20])
     code, out = run(folder, "run", file, "--runs", tmp_path / "copy")
     assert code == 0, out
     assert "final 2/2 finished" in out
-    assert read_json(damaged.parent / "experiment_result.json")["val_loss"] == before
+    assert [read_json(result)["val_loss"] for result in (one, other)] == before
 
 
 # ---- Failures ------------------------------------------------------------------------------------------------------
@@ -422,14 +434,8 @@ def test_a_failed_run_is_named_with_its_error_and_does_not_stop_the_others(token
     assert code == 1
     assert "not finished: trained s0: failed: oelm: execution.device" in out
     assert [name.partition("-")[0] for name in results(tmp_path)] == ["frozen_normal"]
-
-
-def test_the_words_of_an_earlier_start_are_not_taken_for_those_of_the_last(token_folder, tmp_path):
-    """The process dies before it has written a status."""
-    arms = {"trained": {"set": {"execution.device": "cuda:7"}}}
-    file = write_study(tmp_path, token_folder, arms=arms, seeds=[0])
-    run(tmp_path, "run", file)
-    (status,) = (tmp_path / "runs/little").glob("*/status.json")
+    # Started again it dies before it has written a status: the words of an earlier start are not taken for its own.
+    (status,) = (tmp_path / "runs/little").glob("trained-*/status.json")
     write_json(status, read_json(status) | {"state": "interrupted", "error": "an old error", "start": "before"})
     code, out = run(tmp_path, "run", file)
     assert code == 1

@@ -19,15 +19,12 @@ from oelm.experiments.handles import StudyEngines
 from oelm.files import write_json
 from oelm.ownership import START_VARIABLE
 from oelm.run_directory import RunDirectory
-from small_runs import PATIENCE, child_environment
+from small_runs import PATIENCE, child_environment, oelm_command, warm_script
 
 
 def with_the_spool(folder: Path, *words: object) -> tuple[int, str]:
     """`oelm`, with one more row in the table of engines."""
-    done = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("spool_engine.py")), *map(str, words)],
-        cwd=folder, env=child_environment(), capture_output=True, text=True, timeout=PATIENCE, check=False,
-    )  # fmt: skip
+    done = warm_script(str(Path(__file__).with_name("spool_engine.py")), *words, timeout=PATIENCE, cwd=folder)
     return done.returncode, done.stdout + done.stderr
 
 
@@ -62,10 +59,7 @@ def test_what_waits_with_an_engine_is_shown_and_not_started_again_by_any(spooled
 def test_an_engine_that_this_version_does_not_have_is_asked_of_once(spooled):
     """As after going back to an older version: its runs are not started a second time."""
     folder, file = spooled
-    done = subprocess.run(
-        [sys.executable, "-m", "oelm", "status", str(file)],
-        cwd=folder, env=child_environment(), capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = oelm_command("status", file, cwd=folder)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("no such engine") == 1
     assert done.stdout.count("'spool': no answer") == 2

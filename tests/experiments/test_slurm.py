@@ -61,9 +61,8 @@ def start(slurm: Cluster, folder: Path, *words: object, **variables: str) -> sub
 
 
 def run(slurm: Cluster, folder: Path, *words: object, **variables: str) -> tuple[int, str]:
-    process = start(slurm, folder, *words, **variables)
-    out, _ = process.communicate(timeout=PATIENCE)
-    return process.returncode, out
+    done = oelm_command(*words, timeout=PATIENCE, cwd=folder, variables=slurm.environment | variables)
+    return done.returncode, done.stdout + done.stderr
 
 
 def jobs_of(slurm: Cluster, name: str) -> list[tuple[str, str, str]]:

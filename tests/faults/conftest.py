@@ -11,14 +11,13 @@ import pytest
 from patches import DIE_AT_STEP
 from ranks import STEPS, Group
 from runs import training, write_tokens
-from warm import LIGHT, NO_TORCH, Ended, WarmServer
+
+from warm import LIGHT, NO_TORCH, Ended, WarmServer, shared_server
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmServer]:
-    started = WarmServer(tmp_path_factory.mktemp("warm"))
-    yield started
-    started.close()
+def server() -> WarmServer:
+    return shared_server()
 
 
 @pytest.fixture(scope="session")

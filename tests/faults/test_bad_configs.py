@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from runs import training, write_tokens
+
 from warm import cold
 
 # ---- F1 ------------------------------------------------------------------------------------------------------------

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from ranks import STEPS, Group, is_alive
 from runs import everything_stored, losses, state, training
-from warm import wait_until
 
 from oelm.run_directory import RunDirectory, check_whole
+from warm import wait_until
 
 LIMIT_SECONDS = 2.0
 LINGER_SECONDS = 0.6  # a moment lasts so long, and shows itself by a file

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from patches import DIE_AT_STEP, DIE_BEFORE_PRUNING, DIE_INSIDE_A_SAVE
 from runs import everything_stored, leftovers, losses, state, steps_recorded, training
-from warm import COMPILER, PRELOADED, WarmServer, cold
 
 from oelm.run_directory import RunDirectory, check_whole
+from warm import COMPILER, PRELOADED, WarmServer, cold
 
 # ---- K1: at any step -----------------------------------------------------------------------------------------------
 
@@ -50,9 +50,10 @@ def test_resumed_run_equals_uninterrupted_run(server, data, reference, tmp_path)
     ids=lambda value: "-".join(value) if isinstance(value, dict) else value,
 )
 def test_resumed_run_equals_uninterrupted_run_for_every_kind_of_run(server, data, tmp_path, arm, changes):
+    changes = {"training.steps": 20} | changes  # schedules turn before and after step 7, where it resumes
     whole, killed = (training(tmp_path / name, data, arm=arm, **changes) for name in ("whole", "killed"))
     assert server.run(*whole).code == 0
-    assert server.run(*killed, patch=DIE_AT_STEP.format(step=25)).code == -signal.SIGKILL
+    assert server.run(*killed, patch=DIE_AT_STEP.format(step=13)).code == -signal.SIGKILL
     assert server.run(*killed).code == 0
     assert everything_stored(tmp_path / "killed") == everything_stored(tmp_path / "whole")
     assert losses(tmp_path / "killed") == losses(tmp_path / "whole")

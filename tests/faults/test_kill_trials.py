@@ -19,9 +19,9 @@ import pytest
 from patches import SLOW_STEPS
 from ranks import Group, is_alive
 from runs import everything_stored, leftovers, losses, state, steps_recorded, training
-from warm import COMPILER, PRELOADED, Running, WarmServer, wait_until
 
 from oelm.run_directory import RunDirectory, check_whole, checkpoint_step
+from warm import COMPILER, PRELOADED, Running, WarmServer, wait_until
 
 pytestmark = pytest.mark.trial
 COUNT = int(os.environ.get("OELM_TRIALS", "25"))

@@ -9,9 +9,9 @@ import sys
 
 import pytest
 from runs import everything_stored, leftovers, losses, training
-from warm import Ended, environment
 
 from oelm.run_directory import RunDirectory, check_whole
+from warm import Ended, environment
 
 # Runs just before the third checkpoint is saved.
 BEFORE_A_SAVE = """

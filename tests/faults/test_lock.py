@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from patches import SLOW_STEPS
 from runs import everything_stored, state, steps_recorded, training
+
 from warm import Running
 
 EAGER_HEART = "import oelm.ownership as r; r.HEARTBEAT_SECONDS = 0.0\n"

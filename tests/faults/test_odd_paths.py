@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from patches import DIE_AT_STEP
 from runs import everything_stored, leftovers, training
+
 from warm import cold
 
 RULE = "use at most 200 letters, digits, '.', '_', '+', '-' or spaces, "

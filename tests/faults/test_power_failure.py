@@ -16,12 +16,12 @@ from pathlib import Path
 import pytest
 from power_failure import Call, Crash, Disk, Tree, build, can_record, crash_states, recorded, stored
 from runs import everything_stored, losses, training
-from warm import WarmServer
 
 from oelm.errors import UserError
 from oelm.run_directory import RunDirectory, checkpoint_step
 from oelm.study.shelf import read_stored
 from oelm.training.checkpoint import latest_whole
+from warm import WarmServer
 
 RUN = "runs/run"  # below the recorded folder: both are made by the run itself
 FEW_STEPS = {"training.steps": 8, "checkpoint_every": 2, "validate_every": 3}

@@ -11,9 +11,9 @@ from pathlib import Path
 from patches import SLOW_STEPS
 from ranks import STEPS, Group, is_alive
 from runs import everything_stored, losses, state, steps_recorded, training
-from warm import wait_until
 
 from oelm.run_directory import RunDirectory, check_whole
+from warm import wait_until
 
 SPOILED_ON_ONE_RANK = """
 import oelm.training.loop as loop

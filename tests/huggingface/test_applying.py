@@ -1,8 +1,6 @@
 """An arm stored with a model: what the config says, what a load restores, and what it refuses."""
 
 import json
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 
@@ -20,7 +18,7 @@ from oelm.model.parameters import frozen_names, rules
 from oelm.model.split import SplitLinear
 from oelm.treatment.moves import Every, Never
 from oelm.treatment.parts import AS_GIVEN, ROLES, Part, Parts, for_given_weights
-from small_runs import child_environment
+from small_runs import warm_python
 from tiny_transformers import KINDS, VOCABULARY, batch, fine_tuned, tiny
 
 WEIGHTS = "model.safetensors"
@@ -288,9 +286,7 @@ def test_without_transformers_one_line_says_how_to_get_it(folder):
         "    try:\n        act()\n"
         "    except ImportError as error:\n        print(error)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=child_environment(), capture_output=True, text=True, check=True
-    )
+    done = warm_python(code)
     assert done.stdout.splitlines() == 2 * [
         f"models of the transformers library need it installed: {install_command('hf')}"
     ]

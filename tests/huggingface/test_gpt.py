@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from itertools import islice
 from pathlib import Path
 
@@ -39,6 +37,7 @@ from oelm.model.transformer import GPT
 from oelm.run_directory import RunDirectory
 from oelm.stored_models.loading import load_stored
 from oelm.training.best_model import save_best
+from small_runs import warm_python
 
 SIZES = {"vocabulary": 101, "seq_len": 16, "d_model": 32, "num_layers": 2, "num_heads": 4, "d_ff": 64}
 QUERY_AND_KEY = {f"gpt.blocks.{layer}.attention.{name}.weight" for layer in (0, 1) for name in ("query", "key")}
@@ -683,6 +682,6 @@ def test_half_precision_loads_runs_and_generates(dtype: torch.dtype, tmp_path: P
 
 def test_without_transformers_the_extra_is_named() -> None:
     code = "import sys; sys.modules['transformers'] = None\nimport oelm\noelm.OrthogonalELMTransformer"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = warm_python(code)
     assert done.returncode != 0
     assert install_command("hf") in done.stderr

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,7 +13,8 @@ import yaml
 
 from oelm.stored_models.export import export
 from oelm.stored_models.loading import StoredModel, load_stored
-from small_runs import child_environment, finished
+from small_runs import finished
+from warm import Running, WarmServer
 
 BEGINNINGS = ["One morning", "Mia saw a", "The little dog", "She was very", "They went to the", "Then it"]
 CHOICES = ["park with her friend", "big red ball", "happy"]
@@ -31,13 +31,22 @@ def _logarithm(stored: StoredModel, context: str, ending: str) -> tuple[float, b
     return sum(logarithms), greedy
 
 
-@pytest.fixture
-def tasks(tmp_path):
-    """Two local tasks, one for each way the harness asks a language model."""
+@pytest.fixture(scope="module")
+def offline(tmp_path_factory):
+    """A process that has imported the harness, which takes longest, and not oelm."""
     for name in ("lm_eval", "accelerate", "transformers"):
         pytest.importorskip(name, reason="lm-evaluation-harness is not installed: pip install 'lm_eval[hf]'")
-    folder = tmp_path / "tasks"
-    folder.mkdir()
+    folder = tmp_path_factory.mktemp("harness")
+    variables = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HOME": str(folder / "cache")}
+    server = WarmServer(folder, modules="lm_eval.evaluator lm_eval.tasks lm_eval.models.huggingface", **variables)
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="module")
+def tasks(offline, tmp_path_factory):
+    """Two local tasks, one for each way the harness asks a language model."""
+    folder = tmp_path_factory.mktemp("tasks")
     lines = [{"text": text, "label": number % 3, "choices": CHOICES} for number, text in enumerate(BEGINNINGS)]
     (folder / "lines.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     common = {
@@ -74,26 +83,24 @@ json.dump({"results": found["results"]}, open(out + "/results_python.json", "w")
 """
 
 
-def _command(form: str, folder: Path, tasks: Path, out: Path) -> list[str]:
+def _started(server: WarmServer, form: str, folder: Path, tasks: Path, out: Path) -> Running:
     if form == "gpt2":
-        return [sys.executable, "-c", FROM_PYTHON, str(folder), str(tasks), str(out)]
-    return [
-        sys.executable, "-m", "oelm.huggingface.lm_eval",
+        return server.start(folder, tasks, out, program="", patch=FROM_PYTHON)
+    return server.start(
         "--model", "hf", "--model_args", f"pretrained={folder},backend=causal",
         "--tasks", "endings,likelihood", "--include_path", str(tasks),
         "--device", "cpu", "--batch_size", "3", "--output_path", str(out),
-    ]  # fmt: skip
+        program="oelm.huggingface.lm_eval",
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("form", ["oelm", "gpt2"])
-def test_scores_of_an_export_are_those_computed_by_hand(form, trained, tasks, tmp_path):
+def test_scores_of_an_export_are_those_computed_by_hand(form, trained, offline, tasks, tmp_path):
     folder, out = tmp_path / "export", tmp_path / "results"
     export(trained("frozen_half"), folder, form=form)
     out.mkdir()
-    offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HOME": str(tmp_path / "cache")}
-    environment, command = child_environment(**offline), _command(form, folder, tasks, out)
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=240)
-    assert done.returncode == 0, done.stderr
+    ended = _started(offline, form, folder, tasks, out).wait(240)
+    assert ended.code == 0, ended.text
     (file,) = out.rglob("results_*.json")
     found = json.loads(file.read_text())["results"]
 

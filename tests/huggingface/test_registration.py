@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("transformers", reason="Hugging Face transformers is not installed: pip install 'oelm[hf]'")
 
 import oelm
-from small_runs import finished
+from small_runs import finished, warm_python
 
 LOADED = """
 assert type(AutoConfig.from_pretrained(sys.argv[1])).__name__ == "OELMConfig"
@@ -37,7 +37,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_auto_classes_load_our_folder_in_any_order_of_imports(order: str, saved: Path) -> None:
-    done = finished([sys.executable, "-c", f"import sys\n{ORDERS[order]}\n{LOADED}", str(saved)])
+    done = warm_python(f"import sys\n{ORDERS[order]}\n{LOADED}", str(saved))
     assert done.returncode == 0, done.stderr
 
 
@@ -53,7 +53,7 @@ def test_where_transformers_is_absent_nothing_happens() -> None:
         "except ModuleNotFoundError as error:\n    sys.exit('oelm' in str(error))\n"
         "sys.exit(1)"
     )
-    done = finished([sys.executable, "-c", code])
+    done = warm_python(code)
     assert done.returncode == 0, done.stderr
 
 
@@ -64,5 +64,5 @@ def test_transformers_loads_other_models_as_ever() -> None:
         "assert 'oelm.huggingface.gpt' not in sys.modules\n"
         "assert not [each for each in sys.meta_path if type(each).__module__.startswith('oelm')]"
     )
-    done = finished([sys.executable, "-c", code])
+    done = warm_python(code)
     assert done.returncode == 0, done.stderr

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from small_runs import PATIENCE, REPOSITORY, VOCABULARY, child_environment, free_port
+from small_runs import PATIENCE, REPOSITORY, VOCABULARY, child_environment, free_port, oelm_command
 
 SSHD = shutil.which("sshd") or next((path for path in ("/usr/sbin/sshd",) if Path(path).exists()), None)
 MISSING = [name for name, path in (("openssh-server", SSHD), ("rsync", shutil.which("rsync"))) if path is None]
@@ -108,9 +108,8 @@ class World:
         )
 
     def oelm(self, *arguments: object) -> tuple[int, str]:
-        process = self.start(*arguments)
-        out, _ = process.communicate(timeout=PATIENCE)
-        return process.returncode, out
+        done = oelm_command(*arguments, timeout=PATIENCE, cwd=self.project, variables=self.environment())
+        return done.returncode, done.stdout + done.stderr
 
     def remote(self, *arguments: object) -> tuple[int, str]:
         return self.oelm("remote", HOST, *arguments)

@@ -111,6 +111,23 @@ def test_markdown_links_to_figures_that_are_there(complete_report):
         assert all((complete_report.folder / link).is_file() for link in links)
 
 
+def test_a_complete_study_has_every_figure_in_both_formats(complete_report):
+    names = set(complete_report.figures)
+    for name in FIGURES:
+        assert {f"{name}.en.png", f"{name}.en.svg"} <= names
+    assert {"val_ppl_comparison.png", "parameter_distribution.png"} <= names
+    for path in complete_report.figures.values():
+        assert path.read_bytes().startswith(b"\x89PNG" if path.suffix == ".png" else b"<?xml")
+
+
+def test_pictures_are_fine_enough_for_print(complete_report):
+    from PIL import Image
+
+    with Image.open(complete_report.figures["differences.en.png"]) as image:
+        assert image.width == 2100
+        assert round(image.info["dpi"][0]) == 300
+
+
 def test_the_same_findings_give_the_same_report(complete, tmp_path, quick):
     one, other = (write_report(complete, tmp_path / name, languages=["en"]) for name in ("one", "other"))
     for ending in FORMATS:

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import sys
 from itertools import islice
 
 import pytest
@@ -28,7 +27,7 @@ from oelm.model.generation import Sampling, generated_tokens
 from oelm.stored_models import export as export_module
 from oelm.stored_models.export import MARK, export
 from oelm.stored_models.loading import load_stored
-from small_runs import finished, oelm_command
+from small_runs import oelm_command, warm_python
 
 ARMS = [
     "trained",
@@ -168,7 +167,7 @@ def test_the_modeling_file_of_an_export_computes_the_same_where_oelm_is_not_inst
     for folder in folders:
         export(trained(folder.name), folder, form="oelm")
     without = trained("frozen_half") / "best"
-    done = finished([sys.executable, "-c", WITHOUT_OELM_BUT_TRUSTED, PROMPT, str(without), *map(str, folders)])
+    done = warm_python(WITHOUT_OELM_BUT_TRUSTED, PROMPT, str(without), *map(str, folders))
     assert done.returncode == 0, done.stderr
     for folder, line in zip(folders, done.stdout.splitlines(), strict=False):
         found, ours = load_file(f"{folder}.found"), OrthogonalELMTransformer.from_pretrained(folder)
@@ -201,7 +200,7 @@ def test_an_export_as_gpt2_needs_no_oelm_and_computes_the_same(trained, tmp_path
     arms = ["trained", "frozen_half"]
     for arm in arms:
         export(trained(arm), tmp_path / arm, form="gpt2")
-    done = finished([sys.executable, "-c", WITHOUT_OELM, PROMPT, *(str(tmp_path / arm) for arm in arms)])
+    done = warm_python(WITHOUT_OELM, PROMPT, *(str(tmp_path / arm) for arm in arms))
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["GPT2LMHeadModel"] * 2
     how = {"max_new_tokens": 20, "do_sample": False}

@@ -1,6 +1,5 @@
 """Two processes compute what one does; a weight that thaws later is synchronised; everything is repeatable."""
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -8,7 +7,7 @@ import torch
 from safetensors.torch import load_file
 
 from oelm.training.distributed import World, _buckets
-from small_runs import REPOSITORY, finished, torchrun
+from small_runs import REPOSITORY, torchrun, warm_script
 
 SCRIPT = str(REPOSITORY / "tests" / "train_many.py")
 ARMS = [
@@ -34,7 +33,7 @@ def trained_by_two(token_folder, out: Path, arms: list[str]) -> Path:
 
 def test_two_processes_equal_one_within_1e_10_after_20_steps(token_folder, two_processes, tmp_path):
     """5 sequences on 2 processes: parts of different size, so a mean of means would show."""
-    one = finished([sys.executable, SCRIPT, str(token_folder), str(tmp_path), "float64", *ARMS])
+    one = warm_script(SCRIPT, token_folder, tmp_path, "float64", *ARMS)
     assert one.returncode == 0, one.stderr
     for arm in ARMS:
         single, double = tensors(tmp_path / arm), tensors(two_processes / arm)

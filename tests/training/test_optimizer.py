@@ -1,5 +1,8 @@
 """What the optimizer holds, what it decays, and the learning rate of a step."""
 
+import inspect
+import sys
+
 import pytest
 import torch
 
@@ -8,7 +11,7 @@ from oelm.config import Training
 from oelm.model.adaptation import adapt
 from oelm.model.initialization import build
 from oelm.model.parameters import encoder_role_of, frozen_names
-from oelm.training.optimizer import build_optimizer, clip_gradients, learning_rate_at
+from oelm.training.optimizer import AdamW, build_optimizer, clip_gradients, learning_rate_at
 from small_runs import small_run
 from tiny_transformers import tiny
 
@@ -38,6 +41,27 @@ def test_the_same_of_an_encoder_whose_projections_are_split(kind):
     found = decay_of(model, build_optimizer(model, Training(weight_decay=0.1), encoder_role_of))
     for name, parameter in model.named_parameters():
         assert found[name] == (None if name in frozen else 0.1 if parameter.dim() == 2 else 0.0), name
+
+
+def test_it_steps_as_torchs_own_does_and_without_torchs_compiler(monkeypatch):
+    def stepped(kind: type[torch.optim.AdamW]) -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        matrix, vector = torch.nn.Parameter(torch.randn(3, 4)), torch.nn.Parameter(torch.randn(4))
+        optimizer = kind([{"params": [matrix], "weight_decay": 0.1}, {"params": [vector]}], lr=1e-2, fused=True)
+        for _ in range(3):
+            (matrix @ vector).square().sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        return [matrix, vector, *optimizer.state[matrix].values()]
+
+    expected = stepped(torch.optim.AdamW)
+    for name in ("add_param_group", "zero_grad"):  # which remember that they imported it
+        method = inspect.unwrap(getattr(torch.optim.Optimizer, name))
+        monkeypatch.delattr(method, "__dynamo_disable", raising=False)
+    monkeypatch.setitem(sys.modules, "torch._dynamo", None)
+    assert all(map(torch.equal, stepped(AdamW), expected))
+    with pytest.raises(ModuleNotFoundError):
+        stepped(torch.optim.AdamW)
 
 
 def test_learning_rate_warms_up_and_falls_to_a_tenth():

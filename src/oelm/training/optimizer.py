@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable
 
@@ -13,7 +14,16 @@ from oelm.model.parameters import decays, role_of, rules
 from oelm.treatment.moves import Never
 
 
-def build_optimizer(model: nn.Module, training: Training, role: Callable[[str], str] = role_of) -> torch.optim.AdamW:
+class AdamW(torch.optim.AdamW):
+    """torch's, without the wrappers that keep its compiler out of these methods: they import it, at the start of every
+    run. We compile the blocks of a model, never an optimizer."""
+
+    add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
+    zero_grad = inspect.unwrap(torch.optim.Optimizer.zero_grad)
+    step = torch.no_grad()(inspect.unwrap(torch.optim.AdamW.step))
+
+
+def build_optimizer(model: nn.Module, training: Training, role: Callable[[str], str] = role_of) -> AdamW:
     """Every parameter that ever moves. Its state begins when it first moves and counts its own updates."""
     parameters = dict(model.named_parameters())
     moving = [name for name, rule in rules(model).items() if not isinstance(rule.moves, Never)]
@@ -22,7 +32,7 @@ def build_optimizer(model: nn.Module, training: Training, role: Callable[[str], 
         {"params": [parameters[name] for name in moving if name in decaying], "weight_decay": training.weight_decay},
         {"params": [parameters[name] for name in moving if name not in decaying], "weight_decay": 0.0},
     ]
-    return torch.optim.AdamW(
+    return AdamW(
         groups,
         lr=training.learning_rate,
         betas=(training.beta1, training.beta2),

@@ -7,22 +7,28 @@ Run as a script this is the server; it never computes anything itself, so its ch
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import json
 import os
+import runpy
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-SOURCE = Path(__file__).resolve().parents[2] / "src"
+SOURCE = Path(__file__).resolve().parents[1] / "src"
 PRELOADED = "torch torch._dynamo torch.distributed.run oelm.cli oelm.training.run oelm.stored_models.sampling"
 LIGHT = "oelm.cli oelm.settings oelm.run_directory"
+# What takes long in `import transformers`, without it or us, so that the order of their imports is still open.
+BELOW_TRANSFORMERS = "torch torch._dynamo torch.distributed.tensor scipy.optimize"
 COMPILER = "torch._inductor.compile_fx torch._inductor.codegen.cpp torch._inductor.fx_passes.post_grad"
 
 
@@ -101,17 +107,19 @@ class WarmServer:
         patch: str = "",
         program: str = "oelm.cli",
         terminal: str | None = None,
+        variables: dict[str, str] | None = None,
     ) -> Running:
-        """`oelm ARGUMENTS` (or another program's `main`) in a new process; `patch` is Python that runs there before."""
+        """`oelm ARGUMENTS` (or another program's `main`, or a script) in a new process.
+
+        `patch` is Python that runs there before; `variables` replace the environment."""
         self._count += 1
         folder = self._folder / str(self._count)
         folder.mkdir()
         connection = socket.socket(socket.AF_UNIX)
         connection.connect(self._address)
         request = {"arguments": [str(a) for a in arguments], "cwd": str(cwd or folder), "folder": str(folder)}
-        connection.sendall(
-            (json.dumps(request | {"patch": patch, "program": program, "terminal": terminal}) + "\n").encode()
-        )
+        request |= {"patch": patch, "program": program, "terminal": terminal, "variables": variables}
+        connection.sendall((json.dumps(request) + "\n").encode())
         return Running(int(connection.recv(16)), connection, folder)
 
     def run(self, *arguments: object, cwd: Path | None = None, patch: str = "", seconds: float = 120) -> Ended:
@@ -121,6 +129,25 @@ class WarmServer:
         self._process.terminate()
         self._process.wait()
         self._process.stdout.close()
+
+
+@functools.cache
+def shared_server(modules: str = PRELOADED) -> WarmServer:
+    """One of each kind for all tests of this process; `close_shared_servers` ends them."""
+    folder = Path(tempfile.mkdtemp(prefix="oelm-warm-"))
+    _SHARED.append((WarmServer(folder, modules=modules), folder))
+    return _SHARED[-1][0]
+
+
+_SHARED: list[tuple[WarmServer, Path]] = []
+
+
+def close_shared_servers() -> None:
+    while _SHARED:
+        server, folder = _SHARED.pop()
+        server.close()
+        shutil.rmtree(folder, ignore_errors=True)
+    shared_server.cache_clear()
 
 
 def cold(*arguments: object, cwd: Path | None = None, seconds: float = 120, **variables: str) -> Ended:
@@ -194,9 +221,18 @@ def work(request: dict) -> None:
                 os.dup2(opened, number)
             os.environ["TERM"] = "xterm"
         os.chdir(request["cwd"])
-        sys.argv = ["oelm", *request["arguments"]]
+        if request["variables"] is not None:
+            os.environ.clear()
+            os.environ.update(request["variables"])
+        program = request["program"]
+        sys.argv = [program if program.endswith(".py") else "oelm", *request["arguments"]]
+        if not program or program.endswith(".py"):
+            sys.path[0] = os.path.dirname(program)
         exec(compile(request["patch"], "patch", "exec"), {"__name__": "patch"})
-        importlib.import_module(request["program"]).main()
+        if program.endswith(".py"):
+            runpy.run_path(program, run_name="__main__")
+        elif program:
+            importlib.import_module(program).main()
         code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
@@ -210,5 +246,8 @@ def work(request: dict) -> None:
 
 if __name__ == "__main__":
     for module in sys.argv[2:]:
-        importlib.import_module(module)
+        with contextlib.suppress(ModuleNotFoundError):  # what it is needed for says so
+            importlib.import_module(module)
+    if "oelm.sources" in sys.modules:  # its digest is remembered, and every run asks for it
+        sys.modules["oelm.sources"].source_digest()
     serve(sys.argv[1])
