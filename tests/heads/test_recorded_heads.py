@@ -9,8 +9,11 @@ from safetensors.torch import load_file
 
 from oelm.config import fingerprint, stored_form
 from oelm.errors import UserError
-from oelm.heads.gpt import gpt_scores, recorded_tokens
+from oelm.heads.gpt import gpt_scores, recorded_on
+from oelm.heads.keys import keys_of
 from oelm.heads.kinds import NAMES
+from oelm.probes.examples import held_out_examples
+from oelm.probes.probe import probe_of
 from oelm.run_directory import RunDirectory
 from oelm.settings import load_settings, settings_of, stored_run, written_out
 from oelm.stored_models.loading import load_stored
@@ -66,7 +69,7 @@ def test_every_validation_records_what_a_probe_of_its_weights_finds(two):
     found = records(two[1])
     assert [record["step"] for record in found] == [2, 4, 6]
     stored = load_stored(two[1].stored_checkpoints()[-1])
-    scores = gpt_scores(stored.gpt, recorded_tokens(stored.model))
+    scores = gpt_scores(stored.gpt, recorded_on(stored.run))
     assert tuple(found[-1]["head_scores"]) == NAMES
     for name in NAMES:
         assert np.allclose(found[-1]["head_scores"][name], scores.scores[name], atol=6e-4)
@@ -101,3 +104,18 @@ def test_an_encoder_and_a_model_that_is_too_small_are_refused(token_folder, tmp_
     short = run.model_copy(update={"model": run.model.model_copy(update={"seq_len": 6})})
     with pytest.raises(UserError, match=r"training\.head_scores: telling"):
         train(short, quiet_execution(), out=tmp_path / "short")
+
+
+def test_a_probe_is_scored_where_its_examples_ask():
+    """A head that attends to what followed the key is one of induction there; other positions do not count."""
+    run = small_run(data="probe:recall?pairs=2,3&length=16&vocabulary=64")
+    scored = recorded_on(run)
+    assert scored.asked_BT.sum() == len(scored.tokens_BT) * 5 / 2
+    answers = held_out_examples(probe_of(run.data), "val", range(len(scored.tokens_BT)), seed=0).asked_BT
+    keys = keys_of(scored)
+    assert keys.counted.sum() > 0.4 * scored.asked_BT.sum()  # not where the first token is the key, or asks
+    for sequence, place in np.argwhere(keys.counted):
+        found = scored.tokens_BT[sequence][keys.of_kind["induction"][sequence, place]]
+        assert answers[sequence, place] in found
+    text = recorded_on(small_run())
+    assert text.asked_BT is None

@@ -7,7 +7,7 @@ from oelm.errors import UserError
 from oelm.heads.keys import keys_of
 from oelm.heads.kinds import KINDS, NAMES, SPREADS
 from oelm.heads.scores import head_scores
-from oelm.heads.tokens import repeated_tokens, windows
+from oelm.heads.tokens import Sequences, repeated_tokens, windows
 from small_runs import REPOSITORY
 
 VOCABULARY, LENGTH = 40, 31
@@ -47,7 +47,7 @@ def built_by_hand(tokens, kind):
 @pytest.mark.parametrize("tokens", [repeated(), text()], ids=["repeated", "text"])
 def test_a_head_of_a_kind_scores_one_for_it_and_nothing_else(tokens):
     built = [built_by_hand(tokens, kind) for kind in KINDS]
-    found = head_scores(tokens, lambda part: built, at_once=len(tokens))
+    found = head_scores(Sequences(tokens), lambda part: built, at_once=len(tokens))
     assert found.positions > 20
     for layer, kind in enumerate(KINDS):
         for other in KINDS:
@@ -57,7 +57,7 @@ def test_a_head_of_a_kind_scores_one_for_it_and_nothing_else(tokens):
 
 @pytest.mark.parametrize("tokens", [repeated(), text(), text(1)])
 def test_a_position_counts_where_a_token_came_before_and_no_key_is_of_two_kinds(tokens):
-    keys = keys_of(tokens)
+    keys = keys_of(Sequences(tokens))
     for b, row in enumerate(tokens):
         for t in range(len(row)):
             expected = keys_one_by_one(row, t)
@@ -73,7 +73,7 @@ def row_of(tokens):
 
 
 def test_of_repeated_tokens_exactly_the_repetition_counts():
-    for row, counted in zip(repeated(), keys_of(repeated()).counted, strict=True):
+    for row, counted in zip(repeated(), keys_of(Sequences(repeated())).counted, strict=True):
         length = row_of(row)
         assert row[-length:].tolist() == row[-2 * length : -length].tolist()
         assert counted.tolist() == [False] * (len(row) - length) + [True] * length
@@ -85,7 +85,7 @@ def test_a_head_that_looks_a_fixed_distance_back_is_of_no_kind():
     assert len({row_of(row) for row in tokens}) == 16
     weights = [np.broadcast_to(np.eye(65, k=-distance) + np.eye(65) * (np.arange(65) < distance), (16, 1, 65, 65))
                for distance in range(2, 64)]  # fmt: skip
-    found = head_scores(tokens, lambda part: weights, at_once=16)
+    found = head_scores(Sequences(tokens), lambda part: weights, at_once=16)
     for kind in ("duplicate", "induction"):
         assert max(map(max, found.scores[kind])) < 0.15
 
@@ -103,7 +103,7 @@ def test_length_and_vocabulary_say_how_long_rows_are(vocabulary, length, rows):
     tokens = repeated_tokens(vocabulary, length=length, sequences=5, seed=0)
     assert tokens.shape == (5, 2 * max(rows) + 1)
     assert {row_of(row) for row in tokens} == rows
-    assert keys_of(tokens).counted.sum() == sum(map(row_of, tokens))
+    assert keys_of(Sequences(tokens)).counted.sum() == sum(map(row_of, tokens))
 
 
 @pytest.mark.parametrize(("vocabulary", "length"), [(3, 100), (1000, 6)])
@@ -123,9 +123,9 @@ def random_weights(tokens, *, layers=2, heads=3, seed=0):
 def test_scores_are_shares_of_one_whole_and_spreads_what_their_words_say():
     tokens = text()
     weights = random_weights(tokens)
-    found = head_scores(tokens, lambda part: list(weights), at_once=len(tokens))
+    found = head_scores(Sequences(tokens), lambda part: list(weights), at_once=len(tokens))
     assert tuple(found.scores) == NAMES
-    counted = [tuple(place) for place in np.argwhere(keys_of(tokens).counted)]
+    counted = [tuple(place) for place in np.argwhere(keys_of(Sequences(tokens)).counted)]
     for layer in range(2):
         for head in range(3):
             assert 0 < sum(found.scores[kind][layer][head] for kind in KINDS) <= 1
@@ -148,7 +148,7 @@ def test_scores_do_not_depend_on_how_many_sequences_are_computed_at_once():
         first = next(i for i in range(len(tokens)) if (tokens[i] == part[0]).all())
         return [layer[first : first + len(part)] for layer in weights]
 
-    whole, single = (head_scores(tokens, of, at_once=number) for number in (4, 1))
+    whole, single = (head_scores(Sequences(tokens), of, at_once=number) for number in (4, 1))
     for name in NAMES:
         assert np.allclose(whole.scores[name], single.scores[name])
     assert whole.even == pytest.approx(single.even)
@@ -157,7 +157,7 @@ def test_scores_do_not_depend_on_how_many_sequences_are_computed_at_once():
 def test_even_is_what_a_head_has_that_attends_to_all_keys_alike():
     tokens = text()
     evenly = np.tri(40)[None, None] / np.arange(1, 41)[:, None] * np.ones((4, 1, 1, 1))
-    found = head_scores(tokens, lambda part: [evenly], at_once=4)
+    found = head_scores(Sequences(tokens), lambda part: [evenly], at_once=4)
     assert {name: found.scores[name][0][0] for name in NAMES} == pytest.approx(found.even)
     assert found.even["keys"] > 10
     assert found.strongest(0, 0) is None
@@ -166,7 +166,7 @@ def test_even_is_what_a_head_has_that_attends_to_all_keys_alike():
 def test_text_in_which_nothing_can_be_scored_is_refused():
     tokens = np.arange(20)[None]
     with pytest.raises(UserError, match="no token of these sequences can be scored"):
-        head_scores(tokens, lambda part: [random_weights(tokens)[0]], at_once=1)
+        head_scores(Sequences(tokens), lambda part: [random_weights(tokens)[0]], at_once=1)
 
 
 def test_the_page_has_a_line_for_every_score():

@@ -14,7 +14,7 @@ from oelm.errors import UserError
 from oelm.heads.given import given_model
 from oelm.heads.kinds import NAMES
 from oelm.heads.scores import head_scores
-from oelm.heads.tokens import repeated_tokens
+from oelm.heads.tokens import Sequences, repeated_tokens
 from oelm.stored_models.export import export
 from oelm.stored_models.probing import probed
 from small_runs import finished
@@ -49,7 +49,7 @@ def test_scores_are_those_of_the_weights_that_transformers_gives(trained, tmp_pa
     tokens = repeated_tokens(given.vocabulary, length=given.checked_length(None), sequences=4, seed=0)
     with torch.no_grad():
         attentions = model(torch.from_numpy(tokens), output_attentions=True).attentions
-    expected = head_scores(tokens, lambda part: [layer.numpy() for layer in attentions], at_once=4)
+    expected = head_scores(Sequences(tokens), lambda part: [layer.numpy() for layer in attentions], at_once=4)
     same(scores_of(tmp_path / "it"), expected)
 
 
@@ -67,13 +67,13 @@ def test_a_causal_model_of_transformers_is_scored(tmp_path, kind):
     tokens = repeated_tokens(50, length=16, sequences=4, seed=0)
     with torch.no_grad():
         attentions = model(torch.from_numpy(tokens), output_attentions=True).attentions
-    same(found, head_scores(tokens, lambda part: [layer.numpy() for layer in attentions], at_once=4))
+    same(found, head_scores(Sequences(tokens), lambda part: [layer.numpy() for layer in attentions], at_once=4))
 
 
 def test_text_is_scored_where_a_token_occurred_before(trained, stories):
-    found = scores_of(trained("trained"), data=stories)
+    found = scores_of(trained("trained"), data=str(stories))
     assert 0 < found.positions < 4 * 128
-    assert scores_of(trained("trained"), data=stories, seed=1).scores != found.scores
+    assert scores_of(trained("trained"), data=str(stories), seed=1).scores != found.scores
 
 
 def test_a_model_without_attention_weights_is_refused_in_one_line(tmp_path):

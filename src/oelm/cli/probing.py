@@ -26,8 +26,10 @@ def probe(
         ),
     ],
     data: Annotated[
-        Path | None,
-        typer.Option("--data", help="Prepared text to score on.", show_default="random tokens that repeat"),
+        str | None,
+        typer.Option(
+            "--data", help="Prepared text, or probe:TASK, to score on.", show_default="random tokens that repeat"
+        ),
     ] = None,
     length: Annotated[
         int | None,
@@ -55,13 +57,14 @@ def probe(
       oelm probe runs/frozen
       oelm probe runs/frozen/checkpoints/step-000400 --figure heads.png
       oelm probe exports/frozen --data data/stories
+      oelm probe runs/recall --data probe:recall
       oelm probe models/gpt2 --length 256 --json
     """
     refuse_if_no_run(path, "probe")
     if figure is not None:
         _check_figure(figure)
     if data is not None:
-        refuse_if_no_data(data)
+        length = _length_of_data(data, length)
     from oelm.heads.given import given_model
 
     given = given_model(path)
@@ -69,7 +72,7 @@ def probe(
     from oelm.stored_models.probing import probed
 
     found = probed(given, data=data, length=tokens, sequences=sequences, seed=seed, device=device)
-    shown_on = "random tokens that repeat" if data is None else str(data)
+    shown_on = data or "random tokens that repeat"
     if figure is not None:
         from oelm.reporting.figures.heads import heat_map_files
 
@@ -87,9 +90,25 @@ def probe(
         echo(f"{written}: written")
 
 
-def _as_json(found: Any, given: Any, *, data: Path | None, seed: int) -> dict[str, Any]:
+def _length_of_data(data: str, length: int | None) -> int | None:
+    """A probe has a length of its own."""
+    from oelm.probes.probe import WrongProbe, is_probe, probe_of
+
+    if not is_probe(data):
+        refuse_if_no_data(Path(data))
+        return length
+    try:
+        own = probe_of(data).length
+    except WrongProbe as error:
+        raise UserError(f"--data {error}") from error
+    if length not in (None, own):
+        raise UserError(f"--length {length}: the examples of {data} have {own} tokens; leave it out")
+    return own
+
+
+def _as_json(found: Any, given: Any, *, data: str | None, seed: int) -> dict[str, Any]:
     count, each = found.tokens
-    how = {"data": str(data) if data else None, "sequences": count, "length": each, "seed": seed}
+    how = {"data": data, "sequences": count, "length": each, "seed": seed}
     return {"model": str(given.path), "weights": str(found.weights), **how, **found.scores.as_json()}
 
 

@@ -11,22 +11,24 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from oelm.config import ResolvedModel
+from oelm.config import GptRun
+from oelm.heads.keys import keys_of
 from oelm.heads.kinds import HeadScores, Table
 from oelm.heads.scores import head_scores
-from oelm.heads.tokens import LENGTH, SEED, SEQUENCES, repeated_tokens
+from oelm.heads.tokens import LENGTH, SEED, SEQUENCES, Sequences, examples_of, repeated_tokens
 from oelm.model.transformer import GPT
+from oelm.probes.probe import is_probe, probe_of
 
 BYTES_AT_ONCE = 2**28  # of attention weights
 
 
-def gpt_scores(gpt: GPT, tokens_BT: np.ndarray) -> HeadScores:
+def gpt_scores(gpt: GPT, scored: Sequences) -> HeadScores:
     """In plain products and evaluation mode, whatever mode the model is in and whether it is compiled."""
     model, was_training = gpt.config, gpt.training
-    at_once = sequences_at_once(tokens_BT.shape[1], heads=model.num_layers * model.num_heads)
+    at_once = sequences_at_once(scored.tokens_BT.shape[1], heads=model.num_layers * model.num_heads)
     gpt.eval()
     try:
-        return head_scores(tokens_BT, lambda part_BT: _weights(gpt, part_BT), at_once=at_once)
+        return head_scores(scored, lambda part_BT: _weights(gpt, part_BT), at_once=at_once)
     finally:
         gpt.train(was_training)
 
@@ -61,11 +63,18 @@ def sequences_at_once(time: int, *, heads: int) -> int:
 # ---- What a run records ---------------------------------------------------------------------------------------------
 
 
-def recorded_tokens(model: ResolvedModel) -> np.ndarray:
-    """Those of `oelm probe` without options: the same for every run with these sizes."""
+def recorded_on(run: GptRun) -> Sequences:
+    """The tokens of `oelm probe` without options, the same for every run with these sizes; of a probe its own examples,
+    unless nothing is asked for where kinds of head can be told apart.
+    """
+    if is_probe(run.data):
+        examples = examples_of(probe_of(run.data), sequences=4 * SEQUENCES, seed=run.seeds.data)
+        if keys_of(examples).counted.any():
+            return examples
+    model, key = run.model, "training.head_scores"
     length = min(LENGTH, model.seq_len)
-    return repeated_tokens(model.vocabulary, length=length, sequences=SEQUENCES, seed=SEED, key="training.head_scores")
+    return Sequences(repeated_tokens(model.vocabulary, length=length, sequences=SEQUENCES, seed=SEED, key=key))
 
 
-def recorded_scores(gpt: GPT, tokens_BT: np.ndarray) -> dict[str, Table]:
-    return gpt_scores(gpt, tokens_BT).rounded()
+def recorded_scores(gpt: GPT, scored: Sequences) -> dict[str, Table]:
+    return gpt_scores(gpt, scored).rounded()

@@ -13,18 +13,19 @@ import numpy as np
 from oelm.errors import UserError
 from oelm.heads.keys import Keys, keys_of
 from oelm.heads.kinds import HeadScores
+from oelm.heads.tokens import Sequences
 
 WeightsOf = Callable[[np.ndarray], Sequence[np.ndarray]]  # of tokens, B by T: B by H by T by S of every layer
 
 
-def head_scores(tokens_BT: np.ndarray, weights_of: WeightsOf, *, at_once: int) -> HeadScores:
+def head_scores(scored: Sequences, weights_of: WeightsOf, *, at_once: int) -> HeadScores:
     """Means over the positions that count, of `at_once` sequences at a time."""
     sums: list[dict[str, np.ndarray]] = []  # by layer, over the positions: H
     even: dict[str, float] = {}
     positions = 0
-    for first in range(0, len(tokens_BT), at_once):
-        part_BT = tokens_BT[first : first + at_once]
-        keys = keys_of(part_BT)
+    for first in range(0, len(scored.tokens_BT), at_once):
+        part = scored.part(first, at_once)
+        part_BT, keys = part.tokens_BT, keys_of(part)
         positions += int(keys.counted.sum())
         even = _added(even, {name: float(value[0]) for name, value in _sums(_evenly(part_BT), keys)})
         layers = [dict(_sums(weights_BHTS, keys)) for weights_BHTS in weights_of(part_BT)]

@@ -1,18 +1,40 @@
-"""The tokens that heads are scored on: random ones that repeat, or windows of a text. Pure functions of a seed.
+"""The tokens that heads are scored on: random ones that repeat, windows of a text, or the examples of a probe. Pure
+functions of a seed.
 
 B sequences, T time.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from oelm.errors import UserError
+from oelm.probes.examples import held_out_examples
+from oelm.probes.probe import Probe
 from oelm.seeding import seed_of
 
 LENGTH, SEQUENCES, SEED = 128, 16, 0  # unless asked otherwise; what runs record is made with these
+HELD_OUT = "val"  # of a probe
 SHORTEST_ROW = 3  # in a row of two, the previous token is also the one that induction points to
 SHORTEST = 2 * SHORTEST_ROW + 1
+
+
+@dataclass(frozen=True)
+class Sequences:
+    tokens_BT: np.ndarray
+    asked_BT: np.ndarray | None = None  # where alone positions count; None: anywhere
+
+    def part(self, first: int, count: int) -> Sequences:
+        rows = slice(first, first + count)
+        return Sequences(self.tokens_BT[rows], None if self.asked_BT is None else self.asked_BT[rows])
+
+
+def examples_of(probe: Probe, *, sequences: int, seed: int) -> Sequences:
+    """Held-out ones, in which only what is asked for counts."""
+    held_out = held_out_examples(probe, HELD_OUT, range(sequences), seed=seed)
+    return Sequences(held_out.tokens_BT, held_out.is_asked_BT)
 
 
 def repeated_tokens(vocabulary: int, *, length: int, sequences: int, seed: int, key: str = "--length") -> np.ndarray:

@@ -456,26 +456,27 @@ _FIGURES: dict[str, Phrase] = {
     ),
     "caption.heads_forming": (
         "When heads form: the largest score of any head for (a) the previous token and (b) induction, at every "
-        "validation, on random tokens that repeat. Lines: mean over the seeds that recorded it; bands: smallest to "
+        "validation. Lines: mean over the seeds that recorded it; bands: smallest to "
         "largest.",
-        "注意力头的形成：每次验证时，在重复的随机 token 序列上，所有头中 (a) 前一个 token、(b) 归纳得分的最大值。"
+        "注意力头的形成：每次验证时，所有头中 (a) 前一个 token、(b) 归纳得分的最大值。"
         "曲线为有记录的种子的均值，色带为最小值到最大值。",
     ),
     "caption.head_scores": (
-        "Scores at the last step: the share of a head's attention that goes to the keys of each kind, on random tokens "
-        "that repeat. In each layer, and for each kind anew, heads are sorted by their score; a cell is the mean over "
+        "Scores at the last step: the share of a head's attention that goes to the keys of each kind. "
+        "In each layer, and for each kind anew, heads are sorted by their score; a cell is the mean over "
         "seeds of the heads with the same rank, because which head becomes one of a kind is chance.",
-        "最后一步的得分：在重复的随机 token 序列上，头分配给各类位置的注意力比例。每一层的头按各类得分分别排序；"
+        "最后一步的得分：头分配给各类位置的注意力比例。每一层的头按各类得分分别排序；"
         "哪个头成为某一类是偶然的，因此每格为同一名次的头在各种子上的均值。",
     ),
     "heads.sentence": (
         "What each head attends to, recorded at every validation (training.head_scores): the token before (previous "
         "token), earlier occurrences of the same token (duplicate token), what followed these (induction), the token "
-        "itself (current token) and the first token. A score of 1 means that all attention goes there. Exploratory: "
-        "no hypothesis is decided by it.",
+        "itself (current token) and the first token. A score of 1 means that all attention goes there. Scored on "
+        "random tokens that repeat, or, of a probe, where its held-out examples ask for something. Exploratory: no "
+        "hypothesis is decided by it.",
         "每个头关注的位置，每次验证时记录 (training.head_scores)：前一个 token、相同 token 的先前出现（重复 token）、"
         "紧随其后的 token（归纳）、当前 token 以及首个 token。得分为 1 表示全部注意力都在该处。"
-        "仅供探索，不用于判定任何假设。",
+        "在重复的随机 token 序列上计算；探测任务则在其留出样本的提问位置上计算。仅供探索，不用于判定任何假设。",
     ),
     "heads.table": (
         "The strongest head at the last step: mean over seeds of the largest score of any head. {scope}",

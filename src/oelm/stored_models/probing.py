@@ -15,7 +15,8 @@ from oelm.heads.given import GivenModel
 from oelm.heads.gpt import as_array, gpt_scores, sequences_at_once
 from oelm.heads.kinds import HeadScores
 from oelm.heads.scores import head_scores
-from oelm.heads.tokens import repeated_tokens, windows
+from oelm.heads.tokens import Sequences, examples_of, repeated_tokens, windows
+from oelm.probes.probe import is_probe, probe_of
 from oelm.stored_models.loading import load_stored
 from oelm.training.device import device_named
 
@@ -30,24 +31,31 @@ class Probed:
 
 
 def probed(
-    given: GivenModel, *, data: Path | None, length: int, sequences: int, seed: int, device: str = "cpu"
+    given: GivenModel, *, data: str | None, length: int, sequences: int, seed: int, device: str = "cpu"
 ) -> Probed:
-    """Of a run its best model, else its last checkpoint, as everywhere; `data` is prepared text."""
+    """Of a run its best model, else its last checkpoint, as everywhere; `data` is prepared text, or a probe."""
     device = device_named(device, key="--device")
-    tokens_BT = (
-        repeated_tokens(given.vocabulary, length=length, sequences=sequences, seed=seed)
-        if data is None
-        else _text(open_tokens(data), given, length=length, sequences=sequences, seed=seed)
-    )
+    scored = _scored(given, data, length=length, sequences=sequences, seed=seed)
     if given.is_ours:
         stored = load_stored(given.path)
-        scores, weights = gpt_scores(stored.gpt.to(device), tokens_BT), stored.weights_file
+        scores, weights = gpt_scores(stored.gpt.to(device), scored), stored.weights_file
     else:
-        scores, weights = _transformers_scores(given.path, tokens_BT, device), given.path
-    return Probed(scores, weights, (tokens_BT.shape[0], tokens_BT.shape[1]))
+        scores, weights = _transformers_scores(given.path, scored, device), given.path
+    return Probed(scores, weights, (scored.tokens_BT.shape[0], scored.tokens_BT.shape[1]))
 
 
-def _transformers_scores(folder: Path, tokens_BT: np.ndarray, device: str) -> HeadScores:
+def _scored(given: GivenModel, data: str | None, *, length: int, sequences: int, seed: int) -> Sequences:
+    if data is None:
+        return Sequences(repeated_tokens(given.vocabulary, length=length, sequences=sequences, seed=seed))
+    if not is_probe(data):
+        return Sequences(_text(open_tokens(Path(data)), given, length=length, sequences=sequences, seed=seed))
+    probe = probe_of(data)
+    if probe.vocabulary > given.vocabulary:
+        raise UserError(f"{data}: has {probe.vocabulary} tokens, {given.path} only {given.vocabulary}")
+    return examples_of(probe, sequences=sequences, seed=seed)
+
+
+def _transformers_scores(folder: Path, scored: Sequences, device: str) -> HeadScores:
     from oelm.huggingface.causal import attention_weights, load_causal
 
     model = load_causal(folder).to(device)
@@ -58,7 +66,7 @@ def _transformers_scores(folder: Path, tokens_BT: np.ndarray, device: str) -> He
         tokens = torch.from_numpy(part_BT).to(device)
         return [as_array(layer) for layer in attention_weights(model, tokens, folder=folder)]
 
-    return head_scores(tokens_BT, weights_of, at_once=sequences_at_once(tokens_BT.shape[1], heads=heads))
+    return head_scores(scored, weights_of, at_once=sequences_at_once(scored.tokens_BT.shape[1], heads=heads))
 
 
 HELD_OUT = ("val", "test", "tune", "train")  # the first that there is

@@ -13,8 +13,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from oelm.config import EncoderRun, Execution, GptRun, ResolvedRun
 from oelm.data.folders import Data
 from oelm.data.probes import ProbeData
@@ -23,7 +21,8 @@ from oelm.data.tokens import TokenData
 from oelm.durations import duration
 from oelm.errors import UserError
 from oelm.files import Damaged, write_json
-from oelm.heads.gpt import recorded_scores, recorded_tokens
+from oelm.heads.gpt import recorded_on, recorded_scores
+from oelm.heads.tokens import Sequences
 from oelm.installation import install_command
 from oelm.model.freezing import Watch
 from oelm.model.transformer import GPT
@@ -83,11 +82,11 @@ class Driver:
             raise UserError(f"execution.tensorboard: needs an extra: {install_command('tensorboard')}") from error
         return SummaryWriter(str(self.directory.tensorboard))
 
-    def _head_tokens(self) -> np.ndarray | None:
+    def _head_tokens(self) -> Sequences | None:
         """What heads are scored on, where they are."""
         if not isinstance(self.run, GptRun) or not self.run.training.head_scores:
             return None
-        return recorded_tokens(self.run.model)
+        return recorded_on(self.run)
 
     # -- start and end -----------------------------------------------------------------------------------------------
 
