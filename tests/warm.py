@@ -135,8 +135,13 @@ class WarmServer:
 def shared_server(modules: str = PRELOADED) -> WarmServer:
     """One of each kind for all tests of this process; `close_shared_servers` ends them."""
     folder = Path(tempfile.mkdtemp(prefix="oelm-warm-"))
-    _SHARED.append((WarmServer(folder, modules=modules), folder))
-    return _SHARED[-1][0]
+    try:
+        server = WarmServer(folder, modules=modules)
+    except BaseException:  # `make quick` skips what starts a process
+        shutil.rmtree(folder)
+        raise
+    _SHARED.append((server, folder))
+    return server
 
 
 _SHARED: list[tuple[WarmServer, Path]] = []
