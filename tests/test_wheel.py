@@ -132,7 +132,7 @@ def test_every_study_of_the_package_is_there(at_home):
     listed = {each["name"]: each for each in json.loads(done.stdout)["studies"]}
     assert set(listed) == {file.stem for file in (PACKAGE / "studies").glob("*.yaml")}
     assert all(each["where"] == "comes with oelm" for each in listed.values())
-    assert listed["demo"]["size"] == "5 arms x 3 seeds"
+    assert listed["demo"]["size"] == "4 arms x 4 seeds"
     assert listed["demo"]["runs"] == "no runs here"
 
 
@@ -148,7 +148,7 @@ def test_what_the_package_advises_to_install_can_be_installed(at_home):
 
 
 def test_the_demo_is_one_command(at_home):
-    """Of a study of one's own, as `oelm new` writes it, made smaller: it replaces the one that comes with oelm."""
+    """Of studies of one's own, made smaller: they replace those that come with oelm."""
     assert at_home("oelm", "prepare", "stories", "--stories", str(FEWER_STORIES)).returncode == 0
     done = at_home("oelm", "new", "mine")
     assert done.returncode == 0, done.stderr
@@ -158,13 +158,17 @@ def test_the_demo_is_one_command(at_home):
     tree["base"]["training"] |= {"steps": 3, "learning_rate": 0.004} | fewer
     tree["seeds"] = [0]
     file.with_name("demo.yaml").write_text(yaml.safe_dump(tree))
+    probe = yaml.safe_load((PACKAGE / "studies" / "demo_recall.yaml").read_text(encoding="utf-8"))
+    probe["base"]["training"] |= {"steps": 2, "validate_every": 1} | fewer
+    probe |= {"seeds": [0], "arms": ["frozen_orthogonal", "frozen_orthogonal_shift"], "baseline": "frozen_orthogonal"}
+    probe["hypotheses"] = probe["hypotheses"][:1]
+    file.with_name("demo_recall.yaml").write_text(yaml.safe_dump(probe))
     first, again = (at_home("oelm", "demo") for _ in range(2))
     for done in (first, again):
         assert done.returncode == 0, done.stderr
-        steps = re.findall(r"^\d/4 (\w+)", done.stdout, flags=re.MULTILINE)
-        assert steps == ["text", "runs", "speed", "report"]
-        assert done.stdout.splitlines()[-1].startswith("done: open reports/demo/report.en.html")
-    assert first.stdout.count(" started on ") == len(tree["arms"])
+        assert re.findall(r"^\d/2 (\w+)", done.stdout, flags=re.MULTILINE) == ["demo", "demo_recall"]
+        assert done.stdout.splitlines()[-2].startswith("done: open reports/demo/report.en.html")
+    assert first.stdout.count(" started on ") == len(tree["arms"]) + len(probe["arms"])
     assert " started " not in again.stdout
     report = at_home.folder / "reports" / "demo"
     assert "Can the query and key projections" in (report / "report.en.html").read_text(encoding="utf-8")
