@@ -387,9 +387,16 @@ def test_a_whole_report_in_both_languages(tmp_path):
     for words in (
         "Tuned per arm on one grid, ranked on the tuning split by the share of tuning seeds that solve the probe "
         "(accuracy of at least 80 % at the end)",
-        "Solved seeds", "8/8", "validation interval", "exact one-sided sign test", "(here 3 in all)",
+        "\n## Probe\n", "guess among what the context offers", "8/8", "validation interval", "exact one-sided sign test", "(here 3 in all)",
         "n such pairs reach p = 1 / 2^n", "The grid by solving", "solves the probe in fewer steps than trained",
     ):  # fmt: skip
         assert words in texts["en"], words
-    for words in ("解出任务的种子", "精确单侧符号检验", "共 3 个", "按解出情况列出的网格", "解出任务所需的步数少于"):
+    for words in (
+        "探测任务",
+        "盲猜的准确率",
+        "精确单侧符号检验",
+        "共 3 个",
+        "按解出情况列出的网格",
+        "解出任务所需的步数少于",
+    ):
         assert words in texts["zh"], words

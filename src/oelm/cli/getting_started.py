@@ -28,11 +28,11 @@ EMBEDDED = "stories"  # the corpus that is in the package
 
 
 def demo() -> None:
-    """Run the whole demo: a study on text and one on a probe, each with its report.
+    """Run the whole demo: two studies and their reports.
 
-    Which parts of a tiny GPT can stay frozen, on text and where it has to look something up: about four minutes on two
-    cores. It writes data/stories, and for each of the studies demo and demo_recall a folder in runs and in reports.
-    Interrupt it at any time: the same command resumes and repeats nothing.
+    Which parts of a tiny GPT can stay frozen, on text and on a probe, where it has to look something up: about four
+    minutes on two cores. It writes data/stories, and for each of the studies demo and demo_recall a folder in runs and
+    in reports. Interrupt it at any time: the same command resumes and repeats nothing.
 
     Example: oelm demo
     """

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from oelm.analysis.findings import Findings
-from oelm.claims.measures import LOSS, Measure
+from oelm.claims.measures import LOSS, PROBE_ACCURACY, Measure
 from oelm.reporting.figures import comparisons, costs, curves, heads, parameters, probes
 from oelm.reporting.figures.canvas import Canvas, Rendered, drawing_settings, rendered
 from oelm.reporting.fonts import ChineseFont
@@ -21,7 +21,7 @@ def figures_of(measure: Measure) -> dict[str, Callable[[Canvas], Figure | None]]
     names = measure.figures
     return {
         names.final: comparisons.final,
-        "by_difficulty": probes.by_difficulty,
+        **({"by_difficulty": probes.by_difficulty} if measure is PROBE_ACCURACY else {}),
         names.curve: curves.validation,
         **({} if measure is LOSS else {"validation_loss": curves.validation_loss}),
         "training_loss": curves.training_loss,
