@@ -387,7 +387,8 @@ def test_a_whole_report_in_both_languages(tmp_path):
     for words in (
         "Tuned per arm on one grid, ranked on the tuning split by the share of tuning seeds that solve the probe "
         "(accuracy of at least 80 % at the end)",
-        "\n## Probe\n", "guess among what the context offers", "8/8", "validation interval", "exact one-sided sign test", "(here 3 in all)",
+        "\n## Probe\n", "guess among what the context offers", "8/8",
+        "validation interval", "exact one-sided sign test", "(here 3 in all)",
         "n such pairs reach p = 1 / 2^n", "The grid by solving", "solves the probe in fewer steps than trained",
     ):  # fmt: skip
         assert words in texts["en"], words
