@@ -49,16 +49,10 @@ class AtAnswers:
     def _at_answers(self, examples: Examples) -> tuple[Tensor, Tensor, np.ndarray]:
         """The hidden states at the answers, what is asked for there, and in which example."""
         example_N, place_N = np.nonzero(examples.is_asked_BT)
-        hidden_BTD = self.model(self._on_device(examples.tokens_BT))
-        places = self._on_device(example_N * self._probe.length + place_N)
-        asked_N = self._on_device(examples.asked_BT[example_N, place_N])
+        hidden_BTD = self.model(self._machine.moved(examples.tokens_BT))
+        places = self._machine.moved(example_N * self._probe.length + place_N)
+        asked_N = self._machine.moved(examples.asked_BT[example_N, place_N])
         return hidden_BTD.flatten(0, 1).index_select(0, places), asked_N, example_N
-
-    def _on_device(self, values: np.ndarray) -> Tensor:
-        tensor = torch.from_numpy(values)
-        if self._machine.kind == "cuda":
-            return tensor.pin_memory().to(self._machine.device, non_blocking=True)
-        return tensor.to(self._machine.device)
 
     def role_of(self, name: str) -> str:
         return role_of(name)

@@ -48,21 +48,15 @@ class Classification:
     def loss_of(self, step: int, members: range) -> Tensor:
         indices = self._batches.indices(step)[members.start : members.stop]
         logits_BC = self._logits(self._batches.sentences, indices)
-        labels_B = self._on_device(self._batches.sentences.labels[indices].astype(np.int64))
+        labels_B = self._machine.moved(self._batches.sentences.labels[indices].astype(np.int64))
         summed = functional.cross_entropy(logits_BC, labels_B, reduction="sum")
         return summed / self._run.training.batch_size
 
     def _logits(self, sentences: Any, indices: np.ndarray) -> Tensor:
         """In single precision at least, whatever the rest is computed in."""
         batch = padded(sentences, indices, padding=self._padding, token_types=self._token_types)
-        logits_BC: Tensor = self.model(**{name: self._on_device(values) for name, values in batch.items()}).logits
+        logits_BC: Tensor = self.model(**{name: self._machine.moved(values) for name, values in batch.items()}).logits
         return logits_BC if logits_BC.dtype == torch.float64 else logits_BC.float()
-
-    def _on_device(self, values: np.ndarray) -> Tensor:
-        tensor = torch.from_numpy(values)
-        if self._machine.kind == "cuda":
-            return tensor.pin_memory().to(self._machine.device, non_blocking=True)
-        return tensor.to(self._machine.device)
 
     def role_of(self, name: str) -> str:
         return encoder_role_of(name)
@@ -90,7 +84,7 @@ class Classification:
             places = mine[first : first + EXAMPLES_AT_ONCE]
             with self._machine.autocast():
                 logits_BC = self._logits(self._held_out, indices[places])
-            labels_B = self._on_device(self._held_out.labels[indices[places]].astype(np.int64))
+            labels_B = self._machine.moved(self._held_out.labels[indices[places]].astype(np.int64))
             losses[places] = functional.cross_entropy(logits_BC, labels_B, reduction="none").cpu().double()
             predicted[places] = logits_BC.argmax(dim=1).cpu().float()
             self._world.attendance.sign()

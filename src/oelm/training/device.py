@@ -12,7 +12,9 @@ import warnings
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from oelm.accounting import training_flops
 from oelm.config import Encoder, Execution, ResolvedRun
@@ -56,6 +58,13 @@ class Machine:
 
     def autocast(self) -> contextlib.AbstractContextManager[None]:
         return torch.autocast(self.kind, dtype=torch.bfloat16, enabled=self.precision == "bfloat16")
+
+    def moved(self, values: np.ndarray) -> Tensor:
+        """To the device; the copy to a GPU goes on while others compute."""
+        tensor = torch.from_numpy(values)
+        if self.kind == "cuda":
+            return tensor.pin_memory().to(self.device, non_blocking=True)
+        return tensor.to(self.device)
 
     def synchronize(self) -> None:
         """Wait for the device, so that a clock read afterwards has seen the work."""

@@ -83,9 +83,7 @@ class NextToken:
 
 
 def batch_on_device(batches: TrainingBatches, step: int, members: range, machine: Machine) -> tuple[Tensor, Tensor]:
-    rows = torch.from_numpy(batches.rows(step, members))
-    if machine.kind == "cuda":
-        rows = rows.pin_memory().to(machine.device, non_blocking=True)
+    rows = machine.moved(batches.rows(step, members))
     return rows[:, :-1], rows[:, 1:]
 
 
