@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 from torch.nn import functional
 
 from oelm.data.probes import open_probe
+from oelm.files import Damaged
 from oelm.probes.examples import training_examples
 from oelm.probes.probe import probe_of
 from oelm.run_directory import RunDirectory
@@ -20,6 +21,7 @@ from oelm.training.distributed import World
 from oelm.training.run import train
 from oelm.verification.recomputing import Recomputation
 from small_runs import quiet_execution, small_run
+from stored_runs import sealed_again
 
 RECALL = "probe:recall?pairs=2,3,4&length=16&vocabulary=64"
 
@@ -99,3 +101,12 @@ def test_a_result_agrees_with_itself(finished):
 
 def test_a_run_is_recomputed_to_the_last_bit(finished):
     assert Recomputation().verdict(finished).state == "bit-equal"
+
+
+def test_an_accuracy_that_is_not_the_mean_is_damaged_whatever_the_seal_says(finished, tmp_path):
+    edited = tmp_path / "run"
+    shutil.copytree(finished, edited)
+    file = edited / "experiment_result.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"accuracy": 0.99}))
+    with pytest.raises(Damaged, match="accuracy is 0.99, but the mean over the difficulties is"):
+        end_of(RunDirectory(sealed_again(edited)))
