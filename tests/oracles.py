@@ -21,11 +21,7 @@ def pairs_of(probe: Probe, tokens: list[int], pairs: int) -> dict[tuple[int, ...
 def recalled(probe: Probe, tokens: list[int], place: int, pairs: int) -> int:
     width = int(probe.options.get("tokens", 1))
     known = pairs_of(probe, tokens, pairs)
-    for digit in range(width):  # the token before the digit that is asked for is the last of the key, or of the value
-        key = tuple(tokens[place - width - digit + 1 : place - digit + 1])
-        if key in known and known[key][:digit] == tokens[place - digit + 1 : place + 1]:
-            return known[key][digit]
-    raise AssertionError("asks for a key that was not shown")
+    return known[tuple(tokens[place - width + 1 : place + 1])][0]
 
 
 def copied(probe: Probe, tokens: list[int], place: int, count: int) -> int:
@@ -61,12 +57,8 @@ def offered(probe: Probe, tokens: np.ndarray, place: int, difficulty: int) -> li
     """What the context offers as answers, before any thought about which it is."""
     seen = tokens.tolist()
     match probe.task.name:
-        case "recall" | "noisy_recall":
-            return [value for (value,) in pairs_of(probe, seen, difficulty).values()]
-        case "fuzzy_recall":
-            width = int(probe.options["tokens"])
-            digit = (place + 1) % (2 * width) - width
-            return [values[digit] for values in pairs_of(probe, seen, difficulty).values()]
+        case "recall" | "noisy_recall" | "fuzzy_recall":
+            return [values[0] for values in pairs_of(probe, seen, difficulty).values()]
         case "copy" | "selective_copy":
             return [token for token in seen if token >= FIRST_CONTENT][:difficulty]
         case "induction":

@@ -12,7 +12,9 @@ from oelm.visible import json_text, visible
 
 PresetOption = Annotated[
     str | None,
-    typer.Option("--preset", help="Named sizes: tiny, small, medium-512, gpt2-124m, fine-tuning.", show_default="tiny"),
+    typer.Option(
+        "--preset", help="Named sizes: tiny, small, medium-512, gpt2-124m, probe, fine-tuning.", show_default="tiny"
+    ),
 ]
 ArmOption = Annotated[
     str | None,
@@ -25,7 +27,7 @@ ArmOption = Annotated[
 ]
 DataOption = Annotated[
     str | None,
-    typer.Option("--data", help="Folder of token files, made by `oelm prepare`.", show_default="from the preset"),
+    typer.Option("--data", help="Folder made by `oelm prepare`, or probe:TASK.", show_default="from the preset"),
 ]
 SeedOption = Annotated[
     int | None,

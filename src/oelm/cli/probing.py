@@ -60,15 +60,16 @@ def probe(
       oelm probe runs/recall --data probe:recall
       oelm probe models/gpt2 --length 256 --json
     """
+    asked = length
     refuse_if_no_run(path, "probe")
     if figure is not None:
         _check_figure(figure)
     if data is not None:
-        length = _length_of_data(data, length)
+        length = _length_of_data(data, asked)
     from oelm.heads.given import given_model
 
     given = given_model(path)
-    tokens = given.checked_length(length)
+    tokens = given.checked_length(length, asked_by="--length" if asked is not None else f"--data {data}: length")
     from oelm.stored_models.probing import probed
 
     found = probed(given, data=data, length=tokens, sequences=sequences, seed=seed, device=device)

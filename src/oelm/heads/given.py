@@ -31,13 +31,13 @@ class GivenModel:
     vocabulary: int
     positions: int | None  # None: its config names no limit
 
-    def checked_length(self, wanted: int | None) -> int:
+    def checked_length(self, wanted: int | None, *, asked_by: str = "--length") -> int:
         """Tokens of a sequence: as asked for, else as many as usual where the model has so many positions."""
         length = min(LENGTH, self.positions or LENGTH) if wanted is None else wanted
         if self.positions is not None and length > self.positions:
-            raise UserError(f"--length {length}: the model in {self.path} has only {self.positions} positions")
+            raise UserError(f"{asked_by} {length}: the model in {self.path} has only {self.positions} positions")
         if length < SHORTEST:
-            raise UserError(f"--length {length}: telling the kinds of head apart takes at least {SHORTEST} tokens")
+            raise UserError(f"{asked_by} {length}: telling the kinds of head apart takes at least {SHORTEST} tokens")
         return length
 
 

@@ -20,6 +20,7 @@ from oelm.seeding import seed_of
 
 BUCKETS = np.uint64(16)
 HELD_OUT = {split: number for number, split in enumerate(SPLITS[1:])}  # a bucket each; the others are trained on
+LOOKED_AT = 16  # of each difficulty and split
 MOST_ATTEMPTS = 2000  # a split of a sixteenth is missed so often once in 10^56
 
 
@@ -45,6 +46,19 @@ def held_out_examples(probe: Probe, split: str, members: range, *, seed: int) ->
     return _examples(probe, split, members, stream=seed_of("probe", split), table=seed)
 
 
+def refuse_too_few(probe: Probe) -> None:
+    """Before a run begins: of every split that is held out, some examples of each difficulty must differ."""
+    for split in HELD_OUT if probe.task.holds_out else ():
+        found = held_out_examples(probe, split, range(LOOKED_AT * len(probe.difficulties)), seed=0)
+        contents = np.concatenate([found.difficulty_B[:, None], found.asked_BT], axis=1)
+        if len(np.unique(contents, axis=0)) < LOOKED_AT * len(probe.difficulties) // 2:
+            raise _too_few(probe)
+
+
+def _too_few(probe: Probe) -> UserError:
+    return UserError(f"data: {probe} has too few different examples to hold some out; use a larger vocabulary")
+
+
 def answers_of(probe: Probe, examples: int) -> int:
     """Of the first so many, in closed form: they take the difficulties in turn."""
     rounds, rest = divmod(examples, len(probe.difficulties))
@@ -66,7 +80,7 @@ def _examples(probe: Probe, split: str, members: range, *, stream: int, table: i
             if not len(open_rows):
                 break
         else:
-            raise UserError(f"data: {probe} has too few different examples to hold some out; use a larger vocabulary")
+            raise _too_few(probe)
     return found
 
 

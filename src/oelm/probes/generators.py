@@ -20,8 +20,10 @@ from oelm.probes.tasks import (
     items_at_once,
     key_alphabet,
     keys_of,
+    letters_of,
     noise_count,
     query_space,
+    questions_after,
     stored_values,
     values_of,
 )
@@ -42,7 +44,9 @@ def _put(array_BT: np.ndarray, places: np.ndarray, values: np.ndarray) -> None:
 
 
 def _gaps(draws: Draws, pairs: int, space: int) -> np.ndarray:
-    return draws.weighted(pairs, np.arange(1, space + 1) ** (GAP_POWER - 1))
+    """A place for each query. In any order: as they are drawn, the first pair would mostly be asked for first."""
+    gaps_BP = draws.weighted(pairs, np.arange(1, space + 1) ** (GAP_POWER - 1))
+    return np.take_along_axis(gaps_BP, draws.orders(pairs), axis=1)
 
 
 def recall(probe: Probe, pairs: int, draws: Draws, table: int) -> Made:
@@ -67,15 +71,18 @@ def recall(probe: Probe, pairs: int, draws: Draws, table: int) -> Made:
 def fuzzy_recall(probe: Probe, pairs: int, draws: Draws, table: int) -> Made:
     keys, values, width = keys_of(probe.options), values_of(probe.options), int(probe.options["tokens"])
     tokens_BT, asked_BT = _empty(probe, draws, FREE)
-    code_BP = draws.distinct(pairs, len(keys) ** width)
+    letters = letters_of(pairs, probe.options)
+    letter_BL = keys.start + draws.distinct(letters, len(keys))
+    code_BP = draws.distinct(pairs, letters**width)
     query_BP = 2 * width * (pairs + _gaps(draws, pairs, query_space(pairs, probe.options)))
     for digit in range(width):
-        key_BP = keys.start + code_BP // len(keys) ** digit % len(keys)
+        key_BP = np.take_along_axis(letter_BL, code_BP // letters**digit % letters, axis=1)
         value_BP = values.start + draws.distinct(pairs, len(values))
         for start_BP in (np.broadcast_to(np.arange(0, 2 * width * pairs, 2 * width), code_BP.shape), query_BP):
             _put(tokens_BT, start_BP + digit, key_BP)
             _put(tokens_BT, start_BP + width + digit, value_BP)
-        _put(asked_BT, query_BP + width + digit - 1, value_BP)
+        if digit == 0:
+            _put(asked_BT, query_BP + width - 1, value_BP)
     return tokens_BT, asked_BT
 
 
@@ -98,22 +105,16 @@ def selective_copy(probe: Probe, count: int, draws: Draws, table: int) -> Made:
 
 
 def induction(probe: Probe, period: int, draws: Draws, table: int) -> Made:
-    """The first round, closed by its first token, shows every successor; the later ones begin anywhere."""
-    _, asked_BT = _empty(probe, draws, BLANK)
+    """The ring, closed by its first token, shows every successor; what follows are drawn tokens with theirs."""
+    tokens_BT, asked_BT = _empty(probe, draws, BLANK)
     ring_BN = draws.distinct(period, probe.vocabulary)
-    later = np.arange(probe.length - period)  # one more than fit: what the last token asks for
-    begins_BR = draws.below(period, -(-len(later) // period))
-    place_BT = np.concatenate(
-        [
-            np.broadcast_to(np.arange(period + 1), (len(draws), period + 1)),
-            begins_BR[:, later // period] + later % period,
-        ],
-        axis=1,
-    )
-    shown_BT = np.take_along_axis(ring_BN, place_BT % period, axis=1)
-    asks = period + 1 + later[:-1][later[:-1] % period < period - 1]
-    asked_BT[:, asks] = shown_BT[:, asks + 1]
-    return shown_BT[:, :-1], asked_BT
+    closed = period + 1
+    place_BQ = draws.below(period, questions_after(period, probe.options))
+    tokens_BT[:, :closed] = ring_BN[:, np.arange(closed) % period]
+    tokens_BT[:, closed::2] = np.take_along_axis(ring_BN, place_BQ, axis=1)
+    asked_BT[:, closed::2] = np.take_along_axis(ring_BN, (place_BQ + 1) % period, axis=1)
+    tokens_BT[:, closed + 1 :: 2] = asked_BT[:, closed:-1:2]
+    return tokens_BT, asked_BT
 
 
 def hops(probe: Probe, hops_to_go: int, draws: Draws, table: int) -> Made:

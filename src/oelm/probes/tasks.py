@@ -99,17 +99,24 @@ def _copy(tokens: int, options: Options) -> Iterator[str]:
         yield f"length: {options['length']} is too short for {tokens} tokens and their copy; at least {2 * tokens + 1}"
 
 
+def letters_of(pairs: int, options: Options) -> int:
+    """So few that keys of several tokens share them: as many as tell so many keys apart, at least two."""
+    width = int(options["tokens"])
+    return next(count for count in range(2, pairs + 2) if count**width >= pairs)
+
+
 def _induction(period: int, options: Options) -> Iterator[str]:
+    if period < 3:
+        yield f"period: must be at least 3, not {period}: two tokens would only alternate"
     if period > options["vocabulary"]:
         yield f"period: {period} different tokens are more than the vocabulary of {options['vocabulary']}"
-    if 2 * period + 1 > options["length"]:
-        yield f"length: {options['length']} is too short for {period} tokens in two rounds; at least {2 * period + 1}"
+    if period + 2 > options["length"]:
+        yield f"length: {options['length']} is too short for {period} tokens and a question; at least {period + 2}"
 
 
-def asked_in_rounds(period: int, options: Options) -> int:
-    """Every token of a later round but its last, whose successor begins another one at a drawn place."""
-    rounds, rest = divmod(int(options["length"]) - period - 1, period)
-    return rounds * (period - 1) + min(rest, period - 1)
+def questions_after(period: int, options: Options) -> int:
+    """Every second place after the ring, which is closed by its first token."""
+    return -(-(int(options["length"]) - period - 1) // 2)
 
 
 BLANK, MARK, FIRST_CONTENT = 0, 1, 2  # a place without content, a sign, the first of the tokens with content
@@ -178,12 +185,12 @@ TASKS: dict[str, Task] = {
             usual=(2, 4, 8),
             options=(Option("tokens", 2, "tokens of a key, and of a value", least=2, most=8), LENGTH, VOCABULARY),
             problems=_recall,
-            answers=lambda pairs, options: pairs * int(options["tokens"]),
+            answers=_count,
             candidates=_count,
             words=("fuzzy recall", "多词元回忆"),
             dial_words=("key-value pairs", "键值对数"),
-            documentation="the same with keys and values of several tokens; keys share their tokens, so that no "
-            "single one tells which key it is",
+            documentation="the same with keys and values of several tokens; keys are made of so few that they share "
+            "them, and the first token of the value is asked for",
             source="fuzzy in-context recall, Poli et al. 2024, arXiv 2403.17844 (MAD)",
         ),
         Task(
@@ -233,12 +240,12 @@ TASKS: dict[str, Task] = {
             usual=(4, 8, 16),
             options=(LENGTH, VOCABULARY),
             problems=_induction,
-            answers=asked_in_rounds,
+            answers=questions_after,
             candidates=_count,
             words=("induction", "归纳"),
             dial_words=("tokens of the sequence", "序列的词元数"),
-            documentation="a random ring of different tokens, then rounds of it that begin anywhere; every token of a "
-            "later round asks for the next, and no fixed distance leads to it",
+            documentation="a random ring of different tokens, then drawn tokens of it, each of which asks for the one "
+            "that followed it and is followed by that; no fixed distance leads there",
             source="induction heads, Olsson et al. 2022, arXiv 2209.11895",
         ),
         Task(
@@ -246,7 +253,7 @@ TASKS: dict[str, Task] = {
             dial="hops",
             usual=(1, 2, 3),
             options=(
-                Option("nodes", 8, "nodes of the ring", least=2),
+                Option("nodes", 8, "nodes of the ring", least=3),
                 Option("queries", 4, "nodes that are asked for"),
                 LENGTH,
                 VOCABULARY,

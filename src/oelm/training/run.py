@@ -19,6 +19,7 @@ from oelm.data.tokens import TokenData, check_tokens
 from oelm.errors import UserError
 from oelm.files import RUNS, Damaged, Unreadable, ensure_writable, explaining_a_full_disk, write_json
 from oelm.ownership import now
+from oelm.probes.examples import refuse_too_few
 from oelm.run_directory import RunDirectory, flat, folder_name
 from oelm.schemas import Environment, State, read_record
 from oelm.sealing import Ended, can_be_ended_again, end_of, ending_files, everything, first_start, read_config
@@ -54,6 +55,7 @@ def run_with_data(run: Run) -> tuple[GptRun, TokenData | ProbeData] | tuple[Enco
             check_tokens(data, seq_len=known.model.seq_len, vocabulary=known.model.vocabulary)
             return known, data
         case GptRun() as known, ProbeData():
+            refuse_too_few(data.probe)
             return known, data
         case EncoderRun() as known, SentenceData():
             _refuse_other_sizes(known, data)
