@@ -40,7 +40,7 @@ ALLOWED = {
     "sources": {"errors", "visible", "files"},
     "config": {"probes", "sections", "treatment"},
     "aliases": set(),
-    "claims": {"logarithms"},
+    "claims": {"logarithms", "metric_records"},
     "arms": {"errors", "aliases", "treatment"},
     "arm_words": {"treatment"},
     "settings": {"errors", "files", "sections", "treatment", "config", "arms"},

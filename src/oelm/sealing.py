@@ -17,6 +17,7 @@ from oelm.config import SEALED_SINCE, ResolvedRun, kind_of_model, stored_fingerp
 from oelm.errors import UserError
 from oelm.files import Damaged, missing, naming_the_file, read_object, sha256_of, write_sealed
 from oelm.logarithms import exponential
+from oelm.metric_records import BY_DIFFICULTY
 from oelm.run_directory import MANIFEST, RunDirectory
 from oelm.schemas import EndState, Environment, Parameters, Predictions, Result, Seal, read_record, read_sealed_record
 from oelm.settings import stored_run
@@ -257,7 +258,7 @@ def _wrong_perplexity(result: dict[str, Any], key: str, loss: float | None) -> s
 
 def _wrong_mean(result: dict[str, Any]) -> str | None:
     """A probe's accuracy is the mean over its difficulties."""
-    each = result.get("accuracy_by_difficulty")
+    each = result.get(BY_DIFFICULTY)
     if not each or result.get("accuracy") is None:
         return None
     mean = sum(each.values()) / len(each)

@@ -17,7 +17,7 @@ from oelm.claims.solving import Criterion, Solved, solved
 from oelm.reporting.content import article_of
 from oelm.reporting.markdown import markdown
 from oelm.reporting.numbers import NONE
-from oelm.reporting.solving import solving
+from oelm.reporting.probes import probes
 from oelm.reporting.verdicts import as_text
 from stored_runs import probe_curve, small_probes, solving_claim, store_study
 
@@ -183,7 +183,7 @@ def test_findings_have_the_accuracies_and_steps_of_every_seed(tmp_path):
     assert seeds["criterion"] == {"level": 0.9, "difficulty": None}
     assert (seeds["solved"]["0"], seeds["solved"]["7"]) == ([{"after": 40, "by": 50}], [None])
     assert tree["verdicts"][0]["sign_test"]["ahead"] == [0, 1, 2, 3, 4, 5, 6]
-    (table,) = [block for block in solving(findings, "en", ()) if hasattr(block, "rows")]
+    (table,) = [block for block in probes(findings, "en", ()) if hasattr(block, "rows")]
     assert table.rows[1] == [FROZEN, "7/8", "80", "50 – 110", "10"]
     assert table.rows[0] == [TRAINED, "0/8", NONE, NONE, "10"]
 

@@ -83,6 +83,11 @@ def test_a_model_is_as_long_and_wide_as_its_probe(assignments, said):
         load_settings(preset="probe", assignments=assignments)
 
 
+def test_a_section_that_has_options_in_its_task_is_told_so():
+    with pytest.raises(WrongProbe, match="is not the name of a task; options are keys beside it"):
+        written({"probe": "recall?pairs=4", "length": 64})
+
+
 def test_an_encoder_reads_no_probe():
     with pytest.raises(UserError, match="data: probes are for a GPT"):
         load_settings(preset="fine-tuning", assignments=["data=probe:recall"])

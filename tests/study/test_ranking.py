@@ -7,7 +7,7 @@ import pytest
 
 from oelm.analysis.summary import findings_as_json, findings_of
 from oelm.files import read_sealed
-from oelm.reporting.solving import tuning_table
+from oelm.reporting.probes import tuning_table
 from oelm.study.decisions import CHOICES_FILE, read_decisions, tuning_declaration
 from oelm.study.plan import planned
 from oelm.study.shelf import Shelf

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from oelm.claims.measures import share
+from oelm.metric_records import BY_DIFFICULTY
 
-ACCURACY, BY_DIFFICULTY = "accuracy", "accuracy_by_difficulty"  # of a result, and of a validation record
+ACCURACY = "accuracy"  # of a result, and of a validation record
 
 
 @dataclass(frozen=True)

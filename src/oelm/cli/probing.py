@@ -60,16 +60,17 @@ def probe(
       oelm probe runs/recall --data probe:recall
       oelm probe models/gpt2 --length 256 --json
     """
-    asked = length
     refuse_if_no_run(path, "probe")
     if figure is not None:
         _check_figure(figure)
-    if data is not None:
-        length = _length_of_data(data, asked)
+    own_length = None if data is None else _own_length(data)
+    if own_length is not None and length not in (None, own_length):
+        raise UserError(f"--length {length}: the examples of {data} have {own_length} tokens; leave it out")
     from oelm.heads.given import given_model
 
     given = given_model(path)
-    tokens = given.checked_length(length, asked_by="--length" if asked is not None else f"--data {data}: length")
+    asked_by = "--length" if own_length is None else f"--data {data}: length"
+    tokens = given.checked_length(own_length or length, asked_by=asked_by)
     from oelm.stored_models.probing import probed
 
     found = probed(given, data=data, length=tokens, sequences=sequences, seed=seed, device=device)
@@ -91,20 +92,17 @@ def probe(
         echo(f"{written}: written")
 
 
-def _length_of_data(data: str, length: int | None) -> int | None:
-    """A probe has a length of its own."""
+def _own_length(data: str) -> int | None:
+    """Of a probe's examples; None of a text, which can be cut anywhere. Refuses what is neither."""
     from oelm.probes.probe import WrongProbe, is_probe, probe_of
 
     if not is_probe(data):
         refuse_if_no_data(Path(data))
-        return length
+        return None
     try:
-        own = probe_of(data).length
+        return probe_of(data).length
     except WrongProbe as error:
         raise UserError(f"--data {error}") from error
-    if length not in (None, own):
-        raise UserError(f"--length {length}: the examples of {data} have {own} tokens; leave it out")
-    return own
 
 
 def _as_json(found: Any, given: Any, *, data: str | None, seed: int) -> dict[str, Any]:

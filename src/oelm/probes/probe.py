@@ -92,6 +92,8 @@ def written(data: Any) -> Any:
         return data
     if not isinstance(name := data.get(TASK_KEY), str):
         raise WrongProbe(f"names no task; write probe: {next(iter(TASKS))}, or the data as one text")
+    if "?" in name:
+        raise WrongProbe(f"probe: {name!r} is not the name of a task; options are keys beside it, or the data one text")
     pieces = (f"{key}={_as_text(value)}" for key, value in data.items() if key != TASK_KEY)
     return f"{PREFIX}{name}?{'&'.join(pieces)}"
 

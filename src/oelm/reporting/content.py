@@ -28,8 +28,8 @@ from oelm.reporting.beside import beside
 from oelm.reporting.cautions import cautions
 from oelm.reporting.draws import draws
 from oelm.reporting.examples import examples
+from oelm.reporting.probes import probes, tuning_table
 from oelm.reporting.scope import scope_line
-from oelm.reporting.solving import solving, tuning_table
 from oelm.reporting.tables import counts_at_rest, has_implied, label_of
 from oelm.reporting.words import say, say_of, say_or_code
 from oelm.study.declaration import Language, Study, in_language
@@ -431,7 +431,7 @@ _CLOSING: list[Section] = [
     closing.conclusions, closing.confounds, closing.unfinished, closing.provenance, closing.citation,
 ]  # fmt: skip
 _SECTIONS: list[Section] = [
-    _verdicts, _table, draws, examples, solving, _curves, _heads, _parameters, _speed, _target, _tuning, _differences,
+    _verdicts, _table, draws, examples, probes, _curves, _heads, _parameters, _speed, _target, _tuning, _differences,
     _decomposition, beside, _memory, *_CLOSING,
 ]  # fmt: skip
 _SECTIONS_WITHOUT_RESULTS: list[Section] = [

@@ -31,7 +31,7 @@ _FRAME: dict[str, Phrase] = {
     "list_semicolon": ("; ", "；"),
     "heading.verdicts": ("Verdicts", "假设验证"),
     "heading.table": ("Results", "实验结果"),
-    "heading.solving": ("Probe", "探测任务"),
+    "heading.probe": ("Probe", "探测任务"),
     "heading.draws": ("Draws and seeds", "抽取与种子"),
     "heading.curves": ("Learning curves", "训练曲线"),
     "heading.heads": ("Attention heads", "注意力头"),

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from oelm.config import GptRun
 from oelm.logarithms import exponential
+from oelm.metric_records import BY_DIFFICULTY
 from oelm.model.parameters import role_of
 from oelm.model.transformer import GPT
 from oelm.probes.examples import Examples, answers_of, held_out_examples, training_examples
@@ -94,7 +95,7 @@ class AtAnswers:
         record = {
             "perplexity": finite(exponential(sums.loss)),
             "accuracy": sums.accuracy,
-            "accuracy_by_difficulty": sums.accuracies,
+            BY_DIFFICULTY: sums.accuracies,
         }
         chances = {str(difficulty): chance for difficulty, chance in self._probe.chances_in_context.items()}
         return Validation(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import os
 import re
 import shutil
@@ -104,6 +105,7 @@ OTHER_KERNEL = re.compile("mkldnn_.* failed, switching")
 _other_kernels: list[str] = []
 
 
+@functools.cache  # once in a process
 def _note_other_kernels() -> None:
     shown = warnings.showwarning
 

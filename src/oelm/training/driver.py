@@ -24,6 +24,7 @@ from oelm.files import Damaged, write_json
 from oelm.heads.gpt import recorded_on, recorded_scores
 from oelm.heads.tokens import Sequences
 from oelm.installation import install_command
+from oelm.metric_records import HEAD_SCORES
 from oelm.model.freezing import Watch
 from oelm.model.transformer import GPT
 from oelm.ownership import now
@@ -313,7 +314,7 @@ class Driver:
         if self.head_tokens is None or not isinstance(self.objective.model, GPT) or not self.world.is_main:
             return seen
         scores = recorded_scores(self.objective.model, self.head_tokens)
-        return replace(seen, record=seen.record | {"head_scores": scores})
+        return replace(seen, record=seen.record | {HEAD_SCORES: scores})
 
     def _append(self, record: dict[str, Any]) -> None:
         if not self.world.is_main:

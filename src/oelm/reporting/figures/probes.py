@@ -6,6 +6,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from oelm.reporting.figures.canvas import GREY, Canvas
+from oelm.reporting.words import in_words
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -35,7 +36,7 @@ def by_difficulty(canvas: Canvas) -> Figure | None:
     axis.annotate(canvas.word("probe.blind"), last, (-2, 3), textcoords="offset points", ha="right")
     axis.set_xticks(places, names)
     axis.set_ylim(-2, 102)
-    axis.set_xlabel(probe.task.dial_words[canvas.language == "zh"])
+    axis.set_xlabel(in_words(probe.task.dial_words, canvas.language))
     axis.set_ylabel(canvas.word("axis.value"))
     canvas.arm_legend(figure, list(values))
     return figure

@@ -1,4 +1,4 @@
-"""With how many seeds each arm solves a probe, and in how many steps."""
+"""The section on a probe: what it asks, what a guess is worth, where each arm breaks, and who solves it when."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from oelm.reporting.article import Block, Heading, Paragraph, Picture, Table, wo
 from oelm.reporting.scope import scope_line
 from oelm.reporting.tables import label_of
 from oelm.reporting.verdicts import solved_phrase
-from oelm.reporting.words import say
+from oelm.reporting.words import in_words, say
 from oelm.study.declaration import Language
 from oelm.study.tuning import point_text
 
 COLUMNS = ("arm", "solved", "steps_to_solve", "steps_range", "validated_every")
 
 
-def solving(findings: Findings, language: Language, figures: Container[str]) -> Iterator[Block]:
-    """What each difficulty and a guess are worth; a table for every accuracy that the study calls solved."""
+def probes(findings: Findings, language: Language, figures: Container[str]) -> Iterator[Block]:
+    """With a table for every accuracy that the study calls solved."""
     probe = findings.study.probe
     if probe is None:
         return
-    yield Heading(say(language, "heading.solving"))
+    yield Heading(say(language, "heading.probe"))
     yield Paragraph(_chance(probe, language))
     if "by_difficulty" in figures:
         yield Picture("by_difficulty", say(language, "caption.by_difficulty"))
@@ -39,9 +39,9 @@ def _chance(probe: Probe, language: Language) -> str:
         f"{each}: {numbers.plain_percent(100 * chance)}" for each, chance in probe.chances_in_context.items()
     )
     code = "probe.chances" if in_context else "probe.chance"
-    which = language == "zh"
-    facts = {"task": probe.task.words[which], "dial": probe.task.dial_words[which], "in_context": in_context}
-    return say(language, code, blind=numbers.plain_percent(100 * probe.blind_chance), source=probe.task.source, **facts)
+    task, dial = (in_words(phrase, language) for phrase in (probe.task.words, probe.task.dial_words))
+    blind = numbers.plain_percent(100 * probe.blind_chance)
+    return say(language, code, task=task, source=probe.task.source, dial=dial, blind=blind, in_context=in_context)
 
 
 def _table(findings: Findings, criterion: Criterion, language: Language) -> Table:
