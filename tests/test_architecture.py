@@ -54,7 +54,17 @@ ALLOWED = {
     "metric_records": set(),
     "archives": {"errors", "exhaustion", "visible", "files", "schemas", "run_directory"},
     "run_directory": {"errors", "exhaustion", "files", "config", "claims", "ownership", "schemas", "metric_records"},
-    "sealing": {"errors", "files", "logarithms", "config", "claims", "settings", "schemas", "run_directory"},
+    "sealing": {
+        "errors",
+        "files",
+        "logarithms",
+        "config",
+        "claims",
+        "settings",
+        "schemas",
+        "metric_records",
+        "run_directory",
+    },  # fmt: skip
     "data": BOTTOM | {"config", "prepared", "whole_folder", "huggingface"},
     "model": BOTTOM | {"config"},
     "huggingface": BOTTOM | {"config", "aliases", "arms", "answers", "model"},
