@@ -64,7 +64,7 @@ ALLOWED = {
         "schemas",
         "metric_records",
         "run_directory",
-    },  # fmt: skip
+    },
     "data": BOTTOM | {"config", "prepared", "whole_folder", "huggingface"},
     "model": BOTTOM | {"config"},
     "huggingface": BOTTOM | {"config", "aliases", "arms", "answers", "model"},
