@@ -10,9 +10,13 @@ from pathlib import Path
 
 from oelm.experiments.engine import Engine, Handle, Slots
 from oelm.experiments.engines import ENGINES, EngineRow
-from oelm.files import write_json
 from oelm.run_directory import RunDirectory
 from oelm.schemas import Stored
+
+
+class StoredTicket(Stored):
+    units: int  # which other engines store in another form
+    start: str
 
 
 @dataclass(frozen=True)
@@ -20,7 +24,6 @@ class Ticket(Handle):
     directory: RunDirectory
     file: Path
     start: str = ""  # with a default, because it takes the place of a property
-
     kind = "spool"
     place = property(lambda self: f"ticket {self.file.name}")
     is_waiting = property(lambda self: (self.directory.status() or {}).get("state") != "running")
@@ -29,53 +32,40 @@ class Ticket(Handle):
         return self.file.exists()
 
 
-class StoredTicket(Stored):
-    """Under names that other engines use for something else."""
-
-    name: str
-    units: int
-    task: str
-    start: str
-
-
 @dataclass(frozen=True)
-class SpoolEngine(Engine):
+class Spool(Engine, Slots):
     folder: Path
-
     kind, has_queue, shape = "spool", True, StoredTicket
+    engine = property(lambda self: self)
 
     def slots(self, study, given, *, say):
-        return SpoolSlots(self)
+        return self
+
+    def submit(self, wanted, active):
+        for run in wanted:
+            start = run.prepare()
+            run.hand_over(self.kind, units=run.processes, start=start.name)
+            ticket = self._ticket(run.directory, start.name)
+            ticket.file.write_text(start.line)
+            yield ticket
+
+    def _ticket(self, directory, start):
+        return Ticket(directory, self.folder / f"{directory.path.name}.ticket", start)
 
     def found(self, directory, stored):
-        ticket = Ticket(directory, self.folder / "spool" / stored["name"], stored["start"])
+        ticket = self._ticket(directory, stored["start"])
         return ticket if ticket.is_alive() else None
 
     def cancel(self, handles):
         for ticket in handles:
             ticket.file.unlink(missing_ok=True)
 
-
-@dataclass(frozen=True)
-class SpoolSlots(Slots):
-    engine: SpoolEngine
-
-    def submit(self, wanted, active):
-        for run in wanted:
-            start = run.prepare()
-            ticket = Ticket(run.directory, self.engine.folder / "spool" / run.directory.path.name, start.name)
-            own = {"name": ticket.file.name, "units": run.processes, "task": "train", "start": start.name}
-            write_json(run.directory.handle_file, {"kind": "spool", **own})
-            ticket.file.parent.mkdir(exist_ok=True)
-            ticket.file.write_text(start.line)
-            yield ticket
-
     def forecast(self, now, later):
         return [f"{run.planned.title}: a ticket" for run in now]
 
 
 if __name__ == "__main__":
-    ENGINES["spool"] = EngineRow("spool_engine:SpoolEngine", "a folder of tickets")
+    ENGINES["spool"] = EngineRow("spool_engine:Spool", "a folder of tickets")
 
     from oelm.cli import main
 

@@ -82,7 +82,7 @@ def test_an_option_that_an_engine_would_pass_over_is_refused(spooled, option):
     assert out == f"oelm: {option[0]}: is not for --on spool; leave it out\n"
 
 
-@pytest.mark.parametrize("change", [{"start": 7}, {"name": None}, {"kind": []}])
+@pytest.mark.parametrize("change", [{"start": 7}, {"units": None}, {"kind": []}])
 def test_a_run_whose_handle_is_damaged_is_not_started_again(token_folder, tmp_path, change):
     """Nobody but the handle knows that the spool has it."""
     file = write_study(tmp_path, token_folder, seeds=[0])
@@ -118,7 +118,7 @@ def test_a_study_runs_to_its_end_with_an_engine_that_nobody_was_told_of(token_fo
 
     def work() -> None:
         while not ended.wait(0.1):
-            for ticket in (tmp_path / "runs/little/spool").glob("*"):
+            for ticket in (tmp_path / "runs/little").glob("*.ticket"):
                 command = shlex.split(ticket.read_text())
                 subprocess.run(command, cwd=tmp_path, env=child_environment(), capture_output=True, check=False)
                 ticket.unlink()
@@ -137,7 +137,7 @@ def test_a_study_runs_to_its_end_with_an_engine_that_nobody_was_told_of(token_fo
 def test_a_submission_that_was_killed_leaves_nothing_queued(spooled):
     """Prepared, and never given to the engine."""
     folder, file = spooled
-    ticket = sorted((folder / "runs/little/spool").iterdir())[0]
+    ticket = sorted((folder / "runs/little").glob("*.ticket"))[0]
     kept = ticket.read_text()
     ticket.unlink()
     try:

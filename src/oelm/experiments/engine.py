@@ -65,6 +65,10 @@ class Wanted:
         write_json_unflushed(self.directory.settings_file, written_out(self.settings))
         return Start(secrets.token_hex(6), train_command(self.directory, processes=self.processes))
 
+    def hand_over(self, kind: str, **stored: Any) -> None:
+        """Store the handle by which whoever comes later finds the run with its engine, and nobody starts it twice."""
+        write_json_unflushed(self.directory.handle_file, {"kind": kind, **stored})
+
 
 @dataclass(frozen=True)
 class Start:

@@ -17,7 +17,7 @@ from oelm.experiments.costs import cost_lines
 from oelm.experiments.engine import STOP_SIGNAL, Engine, Given, Handle, Slots, Wanted
 from oelm.experiments.gpus import gpus_to_use, visible_alone
 from oelm.experiments.handles import stored_handle
-from oelm.files import Damaged, append_to, write_json_unflushed
+from oelm.files import Damaged, append_to
 from oelm.ownership import Process, now
 from oelm.run_directory import RunDirectory, run_directories
 from oelm.schemas import LocalSlot, checked
@@ -213,8 +213,8 @@ def started(run: Wanted, units: list[Unit]) -> LocalHandle:
         )
         numbers, names = tuple(unit.number for unit in units), tuple(str(unit) for unit in units)
         handle = LocalHandle(run.directory, Process.of(child.pid), numbers, names, child, start.name)
-        stored = {"kind": KIND, "units": names, "numbers": numbers, "start": start.name, "started": now()}
-        write_json_unflushed(run.directory.handle_file, handle.process.__dict__ | stored)
+        own = {"units": names, "numbers": numbers, "start": start.name, "started": now()}
+        run.hand_over(KIND, **handle.process.__dict__, **own)
     return handle
 
 

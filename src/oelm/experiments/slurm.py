@@ -22,7 +22,7 @@ from oelm.experiments.costs import after_tuning
 from oelm.experiments.engine import Engine, Given, Handle, Slots, Wanted, withdraw
 from oelm.experiments.slurm_queue import FOLDER, LATER, WAITING, Queue, Refused, SlurmJob, asked, largest_array, submit
 from oelm.experiments.slurm_task import start_of
-from oelm.files import refuse_link, write_json, write_json_unflushed
+from oelm.files import refuse_link, write_json
 from oelm.ownership import now
 from oelm.plurals import number_of
 from oelm.run_directory import RunDirectory
@@ -196,8 +196,7 @@ class SlurmSlots(Slots):
         try:
             for task, run in enumerate(array):
                 run.prepare()
-                stored = {"kind": KIND, "name": name, "task": task, "submitted": now()}
-                write_json_unflushed(run.directory.handle_file, stored)
+                run.hand_over(KIND, name=name, task=task, submitted=now())
                 handles.append(SlurmHandle(run.directory, name, task, self.engine.queue))
         except BaseException:  # Ctrl-C too
             self._withdraw(array[: len(handles) + 1], name)
