@@ -24,6 +24,7 @@ from oelm.errors import Stopped, UserError
 from oelm.experiments.engine import STOP_SIGNAL, Handle, Slots, Wanted, withdraw
 from oelm.experiments.engines import ENGINES
 from oelm.experiments.handles import LOCK_FILE, DamagedHandle, StudyEngines
+from oelm.experiments.looking import check_libraries, is_due, take_look
 from oelm.files import RUNS, ensure_writable, explaining_a_full_disk
 from oelm.ownership import Owned, owner_of, owning
 from oelm.plurals import number_of
@@ -123,6 +124,7 @@ class Controller:
     def go(self, *, waits: bool = True, begun: Callable[[], None] = lambda: None) -> Plan:
         """Run what is missing, to the end or only to its start. Returns the plan as it stands then. `begun` is called
         when nothing is left that could refuse the study as a whole."""
+        check_libraries(self.study)
         ensure_writable(self.folder, option="--runs")
         refuse_what_runs_elsewhere(self.study.name, self.folder)
         with self._alone(), explaining_a_full_disk(self.folder, needed_bytes=NEEDED_BYTES):
@@ -151,6 +153,7 @@ class Controller:
         for line in self._lines(plan):
             self.view.say(line)
         while True:
+            plan = self._after_looks(plan)
             self._start_what_fits(plan)
             if not waits:
                 return self._plan()
@@ -230,6 +233,17 @@ class Controller:
             what = point_text(choice.best) if choice.best else "nothing, as every point diverged"
             self.view.say(f"{choice.arm}: {what}: chosen, and stored in {self.folder / CHOICES_FILE}")
 
+    def _after_looks(self, plan: Plan) -> Plan:
+        """The plan after every look that is due: taken, and stored before the first run that goes by it."""
+        while not plan.blocked and is_due(plan):
+            lines = take_look(plan, self.shelf, data_digest=self.facts.digest)
+            if not lines:
+                break
+            for line in lines:
+                self.view.say(line)
+            plan = self._plan()
+        return plan
+
     def _wanted(self, plan: Plan) -> Iterator[Wanted]:
         active = self._active_paths()
         for run in plan.runs:
@@ -254,7 +268,7 @@ class Controller:
         return Outlook(plan, self._lines(plan), now, later)
 
     def _is_wanted(self, run: PlannedRun) -> bool:
-        if run.state in ("finished", "diverged") or not self._is_chosen(run):
+        if run.has_ended or run.need != "now" or not self._is_chosen(run):
             return False
         return self._directory(run).path not in self.given_up
 

@@ -1,0 +1,142 @@
+"""Verdicts over a growing number of seeds: what each look decides, and which claims need no further ones.
+
+A look is at all open claims at once, when every run that one of them needs has ended. The p-value of a claim becomes a
+sequential one, the smallest error rate over all looks at which it has crossed by now, and Holm's correction is over
+these. What a look settles stays settled; a stored look is believed as it stands.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, replace
+from typing import Any
+
+from oelm.analysis.findings import ArmSummary, AtLook, PairedDifference, SignTest, Verdict
+from oelm.analysis.futility import chance_to_decide
+from oelm.analysis.hypotheses import Stage, staged_verdicts
+from oelm.analysis.spending import t_levels, union_levels
+from oelm.study.declaration import Hypothesis, Study
+from oelm.study.kept_looks import Look, LookedAt, open_claims
+from oelm.study.plan import Plan
+
+LEAST_CHANCE = 0.05  # to be decided by the last look: below it a claim is given up, where the study says so
+# A look does not come before what these wait for.
+_UNFINISHED = ("incomplete", "tuning_unfinished")
+# What no further seed can change: the pairs of a look stay pairs of every later one.
+_HOPELESS = ("diverged", "tuning_diverged")
+
+
+def looks_taken(plan: Plan, arms: dict[str, ArmSummary]) -> tuple[Look, ...]:
+    """Those that are stored, and those that the runs allow beyond them."""
+    looks = plan.looks
+    while (following := next_look(plan, arms, looks)) is not None:
+        looks = (*looks, following)
+    return looks
+
+
+def next_look(plan: Plan, arms: dict[str, ArmSummary], looks: tuple[Look, ...]) -> Look | None:
+    """The look that comes after these; None where runs are missing, no claim is open, or all looks were taken."""
+    study = plan.study
+    claims = open_claims(study, looks)
+    if not claims or len(looks) == len(study.looks):
+        return None
+    found = staged_verdicts(plan, arms, stage_of(study, looks), claims)
+    if any(verdict.reason in _UNFINISHED for verdict in found.values()):
+        return None
+    if study.futility and len(looks) + 1 < len(study.looks):
+        found = {name: _unless_futile(study, len(looks), verdict) for name, verdict in found.items()}
+    at = {name: LookedAt(**_looked_at(verdict)) for name, verdict in found.items()}
+    return Look(len(looks) + 1, study.seeds[: study.looks[len(looks)]], at)
+
+
+def stage_of(study: Study, looks: tuple[Look, ...]) -> Stage:
+    """Of the look after these."""
+    place, numbers = len(looks), tuple(study.looks)
+    before = {name: p for look in looks for name, p in _sequential(look)}
+    seeds = tuple(study.seeds[: numbers[place]])
+    return Stage(seeds, t_levels(numbers)[place], union_levels(numbers)[place], before)
+
+
+def _sequential(look: Look) -> list[tuple[str, float]]:
+    return [(name, each.sequential_p) for name, each in look.claims.items() if each.sequential_p is not None]
+
+
+def verdicts_by_looks(plan: Plan, arms: dict[str, ArmSummary]) -> dict[str, Verdict]:
+    """On every claim that pairs decide, by name: as the last look at it left it."""
+    study, looks = plan.study, looks_taken(plan, arms)
+    found = {}
+    for look in looks:
+        for name, each in look.claims.items():
+            claim = next(each for each in study.paired_claims if each.name == name)
+            place = AtLook(look.number, len(look.seeds), look.made, each.is_settled)
+            found[name] = replace(_restored(claim, each.verdict), look=place)
+    if not looks:
+        found = _before_the_first(plan, arms)
+    return found
+
+
+def _before_the_first(plan: Plan, arms: dict[str, ArmSummary]) -> dict[str, Verdict]:
+    """A claim whose own runs are all there waits for the others: p-values of one family are looked at together."""
+    study = plan.study
+    found = staged_verdicts(plan, arms, stage_of(study, ()), study.paired_claims)
+    place = AtLook(0, study.looks[0], None, False)
+    waiting = {
+        name: verdict
+        if verdict.reason in _UNFINISHED
+        else Verdict(verdict.hypothesis, "undecided", "undecided", "look_waits", {"seeds": study.looks[0]})
+        for name, verdict in found.items()
+    }
+    return {name: replace(verdict, look=place) for name, verdict in waiting.items()}
+
+
+def _unless_futile(study: Study, place: int, verdict: Verdict) -> Verdict:
+    if verdict.outcome != "undecided" or verdict.sequential_p is None:
+        return verdict
+    chance = chance_to_decide(study, place, verdict)
+    if chance is None or chance >= LEAST_CHANCE:
+        return verdict
+    pairs = verdict.sign_test.pairs if verdict.sign_test else len(verdict.difference.seeds) if verdict.difference else 0
+    return replace(verdict, reason="futile", facts={"pairs": pairs, "last": study.looks[-1]}, seeds_needed=None)
+
+
+# ---- As stored -----------------------------------------------------------------------------------------------------
+
+# What a claim keeps of its verdict; the rest is found anew.
+_KEPT = (
+    "outcome", "reason", "facts", "difference", "margin", "lower_bound", "upper_bound", "p", "p_adjusted",
+    "sign_flip_p", "seeds_needed", "sign_test", "sequential_p",
+)  # fmt: skip
+
+
+def _looked_at(verdict: Verdict) -> dict[str, Any]:
+    is_settled = verdict.outcome != "undecided" or verdict.reason in (*_HOPELESS, "futile")
+    tree = {key: _plain(getattr(verdict, key)) for key in _KEPT}
+    return {"is_settled": is_settled, "sequential_p": verdict.sequential_p, "verdict": tree}
+
+
+def _plain(value: Any) -> Any:
+    return dataclasses.asdict(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value
+
+
+def _restored(claim: Hypothesis, tree: dict[str, Any]) -> Verdict:
+    fields = {key: tree.get(key) for key in _KEPT}
+    difference, signs = fields["difference"], fields["sign_test"]
+    fields["difference"] = PairedDifference(**difference) if difference else None
+    fields["sign_test"] = SignTest(**signs) if signs else None
+    return Verdict(claim, regardless=fields["outcome"], **fields)
+
+
+# ---- Costs ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Cost:
+    runs: int
+    flops: float
+
+
+def cost_of(plan: Plan, arms: dict[str, ArmSummary], states: tuple[str, ...], *, seeds: int | None = None) -> Cost:
+    """Of the final runs in these states, of the first so many seeds."""
+    first = plan.study.seeds[:seeds]
+    found = [run for run in plan.final if run.state in states and run.seed in first]
+    return Cost(len(found), sum(arms[run.arm].flops for run in found))
