@@ -16,7 +16,7 @@ from oelm.analysis.futility import chance_to_decide
 from oelm.analysis.hypotheses import Stage, staged_verdicts
 from oelm.analysis.spending import t_levels, union_levels
 from oelm.study.declaration import Hypothesis, Study
-from oelm.study.kept_looks import Look, LookedAt, open_claims
+from oelm.study.kept_looks import Look, LookedAt, arms_of, open_claims, seeds_of_arm
 from oelm.study.plan import Plan
 
 LEAST_CHANCE = 0.05  # to be decided by the last look: below it a claim is given up, where the study says so
@@ -131,12 +131,37 @@ def _restored(claim: Hypothesis, tree: dict[str, Any]) -> Verdict:
 
 @dataclass(frozen=True)
 class Cost:
+    """Of final runs."""
+
     runs: int
     flops: float
 
 
-def cost_of(plan: Plan, arms: dict[str, ArmSummary], states: tuple[str, ...], *, seeds: int | None = None) -> Cost:
-    """Of the final runs in these states, of the first so many seeds."""
-    first = plan.study.seeds[:seeds]
-    found = [run for run in plan.final if run.state in states and run.seed in first]
-    return Cost(len(found), sum(arms[run.arm].flops for run in found))
+def cost_of_next_look(plan: Plan, arms: dict[str, ArmSummary], looks: tuple[Look, ...]) -> Cost:
+    """Of the runs that the look after these still needs."""
+    seeds = plan.study.seeds[: plan.study.looks[len(looks)]]
+    return _cost(plan, arms, dict.fromkeys(arms_of(open_claims(plan.study, looks)), seeds))
+
+
+def cost_saved(plan: Plan, arms: dict[str, ArmSummary], looks: tuple[Look, ...]) -> Cost:
+    """Of the runs that nobody needs, and that nobody made."""
+    return _cost(plan, arms, seeds_saved(plan, looks))
+
+
+def seeds_saved(plan: Plan, looks: tuple[Look, ...]) -> dict[str, list[int]]:
+    """By arm, the seeds beyond the look that decided the last of its claims."""
+    found = {arm: seeds_of_arm(plan.study, looks, arm) for arm in plan.study.arms}
+    return {arm: plan.study.seeds[each.needed :] for arm, each in found.items() if each.decided_at is not None}
+
+
+def _cost(plan: Plan, arms: dict[str, ArmSummary], seeds: dict[str, list[int]]) -> Cost:
+    """Of the runs of these seeds of each arm that have not ended."""
+    ended = {(run.arm, run.seed, run.draw) for run in plan.final if run.has_ended}
+    runs = [
+        arm
+        for arm, which in seeds.items()
+        for seed in which
+        for draw in range(plan.draws[arm])
+        if (arm, seed, draw) not in ended
+    ]
+    return Cost(len(runs), sum(arms[arm].flops for arm in runs))

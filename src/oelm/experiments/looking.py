@@ -8,7 +8,7 @@ from oelm.plurals import number_of
 from oelm.study.decisions import CHOICES_FILE
 from oelm.study.declaration import Study
 from oelm.study.kept_looks import Look, arms_of, open_claims, store_look
-from oelm.study.plan import Plan
+from oelm.study.plan import Plan, PlannedRun
 from oelm.study.shelf import Shelf
 
 
@@ -53,3 +53,40 @@ def _lines(plan: Plan, look: Look, shelf: Shelf) -> list[str]:
 
 def look_name(plan: Plan, number: int) -> str:
     return f"look {number} of {len(plan.study.looks)}"
+
+
+# ---- For readers ---------------------------------------------------------------------------------------------------
+
+
+def why_unstarted(plan: Plan, run: PlannedRun) -> str | None:
+    """Of a run that is not to be started now, in words; None: it is, or has been."""
+    match run.state:
+        case "not_needed":
+            return f"not needed: decided at {look_name(plan, plan.seeds_of(run.arm).decided_at or 0)}"
+        case "waiting":
+            return f"waiting for {look_name(plan, len(plan.looks) + 1)}"
+    return None
+
+
+def look_lines(plan: Plan) -> list[str]:
+    """What the stored looks decided, and what the next one needs."""
+    study = plan.study
+    if not study.looks:
+        return []
+    lines = []
+    for look in plan.looks:
+        found = [f"{name} {each.verdict['outcome']}" for name, each in look.claims.items() if each.is_settled]
+        decided = ", ".join(found) or "nothing decided"
+        lines.append(f"{look_name(plan, look.number)}, at {number_of(len(look.seeds), 'seed')}: {decided}")
+    still_open = open_claims(study, plan.looks)
+    if not still_open:
+        return [*lines, f"no claim is open; final runs not needed: {len(plan.saved)}"]
+    names = ", ".join(each.name for each in still_open)
+    if len(plan.looks) == len(study.looks):
+        return [*lines, f"all looks were taken; undecided: {names}"]
+    arms, seeds = arms_of(still_open), study.looks[len(plan.looks)]
+    ended = sum(run.has_ended for arm in arms for run in plan.by_arm[arm] if run.need == "now")
+    draws = sum(plan.draws[arm] for arm in arms)
+    following = look_name(plan, len(plan.looks) + 1)
+    needed, at_most = number_of(draws * seeds - ended, "run"), draws * (len(study.seeds) - seeds)
+    return [*lines, f"next: {following}, at {seeds} seeds, needs {needed}, and at most {at_most} follow; open: {names}"]

@@ -258,11 +258,14 @@ class Planner:
         return self.settings(self.study.baseline, self.study.seeds[0], 0, "final", ())[0].run.data
 
     def final_at_base(self, plan: Plan) -> list[PlannedRun]:
-        """The final runs that wait for tuning, with the base's own values: what they cost is known before."""
+        """The final runs that wait for tuning, with the base's own values: what they cost is known before. With looks,
+        those that the first one needs."""
+        needed = {arm: self.study.seeds[: plan.seeds_of(arm).needed] for arm in self.study.arms}
         return [
             PlannedRun(arm, seed, "final", (), settings, self.study.arms[arm].processes, None, draw=draw)
             for arm, seed, draw in self.final_runs({arm: () for arm in self.study.arms if not plan.has_values(arm)})
             for settings, _ in [self.settings(arm, seed, draw, "final", ())]
+            if seed in needed[arm]
         ]
 
     def final_runs(self, points: dict[str, Point]) -> Iterator[tuple[str, int, int]]:
