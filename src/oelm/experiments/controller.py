@@ -164,7 +164,7 @@ class Controller:
                 reading_is_due = time.monotonic() - self._read > READING_SHARE * self._reading_seconds
                 plan = self._afresh() if reading_is_due else self._plan()
                 continue
-            plan = self._afresh()  # somebody may have brought results, or started something
+            plan = self._after_looks(self._afresh())  # somebody may have brought results, or started something
             if not self.active and not any(map(self._is_wanted, plan.runs)):
                 return plan
 
