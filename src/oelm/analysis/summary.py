@@ -31,7 +31,7 @@ from oelm.logarithms import exponential
 from oelm.run_directory import unmeasured
 from oelm.study.bench_fit import bench_for
 from oelm.study.confounds import confounds
-from oelm.study.declaration import OF_PROBES, Hypothesis, Study
+from oelm.study.declaration import OF_PROBES, Hypothesis, Study, as_declared
 from oelm.study.plan import Plan, PlannedRun, planned
 from oelm.study.shelf import Shelf
 
@@ -198,7 +198,7 @@ def _study(study: Study) -> dict[str, Any]:
     """With its draws only where it has several, and what probes need only where it has probes."""
     tree: dict[str, Any] = _plain(study)
     tree["hypotheses"] = [_of_its_kind(study, each) for each in tree["hypotheses"]]
-    tree["tuning"] = _of_its_kind(study, tree["tuning"])
+    tree["tuning"] = tree["tuning"] and _of_its_kind(study, as_declared(tree["tuning"]))
     return {key: value for key, value in tree.items() if key != "draws" or study.draws > 1}
 
 
