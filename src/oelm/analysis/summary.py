@@ -32,6 +32,7 @@ from oelm.run_directory import unmeasured
 from oelm.study.bench_fit import bench_for
 from oelm.study.confounds import confounds
 from oelm.study.declaration import OF_PROBES, Hypothesis, Study, as_declared
+from oelm.study.halving import Round
 from oelm.study.plan import Plan, PlannedRun, planned
 from oelm.study.shelf import Shelf
 
@@ -185,7 +186,11 @@ def findings_as_json(findings: Findings) -> dict[str, Any]:
             "verdicts": [_verdict(study, verdict) for verdict in findings.verdicts],
             "arms": {name: _arm(study, arm) for name, arm in findings.arms.items()},
             "decomposition": findings.decomposition,
-            "tuning": {"grid": plan.grid, "arms": {arm: _tuning(plan, arm) for arm in plan.choices}},
+            "tuning": {
+                "grid": plan.grid,
+                **({"rounds": [_round(done) for done in plan.rounds]} if plan.rounds else {}),
+                "arms": {arm: _tuning(plan, arm) for arm in plan.choices},
+            },
             "unfinished": [_unfinished(study, run) for run in findings.unfinished],
             "provenance": findings.provenance,
             "notes": [{"code": code, **facts} for code, facts in findings.notes],
@@ -274,7 +279,17 @@ def _tuning(plan: Plan, arm: str) -> dict[str, Any]:
         for point, loss in sorted(choice.losses.items())
     ]
     stored = {"stored": choice.made, "final_runs_then": choice.final_runs_then if choice.made else None}
-    return {"chosen": choice.values or None, **stored, "edges": choice.edges, "points": points}
+    fitted = {"curve": choice.curve, "not_fitted": choice.not_fitted} if choice.curve or choice.not_fitted else {}
+    return {"chosen": choice.values or None, **stored, "edges": choice.edges, "points": points, **fitted}
+
+
+def _round(done: Round) -> dict[str, Any]:
+    points = [
+        {"values": dict(point), "val_loss": done.losses[point], "behind": behind, "went_on": point in done.kept}
+        for point, behind in done.behind.items()
+    ]
+    about = {"arm": done.arm, "round": done.number, "steps": done.steps, "margin": done.margin, "stored": done.made}
+    return about | {"points": points}
 
 
 def _unfinished(study: Study, run: PlannedRun) -> dict[str, Any]:

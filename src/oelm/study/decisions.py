@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -59,15 +59,18 @@ class MeanLoss(Stored):
     steps: float | None = None
 
 
+Above = Annotated[float, Field(gt=0)]
+
+
 class FittedCurve(Stored):
-    lower: float
-    best: float
-    upper: float
+    lower: Above
+    best: Above
+    upper: Above
     level: float
     slope: float
-    curvature: float = Field(gt=0)
-    low: float
-    high: float
+    curvature: Above
+    low: Above
+    high: Above
 
 
 class TunedValues(Stored):
@@ -122,7 +125,7 @@ def read_decisions(folder: Path) -> list[Decision]:
         if decision.kind == TUNED_VALUES:
             _check_points(file, decision)
         elif decision.kind == TUNING_ROUND:
-            checked(file, decision.decided, TuningRound)
+            _check_round(file, decision)
     return decisions
 
 
@@ -130,11 +133,23 @@ def _check_points(file: Path, decision: Decision) -> None:
     """That what was chosen is one of the points, and these are the grid's."""
     tuned = TunedValues.model_validate(checked(file, decision.decided, TunedValues))
     points = [each.values for each in tuned.losses]
-    declared = {key.removeprefix(_GRID) for key in decision.declaration if key.startswith(_GRID)}
-    is_one = tuned.values is None or tuned.values in points or _is_fitted(tuned)
-    fits = all(set(each) == declared and all(each[key] in tuned.grid.get(key, ()) for key in each) for each in points)
-    if set(tuned.grid) != declared or not is_one or not fits or not set(tuned.edges) <= set(tuned.values or ()):
+    is_one = tuned.values is None or (_is_fitted(tuned) if tuned.curve else tuned.values in points)
+    of_grid = _are_of_grid(points, tuned.grid, decision)
+    if not of_grid or not is_one or not set(tuned.edges) <= set(tuned.values or ()):
         raise Damaged(file, f"what was chosen for {decision.subject} is not of its grid")
+
+
+def _check_round(file: Path, decision: Decision) -> None:
+    done = TuningRound.model_validate(checked(file, decision.decided, TuningRound))
+    if not _are_of_grid([each.values for each in done.points], done.grid, decision):
+        raise Damaged(file, f"what was dropped for {decision.subject} is not of its grid")
+
+
+def _are_of_grid(points: list[dict[str, float]], grid: Grid, decision: Decision) -> bool:
+    """That these are points of the grid, and its keys the declared ones."""
+    declared = {key.removeprefix(_GRID) for key in decision.declaration if key.startswith(_GRID)}
+    fit = all(set(each) == declared and all(each[key] in grid.get(key, ()) for key in each) for each in points)
+    return fit and set(grid) == declared
 
 
 def _is_fitted(tuned: TunedValues) -> bool:

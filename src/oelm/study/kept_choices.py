@@ -29,7 +29,7 @@ from oelm.study.decisions import (
     tuning_round,
 )
 from oelm.study.declaration import Study, settings_for
-from oelm.study.halving import Round
+from oelm.study.halving import Round, judged
 from oelm.study.remarks import Remark, difference_text, sentence, some
 from oelm.study.shelf import Shelf, StoredRun
 from oelm.study.tuning import Choice, Grid, Point, Tried, chosen, point_text
@@ -154,6 +154,7 @@ def second_thoughts(study: Study, kept: KeptChoices, tuning: list[PlannedRun], g
     for run in tuning:
         if run.arm in by_arm and study.tuning and run.budget == study.tuning.rounds[-1]:
             by_arm[run.arm].append(run)
+    yield from _rounds_contradicted(study, kept, tuning)
     for arm, choice in kept.choices.items():
         facts = {"arm": arm, "chosen": _text(choice.best), "made": choice.made}
         now = _now(study, arm, by_arm[arm], grid)
@@ -161,6 +162,22 @@ def second_thoughts(study: Study, kept: KeptChoices, tuning: list[PlannedRun], g
             yield "choice_contradicted", facts | {"now": _text(now.best)}
         elif changes := list(_changes(kept.decisions[arm], by_arm[arm])):
             yield "choice_runs_changed", facts | {"changes": some(changes)}
+
+
+def _rounds_contradicted(study: Study, kept: KeptChoices, tuning: list[PlannedRun]) -> Iterator[Remark]:
+    """Where the runs of a stored round would now drop other values."""
+    budgets = dict(enumerate(study.tuning.rounds if study.tuning else [], start=1))
+    for (arm, number), done in kept.rounds.items():
+        losses: dict[Point, list[float | None]] = {}
+        for run in tuning:
+            if run.arm == arm and run.budget == budgets.get(number):
+                losses.setdefault(run.point, []).append(run.loss)
+        whole = {point: [each for each in own if each is not None] for point, own in losses.items() if None not in own}
+        if whole.keys() == done.losses.keys():
+            again = judged(arm, number, steps=done.steps, losses=whole, margin=done.margin)
+            if set(again.dropped) != set(done.dropped):
+                now = ", ".join(map(point_text, again.dropped)) or "none"
+                yield "round_contradicted", {"arm": arm, "number": number, "made": done.made, "now": now}
 
 
 def _text(point: Point | None) -> str:

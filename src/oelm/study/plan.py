@@ -115,6 +115,12 @@ class Plan:
         return [run for run in self.tuning if run.budget != first]
 
     @property
+    def last_round(self) -> list[PlannedRun]:
+        """Tuning runs that values are chosen by."""
+        last = self.study.tuning.rounds[-1] if self.study.tuning else None
+        return [run for run in self.tuning if run.budget == last]
+
+    @property
     def is_tuned(self) -> bool:
         return all(map(self.has_values, self.study.arms))
 

@@ -36,7 +36,8 @@ class Curve:
     @property
     def optimum(self) -> float:
         """To three digits, and not beyond the neighbours."""
-        value = self.best * math.exp(-self.slope / (2 * self.curvature))
+        ends = [math.log(neighbour / self.best) for neighbour in (self.lower, self.upper)]
+        value = self.best * math.exp(min(max(-self.slope / (2 * self.curvature), ends[0]), ends[1]))
         return min(max(float(f"{value:.{DIGITS}g}"), self.lower), self.upper)
 
     def loss_at(self, value: float) -> float:
@@ -101,7 +102,7 @@ def _fieller(
     square = 4 * (curvature**2 - least * products(to_curvature, to_curvature))
     linear = 4 * (slope * curvature - least * products(to_slope, to_curvature))
     constant = slope**2 - least * products(to_slope, to_slope)
-    inside = linear**2 - 4 * square * constant
-    if square <= 0 or inside < 0:
+    if square <= 0:
         return -math.inf, math.inf
-    return (-linear - math.sqrt(inside)) / (2 * square), (-linear + math.sqrt(inside)) / (2 * square)
+    half = math.sqrt(max(0.0, linear**2 - 4 * square * constant))  # negative by rounding only: the minimum is inside
+    return (-linear - half) / (2 * square), (-linear + half) / (2 * square)
