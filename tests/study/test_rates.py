@@ -82,7 +82,7 @@ def test_a_value_that_is_added_later_is_run_in_the_first_round_of_all_arms(tmp_p
     assert plan.grid[RATE] == [*RATES, 8e-3]
     first = [run for run in plan.tuning if run.budget == 0.25]
     assert {len(rates_of(first, arm)) for arm in ARMS} == {5}
-    assert rates_of(plan.last_round, "trained") == [4e-3, 8e-3]
+    assert rates_of(plan.last_round, "trained") == [2e-3, 4e-3, 8e-3]
     assert plan.choices["trained"].edges == ()
 
 
