@@ -1,5 +1,8 @@
 """Tuning by halving and by a fitted optimum, from the declaration to the stored decision."""
 
+import copy
+import itertools
+import json
 import math
 import shutil
 
@@ -8,8 +11,8 @@ import pytest
 from oelm.analysis.summary import findings_as_json, findings_of
 from oelm.errors import UserError
 from oelm.experiments.status import study_status
-from oelm.files import Damaged, read_sealed, write_sealed
-from oelm.study.decisions import CHOICES_FILE, read_decisions, tuning_declaration
+from oelm.files import SEAL, Damaged, digest_of, read_sealed, write_sealed
+from oelm.study.decisions import CHOICES_FILE, choice_of, read_decisions, round_of, tuning_declaration
 from oelm.study.declaration import declared_tree, settings_for
 from oelm.study.plan import planned
 from oelm.study.shelf import Shelf
@@ -220,3 +223,36 @@ def test_solving_a_probe_is_not_what_losses_rank(own, name):
     ranked = {"grid": {"learning_rate": RATES}, "seeds": [1000, 1001, 1002], "rank": "solved", "solved_at": 0.9}
     with pytest.raises(UserError, match=f"tuning.{name} compares losses, and rank: solved does not"):
         small_probes(tuning=ranked | own)
+
+
+def leaves(tree, path=()):
+    if isinstance(tree, dict | list):
+        for key, value in tree.items() if isinstance(tree, dict) else enumerate(tree):
+            yield from leaves(value, (*path, key))
+    else:
+        yield path
+
+
+def test_a_stored_round_or_curve_with_another_value_ends_in_no_traceback(tmp_path):
+    """Each number in turn: it is damaged, or it can be read to the end."""
+    store_study(study_of(**HALVING, **FITTED), tmp_path, loss, leaves=lambda run: run.stage == "final")
+    whole = read_sealed(tmp_path / CHOICES_FILE)
+    places = [path for path in leaves(whole) if path[0] == "decisions" and path[2] == "decided" and path[1] in (0, 2)]
+    assert {"curve", "points"} <= {path[3] for path in places}
+    for path, value in itertools.product(places, (None, -1.0, 1e300)):
+        tree = copy.deepcopy(whole)
+        inner = tree
+        for step in path[:-1]:
+            inner = inner[step]
+        inner[path[-1]] = value
+        (tmp_path / CHOICES_FILE).write_text(json.dumps(tree | {SEAL: digest_of(tree)}))
+        try:
+            decisions = read_decisions(tmp_path)
+        except Damaged:
+            continue
+        for decision in decisions:
+            if decision.kind == "tuning_round":
+                done, _ = round_of(decision)
+                assert {*done.kept, *done.dropped} == set(done.losses)
+            else:
+                assert math.isfinite(choice_of(decision)[0].loss)
