@@ -44,7 +44,9 @@ def decided(folder) -> list:
 def test_an_arm_whose_claims_are_decided_runs_no_further_seeds_and_the_others_do(done):
     _, _, started, plan, _ = done
     assert [title for title in started if title.startswith(CLEAR)] == [f"{CLEAR} s{seed}" for seed in (7, 3, 5, 1)]
-    assert sum(title.startswith(OPEN) for title in started) == sum(title.startswith("trained") for title in started) == 8
+    assert (
+        sum(title.startswith(OPEN) for title in started) == sum(title.startswith("trained") for title in started) == 8
+    )
     assert {run.title for run in plan.saved} == {f"{CLEAR} s{seed}" for seed in (0, 2, 4, 6)}
     assert plan.is_done
 
