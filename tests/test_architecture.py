@@ -109,6 +109,7 @@ VERBS = [
     "arms",
     "keys",
     "compare",
+    "plan",
     "register",
     "run",
     "stop",
