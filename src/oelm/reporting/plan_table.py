@@ -155,7 +155,7 @@ def _cost_row(cost: PlannedCost, first: PlannedCost) -> list[str]:
 
 def _cost_notes(prospect: Prospect) -> Iterator[str]:
     costs = prospect.costs
-    yield f"expected for the whole study, of which {number_of(prospect.finished, 'run')} finished"
+    yield f"expected for the whole study; finished so far: {number_of(prospect.finished, 'run')}"
     if any(cost.flops is None for cost in costs):
         yield "FLOPs unknown: the data, which say how large the models are, are not here"
     elif any(cost.seconds is None for cost in costs):
@@ -179,7 +179,8 @@ def _table(columns: list[str], rows: list[list[str]]) -> Iterator[str]:
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for number, column in enumerate(columns):
-        table.add_column(column, justify="right" if number else "left", overflow="fold", vertical="bottom")
+        # Names stay whole; titles of numbers are wrapped.
+        table.add_column(column, justify="right" if number else "left", no_wrap=not number, vertical="bottom")
     for row in rows:
         table.add_row(*map(Text, row))
     text = io.StringIO()
