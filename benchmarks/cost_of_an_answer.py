@@ -1,11 +1,12 @@
 """What an answer costs with halving and looks, as a share of the training FLOPs of a whole grid and every seed.
 
-    python benchmarks/cost_of_an_answer.py [--studies 2000] [--seed 16]
+    python benchmarks/cost_of_an_answer.py [--studies 5000] [--seed 16]
 
 Studies are simulated like the stored findings (docs/findings/*/runs.zip): their arms, claims, grid and FLOPs, and the
 spread of their losses from seed to seed, with its correlation between arms. True differences are those that were found,
 or drawn as widely, or lie on the bounds of all claims, where every claim that is supported is an error. A rate that is
-not the best one costs what landscapes like the stored ones say, where losses are compared.
+not the best one costs what landscapes like the stored ones say; a finding that does not compare losses, for which there
+are none, has its whole grid.
 
 Prints for each way to decide: its cost, claims with the opposite verdict (of all), decisions lost (of those that the
 whole study makes), and how often any claim of the family is supported on its bound: with equally good rates, and with
@@ -248,6 +249,10 @@ WAYS = (
 )
 
 
+def ways_for(finding: Finding) -> list[Way]:
+    return [way for way in WAYS if way.margin is None or finding.compares_losses]
+
+
 @dataclass(frozen=True)
 class Scores:
     cost: float  # as a share of the whole study's
@@ -324,7 +329,7 @@ def highest_error(studies: int) -> float:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--studies", type=int, default=2000)
+    parser.add_argument("--studies", type=int, default=5000)
     parser.add_argument("--seed", type=int, default=16)
     options = parser.parse_args()
     too_high, best = [], {}
@@ -338,7 +343,7 @@ def main() -> int:
             f"{WHOLE!s:44}  1.000                |  1.000                | {whole.of_seeds:.4f}  {whole.with_rates:.4f}"
         )
         points = {}
-        for way in WAYS:
+        for way in ways_for(finding):
             scores, errors = [simulation.scores(truth, way) for truth in ("found", "drawn")], simulation.errors(way)
             points[way] = scores
             columns = [f"{each.cost:.3f}  {each.contradicted:8.4f}  {each.lost:.3f}" for each in scores]
