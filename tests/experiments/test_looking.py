@@ -4,8 +4,8 @@ import json
 
 import numpy as np
 import pytest
-
 from instant_slots import InstantSlots, Killed, run_study
+
 from oelm.analysis.summary import findings_as_json, findings_of
 from oelm.errors import UserError
 from oelm.experiments.looking import look_lines
@@ -44,13 +44,15 @@ def decided(folder) -> list:
 def test_an_arm_whose_claims_are_decided_runs_no_further_seeds_and_the_others_do(done):
     _, _, started, plan, _ = done
     assert [title for title in started if title.startswith(CLEAR)] == [f"{CLEAR} s{seed}" for seed in (7, 3, 5, 1)]
-    assert sum(title.startswith(OPEN) for title in started) == sum(title.startswith("trained") for title in started) == 8
+    assert (
+        sum(title.startswith(OPEN) for title in started) == sum(title.startswith("trained") for title in started) == 8
+    )
     assert {run.title for run in plan.saved} == {f"{CLEAR} s{seed}" for seed in (0, 2, 4, 6)}
     assert plan.is_done
 
 
 def test_every_look_is_stored_before_the_first_run_beyond_it(done):
-    study, folder, started, _, lines = done
+    study, folder, _, _, lines = done
     looks = read_decisions(folder)
     assert [(each.subject, each.final_runs_then, len(each.runs)) for each in looks] == [
         ("1", 0, 12), ("2", 0, 12), ("3", 0, 16),
@@ -67,7 +69,7 @@ def test_the_verdict_and_its_interval_are_those_of_the_look_that_decided(done):
     assert (unclear.outcome, unclear.look.number, len(unclear.difference.seeds)) == ("undecided", 3, 8)
 
 
-@pytest.mark.parametrize("lives", [3, 12, 13, 16])
+@pytest.mark.parametrize("lives", [11, 12, 16])
 def test_a_controller_killed_between_looks_decides_the_same(done, tmp_path, lives):
     study, folder, _, _, _ = done
     with pytest.raises(Killed):
