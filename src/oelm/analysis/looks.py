@@ -15,8 +15,9 @@ from oelm.analysis.findings import ArmSummary, AtLook, PairedDifference, SignTes
 from oelm.analysis.futility import chance_to_decide
 from oelm.analysis.hypotheses import Stage, staged_verdicts
 from oelm.analysis.spending import t_levels, union_levels
+from oelm.schemas import Stored
 from oelm.study.declaration import Hypothesis, Study
-from oelm.study.kept_looks import Look, LookedAt, arms_of, open_claims, seeds_of_arm
+from oelm.study.kept_looks import Look, LookedAt, StoredVerdict, arms_of, open_claims, seeds_of_arm
 from oelm.study.plan import Plan
 
 LEAST_CHANCE = 0.05  # to be decided by the last look: below it a claim is given up, where the study says so
@@ -45,7 +46,7 @@ def next_look(plan: Plan, arms: dict[str, ArmSummary], looks: tuple[Look, ...]) 
         return None
     if study.futility and len(looks) + 1 < len(study.looks):
         found = {name: _unless_futile(study, len(looks), verdict) for name, verdict in found.items()}
-    at = {name: LookedAt(**_looked_at(verdict)) for name, verdict in found.items()}
+    at = {name: _looked_at(verdict) for name, verdict in found.items()}
     return Look(len(looks) + 1, study.seeds[: study.looks[len(looks)]], at)
 
 
@@ -61,10 +62,9 @@ def _sequential(look: Look) -> list[tuple[str, float]]:
     return [(name, each.sequential_p) for name, each in look.claims.items() if each.sequential_p is not None]
 
 
-def verdicts_by_looks(plan: Plan, arms: dict[str, ArmSummary]) -> dict[str, Verdict]:
-    """On every claim that pairs decide, by name: as the last look at it left it."""
-    study, looks = plan.study, looks_taken(plan, arms)
-    found = {}
+def verdicts_by_looks(looks: tuple[Look, ...], plan: Plan, arms: dict[str, ArmSummary]) -> dict[str, Verdict]:
+    """On every claim that pairs decide, by name: as the last of these looks at it left it."""
+    study, found = plan.study, {}
     for look in looks:
         for name, each in look.claims.items():
             claim = next(each for each in study.paired_claims if each.name == name)
@@ -101,29 +101,28 @@ def _unless_futile(study: Study, place: int, verdict: Verdict) -> Verdict:
 
 # ---- As stored -----------------------------------------------------------------------------------------------------
 
-# What a claim keeps of its verdict; the rest is found anew.
-_KEPT = (
-    "outcome", "reason", "facts", "difference", "margin", "lower_bound", "upper_bound", "p", "p_adjusted",
-    "sign_flip_p", "seeds_needed", "sign_test", "sequential_p",
-)  # fmt: skip
 
-
-def _looked_at(verdict: Verdict) -> dict[str, Any]:
+def _looked_at(verdict: Verdict) -> LookedAt:
     is_settled = verdict.outcome != "undecided" or verdict.reason in (*_HOPELESS, "futile")
-    tree = {key: _plain(getattr(verdict, key)) for key in _KEPT}
-    return {"is_settled": is_settled, "sequential_p": verdict.sequential_p, "verdict": tree}
+    tree = {key: _plain(getattr(verdict, key)) for key in StoredVerdict.model_fields}
+    return LookedAt(is_settled=is_settled, verdict=StoredVerdict.model_validate(tree))
 
 
 def _plain(value: Any) -> Any:
     return dataclasses.asdict(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value
 
 
-def _restored(claim: Hypothesis, tree: dict[str, Any]) -> Verdict:
-    fields = {key: tree.get(key) for key in _KEPT}
-    difference, signs = fields["difference"], fields["sign_test"]
-    fields["difference"] = PairedDifference(**difference) if difference else None
-    fields["sign_test"] = SignTest(**signs) if signs else None
-    return Verdict(claim, regardless=fields["outcome"], **fields)
+def _restored(claim: Hypothesis, stored: StoredVerdict) -> Verdict:
+    fields = {key: getattr(stored, key) for key in StoredVerdict.model_fields}
+    difference, signs = stored.difference, stored.sign_test
+    fields["difference"] = PairedDifference(**_own(difference)) if difference else None
+    fields["sign_test"] = SignTest(**_own(signs)) if signs else None
+    return Verdict(claim, regardless=stored.outcome, **fields)
+
+
+def _own(stored: Stored) -> dict[str, Any]:
+    """Without what another version may have added."""
+    return {key: getattr(stored, key) for key in type(stored).model_fields}
 
 
 # ---- Costs ---------------------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ SMALLEST_LEVEL = 1e-7
 _LEVELS = 96  # of the table between the two
 # The grid, in standard normal scores of the t statistic. Below it a path is as good as lost, above it all have crossed.
 _LOWEST, _HIGHEST, _CELLS = -4.0, 7.0, 320
+_FINEST = 1e-11  # of probabilities: below it the grid ends, and earlier looks hardly matter
 
 
 def spent(level: float, share: float) -> float:
@@ -56,11 +57,17 @@ class Levels:
 
     @cached_property
     def _rate_scores(self) -> np.ndarray:
-        return -special.ndtri(np.array(self.error_rates))[::-1]
+        return _scores_of(self.error_rates)
 
     @cached_property
     def _nominal_scores(self) -> np.ndarray:
-        return -special.ndtri(np.array(self.nominal))[::-1]
+        return _scores_of(self.nominal)
+
+
+def _scores_of(probabilities: tuple[float, ...]) -> np.ndarray:
+    """Of increasing probabilities: increasing too, so the last one's comes first."""
+    scores: np.ndarray = -special.ndtri(np.array(probabilities))[::-1]
+    return scores
 
 
 @dataclass(frozen=True)
@@ -145,13 +152,15 @@ class _Chain:
         beyond = special.ndtr(-self.edges)
         for kernel, increment in zip(self.kernels, rest, strict=True):
             beyond = self._not_crossed(beyond, -special.ndtri(found[-1])) @ kernel
-            found.append(float(special.ndtr(-self._score_at(beyond, increment))))
+            exact = float(special.ndtr(-self._score_at(beyond, increment))) if increment > _FINEST else 0.0
+            found.append(max(increment, exact))  # which is valid anyway; far out the grid is up to 2 % too strict
         return found
 
     def _not_crossed(self, beyond: np.ndarray, score: float) -> np.ndarray:
         """The mass of each cell as far as it lies below a score."""
         kept = np.clip((score - self.edges[:-1]) / np.diff(self.edges), 0.0, 1.0)
-        return kept * (beyond[:-1] - beyond[1:])
+        mass: np.ndarray = kept * (beyond[:-1] - beyond[1:])
+        return mass
 
     def _score_at(self, beyond: np.ndarray, probability: float) -> float:
         """Beyond which so much lies, between edges by the logarithm."""
@@ -162,7 +171,8 @@ class _Chain:
 def _states(scores: np.ndarray, pairs: int) -> np.ndarray:
     """Where the t statistic of so many pairs has a standard normal's score."""
     t = -special.stdtrit(pairs - 1, special.ndtr(-scores))
-    return t / np.sqrt(pairs - 1 + t * t)
+    states: np.ndarray = t / np.sqrt(pairs - 1 + t * t)
+    return states
 
 
 def _beyond(states: np.ndarray, edges: np.ndarray, pairs: int) -> np.ndarray:

@@ -92,7 +92,8 @@ def _findings_alone(study: Study, shelf: Shelf) -> Findings:
     speed_of = partial(speed, bench, study.name)
     target = target_perplexity(study, runs[study.baseline])
     arms = _summaries(plan, runs, speed_of)
-    on_pairs = verdicts_by_looks if study.looks else of_all_seeds
+    looks = looks_taken(plan, arms) if study.looks else ()
+    on_pairs = partial(verdicts_by_looks, looks) if study.looks else of_all_seeds
     settled = verdicts(plan, arms, speed_of=speed_of, confounds=confounds(study, plan), on_pairs=on_pairs)
     compared = [with_examples(plan, each) for each in settled]
     main_arm = _main_arm(study, runs)
@@ -107,7 +108,7 @@ def _findings_alone(study: Study, shelf: Shelf) -> Findings:
         main_arm=main_arm,
         scenario=_scenario(plan, main_arm, arms, settled),
         unfinished=[run for run in plan.runs if not is_finished(run, study.measure) and run.state != "not_needed"],
-        looks=looks_taken(plan, arms) if study.looks else (),
+        looks=looks,
         provenance=provenance(study, plan, shelf) | {"bench": bench_provenance(bench)},
         notes=[*notes(study, plan, shelf, runs, bench), *(note for _, on_examples in compared for note in on_examples)],
     )
@@ -333,7 +334,7 @@ def _look(plan: Plan, look: Look) -> dict[str, Any]:
     looks = tuple(plan.study.looks)
     of_t, of_exact = (levels(looks)[look.number - 1].at(LEVEL) for levels in (t_levels, union_levels))
     claims = {
-        name: {"outcome": each.verdict["outcome"], "settled": each.is_settled, "sequential_p": each.sequential_p}
+        name: {"outcome": each.verdict.outcome, "settled": each.is_settled, "sequential_p": each.sequential_p}
         for name, each in look.claims.items()
     }
     levels_there = {"level_of_t": of_t, "level_of_exact": of_exact}

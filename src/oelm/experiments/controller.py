@@ -220,8 +220,8 @@ class Controller:
             self._note_start(by_path[handle.directory.path], handle)
 
     def _refuse_what_is_blocked(self, plan: Plan) -> None:
-        """Choices that are damaged, or made for another declaration, are not made again unasked."""
-        if plan.blocked and any(map(self._is_wanted, plan.runs)):
+        """Choices that are damaged, or made for another declaration, are not made again unasked; nor are looks."""
+        if plan.blocked and any(self._is_wanted(run) or run.state == "waiting" for run in plan.runs):
             raise UserError(plan.blocked)
 
     def _store_choices(self, plan: Plan) -> None:

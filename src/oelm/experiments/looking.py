@@ -45,7 +45,7 @@ def _lines(plan: Plan, look: Look, shelf: Shelf) -> list[str]:
     name = look_name(plan, look.number)
     is_last = look.number == len(plan.study.looks)
     found = [
-        f"{name}: {claim}: {each.verdict['outcome']}" + ("" if each.is_settled or is_last else ", still open")
+        f"{name}: {claim}: {each.verdict.outcome}" + ("" if each.is_settled or is_last else ", still open")
         for claim, each in look.claims.items()
     ]
     return [*found, f"{name}, at {number_of(len(look.seeds), 'seed')}: stored in {shelf.folder / CHOICES_FILE}"]
@@ -75,7 +75,7 @@ def look_lines(plan: Plan) -> list[str]:
         return []
     lines = []
     for look in plan.looks:
-        found = [f"{name} {each.verdict['outcome']}" for name, each in look.claims.items() if each.is_settled]
+        found = [f"{name} {each.verdict.outcome}" for name, each in look.claims.items() if each.is_settled]
         decided = ", ".join(found) or "nothing decided"
         lines.append(f"{look_name(plan, look.number)}, at {number_of(len(look.seeds), 'seed')}: {decided}")
     still_open = open_claims(study, plan.looks)

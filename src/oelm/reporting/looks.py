@@ -55,7 +55,7 @@ def _found(look: Look | None, language: Language, *, settled: bool) -> str:
     """The claims that a look settled, with their outcomes, or those that it left open."""
     claims = look.claims.items() if look else ()
     texts = [
-        say(language, "looks.claim", claim=name, outcome=say(language, f"outcome.{each.verdict['outcome']}"))
+        say(language, "looks.claim", claim=name, outcome=say(language, f"outcome.{each.verdict.outcome}"))
         if settled
         else name
         for name, each in claims

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from oelm.claims.reasons import REASONS
 from oelm.errors import UserError
-from oelm.files import digest_of
+from oelm.files import Damaged, digest_of
 from oelm.ownership import now
 from oelm.run_directory import flat
 from oelm.schemas import Amount, Part, Stored, checked
@@ -36,12 +37,69 @@ if TYPE_CHECKING:
 LOOK = "look"  # a kind of decision: the subject is the number of the look
 
 
+class StoredDifference(Stored):
+    """As the analysis has it, of the pairs of a look."""
+
+    seeds: list[Amount]
+    differences: list[float]
+    mean: float | None
+    standard_deviation: float | None
+    low: float | None
+    high: float | None
+
+
+class StoredSigns(Stored):
+    """The same of a sign test."""
+
+    ahead: list[Amount]
+    behind: list[Amount]
+    tied: list[Amount]
+    neither: list[Amount]
+    p: Part
+    p_opposite: Part
+    pairs_needed: Amount | None
+
+
+Fact = int | float | None | list[int] | list[str] | dict[str, list[int]]
+
+
+class StoredVerdict(Stored):
+    """What a claim keeps of its verdict; the rest is found anew."""
+
+    outcome: Literal["supported", "refuted", "undecided"]
+    reason: str
+    facts: dict[str, Fact]
+    difference: StoredDifference | None
+    margin: float | None
+    lower_bound: float | None
+    upper_bound: float | None
+    p: Part | None
+    p_adjusted: Part | None
+    sign_flip_p: Part | None
+    seeds_needed: Amount | None
+    sign_test: StoredSigns | None
+    sequential_p: Part | None  # the smallest so far
+
+    @model_validator(mode="after")
+    def _says_what_its_reason_needs(self) -> StoredVerdict:
+        """Lists and tables of seeds only where a sentence expects them."""
+        expected = REASONS[self.reason].facts if self.reason in REASONS else None
+        plain = {name for name, value in self.facts.items() if isinstance(value, int | float)}
+        of_seeds = {"treatment", "control", "arms", "reported", "seeds_needed"}
+        if expected is None or set(self.facts) != set(expected) or not set(self.facts) - of_seeds <= plain:
+            raise ValueError("the facts are not those of its reason")
+        return self
+
+
 class LookedAt(Stored):
     """One claim at a look."""
 
     is_settled: bool  # whether it asks for no further seeds
-    sequential_p: Part | None  # the smallest so far
-    verdict: dict[str, Any]
+    verdict: StoredVerdict
+
+    @property
+    def sequential_p(self) -> float | None:
+        return self.verdict.sequential_p
 
 
 class TakenLook(Stored):
@@ -75,7 +133,7 @@ def kept_looks(study: Study, folder: Path, *, data_digest: str | None) -> KeptLo
         return KeptLooks()
     try:
         decisions = [each for each in read_decisions(folder) if each.kind == LOOK]
-        looks = [_look(folder / CHOICES_FILE, each) for each in decisions]
+        looks = [_look(folder / CHOICES_FILE, each, study, number) for number, each in enumerate(decisions, start=1)]
     except UserError as error:
         return _blocked(("choices_damaged", {"line": str(error)}))
     differences = _once(text for each in decisions for text in _differences(study, each, data_digest))
@@ -93,8 +151,13 @@ def _blocked(remark: Remark) -> KeptLooks:
     return KeptLooks(remarks=(remark,), blocked=sentence(*remark))
 
 
-def _look(file: Path, decision: Decision) -> Look:
+def _look(file: Path, decision: Decision, study: Study, number: int) -> Look:
     taken = TakenLook.model_validate(checked(file, decision.decided, TakenLook))
+    if decision.declaration == look_declaration(study):
+        claims = {each.name for each in study.paired_claims}
+        seeds = study.seeds[: study.looks[number - 1]] if number <= len(study.looks) else None
+        if taken.look != number or taken.seeds != seeds or not set(taken.claims) <= claims:
+            raise Damaged(file, f"look {number} is not one of this study")
     return Look(taken.look, taken.seeds, taken.claims, decision.made, decision.final_runs_then)
 
 
@@ -109,14 +172,15 @@ def _differences(study: Study, decision: Decision, data_digest: str | None) -> I
 
 def against_runs(kept: KeptLooks, runs: list[PlannedRun], folder: Path) -> KeptLooks:
     """The same with what became of the runs that were looked at. If the study now plans others, nothing may start."""
+    if not kept.decisions:
+        return kept
+    now = {identity_of(run, data_digest=kept.decisions[0].data_digest): run for run in runs}
     changes, others = [], []
-    for decision in kept.decisions:
-        now = {identity_of(run, data_digest=decision.data_digest): run for run in runs}
-        for used in decision.runs:
-            if used.fingerprint not in now:
-                others.append(used.name)
-            elif (change := change_of(used, now[used.fingerprint])) is not None:
-                changes.append(change)
+    for used in (each for decision in kept.decisions for each in decision.runs):
+        if used.fingerprint not in now:
+            others.append(used.name)
+        elif (change := change_of(used, now[used.fingerprint])) is not None:
+            changes.append(change)
     if others:
         facts = {"file": str(folder / CHOICES_FILE), "made": kept.decisions[0].made, "names": some(_once(others))}
         return _blocked(("looks_other_runs", facts))
