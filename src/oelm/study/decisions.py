@@ -191,8 +191,7 @@ def tuned_values(
             MeanLoss(values=dict(point), loss=_finite(loss), **_solving(choice, point))
             for point, loss in choice.losses.items()
         ],
-        **({"curve": FittedCurve(**asdict(choice.curve))} if choice.curve else {}),
-        **({"not_fitted": choice.not_fitted} if choice.not_fitted else {}),
+        **_fitted(choice),
     )
     return _decision(
         TUNED_VALUES,
@@ -244,6 +243,12 @@ def round_of(decision: Decision) -> tuple[Round, Grid]:
         made=decision.made,
     )
     return done, decided.grid
+
+
+def _fitted(choice: Choice) -> dict[str, Any]:
+    """Only what there is, so that other choices are stored as they always were."""
+    curve = {} if choice.curve is None else {"curve": FittedCurve(**asdict(choice.curve))}
+    return curve if choice.not_fitted is None else {"not_fitted": choice.not_fitted}
 
 
 def _solving(choice: Choice, point: Point) -> dict[str, float]:
