@@ -106,6 +106,15 @@ def test_what_runs_have_become_since_changes_no_round_and_is_said(tmp_path):
     )  # fmt: skip
 
 
+def test_a_round_for_another_declaration_is_decided_again_and_that_is_said(tmp_path):
+    shelf = store_study(study_of(**HALVING), tmp_path, loss, leaves=lambda run: run.budget == 1)
+    plan = planned(study_of(**HALVING | {"margin": 0.5}), shelf)
+    assert {done.made for done in plan.rounds} == {None}
+    assert [(code, facts["arm"], facts["differences"]) for code, facts in plan.remarks] == [
+        ("choice_replaced", f"{arm}, round 1", "tuning.margin 0.2, now 0.5") for arm in ARMS
+    ]
+
+
 def test_a_fitted_optimum_is_what_the_final_runs_use(tmp_path):
     study = study_of(**FITTED)
     shelf = store_study(study, tmp_path, loss)
@@ -166,7 +175,8 @@ def test_status_and_results_say_what_was_dropped(tmp_path):
 
 def test_status_says_how_many_runs_may_follow(tmp_path):
     _, lines = study_status(study_of(**HALVING), tmp_path)
-    assert "tuning: round 1 of 2; later rounds have at most 24 runs" in lines
+    said = "tuning: round 1 of 2; later rounds have at most 24 runs, which no estimate of time includes"
+    assert said in lines
 
 
 def test_a_study_that_uses_neither_says_nothing_of_them(tmp_path):
@@ -204,6 +214,7 @@ def test_a_short_run_has_a_whole_schedule():
             HALVING | {"budgets": [10, 20], "set": {"steps": 30}},
             "tuning.set.training.steps: the budgets are numbers of steps and would replace it; write them as shares",
         ),
+        (HALVING | {"budgets": [0.5, 0.51, 1]}, "tuning.budgets: 0.5 and 0.51 are the same number of steps, 20"),
         (FITTED | {"seeds": [1000, 1001]}, "tuning.seeds: choose: fitted needs at least 3"),
         (
             FITTED | {"grid": {"weight_decay": [0.1, 0.2]}},

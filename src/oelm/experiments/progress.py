@@ -65,7 +65,8 @@ def round_lines(plan: Plan) -> list[str]:
     if left and not plan.is_tuned:
         most = left * sum(run.budget == tuning.rounds[reached - 1] for run in plan.tuning)
         lines.append(
-            f"tuning: round {reached} of {len(tuning.rounds)}; later rounds have at most {number_of(most, 'run')}"
+            f"tuning: round {reached} of {len(tuning.rounds)}; later rounds have at most {number_of(most, 'run')}, "
+            "which no estimate of time includes"
         )
     return lines
 

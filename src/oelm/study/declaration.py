@@ -321,7 +321,9 @@ def study_of(tree: dict[str, Any], *, name: str) -> Study:
         study, wrong = _with_full_keys(study)
         problems += wrong
         whole = [arm for arm in study.arms if not any(line.startswith(f"arms.{arm}.") for line in problems)]
-        checks = (_named_wrongly, _misplaced_values, _faults_of_arms, _draws_of_nothing, _scales_of_nothing)
+        checks = (
+            _named_wrongly, _misplaced_values, _faults_of_arms, _equal_rounds, _draws_of_nothing, _scales_of_nothing,
+        )  # fmt: skip
         problems += [] if wrong_keys else _wrong_looks(study)
         problems += [*(line for check in checks for line in check(study)), *_equal_arms(study, whole)]
     if problems or study is None:
@@ -656,6 +658,20 @@ def _equal_arms(study: Study, arms: list[str]) -> Iterator[str]:
             first = known.setdefault(run.model_dump_json(exclude={"arm", "data"}), arm)
             if first != arm:
                 yield f"arms {first} and {arm} are the same computation"
+
+
+def _equal_rounds(study: Study) -> Iterator[str]:
+    """Budgets that come to one number of steps, where the runs have no other fault."""
+    of_first = partial(settings_for, study, next(iter(study.arms)), seed=study.seeds[0], tuning=True)
+    if study.tuning is None or study.tuning.method != "halving" or any(_wrong_rounds(study.tuning)):
+        return
+    if _complaints(of_first):
+        return
+    steps = [of_first(budget=budget).run.training.steps for budget in study.tuning.budgets]
+    for place, number in enumerate(steps[1:]):
+        if number == steps[place]:
+            one, other = (f"{each:g}" for each in study.tuning.budgets[place : place + 2])
+            yield f"tuning.budgets: {one} and {other} are the same number of steps, {number}"
 
 
 def _scales_of_nothing(study: Study) -> Iterator[str]:
