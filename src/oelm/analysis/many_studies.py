@@ -94,11 +94,13 @@ class _Tests:
 
     @property
     def p_within(self) -> np.ndarray:
-        return np.maximum.reduce([self._below(beyond) for beyond in self.beyond])
+        found: np.ndarray = np.maximum.reduce([self._below(beyond) for beyond in self.beyond])
+        return found
 
     @property
     def p_beyond(self) -> np.ndarray:
-        return np.minimum.reduce([self._below(-beyond) for beyond in self.beyond])
+        found: np.ndarray = np.minimum.reduce([self._below(-beyond) for beyond in self.beyond])
+        return found
 
     def is_hopeless(self, looks: tuple[int, ...], place: int) -> np.ndarray:
         if len(self.beyond) > 1:
