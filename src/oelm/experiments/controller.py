@@ -227,10 +227,11 @@ class Controller:
     def _store_choices(self, plan: Plan) -> None:
         """Before the first run that goes by them."""
         going_by = [*plan.later_rounds, *plan.final]
-        if all(each.made for each in (*plan.rounds, *plan.choices.values())) or not any(map(self._is_wanted, going_by)):
+        made = [done.made for done in plan.rounds] + [choice.made for choice in plan.choices.values()]
+        if all(made) or not any(map(self._is_wanted, going_by)):
             return
-        for made in store_choices(plan, self.folder, data_digest=self.facts.digest):
-            self.view.say(f"{made.arm}: {decided_line(made)}, and stored in {self.folder / CHOICES_FILE}")
+        for fresh in store_choices(plan, self.folder, data_digest=self.facts.digest):
+            self.view.say(f"{fresh.arm}: {decided_line(fresh)}, and stored in {self.folder / CHOICES_FILE}")
 
     def _after_looks(self, plan: Plan) -> Plan:
         """The plan after every look that is due: taken, and stored before the first run that goes by it."""
