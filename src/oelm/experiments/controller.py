@@ -132,6 +132,8 @@ class Controller:
             except KeyboardInterrupt as error:
                 self._stop_all()
                 raise Stopped(f"{self.study.name}: stopped", signal.SIGINT) from error
+            finally:
+                self.slots.close()
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
