@@ -87,6 +87,14 @@ def process_exists(pid: int) -> bool:
     return True
 
 
+def threads_here() -> int:
+    """Of this process, those of libraries too; 1 where the system does not say."""
+    try:
+        return len(os.listdir(PROC / "self" / "task"))
+    except OSError:
+        return 1
+
+
 def show_command(command: list[str]) -> None:
     """Have `ps` and `pgrep -f` show this process as another command, as far as the room of its own arguments goes; a
     system that does not say where they are goes on showing the old one.

@@ -247,8 +247,8 @@ def started(run: Wanted, units: list[Unit], *, warm: WarmStarts | None = None) -
     start = run.prepare()
     environment = start.environment | variables
     with undisturbed(), append_to(run.directory.output_file) as output:
-        child: Child | None = warm and warm.begun(start.command, environment, output)
-        child = child or _begun_cold(start.command, environment, output)
+        forked = warm.begun(start.command, environment, output) if warm is not None else None
+        child: Child = forked or _begun_cold(start.command, environment, output)
         numbers, names = tuple(unit.number for unit in units), tuple(str(unit) for unit in units)
         handle = LocalHandle(run.directory, Process.of(child.pid), numbers, names, child, start.name)
         own = {"units": names, "numbers": numbers, "start": start.name, "started": now()}

@@ -1,13 +1,14 @@
 """A process that has imported what a run imports, and forks runs from itself: the other end of warm_starts.py.
 
-It computes nothing, opens no file and ends with its controller. What it forks is `python -m oelm train ...` in a session
-of its own, with nothing of this process but its modules, its environment and its working folder.
+It computes nothing, opens no file and ends with its controller. What it forks is `python -m oelm train ...` in a
+session of its own, with nothing of this process but its modules, its environment and its working folder.
 """
 
 from __future__ import annotations
 
 import gc
 import importlib
+import importlib.util
 import json
 import os
 import runpy
@@ -17,7 +18,7 @@ from typing import Any
 
 from oelm.ownership import START_VARIABLE
 from oelm.sources import source_digest
-from oelm.system import show_command
+from oelm.system import show_command, threads_here
 
 # By name, as the command that a cold start executes is. No more than every run imports anyway; and not numpy.random,
 # which draws a seed when it is imported.
@@ -33,10 +34,21 @@ def main() -> None:
         importlib.import_module(name)
     source_digest()  # remembered: of the sources as imported
     gc.freeze()  # a run's collector would copy every page that it looks at
+    if _has_threads():
+        return  # a lock that one of them holds would be held for ever in what is forked
     run = _forked(control)
     if run is not None:
         control.detach()  # its number is the standard input's, which is another one from here on
         _become(**run)
+
+
+def _has_threads() -> bool:
+    """After a first fork, for which numerical libraries end theirs."""
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
+    return threads_here() > 1
 
 
 def _forked(control: socket.socket) -> dict[str, Any] | None:
@@ -86,14 +98,21 @@ def _become(command: list[str], start: str, output: int, link: int) -> None:
     os.close(output)
     os.environ[START_VARIABLE] = start
     show_command(command)
-    with socket.socket(fileno=link) as controller:
-        controller.sendall(str(os.getpid()).encode())
-        if controller.recv(len(GO)) != GO:  # it died, or has started the run in another way
-            os._exit(0)
+    if not _is_released(link):  # the controller died, or has started the run in another way
+        os._exit(0)
     module, *arguments = command[2:]  # after `python -m`
-    sys.orig_argv, sys.argv = command, [module, *arguments]
+    found = importlib.util.find_spec(f"{module}.__main__")
+    sys.orig_argv, sys.argv = command, [found.origin if found and found.origin else module, *arguments]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
-    sys.exit()
+
+
+def _is_released(link: int) -> bool:
+    with socket.socket(fileno=link) as controller:
+        try:
+            controller.sendall(str(os.getpid()).encode())
+            return controller.recv(len(GO)) == GO
+        except OSError:
+            return False
 
 
 if __name__ == "__main__":

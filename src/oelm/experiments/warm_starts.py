@@ -8,13 +8,13 @@ begins when its handle is stored: a controller killed before that leaves nothing
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
 import os
 import socket
 import subprocess
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -41,23 +41,28 @@ class WarmStarts:
     def __init__(self) -> None:
         self._server: Server | None = None
         self._retired: list[Server] = []  # whose runs are not ended
-        self._possible = sys.platform == "linux"  # elsewhere a fork of what has threads of the system's is not safe
+        self._possible = sys.platform == "linux"  # macOS's own libraries do not survive a fork
 
     def get_ready(self, environment: dict[str, str]) -> None:
         """Wait until the next run can be forked, or it is known that none can."""
         if not self._possible:
             return
-        wanted = _looks(environment)
-        if self._server is not None and self._server.looks != wanted:
+        self._retire_another_kind(environment)
+        for server in [server for server in self._retired if not server.has_runs()]:
+            server.close()
+            self._retired.remove(server)
+        try:
+            self._server = self._server or Server(environment)
+            self._server.wait_until_ready()
+        except (NoAnswer, OSError):
+            self._give_up()
+            return
+        self._retire_another_kind(environment)  # edited while it was importing: this start is cold, the next is not
+
+    def _retire_another_kind(self, environment: dict[str, str]) -> None:
+        if self._server is not None and self._server.looks != _looks(environment):
             self._retired.append(self._server)
             self._server = None
-        self._retired = [server for server in self._retired if server.has_runs() or server.close()]
-        if self._server is None:
-            self._server = Server(environment)
-        try:
-            self._server.wait_until_ready()
-        except NoAnswer:
-            self._give_up()
 
     def begun(self, command: list[str], environment: dict[str, str], output: BinaryIO) -> WarmRun | None:
         """A run that waits to be released; None: to be started cold."""
@@ -90,9 +95,9 @@ class Server:
         self._is_ready = False
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            self._process = subprocess.Popen(
+            self.process = subprocess.Popen(
                 [sys.executable, "-m", SERVER, " " * ROOM_FOR_COMMAND],
-                stdin=theirs,
+                stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
@@ -129,7 +134,8 @@ class Server:
             self._control.settimeout(ANSWER_SECONDS)
             self._control.send(json.dumps({"ended": pid}).encode())
             answer: dict[str, Any] = json.loads(self._received())
-        except OSError as error:
+        except (OSError, NoAnswer) as error:
+            self.close()  # a late answer would be taken for that to the next question
             raise NoAnswer from error
         return answer
 
@@ -147,8 +153,8 @@ class Server:
 
     def close(self) -> None:
         self._control.close()
-        self._process.kill()  # it may be importing still; it has nothing to lose
-        self._process.wait()
+        self.process.kill()  # it may be importing still; it has nothing to lose
+        self.process.wait()
 
 
 @dataclass
@@ -158,37 +164,48 @@ class WarmRun:
     process: Process
     server: Server
     link: socket.socket
-    exit_code: int | None = None
-    has_ended: bool = field(default=False)
+    _end: dict[str, Any] | None = None
 
     @property
     def pid(self) -> int:
         return self.process.pid
 
-    def release(self) -> None:
-        with self.link, contextlib.suppress(OSError):  # killed meanwhile
-            self.link.sendall(GO)
+    @property
+    def exit_code(self) -> int | None:
+        """None too if nobody is left who was told."""
+        return None if self.is_alive() or self._end is None else self._end["code"]
 
     def is_alive(self) -> bool:
-        """Not before its last thread has ended, where that can be known."""
-        if self.has_ended or self.process.is_alive_here():
-            return not self.has_ended
+        """Until its last thread has ended, as far as that can be known."""
+        if self._end is not None or self.process.is_alive_here():
+            return self._end is None
         try:
             answer = self.server.end_of(self.pid)
         except NoAnswer:
             answer = {"alive": False, "code": None}
-        self.has_ended, self.exit_code = not answer["alive"], answer["code"]
-        return answer["alive"] is True
+        if not answer["alive"]:
+            self._end = answer
+        return self._end is None
+
+    def release(self) -> None:
+        with self.link, contextlib.suppress(OSError):  # killed meanwhile
+            self.link.sendall(GO)
 
 
 def _looks(environment: dict[str, str]) -> tuple[object, ...]:
     """Of what a process started now would import, and how: every module of ours by its file, the libraries by the
     folder that they are installed in.
     """
-    found = [importlib.util.find_spec(name) for name in LIBRARIES]
+    found = [PathFinder.find_spec(name) for name in LIBRARIES]
     folders = {Path(spec.origin).parents[1] for spec in found if spec is not None and spec.origin is not None}
-    files = [
-        path for folder, _, names in os.walk(PACKAGE) for name in names if (path := Path(folder, name)).suffix == ".py"
-    ]
-    stats = [(str(path), (stat := path.stat()).st_ino, stat.st_ctime_ns) for path in sorted([*folders, *files])]
-    return environment, *stats
+    files = [Path(folder, name) for folder, _, names in os.walk(PACKAGE) for name in names if name.endswith(".py")]
+    return environment, *(_look(path) for path in sorted([*folders, *files]))
+
+
+def _look(path: Path) -> tuple[str, int, int] | None:
+    """By what every change to a file changes; None: it has just been taken away."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
+    return str(path), stat.st_ino, stat.st_ctime_ns
