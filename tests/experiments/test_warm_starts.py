@@ -309,6 +309,13 @@ def test_runs_of_several_processes_and_runs_on_gpus_are_started_cold(tmp_path, m
         assert ended(handle) == 0
 
 
+def test_on_another_system_starts_are_cold(monkeypatch):
+    monkeypatch.setattr(sys, "platform", "darwin")
+    starts = WarmStarts()
+    starts.get_ready(on_cores())
+    assert starts.begun([sys.executable, "-m", "oelm"], {}, sys.stdout.buffer) is None
+
+
 def test_another_environment_or_source_is_what_the_next_run_has(token_folder, tmp_path, monkeypatch, own):
     """As of a cold start. The old server tells how its last run ended, and is gone after that."""
     package = tmp_path / "package"
