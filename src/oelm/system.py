@@ -95,6 +95,15 @@ def threads_here() -> int:
         return 1
 
 
+def inherited() -> tuple[object, ...]:
+    """What others can change of this process, and a process that it starts would have: its priority, cores, limits."""
+    import resource  # which is not everywhere
+
+    limits = [getattr(resource, name) for name in sorted(vars(resource)) if name.startswith("RLIMIT_")]
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    return os.getpriority(os.PRIO_PROCESS, 0), cores, [resource.getrlimit(limit) for limit in limits]
+
+
 def show_command(command: list[str]) -> None:
     """Have `ps` and `pgrep -f` show this process as another command, as far as the room of its own arguments goes; a
     system that does not say where they are goes on showing the old one.

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -316,7 +317,7 @@ def test_on_another_system_starts_are_cold(monkeypatch):
     assert starts.begun([sys.executable, "-m", "oelm"], {}, sys.stdout.buffer) is None
 
 
-def test_another_environment_or_source_is_what_the_next_run_has(token_folder, tmp_path, monkeypatch, own):
+def test_another_source_environment_or_limit_is_what_the_next_run_has(token_folder, tmp_path, monkeypatch, own):
     """As of a cold start. The old server tells how its last run ended, and is gone after that."""
     package = tmp_path / "package"
     package.mkdir()
@@ -336,9 +337,17 @@ def test_another_environment_or_source_is_what_the_next_run_has(token_folder, tm
     own.get_ready(on_cores())
     third = own._server
     assert third is not second
-    assert [server.process.poll() for server in (first, second)] == [-signal.SIGKILL] * 2
+    now = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (now[0] - 1, now[1]))  # as `prlimit` does it from outside
+    try:
+        own.get_ready(on_cores())
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, now)
+    fourth = own._server
+    assert fourth is not third
+    assert [server.process.poll() for server in (first, second, third)] == [-signal.SIGKILL] * 3
     own.close()
-    assert third.process.poll() == -signal.SIGKILL
+    assert fourth.process.poll() == -signal.SIGKILL
 
 
 def test_sources_edited_while_they_are_imported_are_not_run_under_their_new_digest(tmp_path, monkeypatch, own):

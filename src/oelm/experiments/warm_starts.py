@@ -21,6 +21,7 @@ from typing import Any, BinaryIO
 from oelm.experiments.warm_server import GO, MOST_BYTES, READY
 from oelm.ownership import START_VARIABLE, Process
 from oelm.sources import PACKAGE
+from oelm.system import inherited
 
 IMPORTING_SECONDS = 120.0  # on a busy machine
 ANSWER_SECONDS = 20.0
@@ -34,8 +35,8 @@ class NoAnswer(Exception):
 
 
 class WarmStarts:
-    """Of one controller. The process that forks is started when a run first needs it, and anew when the sources or the
-    environment are others than those that it has: each run has what a cold start would have had.
+    """Of one controller. The process that forks is started when a run first needs it, and anew when the sources, the
+    environment or our priority are others than those that it has: each run has what a cold start would have had.
     """
 
     def __init__(self) -> None:
@@ -193,13 +194,13 @@ class WarmRun:
 
 
 def _looks(environment: dict[str, str]) -> tuple[object, ...]:
-    """Of what a process started now would import, and how: every module of ours by its file, the libraries by the
-    folder that they are installed in.
+    """Of a process that was started now: what it would import (every module of ours by its file, the libraries by the
+    folder that they are installed in), its environment, and what else it would have from us.
     """
     found = [PathFinder.find_spec(name) for name in LIBRARIES]
     folders = {Path(spec.origin).parents[1] for spec in found if spec is not None and spec.origin is not None}
     files = [Path(folder, name) for folder, _, names in os.walk(PACKAGE) for name in names if name.endswith(".py")]
-    return environment, *(_look(path) for path in sorted([*folders, *files]))
+    return environment, inherited(), *(_look(path) for path in sorted([*folders, *files]))
 
 
 def _look(path: Path) -> tuple[str, int, int] | None:
