@@ -79,7 +79,7 @@ ALLOWED = {
     "reporting": BOTTOM | WAIST | {"whole_folder", "study", "analysis", "heads"},
     "timing": BOTTOM | WAIST | {"study", "data", "model", "training"},
     "verification": BOTTOM | WAIST | {"study", "data", "model", "training"},
-    "experiments": BOTTOM | WAIST | {"study", "data", "timing"},
+    "experiments": BOTTOM | WAIST | {"study", "data", "timing", "analysis"},
     "remote": BOTTOM | WAIST | {"archives", "study", "experiments"},
     "compat": BOTTOM  # which nobody imports but the package and the command line
     | WAIST

@@ -36,7 +36,7 @@ def test_one_sided_p_values_are_those_of_scipy(differences, bound):
     above = stats.ttest_1samp(differences, bound, alternative="greater")
     assert statistics.p_below(differences, bound) == pytest.approx(below.pvalue)
     assert statistics.p_above(differences, bound) == pytest.approx(above.pvalue)
-    low, high = statistics.one_sided_bounds(differences)
+    low, high = statistics.one_sided_bounds(differences, statistics.LEVEL)
     assert high == pytest.approx(below.confidence_interval(0.95).high)
     assert low == pytest.approx(above.confidence_interval(0.95).low)
 
@@ -44,7 +44,7 @@ def test_one_sided_p_values_are_those_of_scipy(differences, bound):
 @pytest.mark.parametrize("differences", SAMPLES, ids=len)
 @pytest.mark.parametrize("margin", [0.005, 0.02, 0.0488, 0.2])
 def test_equivalence_is_shown_exactly_when_both_bounds_are_within_the_margin(differences, margin):
-    low, high = statistics.one_sided_bounds(differences)
+    low, high = statistics.one_sided_bounds(differences, statistics.LEVEL)
     assert (statistics.p_within(differences, Bounds(-margin, margin)) <= 0.05) == (-margin <= low and high <= margin)
     one, other = (stats.ttest_1samp(differences, side * margin) for side in (1, -1))
     assert statistics.p_within(differences, Bounds(-margin, margin)) >= min(one.pvalue, other.pvalue) / 2

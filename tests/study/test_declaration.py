@@ -403,3 +403,30 @@ def test_a_study_that_uses_no_later_key_keeps_its_digest():
 def test_every_study_of_the_package_is_valid():
     for path in sorted(PACKAGED.glob("*.yaml")):
         assert load_study(path).hypotheses, path
+
+
+# ---- Looks ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"looks": [5, 3]}, "looks: 5, 3: numbers of seeds, each larger than the one before"),
+        ({"looks": [3, 3, 5]}, "looks: 3, 3, 5: numbers of seeds, each larger than the one before"),
+        ({"looks": [2, 5]}, "looks: 2 is too early: a look needs at least 3 seeds"),
+        ({"looks": [3, 6]}, "looks: 6 is beyond the seeds, of which there are 5"),
+        ({"looks": [3, 4]}, "looks: the last one is 4, and there are 5 seeds: end with 5, or remove seeds"),
+        ({"looks": [3, 5], "hypotheses": []}, "looks: no hypothesis is decided by seeds; leave looks out"),
+        ({"futility": True}, "futility: is for studies with looks; add looks or leave it out"),
+    ],
+)
+def test_wrong_looks_are_one_line(changes, line):
+    with pytest.raises(UserError) as error:
+        small_study(**{"hypotheses": [hypothesis()], **changes})
+    assert str(error.value) == f"small: {line}"
+
+
+def test_looks_are_not_judged_by_seeds_that_were_left_out():
+    with pytest.raises(UserError) as error:
+        small_study(hypotheses=[hypothesis()], looks=[3, 5], seeds=["a", 1, 2, 3, 4])
+    assert "looks" not in str(error.value)

@@ -12,9 +12,10 @@ from typing import Any
 
 from oelm.accounting import PartCount, parts, totals, training_flops, training_flops_per_token
 from oelm.analysis.curves import mean_curve, mean_of_draws, mean_value, reached, with_value
-from oelm.analysis.findings import ArmSummary, DrawVariance, ProbeSummary, Quality, SolvedSeeds
+from oelm.analysis.findings import ArmSummary, DrawVariance, PairedDifference, ProbeSummary, Quality, SolvedSeeds
 from oelm.analysis.heads import heads_of
 from oelm.analysis.speed import SpeedOf
+from oelm.analysis.spending import interval_level
 from oelm.analysis.statistics import draw_variance, paired_difference, standard_deviation
 from oelm.arm_words import described
 from oelm.claims.measures import LOSS, Measure
@@ -167,7 +168,7 @@ def arm_summary(
         states=_states(plan, runs),
         mean_loss=fmean(losses) if losses else None,
         standard_deviation=standard_deviation(losses),
-        difference=None if is_baseline else paired_difference(runs.losses, baseline.losses),
+        difference=None if is_baseline else _difference(plan.study, runs.losses, baseline.losses),
         data=name_of(runs.run.data),
         tokens=round(training.steps * training.batch_size * runs.run.model.tokens_per_example),
         flops=training_flops(runs.run),
@@ -182,7 +183,7 @@ def arm_summary(
         training_curve=mean_curve(records, "train_loss"),
         learning_rate_curve=_learning_rate_curve(records),
         reached=reached(records, target_loss, flops_per_token=flops_per_token) if target_loss is not None else None,
-        quality=_quality(runs, baseline, records),
+        quality=_quality(plan.study, runs, baseline, records),
         probe=_probe(plan.study, runs) if plan.study.probes else None,
         heads=heads_of(list(zip(runs.directories, records, strict=True))),
         draw_variance=_draw_variance(runs),
@@ -190,7 +191,12 @@ def arm_summary(
     )
 
 
-def _quality(runs: ArmRuns, baseline: ArmRuns, records: Sequence[Sequence[Record]]) -> Quality:
+def _difference(study: Study, one: dict[int, float], other: dict[int, float]) -> PairedDifference:
+    """With an interval that holds at every look, where the study has looks."""
+    return paired_difference(one, other, level=interval_level(study.looks, len(one.keys() & other.keys())))
+
+
+def _quality(study: Study, runs: ArmRuns, baseline: ArmRuns, records: Sequence[Sequence[Record]]) -> Quality:
     measure = runs.measure
     values = runs.values_of(measure)
     costs, reference = (
@@ -201,7 +207,7 @@ def _quality(runs: ArmRuns, baseline: ArmRuns, records: Sequence[Sequence[Record
         costs=costs,
         mean=_mean(list(values.values())),
         standard_deviation=standard_deviation(list(values.values())),
-        difference=None if runs.arm == baseline.arm else paired_difference(costs, reference),
+        difference=None if runs.arm == baseline.arm else _difference(study, costs, reference),
         curve=mean_curve(records, measure.record_key) if measure.record_key else None,
     )
 
@@ -269,7 +275,10 @@ def _state(of_draws: list[str]) -> str:
     return "diverged" if "diverged" in of_draws else "finished"
 
 
-_PENDING = ("damaged", "failed", "unmeasured", "interrupted", "running", "queued", "missing")  # the first is named
+# The first is named.
+_PENDING = (
+    "damaged", "failed", "unmeasured", "interrupted", "running", "queued", "missing", "waiting", "not_needed",
+)  # fmt: skip
 
 
 def _learning_rate_curve(records: Sequence[Sequence[Record]]) -> list[tuple[int, float]]:

@@ -15,6 +15,7 @@ from oelm.claims.solving import Criterion, Solved
 from oelm.study.bench import Ratio
 from oelm.study.confounds import Confound
 from oelm.study.declaration import Hypothesis, Study, Text
+from oelm.study.kept_looks import Look
 from oelm.study.plan import Plan, PlannedRun
 
 Outcome = Settled | Literal["confounded"]
@@ -60,6 +61,11 @@ NOTES: dict[str, tuple[str, ...]] = {
     "choices_damaged": ("line",),
     "choices_not_stored": ("names",),  # arms
     "choices_stored_late": ("made", "runs"),
+    # Stored looks.
+    "looks_other_declaration": ("file", "made", "differences"),
+    "looks_other_runs": ("file", "made", "names"),
+    "look_runs_changed": ("made", "changes"),
+    "look_stored_late": ("look", "made", "runs"),
     # Pairs whose predictions cannot be compared example by example, by seed.
     "predictions_missing": ("hypothesis", "seeds"),  # one of the two runs, of an older format, stored none
     "predictions_unlike": ("hypothesis", "seeds"),  # of another split, of other examples, or in another order
@@ -142,6 +148,16 @@ class Scope:
 
 
 @dataclass(frozen=True)
+class AtLook:
+    """Where a verdict was reached, or where its claim stands."""
+
+    number: int  # from 1 on; 0: before the first
+    seeds: int  # that the look uses of each arm
+    made: str | None  # when it was stored
+    is_settled: bool  # whether the claim asks for no further seeds
+
+
+@dataclass(frozen=True)
 class Verdict:
     """What the runs say about one hypothesis."""
 
@@ -162,6 +178,8 @@ class Verdict:
     confounds: list[Confound] = field(default_factory=list)
     mcnemar: list[McNemar] = field(default_factory=list)  # by seed, where predictions are compared
     sign_test: SignTest | None = None  # of a claim about solving
+    sequential_p: float | None = None  # the smallest error rate over all looks at which it is shown; else `p`
+    look: AtLook | None = None  # where the study has looks
 
 
 @dataclass(frozen=True)
@@ -359,4 +377,5 @@ class Findings:
     unfinished: list[PlannedRun]  # missing, queued, running, interrupted, failed, diverged, damaged
     provenance: dict[str, Any]  # commits, versions, data digests, compute used, study digest
     notes: list[tuple[str, dict[str, Any]]]  # codes with facts: an optimum at the edge, mixed sources, ...
+    looks: tuple[Look, ...] = ()  # that were taken, where the study has some
     beside: list[Beside] = field(default_factory=list)  # this study first; empty unless it names a neighbour or a claim

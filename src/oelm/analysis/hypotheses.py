@@ -9,8 +9,8 @@ when another hypothesis is completed.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any, assert_never
 
@@ -18,38 +18,76 @@ from oelm.analysis import statistics
 from oelm.analysis.findings import ArmSummary, Outcome, PairedDifference, SignTest, Verdict
 from oelm.analysis.solving import sign_test
 from oelm.analysis.speed import Speed, SpeedOf
-from oelm.analysis.statistics import LEAST_INFORMATIVE, LEAST_PAIRS, PAIR_TESTS
-from oelm.claims.kinds import KINDS, SOLVING, Bounds, Settled
-from oelm.claims.measures import Measure
+from oelm.analysis.spending import WITHOUT_LOOKS, AnyLevels
+from oelm.analysis.statistics import LEAST_INFORMATIVE, PAIR_TESTS
+from oelm.claims.kinds import KINDS, LEAST_PAIRS, SOLVING, Bounds, Settled
 from oelm.intervals import LEVEL
 from oelm.study.confounds import SEEDS, Confound
 from oelm.study.declaration import Hypothesis
 from oelm.study.plan import Plan
 
 
+@dataclass(frozen=True)
+class Stage:
+    """How far the pairs have come that a verdict uses: the seeds, and the levels that tests are held to there."""
+
+    seeds: tuple[int, ...]  # the first so many, as declared
+    of_t: AnyLevels = WITHOUT_LOOKS
+    of_exact: AnyLevels = WITHOUT_LOOKS
+    p_before: Mapping[str, float] = field(default_factory=dict)  # of claims at earlier looks: the smallest sequential p
+
+    def sequential_p(self, name: str, p: float, levels: AnyLevels) -> float:
+        return min(self.p_before.get(name, 1.0), levels.sequential_p(p))
+
+
+PairedVerdicts = Callable[[Plan, dict[str, ArmSummary]], dict[str, Verdict]]
+
+
+def of_all_seeds(plan: Plan, arms: dict[str, ArmSummary]) -> dict[str, Verdict]:
+    """The verdicts on the claims that pairs decide, by name, where every planned seed counts."""
+    return staged_verdicts(plan, arms, Stage(tuple(plan.study.seeds)), plan.study.paired_claims)
+
+
 def verdicts(
-    plan: Plan, arms: dict[str, ArmSummary], *, speed_of: SpeedOf, confounds: dict[str, list[Confound]]
+    plan: Plan,
+    arms: dict[str, ArmSummary],
+    *,
+    speed_of: SpeedOf,
+    confounds: dict[str, list[Confound]],
+    on_pairs: PairedVerdicts = of_all_seeds,
 ) -> list[Verdict]:
     """In the order of the study."""
-    hypotheses = plan.study.hypotheses
-    of_quality = {each.name: _quality_test(each, plan, arms) for each in hypotheses if each.evidence == "quality"}
-    of_solving = {each.name: _solving_test(each, plan, arms) for each in hypotheses if each.evidence in SOLVING}
-    adjusted, level = _family({**of_quality, **of_solving})
+    of_pairs = on_pairs(plan, arms)
     found = []
-    for hypothesis in hypotheses:
+    for hypothesis in plan.study.hypotheses:
         match hypothesis.evidence:
             case "parameters":
                 verdict = _on_parameters(hypothesis, arms, plan)
             case "speed":
                 verdict = _on_speed(hypothesis, speed_of(hypothesis.treatment, hypothesis.control))
-            case "quality":
-                verdict = _on_quality(of_quality[hypothesis.name], adjusted.get(hypothesis.name), level)
-            case "solved_seeds" | "steps_to_solve":
-                verdict = _on_solving(of_solving[hypothesis.name], adjusted.get(hypothesis.name), level)
+            case "quality" | "solved_seeds" | "steps_to_solve":
+                verdict = of_pairs[hypothesis.name]
             case unknown:
                 assert_never(unknown)
         found.append(_marked(verdict, confounds.get(hypothesis.name, [])))
     return found
+
+
+def staged_verdicts(
+    plan: Plan, arms: dict[str, ArmSummary], stage: Stage, claims: list[Hypothesis]
+) -> dict[str, Verdict]:
+    """On these claims, by name. The others of the family count with the p-values that they had."""
+    tests: dict[str, _QualityTest | _SolvingTest] = {}
+    for each in claims:
+        test = _solving_test if each.evidence in SOLVING else _quality_test
+        tests[each.name] = test(each, plan, arms, stage)
+    adjusted, level = _family(plan.study.paired_claims, tests, stage)
+    return {
+        name: _on_quality(test, adjusted.get(name), level)
+        if isinstance(test, _QualityTest)
+        else _on_solving(test, adjusted.get(name), level)
+        for name, test in tests.items()
+    }
 
 
 def _marked(verdict: Verdict, confounds: list[Confound]) -> Verdict:
@@ -79,6 +117,8 @@ class _Tested:
     mean: float
     p: float
     sign_flip_p: float | None
+    levels: AnyLevels  # that the test is held to
+    sequential_p: float  # over the looks so far; without looks, the p-value itself
 
 
 @dataclass(frozen=True)
@@ -93,45 +133,57 @@ class _QualityTest:
 
     @property
     def p(self) -> float | None:
-        return self.found.p if isinstance(self.found, _Tested) else None
+        """By which it is one of its family."""
+        return self.found.sequential_p if isinstance(self.found, _Tested) else None
 
 
-def _quality_test(hypothesis: Hypothesis, plan: Plan, arms: dict[str, ArmSummary]) -> _QualityTest:
+def _quality_test(hypothesis: Hypothesis, plan: Plan, arms: dict[str, ArmSummary], stage: Stage) -> _QualityTest:
     treatment, control = arms[hypothesis.treatment], arms[hypothesis.control]
-    difference = statistics.paired_difference(_costs(hypothesis, treatment), _costs(hypothesis, control))
+    costs = [_costs(hypothesis, arm, stage.seeds) for arm in (treatment, control)]
+    difference = statistics.paired_difference(*costs, level=2 * stage.of_t.at(LEVEL / 2))
     margin = margin_of(hypothesis)
     bounds = KINDS[hypothesis.kind].bounds(margin)
-    hindrance = _hindrance(plan, treatment, control, difference, hypothesis)
-    found = _tested(difference, bounds, hypothesis.quality) if hindrance is None else hindrance
+    hindrance = _hindrance(plan, treatment, control, difference, hypothesis, stage.seeds)
+    found = _tested(difference, bounds, hypothesis, stage) if hindrance is None else hindrance
     return _QualityTest(hypothesis, difference, margin, bounds, found)
 
 
-def _costs(hypothesis: Hypothesis, arm: ArmSummary) -> dict[int, float]:
+def _costs(hypothesis: Hypothesis, arm: ArmSummary, seeds: Sequence[int]) -> dict[int, float]:
     """By seed; those of runs that do not report the claim's difficulty are missing."""
     if hypothesis.difficulty is None or arm.probe is None:
-        return arm.quality.costs
-    name, reports = str(hypothesis.difficulty), arm.probe.by_difficulty
-    return {seed: hypothesis.quality.cost(each[name]) for seed, each in reports.items() if name in each}
+        costs = arm.quality.costs
+    else:
+        name, reports = str(hypothesis.difficulty), arm.probe.by_difficulty
+        costs = {seed: hypothesis.quality.cost(each[name]) for seed, each in reports.items() if name in each}
+    return {seed: cost for seed, cost in costs.items() if seed in seeds}
 
 
-def _tested(difference: PairedDifference, bounds: Bounds, measure: Measure) -> _Tested:
-    test, values = PAIR_TESTS[measure.test], difference.differences
+def _tested(difference: PairedDifference, bounds: Bounds, hypothesis: Hypothesis, stage: Stage) -> _Tested:
+    test, values = PAIR_TESTS[hypothesis.quality.test], difference.differences
     if not difference.standard_deviation:
-        exact = statistics.same_p_within(values, bounds)
-        return _Tested(fmean(values), exact, exact)
-    return _Tested(fmean(values), test.p(values, bounds), test.p_beside(values, bounds))
+        p = beside = statistics.same_p_within(values, bounds)
+        levels = stage.of_exact
+    else:
+        p, beside, levels = test.p(values, bounds), test.p_beside(values, bounds), stage.of_t
+    return _Tested(fmean(values), p, beside, levels, stage.sequential_p(hypothesis.name, p, levels))
 
 
 def _hindrance(
-    plan: Plan, treatment: ArmSummary, control: ArmSummary, difference: PairedDifference, hypothesis: Hypothesis
+    plan: Plan,
+    treatment: ArmSummary,
+    control: ArmSummary,
+    difference: PairedDifference,
+    hypothesis: Hypothesis,
+    seeds: Sequence[int],
 ) -> Hindrance | None:
     """Why these runs give no p-value; None if they do."""
-    pairs, planned = len(difference.seeds), len(plan.study.seeds)
-    hindrance = _unfinished(plan, treatment, control, pairs) or _unreported(hypothesis.difficulty, treatment, control)
+    pairs, planned = len(difference.seeds), len(seeds)
+    hindrance = _unfinished(plan, treatment, control, pairs, seeds)
+    hindrance = hindrance or _unreported(hypothesis.difficulty, treatment, control)
     if hindrance is not None:
         return hindrance
-    diverged = [arm.states.get("diverged", []) for arm in (treatment, control)]
-    if _all_diverged(plan, treatment.arm) and planned >= LEAST_PAIRS and not diverged[1]:
+    diverged = [_of_seeds(arm.states, seeds).get("diverged", []) for arm in (treatment, control)]
+    if _all_diverged(plan, treatment.arm, seeds) and planned >= LEAST_PAIRS and not diverged[1]:
         outcome, _ = _within_bounds(hypothesis, margin_of(hypothesis), math.inf, math.inf)
         return outcome, "all_diverged", {"planned": planned}
     if any(diverged):
@@ -145,7 +197,9 @@ def _hindrance(
     return None
 
 
-def _unfinished(plan: Plan, treatment: ArmSummary, control: ArmSummary, pairs: int) -> Hindrance | None:
+def _unfinished(
+    plan: Plan, treatment: ArmSummary, control: ArmSummary, pairs: int, seeds: Sequence[int]
+) -> Hindrance | None:
     """What has not been run yet, or cannot be; a run that diverged has come to an end."""
     if not (plan.has_values(treatment.arm) and plan.has_values(control.arm)):
         finished = sum(run.loss is not None for run in plan.tuning)
@@ -153,9 +207,10 @@ def _unfinished(plan: Plan, treatment: ArmSummary, control: ArmSummary, pairs: i
     untunable = [arm.arm for arm in (treatment, control) if not plan.by_arm[arm.arm]]
     if untunable:
         return "undecided", "tuning_diverged", {"arms": untunable}
-    if any(_without(arm.states, "finished", "diverged") for arm in (treatment, control)):
-        each = [_without(arm.states, "finished") for arm in (treatment, control)]
-        counts = {"pairs": pairs, "planned": len(plan.study.seeds)}
+    states = [_of_seeds(arm.states, seeds) for arm in (treatment, control)]
+    if any(_without(each, "finished", "diverged") for each in states):
+        each = [_without(each, "finished") for each in states]
+        counts = {"pairs": pairs, "planned": len(seeds)}
         return "undecided", "incomplete", {**counts, "treatment": each[0], "control": each[1]}
     return None
 
@@ -169,22 +224,30 @@ def _unreported(difficulty: int | None, *arms: ArmSummary) -> Hindrance | None:
     return "undecided", "no_such_difficulty", {"difficulty": difficulty, "reported": reported}
 
 
-def _all_diverged(plan: Plan, arm: str) -> bool:
-    """Every draw of every seed."""
-    return all(run.state == "diverged" for run in plan.by_arm[arm])
+def _all_diverged(plan: Plan, arm: str, seeds: Sequence[int]) -> bool:
+    """Every draw of every one of these seeds."""
+    return all(run.state == "diverged" for run in plan.by_arm[arm] if run.seed in seeds)
+
+
+def _of_seeds(states: dict[str, list[int]], seeds: Sequence[int]) -> dict[str, list[int]]:
+    found = {state: [seed for seed in which if seed in seeds] for state, which in states.items()}
+    return {state: which for state, which in found.items() if which}
 
 
 def _without(states: dict[str, list[int]], *left_out: str) -> dict[str, list[int]]:
     return {state: seeds for state, seeds in states.items() if state not in left_out}
 
 
-def _family(tests: Mapping[str, _QualityTest | _SolvingTest]) -> tuple[dict[str, float], float]:
+def _family(
+    claims: list[Hypothesis], tests: Mapping[str, _QualityTest | _SolvingTest], stage: Stage
+) -> tuple[dict[str, float], float]:
     """Adjusted p-values by hypothesis, and the level that the next one to be shown is held to."""
-    names = [name for name, test in tests.items() if test.hypothesis.confirmatory]
-    p_values = [1.0 if (p := tests[name].p) is None else p for name in names]
+    names = [each.name for each in claims if each.confirmatory]
+    known = {name: test.p for name, test in tests.items()}
+    p_values = [1.0 if (p := known.get(name, stage.p_before.get(name))) is None else p for name in names]
     adjusted = dict(zip(names, statistics.holm(p_values), strict=True))
     open_ones = sum(value > LEVEL for value in adjusted.values())
-    return {name: value for name, value in adjusted.items() if tests[name].p is not None}, LEVEL / max(1, open_ones)
+    return {name: value for name, value in adjusted.items() if known.get(name) is not None}, LEVEL / max(1, open_ones)
 
 
 def _on_quality(test: _QualityTest, p_adjusted: float | None, family_level: float) -> Verdict:
@@ -195,17 +258,19 @@ def _on_quality(test: _QualityTest, p_adjusted: float | None, family_level: floa
         hindered, code, known = found
         return _settled(hypothesis, hindered, code, known, **shared)
     shared |= {"p": found.p, "p_adjusted": p_adjusted, "sign_flip_p": found.sign_flip_p}
+    shared |= {"sequential_p": found.sequential_p}
     facts: dict[str, Any] = {
         "pairs": len(difference.seeds),
         "difference": measure.shown_difference(found.mean),
         "margin": hypothesis.margin or 0.0,
     }
-    is_shown = (found.p if p_adjusted is None else p_adjusted) <= LEVEL
-    level = family_level if hypothesis.confirmatory else LEVEL
+    is_shown = (found.sequential_p if p_adjusted is None else p_adjusted) <= LEVEL
+    level = found.levels.at(family_level if hypothesis.confirmatory else LEVEL)
     if not difference.standard_deviation:
-        return _without_spread(test, facts, shared, is_shown=is_shown, level=level)
+        is_excluded = statistics.same_p_beyond(difference.differences, test.bounds) <= found.levels.at(LEVEL)
+        return _without_spread(test, facts, shared, is_shown=is_shown, is_excluded=is_excluded, level=level)
     tested = PAIR_TESTS[measure.test]
-    low, high = tested.one_sided_bounds(difference.differences)
+    low, high = tested.one_sided_bounds(difference.differences, found.levels.at(LEVEL))
     shared |= {"lower_bound": low, "upper_bound": high}
     is_excluded = test.bounds.exclude(low, high)
     outcome, reason = KINDS[hypothesis.kind].verdict(is_shown=is_shown, is_excluded=is_excluded)
@@ -224,11 +289,16 @@ _WITHOUT_SPREAD: dict[Settled, str] = {
 
 
 def _without_spread(
-    test: _QualityTest, facts: dict[str, Any], shared: dict[str, Any], *, is_shown: bool, level: float
+    test: _QualityTest,
+    facts: dict[str, Any],
+    shared: dict[str, Any],
+    *,
+    is_shown: bool,
+    is_excluded: bool,
+    level: float,
 ) -> Verdict:
     """Of pairs that all differ by the same amount, where the exact test decides."""
     values, bounds = test.difference.differences, test.bounds
-    is_excluded = statistics.same_p_beyond(values, bounds) <= LEVEL
     outcome, _ = KINDS[test.hypothesis.kind].verdict(is_shown=is_shown, is_excluded=is_excluded)
     if outcome == "undecided":
         needed = statistics.same_pairs_needed(values, bounds, level=level)
@@ -247,37 +317,44 @@ class _SolvingTest:
     bounds: Bounds  # of that share
     interval: int  # steps between validations
     found: SignTest | Hindrance
+    stage: Stage
 
     @property
     def p(self) -> float | None:
-        return self.found.p if isinstance(self.found, SignTest) else None
+        """By which it is one of its family."""
+        if not isinstance(self.found, SignTest):
+            return None
+        return self.stage.sequential_p(self.hypothesis.name, self.found.p, self.stage.of_exact)
 
 
-def _solving_test(hypothesis: Hypothesis, plan: Plan, arms: dict[str, ArmSummary]) -> _SolvingTest:
+def _solving_test(hypothesis: Hypothesis, plan: Plan, arms: dict[str, ArmSummary], stage: Stage) -> _SolvingTest:
     criterion, bounds = hypothesis.criterion, KINDS[hypothesis.kind].bounds(0.0)
     assert criterion is not None  # which its kind needs
     pair = treatment, control = arms[hypothesis.treatment], arms[hypothesis.control]
     probes = [arm.probe for arm in pair if arm.probe is not None]  # in a study of probes every arm has one
-    one, other = (probe.solving_by(criterion).solved for probe in probes)
-    found = _unfinished(plan, treatment, control, len(one.keys() & other.keys()))
+    one, other = (
+        {seed: draws for seed, draws in probe.solving_by(criterion).solved.items() if seed in stage.seeds}
+        for probe in probes
+    )
+    found = _unfinished(plan, treatment, control, len(one.keys() & other.keys()), stage.seeds)
     found = found or _unreported(criterion.difficulty, treatment, control)
     signs = found or sign_test(one, other, bounds, by_steps=hypothesis.evidence == "steps_to_solve")
-    return _SolvingTest(hypothesis, bounds, max(probe.validate_every for probe in probes), signs)
+    return _SolvingTest(hypothesis, bounds, max(probe.validate_every for probe in probes), signs, stage)
 
 
 def _on_solving(test: _SolvingTest, p_adjusted: float | None, family_level: float) -> Verdict:
-    hypothesis, found = test.hypothesis, test.found
-    if not isinstance(found, SignTest):
+    hypothesis, found, sequential_p, levels = test.hypothesis, test.found, test.p, test.stage.of_exact
+    if not isinstance(found, SignTest) or sequential_p is None:
         hindered, code, known = found
         return _settled(hypothesis, hindered, code, known)
-    is_shown = (found.p if p_adjusted is None else p_adjusted) <= LEVEL
-    is_excluded = found.p_opposite <= LEVEL
+    is_shown = (sequential_p if p_adjusted is None else p_adjusted) <= LEVEL
+    is_excluded = found.p_opposite <= levels.at(LEVEL)
     outcome, reason = KINDS[hypothesis.kind].verdict(is_shown=is_shown, is_excluded=is_excluded)
     if outcome == "undecided":
-        level = family_level if hypothesis.confirmatory else LEVEL
+        level = levels.at(family_level if hypothesis.confirmatory else LEVEL)
         needed = statistics.informative_needed(len(found.ahead), found.informative, test.bounds, level=level)
         found = replace(found, pairs_needed=needed)
-    shared: dict[str, Any] = {"p": found.p, "p_adjusted": p_adjusted, "sign_test": found}
+    shared: dict[str, Any] = {"p": found.p, "p_adjusted": p_adjusted, "sign_test": found, "sequential_p": sequential_p}
     counts = {"pairs": found.pairs, "tied": len(found.tied), "neither": len(found.neither)}
     if found.informative < LEAST_INFORMATIVE:
         facts = counts | {"informative": found.informative, "least": LEAST_INFORMATIVE}

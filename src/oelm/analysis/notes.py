@@ -7,7 +7,8 @@ from statistics import fmean
 from typing import Any
 
 from oelm.analysis.arm_summaries import ArmRuns, is_finished, value_of
-from oelm.analysis.statistics import LEAST_PAIRS, accuracy_standard_error
+from oelm.analysis.statistics import accuracy_standard_error
+from oelm.claims.kinds import LEAST_PAIRS
 from oelm.claims.measures import Measure
 from oelm.files import Damaged
 from oelm.run_directory import COMPARED_ENVIRONMENT
@@ -56,7 +57,7 @@ def _on_tuning(study: Study, plan: Plan, runs: dict[str, ArmRuns]) -> Iterator[N
 
 def _on_unstored_choices(plan: Plan) -> Iterator[Note]:
     """Values that runs went by before they were written down."""
-    begun = {run.arm for run in plan.final if run.state not in ("missing", "queued")}
+    begun = {run.arm for run in plan.final if run.has_begun}
     unstored = [arm for arm, choice in plan.choices.items() if choice.made is None and arm in begun]
     if unstored:
         yield "choices_not_stored", {"names": unstored}

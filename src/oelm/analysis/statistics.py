@@ -18,18 +18,11 @@ from typing import Any
 import numpy as np
 
 from oelm import intervals
+from oelm.analysis.distributions import special
 from oelm.analysis.findings import Component, DrawVariance, PairedDifference
-from oelm.claims.kinds import Bounds
-from oelm.errors import UserError
-from oelm.installation import install_command
+from oelm.claims.kinds import LEAST_PAIRS, Bounds
 from oelm.intervals import LEVEL
 
-try:
-    from scipy import special  # its Student distributions; scipy.stats would take a second to import
-except ModuleNotFoundError as error:
-    raise UserError(f"the analysis of a study needs scipy: {install_command('report')}") from error
-
-LEAST_PAIRS = 3
 POWER = 0.8
 MOST_SEEDS = 1000
 MOST_SIGN_FLIPS = 40  # pairs; 2^20 sums on each side of the meeting
@@ -39,15 +32,17 @@ NO_SPREAD = 1e-9  # nats, or a share of a whole: below it differences are equal 
 # ---- Paired differences --------------------------------------------------------------------------------------------
 
 
-def paired_difference(treatment: dict[int, float], control: dict[int, float]) -> PairedDifference:
-    """Over the seeds both have, in the order of the seeds."""
+def paired_difference(
+    treatment: dict[int, float], control: dict[int, float], *, level: float | None = LEVEL
+) -> PairedDifference:
+    """Over the seeds both have, in the order of the seeds. `level`: what its interval leaves out; None: no interval."""
     seeds = sorted(treatment.keys() & control.keys())
     differences = [treatment[seed] - control[seed] for seed in seeds]
     mean = fmean(differences) if seeds else None
     deviation = standard_deviation(differences)
     low = high = None
-    if mean is not None and deviation:
-        _, half = intervals.mean_and_half_width(differences, lambda degrees: _quantile(degrees, 1 - LEVEL / 2))
+    if mean is not None and deviation and level is not None:
+        _, half = intervals.mean_and_half_width(differences, lambda degrees: _quantile(degrees, 1 - level / 2))
         low, high = mean - half, mean + half
     return PairedDifference(seeds, differences, mean, deviation, low, high)
 
@@ -68,10 +63,10 @@ def can_be_tested(differences: Sequence[float]) -> bool:
     return len(differences) >= LEAST_PAIRS and bool(standard_deviation(differences))
 
 
-def one_sided_bounds(differences: Sequence[float]) -> tuple[float, float]:
-    """The lower and the upper bound of the mean, each at 95 %."""
+def one_sided_bounds(differences: Sequence[float], level: float) -> tuple[float, float]:
+    """The lower and the upper bound of the mean, each beyond it with this probability."""
     assert can_be_tested(differences)
-    half = _quantile(len(differences) - 1, 1 - LEVEL) * _standard_error(differences)
+    half = _quantile(len(differences) - 1, 1 - level) * _standard_error(differences)
     return fmean(differences) - half, fmean(differences) + half
 
 
@@ -353,7 +348,7 @@ class PairTest:
 
     p: Callable[[Sequence[float], Bounds], float]  # this one decides
     p_beside: Callable[[Sequence[float], Bounds], float | None]
-    one_sided_bounds: Callable[[Sequence[float]], tuple[float, float]]
+    one_sided_bounds: Callable[[Sequence[float], float], tuple[float, float]]
     seeds_needed: Callable[..., int | None]
 
 

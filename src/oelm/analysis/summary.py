@@ -15,14 +15,16 @@ from oelm.analysis.arm_summaries import ArmRuns, arm_summary, is_finished, runs_
 from oelm.analysis.beside import compares, side_by_side
 from oelm.analysis.examples import with_examples
 from oelm.analysis.findings import ArmSummary, Beside, Decomposition, Findings, PairedDifference, Quality, Verdict
-from oelm.analysis.hypotheses import margin_of, verdicts
+from oelm.analysis.hypotheses import margin_of, of_all_seeds, verdicts
+from oelm.analysis.looks import looks_taken, next_look, verdicts_by_looks
 from oelm.analysis.notes import notes
 from oelm.analysis.provenance import provenance
 from oelm.analysis.scope import scope_of, with_scope
-from oelm.analysis.speed import bench_provenance, speed
-from oelm.analysis.statistics import LEAST_PAIRS, paired_difference, pairs_of_one_sign
+from oelm.analysis.speed import SpeedOf, bench_provenance, speed
+from oelm.analysis.spending import interval_level, t_levels, union_levels
+from oelm.analysis.statistics import paired_difference, pairs_of_one_sign
 from oelm.arms import arm as named_arm
-from oelm.claims.kinds import KINDS
+from oelm.claims.kinds import KINDS, LEAST_PAIRS
 from oelm.claims.measures import LOSS, SCALES, Measure
 from oelm.config import kind_of_model
 from oelm.errors import UserError
@@ -32,6 +34,7 @@ from oelm.run_directory import unmeasured
 from oelm.study.bench_fit import bench_for
 from oelm.study.confounds import confounds
 from oelm.study.declaration import OF_PROBES, Hypothesis, Study
+from oelm.study.kept_looks import Look
 from oelm.study.plan import Plan, PlannedRun, planned
 from oelm.study.shelf import Shelf
 
@@ -62,17 +65,35 @@ def findings_of(study: Study, shelf: Shelf) -> Findings:
     return replace(findings, beside=side_by_side(findings, _findings_alone))
 
 
+def look_at(plan: Plan, shelf: Shelf) -> Look | None:
+    """The look after those that are stored; None where a run that it needs lacks its numbers."""
+    runs = _runs_by_arm(plan, shelf)
+    return next_look(plan, _summaries(plan, runs, partial(speed, None, plan.study.name)), plan.looks)
+
+
+def _runs_by_arm(plan: Plan, shelf: Shelf) -> dict[str, ArmRuns]:
+    runs = runs_by_arm(plan.study, plan)
+    if runs is None:
+        raise UserError(f"{shelf.folder}: no runs of the study {plan.study.name} yet; start it with `oelm run`")
+    return runs
+
+
+def _summaries(plan: Plan, runs: dict[str, ArmRuns], speed_of: SpeedOf) -> dict[str, ArmSummary]:
+    baseline = runs[plan.study.baseline]
+    target = target_perplexity(plan.study, baseline)
+    return {arm: arm_summary(plan, each, baseline, target=target, speed_of=speed_of) for arm, each in runs.items()}
+
+
 def _findings_alone(study: Study, shelf: Shelf) -> Findings:
     plan = planned(study, shelf)
-    runs = runs_by_arm(study, plan)
-    if runs is None:
-        raise UserError(f"{shelf.folder}: no runs of the study {study.name} yet; start it with `oelm run`")
+    runs = _runs_by_arm(plan, shelf)
     bench = bench_for(plan, shelf)
     speed_of = partial(speed, bench, study.name)
-    baseline = runs[study.baseline]
-    target = target_perplexity(study, baseline)
-    arms = {arm: arm_summary(plan, each, baseline, target=target, speed_of=speed_of) for arm, each in runs.items()}
-    settled = verdicts(plan, arms, speed_of=speed_of, confounds=confounds(study, plan))
+    target = target_perplexity(study, runs[study.baseline])
+    arms = _summaries(plan, runs, speed_of)
+    looks = looks_taken(plan, arms) if study.looks else ()
+    on_pairs = partial(verdicts_by_looks, looks) if study.looks else of_all_seeds
+    settled = verdicts(plan, arms, speed_of=speed_of, confounds=confounds(study, plan), on_pairs=on_pairs)
     compared = [with_examples(plan, each) for each in settled]
     main_arm = _main_arm(study, runs)
     return Findings(
@@ -84,8 +105,9 @@ def _findings_alone(study: Study, shelf: Shelf) -> Findings:
         decomposition=list(_decomposition(study, runs, arms)),
         target_perplexity=target,
         main_arm=main_arm,
-        scenario=_scenario(study, main_arm, arms, settled),
-        unfinished=[run for run in plan.runs if not is_finished(run, study.measure)],
+        scenario=_scenario(plan, main_arm, arms, settled),
+        unfinished=[run for run in plan.runs if not is_finished(run, study.measure) and run.state != "not_needed"],
+        looks=looks,
         provenance=provenance(study, plan, shelf) | {"bench": bench_provenance(bench)},
         notes=[*notes(study, plan, shelf, runs, bench), *(note for _, on_examples in compared for note in on_examples)],
     )
@@ -111,17 +133,19 @@ def _decomposition(study: Study, runs: dict[str, ArmRuns], arms: dict[str, ArmSu
         control = study.baseline if control_name is None else _arm_like(runs, control_name)
         if treatment is None or control is None or treatment == control:
             continue
-        difference = paired_difference(arms[treatment].quality.costs, arms[control].quality.costs)
+        costs = arms[treatment].quality.costs, arms[control].quality.costs
+        pairs = len(costs[0].keys() & costs[1].keys())
+        difference = paired_difference(*costs, level=interval_level(study.looks, pairs))
         if difference.seeds:
             yield Decomposition(code, treatment, control, difference)
 
 
 def _scenario(
-    study: Study, treatment: str, arms: dict[str, ArmSummary], settled: list[Verdict]
+    plan: Plan, treatment: str, arms: dict[str, ArmSummary], settled: list[Verdict]
 ) -> Literal["better", "equal", "worse", "unknown"]:
     """Of the main frozen arm against the baseline. A study that is partial or confounded there recommends nothing."""
-    difference = arms[treatment].quality.difference
-    whole = all(set(arms[arm].quality.values) == set(study.seeds) for arm in (treatment, study.baseline))
+    study, difference = plan.study, arms[treatment].quality.difference
+    whole = all(set(arms[arm].quality.values) >= _seeds_to_come_to(plan, arm) for arm in (treatment, study.baseline))
     confounded = any(_is_about(each, treatment, study) and each.outcome == "confounded" for each in settled)
     ends = _ends(study, difference) if difference is not None else None
     if ends is None or not whole or confounded:
@@ -132,6 +156,12 @@ def _scenario(
     if -margin < low and high < margin:
         return "equal"
     return "worse" if low > margin else "unknown"
+
+
+def _seeds_to_come_to(plan: Plan, arm: str) -> set[int]:
+    """Every seed, unless looks have decided all claims about the arm before."""
+    seeds = plan.seeds_of(arm)
+    return set(plan.study.seeds if seeds.decided_at is None else plan.study.seeds[: seeds.needed])
 
 
 def _ends(study: Study, difference: PairedDifference) -> tuple[float, float] | None:
@@ -186,6 +216,7 @@ def findings_as_json(findings: Findings) -> dict[str, Any]:
             "arms": {name: _arm(study, arm) for name, arm in findings.arms.items()},
             "decomposition": findings.decomposition,
             "tuning": {"grid": plan.grid, "arms": {arm: _tuning(plan, arm) for arm in plan.choices}},
+            **({"looks": [_look(plan, look) for look in findings.looks]} if study.looks else {}),
             "unfinished": [_unfinished(study, run) for run in findings.unfinished],
             "provenance": findings.provenance,
             "notes": [{"code": code, **facts} for code, facts in findings.notes],
@@ -199,7 +230,11 @@ def _study(study: Study) -> dict[str, Any]:
     tree: dict[str, Any] = _plain(study)
     tree["hypotheses"] = [_of_its_kind(study, each) for each in tree["hypotheses"]]
     tree["tuning"] = _of_its_kind(study, tree["tuning"])
-    return {key: value for key, value in tree.items() if key != "draws" or study.draws > 1}
+    left_out = {key for key in _OF_SOME_STUDIES if getattr(study, key) == Study.model_fields[key].default}
+    return {key: value for key, value in tree.items() if key not in left_out}
+
+
+_OF_SOME_STUDIES = ("draws", "looks", "futility")
 
 
 def _of_its_kind(study: Study, part: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -215,6 +250,8 @@ def _verdict(study: Study, verdict: Verdict) -> dict[str, Any]:
     tree["hypothesis"] = _of_its_kind(study, tree["hypothesis"])
     if verdict.sign_test is None:
         del tree["sign_test"]
+    if verdict.look is None:
+        del tree["look"], tree["sequential_p"]
     scale = measure.scale
     if "difference" in verdict.facts:
         of_scale = {"difference": scale.key, "margin": f"margin_{scale.key}", "bound": f"bound_{scale.key}"}
@@ -275,6 +312,18 @@ def _tuning(plan: Plan, arm: str) -> dict[str, Any]:
     ]
     stored = {"stored": choice.made, "final_runs_then": choice.final_runs_then if choice.made else None}
     return {"chosen": choice.values or None, **stored, "edges": choice.edges, "points": points}
+
+
+def _look(plan: Plan, look: Look) -> dict[str, Any]:
+    """What a look found of each claim that was open; the numbers of what it settled are those of the verdicts."""
+    looks = tuple(plan.study.looks)
+    of_t, of_exact = (levels(looks)[look.number - 1].at(LEVEL) for levels in (t_levels, union_levels))
+    claims = {
+        name: {"outcome": each.verdict.outcome, "settled": each.is_settled, "sequential_p": each.sequential_p}
+        for name, each in look.claims.items()
+    }
+    levels_there = {"level_of_t": of_t, "level_of_exact": of_exact}
+    return {"look": look.number, "seeds": look.seeds, "stored": look.made, **levels_there, "claims": claims}
 
 
 def _unfinished(study: Study, run: PlannedRun) -> dict[str, Any]:

@@ -54,6 +54,7 @@ GROUNDS: dict[Evidence, Ground] = {
 }
 SOLVING: tuple[Evidence, ...] = ("solved_seeds", "steps_to_solve")
 PAIRED: tuple[Evidence, ...] = ("quality", *SOLVING)  # whose p-values are one family
+LEAST_PAIRS = 3  # of a t test
 
 
 @dataclass(frozen=True)

@@ -69,6 +69,24 @@ REASONS: dict[str, Reason] = {
             "{pairs} 对的差异完全相同（{difference}）；以这一对数，精确符号翻转检验无法判定。",
         ),
     ),
+    # Of studies with looks.
+    "look_waits": Reason(
+        ("seeds",),
+        (
+            "Not looked at yet: the first look, at {seeds} seeds of each arm, waits until every run that it needs has "
+            "ended.",
+            "尚未检视：首次检视使用每个实验组的 {seeds} 个种子，待所需运行全部结束后进行。",
+        ),
+    ),
+    "futile": Reason(
+        ("pairs", "last"),
+        (
+            "Given up after {pairs} pairs: if further pairs are like these, the chance to decide it either way by the "
+            "last look, at {last} seeds, is below 5 %. It is neither shown nor contradicted.",
+            "{pairs} 对后放弃：若后续配对与已有的相似，到最后一次检视（{last} 个种子）时能作出判定的概率低于 5 %。"
+            "假设既未判为成立，也未判为不成立。",
+        ),
+    ),
     # Of solving. `ahead`: pairs in which the treatment alone solves it, or solves it sooner; `behind`: the control.
     "solves_more": Reason(
         ("pairs", "ahead", "behind", "tied", "neither"),

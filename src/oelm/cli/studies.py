@@ -158,7 +158,8 @@ def _tell_how_it_ended(study: str, controller: Controller, plan: Plan) -> None:
     echo(f"{controller.study.name}: {counted(plan)}")
     for line in controller.given_up.values():
         echo(f"not finished: {line}")
-    if controller.given_up or any(each.loss is None for each in plan.runs if arms is None or each.arm in arms):
+    own = [each for each in plan.runs if arms is None or each.arm in arms]
+    if controller.given_up or any(each.loss is None and each.state != "not_needed" for each in own):
         raise typer.Exit(1)
     if not plan.is_tuned:
         echo("the final runs start when the tuning grid is finished for every arm of the study")

@@ -24,6 +24,7 @@ from oelm.errors import Stopped, UserError
 from oelm.experiments.engine import STOP_SIGNAL, Handle, Slots, Wanted, withdraw
 from oelm.experiments.engines import ENGINES
 from oelm.experiments.handles import LOCK_FILE, DamagedHandle, StudyEngines
+from oelm.experiments.looking import check_libraries, is_due, take_look
 from oelm.files import RUNS, ensure_writable, explaining_a_full_disk
 from oelm.ownership import Owned, owner_of, owning
 from oelm.plurals import number_of
@@ -123,6 +124,7 @@ class Controller:
     def go(self, *, waits: bool = True, begun: Callable[[], None] = lambda: None) -> Plan:
         """Run what is missing, to the end or only to its start. Returns the plan as it stands then. `begun` is called
         when nothing is left that could refuse the study as a whole."""
+        check_libraries(self.study)
         ensure_writable(self.folder, option="--runs")
         refuse_what_runs_elsewhere(self.study.name, self.folder)
         with self._alone(), explaining_a_full_disk(self.folder, needed_bytes=NEEDED_BYTES):
@@ -153,6 +155,7 @@ class Controller:
         for line in self._lines(plan):
             self.view.say(line)
         while True:
+            plan = self._after_looks(plan)
             self._start_what_fits(plan)
             if not waits:
                 return self._plan()
@@ -163,7 +166,7 @@ class Controller:
                 reading_is_due = time.monotonic() - self._read > READING_SHARE * self._reading_seconds
                 plan = self._afresh() if reading_is_due else self._plan()
                 continue
-            plan = self._afresh()  # somebody may have brought results, or started something
+            plan = self._after_looks(self._afresh())  # somebody may have brought results, or started something
             if not self.active and not any(map(self._is_wanted, plan.runs)):
                 return plan
 
@@ -220,8 +223,8 @@ class Controller:
             self._note_start(by_path[handle.directory.path], handle)
 
     def _refuse_what_is_blocked(self, plan: Plan) -> None:
-        """Choices that are damaged, or made for another declaration, are not made again unasked."""
-        if plan.blocked and any(map(self._is_wanted, plan.runs)):
+        """Choices that are damaged, or made for another declaration, are not made again unasked; nor are looks."""
+        if plan.blocked and any(self._is_wanted(run) or run.state == "waiting" for run in plan.runs):
             raise UserError(plan.blocked)
 
     def _store_choices(self, plan: Plan) -> None:
@@ -231,6 +234,17 @@ class Controller:
         for choice in store_choices(plan, self.folder, data_digest=self.facts.digest):
             what = point_text(choice.best) if choice.best else "nothing, as every point diverged"
             self.view.say(f"{choice.arm}: {what}: chosen, and stored in {self.folder / CHOICES_FILE}")
+
+    def _after_looks(self, plan: Plan) -> Plan:
+        """The plan after every look that is due: taken, and stored before the first run that goes by it."""
+        while not plan.blocked and is_due(plan):
+            lines = take_look(plan, self.shelf, data_digest=self.facts.digest)
+            if not lines:
+                break
+            for line in lines:
+                self.view.say(line)
+            plan = self._plan()
+        return plan
 
     def _wanted(self, plan: Plan) -> Iterator[Wanted]:
         active = self._active_paths()
@@ -256,7 +270,7 @@ class Controller:
         return Outlook(plan, self._lines(plan), now, later)
 
     def _is_wanted(self, run: PlannedRun) -> bool:
-        if run.state in ("finished", "diverged") or not self._is_chosen(run):
+        if run.has_ended or run.need != "now" or not self._is_chosen(run):
             return False
         return self._directory(run).path not in self.given_up
 

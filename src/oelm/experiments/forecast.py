@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from oelm.experiments.controller import ActiveRun, Controller
 from oelm.experiments.engine import Slots
+from oelm.experiments.looking import look_lines
 from oelm.experiments.progress import counted
 from oelm.study.confounds import confounds
 from oelm.study.declaration import Study
@@ -33,6 +34,7 @@ def dry_run(study: Study, slots: Slots, *, arms: list[str] | None) -> list[str]:
     controller = Controller(study, slots, told, arms)
     outlook = controller.outlook()
     head = [f"study {study.name}: {counted(outlook.plan, controller.active)}", *outlook.remarks]
+    head += look_lines(outlook.plan)
     damage = controller.shelf.damage_lines
     forecast = slots.forecast(outlook.now, outlook.later)
     return [*head, *damage, *told.lines, *forecast, "", *confound_lines(study, outlook.plan), "nothing was started"]

@@ -43,10 +43,12 @@ def counted(plan: Plan, active: Sequence[ActiveRun] = ()) -> str:
         if not expected:
             continue
         states = Counter(now.get((run.stage, run.title), run.state) for run in runs)
-        states["missing"] += expected - len(runs)
+        saved = states.pop("not_needed", 0)
+        states["missing"] += expected + saved - len(runs)
         done = states.pop("finished", 0)
         others = ", ".join(f"{count} {state}" for state, count in sorted(states.items()) if count)
-        parts.append(f"{stage} {done}/{expected} finished" + (f" ({others})" if others else ""))
+        not_needed = f", {saved} not needed" if saved else ""
+        parts.append(f"{stage} {done}/{expected} finished" + (f" ({others})" if others else "") + not_needed)
     return "; ".join(parts)
 
 
@@ -70,8 +72,9 @@ def left_over(plan: Plan, active: list[ActiveRun], *, units: int | None) -> floa
     if pace is None:
         return None
     running = _names(active)
-    waiting = [_work(run) for run in plan.runs if run.loss is None and (run.stage, run.title) not in running]
-    unplanned = [_final_work(plan)] * (plan.expected_final_runs - len(plan.final))
+    to_run = [run for run in plan.runs if run.loss is None and run.state != "not_needed"]
+    waiting = [_work(run) for run in to_run if (run.stage, run.title) not in running]
+    unplanned = [_final_work(plan)] * (plan.expected_final_runs + len(plan.saved) - len(plan.final))
     to_come = [START_SECONDS + pace * work for work in waiting + unplanned]
     seconds = sum(each.seconds_left or 0 for each in progress) + sum(to_come)
     return seconds / max(1, min(units, len(active) + len(waiting) + len(unplanned)))

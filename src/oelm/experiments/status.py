@@ -15,6 +15,7 @@ from oelm.durations import duration
 from oelm.errors import UserError
 from oelm.experiments.engine import Handle
 from oelm.experiments.handles import StudyEngines, Untold
+from oelm.experiments.looking import look_lines, why_unstarted
 from oelm.experiments.progress import counted, progress_of
 from oelm.experiments.standstill import in_words, still_since
 from oelm.files import Damaged
@@ -42,6 +43,7 @@ def study_tree(study: Study, folder: Path) -> dict[str, Any]:
         "study": study.name,
         "folder": str(folder),
         "registration": registration_of(study, shelf).as_json(),
+        **({"looks": look_lines(plan)} if study.looks else {}),
         "remarks": [*lines_on(plan, shelf), *look.silences(), *damage_lines(shelf, plan)],
         "runs": rows,
     }
@@ -118,7 +120,7 @@ def study_status(study: Study, folder: Path) -> tuple[Plan, list[str]]:
     shelf = Shelf(folder)
     look = _Look(StudyEngines(folder))
     plan = look.corrected(planned(study, shelf))
-    rows = [_row(run, look) for run in plan.runs]
+    rows = [_row(run, look) | {"why": why_unstarted(plan, run)} for run in plan.runs]
     width = max((len(row["run"]) for row in rows), default=0)
     lines = [_line(row, width, _numbers(run, study.measure)) for run, row in zip(plan.runs, rows, strict=True)]
     if not plan.is_tuned:
@@ -126,6 +128,7 @@ def study_status(study: Study, folder: Path) -> tuple[Plan, list[str]]:
     lines.extend(look.silences())
     lines.extend(damage_lines(shelf, plan))
     lines.extend(lines_on(plan, shelf))
+    lines.extend(look_lines(plan))
     lines.append(f"registration: {registration_of(study, shelf).line()}")
     lines.extend(f"being run on {there['server']}, seen at {there['seen']}" for there in run_elsewhere(folder))
     return plan, [*lines, f"{study.name}: {counted(plan)}"]
@@ -147,7 +150,7 @@ def _numbers(run: PlannedRun, measure: Measure) -> str | None:
 
 
 def _line(row: dict[str, Any], width: int, final: str | None) -> str:
-    parts = [f"{row['run']:{width}}  {row['state']:11}"]
+    parts = [f"{row['run']:{width}}  {row['why'] or row['state']:11}"]
     if row.get("steps"):
         parts.append(f"step {row['step']}/{row['steps']}")
     if final is not None:

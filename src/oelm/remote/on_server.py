@@ -51,7 +51,7 @@ def _controller(folder: Path, plan: Plan) -> str:
     there = at_work(folder)
     if there is not None:
         return f"running ({there})"
-    if plan.is_tuned and all(run.state in ("finished", "diverged") for run in plan.runs):
+    if plan.is_done:
         return "none running; nothing is missing"
     last = last_words(folder / LOG_FILE) or ""
     why = f" (it ended with: {last.removeprefix('oelm: ')})" if last.startswith("oelm: ") else ""

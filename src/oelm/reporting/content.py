@@ -28,6 +28,7 @@ from oelm.reporting.beside import beside
 from oelm.reporting.cautions import cautions
 from oelm.reporting.draws import draws
 from oelm.reporting.examples import examples
+from oelm.reporting.looks import looks
 from oelm.reporting.probes import probes, tuning_table
 from oelm.reporting.scope import scope_line
 from oelm.reporting.tables import counts_at_rest, has_implied, label_of
@@ -74,7 +75,7 @@ def _completeness(findings: Findings, language: Language) -> Iterator[Block]:
 
 def _missing_lines(findings: Findings, language: Language) -> Iterator[str]:
     study, plan = findings.study, findings.plan
-    finished = len(plan.final) - sum(run.stage == "final" for run in findings.unfinished)
+    finished = len(plan.final) - len(plan.saved) - sum(run.stage == "final" for run in findings.unfinished)
     if not any(run.stored for run in plan.runs):
         code = "partial.others_only" if any(cautions(findings, language)) else "partial.empty"
         yield say(language, code, planned=plan.expected_final_runs, study=study.name)
@@ -99,7 +100,7 @@ def _cautions(findings: Findings, language: Language) -> Iterator[Block]:
 def _missing_by_arm(findings: Findings, language: Language) -> Iterator[str]:
     for arm, summary in findings.arms.items():
         for state, seeds in summary.states.items():
-            if state != "finished":
+            if state not in ("finished", "not_needed"):
                 yield say(
                     language,
                     "partial.arm",
@@ -431,9 +432,9 @@ _CLOSING: list[Section] = [
     closing.conclusions, closing.confounds, closing.unfinished, closing.provenance, closing.citation,
 ]  # fmt: skip
 _SECTIONS: list[Section] = [
-    _verdicts, _table, draws, examples, probes, _curves, _heads, _parameters, _speed, _target, _tuning, _differences,
-    _decomposition, beside, _memory, *_CLOSING,
+    _verdicts, looks, _table, draws, examples, probes, _curves, _heads, _parameters, _speed, _target, _tuning,
+    _differences, _decomposition, beside, _memory, *_CLOSING,
 ]  # fmt: skip
 _SECTIONS_WITHOUT_RESULTS: list[Section] = [
-    _verdicts, _parameters, closing.confounds, closing.provenance, closing.citation,
+    _verdicts, looks, _parameters, closing.confounds, closing.provenance, closing.citation,
 ]  # fmt: skip

@@ -32,7 +32,11 @@ def verdict_box(findings: Findings, verdict: ScopedVerdict, language: Language) 
         outcome=verdict.outcome,
         outcome_word=say(language, f"outcome.{verdict.outcome}"),
         sentence=reason_sentence(findings, verdict, language),
-        numbers=[*_criterion(findings, hypothesis, language), *_numbers(findings, verdict, language)],
+        numbers=[
+            *_criterion(findings, hypothesis, language),
+            *_look(findings, verdict, language),
+            *_numbers(findings, verdict, language),
+        ],
         remarks=_remarks(findings, verdict, language),
     )
 
@@ -139,6 +143,17 @@ def _criterion(findings: Findings, hypothesis: Hypothesis, language: Language) -
     return found
 
 
+def _look(findings: Findings, verdict: Verdict, language: Language) -> list[tuple[str, str]]:
+    """At which look it was decided, or where it stands."""
+    look = verdict.look
+    if look is None:
+        return []
+    is_last = look.number == len(findings.study.looks)
+    code = "settled" if look.is_settled else "last" if is_last else "open" if look.number else "before"
+    facts = {"look": max(1, look.number), "of": len(findings.study.looks), "seeds": look.seeds}
+    return [(say(language, "box.look"), say(language, f"box.look.{code}", **facts))]
+
+
 def solved_phrase(criterion: Criterion, language: Language) -> str:
     """When a run counts as solved."""
     code = "solved.mean" if criterion.difficulty is None else "solved.at_difficulty"
@@ -164,7 +179,12 @@ def _solving_numbers(findings: Findings, verdict: Verdict, language: Language) -
     if test is None:
         return []
     counts = {side: len(getattr(test, side)) for side in ("ahead", "behind", "tied", "neither")}
-    p_values = _p_values([("box.p_value.signs", verdict.p), ("box.p_adjusted", verdict.p_adjusted)], language)
+    tests = [
+        ("box.p_value.signs", verdict.p),
+        ("box.p_sequential", verdict.sequential_p if verdict.look else None),
+        ("box.p_adjusted", verdict.p_adjusted),
+    ]
+    p_values = _p_values(tests, language)
     return [
         (say(language, "box.pairs"), say(language, f"box.pairs.{verdict.hypothesis.evidence}", **counts)),
         *p_values,
@@ -177,11 +197,13 @@ def _quality_numbers(findings: Findings, verdict: Verdict, language: Language) -
     measure = hypothesis.quality
     if difference is not None and difference.mean is not None:
         middle = quality.difference_with_unit(measure, difference.mean, language)
-        shown = _with_interval(middle, difference, quality.interval(measure, difference), language)
+        code = "interval_of" if verdict.look is None else "interval_of.looks"
+        shown = _with_interval(middle, difference, quality.interval(measure, difference), language, code=code)
         if measure.scale.is_logarithmic:
             middle = f"{quality.logarithm(measure, difference.mean)} nats"
             compared = quality.interval(measure, difference, quality.logarithm)
-            found.append((say(language, "box.difference"), _with_interval(middle, difference, compared, language)))
+            in_nats = _with_interval(middle, difference, compared, language, code=code)
+            found.append((say(language, "box.difference"), in_nats))
             found.append((say_of(findings.study, language, "box.shown_difference"), shown))
         else:
             found.append((say(language, "box.difference"), shown))
@@ -204,6 +226,7 @@ def _test_numbers(findings: Findings, verdict: Verdict, language: Language) -> l
     is_exact = difference is not None and difference.standard_deviation == 0  # then the two are one
     tests = [
         (f"box.p_value.{test}", None if is_exact else verdict.p),
+        ("box.p_sequential", verdict.sequential_p if verdict.look else None),
         ("box.p_adjusted", None if is_exact else verdict.p_adjusted),
         (f"box.p_beside.{test}", verdict.sign_flip_p),
         ("box.p_adjusted", verdict.p_adjusted if is_exact else None),
@@ -222,8 +245,10 @@ def _seeds_number(findings: Findings, done: int, language: Language) -> tuple[st
     return say(language, "box.seeds"), say(language, "box.seeds_value", done=done, planned=len(findings.study.seeds))
 
 
-def _with_interval(middle: str, difference: PairedDifference, interval: str, language: Language) -> str:
-    return middle if difference.low is None else say(language, "interval_of", middle=middle, interval=interval)
+def _with_interval(
+    middle: str, difference: PairedDifference, interval: str, language: Language, *, code: str = "interval_of"
+) -> str:
+    return middle if difference.low is None else say(language, code, middle=middle, interval=interval)
 
 
 def _parameter_numbers(findings: Findings, hypothesis: Hypothesis, language: Language) -> list[tuple[str, str]]:

@@ -14,6 +14,7 @@ from oelm.claims.measures import MEASURES, Phrase
 from oelm.claims.reasons import REASONS
 from oelm.heads.kinds import KINDS as HEAD_KINDS
 from oelm.reporting.encoder_words import ENCODER_WORDS, MORE_WORDS
+from oelm.reporting.look_words import LOOK_WORDS
 from oelm.study.declaration import Language, Study
 from oelm.study.remarks import NOW, SENTENCES
 from oelm.treatment.options import ADDITIONS, OPTIONS, POSITIONS
@@ -83,6 +84,8 @@ _COMPLETENESS: dict[str, Phrase] = {
         "以下数值只来自已完成的运行；缺少运行的假设一律判为“尚无定论”。",
     ),
     "state.missing": ("not started", "未启动"),
+    "state.waiting": ("waiting for a look", "等待检视"),
+    "state.not_needed": ("not needed", "不再需要"),
     "state.queued": ("waiting", "排队中"),
     "state.running": ("running", "运行中"),
     "state.interrupted": ("interrupted", "已中断"),
@@ -921,6 +924,13 @@ _CHINESE_REMARKS = {
     "choices_not_stored": "以下各组的取值在选定时没有存储，此处按现有的调优运行得出：{names}",
     "choices_stored_late": "选定的取值于 {made} 存储，当时已有 {runs} 次使用它们的最终运行启动",
     "choices_stored_late.one": "选定的取值于 {made} 存储，当时已有 {runs} 次使用它们的最终运行启动",
+    "looks_other_declaration": "{file}：各次检视（首次于 {made}）属于另一声明（{differences}）；"
+    "不启动任何运行：请撤销修改，或删除该文件以重新检视",
+    "looks_other_runs": "{file}：各次检视（首次于 {made}）所用的运行不在现有计划之内（{names}）；"
+    "不启动任何运行：请撤销修改，或删除该文件以重新检视",
+    "look_runs_changed": "自 {made} 起的检视保持不变，但所用的运行已与当时不同：{changes}",
+    "look_stored_late": "第 {look} 次检视于 {made} 存储，当时已有 {runs} 次超出其范围的运行启动",
+    "look_stored_late.one": "第 {look} 次检视于 {made} 存储，当时已有 {runs} 次超出其范围的运行启动",
 }
 _CHINESE_REGISTRATION = {
     "none": "未登记",
@@ -983,7 +993,7 @@ _NAMES: dict[str, Phrase] = {
 
 WORDS: dict[str, Phrase] = {
     **_FRAME, **_COMPLETENESS, **_VERDICTS, **_CLAIMS, **_TABLE, **_FIGURES, **_SECTIONS, **_SCENARIOS, **_PROVENANCE,
-    **_WRITTEN_DOWN, **_NAMES, **MORE_WORDS,
+    **_WRITTEN_DOWN, **_NAMES, **MORE_WORDS, **LOOK_WORDS,
 }  # fmt: skip
 
 

@@ -9,17 +9,20 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from oelm.config import Run, Training
+from oelm.config import Run, Training, fingerprint
 from oelm.files import Damaged, digest_of, write_sealed
 from oelm.ownership import now
 from oelm.run_directory import flat
 from oelm.schemas import Amount, Part, Stored, checked, read_sealed_record
 from oelm.study.declaration import Study, settings_for, used_keys
 from oelm.study.tuning import Choice, Grid, Point, Solving
+
+if TYPE_CHECKING:
+    from oelm.study.plan import PlannedRun
 
 CHOICES_FILE = "choices.json"
 FORMAT_VERSION = 1
@@ -34,6 +37,35 @@ class RunUsed(Stored):
     seed: Amount
     values: dict[str, float]
     loss: float | None  # None: diverged
+
+
+def run_used(run: PlannedRun) -> RunUsed:
+    """A run that has ended, as it is now."""
+    assert run.stored is not None
+    return RunUsed(
+        name=run.stored.name, fingerprint=identity_of(run), seed=run.seed, values=dict(run.point), loss=final_loss(run)
+    )
+
+
+def identity_of(run: PlannedRun, *, data_digest: str | None = None) -> str:
+    """Of what it computes, with the data that it was made from, or else is to be made from."""
+    digest = run.stored.data_digest if run.stored else run.data_digest or data_digest
+    return fingerprint(run.resolved_run, data_digest=digest or "")
+
+
+def final_loss(run: PlannedRun) -> float | None:
+    """None: diverged, or without a result."""
+    return None if run.state == "diverged" else run.loss
+
+
+def change_of(used: RunUsed, run: PlannedRun | None) -> str | None:
+    """What has become of a run that a decision rests on; None: nothing."""
+    then = "diverged" if used.loss is None else f"loss {used.loss:.6g}"
+    if run is None or run.loss is None:
+        return f"{used.name}: {then} then, {run.state if run else 'missing'} now"
+    if final_loss(run) == used.loss:
+        return None
+    return f"{used.name}: {then} then, " + ("diverged" if final_loss(run) is None else f"{run.loss:.6g}") + " now"
 
 
 class Decision(Stored):

@@ -19,7 +19,7 @@ from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_va
 from pydantic_core import PydanticCustomError
 
 from oelm.arms import canonical_name
-from oelm.claims.kinds import KINDS, SOLVING, Evidence, Kind, kinds_about
+from oelm.claims.kinds import KINDS, LEAST_PAIRS, PAIRED, SOLVING, Evidence, Kind, kinds_about
 from oelm.claims.measures import LOSS, MEASURES, SCALES, Measure, measures_of
 from oelm.claims.solving import Criterion
 from oelm.config import AnyModel, Model, Settings, as_far_as_known, kind_of_model
@@ -225,6 +225,8 @@ class Study(Section):
     baseline: str
     seeds: list[Count] = Field(min_length=1)
     draws: Annotated[Positive, Field(le=MOST_DRAWS)] = 1  # of what an arm treats, for each seed
+    looks: list[Count] = Field(default=[])  # after so many seeds, in the order of `seeds`, the claims are looked at
+    futility: bool = False  # whether a look gives up claims that will hardly be decided by the last one
     tuning: Tuning | None = None
     hypotheses: list[Hypothesis] = Field(default=[])
     target_percent: float = Field(default=10, gt=0)  # time to a perplexity so much above the baseline's final one
@@ -273,6 +275,11 @@ class Study(Section):
         return measures_of("probe" if self.probes else self.model_kind)
 
     @property
+    def paired_claims(self) -> list[Hypothesis]:
+        """Those that pairs of runs decide."""
+        return [each for each in self.hypotheses if each.evidence in PAIRED]
+
+    @property
     def criteria(self) -> list[Criterion]:
         """Every accuracy that it calls solved."""
         stated = [*(each.criterion for each in self.hypotheses), self.tuning.criterion if self.tuning else None]
@@ -296,13 +303,14 @@ def load_study(source: str | Path) -> Study:
 def study_of(tree: dict[str, Any], *, name: str) -> Study:
     """A validated study, or an error with every problem in a line of its own; `name` is what errors call its source."""
     tree, problems = _with_arms_by_name(tree)
-    study, wrong = _declared(tree)
-    problems += [*wrong, *_at_odds(tree)]
+    study, wrong_keys = _declared(tree)
+    problems += [*wrong_keys, *_at_odds(tree)]
     if study is not None:
         study, wrong = _with_full_keys(study)
         problems += wrong
         whole = [arm for arm in study.arms if not any(line.startswith(f"arms.{arm}.") for line in problems)]
         checks = (_named_wrongly, _misplaced_values, _faults_of_arms, _draws_of_nothing, _scales_of_nothing)
+        problems += [] if wrong_keys else _wrong_looks(study)
         problems += [*(line for check in checks for line in check(study)), *_equal_arms(study, whole)]
     if problems or study is None:
         raise UserError("\n".join(f"{name}: {line}" for line in dict.fromkeys(problems)))
@@ -426,6 +434,7 @@ _NOT_DECLARED = {"slurm", "reported"}
 _ADDED_LATER: dict[str, Any] = {
     "beside": [], "measure": "loss", "margin_points": None, "scope": None, "least_fewer": None,
     "consequences": Consequences().model_dump(), "draws": 1, "solved_at": None, "difficulty": None, "rank": "loss",
+    "looks": [], "futility": False,
 }  # fmt: skip
 
 
@@ -607,6 +616,26 @@ def _draws_of_nothing(study: Study) -> Iterator[str]:
         return
     if all(draws_of(study, arm) == 1 for arm in study.arms):
         yield f"draws: {study.draws}, but no arm draws anything that it treats; leave draws out"
+
+
+def _wrong_looks(study: Study) -> Iterator[str]:
+    """Of a study of which nothing was left out: without its seeds, no look fits."""
+    looks, seeds = study.looks, len(study.seeds)
+    if study.futility and not looks:
+        yield "futility: is for studies with looks; add looks or leave it out"
+    if not looks:
+        return
+    listed = ", ".join(map(str, looks))
+    if looks != sorted(set(looks)):
+        yield f"looks: {listed}: numbers of seeds, each larger than the one before"
+    elif looks[0] < LEAST_PAIRS:
+        yield f"looks: {looks[0]} is too early: a look needs at least {LEAST_PAIRS} seeds"
+    elif looks[-1] > seeds:
+        yield f"looks: {looks[-1]} is beyond the seeds, of which there are {seeds}"
+    elif looks[-1] < seeds:
+        yield f"looks: the last one is {looks[-1]}, and there are {seeds} seeds: end with {seeds}, or remove seeds"
+    if not study.paired_claims:
+        yield "looks: no hypothesis is decided by seeds; leave looks out"
 
 
 # ---- One run -------------------------------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from oelm.config import fingerprint
 from oelm.errors import UserError
 from oelm.ownership import time_of
 from oelm.run_directory import is_named_after
@@ -17,11 +16,12 @@ from oelm.study.decisions import (
     CHOICES_FILE,
     TUNED_VALUES,
     Decision,
-    RunUsed,
     add_decisions,
+    change_of,
     choice_of,
     declaration_differences,
     read_decisions,
+    run_used,
     tuned_values,
 )
 from oelm.study.declaration import Study, settings_for
@@ -158,16 +158,9 @@ def _now(study: Study, arm: str, runs: list[PlannedRun], grid: Grid) -> Choice |
 def _changes(decision: Decision, runs: list[PlannedRun]) -> Iterator[str]:
     now = {(run.seed, frozenset(run.point)): run for run in runs}
     for used in decision.runs:
-        run = now.get((used.seed, frozenset(used.values.items())))
-        then = "diverged" if used.loss is None else f"loss {used.loss:.6g}"
-        if run is None or run.loss is None:
-            yield f"{used.name}: {then} then, {run.state if run else 'missing'} now"
-        elif _loss(run) != used.loss:
-            yield f"{used.name}: {then} then, " + ("diverged" if _loss(run) is None else f"{run.loss:.6g}") + " now"
-
-
-def _loss(run: PlannedRun) -> float | None:
-    return None if run.state == "diverged" else run.loss
+        change = change_of(used, now.get((used.seed, frozenset(used.values.items()))))
+        if change is not None:
+            yield change
 
 
 # ---- Storing -------------------------------------------------------------------------------------------------------
@@ -182,15 +175,6 @@ def store_choices(plan: Plan, folder: Path, *, data_digest: str | None) -> list[
 
 
 def _decision(plan: Plan, choice: Choice, data_digest: str | None) -> Decision:
-    used = [
-        _used(run, run.stored)
-        for run in plan.tuning
-        if run.arm == choice.arm and run.point in choice.losses and run.stored
-    ]
-    begun = sum(run.state not in ("missing", "queued") for run in plan.by_arm[choice.arm])
+    used = [run_used(run) for run in plan.tuning if run.arm == choice.arm and run.point in choice.losses and run.stored]
+    begun = sum(run.has_begun for run in plan.by_arm[choice.arm])
     return tuned_values(plan.study, choice, grid=plan.grid, runs=used, data_digest=data_digest, final_runs_then=begun)
-
-
-def _used(run: PlannedRun, stored: StoredRun) -> RunUsed:
-    identity = fingerprint(run.resolved_run, data_digest=stored.data_digest or "")
-    return RunUsed(name=stored.name, fingerprint=identity, seed=run.seed, values=dict(run.point), loss=_loss(run))

@@ -10,7 +10,7 @@ import datetime
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -22,11 +22,15 @@ from oelm.run_directory import TUNING_FOLDER, RunDirectory, folder_name
 from oelm.study.data_here import Digests, data_folders, digests_here
 from oelm.study.declaration import Study, Tuning, draws_of, settings_for
 from oelm.study.kept_choices import KeptChoices, kept_choices, second_thoughts, stored_late, with_early_runs
+from oelm.study.kept_looks import Look, SeedsOfArm, against_runs, kept_looks, seeds_of_arm
 from oelm.study.remarks import Remark
 from oelm.study.shelf import Shelf, StoredRun, computation
 from oelm.study.tuning import Choice, Grid, Point, Tried, chosen, extended, point_text
 
 Stage = Literal["tuning", "final"]
+# Of a study with looks: needed now, needed if a look decides nothing, or no longer needed.
+Need = Literal["now", "after_a_look", "never"]
+UNSTARTED: dict[Need, str] = {"now": "missing", "after_a_look": "waiting", "never": "not_needed"}
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,7 @@ class PlannedRun:
     stored: StoredRun | None
     data_digest: str | None = None  # of the data that it is made from, where that is known
     draw: int = 0  # of what its arm treats, within the seed
+    need: Need = "now"
 
     @property
     def run(self) -> Run:
@@ -54,7 +59,17 @@ class PlannedRun:
 
     @property
     def state(self) -> str:
-        return self.stored.state if self.stored else "missing"
+        """Of a run that is not needed only what it is doing, or has come to."""
+        counts = self.stored and (self.need != "never" or self.stored.state in ("finished", "diverged", "running"))
+        return self.stored.state if self.stored and counts else UNSTARTED[self.need]
+
+    @property
+    def has_begun(self) -> bool:
+        return self.stored is not None and self.stored.state != "queued"
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state in ("finished", "diverged")
 
     @property
     def loss(self) -> float | None:
@@ -98,6 +113,7 @@ class Plan:
     blocked: str | None = None  # why no run may be started
     facts: dict[str, Any] = field(default_factory=dict)  # what the data says of the model
     digests: Digests = field(default_factory=dict)  # of the data that its runs are made from
+    looks: tuple[Look, ...] = ()  # that were taken and stored
 
     @property
     def runs(self) -> list[PlannedRun]:
@@ -117,7 +133,21 @@ class Plan:
 
     @property
     def expected_final_runs(self) -> int:
-        return sum(self.draws.values()) * len(self.study.seeds)
+        """As many as may still be needed."""
+        return sum(self.draws.values()) * len(self.study.seeds) - len(self.saved)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether every run that is needed has ended."""
+        return self.is_tuned and all(run.has_ended or run.state == "not_needed" for run in self.runs)
+
+    @property
+    def saved(self) -> list[PlannedRun]:
+        """Final runs that are not needed, because looks decided every claim about their arms before."""
+        return [run for run in self.final if run.state == "not_needed"]
+
+    def seeds_of(self, arm: str) -> SeedsOfArm:
+        return seeds_of_arm(self.study, self.looks, arm)
 
 
 def planned(study: Study, shelf: Shelf, *, facts: dict[str, Any] | None = None, data_digest: str | None = None) -> Plan:
@@ -164,7 +194,8 @@ class Planner:
         maker, study = _Maker(self, shelf), self.study
         if study.tuning is None:
             final = maker.final(dict.fromkeys(study.arms, ()))
-            return Plan(study, [], final, {}, self.draws({}), facts=self.facts, digests=self.digests)
+            plan = Plan(study, [], final, {}, self.draws({}), facts=self.facts, digests=self.digests)
+            return self._by_looks(plan, shelf.folder)
         kept = kept_choices(study, shelf, data_digest=self.digests.get(self._data_of_baseline))
         open_arms = [arm for arm in study.arms if arm not in kept.choices]
         grid = {key: sorted({*points, *kept.grid.get(key, ())}) for key, points in study.tuning.grid.items()}
@@ -186,7 +217,32 @@ class Planner:
         choices = {arm: with_early_runs(known[arm], final) for arm in points}
         remarks = (*kept.remarks, *second_thoughts(self.study, kept, tuning, grid), *stored_late(choices.values()))
         draws = self.draws(points_found)
-        return Plan(self.study, tuning, final, choices, draws, grid, remarks, kept.blocked, self.facts, self.digests)
+        plan = Plan(self.study, tuning, final, choices, draws, grid, remarks, kept.blocked, self.facts, self.digests)
+        return self._by_looks(plan, maker.shelf.folder)
+
+    def _by_looks(self, plan: Plan, folder: Path) -> Plan:
+        """The plan with what the stored looks say of its final runs."""
+        study = self.study
+        if not study.looks or plan.blocked:
+            return plan
+        kept = kept_looks(study, folder, data_digest=self.digests.get(self._data_of_baseline))
+        kept = against_runs(kept, [run for run in plan.final if isinstance(run.run, ResolvedRun)], folder)
+        seeds = {arm: seeds_of_arm(study, kept.looks, arm) for arm in study.arms}
+        place = {seed: number for number, seed in enumerate(study.seeds)}
+
+        def need(run: PlannedRun) -> Need:
+            of_arm = seeds[run.arm]
+            if place[run.seed] < of_arm.needed:
+                return "now"
+            return "after_a_look" if of_arm.decided_at is None else "never"
+
+        return replace(
+            plan,
+            final=[replace(run, need=need(run)) for run in plan.final],
+            looks=kept.looks,
+            remarks=(*plan.remarks, *kept.remarks),
+            blocked=kept.blocked,
+        )
 
     def draws(self, points: dict[str, Point]) -> dict[str, int]:
         """How many final runs each seed of an arm has."""
@@ -202,11 +258,14 @@ class Planner:
         return self.settings(self.study.baseline, self.study.seeds[0], 0, "final", ())[0].run.data
 
     def final_at_base(self, plan: Plan) -> list[PlannedRun]:
-        """The final runs that wait for tuning, with the base's own values: what they cost is known before."""
+        """The final runs that wait for tuning, with the base's own values: what they cost is known before. With looks,
+        those that the first one needs."""
+        needed = {arm: self.study.seeds[: plan.seeds_of(arm).needed] for arm in self.study.arms}
         return [
             PlannedRun(arm, seed, "final", (), settings, self.study.arms[arm].processes, None, draw=draw)
             for arm, seed, draw in self.final_runs({arm: () for arm in self.study.arms if not plan.has_values(arm)})
             for settings, _ in [self.settings(arm, seed, draw, "final", ())]
+            if seed in needed[arm]
         ]
 
     def final_runs(self, points: dict[str, Point]) -> Iterator[tuple[str, int, int]]:

@@ -61,6 +61,14 @@ SENTENCES: dict[str, str] = {
     "choices_stored_late": "The chosen values were stored at {made}, when {runs} final runs that use them had started",
     "choices_stored_late.one": "The chosen values were stored at {made}, when {runs} final run that uses them had "
     "started",
+    # Looks at the claims.
+    "looks_other_declaration": "{file}: the claims were looked at for another declaration, first at {made} "
+    "({differences}); no run is started: undo the change, or delete the file to look again",
+    "looks_other_runs": "{file}: the claims were looked at with runs that the study does not plan now, first at {made} "
+    "({names}); no run is started: undo the change, or delete the file to look again",
+    "look_runs_changed": "The looks taken from {made} on stay, but runs that they used have changed since: {changes}",
+    "look_stored_late": "Look {look} was stored at {made}, when {runs} runs that go beyond it had started",
+    "look_stored_late.one": "Look {look} was stored at {made}, when {runs} run that goes beyond it had started",
     # The registration of the declaration.
     "registration.none": "not registered",
     "registration.waiting": "registered at {registered}, before any run started",

@@ -1,0 +1,166 @@
+"""Verdicts over a growing number of seeds: what each look decides, and which claims need no further ones.
+
+A look is at all open claims at once, when every run that one of them needs has ended. The p-value of a claim becomes a
+sequential one, the smallest error rate over all looks at which it has crossed by now, and Holm's correction is over
+these. What a look settles stays settled; a stored look is believed as it stands.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, replace
+from typing import Any
+
+from oelm.analysis.findings import ArmSummary, AtLook, PairedDifference, SignTest, Verdict
+from oelm.analysis.futility import chance_to_decide
+from oelm.analysis.hypotheses import Stage, staged_verdicts
+from oelm.analysis.spending import t_levels, union_levels
+from oelm.schemas import Stored
+from oelm.study.declaration import Hypothesis, Study
+from oelm.study.kept_looks import Look, LookedAt, StoredVerdict, arms_of, open_claims, seeds_of_arm
+from oelm.study.plan import Plan
+
+LEAST_CHANCE = 0.05  # to be decided by the last look: below it a claim is given up, where the study says so
+# A look does not come before what these wait for.
+_UNFINISHED = ("incomplete", "tuning_unfinished")
+# What no further seed can change: the pairs of a look stay pairs of every later one.
+_HOPELESS = ("diverged", "tuning_diverged")
+
+
+def looks_taken(plan: Plan, arms: dict[str, ArmSummary]) -> tuple[Look, ...]:
+    """Those that are stored, and those that the runs allow beyond them."""
+    looks = plan.looks
+    while (following := next_look(plan, arms, looks)) is not None:
+        looks = (*looks, following)
+    return looks
+
+
+def next_look(plan: Plan, arms: dict[str, ArmSummary], looks: tuple[Look, ...]) -> Look | None:
+    """The look that comes after these; None where runs are missing, no claim is open, or all looks were taken."""
+    study = plan.study
+    claims = open_claims(study, looks)
+    if not claims or len(looks) == len(study.looks):
+        return None
+    found = staged_verdicts(plan, arms, stage_of(study, looks), claims)
+    if any(verdict.reason in _UNFINISHED for verdict in found.values()):
+        return None
+    if study.futility and len(looks) + 1 < len(study.looks):
+        found = {name: _unless_futile(study, len(looks), verdict) for name, verdict in found.items()}
+    at = {name: _looked_at(verdict) for name, verdict in found.items()}
+    return Look(len(looks) + 1, study.seeds[: study.looks[len(looks)]], at)
+
+
+def stage_of(study: Study, looks: tuple[Look, ...]) -> Stage:
+    """Of the look after these."""
+    place, numbers = len(looks), tuple(study.looks)
+    before = {name: p for look in looks for name, p in _sequential(look)}
+    seeds = tuple(study.seeds[: numbers[place]])
+    return Stage(seeds, t_levels(numbers)[place], union_levels(numbers)[place], before)
+
+
+def _sequential(look: Look) -> list[tuple[str, float]]:
+    return [(name, each.sequential_p) for name, each in look.claims.items() if each.sequential_p is not None]
+
+
+def verdicts_by_looks(looks: tuple[Look, ...], plan: Plan, arms: dict[str, ArmSummary]) -> dict[str, Verdict]:
+    """On every claim that pairs decide, by name: as the last of these looks at it left it."""
+    study, found = plan.study, {}
+    for look in looks:
+        for name, each in look.claims.items():
+            claim = next(each for each in study.paired_claims if each.name == name)
+            place = AtLook(look.number, len(look.seeds), look.made, each.is_settled)
+            found[name] = replace(_restored(claim, each.verdict), look=place)
+    if not looks:
+        found = _before_the_first(plan, arms)
+    return found
+
+
+def _before_the_first(plan: Plan, arms: dict[str, ArmSummary]) -> dict[str, Verdict]:
+    """A claim whose own runs are all there waits for the others: p-values of one family are looked at together."""
+    study = plan.study
+    found = staged_verdicts(plan, arms, stage_of(study, ()), study.paired_claims)
+    place = AtLook(0, study.looks[0], None, False)
+    waiting = {
+        name: verdict
+        if verdict.reason in _UNFINISHED
+        else Verdict(verdict.hypothesis, "undecided", "undecided", "look_waits", {"seeds": study.looks[0]})
+        for name, verdict in found.items()
+    }
+    return {name: replace(verdict, look=place) for name, verdict in waiting.items()}
+
+
+def _unless_futile(study: Study, place: int, verdict: Verdict) -> Verdict:
+    if verdict.outcome != "undecided" or verdict.sequential_p is None:
+        return verdict
+    chance = chance_to_decide(study, place, verdict)
+    if chance is None or chance >= LEAST_CHANCE:
+        return verdict
+    pairs = verdict.sign_test.pairs if verdict.sign_test else len(verdict.difference.seeds) if verdict.difference else 0
+    return replace(verdict, reason="futile", facts={"pairs": pairs, "last": study.looks[-1]}, seeds_needed=None)
+
+
+# ---- As stored -----------------------------------------------------------------------------------------------------
+
+
+def _looked_at(verdict: Verdict) -> LookedAt:
+    is_settled = verdict.outcome != "undecided" or verdict.reason in (*_HOPELESS, "futile")
+    tree = {key: _plain(getattr(verdict, key)) for key in StoredVerdict.model_fields}
+    return LookedAt(is_settled=is_settled, verdict=StoredVerdict.model_validate(tree))
+
+
+def _plain(value: Any) -> Any:
+    return dataclasses.asdict(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value
+
+
+def _restored(claim: Hypothesis, stored: StoredVerdict) -> Verdict:
+    fields = {key: getattr(stored, key) for key in StoredVerdict.model_fields}
+    difference, signs = stored.difference, stored.sign_test
+    fields["difference"] = PairedDifference(**_own(difference)) if difference else None
+    fields["sign_test"] = SignTest(**_own(signs)) if signs else None
+    return Verdict(claim, regardless=stored.outcome, **fields)
+
+
+def _own(stored: Stored) -> dict[str, Any]:
+    """Without what another version may have added."""
+    return {key: getattr(stored, key) for key in type(stored).model_fields}
+
+
+# ---- Costs ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of final runs."""
+
+    runs: int
+    flops: float
+
+
+def cost_of_next_look(plan: Plan, arms: dict[str, ArmSummary], looks: tuple[Look, ...]) -> Cost:
+    """Of the runs that the look after these still needs."""
+    seeds = plan.study.seeds[: plan.study.looks[len(looks)]]
+    return _cost(plan, arms, dict.fromkeys(arms_of(open_claims(plan.study, looks)), seeds))
+
+
+def cost_saved(plan: Plan, arms: dict[str, ArmSummary], looks: tuple[Look, ...]) -> Cost:
+    """Of the runs that nobody needs, and that nobody made."""
+    return _cost(plan, arms, seeds_saved(plan, looks))
+
+
+def seeds_saved(plan: Plan, looks: tuple[Look, ...]) -> dict[str, list[int]]:
+    """By arm, the seeds beyond the look that decided the last of its claims."""
+    found = {arm: seeds_of_arm(plan.study, looks, arm) for arm in plan.study.arms}
+    return {arm: plan.study.seeds[each.needed :] for arm, each in found.items() if each.decided_at is not None}
+
+
+def _cost(plan: Plan, arms: dict[str, ArmSummary], seeds: dict[str, list[int]]) -> Cost:
+    """Of the runs of these seeds of each arm that have not ended."""
+    ended = {(run.arm, run.seed, run.draw) for run in plan.final if run.has_ended}
+    runs = [
+        arm
+        for arm, which in seeds.items()
+        for seed in which
+        for draw in range(plan.draws[arm])
+        if (arm, seed, draw) not in ended
+    ]
+    return Cost(len(runs), sum(arms[arm].flops for arm in runs))

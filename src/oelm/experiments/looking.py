@@ -1,0 +1,92 @@
+"""Taking the looks of a study as its runs end: when one is due, what it decides, and what to say of it."""
+
+from __future__ import annotations
+
+import importlib
+
+from oelm.plurals import number_of
+from oelm.study.decisions import CHOICES_FILE
+from oelm.study.declaration import Study
+from oelm.study.kept_looks import Look, arms_of, open_claims, store_look
+from oelm.study.plan import Plan, PlannedRun
+from oelm.study.shelf import Shelf
+
+
+def check_libraries(study: Study) -> None:
+    """Before anything runs, and not only when the first look is due: a look needs the libraries of a report."""
+    if study.looks:
+        importlib.import_module("oelm.analysis.distributions")
+
+
+def is_due(plan: Plan) -> bool:
+    """Whether every run that the next look needs has ended. Nothing is due where every claim is settled."""
+    arms = arms_of(open_claims(plan.study, plan.looks))
+    if not arms or len(plan.looks) == len(plan.study.looks) or not all(map(plan.has_values, arms)):
+        return False
+    return all(run.has_ended for run in plan.final if run.arm in arms and run.need == "now")
+
+
+def take_look(plan: Plan, shelf: Shelf, *, data_digest: str) -> list[str]:
+    """Look at the open claims, store what was found, and return what to say; nothing where runs lack a number that a
+    claim needs. For the owner of the study's lock."""
+    from oelm.analysis.summary import look_at  # which needs scipy
+
+    look = look_at(plan, shelf)
+    if look is None:
+        return []
+    arms = arms_of(open_claims(plan.study, plan.looks))
+    used = [run for run in plan.final if run.arm in arms and run.need == "now"]
+    begun = sum(run.has_begun for run in plan.final if run.arm in arms and run.need == "after_a_look")
+    store_look(plan.study, look, shelf.folder, used, data_digest=data_digest, runs_then=begun)
+    return list(_lines(plan, look, shelf))
+
+
+def _lines(plan: Plan, look: Look, shelf: Shelf) -> list[str]:
+    name = look_name(plan, look.number)
+    is_last = look.number == len(plan.study.looks)
+    found = [
+        f"{name}: {claim}: {each.verdict.outcome}" + ("" if each.is_settled or is_last else ", still open")
+        for claim, each in look.claims.items()
+    ]
+    return [*found, f"{name}, at {number_of(len(look.seeds), 'seed')}: stored in {shelf.folder / CHOICES_FILE}"]
+
+
+def look_name(plan: Plan, number: int) -> str:
+    return f"look {number} of {len(plan.study.looks)}"
+
+
+# ---- For readers ---------------------------------------------------------------------------------------------------
+
+
+def why_unstarted(plan: Plan, run: PlannedRun) -> str | None:
+    """Of a run that is not to be started now, in words; None: it is, or has been."""
+    match run.state:
+        case "not_needed":
+            return f"not needed: decided at {look_name(plan, plan.seeds_of(run.arm).decided_at or 0)}"
+        case "waiting":
+            return f"waiting for {look_name(plan, len(plan.looks) + 1)}"
+    return None
+
+
+def look_lines(plan: Plan) -> list[str]:
+    """What the stored looks decided, and what the next one needs."""
+    study = plan.study
+    if not study.looks:
+        return []
+    lines = []
+    for look in plan.looks:
+        found = [f"{name} {each.verdict.outcome}" for name, each in look.claims.items() if each.is_settled]
+        decided = ", ".join(found) or "nothing decided"
+        lines.append(f"{look_name(plan, look.number)}, at {number_of(len(look.seeds), 'seed')}: {decided}")
+    still_open = open_claims(study, plan.looks)
+    if not still_open:
+        return [*lines, f"no claim is open; final runs not needed: {len(plan.saved)}"]
+    names = ", ".join(each.name for each in still_open)
+    if len(plan.looks) == len(study.looks):
+        return [*lines, f"all looks were taken; undecided: {names}"]
+    arms, seeds = arms_of(still_open), study.looks[len(plan.looks)]
+    ended = sum(run.has_ended for arm in arms for run in plan.by_arm[arm] if run.need == "now")
+    draws = sum(plan.draws[arm] for arm in arms)
+    following = look_name(plan, len(plan.looks) + 1)
+    needed, at_most = number_of(draws * seeds - ended, "run"), draws * (len(study.seeds) - seeds)
+    return [*lines, f"next: {following}, at {seeds} seeds, needs {needed}, and at most {at_most} follow; open: {names}"]

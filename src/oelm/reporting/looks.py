@@ -1,0 +1,102 @@
+"""The section of a study with looks: what was decided when, at what error rate, what it saved, and what comes next."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator
+
+from oelm.analysis.findings import Findings
+from oelm.analysis.looks import cost_of_next_look, cost_saved, seeds_saved
+from oelm.analysis.spending import spent, t_levels
+from oelm.intervals import LEVEL
+from oelm.reporting import numbers
+from oelm.reporting.article import Block, Bullets, Heading, Paragraph, Table, words_then_numbers
+from oelm.reporting.tables import label_of
+from oelm.reporting.words import say
+from oelm.study.declaration import Language
+from oelm.study.kept_looks import Look, open_claims, seeds_of_arm
+
+
+def looks(findings: Findings, language: Language, figures: Container[str]) -> Iterator[Block]:
+    study = findings.study
+    if not study.looks:
+        return
+    yield Heading(say(language, "heading.looks"))
+    listed = say(language, "list_comma").join(map(str, study.looks))
+    yield Paragraph(say(language, "looks.sentence", looks=listed))
+    yield _table(findings, language)
+    if unstored := [str(look.number) for look in findings.looks if look.made is None]:
+        names = say(language, "list_comma").join(unstored)
+        yield Paragraph(say(language, "looks.unstored", looks=names, study=study.name), tone="note")
+    yield Bullets([*_what_is_next(findings, language), *_saved(findings, language)])
+    futility = "looks.futility" if study.futility else "looks.no_futility"
+    yield Paragraph(say(language, "looks.method") + say(language, futility), tone="note")
+
+
+def _table(findings: Findings, language: Language) -> Table:
+    study, taken = findings.study, {look.number: look for look in findings.looks}
+    rows = []
+    for number, seeds in enumerate(study.looks, start=1):
+        look, levels = taken.get(number), t_levels(tuple(study.looks))[number - 1]
+        rows.append([
+            say(language, "looks.name", look=number, of=len(study.looks)),
+            _found(look, language, settled=True),
+            _found(look, language, settled=False),
+            _when(look, language),
+            str(seeds),
+            numbers.probability(spent(LEVEL, seeds / study.looks[-1])),
+            numbers.probability(levels.at(LEVEL)),
+        ])  # fmt: skip
+    columns = ("look", "decided", "open", "taken", "seeds", "spent", "level")
+    header = [say(language, f"column.{name}") for name in columns]
+    return Table(say(language, "looks.table"), header, rows, words_then_numbers(len(columns), words=4))
+
+
+def _found(look: Look | None, language: Language, *, settled: bool) -> str:
+    """The claims that a look settled, with their outcomes, or those that it left open."""
+    claims = look.claims.items() if look else ()
+    texts = [
+        say(language, "looks.claim", claim=name, outcome=say(language, f"outcome.{each.verdict.outcome}"))
+        if settled
+        else name
+        for name, each in claims
+        if each.is_settled == settled
+    ]
+    return say(language, "list_semicolon").join(texts) or numbers.NONE
+
+
+def _when(look: Look | None, language: Language) -> str:
+    if look is None:
+        return say(language, "looks.not_taken")
+    return look.made or say(language, "looks.not_stored")
+
+
+def _what_is_next(findings: Findings, language: Language) -> Iterator[str]:
+    study, taken = findings.study, findings.looks
+    still_open = [each.name for each in open_claims(study, taken)]
+    if not still_open:
+        yield say(language, "looks.all_decided")
+    elif len(taken) == len(study.looks):
+        names = say(language, "list_comma").join(still_open)
+        yield say(language, "looks.all_taken", claims=names)
+    else:
+        cost = cost_of_next_look(findings.plan, findings.arms, taken)
+        name = say(language, "looks.name", look=len(taken) + 1, of=len(study.looks))
+        facts = {"look": name, "seeds": study.looks[len(taken)], "claims": len(still_open), "runs": cost.runs}
+        yield say(language, "looks.next", **facts, flops=numbers.flops(cost.flops))
+
+
+def _saved(findings: Findings, language: Language) -> Iterator[str]:
+    plan, taken = findings.plan, findings.looks
+    cost = cost_saved(plan, findings.arms, taken)
+    if not cost.runs:
+        yield say(language, "looks.nothing_saved")
+        return
+    planned = [findings.arms[arm].flops * draws * len(plan.study.seeds) for arm, draws in plan.draws.items()]
+    share = numbers.plain_percent(round(100 * cost.flops / sum(planned), 1))
+    facts = {"runs": cost.runs, "planned": sum(plan.draws.values()) * len(plan.study.seeds), "share": share}
+    yield say(language, "looks.saved", **facts, flops=numbers.flops(cost.flops))
+    for arm, seeds in seeds_saved(plan, taken).items():
+        at = seeds_of_arm(plan.study, taken, arm).decided_at
+        name = say(language, "looks.name", look=at, of=len(plan.study.looks))
+        if seeds:
+            yield say(language, "looks.arm", arm=label_of(findings, arm, language), look=name, seeds=len(seeds))

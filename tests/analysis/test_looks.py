@@ -1,0 +1,192 @@
+"""Verdicts by looks, over thousands of simulated studies: how often they err, and what they find.
+
+A tenth of the studies here; all of them under the marker.
+"""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from oelm.analysis import looks as looking
+from oelm.analysis.looks import looks_taken, verdicts_by_looks
+from oelm.analysis.spending import Levels, error_rates, interval_level
+from oelm.analysis.statistics import paired_difference
+from oelm.analysis.summary import findings_of
+from oelm.claims.measures import LOSS
+from oelm.study.kept_looks import settled_at
+from oelm.study.shelf import Shelf
+from stored_runs import hypothesis, small_study, store_study, with_values
+
+MANY, FEW = 5000, 500
+LOOKS = [4, 6, 8]
+MARGIN = math.log(1.05)
+ARMS = ["trained", "frozen_head_orthogonal", "frozen_orthogonal", "frozen_normal", "frozen_scaled_normal"]
+SPREAD = 0.0153  # of the paired differences of cost-of-freezing in docs/findings/tinystories_cpu, in nats
+
+in_numbers = pytest.mark.parametrize(
+    "studies", [pytest.param(FEW, id="a tenth"), pytest.param(MANY, id="all", marks=pytest.mark.trial)]
+)
+
+
+def highest(studies: int) -> float:
+    """What a rate of 5 % rarely exceeds; of all studies 0.055."""
+    return max(0.055, 0.05 + 2.6 * math.sqrt(0.05 * 0.95 / studies)) if studies < MANY else 0.055
+
+
+@pytest.fixture(scope="module")
+def looked_at(tmp_path_factory):
+    """From losses held in memory: the verdicts of a study by its looks."""
+
+    def make(claims: list[dict], **changes):
+        study = small_study(arms=ARMS, seeds=list(range(LOOKS[-1])), looks=LOOKS, hypotheses=claims, **changes)
+        folder = tmp_path_factory.mktemp("simulated")
+        store_study(study, folder, lambda *_: 2.0)
+        findings = findings_of(study, Shelf(folder))
+
+        def look(losses: dict[str, np.ndarray]):
+            arms = {arm: with_values(findings.arms[arm], LOSS, values) for arm, values in losses.items()}
+            taken = looks_taken(findings.plan, arms)
+            return verdicts_by_looks(taken, findings.plan, arms), taken
+
+        return look
+
+    return make
+
+
+def simulated(studies: int, effects: dict[str, float], seed: int = 1616):
+    """Losses of studies whose paired differences have the spread of the stored ones."""
+    generator = np.random.default_rng(seed)
+    for _ in range(studies):
+        common = generator.normal(2.0, 0.02, LOOKS[-1])
+        noise = {arm: generator.normal(0, SPREAD / math.sqrt(2), LOOKS[-1]) for arm in ARMS}
+        yield {arm: common + effects.get(arm, 0.0) + noise[arm] for arm in ARMS}
+
+
+def rate_of(outcome: str, look, studies: int, effects: dict[str, float]) -> float:
+    """How often any claim comes to an outcome."""
+    found = (look(losses)[0].values() for losses in simulated(studies, effects))
+    return sum(any(each.outcome == outcome for each in verdicts) for verdicts in found) / studies
+
+
+TREATMENT = ARMS[1]
+
+
+@in_numbers
+@pytest.mark.parametrize(("kind", "effect"), [("not_worse", MARGIN), ("equivalent", -MARGIN), ("better", 0.0)])
+def test_a_false_claim_at_its_margin_is_rarely_supported_at_any_look(looked_at, studies, kind, effect):
+    rate = rate_of("supported", looked_at([hypothesis(kind)]), studies, {TREATMENT: effect})
+    assert 0.03 < rate <= highest(studies)
+
+
+@in_numbers
+@pytest.mark.parametrize(("kind", "effect"), [("not_worse", MARGIN), ("better", 0.0)])
+def test_a_true_claim_at_its_margin_is_rarely_refuted_at_any_look(looked_at, studies, kind, effect):
+    rate = rate_of("refuted", looked_at([hypothesis(kind)]), studies, {TREATMENT: effect})
+    assert 0.03 < rate <= highest(studies)
+
+
+def family() -> list[dict]:
+    return [hypothesis(name=arm, treatment=arm) for arm in ARMS[1:]]
+
+
+@in_numbers
+@pytest.mark.parametrize("true_ones", [0, 2])
+def test_of_a_family_rarely_any_false_claim_is_supported_at_any_look(looked_at, studies, true_ones):
+    """Also where others are true and leave their share of the error to the rest."""
+    look, false = looked_at(family()), ARMS[1 + true_ones :]
+    wrong = 0
+    for losses in simulated(studies, dict.fromkeys(false, MARGIN)):
+        verdicts, _ = look(losses)
+        wrong += any(verdicts[arm].outcome == "supported" for arm in false)
+    assert 0.01 < wrong / studies <= highest(studies)
+
+
+@pytest.mark.parametrize("fault", ["the same level at every look", "a level twice too large"])
+def test_a_fault_in_the_bounds_is_found_out_by_these_laws(looked_at, monkeypatch, fault):
+    rates = tuple(error_rates())
+    nominal = rates if fault == "the same level at every look" else tuple(min(0.6, 2 * rate) for rate in rates)
+    monkeypatch.setattr(looking, "t_levels", lambda looks: (Levels(rates, nominal),) * len(looks))
+    rate = rate_of("supported", looked_at([hypothesis()]), FEW, {TREATMENT: MARGIN})
+    assert rate > highest(FEW)
+
+
+@in_numbers
+def test_intervals_of_all_looks_hold_at_once(studies):
+    truth = 0.01
+    held = 0
+    for losses in simulated(studies, {TREATMENT: truth}):
+        prefixes = [{arm: dict(enumerate(losses[arm][:pairs])) for arm in ARMS[:2]} for pairs in LOOKS]
+        levels = [interval_level(LOOKS, pairs) for pairs in LOOKS]
+        found = [
+            paired_difference(each[TREATMENT], each["trained"], level=level)
+            for each, level in zip(prefixes, levels, strict=True)
+        ]
+        held += all(each.low <= truth <= each.high for each in found)
+    assert held / studies >= 0.94 - (0.02 if studies < MANY else 0)
+
+
+@in_numbers
+@pytest.mark.parametrize(("kind", "effect"), [("better", -0.1), ("not_worse", 0.1 + MARGIN), ("better", 0.1)])
+def test_an_effect_of_a_tenth_of_a_nat_is_decided_and_mostly_early(looked_at, studies, kind, effect):
+    look, decided, seeds = looked_at([hypothesis(kind)]), 0, []
+    for losses in simulated(studies, {TREATMENT: effect}):
+        verdicts, taken = look(losses)
+        decided += verdicts[kind].outcome == ("supported" if effect < 0 else "refuted")
+        seeds.append(LOOKS[settled_at(taken).get(kind, len(LOOKS)) - 1])
+    assert decided / studies >= 0.9
+    assert np.mean(seeds) < 5
+
+
+# ---- Futility ------------------------------------------------------------------------------------------------------
+
+
+@in_numbers
+def test_giving_up_raises_no_error_rate_and_loses_few_decisions(looked_at, studies):
+    plain, giving_up = (looked_at([hypothesis("better")], futility=futility) for futility in (False, True))
+    outcomes = {name: [] for name in ("plain", "giving up")}
+    for losses in simulated(studies, {TREATMENT: -0.008}):
+        outcomes["plain"].append(plain(losses)[0]["better"].outcome)
+        outcomes["giving up"].append(giving_up(losses)[0]["better"])
+    given_up = [each.reason == "futile" for each in outcomes["giving up"]]
+    for before, after in zip(outcomes["plain"], outcomes["giving up"], strict=True):
+        assert after.outcome in (before, "undecided")
+    lost = sum(
+        before != "undecided" and after.outcome == "undecided"
+        for before, after in zip(outcomes["plain"], outcomes["giving up"], strict=True)
+    )
+    assert sum(given_up) > 0
+    assert lost / studies <= 0.01
+
+
+def test_a_claim_that_is_given_up_is_undecided_and_says_so(looked_at):
+    """An equivalence within a margin far below the spread can hardly be shown, nor its opposite."""
+    claim = hypothesis("equivalent", margin_percent=1.0)
+    losses = next(simulated(1, {TREATMENT: 0.0}))
+    losses[TREATMENT] = losses["trained"] + np.array([0.03, -0.03, 0.02, -0.02, 0.03, -0.03, 0.02, -0.02])
+    verdicts, taken = looked_at([claim], futility=True)(losses)
+    verdict = verdicts["equivalent"]
+    assert (verdict.outcome, verdict.reason, verdict.look.number) == ("undecided", "futile", 1)
+    assert verdict.look.is_settled
+    assert len(taken) == 1
+    verdicts, taken = looked_at([claim])(losses)
+    assert (len(taken), verdicts["equivalent"].reason) == (3, "not_shown")
+
+
+# ---- What looks are ------------------------------------------------------------------------------------------------
+
+
+def test_the_last_look_without_earlier_ones_is_the_verdict_of_all_seeds(looked_at, tmp_path):
+    """A study with one look decides as one without: the same p-values, bounds and outcome."""
+    losses = next(simulated(1, {TREATMENT: 0.02}))
+    found = []
+    for looks in ([], [8]):
+        study = small_study(arms=ARMS[:2], seeds=list(range(8)), looks=looks, hypotheses=[hypothesis()])
+        shelf = store_study(study, tmp_path / str(len(looks)), lambda arm, seed, *_: float(losses[arm][seed]))
+        found.append(findings_of(study, shelf).verdicts[0])
+    plain, by_look = found
+    assert by_look.p == plain.p
+    assert by_look.p_adjusted == pytest.approx(plain.p_adjusted, rel=1e-3)
+    assert by_look.upper_bound == pytest.approx(plain.upper_bound, rel=1e-6)
+    assert replace(by_look, hypothesis=plain.hypothesis).outcome == plain.outcome
