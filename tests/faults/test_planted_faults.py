@@ -54,6 +54,11 @@ PLANTED = {
         "verification/test_recomputing.py"),
     "choices: made anew each time": (
         "study/kept_choices.py", "kept[arm], grid = choice_of(decision)", "continue", "study/test_kept_choices.py"),
+    "halving: one seed drops a value": (
+        "study/halving.py", "return fmean(differences[:-1])", "return fmean(differences)", "study/test_halving.py"),
+    "halving: rounds are decided anew each time": (
+        "study/kept_choices.py", "rounds[done.arm, done.number], grids[done.arm, done.number] = done, grid", "pass",
+        "study/test_rates.py -k binds"),
     "registrations: changes are not told": (
         "study/registration.py", "changes: tuple[tuple[str, Any, Any], ...] = ()  # key, registered, now",
         "changes = ()", "study/test_study_registration.py"),

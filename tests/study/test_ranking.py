@@ -9,6 +9,7 @@ from oelm.analysis.summary import findings_as_json, findings_of
 from oelm.files import read_sealed
 from oelm.reporting.probes import tuning_table
 from oelm.study.decisions import CHOICES_FILE, read_decisions, tuning_declaration
+from oelm.study.declaration import Tuning
 from oelm.study.plan import planned
 from oelm.study.shelf import Shelf
 from oelm.study.tuning import Solving, Tried, chosen
@@ -26,7 +27,8 @@ def point(rate):
 def best(*tried, by_solving=True):
     """Of the three points of the grid, each with its seeds."""
     points = {point(rate): list(runs) for rate, runs in zip(RATES, tried, strict=True)}
-    return chosen("trained", points, GRID, by_solving=by_solving).values.get(RATE)
+    ranked = {"rank": "solved", "solved_at": 0.9} if by_solving else {}
+    return chosen("trained", points, GRID, Tuning(grid=GRID, **ranked)).values.get(RATE)
 
 
 def solves(steps, loss=1.0):

@@ -17,14 +17,17 @@ from oelm.study.confounds import Confound
 from oelm.study.declaration import Hypothesis, Study, Text
 from oelm.study.kept_looks import Look
 from oelm.study.plan import Plan, PlannedRun
+from oelm.study.rate_fit import REASONS
 
 Outcome = Settled | Literal["confounded"]
 
 # Notes of findings -> the facts beside them.
+NOT_FITTED = tuple(f"not_fitted_{reason}" for reason in REASONS)
 NOTES: dict[str, tuple[str, ...]] = {
     "fixed_learning_rate": ("learning_rate",),  # one rate for all arms, not tuned
     "edge_optimum": ("arm", "key", "value"),  # the best value is still the smallest or largest one tried
     "all_points_diverged": ("arm",),
+    **dict.fromkeys(NOT_FITTED, ("arm", "value")),  # why the best value of the grid stands in for a fitted optimum
     "tuning_at_chance": ("arm", "accuracy"),  # the best point of the grid is no better than naming one label always
     "at_chance": ("arm", "accuracy"),  # the same of all its finished final runs
     "few_seeds": ("seeds",),  # fewer than three: no p-value is possible
@@ -56,6 +59,7 @@ NOTES: dict[str, tuple[str, ...]] = {
     # Stored choices.
     "choice_contradicted": ("arm", "chosen", "made", "now"),  # by the tuning runs as they are now
     "choice_runs_changed": ("arm", "chosen", "made", "changes"),  # which would choose the same
+    "round_contradicted": ("arm", "number", "made", "now"),  # what a round of halving would drop now
     "choice_replaced": ("arm", "made", "differences"),  # made for another declaration, and never used
     "choices_other_declaration": ("file", "names", "made", "differences"),
     "choices_damaged": ("line",),

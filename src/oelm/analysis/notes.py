@@ -53,6 +53,8 @@ def _on_tuning(study: Study, plan: Plan, runs: dict[str, ArmRuns]) -> Iterator[N
             yield "all_points_diverged", {"arm": arm}
         for key in choice.edges:
             yield "edge_optimum", {"arm": arm, "key": key, "value": choice.values[key]}
+        if choice.not_fitted is not None:
+            yield f"not_fitted_{choice.not_fitted}", {"arm": arm, "value": choice.best[0][1] if choice.best else None}
 
 
 def _on_unstored_choices(plan: Plan) -> Iterator[Note]:
@@ -66,7 +68,7 @@ def _on_unstored_choices(plan: Plan) -> Iterator[Note]:
 def _on_chance(plan: Plan, runs: dict[str, ArmRuns], measure: Measure) -> Iterator[Note]:
     """Models that learnt nothing: a value chosen among such is chosen by noise."""
     for arm, choice in plan.choices.items():
-        tuned = [run for run in plan.tuning if run.arm == arm and run.point == choice.best]
+        tuned = [run for run in plan.last_round if run.arm == arm and run.point == choice.best_tried]
         chosen = [(run, value) for run in tuned if (value := _finished_value(run, measure)) is not None]
         if chosen and all(_is_at_chance(run.stored, value) for run, value in chosen if run.stored):
             yield "tuning_at_chance", {"arm": arm, "accuracy": fmean(value for _, value in chosen)}

@@ -33,7 +33,8 @@ from oelm.logarithms import exponential
 from oelm.run_directory import unmeasured
 from oelm.study.bench_fit import bench_for
 from oelm.study.confounds import confounds
-from oelm.study.declaration import OF_PROBES, Hypothesis, Study
+from oelm.study.declaration import OF_PROBES, Hypothesis, Study, as_declared
+from oelm.study.halving import Round
 from oelm.study.kept_looks import Look
 from oelm.study.plan import Plan, PlannedRun, planned
 from oelm.study.shelf import Shelf
@@ -215,7 +216,11 @@ def findings_as_json(findings: Findings) -> dict[str, Any]:
             "verdicts": [_verdict(study, verdict) for verdict in findings.verdicts],
             "arms": {name: _arm(study, arm) for name, arm in findings.arms.items()},
             "decomposition": findings.decomposition,
-            "tuning": {"grid": plan.grid, "arms": {arm: _tuning(plan, arm) for arm in plan.choices}},
+            "tuning": {
+                "grid": plan.grid,
+                **({"rounds": [_round(done) for done in plan.rounds]} if plan.rounds else {}),
+                "arms": {arm: _tuning(plan, arm) for arm in plan.choices},
+            },
             **({"looks": [_look(plan, look) for look in findings.looks]} if study.looks else {}),
             "unfinished": [_unfinished(study, run) for run in findings.unfinished],
             "provenance": findings.provenance,
@@ -229,7 +234,7 @@ def _study(study: Study) -> dict[str, Any]:
     """With its draws only where it has several, and what probes need only where it has probes."""
     tree: dict[str, Any] = _plain(study)
     tree["hypotheses"] = [_of_its_kind(study, each) for each in tree["hypotheses"]]
-    tree["tuning"] = _of_its_kind(study, tree["tuning"])
+    tree["tuning"] = tree["tuning"] and _of_its_kind(study, as_declared(tree["tuning"]))
     left_out = {key for key in _OF_SOME_STUDIES if getattr(study, key) == Study.model_fields[key].default}
     return {key: value for key, value in tree.items() if key not in left_out}
 
@@ -311,7 +316,17 @@ def _tuning(plan: Plan, arm: str) -> dict[str, Any]:
         for point, loss in sorted(choice.losses.items())
     ]
     stored = {"stored": choice.made, "final_runs_then": choice.final_runs_then if choice.made else None}
-    return {"chosen": choice.values or None, **stored, "edges": choice.edges, "points": points}
+    fitted = {"curve": choice.curve, "not_fitted": choice.not_fitted} if choice.curve or choice.not_fitted else {}
+    return {"chosen": choice.values or None, **stored, "edges": choice.edges, "points": points, **fitted}
+
+
+def _round(done: Round) -> dict[str, Any]:
+    points = [
+        {"values": dict(point), "val_loss": done.losses[point], "behind": behind, "went_on": point in done.kept}
+        for point, behind in done.behind.items()
+    ]
+    about = {"arm": done.arm, "round": done.number, "steps": done.steps, "margin": done.margin, "stored": done.made}
+    return about | {"points": points}
 
 
 def _look(plan: Plan, look: Look) -> dict[str, Any]:

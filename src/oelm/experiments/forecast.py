@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from oelm.experiments.controller import ActiveRun, Controller
 from oelm.experiments.engine import Slots
 from oelm.experiments.looking import look_lines
-from oelm.experiments.progress import counted
+from oelm.experiments.progress import counted, round_lines
 from oelm.study.confounds import confounds
 from oelm.study.declaration import Study
 from oelm.study.plan import Plan
@@ -33,8 +33,12 @@ def dry_run(study: Study, slots: Slots, *, arms: list[str] | None) -> list[str]:
     told = _Told()
     controller = Controller(study, slots, told, arms)
     outlook = controller.outlook()
-    head = [f"study {study.name}: {counted(outlook.plan, controller.active)}", *outlook.remarks]
-    head += look_lines(outlook.plan)
+    head = [
+        f"study {study.name}: {counted(outlook.plan, controller.active)}",
+        *round_lines(outlook.plan),
+        *outlook.remarks,
+        *look_lines(outlook.plan),
+    ]
     damage = controller.shelf.damage_lines
     forecast = slots.forecast(outlook.now, outlook.later)
     return [*head, *damage, *told.lines, *forecast, "", *confound_lines(study, outlook.plan), "nothing was started"]

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 
 from oelm.experiments.controller import ActiveRun
 from oelm.experiments.costs import START_SECONDS
+from oelm.plurals import number_of
 from oelm.run_directory import RunDirectory
 from oelm.study.declaration import settings_for
+from oelm.study.kept_choices import decided_line
 from oelm.study.plan import Plan, PlannedRun
 
 
@@ -50,6 +52,23 @@ def counted(plan: Plan, active: Sequence[ActiveRun] = ()) -> str:
         not_needed = f", {saved} not needed" if saved else ""
         parts.append(f"{stage} {done}/{expected} finished" + (f" ({others})" if others else "") + not_needed)
     return "; ".join(parts)
+
+
+def round_lines(plan: Plan) -> list[str]:
+    """Of halving: what each round that is over dropped, and what is to come."""
+    tuning = plan.study.tuning
+    if tuning is None or tuning.method != "halving":
+        return []
+    lines = [f"{done.arm}: {decided_line(done)}" for done in plan.rounds]
+    reached = 1 + max((done.number for done in plan.rounds), default=0)
+    left = len(tuning.rounds) - reached
+    if left and not plan.is_tuned:
+        most = left * sum(run.budget == tuning.rounds[reached - 1] for run in plan.tuning)
+        lines.append(
+            f"tuning: round {reached} of {len(tuning.rounds)}; later rounds have at most {number_of(most, 'run')}, "
+            "which no estimate of time includes"
+        )
+    return lines
 
 
 def _doing(run: ActiveRun) -> str:

@@ -16,7 +16,7 @@ from oelm.errors import UserError
 from oelm.experiments.engine import Handle
 from oelm.experiments.handles import StudyEngines, Untold
 from oelm.experiments.looking import look_lines, why_unstarted
-from oelm.experiments.progress import counted, progress_of
+from oelm.experiments.progress import counted, progress_of, round_lines
 from oelm.experiments.standstill import in_words, still_since
 from oelm.files import Damaged
 from oelm.ownership import Process, owner_of
@@ -44,7 +44,7 @@ def study_tree(study: Study, folder: Path) -> dict[str, Any]:
         "folder": str(folder),
         "registration": registration_of(study, shelf).as_json(),
         **({"looks": look_lines(plan)} if study.looks else {}),
-        "remarks": [*lines_on(plan, shelf), *look.silences(), *damage_lines(shelf, plan)],
+        "remarks": [*round_lines(plan), *lines_on(plan, shelf), *look.silences(), *damage_lines(shelf, plan)],
         "runs": rows,
     }
 
@@ -123,6 +123,7 @@ def study_status(study: Study, folder: Path) -> tuple[Plan, list[str]]:
     rows = [_row(run, look) | {"why": why_unstarted(plan, run)} for run in plan.runs]
     width = max((len(row["run"]) for row in rows), default=0)
     lines = [_line(row, width, _numbers(run, study.measure)) for run, row in zip(plan.runs, rows, strict=True)]
+    lines.extend(round_lines(plan))
     if not plan.is_tuned:
         lines.append("the final runs start when every tuning run is finished")
     lines.extend(look.silences())

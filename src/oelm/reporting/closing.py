@@ -6,7 +6,7 @@ from collections.abc import Container, Iterator
 from typing import Any
 
 import oelm
-from oelm.analysis.findings import Findings
+from oelm.analysis.findings import NOT_FITTED, Findings
 from oelm.config import Encoder
 from oelm.reporting import cautions, numbers, quality, tables, verdicts
 from oelm.reporting.arms_in_words import note_sentence
@@ -22,7 +22,7 @@ from oelm.study.remarks import value_text
 LISTED_ROWS = 60  # of the article; every run stands in runs.csv
 NOTES_SHOWN_ELSEWHERE = (
     "fixed_learning_rate", "few_seeds", "edge_optimum", "all_points_diverged", "tuning_at_chance", "at_chance",
-    *cautions.NOTES,
+    *NOT_FITTED, *cautions.NOTES,
 )  # fmt: skip
 
 

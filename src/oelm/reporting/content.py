@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterator
 from typing import Any
 
-from oelm.analysis.findings import ArmSummary, Findings, Verdict
+from oelm.analysis.findings import NOT_FITTED, ArmSummary, Findings, Verdict
 from oelm.analysis.statistics import LEAST_INFORMATIVE
 from oelm.claims.kinds import PAIRED, SOLVING
 from oelm.claims.measures import LOSS
@@ -30,10 +30,11 @@ from oelm.reporting.draws import draws
 from oelm.reporting.examples import examples
 from oelm.reporting.looks import looks
 from oelm.reporting.probes import probes, tuning_table
+from oelm.reporting.rates import curves_table, rounds_table, tuning_steps
 from oelm.reporting.scope import scope_line
 from oelm.reporting.tables import counts_at_rest, has_implied, label_of
 from oelm.reporting.words import say, say_of, say_or_code
-from oelm.study.declaration import Language, Study, in_language
+from oelm.study.declaration import Language, Study, Tuning, in_language
 
 Section = Callable[[Findings, Language, Container[str]], Iterator[Block]]
 
@@ -160,7 +161,7 @@ def _on_learning_rates(findings: Findings, language: Language) -> Iterator[Block
             f"{key} = {comma.join(numbers.learning_rate(value) for value in values)}"
             for key, values in (findings.plan.grid or study.tuning.grid).items()
         )
-        yield Paragraph(_on_the_grid(study, keys, language))
+        yield Paragraph(_on_the_grid(study, keys, language) + _on_the_rates(study.tuning, language))
     rates = {arm: summary.learning_rate for arm, summary in findings.arms.items()}
     if not study.learning_rate_is_tuned and len(set(rates.values())) > 1:
         listed = comma.join(
@@ -179,6 +180,11 @@ def _on_the_grid(study: Study, keys: str, language: Language) -> str:
     if criterion is not None:
         return say(language, "table.tuned_by_solving", keys=keys, solved=verdicts.solved_phrase(criterion, language))
     return say_of(study, language, "table.tuned" if study.learning_rate_is_tuned else "table.other_tuned", keys=keys)
+
+
+def _on_the_rates(tuning: Tuning, language: Language) -> str:
+    halving = say(language, "table.halving", margin=f"{tuning.margin:g}") if tuning.method == "halving" else ""
+    return halving + (say(language, "table.fitted") if tuning.choose == "fitted" else "")
 
 
 def _picture(
@@ -354,6 +360,7 @@ def _tuning(findings: Findings, language: Language, figures: Container[str]) -> 
         return
     if not plan.choices:
         yield Paragraph(say(language, "tuning.open"))
+        yield from rounds_table(findings, study.tuning, language)
         return
     lines = []
     for key, declared in study.tuning.grid.items():
@@ -364,16 +371,21 @@ def _tuning(findings: Findings, language: Language, figures: Container[str]) -> 
     lines += [
         note_sentence(findings, code, facts, language)
         for code, facts in findings.notes
-        if code in ("edge_optimum", "all_points_diverged", "tuning_at_chance")
+        if code in ("edge_optimum", "all_points_diverged", "tuning_at_chance", *NOT_FITTED)
     ]
     if lines:
         yield Bullets(lines, tone="note")
+    yield from rounds_table(findings, study.tuning, language)
+    yield from curves_table(findings, language)
     if study.tuning.rank == "solved":
         yield tuning_table(findings, language)
     for picture in _picture(findings, "tuning", language, figures):
         by_solving = say(language, "caption.tuning_by_solving") if study.tuning.rank == "solved" else ""
         many = say(language, "caption.tuning_many") if len(plan.grid) > 1 else ""
-        yield Picture(picture.name, picture.caption + by_solving + many)
+        rounds = say(language, "caption.tuning_rounds", steps=tuning_steps(findings)) if plan.rounds else ""
+        is_fitted = any(choice.curve for choice in plan.choices.values())
+        curves = say(language, "caption.tuning_curves") if is_fitted else ""
+        yield Picture(picture.name, picture.caption + by_solving + many + rounds + curves)
 
 
 # ---- Comparisons ---------------------------------------------------------------------------------------------------

@@ -229,6 +229,13 @@ _TABLE: dict[str, Phrase] = {
     "column.tuning_solved": ("seeds that solve it", "解出的种子"),
     "column.tuning_steps": ("mean steps", "平均步数"),
     "column.tuning_loss": ("loss", "损失"),
+    "column.round": ("round", "轮次"),
+    "column.round_steps": ("steps", "步数"),
+    "column.went_on": ("continued", "进入下一轮"),
+    "column.dropped": ("dropped (nats behind the best)", "淘汰（落后最优值的 nats）"),
+    "column.best_tried": ("best value tried", "试过的最优值"),
+    "column.optimum": ("fitted optimum", "拟合最优值"),
+    "column.optimum_interval": ("95 % interval", "95 % 区间"),
     "solving.tuning_table": (
         "The grid by solving ({scope}): the share of the tuning seeds that solve the probe, their mean steps and their "
         "mean loss on the tuning split; * marks what was chosen.",
@@ -363,6 +370,15 @@ _TABLE: dict[str, Phrase] = {
         "then by the loss: {keys}.",
         "各实验组在同一网格上调优，在调优集上先按解出任务（结束时{solved}）的调优种子比例排序，再按平均解出步数"
         "（未解出的种子按其全部步数计），最后按损失：{keys}。",
+    ),
+    "table.halving": (
+        " By halving: values more than {margin} nats behind the best after a short run with a complete schedule were "
+        "dropped, by the same rule for every arm.",
+        "采用逐轮淘汰：先以较少步数跑完整个学习率计划，落后最优值超过 {margin} nats 的取值被淘汰，各实验组规则相同。",
+    ),
+    "table.fitted": (
+        " The learning rate of the final runs is the fitted optimum between the values tried.",
+        "最终运行的学习率为所试取值之间的拟合最优值。",
     ),
     "table.other_tuned": (
         "The learning rate was not tuned; the grid covers {keys}.",
@@ -513,6 +529,14 @@ _FIGURES: dict[str, Phrase] = {
         " Values are chosen by solving first, so a ring need not be at the lowest loss.",
         "取值首先按是否解出任务选取，因此圆圈不一定位于损失最低处。",
     ),
+    "caption.tuning_rounds": (
+        " Thick lines: the last round, of {steps} steps, by which values are chosen. Thin lines: the shorter rounds.",
+        "粗线为最后一轮（{steps} 步），取值据此选定；细线为步数较少的各轮。",
+    ),
+    "caption.tuning_curves": (
+        " Dotted: the fitted curve, with a ring at its minimum and the 95 % interval of the optimum as a bar.",
+        "点线为拟合曲线，圆圈为其最小值，横线为最优值的 95 % 区间。",
+    ),
     "caption.tuning_many": (
         " With more than one key, each point shows the best over the other keys.",
         "网格含多个参数时，每点取其余参数上的最小值。",
@@ -614,6 +638,23 @@ _SECTIONS: dict[str, Phrase] = {
     "tuning.open": (
         "Tuning is not finished; the losses so far are in runs.csv.",
         "调优尚未结束；目前的损失见 runs.csv。",
+    ),
+    "tuning.rounds": (
+        "Halving ({scope}): every round runs a complete schedule, and values at most {margin} nats behind the best "
+        "continue with more steps. How far a value is behind is the mean paired difference over the tuning seeds "
+        "without the seed that is worst for it, so no single seed can drop a value.",
+        "逐轮淘汰（{scope}）：每一轮都跑完整个学习率计划，落后最优值不超过 {margin} nats 的取值以更多步数进入下一轮。"
+        "落后幅度为调优种子上配对差值的均值，并去掉对该取值最不利的一个种子，因此单个种子不会使任何取值被淘汰。",
+    ),
+    "tuning.diverged": ("diverged", "发散"),
+    "tuning.curves": (
+        "The fitted optimum ({scope}): the minimum of a quadratic in the logarithm of the learning rate through the "
+        "best value tried and its two neighbours, with the tuning seeds as blocks. It is the optimum of tuning runs of "
+        "{steps} steps; that of longer runs may differ. The interval covers the spread between the seeds, not a loss "
+        "that is not quadratic there, and ends at the neighbours.",
+        "拟合最优值（{scope}）：以学习率的对数为自变量，过所试最优值及其两侧相邻取值的二次曲线的最小值，以调优种子为区组。"
+        "它是 {steps} 步调优运行的最优值，更长的运行可能不同。区间只反映种子之间的差异，"
+        "不反映损失偏离二次曲线的误差，并以相邻取值为界。",
     ),
     "tuning.extended": (
         "The grid was extended beyond the declared points: {key} = {values}.",
@@ -796,6 +837,27 @@ _PROVENANCE: dict[str, Phrase] = {
         "be beyond it.",
         "{arm}：最优的 {key}（{value}）位于网格边缘（扩展后仍然如此），真正的最优值可能在网格之外。",
     ),
+    "note.not_fitted_edge": (
+        "{arm}: no optimum could be fitted, because the best value has no neighbour on one side; the final runs use "
+        "{value}, the best value of the grid.",
+        "{arm}：最优取值的一侧没有相邻取值，无法拟合最优值；最终运行使用网格上的最优取值 {value}。",
+    ),
+    "note.not_fitted_diverged": (
+        "{arm}: no optimum could be fitted, because fewer than three tuning seeds finished with the best value and "
+        "both its neighbours; the final runs use {value}, the best value of the grid.",
+        "{arm}：在最优取值及其两侧相邻取值上都完成的调优种子不足三个，无法拟合最优值；"
+        "最终运行使用网格上的最优取值 {value}。",
+    ),
+    "note.not_fitted_flat": (
+        "{arm}: no optimum could be fitted, because the losses at the best value and its neighbours have no minimum; "
+        "the final runs use {value}, the best value of the grid.",
+        "{arm}：最优取值及其相邻取值上的损失没有最小值，无法拟合最优值；最终运行使用网格上的最优取值 {value}。",
+    ),
+    "note.not_fitted_outside": (
+        "{arm}: the minimum of the fitted curve lies beyond the neighbours of the best value; the final runs use "
+        "{value}, the best value of the grid.",
+        "{arm}：拟合曲线的最小值在最优取值的相邻取值之外；最终运行使用网格上的最优取值 {value}。",
+    ),
     "note.all_points_diverged": (
         "{arm}: every point of the grid diverged; it has no final runs.",
         "{arm}：网格上所有取值均发散，没有最终运行。",
@@ -917,6 +979,8 @@ _CHINESE_REMARKS = {
     "bench_other_config": "基准测量属于另一配置：{differences}；请重新测量：oelm bench {study}",
     "choice_contradicted": "{arm}：{chosen} 于 {made} 选定并保持不变；按现有的调优运行则会选择 {now}",
     "choice_runs_changed": "{arm}：{chosen} 于 {made} 选定并保持不变，但所依据的调优运行已与当时不同：{changes}",
+    "round_contradicted": "{arm}：第 {number} 轮调优淘汰的取值于 {made} 存储并保持不变；"
+    "按现有的调优运行则会淘汰：{now}",
     "choice_replaced": "{arm}：{made} 的选择属于另一声明（{differences}）；没有最终运行使用过它，将由新的选择取代",
     "choices_damaged": "{line}；不启动任何运行：请恢复该文件，或将其删除，按现有的调优运行重新选择",
     "choices_other_declaration": "{file}：{made} 为 {names} 选定的取值属于另一声明（{differences}），"

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
@@ -18,7 +19,9 @@ from oelm.files import Damaged, digest_of, write_sealed
 from oelm.ownership import now
 from oelm.run_directory import flat
 from oelm.schemas import Amount, Part, Stored, checked, read_sealed_record
-from oelm.study.declaration import Study, settings_for, used_keys
+from oelm.study.declaration import Study, as_declared, settings_for, used_keys
+from oelm.study.halving import Round
+from oelm.study.rate_fit import Curve
 from oelm.study.tuning import Choice, Grid, Point, Solving
 
 if TYPE_CHECKING:
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 CHOICES_FILE = "choices.json"
 FORMAT_VERSION = 1
 TUNED_VALUES = "tuned_values"  # a kind: the subject is an arm
+TUNING_ROUND = "tuning_round"  # a kind: the subject is a round of an arm
 
 
 class RunUsed(Stored):
@@ -75,7 +79,7 @@ class Decision(Stored):
     digest: str  # of `declaration`
     declaration: dict[str, Any]  # what of the study it belongs to, by dotted keys
     data_digest: str | None
-    final_runs_then: Amount  # that went by it and had started: none, unless it was stored late
+    final_runs_then: Amount  # or runs of later rounds, that went by it and had started: none, unless it was stored late
     runs: list[RunUsed]
     decided: dict[str, Any]  # by the kind
 
@@ -87,6 +91,20 @@ class MeanLoss(Stored):
     steps: float | None = None
 
 
+Above = Annotated[float, Field(gt=0)]
+
+
+class FittedCurve(Stored):
+    lower: Above
+    best: Above
+    upper: Above
+    level: float
+    slope: float
+    curvature: Above
+    low: Above
+    high: Above
+
+
 class TunedValues(Stored):
     """What a decision of the kind `tuned_values` decided."""
 
@@ -94,6 +112,25 @@ class TunedValues(Stored):
     edges: list[str]
     grid: Grid
     losses: list[MeanLoss] = Field(min_length=1)
+    curve: FittedCurve | None = None  # left out where the study asks for none
+    not_fitted: str | None = None
+
+
+class Behind(Stored):
+    values: dict[str, float]
+    loss: float | None  # mean; None: a seed diverged
+    behind: float | None  # None: two seeds diverged
+
+
+class TuningRound(Stored):
+    """What a decision of the kind `tuning_round` decided: who is behind by at most the margin gets the next budget."""
+
+    arm: str
+    number: Amount
+    steps: Amount
+    margin: float
+    grid: Grid
+    points: list[Behind] = Field(min_length=1)
 
 
 class Decisions(Stored):
@@ -119,6 +156,8 @@ def read_decisions(folder: Path) -> list[Decision]:
             raise Damaged(file, f"the digest of what {decision.subject} was decided for is another")
         if decision.kind == TUNED_VALUES:
             _check_points(file, decision)
+        elif decision.kind == TUNING_ROUND:
+            _check_round(file, decision)
     return decisions
 
 
@@ -126,11 +165,36 @@ def _check_points(file: Path, decision: Decision) -> None:
     """That what was chosen is one of the points, and these are the grid's."""
     tuned = TunedValues.model_validate(checked(file, decision.decided, TunedValues))
     points = [each.values for each in tuned.losses]
-    declared = {key.removeprefix(_GRID) for key in decision.declaration if key.startswith(_GRID)}
-    is_one = tuned.values is None or tuned.values in points
-    fits = all(set(each) == declared and all(each[key] in tuned.grid.get(key, ()) for key in each) for each in points)
-    if set(tuned.grid) != declared or not is_one or not fits or not set(tuned.edges) <= set(tuned.values or ()):
+    is_one = tuned.values is None or (_is_fitted(tuned) if tuned.curve else tuned.values in points)
+    of_grid = _are_of_grid(points, tuned.grid, decision)
+    if not of_grid or not is_one or not set(tuned.edges) <= set(tuned.values or ()):
         raise Damaged(file, f"what was chosen for {decision.subject} is not of its grid")
+
+
+def _check_round(file: Path, decision: Decision) -> None:
+    done = TuningRound.model_validate(checked(file, decision.decided, TuningRound))
+    if not _are_of_grid([each.values for each in done.points], done.grid, decision):
+        raise Damaged(file, f"what was dropped for {decision.subject} is not of its grid")
+
+
+def _are_of_grid(points: list[dict[str, float]], grid: Grid, decision: Decision) -> bool:
+    """That these are points of the grid, and its keys the declared ones."""
+    declared = {key.removeprefix(_GRID) for key in decision.declaration if key.startswith(_GRID)}
+    fit = all(set(each) == declared and all(each[key] in grid.get(key, ()) for key in each) for each in points)
+    return fit and set(grid) == declared
+
+
+def _is_fitted(tuned: TunedValues) -> bool:
+    """Whether what was chosen is the minimum of a curve through values of the grid."""
+    curve = _curve(tuned)
+    if curve is None or tuned.values is None:
+        return False
+    tried = {value for each in tuned.losses for value in each.values.values()}
+    return list(tuned.values.values()) == [curve.optimum] and {curve.lower, curve.best, curve.upper} <= tried
+
+
+def _curve(tuned: TunedValues) -> Curve | None:
+    return None if tuned.curve is None else Curve(**tuned.curve.model_dump())
 
 
 _GRID = "tuning.grid."
@@ -158,18 +222,59 @@ def tuned_values(
             MeanLoss(values=dict(point), loss=_finite(loss), **_solving(choice, point))
             for point, loss in choice.losses.items()
         ],
+        **({"curve": FittedCurve(**asdict(choice.curve))} if choice.curve else {}),
+        **({"not_fitted": choice.not_fitted} if choice.not_fitted else {}),
     )
+    return _decision(
+        TUNED_VALUES,
+        choice.arm,
+        declaration,
+        decided,
+        runs=runs,
+        data_digest=data_digest,
+        final_runs_then=final_runs_then,
+    )
+
+
+def tuning_round(study: Study, done: Round, *, grid: Grid, **about: Any) -> Decision:
+    """What a round dropped, as it is stored, with what else a decision has."""
+    points = [
+        Behind(values=dict(point), loss=_finite(done.losses[point]), behind=_finite(behind))
+        for point, behind in done.behind.items()
+    ]
+    decided = TuningRound(
+        arm=done.arm, number=done.number, steps=done.steps, margin=done.margin, grid=grid, points=points
+    )
+    subject, declaration = f"{done.arm}, round {done.number}", tuning_declaration(study, done.arm)
+    return _decision(TUNING_ROUND, subject, declaration, decided, **about)
+
+
+def _decision(kind: str, subject: str, declaration: dict[str, Any], decided: Stored, **about: Any) -> Decision:
     return Decision(
-        kind=TUNED_VALUES,
-        subject=choice.arm,
+        kind=kind,
+        subject=subject,
         made=now(),
         digest=digest_of(declaration),
         declaration=declaration,
-        data_digest=data_digest,
-        final_runs_then=final_runs_then,
-        runs=runs,
         decided=decided.model_dump(mode="json", exclude_unset=True),
+        **about,
     )
+
+
+def round_of(decision: Decision) -> tuple[Round, Grid]:
+    """The stored round, and the grid as it stood."""
+    decided = TuningRound.model_validate(decision.decided)
+    points = {tuple((key, each.values[key]) for key in decided.grid): each for each in decided.points}
+    done = Round(
+        arm=decided.arm,
+        number=decided.number,
+        steps=decided.steps,
+        losses={point: _number(each.loss) for point, each in points.items()},
+        behind={point: _number(each.behind) for point, each in points.items()},
+        margin=decided.margin,
+        made=decision.made,
+    )
+    return done, decided.grid
 
 
 def _solving(choice: Choice, point: Point) -> dict[str, float]:
@@ -184,7 +289,7 @@ def choice_of(decision: Decision) -> tuple[Choice, Grid]:
     def point(values: dict[str, float]) -> Point:
         return tuple((key, values[key]) for key in keys)
 
-    losses = {point(each.values): math.inf if each.loss is None else each.loss for each in decided.losses}
+    losses = {point(each.values): _number(each.loss) for each in decided.losses}
     solving = {
         point(each.values): Solving(each.solved, each.steps)
         for each in decided.losses
@@ -199,6 +304,8 @@ def choice_of(decision: Decision) -> tuple[Choice, Grid]:
         made=decision.made,
         final_runs_then=decision.final_runs_then,
         solving=solving,
+        curve=_curve(decided),
+        not_fitted=decided.not_fitted,
     )
     return choice, decided.grid
 
@@ -211,7 +318,7 @@ def tuning_declaration(study: Study, arm: str) -> dict[str, Any]:
     first = {key: points[0] for key, points in tuning.grid.items()}
     run = settings_for(study, arm, seed=tuning.seeds[0], values=first, tuning=True).run
     own = {key: value for key, value in _computing(run).items() if key not in tuning.grid}
-    return own | flat({"tuning": used_keys(tuning.model_dump(mode="json", exclude={"set"}))})
+    return own | flat({"tuning": used_keys(as_declared(tuning.model_dump(mode="json", exclude={"set"})))})
 
 
 def declaration_differences(then: dict[str, Any], study: Study, arm: str) -> list[tuple[str, Any, Any]]:
@@ -242,3 +349,7 @@ def _computing(run: Run) -> dict[str, Any]:
 
 def _finite(loss: float) -> float | None:
     return loss if math.isfinite(loss) else None
+
+
+def _number(stored: float | None) -> float:
+    return math.inf if stored is None else stored

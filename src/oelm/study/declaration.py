@@ -22,7 +22,7 @@ from oelm.arms import canonical_name
 from oelm.claims.kinds import KINDS, LEAST_PAIRS, PAIRED, SOLVING, Evidence, Kind, kinds_about
 from oelm.claims.measures import LOSS, MEASURES, SCALES, Measure, measures_of
 from oelm.claims.solving import Criterion
-from oelm.config import AnyModel, Model, Settings, as_far_as_known, kind_of_model
+from oelm.config import AnyModel, Model, Settings, Training, as_far_as_known, kind_of_model
 from oelm.errors import UserError
 from oelm.probes.probe import Probe, WrongProbe, is_probe, probe_of, written
 from oelm.run_directory import check_name
@@ -31,6 +31,7 @@ from oelm.settings import full_key, known_keys, problem_lines, read_yaml_file, s
 from oelm.study.catalogue import study_file
 from oelm.study.draws import MOST_DRAWS, PROJECTIONS, draw_seed
 from oelm.study.part_aspects import SCALES_OF_SCORES, VARIATIONS
+from oelm.study.rate_fit import LEAST_SEEDS
 from oelm.study.slurm_request import SlurmRequest
 from oelm.treatment.draws import draws_what_it_treats
 
@@ -173,6 +174,12 @@ class Tuning(Section):
     extend: Count = 2  # at most so many points are added at each end of a key
     rank: Literal["loss", "solved"] = "loss"
     solved_at: Share | None = None
+    method: Literal["grid", "halving"] = "grid"
+    # Of halving: shares of the steps of a tuning run, or numbers of steps; and by how many nats a value that gets the
+    # next budget may be behind the best.
+    budgets: list[Annotated[float, Field(gt=0)]] = Field(default=[0.25, 1.0], min_length=2)
+    margin: float = Field(default=0.2, gt=0)
+    choose: Literal["lowest", "fitted"] = "lowest"
 
     @model_validator(mode="after")
     def _consistent(self) -> Tuning:
@@ -186,6 +193,11 @@ class Tuning(Section):
     def criterion(self) -> Criterion | None:
         """By which points are ranked; None: by their losses."""
         return None if self.solved_at is None else Criterion(self.solved_at)
+
+    @property
+    def rounds(self) -> list[float | None]:
+        """The budget of each; None: all the steps that a tuning run has."""
+        return [*self.budgets] if self.method == "halving" else [None]
 
 
 class Neighbour(Section):
@@ -240,7 +252,7 @@ class Study(Section):
 
     @property
     def learning_rate_is_tuned(self) -> bool:
-        return self.tuning is not None and "training.learning_rate" in self.tuning.grid
+        return self.tuning is not None and RATE_KEY in self.tuning.grid
 
     @property
     def model_kind(self) -> str:
@@ -309,7 +321,9 @@ def study_of(tree: dict[str, Any], *, name: str) -> Study:
         study, wrong = _with_full_keys(study)
         problems += wrong
         whole = [arm for arm in study.arms if not any(line.startswith(f"arms.{arm}.") for line in problems)]
-        checks = (_named_wrongly, _misplaced_values, _faults_of_arms, _draws_of_nothing, _scales_of_nothing)
+        checks = (
+            _named_wrongly, _misplaced_values, _faults_of_arms, _equal_rounds, _draws_of_nothing, _scales_of_nothing,
+        )  # fmt: skip
         problems += [] if wrong_keys else _wrong_looks(study)
         problems += [*(line for check in checks for line in check(study)), *_equal_arms(study, whole)]
     if problems or study is None:
@@ -419,7 +433,7 @@ def declared_tree(study: Study) -> dict[str, Any]:
     """All that a study declares, as JSON."""
     tree = study.model_dump(mode="json", exclude=_NOT_DECLARED)
     tree["hypotheses"] = [used_keys(each) for each in tree["hypotheses"]]
-    tree["tuning"] = tree["tuning"] and used_keys(tree["tuning"])
+    tree["tuning"] = tree["tuning"] and used_keys(as_declared(tree["tuning"]))
     return used_keys(tree)
 
 
@@ -427,6 +441,15 @@ def used_keys(part: dict[str, Any]) -> dict[str, Any]:
     """A part of a declaration without the later keys that it does not use."""
     return {key: value for key, value in part.items() if key not in _ADDED_LATER or value != _ADDED_LATER[key]}
 
+
+def as_declared(tuning: dict[str, Any]) -> dict[str, Any]:
+    """What a study says of its tuning, without the keys of halving and of fitting where it does neither."""
+    unused = OF_HALVING if tuning["method"] == "grid" else ()
+    unused += ("choose",) if tuning["choose"] == "lowest" else ()
+    return {key: value for key, value in tuning.items() if key not in unused}
+
+
+OF_HALVING: tuple[str, ...] = ("method", "budgets", "margin")
 
 # Where runs execute is not what they are, and what others report is not what a study declares.
 _NOT_DECLARED = {"slurm", "reported"}
@@ -491,6 +514,9 @@ def _at_odds(tree: dict[str, Any]) -> Iterator[str]:
         yield from (f"{what}: {value} occurs twice" for value, times in counted.items() if times > 1)
 
 
+STEPS_KEY, RATE_KEY = "training.steps", "training.learning_rate"
+
+
 def _misplaced_values(study: Study) -> Iterator[str]:
     """Each setting has one place: a grid's key is the grid's, seeds are the study's, arms are arms."""
     if "arm" in study.base:
@@ -514,6 +540,41 @@ def _misplaced_values(study: Study) -> Iterator[str]:
             for place, own in places.items()
             if key in own
         )
+    yield from _wrong_rounds(study.tuning)
+    if study.tuning.method == "halving" and min(study.tuning.budgets) > 1:
+        places = {"tuning.set": study.tuning.set} | {f"arms.{arm}.set": each.set for arm, each in study.arms.items()}
+        yield from (
+            f"{place}.{STEPS_KEY}: the budgets are numbers of steps and would replace it; write them as shares of it"
+            for place, own in places.items()
+            if STEPS_KEY in own
+        )
+
+
+def _wrong_rounds(tuning: Tuning) -> Iterator[str]:
+    """Halving needs a second seed against one that diverges, a curve needs three, and both go by the loss."""
+    if tuning.method == "grid":
+        for key in ("budgets", "margin"):
+            if key in tuning.model_fields_set:
+                yield f"tuning.{key}: is for method: halving"
+    else:
+        if sorted(set(tuning.budgets)) != tuning.budgets:
+            yield "tuning.budgets: list them in increasing order, each once"
+        elif tuning.budgets[0] <= 1 < tuning.budgets[-1]:
+            yield "tuning.budgets: either shares of at most 1, or numbers of steps, not both"
+        elif tuning.budgets[-1] > 1 and any(not budget.is_integer() for budget in tuning.budgets):
+            yield "tuning.budgets: a number of steps is a whole number"
+        if len(tuning.seeds) < 2:
+            yield "tuning.seeds: halving needs at least two, or a single run that diverges could drop the best value"
+        if STEPS_KEY in tuning.grid:
+            yield f"tuning.grid.{STEPS_KEY}: is what the budgets of halving decide"
+    if tuning.choose == "fitted":
+        if list(tuning.grid) != [RATE_KEY]:
+            yield f"tuning.choose: fitted needs a grid of {RATE_KEY} alone"
+        if len(tuning.seeds) < LEAST_SEEDS:
+            yield f"tuning.seeds: choose: fitted needs at least {LEAST_SEEDS}"
+    for key, value in (("method", "halving"), ("choose", "fitted")):
+        if tuning.rank == "solved" and getattr(tuning, key) == value:
+            yield f"tuning.{key}: {value} compares losses, and rank: solved does not go by them; leave one of them out"
 
 
 def _wrong_measures(study: Study) -> Iterator[str]:
@@ -566,7 +627,11 @@ def _faults_of_arms(study: Study) -> Iterator[str]:
         for values in itertools.product(*grid.values()) if grid else ():
             point = dict(zip(grid, values, strict=True))
             checks += [
-                partial(settings_for, study, arm, seed=seed, values=point, tuning=tuned) for tuned in (True, False)
+                *(
+                    partial(settings_for, study, arm, seed=seed, values=point, tuning=True, budget=budget)
+                    for budget in (study.tuning.rounds if study.tuning else [])
+                ),
+                partial(settings_for, study, arm, seed=seed, values=point),
             ]
         problems = _complaints(checks[0])
         of_points = ([line for line in _complaints(check) if line not in problems] for check in checks[1:])
@@ -593,6 +658,20 @@ def _equal_arms(study: Study, arms: list[str]) -> Iterator[str]:
             first = known.setdefault(run.model_dump_json(exclude={"arm", "data"}), arm)
             if first != arm:
                 yield f"arms {first} and {arm} are the same computation"
+
+
+def _equal_rounds(study: Study) -> Iterator[str]:
+    """Budgets that come to one number of steps, where the runs have no other fault."""
+    of_first = partial(settings_for, study, next(iter(study.arms)), seed=study.seeds[0], tuning=True)
+    if study.tuning is None or study.tuning.method != "halving" or any(_wrong_rounds(study.tuning)):
+        return
+    if _complaints(of_first):
+        return
+    steps = [of_first(budget=budget).run.training.steps for budget in study.tuning.budgets]
+    for place, number in enumerate(steps[1:]):
+        if number == steps[place]:
+            one, other = (f"{each:g}" for each in study.tuning.budgets[place : place + 2])
+            yield f"tuning.budgets: {one} and {other} are the same number of steps, {number}"
 
 
 def _scales_of_nothing(study: Study) -> Iterator[str]:
@@ -642,9 +721,19 @@ def _wrong_looks(study: Study) -> Iterator[str]:
 
 
 def settings_for(
-    study: Study, arm: str, *, seed: int, draw: int = 0, values: dict[str, Any] | None = None, tuning: bool = False
+    study: Study,
+    arm: str,
+    *,
+    seed: int,
+    draw: int = 0,
+    values: dict[str, Any] | None = None,
+    tuning: bool = False,
+    budget: float | None = None,
 ) -> Settings:
-    """The settings of one run: base, arm, tuning's own, its draw, the arm's own, then the grid's values."""
+    """The settings of one run: base, arm, tuning's own, its draw, the arm's own, the grid's values, then its budget."""
+    if budget is not None:
+        whole = settings_for(study, arm, seed=seed, draw=draw, values=values, tuning=tuning).run.training
+        values = (values or {}) | _schedule_within(budget, whole)
     entry = study.arms[arm]
     own = dict(study.tuning.set) | {"training.validation_split": "tune"} if tuning and study.tuning else {}
     if draw:
@@ -656,6 +745,14 @@ def settings_for(
         seed=seed,
         values=own | entry.set | (values or {}),
     )
+
+
+def _schedule_within(budget: float, whole: Training) -> dict[str, int]:
+    """A whole schedule of so many steps, or of such a share of them: a declared warm-up keeps its share."""
+    steps = int(budget) if budget > 1 else max(1, round(budget * whole.steps))
+    if whole.warmup_steps is None:
+        return {STEPS_KEY: steps}
+    return {STEPS_KEY: steps, "training.warmup_steps": round(whole.warmup_steps * steps / whole.steps)}
 
 
 def declared_model(study: Study, arm: str) -> AnyModel:

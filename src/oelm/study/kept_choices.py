@@ -4,27 +4,33 @@ runs that they rest on have become.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from oelm.errors import UserError
 from oelm.ownership import time_of
+from oelm.plurals import number_of
 from oelm.run_directory import is_named_after
 from oelm.study.decisions import (
     CHOICES_FILE,
     TUNED_VALUES,
+    TUNING_ROUND,
     Decision,
+    RunUsed,
     add_decisions,
     change_of,
     choice_of,
     declaration_differences,
     read_decisions,
+    round_of,
     run_used,
     tuned_values,
+    tuning_round,
 )
 from oelm.study.declaration import Study, settings_for
+from oelm.study.halving import Round, judged
 from oelm.study.remarks import Remark, difference_text, sentence, some
 from oelm.study.shelf import Shelf, StoredRun
 from oelm.study.tuning import Choice, Grid, Point, Tried, chosen, point_text
@@ -40,6 +46,7 @@ NOTHING = "that every point diverged"
 class KeptChoices:
     choices: dict[str, Choice] = field(default_factory=dict)  # of arms whose stored choice holds
     decisions: dict[str, Decision] = field(default_factory=dict)
+    rounds: dict[tuple[str, int], Round] = field(default_factory=dict)  # of halving, by arm and number
     grid: Grid = field(default_factory=dict)  # every point that one of them was chosen among
     remarks: tuple[Remark, ...] = ()
     blocked: str | None = None  # why no run may be started
@@ -48,26 +55,42 @@ class KeptChoices:
 def kept_choices(study: Study, shelf: Shelf, *, data_digest: str | None) -> KeptChoices:
     """What choices.json holds for this study. With a digest, only what was chosen on that data."""
     try:
-        stored = {each.subject: each for each in read_decisions(shelf.folder) if each.kind == TUNED_VALUES}
+        decisions = read_decisions(shelf.folder)
     except UserError as error:
         remark = "choices_damaged", {"line": str(error)}
         return KeptChoices(remarks=(remark,), blocked=sentence(*remark))
-    kept, grids, outdated = {}, [], []
+    stored = {each.subject: each for each in decisions if each.kind == TUNED_VALUES}
+    rounds, grids = _kept_rounds(study, decisions, data_digest)
+    kept, outdated = {}, []
     for arm, decision in stored.items():
         if arm not in study.arms:
             continue
-        differences = _differences(study, decision, data_digest)
+        differences = _differences(study, decision, arm, data_digest)
         if differences:
             outdated.append((decision, differences))
             continue
         kept[arm], grid = choice_of(decision)
         grids.append(grid)
     remarks, blocked = _on_outdated(study, shelf, outdated)
-    return KeptChoices(kept, {arm: stored[arm] for arm in kept}, _joined(grids), remarks, blocked)
+    return KeptChoices(kept, {arm: stored[arm] for arm in kept}, rounds, _joined(grids), remarks, blocked)
 
 
-def _differences(study: Study, decision: Decision, data_digest: str | None) -> list[str]:
-    found = [difference_text(*each) for each in declaration_differences(decision.declaration, study, decision.subject)]
+def _kept_rounds(
+    study: Study, decisions: list[Decision], data_digest: str | None
+) -> tuple[dict[tuple[str, int], Round], list[Grid]]:
+    """Those of the study as it is declared now: a round for another declaration was for other runs."""
+    rounds, grids = {}, {}
+    for decision in decisions:
+        if decision.kind != TUNING_ROUND:
+            continue
+        done, grid = round_of(decision)
+        if done.arm in study.arms and not _differences(study, decision, done.arm, data_digest):
+            rounds[done.arm, done.number], grids[done.arm, done.number] = done, grid
+    return rounds, list(grids.values())
+
+
+def _differences(study: Study, decision: Decision, arm: str, data_digest: str | None) -> list[str]:
+    found = [difference_text(*each) for each in declaration_differences(decision.declaration, study, arm)]
     if data_digest and decision.data_digest and decision.data_digest != data_digest:
         found.append(difference_text("data digest", decision.data_digest[:12], data_digest[:12]))
     return found
@@ -130,8 +153,9 @@ def second_thoughts(study: Study, kept: KeptChoices, tuning: list[PlannedRun], g
     """Where the tuning runs are no longer those that a choice was made from, or would choose otherwise."""
     by_arm: dict[str, list[PlannedRun]] = {arm: [] for arm in kept.choices}
     for run in tuning:
-        if run.arm in by_arm:
+        if run.arm in by_arm and study.tuning and run.budget == study.tuning.rounds[-1]:
             by_arm[run.arm].append(run)
+    yield from _rounds_contradicted(study, kept, tuning)
     for arm, choice in kept.choices.items():
         facts = {"arm": arm, "chosen": _text(choice.best), "made": choice.made}
         now = _now(study, arm, by_arm[arm], grid)
@@ -141,18 +165,34 @@ def second_thoughts(study: Study, kept: KeptChoices, tuning: list[PlannedRun], g
             yield "choice_runs_changed", facts | {"changes": some(changes)}
 
 
+def _rounds_contradicted(study: Study, kept: KeptChoices, tuning: list[PlannedRun]) -> Iterator[Remark]:
+    """Where the runs of a stored round would now drop other values."""
+    budgets = dict(enumerate(study.tuning.rounds if study.tuning else [], start=1))
+    for (arm, number), done in kept.rounds.items():
+        losses: dict[Point, list[float | None]] = {}
+        for run in tuning:
+            if run.arm == arm and run.budget == budgets.get(number):
+                losses.setdefault(run.point, []).append(run.loss)
+        whole = {point: [each for each in own if each is not None] for point, own in losses.items() if None not in own}
+        if whole.keys() == done.losses.keys():
+            again = judged(arm, number, steps=done.steps, losses=whole, margin=done.margin)
+            if set(again.dropped) != set(done.dropped):
+                now = ", ".join(map(point_text, again.dropped)) or "none"
+                yield "round_contradicted", {"arm": arm, "number": number, "made": done.made, "now": now}
+
+
 def _text(point: Point | None) -> str:
     return NOTHING if point is None else point_text(point)
 
 
 def _now(study: Study, arm: str, runs: list[PlannedRun], grid: Grid) -> Choice | None:
     """What the runs say of the points that all seeds have finished."""
-    criterion = study.tuning.criterion if study.tuning else None
+    assert study.tuning is not None
     tried: dict[Point, list[Tried | None]] = {}
     for run in runs:
-        tried.setdefault(run.point, []).append(run.tried(criterion))
+        tried.setdefault(run.point, []).append(run.tried(study.tuning.criterion))
     whole = {point: [each for each in found if each] for point, found in tried.items() if None not in found}
-    return chosen(arm, whole, grid, by_solving=criterion is not None) if whole else None
+    return chosen(arm, whole, grid, study.tuning) if whole else None
 
 
 def _changes(decision: Decision, runs: list[PlannedRun]) -> Iterator[str]:
@@ -166,15 +206,43 @@ def _changes(decision: Decision, runs: list[PlannedRun]) -> Iterator[str]:
 # ---- Storing -------------------------------------------------------------------------------------------------------
 
 
-def store_choices(plan: Plan, folder: Path, *, data_digest: str | None) -> list[Choice]:
-    """Write down every choice of a plan that is not, and return those. For the owner of the study's lock."""
-    fresh = [choice for choice in plan.choices.values() if choice.made is None]
-    if fresh:
-        add_decisions(folder, [_decision(plan, choice, data_digest) for choice in fresh])
-    return fresh
+def store_choices(plan: Plan, folder: Path, *, data_digest: str | None) -> list[Round | Choice]:
+    """Write down what each round and each choice of a plan says that is not, and return those. For the owner of the
+    study's lock."""
+    rounds = [done for done in plan.rounds if done.made is None]
+    choices = [choice for choice in plan.choices.values() if choice.made is None]
+    if rounds or choices:
+        made = [_of_round(plan, done, data_digest) for done in rounds]
+        add_decisions(folder, [*made, *(_decision(plan, choice, data_digest) for choice in choices)])
+    return [*rounds, *choices]
+
+
+def decided_line(made: Round | Choice) -> str:
+    """What is said when it is stored."""
+    if isinstance(made, Round):
+        kept = f"{len(made.kept)} of {number_of(len(made.behind), 'value')} get the next budget"
+        dropped = ", ".join(map(point_text, made.dropped))
+        return f"round {made.number} ({made.steps} steps): {kept}" + (f", dropped: {dropped}" if dropped else "")
+    return f"{point_text(made.best) if made.best else 'nothing, as every point diverged'}: chosen"
+
+
+def _of_round(plan: Plan, done: Round, data_digest: str | None) -> Decision:
+    assert plan.study.tuning is not None
+    used = _runs_used(plan, done.arm, done.losses, done.number)
+    later = plan.study.tuning.rounds[done.number :]
+    begun = sum(run.arm == done.arm and run.budget in later and run.has_begun for run in plan.tuning)
+    return tuning_round(plan.study, done, grid=plan.grid, runs=used, data_digest=data_digest, final_runs_then=begun)
+
+
+def _runs_used(plan: Plan, arm: str, points: Container[Point], number: int) -> list[RunUsed]:
+    """Of a round; the last is 0."""
+    assert plan.study.tuning is not None
+    budget = plan.study.tuning.rounds[number - 1]
+    runs = [run for run in plan.tuning if run.arm == arm and run.point in points and run.budget == budget]
+    return [run_used(run) for run in runs if run.stored]
 
 
 def _decision(plan: Plan, choice: Choice, data_digest: str | None) -> Decision:
-    used = [run_used(run) for run in plan.tuning if run.arm == choice.arm and run.point in choice.losses and run.stored]
+    used = _runs_used(plan, choice.arm, choice.losses, 0)
     begun = sum(run.has_begun for run in plan.by_arm[choice.arm])
     return tuned_values(plan.study, choice, grid=plan.grid, runs=used, data_digest=data_digest, final_runs_then=begun)

@@ -21,11 +21,12 @@ from oelm.errors import UserError
 from oelm.run_directory import TUNING_FOLDER, RunDirectory, folder_name
 from oelm.study.data_here import Digests, data_folders, digests_here
 from oelm.study.declaration import Study, Tuning, draws_of, settings_for
+from oelm.study.halving import Round, judged
 from oelm.study.kept_choices import KeptChoices, kept_choices, second_thoughts, stored_late, with_early_runs
 from oelm.study.kept_looks import Look, SeedsOfArm, against_runs, kept_looks, seeds_of_arm
 from oelm.study.remarks import Remark
 from oelm.study.shelf import Shelf, StoredRun, computation
-from oelm.study.tuning import Choice, Grid, Point, Tried, chosen, extended, point_text
+from oelm.study.tuning import Choice, Grid, Point, Tried, chosen, extended, neighbours, point_text, points_of
 
 Stage = Literal["tuning", "final"]
 # Of a study with looks: needed now, needed if a look decides nothing, or no longer needed.
@@ -47,6 +48,7 @@ class PlannedRun:
     data_digest: str | None = None  # of the data that it is made from, where that is known
     draw: int = 0  # of what its arm treats, within the seed
     need: Need = "now"
+    budget: float | None = None  # of a round of halving, as declared
 
     @property
     def run(self) -> Run:
@@ -88,7 +90,9 @@ class PlannedRun:
     @property
     def title(self) -> str:
         draw = f" d{self.draw}" if self.draw else ""
-        return f"{self.arm} s{self.seed}{draw}" + (f" {point_text(self.point)}" if self.stage == "tuning" else "")
+        point = f" {point_text(self.point)}" if self.stage == "tuning" else ""
+        steps = "" if self.budget is None else f" steps={self.run.training.steps}"
+        return f"{self.arm} s{self.seed}{draw}{point}{steps}"
 
     def folder_name(self, data_digest: str) -> str:
         return folder_name(self.resolved_run, arm=self.arm, seed=self.seed, draw=self.draw, data_digest=data_digest)
@@ -114,10 +118,23 @@ class Plan:
     facts: dict[str, Any] = field(default_factory=dict)  # what the data says of the model
     digests: Digests = field(default_factory=dict)  # of the data that its runs are made from
     looks: tuple[Look, ...] = ()  # that were taken and stored
+    rounds: tuple[Round, ...] = ()  # of halving: those that are over, before the last
 
     @property
     def runs(self) -> list[PlannedRun]:
         return [*self.tuning, *self.final]
+
+    @property
+    def later_rounds(self) -> list[PlannedRun]:
+        """Tuning runs that go by what an earlier round dropped."""
+        first = self.study.tuning.rounds[0] if self.study.tuning else None
+        return [run for run in self.tuning if run.budget != first]
+
+    @property
+    def last_round(self) -> list[PlannedRun]:
+        """Tuning runs that values are chosen by."""
+        last = self.study.tuning.rounds[-1] if self.study.tuning else None
+        return [run for run in self.tuning if run.budget == last]
 
     @property
     def is_tuned(self) -> bool:
@@ -185,7 +202,7 @@ class Planner:
     study: Study
     facts: dict[str, Any]
     digests: Digests  # of the data, as far as they are known; of other data the stored runs' own are believed
-    known: dict[tuple[str, int, int, Stage, Point], tuple[Settings, str]] = field(
+    known: dict[tuple[str, int, int, Stage, Point, float | None], tuple[Settings, str]] = field(
         default_factory=dict
     )  # with the identity of the computation
     known_draws: dict[tuple[str, Point], int] = field(default_factory=dict)
@@ -200,24 +217,23 @@ class Planner:
         open_arms = [arm for arm in study.arms if arm not in kept.choices]
         grid = {key: sorted({*points, *kept.grid.get(key, ())}) for key, points in study.tuning.grid.items()}
         while True:
-            tuning = maker.tuning(study.tuning, grid)
-            fresh = _chosen(open_arms, tuning, grid, study.tuning.criterion)
-            larger = extended(study.tuning, grid, fresh)
+            tuned = maker.tuned(study.tuning, grid, kept, open_arms)
+            larger = extended(study.tuning, grid, tuned.on_the_grid)
             if larger == grid or not maker.allows(larger):
-                return self._planned(maker, kept, fresh, tuning, grid)
+                return self._planned(maker, kept, tuned, grid)
             grid = larger
 
-    def _planned(
-        self, maker: _Maker, kept: KeptChoices, fresh: dict[str, Choice], tuning: list[PlannedRun], grid: Grid
-    ) -> Plan:
-        known = kept.choices | fresh
+    def _planned(self, maker: _Maker, kept: KeptChoices, tuned: _Tuned, grid: Grid) -> Plan:
+        known = kept.choices | tuned.choices
         points = {arm: known[arm].best for arm in self.study.arms if arm in known}
         points_found = {arm: best for arm, best in points.items() if best is not None}
         final = maker.final(points_found)
         choices = {arm: with_early_runs(known[arm], final) for arm in points}
-        remarks = (*kept.remarks, *second_thoughts(self.study, kept, tuning, grid), *stored_late(choices.values()))
-        draws = self.draws(points_found)
-        plan = Plan(self.study, tuning, final, choices, draws, grid, remarks, kept.blocked, self.facts, self.digests)
+        remarks = (*kept.remarks, *second_thoughts(self.study, kept, tuned.runs, grid), *stored_late(choices.values()))
+        plan = Plan(
+            self.study, tuned.runs, final, choices, self.draws(points_found), grid, remarks, kept.blocked, self.facts,
+            self.digests, rounds=tuple(tuned.rounds),
+        )  # fmt: skip
         return self._by_looks(plan, maker.shelf.folder)
 
     def _by_looks(self, plan: Plan, folder: Path) -> Plan:
@@ -275,10 +291,13 @@ class Planner:
             for draw in range(max(draws.values(), default=0)):
                 yield from ((arm, seed, draw) for arm, of_arm in draws.items() if draw < of_arm)
 
-    def settings(self, arm: str, seed: int, draw: int, stage: Stage, point: Point) -> tuple[Settings, str]:
-        key = arm, seed, draw, stage, point
+    def settings(
+        self, arm: str, seed: int, draw: int, stage: Stage, point: Point, budget: float | None = None
+    ) -> tuple[Settings, str]:
+        key = arm, seed, draw, stage, point, budget
         if key not in self.known:
-            settings = settings_for(self.study, arm, seed=seed, draw=draw, values=dict(point), tuning=stage == "tuning")
+            of_stage = {"tuning": stage == "tuning", "budget": budget}
+            settings = settings_for(self.study, arm, seed=seed, draw=draw, values=dict(point), **of_stage)
             run = as_far_as_known(settings.run, self.facts)
             identity = computation(run) if isinstance(run, ResolvedRun) else ""
             self.known[key] = settings.model_copy(update={"run": run}), identity
@@ -294,13 +313,61 @@ class _Maker:
     def study(self) -> Study:
         return self.planner.study
 
-    def tuning(self, declared: Tuning, grid: Grid) -> list[PlannedRun]:
-        points = [tuple(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+    def tuned(self, declared: Tuning, grid: Grid, kept: KeptChoices, open_arms: list[str]) -> _Tuned:
+        """Round by round, as far as the runs have come; a grid is the last round and the only one."""
+        *earlier, last = declared.rounds
+        tuned = _Tuned([], [], {}, [])
+        points = dict.fromkeys(self.study.arms, points_of(grid))
+        for number, budget in enumerate(earlier, start=1):
+            stored = {arm: kept.rounds[arm, number] for arm in points if (arm, number) in kept.rounds}
+            points |= {arm: list(done.losses) for arm, done in stored.items()}
+            runs = self.tuning(declared, points, budget)
+            tuned.runs.extend(runs)
+            found = _losses([arm for arm in points if arm not in stored], runs)
+            if found is None:
+                return tuned
+            done = stored | {
+                arm: judged(arm, number, steps=_steps(runs, arm), losses=losses, margin=declared.margin)
+                for arm, losses in found.items()
+            }
+            tuned.rounds.extend(done[arm] for arm in points)
+            points = {arm: list(done[arm].kept) for arm in points}
+            if number == 1:
+                tuned.on_the_grid.extend(point for arm in found for point in points[arm])
+        points |= {arm: list(dict.fromkeys([*points[arm], *kept.choices[arm].losses])) for arm in kept.choices}
+        return self._with_choices(tuned, declared, grid, points, open_arms, last)
+
+    def _with_choices(
+        self,
+        tuned: _Tuned,
+        declared: Tuning,
+        grid: Grid,
+        points: dict[str, list[Point]],
+        open_arms: list[str],
+        budget: float | None,
+    ) -> _Tuned:
+        """The last round. A curve needs the neighbours of the best: those that were dropped get the last budget too."""
+        runs = self.tuning(declared, points, budget)
+        choices = _chosen(open_arms, runs, grid, declared)
+        if declared.choose == "fitted":
+            found = {arm: choice.best_tried for arm, choice in choices.items() if choice.best_tried is not None}
+            beside = {arm: [*points[arm], *neighbours(best, grid)] for arm, best in found.items()}
+            enlarged = points | {arm: sorted(set(each)) for arm, each in beside.items()}
+            if any(len(enlarged[arm]) > len(points[arm]) for arm in found):
+                return self._with_choices(tuned, declared, grid, enlarged, open_arms, budget)
+        best = [choice.best_tried for choice in choices.values() if choice.best_tried is not None]
+        at_ends = tuned.on_the_grid if tuned.rounds else best
+        return _Tuned([*tuned.runs, *runs], tuned.rounds, choices, at_ends)
+
+    def tuning(self, declared: Tuning, points: dict[str, list[Point]], budget: float | None) -> list[PlannedRun]:
+        """Seed by seed and point by point, in the order of the points of all arms."""
+        every = sorted({point for of_arm in points.values() for point in of_arm})
         return [
-            self._run(arm, seed, 0, "tuning", point)
+            self._run(arm, seed, 0, "tuning", point, budget)
             for seed in declared.seeds
-            for point in points
-            for arm in self.study.arms
+            for point in every
+            for arm, of_arm in points.items()
+            if point in of_arm
         ]
 
     def allows(self, grid: Grid) -> bool:
@@ -317,11 +384,24 @@ class _Maker:
         """Of these arms."""
         return [self._run(arm, seed, draw, "final", points[arm]) for arm, seed, draw in self.planner.final_runs(points)]
 
-    def _run(self, arm: str, seed: int, draw: int, stage: Stage, point: Point) -> PlannedRun:
-        settings, identity = self.planner.settings(arm, seed, draw, stage, point)
+    def _run(
+        self, arm: str, seed: int, draw: int, stage: Stage, point: Point, budget: float | None = None
+    ) -> PlannedRun:
+        settings, identity = self.planner.settings(arm, seed, draw, stage, point, budget)
         digest = self.planner.digests.get(settings.run.data)
         stored = self.shelf.computed(identity, data_digest=digest) if identity else None
-        return PlannedRun(arm, seed, stage, point, settings, self.study.arms[arm].processes, stored, digest, draw)
+        processes = self.study.arms[arm].processes
+        return PlannedRun(arm, seed, stage, point, settings, processes, stored, digest, draw, budget)
+
+
+@dataclass(frozen=True)
+class _Tuned:
+    """How far tuning has come."""
+
+    runs: list[PlannedRun]
+    rounds: list[Round]
+    choices: dict[str, Choice]  # of arms without a stored one, when all of them are tuned
+    on_the_grid: list[Point]  # where one of these lies at an end of the grid, it grows
 
 
 def paired_draws(treatment: list[PlannedRun], control: list[PlannedRun]) -> list[tuple[PlannedRun, PlannedRun]]:
@@ -334,14 +414,32 @@ def paired_draws(treatment: list[PlannedRun], control: list[PlannedRun]) -> list
     return [(one, other) for one, other in pairs if one and other]
 
 
-def _chosen(arms: list[str], tuning: list[PlannedRun], grid: Grid, criterion: Criterion | None) -> dict[str, Choice]:
+def _chosen(arms: list[str], tuning: list[PlannedRun], grid: Grid, declared: Tuning) -> dict[str, Choice]:
     """Each arm's best point; nothing while a run of one is unfinished, because an extension concerns all arms."""
+    found = _tried(arms, tuning, declared.criterion) or {}
+    return {arm: chosen(arm, by_point, grid, declared) for arm, by_point in found.items()}
+
+
+def _tried(
+    arms: list[str], tuning: list[PlannedRun], criterion: Criterion | None
+) -> dict[str, dict[Point, list[Tried]]] | None:
+    """By arm, point and seed; None while a run is unfinished."""
     found: dict[str, dict[Point, list[Tried]]] = {arm: {} for arm in arms}
     for run in tuning:
         if run.arm in found:
             tried = run.tried(criterion)
             if tried is None:
-                return {}
+                return None
             found[run.arm].setdefault(run.point, []).append(tried)
-    by_solving = criterion is not None
-    return {arm: chosen(arm, by_point, grid, by_solving=by_solving) for arm, by_point in found.items()}
+    return found
+
+
+def _losses(arms: list[str], tuning: list[PlannedRun]) -> dict[str, dict[Point, list[float]]] | None:
+    found = _tried(arms, tuning, None)
+    if found is None:
+        return None
+    return {arm: {at: [run.loss for run in runs] for at, runs in points.items()} for arm, points in found.items()}
+
+
+def _steps(runs: list[PlannedRun], arm: str) -> int:
+    return next(run.run.training.steps for run in runs if run.arm == arm)

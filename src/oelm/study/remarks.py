@@ -50,6 +50,8 @@ SENTENCES: dict[str, str] = {
     "would be {now}",
     "choice_runs_changed": "{arm}: {chosen} was chosen at {made} and stays, but its tuning runs have changed since: "
     "{changes}",
+    "round_contradicted": "{arm}: what round {number} of tuning dropped was stored at {made} and stays; from the "
+    "present tuning runs it would drop: {now}",
     "choice_replaced": "{arm}: the choice of {made} was made for another declaration ({differences}); no final run "
     "used it, and a new choice replaces it",
     "choices_damaged": "{line}; no run is started: restore the file, or delete it to choose again from the present "

@@ -6,6 +6,7 @@ which is nearly always, nothing is compared.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -67,7 +68,7 @@ class _Sorted:
     draws: Counter[int] = field(default_factory=Counter)
     points: Counter[str] = field(default_factory=Counter)
     unchosen: Counter[str] = field(default_factory=Counter)
-    expected: dict[tuple[str, Stage], _Expected] = field(default_factory=dict)
+    expected: dict[tuple[str, Stage, float | None], _Expected] = field(default_factory=dict)
 
     @property
     def study(self) -> Study:
@@ -81,7 +82,9 @@ class _Sorted:
     def _place(self, stored: StoredRun) -> None:
         judged_for_tuning = stored.run.training.validation_split == TUNING_SPLIT
         stage: Stage = "tuning" if judged_for_tuning and self.study.tuning else "final"
-        nearest = min((self._compared(stored, arm, stage) for arm in self._arms_like(stored)), key=len, default=None)
+        rounds = self.study.tuning.rounds if self.study.tuning and stage == "tuning" else [None]
+        places = itertools.product(self._arms_like(stored), rounds)
+        nearest = min((self._compared(stored, arm, stage, budget) for arm, budget in places), key=len, default=None)
         if nearest is None:
             self.arms[_arm_name(stored)] += 1
         elif not nearest:
@@ -114,13 +117,13 @@ class _Sorted:
         alike = [arm for arm in self.study.arms if self._expect(arm, "final").run.arm == stored.run.arm]
         return alike or [arm for arm in self.study.arms if arm == _arm_name(stored)]
 
-    def _expect(self, arm: str, stage: Stage) -> _Expected:
-        if (arm, stage) not in self.expected:
-            self.expected[arm, stage] = _Expected.of(self.plan, arm, stage)
-        return self.expected[arm, stage]
+    def _expect(self, arm: str, stage: Stage, budget: float | None = None) -> _Expected:
+        if (arm, stage, budget) not in self.expected:
+            self.expected[arm, stage, budget] = _Expected.of(self.plan, arm, stage, budget)
+        return self.expected[arm, stage, budget]
 
-    def _compared(self, stored: StoredRun, arm: str, stage: Stage) -> Differences:
-        expected = self._expect(arm, stage)
+    def _compared(self, stored: StoredRun, arm: str, stage: Stage, budget: float | None) -> Differences:
+        expected = self._expect(arm, stage, budget)
         found = list(expected.differences(stored.run))
         digest = self.plan.digests.get(expected.run.data)
         if digest and stored.data_digest not in (None, digest):
@@ -149,7 +152,7 @@ class _Sorted:
 
 @dataclass(frozen=True)
 class _Expected:
-    """What a run of one arm and stage is planned with, whatever its seed."""
+    """What a run of one arm, stage and round is planned with, whatever its seed."""
 
     run: Run  # as declared: None where a value follows from others
     sentinel: int  # the seed it was made with, which is no seed of the study
@@ -158,13 +161,13 @@ class _Expected:
     ignored: frozenset[str]  # keys of the grid, unless they are chosen
 
     @classmethod
-    def of(cls, plan: Plan, arm: str, stage: Stage) -> _Expected:
+    def of(cls, plan: Plan, arm: str, stage: Stage, budget: float | None) -> _Expected:
         study, choice = plan.study, plan.choices.get(arm)
         tuning = stage == "tuning"
         seeds = frozenset(study.tuning.seeds if tuning and study.tuning else study.seeds)
         sentinel = 1 + max(seeds)
         values: dict[str, Any] = {} if tuning or choice is None else choice.values
-        run = settings_for(study, arm, seed=sentinel, values=values, tuning=tuning).run
+        run = settings_for(study, arm, seed=sentinel, values=values, tuning=tuning, budget=budget).run
         draws = 1 if tuning else plan.draws[arm]
         return cls(run, sentinel, seeds, draws, frozenset(study.tuning.grid if study.tuning and not values else ()))
 

@@ -1,15 +1,18 @@
 """What the grid says of each arm, and where it grows. Pure arithmetic over losses, or over which seeds solve a probe
-and when; what was chosen once is kept by decisions.py.
+and when; what was chosen once is kept by decisions.py, which values get a longer budget is said by halving.py.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import NamedTuple
 
 from oelm.study.declaration import Tuning
+from oelm.study.rate_fit import Curve, fitted
 
 Point = tuple[tuple[str, float], ...]  # grid keys and values
 Grid = dict[str, list[float]]
@@ -37,23 +40,40 @@ class Choice:
 
     arm: str
     losses: dict[Point, float]  # mean over the tuning seeds; infinite where one diverged
-    best: Point | None  # None: every point diverged
+    best: Point | None  # what final runs use; None: every point diverged
     edges: tuple[str, ...] = ()  # keys whose best value is still the smallest or largest tried
     made: str | None = None  # when it was stored; None: it is what the runs say now
     final_runs_then: int = 0  # that had started when it was stored, by its own account or by their clocks
     solving: dict[Point, Solving] = field(default_factory=dict)  # where points are ranked by it
+    curve: Curve | None = None  # whose minimum `best` is
+    not_fitted: str | None = None  # why there is no curve, where the study asks for one
 
     @property
     def values(self) -> dict[str, float]:
         return dict(self.best or ())
 
+    @property
+    def best_tried(self) -> Point | None:
+        """The best of the points: what final runs use, unless a curve says what lies between the points."""
+        return self.best if self.best is None or self.curve is None else ((self.best[0][0], self.curve.best),)
 
-def chosen(arm: str, tried: dict[Point, list[Tried]], grid: Grid, *, by_solving: bool = False) -> Choice:
+    @property
+    def loss(self) -> float | None:
+        """Where `best` is: the mean of the tuning seeds, or what the curve says."""
+        if self.best is None:
+            return None
+        return self.losses[self.best] if self.curve is None else self.curve.loss_at(self.best[0][1])
+
+
+def chosen(arm: str, tried: dict[Point, list[Tried]], grid: Grid, tuning: Tuning) -> Choice:
     """The point with the lowest mean loss over the tuning seeds; of equal ones the smallest.
 
     By solving: first the most seeds that solve the probe, then the fewest steps to it, then the loss. A seed that
     diverged did not solve it, and a point has to have no such seed only where no seed solves anything.
+
+    Fitted: the minimum of the curve around that point, where there is one.
     """
+    by_solving = tuning.criterion is not None
     losses = {point: fmean(run.loss for run in runs) for point, runs in tried.items()}
     solving = {
         point: Solving(fmean(run.solved for run in runs), fmean(run.steps for run in runs))
@@ -69,14 +89,36 @@ def chosen(arm: str, tried: dict[Point, list[Tried]], grid: Grid, *, by_solving:
     if math.isinf(losses[best]) and not rank(best)[0]:
         return Choice(arm, losses, None, solving=solving)
     edges = tuple(key for key, value in best if value in (min(grid[key]), max(grid[key])))
-    return Choice(arm, losses, best, edges, solving=solving)
+    choice = Choice(arm, losses, best, edges, solving=solving)
+    return _with_curve(choice, tried) if tuning.choose == "fitted" else choice
 
 
-def extended(tuning: Tuning, grid: Grid, choices: dict[str, Choice]) -> Grid:
-    """The grid with one more point at each end where some arm's optimum lies, as long as the study allows."""
-    larger = {}
+def _with_curve(choice: Choice, tried: dict[Point, list[Tried]]) -> Choice:
+    assert choice.best is not None
+    ((key, best),) = choice.best
+    curve = fitted({point[0][1]: [run.loss for run in runs] for point, runs in tried.items()}, best)
+    if isinstance(curve, str):
+        return replace(choice, not_fitted=curve)
+    return replace(choice, best=((key, curve.optimum),), curve=curve)
+
+
+def points_of(grid: Grid) -> list[Point]:
+    return [tuple(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+
+
+def neighbours(point: Point, grid: Grid) -> list[Point]:
+    """The next points of a grid of one key."""
+    ((key, value),) = point
+    values = grid[key]
+    at = values.index(value)
+    return [((key, each),) for each in (*values[max(0, at - 1) : at], *values[at + 1 : at + 2])]
+
+
+def extended(tuning: Tuning, grid: Grid, wanted: Iterable[Point]) -> Grid:
+    """The grid with one more point at each end where one of the wanted points lies, as long as the study allows."""
+    larger, wanted = {}, list(wanted)
     for key, points in grid.items():
-        best = {choice.values[key] for choice in choices.values() if choice.best is not None}
+        best = {value for point in wanted for at, value in point if at == key}
         added_below = sum(point < min(tuning.grid[key]) for point in points)
         added_above = sum(point > max(tuning.grid[key]) for point in points)
         larger[key] = list(points)

@@ -13,6 +13,8 @@ from oelm.claims.kinds import KINDS
 from oelm.claims.measures import Measure
 from oelm.reporting import numbers, quality
 from oelm.reporting.figures.canvas import GREY, SHADE, Canvas, lettered, logarithmic, rows_of, wrapped
+from oelm.study.halving import Round
+from oelm.study.rate_fit import Curve
 from oelm.study.tuning import Choice
 from oelm.visible import visible
 
@@ -94,9 +96,15 @@ def _tuning_panel(canvas: Canvas, axis: Axes, key: str, choices: dict[str, Choic
         finite = {value: loss for value, loss in best.items() if math.isfinite(loss)}
         diverged += [(value, look.colour) for value, loss in best.items() if not math.isfinite(loss)]
         axis.plot(list(finite), list(finite.values()), color=look.colour, ls=look.line, marker=look.marker)
-        if choice.best is not None and math.isfinite(choice.losses[choice.best]):
-            loss = choice.losses[choice.best]
-            axis.plot([choice.values[key]], [loss], marker="o", ms=10, mfc="none", mec=look.colour, mew=1.1, ls="none")
+        for done in canvas.findings.plan.rounds:
+            if done.arm == arm:
+                shorter = {value: loss for value, loss in best_by_value(done, key).items() if math.isfinite(loss)}
+                axis.plot(list(shorter), list(shorter.values()), color=look.colour, ls=look.line, lw=0.6, alpha=0.6)
+        if choice.curve is not None:
+            _draw_curve(axis, choice.curve, look.colour)
+        if choice.loss is not None and math.isfinite(choice.loss):
+            at = [choice.values[key]], [choice.loss]
+            axis.plot(*at, marker="o", ms=10, mfc="none", mec=look.colour, mew=1.1, ls="none")
     values = canvas.findings.plan.grid[key]
     if min(values) > 0:
         axis.set_xscale("log")
@@ -107,10 +115,17 @@ def _tuning_panel(canvas: Canvas, axis: Axes, key: str, choices: dict[str, Choic
     axis.set_ylabel(canvas.word("axis.tuning_loss"))
 
 
-def best_by_value(choice: Choice, key: str) -> dict[float, float]:
+def _draw_curve(axis: Axes, curve: Curve, colour: str) -> None:
+    values = [curve.lower * (curve.upper / curve.lower) ** (part / 40) for part in range(41)]
+    axis.plot(values, [curve.loss_at(value) for value in values], color=colour, ls=":", lw=1.1)
+    level = [curve.loss_at(curve.optimum)] * 2
+    axis.plot([curve.low, curve.high], level, color=colour, lw=2.2, alpha=0.5, solid_capstyle="butt")
+
+
+def best_by_value(tried: Choice | Round, key: str) -> dict[float, float]:
     """The lowest loss at each value of one key, over all values of the others."""
     found: dict[float, float] = {}
-    for point, loss in choice.losses.items():
+    for point, loss in tried.losses.items():
         value = dict(point)[key]
         found[value] = min(loss, found.get(value, math.inf))
     return dict(sorted(found.items()))

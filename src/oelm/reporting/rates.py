@@ -1,0 +1,72 @@
+"""How values were tuned, beyond a grid: which of them each round of halving dropped, and the fitted optimum."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from oelm.analysis.findings import Findings
+from oelm.reporting import numbers
+from oelm.reporting.article import Table
+from oelm.reporting.scope import scope_line
+from oelm.reporting.tables import label_of
+from oelm.reporting.words import say
+from oelm.study.declaration import Language, Tuning
+from oelm.study.halving import Round
+from oelm.study.tuning import Point, point_text
+
+ROUND_COLUMNS = ("arm", "round", "round_steps", "went_on", "dropped")
+CURVE_COLUMNS = ("arm", "best_tried", "optimum", "optimum_interval", "tuning_loss")
+
+
+def rounds_table(findings: Findings, tuning: Tuning, language: Language) -> Iterator[Table]:
+    """What each round dropped; nothing before the first is over."""
+    if not findings.plan.rounds:
+        return
+    comma = say(language, "list_comma")
+    rows = [
+        [
+            label_of(findings, done.arm, language),
+            f"{done.number}/{len(tuning.rounds)}",
+            numbers.whole(done.steps),
+            comma.join(map(_value, done.kept)),
+            comma.join(_dropped(done, point, language) for point in done.dropped) or numbers.NONE,
+        ]
+        for done in findings.plan.rounds
+    ]
+    header = [say(language, f"column.{name}") for name in ROUND_COLUMNS]
+    facts = {"scope": scope_line(findings.scope, language), "margin": f"{tuning.margin:g}"}
+    yield Table(say(language, "tuning.rounds", **facts), header, rows, ["left", "right", "right", "left", "left"])
+
+
+def _dropped(done: Round, point: Point, language: Language) -> str:
+    behind = numbers.nats(done.behind[point])
+    return f"{_value(point)} ({say(language, 'tuning.diverged') if '∞' in behind else behind})"
+
+
+def _value(point: Point) -> str:
+    return numbers.learning_rate(point[0][1]) if len(point) == 1 else point_text(point)
+
+
+def curves_table(findings: Findings, language: Language) -> Iterator[Table]:
+    """The fitted optimum of every arm that has one."""
+    rows = []
+    for arm, choice in findings.plan.choices.items():
+        curve = choice.curve
+        if curve is not None:
+            interval = numbers.interval(curve.low, curve.high, lambda end: numbers.learning_rate(_rounded(end)))
+            shown = [numbers.learning_rate(curve.best), numbers.learning_rate(curve.optimum), interval]
+            rows.append([label_of(findings, arm, language), *shown, numbers.loss(choice.loss)])
+    if rows:
+        steps = numbers.whole(tuning_steps(findings))
+        caption = say(language, "tuning.curves", scope=scope_line(findings.scope, language), steps=steps)
+        header = [say(language, f"column.{name}") for name in CURVE_COLUMNS]
+        yield Table(caption, header, rows, ["left", *["right"] * (len(CURVE_COLUMNS) - 1)])
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.3g}")
+
+
+def tuning_steps(findings: Findings) -> int:
+    """Of the tuning runs that values are chosen by: the last round's."""
+    return max(run.run.training.steps for run in findings.plan.tuning)
