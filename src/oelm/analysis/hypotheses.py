@@ -15,7 +15,9 @@ from statistics import fmean
 from typing import Any, assert_never
 
 from oelm.analysis import statistics
-from oelm.analysis.findings import ArmSummary, Outcome, PairedDifference, SignTest, Verdict
+from oelm.analysis.findings import ArmSummary, Outcome, PairedDifference, SignTest, Trend, Verdict
+from oelm.analysis.lines import LEAST_SIZES, Line
+from oelm.analysis.scale import line_of, trend_over
 from oelm.analysis.solving import sign_test
 from oelm.analysis.speed import Speed, SpeedOf
 from oelm.analysis.statistics import LEAST_INFORMATIVE, LEAST_PAIRS, PAIR_TESTS
@@ -34,7 +36,8 @@ def verdicts(
     hypotheses = plan.study.hypotheses
     of_quality = {each.name: _quality_test(each, plan, arms) for each in hypotheses if each.evidence == "quality"}
     of_solving = {each.name: _solving_test(each, plan, arms) for each in hypotheses if each.evidence in SOLVING}
-    adjusted, level = _family({**of_quality, **of_solving})
+    of_scale = {each.name: _scale_test(each, plan, arms) for each in hypotheses if each.evidence == "scale"}
+    adjusted, level = _family({**of_quality, **of_solving, **of_scale})
     found = []
     for hypothesis in hypotheses:
         match hypothesis.evidence:
@@ -44,6 +47,8 @@ def verdicts(
                 verdict = _on_speed(hypothesis, speed_of(hypothesis.treatment, hypothesis.control))
             case "quality":
                 verdict = _on_quality(of_quality[hypothesis.name], adjusted.get(hypothesis.name), level)
+            case "scale":
+                verdict = _on_scale(of_scale[hypothesis.name], adjusted.get(hypothesis.name))
             case "solved_seeds" | "steps_to_solve":
                 verdict = _on_solving(of_solving[hypothesis.name], adjusted.get(hypothesis.name), level)
             case unknown:
@@ -178,7 +183,7 @@ def _without(states: dict[str, list[int]], *left_out: str) -> dict[str, list[int
     return {state: seeds for state, seeds in states.items() if state not in left_out}
 
 
-def _family(tests: Mapping[str, _QualityTest | _SolvingTest]) -> tuple[dict[str, float], float]:
+def _family(tests: Mapping[str, _QualityTest | _SolvingTest | _ScaleTest]) -> tuple[dict[str, float], float]:
     """Adjusted p-values by hypothesis, and the level that the next one to be shown is held to."""
     names = [name for name, test in tests.items() if test.hypothesis.confirmatory]
     p_values = [1.0 if (p := tests[name].p) is None else p for name in names]
@@ -234,6 +239,70 @@ def _without_spread(
         needed = statistics.same_pairs_needed(values, bounds, level=level)
         shared, facts = shared | {"seeds_needed": needed}, facts | {"seeds_needed": needed}
     return _settled(test.hypothesis, outcome, _WITHOUT_SPREAD[outcome], facts, **shared)
+
+
+# ---- Scale ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _ScaleTest:
+    """A claim that the slope of the difference over sizes lies between two bounds."""
+
+    hypothesis: Hypothesis
+    trend: Trend
+    bounds: Bounds
+    found: Line | Hindrance
+
+    @property
+    def p(self) -> float | None:
+        return self.found.slope_p(self.bounds) if isinstance(self.found, Line) else None
+
+
+def _scale_test(hypothesis: Hypothesis, plan: Plan, arms: dict[str, ArmSummary]) -> _ScaleTest:
+    assert isinstance(hypothesis.over, list)  # as reading it leaves it
+    pair = hypothesis.treatment, hypothesis.control
+    trend = trend_over(plan.study, arms, *pair, hypothesis.over, per=hypothesis.per)
+    bounds = KINDS[hypothesis.kind].bounds(margin_of(hypothesis))
+    return _ScaleTest(hypothesis, trend, bounds, _line_or_hindrance(trend, hypothesis.quality))
+
+
+def _line_or_hindrance(trend: Trend, measure: Measure) -> Line | Hindrance:
+    points = trend.points
+    distinct = len({point.counts[trend.per] for point in points})
+    if distinct < LEAST_SIZES:
+        return "undecided", "too_few_sizes", {"sizes": distinct, "least": LEAST_SIZES}
+    unfinished = [point.size for point in points if not point.is_whole]
+    if unfinished:
+        counts = {"finished": len(points) - len(unfinished), "planned": len(points)}
+        return "undecided", "sizes_open", {**counts, "open": unfinished}
+    line = line_of(points, trend.per)
+    assert line is not None  # of so many whole sizes
+    if line.deviation <= statistics.NO_SPREAD:
+        return "undecided", "trend_without_spread", _trend_facts(trend, line, measure)
+    return line
+
+
+def _trend_facts(trend: Trend, line: Line, measure: Measure) -> dict[str, Any]:
+    return {"sizes": len(trend.points), "slope": measure.shown_difference(line.slope), "per": trend.per}
+
+
+def _on_scale(test: _ScaleTest, p_adjusted: float | None) -> Verdict:
+    hypothesis, line, measure = test.hypothesis, test.found, test.hypothesis.quality
+    shared: dict[str, Any] = {"trend": test.trend, "margin": margin_of(hypothesis)}
+    if not isinstance(line, Line):
+        hindered, code, known = line
+        return _settled(hypothesis, hindered, code, known, **shared)
+    p = line.slope_p(test.bounds)
+    low, high = line.slope_bounds(LEVEL)
+    is_excluded = test.bounds.exclude(low, high)
+    is_shown = (p if p_adjusted is None else p_adjusted) <= LEVEL
+    outcome, reason = KINDS[hypothesis.kind].verdict(is_shown=is_shown, is_excluded=is_excluded)
+    facts = _trend_facts(test.trend, line, measure) | {"margin": hypothesis.margin or 0.0}
+    if outcome == "refuted":
+        bound = low if test.bounds.upper is not None and low > test.bounds.upper else high
+        facts["bound"] = measure.shown_difference(bound)
+    shared |= {"p": p, "p_adjusted": p_adjusted, "lower_bound": low, "upper_bound": high}
+    return _settled(hypothesis, outcome, reason, facts, **shared)
 
 
 # ---- Solving -------------------------------------------------------------------------------------------------------

@@ -14,10 +14,20 @@ from pydantic import BaseModel
 from oelm.analysis.arm_summaries import ArmRuns, arm_summary, is_finished, runs_by_arm, target_perplexity
 from oelm.analysis.beside import compares, side_by_side
 from oelm.analysis.examples import with_examples
-from oelm.analysis.findings import ArmSummary, Beside, Decomposition, Findings, PairedDifference, Quality, Verdict
+from oelm.analysis.findings import (
+    ArmSummary,
+    Beside,
+    Decomposition,
+    Findings,
+    PairedDifference,
+    Quality,
+    Scale,
+    Verdict,
+)
 from oelm.analysis.hypotheses import margin_of, verdicts
 from oelm.analysis.notes import notes
 from oelm.analysis.provenance import provenance
+from oelm.analysis.scale import scale_of
 from oelm.analysis.scope import scope_of, with_scope
 from oelm.analysis.speed import bench_provenance, speed
 from oelm.analysis.statistics import LEAST_PAIRS, paired_difference, pairs_of_one_sign
@@ -31,8 +41,9 @@ from oelm.logarithms import exponential
 from oelm.run_directory import unmeasured
 from oelm.study.bench_fit import bench_for
 from oelm.study.confounds import confounds
-from oelm.study.declaration import OF_PROBES, Hypothesis, Study
+from oelm.study.declaration import OF_PROBES, OF_SIZES, Hypothesis, Study
 from oelm.study.plan import Plan, PlannedRun, planned
+from oelm.study.scaled import at_main_size, compared_with
 from oelm.study.shelf import Shelf
 
 FORMAT_VERSION = 1
@@ -69,25 +80,33 @@ def _findings_alone(study: Study, shelf: Shelf) -> Findings:
         raise UserError(f"{shelf.folder}: no runs of the study {study.name} yet; start it with `oelm run`")
     bench = bench_for(plan, shelf)
     speed_of = partial(speed, bench, study.name)
-    baseline = runs[study.baseline]
-    target = target_perplexity(study, baseline)
-    arms = {arm: arm_summary(plan, each, baseline, target=target, speed_of=speed_of) for arm, each in runs.items()}
-    settled = verdicts(plan, arms, speed_of=speed_of, confounds=confounds(study, plan))
+    targets = {arm: target_perplexity(study, runs[compared_with(study, arm)]) for arm in runs}
+    everywhere = {
+        arm: arm_summary(plan, each, runs[compared_with(study, arm)], target=targets[arm], speed_of=speed_of)
+        for arm, each in runs.items()
+    }
+    settled = verdicts(plan, everywhere, speed_of=speed_of, confounds=confounds(study, plan))
     compared = [with_examples(plan, each) for each in settled]
+    arms = {arm: everywhere[arm] for arm in at_main_size(study)}
+    all_runs, runs = runs, {arm: runs[arm] for arm in arms}
     main_arm = _main_arm(study, runs)
     return Findings(
         study=study,
         plan=plan,
         arms=arms,
         scope=scope_of(study, list(arms.values())),
-        verdicts=[with_scope(study, arms, verdict) for verdict, _ in compared],
+        verdicts=[with_scope(study, everywhere, verdict) for verdict, _ in compared],
         decomposition=list(_decomposition(study, runs, arms)),
-        target_perplexity=target,
+        target_perplexity=targets[study.baseline],
         main_arm=main_arm,
         scenario=_scenario(study, main_arm, arms, settled),
         unfinished=[run for run in plan.runs if not is_finished(run, study.measure)],
         provenance=provenance(study, plan, shelf) | {"bench": bench_provenance(bench)},
-        notes=[*notes(study, plan, shelf, runs, bench), *(note for _, on_examples in compared for note in on_examples)],
+        notes=[
+            *notes(study, plan, shelf, all_runs, bench),
+            *(note for _, on_examples in compared for note in on_examples),
+        ],
+        scale=scale_of(study, everywhere),
     )
 
 
@@ -102,7 +121,8 @@ def _arm_like(runs: dict[str, ArmRuns], name: str) -> str | None:
 
 
 def _main_arm(study: Study, runs: dict[str, ArmRuns]) -> str:
-    return _arm_like(runs, MAIN_ARM) or next((each.treatment for each in study.hypotheses), study.baseline)
+    treated = (each.treatment for each in study.hypotheses if each.treatment in runs)
+    return _arm_like(runs, MAIN_ARM) or next(treated, study.baseline)
 
 
 def _decomposition(study: Study, runs: dict[str, ArmRuns], arms: dict[str, ArmSummary]) -> Iterator[Decomposition]:
@@ -190,31 +210,30 @@ def findings_as_json(findings: Findings) -> dict[str, Any]:
             "provenance": findings.provenance,
             "notes": [{"code": code, **facts} for code, facts in findings.notes],
             **({"beside": [_beside(row) for row in findings.beside]} if findings.beside else {}),
+            **({"scale": _scale(study, findings.scale)} if findings.scale else {}),
         }
     )
 
 
 def _study(study: Study) -> dict[str, Any]:
-    """With its draws only where it has several, and what probes need only where it has probes."""
-    tree: dict[str, Any] = _plain(study)
+    """With its draws only where it has several, and what probes and sizes need only where it has some."""
+    tree: dict[str, Any] = _of_its_kind(study, _plain(study)) or {}
     tree["hypotheses"] = [_of_its_kind(study, each) for each in tree["hypotheses"]]
     tree["tuning"] = _of_its_kind(study, tree["tuning"])
     return {key: value for key, value in tree.items() if key != "draws" or study.draws > 1}
 
 
 def _of_its_kind(study: Study, part: dict[str, Any] | None) -> dict[str, Any] | None:
-    """A claim, or the tuning, without what another kind of study has."""
-    if part is None or study.probes:
-        return part
-    return {key: value for key, value in part.items() if key not in OF_PROBES}
+    """A study, a claim or the tuning without what another kind of study has."""
+    others = (*(() if study.probes else OF_PROBES), *(() if study.sizes else OF_SIZES))
+    return part and {key: value for key, value in part.items() if key not in others}
 
 
 def _verdict(study: Study, verdict: Verdict) -> dict[str, Any]:
     """Under the names of its measure and scale, which other programs know."""
     measure, tree = verdict.hypothesis.quality, _plain(verdict)
     tree["hypothesis"] = _of_its_kind(study, tree["hypothesis"])
-    if verdict.sign_test is None:
-        del tree["sign_test"]
+    tree = {key: value for key, value in tree.items() if key not in ("sign_test", "trend") or value is not None}
     scale = measure.scale
     if "difference" in verdict.facts:
         of_scale = {"difference": scale.key, "margin": f"margin_{scale.key}", "bound": f"bound_{scale.key}"}
@@ -259,6 +278,12 @@ def _named(measure: Measure, quality: Quality, examples: dict[str, Any]) -> dict
             names.curve: quality.curve,
         }
     )
+
+
+def _scale(study: Study, scale: Scale) -> dict[str, Any]:
+    """All of it, and of the arms what is not in `arms` already."""
+    main = at_main_size(study)
+    return _plain(scale) | {"arms": {name: _arm(study, arm) for name, arm in scale.arms.items() if name not in main}}
 
 
 def _beside(row: Beside) -> dict[str, Any]:

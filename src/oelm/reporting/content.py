@@ -6,8 +6,9 @@ from collections.abc import Callable, Container, Iterator
 from typing import Any
 
 from oelm.analysis.findings import ArmSummary, Findings, Verdict
+from oelm.analysis.lines import LEAST_SIZES
 from oelm.analysis.statistics import LEAST_INFORMATIVE
-from oelm.claims.kinds import PAIRED, SOLVING
+from oelm.claims.kinds import MEASURED, PAIRED, SOLVING
 from oelm.claims.measures import LOSS
 from oelm.heads.kinds import KINDS as HEAD_KINDS
 from oelm.reporting import closing, numbers, quality, tables, verdicts
@@ -29,6 +30,7 @@ from oelm.reporting.cautions import cautions
 from oelm.reporting.draws import draws
 from oelm.reporting.examples import examples
 from oelm.reporting.probes import probes, tuning_table
+from oelm.reporting.scale import scale
 from oelm.reporting.scope import scope_line
 from oelm.reporting.tables import counts_at_rest, has_implied, label_of
 from oelm.reporting.words import say, say_of, say_or_code
@@ -97,7 +99,7 @@ def _cautions(findings: Findings, language: Language) -> Iterator[Block]:
 
 
 def _missing_by_arm(findings: Findings, language: Language) -> Iterator[str]:
-    for arm, summary in findings.arms.items():
+    for arm, summary in findings.at_all_sizes.items():
         for state, seeds in summary.states.items():
             if state != "finished":
                 yield say(
@@ -127,12 +129,14 @@ def _methods(findings: Findings, language: Language) -> Iterator[Block]:
     """How the claims that pairs decide were tested; all their p-values are one family."""
     study = findings.study
     family = [each.evidence for each in study.hypotheses if each.confirmatory and each.evidence in PAIRED]
-    if "quality" in family:
+    if any(each in MEASURED for each in family):
         method = say_of(study, language, f"verdicts.method.{study.measure.test}", family=len(family))
         if any(_is_without_spread(verdict) for verdict in findings.verdicts):
             method += say(language, "verdicts.method.without_spread")
         method += say(language, "verdicts.mcnemar") if study.measure.from_predictions else ""
         yield Paragraph(method, tone="note")
+    if "scale" in family:
+        yield Paragraph(say_of(study, language, "verdicts.method.scale", least=LEAST_SIZES), tone="note")
     if any(each.evidence in SOLVING for each in study.hypotheses):
         facts = {"family": len(family), "least": LEAST_INFORMATIVE}
         yield Paragraph(say_of(study, language, "verdicts.method.solving", **facts), tone="note")
@@ -144,6 +148,8 @@ def _is_without_spread(verdict: Verdict) -> bool:
 
 def _table(findings: Findings, language: Language, figures: Container[str]) -> Iterator[Block]:
     yield Heading(say(language, "heading.table"))
+    if findings.scale is not None:
+        yield Paragraph(say(language, "table.main_size", size=findings.study.main_size), tone="note")
     yield from _on_learning_rates(findings, language)
     yield tables.quality_table(findings, language)
     yield tables.cost_table(findings, language)
@@ -431,8 +437,8 @@ _CLOSING: list[Section] = [
     closing.conclusions, closing.confounds, closing.unfinished, closing.provenance, closing.citation,
 ]  # fmt: skip
 _SECTIONS: list[Section] = [
-    _verdicts, _table, draws, examples, probes, _curves, _heads, _parameters, _speed, _target, _tuning, _differences,
-    _decomposition, beside, _memory, *_CLOSING,
+    _verdicts, scale, _table, draws, examples, probes, _curves, _heads, _parameters, _speed, _target, _tuning,
+    _differences, _decomposition, beside, _memory, *_CLOSING,
 ]  # fmt: skip
 _SECTIONS_WITHOUT_RESULTS: list[Section] = [
     _verdicts, _parameters, closing.confounds, closing.provenance, closing.citation,

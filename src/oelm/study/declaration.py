@@ -19,7 +19,7 @@ from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_va
 from pydantic_core import PydanticCustomError
 
 from oelm.arms import canonical_name
-from oelm.claims.kinds import KINDS, SOLVING, Evidence, Kind, kinds_about
+from oelm.claims.kinds import KINDS, MEASURED, SOLVING, Evidence, Kind, kinds_about
 from oelm.claims.measures import LOSS, MEASURES, SCALES, Measure, measures_of
 from oelm.claims.solving import Criterion
 from oelm.config import AnyModel, Model, Settings, as_far_as_known, kind_of_model
@@ -31,6 +31,7 @@ from oelm.settings import full_key, known_keys, problem_lines, read_yaml_file, s
 from oelm.study.catalogue import study_file
 from oelm.study.draws import MOST_DRAWS, PROJECTIONS, draw_seed
 from oelm.study.part_aspects import SCALES_OF_SCORES, VARIATIONS
+from oelm.study.sizes import DIALS, NAMED, cell_name, computed, point_name
 from oelm.study.slurm_request import SlurmRequest
 from oelm.treatment.draws import draws_what_it_treats
 
@@ -56,6 +57,15 @@ class Arm(Section):
     label: Text | None = None
     set: dict[str, Any] = Field(default={})  # settings of this arm alone: each shows up as a confound
     processes: Positive = 1  # of each run, by torchrun
+    sizes: list[str] | None = Field(default=None, exclude=True)  # at which it is run; None: at all of the study
+
+
+class SizedArm(Arm):
+    """An arm at one of the sizes: what `sizes` makes of it. A study with sizes has these alone."""
+
+    family: str  # the arm as the study declares it
+    size: str
+    dials: tuple[str, ...]  # whose points it is
 
 
 def _one_of(table: Mapping[str, object], *, listed_in: str = "") -> AfterValidator:
@@ -72,6 +82,9 @@ def _one_of(table: Mapping[str, object], *, listed_in: str = "") -> AfterValidat
         return name
 
     return AfterValidator(known)
+
+
+Per = Literal["parameters", "tokens", "flops"]  # what of a size is counted
 
 
 class Hypothesis(Section):
@@ -95,6 +108,9 @@ class Hypothesis(Section):
     least_fewer: Positive | None = None
     solved_at: Share | None = None
     difficulty: Positive | None = None  # at which the accuracy counts; None: the mean over all of them
+    size: str | None = None  # it is about; None: the study's main one
+    over: str | list[str] | None = None  # a dial or names of sizes, of a claim about scale; None: all, if of one kind
+    per: Per | None = None  # doubling of what; None: parameters, or tokens where all sizes have the same
     fails_when: Text | None = None
     confirmatory: bool = True
     explained: dict[str, Text] = Field(default={})  # a confound's key -> why it is part of the question
@@ -107,8 +123,8 @@ class Hypothesis(Section):
 
     def _problems(self) -> Iterator[str]:
         kind, scale = KINDS[self.kind], self.quality.scale
-        if self.measure != LOSS.key and kind.evidence != "quality":
-            yield f"measure is for {', '.join(kinds_about('quality'))}, not for {self.kind}"
+        if self.measure != LOSS.key and kind.evidence not in MEASURED:
+            yield f"measure is for {', '.join(kinds_about(*MEASURED))}, not for {self.kind}"
         elif kind.needs == "margin" and self.margin is None:
             yield f"{self.kind} needs {scale.margin_key}"
         elif self.margin is not None and not kind.takes_margin:
@@ -119,6 +135,9 @@ class Hypothesis(Section):
                 yield f"{other.margin_key} is a margin of {theirs}; this claim measures {self.measure}"
         yield from self._problems_of_counts(kind)
         yield from self._problems_of_solving(kind)
+        for key in ("size",) if kind.evidence == "scale" else ("over", "per"):
+            if getattr(self, key) is not None:
+                yield f"{self.kind} takes no {key}; leave it out"
         if self.treatment == self.control:
             yield f"treatment and control are both {self.control}"
 
@@ -138,7 +157,7 @@ class Hypothesis(Section):
             yield f"{self.kind} needs solved_at, the accuracy that counts as solved: 0.9, for example"
         if kind.needs != "solved_at" and self.solved_at is not None:
             yield f"{self.kind} takes no solved_at; leave it out"
-        has_difficulties = self.quality.has_difficulties if kind.evidence == "quality" else kind.evidence in SOLVING
+        has_difficulties = self.quality.has_difficulties if kind.evidence in MEASURED else kind.evidence in SOLVING
         if self.difficulty is not None and not has_difficulties:
             yield "difficulty is for claims about probes; leave it out"
 
@@ -226,6 +245,8 @@ class Study(Section):
     seeds: list[Count] = Field(min_length=1)
     draws: Annotated[Positive, Field(le=MOST_DRAWS)] = 1  # of what an arm treats, for each seed
     tuning: Tuning | None = None
+    sizes: dict[str, list[Positive] | dict[str, Any]] = Field(default={})  # values of a dial, or settings of one size
+    main_size: str | None = None  # of tables, curves and claims that name none; None: the last
     hypotheses: list[Hypothesis] = Field(default=[])
     target_percent: float = Field(default=10, gt=0)  # time to a perplexity so much above the baseline's final one
     scope: Text | None = None  # what the verdicts are limited to, beside size and training, which are counted
@@ -265,7 +286,7 @@ class Study(Section):
     @property
     def measure(self) -> Measure:
         """By what its arms are compared: what its claims about quality name, or else what such runs usually are."""
-        claimed = (each.quality for each in self.hypotheses if each.evidence == "quality")
+        claimed = (each.quality for each in self.hypotheses if each.evidence in MEASURED)
         return next(claimed, None) or self.possible_measures[0]
 
     @property
@@ -300,6 +321,8 @@ def study_of(tree: dict[str, Any], *, name: str) -> Study:
     problems += [*wrong, *_at_odds(tree)]
     if study is not None:
         study, wrong = _with_full_keys(study)
+        problems += wrong
+        study, wrong = _with_sizes(study) if study.sizes and not problems else (study, list(_sizeless(study)))
         problems += wrong
         whole = [arm for arm in study.arms if not any(line.startswith(f"arms.{arm}.") for line in problems)]
         checks = (_named_wrongly, _misplaced_values, _faults_of_arms, _draws_of_nothing, _scales_of_nothing)
@@ -426,11 +449,13 @@ _NOT_DECLARED = {"slurm", "reported"}
 _ADDED_LATER: dict[str, Any] = {
     "beside": [], "measure": "loss", "margin_points": None, "scope": None, "least_fewer": None,
     "consequences": Consequences().model_dump(), "draws": 1, "solved_at": None, "difficulty": None, "rank": "loss",
+    "sizes": {}, "main_size": None, "size": None, "over": None, "per": None,
 }  # fmt: skip
 
 
-# Keys of claims and of tuning that only studies of probes have.
+# Keys of claims and of tuning that only studies of probes have, and those that only studies with sizes have.
 OF_PROBES = ("solved_at", "difficulty", "rank")
+OF_SIZES = ("sizes", "main_size", "size", "over", "per")
 
 
 def _with_full_keys(study: Study) -> tuple[Study, list[str]]:
@@ -451,7 +476,131 @@ def _with_full_keys(study: Study) -> tuple[Study, list[str]]:
     if tuning is not None:
         grid = {key: sorted(dict.fromkeys(points)) for key, points in full(tuning.grid, "tuning.grid").items()}
         tuning = tuning.model_copy(update={"grid": grid, "set": full(tuning.set, "tuning.set")})
-    return study.model_copy(update={"arms": arms, "tuning": tuning}), problems
+    sizes = {key: full(each, f"sizes.{key}") if isinstance(each, dict) else each for key, each in study.sizes.items()}
+    return study.model_copy(update={"arms": arms, "tuning": tuning, "sizes": sizes}), problems
+
+
+# ---- Sizes ---------------------------------------------------------------------------------------------------------
+
+
+def _sizeless(study: Study) -> Iterator[str]:
+    """What only a study with sizes may say."""
+    if study.sizes:
+        return
+    rule = "is for studies with sizes"
+    yield from (f"{arm}.sizes: {rule}" for arm, each in study.arms.items() if each.sizes is not None)
+    if study.main_size is not None:
+        yield f"main_size: {rule}"
+    for claim in study.hypotheses:
+        if claim.evidence == "scale":
+            yield f"{claim.name}: {claim.kind} {rule}"
+        elif claim.size is not None:
+            yield f"{claim.name}: size {rule}"
+
+
+def _with_sizes(study: Study) -> tuple[Study, list[str]]:
+    """Every arm at every one of its sizes in place of the arms; claims about one size are about these, claims about
+    scale about the arms as they were declared."""
+    try:
+        same = _first_names(study)
+        cells = {arm: _at_sizes(study, arm, same) for arm in study.arms}
+        main = _known_size(study.main_size or list(same)[-1], same, "main_size")
+        if main not in cells[study.baseline]:
+            raise UserError(f"main_size: the baseline {study.baseline} is not run at {main}")
+        claims = [_at_its_sizes(claim, main, cells, same) for claim in study.hypotheses]
+    except UserError as error:
+        return study, str(error).splitlines()
+    ordered = [(arm, size) for size in dict.fromkeys(same.values()) for arm in study.arms if size in cells[arm]]
+    changes = {"baseline": cell_name(study.baseline, main), "main_size": main, "hypotheses": claims}
+    arms = {cell_name(arm, size): cells[arm][size] for arm, size in ordered}
+    return study.model_copy(update={"arms": arms, **changes}), []
+
+
+def _first_names(study: Study) -> dict[str, str]:
+    """Every size of the study -> the first that computes the same: points of two dials may meet."""
+    known: dict[str, str] = {}
+    points = _points(study, study.baseline)
+    runs = {
+        name: _settings(study, study.baseline, name=f"sizes.{name}", values=values).run for name, _, values in points
+    }
+    return {name: known.setdefault(computed(run), name) for name, run in runs.items()}
+
+
+def _known_size(size: str, same: dict[str, str], place: str) -> str:
+    if size not in same:
+        raise UserError(f"{place}: {size!r} is not one of the sizes {', '.join(same)}")
+    return same[size]
+
+
+def _at_sizes(study: Study, arm: str, same: dict[str, str]) -> dict[str, SizedArm]:
+    """An arm by its sizes, in their order."""
+    entry, found = study.arms[arm], dict[str, SizedArm]()
+    wanted = (
+        same.values() if entry.sizes is None else [_known_size(each, same, f"arms.{arm}.sizes") for each in entry.sizes]
+    )
+    for name, dial, values in _points(study, arm):
+        first = same[name]
+        if first in found:
+            found[first] = found[first].model_copy(update={"dials": (*found[first].dials, dial)})
+        elif first in wanted:
+            own = dict(entry) | {"arm": entry.arm or arm, "label": entry.label or arm, "set": entry.set | values}
+            found[first] = SizedArm(**own, family=arm, size=first, dials=(dial,))
+    return found
+
+
+def _points(study: Study, arm: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """The name of every size, its dial, and what it changes of an arm: the arm's own values are what grows."""
+    own = study.arms[arm].set
+    base = _settings(study, arm, name=f"arms.{arm}", values=own).run
+    for key, given in study.sizes.items():
+        if isinstance(given, dict):
+            if key in DIALS:
+                raise UserError(f"sizes.{key}: is a dial; list its values, or give the size another name")
+            clash, points = [*(given.keys() & own.keys())], [(key, NAMED, given)]
+        elif key in DIALS:
+            dial = DIALS[key]
+            clash = [*({dial.key} & own.keys())]
+            points = [(point_name(key, value), key, dial.settings_at(base, value)) for value in sorted(set(given))]
+        else:
+            raise UserError(
+                f"sizes.{key}: a list is for a dial ({', '.join(DIALS)}); a size has settings by their keys"
+            )
+        if clash:
+            raise UserError(f"arms.{arm}.set.{min(clash)}: is also set by sizes.{key}")
+        yield from points
+
+
+def _at_its_sizes(
+    claim: Hypothesis, main: str, cells: dict[str, dict[str, SizedArm]], same: dict[str, str]
+) -> Hypothesis:
+    pair = claim.treatment, claim.control
+    if any(arm not in cells for arm in pair):
+        return claim  # which is said elsewhere
+    if claim.evidence == "scale":
+        shared = {size: cell.dials for size, cell in cells[claim.control].items() if size in cells[claim.treatment]}
+        return claim.model_copy(update={"over": _over(claim, shared, same)})
+    size = _known_size(claim.size or main, same, f"{claim.name}.size")
+    for arm in pair:
+        if size not in cells[arm]:
+            raise UserError(f"{claim.name}.size: {arm} is not run at {size}, but at {', '.join(cells[arm])}")
+    sides = {"treatment": cell_name(claim.treatment, size), "control": cell_name(claim.control, size)}
+    return claim.model_copy(update={"size": size, **sides})
+
+
+def _over(claim: Hypothesis, shared: dict[str, tuple[str, ...]], same: dict[str, str]) -> list[str]:
+    """Names of sizes that both of its arms have: of a dial, or those that are listed."""
+    place = f"{claim.name}.over"
+    if isinstance(claim.over, list):
+        named = [_known_size(size, same, place) for size in claim.over]
+        if missing := [size for size in named if size not in shared]:
+            raise UserError(f"{place}: {claim.treatment} and {claim.control} are not both run at {missing[0]}")
+        return list(dict.fromkeys(named))
+    dials = list(dict.fromkeys(dial for each in shared.values() for dial in each))
+    if claim.over is None and len(dials) > 1:
+        raise UserError(f"{place}: say over which sizes: {', '.join(dials)}, or a list of their names")
+    if claim.over not in (None, *dials):
+        raise UserError(f"{place}: {claim.over!r} is none of {', '.join(dials)}; or list names of sizes")
+    return [size for size, each in shared.items() if (claim.over or dials[0]) in each]
 
 
 def _complaints(check: Callable[[], object]) -> list[str]:
@@ -511,7 +660,7 @@ def _wrong_measures(study: Study) -> Iterator[str]:
     """One measure for all claims about quality, and one that such runs are compared by."""
     usual = study.possible_measures
     for hypothesis in study.hypotheses:
-        if hypothesis.evidence != "quality":
+        if hypothesis.evidence not in MEASURED:
             continue
         if hypothesis.quality not in usual:
             theirs = " or ".join(f"measure: {each.key}, with {each.scale.margin_key}" for each in usual)
@@ -620,13 +769,13 @@ def settings_for(
     own = dict(study.tuning.set) | {"training.validation_split": "tune"} if tuning and study.tuning else {}
     if draw:
         own |= {PROJECTIONS: draw_seed(seed, draw)}
-    return settings_of(
-        with_preset(study.base),
-        name=f"arms.{arm}",
-        arm=canonical_name(entry.arm or arm),
-        seed=seed,
-        values=own | entry.set | (values or {}),
-    )
+    return _settings(study, arm, name=f"arms.{arm}", seed=seed, values=own | entry.set | (values or {}))
+
+
+def _settings(study: Study, arm: str, *, name: str, values: dict[str, Any], seed: int | None = None) -> Settings:
+    """Of the base with an arm, and these values."""
+    named = canonical_name(study.arms[arm].arm or arm)
+    return settings_of(with_preset(study.base), name=name, arm=named, seed=seed, values=values)
 
 
 def declared_model(study: Study, arm: str) -> AnyModel:

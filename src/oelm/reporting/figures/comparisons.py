@@ -70,7 +70,7 @@ def _point(axis: Axes, middle: float, low: float, high: float, row: float, *, co
 
 
 def tuning(canvas: Canvas) -> Figure | None:
-    choices = canvas.findings.plan.choices
+    choices = {arm: each for arm, each in canvas.findings.plan.choices.items() if arm in canvas.arms}
     keys = list(canvas.findings.plan.grid)
     if not choices or not keys:
         return None

@@ -1,0 +1,102 @@
+"""The sizes of a study: what a value of a dial makes of a run. A row of DIALS is a whole dial.
+
+A rule gives the settings that differ from those of the base, in proportion to it; whatever it does not name stays as it
+is, so that all widths read the same tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from oelm.config import Model, Run, resolved_training
+from oelm.errors import UserError
+
+
+@dataclass(frozen=True)
+class Dial:
+    name: str
+    key: str  # the setting that it turns
+    rule: Callable[[Run, int], dict[str, Any]]  # an arm at the base, and the value
+    documentation: str  # the rule, for docs/studies.md
+
+    def settings_at(self, base: Run, value: int) -> dict[str, Any]:
+        try:
+            return self.rule(base, value)
+        except UserError as error:
+            raise UserError(f"sizes.{self.name}: {error}") from error
+
+
+def _of_width(run: Run, width: int) -> dict[str, Any]:
+    model = run.model
+    if not isinstance(model, Model):
+        raise UserError("is for a GPT; the sizes of an encoder come with its data")
+    head_width = model.d_model // model.num_heads
+    if width % head_width:
+        raise UserError(
+            f"{width} is not divisible into heads of {head_width} (base: d_model {model.d_model}, num_heads "
+            f"{model.num_heads}); use multiples of {head_width}"
+        )
+    residual = model.repairs.residual.rank
+    return {
+        "model.d_model": width,
+        "model.num_heads": width // head_width,
+        "model.num_layers": _in_proportion(model.num_layers, width, model.d_model),
+        **({} if model.d_ff is None else {"model.d_ff": _in_proportion(model.d_ff, width, model.d_model)}),
+        **({"model.repairs.residual.rank": _in_proportion(residual, width, model.d_model)} if residual else {}),
+    }
+
+
+def _of_steps(run: Run, steps: int) -> dict[str, Any]:
+    warmup = run.training.warmup_steps
+    own = {} if warmup is None else {"training.warmup_steps": _in_proportion(warmup, steps, run.training.steps)}
+    return {"training.steps": steps, **own}
+
+
+def _in_proportion(value: int, part: int, whole: int) -> int:
+    """Rounded half up, at least 1 of what there is any of."""
+    return max(min(value, 1), (2 * value * part + whole) // (2 * whole))
+
+
+DIALS: dict[str, Dial] = {
+    dial.name: dial
+    for dial in (
+        Dial(
+            "width",
+            "model.d_model",
+            _of_width,
+            "`d_model`; heads stay as wide as in the base, so that there are more of them; depth, a stated `d_ff` and "
+            "a stated rank of residuals grow in proportion, rounded; steps and batches stay as they are (equal tokens)",
+        ),
+        Dial(
+            "steps",
+            "training.steps",
+            _of_steps,
+            "`training.steps`, each a whole schedule; a stated warm-up grows in proportion; the model stays as it is",
+        ),
+    )
+}
+NAMED = "named"  # in place of a dial, of sizes that have names of their own
+
+
+def point_name(dial: str, value: int) -> str:
+    return f"{dial}{value}"
+
+
+def computed(run: Run) -> str:
+    """What a size makes of a run, as text: two sizes with the same one are one."""
+    return run.model_copy(update={"training": resolved_training(run.training)}).model_dump_json(exclude={"arm"})
+
+
+def cell_name(arm: str, size: str) -> str:
+    """What the runs of an arm at a size are called."""
+    return f"{arm}+{size}"
+
+
+def documentation() -> Iterator[str]:
+    """The table of docs/studies.md."""
+    yield "| dial | what it changes |"
+    yield "|---|---|"
+    for dial in DIALS.values():
+        yield f"| `{dial.name}` | {dial.documentation} |"
