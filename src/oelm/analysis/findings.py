@@ -241,7 +241,8 @@ class Forecast:
     control: str
     per: Per
     sizes: int
-    predicted: Predicted | None  # None: too few sizes
+    size: str
+    predicted: Predicted | None  # None: fewer than five sizes are complete
     left_out: Predicted | None = None
     observed: float | None = None  # at the size that was left out
 

@@ -107,7 +107,7 @@ def sideways(line: Line, reference: Line, x: float) -> tuple[float, float | None
     distance would be enough.
     """
     assert line.xs == reference.xs
-    distance = (reference.at(x) - line.at(x)) / line.slope
+    distance = (reference.at(x) - line.at(x)) / line.slope if line.slope else math.inf
     own, other, common = (
         math.fsum(a * b for a, b in zip(one.residuals, two.residuals, strict=True)) / line.degrees
         for one, two in ((line, line), (reference, reference), (line, reference))

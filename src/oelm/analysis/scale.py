@@ -8,30 +8,36 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
+from oelm.accounting import totals, training_flops
 from oelm.analysis.findings import (
     COUNTS,
     ArmSummary,
+    Forecast,
     Height,
     Law,
+    Multiplier,
+    Predicted,
     Scale,
     SizePoint,
     Slope,
     Trend,
 )
-from oelm.analysis.lines import Line, line_through
+from oelm.analysis.lines import Line, line_through, sideways
 from oelm.analysis.statistics import NO_SPREAD, paired_difference
+from oelm.config import resolved
 from oelm.intervals import LEVEL
-from oelm.study.declaration import Per, Study
+from oelm.logarithms import exponential
+from oelm.study.declaration import Per, Study, larger_runs
 from oelm.study.scaled import dials_of, families_of, family_of, sized_arms
-from oelm.study.sizes import cell_name
+from oelm.study.sizes import LEAST_FOR_A_FORECAST, cell_name
 
-LEAST_FOR_A_FORECAST = 5
 PLACES = 24  # on a line that is drawn
 
 
-def scale_of(study: Study, arms: dict[str, ArmSummary]) -> Scale | None:
-    """None where the study has no sizes."""
+def scale_of(study: Study, arms: dict[str, ArmSummary], facts: dict[str, Any]) -> Scale | None:
+    """None where the study has no sizes. `facts` is what the data says of the model."""
     if not sized_arms(study):
         return None
     baseline = family_of(study, study.baseline)
@@ -48,7 +54,13 @@ def scale_of(study: Study, arms: dict[str, ArmSummary]) -> Scale | None:
         for family in families_of(study)
         if (law := _law(arms, family, dial, sizes))
     ]
-    return Scale(arms=arms, trends=trends, laws=laws, multipliers=[], forecasts=[])
+    return Scale(
+        arms=arms,
+        trends=trends,
+        laws=laws,
+        multipliers=[each for trend in trends for each in _multipliers(arms, trend)],
+        forecasts=[each for trend in trends for each in _forecasts(study, trend, facts)],
+    )
 
 
 # ---- Trends --------------------------------------------------------------------------------------------------------
@@ -132,3 +144,76 @@ def _law(arms: dict[str, ArmSummary], family: str, dial: str, sizes: list[str]) 
 
 def _is_whole(arm: ArmSummary) -> bool:
     return not [state for state, seeds in arm.states.items() if state != "finished" and seeds]
+
+
+# ---- Compute multiplier --------------------------------------------------------------------------------------------
+
+
+def _multipliers(arms: dict[str, ArmSummary], trend: Trend) -> Iterator[Multiplier]:
+    """At every budget, where at least three were run with one model."""
+    points = [point for point in trend.points if point.is_whole]
+    if len({point.counts["parameters"] for point in trend.points}) > 1:
+        return
+    tokens = [math.log2(point.counts["tokens"]) for point in points]
+    treated, control = (
+        line_through(tokens, [math.log2(loss) for point in points if (loss := arms[getattr(point, side)].mean_loss)])
+        for side in ("treatment", "control")
+    )
+    if treated is None or control is None or treated.slope >= 0:  # then no number of tokens would do
+        return
+    for point, place in zip(points, tokens, strict=True):
+        distance, low, high = sideways(treated, control, place)
+        per_token = [arms[arm].flops / arms[arm].tokens for arm in (point.treatment, point.control)]
+        yield Multiplier(
+            treatment=trend.treatment,
+            control=trend.control,
+            budgets=len(points),
+            tokens=point.counts["tokens"],
+            ratio=_to_the_power(distance),
+            low=None if low is None else _to_the_power(low),
+            high=None if high is None else _to_the_power(high),
+            flops_ratio=per_token[0] / per_token[1],
+            is_beyond=place + distance > max(tokens),
+        )
+
+
+def _to_the_power(doublings: float) -> float:
+    """Of two; infinite beyond what a float can be."""
+    return exponential(doublings * math.log(2))
+
+
+# ---- Forecast ------------------------------------------------------------------------------------------------------
+
+
+def _forecasts(study: Study, trend: Trend, facts: dict[str, Any]) -> Iterator[Forecast]:
+    for name, dial, run in larger_runs(study):
+        if dial != trend.dial:
+            continue
+        points = [point for point in trend.points if point.is_whole]
+        if len(points) < LEAST_FOR_A_FORECAST:
+            yield Forecast(trend.treatment, trend.control, trend.per, len(points), name, None)
+            continue
+        known = resolved(run, facts)
+        counts: dict[Per, float] = {
+            "parameters": totals(known.model).total,
+            "tokens": run.training.steps * run.training.batch_size * known.model.tokens_per_example,
+            "flops": training_flops(known),
+        }
+        *others, largest = points
+        yield Forecast(
+            treatment=trend.treatment,
+            control=trend.control,
+            per=trend.per,
+            sizes=len(points),
+            size=name,
+            predicted=_predicted(points, trend.per, name, counts),
+            left_out=_predicted(others, trend.per, largest.size, largest.counts),
+            observed=largest.difference.mean,
+        )
+
+
+def _predicted(points: list[SizePoint], per: Per, size: str, counts: dict[Per, float]) -> Predicted:
+    line = line_of(points, per)
+    assert line is not None  # of at least four
+    place = math.log2(counts[per])
+    return Predicted(size, counts, line.at(place), *line.prediction(place))

@@ -34,7 +34,7 @@ from oelm.analysis.statistics import LEAST_PAIRS, paired_difference, pairs_of_on
 from oelm.arms import arm as named_arm
 from oelm.claims.kinds import KINDS
 from oelm.claims.measures import LOSS, SCALES, Measure
-from oelm.config import kind_of_model
+from oelm.config import facts_of, kind_of_model
 from oelm.errors import UserError
 from oelm.intervals import LEVEL
 from oelm.logarithms import exponential
@@ -106,7 +106,7 @@ def _findings_alone(study: Study, shelf: Shelf) -> Findings:
             *notes(study, plan, shelf, all_runs, bench),
             *(note for _, on_examples in compared for note in on_examples),
         ],
-        scale=scale_of(study, everywhere),
+        scale=scale_of(study, everywhere, facts_of(runs[study.baseline].run.model)),
     )
 
 

@@ -22,7 +22,7 @@ from oelm.arms import canonical_name
 from oelm.claims.kinds import KINDS, MEASURED, SOLVING, Evidence, Kind, kinds_about
 from oelm.claims.measures import LOSS, MEASURES, SCALES, Measure, measures_of
 from oelm.claims.solving import Criterion
-from oelm.config import AnyModel, Model, Settings, as_far_as_known, kind_of_model
+from oelm.config import AnyModel, Model, Run, Settings, as_far_as_known, kind_of_model
 from oelm.errors import UserError
 from oelm.probes.probe import Probe, WrongProbe, is_probe, probe_of, written
 from oelm.run_directory import check_name
@@ -31,7 +31,7 @@ from oelm.settings import full_key, known_keys, problem_lines, read_yaml_file, s
 from oelm.study.catalogue import study_file
 from oelm.study.draws import MOST_DRAWS, PROJECTIONS, draw_seed
 from oelm.study.part_aspects import SCALES_OF_SCORES, VARIATIONS
-from oelm.study.sizes import DIALS, NAMED, cell_name, computed, point_name
+from oelm.study.sizes import DIALS, LEAST_FOR_A_FORECAST, NAMED, cell_name, computed, is_larger, point_name
 from oelm.study.slurm_request import SlurmRequest
 from oelm.treatment.draws import draws_what_it_treats
 
@@ -64,6 +64,7 @@ class SizedArm(Arm):
     """An arm at one of the sizes: what `sizes` makes of it. A study with sizes has these alone."""
 
     family: str  # the arm as the study declares it
+    own: dict[str, Any]  # what it sets itself
     size: str
     dials: tuple[str, ...]  # whose points it is
 
@@ -247,6 +248,7 @@ class Study(Section):
     tuning: Tuning | None = None
     sizes: dict[str, list[Positive] | dict[str, Any]] = Field(default={})  # values of a dial, or settings of one size
     main_size: str | None = None  # of tables, curves and claims that name none; None: the last
+    forecast: dict[str, Positive | dict[str, Any]] = Field(default={})  # larger sizes, as in `sizes`, that are not run
     hypotheses: list[Hypothesis] = Field(default=[])
     target_percent: float = Field(default=10, gt=0)  # time to a perplexity so much above the baseline's final one
     scope: Text | None = None  # what the verdicts are limited to, beside size and training, which are counted
@@ -449,13 +451,13 @@ _NOT_DECLARED = {"slurm", "reported"}
 _ADDED_LATER: dict[str, Any] = {
     "beside": [], "measure": "loss", "margin_points": None, "scope": None, "least_fewer": None,
     "consequences": Consequences().model_dump(), "draws": 1, "solved_at": None, "difficulty": None, "rank": "loss",
-    "sizes": {}, "main_size": None, "size": None, "over": None, "per": None,
+    "sizes": {}, "main_size": None, "forecast": {}, "size": None, "over": None, "per": None,
 }  # fmt: skip
 
 
 # Keys of claims and of tuning that only studies of probes have, and those that only studies with sizes have.
 OF_PROBES = ("solved_at", "difficulty", "rank")
-OF_SIZES = ("sizes", "main_size", "size", "over", "per")
+OF_SIZES = ("sizes", "main_size", "forecast", "size", "over", "per")
 
 
 def _with_full_keys(study: Study) -> tuple[Study, list[str]]:
@@ -476,8 +478,11 @@ def _with_full_keys(study: Study) -> tuple[Study, list[str]]:
     if tuning is not None:
         grid = {key: sorted(dict.fromkeys(points)) for key, points in full(tuning.grid, "tuning.grid").items()}
         tuning = tuning.model_copy(update={"grid": grid, "set": full(tuning.set, "tuning.set")})
-    sizes = {key: full(each, f"sizes.{key}") if isinstance(each, dict) else each for key, each in study.sizes.items()}
-    return study.model_copy(update={"arms": arms, "tuning": tuning, "sizes": sizes}), problems
+    sizes, larger = (
+        {key: full(each, f"{where}.{key}") if isinstance(each, dict) else each for key, each in given.items()}
+        for where, given in (("sizes", study.sizes), ("forecast", study.forecast))
+    )
+    return study.model_copy(update={"arms": arms, "tuning": tuning, "sizes": sizes, "forecast": larger}), problems
 
 
 # ---- Sizes ---------------------------------------------------------------------------------------------------------
@@ -489,8 +494,7 @@ def _sizeless(study: Study) -> Iterator[str]:
         return
     rule = "is for studies with sizes"
     yield from (f"{arm}.sizes: {rule}" for arm, each in study.arms.items() if each.sizes is not None)
-    if study.main_size is not None:
-        yield f"main_size: {rule}"
+    yield from (f"{key}: {rule}" for key in ("main_size", "forecast") if getattr(study, key))
     for claim in study.hypotheses:
         if claim.evidence == "scale":
             yield f"{claim.name}: {claim.kind} {rule}"
@@ -508,6 +512,7 @@ def _with_sizes(study: Study) -> tuple[Study, list[str]]:
         if main not in cells[study.baseline]:
             raise UserError(f"main_size: the baseline {study.baseline} is not run at {main}")
         claims = [_at_its_sizes(claim, main, cells, same) for claim in study.hypotheses]
+        _check_forecasts(study)
     except UserError as error:
         return study, str(error).splitlines()
     ordered = [(arm, size) for size in dict.fromkeys(same.values()) for arm in study.arms if size in cells[arm]]
@@ -544,7 +549,7 @@ def _at_sizes(study: Study, arm: str, same: dict[str, str]) -> dict[str, SizedAr
             found[first] = found[first].model_copy(update={"dials": (*found[first].dials, dial)})
         elif first in wanted:
             own = dict(entry) | {"arm": entry.arm or arm, "label": entry.label or arm, "set": entry.set | values}
-            found[first] = SizedArm(**own, family=arm, size=first, dials=(dial,))
+            found[first] = SizedArm(**own, family=arm, own=entry.set, size=first, dials=(dial,))
     return found
 
 
@@ -552,7 +557,13 @@ def _points(study: Study, arm: str) -> Iterator[tuple[str, str, dict[str, Any]]]
     """The name of every size, its dial, and what it changes of an arm: the arm's own values are what grows."""
     own = study.arms[arm].set
     base = _settings(study, arm, name=f"arms.{arm}", values=own).run
-    for key, given in study.sizes.items():
+    yield from _points_of(study.sizes, base, own, arm=arm)
+
+
+def _points_of(
+    sizes: Mapping[str, list[int] | dict[str, Any]], base: Run, own: dict[str, Any], *, arm: str
+) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for key, given in sizes.items():
         if isinstance(given, dict):
             if key in DIALS:
                 raise UserError(f"sizes.{key}: is a dial; list its values, or give the size another name")
@@ -568,6 +579,36 @@ def _points(study: Study, arm: str) -> Iterator[tuple[str, str, dict[str, Any]]]
         if clash:
             raise UserError(f"arms.{arm}.set.{min(clash)}: is also set by sizes.{key}")
         yield from points
+
+
+def larger_runs(study: Study) -> Iterator[tuple[str, str, Run]]:
+    """Every size that is to be forecast: its name, the dial whose sizes it is forecast from, the baseline's run."""
+    baseline = study.arms[study.baseline]
+    own = baseline.own if isinstance(baseline, SizedArm) else baseline.set
+    base = _settings(study, study.baseline, name="forecast", values=own).run
+    listed = {key: given if isinstance(given, dict) else [given] for key, given in study.forecast.items()}
+    points = _points_of(listed, base, {}, arm=study.baseline)
+    named = NAMED if any(isinstance(each, dict) for each in study.sizes.values()) else next(iter(study.sizes))
+    for name, dial, values in points:
+        run = _settings(study, study.baseline, name=f"forecast.{name}", values=own | values).run
+        yield name, named if dial == NAMED else dial, run
+
+
+def _check_forecasts(study: Study) -> None:
+    """Before the arms are at their sizes: a forecast is of a larger size than all that it rests on, five or more."""
+    for name, dial, run in larger_runs(study):
+        tried = [
+            _settings(study, study.baseline, name=size, values=study.arms[study.baseline].set | values).run
+            for size, each, values in _points(study, study.baseline)
+            if each == dial
+        ]
+        if len(tried) < LEAST_FOR_A_FORECAST:
+            sizes = f"{len(tried)} sizes ({dial})" if tried else f"none ({dial})"
+            raise UserError(f"forecast.{name}: needs at least {LEAST_FOR_A_FORECAST} sizes; this study has {sizes}")
+        if not is_larger(run, tried):
+            raise UserError(
+                f"forecast.{name}: is not larger than the sizes tried ({dial}); a forecast is of a larger one"
+            )
 
 
 def _at_its_sizes(

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from oelm.config import Model, Run, resolved_training
+from oelm.accounting import totals
+from oelm.config import Model, ResolvedRun, Run, as_far_as_known, resolved_training
 from oelm.errors import UserError
 
 
@@ -87,6 +88,23 @@ def point_name(dial: str, value: int) -> str:
 def computed(run: Run) -> str:
     """What a size makes of a run, as text: two sizes with the same one are one."""
     return run.model_copy(update={"training": resolved_training(run.training)}).model_dump_json(exclude={"arm"})
+
+
+LEAST_FOR_A_FORECAST = 5  # sizes
+STAND_IN = {"vocabulary": 1024}  # where the data decides it: the same for all sizes
+
+
+def is_larger(run: Run, than: list[Run]) -> bool:
+    """Whether it has more parameters, or reads more tokens, than each of the others; of sizes that come with the data,
+    more tokens."""
+    ours, *theirs = (_counted(each) for each in (run, *than))
+    return any(ours[place] > max(each[place] for each in theirs) for place in range(len(ours)))
+
+
+def _counted(run: Run) -> tuple[int, int]:
+    known = as_far_as_known(run, STAND_IN)
+    parameters = totals(known.model).total if isinstance(known, ResolvedRun) else 0
+    return parameters, run.training.steps * run.training.batch_size
 
 
 def cell_name(arm: str, size: str) -> str:
