@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
-from oelm.analysis.findings import PairedDifference, Slope
+from oelm.analysis.findings import PairedDifference, Predicted, Slope
 from oelm.claims.measures import Measure
 from oelm.reporting import numbers
 from oelm.reporting.words import say
@@ -112,6 +112,10 @@ def interval(measure: Measure, of_costs: PairedDifference, show: Show = differen
 
 def slope_interval(measure: Measure, slope: Slope) -> str:
     return numbers.interval(*measure.ends(slope.low, slope.high), partial(difference, measure))
+
+
+def predicted_interval(measure: Measure, predicted: Predicted) -> str:
+    return numbers.interval(*measure.ends(predicted.low, predicted.high), partial(difference, measure))
 
 
 def with_interval(middle: str, measure: Measure, of_costs: PairedDifference, show: Show = difference) -> str:

@@ -12,6 +12,7 @@ from oelm.reporting.tables import label_of
 from oelm.reporting.words import say, say_of
 from oelm.study.declaration import Language
 from oelm.study.scaled import dials_of, family_of, sized_arms
+from oelm.study.sizes import LEAST_FOR_A_FORECAST
 
 
 def scale(findings: Findings, language: Language, figures: Container[str]) -> Iterator[Block]:
@@ -27,6 +28,8 @@ def scale(findings: Findings, language: Language, figures: Container[str]) -> It
     yield from _slopes(findings, found, baseline, language)
     yield _by_size(findings, found, baseline, language)
     yield from _laws(findings, found, language)
+    yield from _multipliers(findings, found, baseline, language)
+    yield from _forecasts(findings, found, baseline, language)
 
 
 def _slopes(findings: Findings, found: Scale, baseline: str, language: Language) -> Iterator[Block]:
@@ -87,3 +90,55 @@ def _laws(findings: Findings, found: Scale, language: Language) -> Iterator[Bloc
         columns = ("arm", "dial", "exponent", "interval", "sizes")
         header = [say(language, f"column.{name}") for name in columns]
         yield Table(say(language, "scale.laws"), header, rows, words_then_numbers(5, words=2))
+
+
+def _multipliers(findings: Findings, found: Scale, baseline: str, language: Language) -> Iterator[Block]:
+    rows = []
+    for each in found.multipliers:
+        mark = " *" if each.is_beyond else ""
+        ends = [None if end is None else end * each.flops_ratio for end in (each.low, each.high)]
+        rows.append([
+            label_of(findings, each.treatment, language), numbers.whole(each.tokens),
+            numbers.times(each.ratio) + mark, numbers.interval(each.low, each.high, numbers.times),
+            numbers.times(each.ratio * each.flops_ratio), numbers.interval(*ends, numbers.times), str(each.budgets),
+        ])  # fmt: skip
+    if rows:
+        columns = ("arm", "budget", "times_tokens", "interval", "times_flops", "interval", "budgets")
+        header = [say(language, f"column.{name}") for name in columns]
+        caption = say(language, "scale.multipliers", baseline=baseline)
+        yield Table(caption, header, rows, words_then_numbers(len(columns)))
+        if any(each.is_beyond for each in found.multipliers):
+            yield Paragraph(say(language, "scale.multipliers_beyond"), tone="note")
+
+
+def _forecasts(findings: Findings, found: Scale, baseline: str, language: Language) -> Iterator[Block]:
+    measure, rows = findings.study.measure, []
+    for each in found.forecasts:
+        arm, predicted = label_of(findings, each.treatment, language), each.predicted
+        if predicted is None:
+            facts = {"arm": arm, "size": each.size, "sizes": each.sizes, "least": LEAST_FOR_A_FORECAST}
+            yield Paragraph(say(language, "scale.no_forecast", **facts), tone="note")
+            continue
+        cells = [
+            numbers.whole(each.sizes), quality.difference_with_unit(measure, predicted.middle, language),
+            quality.predicted_interval(measure, predicted),
+        ]  # fmt: skip
+        check = [numbers.NONE] * 3
+        if each.left_out is not None:
+            covered = say(language, "scale.covered" if each.is_covered else "scale.not_covered")
+            check = [
+                each.left_out.size, quality.predicted_interval(measure, each.left_out),
+                f"{quality.difference(measure, each.observed)} ({covered})",
+            ]  # fmt: skip
+        rows.append([arm, predicted.size, numbers.spoken(round(predicted.counts["parameters"])), *cells, *check])
+    if rows:
+        yield Paragraph(say(language, "scale.extrapolation", data=_vocabulary(findings)), tone="warning")
+        columns = ("arm", "forecast_size", "total", "sizes", "predicted", "prediction_interval", "left_out",
+                   "prediction_interval", "observed")  # fmt: skip
+        header = [say(language, f"column.{name}") for name in columns]
+        caption = say(language, "scale.forecasts", baseline=baseline)
+        yield Table(caption, header, rows, words_then_numbers(len(columns), words=2))
+
+
+def _vocabulary(findings: Findings) -> str:
+    return findings.arms[findings.study.baseline].data

@@ -59,6 +59,44 @@ SCALE_WORDS: dict[str, Phrase] = {
         "to the FLOPs to the power of the exponent. It describes these sizes, no others.",
         "已完成各规模的损失与训练计算量之间的幂律（不含下限）：损失与计算量的该指数次幂成正比。只描述这些规模。",
     ),
+    "scale.multipliers": (
+        "How many times the tokens, and the training FLOPs, an arm needs for the loss that {baseline} reaches at each "
+        "budget, with 95 % intervals that count budgets. *: more tokens than were tried, so an extrapolation.",
+        "各预算下，实验组达到 {baseline} 的损失所需的 token 数和训练计算量的倍数，95 % 区间按预算数计算。"
+        "*：超出已试验的 token 数，属外推。",
+    ),
+    "scale.multipliers_beyond": (
+        "Multipliers marked with * assume that the fitted power law of the arm goes on beyond the largest budget.",
+        "带 * 的倍数假定该组拟合的幂律在最大预算之外仍然成立。",
+    ),
+    "scale.no_forecast": (
+        "No forecast for {arm} at {size}: {sizes} complete sizes, and a forecast needs at least {least}.",
+        "不对 {arm} 在 {size} 上作预测：完整的规模仅 {sizes} 个，至少需要 {least} 个。",
+    ),
+    "scale.extrapolation": (
+        "Extrapolation: nothing was run at the forecast sizes. A forecast assumes that the line through the sizes goes "
+        "on, with the same data and vocabulary ({data}): losses per token of two vocabularies cannot be compared.",
+        "外推：预测的规模并未实际运行。预测假定穿过各规模的直线继续成立，且数据和词表相同（{data}）："
+        "不同词表的每 token 损失不可比较。",
+    ),
+    "scale.forecasts": (
+        "Forecast of the difference from {baseline}, with the 95 % prediction interval of a mean over as many seeds; "
+        "and a check: the largest size forecast from the others, and what was observed there.",
+        "与 {baseline} 的差异的预测及 95 % 预测区间（相同种子数的均值）；并作检验：用其余规模预测最大的规模，"
+        "与实际观测对照。",
+    ),
+    "scale.covered": ("inside", "在区间内"),
+    "scale.not_covered": ("outside", "在区间外"),
+    "scale.per_doubling": ("{change} per doubling", "每翻一倍 {change}"),
+    "column.budget": ("tokens of the baseline", "基线的 token 数"),
+    "column.budgets": ("budgets", "预算数"),
+    "column.times_tokens": ("tokens", "token 数"),
+    "column.times_flops": ("FLOPs", "计算量"),
+    "column.forecast_size": ("forecast at", "预测规模"),
+    "column.predicted": ("predicted", "预测"),
+    "column.prediction_interval": ("95 % prediction interval", "95 % 预测区间"),
+    "column.left_out": ("left out", "留出"),
+    "column.observed": ("observed", "观测"),
     "column.size": ("size", "规模"),
     "column.sizes": ("sizes", "规模数"),
     "column.dial": ("varied", "变化项"),

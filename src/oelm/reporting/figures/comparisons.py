@@ -227,17 +227,17 @@ def _extent(differences: list[PairedDifference], tested: list[Verdict]) -> tuple
 def _in_nats_and_percent(canvas: Canvas, axis: Axes) -> None:
     """The same axis twice: nats below, per cent of perplexity above."""
     axis.set_xlabel(canvas.word("axis.difference"))
-    upper = axis.secondary_xaxis("top", functions=(_to_percent, _to_nats))
+    upper = axis.secondary_xaxis("top", functions=(to_percent, to_nats))
     upper.set_xlabel(canvas.word("axis.shown_difference"))
 
 
-def _to_percent(nats: Any) -> Any:  # one number, or an array of them
+def to_percent(nats: Any) -> Any:  # one number, or an array of them
     import numpy
 
     return 100 * numpy.expm1(numpy.clip(nats, -50, 50))
 
 
-def _to_nats(percent: Any) -> Any:
+def to_nats(percent: Any) -> Any:
     import numpy
 
     return numpy.log1p(numpy.clip(percent, -99.999, None) / 100)

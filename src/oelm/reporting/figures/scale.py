@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from oelm.analysis.findings import Law, SizePoint, Trend
-from oelm.reporting.figures.canvas import Canvas, lettered, logarithmic
+from oelm.analysis.findings import Forecast, Law, Predicted, SizePoint, Slope, Trend
+from oelm.reporting import quality
+from oelm.reporting.figures.canvas import Canvas, Look, lettered, logarithmic
+from oelm.reporting.figures.comparisons import to_nats, to_percent
+from oelm.study.declaration import Per
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+MOST_LABELLED = 3  # lines with their slopes beside them
+EXTRAPOLATED = (0, (2, 2))
 DODGE = 0.012  # by which the marks of arms stand beside each other, as a share of their place
 
 
@@ -21,19 +26,21 @@ def scale(canvas: Canvas) -> Figure | None:
     dials = list(dict.fromkeys(str(trend.dial) for trend in found.trends))
     figure, axes = canvas.panels(2, rows=len(dials), height=2.9 * len(dials))
     for row, dial in enumerate(dials):
-        _differences(canvas, axes[2 * row], [trend for trend in found.trends if trend.dial == dial])
+        own = [trend for trend in found.trends if trend.dial == dial]
+        names = {point.size for trend in own for point in trend.points}
+        forecasts = [each for each in found.forecasts if each.left_out and each.left_out.size in names]
+        _differences(canvas, axes[2 * row], own, forecasts)
         _losses(canvas, axes[2 * row + 1], [law for law in found.laws if law.dial == dial])
     lettered(axes)
     families = dict.fromkeys([law.arm for law in found.laws] + [trend.treatment for trend in found.trends])
-    canvas.arm_legend(figure, list(families))
+    canvas.arm_legend(figure, list(families), with_lines=False)
     return figure
 
 
 # ---- Differences ---------------------------------------------------------------------------------------------------
 
 
-def _differences(canvas: Canvas, axis: Axes, trends: list[Trend]) -> None:
-    draw = canvas.measure.drawn_difference
+def _differences(canvas: Canvas, axis: Axes, trends: list[Trend], forecasts: list[Forecast]) -> None:
     places: list[float] = []
     for number, trend in enumerate(trends):
         look, per = canvas.look(trend.treatment), trend.per
@@ -41,42 +48,78 @@ def _differences(canvas: Canvas, axis: Axes, trends: list[Trend]) -> None:
         for point in trend.points:
             if point.difference.mean is not None:
                 places.append(point.counts[per])
-                _mark(canvas, axis, point, point.counts[per] * aside, look.colour, look.marker)
+                _mark(canvas, axis, point, point.counts[per] * aside, look)
         slope = trend.slopes.get(per)
         if slope is not None:
-            counts = [height.count for height in slope.line]
-            lows, highs = ([draw(getattr(height, end)) for height in slope.line] for end in ("low", "high"))
-            axis.plot(counts, [draw(height.middle) for height in slope.line], color=look.colour, ls=look.line)
-            axis.fill_between(counts, lows, highs, color=look.colour, alpha=0.10, lw=0)
+            _line(canvas, axis, slope, look, is_labelled=len(trends) <= MOST_LABELLED)
+            own = [each.predicted for each in forecasts if each.treatment == trend.treatment and each.predicted]
+            places += [each.counts[per] for each in own]
+            for predicted in own:
+                _extrapolated(canvas, axis, slope, predicted, per, look)
     axis.axhline(0, color="black", lw=0.8)
-    _limits(canvas, axis, trends)
+    _limits(canvas, axis, trends, forecasts)
     axis.set_xscale("log")
     logarithmic(axis.xaxis, min(places), max(places))
     axis.set_xlabel(canvas.word(f"axis.per.{trends[0].per}"))
-    axis.set_ylabel(canvas.word("axis.difference" if canvas.measure.scale.is_logarithmic else "axis.shown_difference"))
+    if canvas.measure.scale.is_logarithmic:
+        _in_nats_and_percent(canvas, axis)
+    else:
+        axis.set_ylabel(canvas.word("axis.shown_difference"))
 
 
-def _mark(canvas: Canvas, axis: Axes, point: SizePoint, place: float, colour: str, marker: str) -> None:
+def _line(canvas: Canvas, axis: Axes, slope: Slope, look: Look, *, is_labelled: bool) -> None:
+    draw, counts = canvas.measure.drawn_difference, [height.count for height in slope.line]
+    lows, highs = ([draw(getattr(height, end)) for height in slope.line] for end in ("low", "high"))
+    middles = [draw(height.middle) for height in slope.line]
+    axis.plot(counts, middles, color=look.colour)
+    axis.fill_between(counts, lows, highs, color=look.colour, alpha=0.12, lw=0)
+    if is_labelled:
+        change = quality.difference_with_unit(canvas.measure, slope.slope, canvas.language)
+        text = canvas.word("scale.per_doubling", change=change)
+        middle = len(counts) // 2
+        axis.annotate(
+            text, (counts[middle], middles[middle]), xytext=(0, 9), textcoords="offset points", ha="center",
+            color=look.colour, fontsize=7.5,
+        )  # fmt: skip
+
+
+def _extrapolated(canvas: Canvas, axis: Axes, slope: Slope, predicted: Predicted, per: Per, look: Look) -> None:
+    """Dashed, from the last size on; an open mark with the prediction interval."""
+    draw, last, place = canvas.measure.drawn_difference, slope.line[-1], predicted.counts[per]
+    axis.plot([last.count, place], [draw(last.middle), draw(predicted.middle)], color=look.colour, ls=EXTRAPOLATED)
+    axis.plot([place, place], [draw(predicted.low), draw(predicted.high)], color=look.colour, ls=EXTRAPOLATED, lw=1.1)
+    axis.plot([place], [draw(predicted.middle)], color=look.colour, marker=look.marker, mfc="white", ms=6, ls="none")
+
+
+def _mark(canvas: Canvas, axis: Axes, point: SizePoint, place: float, look: Look) -> None:
     """Open where pairs are missing."""
     draw, difference = canvas.measure.drawn_difference, point.difference
     if difference.low is not None and difference.high is not None:
-        axis.plot([place, place], [draw(difference.low), draw(difference.high)], color=colour, lw=1.1)
-    middle = draw(difference.mean or 0.0)
-    axis.plot(
-        [place], [middle], color=colour, marker=marker, mfc=colour if point.is_whole else "white", ms=5, ls="none"
-    )
+        axis.plot([place, place], [draw(difference.low), draw(difference.high)], color=look.colour, lw=1.1)
+    face = look.colour if point.is_whole else "white"
+    axis.plot([place], [draw(difference.mean or 0.0)], color=look.colour, marker=look.marker, mfc=face, ms=5, ls="none")
 
 
-def _limits(canvas: Canvas, axis: Axes, trends: list[Trend]) -> None:
+def _limits(canvas: Canvas, axis: Axes, trends: list[Trend], forecasts: list[Forecast]) -> None:
     """By the marks: a band that counts three sizes may be as wide as it likes."""
     draw = canvas.measure.drawn_difference
-    heights = [0.0]
+    ends: list[float | None] = [0.0]
     for trend in trends:
         for point in trend.points:
-            ends = (point.difference.mean, point.difference.low, point.difference.high)
-            heights += [draw(end) for end in ends if end is not None]
+            ends += [point.difference.mean, point.difference.low, point.difference.high]
+    for each in forecasts:
+        ends += [each.predicted.low, each.predicted.high] if each.predicted else []
+    heights = [draw(end) for end in ends if end is not None]
     room = 0.12 * (max(heights) - min(heights)) or 1e-3
     axis.set_ylim(min(heights) - room, max(heights) + room)
+
+
+def _in_nats_and_percent(canvas: Canvas, axis: Axes) -> None:
+    """Per cent of what the logarithm is one of, on the right."""
+    axis.set_ylabel(canvas.word("axis.difference"))
+    second = axis.secondary_yaxis("right", functions=(to_percent, to_nats))
+    second.set_ylabel(canvas.word("axis.shown_difference"))
+    second.spines["right"].set_visible(True)
 
 
 # ---- Losses --------------------------------------------------------------------------------------------------------
