@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MOST_LABELLED = 3  # lines with their slopes beside them
+MOST_LABELLED = 4  # lines whose slopes are written beside them
 EXTRAPOLATED = (0, (2, 2))
 DODGE = 0.012  # by which the marks of arms stand beside each other, as a share of their place
 
@@ -51,11 +51,13 @@ def _differences(canvas: Canvas, axis: Axes, trends: list[Trend], forecasts: lis
                 _mark(canvas, axis, point, point.counts[per] * aside, look)
         slope = trend.slopes.get(per)
         if slope is not None:
-            _line(canvas, axis, slope, look, is_labelled=len(trends) <= MOST_LABELLED)
+            _line(canvas, axis, slope, look)
             own = [each.predicted for each in forecasts if each.treatment == trend.treatment and each.predicted]
             places += [each.counts[per] for each in own]
             for predicted in own:
                 _extrapolated(canvas, axis, slope, predicted, per, look)
+    if len(trends) <= MOST_LABELLED:
+        _slope_labels(canvas, axis, trends)
     axis.axhline(0, color="black", lw=0.8)
     _limits(canvas, axis, trends, forecasts)
     axis.set_xscale("log")
@@ -67,20 +69,25 @@ def _differences(canvas: Canvas, axis: Axes, trends: list[Trend], forecasts: lis
         axis.set_ylabel(canvas.word("axis.shown_difference"))
 
 
-def _line(canvas: Canvas, axis: Axes, slope: Slope, look: Look, *, is_labelled: bool) -> None:
+def _line(canvas: Canvas, axis: Axes, slope: Slope, look: Look) -> None:
     draw, counts = canvas.measure.drawn_difference, [height.count for height in slope.line]
     lows, highs = ([draw(getattr(height, end)) for height in slope.line] for end in ("low", "high"))
     middles = [draw(height.middle) for height in slope.line]
     axis.plot(counts, middles, color=look.colour)
     axis.fill_between(counts, lows, highs, color=look.colour, alpha=0.12, lw=0)
-    if is_labelled:
+
+
+def _slope_labels(canvas: Canvas, axis: Axes, trends: list[Trend]) -> None:
+    """In the upper corner that the lines leave free."""
+    slopes = {trend.treatment: slope for trend in trends if (slope := trend.slopes.get(trend.per))}
+    drawn = {arm: canvas.measure.drawn_difference(each.slope) for arm, each in slopes.items()}
+    place, side = (0.03, "left") if sum(drawn.values()) > 0 else (0.97, "right")
+    for row, (arm, slope) in enumerate(slopes.items()):
         change = quality.difference_with_unit(canvas.measure, slope.slope, canvas.language)
-        text = canvas.word("scale.per_doubling", change=change)
-        middle = len(counts) // 2
-        axis.annotate(
-            text, (counts[middle], middles[middle]), xytext=(0, 9), textcoords="offset points", ha="center",
-            color=look.colour, fontsize=7.5,
-        )  # fmt: skip
+        text, colour = canvas.word("scale.per_doubling", change=change), canvas.look(arm).colour
+        axis.text(
+            place, 0.96 - 0.075 * row, text, color=colour, transform=axis.transAxes, ha=side, va="top", fontsize=7.5
+        )
 
 
 def _extrapolated(canvas: Canvas, axis: Axes, slope: Slope, predicted: Predicted, per: Per, look: Look) -> None:
@@ -129,9 +136,7 @@ def _losses(canvas: Canvas, axis: Axes, laws: list[Law]) -> None:
     for law in laws:
         look = canvas.look(law.arm)
         axis.plot(law.flops, law.losses, color=look.colour, marker=look.marker, ls="none")
-        axis.plot(
-            [each.count for each in law.line], [each.middle for each in law.line], color=look.colour, ls=look.line
-        )
+        axis.plot([each.count for each in law.line], [each.middle for each in law.line], color=look.colour)
     if not laws:
         axis.set_axis_off()
         return
