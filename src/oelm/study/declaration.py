@@ -557,28 +557,36 @@ def _points(study: Study, arm: str) -> Iterator[tuple[str, str, dict[str, Any]]]
     """The name of every size, its dial, and what it changes of an arm: the arm's own values are what grows."""
     own = study.arms[arm].set
     base = _settings(study, arm, name=f"arms.{arm}", values=own).run
-    yield from _points_of(study.sizes, base, own, arm=arm)
+    yield from _points_of(study.sizes, base, {f"arms.{arm}.set.{key}": key for key in own}, place="sizes")
 
 
 def _points_of(
-    sizes: Mapping[str, list[int] | dict[str, Any]], base: Run, own: dict[str, Any], *, arm: str
+    sizes: Mapping[str, list[int] | dict[str, Any]], base: Run, own: dict[str, str], *, place: str
 ) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """`own` is what the arm sets itself, by the place where it does; `place`, where these sizes are declared."""
     for key, given in sizes.items():
         if isinstance(given, dict):
             if key in DIALS:
-                raise UserError(f"sizes.{key}: is a dial; list its values, or give the size another name")
-            clash, points = [*(given.keys() & own.keys())], [(key, NAMED, given)]
+                raise UserError(f"{place}.{key}: is a dial; list its values, or give the size another name")
+            turned, points = list(given), [(key, NAMED, given)]
         elif key in DIALS:
-            dial = DIALS[key]
-            clash = [*({dial.key} & own.keys())]
-            points = [(point_name(key, value), key, dial.settings_at(base, value)) for value in sorted(set(given))]
+            turned = [DIALS[key].key]
+            points = [
+                (point_name(key, value), key, _turned(f"{place}.{key}", base, value)) for value in sorted(set(given))
+            ]
         else:
-            raise UserError(
-                f"sizes.{key}: a list is for a dial ({', '.join(DIALS)}); a size has settings by their keys"
-            )
-        if clash:
-            raise UserError(f"arms.{arm}.set.{min(clash)}: is also set by sizes.{key}")
+            expected = f"a list is for a dial ({', '.join(DIALS)}); a size has settings by their keys"
+            raise UserError(f"{place}.{key}: {expected}")
+        if clash := [where for where, each in own.items() if each in turned]:
+            raise UserError(f"{clash[0]}: is also set by {place}.{key}")
         yield from points
+
+
+def _turned(place: str, base: Run, value: int) -> dict[str, Any]:
+    try:
+        return DIALS[place.rpartition(".")[2]].rule(base, value)
+    except UserError as error:
+        raise UserError(f"{place}: {error}") from error
 
 
 def larger_runs(study: Study) -> Iterator[tuple[str, str, Run]]:
@@ -587,7 +595,7 @@ def larger_runs(study: Study) -> Iterator[tuple[str, str, Run]]:
     own = baseline.own if isinstance(baseline, SizedArm) else baseline.set
     base = _settings(study, study.baseline, name="forecast", values=own).run
     listed = {key: given if isinstance(given, dict) else [given] for key, given in study.forecast.items()}
-    points = _points_of(listed, base, {}, arm=study.baseline)
+    points = _points_of(listed, base, {}, place="forecast")
     named = NAMED if any(isinstance(each, dict) for each in study.sizes.values()) else next(iter(study.sizes))
     for name, dial, values in points:
         run = _settings(study, study.baseline, name=f"forecast.{name}", values=own | values).run
@@ -606,9 +614,7 @@ def _check_forecasts(study: Study) -> None:
             sizes = f"{len(tried)} sizes ({dial})" if tried else f"none ({dial})"
             raise UserError(f"forecast.{name}: needs at least {LEAST_FOR_A_FORECAST} sizes; this study has {sizes}")
         if not is_larger(run, tried):
-            raise UserError(
-                f"forecast.{name}: is not larger than the sizes tried ({dial}); a forecast is of a larger one"
-            )
+            raise UserError(f"forecast.{name}: is not larger than the sizes tried ({dial}), as a forecast must be")
 
 
 def _at_its_sizes(
@@ -624,6 +630,8 @@ def _at_its_sizes(
     for arm in pair:
         if size not in cells[arm]:
             raise UserError(f"{claim.name}.size: {arm} is not run at {size}, but at {', '.join(cells[arm])}")
+    if claim.evidence == "speed" and size != main:
+        raise UserError(f"{claim.name}.size: {claim.kind} is measured at the main size alone ({main}); leave size out")
     sides = {"treatment": cell_name(claim.treatment, size), "control": cell_name(claim.control, size)}
     return claim.model_copy(update={"size": size, **sides})
 

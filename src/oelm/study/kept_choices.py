@@ -24,7 +24,7 @@ from oelm.study.decisions import (
     read_decisions,
     tuned_values,
 )
-from oelm.study.declaration import Study, settings_for
+from oelm.study.declaration import SizedArm, Study, settings_for
 from oelm.study.remarks import Remark, difference_text, sentence, some
 from oelm.study.shelf import Shelf, StoredRun
 from oelm.study.tuning import Choice, Grid, Point, Tried, chosen, point_text
@@ -101,7 +101,9 @@ def _on_outdated(
 def _is_final_run_of(stored: StoredRun, study: Study, arm: str) -> bool:
     if stored.state == "queued" or stored.run.training.validation_split == TUNING_SPLIT:
         return False
-    return is_named_after(stored.name, arm) or stored.run.arm == settings_for(study, arm, seed=0).run.arm
+    has_one_size = not isinstance(study.arms[arm], SizedArm)  # else other runs are of the same arm
+    is_alike = has_one_size and stored.run.arm == settings_for(study, arm, seed=0).run.arm
+    return is_named_after(stored.name, arm) or is_alike
 
 
 # ---- Against the runs as they are now ------------------------------------------------------------------------------

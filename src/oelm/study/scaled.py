@@ -53,6 +53,15 @@ def at_main_size(study: Study) -> list[str]:
     return [name for name in study.arms if not sized or sized[name].size == study.main_size]
 
 
+def arms_by_name(study: Study) -> dict[str, list[str]]:
+    """The arms that a name stands for: an arm as it is declared, a size, or one at the other."""
+    found: dict[str, list[str]] = {}
+    for name, arm in sized_arms(study).items():
+        for group in (arm.family, arm.size):
+            found.setdefault(group, []).append(name)
+    return found | {name: [name] for name in study.arms}
+
+
 def compared_with(study: Study, arm: str) -> str:
     """The baseline at the size of an arm; the arm itself where the baseline is not run at it."""
     entry = study.arms[arm]

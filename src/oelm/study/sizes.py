@@ -22,12 +22,6 @@ class Dial:
     rule: Callable[[Run, int], dict[str, Any]]  # an arm at the base, and the value
     documentation: str  # the rule, for docs/studies.md
 
-    def settings_at(self, base: Run, value: int) -> dict[str, Any]:
-        try:
-            return self.rule(base, value)
-        except UserError as error:
-            raise UserError(f"sizes.{self.name}: {error}") from error
-
 
 def _of_width(run: Run, width: int) -> dict[str, Any]:
     model = run.model
