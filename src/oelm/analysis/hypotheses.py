@@ -16,7 +16,7 @@ from typing import Any, assert_never
 
 from oelm.analysis import statistics
 from oelm.analysis.findings import ArmSummary, Outcome, PairedDifference, SignTest, Trend, Verdict
-from oelm.analysis.lines import LEAST_SIZES, Line
+from oelm.analysis.lines import Line
 from oelm.analysis.scale import line_of, trend_over
 from oelm.analysis.solving import sign_test
 from oelm.analysis.speed import Speed, SpeedOf
@@ -27,6 +27,7 @@ from oelm.intervals import LEVEL
 from oelm.study.confounds import SEEDS, Confound
 from oelm.study.declaration import Hypothesis
 from oelm.study.plan import Plan
+from oelm.study.sizes import LEAST_FOR_A_LINE
 
 
 def verdicts(
@@ -269,8 +270,8 @@ def _scale_test(hypothesis: Hypothesis, plan: Plan, arms: dict[str, ArmSummary])
 def _line_or_hindrance(trend: Trend, measure: Measure) -> Line | Hindrance:
     points = trend.points
     distinct = len({point.counts[trend.per] for point in points})
-    if distinct < LEAST_SIZES:
-        return "undecided", "too_few_sizes", {"sizes": distinct, "least": LEAST_SIZES}
+    if distinct < LEAST_FOR_A_LINE:
+        return "undecided", "too_few_sizes", {"sizes": distinct, "least": LEAST_FOR_A_LINE}
     unfinished = [point.size for point in points if not point.is_whole]
     if unfinished:
         counts = {"finished": len(points) - len(unfinished), "planned": len(points)}

@@ -18,8 +18,7 @@ from scipy import special
 
 from oelm.claims.kinds import Bounds
 from oelm.intervals import LEVEL
-
-LEAST_SIZES = 3
+from oelm.study.sizes import LEAST_FOR_A_LINE
 
 
 @dataclass(frozen=True)
@@ -96,7 +95,7 @@ class Line:
 
 def line_through(xs: Sequence[float], ys: Sequence[float]) -> Line | None:
     """None through fewer than three places: through two of them there is always a line."""
-    return Line(tuple(xs), tuple(ys)) if len(set(xs)) >= LEAST_SIZES else None
+    return Line(tuple(xs), tuple(ys)) if len(set(xs)) >= LEAST_FOR_A_LINE else None
 
 
 def sideways(line: Line, reference: Line, x: float) -> tuple[float, float | None, float | None]:

@@ -299,7 +299,8 @@ def _tuning(plan: Plan, arm: str) -> dict[str, Any]:
         for point, loss in sorted(choice.losses.items())
     ]
     stored = {"stored": choice.made, "final_runs_then": choice.final_runs_then if choice.made else None}
-    return {"chosen": choice.values or None, **stored, "edges": choice.edges, "points": points}
+    carried = {"carried": choice.carried} if choice.carried else {}
+    return {"chosen": choice.values or None, **stored, "edges": choice.edges, "points": points, **carried}
 
 
 def _unfinished(study: Study, run: PlannedRun) -> dict[str, Any]:

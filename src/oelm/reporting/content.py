@@ -6,7 +6,6 @@ from collections.abc import Callable, Container, Iterator
 from typing import Any
 
 from oelm.analysis.findings import ArmSummary, Findings, Verdict
-from oelm.analysis.lines import LEAST_SIZES
 from oelm.analysis.statistics import LEAST_INFORMATIVE
 from oelm.claims.kinds import MEASURED, PAIRED, SOLVING
 from oelm.claims.measures import LOSS
@@ -30,11 +29,12 @@ from oelm.reporting.cautions import cautions
 from oelm.reporting.draws import draws
 from oelm.reporting.examples import examples
 from oelm.reporting.probes import probes, tuning_table
-from oelm.reporting.scale import scale
+from oelm.reporting.scale import carried_lines, scale
 from oelm.reporting.scope import scope_line
 from oelm.reporting.tables import counts_at_rest, has_implied, label_of
 from oelm.reporting.words import say, say_of, say_or_code
 from oelm.study.declaration import Language, Study, in_language
+from oelm.study.sizes import LEAST_FOR_A_LINE
 
 Section = Callable[[Findings, Language, Container[str]], Iterator[Block]]
 
@@ -136,7 +136,7 @@ def _methods(findings: Findings, language: Language) -> Iterator[Block]:
         method += say(language, "verdicts.mcnemar") if study.measure.from_predictions else ""
         yield Paragraph(method, tone="note")
     if "scale" in family:
-        yield Paragraph(say_of(study, language, "verdicts.method.scale", least=LEAST_SIZES), tone="note")
+        yield Paragraph(say_of(study, language, "verdicts.method.scale", least=LEAST_FOR_A_LINE), tone="note")
     if any(each.evidence in SOLVING for each in study.hypotheses):
         facts = {"family": len(family), "least": LEAST_INFORMATIVE}
         yield Paragraph(say_of(study, language, "verdicts.method.solving", **facts), tone="note")
@@ -371,6 +371,7 @@ def _tuning(findings: Findings, language: Language, figures: Container[str]) -> 
         for code, facts in findings.notes
         if code in ("edge_optimum", "all_points_diverged", "tuning_at_chance")
     ]
+    lines += carried_lines(findings, language)
     if lines:
         yield Bullets(lines, tone="note")
     if study.tuning.rank == "solved":

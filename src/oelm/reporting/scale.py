@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Container, Iterator
 
 from oelm.analysis.findings import Findings, Scale, Trend
-from oelm.analysis.lines import LEAST_SIZES
 from oelm.reporting import numbers, quality
 from oelm.reporting.article import Block, Heading, Paragraph, Picture, Table, words_then_numbers
 from oelm.reporting.tables import label_of
 from oelm.reporting.words import say, say_of
 from oelm.study.declaration import Language
 from oelm.study.scaled import dials_of, family_of, sized_arms
-from oelm.study.sizes import LEAST_FOR_A_FORECAST
+from oelm.study.sizes import LEAST_FOR_A_FORECAST, LEAST_FOR_A_LINE
 
 
 def scale(findings: Findings, language: Language, figures: Container[str]) -> Iterator[Block]:
@@ -50,7 +49,7 @@ def _slopes(findings: Findings, found: Scale, baseline: str, language: Language)
 
 def _too_few(trend: Trend, arm: str, dial: str, language: Language) -> str:
     whole = sum(point.is_whole for point in trend.points)
-    return say(language, "scale.too_few", arm=arm, dial=dial, sizes=whole, least=LEAST_SIZES)
+    return say(language, "scale.too_few", arm=arm, dial=dial, sizes=whole, least=LEAST_FOR_A_LINE)
 
 
 def _by_size(findings: Findings, found: Scale, baseline: str, language: Language) -> Table:
@@ -142,3 +141,22 @@ def _forecasts(findings: Findings, found: Scale, baseline: str, language: Langua
 
 def _vocabulary(findings: Findings) -> str:
     return findings.arms[findings.study.baseline].data
+
+
+def carried_lines(findings: Findings, language: Language) -> Iterator[str]:
+    """Of arms whose values were tuned at other sizes: what they are, and by which law."""
+    comma = say(language, "list_comma")
+    for arm, choice in findings.plan.choices.items():
+        if choice.carried is not None and choice.best is not None:
+            sized = sized_arms(findings.study)
+            exponents = comma.join(
+                f"{key} {value:+.2f}".replace("-", "−") for key, value in choice.carried.exponents.items()
+            )
+            facts = {
+                "arm": f"{label_of(findings, sized[arm].family, language)} ({sized[arm].size})",
+                "values": comma.join(f"{key} {numbers.learning_rate(value)}" for key, value in choice.values.items()),
+                "sizes": comma.join(sized[source].size for source in choice.carried.sources),
+                "dial": say(language, f"dial.{choice.carried.dial}"),
+                "exponents": exponents,
+            }
+            yield say(language, "tuning.carried", **facts)

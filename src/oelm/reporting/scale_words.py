@@ -39,8 +39,8 @@ SCALE_WORDS: dict[str, Phrase] = {
         "并非所有规模都已完成，斜率只基于已完成的规模：{sizes}。",
     ),
     "scale.too_few": (
-        "No slope for {arm} ({dial}): {sizes} complete sizes, and a slope needs at least {least}, because a line "
-        "always passes through one or two.",
+        "No slope for {arm} ({dial}): complete sizes: {sizes}; a slope needs at least {least}, because a line always "
+        "passes through one or two.",
         "{arm}（{dial}）没有斜率：完整的规模仅 {sizes} 个，至少需要 {least} 个，因为过一两个点总能画出一条直线。",
     ),
     "scale.slopes": (
@@ -70,7 +70,7 @@ SCALE_WORDS: dict[str, Phrase] = {
         "带 * 的倍数假定该组拟合的幂律在最大预算之外仍然成立。",
     ),
     "scale.no_forecast": (
-        "No forecast for {arm} at {size}: {sizes} complete sizes, and a forecast needs at least {least}.",
+        "No forecast for {arm} at {size}: complete sizes: {sizes}; a forecast needs at least {least}.",
         "不对 {arm} 在 {size} 上作预测：完整的规模仅 {sizes} 个，至少需要 {least} 个。",
     ),
     "scale.extrapolation": (
@@ -97,6 +97,11 @@ SCALE_WORDS: dict[str, Phrase] = {
     "column.prediction_interval": ("95 % prediction interval", "95 % 预测区间"),
     "column.left_out": ("left out", "留出"),
     "column.observed": ("observed", "观测"),
+    "tuning.carried": (
+        "{arm}: {values}, not tuned at this size but carried over from {sizes} by a power law of the {dial} "
+        "(exponent: {exponents}).",
+        "{arm}：{values}，未在该规模上调优，而是按{dial}的幂律由 {sizes} 推得（指数：{exponents}）。",
+    ),
     "column.size": ("size", "规模"),
     "column.sizes": ("sizes", "规模数"),
     "column.dial": ("varied", "变化项"),

@@ -31,7 +31,16 @@ from oelm.settings import full_key, known_keys, problem_lines, read_yaml_file, s
 from oelm.study.catalogue import study_file
 from oelm.study.draws import MOST_DRAWS, PROJECTIONS, draw_seed
 from oelm.study.part_aspects import SCALES_OF_SCORES, VARIATIONS
-from oelm.study.sizes import DIALS, LEAST_FOR_A_FORECAST, NAMED, cell_name, computed, is_larger, point_name
+from oelm.study.sizes import (
+    DIALS,
+    LEAST_FOR_A_FORECAST,
+    NAMED,
+    carried_from,
+    cell_name,
+    computed,
+    is_larger,
+    point_name,
+)
 from oelm.study.slurm_request import SlurmRequest
 from oelm.treatment.draws import draws_what_it_treats
 
@@ -191,6 +200,7 @@ class Tuning(Section):
     set: dict[str, Any] = Field(default={})  # for all tuning runs alike, for example fewer steps
     seeds: list[Count] = Field(default=[1000], min_length=1)
     extend: Count = 2  # at most so many points are added at each end of a key
+    at: list[str] | None = None  # sizes; values of the others follow from theirs by a power law; None: all are tuned
     rank: Literal["loss", "solved"] = "loss"
     solved_at: Share | None = None
 
@@ -451,13 +461,13 @@ _NOT_DECLARED = {"slurm", "reported"}
 _ADDED_LATER: dict[str, Any] = {
     "beside": [], "measure": "loss", "margin_points": None, "scope": None, "least_fewer": None,
     "consequences": Consequences().model_dump(), "draws": 1, "solved_at": None, "difficulty": None, "rank": "loss",
-    "sizes": {}, "main_size": None, "forecast": {}, "size": None, "over": None, "per": None,
+    "sizes": {}, "main_size": None, "forecast": {}, "at": None, "size": None, "over": None, "per": None,
 }  # fmt: skip
 
 
 # Keys of claims and of tuning that only studies of probes have, and those that only studies with sizes have.
 OF_PROBES = ("solved_at", "difficulty", "rank")
-OF_SIZES = ("sizes", "main_size", "forecast", "size", "over", "per")
+OF_SIZES = ("sizes", "main_size", "forecast", "at", "size", "over", "per")
 
 
 def _with_full_keys(study: Study) -> tuple[Study, list[str]]:
@@ -495,6 +505,8 @@ def _sizeless(study: Study) -> Iterator[str]:
     rule = "is for studies with sizes"
     yield from (f"{arm}.sizes: {rule}" for arm, each in study.arms.items() if each.sizes is not None)
     yield from (f"{key}: {rule}" for key in ("main_size", "forecast") if getattr(study, key))
+    if study.tuning is not None and study.tuning.at is not None:
+        yield f"tuning.at: {rule}"
     for claim in study.hypotheses:
         if claim.evidence == "scale":
             yield f"{claim.name}: {claim.kind} {rule}"
@@ -518,7 +530,28 @@ def _with_sizes(study: Study) -> tuple[Study, list[str]]:
     ordered = [(arm, size) for size in dict.fromkeys(same.values()) for arm in study.arms if size in cells[arm]]
     changes = {"baseline": cell_name(study.baseline, main), "main_size": main, "hypotheses": claims}
     arms = {cell_name(arm, size): cells[arm][size] for arm, size in ordered}
-    return study.model_copy(update={"arms": arms, **changes}), []
+    sized = study.model_copy(update={"arms": arms, **changes})
+    return sized, list(_wrong_carrying(sized, arms, same))
+
+
+def _wrong_carrying(study: Study, arms: dict[str, SizedArm], same: dict[str, str]) -> Iterator[str]:
+    """Where the tuning says at which sizes, and the values of the others cannot follow from theirs."""
+    at = study.tuning.at if study.tuning else None
+    if study.tuning is None or at is None:
+        return
+    yield from (
+        f"tuning.grid.{key}: a power law carries over values above zero alone"
+        for key, points in study.tuning.grid.items()
+        if min(points) <= 0
+    )
+    try:
+        for size in at:
+            _known_size(size, same, "tuning.at")
+        tuned = [name for name, arm in arms.items() if arm.size in at]
+        for name in (each for each in arms if each not in tuned):
+            carried_from(arms, name, tuned)
+    except UserError as error:
+        yield str(error)
 
 
 def _first_names(study: Study) -> dict[str, str]:

@@ -14,6 +14,7 @@ from oelm.errors import UserError
 from oelm.ownership import time_of
 from oelm.run_directory import is_named_after
 from oelm.study.decisions import (
+    CARRIED_VALUES,
     CHOICES_FILE,
     TUNED_VALUES,
     Decision,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 TUNING_SPLIT = "tune"
 NOTHING = "that every point diverged"
+OF_ARMS = (TUNED_VALUES, CARRIED_VALUES)  # kinds of decision about the values of an arm
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class KeptChoices:
 def kept_choices(study: Study, shelf: Shelf, *, data_digest: str | None) -> KeptChoices:
     """What choices.json holds for this study. With a digest, only what was chosen on that data."""
     try:
-        stored = {each.subject: each for each in read_decisions(shelf.folder) if each.kind == TUNED_VALUES}
+        stored = {each.subject: each for each in read_decisions(shelf.folder) if each.kind in OF_ARMS}
     except UserError as error:
         remark = "choices_damaged", {"line": str(error)}
         return KeptChoices(remarks=(remark,), blocked=sentence(*remark))

@@ -19,6 +19,7 @@ from oelm.claims.solving import Criterion
 from oelm.config import ResolvedRun, Run, Settings, as_far_as_known, resolved
 from oelm.errors import UserError
 from oelm.run_directory import TUNING_FOLDER, RunDirectory, folder_name
+from oelm.study.carrying import tuned_arms, with_carried
 from oelm.study.data_here import Digests, data_folders, digests_here
 from oelm.study.declaration import Study, Tuning, draws_of, settings_for
 from oelm.study.kept_choices import KeptChoices, kept_choices, second_thoughts, stored_late, with_early_runs
@@ -166,7 +167,7 @@ class Planner:
             final = maker.final(dict.fromkeys(study.arms, ()))
             return Plan(study, [], final, {}, self.draws({}), facts=self.facts, digests=self.digests)
         kept = kept_choices(study, shelf, data_digest=self.digests.get(self._data_of_baseline))
-        open_arms = [arm for arm in study.arms if arm not in kept.choices]
+        open_arms = [arm for arm in tuned_arms(study) if arm not in kept.choices]
         grid = {key: sorted({*points, *kept.grid.get(key, ())}) for key, points in study.tuning.grid.items()}
         while True:
             tuning = maker.tuning(study.tuning, grid)
@@ -179,7 +180,7 @@ class Planner:
     def _planned(
         self, maker: _Maker, kept: KeptChoices, fresh: dict[str, Choice], tuning: list[PlannedRun], grid: Grid
     ) -> Plan:
-        known = kept.choices | fresh
+        known = with_carried(self.study, kept.choices | fresh)
         points = {arm: known[arm].best for arm in self.study.arms if arm in known}
         points_found = {arm: best for arm, best in points.items() if best is not None}
         final = maker.final(points_found)
@@ -241,7 +242,7 @@ class _Maker:
             self._run(arm, seed, 0, "tuning", point)
             for seed in declared.seeds
             for point in points
-            for arm in self.study.arms
+            for arm in tuned_arms(self.study)
         ]
 
     def allows(self, grid: Grid) -> bool:

@@ -6,9 +6,9 @@ is, so that all widths read the same tokens.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from oelm.accounting import totals
 from oelm.config import Model, ResolvedRun, Run, as_far_as_known, resolved_training
@@ -84,7 +84,8 @@ def computed(run: Run) -> str:
     return run.model_copy(update={"training": resolved_training(run.training)}).model_dump_json(exclude={"arm"})
 
 
-LEAST_FOR_A_FORECAST = 5  # sizes
+LEAST_FOR_A_LINE = 3  # sizes: through one or two there is always one
+LEAST_FOR_A_FORECAST = 5
 STAND_IN = {"vocabulary": 1024}  # where the data decides it: the same for all sizes
 
 
@@ -99,6 +100,34 @@ def _counted(run: Run) -> tuple[int, int]:
     known = as_far_as_known(run, STAND_IN)
     parameters = totals(known.model).total if isinstance(known, ResolvedRun) else 0
     return parameters, run.training.steps * run.training.batch_size
+
+
+class AtASize(Protocol):
+    """An arm at one of the sizes."""
+
+    @property
+    def family(self) -> str: ...
+
+    @property
+    def size(self) -> str: ...
+
+    @property
+    def dials(self) -> tuple[str, ...]: ...
+
+
+def carried_from(arms: Mapping[str, AtASize], arm: str, tuned: Container[str]) -> tuple[str, list[str]]:
+    """The dial along which values are carried over to an arm, and the tuned arms that they come from."""
+    own = arms[arm]
+    for dial in own.dials:
+        sources = [
+            name for name, each in arms.items() if each.family == own.family and dial in each.dials and name in tuned
+        ]
+        if dial in DIALS and len(sources) >= LEAST_FOR_A_LINE:
+            return dial, sources
+    raise UserError(
+        f"tuning.at: {own.family} is not tuned at {own.size}, and values are carried over along a dial, from at least "
+        f"{LEAST_FOR_A_LINE} of its sizes"
+    )
 
 
 def cell_name(arm: str, size: str) -> str:

@@ -32,6 +32,15 @@ class Solving(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Carried:
+    """Where values come from that were not tuned: a power law of a dial."""
+
+    dial: str
+    sources: dict[str, dict[str, float]]  # arm at a tuned size -> its values
+    exponents: dict[str, float]  # by key
+
+
+@dataclass(frozen=True)
 class Choice:
     """What tuning says about one arm."""
 
@@ -42,6 +51,7 @@ class Choice:
     made: str | None = None  # when it was stored; None: it is what the runs say now
     final_runs_then: int = 0  # that had started when it was stored, by its own account or by their clocks
     solving: dict[Point, Solving] = field(default_factory=dict)  # where points are ranked by it
+    carried: Carried | None = None  # from other sizes; then there are no losses
 
     @property
     def values(self) -> dict[str, float]:

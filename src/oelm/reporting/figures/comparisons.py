@@ -94,7 +94,7 @@ def _tuning_panel(canvas: Canvas, axis: Axes, key: str, choices: dict[str, Choic
         finite = {value: loss for value, loss in best.items() if math.isfinite(loss)}
         diverged += [(value, look.colour) for value, loss in best.items() if not math.isfinite(loss)]
         axis.plot(list(finite), list(finite.values()), color=look.colour, ls=look.line, marker=look.marker)
-        if choice.best is not None and math.isfinite(choice.losses[choice.best]):
+        if choice.best is not None and math.isfinite(choice.losses.get(choice.best, math.inf)):
             loss = choice.losses[choice.best]
             axis.plot([choice.values[key]], [loss], marker="o", ms=10, mfc="none", mec=look.colour, mew=1.1, ls="none")
     values = canvas.findings.plan.grid[key]
