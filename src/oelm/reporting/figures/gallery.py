@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from oelm.analysis.findings import Findings
 from oelm.claims.measures import LOSS, PROBE_ACCURACY, Measure
-from oelm.reporting.figures import comparisons, costs, curves, heads, parameters, probes
+from oelm.reporting.figures import comparisons, costs, curves, heads, parameters, probes, scale
 from oelm.reporting.figures.canvas import Canvas, Rendered, drawing_settings, rendered
 from oelm.reporting.fonts import ChineseFont
 from oelm.study.declaration import Language
@@ -20,6 +20,7 @@ def figures_of(measure: Measure) -> dict[str, Callable[[Canvas], Figure | None]]
     """What a study by this measure has to show, in the order of the report, which content.py gives."""
     names = measure.figures
     return {
+        "scale": scale.scale,
         names.final: comparisons.final,
         **({"by_difficulty": probes.by_difficulty} if measure is PROBE_ACCURACY else {}),
         names.curve: curves.validation,
