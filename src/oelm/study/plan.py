@@ -394,7 +394,7 @@ class _Maker:
         digest = self.planner.digests.get(settings.run.data)
         stored = self.shelf.computed(identity, data_digest=digest) if identity else None
         processes = self.study.arms[arm].processes
-        return PlannedRun(arm, seed, stage, point, settings, processes, stored, digest, draw, budget)
+        return PlannedRun(arm, seed, stage, point, settings, processes, stored, digest, draw, budget=budget)
 
 
 @dataclass(frozen=True)
