@@ -17,7 +17,7 @@ from oelm.analysis.summary import findings_of
 from oelm.claims.measures import LOSS
 from oelm.study.kept_looks import settled_at
 from oelm.study.shelf import Shelf
-from stored_runs import hypothesis, small_study, store_study, with_values
+from stored_runs import hypothesis, probe_curve, small_probes, small_study, solving_claim, store_study, with_values
 
 MANY, FEW = 5000, 500
 LOOKS = [4, 6, 8]
@@ -175,6 +175,16 @@ def test_a_claim_that_is_given_up_is_undecided_and_says_so(looked_at):
 
 
 # ---- What looks are ------------------------------------------------------------------------------------------------
+
+
+def test_a_claim_about_solving_is_looked_at_by_the_increments_of_the_spending(tmp_path):
+    """Six seeds of six reach 1/64, which is below what may be spent by then: 0.0236."""
+    study = small_probes(looks=[6, 8], hypotheses=[solving_claim()])
+    curve = probe_curve(lambda arm, *_: 100 if arm == TREATMENT else None)
+    verdict = findings_of(study, store_study(study, tmp_path, lambda *_: 1.0, measured=curve)).verdicts[0]
+    assert (verdict.outcome, verdict.look.number, len(verdict.sign_test.ahead)) == ("supported", 1, 6)
+    assert verdict.p == pytest.approx(1 / 64)
+    assert verdict.p < verdict.sequential_p < 0.05
 
 
 def test_the_last_look_without_earlier_ones_is_the_verdict_of_all_seeds(looked_at, tmp_path):

@@ -54,6 +54,17 @@ def test_levels_that_forget_the_earlier_looks_are_found_out():
 
 
 @pytest.mark.parametrize("looks", PATTERNS)
+def test_signs_of_a_fair_coin_cross_at_any_look_no_more_often_than_stated(looks):
+    """Exact tests go by the increments of the spending."""
+    heads = np.random.default_rng(16).random((SAMPLES, looks[-1])) < 0.5
+    for rate in RATES:
+        crossed = np.zeros(SAMPLES, dtype=bool)
+        for pairs, levels in zip(looks, union_levels(looks), strict=True):
+            crossed |= special.bdtrc(heads[:, :pairs].sum(axis=1) - 1, pairs, 0.5) <= levels.at(rate)
+        assert crossed.mean() <= rate + 4 * math.sqrt(rate / SAMPLES)
+
+
+@pytest.mark.parametrize("looks", PATTERNS)
 def test_levels_grow_with_the_error_rate_and_are_its_inverse(looks):
     for levels in (*t_levels(looks), *union_levels(looks)):
         assert all(one < other for one, other in itertools.pairwise(levels.nominal))

@@ -57,11 +57,17 @@ class Levels:
 
     @cached_property
     def _rate_scores(self) -> np.ndarray:
-        return -special.ndtri(np.array(self.error_rates))[::-1]
+        return _scores_of(self.error_rates)
 
     @cached_property
     def _nominal_scores(self) -> np.ndarray:
-        return -special.ndtri(np.array(self.nominal))[::-1]
+        return _scores_of(self.nominal)
+
+
+def _scores_of(probabilities: tuple[float, ...]) -> np.ndarray:
+    """Of increasing probabilities: increasing too, so the last one's comes first."""
+    scores: np.ndarray = -special.ndtri(np.array(probabilities))[::-1]
+    return scores
 
 
 @dataclass(frozen=True)
@@ -153,7 +159,8 @@ class _Chain:
     def _not_crossed(self, beyond: np.ndarray, score: float) -> np.ndarray:
         """The mass of each cell as far as it lies below a score."""
         kept = np.clip((score - self.edges[:-1]) / np.diff(self.edges), 0.0, 1.0)
-        return kept * (beyond[:-1] - beyond[1:])
+        mass: np.ndarray = kept * (beyond[:-1] - beyond[1:])
+        return mass
 
     def _score_at(self, beyond: np.ndarray, probability: float) -> float:
         """Beyond which so much lies, between edges by the logarithm."""
@@ -164,7 +171,8 @@ class _Chain:
 def _states(scores: np.ndarray, pairs: int) -> np.ndarray:
     """Where the t statistic of so many pairs has a standard normal's score."""
     t = -special.stdtrit(pairs - 1, special.ndtr(-scores))
-    return t / np.sqrt(pairs - 1 + t * t)
+    states: np.ndarray = t / np.sqrt(pairs - 1 + t * t)
+    return states
 
 
 def _beyond(states: np.ndarray, edges: np.ndarray, pairs: int) -> np.ndarray:
