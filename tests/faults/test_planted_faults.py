@@ -57,7 +57,7 @@ PLANTED = {
     "halving: one seed drops a value": (
         "study/halving.py", "return fmean(differences[:-1])", "return fmean(differences)", "study/test_halving.py"),
     "halving: rounds are decided anew each time": (
-        "study/kept_choices.py", "rounds[done.arm, done.number], grids[done.arm, done.number] = done, grid", "pass",
+        "study/kept_choices.py", "rounds[done.arm, done.number] = done", "pass",
         "study/test_rates.py -k binds"),
     "registrations: changes are not told": (
         "study/registration.py", "changes: tuple[tuple[str, Any, Any], ...] = ()  # key, registered, now",

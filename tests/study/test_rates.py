@@ -106,6 +106,15 @@ def test_what_runs_have_become_since_changes_no_round_and_is_said(tmp_path):
     )  # fmt: skip
 
 
+def test_a_round_for_another_declaration_is_decided_again_and_that_is_said(tmp_path):
+    shelf = store_study(study_of(**HALVING), tmp_path, loss, leaves=lambda run: run.budget == 1)
+    plan = planned(study_of(**HALVING | {"margin": 0.5}), shelf)
+    assert {done.made for done in plan.rounds} == {None}
+    assert [(code, facts["arm"], facts["differences"]) for code, facts in plan.remarks] == [
+        ("choice_replaced", f"{arm}, round 1", "tuning.margin 0.2, now 0.5") for arm in ARMS
+    ]
+
+
 def test_a_fitted_optimum_is_what_the_final_runs_use(tmp_path):
     study = study_of(**FITTED)
     shelf = store_study(study, tmp_path, loss)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from oelm.analysis.findings import Findings
 from oelm.reporting import numbers
-from oelm.reporting.article import Table
+from oelm.reporting.article import Table, words_then_numbers
 from oelm.reporting.scope import scope_line
 from oelm.reporting.tables import label_of
 from oelm.reporting.words import say
@@ -60,7 +60,7 @@ def curves_table(findings: Findings, language: Language) -> Iterator[Table]:
         steps = numbers.whole(tuning_steps(findings))
         caption = say(language, "tuning.curves", scope=scope_line(findings.scope, language), steps=steps)
         header = [say(language, f"column.{name}") for name in CURVE_COLUMNS]
-        yield Table(caption, header, rows, ["left", *["right"] * (len(CURVE_COLUMNS) - 1)])
+        yield Table(caption, header, rows, words_then_numbers(len(CURVE_COLUMNS)))
 
 
 def _rounded(value: float | None) -> float | None:

@@ -185,7 +185,8 @@ def _check_points(file: Path, decision: Decision) -> None:
 
 def _check_round(file: Path, decision: Decision) -> None:
     done = TuningRound.model_validate(checked(file, decision.decided, TuningRound))
-    if not _are_of_grid([each.values for each in done.points], done.grid, decision):
+    goes_on = any(each.behind is not None and each.behind <= done.margin for each in done.points)
+    if not goes_on or not _are_of_grid([each.values for each in done.points], done.grid, decision):
         raise Damaged(file, f"what was dropped for {decision.subject} is not of its grid")
 
 
@@ -238,8 +239,7 @@ def tuned_values(
                 MeanLoss(values=dict(point), loss=_finite(loss), **_solving(choice, point))
                 for point, loss in choice.losses.items()
             ],
-            **({"curve": FittedCurve(**asdict(choice.curve))} if choice.curve else {}),
-            **({"not_fitted": choice.not_fitted} if choice.not_fitted else {}),
+            **_fitted(choice),
         )
     )
     return _decision(
@@ -292,6 +292,12 @@ def round_of(decision: Decision) -> tuple[Round, Grid]:
         made=decision.made,
     )
     return done, decided.grid
+
+
+def _fitted(choice: Choice) -> dict[str, Any]:
+    """Only what there is, so that other choices are stored as they always were."""
+    curve = {} if choice.curve is None else {"curve": FittedCurve(**asdict(choice.curve))}
+    return curve if choice.not_fitted is None else {"not_fitted": choice.not_fitted}
 
 
 def _solving(choice: Choice, point: Point) -> dict[str, float]:

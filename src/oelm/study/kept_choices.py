@@ -62,7 +62,7 @@ def kept_choices(study: Study, shelf: Shelf, *, data_digest: str | None) -> Kept
         remark = "choices_damaged", {"line": str(error)}
         return KeptChoices(remarks=(remark,), blocked=sentence(*remark))
     stored = {each.subject: each for each in decisions if each.kind in OF_ARMS}
-    rounds, grids = _kept_rounds(study, decisions, data_digest)
+    rounds, grids, on_rounds = _kept_rounds(study, decisions, data_digest)
     kept, outdated = {}, []
     for arm, decision in stored.items():
         if arm not in study.arms:
@@ -74,21 +74,31 @@ def kept_choices(study: Study, shelf: Shelf, *, data_digest: str | None) -> Kept
         kept[arm], grid = choice_of(decision)
         grids.append(grid)
     remarks, blocked = _on_outdated(study, shelf, outdated)
+    remarks = (*on_rounds, *remarks)
     return KeptChoices(kept, {arm: stored[arm] for arm in kept}, rounds, _joined(grids), remarks, blocked)
 
 
 def _kept_rounds(
     study: Study, decisions: list[Decision], data_digest: str | None
-) -> tuple[dict[tuple[str, int], Round], list[Grid]]:
+) -> tuple[dict[tuple[str, int], Round], list[Grid], list[Remark]]:
     """Those of the study as it is declared now: a round for another declaration was for other runs."""
-    rounds, grids = {}, {}
-    for decision in decisions:
-        if decision.kind != TUNING_ROUND:
-            continue
+    rounds, grids, remarks = {}, [], []
+    chosen_arms = {each.subject for each in decisions if each.kind == TUNED_VALUES}
+    for decision in {each.subject: each for each in decisions if each.kind == TUNING_ROUND}.values():
         done, grid = round_of(decision)
-        if done.arm in study.arms and not _differences(study, decision, done.arm, data_digest):
-            rounds[done.arm, done.number], grids[done.arm, done.number] = done, grid
-    return rounds, list(grids.values())
+        if done.arm not in study.arms:
+            continue
+        differences = _differences(study, decision, done.arm, data_digest)
+        if not differences:
+            rounds[done.arm, done.number] = done
+            grids.append(grid)
+        elif done.arm not in chosen_arms:  # of whose choice the same is said
+            remarks.append(_replaced(decision, differences))
+    return rounds, grids, remarks
+
+
+def _replaced(decision: Decision, differences: list[str]) -> Remark:
+    return "choice_replaced", {"arm": decision.subject, "made": decision.made, "differences": some(differences)}
 
 
 def _differences(study: Study, decision: Decision, arm: str, data_digest: str | None) -> list[str]:
@@ -113,8 +123,7 @@ def _on_outdated(
         if any(_is_final_run_of(stored, study, decision.subject) for stored in shelf.runs):
             used.setdefault(some(differences), []).append(decision)
         else:
-            facts = {"arm": decision.subject, "made": decision.made, "differences": some(differences)}
-            remarks.append(("choice_replaced", facts))
+            remarks.append(_replaced(decision, differences))
     for difference, decisions in used.items():
         names = ", ".join(each.subject for each in decisions)
         facts = {"file": str(shelf.folder / CHOICES_FILE), "names": names, "made": decisions[0].made}

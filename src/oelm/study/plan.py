@@ -297,8 +297,10 @@ class Planner:
     ) -> tuple[Settings, str]:
         key = arm, seed, draw, stage, point, budget
         if key not in self.known:
-            of_stage = {"tuning": stage == "tuning", "budget": budget}
-            settings = settings_for(self.study, arm, seed=seed, draw=draw, values=dict(point), **of_stage)
+            tuning = stage == "tuning"
+            settings = settings_for(
+                self.study, arm, seed=seed, draw=draw, values=dict(point), tuning=tuning, budget=budget
+            )
             run = as_far_as_known(settings.run, self.facts)
             identity = computation(run) if isinstance(run, ResolvedRun) else ""
             self.known[key] = settings.model_copy(update={"run": run}), identity
