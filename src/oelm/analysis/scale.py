@@ -82,11 +82,11 @@ def trend_over(
         _point(study, size, arms[one], arms[other]) for size, one, other in pairs if one in arms and other in arms
     ]
     varying = _varying(points)
-    per = per or next(iter(varying), "parameters")
-    points.sort(key=lambda point: point.counts[per])
+    ordered_by: Per = per or (varying[0] if varying else "parameters")
+    points.sort(key=lambda point: point.counts[ordered_by])
     whole = [point for point in points if point.is_whole]
     slopes = {count: slope for count in varying if (slope := _slope(whole, count))}
-    return Trend(treatment, control, dial, per, points, slopes)
+    return Trend(treatment, control, dial, ordered_by, points, slopes)
 
 
 def _point(study: Study, size: str, treatment: ArmSummary, control: ArmSummary) -> SizePoint:

@@ -325,7 +325,8 @@ def _named(measure: Measure, quality: Quality, examples: dict[str, Any]) -> dict
 def _scale(study: Study, scale: Scale) -> dict[str, Any]:
     """All of it, and of the arms what is not in `arms` already."""
     main = at_main_size(study)
-    return _plain(scale) | {"arms": {name: _arm(study, arm) for name, arm in scale.arms.items() if name not in main}}
+    tree: dict[str, Any] = _plain(scale)
+    return tree | {"arms": {name: _arm(study, arm) for name, arm in scale.arms.items() if name not in main}}
 
 
 def _beside(row: Beside) -> dict[str, Any]:

@@ -95,11 +95,11 @@ def _multipliers(findings: Findings, found: Scale, baseline: str, language: Lang
     rows = []
     for each in found.multipliers:
         mark = " *" if each.is_beyond else ""
-        ends = [None if end is None else end * each.flops_ratio for end in (each.low, each.high)]
+        low, high = (None if end is None else end * each.flops_ratio for end in (each.low, each.high))
         rows.append([
             label_of(findings, each.treatment, language), numbers.whole(each.tokens),
             numbers.times(each.ratio) + mark, numbers.interval(each.low, each.high, numbers.times),
-            numbers.times(each.ratio * each.flops_ratio), numbers.interval(*ends, numbers.times), str(each.budgets),
+            numbers.times(each.ratio * each.flops_ratio), numbers.interval(low, high, numbers.times), str(each.budgets),
         ])  # fmt: skip
     if rows:
         columns = ("arm", "budget", "times_tokens", "interval", "times_flops", "interval", "budgets")
