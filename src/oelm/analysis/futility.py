@@ -50,17 +50,17 @@ def _decided_share(sample: np.ndarray, bounds: Bounds, looks: tuple[int, ...], p
 
 def decided_by_t(sample: np.ndarray, bounds: Bounds, levels: AnyLevels) -> np.ndarray:
     """Of each row of differences, whether its mean is shown to lie within the bounds, or beyond one of them."""
-    return shown_by_t(sample, bounds, levels.at(LEVEL)) | refuted_by_t(sample, bounds, levels.at(LEVEL))
+    return np.asarray(shown_by_t(sample, bounds, levels.at(LEVEL)) | refuted_by_t(sample, bounds, levels.at(LEVEL)))
 
 
 def shown_by_t(sample: np.ndarray, bounds: Bounds, level: float) -> np.ndarray:
     critical = _critical(sample, level)
-    return np.logical_and.reduce([_t(sample, bound) * side < -critical for bound, side in _sides(bounds)])
+    return np.asarray(np.logical_and.reduce([_t(sample, bound) * side < -critical for bound, side in _sides(bounds)]))
 
 
 def refuted_by_t(sample: np.ndarray, bounds: Bounds, level: float) -> np.ndarray:
     critical = _critical(sample, level)
-    return np.logical_or.reduce([_t(sample, bound) * side > critical for bound, side in _sides(bounds)])
+    return np.asarray(np.logical_or.reduce([_t(sample, bound) * side > critical for bound, side in _sides(bounds)]))
 
 
 def _sides(bounds: Bounds) -> Sequence[tuple[float, int]]:

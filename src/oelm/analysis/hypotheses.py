@@ -167,6 +167,7 @@ def _costs(hypothesis: Hypothesis, arm: ArmSummary, seeds: Sequence[int]) -> dic
 
 def _tested(difference: PairedDifference, bounds: Bounds, hypothesis: Hypothesis, stage: Stage) -> _Tested:
     test, values = PAIR_TESTS[hypothesis.quality.test], difference.differences
+    beside: float | None
     if not difference.standard_deviation:
         p = beside = statistics.same_p_within(values, bounds)
         levels = stage.of_exact
@@ -427,10 +428,11 @@ def _solving_test(hypothesis: Hypothesis, plan: Plan, arms: dict[str, ArmSummary
 
 
 def _on_solving(test: _SolvingTest, p_adjusted: float | None, family_level: float) -> Verdict:
-    hypothesis, found, sequential_p, levels = test.hypothesis, test.found, test.p, test.stage.of_exact
-    if not isinstance(found, SignTest) or sequential_p is None:
+    hypothesis, found, levels = test.hypothesis, test.found, test.stage.of_exact
+    if not isinstance(found, SignTest):
         hindered, code, known = found
         return _settled(hypothesis, hindered, code, known)
+    sequential_p = test.stage.sequential_p(hypothesis.name, found.p, levels)
     is_shown = (sequential_p if p_adjusted is None else p_adjusted) <= LEVEL
     is_excluded = found.p_opposite <= levels.at(LEVEL)
     outcome, reason = KINDS[hypothesis.kind].verdict(is_shown=is_shown, is_excluded=is_excluded)
