@@ -50,17 +50,10 @@ def _decided_share(sample: np.ndarray, bounds: Bounds, looks: tuple[int, ...], p
 
 def decided_by_t(sample: np.ndarray, bounds: Bounds, levels: AnyLevels) -> np.ndarray:
     """Of each row of differences, whether its mean is shown to lie within the bounds, or beyond one of them."""
-    return np.asarray(shown_by_t(sample, bounds, levels.at(LEVEL)) | refuted_by_t(sample, bounds, levels.at(LEVEL)))
-
-
-def shown_by_t(sample: np.ndarray, bounds: Bounds, level: float) -> np.ndarray:
-    critical = _critical(sample, level)
-    return np.asarray(np.logical_and.reduce([_t(sample, bound) * side < -critical for bound, side in _sides(bounds)]))
-
-
-def refuted_by_t(sample: np.ndarray, bounds: Bounds, level: float) -> np.ndarray:
-    critical = _critical(sample, level)
-    return np.asarray(np.logical_or.reduce([_t(sample, bound) * side > critical for bound, side in _sides(bounds)]))
+    critical = float(-special.stdtrit(sample.shape[1] - 1, levels.at(LEVEL)))
+    beyond = np.array([_t(sample, bound) * side for bound, side in _sides(bounds)])
+    decided: np.ndarray = (beyond < -critical).all(axis=0) | (beyond > critical).any(axis=0)
+    return decided
 
 
 def _sides(bounds: Bounds) -> Sequence[tuple[float, int]]:
@@ -74,10 +67,6 @@ def _t(sample: np.ndarray, bound: float) -> np.ndarray:
     pairs = sample.shape[1]
     found: np.ndarray = (sample.mean(axis=1) - bound) / (sample.std(axis=1, ddof=1) / np.sqrt(pairs))
     return found
-
-
-def _critical(sample: np.ndarray, level: float) -> float:
-    return float(-special.stdtrit(sample.shape[1] - 1, level))
 
 
 def _of_signs(test: SignTest, bounds: Bounds, looks: tuple[int, ...], place: int) -> float:

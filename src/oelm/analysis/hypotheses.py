@@ -169,10 +169,11 @@ def _tested(difference: PairedDifference, bounds: Bounds, hypothesis: Hypothesis
     test, values = PAIR_TESTS[hypothesis.quality.test], difference.differences
     beside: float | None
     if not difference.standard_deviation:
-        p = beside = statistics.same_p_within(values, bounds)
-        levels = stage.of_exact
+        p, levels = statistics.same_p_within(values, bounds), stage.of_exact
+        beside: float | None = p
     else:
-        p, beside, levels = test.p(values, bounds), test.p_beside(values, bounds), stage.of_t
+        p, levels = test.p(values, bounds), stage.of_t
+        beside = test.p_beside(values, bounds)
     return _Tested(fmean(values), p, beside, levels, stage.sequential_p(hypothesis.name, p, levels))
 
 
