@@ -167,8 +167,15 @@ def choice_of(decision: Decision) -> tuple[Choice, Grid]:
         stored = CarriedValues.model_validate(decision.decided)
         carried = Carried(stored.dial, stored.sources, stored.exponents)
         point = None if stored.values is None else tuple(stored.values.items())
-        made = {"made": decision.made, "final_runs_then": decision.final_runs_then}
-        return Choice(decision.subject, {}, point, carried=carried, **made), {}
+        found = Choice(
+            arm=decision.subject,
+            losses={},
+            best=point,
+            made=decision.made,
+            final_runs_then=decision.final_runs_then,
+            carried=carried,
+        )
+        return found, {}
     decided = TunedValues.model_validate(decision.decided)
     keys = list(decided.grid)
 
