@@ -11,7 +11,7 @@ from oelm.analysis.findings import Findings, Scale, Trend
 from oelm.analysis.summary import findings_as_json, findings_of
 from oelm.study.declaration import Study
 from sized_studies import PAIR, STEPS, WIDTHS, losses_with_slope, sized_study
-from stored_runs import hypothesis, small_study, store_study
+from stored_runs import accuracy_claim, hypothesis, small_classification, small_study, store_study
 
 FROZEN = "frozen_head_orthogonal"
 PER_DOUBLING = 0.02  # of the width, or of the steps
@@ -118,6 +118,22 @@ def test_a_confound_at_one_size_confounds_the_claim(tmp_path):
     found = findings_of(study, store_study(study, tmp_path, losses_with_slope()))
     assert found.verdicts[0].outcome == "confounded"
     assert [each.key for each in found.verdicts[0].confounds] == ["training.weight_decay"]  # once, not for each size
+
+
+def test_accuracies_have_slopes_in_points(tmp_path):
+    claim = accuracy_claim("holds", margin_points=5)
+    study = small_classification(
+        arms=["fine_tuned", "frozen_pretrained"], seeds=[0, 1, 2], sizes={"steps": [20, 40, 80]}, hypotheses=[claim]
+    )
+    errors = {"steps20": 0.200, "steps40": 0.210, "steps80": 0.221}
+
+    def error(arm, seed, stage, point):
+        family, _, size = arm.partition("+")
+        return (errors[size] if family == "frozen_pretrained" else 0.2) + 0.005 * seed
+
+    found = findings_of(study, store_study(study, tmp_path, error))
+    assert found.verdicts[0].facts["slope"] == pytest.approx(-1.05, abs=0.2)  # of accuracy, which falls
+    assert found.scale.trends[0].slopes["tokens"].slope == pytest.approx(0.0105, abs=0.002)
 
 
 # ---- What follows --------------------------------------------------------------------------------------------------
