@@ -53,6 +53,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/two_slots.py
 	$(BIN)/python benchmarks/warm_starts.py
 	$(BIN)/python benchmarks/controller_overhead.py
+	$(BIN)/python benchmarks/cost_of_an_answer.py
 	@echo 'besides, with prepared sentences: $(BIN)/python benchmarks/fine_tuning_speed.py data/xnli-en'
 
 # Stored runs of a finding become its archive, its report follows from that: docs/findings/README.md.

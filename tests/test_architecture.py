@@ -109,6 +109,7 @@ VERBS = [
     "arms",
     "keys",
     "compare",
+    "plan",
     "register",
     "run",
     "stop",
@@ -125,7 +126,8 @@ WITHOUT_TORCH = [
     "oelm.data.prepare_sentences",
     "oelm.experiments.controller", "oelm.experiments.status", "oelm.experiments.forecast",
     "oelm.study.plan", "oelm.study.archiving", "oelm.study.confounds", "oelm.study.registration",
-    "oelm.analysis.summary", "oelm.reporting.report", "oelm.remote.verbs", "oelm.remote.check", "oelm.remote.pull",
+    "oelm.analysis.summary", "oelm.analysis.planning", "oelm.reporting.plan_table", "oelm.reporting.report",
+    "oelm.remote.verbs", "oelm.remote.check", "oelm.remote.pull",
     "oelm.remote.on_server", "oelm.heads.scores", "oelm.heads.given",
 ]  # fmt: skip
 

@@ -34,9 +34,13 @@ def chance_to_decide(study: Study, place: int, verdict: Verdict) -> float | None
     if difference is None or not difference.standard_deviation or difference.mean is None:
         return None
     bounds = KINDS[verdict.hypothesis.kind].bounds(verdict.margin or 0.0)
-    values = np.array(difference.differences)
+    return chance_of_t(np.array(difference.differences), bounds, looks, place)
+
+
+def chance_of_t(values: np.ndarray, bounds: Bounds, looks: tuple[int, ...], place: int) -> float:
+    """The same of the differences that were seen by this look."""
     drawn = np.random.default_rng(_SEED).standard_normal((FUTURES, looks[-1] - len(values)))
-    future = difference.mean + difference.standard_deviation * drawn
+    future = values.mean() + values.std(ddof=1) * drawn
     sample = np.concatenate([np.broadcast_to(values, (FUTURES, len(values))), future], axis=1)
     return _decided_share(sample, bounds, looks, place)
 

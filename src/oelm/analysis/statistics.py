@@ -263,21 +263,41 @@ def seeds_needed(differences: Sequence[float], bounds: Bounds, *, level: float) 
     None: the mean is not within them, or more than 1,000 pairs would be needed.
     """
     assert can_be_tested(differences)
-    mean, deviation = fmean(differences), intervals.standard_deviation(differences)
-    beyond = (
-        None if bounds.upper is None else bounds.upper - mean,
-        None if bounds.lower is None else mean - bounds.lower,
-    )
-    distances = [distance / deviation for distance in beyond if distance is not None]
+    deviation = intervals.standard_deviation(differences)
+    distances = [distance / deviation for distance in _distances(differences, bounds)]
+    pairs = pairs_for_power(distances, level=level)
+    return None if pairs is None else max(pairs, len(differences) + 1)
+
+
+def pairs_for_power(distances: Sequence[float], *, level: float) -> int | None:
+    """So many pairs show, with a probability of 80 %, that the mean is within bounds that are so far from it, in
+    standard deviations. None: it is not within them, or more than 1,000 pairs would be needed."""
     if min(distances) <= 0:
         return None
-
-    def is_enough(pairs: int) -> bool:
-        return 1 - sum(_miss_probability(distance, pairs, level) for distance in distances) >= POWER
-
     pairs = range(LEAST_PAIRS, MOST_SEEDS + 1)
-    first = bisect.bisect_left(pairs, True, key=is_enough)
-    return max(pairs[first], len(differences) + 1) if first < len(pairs) else None
+    first = bisect.bisect_left(pairs, True, key=lambda each: power(distances, each, level=level) >= POWER)
+    return pairs[first] if first < len(pairs) else None
+
+
+def power(distances: Sequence[float], pairs: int, *, level: float) -> float:
+    """How often so many pairs show it. Of two bounds, at least so often."""
+    return 1 - sum(_miss_probability(distance, pairs, level) for distance in distances)
+
+
+def distance_seen(pairs: int, *, bounds: int, level: float) -> float:
+    """Of the mean from each of so many bounds, in standard deviations: so many pairs show it with a probability of
+    80 %."""
+
+    def is_seen(distance: float) -> bool:
+        return power([distance] * bounds, pairs, level=level) >= POWER
+
+    low, high = 0.0, 1.0
+    while not is_seen(high):
+        low, high = high, 2 * high
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (low, middle) if is_seen(middle) else (middle, high)
+    return high
 
 
 def _miss_probability(distance: float, pairs: int, level: float) -> float:

@@ -53,6 +53,7 @@ for _verb in (
     one_run.arms,
     one_run.keys,
     one_run.compare,
+    studies.plan,
     studies.register,
     studies.run,
     studies.stop,

@@ -1,4 +1,4 @@
-"""The verbs of a study: register, run, stop, status, logs, bench, report, archive. Heavy imports stand inside.
+"""The verbs of a study: plan, register, run, stop, status, logs, bench, report, archive. Heavy imports stand inside.
 
 Only bench loads torch.
 """
@@ -42,7 +42,7 @@ ReadRunsOption = Annotated[
     Path | None,
     typer.Option("--runs", help="Folder of the study's runs, or an archive of them.", show_default="runs/STUDY"),
 ]
-READING = ("status", "report", "archive")
+READING = ("plan", "status", "report", "archive")
 CREATING = ("register", "run", "bench")  # which make the folder of runs where there is none
 
 
@@ -165,6 +165,77 @@ def _tell_how_it_ended(study: str, controller: Controller, plan: Plan) -> None:
         echo("the final runs start when the tuning grid is finished for every arm of the study")
     elif arms is None:
         echo(shlex.join(["next:", "oelm", "report", study, *controller.runs_option]))
+
+
+def plan(
+    study: StudyArgument,
+    deviation: Annotated[
+        float | None,
+        typer.Option("--deviation", help="Standard deviation of a paired difference, in per cent or points."),
+    ] = None,
+    like: Annotated[
+        str | None,
+        typer.Option(
+            "--like",
+            metavar="STUDY",
+            help="Take the spread from the finished runs of this study.",
+            autocompletion=completion.studies,
+        ),
+    ] = None,
+    difference: Annotated[
+        float | None,
+        typer.Option(
+            "--difference",
+            help="How far the true difference lies within each claim's bound, in per cent or points.",
+            show_default="the margin",
+        ),
+    ] = None,
+    runs: Annotated[
+        Path | None,
+        typer.Option(
+            "--runs",
+            help="Folder of the runs that say what the spread is, or an archive of them.",
+            show_default="runs/STUDY",
+        ),
+    ] = None,
+    json_output: JsonOption = False,
+) -> None:
+    """Show what a study can see with its seeds, and what it costs.
+
+    For each claim: the number of seeds that shows it with a probability of 80 %, and the smallest difference that the
+    study shows so. For the study: runs, FLOPs and time, with and without looks, with the whole grid and with halving.
+
+    The spread comes from --deviation, from --like, or from finished runs of the study. Without any of these,
+    differences are in units of the spread.
+
+    \b
+    Examples:
+      oelm plan demo
+      oelm plan mine --deviation 2
+      oelm plan mine --like tinystories_cpu
+    """
+    from oelm.analysis.planning import prospect_of
+    from oelm.reporting.plan_table import plan_lines, plan_tree
+    from oelm.study.shelf import Shelf
+
+    for name, value in (("--deviation", deviation), ("--difference", difference)):
+        if value is not None and not 0 < value < float("inf"):
+            raise UserError(f"{name} {value:g}: must be a number above 0")
+    if like is not None and deviation is not None:
+        raise UserError("--like: give either --like or --deviation")
+    if deviation is not None and runs is not None:
+        raise UserError("--runs: says where the spread comes from; give either --runs or --deviation")
+    declared, folder = _study_and_folder(study, None if like else runs, "plan")
+    other = None
+    if like is not None:
+        other_study, other_folder = _study_and_folder(like, runs, "plan")
+        other = other_study, Shelf(other_folder)
+    prospect = prospect_of(declared, Shelf(folder), deviation=deviation, like=other, difference=difference)
+    if json_output:
+        print_json(plan_tree(prospect))
+        return
+    for line in plan_lines(prospect):
+        echo(line)
 
 
 def register(study: StudyArgument, runs: RunsOption = None) -> None:

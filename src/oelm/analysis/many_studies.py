@@ -1,0 +1,191 @@
+"""What looks decide in many studies at once, from their paired differences: for plans and simulations.
+
+The same decisions as those of looks.py and hypotheses.py, which know one study and its runs; a test holds them equal.
+Claims here are tested by the paired t, and a claim with two bounds is not given up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from oelm.analysis.distributions import special
+from oelm.analysis.futility import chance_of_t
+from oelm.analysis.looks import LEAST_CHANCE
+from oelm.analysis.spending import WITHOUT_LOOKS, Always, AnyLevels, t_levels
+from oelm.analysis.statistics import POWER
+from oelm.claims.kinds import Bounds
+from oelm.intervals import LEVEL
+
+SUPPORTED, UNDECIDED, REFUTED = 1, 0, -1
+PATHS = 20_000
+_SEED = 20261
+
+
+@dataclass(frozen=True)
+class Claim:
+    bounds: Bounds
+    confirmatory: bool = True
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """By study and claim."""
+
+    verdicts: np.ndarray  # SUPPORTED, UNDECIDED or REFUTED
+    seeds: np.ndarray  # of the look that settled it, or of the last one
+
+
+LevelsOfLooks = Callable[[tuple[int, ...]], Sequence[AnyLevels]]
+
+
+def levels_of(looks: tuple[int, ...]) -> Sequence[AnyLevels]:
+    """One look is none."""
+    return t_levels(looks) if len(looks) > 1 else (WITHOUT_LOOKS,)
+
+
+def decided(
+    differences: np.ndarray,
+    claims: Sequence[Claim],
+    looks: tuple[int, ...],
+    *,
+    futility: bool = False,
+    levels: LevelsOfLooks = levels_of,
+) -> Outcomes:
+    """Of differences by study, claim and seed."""
+    shape = differences.shape[:2]
+    verdicts, seeds = np.zeros(shape, dtype=int), np.full(shape, looks[-1])
+    is_open, smallest = np.ones(shape, dtype=bool), np.ones(shape)
+    confirmatory = np.array([claim.confirmatory for claim in claims])
+    for place, (pairs, level) in enumerate(zip(looks, levels(looks), strict=True)):
+        tests = [_Tests(differences[:, number, :pairs], claim.bounds) for number, claim in enumerate(claims)]
+        p = _sequential(level, np.stack([test.p_within for test in tests], axis=1))
+        smallest = np.where(is_open, np.minimum(smallest, p), smallest)
+        is_shown = is_open & (_adjusted(smallest, confirmatory) <= LEVEL)
+        is_excluded = np.stack([test.p_beyond for test in tests], axis=1) <= level.at(LEVEL)
+        is_refuted = is_open & is_excluded & ~is_shown
+        verdicts[is_shown], verdicts[is_refuted] = SUPPORTED, REFUTED
+        settled = is_shown | is_refuted
+        if futility and place + 1 < len(looks):
+            settled |= is_open & np.stack([test.is_hopeless(looks, place) for test in tests], axis=1)
+        seeds[settled] = pairs
+        is_open &= ~settled
+    return Outcomes(verdicts, seeds)
+
+
+class _Tests:
+    """The t tests of one claim in many studies."""
+
+    def __init__(self, differences: np.ndarray, bounds: Bounds) -> None:
+        self.pairs = differences.shape[1]
+        mean, deviation = differences.mean(axis=1), differences.std(axis=1, ddof=1)
+        # How far the mean is beyond each bound, in standard deviations.
+        upper = [] if bounds.upper is None else [(mean - bounds.upper) / deviation]
+        lower = [] if bounds.lower is None else [(bounds.lower - mean) / deviation]
+        self.beyond = [*upper, *lower]
+
+    def _below(self, t: np.ndarray) -> np.ndarray:
+        found: np.ndarray = special.stdtr(self.pairs - 1, math.sqrt(self.pairs) * t)
+        return found
+
+    @property
+    def p_within(self) -> np.ndarray:
+        return np.maximum.reduce([self._below(beyond) for beyond in self.beyond])
+
+    @property
+    def p_beyond(self) -> np.ndarray:
+        return np.minimum.reduce([self._below(-beyond) for beyond in self.beyond])
+
+    def is_hopeless(self, looks: tuple[int, ...], place: int) -> np.ndarray:
+        if len(self.beyond) > 1:
+            return np.zeros(len(self.beyond[0]), dtype=bool)
+        least, most = hopeless(looks, place)
+        found: np.ndarray = (least < self.beyond[0]) & (self.beyond[0] < most)
+        return found
+
+
+def _sequential(levels: AnyLevels, p: np.ndarray) -> np.ndarray:
+    """As `Levels.sequential_p`, of many p-values."""
+    if isinstance(levels, Always):
+        return p
+    nominal, rates = np.array(levels.nominal), np.array(levels.error_rates)
+    scores = -special.ndtri(np.clip(p, nominal[0], nominal[-1]))
+    found = special.ndtr(-np.interp(scores, -special.ndtri(nominal)[::-1], -special.ndtri(rates)[::-1]))
+    return np.where(p > nominal[-1], 1.0, found)
+
+
+def _adjusted(p: np.ndarray, confirmatory: np.ndarray) -> np.ndarray:
+    """By Holm, within each study, over the claims that are of the family."""
+    adjusted, family = p.copy(), p[:, confirmatory]
+    order = np.argsort(family, axis=1, kind="stable")
+    stepped = np.take_along_axis(family, order, axis=1) * np.arange(family.shape[1], 0, -1)
+    stepped = np.minimum(1.0, np.maximum.accumulate(stepped, axis=1))
+    np.put_along_axis(family, order, stepped, axis=1)
+    adjusted[:, confirmatory] = family
+    return adjusted
+
+
+# ---- Futility ------------------------------------------------------------------------------------------------------
+
+
+_NEAR_THE_BOUND = (0.0, 0.1, -0.1, 0.2, -0.2, 0.3, -0.3)
+
+
+@lru_cache(maxsize=64)
+def hopeless(looks: tuple[int, ...], place: int) -> tuple[float, float]:
+    """Between which means, in standard deviations beyond its only bound, a claim is given up at a look that leaves it
+    open. Empty, the larger first, where it never is."""
+    pairs = looks[place]
+    values = np.linspace(-1.0, 1.0, pairs)
+    values /= values.std(ddof=1)
+
+    def is_given_up(mean: float) -> bool:
+        return chance_of_t(values + mean, Bounds(None, 0.0), looks, place) < LEAST_CHANCE
+
+    middle = next((mean for mean in _NEAR_THE_BOUND if is_given_up(mean)), None)
+    if middle is None:
+        return math.inf, -math.inf
+
+    def edge(side: int) -> float:
+        inner, outer = middle, middle + 8.0 * side
+        for _ in range(20):
+            between = (inner + outer) / 2
+            inner, outer = (between, outer) if is_given_up(between) else (inner, between)
+        return inner
+
+    return edge(-1), edge(1)
+
+
+# ---- Power ---------------------------------------------------------------------------------------------------------
+
+
+def power_by_looks(distances: Sequence[float], looks: tuple[int, ...], *, level: float) -> float:
+    """How often a mean that is so far within each of its bounds, in standard deviations, is shown at one of the looks.
+    Drawn with fixed seeds."""
+    shown = np.zeros(PATHS, dtype=bool)
+    for mean, half in _bounds_of_means(looks, level):
+        sides = (mean, -mean)[: len(distances)]
+        shown |= np.logical_and.reduce([side + half < each for side, each in zip(sides, distances, strict=True)])
+    return float(shown.mean())
+
+
+def distance_seen_by_looks(looks: tuple[int, ...], *, bounds: int, level: float) -> float:
+    """As `statistics.distance_seen`: what all but a fifth of the samples need at the look that shows it with least."""
+    needed = [(mean if bounds == 1 else np.abs(mean)) + half for mean, half in _bounds_of_means(looks, level)]
+    return float(np.quantile(np.minimum.reduce(needed), POWER))
+
+
+@lru_cache(maxsize=32)
+def _bounds_of_means(looks: tuple[int, ...], level: float) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
+    """At each look, the means of standard normal samples, and by how much their one-sided bounds are beyond them."""
+    drawn = np.random.default_rng(_SEED).standard_normal((PATHS, looks[-1]))
+    found = []
+    for pairs, levels in zip(looks, levels_of(looks), strict=True):
+        prefix = drawn[:, :pairs]
+        critical = -special.stdtrit(pairs - 1, levels.at(level)) / math.sqrt(pairs)
+        found.append((prefix.mean(axis=1), critical * prefix.std(axis=1, ddof=1)))
+    return tuple(found)

@@ -1,0 +1,402 @@
+"""What a study can see with its seeds, and what it will cost: for `oelm plan`, before any run or from finished ones.
+
+The spread of paired differences is given, or pooled over the pairs of finished runs. It decides how many seeds to plan
+for, and no verdict.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from statistics import fmean
+from typing import Literal
+
+import numpy as np
+
+from oelm.accounting import training_flops
+from oelm.analysis import statistics
+from oelm.analysis.arm_summaries import ArmRuns, runs_by_arm
+from oelm.analysis.hypotheses import margin_of
+from oelm.analysis.many_studies import Claim, decided, distance_seen_by_looks, power_by_looks
+from oelm.claims.kinds import KINDS, LEAST_PAIRS, SOLVING, Bounds
+from oelm.claims.solving import by_difficulty
+from oelm.config import ResolvedRun, as_far_as_known
+from oelm.errors import UserError
+from oelm.intervals import LEVEL
+from oelm.study.declaration import Hypothesis, Study, Tuning, settings_for
+from oelm.study.plan import Plan, planned
+from oelm.study.shelf import Shelf
+from oelm.study.tuning import points_of
+
+SIMULATED = 4000  # studies, for the seeds that looks need
+_SEED = 20262
+LEAST_TO_FIT = 3  # values that a curve goes through
+
+
+@dataclass(frozen=True)
+class Prospect:
+    """All that can be said of a study beforehand."""
+
+    study: Study
+    spread: Spread | None  # None: nothing says what it is
+    spread_from: str | None  # the study whose runs it is pooled over; None: it is given, or unknown
+    looks: Looks | None
+    claims: list[PlannedClaim]
+    costs: list[PlannedCost]
+    finished: int  # runs of the study
+
+
+def prospect_of(
+    study: Study,
+    shelf: Shelf,
+    *,
+    deviation: float | None = None,
+    like: tuple[Study, Shelf] | None = None,
+    difference: float | None = None,
+) -> Prospect:
+    """With a deviation and a difference in the unit of the claims: per cent, or points."""
+    plan = planned(study, shelf)
+    spread, source = (Spread(study.measure.scale.margin(deviation)) if deviation else None), None
+    if spread is None:
+        other, runs = like or (study, shelf)
+        spread = spread_of(other, plan if like is None else planned(other, runs))
+        source = other.name if spread else None
+        if like is not None:
+            _refuse_unlike(study, other, runs, spread)
+    claims = planned_claims(study, spread, difference)
+    finished = sum(run.state == "finished" for run in plan.runs)
+    costs = planned_costs(study, plan, claims, spread)
+    return Prospect(study, spread, source, looks_for(study), claims, costs, finished)
+
+
+def _refuse_unlike(study: Study, other: Study, runs: Shelf, spread: Spread | None) -> None:
+    if other.measure.scale is not study.measure.scale:
+        theirs, ours = other.measure, study.measure
+        raise UserError(f"--like {other.name}: compares {theirs.key}, and {study.name} compares {ours.key}")
+    if spread is None:
+        raise UserError(
+            f"--like {other.name}: {runs.folder} has fewer than two finished pairs for each claim about quality"
+        )
+
+
+# ---- Spread --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The standard deviation of a paired difference, in the units of the comparison."""
+
+    deviation: float
+    comparisons: int = 0  # pairs of arms that it is pooled over; none: it is given
+    degrees_of_freedom: int = 0
+    least: float = 0.0  # of one pair of arms
+    most: float = 0.0
+
+
+def spread_of(study: Study, plan: Plan) -> Spread | None:
+    """Pooled over the pairs of arms that claims compare; None where no two pairs of one have finished."""
+    runs = runs_by_arm(study, plan)
+    return None if runs is None else pooled(_differences(study, runs))
+
+
+def pooled(samples: Iterable[Sequence[float]]) -> Spread | None:
+    """Over samples that have a mean of their own each."""
+    several = [each for each in samples if len(each) > 1]
+    deviations = [statistics.standard_deviation(each) or 0.0 for each in several]
+    degrees = sum(len(each) - 1 for each in several)
+    squares = math.fsum(own**2 * (len(each) - 1) for own, each in zip(deviations, several, strict=True))
+    if squares == 0:
+        return None
+    return Spread(math.sqrt(squares / degrees), len(several), degrees, min(deviations), max(deviations))
+
+
+def _differences(study: Study, runs: dict[str, ArmRuns]) -> list[list[float]]:
+    """Of each pair of arms once, though several claims may be about it."""
+    compared = {
+        (*sorted((claim.treatment, claim.control)), claim.difficulty): claim
+        for claim in study.paired_claims
+        if claim.evidence == "quality"
+    }
+    return [
+        statistics.paired_difference(
+            _costs(claim, runs[claim.treatment]), _costs(claim, runs[claim.control]), level=None
+        ).differences
+        for claim in compared.values()
+    ]
+
+
+def _costs(claim: Hypothesis, runs: ArmRuns) -> dict[int, float]:
+    measure = claim.quality
+    if claim.difficulty is None:
+        return {seed: measure.cost(value) for seed, value in runs.values_of(measure).items()}
+    name, found = str(claim.difficulty), {}
+    for seed, draws in runs.whole.items():
+        reports = [by_difficulty(run.stored.result) for run in draws if run.stored and run.stored.result]
+        if reports and all(name in report for report in reports):
+            found[seed] = measure.cost(fmean(report[name] for report in reports))
+    return found
+
+
+# ---- Claims --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PlannedClaim:
+    """What a number of seeds is good for. Distances are those of the true difference from the claim's bound, within it;
+    they and deviations are in the units of the comparison, or in standard deviations where the spread is not known."""
+
+    name: str
+    kind: str
+    level: float  # that Holm's correction leaves it at worst
+    assumed: float  # distance, which its power is for
+    seen: float | None  # distance: the smallest that the study shows with a probability of 80 %
+    seen_by_looks: float | None
+    deviation_borne: float | None  # the largest with which the assumed distance is shown with that probability
+    seeds_needed: int | None = None  # for that probability; None: unknown, or more than 1,000
+    power: float | None = None  # with the seeds of the study
+    power_by_looks: float | None = None
+    seeds_by_looks: float | None = None  # on average
+    least_telling: int | None = None  # of a claim about solving: pairs that tell, all to one side
+
+
+@dataclass(frozen=True)
+class Looks:
+    seeds: tuple[int, ...]
+    is_declared: bool
+
+
+def looks_for(study: Study) -> Looks | None:
+    """Those declared, or else after a half and three quarters of the seeds; None where there is no room for one."""
+    if study.looks:
+        return Looks(tuple(study.looks), True)
+    seeds = len(study.seeds)
+    early = {math.ceil(seeds * share) for share in (0.5, 0.75)}
+    looks = sorted(each for each in early if LEAST_PAIRS <= each < seeds)
+    return Looks((*looks, seeds), False) if looks and _of_quality(study) else None
+
+
+def _of_quality(study: Study) -> list[Hypothesis]:
+    return [claim for claim in study.paired_claims if claim.evidence not in SOLVING]
+
+
+def level_at_worst(study: Study, claim: Hypothesis) -> float:
+    """Where no other claim of the family is shown before it."""
+    return LEVEL / sum(each.confirmatory for each in study.paired_claims) if claim.confirmatory else LEVEL
+
+
+def assumed_distance(claim: Hypothesis, difference: float | None) -> float:
+    """As given in the unit of the claim. Otherwise equal arms, whose bound is a margin away; of a claim to be better,
+    one that exceeds its bound by the usual margin. Two bounds cannot both be further away than the margin."""
+    scale, of_equal_arms = claim.quality.scale, _at_equality(claim)
+    assumed = scale.margin(difference) if difference is not None else of_equal_arms or scale.margin(scale.usual_margin)
+    return min(assumed, of_equal_arms) if _bounds(claim) > 1 else assumed
+
+
+def _bounds(claim: Hypothesis) -> int:
+    bounds = KINDS[claim.kind].bounds(margin_of(claim))
+    return sum(each is not None for each in (bounds.lower, bounds.upper))
+
+
+def _at_equality(claim: Hypothesis) -> float:
+    """How far within its bounds no difference at all is; zero where it is not."""
+    bounds = KINDS[claim.kind].bounds(margin_of(claim))
+    distances = [side * bound for side, bound in ((1, bounds.upper), (-1, bounds.lower)) if bound is not None]
+    return max(0.0, min(distances))
+
+
+def _distances(claim: Hypothesis, distance: float) -> list[float]:
+    """From each of its bounds."""
+    return [distance, 2 * margin_of(claim) - distance][: _bounds(claim)]
+
+
+def planned_claims(study: Study, spread: Spread | None, difference: float | None) -> list[PlannedClaim]:
+    looks = looks_for(study)
+    found = [_planned_claim(study, claim, spread, looks, difference) for claim in study.paired_claims]
+    if looks is None:
+        return found
+    simulated = _simulated_seeds(study, found, spread, looks)
+    means = {name: float(seeds.mean()) for name, seeds in simulated.items()}
+    return [replace(claim, seeds_by_looks=means.get(claim.name)) for claim in found]
+
+
+def _planned_claim(
+    study: Study, claim: Hypothesis, spread: Spread | None, looks: Looks | None, difference: float | None
+) -> PlannedClaim:
+    level, seeds = level_at_worst(study, claim), len(study.seeds)
+    assumed = assumed_distance(claim, difference)
+    if claim.evidence in SOLVING:
+        least = statistics.pairs_of_one_sign(level)
+        return PlannedClaim(claim.name, claim.kind, level, assumed, None, None, None, least_telling=least)
+    can_be_seen = seeds >= LEAST_PAIRS
+    unit, bounds = spread.deviation if spread else 1.0, _bounds(claim)
+    seen = statistics.distance_seen(seeds, bounds=bounds, level=level) if can_be_seen else None
+    by_looks = distance_seen_by_looks(looks.seeds, bounds=bounds, level=level) if looks else None
+    planned = PlannedClaim(
+        name=claim.name,
+        kind=claim.kind,
+        level=level,
+        assumed=assumed,
+        seen=None if seen is None else seen * unit,
+        seen_by_looks=None if by_looks is None else by_looks * unit,
+        deviation_borne=None if seen is None else assumed / seen,
+    )
+    if spread is None:
+        return planned
+    distances = [distance / unit for distance in _distances(claim, assumed)]
+    return replace(
+        planned,
+        seeds_needed=statistics.pairs_for_power(distances, level=level),
+        power=max(0.0, statistics.power(distances, seeds, level=level)) if can_be_seen else None,
+        power_by_looks=power_by_looks(distances, looks.seeds, level=level) if looks else None,
+    )
+
+
+# ---- Seeds that looks need -----------------------------------------------------------------------------------------
+
+
+def _simulated_seeds(
+    study: Study, claims: list[PlannedClaim], spread: Spread | None, looks: Looks
+) -> dict[str, np.ndarray]:
+    """By claim, in simulated studies: until a look settles it. Each has its assumed distance; where the spread is not
+    known, the smallest that is seen. Claims are drawn apart, which settles the last claim of an arm rather late."""
+    declared = {claim.name: claim for claim in _of_quality(study)}
+    planned = [claim for claim in claims if claim.name in declared]
+    if not planned:
+        return {}
+    drawn = np.random.default_rng(_SEED).standard_normal((SIMULATED, len(planned), looks.seeds[-1]))
+    tested = []
+    for number, claim in enumerate(planned):
+        distance = claim.assumed / spread.deviation if spread else claim.seen or 0.0
+        width = 2 * (margin_of(declared[claim.name]) / spread.deviation if spread else distance)
+        lower = None if _bounds(declared[claim.name]) == 1 else -width
+        drawn[:, number] -= distance
+        tested.append(Claim(Bounds(lower, 0.0), declared[claim.name].confirmatory))
+    outcomes = decided(drawn, tested, looks.seeds, futility=study.futility)
+    return {claim.name: outcomes.seeds[:, number] for number, claim in enumerate(planned)}
+
+
+# ---- Costs ---------------------------------------------------------------------------------------------------------
+
+
+Method = Literal["grid", "halving"]
+
+
+@dataclass(frozen=True)
+class PlannedCost:
+    """Of all runs of a study, finished or not, on average."""
+
+    tuning: Method | None  # None: it tunes nothing
+    looks: tuple[int, ...]
+    is_declared: bool
+    tuning_runs: float
+    final_runs: float
+    flops: float | None  # None: the sizes of the models are not known here
+    seconds: float | None  # of one slot, at the pace of the finished runs
+
+
+def planned_costs(study: Study, plan: Plan, claims: list[PlannedClaim], spread: Spread | None) -> list[PlannedCost]:
+    """With each way of tuning, without looks and with them."""
+    runs = runs_by_arm(study, plan)
+    counter = _Counter(study, plan, {arm: each.run for arm, each in runs.items()} if runs else {})
+    looks = looks_for(study)
+    every_seed = dict.fromkeys(study.arms, float(len(study.seeds)))
+    by_seeds: list[tuple[tuple[int, ...], dict[str, float]]] = [((), every_seed)]
+    if looks is not None:
+        simulated = _simulated_seeds(study, claims, spread, looks)
+        by_seeds.append((looks.seeds, {arm: _seeds_of(study, arm, simulated) for arm in study.arms}))
+    return [counter.cost(method, seeds, seen) for method in counter.methods for seen, seeds in by_seeds]
+
+
+def _seeds_of(study: Study, arm: str, simulated: dict[str, np.ndarray]) -> float:
+    """Until the last of its claims is settled; without one, or with one about solving, all of them."""
+    claims = [claim.name for claim in study.paired_claims if arm in (claim.treatment, claim.control)]
+    if not claims or any(name not in simulated for name in claims):
+        return float(len(study.seeds))
+    return float(np.maximum.reduce([simulated[name] for name in claims]).mean())
+
+
+@dataclass(frozen=True)
+class _Counter:
+    study: Study
+    plan: Plan
+    runs: dict[str, ResolvedRun]  # a final run of each arm; none where sizes are not known
+
+    @property
+    def methods(self) -> list[Method | None]:
+        """Halving needs a second tuning seed, and losses to compare."""
+        tuning = self.study.tuning
+        if tuning is None:
+            return [None]
+        can_halve = len(tuning.seeds) > 1 and tuning.rank == "loss"
+        return ["grid", "halving"] if can_halve else ["grid"]
+
+    def cost(self, method: Method | None, seeds: dict[str, float], looks: tuple[int, ...]) -> PlannedCost:
+        final = {arm: seeds[arm] * self.plan.draws[arm] for arm in self.study.arms}
+        tuning_runs, tuning_flops = self._tuning(method)
+        flops = None
+        if self.runs:
+            flops = tuning_flops + math.fsum(number * training_flops(self.runs[arm]) for arm, number in final.items())
+        declared = self.study.tuning.method if self.study.tuning else None
+        return PlannedCost(
+            tuning=method,
+            looks=looks,
+            is_declared=method == declared and looks == tuple(self.study.looks),
+            tuning_runs=tuning_runs,
+            final_runs=math.fsum(final.values()),
+            flops=flops,
+            seconds=None if flops is None or self._pace is None else flops * self._pace,
+        )
+
+    @cached_property
+    def _pace(self) -> float | None:
+        """Seconds of a finished run for each of its FLOPs."""
+        seconds = flops = 0.0
+        for run in self.plan.runs:
+            result = run.stored.result if run.stored and run.state == "finished" else None
+            if result and result.get("wall_seconds") and isinstance(run.run, ResolvedRun):
+                seconds, flops = seconds + result["wall_seconds"], flops + training_flops(run.run)
+        return seconds / flops if flops else None
+
+    def _tuning(self, method: Method | None) -> tuple[float, float]:
+        """Runs and FLOPs of all arms."""
+        if method is None or self.study.tuning is None:
+            return 0.0, 0.0
+        tuning = self.study.tuning.model_copy(update={"method": method})
+        study = self.study.model_copy(update={"tuning": tuning})
+        runs = flops = 0.0
+        for arm in study.arms:
+            points = points_of(tuning.grid)
+            for budget, kept in zip(tuning.rounds, self._rounds(tuning, arm, len(points)), strict=True):
+                runs += kept * len(tuning.seeds)
+                share = kept / len(points) * len(tuning.seeds)
+                flops += share * sum(self._flops(study, arm, dict(point), budget) for point in points)
+        return runs, flops
+
+    def _flops(self, study: Study, arm: str, values: dict[str, float], budget: float | None) -> float:
+        assert study.tuning is not None
+        settings = settings_for(study, arm, seed=study.tuning.seeds[0], values=values, tuning=True, budget=budget)
+        run = as_far_as_known(settings.run, self.plan.facts)
+        return training_flops(run) if isinstance(run, ResolvedRun) else 0.0
+
+    def _rounds(self, tuning: Tuning, arm: str, points: int) -> list[int]:
+        """How many values each round has: as finished rounds, or the losses of finished tuning runs, say; otherwise
+        half of them go on."""
+        counts = [points]
+        for number in range(1, len(tuning.rounds)):
+            known = self._kept(tuning, arm, number)
+            counts.append(min(counts[-1], known if known is not None else math.ceil(counts[-1] / 2)))
+        if tuning.choose == "fitted":
+            counts[-1] = max(counts[-1], min(LEAST_TO_FIT, points))
+        return counts
+
+    def _kept(self, tuning: Tuning, arm: str, number: int) -> int | None:
+        for done in self.plan.rounds:
+            if (done.arm, done.number) == (arm, number):
+                return len(done.kept)
+        choice = self.plan.choices.get(arm)
+        losses = [] if choice is None or self.plan.rounds else [*choice.losses.values()]
+        if not losses or math.isinf(min(losses)):
+            return None
+        return sum(loss - min(losses) <= tuning.margin for loss in losses)
