@@ -4,8 +4,8 @@ import json
 
 import numpy as np
 import pytest
-from instant_slots import InstantSlots, Killed, run_study
 
+from instant_slots import InstantSlots, Killed, run_study
 from oelm.analysis.summary import findings_as_json, findings_of
 from oelm.errors import UserError
 from oelm.experiments.looking import look_lines
