@@ -56,8 +56,7 @@ def decided_by_t(sample: np.ndarray, bounds: Bounds, levels: AnyLevels) -> np.nd
     """Of each row of differences, whether its mean is shown to lie within the bounds, or beyond one of them."""
     critical = float(-special.stdtrit(sample.shape[1] - 1, levels.at(LEVEL)))
     beyond = np.array([_t(sample, bound) * side for bound, side in _sides(bounds)])
-    decided: np.ndarray = (beyond < -critical).all(axis=0) | (beyond > critical).any(axis=0)
-    return decided
+    return np.asarray((beyond < -critical).all(axis=0) | (beyond > critical).any(axis=0))
 
 
 def _sides(bounds: Bounds) -> Sequence[tuple[float, int]]:

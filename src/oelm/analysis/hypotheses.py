@@ -170,7 +170,7 @@ def _tested(difference: PairedDifference, bounds: Bounds, hypothesis: Hypothesis
     beside: float | None
     if not difference.standard_deviation:
         p, levels = statistics.same_p_within(values, bounds), stage.of_exact
-        beside: float | None = p
+        beside = p
     else:
         p, levels = test.p(values, bounds), stage.of_t
         beside = test.p_beside(values, bounds)
