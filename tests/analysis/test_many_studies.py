@@ -59,7 +59,7 @@ def test_a_study_among_many_is_decided_as_it_is_alone(tmp_path, futility):
         settled = settled_at(looks)
         for number, arm in enumerate(arms[1:]):
             last = next(look for look in reversed(looks) if arm in look.claims)
-            assert OUTCOMES[last.claims[arm].verdict["outcome"]] == many.verdicts[place, number]
+            assert OUTCOMES[last.claims[arm].verdict.outcome] == many.verdicts[place, number]
             assert LOOKS[settled.get(arm, len(LOOKS)) - 1] == many.seeds[place, number]
 
 

@@ -16,11 +16,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def figures_of(measure: Measure, *, has_sizes: bool = False) -> dict[str, Callable[[Canvas], Figure | None]]:
+def figures_of(measure: Measure) -> dict[str, Callable[[Canvas], Figure | None]]:
     """What a study by this measure has to show, in the order of the report, which content.py gives."""
     names = measure.figures
     return {
-        **({"scale": scale.scale} if has_sizes else {}),
         names.final: comparisons.final,
         **({"by_difficulty": probes.by_difficulty} if measure is PROBE_ACCURACY else {}),
         names.curve: curves.validation,
@@ -44,7 +43,8 @@ def drawn(findings: Findings, *, language: Language, font: ChineseFont | None) -
     canvas = Canvas(findings, language, font)
     found = {}
     with drawing_settings(canvas):
-        for name, draw in figures_of(canvas.measure, has_sizes=findings.scale is not None).items():
+        of_sizes = {"scale": scale.scale} if findings.scale else {}
+        for name, draw in (of_sizes | figures_of(canvas.measure)).items():
             figure = draw(canvas)
             if figure is not None:
                 found[name] = rendered(figure)
