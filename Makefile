@@ -51,6 +51,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/long_metrics.py
 	$(BIN)/python benchmarks/live_table.py
 	$(BIN)/python benchmarks/two_slots.py
+	$(BIN)/python benchmarks/warm_starts.py
 	$(BIN)/python benchmarks/controller_overhead.py
 	$(BIN)/python benchmarks/cost_of_an_answer.py
 	@echo 'besides, with prepared sentences: $(BIN)/python benchmarks/fine_tuning_speed.py data/xnli-en'

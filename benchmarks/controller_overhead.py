@@ -23,7 +23,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 import loopback_slurm
-from oelm.experiments import local
+from oelm.experiments import engine as engine_module
 from oelm.experiments.controller import Controller
 from oelm.experiments.engine import Slots
 from oelm.experiments.local import LocalEngine, LocalSlots, Unit
@@ -62,11 +62,11 @@ def main() -> None:
 
 def local_line(folder: Path, count: int, units: int) -> str:
     finished = finished_files(folder / f"finished-{count}")
-    local.train_command = lambda directory, processes: [COPY, *finished, str(directory.path)]
+    engine_module.train_command = lambda directory, processes: [COPY, *finished, str(directory.path)]
     study = study_of_runs(folder, count)
     began, processor = time.monotonic(), time.process_time()
     engine = LocalEngine(folder / f"local-{count}")
-    controller = controller_of(study, LocalSlots(engine, [Unit(n, None) for n in range(units)]))
+    controller = controller_of(study, LocalSlots(engine, [Unit(n, None) for n in range(units)], warm=None))
     plan = controller.go()
     seconds, processor = time.monotonic() - began, time.process_time() - processor
     assert all(run.state == "finished" for run in plan.runs), controller.given_up

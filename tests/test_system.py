@@ -181,6 +181,11 @@ def test_a_system_without_locks_gets_one_line(words):
     assert all(name in line for name in system.WITHOUT_COMMANDS)
 
 
+def test_without_proc_showing_a_command_does_nothing_and_threads_are_unknown(without_proc):
+    system.show_command(["another", "command"])  # would write to where its arguments are
+    assert system.threads_here() == 1
+
+
 def test_what_the_line_promises_works_without_locks(tmp_path):
     pytest.importorskip("transformers", reason="needs oelm[hf]")
     code = f"""

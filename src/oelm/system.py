@@ -7,10 +7,12 @@ has: nobody else has to ask which system this is.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib.util
 import mmap
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import sys
@@ -83,6 +85,40 @@ def process_exists(pid: int) -> bool:
     except PermissionError:  # somebody else's
         return True
     return True
+
+
+def threads_here() -> int:
+    """Of this process, those of libraries too; 1 where the system does not say."""
+    try:
+        return len(os.listdir(PROC / "self" / "task"))
+    except OSError:
+        return 1
+
+
+def inherited() -> tuple[object, ...]:
+    """What others can change of this process, and a process that it starts would have: its priority, cores, limits."""
+    import resource  # which is not everywhere
+
+    limits = [getattr(resource, name) for name in sorted(vars(resource)) if name.startswith("RLIMIT_")]
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    return os.getpriority(os.PRIO_PROCESS, 0), cores, [resource.getrlimit(limit) for limit in limits]
+
+
+def show_command(command: list[str]) -> None:
+    """Have `ps` and `pgrep -f` show this process as another command, as far as the room of its own arguments goes; a
+    system that does not say where they are goes on showing the old one.
+    """
+    try:
+        fields = (PROC / "self" / "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return
+    first, end = int(fields[45]), int(fields[46])
+    room = end - first - 1
+    if first == 0 or room < 1:
+        return
+    text = os.fsencode(shlex.join(command))[: room - 1]
+    # The last byte tells the kernel that this is one text, which ends at its first zero.
+    ctypes.memmove(first, text.ljust(room, b"\0") + b" ", room + 1)
 
 
 def lock(descriptor: int) -> None:

@@ -26,6 +26,7 @@ from oelm.settings import load_settings
 from oelm.study.declaration import load_study
 from oelm.study.plan import planned
 from oelm.study.shelf import Shelf
+from oelm.system import process_exists
 from oelm.training.run import train
 from small_runs import PATIENCE, VOCABULARY, child_environment, eventually, oelm_command
 from warm import shared_server
@@ -239,9 +240,12 @@ def test_killed_controllers_and_killed_runs_change_no_number_and_nothing_starts_
 
     alive = eventually(lambda: len(found := halted()) == 2 and found, what="two running runs")
     pids = [directory.status()["pid"] for directory in alive]
+    forking = {parent_of(pid) for pid in pids}
+    assert len(forking) == 1
     first.send_signal(signal.SIGKILL)
     first.wait()
     first.stdout.close()
+    eventually(lambda: not any(map(process_exists, forking)), what="the end of the process that forked the runs")
     assert all(Process.stored(directory.status()).is_alive_here() for directory in alive)
     _, out = run(tmp_path, "status", file)
     assert out.count(" running ") == 2, out
@@ -268,6 +272,10 @@ def test_killed_controllers_and_killed_runs_change_no_number_and_nothing_starts_
         assert read_json(directory.result_file)["val_loss"] == uninterrupted_loss(directory, tmp_path)
 
 
+def parent_of(pid: int) -> int:
+    return int(subprocess.run(["ps", "-o", "ppid=", "-p", str(pid)], capture_output=True, text=True).stdout)
+
+
 def uninterrupted_loss(directory: RunDirectory, folder: Path) -> float:
     """The same settings, trained here and now."""
     settings = load_settings(str(directory.settings_file))
@@ -279,6 +287,7 @@ def test_ctrl_c_saves_every_run_and_the_same_command_goes_on(token_folder, tmp_p
     controller = start(tmp_path, "run", file)
     (directory,) = eventually(lambda: running(tmp_path, after_step=3), what="a running run")
     pid = directory.status()["pid"]
+    forking = parent_of(pid)
     os.kill(pid, signal.SIGSTOP)  # so that it does not end meanwhile
     code, out = run(tmp_path, "run", file)
     assert code == 2
@@ -289,6 +298,7 @@ def test_ctrl_c_saves_every_run_and_the_same_command_goes_on(token_folder, tmp_p
     assert controller.returncode == 130, out
     assert out.endswith(f"oelm: little: stopped\noelm: resume with: {shlex.join(['oelm', 'run', str(file)])}\n")
     assert directory.status()["state"] == "interrupted"
+    assert not process_exists(forking)
     code, out = run(tmp_path, "run", file)
     assert code == 0, out
     assert next(iter(results(tmp_path).values()))["resumes"] == 1

@@ -174,7 +174,7 @@ def test_a_run_sees_the_gpus_of_its_units_alone(tmp_path, monkeypatch, units, se
     show = [sys.executable, "-c", "import os; print(repr(os.environ['CUDA_VISIBLE_DEVICES']))"]
     monkeypatch.setattr("oelm.experiments.engine.train_command", lambda directory, processes: show)
     run = wanted_run(tmp_path / "run")
-    started(run, units).child.wait()
+    started(run, units).child.process.wait()
     assert run.directory.output_file.read_text() == f"{seen!r}\n"
 
 

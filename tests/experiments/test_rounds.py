@@ -10,7 +10,7 @@ import pytest
 
 from oelm.experiments import controller
 from oelm.experiments.controller import Controller, DataFacts
-from oelm.experiments.engine import Handle
+from oelm.experiments.engine import Handle, Slots
 from oelm.experiments.engines import engine_named
 from oelm.study.decisions import read_decisions
 from oelm.study.plan import planned
@@ -41,7 +41,7 @@ class Ended(Handle):
         return False
 
 
-class Instant:
+class Instant(Slots):
     """Ends each run at once, and after so many of them its controller."""
 
     at_a_time = 1

@@ -65,7 +65,8 @@ def test_every_test_of_pairs_has_its_words():
 def test_every_kind_has_its_criterion():
     for key in KINDS:
         assert (
-            fields(WORDS[f"criterion.{key}"][0]) <= {"treatment", "control", "margin", "least_frozen", "solved"} | NAMES
+            fields(WORDS[f"criterion.{key}"][0])
+            <= {"treatment", "control", "margin", "least_frozen", "solved", "per"} | NAMES
         )
 
 

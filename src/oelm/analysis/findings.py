@@ -14,7 +14,7 @@ from oelm.claims.kinds import Settled
 from oelm.claims.solving import Criterion, Solved
 from oelm.study.bench import Ratio
 from oelm.study.confounds import Confound
-from oelm.study.declaration import Hypothesis, Study, Text
+from oelm.study.declaration import Hypothesis, Per, Study, Text
 from oelm.study.kept_looks import Look
 from oelm.study.plan import Plan, PlannedRun
 from oelm.study.rate_fit import REASONS
@@ -151,6 +151,118 @@ class Scope:
     stated: Text | None  # what the study adds in its own words
 
 
+# What of a size is counted: a slope is the change with every doubling of one of them.
+COUNTS: tuple[Per, ...] = ("parameters", "tokens", "flops")
+
+
+@dataclass(frozen=True)
+class SizePoint:
+    """Two arms at one size."""
+
+    size: str
+    treatment: str
+    control: str
+    counts: dict[Per, float]  # of the control
+    difference: PairedDifference
+    is_whole: bool  # every seed has its pair
+
+
+@dataclass(frozen=True)
+class Slope:
+    """How a difference changes with every doubling of a count, over the sizes that are whole."""
+
+    sizes: int
+    slope: float  # in the units of the difference
+    low: float  # two-sided 95 % interval, by the spread of the sizes about the line
+    high: float
+    lower_bound: float  # one-sided 95 %
+    upper_bound: float
+    deviation: float  # of a size about the line
+    line: list[Height]  # between the first size and the last
+
+
+@dataclass(frozen=True)
+class Height:
+    """Of a fitted line at some count, with its 95 % interval."""
+
+    count: float
+    middle: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Trend:
+    """Two arms, as they were declared, over several sizes, the smallest first."""
+
+    treatment: str
+    control: str
+    dial: str | None  # None: sizes that a claim lists
+    per: Per  # what the sizes are ordered by
+    points: list[SizePoint]
+    slopes: dict[Per, Slope]  # by each count that differs, as soon as three sizes are whole
+
+
+@dataclass(frozen=True)
+class Law:
+    """The loss of an arm against its training FLOPs, as a power law without a floor: a description of these sizes."""
+
+    arm: str  # as it was declared
+    dial: str
+    flops: list[float]
+    losses: list[float]  # means over seeds
+    exponent: float | None  # the loss is multiplied by 2 to this with every doubling; None below three sizes
+    low: float | None
+    high: float | None
+    line: list[Height]
+
+
+@dataclass(frozen=True)
+class Multiplier:
+    """How many times the tokens an arm needs for the loss that the control has at one budget."""
+
+    treatment: str
+    control: str
+    budgets: int
+    tokens: float  # of the control
+    ratio: float
+    low: float | None  # 95 %; None: the arm's loss may not fall at all
+    high: float | None
+    flops_ratio: float  # of a token of the treatment against one of the control
+    is_beyond: bool  # so many tokens were not tried
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """The mean difference at a size that the line was not fitted to: an extrapolation."""
+
+    size: str
+    counts: dict[Per, float]
+    middle: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a trend says of a larger size, and of its own largest one if that is left out."""
+
+    treatment: str
+    control: str
+    per: Per
+    sizes: int
+    size: str
+    predicted: Predicted | None  # None: fewer than five sizes are complete
+    left_out: Predicted | None = None
+    observed: float | None = None  # at the size that was left out
+
+    @property
+    def is_covered(self) -> bool | None:
+        if self.left_out is None or self.observed is None:
+            return None
+        return self.left_out.low <= self.observed <= self.left_out.high
+
+
 @dataclass(frozen=True)
 class AtLook:
     """Where a verdict was reached, or where its claim stands."""
@@ -184,6 +296,7 @@ class Verdict:
     sign_test: SignTest | None = None  # of a claim about solving
     sequential_p: float | None = None  # the smallest error rate over all looks at which it is shown; else `p`
     look: AtLook | None = None  # where the study has looks
+    trend: Trend | None = None  # of a claim about scale
 
 
 @dataclass(frozen=True)
@@ -336,6 +449,17 @@ class ArmSummary:
 
 
 @dataclass(frozen=True)
+class Scale:
+    """A study over all of its sizes."""
+
+    arms: dict[str, ArmSummary]  # at every size, each compared with the baseline at its own
+    trends: list[Trend]  # of every other arm against the baseline, for every dial
+    laws: list[Law]
+    multipliers: list[Multiplier]
+    forecasts: list[Forecast]
+
+
+@dataclass(frozen=True)
 class Decomposition:
     """A step of the ablation: baseline -> frozen, baseline -> random, random -> orthogonal, where those arms exist."""
 
@@ -371,7 +495,7 @@ class Beside:
 class Findings:
     study: Study
     plan: Plan
-    arms: dict[str, ArmSummary]
+    arms: dict[str, ArmSummary]  # of a study with sizes, at the main one
     scope: Scope  # of all arms
     verdicts: list[ScopedVerdict]
     decomposition: list[Decomposition]
@@ -383,3 +507,8 @@ class Findings:
     notes: list[tuple[str, dict[str, Any]]]  # codes with facts: an optimum at the edge, mixed sources, ...
     looks: tuple[Look, ...] = ()  # that were taken, where the study has some
     beside: list[Beside] = field(default_factory=list)  # this study first; empty unless it names a neighbour or a claim
+    scale: Scale | None = None  # None where the study has no sizes
+
+    @property
+    def at_all_sizes(self) -> dict[str, ArmSummary]:
+        return self.scale.arms if self.scale else self.arms

@@ -15,16 +15,20 @@ from statistics import fmean
 from typing import Any, assert_never
 
 from oelm.analysis import statistics
-from oelm.analysis.findings import ArmSummary, Outcome, PairedDifference, SignTest, Verdict
+from oelm.analysis.findings import ArmSummary, Outcome, PairedDifference, SignTest, Trend, Verdict
+from oelm.analysis.lines import Line
+from oelm.analysis.scale import line_of, trend_over
 from oelm.analysis.solving import sign_test
 from oelm.analysis.speed import Speed, SpeedOf
 from oelm.analysis.spending import WITHOUT_LOOKS, AnyLevels
 from oelm.analysis.statistics import LEAST_INFORMATIVE, PAIR_TESTS
 from oelm.claims.kinds import KINDS, LEAST_PAIRS, SOLVING, Bounds, Settled
+from oelm.claims.measures import Measure
 from oelm.intervals import LEVEL
 from oelm.study.confounds import SEEDS, Confound
 from oelm.study.declaration import Hypothesis
 from oelm.study.plan import Plan
+from oelm.study.sizes import LEAST_FOR_A_LINE
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,7 @@ def verdicts(
 ) -> list[Verdict]:
     """In the order of the study."""
     of_pairs = on_pairs(plan, arms)
+    of_scale = _on_scales(plan, arms, {name: each.sequential_p for name, each in of_pairs.items()})
     found = []
     for hypothesis in plan.study.hypotheses:
         match hypothesis.evidence:
@@ -67,6 +72,8 @@ def verdicts(
                 verdict = _on_speed(hypothesis, speed_of(hypothesis.treatment, hypothesis.control))
             case "quality" | "solved_seeds" | "steps_to_solve":
                 verdict = of_pairs[hypothesis.name]
+            case "scale":
+                verdict = of_scale[hypothesis.name]
             case unknown:
                 assert_never(unknown)
         found.append(_marked(verdict, confounds.get(hypothesis.name, [])))
@@ -81,7 +88,7 @@ def staged_verdicts(
     for each in claims:
         test = _solving_test if each.evidence in SOLVING else _quality_test
         tests[each.name] = test(each, plan, arms, stage)
-    adjusted, level = _family(plan.study.paired_claims, tests, stage)
+    adjusted, level = _family(plan.study.family, {**tests, **_scale_tests(plan, arms)}, stage)
     return {
         name: _on_quality(test, adjusted.get(name), level)
         if isinstance(test, _QualityTest)
@@ -160,9 +167,10 @@ def _costs(hypothesis: Hypothesis, arm: ArmSummary, seeds: Sequence[int]) -> dic
 
 def _tested(difference: PairedDifference, bounds: Bounds, hypothesis: Hypothesis, stage: Stage) -> _Tested:
     test, values = PAIR_TESTS[hypothesis.quality.test], difference.differences
+    beside: float | None
     if not difference.standard_deviation:
         p, levels = statistics.same_p_within(values, bounds), stage.of_exact
-        beside: float | None = p
+        beside = p
     else:
         p, levels = test.p(values, bounds), stage.of_t
         beside = test.p_beside(values, bounds)
@@ -240,7 +248,7 @@ def _without(states: dict[str, list[int]], *left_out: str) -> dict[str, list[int
 
 
 def _family(
-    claims: list[Hypothesis], tests: Mapping[str, _QualityTest | _SolvingTest], stage: Stage
+    claims: list[Hypothesis], tests: Mapping[str, _QualityTest | _SolvingTest | _ScaleTest], stage: Stage
 ) -> tuple[dict[str, float], float]:
     """Adjusted p-values by hypothesis, and the level that the next one to be shown is held to."""
     names = [each.name for each in claims if each.confirmatory]
@@ -305,6 +313,83 @@ def _without_spread(
         needed = statistics.same_pairs_needed(values, bounds, level=level)
         shared, facts = shared | {"seeds_needed": needed}, facts | {"seeds_needed": needed}
     return _settled(test.hypothesis, outcome, _WITHOUT_SPREAD[outcome], facts, **shared)
+
+
+# ---- Scale ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _ScaleTest:
+    """A claim that the slope of the difference over sizes lies between two bounds."""
+
+    hypothesis: Hypothesis
+    trend: Trend
+    bounds: Bounds
+    found: Line | Hindrance
+
+    @property
+    def p(self) -> float | None:
+        return self.found.slope_p(self.bounds) if isinstance(self.found, Line) else None
+
+
+def _on_scales(plan: Plan, arms: dict[str, ArmSummary], of_pairs: Mapping[str, float | None]) -> dict[str, Verdict]:
+    """By name. The claims that pairs decide count in the family with the p-values that they have."""
+    tests = _scale_tests(plan, arms)
+    known = {name: p for name, p in of_pairs.items() if p is not None}
+    adjusted, _ = _family(plan.study.family, tests, Stage(tuple(plan.study.seeds), p_before=known))
+    return {name: _on_scale(test, adjusted.get(name)) for name, test in tests.items()}
+
+
+def _scale_tests(plan: Plan, arms: dict[str, ArmSummary]) -> dict[str, _ScaleTest]:
+    claims = plan.study.hypotheses
+    return {each.name: _scale_test(each, plan, arms) for each in claims if each.evidence == "scale"}
+
+
+def _scale_test(hypothesis: Hypothesis, plan: Plan, arms: dict[str, ArmSummary]) -> _ScaleTest:
+    assert isinstance(hypothesis.over, list)  # as reading it leaves it
+    pair = hypothesis.treatment, hypothesis.control
+    trend = trend_over(plan.study, arms, *pair, hypothesis.over, per=hypothesis.per)
+    bounds = KINDS[hypothesis.kind].bounds(margin_of(hypothesis))
+    return _ScaleTest(hypothesis, trend, bounds, _line_or_hindrance(trend, hypothesis.quality))
+
+
+def _line_or_hindrance(trend: Trend, measure: Measure) -> Line | Hindrance:
+    points = trend.points
+    distinct = len({point.counts[trend.per] for point in points})
+    if distinct < LEAST_FOR_A_LINE:
+        return "undecided", "too_few_sizes", {"sizes": distinct, "least": LEAST_FOR_A_LINE}
+    unfinished = [point.size for point in points if not point.is_whole]
+    if unfinished:
+        counts = {"finished": len(points) - len(unfinished), "planned": len(points)}
+        return "undecided", "sizes_open", {**counts, "open": unfinished}
+    line = line_of(points, trend.per)
+    assert line is not None  # of so many whole sizes
+    if line.deviation <= statistics.NO_SPREAD:
+        return "undecided", "trend_without_spread", _trend_facts(trend, line, measure)
+    return line
+
+
+def _trend_facts(trend: Trend, line: Line, measure: Measure) -> dict[str, Any]:
+    return {"sizes": len(trend.points), "slope": measure.shown_difference(line.slope), "per": trend.per}
+
+
+def _on_scale(test: _ScaleTest, p_adjusted: float | None) -> Verdict:
+    hypothesis, line, measure = test.hypothesis, test.found, test.hypothesis.quality
+    shared: dict[str, Any] = {"trend": test.trend, "margin": margin_of(hypothesis)}
+    if not isinstance(line, Line):
+        hindered, code, known = line
+        return _settled(hypothesis, hindered, code, known, **shared)
+    p = line.slope_p(test.bounds)
+    low, high = line.slope_bounds(LEVEL)
+    is_excluded = test.bounds.exclude(low, high)
+    is_shown = (p if p_adjusted is None else p_adjusted) <= LEVEL
+    outcome, reason = KINDS[hypothesis.kind].verdict(is_shown=is_shown, is_excluded=is_excluded)
+    facts = _trend_facts(test.trend, line, measure) | {"margin": hypothesis.margin or 0.0}
+    if outcome == "refuted":
+        bound = low if test.bounds.upper is not None and low > test.bounds.upper else high
+        facts["bound"] = measure.shown_difference(bound)
+    shared |= {"p": p, "p_adjusted": p_adjusted, "lower_bound": low, "upper_bound": high}
+    return _settled(hypothesis, outcome, reason, facts, **shared)
 
 
 # ---- Solving -------------------------------------------------------------------------------------------------------

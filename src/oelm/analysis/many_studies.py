@@ -94,13 +94,11 @@ class _Tests:
 
     @property
     def p_within(self) -> np.ndarray:
-        found: np.ndarray = np.maximum.reduce([self._below(beyond) for beyond in self.beyond])
-        return found
+        return np.asarray(np.maximum.reduce([self._below(beyond) for beyond in self.beyond]))
 
     @property
     def p_beyond(self) -> np.ndarray:
-        found: np.ndarray = np.minimum.reduce([self._below(-beyond) for beyond in self.beyond])
-        return found
+        return np.asarray(np.minimum.reduce([self._below(-beyond) for beyond in self.beyond]))
 
     def is_hopeless(self, looks: tuple[int, ...], place: int) -> np.ndarray:
         if len(self.beyond) > 1:

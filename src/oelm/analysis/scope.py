@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from oelm.analysis.findings import ArmSummary, Scope, ScopedVerdict, Span, Verdict
 from oelm.study.declaration import Study
+from oelm.study.scaled import arms_compared
 
 
 def scope_of(study: Study, arms: Sequence[ArmSummary]) -> Scope:
@@ -21,8 +22,9 @@ def scope_of(study: Study, arms: Sequence[ArmSummary]) -> Scope:
 
 
 def with_scope(study: Study, arms: dict[str, ArmSummary], verdict: Verdict) -> ScopedVerdict:
-    """The verdict with the scope of the two arms it is about, whatever the others are."""
-    compared = [arms[verdict.hypothesis.control], arms[verdict.hypothesis.treatment]]
+    """The verdict with the scope of the arms it is about, whatever the others are."""
+    pairs = arms_compared(study, verdict.hypothesis)
+    compared = [arms[arm] for treatment, control in pairs for arm in (control, treatment)]
     return ScopedVerdict(**vars(verdict), scope=scope_of(study, compared))
 
 

@@ -14,11 +14,21 @@ from pydantic import BaseModel
 from oelm.analysis.arm_summaries import ArmRuns, arm_summary, is_finished, runs_by_arm, target_perplexity
 from oelm.analysis.beside import compares, side_by_side
 from oelm.analysis.examples import with_examples
-from oelm.analysis.findings import ArmSummary, Beside, Decomposition, Findings, PairedDifference, Quality, Verdict
+from oelm.analysis.findings import (
+    ArmSummary,
+    Beside,
+    Decomposition,
+    Findings,
+    PairedDifference,
+    Quality,
+    Scale,
+    Verdict,
+)
 from oelm.analysis.hypotheses import margin_of, of_all_seeds, verdicts
 from oelm.analysis.looks import looks_taken, next_look, verdicts_by_looks
 from oelm.analysis.notes import notes
 from oelm.analysis.provenance import provenance
+from oelm.analysis.scale import scale_of
 from oelm.analysis.scope import scope_of, with_scope
 from oelm.analysis.speed import SpeedOf, bench_provenance, speed
 from oelm.analysis.spending import interval_level, t_levels, union_levels
@@ -26,17 +36,18 @@ from oelm.analysis.statistics import paired_difference, pairs_of_one_sign
 from oelm.arms import arm as named_arm
 from oelm.claims.kinds import KINDS, LEAST_PAIRS
 from oelm.claims.measures import LOSS, SCALES, Measure
-from oelm.config import kind_of_model
+from oelm.config import facts_of, kind_of_model
 from oelm.errors import UserError
 from oelm.intervals import LEVEL
 from oelm.logarithms import exponential
 from oelm.run_directory import unmeasured
 from oelm.study.bench_fit import bench_for
 from oelm.study.confounds import confounds
-from oelm.study.declaration import OF_PROBES, Hypothesis, Study, as_declared
+from oelm.study.declaration import OF_PROBES, OF_SIZES, Hypothesis, Study, as_declared
 from oelm.study.halving import Round
 from oelm.study.kept_looks import Look
 from oelm.study.plan import Plan, PlannedRun, planned
+from oelm.study.scaled import at_main_size, compared_with
 from oelm.study.shelf import Shelf
 
 FORMAT_VERSION = 1
@@ -80,9 +91,12 @@ def _runs_by_arm(plan: Plan, shelf: Shelf) -> dict[str, ArmRuns]:
 
 
 def _summaries(plan: Plan, runs: dict[str, ArmRuns], speed_of: SpeedOf) -> dict[str, ArmSummary]:
-    baseline = runs[plan.study.baseline]
-    target = target_perplexity(plan.study, baseline)
-    return {arm: arm_summary(plan, each, baseline, target=target, speed_of=speed_of) for arm, each in runs.items()}
+    found = {}
+    for arm, each in runs.items():
+        baseline = runs[compared_with(plan.study, arm)]
+        target = target_perplexity(plan.study, baseline)
+        found[arm] = arm_summary(plan, each, baseline, target=target, speed_of=speed_of)
+    return found
 
 
 def _findings_alone(study: Study, shelf: Shelf) -> Findings:
@@ -90,27 +104,32 @@ def _findings_alone(study: Study, shelf: Shelf) -> Findings:
     runs = _runs_by_arm(plan, shelf)
     bench = bench_for(plan, shelf)
     speed_of = partial(speed, bench, study.name)
-    target = target_perplexity(study, runs[study.baseline])
-    arms = _summaries(plan, runs, speed_of)
-    looks = looks_taken(plan, arms) if study.looks else ()
+    everywhere = _summaries(plan, runs, speed_of)
+    looks = looks_taken(plan, everywhere) if study.looks else ()
     on_pairs = partial(verdicts_by_looks, looks) if study.looks else of_all_seeds
-    settled = verdicts(plan, arms, speed_of=speed_of, confounds=confounds(study, plan), on_pairs=on_pairs)
+    settled = verdicts(plan, everywhere, speed_of=speed_of, confounds=confounds(study, plan), on_pairs=on_pairs)
     compared = [with_examples(plan, each) for each in settled]
+    arms = {arm: everywhere[arm] for arm in at_main_size(study)}
+    all_runs, runs = runs, {arm: runs[arm] for arm in arms}
     main_arm = _main_arm(study, runs)
     return Findings(
         study=study,
         plan=plan,
         arms=arms,
         scope=scope_of(study, list(arms.values())),
-        verdicts=[with_scope(study, arms, verdict) for verdict, _ in compared],
+        verdicts=[with_scope(study, everywhere, verdict) for verdict, _ in compared],
         decomposition=list(_decomposition(study, runs, arms)),
-        target_perplexity=target,
+        target_perplexity=target_perplexity(study, all_runs[study.baseline]),
         main_arm=main_arm,
         scenario=_scenario(plan, main_arm, arms, settled),
         unfinished=[run for run in plan.runs if not is_finished(run, study.measure) and run.state != "not_needed"],
         looks=looks,
         provenance=provenance(study, plan, shelf) | {"bench": bench_provenance(bench)},
-        notes=[*notes(study, plan, shelf, runs, bench), *(note for _, on_examples in compared for note in on_examples)],
+        notes=[
+            *notes(study, plan, shelf, all_runs, bench),
+            *(note for _, on_examples in compared for note in on_examples),
+        ],
+        scale=scale_of(study, everywhere, facts_of(runs[study.baseline].run.model)),
     )
 
 
@@ -125,7 +144,8 @@ def _arm_like(runs: dict[str, ArmRuns], name: str) -> str | None:
 
 
 def _main_arm(study: Study, runs: dict[str, ArmRuns]) -> str:
-    return _arm_like(runs, MAIN_ARM) or next((each.treatment for each in study.hypotheses), study.baseline)
+    treated = (each.treatment for each in study.hypotheses if each.treatment in runs)
+    return _arm_like(runs, MAIN_ARM) or next(treated, study.baseline)
 
 
 def _decomposition(study: Study, runs: dict[str, ArmRuns], arms: dict[str, ArmSummary]) -> Iterator[Decomposition]:
@@ -226,13 +246,14 @@ def findings_as_json(findings: Findings) -> dict[str, Any]:
             "provenance": findings.provenance,
             "notes": [{"code": code, **facts} for code, facts in findings.notes],
             **({"beside": [_beside(row) for row in findings.beside]} if findings.beside else {}),
+            **({"scale": _scale(study, findings.scale)} if findings.scale else {}),
         }
     )
 
 
 def _study(study: Study) -> dict[str, Any]:
-    """With its draws only where it has several, and what probes need only where it has probes."""
-    tree: dict[str, Any] = _plain(study)
+    """With its draws only where it has several, and what probes and sizes need only where it has some."""
+    tree: dict[str, Any] = _of_its_kind(study, _plain(study)) or {}
     tree["hypotheses"] = [_of_its_kind(study, each) for each in tree["hypotheses"]]
     tree["tuning"] = tree["tuning"] and _of_its_kind(study, as_declared(tree["tuning"]))
     left_out = {key for key in _OF_SOME_STUDIES if getattr(study, key) == Study.model_fields[key].default}
@@ -243,20 +264,18 @@ _OF_SOME_STUDIES = ("draws", "looks", "futility")
 
 
 def _of_its_kind(study: Study, part: dict[str, Any] | None) -> dict[str, Any] | None:
-    """A claim, or the tuning, without what another kind of study has."""
-    if part is None or study.probes:
-        return part
-    return {key: value for key, value in part.items() if key not in OF_PROBES}
+    """A study, a claim or the tuning without what another kind of study has."""
+    others = (*(() if study.probes else OF_PROBES), *(() if study.sizes else OF_SIZES))
+    return part and {key: value for key, value in part.items() if key not in others}
 
 
 def _verdict(study: Study, verdict: Verdict) -> dict[str, Any]:
     """Under the names of its measure and scale, which other programs know."""
     measure, tree = verdict.hypothesis.quality, _plain(verdict)
     tree["hypothesis"] = _of_its_kind(study, tree["hypothesis"])
-    if verdict.sign_test is None:
-        del tree["sign_test"]
-    if verdict.look is None:
-        del tree["look"], tree["sequential_p"]
+    left_out = {key for key in ("sign_test", "trend") if tree[key] is None}
+    left_out |= {"look", "sequential_p"} if verdict.look is None else set()
+    tree = {key: value for key, value in tree.items() if key not in left_out}
     scale = measure.scale
     if "difference" in verdict.facts:
         of_scale = {"difference": scale.key, "margin": f"margin_{scale.key}", "bound": f"bound_{scale.key}"}
@@ -303,6 +322,13 @@ def _named(measure: Measure, quality: Quality, examples: dict[str, Any]) -> dict
     )
 
 
+def _scale(study: Study, scale: Scale) -> dict[str, Any]:
+    """All of it, and of the arms what is not in `arms` already."""
+    main = at_main_size(study)
+    tree: dict[str, Any] = _plain(scale)
+    return tree | {"arms": {name: _arm(study, arm) for name, arm in scale.arms.items() if name not in main}}
+
+
 def _beside(row: Beside) -> dict[str, Any]:
     """A study that fine-tunes is one that classifies, to whoever reads the file."""
     tree = {key: value for key, value in _plain(row).items() if key != "measure"}
@@ -317,7 +343,9 @@ def _tuning(plan: Plan, arm: str) -> dict[str, Any]:
     ]
     stored = {"stored": choice.made, "final_runs_then": choice.final_runs_then if choice.made else None}
     fitted = {"curve": choice.curve, "not_fitted": choice.not_fitted} if choice.curve or choice.not_fitted else {}
-    return {"chosen": choice.values or None, **stored, "edges": choice.edges, "points": points, **fitted}
+    carried = {"carried": choice.carried} if choice.carried else {}
+    about = {"chosen": choice.values or None, **stored, "edges": choice.edges, "points": points}
+    return about | fitted | carried
 
 
 def _round(done: Round) -> dict[str, Any]:

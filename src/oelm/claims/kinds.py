@@ -14,8 +14,8 @@ from typing import Literal
 from oelm.claims.measures import Phrase
 from oelm.claims.reasons import REASONS
 
-# Paired runs by a measure, paired runs by whether and when they solved a probe, counting, the bench.
-Evidence = Literal["quality", "solved_seeds", "steps_to_solve", "parameters", "speed"]
+# Paired runs by a measure, at one size or over several; by whether and when they solved a probe; counting; the bench.
+Evidence = Literal["quality", "scale", "solved_seeds", "steps_to_solve", "parameters", "speed"]
 Settled = Literal["supported", "refuted", "undecided"]
 Need = Literal["margin", "least_frozen", "solved_at"]
 
@@ -39,6 +39,11 @@ GROUNDS: dict[Evidence, Ground] = {
         facts=("pairs", "difference", "margin"),
         facts_if={"supported": (), "refuted": ("bound",), "undecided": ("seeds_needed",)},
     ),
+    "scale": Ground(
+        needs=(None, "margin"),
+        facts=("sizes", "slope", "margin", "per"),
+        facts_if={"supported": (), "refuted": ("bound",), "undecided": ()},
+    ),
     "solved_seeds": Ground(needs=("solved_at",), facts=_OF_PAIRS, facts_if=_ALL_OUTCOMES),
     "steps_to_solve": Ground(needs=("solved_at",), facts=(*_OF_PAIRS, "interval"), facts_if=_ALL_OUTCOMES),
     "parameters": Ground(
@@ -53,7 +58,9 @@ GROUNDS: dict[Evidence, Ground] = {
     ),
 }
 SOLVING: tuple[Evidence, ...] = ("solved_seeds", "steps_to_solve")
-PAIRED: tuple[Evidence, ...] = ("quality", *SOLVING)  # whose p-values are one family
+MEASURED: tuple[Evidence, ...] = ("quality", "scale")  # by the measure of the study
+PAIRED: tuple[Evidence, ...] = ("quality", *SOLVING)  # which the seeds of two arms decide
+FAMILY: tuple[Evidence, ...] = (*PAIRED, "scale")  # whose p-values are one family
 LEAST_PAIRS = 3  # of a t test
 
 
@@ -86,7 +93,8 @@ class OfFewer:
 class Kind:
     evidence: Evidence
     needs: Need | None  # to be stated
-    # From what is stated, or zero: of quality the margin in the units of the difference, of speed the margin as a share
+    # From what is stated, or zero: of quality the margin in the units of the difference, of scale the same for each
+    # doubling of the size, of speed the margin as a share
     # (0.05 for 5 %) of the ratio of step times, of parameters the count; of solving it is the share of the informative
     # pairs in which the treatment is ahead, whatever is stated.
     bounds: Callable[[float], Bounds]
@@ -138,6 +146,11 @@ class Kind:
         return outcome, reasons[outcome]
 
 
+_OF_SCALE: dict[Settled, str] = {
+    "supported": "trend_shown",
+    "refuted": "trend_contradicted",
+    "undecided": "trend_unclear",
+}
 _OF_QUALITY: dict[Settled, str] = {"supported": "shown", "refuted": "contradicted", "undecided": "not_shown"}
 
 KINDS: dict[str, Kind] = {
@@ -179,6 +192,61 @@ KINDS: dict[str, Kind] = {
             "“{treatment}”的{quality}{better}于“{control}”，且相差超过 {margin}",
         ),
         documentation=("better than the control, by more than the margin if one is stated", "a one-sided paired test"),
+    ),
+    "shrinks": Kind(
+        evidence="scale",
+        needs=None,
+        bounds=lambda margin: Bounds(None, -margin),
+        reasons=_OF_SCALE,
+        criterion=(
+            "{treatment}: what it lacks in {quality} against {control} shrinks with every doubling of {per}",
+            "“{treatment}”相对“{control}”的{quality}劣势随{per}每翻一倍而缩小",
+        ),
+        criterion_with_margin=(
+            "{treatment}: what it lacks in {quality} against {control} shrinks by more than {margin} with every "
+            "doubling of {per}",
+            "“{treatment}”相对“{control}”的{quality}劣势随{per}每翻一倍而缩小，且超过 {margin}",
+        ),
+        documentation=(
+            "what the treatment lacks against the control shrinks as sizes grow (a lead grows), by more than the "
+            "margin per doubling if one is stated",
+            "a one-sided t test of the slope over the sizes",
+        ),
+    ),
+    "grows": Kind(
+        evidence="scale",
+        needs=None,
+        bounds=lambda margin: Bounds(margin, None),
+        reasons=_OF_SCALE,
+        criterion=(
+            "{treatment}: what it lacks in {quality} against {control} grows with every doubling of {per}",
+            "“{treatment}”相对“{control}”的{quality}劣势随{per}每翻一倍而扩大",
+        ),
+        criterion_with_margin=(
+            "{treatment}: what it lacks in {quality} against {control} grows by more than {margin} with every "
+            "doubling of {per}",
+            "“{treatment}”相对“{control}”的{quality}劣势随{per}每翻一倍而扩大，且超过 {margin}",
+        ),
+        documentation=(
+            "the same the other way: what it lacks grows (a lead shrinks)",
+            "a one-sided t test of the slope over the sizes",
+        ),
+    ),
+    "holds": Kind(
+        evidence="scale",
+        needs="margin",
+        bounds=lambda margin: Bounds(-margin, margin),
+        reasons=_OF_SCALE,
+        criterion=(
+            "{treatment}: its difference in {quality} from {control} changes by less than {margin}, either way, with "
+            "every doubling of {per}",
+            "“{treatment}”与“{control}”的{quality}差异随{per}每翻一倍的变化不超过 {margin}",
+        ),
+        criterion_with_margin=None,
+        documentation=(
+            "the difference changes by less than the margin per doubling, either way",
+            "two one-sided t tests of the slope over the sizes",
+        ),
     ),
     "solves_more": Kind(
         evidence="solved_seeds",
@@ -253,8 +321,8 @@ KINDS: dict[str, Kind] = {
 }
 
 
-def kinds_about(evidence: Evidence) -> list[str]:
-    return [key for key, kind in KINDS.items() if kind.evidence == evidence]
+def kinds_about(*evidence: Evidence) -> list[str]:
+    return [key for key, kind in KINDS.items() if kind.evidence in evidence]
 
 
 def documentation() -> Iterator[str]:

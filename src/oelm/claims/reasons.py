@@ -87,6 +87,57 @@ REASONS: dict[str, Reason] = {
             "假设既未判为成立，也未判为不成立。",
         ),
     ),
+    # Of scale. `slope` is the change of the difference with every doubling of what `per` says, `bound` the one-sided
+    # bound that decides.
+    "trend_shown": Reason(
+        ("sizes", "slope", "margin", "per"),
+        (
+            "Shown by {sizes} sizes: with every doubling of {per} the difference in {quality} changes by {slope}, "
+            "significant at the 5 % level.",
+            "{sizes} 个规模表明假设成立：{per}每翻一倍，{quality}差异变化 {slope}，在 5 % 水平上显著。",
+        ),
+    ),
+    "trend_contradicted": Reason(
+        ("sizes", "slope", "margin", "per", "bound"),
+        (
+            "Contradicted by {sizes} sizes: with every doubling of {per} the difference in {quality} changes by "
+            "{slope}; the bound that decides is {bound}.",
+            "{sizes} 个规模与假设相反：{per}每翻一倍，{quality}差异变化 {slope}，起决定作用的界为 {bound}。",
+        ),
+    ),
+    "trend_unclear": Reason(
+        ("sizes", "slope", "margin", "per"),
+        (
+            "Neither shown nor contradicted by {sizes} sizes: with every doubling of {per} the difference in {quality} "
+            "changes by {slope}, which is too uncertain to decide either way.",
+            "{sizes} 个规模既不能判为成立，也不能判为不成立：{per}每翻一倍，{quality}差异变化 {slope}，"
+            "不确定性过大，无法归于任何一侧。",
+        ),
+    ),
+    "too_few_sizes": Reason(
+        ("sizes", "least"),
+        (
+            "Sizes: {sizes}. A line always passes through one or two of them, so their spread about it cannot be "
+            "estimated; a slope needs at least {least}.",
+            "仅有 {sizes} 个规模。过一两个点总能画出一条直线，无法估计偏离直线的程度；"
+            "估计斜率至少需要 {least} 个规模。",
+        ),
+    ),
+    "sizes_open": Reason(
+        ("finished", "planned", "open"),  # the last: names of sizes
+        (
+            "Pairs are missing: {finished} of {planned} sizes have all of theirs. Open: {open}.",
+            "缺少配对：{planned} 个规模中已有 {finished} 个完成全部配对。未完成：{open}。",
+        ),
+    ),
+    "trend_without_spread": Reason(
+        ("sizes", "slope", "per"),
+        (
+            "The differences at {sizes} sizes lie exactly on a line ({slope} per doubling of {per}), so chance cannot "
+            "be estimated.",
+            "{sizes} 个规模的差异恰好在一条直线上（{per}每翻一倍变化 {slope}），无法衡量偶然性。",
+        ),
+    ),
     # Of solving. `ahead`: pairs in which the treatment alone solves it, or solves it sooner; `behind`: the control.
     "solves_more": Reason(
         ("pairs", "ahead", "behind", "tied", "neither"),

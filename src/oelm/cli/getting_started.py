@@ -143,9 +143,13 @@ def _entry(name: str, file: Path) -> dict[str, Any]:
 
 
 def _size(study: Study) -> str:
+    from oelm.study.scaled import families_of, sizes_of
+
     tuning = " after tuning" if study.tuning else ""
     draws = f" x {number_of(study.draws, 'draw')}" if study.draws > 1 else ""
-    return f"{number_of(len(study.arms), 'arm')} x {number_of(len(study.seeds), 'seed')}{draws}{tuning}"
+    sizes = f" at {number_of(len(sizes_of(study)), 'size')}" if study.sizes else ""
+    arms = number_of(len(families_of(study)), "arm")
+    return f"{arms}{sizes} x {number_of(len(study.seeds), 'seed')}{draws}{tuning}"
 
 
 def _runs_here(folder: Path) -> str:

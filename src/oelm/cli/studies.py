@@ -109,7 +109,7 @@ def run(
     registers = declared if register else None
     if processes is not None:
         declared = with_processes(declared, processes)
-    chosen = _chosen_arms(one_of_arms_and_groups(arms, groups), list(declared.arms))
+    chosen = _chosen_arms(one_of_arms_and_groups(arms, groups), declared)
     for name, values in wishes.items():
         if values and name != engine:
             raise UserError(f"--{name}: needs --on {name}")
@@ -354,7 +354,7 @@ def bench(
     Example: oelm bench demo
     """
     declared, folder = _study_and_folder(study, runs, "bench")
-    chosen = _chosen_arms(arms, list(declared.arms))
+    chosen = _chosen_arms(arms, declared)
     from oelm.study.bench import BENCH_FILE, bench_of
     from oelm.timing.interleaved import measure
 
@@ -494,16 +494,18 @@ def _folder(given: Path | None, usual: Path, verb: str) -> Path:
     return folder
 
 
-def _chosen_arms(given: str | None, arms: list[str]) -> list[str] | None:
-    """Arms by the study's own names; other names of arms stand for ours."""
+def _chosen_arms(given: str | None, study: Study) -> list[str] | None:
+    """Arms by the study's own names; other names of arms stand for ours. Of a study with sizes, an arm as it is
+    declared stands for all of its sizes, and a size for all of its arms."""
     if given is None:
         return None
     from oelm.aliases import ALIASES
+    from oelm.study.scaled import arms_by_name
 
-    chosen = []
+    chosen, arms = [], arms_by_name(study)
     for name in (part.strip() for part in given.split(",")):
         known = name if name in arms else ALIASES.get(name, name)
         if known not in arms:
             raise UserError(f"--arms: {name!r} is not one of the arms {', '.join(arms)}")
-        chosen.append(known)
+        chosen += arms[known]
     return chosen

@@ -33,10 +33,12 @@ from oelm.study.data_here import Digests, data_folders, digests_here
 from oelm.study.decisions import CHOICES_FILE
 from oelm.study.declaration import Study, settings_for
 from oelm.study.doubts import lines_on
+from oelm.study.halving import Round
 from oelm.study.kept_choices import decided_line, store_choices
 from oelm.study.plan import Plan, PlannedRun, Planner
 from oelm.study.registration import register
 from oelm.study.shelf import PULLED_FILE, Shelf, read_stored, run_elsewhere
+from oelm.study.tuning import Choice
 
 POLL_SECONDS = 0.5
 SHORTEST_POLL_SECONDS = 0.01  # right after a start: some runs end at once
@@ -133,6 +135,8 @@ class Controller:
             except KeyboardInterrupt as error:
                 self._stop_all()
                 raise Stopped(f"{self.study.name}: stopped", signal.SIGINT) from error
+            finally:
+                self.slots.close()
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
@@ -227,11 +231,11 @@ class Controller:
     def _store_choices(self, plan: Plan) -> None:
         """Before the first run that goes by them."""
         going_by = [*plan.later_rounds, *plan.final]
-        made = [done.made for done in plan.rounds] + [choice.made for choice in plan.choices.values()]
-        if all(made) or not any(map(self._is_wanted, going_by)):
+        decided: list[Round | Choice] = [*plan.rounds, *plan.choices.values()]
+        if all(each.made for each in decided) or not any(map(self._is_wanted, going_by)):
             return
-        for fresh in store_choices(plan, self.folder, data_digest=self.facts.digest):
-            self.view.say(f"{fresh.arm}: {decided_line(fresh)}, and stored in {self.folder / CHOICES_FILE}")
+        for made in store_choices(plan, self.folder, data_digest=self.facts.digest):
+            self.view.say(f"{made.arm}: {decided_line(made)}, and stored in {self.folder / CHOICES_FILE}")
 
     def _after_looks(self, plan: Plan) -> Plan:
         """The plan after every look that is due: taken, and stored before the first run that goes by it."""

@@ -224,3 +224,7 @@ class Slots(Protocol):
     def forecast(self, now: list[Wanted], later: list[Wanted]) -> list[str]:
         """What would be started now, and what would follow when tuning has chosen; nothing is written."""
         ...
+
+    def close(self) -> None:
+        """Give back what only starting needs; runs go on."""
+        return None

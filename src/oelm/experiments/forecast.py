@@ -33,8 +33,12 @@ def dry_run(study: Study, slots: Slots, *, arms: list[str] | None) -> list[str]:
     told = _Told()
     controller = Controller(study, slots, told, arms)
     outlook = controller.outlook()
-    head = [f"study {study.name}: {counted(outlook.plan, controller.active)}", *round_lines(outlook.plan)]
-    head += [*outlook.remarks, *look_lines(outlook.plan)]
+    head = [
+        f"study {study.name}: {counted(outlook.plan, controller.active)}",
+        *round_lines(outlook.plan),
+        *outlook.remarks,
+        *look_lines(outlook.plan),
+    ]
     damage = controller.shelf.damage_lines
     forecast = slots.forecast(outlook.now, outlook.later)
     return [*head, *damage, *told.lines, *forecast, "", *confound_lines(study, outlook.plan), "nothing was started"]

@@ -8,15 +8,16 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, Protocol
 
 from oelm.errors import UserError
 from oelm.experiments.costs import cost_lines
 from oelm.experiments.engine import STOP_SIGNAL, Engine, Given, Handle, Slots, Wanted
 from oelm.experiments.gpus import gpus_to_use, visible_alone
 from oelm.experiments.handles import stored_handle
+from oelm.experiments.warm_starts import WarmStarts
 from oelm.files import Damaged, append_to
 from oelm.ownership import Process, now
 from oelm.run_directory import RunDirectory, run_directories
@@ -40,6 +41,38 @@ class Unit:
         return f"cpu {self.number}" if self.gpu is None else f"gpu {self.gpu}"
 
 
+class Child(Protocol):
+    """A process that this controller started, of which it is told how it ended."""
+
+    @property
+    def pid(self) -> int: ...
+    @property
+    def exit_code(self) -> int | None: ...
+    def is_alive(self) -> bool: ...
+    def release(self) -> None:
+        """Its handle is stored."""
+
+
+@dataclass(frozen=True)
+class ColdRun:
+    """A new Python, which has begun already."""
+
+    process: subprocess.Popen[bytes]
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        return self.process.poll()
+
+    def is_alive(self) -> bool:
+        return self.exit_code is None
+
+    def release(self) -> None: ...
+
+
 @dataclass(frozen=True)
 class LocalHandle(Handle):
     """A process of this machine."""
@@ -48,7 +81,7 @@ class LocalHandle(Handle):
     process: Process
     units: tuple[int, ...]
     names: tuple[str, ...] = ()  # of the units
-    child: subprocess.Popen[bytes] | None = None  # None: started by an earlier controller
+    child: Child | None = None  # None: started by an earlier controller
     start: str | None = None  # None: started by hand
 
     kind = KIND
@@ -59,12 +92,12 @@ class LocalHandle(Handle):
 
     def is_alive(self) -> bool:
         if self.child is not None:
-            return self.child.poll() is None
+            return self.child.is_alive()
         return self.process.is_alive_here() is True
 
     @property
     def exit_code(self) -> int | None:
-        return self.child.poll() if self.child is not None else None
+        return self.child.exit_code if self.child is not None else None
 
     @property
     def end(self) -> str:
@@ -149,10 +182,15 @@ class LocalSlots(Slots):
     engine: LocalEngine
     units: list[Unit]
     probe_seconds: float = Given.probe_seconds
+    warm: WarmStarts | None = field(default_factory=WarmStarts)
 
     @property
     def at_a_time(self) -> int:
         return len(self.units)
+
+    def close(self) -> None:
+        if self.warm is not None:
+            self.warm.close()
 
     def submit(self, wanted: Iterable[Wanted], active: list[Handle]) -> Iterator[Handle]:
         taken = {number for handle in active if isinstance(handle, LocalHandle) for number in handle.units}
@@ -163,7 +201,7 @@ class LocalSlots(Slots):
             if len(free) < run.processes:
                 return
             chosen, free = free[: run.processes], free[run.processes :]
-            yield started(run, chosen)
+            yield started(run, chosen, warm=self.warm)
             if not free:
                 return
 
@@ -199,23 +237,37 @@ def environment_on(units: list[Unit]) -> dict[str, str]:
     return visible_alone([unit.gpu for unit in units if unit.gpu is not None])
 
 
-def started(run: Wanted, units: list[Unit]) -> LocalHandle:
+def started(run: Wanted, units: list[Unit], *, warm: WarmStarts | None = None) -> LocalHandle:
     """A run, now a process on some units: a session of its own, so that it outlives us."""
+    variables = environment_on(units)
+    if run.processes > 1 or any(unit.gpu is not None for unit in units):
+        warm = None  # torchrun starts its own; and CUDA does not survive a fork
+    if warm is not None:
+        warm.get_ready({**os.environ, **variables})
     start = run.prepare()
+    environment = start.environment | variables
     with undisturbed(), append_to(run.directory.output_file) as output:
-        child = subprocess.Popen(
-            start.command,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            env=start.environment | environment_on(units),
-        )
+        forked = warm.begun(start.command, environment, output) if warm is not None else None
+        child: Child = forked or _begun_cold(start.command, environment, output)
         numbers, names = tuple(unit.number for unit in units), tuple(str(unit) for unit in units)
         handle = LocalHandle(run.directory, Process.of(child.pid), numbers, names, child, start.name)
         own = {"units": names, "numbers": numbers, "start": start.name, "started": now()}
         run.hand_over(KIND, **handle.process.__dict__, **own)
+        child.release()
     return handle
+
+
+def _begun_cold(command: list[str], environment: dict[str, str], output: BinaryIO) -> ColdRun:
+    return ColdRun(
+        subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env=environment,
+        )
+    )
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ from typing import Any
 
 from oelm.analysis.findings import NOT_FITTED, ArmSummary, Findings, Verdict
 from oelm.analysis.statistics import LEAST_INFORMATIVE
-from oelm.claims.kinds import PAIRED, SOLVING
+from oelm.claims.kinds import MEASURED, SOLVING
 from oelm.claims.measures import LOSS
 from oelm.heads.kinds import KINDS as HEAD_KINDS
 from oelm.reporting import closing, numbers, quality, tables, verdicts
@@ -31,10 +31,12 @@ from oelm.reporting.examples import examples
 from oelm.reporting.looks import looks
 from oelm.reporting.probes import probes, tuning_table
 from oelm.reporting.rates import curves_table, rounds_table, tuning_steps
+from oelm.reporting.scale import carried_lines, scale
 from oelm.reporting.scope import scope_line
 from oelm.reporting.tables import counts_at_rest, has_implied, label_of
 from oelm.reporting.words import say, say_of, say_or_code
 from oelm.study.declaration import Language, Study, Tuning, in_language
+from oelm.study.sizes import LEAST_FOR_A_LINE
 
 Section = Callable[[Findings, Language, Container[str]], Iterator[Block]]
 
@@ -99,7 +101,7 @@ def _cautions(findings: Findings, language: Language) -> Iterator[Block]:
 
 
 def _missing_by_arm(findings: Findings, language: Language) -> Iterator[str]:
-    for arm, summary in findings.arms.items():
+    for arm, summary in findings.at_all_sizes.items():
         for state, seeds in summary.states.items():
             if state not in ("finished", "not_needed"):
                 yield say(
@@ -128,13 +130,15 @@ def _verdicts(findings: Findings, language: Language, figures: Container[str]) -
 def _methods(findings: Findings, language: Language) -> Iterator[Block]:
     """How the claims that pairs decide were tested; all their p-values are one family."""
     study = findings.study
-    family = [each.evidence for each in study.hypotheses if each.confirmatory and each.evidence in PAIRED]
-    if "quality" in family:
+    family = [each.evidence for each in study.family if each.confirmatory]
+    if any(each in MEASURED for each in family):
         method = say_of(study, language, f"verdicts.method.{study.measure.test}", family=len(family))
         if any(_is_without_spread(verdict) for verdict in findings.verdicts):
             method += say(language, "verdicts.method.without_spread")
         method += say(language, "verdicts.mcnemar") if study.measure.from_predictions else ""
         yield Paragraph(method, tone="note")
+    if "scale" in family:
+        yield Paragraph(say_of(study, language, "verdicts.method.scale", least=LEAST_FOR_A_LINE), tone="note")
     if any(each.evidence in SOLVING for each in study.hypotheses):
         facts = {"family": len(family), "least": LEAST_INFORMATIVE}
         yield Paragraph(say_of(study, language, "verdicts.method.solving", **facts), tone="note")
@@ -146,6 +150,8 @@ def _is_without_spread(verdict: Verdict) -> bool:
 
 def _table(findings: Findings, language: Language, figures: Container[str]) -> Iterator[Block]:
     yield Heading(say(language, "heading.table"))
+    if findings.scale is not None:
+        yield Paragraph(say(language, "table.main_size", size=findings.study.main_size), tone="note")
     yield from _on_learning_rates(findings, language)
     yield tables.quality_table(findings, language)
     yield tables.cost_table(findings, language)
@@ -373,6 +379,7 @@ def _tuning(findings: Findings, language: Language, figures: Container[str]) -> 
         for code, facts in findings.notes
         if code in ("edge_optimum", "all_points_diverged", "tuning_at_chance", *NOT_FITTED)
     ]
+    lines += carried_lines(findings, language)
     if lines:
         yield Bullets(lines, tone="note")
     yield from rounds_table(findings, study.tuning, language)
@@ -444,7 +451,7 @@ _CLOSING: list[Section] = [
     closing.conclusions, closing.confounds, closing.unfinished, closing.provenance, closing.citation,
 ]  # fmt: skip
 _SECTIONS: list[Section] = [
-    _verdicts, looks, _table, draws, examples, probes, _curves, _heads, _parameters, _speed, _target, _tuning,
+    _verdicts, looks, scale, _table, draws, examples, probes, _curves, _heads, _parameters, _speed, _target, _tuning,
     _differences, _decomposition, beside, _memory, *_CLOSING,
 ]  # fmt: skip
 _SECTIONS_WITHOUT_RESULTS: list[Section] = [

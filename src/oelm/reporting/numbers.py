@@ -121,6 +121,13 @@ def ratio(value: float | None) -> str:
     return NONE if value is None else f"{value:.3f}"
 
 
+def times(value: float | None) -> str:
+    """How many times as much."""
+    if value is None:
+        return NONE
+    return "∞" if math.isinf(value) else f"{value:.2f}×" if value < 100 else f"{value:,.0f}×"
+
+
 def learning_rate(value: float | None) -> str:
     """3e-4 rather than 0.0003: the way configs write it."""
     if value is None:

@@ -72,6 +72,8 @@ def tuning_table(findings: Findings, language: Language) -> Table:
     """Every point of the grid, where points are ranked by solving."""
     rows = []
     for arm, choice in findings.plan.choices.items():
+        if arm not in findings.arms:
+            continue
         for point, (solved, steps) in sorted(choice.solving.items()):
             values = point_text(point) + (" *" if point == choice.best else "")
             numbers_of = [numbers.plain_percent(100 * solved), numbers.whole(steps), numbers.loss(choice.losses[point])]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
-from oelm.analysis.findings import PairedDifference
+from oelm.analysis.findings import PairedDifference, Predicted, Slope
 from oelm.claims.measures import Measure
 from oelm.reporting import numbers
 from oelm.reporting.words import say
@@ -108,6 +108,14 @@ Show = Callable[[Measure, float | None], str]
 def interval(measure: Measure, of_costs: PairedDifference, show: Show = difference) -> str:
     """Where higher is better the ends change places."""
     return numbers.interval(*measure.ends(of_costs.low, of_costs.high), partial(show, measure))
+
+
+def slope_interval(measure: Measure, slope: Slope) -> str:
+    return numbers.interval(*measure.ends(slope.low, slope.high), partial(difference, measure))
+
+
+def predicted_interval(measure: Measure, predicted: Predicted) -> str:
+    return numbers.interval(*measure.ends(predicted.low, predicted.high), partial(difference, measure))
 
 
 def with_interval(middle: str, measure: Measure, of_costs: PairedDifference, show: Show = difference) -> str:

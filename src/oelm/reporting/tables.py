@@ -17,11 +17,15 @@ from oelm.reporting.scope import scope_line
 from oelm.reporting.words import say, say_of
 from oelm.study.declaration import Language, Study, in_language
 from oelm.study.plan import PlannedRun
+from oelm.study.scaled import label_at_any_size, size_elsewhere
 from oelm.visible import visible
 
 
 def label_of(findings: Findings, arm: str, language: Language) -> str:
-    return in_language(findings.study.arms[arm].label or arm, language)
+    """With its size where that is not the main one."""
+    label = in_language(label_at_any_size(findings.study, arm) or arm, language)
+    size = size_elsewhere(findings.study, arm)
+    return f"{label} ({size})" if size else label
 
 
 # ---- Cells ---------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any, assert_never
 
 from oelm.analysis.findings import Findings, Outcome, PairedDifference, ScopedVerdict, Verdict
+from oelm.claims.kinds import MEASURED
 from oelm.claims.measures import Measure
 from oelm.claims.solving import Criterion
 from oelm.reporting import numbers, quality
@@ -33,7 +34,7 @@ def verdict_box(findings: Findings, verdict: ScopedVerdict, language: Language) 
         outcome_word=say(language, f"outcome.{verdict.outcome}"),
         sentence=reason_sentence(findings, verdict, language),
         numbers=[
-            *_criterion(findings, hypothesis, language),
+            *_criterion(findings, verdict, language),
             *_look(findings, verdict, language),
             *_numbers(findings, verdict, language),
         ],
@@ -71,7 +72,7 @@ def reason_sentence(findings: Findings, verdict: Verdict, language: Language) ->
 
 def _named_quality(hypothesis: Hypothesis, language: Language) -> dict[str, str]:
     """What is compared, where a claim is about one difficulty."""
-    if hypothesis.difficulty is None or hypothesis.evidence != "quality":
+    if hypothesis.difficulty is None or hypothesis.evidence not in MEASURED:
         return {}
     name = in_words(hypothesis.quality.name, language)
     return {"quality": say(language, "quality.at_difficulty", quality=name, difficulty=hypothesis.difficulty)}
@@ -87,10 +88,12 @@ def _fact(findings: Findings, measure: Measure, key: str, value: Any, language: 
         return say(language, "list_comma").join(map(str, value)) or say(language, "nobody")
     if key == "margin":
         return quality.margin(measure, value, language)
-    if key in ("difference", "bound"):
+    if key in ("difference", "bound", "slope"):
         return quality.shown_with_unit(measure, value, language)
     if key == "percent":
         return numbers.percent(value)
+    if key == "per":
+        return say(language, f"per.{value}")
     return numbers.whole(value) if isinstance(value, int) else str(value)
 
 
@@ -119,7 +122,8 @@ def seed_list(seeds: list[int], language: Language) -> str:
 # ---- The numbers ---------------------------------------------------------------------------------------------------
 
 
-def _criterion(findings: Findings, hypothesis: Hypothesis, language: Language) -> list[tuple[str, str]]:
+def _criterion(findings: Findings, verdict: Verdict, language: Language) -> list[tuple[str, str]]:
+    hypothesis = verdict.hypothesis
     code = f"criterion.{hypothesis.kind}"
     if hypothesis.margin and f"{code}.with_margin" in WORDS:
         code += ".with_margin"
@@ -135,6 +139,7 @@ def _criterion(findings: Findings, hypothesis: Hypothesis, language: Language) -
         least_frozen=numbers.whole(hypothesis.least_frozen),
         least_fewer=numbers.whole(hypothesis.least_fewer),
         solved=solved_phrase(hypothesis.criterion, language) if hypothesis.criterion else "",
+        per=say(language, f"per.{verdict.trend.per}") if verdict.trend else "",
         **_named_quality(hypothesis, language),
     )
     found = [(say(language, "box.criterion"), sentence)]
@@ -168,6 +173,8 @@ def _numbers(findings: Findings, verdict: Verdict, language: Language) -> list[t
             return _speed_numbers(verdict, language)
         case "quality":
             return [*_quality_numbers(findings, verdict, language), *_test_numbers(findings, verdict, language)]
+        case "scale":
+            return _scale_numbers(findings, verdict, language)
         case "solved_seeds" | "steps_to_solve":
             return _solving_numbers(findings, verdict, language)
         case unknown:
@@ -190,6 +197,24 @@ def _solving_numbers(findings: Findings, verdict: Verdict, language: Language) -
         *p_values,
         _seeds_number(findings, test.pairs, language),
     ]
+
+
+def _scale_numbers(findings: Findings, verdict: Verdict, language: Language) -> list[tuple[str, str]]:
+    trend, measure, found = verdict.trend, verdict.hypothesis.quality, []
+    slope = trend.slopes.get(trend.per) if trend else None
+    if trend is None:
+        return []
+    if slope is not None:
+        middle = quality.difference_with_unit(measure, slope.slope, language)
+        interval = quality.slope_interval(measure, slope)
+        found.append((say(language, "box.slope"), say(language, "interval_of", middle=middle, interval=interval)))
+    if verdict.margin:
+        found.append((say(language, "box.margin"), quality.margin(measure, verdict.hypothesis.margin, language)))
+    found += _p_values([("box.p_value.slope", verdict.p), ("box.p_adjusted", verdict.p_adjusted)], language)
+    whole = sum(point.is_whole for point in trend.points)
+    sizes = say(language, "list_comma").join(point.size for point in trend.points)
+    found.append((say(language, "box.sizes"), say(language, "box.sizes_value", done=whole, sizes=sizes)))
+    return found
 
 
 def _quality_numbers(findings: Findings, verdict: Verdict, language: Language) -> list[tuple[str, str]]:
@@ -252,7 +277,7 @@ def _with_interval(
 
 
 def _parameter_numbers(findings: Findings, hypothesis: Hypothesis, language: Language) -> list[tuple[str, str]]:
-    treatment, control = findings.arms[hypothesis.treatment], findings.arms[hypothesis.control]
+    treatment, control = findings.at_all_sizes[hypothesis.treatment], findings.at_all_sizes[hypothesis.control]
     change = 100 * (treatment.trainable / control.trainable - 1)
     trained = say(
         language,

@@ -15,6 +15,7 @@ from oelm.claims.reasons import REASONS
 from oelm.heads.kinds import KINDS as HEAD_KINDS
 from oelm.reporting.encoder_words import ENCODER_WORDS, MORE_WORDS
 from oelm.reporting.look_words import LOOK_WORDS
+from oelm.reporting.scale_words import SCALE_WORDS
 from oelm.study.declaration import Language, Study
 from oelm.study.remarks import NOW, SENTENCES
 from oelm.treatment.options import ADDITIONS, OPTIONS, POSITIONS
@@ -1057,7 +1058,7 @@ _NAMES: dict[str, Phrase] = {
 
 WORDS: dict[str, Phrase] = {
     **_FRAME, **_COMPLETENESS, **_VERDICTS, **_CLAIMS, **_TABLE, **_FIGURES, **_SECTIONS, **_SCENARIOS, **_PROVENANCE,
-    **_WRITTEN_DOWN, **_NAMES, **MORE_WORDS, **LOOK_WORDS,
+    **_WRITTEN_DOWN, **_NAMES, **MORE_WORDS, **LOOK_WORDS, **SCALE_WORDS,
 }  # fmt: skip
 
 

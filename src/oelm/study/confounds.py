@@ -35,6 +35,7 @@ from oelm.study.part_aspects import (
     option_differences,
 )
 from oelm.study.plan import Plan, PlannedRun, paired_draws
+from oelm.study.scaled import arms_compared
 from oelm.study.shelf import StoredRun
 
 SEEDS = "seeds"
@@ -66,7 +67,13 @@ def confounds(study: Study, plan: Plan) -> dict[str, list[Confound]]:
         _check_explained(hypothesis)
     sides = {arm: _Side.of(study, plan, arm) for arm in study.arms}
     return {
-        hypothesis.name: list(_found(hypothesis, sides[hypothesis.treatment], sides[hypothesis.control]))
+        hypothesis.name: list(
+            dict.fromkeys(  # what differs alike at every size is said once
+                confound
+                for treatment, control in arms_compared(study, hypothesis)
+                for confound in _found(hypothesis, sides[treatment], sides[control])
+            )
+        )
         for hypothesis in study.hypotheses
     }
 
@@ -180,7 +187,7 @@ def _differences(hypothesis: Hypothesis, treatment: _Side, control: _Side) -> It
         case "speed":  # measured in one process on one device, so only what changes the work counts
             yield from _unequal(treatment.settings, control.settings, only=(*sizes, *WORK_PER_STEP))
             yield from _of_parts(hypothesis, treatment, control, only=RESTING)
-        case "quality" | "solved_seeds" | "steps_to_solve":
+        case "quality" | "scale" | "solved_seeds" | "steps_to_solve":
             yield from _of_settings(treatment, control)
             yield from _of_parts(hypothesis, treatment, control)
             yield from _of_execution(treatment, control)

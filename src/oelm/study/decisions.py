@@ -22,7 +22,7 @@ from oelm.schemas import Amount, Part, Stored, checked, read_sealed_record
 from oelm.study.declaration import Study, as_declared, settings_for, used_keys
 from oelm.study.halving import Round
 from oelm.study.rate_fit import Curve
-from oelm.study.tuning import Choice, Grid, Point, Solving
+from oelm.study.tuning import Carried, Choice, Grid, Point, Solving
 
 if TYPE_CHECKING:
     from oelm.study.plan import PlannedRun
@@ -31,6 +31,7 @@ CHOICES_FILE = "choices.json"
 FORMAT_VERSION = 1
 TUNED_VALUES = "tuned_values"  # a kind: the subject is an arm
 TUNING_ROUND = "tuning_round"  # a kind: the subject is a round of an arm
+CARRIED_VALUES = "carried_values"  # a kind: the subject is an arm at a size that is not tuned
 
 
 class RunUsed(Stored):
@@ -133,6 +134,15 @@ class TuningRound(Stored):
     points: list[Behind] = Field(min_length=1)
 
 
+class CarriedValues(Stored):
+    """What a decision of the kind `carried_values` decided, and from what."""
+
+    values: dict[str, float] | None  # None: somewhere every point diverged
+    dial: str
+    sources: dict[str, dict[str, float]] = Field(min_length=1)
+    exponents: dict[str, float]
+
+
 class Decisions(Stored):
     """choices.json"""
 
@@ -158,6 +168,8 @@ def read_decisions(folder: Path) -> list[Decision]:
             _check_points(file, decision)
         elif decision.kind == TUNING_ROUND:
             _check_round(file, decision)
+        elif decision.kind == CARRIED_VALUES:
+            checked(file, decision.decided, CarriedValues)
     return decisions
 
 
@@ -215,18 +227,23 @@ def tuned_values(
 ) -> Decision:
     """A choice as it is stored."""
     declaration = tuning_declaration(study, choice.arm)
-    decided = TunedValues(
-        values=None if choice.best is None else choice.values,
-        edges=list(choice.edges),
-        grid=grid,
-        losses=[
-            MeanLoss(values=dict(point), loss=_finite(loss), **_solving(choice, point))
-            for point, loss in choice.losses.items()
-        ],
-        **_fitted(choice),
+    values = None if choice.best is None else choice.values
+    decided: Stored = (
+        CarriedValues(values=values, **vars(choice.carried))
+        if choice.carried
+        else TunedValues(
+            values=values,
+            edges=list(choice.edges),
+            grid=grid,
+            losses=[
+                MeanLoss(values=dict(point), loss=_finite(loss), **_solving(choice, point))
+                for point, loss in choice.losses.items()
+            ],
+            **_fitted(choice),
+        )
     )
     return _decision(
-        TUNED_VALUES,
+        CARRIED_VALUES if choice.carried else TUNED_VALUES,
         choice.arm,
         declaration,
         decided,
@@ -289,19 +306,25 @@ def _solving(choice: Choice, point: Point) -> dict[str, float]:
 
 def choice_of(decision: Decision) -> tuple[Choice, Grid]:
     """The stored choice, and the grid as it stood."""
+    if decision.kind == CARRIED_VALUES:
+        stored = CarriedValues.model_validate(decision.decided)
+        carried = Carried(stored.dial, stored.sources, stored.exponents)
+        point = None if stored.values is None else tuple(stored.values.items())
+        then = decision.final_runs_then
+        return Choice(decision.subject, {}, point, made=decision.made, final_runs_then=then, carried=carried), {}
     decided = TunedValues.model_validate(decision.decided)
     keys = list(decided.grid)
 
-    def point(values: dict[str, float]) -> Point:
+    def point_at(values: dict[str, float]) -> Point:
         return tuple((key, values[key]) for key in keys)
 
-    losses = {point(each.values): _number(each.loss) for each in decided.losses}
+    losses = {point_at(each.values): _number(each.loss) for each in decided.losses}
     solving = {
-        point(each.values): Solving(each.solved, each.steps)
+        point_at(each.values): Solving(each.solved, each.steps)
         for each in decided.losses
         if each.solved is not None and each.steps is not None
     }
-    best = None if decided.values is None else point(decided.values)
+    best = None if decided.values is None else point_at(decided.values)
     choice = Choice(
         arm=decision.subject,
         losses=losses,

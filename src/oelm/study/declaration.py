@@ -19,10 +19,10 @@ from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_va
 from pydantic_core import PydanticCustomError
 
 from oelm.arms import canonical_name
-from oelm.claims.kinds import KINDS, LEAST_PAIRS, PAIRED, SOLVING, Evidence, Kind, kinds_about
+from oelm.claims.kinds import FAMILY, KINDS, LEAST_PAIRS, MEASURED, PAIRED, SOLVING, Evidence, Kind, kinds_about
 from oelm.claims.measures import LOSS, MEASURES, SCALES, Measure, measures_of
 from oelm.claims.solving import Criterion
-from oelm.config import AnyModel, Model, Settings, Training, as_far_as_known, kind_of_model
+from oelm.config import AnyModel, Model, Run, Settings, Training, as_far_as_known, kind_of_model
 from oelm.errors import UserError
 from oelm.probes.probe import Probe, WrongProbe, is_probe, probe_of, written
 from oelm.run_directory import check_name
@@ -32,6 +32,16 @@ from oelm.study.catalogue import study_file
 from oelm.study.draws import MOST_DRAWS, PROJECTIONS, draw_seed
 from oelm.study.part_aspects import SCALES_OF_SCORES, VARIATIONS
 from oelm.study.rate_fit import LEAST_SEEDS
+from oelm.study.sizes import (
+    DIALS,
+    LEAST_FOR_A_FORECAST,
+    NAMED,
+    carried_from,
+    cell_name,
+    computed,
+    is_larger,
+    point_name,
+)
 from oelm.study.slurm_request import SlurmRequest
 from oelm.treatment.draws import draws_what_it_treats
 
@@ -57,6 +67,16 @@ class Arm(Section):
     label: Text | None = None
     set: dict[str, Any] = Field(default={})  # settings of this arm alone: each shows up as a confound
     processes: Positive = 1  # of each run, by torchrun
+    sizes: list[str] | None = Field(default=None, exclude=True)  # at which it is run; None: at all of the study
+
+
+class SizedArm(Arm):
+    """An arm at one of the sizes: what `sizes` makes of it. A study with sizes has these alone."""
+
+    family: str  # the arm as the study declares it
+    own: dict[str, Any]  # what it sets itself
+    size: str
+    dials: tuple[str, ...]  # whose points it is
 
 
 def _one_of(table: Mapping[str, object], *, listed_in: str = "") -> AfterValidator:
@@ -73,6 +93,9 @@ def _one_of(table: Mapping[str, object], *, listed_in: str = "") -> AfterValidat
         return name
 
     return AfterValidator(known)
+
+
+Per = Literal["parameters", "tokens", "flops"]  # what of a size is counted
 
 
 class Hypothesis(Section):
@@ -96,6 +119,9 @@ class Hypothesis(Section):
     least_fewer: Positive | None = None
     solved_at: Share | None = None
     difficulty: Positive | None = None  # at which the accuracy counts; None: the mean over all of them
+    size: str | None = None  # it is about; None: the study's main one
+    over: str | list[str] | None = None  # a dial or names of sizes, of a claim about scale; None: all, if of one kind
+    per: Per | None = None  # doubling of what; None: parameters, or tokens where all sizes have the same
     fails_when: Text | None = None
     confirmatory: bool = True
     explained: dict[str, Text] = Field(default={})  # a confound's key -> why it is part of the question
@@ -108,8 +134,8 @@ class Hypothesis(Section):
 
     def _problems(self) -> Iterator[str]:
         kind, scale = KINDS[self.kind], self.quality.scale
-        if self.measure != LOSS.key and kind.evidence != "quality":
-            yield f"measure is for {', '.join(kinds_about('quality'))}, not for {self.kind}"
+        if self.measure != LOSS.key and kind.evidence not in MEASURED:
+            yield f"measure is for {', '.join(kinds_about(*MEASURED))}, not for {self.kind}"
         elif kind.needs == "margin" and self.margin is None:
             yield f"{self.kind} needs {scale.margin_key}"
         elif self.margin is not None and not kind.takes_margin:
@@ -120,6 +146,9 @@ class Hypothesis(Section):
                 yield f"{other.margin_key} is a margin of {theirs}; this claim measures {self.measure}"
         yield from self._problems_of_counts(kind)
         yield from self._problems_of_solving(kind)
+        for key in ("size",) if kind.evidence == "scale" else ("over", "per"):
+            if getattr(self, key) is not None:
+                yield f"{self.kind} takes no {key}; leave it out"
         if self.treatment == self.control:
             yield f"treatment and control are both {self.control}"
 
@@ -139,7 +168,7 @@ class Hypothesis(Section):
             yield f"{self.kind} needs solved_at, the accuracy that counts as solved: 0.9, for example"
         if kind.needs != "solved_at" and self.solved_at is not None:
             yield f"{self.kind} takes no solved_at; leave it out"
-        has_difficulties = self.quality.has_difficulties if kind.evidence == "quality" else kind.evidence in SOLVING
+        has_difficulties = self.quality.has_difficulties if kind.evidence in MEASURED else kind.evidence in SOLVING
         if self.difficulty is not None and not has_difficulties:
             yield "difficulty is for claims about probes; leave it out"
 
@@ -172,6 +201,7 @@ class Tuning(Section):
     set: dict[str, Any] = Field(default={})  # for all tuning runs alike, for example fewer steps
     seeds: list[Count] = Field(default=[1000], min_length=1)
     extend: Count = 2  # at most so many points are added at each end of a key
+    at: list[str] | None = None  # sizes; values of the others follow from theirs by a power law; None: all are tuned
     rank: Literal["loss", "solved"] = "loss"
     solved_at: Share | None = None
     method: Literal["grid", "halving"] = "grid"
@@ -240,6 +270,9 @@ class Study(Section):
     looks: list[Count] = Field(default=[])  # after so many seeds, in the order of `seeds`, the claims are looked at
     futility: bool = False  # whether a look gives up claims that will hardly be decided by the last one
     tuning: Tuning | None = None
+    sizes: dict[str, list[Positive] | dict[str, Any]] = Field(default={})  # values of a dial, or settings of one size
+    main_size: str | None = None  # of tables, curves and claims that name none; None: the last
+    forecast: dict[str, Positive | dict[str, Any]] = Field(default={})  # larger sizes, as in `sizes`, that are not run
     hypotheses: list[Hypothesis] = Field(default=[])
     target_percent: float = Field(default=10, gt=0)  # time to a perplexity so much above the baseline's final one
     scope: Text | None = None  # what the verdicts are limited to, beside size and training, which are counted
@@ -279,7 +312,7 @@ class Study(Section):
     @property
     def measure(self) -> Measure:
         """By what its arms are compared: what its claims about quality name, or else what such runs usually are."""
-        claimed = (each.quality for each in self.hypotheses if each.evidence == "quality")
+        claimed = (each.quality for each in self.hypotheses if each.evidence in MEASURED)
         return next(claimed, None) or self.possible_measures[0]
 
     @property
@@ -290,6 +323,11 @@ class Study(Section):
     def paired_claims(self) -> list[Hypothesis]:
         """Those that pairs of runs decide."""
         return [each for each in self.hypotheses if each.evidence in PAIRED]
+
+    @property
+    def family(self) -> list[Hypothesis]:
+        """Those whose p-values Holm's correction counts, if they are confirmatory."""
+        return [each for each in self.hypotheses if each.evidence in FAMILY]
 
     @property
     def criteria(self) -> list[Criterion]:
@@ -319,6 +357,8 @@ def study_of(tree: dict[str, Any], *, name: str) -> Study:
     problems += [*wrong_keys, *_at_odds(tree)]
     if study is not None:
         study, wrong = _with_full_keys(study)
+        problems += wrong
+        study, wrong = _with_sizes(study) if study.sizes and not problems else (study, list(_sizeless(study)))
         problems += wrong
         whole = [arm for arm in study.arms if not any(line.startswith(f"arms.{arm}.") for line in problems)]
         checks = (
@@ -458,11 +498,13 @@ _ADDED_LATER: dict[str, Any] = {
     "beside": [], "measure": "loss", "margin_points": None, "scope": None, "least_fewer": None,
     "consequences": Consequences().model_dump(), "draws": 1, "solved_at": None, "difficulty": None, "rank": "loss",
     "looks": [], "futility": False,
+    "sizes": {}, "main_size": None, "forecast": {}, "at": None, "size": None, "over": None, "per": None,
 }  # fmt: skip
 
 
-# Keys of claims and of tuning that only studies of probes have.
+# Keys of claims and of tuning that only studies of probes have, and those that only studies with sizes have.
 OF_PROBES = ("solved_at", "difficulty", "rank")
+OF_SIZES = ("sizes", "main_size", "forecast", "at", "size", "over", "per")
 
 
 def _with_full_keys(study: Study) -> tuple[Study, list[str]]:
@@ -483,7 +525,201 @@ def _with_full_keys(study: Study) -> tuple[Study, list[str]]:
     if tuning is not None:
         grid = {key: sorted(dict.fromkeys(points)) for key, points in full(tuning.grid, "tuning.grid").items()}
         tuning = tuning.model_copy(update={"grid": grid, "set": full(tuning.set, "tuning.set")})
-    return study.model_copy(update={"arms": arms, "tuning": tuning}), problems
+    sizes, larger = (
+        {key: full(each, f"{where}.{key}") if isinstance(each, dict) else each for key, each in given.items()}
+        for where, given in (("sizes", study.sizes), ("forecast", study.forecast))
+    )
+    return study.model_copy(update={"arms": arms, "tuning": tuning, "sizes": sizes, "forecast": larger}), problems
+
+
+# ---- Sizes ---------------------------------------------------------------------------------------------------------
+
+
+def _sizeless(study: Study) -> Iterator[str]:
+    """What only a study with sizes may say."""
+    if study.sizes:
+        return
+    rule = "is for studies with sizes"
+    yield from (f"{arm}.sizes: {rule}" for arm, each in study.arms.items() if each.sizes is not None)
+    yield from (f"{key}: {rule}" for key in ("main_size", "forecast") if getattr(study, key))
+    if study.tuning is not None and study.tuning.at is not None:
+        yield f"tuning.at: {rule}"
+    for claim in study.hypotheses:
+        if claim.evidence == "scale":
+            yield f"{claim.name}: {claim.kind} {rule}"
+        elif claim.size is not None:
+            yield f"{claim.name}: size {rule}"
+
+
+def _with_sizes(study: Study) -> tuple[Study, list[str]]:
+    """Every arm at every one of its sizes in place of the arms; claims about one size are about these, claims about
+    scale about the arms as they were declared."""
+    try:
+        same = _first_names(study)
+        cells = {arm: _at_sizes(study, arm, same) for arm in study.arms}
+        main = _known_size(study.main_size or list(same)[-1], same, "main_size")
+        if main not in cells[study.baseline]:
+            raise UserError(f"main_size: the baseline {study.baseline} is not run at {main}")
+        claims = [_at_its_sizes(claim, main, cells, same) for claim in study.hypotheses]
+        _check_forecasts(study)
+    except UserError as error:
+        return study, str(error).splitlines()
+    ordered = [(arm, size) for size in dict.fromkeys(same.values()) for arm in study.arms if size in cells[arm]]
+    changes = {"baseline": cell_name(study.baseline, main), "main_size": main, "hypotheses": claims}
+    arms = {cell_name(arm, size): cells[arm][size] for arm, size in ordered}
+    sized = study.model_copy(update={"arms": arms, **changes})
+    return sized, list(_wrong_carrying(sized, arms, same))
+
+
+def _wrong_carrying(study: Study, arms: dict[str, SizedArm], same: dict[str, str]) -> Iterator[str]:
+    """Where the tuning says at which sizes, and the values of the others cannot follow from theirs."""
+    at = study.tuning.at if study.tuning else None
+    if study.tuning is None or at is None:
+        return
+    yield from (
+        f"tuning.grid.{key}: a power law carries over values above zero alone"
+        for key, points in study.tuning.grid.items()
+        if min(points) <= 0
+    )
+    try:
+        for size in at:
+            _known_size(size, same, "tuning.at")
+        tuned = [name for name, arm in arms.items() if arm.size in at]
+        for name in (each for each in arms if each not in tuned):
+            carried_from(arms, name, tuned)
+    except UserError as error:
+        yield str(error)
+
+
+def _first_names(study: Study) -> dict[str, str]:
+    """Every size of the study -> the first that computes the same: points of two dials may meet."""
+    known: dict[str, str] = {}
+    points = _points(study, study.baseline)
+    runs = {
+        name: _settings(study, study.baseline, name=f"sizes.{name}", values=values).run for name, _, values in points
+    }
+    return {name: known.setdefault(computed(run), name) for name, run in runs.items()}
+
+
+def _known_size(size: str, same: dict[str, str], place: str) -> str:
+    if size not in same:
+        raise UserError(f"{place}: {size!r} is not one of the sizes {', '.join(same)}")
+    return same[size]
+
+
+def _at_sizes(study: Study, arm: str, same: dict[str, str]) -> dict[str, SizedArm]:
+    """An arm by its sizes, in their order."""
+    entry, found = study.arms[arm], dict[str, SizedArm]()
+    wanted = (
+        same.values() if entry.sizes is None else [_known_size(each, same, f"arms.{arm}.sizes") for each in entry.sizes]
+    )
+    for name, dial, values in _points(study, arm):
+        first = same[name]
+        if first in found:
+            found[first] = found[first].model_copy(update={"dials": (*found[first].dials, dial)})
+        elif first in wanted:
+            own = dict(entry) | {"arm": entry.arm or arm, "label": entry.label or arm, "set": entry.set | values}
+            found[first] = SizedArm(**own, family=arm, own=entry.set, size=first, dials=(dial,))
+    return found
+
+
+def _points(study: Study, arm: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """The name of every size, its dial, and what it changes of an arm: the arm's own values are what grows."""
+    own = study.arms[arm].set
+    base = _settings(study, arm, name=f"arms.{arm}", values=own).run
+    yield from _points_of(study.sizes, base, {f"arms.{arm}.set.{key}": key for key in own}, place="sizes")
+
+
+def _points_of(
+    sizes: Mapping[str, list[int] | dict[str, Any]], base: Run, own: dict[str, str], *, place: str
+) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """`own` is what the arm sets itself, by the place where it does; `place`, where these sizes are declared."""
+    for key, given in sizes.items():
+        if isinstance(given, dict):
+            if key in DIALS:
+                raise UserError(f"{place}.{key}: is a dial; list its values, or give the size another name")
+            turned, points = list(given), [(key, NAMED, given)]
+        elif key in DIALS:
+            turned = [DIALS[key].key]
+            points = [
+                (point_name(key, value), key, _turned(f"{place}.{key}", base, value)) for value in sorted(set(given))
+            ]
+        else:
+            expected = f"a list is for a dial ({', '.join(DIALS)}); a size has settings by their keys"
+            raise UserError(f"{place}.{key}: {expected}")
+        if clash := [where for where, each in own.items() if each in turned]:
+            raise UserError(f"{clash[0]}: is also set by {place}.{key}")
+        yield from points
+
+
+def _turned(place: str, base: Run, value: int) -> dict[str, Any]:
+    try:
+        return DIALS[place.rpartition(".")[2]].rule(base, value)
+    except UserError as error:
+        raise UserError(f"{place}: {error}") from error
+
+
+def larger_runs(study: Study) -> Iterator[tuple[str, str, Run]]:
+    """Every size that is to be forecast: its name, the dial whose sizes it is forecast from, the baseline's run."""
+    baseline = study.arms[study.baseline]
+    own = baseline.own if isinstance(baseline, SizedArm) else baseline.set
+    base = _settings(study, study.baseline, name="forecast", values=own).run
+    listed = {key: given if isinstance(given, dict) else [given] for key, given in study.forecast.items()}
+    points = _points_of(listed, base, {}, place="forecast")
+    named = NAMED if any(isinstance(each, dict) for each in study.sizes.values()) else next(iter(study.sizes))
+    for name, dial, values in points:
+        run = _settings(study, study.baseline, name=f"forecast.{name}", values=own | values).run
+        yield name, named if dial == NAMED else dial, run
+
+
+def _check_forecasts(study: Study) -> None:
+    """Before the arms are at their sizes: a forecast is of a larger size than all that it rests on, five or more."""
+    for name, dial, run in larger_runs(study):
+        tried = [
+            _settings(study, study.baseline, name=size, values=study.arms[study.baseline].set | values).run
+            for size, each, values in _points(study, study.baseline)
+            if each == dial
+        ]
+        if len(tried) < LEAST_FOR_A_FORECAST:
+            sizes = f"{len(tried)} sizes ({dial})" if tried else f"none ({dial})"
+            raise UserError(f"forecast.{name}: needs at least {LEAST_FOR_A_FORECAST} sizes; this study has {sizes}")
+        if not is_larger(run, tried):
+            raise UserError(f"forecast.{name}: is not larger than the sizes tried ({dial}), as a forecast must be")
+
+
+def _at_its_sizes(
+    claim: Hypothesis, main: str, cells: dict[str, dict[str, SizedArm]], same: dict[str, str]
+) -> Hypothesis:
+    pair = claim.treatment, claim.control
+    if any(arm not in cells for arm in pair):
+        return claim  # which is said elsewhere
+    if claim.evidence == "scale":
+        shared = {size: cell.dials for size, cell in cells[claim.control].items() if size in cells[claim.treatment]}
+        return claim.model_copy(update={"over": _over(claim, shared, same)})
+    size = _known_size(claim.size or main, same, f"{claim.name}.size")
+    for arm in pair:
+        if size not in cells[arm]:
+            raise UserError(f"{claim.name}.size: {arm} is not run at {size}, but at {', '.join(cells[arm])}")
+    if claim.evidence == "speed" and size != main:
+        raise UserError(f"{claim.name}.size: {claim.kind} is measured at the main size alone ({main}); leave size out")
+    sides = {"treatment": cell_name(claim.treatment, size), "control": cell_name(claim.control, size)}
+    return claim.model_copy(update={"size": size, **sides})
+
+
+def _over(claim: Hypothesis, shared: dict[str, tuple[str, ...]], same: dict[str, str]) -> list[str]:
+    """Names of sizes that both of its arms have: of a dial, or those that are listed."""
+    place = f"{claim.name}.over"
+    if isinstance(claim.over, list):
+        named = [_known_size(size, same, place) for size in claim.over]
+        if missing := [size for size in named if size not in shared]:
+            raise UserError(f"{place}: {claim.treatment} and {claim.control} are not both run at {missing[0]}")
+        return list(dict.fromkeys(named))
+    dials = list(dict.fromkeys(dial for each in shared.values() for dial in each))
+    if claim.over is None and len(dials) > 1:
+        raise UserError(f"{place}: say over which sizes: {', '.join(dials)}, or a list of their names")
+    if claim.over not in (None, *dials):
+        raise UserError(f"{place}: {claim.over!r} is none of {', '.join(dials)}; or list names of sizes")
+    return [size for size, each in shared.items() if (claim.over or dials[0]) in each]
 
 
 def _complaints(check: Callable[[], object]) -> list[str]:
@@ -581,7 +817,7 @@ def _wrong_measures(study: Study) -> Iterator[str]:
     """One measure for all claims about quality, and one that such runs are compared by."""
     usual = study.possible_measures
     for hypothesis in study.hypotheses:
-        if hypothesis.evidence != "quality":
+        if hypothesis.evidence not in MEASURED:
             continue
         if hypothesis.quality not in usual:
             theirs = " or ".join(f"measure: {each.key}, with {each.scale.margin_key}" for each in usual)
@@ -738,13 +974,13 @@ def settings_for(
     own = dict(study.tuning.set) | {"training.validation_split": "tune"} if tuning and study.tuning else {}
     if draw:
         own |= {PROJECTIONS: draw_seed(seed, draw)}
-    return settings_of(
-        with_preset(study.base),
-        name=f"arms.{arm}",
-        arm=canonical_name(entry.arm or arm),
-        seed=seed,
-        values=own | entry.set | (values or {}),
-    )
+    return _settings(study, arm, name=f"arms.{arm}", seed=seed, values=own | entry.set | (values or {}))
+
+
+def _settings(study: Study, arm: str, *, name: str, values: dict[str, Any], seed: int | None = None) -> Settings:
+    """Of the base with an arm, and these values."""
+    named = canonical_name(study.arms[arm].arm or arm)
+    return settings_of(with_preset(study.base), name=name, arm=named, seed=seed, values=values)
 
 
 def _schedule_within(budget: float, whole: Training) -> dict[str, int]:

@@ -14,6 +14,7 @@ from oelm.ownership import time_of
 from oelm.plurals import number_of
 from oelm.run_directory import is_named_after
 from oelm.study.decisions import (
+    CARRIED_VALUES,
     CHOICES_FILE,
     TUNED_VALUES,
     TUNING_ROUND,
@@ -29,7 +30,7 @@ from oelm.study.decisions import (
     tuned_values,
     tuning_round,
 )
-from oelm.study.declaration import Study, settings_for
+from oelm.study.declaration import SizedArm, Study, settings_for
 from oelm.study.halving import Round, judged
 from oelm.study.remarks import Remark, difference_text, sentence, some
 from oelm.study.shelf import Shelf, StoredRun
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 TUNING_SPLIT = "tune"
 NOTHING = "that every point diverged"
+OF_ARMS = (TUNED_VALUES, CARRIED_VALUES)  # kinds of decision about the values of an arm
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ def kept_choices(study: Study, shelf: Shelf, *, data_digest: str | None) -> Kept
     except UserError as error:
         remark = "choices_damaged", {"line": str(error)}
         return KeptChoices(remarks=(remark,), blocked=sentence(*remark))
-    stored = {each.subject: each for each in decisions if each.kind == TUNED_VALUES}
+    stored = {each.subject: each for each in decisions if each.kind in OF_ARMS}
     rounds, grids, on_rounds = _kept_rounds(study, decisions, data_digest)
     kept, outdated = {}, []
     for arm, decision in stored.items():
@@ -133,7 +135,9 @@ def _on_outdated(
 def _is_final_run_of(stored: StoredRun, study: Study, arm: str) -> bool:
     if stored.state == "queued" or stored.run.training.validation_split == TUNING_SPLIT:
         return False
-    return is_named_after(stored.name, arm) or stored.run.arm == settings_for(study, arm, seed=0).run.arm
+    has_one_size = not isinstance(study.arms[arm], SizedArm)  # else other runs are of the same arm
+    is_alike = has_one_size and stored.run.arm == settings_for(study, arm, seed=0).run.arm
+    return is_named_after(stored.name, arm) or is_alike
 
 
 # ---- Against the runs as they are now ------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ from oelm.study.decisions import (
 )
 from oelm.study.declaration import Hypothesis, Study, used_keys
 from oelm.study.remarks import Remark, difference_text, sentence, some
+from oelm.study.scaled import arms_of_scale
 
 if TYPE_CHECKING:
     from oelm.study.plan import PlannedRun
@@ -216,9 +217,11 @@ class SeedsOfArm:
 
 
 def seeds_of_arm(study: Study, looks: tuple[Look, ...], arm: str) -> SeedsOfArm:
-    """An arm without a claim that seeds decide needs them all: nothing decides it early."""
+    """An arm without a claim that looks decide needs them all, and so does one of a claim about scale, which compares
+    whole sizes: nothing decides it early.
+    """
     claims = [each.name for each in study.paired_claims if arm in (each.treatment, each.control)]
-    if not study.looks or not claims:
+    if not study.looks or not claims or arm in arms_of_scale(study):
         return SeedsOfArm(len(study.seeds))
     at = settled_at(looks)
     if all(name in at for name in claims):

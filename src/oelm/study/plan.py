@@ -19,6 +19,7 @@ from oelm.claims.solving import Criterion
 from oelm.config import ResolvedRun, Run, Settings, as_far_as_known, resolved
 from oelm.errors import UserError
 from oelm.run_directory import TUNING_FOLDER, RunDirectory, folder_name
+from oelm.study.carrying import tuned_arms, with_carried
 from oelm.study.data_here import Digests, data_folders, digests_here
 from oelm.study.declaration import Study, Tuning, draws_of, settings_for
 from oelm.study.halving import Round, judged
@@ -47,8 +48,8 @@ class PlannedRun:
     stored: StoredRun | None
     data_digest: str | None = None  # of the data that it is made from, where that is known
     draw: int = 0  # of what its arm treats, within the seed
-    budget: float | None = None  # of a round of halving, as declared
     need: Need = "now"
+    budget: float | None = None  # of a round of halving, as declared
 
     @property
     def run(self) -> Run:
@@ -214,7 +215,7 @@ class Planner:
             plan = Plan(study, [], final, {}, self.draws({}), facts=self.facts, digests=self.digests)
             return self._by_looks(plan, shelf.folder)
         kept = kept_choices(study, shelf, data_digest=self.digests.get(self._data_of_baseline))
-        open_arms = [arm for arm in study.arms if arm not in kept.choices]
+        open_arms = [arm for arm in tuned_arms(study) if arm not in kept.choices]
         grid = {key: sorted({*points, *kept.grid.get(key, ())}) for key, points in study.tuning.grid.items()}
         while True:
             tuned = maker.tuned(study.tuning, grid, kept, open_arms)
@@ -224,7 +225,7 @@ class Planner:
             grid = larger
 
     def _planned(self, maker: _Maker, kept: KeptChoices, tuned: _Tuned, grid: Grid) -> Plan:
-        known = kept.choices | tuned.choices
+        known = with_carried(self.study, kept.choices | tuned.choices)
         points = {arm: known[arm].best for arm in self.study.arms if arm in known}
         points_found = {arm: best for arm, best in points.items() if best is not None}
         final = maker.final(points_found)
@@ -319,7 +320,7 @@ class _Maker:
         """Round by round, as far as the runs have come; a grid is the last round and the only one."""
         *earlier, last = declared.rounds
         tuned = _Tuned([], [], {}, [])
-        points = dict.fromkeys(self.study.arms, points_of(grid))
+        points = dict.fromkeys(tuned_arms(self.study), points_of(grid))
         for number, budget in enumerate(earlier, start=1):
             stored = {arm: kept.rounds[arm, number] for arm in points if (arm, number) in kept.rounds}
             points |= {arm: list(done.losses) for arm, done in stored.items()}
@@ -336,7 +337,9 @@ class _Maker:
             points = {arm: list(done[arm].kept) for arm in points}
             if number == 1:
                 tuned.on_the_grid.extend(point for arm in found for point in points[arm])
-        points |= {arm: list(dict.fromkeys([*points[arm], *kept.choices[arm].losses])) for arm in kept.choices}
+        points |= {
+            arm: list(dict.fromkeys([*points[arm], *kept.choices[arm].losses])) for arm in points if arm in kept.choices
+        }
         return self._with_choices(tuned, declared, grid, points, open_arms, last)
 
     def _with_choices(
@@ -393,7 +396,7 @@ class _Maker:
         digest = self.planner.digests.get(settings.run.data)
         stored = self.shelf.computed(identity, data_digest=digest) if identity else None
         processes = self.study.arms[arm].processes
-        return PlannedRun(arm, seed, stage, point, settings, processes, stored, digest, draw, budget)
+        return PlannedRun(arm, seed, stage, point, settings, processes, stored, digest, draw, budget=budget)
 
 
 @dataclass(frozen=True)

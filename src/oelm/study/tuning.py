@@ -35,6 +35,15 @@ class Solving(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Carried:
+    """Where values come from that were not tuned: a power law of a dial."""
+
+    dial: str
+    sources: dict[str, dict[str, float]]  # arm at a tuned size -> its values
+    exponents: dict[str, float]  # by key
+
+
+@dataclass(frozen=True)
 class Choice:
     """What tuning says about one arm."""
 
@@ -47,6 +56,7 @@ class Choice:
     solving: dict[Point, Solving] = field(default_factory=dict)  # where points are ranked by it
     curve: Curve | None = None  # whose minimum `best` is
     not_fitted: str | None = None  # why there is no curve, where the study asks for one
+    carried: Carried | None = None  # from other sizes; then there are no losses
 
     @property
     def values(self) -> dict[str, float]:

@@ -26,6 +26,7 @@ from oelm.study.bench import BENCH_FILE, FORMAT_VERSION, LEAST_BLOCKS, REJECTED_
 from oelm.study.bench_fit import compared, lack_of, step_execution, timed_settings
 from oelm.study.declaration import Study
 from oelm.study.plan import Plan, planned
+from oelm.study.scaled import at_main_size
 from oelm.study.shelf import Shelf
 from oelm.timing.blocks import Build, Step, TimedBlock, blocks_of
 from oelm.timing.circumstances import judged
@@ -158,7 +159,7 @@ def _chosen(study: Study, arms: Sequence[str] | None) -> list[str]:
     unknown = [name for name in arms or () if name not in study.arms]
     if unknown:
         raise UserError(f"--arms: {unknown[0]!r} is not one of the arms {', '.join(study.arms)}")
-    return [name for name in study.arms if not arms or name in arms]
+    return [name for name in (study.arms if arms else at_main_size(study)) if not arms or name in arms]
 
 
 def _machine(execution: Execution, run: ResolvedRun, say: Say) -> Machine:

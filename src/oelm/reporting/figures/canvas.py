@@ -19,6 +19,7 @@ from oelm.claims.measures import Measure
 from oelm.reporting.fonts import ChineseFont, has_chinese
 from oelm.reporting.words import say_of
 from oelm.study.declaration import Language, in_language
+from oelm.study.scaled import families_of, family_of, label_at_any_size, size_elsewhere
 from oelm.visible import visible
 
 if TYPE_CHECKING:
@@ -93,18 +94,22 @@ class Canvas:
 
     def label(self, arm: str, *, width: int = 30) -> str:
         """The arm's own label; its key where the label is too long, or could only be drawn as boxes."""
-        text = visible(in_language(self.findings.study.arms[arm].label or arm, self.language))
-        candidates = (text, arm, f"arm {list(self.findings.study.arms).index(arm) + 1}")
+        study = self.findings.study
+        text = visible(in_language(label_at_any_size(study, arm) or arm, self.language))
+        number = families_of(study).index(family_of(study, arm)) + 1
+        candidates = (text, arm, f"arm {number}")
         fitting = [each for each in candidates if self.can_draw(each) and len(each) <= LONGEST_LABEL]
-        return wrapped(fitting[0], width)
+        size = size_elsewhere(study, arm)
+        return wrapped(f"{fitting[0]} ({size})" if size else fitting[0], width)
 
     def can_draw(self, text: str) -> bool:
         return self.font is not None or not has_chinese(text)
 
     def look(self, arm: str) -> Look:
         study = self.findings.study
-        order = [study.baseline, *(each for each in study.arms if each != study.baseline)]
-        place = order.index(arm)
+        baseline = family_of(study, study.baseline)
+        order = [baseline, *(each for each in families_of(study) if each != baseline)]
+        place = order.index(family_of(study, arm))
         if place == 0:
             return Look(COLOURS[0], LINES[0], MARKERS[0])
         turn, number = divmod(place - 1, len(COLOURS) - 1)  # with more arms than colours, the marks shift against them

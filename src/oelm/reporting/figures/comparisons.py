@@ -72,7 +72,7 @@ def _point(axis: Axes, middle: float, low: float, high: float, row: float, *, co
 
 
 def tuning(canvas: Canvas) -> Figure | None:
-    choices = canvas.findings.plan.choices
+    choices = {arm: each for arm, each in canvas.findings.plan.choices.items() if arm in canvas.arms}
     keys = list(canvas.findings.plan.grid)
     if not choices or not keys:
         return None
@@ -242,17 +242,17 @@ def _extent(differences: list[PairedDifference], tested: list[Verdict]) -> tuple
 def _in_nats_and_percent(canvas: Canvas, axis: Axes) -> None:
     """The same axis twice: nats below, per cent of perplexity above."""
     axis.set_xlabel(canvas.word("axis.difference"))
-    upper = axis.secondary_xaxis("top", functions=(_to_percent, _to_nats))
+    upper = axis.secondary_xaxis("top", functions=(to_percent, to_nats))
     upper.set_xlabel(canvas.word("axis.shown_difference"))
 
 
-def _to_percent(nats: Any) -> Any:  # one number, or an array of them
+def to_percent(nats: Any) -> Any:  # one number, or an array of them
     import numpy
 
     return 100 * numpy.expm1(numpy.clip(nats, -50, 50))
 
 
-def _to_nats(percent: Any) -> Any:
+def to_nats(percent: Any) -> Any:
     import numpy
 
     return numpy.log1p(numpy.clip(percent, -99.999, None) / 100)

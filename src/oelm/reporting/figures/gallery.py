@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from oelm.analysis.findings import Findings
 from oelm.claims.measures import LOSS, PROBE_ACCURACY, Measure
-from oelm.reporting.figures import comparisons, costs, curves, heads, parameters, probes
+from oelm.reporting.figures import comparisons, costs, curves, heads, parameters, probes, scale
 from oelm.reporting.figures.canvas import Canvas, Rendered, drawing_settings, rendered
 from oelm.reporting.fonts import ChineseFont
 from oelm.study.declaration import Language
@@ -43,7 +43,8 @@ def drawn(findings: Findings, *, language: Language, font: ChineseFont | None) -
     canvas = Canvas(findings, language, font)
     found = {}
     with drawing_settings(canvas):
-        for name, draw in figures_of(canvas.measure).items():
+        of_sizes = {"scale": scale.scale} if findings.scale else {}
+        for name, draw in (of_sizes | figures_of(canvas.measure)).items():
             figure = draw(canvas)
             if figure is not None:
                 found[name] = rendered(figure)

@@ -1,0 +1,143 @@
+"""The sizes of a study: what a value of a dial makes of a run. A row of DIALS is a whole dial.
+
+A rule gives the settings that differ from those of the base, in proportion to it; whatever it does not name stays as it
+is, so that all widths read the same tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from oelm.accounting import totals
+from oelm.config import Model, ResolvedRun, Run, as_far_as_known, resolved_training
+from oelm.errors import UserError
+
+
+@dataclass(frozen=True)
+class Dial:
+    name: str
+    key: str  # the setting that it turns
+    rule: Callable[[Run, int], dict[str, Any]]  # an arm at the base, and the value
+    documentation: str  # the rule, for docs/studies.md
+
+
+def _of_width(run: Run, width: int) -> dict[str, Any]:
+    model = run.model
+    if not isinstance(model, Model):
+        raise UserError("is for a GPT; the sizes of an encoder come with its data")
+    head_width = model.d_model // model.num_heads
+    if width % head_width:
+        raise UserError(
+            f"{width} is not divisible into heads of {head_width} (base: d_model {model.d_model}, num_heads "
+            f"{model.num_heads}); use multiples of {head_width}"
+        )
+    residual = model.repairs.residual.rank
+    return {
+        "model.d_model": width,
+        "model.num_heads": width // head_width,
+        "model.num_layers": _in_proportion(model.num_layers, width, model.d_model),
+        **({} if model.d_ff is None else {"model.d_ff": _in_proportion(model.d_ff, width, model.d_model)}),
+        **({"model.repairs.residual.rank": _in_proportion(residual, width, model.d_model)} if residual else {}),
+    }
+
+
+def _of_steps(run: Run, steps: int) -> dict[str, Any]:
+    warmup = run.training.warmup_steps
+    own = {} if warmup is None else {"training.warmup_steps": _in_proportion(warmup, steps, run.training.steps)}
+    return {"training.steps": steps, **own}
+
+
+def _in_proportion(value: int, part: int, whole: int) -> int:
+    """Rounded half up, at least 1 of what there is any of."""
+    return max(min(value, 1), (2 * value * part + whole) // (2 * whole))
+
+
+DIALS: dict[str, Dial] = {
+    dial.name: dial
+    for dial in (
+        Dial(
+            "width",
+            "model.d_model",
+            _of_width,
+            "`d_model`; heads stay as wide as in the base, so that there are more of them; depth, a stated `d_ff` and "
+            "a stated rank of residuals grow in proportion, rounded; steps and batches stay as they are (equal tokens)",
+        ),
+        Dial(
+            "steps",
+            "training.steps",
+            _of_steps,
+            "`training.steps`, each a whole schedule; a stated warm-up grows in proportion; the model stays as it is",
+        ),
+    )
+}
+NAMED = "named"  # in place of a dial, of sizes that have names of their own
+
+
+def point_name(dial: str, value: int) -> str:
+    return f"{dial}{value}"
+
+
+def computed(run: Run) -> str:
+    """What a size makes of a run, as text: two sizes with the same one are one."""
+    return run.model_copy(update={"training": resolved_training(run.training)}).model_dump_json(exclude={"arm"})
+
+
+LEAST_FOR_A_LINE = 3  # sizes: through one or two there is always one
+LEAST_FOR_A_FORECAST = 5
+STAND_IN = {"vocabulary": 1024}  # where the data decides it: the same for all sizes
+
+
+def is_larger(run: Run, than: list[Run]) -> bool:
+    """Whether it has more parameters, or reads more tokens, than each of the others; of sizes that come with the data,
+    more tokens."""
+    ours, *theirs = (_counted(each) for each in (run, *than))
+    return any(ours[place] > max(each[place] for each in theirs) for place in range(len(ours)))
+
+
+def _counted(run: Run) -> tuple[int, int]:
+    known = as_far_as_known(run, STAND_IN)
+    parameters = totals(known.model).total if isinstance(known, ResolvedRun) else 0
+    return parameters, run.training.steps * run.training.batch_size
+
+
+class AtASize(Protocol):
+    """An arm at one of the sizes."""
+
+    @property
+    def family(self) -> str: ...
+
+    @property
+    def size(self) -> str: ...
+
+    @property
+    def dials(self) -> tuple[str, ...]: ...
+
+
+def carried_from(arms: Mapping[str, AtASize], arm: str, tuned: Container[str]) -> tuple[str, list[str]]:
+    """The dial along which values are carried over to an arm, and the tuned arms that they come from."""
+    own = arms[arm]
+    for dial in own.dials:
+        sources = [
+            name for name, each in arms.items() if each.family == own.family and dial in each.dials and name in tuned
+        ]
+        if dial in DIALS and len(sources) >= LEAST_FOR_A_LINE:
+            return dial, sources
+    raise UserError(
+        f"tuning.at: {own.family} is not tuned at {own.size}, and values are carried over along a dial, from at least "
+        f"{LEAST_FOR_A_LINE} of its sizes"
+    )
+
+
+def cell_name(arm: str, size: str) -> str:
+    """What the runs of an arm at a size are called."""
+    return f"{arm}+{size}"
+
+
+def documentation() -> Iterator[str]:
+    """The table of docs/studies.md."""
+    yield "| dial | what it changes |"
+    yield "|---|---|"
+    for dial in DIALS.values():
+        yield f"| `{dial.name}` | {dial.documentation} |"

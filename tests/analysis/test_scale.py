@@ -1,0 +1,202 @@
+"""Effects against scale, from stored runs: slopes that are recovered, verdicts on them, and what is not said."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from oelm.analysis.findings import Findings, Scale, Trend
+from oelm.analysis.summary import findings_as_json, findings_of
+from oelm.study.declaration import Study
+from sized_studies import PAIR, STEPS, WIDTHS, losses_with_slope, sized_study
+from stored_runs import accuracy_claim, hypothesis, small_classification, small_study, store_study
+
+FROZEN = "frozen_head_orthogonal"
+PER_DOUBLING = 0.02  # of the width, or of the steps
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Findings:
+    study = sized_study(forecast={"width": 128, "medium": {"d_model": 256}})
+    return findings_of(study, store_study(study, tmp_path_factory.mktemp("runs"), losses_with_slope(PER_DOUBLING)))
+
+
+@pytest.fixture(scope="module")
+def scale(found: Findings) -> Scale:
+    assert found.scale is not None
+    return found.scale
+
+
+def few_sizes(**changes: Any) -> Study:
+    """Three budgets: enough for a slope, and quick."""
+    return sized_study(**{"sizes": {"steps": [20, 40, 80]}, "main_size": "steps40"} | changes)
+
+
+def trend_of(scale: Scale, dial: str) -> Trend:
+    return next(trend for trend in scale.trends if trend.dial == dial)
+
+
+def outcomes(findings: Findings) -> dict[str, tuple[str, str]]:
+    return {each.hypothesis.name: (each.outcome, each.reason) for each in findings.verdicts}
+
+
+def test_a_planted_slope_is_recovered(scale):
+    slope = trend_of(scale, "steps").slopes["tokens"]
+    assert slope.low < PER_DOUBLING < slope.high
+    assert slope.slope == pytest.approx(PER_DOUBLING, abs=0.003)
+    assert (slope.sizes, len(slope.line)) == (len(STEPS), 25)
+
+
+def test_slopes_are_against_what_differs(scale):
+    assert list(trend_of(scale, "width").slopes) == ["parameters", "flops"]
+    assert list(trend_of(scale, "steps").slopes) == ["tokens", "flops"]
+
+
+def test_sizes_are_ordered_by_their_count(scale):
+    counts = [point.counts["parameters"] for point in trend_of(scale, "width").points]
+    assert counts == sorted(counts)
+
+
+def test_claims_about_scale_have_verdicts_in_the_family_of_the_others(found):
+    assert outcomes(found) == {
+        "grows": ("supported", "trend_shown"),
+        "not_worse": ("refuted", "contradicted"),
+        "shrinks": ("refuted", "trend_contradicted"),
+    }
+    grows = next(each for each in found.verdicts if each.hypothesis.name == "grows")
+    assert grows.p_adjusted == pytest.approx(3 * grows.p)
+    assert grows.scope.parameters.most > 100 * grows.scope.parameters.least
+
+
+def test_a_slope_within_its_margin_holds_and_one_beyond_it_does_not(tmp_path):
+    claims = [hypothesis("holds", name=f"{margin} %", margin_percent=margin) for margin in (9, 1)]
+    study = few_sizes(hypotheses=claims)
+    found = findings_of(study, store_study(study, tmp_path, losses_with_slope(PER_DOUBLING)))
+    assert outcomes(found) == {"9 %": ("supported", "trend_shown"), "1 %": ("refuted", "trend_contradicted")}
+
+
+def test_a_disturbed_size_makes_a_slope_uncertain_and_not_wrong(tmp_path):
+    """A mistuned rate shifts all seeds of its size: with tiny noise between seeds, only the sizes can tell."""
+    study = few_sizes(hypotheses=[hypothesis("shrinks")])
+    losses = losses_with_slope(0.0, noise=1e-4, shifts=lambda size: -0.05 if size == "steps80" else 0.0)
+    found = findings_of(study, store_study(study, tmp_path, losses))
+    assert outcomes(found) == {"shrinks": ("undecided", "trend_unclear")}
+
+
+@pytest.mark.parametrize("widths", [[32], [16, 32]])
+def test_one_size_or_two_give_no_slope_and_say_why(widths, tmp_path):
+    study = sized_study(sizes={"width": widths}, hypotheses=[hypothesis("grows")])
+    found = findings_of(study, store_study(study, tmp_path, losses_with_slope()))
+    assert outcomes(found) == {"grows": ("undecided", "too_few_sizes")}
+    assert found.verdicts[0].facts == {"sizes": len(widths), "least": 3}
+    assert not found.scale.trends[0].slopes
+
+
+def test_a_size_that_is_not_complete_leaves_the_claim_open(tmp_path):
+    study, losses = few_sizes(hypotheses=[hypothesis("grows")], sizes={"steps": STEPS}), losses_with_slope()
+
+    def partly(arm, seed, stage, point):
+        return None if (arm, seed) == (f"{FROZEN}+steps80", 2) else losses(arm, seed, stage, point)
+
+    found = findings_of(study, store_study(study, tmp_path, partly))
+    assert outcomes(found) == {"grows": ("undecided", "sizes_open")}
+    assert found.verdicts[0].facts["open"] == ["steps80"]
+    assert trend_of(found.scale, "steps").slopes["tokens"].sizes == len(STEPS) - 1
+
+
+def test_points_on_a_line_are_no_evidence(tmp_path):
+    study = few_sizes(hypotheses=[hypothesis("grows")])
+    found = findings_of(study, store_study(study, tmp_path, losses_with_slope(0.0, noise=0.0)))
+    assert outcomes(found) == {"grows": ("undecided", "trend_without_spread")}
+
+
+def test_a_confound_at_one_size_confounds_the_claim(tmp_path):
+    arms = {"trained": {}, FROZEN: {"set": {"training.weight_decay": 0.0}}}
+    study = few_sizes(arms=arms, hypotheses=[hypothesis("grows")])
+    found = findings_of(study, store_study(study, tmp_path, losses_with_slope()))
+    assert found.verdicts[0].outcome == "confounded"
+    assert [each.key for each in found.verdicts[0].confounds] == ["training.weight_decay"]  # once, not for each size
+
+
+def test_accuracies_have_slopes_in_points(tmp_path):
+    claim = accuracy_claim("holds", margin_points=5)
+    study = small_classification(
+        arms=["fine_tuned", "frozen_pretrained"], seeds=[0, 1, 2], sizes={"steps": [20, 40, 80]}, hypotheses=[claim]
+    )
+    errors = {"steps20": 0.200, "steps40": 0.210, "steps80": 0.221}
+
+    def error(arm, seed, stage, point):
+        family, _, size = arm.partition("+")
+        return (errors[size] if family == "frozen_pretrained" else 0.2) + 0.005 * seed
+
+    found = findings_of(study, store_study(study, tmp_path, error))
+    assert found.verdicts[0].facts["slope"] == pytest.approx(-1.05, abs=0.2)  # of accuracy, which falls
+    assert found.scale.trends[0].slopes["tokens"].slope == pytest.approx(0.0105, abs=0.002)
+
+
+# ---- What follows --------------------------------------------------------------------------------------------------
+
+
+def test_the_law_of_an_arm_is_that_of_its_losses(scale):
+    law = next(each for each in scale.laws if (each.arm, each.dial) == ("trained", "steps"))
+    assert law.exponent == pytest.approx(-0.05, abs=0.005)
+    assert law.low < -0.05 < law.high
+
+
+def test_the_multiplier_is_what_the_laws_say(scale):
+    """4.0 x 2^(-0.05 d) for the baseline, 0.1 + 0.02 d above it for the frozen arm, over two doublings either way."""
+    assert {each.treatment for each in scale.multipliers} == {FROZEN}
+    assert [each.budgets for each in scale.multipliers] == [len(STEPS)] * len(STEPS)
+    at_base = next(each for each in scale.multipliers if each.tokens == 40 * 4 * 16)
+    d = math.log2(at_base.ratio)
+    assert 4.0 * 2 ** (-0.05 * d) + 0.1 + 0.02 * d == pytest.approx(4.0, abs=0.02)
+    assert at_base.low < at_base.ratio < at_base.high
+    assert at_base.flops_ratio < 1  # a frozen part needs no gradient
+    assert [each.is_beyond for each in scale.multipliers][-1]
+
+
+def test_two_budgets_give_no_multiplier(tmp_path):
+    study = sized_study(sizes={"steps": [20, 40]}, main_size="steps40", hypotheses=[])
+    found = findings_of(study, store_study(study, tmp_path, losses_with_slope()))
+    assert found.scale.multipliers == []
+
+
+def test_a_forecast_comes_with_its_check(scale):
+    forecasts = {each.size: each for each in scale.forecasts}
+    assert list(forecasts) == ["width128", "medium"]
+    nearer, further = (forecasts[size].predicted for size in forecasts)
+    assert nearer.low < 0.1 + 2 * PER_DOUBLING < nearer.high + 0.01
+    assert further.high - further.low > nearer.high - nearer.low
+    for each in forecasts.values():
+        assert (each.sizes, each.left_out.size) == (len(WIDTHS), "width96")
+        assert each.is_covered is (each.left_out.low <= each.observed <= each.left_out.high)
+
+
+def test_a_forecast_waits_for_five_complete_sizes(tmp_path):
+    sizes, losses = {"width": WIDTHS}, losses_with_slope()
+    study = sized_study(sizes=sizes, forecast={"width": 128}, hypotheses=[], seeds=[0, 1])
+    some = store_study(study, tmp_path, losses, leaves=lambda run: run.arm.endswith("width96"))
+    assert [(each.sizes, each.predicted) for each in findings_of(study, some).scale.forecasts] == [(4, None)]
+
+
+# ---- Stored --------------------------------------------------------------------------------------------------------
+
+
+def test_stored_findings_have_the_scale_and_nothing_twice(found):
+    tree = findings_as_json(found)
+    assert set(tree["arms"]) == {f"{arm}+width32" for arm in PAIR}
+    assert set(tree["arms"]) & set(tree["scale"]["arms"]) == set()
+    assert {"trends", "laws", "multipliers", "forecasts"} <= set(tree["scale"])
+    assert tree["study"]["sizes"] == {"width": WIDTHS, "steps": STEPS}
+
+
+def test_a_study_without_sizes_has_none_of_it(tmp_path):
+    study = small_study(arms=PAIR, seeds=[0, 1, 2], hypotheses=[hypothesis()])
+    found = findings_of(study, store_study(study, tmp_path, lambda arm, seed, stage, point: 3.0 + 0.01 * seed))
+    tree = findings_as_json(found)
+    assert "scale" not in tree
+    assert "trend" not in tree["verdicts"][0]
+    assert not {"sizes", "main_size", "forecast"} & set(tree["study"])
+    assert not {"size", "over", "per"} & set(tree["study"]["hypotheses"][0])

@@ -1,0 +1,97 @@
+"""The section on scale: every size in words, tables and one figure, in both languages; nothing of it without sizes."""
+
+from __future__ import annotations
+
+import pytest
+from example_studies import example_study, findings_from
+
+from oelm.analysis.findings import Findings
+from oelm.analysis.summary import findings_of
+from oelm.reporting.article import Article, Heading, Paragraph, Picture, Table, VerdictBox, visible_text
+from oelm.reporting.content import article_of
+from oelm.reporting.figures import scale as figure
+from oelm.reporting.figures.canvas import Canvas, drawing_settings
+from oelm.reporting.fonts import chinese_font
+from oelm.reporting.words import LANGUAGES, WORDS, say
+from oelm.study.sizes import DIALS, NAMED
+from sized_studies import STEPS, WIDTHS, losses_with_slope, sized_study
+from stored_runs import hypothesis, store_study
+
+
+@pytest.fixture(scope="module")
+def sized(tmp_path_factory: pytest.TempPathFactory) -> Findings:
+    study = sized_study(forecast={"width": 128})
+    return findings_of(study, store_study(study, tmp_path_factory.mktemp("runs"), losses_with_slope()))
+
+
+def section(article: Article, heading: str) -> list:
+    """The blocks under a heading."""
+    places = [at for at, block in enumerate(article.blocks) if isinstance(block, Heading)]
+    start = next(at for at in places if article.blocks[at].text == heading)
+    return article.blocks[start + 1 : next((at for at in places if at > start), None)]
+
+
+def test_every_dial_and_count_has_words():
+    for dial in (*DIALS, NAMED):
+        assert f"dial.{dial}" in WORDS
+    for count in ("parameters", "tokens", "flops"):
+        assert {f"per.{count}", f"axis.per.{count}"} <= set(WORDS)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_section_has_slopes_sizes_laws_multipliers_and_forecasts(sized, language):
+    blocks = section(article_of(sized, language, figures={"scale"}), say(language, "heading.scale"))
+    assert [block.name for block in blocks if isinstance(block, Picture)] == ["scale"]
+    slopes, by_size, laws, multipliers, forecasts = (block for block in blocks if isinstance(block, Table))
+    sizes = len(WIDTHS) + len(STEPS) - 1
+    assert [len(table.rows) for table in (slopes, by_size, laws, multipliers, forecasts)] == [4, 2 * sizes, 4, 4, 1]
+    assert {row[-1] for row in slopes.rows} == {f"{len(WIDTHS)}/{len(WIDTHS)}", f"{len(STEPS)}/{len(STEPS)}"}
+    warnings = [block for block in blocks if isinstance(block, Paragraph) and block.tone == "warning"]
+    assert len(warnings) == 1  # that a forecast is an extrapolation
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_claim_about_scale_has_its_slope_its_test_and_its_sizes(sized, language):
+    box = next(block for block in article_of(sized, language, figures=()).blocks if isinstance(block, VerdictBox))
+    named = dict(box.numbers)
+    assert set(named) == {say(language, f"box.{code}") for code in ("criterion", "slope", "p", "sizes")}
+    assert "width96" in named[say(language, "box.sizes")]
+    assert say(language, "per.parameters") in box.sentence
+
+
+def test_what_is_not_about_the_main_size_says_so(sized):
+    english = article_of(sized, "en", figures=())
+    assert "are about the size width32" in visible_text(english)
+    quality = next(block for block in section(english, "Results") if isinstance(block, Table))
+    assert len(quality.rows) == 2
+
+
+def test_the_figure_has_two_panels_for_each_dial_and_the_forecast(sized):
+    canvas = Canvas(sized, "zh", chinese_font())
+    with drawing_settings(canvas):
+        drawn = figure.scale(canvas)
+    assert len(drawn.axes) == 4
+    (width, _, steps, _) = drawn.axes
+    largest = max(sized.scale.forecasts[0].predicted.counts["parameters"], 0)
+    assert width.dataLim.x1 == pytest.approx(largest)
+    assert steps.dataLim.x1 < 2 * max(STEPS) * 64
+
+
+def test_one_size_has_a_sentence_in_place_of_slopes(tmp_path):
+    study = sized_study(sizes={"width": [32]}, hypotheses=[hypothesis("grows")])
+    found = findings_of(study, store_study(study, tmp_path, losses_with_slope()))
+    text = visible_text(article_of(found, "en", figures=()))
+    assert "No slope for frozen_head_orthogonal (width): complete sizes: 1;" in text
+    assert "a slope needs at least 3" in text
+
+
+def test_missing_runs_are_named_with_their_size(tmp_path):
+    study = sized_study(sizes={"width": [16, 32]}, hypotheses=[])
+    some = store_study(study, tmp_path, losses_with_slope(), leaves=lambda run: run.arm == "trained+width16")
+    assert "trained (width16): no result" in visible_text(article_of(findings_of(study, some), "en", figures=()))
+
+
+def test_a_report_without_sizes_says_nothing_of_them(tmp_path):
+    text = visible_text(article_of(findings_from(example_study(), tmp_path), "en", figures={"scale"}))
+    assert say("en", "heading.scale") not in text
+    assert "main size" not in text
