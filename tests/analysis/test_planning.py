@@ -13,6 +13,7 @@ from oelm.analysis.planning import pooled, prospect_of, spread_of
 from oelm.errors import UserError
 from oelm.study.plan import planned
 from oelm.study.shelf import Shelf
+from sized_studies import sized_study
 from stored_runs import hypothesis, small_classification, small_probes, small_study, solving_claim, store_study
 
 FROZEN = "frozen_head_orthogonal"
@@ -160,6 +161,20 @@ def test_claims_about_solving_need_pairs_that_tell(nothing):
     (claim,) = prospect.claims
     assert (claim.least_telling, claim.seeds_needed, claim.seen) == (5, None, None)
     assert {cost.final_runs for cost in prospect.costs} == {16}
+
+
+def test_claims_about_scale_are_of_the_family_and_their_arms_run_every_seed(nothing):
+    """The values of the largest width follow from those of the others; no claim about scale compares budgets."""
+    tuned = ["width16", "width32", "width64", "steps80"]
+    tuning = {"grid": {"learning_rate": [5e-4, 1e-3]}, "seeds": [1000], "at": tuned}
+    claims = [hypothesis("grows", over="width"), hypothesis(size="steps80")]
+    sizes = {"width": [16, 32, 64, 96], "steps": [80]}
+    study = sized_study(seeds=list(range(8)), sizes=sizes, main_size=None, hypotheses=claims, tuning=tuning)
+    prospect = prospect_of(study, nothing, deviation=0.5)
+    assert [(claim.name, claim.level) for claim in prospect.claims] == [("not_worse", 0.025)]
+    every_seed, by_looks = prospect.costs
+    assert (every_seed.tuning_runs, every_seed.final_runs) == (2 * 4 * 2, 2 * 5 * 8)
+    assert 2 * 4 * 8 + 2 * 4 <= by_looks.final_runs < every_seed.final_runs
 
 
 def test_the_runs_of_another_study_must_say_something_about_this_one(tmp_path, nothing):

@@ -25,13 +25,16 @@ from oelm.claims.solving import by_difficulty
 from oelm.config import ResolvedRun, as_far_as_known
 from oelm.errors import UserError
 from oelm.intervals import LEVEL
+from oelm.study.carrying import tuned_arms
 from oelm.study.declaration import Hypothesis, Study, Tuning, settings_for
 from oelm.study.plan import Plan, planned
+from oelm.study.scaled import arms_of_scale
 from oelm.study.shelf import Shelf
 from oelm.study.tuning import points_of
 
 SIMULATED = 4000  # studies, for the seeds that looks need
 _SEED = 20262
+FAR_BEYOND = 100.0  # standard deviations
 LEAST_TO_FIT = 3  # values that a curve goes through
 
 
@@ -183,7 +186,7 @@ def _of_quality(study: Study) -> list[Hypothesis]:
 
 def level_at_worst(study: Study, claim: Hypothesis) -> float:
     """Where no other claim of the family is shown before it."""
-    return LEVEL / sum(each.confirmatory for each in study.paired_claims) if claim.confirmatory else LEVEL
+    return LEVEL / sum(each.confirmatory for each in study.family) if claim.confirmatory else LEVEL
 
 
 def assumed_distance(claim: Hypothesis, difference: float | None) -> float:
@@ -265,7 +268,10 @@ def _simulated_seeds(
     planned = [claim for claim in claims if claim.name in declared]
     if not planned:
         return {}
-    drawn = np.random.default_rng(_SEED).standard_normal((SIMULATED, len(planned), looks.seeds[-1]))
+    # Claims of the family that are not simulated count in Holm's correction, as if they were never shown.
+    others = sum(each.confirmatory for each in study.family if each.name not in declared)
+    drawn = np.random.default_rng(_SEED).standard_normal((SIMULATED, len(planned) + others, looks.seeds[-1]))
+    drawn[:, len(planned) :] += FAR_BEYOND
     tested = []
     for number, claim in enumerate(planned):
         distance = claim.assumed / spread.deviation if spread else claim.seen or 0.0
@@ -273,6 +279,7 @@ def _simulated_seeds(
         lower = None if _bounds(declared[claim.name]) == 1 else -width
         drawn[:, number] -= distance
         tested.append(Claim(Bounds(lower, 0.0), declared[claim.name].confirmatory))
+    tested += [Claim(Bounds(None, 0.0))] * others
     outcomes = decided(drawn, tested, looks.seeds, futility=study.futility)
     return {claim.name: outcomes.seeds[:, number] for number, claim in enumerate(planned)}
 
@@ -310,9 +317,9 @@ def planned_costs(study: Study, plan: Plan, claims: list[PlannedClaim], spread: 
 
 
 def _seeds_of(study: Study, arm: str, simulated: dict[str, np.ndarray]) -> float:
-    """Until the last of its claims is settled; without one, or with one about solving, all of them."""
+    """Until the last of its claims is settled; without one, or with one about solving or scale, all of them."""
     claims = [claim.name for claim in study.paired_claims if arm in (claim.treatment, claim.control)]
-    if not claims or any(name not in simulated for name in claims):
+    if not claims or arm in arms_of_scale(study) or any(name not in simulated for name in claims):
         return float(len(study.seeds))
     return float(np.maximum.reduce([simulated[name] for name in claims]).mean())
 
@@ -366,7 +373,7 @@ class _Counter:
         tuning = self.study.tuning.model_copy(update={"method": method})
         study = self.study.model_copy(update={"tuning": tuning})
         runs = flops = 0.0
-        for arm in study.arms:
+        for arm in tuned_arms(study):
             points = points_of(tuning.grid)
             for budget, kept in zip(tuning.rounds, self._rounds(tuning, arm, len(points)), strict=True):
                 runs += kept * len(tuning.seeds)
