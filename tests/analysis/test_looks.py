@@ -159,7 +159,7 @@ def test_giving_up_raises_no_error_rate_and_loses_few_decisions(looked_at, studi
         for before, after in zip(outcomes["plain"], outcomes["giving up"], strict=True)
     )
     assert sum(given_up) > 0
-    assert lost / studies <= 0.02
+    assert lost <= 0.05 * sum(each != "undecided" for each in outcomes["plain"])
 
 
 def test_a_claim_that_is_given_up_is_undecided_and_says_so(looked_at):
