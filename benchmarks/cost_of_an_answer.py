@@ -96,8 +96,11 @@ class Finding:
 
 
 def stored_findings() -> Iterator[Finding]:
+    """Not those of probes: their accuracies are all or nothing, which a normal spread does not describe."""
     for folder in sorted(path.parent for path in FINDINGS.glob("*/runs.zip")):
         study = load_study(folder.name)
+        if study.probe is not None:
+            continue
         plan = planned(study, Shelf(runs_folder(folder / "runs")))
         runs = runs_by_arm(study, plan)
         assert runs is not None
