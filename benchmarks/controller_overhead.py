@@ -30,7 +30,8 @@ from oelm.experiments.local import LocalEngine, LocalSlots, Unit
 from oelm.experiments.slurm import SlurmEngine, SlurmSlots
 from oelm.files import write_json
 from oelm.run_directory import RunDirectory
-from oelm.study.declaration import Study, study_of
+from oelm.study.declaration import Study
+from oelm.study.reading import study_of
 from oelm.study.slurm_request import SlurmRequest
 
 VOCABULARY = 64

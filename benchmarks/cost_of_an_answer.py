@@ -43,10 +43,11 @@ from oelm.archives import runs_folder
 from oelm.claims.kinds import KINDS
 from oelm.claims.measures import LOSS
 from oelm.intervals import LEVEL
-from oelm.study.declaration import Tuning, load_study
+from oelm.study.declaration import Tuning
 from oelm.study.halving import judged
 from oelm.study.plan import planned
 from oelm.study.rate_fit import LEAST_SEEDS, fitted
+from oelm.study.reading import load_study
 from oelm.study.shelf import Shelf
 
 FINDINGS = Path(__file__).parent.parent / "docs" / "findings"

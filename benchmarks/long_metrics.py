@@ -42,7 +42,7 @@ def main() -> None:
 
 def store(folder: Path, *, steps: int) -> list[Path]:
     """A study's file, and its finished runs with a few records each."""
-    from oelm.study.declaration import study_of
+    from oelm.study.reading import study_of
     from stored_runs import store_study
 
     tree = {

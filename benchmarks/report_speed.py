@@ -24,7 +24,7 @@ AIM_SECONDS = 20.0
 
 
 def study():
-    from oelm.study.declaration import study_of
+    from oelm.study.reading import study_of
 
     pairs = [(arm, "trained") for arm in ARMS[1:]]
     hypotheses = [

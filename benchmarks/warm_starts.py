@@ -22,7 +22,7 @@ from oelm.experiments.controller import Controller
 from oelm.experiments.local import LocalEngine, LocalSlots, units_here
 from oelm.experiments.warm_starts import WarmStarts
 from oelm.files import read_json
-from oelm.study.declaration import load_study
+from oelm.study.reading import load_study
 from two_slots import write_study
 
 STEPS_TO_MEASURE = 40

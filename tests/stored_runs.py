@@ -23,9 +23,10 @@ from oelm.probes.probe import is_probe, probe_of
 from oelm.run_directory import TUNING_FOLDER, RunDirectory, folder_name
 from oelm.sealing import seal_run
 from oelm.study.bench_fit import step_execution, timed_settings
-from oelm.study.declaration import Study, study_of
+from oelm.study.declaration import Study
 from oelm.study.kept_choices import store_choices
 from oelm.study.plan import PlannedRun, planned
+from oelm.study.reading import study_of
 from oelm.study.shelf import Shelf
 from oelm.study.tuning import Point
 from oelm.treatment.parts import AS_GIVEN, BASELINE

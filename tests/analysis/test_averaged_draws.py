@@ -14,7 +14,7 @@ from oelm.analysis.summary import findings_as_json, findings_of
 from oelm.reporting.article import visible_text
 from oelm.reporting.content import article_of
 from oelm.reporting.tables import comparison_csv, runs_csv
-from oelm.study.declaration import study_of
+from oelm.study.reading import study_of
 from stored_runs import accuracy_claim, hypothesis, small_classification, small_study, store_study
 
 ARMS = ["trained", "frozen_head_orthogonal"]

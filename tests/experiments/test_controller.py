@@ -23,8 +23,8 @@ from oelm.files import read_json, write_json
 from oelm.ownership import Process
 from oelm.run_directory import RunDirectory
 from oelm.settings import load_settings
-from oelm.study.declaration import load_study
 from oelm.study.plan import planned
+from oelm.study.reading import load_study
 from oelm.study.shelf import Shelf
 from oelm.system import process_exists
 from oelm.training.run import train

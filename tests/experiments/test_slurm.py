@@ -24,7 +24,8 @@ from oelm.experiments.slurm import SlurmEngine, SlurmSlots
 from oelm.experiments.slurm_queue import FIRST_LOOK_SECONDS
 from oelm.files import read_json
 from oelm.run_directory import RunDirectory
-from oelm.study.declaration import load_study, study_digest, study_of
+from oelm.study.declaration import study_digest
+from oelm.study.reading import load_study, study_of
 from oelm.study.slurm_request import SlurmRequest, changed
 from small_runs import PATIENCE, eventually, oelm_command
 

@@ -15,7 +15,7 @@ from oelm.experiments.table import PlainLines
 from oelm.remote.connection import relay
 from oelm.remote.hosts import Server
 from oelm.run_directory import RunDirectory
-from oelm.study.declaration import load_study
+from oelm.study.reading import load_study
 from oelm.training.journal import Journal
 from oelm.visible import visible
 from stored_runs import store_study

@@ -13,7 +13,8 @@ from oelm.analysis.findings import Findings
 from oelm.analysis.summary import findings_of
 from oelm.heads.kinds import NAMES
 from oelm.run_directory import RunDirectory
-from oelm.study.declaration import Study, study_of
+from oelm.study.declaration import Study
+from oelm.study.reading import study_of
 from stored_runs import VOCABULARY, Losses, sealed_again, store_bench, store_study
 
 SIZES = {"vocabulary": VOCABULARY, "seq_len": 16, "d_model": 32, "num_layers": 2, "num_heads": 2}

@@ -18,7 +18,8 @@ from oelm.reporting.figures import gallery
 from oelm.reporting.figures.canvas import Canvas, drawing_settings
 from oelm.reporting.report import write_report, write_tables
 from oelm.reporting.words import say, say_of
-from oelm.study.declaration import Consequences, in_language, load_study
+from oelm.study.declaration import Consequences, in_language
+from oelm.study.reading import load_study
 from stored_runs import (
     EXAMPLES,
     accuracy_claim,

@@ -19,7 +19,7 @@ from oelm.reporting.pdf import pdf
 from oelm.reporting.scope import scope_line
 from oelm.reporting.verdicts import as_text
 from oelm.reporting.words import say
-from oelm.study.declaration import load_study
+from oelm.study.reading import load_study
 from oelm.study.shelf import Shelf
 from small_runs import REPOSITORY
 

@@ -16,7 +16,7 @@ from oelm.cli import main
 from oelm.errors import UserError
 from oelm.run_directory import RunDirectory
 from oelm.study.archiving import archive
-from oelm.study.declaration import load_study
+from oelm.study.reading import load_study
 from oelm.study.registration import register
 from oelm.study.shelf import Shelf
 from small_runs import REPOSITORY

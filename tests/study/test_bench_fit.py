@@ -13,8 +13,9 @@ from oelm.experiments.status import study_status, study_tree
 from oelm.files import write_sealed
 from oelm.study.bench import BENCH_FILE, Bench
 from oelm.study.bench_fit import bench_for, differences_text, lack_of, remarks_on, timed_settings
-from oelm.study.declaration import Study, load_study
+from oelm.study.declaration import Study
 from oelm.study.plan import planned
+from oelm.study.reading import load_study
 from oelm.study.remarks import sentence
 from oelm.study.shelf import Shelf
 from small_runs import REPOSITORY

@@ -11,8 +11,8 @@ from oelm.analysis.summary import findings_of
 from oelm.errors import UserError
 from oelm.run_directory import COMPARED_ENVIRONMENT
 from oelm.study.confounds import confounds
-from oelm.study.declaration import load_study
 from oelm.study.plan import planned
+from oelm.study.reading import load_study
 from oelm.study.shelf import Shelf
 from oelm.treatment.options import OPTIONS
 from stored_runs import (

@@ -9,7 +9,9 @@ import yaml
 from oelm.claims.solving import Criterion
 from oelm.errors import UserError
 from oelm.study.catalogue import PACKAGED
-from oelm.study.declaration import Neighbour, in_language, load_study, settings_for, study_digest, study_of
+from oelm.study.declaration import Neighbour, in_language, study_digest
+from oelm.study.one_run import settings_for
+from oelm.study.reading import load_study, study_of
 from stored_runs import accuracy_claim, hypothesis, small_classification, small_probes, small_study, solving_claim
 
 REPOSITORY = Path(__file__).parents[2]

@@ -13,7 +13,8 @@ from oelm.errors import UserError
 from oelm.experiments.status import study_status
 from oelm.files import SEAL, Damaged, digest_of, read_sealed, write_sealed
 from oelm.study.decisions import CHOICES_FILE, choice_of, read_decisions, round_of, tuning_declaration
-from oelm.study.declaration import declared_tree, settings_for
+from oelm.study.declaration import declared_tree
+from oelm.study.one_run import settings_for
 from oelm.study.plan import planned
 from oelm.study.shelf import Shelf
 from oelm.study.strays import strays

@@ -7,7 +7,8 @@ import pytest
 from oelm.cli.studies import _chosen_arms
 from oelm.errors import UserError
 from oelm.study.decisions import read_decisions
-from oelm.study.declaration import SizedArm, settings_for, study_digest
+from oelm.study.declaration import SizedArm, study_digest
+from oelm.study.one_run import settings_for
 from oelm.study.plan import planned
 from oelm.study.registration import register, registration_of
 from oelm.study.scaled import arms_compared, at_main_size, compared_with, dials_of, families_of, sizes_of

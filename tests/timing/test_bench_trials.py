@@ -14,7 +14,7 @@ import pytest
 from artificial_load import load_that_comes_and_goes
 
 from oelm.study.bench import BENCH_FILE, Bench, bench_of
-from oelm.study.declaration import study_of
+from oelm.study.reading import study_of
 from oelm.timing import interleaved
 from oelm.timing.interleaved import measure
 from oelm.timing.workload import TimedArm

@@ -11,8 +11,8 @@ from oelm.files import read_sealed
 from oelm.model.freezing import moves_at
 from oelm.study.bench import BENCH_FILE, LEAST_BLOCKS, REJECTED_FILE, BlockRecord, bench_of
 from oelm.study.bench_fit import bench_for
-from oelm.study.declaration import study_of
 from oelm.study.plan import planned
+from oelm.study.reading import study_of
 from oelm.study.shelf import Shelf
 from oelm.timing import interleaved
 from oelm.timing.interleaved import TWIN, WARMUP_STEPS, measure

@@ -59,7 +59,7 @@ def test_no_room_but_the_table_and_what_computes_knows_an_option_by_name():
         "model/transformer.py",
         "config.py",  # the rows of a query
         "arms.py",
-        "study/declaration.py",  # a norm cancels a start's scale
+        "study/checks.py",  # a norm cancels a start's scale
         "study/sizes.py",  # the rank of a residual grows with the width
     }
 

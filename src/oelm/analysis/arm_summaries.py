@@ -25,7 +25,8 @@ from oelm.logarithms import exponential
 from oelm.metric_records import Record
 from oelm.probes.probe import name_of
 from oelm.run_directory import RunDirectory
-from oelm.study.declaration import Study, settings_for
+from oelm.study.declaration import Study
+from oelm.study.one_run import settings_for
 from oelm.study.plan import Plan, PlannedRun
 from oelm.study.shelf import StoredRun
 

@@ -13,7 +13,8 @@ from oelm.analysis.scope import scope_of
 from oelm.archives import runs_folder
 from oelm.errors import UserError
 from oelm.files import RUNS
-from oelm.study.declaration import Hypothesis, Neighbour, Study, in_language, load_study
+from oelm.study.declaration import Hypothesis, Neighbour, Study, in_language
+from oelm.study.reading import load_study
 from oelm.study.shelf import Shelf
 
 SIZES = ("num_layers", "d_model", "num_heads", "vocabulary", "pretrained")

@@ -26,7 +26,8 @@ from oelm.config import ResolvedRun, as_far_as_known
 from oelm.errors import UserError
 from oelm.intervals import LEVEL
 from oelm.study.carrying import tuned_arms
-from oelm.study.declaration import Hypothesis, Study, Tuning, settings_for
+from oelm.study.declaration import Hypothesis, Study, Tuning
+from oelm.study.one_run import settings_for
 from oelm.study.plan import Plan, planned
 from oelm.study.scaled import arms_of_scale
 from oelm.study.shelf import Shelf

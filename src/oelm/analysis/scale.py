@@ -29,7 +29,8 @@ from oelm.analysis.statistics import NO_SPREAD, paired_difference
 from oelm.config import resolved
 from oelm.intervals import LEVEL
 from oelm.logarithms import exponential
-from oelm.study.declaration import Per, Study, larger_runs
+from oelm.study.at_sizes import larger_runs
+from oelm.study.declaration import Per, Study
 from oelm.study.scaled import dials_of, families_of, family_of, sized_arms
 from oelm.study.sizes import LEAST_FOR_A_FORECAST, cell_name
 

@@ -38,7 +38,8 @@ def demo() -> None:
     """
     from oelm.cli import studies
     from oelm.reporting.report import check_libraries
-    from oelm.study.declaration import in_language, load_study
+    from oelm.study.declaration import in_language
+    from oelm.study.reading import load_study
 
     check_libraries()  # now, not after the runs
     declared = [load_study(name) for name in DEMOS]
@@ -93,7 +94,7 @@ def _reading(study: Study, folder: Path, copy: Path) -> Study:
 
 
 def _data_of(study: Study) -> Path:
-    from oelm.study.declaration import settings_for
+    from oelm.study.one_run import settings_for
 
     return Path(settings_for(study, study.baseline, seed=study.seeds[0]).run.data)
 
@@ -126,7 +127,8 @@ def studies(json_output: JsonOption = False) -> None:
 def _entry(name: str, file: Path) -> dict[str, Any]:
     """One study for people and machines; of a file that is none, what is wrong with it."""
     from oelm.study.catalogue import PACKAGED
-    from oelm.study.declaration import in_language, load_study
+    from oelm.study.declaration import in_language
+    from oelm.study.reading import load_study
 
     entry = {"name": name, "where": "comes with oelm" if file.parent == PACKAGED else str(file)}
     try:

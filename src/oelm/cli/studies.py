@@ -472,7 +472,7 @@ def _language(name: str) -> Language:
 
 
 def _study_and_folder(study: str, runs: Path | None, verb: str) -> tuple[Study, Path]:
-    from oelm.study.declaration import load_study
+    from oelm.study.reading import load_study
 
     refuse_if_no_study(study, verb)
     declared = load_study(study)

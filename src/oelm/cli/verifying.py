@@ -88,7 +88,7 @@ def _run_or_folder(what: str, runs: Path | None) -> tuple[Path | None, Path]:
         if is_run(path) and runs is not None:
             raise UserError(f"--runs: {path} is a run itself")
         return path if is_run(path) else None, path
-    from oelm.study.declaration import load_study
+    from oelm.study.reading import load_study
 
     refuse_if_no_study(what, "verify")
     folder = _told_of_archive(runs or RUNS / load_study(what).name)

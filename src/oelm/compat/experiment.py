@@ -26,8 +26,9 @@ from oelm.errors import UserError
 from oelm.files import write_bytes, write_json
 from oelm.ownership import now
 from oelm.settings import read_yaml
-from oelm.study.declaration import Study, load_study, study_digest, study_of
+from oelm.study.declaration import Study, study_digest
 from oelm.study.plan import Plan
+from oelm.study.reading import load_study, study_of
 
 SUMMARY = Path("experiments/qk_freeze_summary.json")
 STUDY = Path("experiments/qk_freeze.yaml")

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from oelm.compat.data_folders import TRAIN
 from oelm.compat.training import OUTPUTS
 from oelm.config import as_far_as_known
-from oelm.study.declaration import Study, settings_for
+from oelm.study.declaration import Study
+from oelm.study.one_run import settings_for
 
 LINE = "=" * 70
 TITLE = "Q/K矩阵冻结机制对比实验"

@@ -31,10 +31,11 @@ from oelm.plurals import number_of
 from oelm.run_directory import RunDirectory, final_numbers
 from oelm.study.data_here import Digests, data_folders, digests_here
 from oelm.study.decisions import CHOICES_FILE
-from oelm.study.declaration import Study, settings_for
+from oelm.study.declaration import Study
 from oelm.study.doubts import lines_on
 from oelm.study.halving import Round
 from oelm.study.kept_choices import decided_line, store_choices
+from oelm.study.one_run import settings_for
 from oelm.study.plan import Plan, PlannedRun, Planner
 from oelm.study.registration import register
 from oelm.study.shelf import PULLED_FILE, Shelf, read_stored, run_elsewhere

@@ -22,7 +22,8 @@ from oelm.files import Damaged, append_to
 from oelm.ownership import Process, now
 from oelm.run_directory import RunDirectory, run_directories
 from oelm.schemas import LocalSlot, checked
-from oelm.study.declaration import Study, settings_for
+from oelm.study.declaration import Study
+from oelm.study.one_run import settings_for
 from oelm.system import usable_cores
 
 KIND = "local"

@@ -10,8 +10,8 @@ from oelm.experiments.controller import ActiveRun
 from oelm.experiments.costs import START_SECONDS
 from oelm.plurals import number_of
 from oelm.run_directory import RunDirectory
-from oelm.study.declaration import settings_for
 from oelm.study.kept_choices import decided_line
+from oelm.study.one_run import settings_for
 from oelm.study.plan import Plan, PlannedRun
 
 

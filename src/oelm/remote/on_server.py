@@ -17,8 +17,9 @@ from oelm.experiments.detached import LOG_FILE, at_work, start_detached, stop
 from oelm.experiments.status import overview, study_status
 from oelm.files import RUNS
 from oelm.run_directory import RunDirectory, run_directories
-from oelm.study.declaration import load_study, study_digest
+from oelm.study.declaration import study_digest
 from oelm.study.plan import Plan
+from oelm.study.reading import load_study
 from oelm.visible import visible
 
 

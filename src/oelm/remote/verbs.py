@@ -19,7 +19,9 @@ from oelm.remote.connection import EndedCommand, ask, relay
 from oelm.remote.hosts import Server, check_text
 from oelm.remote.project import project_root, sent_digests
 from oelm.remote.sync import inside_project
-from oelm.study.declaration import Study, load_study, settings_for, study_digest
+from oelm.study.declaration import Study, study_digest
+from oelm.study.one_run import settings_for
+from oelm.study.reading import load_study
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ from oelm.reporting import numbers
 from oelm.reporting.tables import label_of
 from oelm.reporting.verdicts import short_digests
 from oelm.reporting.words import LANGUAGES, say, say_or_code
-from oelm.study.declaration import Language, declared_model
+from oelm.study.declaration import Language
+from oelm.study.one_run import declared_model
 from oelm.study.remarks import NOW, code_of
 from oelm.treatment.options import in_use
 from oelm.treatment.parts import ABBREVIATIONS, Part

@@ -11,7 +11,8 @@ from oelm.reporting.article import Block, Heading, Paragraph, Table, words_then_
 from oelm.reporting.scope import scope_line
 from oelm.reporting.tables import label_of
 from oelm.reporting.words import say, say_of
-from oelm.study.declaration import Language, is_drawn
+from oelm.study.declaration import Language
+from oelm.study.one_run import is_drawn
 
 
 def draws(findings: Findings, language: Language, figures: Container[str]) -> Iterator[Block]:

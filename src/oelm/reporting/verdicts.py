@@ -18,7 +18,8 @@ from oelm.reporting.tables import label_of, one_line
 from oelm.reporting.words import LANGUAGES, WORDS, in_words, say, say_of, say_or_code
 from oelm.study.bench import Ratio
 from oelm.study.confounds import SEEDS, Confound
-from oelm.study.declaration import Hypothesis, Language, declared_model, in_language
+from oelm.study.declaration import Hypothesis, Language, in_language
+from oelm.study.one_run import declared_model
 from oelm.treatment.options import OPTIONS, said_of
 
 OUTCOMES: tuple[Outcome, ...] = ("supported", "refuted", "undecided", "confounded")

@@ -15,7 +15,8 @@ from oelm.config import STEP_EXECUTION, Execution, ResolvedRun, Run, Settings, a
 from oelm.files import Damaged
 from oelm.run_directory import flat
 from oelm.study.bench import LEAST_BLOCKS, Bench
-from oelm.study.declaration import Study, settings_for
+from oelm.study.declaration import Study
+from oelm.study.one_run import settings_for
 from oelm.study.plan import Plan
 from oelm.study.remarks import DATA_DIGEST, Differences, Remark, difference_text, some
 from oelm.study.shelf import Shelf

@@ -7,11 +7,11 @@ logarithms of what was chosen; a value carried over is rounded to three digits, 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from statistics import fmean
+from statistics import linear_regression
 
 from oelm.run_directory import flat
-from oelm.study.declaration import Study, settings_for
+from oelm.study.declaration import Study
+from oelm.study.one_run import settings_for
 from oelm.study.scaled import sized_arms
 from oelm.study.sizes import DIALS, carried_from
 from oelm.study.tuning import Carried, Choice
@@ -42,28 +42,12 @@ def _carried(study: Study, name: str, dial: str, sources: list[Choice]) -> Choic
         return Choice(name, {}, None, carried=carried)
     point, place = [], math.log2(_value(study, name, dial))
     for key in sources[0].values:
-        line = _line(places, [math.log2(source.values[key]) for source in sources])
-        carried.exponents[key] = line.slope
-        point.append((key, float(f"{2 ** line.at(place):.3g}")))
+        slope, height = linear_regression(places, [math.log2(source.values[key]) for source in sources])
+        carried.exponents[key] = slope
+        point.append((key, float(f"{2 ** (height + slope * place):.3g}")))
     return Choice(name, {}, tuple(point), carried=carried)
 
 
 def _value(study: Study, arm: str, dial: str) -> float:
     run = settings_for(study, arm, seed=0).run
     return float(flat(run.model_dump(mode="json"))[DIALS[dial].key])
-
-
-@dataclass(frozen=True)
-class _Line:
-    middle: float
-    height: float
-    slope: float
-
-    def at(self, place: float) -> float:
-        return self.height + self.slope * (place - self.middle)
-
-
-def _line(xs: list[float], ys: list[float]) -> _Line:
-    middle, height = fmean(xs), fmean(ys)
-    slope = sum((x - middle) * (y - height) for x, y in zip(xs, ys, strict=True)) / sum((x - middle) ** 2 for x in xs)
-    return _Line(middle, height, slope)

@@ -25,7 +25,8 @@ from oelm.errors import UserError
 from oelm.run_directory import COMPARED_ENVIRONMENT, flat
 from oelm.settings import known_keys
 from oelm.sources import SOURCE_SCHEME, differ, scheme_of
-from oelm.study.declaration import Hypothesis, Study, in_language, settings_for
+from oelm.study.declaration import Hypothesis, Study, in_language
+from oelm.study.one_run import settings_for
 from oelm.study.part_aspects import (
     ASPECTS,
     KEYS,

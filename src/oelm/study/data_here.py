@@ -9,7 +9,8 @@ from pathlib import Path
 
 from oelm.prepared import digest_here
 from oelm.probes.probe import is_probe, probe_of
-from oelm.study.declaration import Study, settings_for
+from oelm.study.declaration import Study
+from oelm.study.one_run import settings_for
 
 Digests = dict[str, str]  # by the folder, as the study names it
 

@@ -19,8 +19,9 @@ from oelm.files import Damaged, digest_of, write_sealed
 from oelm.ownership import now
 from oelm.run_directory import flat
 from oelm.schemas import Amount, Part, Stored, checked, read_sealed_record
-from oelm.study.declaration import Study, as_declared, settings_for, used_keys
+from oelm.study.declaration import Study, as_declared, used_keys
 from oelm.study.halving import Round
+from oelm.study.one_run import settings_for
 from oelm.study.rate_fit import Curve
 from oelm.study.tuning import Carried, Choice, Grid, Point, Solving
 

@@ -30,8 +30,9 @@ from oelm.study.decisions import (
     tuned_values,
     tuning_round,
 )
-from oelm.study.declaration import SizedArm, Study, settings_for
+from oelm.study.declaration import SizedArm, Study
 from oelm.study.halving import Round, judged
+from oelm.study.one_run import settings_for
 from oelm.study.remarks import Remark, difference_text, sentence, some
 from oelm.study.shelf import Shelf, StoredRun
 from oelm.study.tuning import Choice, Grid, Point, Tried, chosen, point_text

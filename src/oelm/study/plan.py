@@ -21,10 +21,11 @@ from oelm.errors import UserError
 from oelm.run_directory import TUNING_FOLDER, RunDirectory, folder_name
 from oelm.study.carrying import tuned_arms, with_carried
 from oelm.study.data_here import Digests, data_folders, digests_here
-from oelm.study.declaration import Study, Tuning, draws_of, settings_for
+from oelm.study.declaration import Study, Tuning
 from oelm.study.halving import Round, judged
 from oelm.study.kept_choices import KeptChoices, kept_choices, second_thoughts, stored_late, with_early_runs
 from oelm.study.kept_looks import Look, SeedsOfArm, against_runs, kept_looks, seeds_of_arm
+from oelm.study.one_run import draws_of, settings_for
 from oelm.study.remarks import Remark
 from oelm.study.shelf import Shelf, StoredRun, computation
 from oelm.study.tuning import Choice, Grid, Point, Tried, chosen, extended, neighbours, point_text, points_of

@@ -15,9 +15,10 @@ from typing import Any
 
 from oelm.config import ResolvedRun, Run, as_far_as_known, facts_of
 from oelm.run_directory import flat
-from oelm.study.declaration import Study, settings_for
+from oelm.study.declaration import Study
 from oelm.study.draws import draw_of
 from oelm.study.kept_choices import TUNING_SPLIT
+from oelm.study.one_run import settings_for
 from oelm.study.plan import Plan, PlannedRun, Stage
 from oelm.study.remarks import DATA_DIGEST, Differences, Remark, kinds_text, some
 from oelm.study.shelf import Shelf, StoredRun, computation
