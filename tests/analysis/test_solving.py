@@ -188,6 +188,12 @@ def test_findings_have_the_accuracies_and_steps_of_every_seed(tmp_path):
     assert table.rows[0] == [TRAINED, "0/8", NONE, NONE, "10"]
 
 
+def test_the_median_of_an_even_number_of_runs_lies_between_two(tmp_path):
+    findings = stored(tmp_path, [50, 60, 80, 90, 100, 110, None, None], [None] * 8)
+    (table,) = [block for block in probes(findings, "en", ()) if hasattr(block, "rows")]
+    assert table.rows[1][1:3] == ["6/8", "85"]
+
+
 # ---- Error rates ---------------------------------------------------------------------------------------------------
 
 

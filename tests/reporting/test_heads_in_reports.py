@@ -1,5 +1,6 @@
 """Heads in a report: when they form in each arm and where they are, wherever runs recorded them and nowhere else."""
 
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -66,6 +67,33 @@ def test_both_figures_show_the_arms_that_recorded_heads(scored):
         assert [len(axis.lines) for axis in lines.axes] == [2, 2]
         assert len(maps.axes) == 2 * len(KINDS) + 1
         rendered(maps)
+
+
+LONG_LABELS = {
+    "trained": "Trained orthogonal with rotary positions",
+    "frozen_head_orthogonal": "frozen_head_orthogonal_with_a_shift",
+    "frozen_scaled_normal": "Frozen orthogonal with rotary positions",
+}
+
+
+def test_no_two_texts_of_the_heat_maps_overlap(tmp_path):
+    """Whatever the arms are called. (Of two numbers, one may be a mark of an axis that is beyond its end.)"""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.text import Text
+
+    study = example_study(arms={arm: {"label": label} for arm, label in LONG_LABELS.items()})
+    canvas = Canvas(findings_from(study, tmp_path, heads_of=LONG_LABELS), "en", None)
+    with drawing_settings(canvas):
+        figure = last_scores(canvas)
+        drawn = FigureCanvasAgg(figure)
+        drawn.draw()
+        texts = [each for each in figure.findobj(Text) if each.get_text().strip() and each.get_visible()]
+        boxes = [(each.get_text(), each.get_window_extent(drawn.get_renderer())) for each in texts]
+    shown = " ".join(text.replace("\n", " ") for text, _ in boxes)
+    assert "Frozen orthogonal with rotary positions" in shown
+    assert shown.count("head, strongest first") == 1
+    overlapping = [(one, other) for (one, a), (other, b) in combinations(boxes, 2) if a.overlaps(b)]
+    assert not [pair for pair in overlapping if any(map(str.isalpha, "".join(pair)))]
 
 
 def test_a_heat_map_is_written_as_png_and_svg(tmp_path):

@@ -24,6 +24,8 @@ from oelm.reporting import numbers
         (numbers.spoken, 4_800, "4,800"),
         (numbers.spoken, 0, "0"),
         (numbers.whole, 1234567, "1,234,567"),
+        (numbers.to_half, 102.5, "102.5"),
+        (numbers.to_half, 1387.0, "1,387"),
         (numbers.nats, 0.04879, "+0.0488"),
         (numbers.nats, -0.04879, "−0.0488"),
         (numbers.nats, -0.00001, "0.0000"),

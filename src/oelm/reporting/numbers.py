@@ -20,6 +20,11 @@ def whole(count: float | None) -> str:
     return NONE if count is None else f"{count:,.0f}"
 
 
+def to_half(count: float) -> str:
+    """A median of whole numbers: 387, 387.5."""
+    return f"{count:,.{0 if count == int(count) else 1}f}"
+
+
 def short(count: float | None) -> str:
     """44.9M, 2.05K."""
     return NONE if count is None else _scaled(count, _SHORT, "")

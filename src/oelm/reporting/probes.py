@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterator
-from statistics import median_low
+from statistics import median
 
 from oelm.analysis.findings import Findings, SolvedSeeds
 from oelm.claims.solving import Criterion
@@ -56,11 +56,11 @@ def _table(findings: Findings, criterion: Criterion, language: Language) -> Tabl
 
 
 def _cells(seeds: SolvedSeeds) -> list[str]:
-    """Solved n of m; the median is a step at which a run was validated."""
+    """Solved n of m, the median over those that solved it, and their range."""
     steps, count = seeds.steps, f"{len(seeds.steps)}/{seeds.runs}"
     if not steps:
         return [count, numbers.NONE, numbers.NONE]
-    return [count, numbers.whole(median_low(steps)), f"{numbers.whole(steps[0])} – {numbers.whole(steps[-1])}"]
+    return [count, numbers.to_half(median(steps)), f"{numbers.whole(steps[0])} – {numbers.whole(steps[-1])}"]
 
 
 # ---- Tuning --------------------------------------------------------------------------------------------------------
