@@ -1,6 +1,7 @@
 """Head scores of stored models: the same numbers whatever form a model is stored in, and one line for what has none."""
 
 import json
+import shlex
 import sys
 
 import numpy as np
@@ -130,3 +131,15 @@ def test_the_command_prints_a_table_or_json_and_draws_both_files(trained, tmp_pa
     assert rows[2][2].rstrip("*") == f"{found['scores']['previous'][0][0]:.3f}"
     assert found["sequences"] == 16
     assert 16 * 12 <= found["positions"] <= 16 * 23
+
+
+def test_a_run_on_a_probe_says_how_to_score_on_its_own_examples(tmp_path):
+    run = tmp_path / "run"
+    data = "probe:recall?pairs=2,3,4&length=16&vocabulary=64"
+    small = ["--set", "model.seq_len=16", "--set", "training.steps=2", "--set", "execution.device=cpu"]
+    trained_on_it = CliRunner().invoke(app, ["train", "--preset", "probe", "--data", data, "--out", str(run), *small])
+    assert trained_on_it.exit_code == 0, trained_on_it.output
+    last = CliRunner().invoke(app, ["probe", str(run)]).output.splitlines()[-1]
+    command = shlex.split(last.partition("held-out examples: ")[2])
+    assert command[:2] == ["oelm", "probe"]
+    assert "held-out" not in CliRunner().invoke(app, command[1:]).output

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -88,6 +89,9 @@ def probe(
     echo(f"{found.weights}: {count} sequences of {each} tokens ({shown_on}), {found.scores.positions:,} positions")
     for line in table_lines(found.scores):
         echo(line)
+    if given.probe is not None and data is None:
+        command = shlex.join(["oelm", "probe", str(path), "--data", given.probe])
+        echo(f"this run was trained on a probe; to score on its held-out examples: {command}")
     for written in [figure.with_suffix(ending) for ending in ENDINGS] if figure else []:
         echo(f"{written}: written")
 

@@ -14,6 +14,7 @@ from oelm.errors import UserError
 from oelm.files import read_json, read_object
 from oelm.heads.tokens import LENGTH, SHORTEST
 from oelm.huggingface.model_folder import CONFIG_FILE, MODEL_TYPE
+from oelm.probes.probe import is_probe
 from oelm.run_directory import RunDirectory, is_checkpoint
 from oelm.settings import stored_run
 
@@ -30,6 +31,7 @@ class GivenModel:
     is_ours: bool
     vocabulary: int
     positions: int | None  # None: its config names no limit
+    probe: str | None = None  # that the run was trained on
 
     def checked_length(self, wanted: int | None, *, asked_by: str = "--length") -> int:
         """Tokens of a sequence: as asked for, else as many as usual where the model has so many positions."""
@@ -60,7 +62,8 @@ def _of_run(path: Path, directory: RunDirectory) -> GivenModel:
     run = stored_run(read_json(file), name=str(file))
     if not isinstance(run, GptRun):
         raise UserError(f"{path}: contains an encoder for sentences; heads are scored of causal language models only")
-    return GivenModel(path, is_ours=True, vocabulary=run.model.vocabulary, positions=run.model.seq_len)
+    probe = run.data if is_probe(run.data) else None
+    return GivenModel(path, is_ours=True, vocabulary=run.model.vocabulary, positions=run.model.seq_len, probe=probe)
 
 
 def _of_folder(path: Path, tree: dict[str, Any]) -> GivenModel:

@@ -56,7 +56,7 @@ def _table(findings: Findings, criterion: Criterion, language: Language) -> Tabl
 
 
 def _cells(seeds: SolvedSeeds) -> list[str]:
-    """Solved n of m, the median over those that solved it, and their range."""
+    """Solved n of m, and of the n: the median step and the range."""
     steps, count = seeds.steps, f"{len(seeds.steps)}/{seeds.runs}"
     if not steps:
         return [count, numbers.NONE, numbers.NONE]

@@ -223,7 +223,7 @@ _CLAIMS: dict[str, Phrase] = {
 
 _TABLE: dict[str, Phrase] = {
     "column.solved": ("solved", "解出"),
-    "column.steps_to_solve": ("steps to solve, median", "解出步数中位数"),
+    "column.steps_to_solve": ("steps to solve, median of the solved", "解出步数中位数（仅计解出者）"),
     "column.steps_range": ("from – to", "范围"),
     "column.validated_every": ("validated every", "验证间隔"),
     "column.point": ("values", "取值"),

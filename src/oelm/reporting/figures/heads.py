@@ -21,8 +21,6 @@ SHADES = ("#FFFFFF", "#C6DBEC", "#7FB2D6", "#3A83B8", "#0B5A94", "#06304F")
 EDGE = "#D0D0D0"
 LARGEST_WITH_NUMBERS = 8  # heads or layers: beyond it no number fits into a cell
 CELL = 0.17  # inches, at most
-LABEL_WIDTH = 14  # characters of an arm's label on one line: what fits beside the lowest row, turned
-BAR = 0.12  # inches, the thickness of the colour bar
 FORMING = ("previous", "induction")  # an induction head in one layer needs a previous-token head below it
 
 
@@ -50,7 +48,7 @@ def forming(canvas: Canvas) -> Figure | None:
 def last_scores(canvas: Canvas) -> Figure | None:
     """A row of heat maps for every arm: means over its seeds at the last step, of heads sorted by their score."""
     found = {arm: canvas.findings.arms[arm].heads for arm in canvas.arms}
-    rows = [(canvas.label(arm, width=LABEL_WIDTH), heads.last) for arm, heads in found.items() if heads is not None]
+    rows = [(canvas.label(arm, width=18), heads.last) for arm, heads in found.items() if heads is not None]
     return _heat_maps(rows, canvas.word, across="axis.ranked_head", first=1) if rows else None
 
 
@@ -84,11 +82,10 @@ def _heat_maps(
             _as_cells(axis, scores[kind], first=first)
             if row == 0:
                 axis.set_title(word(f"head.{kind}"))
-        axes[row, 0].set_ylabel(label)
-    figure.supxlabel(word(across), fontsize="medium")  # once: under every column they would run into each other
+        axes[row, 0].set_ylabel(label, rotation=0, ha="right", va="center")
     figure.supylabel(word("axis.layer"), fontsize="medium")
-    shares = word("axis.share_of_attention")
-    bar = figure.colorbar(image, ax=axes, location="right", aspect=height / BAR, pad=0.015, label=shares)
+    figure.supxlabel(word(across), fontsize="medium")
+    bar = figure.colorbar(image, ax=axes, location="right", aspect=30, pad=0.015, label=word("axis.share_of_attention"))
     bar.outline.set_visible(False)
     return figure
 
