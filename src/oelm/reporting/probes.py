@@ -29,6 +29,9 @@ def probes(findings: Findings, language: Language, figures: Container[str]) -> I
     yield Paragraph(_chance(probe, language))
     if "by_difficulty" in figures:
         yield Picture("by_difficulty", say(language, "caption.by_difficulty"))
+    if "steps_to_solve" in figures:
+        solved = solved_phrase(findings.study.criteria[0], language)
+        yield Picture("steps_to_solve", say(language, "caption.steps_to_solve", solved=solved))
     for criterion in findings.study.criteria:
         yield _table(findings, criterion, language)
 

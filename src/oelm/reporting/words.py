@@ -255,6 +255,7 @@ _TABLE: dict[str, Phrase] = {
     ),
     "probe.blind": ("blind guess", "盲猜"),
     "probe.in_context": ("guess in context", "上下文内猜测"),
+    "solving.never": ("not solved", "未解出"),
     "solving.table": (
         "Solved runs of all ({scope}), one for each seed and draw. Solved: {solved} at the end. Steps to solve: those "
         "to the first validation that reached it, over the runs that solve it; they are known to within the validation "
@@ -391,6 +392,7 @@ _TABLE: dict[str, Phrase] = {
 
 _FIGURES: dict[str, Phrase] = {
     "axis.steps": ("training steps", "训练步数"),
+    "axis.steps_to_solve": ("training steps to solve the probe", "解出探测任务所需的训练步数"),
     "axis.tokens": ("training tokens", "训练 token 数"),
     "axis.hours": ("training time (h)", "训练时间（小时）"),
     "axis.minutes": ("training time (min)", "训练时间（分钟）"),
@@ -473,6 +475,12 @@ _FIGURES: dict[str, Phrase] = {
         "guess among what the context offers; dotted: a guess among all tokens.",
         "各难度下的最终验证准确率。曲线为种子均值，色带为最小值到最大值。"
         "虚线：在上下文候选中猜测；点线：在全部词元中盲猜。",
+    ),
+    "caption.steps_to_solve": (
+        "When each run solves the probe: {solved} at the end, and the first validation that reached it. A mark for "
+        "each run, seeds from top to bottom; hollow, to the right: not solved. Bars: median of the runs that solve it.",
+        "每次训练何时解出探测任务：结束时{solved}，步数取首次达到该水平的验证。每个标记为一次训练，种子自上而下；"
+        "右侧空心者未解出。竖线：解出者的中位数。",
     ),
     "caption.heads_forming": (
         "When heads form: the largest score of any head for (a) the previous token and (b) induction, at every "

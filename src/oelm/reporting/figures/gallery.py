@@ -16,12 +16,18 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+OF_PROBES: dict[str, Callable[[Canvas], Figure | None]] = {
+    "by_difficulty": probes.by_difficulty,
+    "steps_to_solve": probes.steps_to_solve,
+}
+
+
 def figures_of(measure: Measure) -> dict[str, Callable[[Canvas], Figure | None]]:
     """What a study by this measure has to show, in the order of the report, which content.py gives."""
     names = measure.figures
     return {
         names.final: comparisons.final,
-        **({"by_difficulty": probes.by_difficulty} if measure is PROBE_ACCURACY else {}),
+        **(OF_PROBES if measure is PROBE_ACCURACY else {}),
         names.curve: curves.validation,
         **({} if measure is LOSS else {"validation_loss": curves.validation_loss}),
         "training_loss": curves.training_loss,
