@@ -43,6 +43,8 @@ trials: $(READY)
 # Ratios in one run, interleaved, with their spread; each prints its ratios last.
 bench: $(READY)
 	$(BIN)/python benchmarks/step_speed.py
+	$(BIN)/python benchmarks/loss_traffic.py
+	$(BIN)/python benchmarks/against_commit.py
 	$(BIN)/python benchmarks/frozen_against_trained.py
 	$(BIN)/python benchmarks/treatments.py
 	$(BIN)/python benchmarks/probes.py
@@ -54,6 +56,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/warm_starts.py
 	$(BIN)/python benchmarks/controller_overhead.py
 	$(BIN)/python benchmarks/cost_of_an_answer.py
+	$(BIN)/python benchmarks/board.py
 	@echo 'besides, with prepared sentences: $(BIN)/python benchmarks/fine_tuning_speed.py data/xnli-en'
 
 # Stored runs of a finding become its archive, its report follows from that: docs/findings/README.md.

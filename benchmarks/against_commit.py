@@ -1,8 +1,9 @@
 """A step of the baseline now against the same step at another commit. The ratio comes last.
 
-    python benchmarks/against_commit.py COMMIT [--most-rounds 200]
+    python benchmarks/against_commit.py [COMMIT] [--vocabulary 50257] [--contender NAME] [--most-rounds 200]
 
-Medium-512 with a vocabulary of 4,096 and one sequence of 512. Each contender is a process of its own; the code as it is
+Medium-512 with a vocabulary of 4,096, or another one, and one sequence of 512; the commit before this one, if none is
+given. Each contender is a process of its own; the code as it is
 now runs twice, as a control. In each round all take a step in random order; goes on until the half-width of the 95 %
 interval is at most 1 %, or the rounds are used up.
 """
@@ -18,24 +19,26 @@ from pathlib import Path
 from interleaved import HERE, Contender, ratio_line
 from oelm.timing.ratios import interval
 
-SIZES = {"batch_size": 1, "vocabulary": 4096}
-NAME = "oelm"
+SEQUENCES, VOCABULARY = 1, 4096
 LEAST_ROUNDS, WARMUPS, HALF_WIDTH = 30, 4, 0.01
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("commit")
+    parser.add_argument("commit", nargs="?", default="HEAD~1")
+    parser.add_argument("--vocabulary", type=int, default=VOCABULARY)
+    parser.add_argument("--contender", default="oelm", help="one of benchmarks/contender.py, which both versions have")
     parser.add_argument("--most-rounds", type=int, default=200)
     options = parser.parse_args()
+    name, sizes = options.contender, {"batch_size": SEQUENCES, "vocabulary": options.vocabulary}
     with tempfile.TemporaryDirectory() as folder:
         then = Path(folder) / "then"
         subprocess.run(["git", "worktree", "add", "--detach", str(then), options.commit], cwd=HERE, check=True)
         try:
             contenders = {
-                "now": Contender(NAME, SIZES),
-                "now again": Contender(NAME, SIZES),
-                "then": Contender(NAME, SIZES, program=then / "benchmarks" / "contender.py", sources=then / "src"),
+                "now": Contender(name, sizes),
+                "now again": Contender(name, sizes),
+                "then": Contender(name, sizes, program=then / "benchmarks" / "contender.py", sources=then / "src"),
             }
             _take_turns(contenders, options.most_rounds)
         finally:

@@ -1,6 +1,7 @@
 """Runs of the bare loop on the tiny token folder, for the laws of training."""
 
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -14,12 +15,14 @@ from oelm.training.loop import optimization_steps
 from small_runs import quiet_execution
 
 
-def start(run: Run, folder: Path, **execution: object):
-    """(model, optimizer, iterator over steps) of a fresh run."""
+def start(run: Run, folder: Path, *, loop: dict[str, Any] | None = None, **execution: object):
+    """(model, optimizer, iterator over steps) of a fresh run; `loop`: further options of the loop."""
     machine, _ = resolve_machine(quiet_execution(**execution), run, local_rank=0, world_size=1)
     world = World()
     objective, optimizer, schedule = assembled(run, open_tokens(folder), machine=machine, world=world)
-    steps = optimization_steps(objective, optimizer, run, schedule=schedule, machine=machine, world=world)
+    steps = optimization_steps(
+        objective, optimizer, run, schedule=schedule, machine=machine, world=world, **(loop or {})
+    )
     return objective.model, optimizer, steps
 
 

@@ -30,13 +30,16 @@ for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHU
 # One process works on a file, so these are begun before all others: the many short files fill what is left at the end.
 LONGEST = {
     "test_wheel.py", "test_controller.py", "test_slurm.py", "test_a_study_there.py", "test_copying.py",
-    "test_kill_and_resume.py", "test_ranks.py", "test_distributed.py", "test_several_nodes.py", "test_export.py",
+    "test_kill_and_resume.py", "test_ranks.py", "test_distributed.py", "test_exchange.py", "test_several_nodes.py",
+    "test_export.py",
 }  # fmt: skip
 # Their tests wait for real processes, servers and clusters. Begun last, one such file would go on alone at the end.
 FIRST = {"experiments", "remote", "faults", "compat", "test_wheel.py"}
 # Left out of `make quick` besides, because they compute for long. It says what should be added.
 SLOW = FIRST | {
-    "huggingface", "verification", "test_adapting.py", "test_classification.py", "test_classification_report.py",
+    "test_board_serving.py", "test_board_state.py", "test_in_browser.py",
+    "fake_cuda", "huggingface", "notebook", "verification", "test_adapting.py", "test_latex.py", "test_trackers.py",
+    "test_classification.py", "test_classification_report.py",
     "test_encodings.py", "test_examination.py", "test_figures.py", "test_hypotheses.py", "test_metric_records.py",
     "test_one_more_measure.py", "test_prepare.py", "test_prepare_sentences.py", "test_readme.py", "test_report.py",
     "test_rows.py", "test_sealing.py", "test_sentence_task.py", "test_sources.py", "test_tasks.py", "test_tokenizer.py",

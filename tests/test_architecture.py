@@ -13,11 +13,11 @@ from small_runs import finished
 PACKAGE = Path(oelm.__file__).parent
 BOTTOM = {
     "durations", "errors", "exhaustion", "files", "installation", "intervals", "logarithms", "plurals", "probes",
-    "seeding", "sections", "system", "treatment", "visible",
+    "seeding", "sections", "system", "trackers", "treatment", "visible",
 }  # fmt: skip
 WAIST = {
-    "config", "claims", "arms", "arm_words", "settings", "accounting", "ownership", "schemas", "metric_records",
-    "run_directory", "sealing", "sources", "prepared",
+    "config", "claims", "arms", "arm_words", "settings", "accounting", "footprint", "ownership", "schemas",
+    "metric_records", "run_directory", "sealing", "sources", "prepared",
 }  # fmt: skip
 
 # Unit -> units of ours it may import. `cli` may import all, inside its verbs; the package itself imports by name.
@@ -38,7 +38,8 @@ ALLOWED = {
     "files": {"errors", "exhaustion", "system", "visible"},
     "answers": {"errors", "exhaustion", "visible"},
     "sources": {"errors", "visible", "files"},
-    "config": {"probes", "sections", "treatment"},
+    "trackers": {"errors", "installation"},
+    "config": {"probes", "sections", "trackers", "treatment"},
     "aliases": set(),
     "claims": {"logarithms", "metric_records"},
     "arms": {"errors", "aliases", "treatment"},
@@ -46,6 +47,7 @@ ALLOWED = {
     "settings": {"errors", "files", "sections", "treatment", "config", "arms"},
     "keys": {"errors", "treatment", "config", "settings"},
     "accounting": {"treatment", "config"},
+    "footprint": {"treatment", "config", "accounting"},
     "arm_list": {"errors", "aliases", "treatment", "config", "arms", "arm_words", "settings", "accounting"},
     "whole_folder": {"errors", "files", "system"},
     "ownership": {"errors", "files", "system"},
@@ -53,7 +55,17 @@ ALLOWED = {
     "prepared": {"errors", "files"},
     "metric_records": set(),
     "archives": {"errors", "exhaustion", "visible", "files", "schemas", "run_directory"},
-    "run_directory": {"errors", "exhaustion", "files", "config", "claims", "ownership", "schemas", "metric_records"},
+    "run_directory": {
+        "errors",
+        "exhaustion",
+        "files",
+        "config",
+        "claims",
+        "ownership",
+        "schemas",
+        "metric_records",
+        "trackers",
+    },
     "sealing": {
         "errors",
         "files",
@@ -77,8 +89,12 @@ ALLOWED = {
     "study": BOTTOM | WAIST | {"archives"},
     "analysis": BOTTOM | WAIST | {"archives", "study", "heads"},
     "reporting": BOTTOM | WAIST | {"whole_folder", "study", "analysis", "heads"},
+    "metric_export": BOTTOM | WAIST | {"archives", "study"},
+    "notebook": BOTTOM | WAIST | {"archives", "study", "analysis", "heads", "reporting", "metric_export"},
+    "board": BOTTOM | WAIST | {"archives", "study", "analysis", "heads", "reporting", "experiments"},
     "timing": BOTTOM | WAIST | {"study", "data", "model", "training"},
     "verification": BOTTOM | WAIST | {"study", "data", "model", "training"},
+    "checking": BOTTOM | WAIST | {"answers", "study", "data", "model", "training", "timing", "experiments"},
     "experiments": BOTTOM | WAIST | {"study", "data", "timing", "analysis"},
     "remote": BOTTOM | WAIST | {"archives", "study", "experiments"},
     "compat": BOTTOM  # which nobody imports but the package and the command line
@@ -115,10 +131,13 @@ VERBS = [
     "stop",
     "status",
     "logs",
+    "board",
     "bench",
     "report",
     "archive",
+    "export-metrics",
     "verify",
+    "check",
     "remote",
 ]
 WITHOUT_TORCH = [
@@ -128,7 +147,8 @@ WITHOUT_TORCH = [
     "oelm.study.plan", "oelm.study.archiving", "oelm.study.confounds", "oelm.study.registration",
     "oelm.analysis.summary", "oelm.analysis.planning", "oelm.reporting.plan_table", "oelm.reporting.report",
     "oelm.remote.verbs", "oelm.remote.check", "oelm.remote.pull",
-    "oelm.remote.on_server", "oelm.heads.scores", "oelm.heads.given",
+    "oelm.metric_export", "oelm.notebook.results", "oelm.remote.on_server", "oelm.heads.scores", "oelm.heads.given",
+    "oelm.board.serving", "oelm.checking.conduct", "oelm.checking.roofline",
 ]  # fmt: skip
 
 
@@ -166,7 +186,7 @@ def test_the_command_line_imports_heavy_rooms_only_inside_its_verbs(path):
     assert {name for name in top if name.startswith("oelm")} <= {
         "oelm.answers", "oelm.errors", "oelm.files", "oelm.plurals", "oelm.visible", "oelm.cli",
         "oelm.cli.engine_options", "oelm.cli.getting_started", "oelm.cli.given", "oelm.cli.options",
-        "oelm.cli.usage", "oelm.experiments.engines",
+        "oelm.cli.studies", "oelm.cli.usage", "oelm.experiments.engines",
     }  # fmt: skip
 
 
@@ -222,7 +242,7 @@ def test_help_of_every_verb_loads_no_torch():
 
 SPEAKERS = {
     "answers.py", "progress.py", "experiments/table.py", "training/journal.py", "remote/on_server.py",
-    "remote/sent_program.py", "timing/probe.py",
+    "remote/sent_program.py", "timing/probe.py", "experiments/nvml.py",
 }  # fmt: skip
 
 
@@ -253,7 +273,14 @@ def test_transformers_is_imported_in_one_place(path):
 NAMES_OF_A_RUN = {
     value.fget(RunDirectory(Path())).name for value in vars(RunDirectory).values() if isinstance(value, property)
 }
-SHARED_NAMES = {"config.json", "settings.json", "checkpoints", "damaged", "tensorboard"}  # others have such too
+SHARED_NAMES = {
+    "config.json",
+    "settings.json",
+    "checkpoints",
+    "damaged",
+    "tensorboard",
+    "trackers",
+}  # others have such too
 
 
 @pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda p: str(p.relative_to(PACKAGE)))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from oelm.exhaustion import in_the_systems_words, size, what_ran_out
+from oelm.exhaustion import in_the_systems_words, size, what_ran_out, what_the_gpu_reported
 
 
 @pytest.mark.parametrize(
@@ -19,6 +19,10 @@ from oelm.exhaustion import in_the_systems_words, size, what_ran_out
         (MemoryError(), "memory: the "),
         (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried"), "memory: the "),
         (RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB"), "memory: the GPU has run out; reduce"),
+        (
+            RuntimeError("NCCL error: unhandled cuda error\nCuda failure 2 'out of memory'"),
+            "memory: the GPU has run out",
+        ),
         (ImportError("libtorch_cpu.so: failed to map segment from shared object"), "memory: the "),
         (RuntimeError("can't start new thread"), "threads: no more can be started"),
     ],
@@ -40,6 +44,38 @@ def test_each_resource_has_its_words(error, expected):
 )
 def test_other_errors_are_left_as_they_are(error):
     assert what_ran_out(error) is None
+
+
+@pytest.mark.parametrize(
+    ("message", "named"),
+    [
+        ("CUDA error: an illegal memory access was encountered\nCUDA kernel errors might be", "an illegal memory"),
+        ("CUDA error: device-side assert triggered", "device-side assert"),
+        ("NCCL error in: x.cpp:1, unhandled cuda error\nncclUnhandledCudaError\nCuda failure 'ECC'", "unhandled cuda"),
+        ("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasGemmEx`", "CUBLAS_STATUS_EXECUTION_FAILED"),
+    ],
+)
+def test_a_fault_of_a_gpu_is_named_and_nothing_has_run_out(message, named):
+    error = RuntimeError(message)
+    line = what_the_gpu_reported(error)
+    assert line.startswith("GPU: it reported a fault (")
+    assert named in line
+    assert "\n" not in line
+    assert what_ran_out(error) is None
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+        RuntimeError("CUDA error: out of memory"),
+        RuntimeError("NCCL error: remote process exited or there was a network error"),
+        RuntimeError("[gloo/transport/tcp/pair.cc:538] Connection closed by peer [127.0.0.1]:1"),
+        ValueError("CUDA error: unknown"),
+    ],
+)
+def test_what_is_no_fault_of_a_gpu_is_not_called_one(error):
+    assert what_the_gpu_reported(error) is None
 
 
 def test_a_folder_that_is_not_there_yet_is_judged_by_its_disk(tmp_path):

@@ -66,7 +66,7 @@ def test_the_wheel_has_every_file_of_the_package_and_no_other(wheel):
     inside = {name for name in names if ".dist-info/" not in name}
     assert inside == {f"oelm/{file}" for file in package_files()}
     endings = {Path(name).suffix for name in inside}
-    assert endings == {".py", ".css", ".typ", ".sh", ".yaml", ".typed"}
+    assert endings == {".py", ".css", ".html", ".js", ".typ", ".sh", ".yaml", ".typed"}
 
 
 def test_the_metadata_say_what_it_is(wheel):

@@ -12,7 +12,7 @@ from small_runs import quiet_execution, small_run
 
 if __name__ == "__main__":
     folder, out, precision, *arms = sys.argv[1:]
-    with joined(world_from_environment(), device_kind="cpu"):
+    with joined(world_from_environment(), device="cpu"):
         for arm in arms:
             named = ("trained", arm) if arm.startswith("probe:") else (arm, folder)
             run = small_run(named[0], data=named[1], batch_size=5)

@@ -53,6 +53,7 @@ _HOME_OF = {
     "load_settings": "oelm.settings",
     "load_stored": "oelm.stored_models.loading",
     "prepare": "oelm.data.prepare",
+    "results": "oelm.notebook.results",
     "train": "oelm.training.run",
 }
 

@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Iterator
 
 from oelm.errors import UserError
-from oelm.exhaustion import what_ran_out
+from oelm.exhaustion import what_ran_out, what_the_gpu_reported
 from oelm.visible import visible
 
 
@@ -35,10 +35,10 @@ def one_line_errors(name: str, *, command: list[str]) -> Iterator[None]:
         if isinstance(error, BrokenPipeError) and _reader_is_gone():
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left is flushed at the end
             sys.exit(128 + signal.SIGPIPE)
-        exhausted = what_ran_out(error)
-        if exhausted is not None:
-            print(f"{name}: {visible(exhausted)}", file=sys.stderr)
-            sys.exit(UserError.exit_code)
+        for found, code in ((what_ran_out(error), UserError.exit_code), (what_the_gpu_reported(error), 1)):
+            if found is not None:
+                print(f"{name}: {_whose()}{visible(found)}", file=sys.stderr)
+                sys.exit(code)
         print(visible(traceback.format_exc()), end="", file=sys.stderr)
         sys.exit(1)
 
@@ -58,6 +58,11 @@ def _reader_is_gone() -> bool:
 def say(text: object = "") -> None:
     """Print, whatever is in it."""
     print(visible(text), flush=True)
+
+
+def _whose() -> str:
+    """Of several processes, which one."""
+    return f"rank {os.environ['RANK']}: " if os.environ.get("WORLD_SIZE", "1") != "1" and "RANK" in os.environ else ""
 
 
 def _same_command(command: list[str]) -> str:

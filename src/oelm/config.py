@@ -17,6 +17,7 @@ from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag,
 
 from oelm.probes.probe import canonical, is_probe, probe_of, written
 from oelm.sections import MOST_DIGITS, Count, Positive, Section, Whole
+from oelm.trackers.table import TRACKERS
 from oelm.treatment.options import problems_of_options
 from oelm.treatment.parts import (
     AS_GIVEN,
@@ -145,7 +146,9 @@ AnyModel = Annotated[Annotated[Model, Tag("gpt")] | Annotated[Encoder, Tag("enco
 
 class Training(Section):
     steps: Positive = Field(default=100_000, description="Total number of updates.")
-    batch_size: Positive = Field(default=8, description="Sequences per update, over all processes.")
+    batch_size: Positive = Field(
+        default=8, description="Sequences per update, of all processes together: more processes get fewer each."
+    )
     learning_rate: float = Field(
         default=3e-4, gt=0, description="Peak learning rate; after warm-up it follows a cosine."
     )
@@ -234,6 +237,26 @@ class Run(Section):
         return self
 
 
+OLDER_TRACKER = "tensorboard"
+
+
+def _known_tracker(name: str) -> str:
+    if name not in TRACKERS:
+        raise ValueError(f"must be one of {', '.join(TRACKERS)}, not {name}")
+    return name
+
+
+def _as_list(value: Any) -> Any:
+    """Of names; one alone, or several with commas between them, as --set writes them."""
+    if isinstance(value, str):
+        value = [name.strip() for name in value.split(",") if name.strip()]
+    return tuple(dict.fromkeys(value)) if isinstance(value, list) and all(map(_is_text, value)) else value
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
 class Execution(Section):
     """Where and how a run executes. Recorded, compared between arms, never part of a run's identity."""
 
@@ -247,6 +270,15 @@ class Execution(Section):
     threads: Positive | None = Field(default=None, description="CPU threads; null: chosen by torch.")
     micro_batch_size: Positive | None = Field(
         default=None, description="Sequences computed at once; null: depends on the model and the device."
+    )
+    deterministic: bool = Field(
+        default=True,
+        description="Use only kernels that give the same bits every time, so that a resumed run equals an "
+        "uninterrupted one; false: on a GPU also faster ones, without that promise.",
+    )
+    tf32: bool = Field(
+        default=False,
+        description="On a GPU, multiply float32 matrices in TF32: faster, with 10 bits of mantissa instead of 23.",
     )
     checkpoint_every: Positive | None = Field(
         default=None, description="Updates between checkpoints; null: ten times per run, at least every 5000 updates."
@@ -262,10 +294,26 @@ class Execution(Section):
         description="With several processes: how long one may make no progress before the others stop; null: 20 times "
         "the slowest recent step, at least a minute. The first step gets ten minutes, a save more by its size.",
     )
-    tensorboard: bool = Field(default=False, description="Also write TensorBoard files.")
+    trackers: Annotated[
+        tuple[Annotated[str, AfterValidator(_known_tracker), Field(json_schema_extra={"enum": list(TRACKERS)})], ...],
+        BeforeValidator(_as_list),
+    ] = Field(default=(), description="Other experiment trackers that the run also writes its metrics to.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _older_key(cls, values: Any) -> Any:
+        """Up to version 0.5 there was `tensorboard: true`."""
+        if not isinstance(values, dict) or not isinstance(wanted := values.get(OLDER_TRACKER), bool):
+            return values
+        others = {key: value for key, value in values.items() if key != OLDER_TRACKER}
+        named = _as_list(others.get("trackers", ()))
+        if wanted and isinstance(named, tuple) and OLDER_TRACKER not in named:
+            others["trackers"] = (*named, OLDER_TRACKER)
+        return others
 
 
-STEP_EXECUTION = ("device", "precision", "compile", "threads", "micro_batch_size")  # what of it a step depends on
+# What of it a step depends on.
+STEP_EXECUTION = ("device", "precision", "compile", "threads", "micro_batch_size", "deterministic", "tf32")
 
 
 class Settings(Section):

@@ -1,6 +1,6 @@
 """What ran out: memory, disk, inodes, open files, a limit of the shell. One line that names it and says what to lower.
 
-Such errors come from anywhere and in many words; here is the one place that knows them.
+Such errors come from anywhere and in many words; here is the one place that knows them, and those of a GPU that failed.
 """
 
 from __future__ import annotations
@@ -26,6 +26,11 @@ PERHAPS_NO_MEMORY = re.compile(
     r"could not (create|execute) a |pthread_create|system_error|error return without exception"
 )
 NO_THREAD = re.compile(r"can't start new thread|Resource temporarily unavailable", re.IGNORECASE)
+# Of torch, of the libraries it calls, and of NCCL where it is the device that failed and not another process.
+GPU_FAULT = re.compile(
+    r"(CUDA error:|Cuda failure|CUDA driver error:|CUBLAS_STATUS_|CUDNN_STATUS_|device-side assert|"
+    r"unhandled cuda error)[^\n]*"
+)
 WHAT_TO_LOWER = (
     "reduce memory use: micro_batch_size or the model size of a run, --workers of prepare, --slots of a study"
 )
@@ -60,10 +65,21 @@ def what_ran_out(error: BaseException, *, folder: Path | None = None, needed_byt
     if not isinstance(error, OSError | RuntimeError | ImportError | SystemError):
         return None
     if NO_MEMORY.search(str(error)):
-        return _memory_line(of_gpu="CUDA" in str(error))
+        return _memory_line(of_gpu="cuda" in str(error).lower())
     if PERHAPS_NO_MEMORY.search(str(error)) and limit_of("AS") is not None:
         return _memory_line()
     return _threads_line() if NO_THREAD.search(str(error)) else None
+
+
+def what_the_gpu_reported(error: BaseException) -> str | None:
+    """The line for a fault of the device, or None for an error of another kind."""
+    found = GPU_FAULT.search(str(error)) if isinstance(error, RuntimeError) else None
+    if found is None or what_ran_out(error) is not None:
+        return None
+    return (
+        f"GPU: it reported a fault ({found[0].strip()}); the same command resumes from the last checkpoint; if it "
+        "happens again, see nvidia-smi and the lines with Xid in the kernel's log (dmesg)"
+    )
 
 
 def refuse_little_address_space(needed_bytes: int, whose: str) -> None:

@@ -25,7 +25,7 @@ LARGEST_STEP = 2**53
 LARGEST = 1e100  # of a number that is averaged; sums stay finite
 BY_DIFFICULTY = "accuracy_by_difficulty"  # of a probe's validation record and result: a number for each
 HEAD_SCORES = "head_scores"  # of a validation record: by name, layers by heads
-_USUAL_STEP = re.compile(rb'\{"step": (\d{1,15}), ')
+USUAL_STEP = re.compile(rb'\{"step": (\d{1,15}), ')
 _USUAL_LOSS = re.compile(rb'"val_loss": (\d+\.\d+)[,}]')
 
 
@@ -99,7 +99,7 @@ def _record(line: bytes) -> Record | None:
         record = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(record, dict) or not _is_step(record.get("step")):
+    if not isinstance(record, dict) or not is_step(record.get("step")):
         return None
     if HEAD_SCORES in record:
         tables = record.pop(HEAD_SCORES)
@@ -113,11 +113,11 @@ def _parsed(seen: Record | bytes) -> Record | None:
     return _record(seen) if isinstance(seen, bytes) else seen
 
 
-def _is_step(value: Any) -> bool:
+def is_step(value: Any) -> bool:
     return type(value) is int and 0 <= value <= LARGEST_STEP
 
 
-def _is_finite(value: Any) -> bool:
+def is_finite(value: Any) -> bool:
     return type(value) in (int, float) and -LARGEST < value < LARGEST
 
 
@@ -126,7 +126,7 @@ def _are_head_scores(tables: Any) -> bool:
     return isinstance(tables, dict) and all(
         isinstance(table, list)
         and table
-        and all(isinstance(row, list) and row and all(map(_is_finite, row)) for row in table)
+        and all(isinstance(row, list) and row and all(map(is_finite, row)) for row in table)
         for table in tables.values()
     )
 
@@ -134,14 +134,14 @@ def _are_head_scores(tables: Any) -> bool:
 def _is_value(name: str, value: Any) -> bool:
     """A number; of a probe, an accuracy for each difficulty."""
     if name == BY_DIFFICULTY:
-        return isinstance(value, dict) and all(map(_is_finite, value.values()))
+        return isinstance(value, dict) and all(map(is_finite, value.values()))
     return _is_number(name, value)
 
 
 def _is_number(name: str, value: Any) -> bool:
     """`null` is a number that a float has no room for; a perplexity that it has room for may be very large."""
     if type(value) is float or type(value) is int:
-        return _is_finite(value) or (name == "perplexity" and 0 < value < float("inf"))
+        return is_finite(value) or (name == "perplexity" and 0 < value < float("inf"))
     return value is None
 
 
@@ -202,7 +202,7 @@ class _Thinned:
         """Whether a line need not be parsed: of a long stream, that is nearly all of them."""
         if self.stride == 1:
             return False
-        start = _USUAL_STEP.match(line)
+        start = USUAL_STEP.match(line)
         if start is None or self._keeps(step := int(start[1])) or not self.crossing.passes(step, line):
             return False
         if step >= self.last_step and line.endswith(b"}"):

@@ -43,6 +43,7 @@ from oelm.files import (
 from oelm.metric_records import HeadTables, Record, last_head_scores, last_record, read_records
 from oelm.ownership import START_VARIABLE, Owned, Process, now, owning
 from oelm.schemas import State, Status, read_record
+from oelm.trackers.table import Tracked
 
 CHECKPOINT_FORMAT_VERSION = 1
 RESULT_FILE = "experiment_result.json"
@@ -51,8 +52,9 @@ TUNING_FOLDER = "tuning"  # below the runs of a study: those of its grid
 # What of environment.json should be the same in runs that are compared.
 COMPARED_ENVIRONMENT = (
     "data_digest", "source_digest", "device", "processor", "precision", "compile", "threads", "micro_batch_size",
-    "world_size", "versions.torch",
+    "deterministic", "tf32", "world_size", "versions.torch",
 )  # fmt: skip
+BEFORE_IT_WAS_RECORDED = {"deterministic": True, "tf32": False}  # how runs were computed whose file does not say
 
 
 class Locked(UserError):
@@ -158,6 +160,13 @@ def is_run(path: Path) -> bool:
     return os.path.isfile(RunDirectory(path).config_file)
 
 
+def tracked(directory: RunDirectory, run: ResolvedRun, *, folder: Path) -> Tracked:
+    """A run for a tracker that may write into `folder`; its project is the folder of its study."""
+    around = directory.path.absolute().parent
+    project = around.parent.name if around.name == TUNING_FOLDER else around.name
+    return Tracked(directory.path.name, project, flat(run.model_dump(mode="json")), folder)
+
+
 # ---- The directory -------------------------------------------------------------------------------------------------
 
 
@@ -215,6 +224,11 @@ class RunDirectory:
         return self.path / "predictions.json"
 
     @property
+    def sample_file(self) -> Path:
+        """Text that `oelm generate --keep` stored, for `oelm board`."""
+        return self.path / "sample.json"
+
+    @property
     def seal_file(self) -> Path:
         """Written last: it binds everything that numbers are taken from."""
         return self.path / "seal.json"
@@ -241,7 +255,13 @@ class RunDirectory:
         return self.path / "best"
 
     @property
+    def trackers(self) -> Path:
+        """What other trackers write, a folder for each."""
+        return self.path / "trackers"
+
+    @property
     def tensorboard(self) -> Path:
+        """Where versions up to 0.5 let TensorBoard write; nothing reads it."""
         return self.path / "tensorboard"
 
     def holds_work(self) -> bool:
@@ -270,8 +290,8 @@ class RunDirectory:
         replaced by a file, and what it pointed to stays as it is.
         """
         for path in (
-            self.checkpoints, self.best, self.tensorboard, self.metrics_file, self.log_file, self.output_file,
-            self.lock_file, self.damaged,
+            self.checkpoints, self.best, self.tensorboard, self.trackers, self.metrics_file, self.log_file,
+            self.output_file, self.lock_file, self.damaged,
         ):  # fmt: skip
             refuse_link(path)
 

@@ -88,12 +88,19 @@ class Environment(Stored):
     python: Text = None
     platform: Text = None
     processor: Text = None
+    gpu: Text = None
+    gpu_memory_bytes: Amount | None = None
+    gpu_driver: Text = None
+    cuda: Text = None
+    nccl: Text = None
     versions: dict[str, Text] = Field(default={})
     device: Text = None
     precision: Text = None
     compile: bool | None = None
     threads: Amount | None = None
     micro_batch_size: Amount | None = None
+    deterministic: bool | None = None
+    tf32: bool | None = None
     world_size: Amount | None = None
     data_digest: Text = None
     encoder_source: Text = None
@@ -128,6 +135,18 @@ class Predictions(Stored):
     split: Text = None
     labels: list[int]
     predicted: list[int]
+
+
+class Sample(Stored):
+    """sample.json: text that the model generated"""
+
+    prompt: str
+    texts: Annotated[list[str], Field(min_length=1)]
+    temperature: Seconds
+    top_k: Amount
+    seed: Amount
+    made: Text = None
+    of: Text = None  # best, or a checkpoint
 
 
 class Owner(Stored):
@@ -199,6 +218,27 @@ class Pulled(Stored):
     at_work: dict[str, AtWork] = Field(default={})
     runs: dict[str, str] = Field(default={})
     files: dict[str, dict[str, str]] = Field(default={})
+
+
+class CheckResult(Stored):
+    """One line of check.json"""
+
+    name: str
+    words: Annotated[list[str], Field(min_length=2, max_length=2)]  # what it shows: English, Chinese
+    state: Literal["pass", "fail", "skipped"]
+    said: str
+    facts: dict[str, Any] = Field(default={})
+    seconds: Seconds | None = None
+
+
+class MachineCheck(Stored):
+    """check.json"""
+
+    format_version: Annotated[int, Field(ge=1)]
+    created: Text = None
+    processor: Text = None
+    gpus: list[str] = Field(default=[])
+    results: list[CheckResult]
 
 
 class SealedFile(Stored):

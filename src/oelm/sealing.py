@@ -204,7 +204,7 @@ def ending_files(directory: RunDirectory) -> tuple[Path, ...]:
 def everything(directory: RunDirectory) -> tuple[Path, ...]:
     """All that a run computed, and what it says of itself; not its log, nor whoever started it."""
     return (*_bound(directory), directory.seal_file, directory.status_file, directory.timing_file,
-            directory.checkpoints, directory.best, directory.tensorboard)  # fmt: skip
+            directory.checkpoints, directory.best, directory.tensorboard, directory.trackers)  # fmt: skip
 
 
 # ---- A result against the rest --------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
 
 def _whole_number(value: Any) -> Any:
@@ -26,6 +26,12 @@ Whole = Annotated[int, BeforeValidator(_whole_number), AfterValidator(_not_too_l
 Positive = Annotated[Whole, Field(ge=1)]
 Count = Annotated[Whole, Field(ge=0)]
 Share = Annotated[float, Field(gt=0, le=1)]
+
+# Settings by their keys, or a value: what is wrong is said of the one that was written. Pydantic has these tags in the
+# place of a problem, which problems as people read them do not show.
+KEYED_TAG, VALUE_TAG = "(keyed)", "(value)"
+Keyed = Annotated[dict[str, Any], Tag(KEYED_TAG)]
+keyed_or_value = Discriminator(lambda given: KEYED_TAG if isinstance(given, dict) else VALUE_TAG)
 
 
 class Section(BaseModel):

@@ -21,6 +21,7 @@ from oelm.arms import arm as arm_named
 from oelm.config import (
     FORMAT_VERSION,
     MIGRATIONS,
+    OLDER_TRACKER,
     PRESETS,
     Encoder,
     Model,
@@ -36,7 +37,7 @@ from oelm.config import (
 )
 from oelm.errors import UserError
 from oelm.files import Damaged
-from oelm.sections import MOST_DIGITS, TOO_LONG
+from oelm.sections import KEYED_TAG, MOST_DIGITS, TOO_LONG, VALUE_TAG
 from oelm.treatment.parts import Part
 
 DEFAULT_PRESET = "tiny"
@@ -168,6 +169,8 @@ SCHEDULE_KEYS = tuple(dict.fromkeys(key for each in SCHEDULES.values() for key i
 def full_key(key: str) -> str:
     """The dotted key meant by `key`: itself, or the only key that ends in it."""
     key = re.sub(rf"^(model\.)?{OLDER_KEY}\.", rf"\g<1>{PARTS_KEY}.", key)
+    if key in (OLDER_TRACKER, f"execution.{OLDER_TRACKER}"):
+        return f"execution.{OLDER_TRACKER}"
     keys = known_keys()
     of_schedules = [f"{known}.{part}" for known in keys if known.endswith(".moves") for part in SCHEDULE_KEYS]
     if key in keys or key in of_schedules:
@@ -591,7 +594,8 @@ def _shown(value: Any) -> str:
 
 
 def _dotted(location: tuple[Any, ...]) -> str:
-    parts = [str(part) for part in location if part not in ("str", "Bilingual")]  # a text in one or two languages
+    of_types = ("str", "Bilingual", KEYED_TAG, VALUE_TAG)  # a text in one or two languages; settings or a value
+    parts = [str(part) for part in location if part not in of_types]
     if parts and parts[0] == "run":
         parts = parts[1:]
     # Inside a tagged choice pydantic names the tag too: model.gpt.parts.query.moves.every.steps

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from oelm.errors import UserError
-from oelm.run_directory import COMPARED_ENVIRONMENT, RunDirectory, flat, measured
+from oelm.run_directory import BEFORE_IT_WAS_RECORDED, COMPARED_ENVIRONMENT, RunDirectory, flat, measured
 from oelm.sealing import end_of, read_config
 from oelm.sources import SOURCE_DIGEST, SOURCE_SCHEME, differ, scheme_of
 
@@ -84,6 +84,7 @@ def _finished(path: Path) -> FinishedRun:
         raise UserError(f"{path}: no result (state: {state}); {advice}")
     # As a run of this version: an earlier format stored the same settings under other names.
     config, environment = flat(read_config(directory).run.model_dump(mode="json")), flat(ended.environment)
+    environment = BEFORE_IT_WAS_RECORDED | environment
     settings = {key: value for key, value in config.items() if not key.startswith(EXPECTED)}
     settings |= {key: environment.get(key) for key in COMPARED_ENVIRONMENT} | {SOURCE_SCHEME: scheme_of(environment)}
     parts = {key: value for key, value in config.items() if key.startswith(PARTS)}

@@ -12,6 +12,7 @@ import importlib.util
 import mmap
 import os
 import platform
+import re
 import shlex
 import shutil
 import subprocess
@@ -175,6 +176,16 @@ def processor() -> str:
     except OSError:
         return _answer("sysctl", "-n", "machdep.cpu.brand_string") or platform.processor()
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+
+
+def gpu_driver() -> str | None:
+    """The version of NVIDIA's kernel driver; None where there is none, or it does not say."""
+    try:
+        text = (PROC / "driver" / "nvidia" / "version").read_text()
+    except OSError:
+        return None
+    found = re.search(r"Module\b.*?(\d+(?:\.\d+)+)", text)
+    return found[1] if found else None
 
 
 def _answer(*command: str) -> str | None:

@@ -5,13 +5,15 @@ import pwd
 import re
 import subprocess
 import sys
+import time
 
 import pytest
 from wanted_runs import wanted_run
 
 from oelm.errors import UserError
 from oelm.experiments import costs
-from oelm.experiments.gpus import gpus_here, gpus_to_use, user_of_process, visible_alone
+from oelm.experiments.gpu_queries import gpus_here, user_of_process
+from oelm.experiments.gpus import gpus_to_use, visible_alone
 from oelm.experiments.local import Unit, environment_on, started, units_here
 from oelm.study.plan import planned
 from oelm.study.shelf import Shelf
@@ -62,10 +64,10 @@ def test_busy_ones_are_skipped_and_every_one_is_accounted_for(machine):
     units = units_here(None, device="auto", threads=None, say=said.append)
     assert [str(unit) for unit in units] == ["gpu 0", "gpu 3"]
     assert said == [
-        "gpu 0: used",
+        "gpu 0: used, free according to nvidia-smi",
         f"gpu 1: skipped, busy: {ME} (pid {pid}); 8.8 of 24.0 GiB in use",
         "gpu 2: skipped, busy: 0.7 of 24.0 GiB in use",
-        "gpu 3: used",
+        "gpu 3: used, free according to nvidia-smi",
     ]
 
 
@@ -142,7 +144,7 @@ def torch_sees_two(tmp_path, monkeypatch):
     stub = "class cuda:\n    device_count = staticmethod(lambda: 2)\n"
     (tmp_path / "modules" / "torch" / "__init__.py").write_text(stub)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "modules"))
-    monkeypatch.setattr("oelm.experiments.gpus.DEVICE_FILES", (str(tmp_path / "nvidiactl"),))
+    monkeypatch.setattr("oelm.experiments.gpu_queries.DEVICE_FILES", (str(tmp_path / "nvidiactl"),))
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     return tmp_path
@@ -198,10 +200,142 @@ def test_the_environments_choice_goes_before_ours(machine, monkeypatch):
     machine()
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,2")
     assert [gpu.name for gpu in gpus_to_use(None, say=print)] == ["1", "2"]
-    assert visible_alone(["2"]) == {"CUDA_VISIBLE_DEVICES": "2"}
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    assert visible_alone(["2"]) == {"CUDA_VISIBLE_DEVICES": "2", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    said = []
+    units = units_here(None, device="auto", threads=None, say=said.append)
+    assert environment_on(units[1:]) == {"CUDA_VISIBLE_DEVICES": "2"}  # numbered as whoever set it meant it
+    assert said == [f"gpu {name}: used, listed in CUDA_VISIBLE_DEVICES" for name in "12"]
+
+
+@pytest.mark.parametrize("already", [None, "1,2"])
+def test_chosen_ones_are_numbered_by_their_bus_whatever_the_environment_says(machine, monkeypatch, already):
+    """Our numbers are the tool's: CUDA's own order may be another."""
+    machine()
+    if already is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", already)
+    units = units_here(None, device="auto", threads=None, gpus="3")
+    assert environment_on(units) == {"CUDA_VISIBLE_DEVICES": "3", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    assert visible_alone([]) == {"CUDA_VISIBLE_DEVICES": "", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
 
 def test_a_process_that_cannot_be_seen_is_somebodys():
     assert user_of_process(2**22 + 1) == "somebody"
+
+
+# ---- Who is asked --------------------------------------------------------------------------------------------------
+
+NVML = """
+class NVMLError(Exception):
+    pass
+class Memory:
+    def __init__(self, used, total): self.used, self.total = used * 2**20, total * 2**20
+class Process:
+    def __init__(self, pid, used): self.pid, self.usedGpuMemory = pid, used
+def nvmlInit(): {init}
+def nvmlDeviceGetCount(): return 3
+def nvmlDeviceGetHandleByIndex(number): return f"GPU-{{number}}"
+def nvmlDeviceGetMigMode(handle):
+    if handle != "GPU-2": raise NVMLError("Not Supported")
+    return [1, 1]
+def nvmlDeviceGetMaxMigDeviceCount(handle): return 4
+def nvmlDeviceGetMigDeviceHandleByIndex(handle, place):
+    if place == 1: raise NVMLError("Not Found")
+    return f"MIG-{{place}}"
+def nvmlDeviceGetMemoryInfo(handle): return Memory(9000 if handle in ("GPU-1", "MIG-0") else 1, 24576)
+def nvmlDeviceGetUUID(handle): return handle.encode()
+def nvmlDeviceGetName(handle): return "A Big GPU"
+def nvmlDeviceGetComputeRunningProcesses(handle):
+    return [Process({pid}, None)] if handle in ("GPU-1", "MIG-0") else []
+"""
+
+
+@pytest.fixture
+def nvml(tmp_path, monkeypatch):
+    """Three GPUs: 0 free, 1 ours, 2 divided: of its slices 0 is ours, 2 and 3 are free, and there is no 1."""
+
+    def install(init: str = "pass") -> None:
+        (tmp_path / "modules").mkdir()
+        (tmp_path / "modules" / "pynvml.py").write_text(NVML.format(init=init, pid=os.getpid()))
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path / "modules"))
+        monkeypatch.syspath_prepend(tmp_path / "modules")
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+    return install
+
+
+def test_nvml_is_asked_first_and_knows_slices(nvml):
+    nvml()
+    said = []
+    units = units_here(None, device="auto", threads=None, say=said.append)
+    assert said == [
+        "gpu 0: used, free according to NVML",
+        f"gpu 1: skipped, busy: {ME} (pid {os.getpid()}); 8.8 of 24.0 GiB in use",
+        f"gpu 2:0: skipped, busy: {ME} (pid {os.getpid()}); 8.8 of 24.0 GiB in use",
+        "gpu 2:2: used, free according to NVML",
+        "gpu 2:3: used, free according to NVML",
+    ]
+    assert [(unit.number, unit.gpu) for unit in units] == [(0, "GPU-0"), (3, "MIG-2"), (4, "MIG-3")]
+
+
+def test_gpus_and_slices_are_asked_for_by_number_or_uuid(nvml):
+    nvml()
+    for wanted, name in (("GPU-0", "0"), ("0,GPU-0", "0"), ("2:2", "MIG-2"), ("MIG-2", "MIG-2")):
+        assert [gpu.name for gpu in gpus_to_use(wanted, say=print)] == [name]
+    with pytest.raises(UserError, match="begins the UUIDs of 3 GPUs"):
+        gpus_to_use("MIG-", say=print)
+
+
+@pytest.mark.parametrize("init", ["raise NVMLError('Driver Not Loaded')", "import time; time.sleep(60)"])
+def test_where_nvml_fails_or_hangs_the_tool_is_asked(machine, nvml, monkeypatch, init):
+    machine()
+    nvml(init)
+    monkeypatch.setattr("oelm.experiments.gpu_queries.QUERY_SECONDS", 4.0)
+    assert {gpu.source for gpu in gpus_here()} == {"nvidia-smi"}
+
+
+LISTED = """\
+GPU 0: A100 (UUID: GPU-0)
+  MIG 3g.40gb     Device  0: (UUID: MIG-a)
+  MIG 3g.40gb     Device  1: (UUID: MIG-b)
+GPU 1: A100 (UUID: GPU-1)
+"""
+
+
+def test_slices_as_the_tool_lists_them(tmp_path, monkeypatch):
+    tool = tmp_path / "nvidia-smi"
+    answers = {"index": "0, GPU-0, 4, 81920, A100\n1, GPU-1, 9000, 81920, A100", "gpu_uuid": "", "": LISTED}
+    tool.write_text(
+        f"#!{sys.executable}\nimport sys\nprint({answers!r}[sys.argv[1].partition('=')[2].split(',')[0]])\n"
+    )
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert [(gpu.index, gpu.name, gpu.uuid) for gpu in gpus_here()] == [
+        ("0:0", "A100 MIG 3g.40gb", "MIG-a"),
+        ("0:1", "A100 MIG 3g.40gb", "MIG-b"),
+        ("1", "A100", "GPU-1"),
+    ]
+    assert [gpu.name for gpu in gpus_to_use(None, say=print)] == ["MIG-a", "MIG-b"]
+
+
+def test_a_tool_that_hangs_is_given_up_and_torch_says_what_is_in_use(torch_sees_two, monkeypatch):
+    (torch_sees_two / "nvidia-smi").write_text("#!/bin/sh\n/bin/sleep 60 & wait\n")
+    (torch_sees_two / "nvidia-smi").chmod(0o755)
+    (torch_sees_two / "modules" / "torch" / "__init__.py").write_text(
+        "class Known:\n    name, uuid = 'A Big GPU', 'abc'\n"
+        "class cuda:\n    device_count = staticmethod(lambda: 2)\n"
+        "    get_device_properties = staticmethod(lambda number: Known)\n"
+        "    mem_get_info = staticmethod(lambda number: ((24 - 8 * number) * 2**30 - 400 * 2**20, 24 * 2**30))\n"
+    )
+    monkeypatch.setattr("oelm.experiments.gpu_queries.QUERY_SECONDS", 4.0)
+    said, began = [], time.monotonic()
+    assert [gpu.name for gpu in gpus_to_use(None, say=said.append)] == ["0"]
+    assert time.monotonic() - began < 50  # the tool would have taken a minute
+    assert said[0] == "gpu 0: used, free according to torch"
+    assert said[1].startswith("gpu 1: skipped, busy: 7.7 of 24.0 GiB")
+
+
+def test_a_torch_that_hangs_is_given_up_too(torch_sees_two, monkeypatch):
+    (torch_sees_two / "modules" / "torch" / "__init__.py").write_text("import time; time.sleep(60)")
+    monkeypatch.setattr("oelm.experiments.gpu_queries.TORCH_SECONDS", 0.5)
+    with pytest.raises(UserError, match=r"torch did not say within 0.5 s whether it sees a GPU, .*device: cpu"):
+        gpus_here()

@@ -11,8 +11,9 @@ from oelm.errors import UserError
 from oelm.experiments.looking import look_lines
 from oelm.experiments.status import study_status
 from oelm.study.decisions import read_decisions
+from oelm.study.plan import planned
 from oelm.study.shelf import Shelf
-from stored_runs import hypothesis, small_study
+from stored_runs import facts_of, hypothesis, small_study
 
 ARMS = ["trained", "frozen_head_orthogonal", "frozen_normal"]
 CLEAR, OPEN = "frozen_head_orthogonal", "frozen_normal"  # the one is decided at once, the other never
@@ -144,3 +145,39 @@ def test_looks_need_the_libraries_of_a_report_before_anything_runs(tmp_path, mon
     with pytest.raises(UserError, match="needs scipy"):
         run_study(study_with_looks(), slots)
     assert not slots.started
+
+
+def test_a_look_does_not_wait_for_seeds_that_only_a_claim_about_scale_needs(tmp_path):
+    """Such a claim needs every seed at every size; the look at the other claim about the same arms is after three."""
+    claims = [
+        hypothesis("grows", over="width", name="scale"),
+        hypothesis(name="cost"),
+        hypothesis(name="more", treatment=OPEN),
+    ]
+    arms = {"trained": {}, CLEAR: {}, OPEN: {"sizes": ["width32"]}}
+    keys = {"seeds": [0, 1, 2, 3], "looks": [3, 4], "sizes": {"width": [16, 32, 48]}, "main_size": "width32"}
+    study = small_study(arms=arms, hypotheses=claims, **keys)
+
+    def loss(arm, seed, stage, point):
+        return losses(arm.partition("+")[0], seed)
+
+    with pytest.raises(Killed):  # three seeds of seven arms at their sizes, and the fourth of the smallest size
+        run_study(study, InstantSlots(tmp_path, loss, lives=23))
+    (look,) = read_decisions(tmp_path)
+    assert look.decided["seeds"] == [0, 1, 2]
+    assert len(look.runs) == 9
+    plan, _ = run_study(study, InstantSlots(tmp_path, loss))
+    assert plan.is_done
+    assert all(run.has_ended for run in plan.final if run.arm.startswith(("trained", CLEAR)))
+
+
+def test_the_runs_that_a_look_needs_are_those_of_its_seeds(tmp_path):
+    """Also where a claim about scale has all seeds of the same arms run."""
+    claims = [hypothesis("grows", over="width", name="scale"), hypothesis(name="cost")]
+    keys = {"seeds": [0, 1, 2, 3], "looks": [3, 4], "sizes": {"width": [16, 32, 48]}, "main_size": "width32"}
+    study = small_study(arms=ARMS[:2], hypotheses=claims, **keys)
+    with pytest.raises(Killed):
+        run_study(study, InstantSlots(tmp_path, lambda arm, *_: losses(arm.partition("+")[0], 0), lives=10))
+    plan = planned(study, Shelf(tmp_path), facts=facts_of(study))
+    (line,) = look_lines(plan)
+    assert line == "next: look 1 of 2, at 3 seeds, needs 2 runs, and at most 2 follow; open: cost"

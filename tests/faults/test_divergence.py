@@ -34,6 +34,12 @@ def spoiled(objective, run, step, **options):
 loop.accumulate_gradients = spoiled
 """
 
+# As on a GPU: numbers are read when the next step is under way.
+READ_LATE = """
+import functools, oelm.training.driver as driver
+driver.optimization_steps = functools.partial(driver.optimization_steps, late=True)
+"""
+
 SPOILED_VALIDATION = """
 import oelm.training.next_token as next_token
 validate, validations = next_token.validation_loss, 0
@@ -75,8 +81,14 @@ def whole_steps(run: Path) -> list[int]:
 
 @pytest.mark.parametrize(
     "patch",
-    [SPOILED_LOSS.format(number="nan"), SPOILED_LOSS.format(number="inf"), SPOILED_GRADIENT],
-    ids=["nan loss", "infinite loss", "nan gradient"],
+    [
+        SPOILED_LOSS.format(number="nan"),
+        SPOILED_LOSS.format(number="inf"),
+        SPOILED_GRADIENT,
+        SPOILED_LOSS.format(number="nan") + READ_LATE,
+        SPOILED_GRADIENT + READ_LATE,
+    ],
+    ids=["nan loss", "infinite loss", "nan gradient", "nan loss, read late", "nan gradient, read late"],
 )
 def test_a_loss_or_gradient_that_is_no_number_ends_the_run_as_diverged(server, data, tmp_path, patch):
     run = tmp_path / "run"

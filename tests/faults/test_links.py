@@ -13,7 +13,16 @@ from oelm.errors import UserError
 from oelm.files import append_to, new_folder, refuse_link, remove, write_json, write_json_unflushed
 from oelm.run_directory import RunDirectory
 
-ADDED_TO = ["lock.json", "training.log", "metrics.jsonl", "output.log", "checkpoints", "best", "tensorboard"]
+ADDED_TO = [
+    "lock.json",
+    "training.log",
+    "metrics.jsonl",
+    "output.log",
+    "checkpoints",
+    "best",
+    "tensorboard",
+    "trackers",
+]
 REPLACED = [
     "status.json", "config.json", "environment.json", "parameters.json", "experiment_result.json",
     "settings.json", "slot.json", "predictions.json", "best/model.safetensors", "best/config.json",

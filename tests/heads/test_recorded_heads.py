@@ -26,7 +26,9 @@ TRAINING = {"steps": 6, "validate_every": 2, "validation_sequences": 4, "final_v
 def trained(data, out, **settings):
     run = small_run("frozen_half", data=data, **TRAINING | settings)
     run = run.model_copy(update={"model": run.model.model_copy(update={"dropout": 0.1})})
-    return train(run, quiet_execution(checkpoint_every=2, keep_checkpoints=5, tensorboard=True), out=out).directory
+    return train(
+        run, quiet_execution(checkpoint_every=2, keep_checkpoints=5, trackers=["tensorboard"]), out=out
+    ).directory
 
 
 @pytest.fixture(scope="module")

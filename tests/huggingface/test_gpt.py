@@ -36,7 +36,7 @@ from oelm.model.initialization import build
 from oelm.model.transformer import GPT
 from oelm.run_directory import RunDirectory
 from oelm.stored_models.loading import load_stored
-from oelm.training.best_model import save_best
+from oelm.training.best_model import best_saver
 from small_runs import warm_python
 
 SIZES = {"vocabulary": 101, "seq_len": 16, "d_model": 32, "num_layers": 2, "num_heads": 4, "d_ff": 64}
@@ -223,7 +223,7 @@ def test_auto_config_knows_the_model_type(tmp_path: Path) -> None:
 def test_the_best_folder_of_a_run_loads(arm: str, tmp_path: Path) -> None:
     run = Run(arm=arm, model=Model(**SIZES, parts=GPT_ARMS[arm].parts))
     gpt = build(run.model, run.seeds)
-    save_best(RunDirectory(tmp_path), gpt, run, _no_data(tmp_path), step=1, val_loss=2.0)
+    best_saver(RunDirectory(tmp_path), gpt, run, _no_data(tmp_path), step=1, val_loss=2.0)()
     loaded = OrthogonalELMTransformer.from_pretrained(tmp_path / "best")
     _assert_equal_states(gpt, loaded.gpt)
     assert sum(p.numel() for p in loaded.parameters() if not p.requires_grad) == (

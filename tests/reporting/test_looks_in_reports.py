@@ -17,16 +17,26 @@ def losses(arm, seed, stage, point):
     return 2 + (0.0488 if arm == OPEN else 0.0) + float(np.random.default_rng([len(arm), seed]).normal(0, 0.004))
 
 
+CLAIMS = [hypothesis(name="clear"), hypothesis(name="unclear", treatment=OPEN)]
+ARMS = ["trained", "frozen_head_orthogonal", OPEN]
+
+
+def study_with_looks(arms=ARMS, claims=CLAIMS):
+    return small_study(arms=arms, seeds=list(range(8)), looks=[4, 6, 8], hypotheses=claims)
+
+
+def findings_when_killed(folder, lives):
+    """Of a study of two claims whose controller is killed after so many runs."""
+    study = study_with_looks()
+    with pytest.raises(Killed):
+        run_study(study, InstantSlots(folder, losses, lives=lives))
+    return findings_of(study, Shelf(folder))
+
+
 @pytest.fixture(scope="module")
 def half_finished(tmp_path_factory):
     """Killed after the first look, which decided one of two claims."""
-    claims = [hypothesis(name="clear"), hypothesis(name="unclear", treatment=OPEN)]
-    arms = ["trained", "frozen_head_orthogonal", OPEN]
-    study = small_study(arms=arms, seeds=list(range(8)), looks=[4, 6, 8], hypotheses=claims)
-    folder = tmp_path_factory.mktemp("half")
-    with pytest.raises(Killed):
-        run_study(study, InstantSlots(folder, losses, lives=13))
-    findings = findings_of(study, Shelf(folder))
+    findings = findings_when_killed(tmp_path_factory.mktemp("half"), 13)
     return {
         language: markdown(article_of(findings, language, figures=()), figure_paths={}) for language in ("en", "zh")
     }
@@ -46,6 +56,24 @@ def test_a_half_finished_study_says_what_is_decided_at_what_error_rate_and_what_
     assert "at most 5 %, for all confirmatory claims together" in text
     assert "refuted at any look is at most 5 % for each claim by itself" in text
     assert "Final runs finished: 13 of 20." in text
+
+
+def test_before_the_first_look_there_is_a_difference_and_no_interval(tmp_path):
+    """Three seeds of four: the intervals that hold at all looks are those of the looks."""
+    findings = findings_when_killed(tmp_path, 9)
+    text = markdown(article_of(findings, "en", figures=()), figure_paths={})
+    assert all(len(verdict.difference.seeds) == 3 for verdict in findings.verdicts)
+    assert "look: none taken yet; the first is at 4 seeds" in text
+    assert "difference: " in text
+    assert "interval over all looks" not in text
+
+
+def test_looks_after_the_last_decision_are_not_needed(tmp_path):
+    study = study_with_looks(ARMS[:2], CLAIMS[:1])
+    run_study(study, InstantSlots(tmp_path, losses))
+    text = markdown(article_of(findings_of(study, Shelf(tmp_path)), "en", figures=()), figure_paths={})
+    assert "| 2 of 3 | – | – | not needed | 6 |" in text
+    assert "not taken yet" not in text
 
 
 def test_the_chinese_report_says_the_same(half_finished):

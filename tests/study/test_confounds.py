@@ -209,6 +209,8 @@ OTHERWISE = {
     "compile": True,
     "threads": 2,
     "micro_batch_size": 2,
+    "deterministic": False,
+    "tf32": True,
     "world_size": 2,
     "versions.torch": "2.11.0",
 }

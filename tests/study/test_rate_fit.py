@@ -113,3 +113,79 @@ def test_the_interval_covers_the_optimum_in_many_studies():
 
 def test_an_interval_that_is_too_short_does_not():
     assert coverage(500, shrink=0.5) < 0.9
+
+
+# ---- Losses with a kink --------------------------------------------------------------------------------------------
+
+FIVE = [5e-4, 1e-3, 2e-3, 4e-3, 8e-3]
+
+
+def kinked(draw, optimum, rates=FIVE):
+    """Convex and lopsided: one side rises much faster than the other, straight or curved."""
+    flat, steep = draw.uniform(0.03, 0.15), draw.uniform(0.3, 1.0)
+    sides = draw.sample([flat, steep], 2)
+    power, spread = draw.choice([1, 1.5, 2]), draw.uniform(0.005, 0.025)
+
+    def loss(rate):
+        away = math.log(rate / optimum)
+        return 2 + sides[away > 0] * abs(away) ** power
+
+    return {rate: [loss(rate) + draw.gauss(0, spread) for _ in range(3)] for rate in rates}
+
+
+def kinked_coverage(studies, ends):
+    draw, covered, widths = random.Random(3), [], []
+    while len(covered) < studies:
+        optimum = 2e-3 * 2 ** draw.uniform(-0.5, 0.5)
+        tried = kinked(draw, optimum)
+        curve = fitted(tried, best_of(tried))
+        if isinstance(curve, Curve):
+            low, high = ends(curve)
+            covered.append(low <= optimum <= high)
+            widths.append(math.log2(high / low))
+    return fmean(covered), fmean(widths)
+
+
+def if_convex(curve):
+    return curve.convex_low, curve.convex_high
+
+
+def if_quadratic(curve):
+    return curve.low, curve.high
+
+
+def test_the_interval_of_a_convex_loss_covers_the_optimum_of_a_kinked_one():
+    """And it is one: shorter than from neighbour to neighbour, which are two octaves apart."""
+    covered, octaves = kinked_coverage(500, if_convex)
+    assert covered >= 0.94
+    assert octaves < 1.7
+
+
+@pytest.mark.trial
+def test_the_interval_of_a_convex_loss_covers_it_in_many_studies():
+    assert kinked_coverage(5000, if_convex)[0] >= 0.94
+
+
+def test_the_interval_of_a_quadratic_loss_does_not():
+    """Which is why there is the other one."""
+    assert kinked_coverage(500, if_quadratic)[0] < 0.8
+
+
+def test_the_interval_of_a_convex_loss_ends_where_the_line_from_beyond_reaches_the_best():
+    """A quadratic about 2e-3 without noise: from the value beyond the neighbour the loss falls by 3, from it by 1."""
+    curve = fitted(losses(2e-3, rates=FIVE), 2e-3)
+    assert if_convex(curve) == pytest.approx((2e-3 * 2 ** (-2 / 3), 2e-3 * 2 ** (2 / 3)))
+
+
+@pytest.mark.parametrize(
+    "tried",
+    [
+        losses(2e-3),  # nothing was run beyond the neighbours
+        losses(2e-3, rates=FIVE) | {5e-4: [math.inf] * 3, 8e-3: [3.0, math.inf, math.inf]},
+        losses(2e-3, rates=FIVE) | {5e-4: [2.0] * 3, 8e-3: [2.0] * 3},  # not convex
+        dict(zip(FIVE, [[3, 2.4, 2.2], [2.3, 2.9, 2.1], [2.1, 2, 2.2], [2.9, 2.2, 2.2], [2.3, 3.1, 2.4]], strict=True)),
+    ],
+)
+def test_without_a_worse_value_beyond_the_neighbours_it_ends_at_them(tried):
+    curve = fitted(tried, 2e-3)
+    assert if_convex(curve) == pytest.approx((1e-3, 4e-3))

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import math
+from unittest import mock
+
 import pytest
 
+from oelm.analysis.summary import findings_of
 from oelm.cli.studies import _chosen_arms
 from oelm.errors import UserError
+from oelm.reporting.article import visible_text
+from oelm.reporting.content import article_of
+from oelm.study.carrying import tuned_arms
 from oelm.study.decisions import read_decisions
 from oelm.study.declaration import SizedArm, study_digest
 from oelm.study.one_run import settings_for
@@ -107,6 +114,12 @@ def test_the_documentation_has_the_dials():
         ({"sizes": {"odd": {"d_moel": 33}}}, "sizes.odd: d_moel: unknown key; did you mean d_model?"),
         ({"sizes": {"length": [8, 16]}}, "sizes.length: a list is for a dial (width, steps)"),
         ({"sizes": {"width": {"d_model": 64}}}, "sizes.width: is a dial; list its values"),
+        ({"sizes": {"width": [0, 32]}}, "sizes.width.0: must be at least 1 (got 0)"),
+        ({"sizes": {"width": [16, "wide"]}}, "sizes.width.1: must be a whole number (got 'wide')"),
+        ({"sizes": {"width": 64}}, "sizes.width: must be a list (got 64)"),
+        ({"sizes": {"width": []}}, "sizes.width: needs at least 1, has 0"),
+        ({"forecast": {"width": [128, 256]}}, "forecast.width: must be a whole number (got [128, 256])"),
+        ({"forecast": {"depth": 128}}, "forecast.depth: a number is for a dial (width, steps)"),
         ({"main_size": "wide"}, "main_size: 'wide' is not one of the sizes"),
         ({"arms": {"trained": {"sizes": ["width16"]}, FROZEN: {}}}, "main_size: the baseline trained is not run"),
         ({"arms": {"trained": {}, FROZEN: {"sizes": ["wide"]}}}, f"arms.{FROZEN}.sizes: 'wide' is not one of"),
@@ -169,6 +182,69 @@ def test_rates_are_tuned_for_every_arm_at_every_size_and_stored_so(tmp_path):
     }
     plan = planned(tuned, shelf, facts=facts_of(tuned))
     assert {run.run.training.learning_rate for run in plan.by_arm["trained+width48"]} == {1e-3}
+
+
+RATE, RATES = "training.learning_rate", [1e-3, 2e-3, 4e-3]
+OPTIMA = {"width16": 8e-3, "width32": 2e-3, "width48": 2e-3}  # of one arm; of the other it is 2e-3 at every size
+
+
+def tuned_at_widths(**tuning):
+    tuning = {"grid": {RATE: RATES}, "seeds": [1000], "extend": 2} | tuning
+    return sized_study(tuning=tuning, sizes={"width": WIDTHS[:3]}, hypotheses=[])
+
+
+def loss_of_rates(arm, seed, stage, point):
+    family, _, size = arm.partition("+")
+    best = OPTIMA[size] if family == "trained" else 2e-3
+    return 3.0 + 0.2 * math.log2(dict(point)[RATE] / best) ** 2 + 0.001 * (seed % 7)
+
+
+def rates_at(plan, arm):
+    return sorted({dict(run.point)[RATE] for run in plan.tuning if run.arm == arm})
+
+
+@pytest.mark.parametrize("tuning", [{}, {"method": "halving", "seeds": [1000, 1001]}])
+def test_an_optimum_at_an_edge_adds_points_for_all_arms_of_that_size_and_no_other(tmp_path, tuning):
+    tuned = tuned_at_widths(**tuning)
+    plan = planned(tuned, store_study(tuned, tmp_path, loss_of_rates), facts=facts_of(tuned))
+    rates = {size: [rates_at(plan, f"{arm}+{size}") for arm in PAIR] for size in OPTIMA}
+    assert rates["width16"] == [[*RATES, 8e-3, 16e-3]] * 2
+    assert rates["width32"] == rates["width48"] == [RATES] * 2
+    assert plan.is_tuned
+    assert plan.choices["trained+width16"].values == {RATE: 8e-3}
+    stored = {each.subject: each.decided["grid"] for each in read_decisions(tmp_path) if each.kind == "tuned_values"}
+    assert stored == plan.grids
+    assert plan.grid == {RATE: [*RATES, 8e-3, 16e-3]}
+
+
+def test_a_report_says_at_which_size_points_were_added(tmp_path):
+    tuned = tuned_at_widths()
+    findings = findings_of(tuned, store_study(tuned, tmp_path, loss_of_rates))
+    text = visible_text(article_of(findings, "en", figures=()))
+    assert "The grid of width16 was extended beyond the declared points: training.learning_rate = 8e-3, 0.016." in text
+    text = visible_text(article_of(findings, "zh", figures=()))
+    assert "width16 的网格已在声明的取值之外扩展：training.learning_rate = 8e-3、0.016。" in text
+
+
+def test_a_size_has_its_values_before_another_is_tuned(tmp_path):
+    tuned = tuned_at_widths()
+    shelf = store_study(tuned, tmp_path, loss_of_rates, leaves=lambda run: run.arm.endswith("width48"))
+    plan = planned(tuned, shelf, facts=facts_of(tuned))
+    assert set(plan.choices) == {f"{arm}+{size}" for arm in PAIR for size in ("width16", "width32")}
+    assert not plan.is_tuned
+    assert {run.arm for run in plan.final} == set(plan.choices)
+
+
+def test_choices_from_one_grid_for_all_sizes_are_read_as_they_were_made(tmp_path):
+    """As oelm stored them before each size had its own: what was added for one size stands in every choice."""
+    tuned = tuned_at_widths()
+    with mock.patch("oelm.study.plan.tuned_together", lambda study: [tuned_arms(study)]):
+        shelf = store_study(tuned, tmp_path, loss_of_rates)
+    plan = planned(tuned, shelf, facts=facts_of(tuned))
+    assert plan.blocked is None
+    assert plan.remarks == ()
+    assert plan.is_done
+    assert all(grid == {RATE: [*RATES, 8e-3, 16e-3]} for grid in plan.grids.values())
 
 
 def test_the_registration_covers_sizes(study, tmp_path):

@@ -19,6 +19,8 @@ from oelm.run_directory import RunDirectory
 from oelm.settings import load_settings
 from oelm.stored_models.loading import load_stored
 from oelm.training.assembly import assembled
+from oelm.training.classification import as_seen_by_all
+from oelm.training.determinism import FORMS
 from oelm.training.device import resolve_machine
 from oelm.training.distributed import World
 from oelm.training.loop import optimization_steps
@@ -66,6 +68,14 @@ def test_gradients_depend_neither_on_the_micro_batch_nor_on_its_padding(kind, fo
     assert part_losses == pytest.approx(whole_losses, rel=1e-11)
     for (name, one), other in zip(whole.model.named_parameters(), part.model.parameters(), strict=True):
         torch.testing.assert_close(other, one, rtol=0, atol=1e-9, msg=name)
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_a_step_and_a_validation_of_an_encoder_use_only_operations_whose_form_on_a_gpu_is_known(kind, folders):
+    with Operations() as operations:
+        stepped(fine_tuning(folders[kind], steps=1, **{"model.dropout": 0.1}))[0].validation()
+    assert operations.without_deterministic_form() == []
+    assert sorted(operations.seen.difference(*FORMS.values())) == []
 
 
 @pytest.mark.parametrize("kind", TYPES)
@@ -249,3 +259,19 @@ def test_fine_tuning_has_only_operations_with_a_deterministic_form(kind, folders
         torch.use_deterministic_algorithms(False)
     assert "embedding_dense_backward" in operations.seen
     assert operations.without_deterministic_form() == []
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_the_mask_that_a_gpu_is_given_hides_what_the_encoders_own_hides(kind, folders):
+    run, data = run_with_data(fine_tuning(folders[kind]))
+    machine, _ = resolve_machine(quiet_execution(precision="float64"), run, local_rank=0, world_size=1)
+    objective, _, _ = assembled(run, data, machine=machine, world=World())
+    batch = padded(data.splits["train"], np.arange(6), padding=data.pad_id, token_types=run.model.token_types > 1)
+    given = {name: torch.from_numpy(values) for name, values in batch.items()}
+    assert not given["attention_mask"].bool().all()
+    for_a_gpu = given | {"attention_mask": as_seen_by_all(given["attention_mask"])}
+    torch.testing.assert_close(
+        objective.model(**for_a_gpu).logits, objective.model(**given).logits, rtol=1e-12, atol=1e-12
+    )
+    hidden = for_a_gpu | {"attention_mask": torch.ones_like(for_a_gpu["attention_mask"])}
+    assert not torch.allclose(objective.model(**hidden).logits, objective.model(**given).logits)

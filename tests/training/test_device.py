@@ -2,9 +2,11 @@
 
 import pytest
 
+import oelm.training.device as device
 from oelm.config import Execution
 from oelm.errors import UserError
 from oelm.training.device import resolve_machine
+from oelm.training.records import Progress
 from small_runs import small_run
 
 
@@ -39,3 +41,36 @@ def test_compiling_without_a_compiler_is_refused_and_never_automatic(monkeypatch
     assert "no C++ compiler" in reasons[1]
     with pytest.raises(UserError, match="no C\\+\\+ compiler"):
         resolve(device="cpu", compile="on")
+
+
+@pytest.mark.parametrize(
+    ("triton", "compilers", "headers", "expected"),
+    [
+        (True, ["gcc"], True, None),
+        (True, ["clang"], True, None),
+        (False, ["gcc"], True, "no Triton"),
+        (True, [], True, "no C compiler for Triton"),
+        (True, ["gcc"], False, "no Python.h"),
+    ],
+)
+def test_on_a_gpu_compiling_needs_what_triton_needs(monkeypatch, tmp_path, triton, compilers, headers, expected):
+    """Without it, a run that would have been compiled is not, and one line says why."""
+    if headers:
+        (tmp_path / "Python.h").touch()
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object() if triton else None)
+    monkeypatch.setattr("shutil.which", lambda name: name if name in compilers else None)
+    monkeypatch.setattr("sysconfig.get_paths", lambda: {"include": str(tmp_path)})
+    monkeypatch.setattr(device, "COMPILE_WORTHWHILE_SECONDS", 0)
+    compiled, reason = device._compile(Execution(), small_run(), "cuda", 1)
+    assert compiled == (expected is None)
+    assert reason.startswith("compile on: the run is long enough" if compiled else f"compile off: {expected}")
+    if expected:
+        with pytest.raises(UserError, match=f"execution.compile: on, but there is {expected}"):
+            device._compile(Execution(compile="on"), small_run(), "cuda", 1)
+
+
+def test_the_mean_of_steps_leaves_those_out_that_compiled():
+    assert Progress(step=10, training_seconds=29.0, compiling_steps=1, compiling_seconds=20.0).mean_step_seconds == 1.0
+    assert Progress(step=10, training_seconds=10.0).mean_step_seconds == 1.0
+    assert Progress(step=1, training_seconds=20.0, compiling_steps=1, compiling_seconds=20.0).mean_step_seconds == 20.0

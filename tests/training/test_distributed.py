@@ -1,12 +1,16 @@
 """Two processes compute what one does; a weight that thaws later is synchronised; everything is repeatable."""
 
+import threading
+import time
 from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 from safetensors.torch import load_file
 
-from oelm.training.distributed import World, _buckets
+import oelm.training.distributed as distributed
+from oelm.training.distributed import OtherProcessGone, World, joined
 from small_runs import REPOSITORY, torchrun, warm_script
 
 SCRIPT = str(REPOSITORY / "tests" / "train_many.py")
@@ -57,7 +61,86 @@ def test_shares_cover_a_batch_exactly_and_evenly(count, size):
     assert max(map(len, shares)) - min(map(len, shares)) <= 1
 
 
-def test_buckets_hold_every_gradient_once():
-    gradients = [torch.zeros(size) for size in (10, 20 * 2**20, 5, 16 * 2**20, 3)]
-    buckets = _buckets(gradients)
-    assert [id(g) for bucket in buckets for g in bucket] == [id(g) for g in gradients]
+# ---- NCCL, which is not at hand: what is asked of torch is seen ----------------------------------------------------
+
+
+@pytest.fixture
+def asked(monkeypatch) -> list[object]:
+    calls: list[object] = []
+
+    def begun(backend, *, timeout, device_id):
+        calls.append((backend, device_id))
+
+    monkeypatch.setattr(dist, "init_process_group", begun)
+    monkeypatch.setattr(dist, "destroy_process_group", lambda: calls.append("destroyed"))
+    monkeypatch.setattr(dist.distributed_c10d, "_abort_process_group", lambda: calls.append("aborted"))
+    return calls
+
+
+@pytest.mark.parametrize(
+    ("device", "expected"), [("cuda:1", ("nccl", torch.device("cuda:1"))), ("cpu", ("gloo", None))]
+)
+def test_a_group_knows_its_device_and_ends_in_order(asked, device, expected):
+    with joined(World(rank=1, size=2), device=device):
+        pass
+    assert asked == [expected, "destroyed"]
+
+
+@pytest.mark.parametrize(("device", "end"), [("cuda:0", "aborted"), ("cpu", "destroyed")])
+def test_after_an_error_nccl_is_aborted(asked, device, end):
+    with pytest.raises(KeyError), joined(World(rank=0, size=2), device=device):
+        raise KeyError("the error")
+    assert asked[1:] == [end]
+
+
+def test_an_abort_that_fails_leaves_the_first_error_to_be_shown(asked, monkeypatch):
+    def failing():
+        raise RuntimeError("NCCL error")
+
+    monkeypatch.setattr(dist.distributed_c10d, "_abort_process_group", failing)
+    with pytest.raises(KeyError), joined(World(rank=0, size=2), device="cuda:0"):
+        raise KeyError("the error")
+
+
+def test_an_abort_that_hangs_is_left_and_the_process_with_it(asked, monkeypatch):
+    free, exits = threading.Event(), []
+    monkeypatch.setattr(dist.distributed_c10d, "_abort_process_group", free.wait)
+    monkeypatch.setattr(distributed, "ABORT_SECONDS", 0.05)
+    monkeypatch.setattr(distributed.os, "_exit", exits.append)
+    began = time.monotonic()
+    with pytest.raises(KeyError), joined(World(rank=0, size=2), device="cuda:0"):
+        raise KeyError("the error")
+    while not exits and time.monotonic() - began < 30:
+        time.sleep(0.01)
+    free.set()
+    assert exits == [1]
+
+
+@pytest.mark.parametrize(
+    ("message", "raised"),
+    [
+        ("CUDA out of memory. Tried to allocate 20.00 MiB", RuntimeError),
+        ("CUDA error: an illegal memory access was encountered", RuntimeError),
+        ("NCCL error: remote process exited or there was a network error", OtherProcessGone),
+        ("[gloo/transport/tcp/pair.cc:538] Connection closed by peer", OtherProcessGone),
+    ],
+)
+def test_what_happened_to_this_process_is_not_blamed_on_another(message, raised):
+    with pytest.raises(raised) as caught, World(rank=1, size=2).together():
+        raise RuntimeError(message)
+    assert caught.type is raised
+
+
+def test_sums_on_a_device_count_as_waiting_until_a_number_is_read(monkeypatch):
+    """NCCL only queues them: the main thread goes on, and may be held up anywhere in the driver."""
+    world = World(rank=0, size=2)
+    monkeypatch.setattr(dist, "all_reduce", lambda numbers: None)
+    monkeypatch.setattr(distributed, "collective_device", lambda: "cuda")
+    monkeypatch.setattr(torch.Tensor, "to", lambda self, device: self)
+    world.launched()
+    assert world.attendance.waiting
+    with world.together():
+        pass
+    assert world.attendance.waiting
+    world.sum(torch.ones(1))
+    assert not world.attendance.waiting

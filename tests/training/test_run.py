@@ -99,12 +99,6 @@ def test_a_validation_split_that_is_not_there_is_named(token_folder, tmp_path):
         train(run, quiet_execution(), out=tmp_path / "run")
 
 
-def test_tensorboard_files_are_written_on_request(token_folder, tmp_path):
-    pytest.importorskip("tensorboard", reason="needs oelm[tensorboard]")
-    outcome = train(small_run(data=token_folder, steps=2), quiet_execution(tensorboard=True), out=tmp_path / "run")
-    assert list(RunDirectory(outcome.directory.path).tensorboard.glob("events.*"))
-
-
 def test_a_batch_larger_than_the_data_is_said(tmp_path):
     for name in ("train", "val"):
         (np.arange(100) % VOCABULARY).astype("<u2").tofile(tmp_path / f"{name}.bin")

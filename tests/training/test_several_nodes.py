@@ -101,7 +101,7 @@ def _wait_for_step(nodes: Nodes, directory: RunDirectory, step: int) -> None:
 def test_restarts_over_a_shared_store_are_refused_before_anything_waits(monkeypatch):
     for name, value in {"MAX_RESTARTS": "3", "USE_AGENT_STORE": "True"}.items():
         monkeypatch.setenv(f"TORCHELASTIC_{name}", value)
-    with pytest.raises(UserError, match="TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"), joined(World(0, 2), device_kind="cpu"):
+    with pytest.raises(UserError, match="TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"), joined(World(0, 2), device="cpu"):
         pass
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import signal
+import socket
 import time
 
 import pytest
 
 from oelm.training.signals import SAME_WISH_SECONDS, StopRequest
+from small_runs import free_port, warm_python
 
 
 @pytest.fixture(autouse=True)
@@ -34,3 +36,54 @@ def test_a_run_that_nobody_stopped_gives_the_signals_back():
     with StopRequest(world_size=1).listening():
         pass
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+STUCK = """
+import os, signal, sys, threading, time
+import torch, torch.distributed as dist
+import oelm.training.signals as signals
+port, times = sys.argv[1], int(sys.argv[2])
+signals.SAME_WISH_SECONDS_UNDER_TORCHRUN = 0.2
+signals.GIVE_UP_SECONDS = 1.0 if times == 1 else 300.0  # a second wish does not wait for that
+parent, other = os.getpid(), os.fork()
+os.environ |= {"RANK": "1" if other == 0 else "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+dist.init_process_group("gloo")
+if other == 0:
+    while os.getppid() == parent:
+        time.sleep(0.1)
+    os._exit(0)
+
+def send():
+    for number in range(times):
+        time.sleep(0.4)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+threading.Thread(target=send, daemon=True).start()
+stop = signals.StopRequest(world_size=2)
+with stop.listening():
+    os.write(1, b"in ")
+    dist.all_reduce(torch.ones(1))  # the other one never comes
+os.write(1, b"out")
+"""
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_process_stuck_in_a_sum_leaves_all_the_same(times):
+    """The main thread is inside the library, where Python's handlers do not run."""
+    done = warm_python(STUCK, free_port(), times)
+    assert done.stdout == "in ", done.stderr
+    assert done.returncode == 128 + signal.SIGTERM
+
+
+def test_a_wakeup_that_somebody_else_wants_is_given_back():
+    told, teller = socket.socketpair()
+    teller.setblocking(False)
+    before = signal.set_wakeup_fd(teller.fileno())
+    try:
+        with StopRequest(world_size=1).listening():
+            pass
+        assert signal.set_wakeup_fd(-1) == teller.fileno()
+    finally:
+        signal.set_wakeup_fd(before)
+        told.close()
+        teller.close()

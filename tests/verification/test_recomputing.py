@@ -194,6 +194,7 @@ OTHERS = {
     "sources": {"source_digest": "0" * 64},
     "device": {"device": "cuda:1"},
     "threads": {"threads": 5000},
+    "determinism": {"deterministic": False},
 }
 
 

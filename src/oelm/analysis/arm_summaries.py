@@ -148,13 +148,17 @@ def arm_summary(
     *,
     target: float | None,
     speed_of: SpeedOf,
+    with_curves: bool = True,
 ) -> ArmSummary:
+    """Without curves the metric files stay unread, unless heads were scored in them: no verdict needs more."""
     counted, losses = totals(runs.run.model), list(runs.losses.values())
     training, choice = runs.run.training, plan.choices.get(runs.arm)
     is_baseline = runs.arm == baseline.arm
     flops_per_token = training_flops_per_token(runs.run.model)
     target_loss = math.log(target) if target else None
-    records = runs.records(target_loss)
+    by_seed = runs.directories
+    is_read = with_curves or any(draw.last_head_scores() for draws in by_seed[:1] for draw in draws)
+    records = runs.records(target_loss) if is_read else [[] for _ in by_seed]
     return ArmSummary(
         arm=runs.arm,
         spec=described(runs.run.model),

@@ -76,17 +76,22 @@ def verdicts_by_looks(looks: tuple[Look, ...], plan: Plan, arms: dict[str, ArmSu
 
 
 def _before_the_first(plan: Plan, arms: dict[str, ArmSummary]) -> dict[str, Verdict]:
-    """A claim whose own runs are all there waits for the others: p-values of one family are looked at together."""
+    """A claim whose own runs are all there waits for the others: p-values of one family are looked at together. The
+    intervals that hold at all looks are those of the looks, so there is none before."""
     study = plan.study
     found = staged_verdicts(plan, arms, stage_of(study, ()), study.paired_claims)
     place = AtLook(0, study.looks[0], None, False)
     waiting = {
-        name: verdict
+        name: replace(verdict, difference=_without_interval(verdict.difference))
         if verdict.reason in _UNFINISHED
         else Verdict(verdict.hypothesis, "undecided", "undecided", "look_waits", {"seeds": study.looks[0]})
         for name, verdict in found.items()
     }
     return {name: replace(verdict, look=place) for name, verdict in waiting.items()}
+
+
+def _without_interval(difference: PairedDifference | None) -> PairedDifference | None:
+    return replace(difference, low=None, high=None) if difference else None
 
 
 def _unless_futile(study: Study, place: int, verdict: Verdict) -> Verdict:

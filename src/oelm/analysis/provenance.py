@@ -6,7 +6,9 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
+from oelm.files import Damaged
 from oelm.study.declaration import Study, study_digest
+from oelm.study.kept_check import stored_check
 from oelm.study.plan import Plan, PlannedRun
 from oelm.study.registration import registration_of
 from oelm.study.shelf import Shelf, StoredRun
@@ -25,11 +27,16 @@ _LISTED = {
 _LISTED_OF_ENCODERS = {"encoder_sources": "encoder_source", "encoder_digests": "encoder_digest"}
 
 
+_LISTED_OF_GPUS = {"gpus": "gpu", "gpu_drivers": "gpu_driver"}  # where runs used one
+
+
 def provenance(study: Study, plan: Plan, shelf: Shelf) -> dict[str, Any]:
     stored = [run.stored for run in plan.runs if run.stored]
     recorded = [run.environment for run in stored if run.environment]
     names = _LISTED | (_LISTED_OF_ENCODERS if study.fine_tunes else {})
     listed = {name: _distinct(tree.get(key) for tree in recorded) for name, key in names.items()}
+    of_gpus = {name: _distinct(tree.get(key) for tree in recorded) for name, key in _LISTED_OF_GPUS.items()}
+    check = _check(shelf)
     return {
         "study_digest": study_digest(study),
         "registration": registration_of(study, shelf).as_json(),
@@ -40,11 +47,25 @@ def provenance(study: Study, plan: Plan, shelf: Shelf) -> dict[str, Any]:
         "unsealed_runs": sum(run.ended is not None and not run.is_sealed for run in stored),
         "commits": _commits(recorded),
         **listed,
+        **{name: values for name, values in of_gpus.items() if values},
         "versions": _versions(recorded),
+        **({"check": check} if check else {}),
         "compute_seconds": sum(map(_seconds, plan.runs)),
         "final_compute_seconds": sum(map(_seconds, plan.final)),
         "tuning_compute_seconds": sum(map(_seconds, plan.tuning)),
     }
+
+
+def _check(shelf: Shelf) -> dict[str, Any] | None:
+    """What `oelm check` found on the machine; None: it was not asked for. A damaged file is named."""
+    found = stored_check(shelf.folder)
+    if isinstance(found, Damaged):
+        return {"damage": str(found)}
+    if found is None:
+        return None
+    listed = [{key: each.get(key) for key in ("name", "words", "state", "said", "facts")} for each in found["results"]]
+    on = {key: found.get(key) for key in ("created", "processor", "gpus", "measured")}
+    return {**on, "damage": None, "results": listed}
 
 
 def _commits(recorded: list[dict[str, Any]]) -> list[dict[str, Any]]:

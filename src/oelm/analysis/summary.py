@@ -73,8 +73,8 @@ PRETRAINED_STEPS: dict[str, tuple[str, str | None]] = {
 
 def findings_of(study: Study, shelf: Shelf) -> Findings:
     """Everything the runs of a study say, and what its neighbours say beside it."""
-    findings = _findings_alone(study, shelf)
-    return replace(findings, beside=side_by_side(findings, _findings_alone))
+    findings = findings_alone(study, shelf)
+    return replace(findings, beside=side_by_side(findings, findings_alone))
 
 
 def look_at(plan: Plan, shelf: Shelf) -> Look | None:
@@ -90,21 +90,24 @@ def _runs_by_arm(plan: Plan, shelf: Shelf) -> dict[str, ArmRuns]:
     return runs
 
 
-def _summaries(plan: Plan, runs: dict[str, ArmRuns], speed_of: SpeedOf) -> dict[str, ArmSummary]:
+def _summaries(
+    plan: Plan, runs: dict[str, ArmRuns], speed_of: SpeedOf, *, with_curves: bool = True
+) -> dict[str, ArmSummary]:
     found = {}
     for arm, each in runs.items():
         baseline = runs[compared_with(plan.study, arm)]
         target = target_perplexity(plan.study, baseline)
-        found[arm] = arm_summary(plan, each, baseline, target=target, speed_of=speed_of)
+        found[arm] = arm_summary(plan, each, baseline, target=target, speed_of=speed_of, with_curves=with_curves)
     return found
 
 
-def _findings_alone(study: Study, shelf: Shelf) -> Findings:
+def findings_alone(study: Study, shelf: Shelf, *, with_curves: bool = True) -> Findings:
+    """Without its neighbours; and without curves, which cost more than all the rest, where nobody draws them."""
     plan = planned(study, shelf)
     runs = _runs_by_arm(plan, shelf)
     bench = bench_for(plan, shelf)
     speed_of = partial(speed, bench, study.name)
-    everywhere = _summaries(plan, runs, speed_of)
+    everywhere = _summaries(plan, runs, speed_of, with_curves=with_curves)
     looks = looks_taken(plan, everywhere) if study.looks else ()
     on_pairs = partial(verdicts_by_looks, looks) if study.looks else of_all_seeds
     settled = verdicts(plan, everywhere, speed_of=speed_of, confounds=confounds(study, plan), on_pairs=on_pairs)

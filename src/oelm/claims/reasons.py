@@ -22,8 +22,8 @@ REASONS: dict[str, Reason] = {
     "shown": Reason(
         ("pairs", "difference", "margin"),
         (
-            "Shown by {pairs} pairs: the {quality} differs by {difference}, significant at the 5 % level.",
-            "{pairs} 对结果表明假设成立：{quality}差异为 {difference}，在 5 % 水平上显著。",
+            "Shown by {pairs} pairs, at the 5 % level: the {quality} differs by {difference}.",
+            "{pairs} 对结果在 5 % 水平上表明假设成立：{quality}差异为 {difference}。",
         ),
     ),
     "contradicted": Reason(
@@ -38,18 +38,16 @@ REASONS: dict[str, Reason] = {
         (
             "Neither shown nor contradicted by {pairs} pairs: the {quality} differs by {difference}, which is too "
             "uncertain to decide either way.",
-            "{pairs} 对结果既不能判为成立，也不能判为不成立：{quality}差异为 {difference}，不确定性过大，"
-            "无法归于任何一侧。",
+            "{pairs} 对结果既不能判为成立，也不能判为不成立：{quality}差异为 {difference}，不确定性过大，无法判定。",
         ),
     ),
     # Of quality, by the exact sign-flip test: shares whose differences have no spread.
     "same_shown": Reason(
         ("pairs", "difference", "margin"),
         (
-            "Shown by {pairs} pairs, which all differ by exactly the same amount: the {quality} by {difference}, "
-            "significant at the 5 % level by the exact sign-flip test.",
-            "{pairs} 对的差异完全相同，表明假设成立：{quality}差异为 {difference}，"
-            "按精确符号翻转检验在 5 % 水平上显著。",
+            "Shown by {pairs} pairs, at the 5 % level by the exact sign-flip test: in all of them the {quality} "
+            "differs by exactly {difference}.",
+            "{pairs} 对结果按精确符号翻转检验在 5 % 水平上表明假设成立：每一对的{quality}差异都恰为 {difference}。",
         ),
     ),
     "same_contradicted": Reason(
@@ -92,9 +90,9 @@ REASONS: dict[str, Reason] = {
     "trend_shown": Reason(
         ("sizes", "slope", "margin", "per"),
         (
-            "Shown by {sizes} sizes: with every doubling of {per} the difference in {quality} changes by {slope}, "
-            "significant at the 5 % level.",
-            "{sizes} 个规模表明假设成立：{per}每翻一倍，{quality}差异变化 {slope}，在 5 % 水平上显著。",
+            "Shown by {sizes} sizes, at the 5 % level: with every doubling of {per} the difference in {quality} "
+            "changes by {slope}.",
+            "{sizes} 个规模在 5 % 水平上表明假设成立：{per}每翻一倍，{quality}差异变化 {slope}。",
         ),
     ),
     "trend_contradicted": Reason(

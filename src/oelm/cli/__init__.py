@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from oelm.answers import one_line_errors
-from oelm.cli import getting_started, one_run, probing, remote, studies, verifying
+from oelm.cli import checking, exporting, getting_started, one_run, probing, remote, studies, verifying, watching
 from oelm.cli.options import echo
 from oelm.cli.usage import UsageError, in_our_words
 from oelm.errors import UserError
@@ -59,10 +59,13 @@ for _verb in (
     studies.stop,
     studies.status,
     studies.logs,
+    watching.board,
     studies.bench,
     studies.report,
     studies.archive,
+    exporting.export_metrics,
     verifying.verify,
+    checking.check,
 ):
     app.command()(_verb)
 app.add_typer(remote.app, name="remote")

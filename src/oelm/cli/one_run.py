@@ -230,6 +230,9 @@ def train(
     ] = None,
     seed: SeedOption = None,
     assignments: SetOption = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show device, micro-batch, work and memory; start nothing.")
+    ] = False,
     json_output: JsonOption = False,
 ) -> None:
     """Train one arm. Repeat the command to resume; a finished run is left alone.
@@ -251,6 +254,14 @@ def train(
     group = check_name(name) if name is not None else _group_of(config) if config else preset or DEFAULT_PRESET
     if out is not None:
         _check_path(out)
+    if dry_run:
+        from oelm.training.run import planned
+
+        if json_output:
+            raise UserError("--dry-run, --json: give one of the two")
+        for line in planned(settings.run, settings.execution, out=out, group=group):
+            echo(line)
+        return
     from oelm.training.run import train as train_run
 
     # With --json, standard output holds the object alone.
@@ -325,6 +336,9 @@ def generate(
     seed: Annotated[
         int, typer.Option("--seed", min=0, max=2**62, help="Seed of the first sample; each further sample adds one.")
     ] = 0,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Also store the text in the run directory, where `oelm board` shows it.")
+    ] = False,
 ) -> None:
     """Sample text from a trained model.
 
@@ -332,8 +346,10 @@ def generate(
     Example: oelm generate runs/frozen --prompt "Once upon a time" --samples 3
     """
     refuse_if_no_run(path, "generate")
-    from oelm.stored_models.sampling import sampled_texts
+    from oelm.stored_models.sampling import keep_sample, run_to_keep_in, sampled_texts
 
+    directory = run_to_keep_in(path) if keep else None
+    texts = []
     for number, text in enumerate(
         sampled_texts(
             path, prompt=prompt, tokens=tokens, samples=samples, temperature=temperature, top_k=top_k or None, seed=seed
@@ -342,6 +358,10 @@ def generate(
         if samples > 1:
             echo(f"--- sample {number + 1}, seed {seed + number}")
         echo(text)
+        texts.append(text)
+    if directory is not None:
+        facts = {"prompt": prompt, "temperature": temperature, "top_k": top_k, "seed": seed}
+        echo(f"stored in {keep_sample(directory, path, texts, **facts)}", err=True)
 
 
 def export(

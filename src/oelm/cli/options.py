@@ -13,7 +13,9 @@ from oelm.visible import json_text, visible
 PresetOption = Annotated[
     str | None,
     typer.Option(
-        "--preset", help="Named sizes: tiny, small, medium-512, gpt2-124m, probe, fine-tuning.", show_default="tiny"
+        "--preset",
+        help="Named sizes: tiny, small, medium-512, gpt2-124m, probe, fine-tuning. batch_size is over all processes.",
+        show_default="tiny",
     ),
 ]
 ArmOption = Annotated[

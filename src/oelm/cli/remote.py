@@ -9,6 +9,7 @@ import typer
 
 from oelm.cli import completion
 from oelm.cli.options import ArmsOption, GroupsOption, echo, one_of_arms_and_groups
+from oelm.errors import UserError
 from oelm.files import RUNS
 
 if TYPE_CHECKING:
@@ -58,20 +59,45 @@ def remote(
 
 
 @app.command()
-def check(context: typer.Context) -> None:
+def check(
+    context: typer.Context,
+    gpu: Annotated[
+        bool,
+        typer.Option("--gpu", help="Then run `oelm check` on the server: what training promises, on its free GPUs."),
+    ] = False,
+    study: Annotated[
+        str | None,
+        typer.Option(
+            "--study",
+            metavar="STUDY",
+            help="With --gpu: measure the study's own model, and keep the result with its runs for `pull`.",
+            autocompletion=completion.studies,
+        ),
+    ] = None,
+) -> None:
     """Check the server: Python, torch, GPUs, disk, rsync, oelm.
 
-    Also shows who is using which GPU. Exit code 1 if something is missing.
+    Also shows who is using which GPU. Exit code 1 if something is missing, or if a check with --gpu fails.
 
-    Example: oelm remote lab check
+    \b
+    Examples:
+      oelm remote lab check
+      oelm remote lab check --gpu --study qk_freeze
     """
     from oelm.remote.check import check as lines_of
 
-    lines = lines_of(_server(context))
+    if study is not None and not gpu:
+        raise UserError("--study: is for --gpu, which measures its model")
+    server = _server(context)
+    lines = lines_of(server)
     for line in lines:
         echo(line)
     if any(line.advice for line in lines):
         raise typer.Exit(1)
+    if gpu:
+        from oelm.remote.verbs import check_gpu
+
+        _end(context, check_gpu(server, study))
 
 
 @app.command()

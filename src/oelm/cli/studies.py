@@ -431,7 +431,7 @@ def report(
     from oelm.study.shelf import Shelf
 
     declared, folder = _study_and_folder(study, runs, "report")
-    languages = list(dict.fromkeys(map(_language, language or ["en", "zh"])))
+    languages = list(dict.fromkeys(map(language_named, language or ["en", "zh"])))
     findings = findings_of(declared, Shelf(folder))
     files = write_report(findings, out or Path("reports") / declared.name, languages=languages)
     echo(files.tables["hypothesis_validation.txt"].read_text(encoding="utf-8"))
@@ -464,7 +464,7 @@ def archive(
     echo(f"{to}: {len(listing['files'])} files of {folder}, {size}, seal {listing[SEAL][:16]}; no weights, no logs")
 
 
-def _language(name: str) -> Language:
+def language_named(name: str) -> Language:
     match name:
         case "en" | "zh":
             return name

@@ -1,6 +1,7 @@
 """What runs would cost on this machine: parameters, time, memory, disk.
 
-A probe takes a few real steps of each arm in a child process, so that the estimate is this machine's.
+A probe takes a few real steps of each model in a child process, so that the estimate is of this machine. Runs that
+differ only in their length, rate or seed share one.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ class Forecast:
     wanted: Wanted
     seconds: float | None  # None: the probe failed
     memory_bytes: int | None
+    memory_line: str | None  # what was expected before anything was measured
     disk_bytes: int
 
     @property
@@ -41,8 +43,9 @@ def cost_lines(
 ) -> list[str]:
     """The runs to be started now, one by one, and what all cost. Probes have `variables` in their environment."""
     problems: list[str] = []
-    probes = _probes([run.planned for run in now], timeout, problems, variables=variables)
-    forecasts, after = ([_forecast(run, probes.get(run.planned.arm)) for run in runs] for runs in (now, later))
+    todo = [run.planned for run in (*now, *later)] if now else []
+    probes = _probes(todo, timeout, problems, variables=variables)
+    forecasts, after = ([_forecast(run, probes.get(_pace(run.planned))) for run in runs] for runs in (now, later))
     lines = [*(line for forecast in forecasts for line in _lines(forecast)), *problems]
     return [*lines, *([""] if lines else []), *_totals(forecasts, after, slots)]
 
@@ -50,15 +53,25 @@ def cost_lines(
 def _probes(
     todo: list[PlannedRun], timeout: float, problems: list[str], *, variables: dict[str, str]
 ) -> dict[str, dict[str, Any]]:
-    """One probe for each arm, on the first of the study's units; a failed one is said and leaves its times open."""
-    found = {}
-    for arm in dict.fromkeys(run.arm for run in todo):
-        run = next(each for each in todo if each.arm == arm)
+    """One probe for each pace, on the first of the study's units; a failed one is said and leaves its times open."""
+    found, arms = dict[str, dict[str, Any]](), dict[str, list[PlannedRun]]()
+    for each in todo:
+        arms.setdefault(_pace(each), []).append(each)
+    for pace, (run, *others) in arms.items():
         try:
-            found[arm] = probed(run.settings, timeout=timeout, processes=run.processes, variables=variables)
+            found[pace] = probed(run.settings, timeout=timeout, processes=run.processes, variables=variables)
         except UserError as error:
-            problems.append(f"no estimate for {arm}: {error}")
+            names = ", ".join(dict.fromkeys(each.arm for each in (run, *others)))
+            problems.append(f"no estimate for {names}: {error}")
     return found
+
+
+def _pace(planned: PlannedRun) -> str:
+    """What decides how long a step takes, as text: not how many there are, nor with which rate or seed."""
+    run = planned.settings.run
+    training = run.training.model_dump_json(include={"batch_size", "gradient_clip"})
+    execution = planned.settings.execution.model_dump_json()
+    return f"{planned.processes} {execution} {run.model.model_dump_json()} {run.data} {training}"
 
 
 def _forecast(wanted: Wanted, probe: dict[str, Any] | None) -> Forecast:
@@ -70,6 +83,7 @@ def _forecast(wanted: Wanted, probe: dict[str, Any] | None) -> Forecast:
         wanted,
         seconds=seconds_of(run, probe) if probe else None,
         memory_bytes=probe["peak_memory_bytes"] if probe else None,
+        memory_line=probe.get("memory") if probe else None,
         disk_bytes=kept * checkpoint + counts.weight_bytes,
     )
 
@@ -95,6 +109,7 @@ def _lines(forecast: Forecast) -> list[str]:
         f"  {shlex.join(train_command(forecast.wanted.directory, processes=run.processes))}",
         f"  parameters {counts.total:,} total, {counts.trainable:,} trainable, {counts.frozen:,} frozen;"
         f" weights, gradients and moments {memory}{peak}",
+        *([f"  {forecast.memory_line}"] if forecast.memory_line else []),
         f"  {training_flops(config) / 1e12:,.2f} TFLOP, time {_about(forecast.seconds)},"
         f" disk up to {mebibytes(forecast.disk_bytes)}",
     ]

@@ -106,12 +106,17 @@ def withdraw(directory: RunDirectory) -> None:
 
 
 def train_command(directory: RunDirectory, *, processes: int) -> list[str]:
-    """Exactly what is executed. Standalone rendezvous takes a free port each time, so that ports never collide."""
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+    """Exactly what is executed."""
     return [
-        sys.executable, *(launcher if processes > 1 else []), "-m", "oelm", "train", str(directory.settings_file),
+        sys.executable, *several_processes(processes), "-m", "oelm", "train", str(directory.settings_file),
         "--out", str(directory.path),
     ]  # fmt: skip
+
+
+def several_processes(count: int) -> list[str]:
+    """What Python is told before `-m MODULE` for so many processes. Standalone rendezvous takes a free port each time,
+    so that ports never collide."""
+    return ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count)] if count > 1 else []
 
 
 # ---- A run that was started ----------------------------------------------------------------------------------------

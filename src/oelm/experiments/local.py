@@ -37,6 +37,7 @@ class Unit:
 
     number: int
     gpu: str | None
+    by_bus: bool = True  # how its name is meant: gpus.Chosen says it
 
     def __str__(self) -> str:
         return f"cpu {self.number}" if self.gpu is None else f"gpu {self.gpu}"
@@ -228,14 +229,15 @@ def units_here(
         raise UserError(f"--gpus {gpus}: the study runs on the CPU (execution.device)")
     chosen = [] if device == "cpu" else gpus_to_use(gpus, most=slots, ours=ours, say=say)
     if chosen:
-        return [Unit(gpu.number, gpu.name) for gpu in chosen]
+        return [Unit(gpu.number, gpu.name, gpu.by_bus) for gpu in chosen]
     cores = usable_cores()
     return [Unit(number, None) for number in range(slots or max(1, cores // (threads or cores)))]
 
 
 def environment_on(units: list[Unit]) -> dict[str, str]:
     """What a process has in its environment to see the GPUs of its units, and no others."""
-    return visible_alone([unit.gpu for unit in units if unit.gpu is not None])
+    names = [unit.gpu for unit in units if unit.gpu is not None]
+    return visible_alone(names, by_bus=all(unit.by_bus for unit in units))
 
 
 def started(run: Wanted, units: list[Unit], *, warm: WarmStarts | None = None) -> LocalHandle:

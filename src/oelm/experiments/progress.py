@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from oelm.experiments.controller import ActiveRun
 from oelm.experiments.costs import START_SECONDS
 from oelm.plurals import number_of
 from oelm.run_directory import RunDirectory
 from oelm.study.kept_choices import decided_line
 from oelm.study.one_run import settings_for
 from oelm.study.plan import Plan, PlannedRun
+
+if TYPE_CHECKING:
+    from oelm.experiments.controller import ActiveRun
 
 
 @dataclass(frozen=True)
@@ -75,28 +78,28 @@ def _doing(run: ActiveRun) -> str:
     return "queued" if run.handle.is_waiting else "running"
 
 
-def _names(active: Iterable[ActiveRun]) -> set[tuple[str, str]]:
-    return {(run.planned.stage, run.planned.title) for run in active}
+Underway = Sequence[tuple[PlannedRun, RunProgress]]
 
 
 def left_over(plan: Plan, active: list[ActiveRun], *, units: int | None) -> float | None:
-    """Seconds until the plan as known is done: what the running ones still need, and the others at their pace, each
-    after its start.
-
-    Without a number of units, as many as run now.
-    """
+    """Seconds until the plan as known is done. Without a number of units, as many as run now."""
     units = units or sum(not run.handle.is_waiting for run in active)
-    progress = [progress_of(run.directory, run.planned.run.training.steps) for run in active]
-    pace = _pace([run for run in plan.runs if run.stored and run.stored.result], active, progress)
+    underway = [(run.planned, progress_of(run.directory, run.planned.run.training.steps)) for run in active]
+    return seconds_left(plan, underway, units=units)
+
+
+def seconds_left(plan: Plan, underway: Underway, *, units: int) -> float | None:
+    """What the running ones still need, and the others at their pace, each after its start."""
+    pace = _pace([run for run in plan.runs if run.stored and run.stored.result], underway)
     if pace is None:
         return None
-    running = _names(active)
+    running = {(run.stage, run.title) for run, _ in underway}
     to_run = [run for run in plan.runs if run.loss is None and run.state != "not_needed"]
     waiting = [_work(run) for run in to_run if (run.stage, run.title) not in running]
     unplanned = [_final_work(plan)] * (plan.expected_final_runs + len(plan.saved) - len(plan.final))
     to_come = [START_SECONDS + pace * work for work in waiting + unplanned]
-    seconds = sum(each.seconds_left or 0 for each in progress) + sum(to_come)
-    return seconds / max(1, min(units, len(active) + len(waiting) + len(unplanned)))
+    seconds = sum(each.seconds_left or 0 for _, each in underway) + sum(to_come)
+    return seconds / max(1, min(units, len(underway) + len(waiting) + len(unplanned)))
 
 
 def _work(run: PlannedRun) -> float:
@@ -108,12 +111,12 @@ def _final_work(plan: Plan) -> float:
     return training.steps * training.batch_size
 
 
-def _pace(finished: list[PlannedRun], active: list[ActiveRun], progress: list[RunProgress]) -> float | None:
+def _pace(finished: list[PlannedRun], underway: Underway) -> float | None:
     """Seconds for one sequence of one step, over what has been seen."""
     seconds = sum(run.stored.result["training_seconds"] for run in finished if run.stored and run.stored.result)
     done = sum(_work(run) for run in finished)
-    for run, each in zip(active, progress, strict=True):
+    for run, each in underway:
         if each.seconds_left is not None:
             seconds += each.seconds_left * each.step / max(1, each.steps - each.step)
-            done += _work(run.planned) * each.share
+            done += _work(run) * each.share
     return seconds / done if done else None

@@ -6,7 +6,8 @@ momentum, no count of updates. Compiled blocks are guarded on requires_grad, so 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from weakref import WeakKeyDictionary
 
 from torch import nn
 
@@ -51,6 +52,10 @@ class Schedule:
     rules: dict[str, Rule]
     steps: int
     num_layers: int
+    # Of a model that it was applied to: what may rest. Looking for it by name takes longer than setting it.
+    _found: WeakKeyDictionary[nn.Module, dict[str, nn.Parameter]] = field(
+        default_factory=WeakKeyDictionary, init=False, repr=False, compare=False
+    )
 
     def moves(self, name: str, step: int) -> bool:
         rule = self.rules[name]
@@ -66,12 +71,15 @@ class Schedule:
 
     def apply(self, model: nn.Module, step: int) -> None:
         """Set requires_grad for update `step`; gradients of resting parameters are absent, not zero."""
-        parameters = dict(model.named_parameters())
-        for name in self.may_rest:
+        found = self._found.get(model)
+        if found is None:
+            parameters = dict(model.named_parameters())
+            found = self._found[model] = {name: parameters[name] for name in self.may_rest}
+        for name, parameter in found.items():
             moving = self.moves(name, step)
-            parameters[name].requires_grad_(moving)
+            parameter.requires_grad_(moving)
             if not moving:
-                parameters[name].grad = None
+                parameter.grad = None
 
 
 class Watch:

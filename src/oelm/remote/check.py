@@ -7,7 +7,7 @@ import shutil
 from dataclasses import dataclass
 from typing import Any
 
-from oelm.experiments.gpus import QUERIES, TOOL, parsed
+from oelm.experiments.gpu_queries import QUERIES, TOOL, parsed
 from oelm.remote.connection import ask, no_program
 from oelm.remote.hosts import Server
 

@@ -37,6 +37,7 @@ from oelm.run_directory import TUNING_FOLDER, RunDirectory, check_whole
 from oelm.schemas import Pulled, read_record
 from oelm.study.bench import BENCH_FILE
 from oelm.study.decisions import CHOICES_FILE
+from oelm.study.kept_check import CHECK_FILE
 from oelm.study.registration import REGISTRATION_FILE
 from oelm.study.shelf import PULLED_FILE, read_stored
 
@@ -51,7 +52,7 @@ SMALL = [
         _RUN.timing_file, _RUN.result_file, _RUN.predictions_file, _RUN.log_file, _RUN.output_file,
     )
 ]  # fmt: skip
-OF_STUDY = [REGISTRATION_FILE, CHOICES_FILE, BENCH_FILE, LOG_FILE]
+OF_STUDY = [REGISTRATION_FILE, CHOICES_FILE, BENCH_FILE, CHECK_FILE, LOG_FILE]
 LARGE = [_RUN.best.name, _RUN.checkpoints.name]
 _NOT_OURS = [
     "--prune-empty-dirs", f"--exclude=/{STAGING}/", f"--exclude={PARTIAL}/", f"--exclude={TEMPORARY_PREFIX}*",

@@ -143,5 +143,13 @@ def stop(server: Server, study: str, runs: Path | None) -> EndedCommand:
     return _there(server, action="stop", folder=place_of(study, runs).folder.as_posix())
 
 
+def check_gpu(server: Server, study: str | None) -> EndedCommand:
+    """`oelm check` over there, on the GPUs that the server's entry names, or else the free ones."""
+    place = place_of(study) if study is not None else None
+    gpus = ["--gpus", ",".join(map(str, server.gpus))] if server.gpus is not None else []
+    named = ["--study", place.study, "--runs", place.folder.as_posix()] if place else []
+    return relay(server, "oelm.__main__", "check", *gpus, *named)
+
+
 def _there(server: Server, **request: Any) -> EndedCommand:
     return relay(server, "oelm.remote.on_server", json.dumps(request))

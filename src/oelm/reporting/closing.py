@@ -13,7 +13,7 @@ from oelm.reporting.arms_in_words import note_sentence
 from oelm.reporting.article import Block, Bullets, Code, Facts, Heading, Paragraph, Table
 from oelm.reporting.scope import scope_line
 from oelm.reporting.tables import label_of
-from oelm.reporting.words import next_steps, say, say_of
+from oelm.reporting.words import WORDS, in_words, next_steps, say, say_of
 from oelm.study.confounds import SEEDS, Confound
 from oelm.study.declaration import Hypothesis, Language, in_language
 from oelm.study.plan import PlannedRun
@@ -94,6 +94,17 @@ def _to_know_more(findings: Findings, language: Language) -> Iterator[str]:
 # ---- Confounds -----------------------------------------------------------------------------------------------------
 
 
+def _no_confound(findings: Findings, language: Language) -> str:
+    if not findings.verdicts:
+        return say(language, "confounds.no_hypothesis")
+    tuning = findings.study.tuning
+    return (
+        say(language, "confounds.none_but_tuned", keys=", ".join(tuning.grid))
+        if tuning
+        else say(language, "confounds.none")
+    )
+
+
 def confounds(findings: Findings, language: Language, figures: Container[str]) -> Iterator[Block]:
     yield Heading(say(language, "heading.confounds"))
     rows = [
@@ -107,7 +118,7 @@ def confounds(findings: Findings, language: Language, figures: Container[str]) -
         for confound in verdict.confounds
     ]
     if not rows:
-        yield Paragraph(say(language, "confounds.none" if findings.verdicts else "confounds.no_hypothesis"))
+        yield Paragraph(_no_confound(findings, language))
         return
     columns = ("hypothesis", "setting", "treatment", "control", "explained")
     header = [say(language, f"column.{name}") for name in columns]
@@ -168,7 +179,7 @@ def _shortened(text: str, length: int = 160) -> str:
 # ---- Provenance ----------------------------------------------------------------------------------------------------
 
 _LISTS = ("source_digests", "data_digests", "devices", "processors", "precisions", "threads", "platforms", "pythons")
-_LISTS_OF_ENCODERS = ("encoder_sources", "encoder_digests")  # where the runs recorded them
+_LISTS_OF_SOME = ("encoder_sources", "encoder_digests", "gpus", "gpu_drivers")  # where the runs recorded them
 
 
 def provenance(findings: Findings, language: Language, figures: Container[str]) -> Iterator[Block]:
@@ -233,7 +244,7 @@ def _recorded(tree: dict[str, Any], language: Language) -> Iterator[tuple[str, s
         return
     commits = [_commit(entry, language) for entry in tree.get("commits", [])]
     yield say(language, "provenance.commits"), joined(commits) or say(language, "provenance.unknown")
-    for name in (*(name for name in _LISTS_OF_ENCODERS if tree.get(name)), *_LISTS):
+    for name in (*(name for name in _LISTS_OF_SOME if tree.get(name)), *_LISTS):
         values = [verdicts.short_digests(str(value)) for value in tree.get(name, [])]
         yield say(language, f"provenance.{name}"), joined(values) or say(language, "provenance.unknown")
     versions = [f"{name} {', '.join(map(str, values))}" for name, values in tree.get("versions", {}).items() if values]
@@ -252,6 +263,38 @@ def _recorded(tree: dict[str, Any], language: Language) -> Iterator[tuple[str, s
         facts = {"created": created, "blocks": bench["blocks"], "undisturbed": bench["undisturbed"]}
         code = "provenance.bench_value" if bench["sealed"] else "provenance.bench_unsealed"
         yield say(language, "provenance.bench"), say(language, code, **facts)
+    if check := tree.get("check"):
+        yield say(language, "provenance.check"), _checked(check, language)
+
+
+def _checked(check: dict[str, Any], language: Language) -> str:
+    """How many checks of the machine passed, which failed and why, and what was measured."""
+    if check["damage"]:
+        return verdicts.short_digests(check["damage"])
+    results = check["results"]
+    counts = {state: sum(each["state"] == state for each in results) for state in ("pass", "fail", "skipped")}
+    device = ", ".join(check["gpus"] or []) or check["processor"] or say(language, "provenance.unknown")
+    made = check["created"] or say(language, "provenance.unknown")
+    head = say(language, "provenance.check_value", created=made, device=device, passed=counts.pop("pass"), **counts)
+    lines = [
+        _measured(each["name"], each["facts"] or {}, language)
+        if each["state"] == "pass"
+        else say(language, "provenance.check_failed", name=in_words(each["words"], language), said=each["said"])
+        for each in results
+        if each["state"] != "skipped"
+    ]
+    return say(language, "list_semicolon").join([head, *filter(None, lines)])
+
+
+def _measured(name: str, facts: dict[str, Any], language: Language) -> str | None:
+    """What a check measured, in words; None: it only passed, or is of a version whose numbers are unknown here."""
+    code = f"provenance.check.{name}"
+    if code not in WORDS:
+        return None
+    try:
+        return say(language, code, **facts)
+    except (KeyError, ValueError, TypeError):
+        return None
 
 
 def _written_down(findings: Findings, registration: dict[str, Any], language: Language) -> Iterator[tuple[str, str]]:

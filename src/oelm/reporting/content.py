@@ -30,12 +30,13 @@ from oelm.reporting.draws import draws
 from oelm.reporting.examples import examples
 from oelm.reporting.looks import looks
 from oelm.reporting.probes import probes, tuning_table
-from oelm.reporting.rates import curves_table, rounds_table, tuning_steps
+from oelm.reporting.rates import curves_table, extended_lines, rounds_table, tuning_steps
 from oelm.reporting.scale import carried_lines, scale
 from oelm.reporting.scope import scope_line
 from oelm.reporting.tables import counts_at_rest, has_implied, label_of
 from oelm.reporting.words import say, say_of, say_or_code
 from oelm.study.declaration import Language, Study, Tuning, in_language
+from oelm.study.scaled import at_main_size
 from oelm.study.sizes import LEAST_FOR_A_LINE
 
 Section = Callable[[Findings, Language, Container[str]], Iterator[Block]]
@@ -43,18 +44,20 @@ Section = Callable[[Findings, Language, Container[str]], Iterator[Block]]
 
 def article_of(findings: Findings, language: Language, *, figures: Container[str]) -> Article:
     """The whole report; `figures` are the names of those that could be drawn."""
+    return numbered(unnumbered_article(findings, language, figures=figures))
+
+
+def unnumbered_article(findings: Findings, language: Language, *, figures: Container[str]) -> Article:
     study = findings.study
     blocks: list[Block] = [*_completeness(findings, language), *_cautions(findings, language)]
     for section in _sections(findings):
         blocks += section(findings, language, figures)
-    return numbered(
-        Article(
-            language=language,
-            title=study.name,
-            subtitle=in_language(study.question, language),
-            kicker=say(language, "kicker"),
-            blocks=blocks,
-        )
+    return Article(
+        language=language,
+        title=study.name,
+        subtitle=in_language(study.question, language),
+        kicker=say(language, "kicker"),
+        blocks=blocks,
     )
 
 
@@ -71,14 +74,14 @@ def has_results(findings: Findings) -> bool:
 
 
 def _completeness(findings: Findings, language: Language) -> Iterator[Block]:
-    lines = list(_missing_lines(findings, language))
+    lines = list(missing_lines(findings, language))
     if lines:
         yield Bullets(lines, tone="warning", title=say(language, "partial.title"))
 
 
-def _missing_lines(findings: Findings, language: Language) -> Iterator[str]:
+def missing_lines(findings: Findings, language: Language) -> Iterator[str]:
     study, plan = findings.study, findings.plan
-    finished = len(plan.final) - len(plan.saved) - sum(run.stage == "final" for run in findings.unfinished)
+    finished = tables.finished_final_runs(findings)
     if not any(run.stored for run in plan.runs):
         code = "partial.others_only" if any(cautions(findings, language)) else "partial.empty"
         yield say(language, code, planned=plan.expected_final_runs, study=study.name)
@@ -165,7 +168,7 @@ def _on_learning_rates(findings: Findings, language: Language) -> Iterator[Block
     if study.tuning is not None:
         keys = comma.join(
             f"{key} = {comma.join(numbers.learning_rate(value) for value in values)}"
-            for key, values in (findings.plan.grid or study.tuning.grid).items()
+            for key, values in (findings.plan.grids.get(study.baseline) or study.tuning.grid).items()
         )
         yield Paragraph(_on_the_grid(study, keys, language) + _on_the_rates(study.tuning, language))
     rates = {arm: summary.learning_rate for arm, summary in findings.arms.items()}
@@ -368,12 +371,7 @@ def _tuning(findings: Findings, language: Language, figures: Container[str]) -> 
         yield Paragraph(say(language, "tuning.open"))
         yield from rounds_table(findings, study.tuning, language)
         return
-    lines = []
-    for key, declared in study.tuning.grid.items():
-        added = [value for value in plan.grid.get(key, []) if value not in declared]
-        if added:
-            values = say(language, "list_comma").join(map(numbers.learning_rate, added))
-            lines.append(say(language, "tuning.extended", key=key, values=values))
+    lines = extended_lines(findings, study.tuning, language)
     lines += [
         note_sentence(findings, code, facts, language)
         for code, facts in findings.notes
@@ -388,8 +386,9 @@ def _tuning(findings: Findings, language: Language, figures: Container[str]) -> 
         yield tuning_table(findings, language)
     for picture in _picture(findings, "tuning", language, figures):
         by_solving = say(language, "caption.tuning_by_solving") if study.tuning.rank == "solved" else ""
-        many = say(language, "caption.tuning_many") if len(plan.grid) > 1 else ""
-        rounds = say(language, "caption.tuning_rounds", steps=tuning_steps(findings)) if plan.rounds else ""
+        many = say(language, "caption.tuning_many") if len(study.tuning.grid) > 1 else ""
+        steps = tuning_steps(findings, at_main_size(study))
+        rounds = say(language, "caption.tuning_rounds", steps=steps) if plan.rounds else ""
         is_fitted = any(choice.curve for choice in plan.choices.values())
         curves = say(language, "caption.tuning_curves") if is_fitted else ""
         yield Picture(picture.name, picture.caption + by_solving + many + rounds + curves)

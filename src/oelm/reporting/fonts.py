@@ -83,11 +83,16 @@ def subset_of(font: ChineseFont, text: str) -> bytes:
     return stream.getvalue()
 
 
-def _candidates() -> Iterator[Path]:
+def packaged_files() -> Iterator[Path]:
+    """Of installed font packages, whatever they contain."""
     for package, inside in _PACKAGES.items():
         spec = importlib.util.find_spec(package)
         for folder in (spec.submodule_search_locations or []) if spec else []:
             yield Path(folder) / inside
+
+
+def _candidates() -> Iterator[Path]:
+    yield from packaged_files()
     from matplotlib.font_manager import findSystemFonts
 
     found = [Path(name) for name in findSystemFonts()]

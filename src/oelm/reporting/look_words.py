@@ -43,6 +43,7 @@ LOOK_WORDS: dict[str, Phrase] = {
     "looks.name": ("{look} of {of}", "第 {look}／{of} 次"),
     "looks.claim": ("{claim} ({outcome})", "{claim}（{outcome}）"),
     "looks.not_taken": ("not taken yet", "尚未进行"),
+    "looks.not_needed": ("not needed", "不再需要"),
     "looks.not_stored": ("not stored", "未存储"),
     "looks.unstored": (
         "Looks that are not stored, so they follow from the present runs: {looks}. oelm run {study} stores them.",

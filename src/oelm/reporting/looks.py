@@ -27,13 +27,14 @@ def looks(findings: Findings, language: Language, figures: Container[str]) -> It
     if unstored := [str(look.number) for look in findings.looks if look.made is None]:
         names = say(language, "list_comma").join(unstored)
         yield Paragraph(say(language, "looks.unstored", looks=names, study=study.name), tone="note")
-    yield Bullets([*_what_is_next(findings, language), *_saved(findings, language)])
+    yield Bullets([*what_is_next(findings, language), *_saved(findings, language)])
     futility = "looks.futility" if study.futility else "looks.no_futility"
     yield Paragraph(say(language, "looks.method") + say(language, futility), tone="note")
 
 
 def _table(findings: Findings, language: Language) -> Table:
     study, taken = findings.study, {look.number: look for look in findings.looks}
+    untaken = "looks.not_taken" if open_claims(study, findings.looks) else "looks.not_needed"
     rows = []
     for number, seeds in enumerate(study.looks, start=1):
         look, levels = taken.get(number), t_levels(tuple(study.looks))[number - 1]
@@ -41,7 +42,7 @@ def _table(findings: Findings, language: Language) -> Table:
             say(language, "looks.name", look=number, of=len(study.looks)),
             _found(look, language, settled=True),
             _found(look, language, settled=False),
-            _when(look, language),
+            (look.made or say(language, "looks.not_stored")) if look else say(language, untaken),
             str(seeds),
             numbers.probability(spent(LEVEL, seeds / study.looks[-1])),
             numbers.probability(levels.at(LEVEL)),
@@ -64,13 +65,7 @@ def _found(look: Look | None, language: Language, *, settled: bool) -> str:
     return say(language, "list_semicolon").join(texts) or numbers.NONE
 
 
-def _when(look: Look | None, language: Language) -> str:
-    if look is None:
-        return say(language, "looks.not_taken")
-    return look.made or say(language, "looks.not_stored")
-
-
-def _what_is_next(findings: Findings, language: Language) -> Iterator[str]:
+def what_is_next(findings: Findings, language: Language) -> Iterator[str]:
     study, taken = findings.study, findings.looks
     still_open = [each.name for each in open_claims(study, taken)]
     if not still_open:

@@ -13,6 +13,7 @@ from oelm.analysis.statistics import MOST_SEEDS
 from oelm.claims.measures import Scale
 from oelm.durations import duration
 from oelm.plurals import number_of
+from oelm.study.scaled import families_of, sizes_of
 
 WIDTH = 120  # where there is no terminal
 UNKNOWN = "-"
@@ -20,7 +21,9 @@ UNKNOWN = "-"
 
 def plan_lines(prospect: Prospect) -> Iterator[str]:
     study = prospect.study
-    yield f"study {study.name}: {number_of(len(study.arms), 'arm')}, {number_of(len(study.seeds), 'seed')}"
+    arms = number_of(len(families_of(study)), "arm")
+    sizes = f" at up to {number_of(len(sizes_of(study)), 'size')}, {len(study.arms)} in all" if study.sizes else ""
+    yield f"study {study.name}: {arms}{sizes}, {number_of(len(study.seeds), 'seed')}"
     yield from _spread_lines(prospect)
     if prospect.claims:
         yield ""

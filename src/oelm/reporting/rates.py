@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 from oelm.analysis.findings import Findings
 from oelm.reporting import numbers
@@ -12,10 +12,11 @@ from oelm.reporting.tables import label_of
 from oelm.reporting.words import say
 from oelm.study.declaration import Language, Tuning
 from oelm.study.halving import Round
+from oelm.study.scaled import sized_arms
 from oelm.study.tuning import Point, point_text
 
 ROUND_COLUMNS = ("arm", "round", "round_steps", "went_on", "dropped")
-CURVE_COLUMNS = ("arm", "best_tried", "optimum", "optimum_interval", "tuning_loss")
+CURVE_COLUMNS = ("arm", "best_tried", "optimum", "optimum_interval", "optimum_interval_convex", "tuning_loss")
 
 
 def rounds_table(findings: Findings, tuning: Tuning, language: Language) -> Iterator[Table]:
@@ -53,11 +54,14 @@ def curves_table(findings: Findings, language: Language) -> Iterator[Table]:
     for arm, choice in findings.plan.choices.items():
         curve = choice.curve
         if curve is not None:
-            interval = numbers.interval(curve.low, curve.high, lambda end: numbers.learning_rate(_rounded(end)))
-            shown = [numbers.learning_rate(curve.best), numbers.learning_rate(curve.optimum), interval]
+            intervals = [
+                numbers.interval(*ends, lambda end: numbers.learning_rate(_rounded(end)))
+                for ends in ((curve.low, curve.high), (curve.convex_low, curve.convex_high))
+            ]
+            shown = [numbers.learning_rate(curve.best), numbers.learning_rate(curve.optimum), *intervals]
             rows.append([label_of(findings, arm, language), *shown, numbers.loss(choice.loss)])
     if rows:
-        steps = numbers.whole(tuning_steps(findings))
+        steps = tuning_steps(findings, findings.plan.choices)
         caption = say(language, "tuning.curves", scope=scope_line(findings.scope, language), steps=steps)
         header = [say(language, f"column.{name}") for name in CURVE_COLUMNS]
         yield Table(caption, header, rows, words_then_numbers(len(CURVE_COLUMNS)))
@@ -67,6 +71,23 @@ def _rounded(value: float | None) -> float | None:
     return None if value is None else float(f"{value:.3g}")
 
 
-def tuning_steps(findings: Findings) -> int:
-    """Of the tuning runs that values are chosen by: the last round's."""
-    return max(run.run.training.steps for run in findings.plan.tuning)
+def tuning_steps(findings: Findings, arms: Container[str]) -> str:
+    """Of the tuning runs that values of these arms are chosen by: the last round's; from fewest to most."""
+    steps = [run.run.training.steps for run in findings.plan.last_round if run.arm in arms]
+    return "–".join(map(numbers.whole, sorted({min(steps), max(steps)})))
+
+
+def extended_lines(findings: Findings, tuning: Tuning, language: Language) -> list[str]:
+    """Points beyond the declared ones; in a study with sizes, of which sizes."""
+    grids, comma = findings.plan.grids, say(language, "list_comma")
+    sized, lines = sized_arms(findings.study), []
+    for key, declared in tuning.grid.items():
+        by_values: dict[str, list[str]] = {}
+        for arm, grid in grids.items():
+            added = comma.join(numbers.learning_rate(value) for value in grid[key] if value not in declared)
+            by_values.setdefault(added, []).append(sized[arm].size if sized else "")
+        for values, sizes in by_values.items():
+            if values:
+                code = "tuning.extended_at" if sized else "tuning.extended"
+                lines.append(say(language, code, key=key, values=values, sizes=comma.join(dict.fromkeys(sizes))))
+    return lines

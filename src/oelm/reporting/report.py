@@ -20,10 +20,12 @@ from oelm.errors import UserError
 from oelm.files import REPORT_RESULTS as RESULTS_FILE
 from oelm.files import TEMPORARY_PREFIX, ensure_writable, explaining_a_full_disk, write_bytes, write_json
 from oelm.installation import install_command
-from oelm.reporting import tables, verdicts
+from oelm.reporting import latex, tables, verdicts
 from oelm.reporting.article import Article, visible_text
 from oelm.reporting.cautions import cautions
-from oelm.reporting.content import article_of
+from oelm.reporting.citable import numbers_file
+from oelm.reporting.content import article_of, unnumbered_article
+from oelm.reporting.figures.canvas import Rendered
 from oelm.reporting.fonts import HOW_TO_GET_ONE, chinese_font, has_chinese
 from oelm.reporting.html import html
 from oelm.reporting.markdown import markdown
@@ -39,10 +41,12 @@ FORMATS: tuple[Format, ...] = ("md", "html", "pdf")
 FIRST_FIGURES = ("val_ppl_comparison", "parameter_distribution")  # also beside the tables, not only in figures/
 NEEDED_BYTES = 20 * 2**20  # of a report with all its figures, generously
 LIBRARIES = ("matplotlib", "typst")
+NUMBERS_FILE = "numbers.tex"
 # Names in a report's folder; the last ones are what older versions, killed, left in it.
 OUR_FILES = re.compile(
     rf"{re.escape(RESULTS_FILE)}|comparison_table\.(txt|md|csv)|runs\.csv|hypothesis_validation\.txt"
-    rf"|({'|'.join(FIRST_FIGURES)})\.png|report\.(en|zh)\.(md|html|pdf)|figures|figures/\w+\.(en|zh)\.(png|svg)"
+    rf"|({'|'.join(FIRST_FIGURES)})\.png|report\.(en|zh)\.(md|html|pdf)|{re.escape(NUMBERS_FILE)}|tables\.(en|zh)\.tex"
+    r"|figures|figures/\w+\.(en|zh)\.(png|svg|pdf)"
     rf"|(figures/)?{re.escape(TEMPORARY_PREFIX)}.*"
 )
 
@@ -64,7 +68,7 @@ def write_report(
     """Tables, figures and the article. Tables are in the first language."""
     check_libraries()
     with _new_report(out) as (folder, remarks):
-        tables_written = _write_tables(folder, findings, languages[0])
+        tables_written = _write_tables(folder, findings, languages)
         gallery = _galleries(findings, languages)
         figures = _write_figures(folder, gallery)
         articles = {
@@ -86,7 +90,7 @@ def write_report(
 def write_tables(findings: Findings, out: Path, *, language: Language = "en") -> ReportFiles:
     """The text, CSV and JSON files alone."""
     with _new_report(out) as (folder, remarks):
-        written = _write_tables(folder, findings, language)
+        written = _write_tables(folder, findings, [language])
     return ReportFiles(out, {name: out / name for name in written}, remarks=remarks)
 
 
@@ -106,7 +110,9 @@ def _new_report(out: Path) -> Iterator[tuple[Path, list[str]]]:
             remarks.append(f"{out}: removed together with the previous report: {', '.join(gone)}")
 
 
-def _write_tables(folder: Path, findings: Findings, language: Language) -> list[str]:
+def _write_tables(folder: Path, findings: Findings, languages: Sequence[Language]) -> list[str]:
+    """Those for a paper in every language, the others in the first."""
+    language = languages[0]
     table = tables.whole_table(findings, language)
     texts = {
         "comparison_table.txt": tables.as_text(table) + "\n",
@@ -114,6 +120,13 @@ def _write_tables(folder: Path, findings: Findings, language: Language) -> list[
         "comparison_table.csv": tables.comparison_csv(findings),
         "runs.csv": tables.runs_csv(findings),
         "hypothesis_validation.txt": verdicts.as_text(findings, language, first=cautions(findings, language)),
+        NUMBERS_FILE: numbers_file(findings),
+        **{
+            f"tables.{each}.tex": latex.tables(
+                unnumbered_article(findings, each, figures=()), study=findings.study.name
+            )
+            for each in languages
+        },
     }
     for name, text in texts.items():
         write_bytes(folder / name, visible(text).encode())
@@ -135,24 +148,25 @@ class _Gallery:
     """The figures of one article, by name."""
 
     language: Language  # of their labels
-    png: dict[str, bytes]
-    svg: dict[str, bytes]
+    pictures: dict[str, Rendered]
+
+    @property
+    def svg(self) -> dict[str, bytes]:
+        return {name: picture.svg for name, picture in self.pictures.items()}
 
     def file_name(self, name: str, ending: str) -> str:
         return f"{name}.{self.language}.{ending}"
 
 
 def _galleries(findings: Findings, languages: Sequence[Language]) -> dict[Language, _Gallery]:
-    """Drawn once for each language; without a Chinese font all share the English ones."""
+    """Drawn once for each language, as PDF for the first; without a Chinese font all share the English ones."""
     from oelm.reporting.figures.gallery import drawn
 
     font = chinese_font()
     labels: dict[Language, Language] = {each: each if font is not None else "en" for each in languages}
     found = {}
     for each in dict.fromkeys(labels.values()):
-        pictures = drawn(findings, language=each, font=font)
-        png = {name: picture.png for name, picture in pictures.items()}
-        found[each] = _Gallery(each, png, {name: picture.svg for name, picture in pictures.items()})
+        found[each] = _Gallery(each, drawn(findings, language=each, font=font, with_pdf=each == labels[languages[0]]))
     return {language: found[label] for language, label in labels.items()}
 
 
@@ -161,14 +175,14 @@ def _write_figures(folder: Path, galleries: dict[Language, _Gallery]) -> list[st
     contents: dict[str, bytes] = {}
     first = next(iter(galleries.values()))
     for name in FIRST_FIGURES:
-        if name in first.png:
-            contents[f"{name}.png"] = first.png[name]
+        if name in first.pictures:
+            contents[f"{name}.png"] = first.pictures[name].png
     for gallery in galleries.values():
-        for name in gallery.png:
-            contents[f"figures/{gallery.file_name(name, 'png')}"] = gallery.png[name]
-            contents[f"figures/{gallery.file_name(name, 'svg')}"] = gallery.svg[name]
-    for name, content in contents.items():
-        write_bytes(folder / name, content)
+        for name, picture in gallery.pictures.items():
+            for ending, content in picture.files().items():
+                contents[f"figures/{gallery.file_name(name, ending)}"] = content
+    for path, content in contents.items():
+        write_bytes(folder / path, content)
     return list(contents)
 
 
@@ -191,7 +205,7 @@ def _rendered(article: Article, gallery: _Gallery, ending: Format) -> bytes | No
     """None: a PDF that would show boxes for want of a font."""
     match ending:
         case "md":
-            links = {name: f"figures/{gallery.file_name(name, 'png')}" for name in gallery.png}
+            links = {name: f"figures/{gallery.file_name(name, 'png')}" for name in gallery.pictures}
             return markdown(article, figure_paths=links).encode()
         case "html":
             return html(article, figures=gallery.svg, font=chinese_font()).encode()

@@ -22,9 +22,13 @@ from oelm.visible import visible
 
 
 def label_of(findings: Findings, arm: str, language: Language) -> str:
+    return label_in(findings.study, arm, language)
+
+
+def label_in(study: Study, arm: str, language: Language) -> str:
     """With its size where that is not the main one."""
-    label = in_language(label_at_any_size(findings.study, arm) or arm, language)
-    size = size_elsewhere(findings.study, arm)
+    label = in_language(label_at_any_size(study, arm) or arm, language)
+    size = size_elsewhere(study, arm)
     return f"{label} ({size})" if size else label
 
 
@@ -264,6 +268,11 @@ def runs_csv(findings: Findings) -> str:
     left_out = {"draw"} if findings.study.draws == 1 else set()
     shown = [{name: value for name, value in row.items() if name not in left_out} for row in rows]
     return _csv(shown, columns=[name for name in (*_RUN_COLUMNS, *columns, *_ORIGIN_COLUMNS) if name not in left_out])
+
+
+def finished_final_runs(findings: Findings) -> int:
+    plan = findings.plan
+    return len(plan.final) - len(plan.saved) - sum(run.stage == "final" for run in findings.unfinished)
 
 
 def waiting_runs(findings: Findings) -> list[tuple[str, int, int]]:

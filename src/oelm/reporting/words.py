@@ -119,11 +119,11 @@ _VERDICTS: dict[str, Phrase] = {
     "verdicts.method.paired_t": (
         "Differences are treatment minus control in {quality}, in {unit}, paired over seeds; {better} zero the "
         "treatment is better. A claim is supported when its one-sided paired t test, Holm-adjusted over the "
-        "confirmatory hypotheses about {quality} (here {family}), reaches p <= 0.05; it is refuted when the one-sided "
+        "confirmatory hypotheses of its family (here {family}), reaches p <= 0.05; it is refuted when the one-sided "
         "95 % bound, which is not adjusted, lies beyond it. The exact sign-flip test is shown too; with few pairs "
         "its p-value cannot become small. Fewer than three pairs give no p-value.",
         "差异为处理组减对照组的{quality}（{unit}），按随机种子配对；{side}零表示处理组更好。单侧配对 t 检验的 p 值在 "
-        "{family} 个关于{quality}的验证性假设上作 Holm 校正后不超过 0.05 时判为成立；未经校正的单侧 95 % 界落在另一侧时"
+        "同族的 {family} 个验证性假设上作 Holm 校正后不超过 0.05 时判为成立；未经校正的单侧 95 % 界落在另一侧时"
         "判为不成立。并列出精确符号翻转检验；对数少时它不可能很小。不足三对时不给出 p 值。",
     ),
     "verdicts.method.without_spread": (
@@ -236,7 +236,8 @@ _TABLE: dict[str, Phrase] = {
     "column.dropped": ("dropped (nats behind the best)", "淘汰（落后最优值的 nats）"),
     "column.best_tried": ("best value tried", "试过的最优值"),
     "column.optimum": ("fitted optimum", "拟合最优值"),
-    "column.optimum_interval": ("95 % interval", "95 % 区间"),
+    "column.optimum_interval": ("95 % interval, if quadratic", "95 % 区间（若为二次曲线）"),
+    "column.optimum_interval_convex": ("if only convex", "仅假定为凸函数"),
     "solving.tuning_table": (
         "The grid by solving ({scope}): the share of the tuning seeds that solve the probe, their mean steps and their "
         "mean loss on the tuning split; * marks what was chosen.",
@@ -659,15 +660,20 @@ _SECTIONS: dict[str, Phrase] = {
     "tuning.curves": (
         "The fitted optimum ({scope}): the minimum of a quadratic in the logarithm of the learning rate through the "
         "best value tried and its two neighbours, with the tuning seeds as blocks. It is the optimum of tuning runs of "
-        "{steps} steps; that of longer runs may differ. The interval covers the spread between the seeds, not a loss "
-        "that is not quadratic there, and ends at the neighbours.",
+        "{steps} steps; that of longer runs may differ. Both intervals cover the spread between the seeds and end at "
+        "the neighbours. The first takes the loss for a quadratic and is too short if it is not; the second only "
+        "assumes that it is convex, and is narrower than the neighbours only if further values were run.",
         "拟合最优值（{scope}）：以学习率的对数为自变量，过所试最优值及其两侧相邻取值的二次曲线的最小值，以调优种子为区组。"
-        "它是 {steps} 步调优运行的最优值，更长的运行可能不同。区间只反映种子之间的差异，"
-        "不反映损失偏离二次曲线的误差，并以相邻取值为界。",
+        "它是 {steps} 步调优运行的最优值，更长的运行可能不同。两个区间都反映种子之间的差异，并以相邻取值为界："
+        "前者假定损失为二次曲线，若不成立则偏短；后者只假定损失为凸函数，仅在相邻取值之外还有运行时才更窄。",
     ),
     "tuning.extended": (
         "The grid was extended beyond the declared points: {key} = {values}.",
         "网格已在声明的取值之外扩展：{key} = {values}。",
+    ),
+    "tuning.extended_at": (
+        "The grid of {sizes} was extended beyond the declared points: {key} = {values}.",
+        "{sizes} 的网格已在声明的取值之外扩展：{key} = {values}。",
     ),
     "decomposition.none": (
         "The arms of this study do not include the pairs of the ablation.",
@@ -697,6 +703,11 @@ _SECTIONS: dict[str, Phrase] = {
     "confounds.none": (
         "Between the arms of each hypothesis nothing differs but the declared treatment.",
         "各假设的两组之间，除声明的处理外没有其他差异。",
+    ),
+    "confounds.none_but_tuned": (
+        "Between the arms of each hypothesis nothing differs but the declared treatment and what the same grid chose "
+        "for each arm ({keys}: see Tuning).",
+        "各假设的两组之间，除声明的处理和同一网格为各组选出的取值（{keys}，见“超参数调优”）外，没有其他差异。",
     ),
     "confounds.no_hypothesis": (
         "The study states no hypothesis, so no pair of arms was examined.",
@@ -951,6 +962,30 @@ _PROVENANCE: dict[str, Phrase] = {
         "{created}; {blocks} rounds; unsealed, without a control",
         "{created}；{blocks} 轮；没有封印，没有对照",
     ),
+    "provenance.check": ("check of the machine", "机器检查"),
+    "provenance.check_value": (
+        "{created} on {device}: {passed} passed, {fail} failed, {skipped} skipped",
+        "{created}，{device}：通过 {passed} 项，失败 {fail} 项，跳过 {skipped} 项",
+    ),
+    "provenance.check_failed": ("failed: {name} ({said})", "失败：{name}（{said}）"),
+    "provenance.check.speed": (
+        "a step took {seconds_per_step:.4g} s, {ratio:.2f} times a plain GPT's",
+        "每步 {seconds_per_step:.4g} 秒，为普通 GPT 的 {ratio:.2f} 倍",
+    ),
+    "provenance.check.memory": (
+        "estimated peak memory was off by {relative_error:+.0%}",
+        "峰值显存估计偏差 {relative_error:+.0%}",
+    ),
+    "provenance.check.bandwidth": (
+        "sums over {processes} processes at {gigabytes_per_second:.1f} GB/s",
+        "{processes} 个进程求和带宽 {gigabytes_per_second:.1f} GB/s",
+    ),
+    "provenance.check.efficiency": (
+        "{processes} GPUs in parallel at {efficiency:.0%} efficiency",
+        "{processes} 个 GPU 并行效率 {efficiency:.0%}",
+    ),
+    "provenance.gpus": ("GPUs", "GPU"),
+    "provenance.gpu_drivers": ("GPU driver", "GPU 驱动"),
     "provenance.compute_value": (
         "{total} (final runs {final}, tuning {tuning})",
         "{total}（最终运行 {final}，调优 {tuning}）",

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from oelm.errors import UserError
+from oelm.files import write_json
 from oelm.model.generation import Sampling, generated_tokens
+from oelm.ownership import now
+from oelm.run_directory import RunDirectory, is_run, run_around
 from oelm.stored_models.loading import load_stored
 
 
@@ -39,3 +43,18 @@ def sampled_texts(
                 break
             text.append(token)
         yield tokenizer.decode(text)
+
+
+def run_to_keep_in(path: Path) -> RunDirectory:
+    """The run that a path names: its directory, its best model or a checkpoint of it."""
+    directory = RunDirectory(path) if is_run(path) else run_around(path)
+    if directory is None:
+        raise UserError(f"--keep: {path} is not a run directory, nor in one")
+    return directory
+
+
+def keep_sample(directory: RunDirectory, path: Path, texts: list[str], **facts: Any) -> Path:
+    """Store generated text with the run, in place of an earlier one; the file that was written."""
+    of = directory.best.name if path.absolute() == directory.path.absolute() else path.name
+    write_json(directory.sample_file, {**facts, "texts": texts, "of": of, "made": now()})
+    return directory.sample_file

@@ -17,10 +17,11 @@ from oelm.run_directory import RunDirectory, run_directories
 from oelm.sealing import everything
 from oelm.study.bench import BENCH_FILE
 from oelm.study.decisions import CHOICES_FILE
+from oelm.study.kept_check import CHECK_FILE
 from oelm.study.registration import REGISTRATION_FILE
 from oelm.study.shelf import Shelf
 
-OF_STUDY = (REGISTRATION_FILE, CHOICES_FILE, BENCH_FILE)
+OF_STUDY = (REGISTRATION_FILE, CHOICES_FILE, BENCH_FILE, CHECK_FILE)
 
 
 def archive(study: str, folder: Path, to: Path) -> dict[str, Any]:

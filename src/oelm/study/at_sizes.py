@@ -131,7 +131,8 @@ def _points_of(
                 (point_name(key, value), key, _turned(f"{place}.{key}", base, value)) for value in sorted(set(given))
             ]
         else:
-            expected = f"a list is for a dial ({', '.join(DIALS)}); a size has settings by their keys"
+            what = "a list" if place == "sizes" else "a number"
+            expected = f"{what} is for a dial ({', '.join(DIALS)}); a size has settings by their keys"
             raise UserError(f"{place}.{key}: {expected}")
         if clash := [where for where, each in own.items() if each in turned]:
             raise UserError(f"{clash[0]}: is also set by {place}.{key}")

@@ -102,6 +102,8 @@ class _InBlocks(_Measured):
     compile: bool | None = None
     threads: int | None = None
     micro_batch_size: int | None = None
+    deterministic: bool | None = None
+    tf32: bool | None = None
 
 
 class _Format2(_InBlocks):

@@ -23,6 +23,14 @@ def tuned_arms(study: Study) -> list[str]:
     return [arm for arm in study.arms if at is None or sized[arm].size in at]
 
 
+def tuned_together(study: Study) -> list[list[str]]:
+    """The tuned arms in groups that have one grid: those of a size, or all. What one of them needs, all of them get."""
+    sized, groups = sized_arms(study), dict[str, list[str]]()
+    for arm in tuned_arms(study):
+        groups.setdefault(sized[arm].size if sized else "", []).append(arm)
+    return list(groups.values())
+
+
 def with_carried(study: Study, choices: dict[str, Choice]) -> dict[str, Choice]:
     """And of the other arms, as soon as those have theirs that they rest on."""
     found, tuned, sized = dict(choices), tuned_arms(study), sized_arms(study)

@@ -22,7 +22,7 @@ from oelm.config import (
     facts_of,
 )
 from oelm.errors import UserError
-from oelm.run_directory import COMPARED_ENVIRONMENT, flat
+from oelm.run_directory import BEFORE_IT_WAS_RECORDED, COMPARED_ENVIRONMENT, flat
 from oelm.settings import known_keys
 from oelm.sources import SOURCE_SCHEME, differ, scheme_of
 from oelm.study.declaration import Hypothesis, Study, in_language
@@ -255,7 +255,7 @@ def _of_seeds(treatment: _Side, control: _Side) -> Iterator[tuple[str, str, str]
 
 def recorded(run: StoredRun) -> dict[str, Any]:
     """What a finished run says about where and with what it was computed, as text; the scheme of its source digest."""
-    known = flat(run.environment)
+    known = BEFORE_IT_WAS_RECORDED | flat(run.environment) if run.environment else {}
     values = {key: _text(known[key]) if key in known else "not recorded" for key in COMPARED_ENVIRONMENT}
     values["device"] = values["device"].partition(":")[0]  # cuda:0 and cuda:1 are slots of one machine
     return values | {SOURCE_SCHEME: scheme_of(known)}

@@ -105,6 +105,8 @@ class FittedCurve(Stored):
     curvature: Above
     low: Above
     high: Above
+    convex_low: Above | None = None
+    convex_high: Above | None = None
 
 
 class TunedValues(Stored):

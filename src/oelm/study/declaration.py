@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
 from oelm.claims.kinds import FAMILY, KINDS, MEASURED, PAIRED, SOLVING, Evidence, Kind, kinds_about
@@ -18,7 +18,7 @@ from oelm.claims.measures import LOSS, MEASURES, SCALES, Measure, measures_of
 from oelm.claims.solving import Criterion
 from oelm.config import kind_of_model
 from oelm.probes.probe import Probe, is_probe, probe_of, written
-from oelm.sections import Count, Positive, Section, Share
+from oelm.sections import VALUE_TAG, Count, Keyed, Positive, Section, Share, keyed_or_value
 from oelm.settings import with_preset
 from oelm.study.draws import MOST_DRAWS
 from oelm.study.part_aspects import VARIATIONS
@@ -240,6 +240,11 @@ class Consequences(Section):
     worse: Text | None = None
 
 
+# Settings of one size, or values of a dial: all that are run, or a larger one.
+Size = Annotated[Annotated[list[Positive], Field(min_length=1), Tag(VALUE_TAG)] | Keyed, keyed_or_value]
+LargerSize = Annotated[Annotated[Positive, Tag(VALUE_TAG)] | Keyed, keyed_or_value]
+
+
 class Study(Section):
     name: str
     question: Text
@@ -251,9 +256,9 @@ class Study(Section):
     looks: list[Count] = Field(default=[])  # after so many seeds, in the order of `seeds`, the claims are looked at
     futility: bool = False  # whether a look gives up claims that will hardly be decided by the last one
     tuning: Tuning | None = None
-    sizes: dict[str, list[Positive] | dict[str, Any]] = Field(default={})  # values of a dial, or settings of one size
+    sizes: dict[str, Size] = Field(default={})
     main_size: str | None = None  # of tables, curves and claims that name none; None: the last
-    forecast: dict[str, Positive | dict[str, Any]] = Field(default={})  # larger sizes, as in `sizes`, that are not run
+    forecast: dict[str, LargerSize] = Field(default={})  # that is not run
     hypotheses: list[Hypothesis] = Field(default=[])
     target_percent: float = Field(default=10, gt=0)  # time to a perplexity so much above the baseline's final one
     scope: Text | None = None  # what the verdicts are limited to, beside size and training, which are counted

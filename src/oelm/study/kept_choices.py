@@ -50,7 +50,7 @@ class KeptChoices:
     choices: dict[str, Choice] = field(default_factory=dict)  # of arms whose stored choice holds
     decisions: dict[str, Decision] = field(default_factory=dict)
     rounds: dict[tuple[str, int], Round] = field(default_factory=dict)  # of halving, by arm and number
-    grid: Grid = field(default_factory=dict)  # every point that one of them was chosen among
+    grids: dict[str, list[Grid]] = field(default_factory=dict)  # by arm: what they were chosen among
     remarks: tuple[Remark, ...] = ()
     blocked: str | None = None  # why no run may be started
 
@@ -73,17 +73,18 @@ def kept_choices(study: Study, shelf: Shelf, *, data_digest: str | None) -> Kept
             outdated.append((decision, differences))
             continue
         kept[arm], grid = choice_of(decision)
-        grids.append(grid)
+        grids.setdefault(arm, []).append(grid)
     remarks, blocked = _on_outdated(study, shelf, outdated)
     remarks = (*on_rounds, *remarks)
-    return KeptChoices(kept, {arm: stored[arm] for arm in kept}, rounds, _joined(grids), remarks, blocked)
+    return KeptChoices(kept, {arm: stored[arm] for arm in kept}, rounds, grids, remarks, blocked)
 
 
 def _kept_rounds(
     study: Study, decisions: list[Decision], data_digest: str | None
-) -> tuple[dict[tuple[str, int], Round], list[Grid], list[Remark]]:
+) -> tuple[dict[tuple[str, int], Round], dict[str, list[Grid]], list[Remark]]:
     """Those of the study as it is declared now: a round for another declaration was for other runs."""
-    rounds, grids, remarks = {}, [], []
+    rounds, remarks = {}, []
+    grids: dict[str, list[Grid]] = {}
     chosen_arms = {each.subject for each in decisions if each.kind == TUNED_VALUES}
     for decision in {each.subject: each for each in decisions if each.kind == TUNING_ROUND}.values():
         done, grid = round_of(decision)
@@ -92,7 +93,7 @@ def _kept_rounds(
         differences = _differences(study, decision, done.arm, data_digest)
         if not differences:
             rounds[done.arm, done.number] = done
-            grids.append(grid)
+            grids.setdefault(done.arm, []).append(grid)
         elif done.arm not in chosen_arms:  # of whose choice the same is said
             remarks.append(_replaced(decision, differences))
     return rounds, grids, remarks
@@ -107,11 +108,6 @@ def _differences(study: Study, decision: Decision, arm: str, data_digest: str | 
     if data_digest and decision.data_digest and decision.data_digest != data_digest:
         found.append(difference_text("data digest", decision.data_digest[:12], data_digest[:12]))
     return found
-
-
-def _joined(grids: list[Grid]) -> Grid:
-    keys = list(dict.fromkeys(key for grid in grids for key in grid))
-    return {key: sorted({point for grid in grids for point in grid.get(key, [])}) for key in keys}
 
 
 def _on_outdated(
@@ -163,7 +159,9 @@ def stored_late(choices: Iterable[Choice]) -> Iterator[Remark]:
         yield "choices_stored_late", {"made": min(choice.made or "" for choice in late), "runs": runs}
 
 
-def second_thoughts(study: Study, kept: KeptChoices, tuning: list[PlannedRun], grid: Grid) -> Iterator[Remark]:
+def second_thoughts(
+    study: Study, kept: KeptChoices, tuning: list[PlannedRun], grids: dict[str, Grid]
+) -> Iterator[Remark]:
     """Where the tuning runs are no longer those that a choice was made from, or would choose otherwise."""
     by_arm: dict[str, list[PlannedRun]] = {arm: [] for arm in kept.choices}
     for run in tuning:
@@ -172,7 +170,7 @@ def second_thoughts(study: Study, kept: KeptChoices, tuning: list[PlannedRun], g
     yield from _rounds_contradicted(study, kept, tuning)
     for arm, choice in kept.choices.items():
         facts = {"arm": arm, "chosen": _text(choice.best), "made": choice.made}
-        now = _now(study, arm, by_arm[arm], grid)
+        now = _now(study, arm, by_arm[arm], grids.get(arm, {}))
         if now is not None and (now.best is None, now.values) != (choice.best is None, choice.values):
             yield "choice_contradicted", facts | {"now": _text(now.best)}
         elif changes := list(_changes(kept.decisions[arm], by_arm[arm])):
@@ -245,7 +243,8 @@ def _of_round(plan: Plan, done: Round, data_digest: str | None) -> Decision:
     used = _runs_used(plan, done.arm, done.losses, done.number)
     later = plan.study.tuning.rounds[done.number :]
     begun = sum(run.arm == done.arm and run.budget in later and run.has_begun for run in plan.tuning)
-    return tuning_round(plan.study, done, grid=plan.grid, runs=used, data_digest=data_digest, final_runs_then=begun)
+    about = {"runs": used, "data_digest": data_digest, "final_runs_then": begun}
+    return tuning_round(plan.study, done, grid=plan.grids[done.arm], **about)
 
 
 def _runs_used(plan: Plan, arm: str, points: Container[Point], number: int) -> list[RunUsed]:
@@ -259,4 +258,5 @@ def _runs_used(plan: Plan, arm: str, points: Container[Point], number: int) -> l
 def _decision(plan: Plan, choice: Choice, data_digest: str | None) -> Decision:
     used = _runs_used(plan, choice.arm, choice.losses, 0)
     begun = sum(run.has_begun for run in plan.by_arm[choice.arm])
-    return tuned_values(plan.study, choice, grid=plan.grid, runs=used, data_digest=data_digest, final_runs_then=begun)
+    grid = plan.grids.get(choice.arm, {})  # none of an arm whose values are carried over
+    return tuned_values(plan.study, choice, grid=grid, runs=used, data_digest=data_digest, final_runs_then=begun)

@@ -19,7 +19,7 @@ from oelm.claims.solving import Criterion
 from oelm.config import ResolvedRun, Run, Settings, as_far_as_known, resolved
 from oelm.errors import UserError
 from oelm.run_directory import TUNING_FOLDER, RunDirectory, folder_name
-from oelm.study.carrying import tuned_arms, with_carried
+from oelm.study.carrying import tuned_together, with_carried
 from oelm.study.data_here import Digests, data_folders, digests_here
 from oelm.study.declaration import Study, Tuning
 from oelm.study.halving import Round, judged
@@ -28,7 +28,7 @@ from oelm.study.kept_looks import Look, SeedsOfArm, against_runs, kept_looks, se
 from oelm.study.one_run import draws_of, settings_for
 from oelm.study.remarks import Remark
 from oelm.study.shelf import Shelf, StoredRun, computation
-from oelm.study.tuning import Choice, Grid, Point, Tried, chosen, extended, neighbours, point_text, points_of
+from oelm.study.tuning import Choice, Grid, Point, Tried, chosen, extended, joined, neighbours, point_text, points_of
 
 Stage = Literal["tuning", "final"]
 # Of a study with looks: needed now, needed if a look decides nothing, or no longer needed.
@@ -114,7 +114,7 @@ class Plan:
     final: list[PlannedRun]  # of the arms that have their values
     choices: dict[str, Choice]
     draws: dict[str, int]  # of each arm: how many final runs each of its seeds has
-    grid: Grid = field(default_factory=dict)  # with the points that were added
+    grids: dict[str, Grid] = field(default_factory=dict)  # of every arm that is tuned, with the points that were added
     remarks: tuple[Remark, ...] = ()  # on the stored choices
     blocked: str | None = None  # why no run may be started
     facts: dict[str, Any] = field(default_factory=dict)  # what the data says of the model
@@ -125,6 +125,11 @@ class Plan:
     @property
     def runs(self) -> list[PlannedRun]:
         return [*self.tuning, *self.final]
+
+    @property
+    def grid(self) -> Grid:
+        """Every point that an arm has."""
+        return joined(self.grids.values())
 
     @property
     def later_rounds(self) -> list[PlannedRun]:
@@ -216,24 +221,22 @@ class Planner:
             plan = Plan(study, [], final, {}, self.draws({}), facts=self.facts, digests=self.digests)
             return self._by_looks(plan, shelf.folder)
         kept = kept_choices(study, shelf, data_digest=self.digests.get(self._data_of_baseline))
-        open_arms = [arm for arm in tuned_arms(study) if arm not in kept.choices]
-        grid = {key: sorted({*points, *kept.grid.get(key, ())}) for key, points in study.tuning.grid.items()}
-        while True:
-            tuned = maker.tuned(study.tuning, grid, kept, open_arms)
-            larger = extended(study.tuning, grid, tuned.on_the_grid)
-            if larger == grid or not maker.allows(larger):
-                return self._planned(maker, kept, tuned, grid)
-            grid = larger
+        tuned, grids = _Tuned([], [], {}, []), dict[str, Grid]()
+        for arms in tuned_together(study):
+            own, grid = maker.on_a_grid(study.tuning, arms, kept)
+            tuned = _Tuned([*tuned.runs, *own.runs], [*tuned.rounds, *own.rounds], tuned.choices | own.choices, [])
+            grids |= dict.fromkeys(arms, grid)
+        return self._planned(maker, kept, tuned, grids)
 
-    def _planned(self, maker: _Maker, kept: KeptChoices, tuned: _Tuned, grid: Grid) -> Plan:
+    def _planned(self, maker: _Maker, kept: KeptChoices, tuned: _Tuned, grids: dict[str, Grid]) -> Plan:
         known = with_carried(self.study, kept.choices | tuned.choices)
         points = {arm: known[arm].best for arm in self.study.arms if arm in known}
         points_found = {arm: best for arm, best in points.items() if best is not None}
         final = maker.final(points_found)
         choices = {arm: with_early_runs(known[arm], final) for arm in points}
-        remarks = (*kept.remarks, *second_thoughts(self.study, kept, tuned.runs, grid), *stored_late(choices.values()))
+        remarks = (*kept.remarks, *second_thoughts(self.study, kept, tuned.runs, grids), *stored_late(choices.values()))
         plan = Plan(
-            self.study, tuned.runs, final, choices, self.draws(points_found), grid, remarks, kept.blocked, self.facts,
+            self.study, tuned.runs, final, choices, self.draws(points_found), grids, remarks, kept.blocked, self.facts,
             self.digests, rounds=tuple(tuned.rounds),
         )  # fmt: skip
         return self._by_looks(plan, maker.shelf.folder)
@@ -317,11 +320,21 @@ class _Maker:
     def study(self) -> Study:
         return self.planner.study
 
-    def tuned(self, declared: Tuning, grid: Grid, kept: KeptChoices, open_arms: list[str]) -> _Tuned:
+    def on_a_grid(self, declared: Tuning, arms: list[str], kept: KeptChoices) -> tuple[_Tuned, Grid]:
+        """How far these arms have come, and their grid: an optimum of one of them at an end adds a point for all."""
+        grid = joined([declared.grid, *(grid for arm in arms for grid in kept.grids.get(arm, []))])
+        while True:
+            tuned = self.tuned(declared, arms, grid, kept)
+            larger = extended(declared, grid, tuned.on_the_grid)
+            if larger == grid or not self.allows(larger, arms):
+                return tuned, grid
+            grid = larger
+
+    def tuned(self, declared: Tuning, arms: list[str], grid: Grid, kept: KeptChoices) -> _Tuned:
         """Round by round, as far as the runs have come; a grid is the last round and the only one."""
         *earlier, last = declared.rounds
         tuned = _Tuned([], [], {}, [])
-        points = dict.fromkeys(tuned_arms(self.study), points_of(grid))
+        points = dict.fromkeys(arms, points_of(grid))
         for number, budget in enumerate(earlier, start=1):
             stored = {arm: kept.rounds[arm, number] for arm in points if (arm, number) in kept.rounds}
             points |= {arm: list(done.losses) for arm, done in stored.items()}
@@ -341,6 +354,7 @@ class _Maker:
         points |= {
             arm: list(dict.fromkeys([*points[arm], *kept.choices[arm].losses])) for arm in points if arm in kept.choices
         }
+        open_arms = [arm for arm in arms if arm not in kept.choices]
         return self._with_choices(tuned, declared, grid, points, open_arms, last)
 
     def _with_choices(
@@ -376,10 +390,10 @@ class _Maker:
             if point in of_arm
         ]
 
-    def allows(self, grid: Grid) -> bool:
+    def allows(self, grid: Grid, arms: list[str]) -> bool:
         """Whether every point is a valid config: an added one may be more warm-up than there are steps."""
         try:
-            for end, arm in itertools.product((min, max), self.study.arms):
+            for end, arm in itertools.product((min, max), arms):
                 point = {key: end(points) for key, points in grid.items()}
                 settings_for(self.study, arm, seed=0, values=point, tuning=True)
         except UserError:
@@ -402,11 +416,11 @@ class _Maker:
 
 @dataclass(frozen=True)
 class _Tuned:
-    """How far tuning has come."""
+    """How far tuning has come, of arms that have one grid or of all."""
 
     runs: list[PlannedRun]
     rounds: list[Round]
-    choices: dict[str, Choice]  # of arms without a stored one, when all of them are tuned
+    choices: dict[str, Choice]  # of arms without a stored one, when all that have one grid are tuned
     on_the_grid: list[Point]  # where one of these lies at an end of the grid, it grows
 
 

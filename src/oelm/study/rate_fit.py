@@ -1,7 +1,8 @@
 """The optimum between the values of a grid: a quadratic in the logarithm of the value, with the seeds as blocks.
 
-It goes through the best value and its neighbours. The interval is Fieller's, which is exact for a ratio of two normal
-estimates, cut off at the neighbours: further away the grid has said that it is worse.
+It goes through the best value and its neighbours. There are two intervals, both cut off at the neighbours: further away
+the grid has said that it is worse. Fieller's, which is exact for a ratio of two normal estimates, takes the loss for a
+quadratic; the other one only for convex, and is right where the loss has a kink.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from oelm.intervals import tabled_quantile
 
 LEAST_SEEDS = 3
 DIGITS = 3
+HALVINGS = 40  # of an interval that contains a bound
 
 # Why there is no curve.
 EDGE, DIVERGED, FLAT, OUTSIDE = "edge", "diverged", "flat", "outside"
@@ -30,8 +32,10 @@ class Curve:
     level: float
     slope: float
     curvature: float
-    low: float  # the interval of the optimum, 95 %
+    low: float  # the interval of the optimum, 95 %, if the loss is quadratic
     high: float
+    convex_low: float | None = None  # if it is only convex; None: stored before there was this interval
+    convex_high: float | None = None
 
     @property
     def optimum(self) -> float:
@@ -68,7 +72,42 @@ def fitted(losses: dict[float, list[float]], best: float) -> Curve | str:
     least = tabled_quantile(degrees) ** 2 * variance / len(by_seed)
     ends = _fieller(slope, curvature, to_slope, to_curvature, least)
     low, high = (best * math.exp(min(max(end, places[0]), places[2])) for end in ends)
-    return Curve(around[0], best, around[2], means[1], slope, curvature, low, high)
+    convex = [
+        best * math.exp(_nearest(math.log(beside[0] / best), [losses[value] for value in (best, *beside)], beside))
+        for beside in (values[at - 1 :: -1][:2], values[at + 1 :][:2])
+    ]
+    return Curve(around[0], best, around[2], means[1], slope, curvature, low, high, *convex)
+
+
+def _nearest(neighbour: float, losses: list[list[float]], beside: list[float]) -> float:
+    """How far towards the neighbour the minimum of a convex loss may lie, as a logarithm from the best.
+
+    From the neighbour towards the best a convex loss falls at most as fast as it does from the value beyond: where this
+    line is above the loss of the best, no minimum is. The seeds say how sure that is; without a value beyond that
+    finished, or where it is no worse than the neighbour, the neighbour is the end.
+    """
+    by_seed = [each for each in zip(*losses, strict=True) if all(map(math.isfinite, each))]
+    if len(losses) < 3 or len(by_seed) < LEAST_SEEDS:
+        return neighbour
+    best, near, far = means = [fmean(each) for each in zip(*by_seed, strict=True)]
+    variance, degrees = _spread(by_seed, means)
+    error = tabled_quantile(degrees) * math.sqrt(variance / len(by_seed))
+    if far <= near:
+        return neighbour
+
+    def is_excluded(share: float) -> bool:
+        """So far from the neighbour, as a share of its distance to the value beyond."""
+        weights = math.hypot(1, 1 + share, share)
+        return near - best - share * (far - near) > error * weights
+
+    beyond = abs(math.log(beside[1] / beside[0]))
+    low, high = 0.0, abs(neighbour) / beyond
+    if is_excluded(high):
+        return 0.0
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if is_excluded(middle) else (low, middle)
+    return math.copysign(abs(neighbour) - low * beyond, neighbour)
 
 
 def _weights(lower: float, upper: float) -> tuple[list[float], list[float]]:

@@ -50,7 +50,10 @@ def study_of(tree: dict[str, Any], *, name: str) -> Study:
     if study is not None:
         study, wrong = _with_full_keys(study)
         problems += wrong
-        study, wrong = with_sizes(study) if study.sizes and not problems else (study, list(needing_sizes(study)))
+        if study.sizes and not problems:
+            study, wrong = with_sizes(study)
+        else:
+            wrong = [] if tree.get("sizes") else list(needing_sizes(study))
         problems += wrong
         whole = [arm for arm in study.arms if not any(line.startswith(f"arms.{arm}.") for line in problems)]
         checks = (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -82,6 +82,11 @@ class StoredRun:
         return {"val_loss": result["val_loss"], **{each.shown_key: result[each.shown_key] for each in others}}
 
     @cached_property
+    def computation(self) -> str:
+        """Its identity but for its data."""
+        return computation(self.run)
+
+    @cached_property
     def environment(self) -> dict[str, Any]:
         return self.ended.environment if self.ended else _record_or_empty(self.directory.environment_file, Environment)
 
@@ -110,17 +115,23 @@ class StoredRun:
         return self.environment.get("data_digest")
 
 
+ReadStored = Callable[[Path], StoredRun]
+
+
 class Shelf:
     """All stored runs under one folder, by their computation."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, paths: list[Path] | None = None, read: ReadStored | None = None) -> None:
+        """Of these directories, or else of all that the folder holds. Whoever reads again and again may remember what
+        has not changed: `read` stands in for `read_stored`."""
         self.folder = folder
+        self._paths, self._read = paths, read or read_stored
         self.unreadable: list[str] = []  # a line for each file that is not what was stored
         self.lost: list[RunDirectory] = []  # runs that started, and whose config cannot be read
         self._by_path = {stored.directory.path: stored for stored in self._found()}
         self._by_computation: dict[str, list[StoredRun]] = {}
         for stored in self.runs:
-            self._by_computation.setdefault(computation(stored.run), []).append(stored)
+            self._by_computation.setdefault(stored.computation, []).append(stored)
 
     @cached_property
     def runs(self) -> list[StoredRun]:
@@ -131,22 +142,25 @@ class Shelf:
         """Take note of what has become of one directory, and of no other."""
         before = self._by_path.pop(path, None)
         if before is not None:
-            self._by_computation[computation(before.run)].remove(before)
+            self._by_computation[before.computation].remove(before)
         self.__dict__.pop("runs", None)
         try:
-            stored = read_stored(path)
+            stored = self._read(path)
         except (OSError, UserError):
             return  # named when all are read
         self._by_path[path] = stored
-        alike = self._by_computation.setdefault(computation(stored.run), [])
+        alike = self._by_computation.setdefault(stored.computation, [])
         alike.append(stored)
         alike.sort(key=_rank)
 
     def _found(self) -> list[StoredRun]:
         found = []
-        for path in run_directories(self.folder, unlisted=lambda damage: self.unreadable.append(str(damage))):
+        listed = self._paths
+        if listed is None:
+            listed = run_directories(self.folder, unlisted=lambda damage: self.unreadable.append(str(damage)))
+        for path in listed:
             try:
-                stored = read_stored(path)
+                stored = self._read(path)
             except (OSError, UserError) as error:
                 self.unreadable.extend(str(error).splitlines())
                 if isinstance(error, Unreadable) or RunDirectory(path).has_traces():
@@ -218,7 +232,7 @@ def read_stored(path: Path) -> StoredRun:
     status = directory.status() or {}
     stored = StoredRun(directory, run, _unended(status.get("state")), status, remarks=tuple(_remarks(directory)))
     is_sealed = os.path.lexists(directory.seal_file)  # the last thing but one that a run writes: its status comes after
-    if status.get("state") == "running" and not is_sealed and not _is_dead(directory, status):
+    if status.get("state") == "running" and not is_sealed and not is_dead(directory, status):
         return replace(stored, state="running")
     try:
         ended = end_of(directory)
@@ -241,7 +255,7 @@ def _unended(state: State | None) -> State:
     return "interrupted" if state in ("running", "finished") else state or "queued"
 
 
-def _is_dead(directory: RunDirectory, status: dict[str, Any]) -> bool:
+def is_dead(directory: RunDirectory, status: dict[str, Any]) -> bool:
     """Another host's process is judged by its lock, which is not there where a run was brought from another machine."""
     alive = Process.stored(status).is_alive_here()
     return alive is False or (alive is None and directory.lock_file.exists() and owner_of(directory.lock_file) is None)

@@ -139,6 +139,15 @@ def extended(tuning: Tuning, grid: Grid, wanted: Iterable[Point]) -> Grid:
     return larger
 
 
+def joined(grids: Iterable[Grid]) -> Grid:
+    """Every point of any of them."""
+    found: dict[str, set[float]] = {}
+    for grid in grids:
+        for key, points in grid.items():
+            found.setdefault(key, set()).update(points)
+    return {key: sorted(points) for key, points in found.items()}
+
+
 def largest(tuning: Tuning) -> Grid:
     """Every point that the grid can come to have."""
     grid = {key: list(points) for key, points in tuning.grid.items()}

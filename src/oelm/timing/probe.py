@@ -18,6 +18,7 @@ from oelm.settings import load_settings
 from oelm.timing.workload import TimedArm, workload_of
 from oelm.training.checkpoint import stored_bytes
 from oelm.training.device import Machine, prepare_process, resolve_machine
+from oelm.training.memory import memory_line
 from oelm.training.optimizer import optimizer_state
 from oelm.training.records import peak_memory_bytes
 
@@ -42,6 +43,7 @@ def measurements(settings: Settings) -> dict[str, Any]:
         "held_out": arm.objective.held_out,
         "peak_memory_bytes": peak_memory_bytes(machine),
         "checkpoint_bytes": stored_bytes(model.state_dict()) + stored_bytes(optimizer_state(arm.optimizer, model)),
+        "memory": memory_line(run, machine),
         "data": workload.description,
         **machine.as_json(),
     }

@@ -72,8 +72,8 @@ class _FirstStep(Schedule):
 class TimedArm:
     """A model with its optimizer, ready to take one training step after another."""
 
-    def __init__(self, run: Run, machine: Machine, workload: Workload) -> None:
-        world = World()
+    def __init__(self, run: Run, machine: Machine, workload: Workload, *, world: World | None = None) -> None:
+        world = world or World()
         match _endless(resolved(run, workload.facts)), workload.data:
             case known, (TokenData() | SentenceData() | ProbeData()) as data:
                 self.objective, self.optimizer, schedule = assembled(known, data, machine=machine, world=world)

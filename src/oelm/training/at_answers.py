@@ -45,7 +45,9 @@ class AtAnswers:
     def loss_of(self, step: int, members: range) -> Tensor:
         examples = training_examples(self._probe, seed=self._run.seeds.data, step=step, members=members)
         hidden_ND, asked_N, _ = self._at_answers(examples)
-        return summed_cross_entropy(hidden_ND, self.model.output_weight, asked_N, scale=self._scale)
+        return summed_cross_entropy(
+            hidden_ND, self.model.output_weight, asked_N, scale=self._scale, compiled=self._machine.compile
+        )
 
     def _at_answers(self, examples: Examples) -> tuple[Tensor, Tensor, np.ndarray]:
         """The hidden states at the answers, what is asked for there, and in which example."""
@@ -54,6 +56,9 @@ class AtAnswers:
         places = self._machine.moved(example_N * self._probe.length + place_N)
         asked_N = self._machine.moved(examples.asked_BT[example_N, place_N])
         return hidden_BTD.flatten(0, 1).index_select(0, places), asked_N, example_N
+
+    def embedding_rows(self, step: int) -> None:
+        """Vocabularies of probes are small."""
 
     def role_of(self, name: str) -> str:
         return role_of(name)

@@ -61,13 +61,27 @@ class Attendance:
     """What a process says of itself. Only its main thread changes it."""
 
     def __init__(self) -> None:
-        self.count, self.waiting = 0, False
+        self.count, self._waits, self._device_waits = 0, False, False
         self.doing, self.allowed_seconds = "the start", FIRST_STEP_SECONDS
         self.announce: Callable[[], None] = lambda: None
+
+    @property
+    def waiting(self) -> bool:
+        """For the others: no progress is to be expected of this process."""
+        return self._waits or self._device_waits
 
     def sign(self) -> None:
         """Some progress was made."""
         self.count += 1
+
+    def launched(self) -> None:
+        """The device has to wait for the others; the main thread may be held up by it anywhere, inside the driver."""
+        self._device_waits = True
+
+    def settled(self) -> None:
+        """A number that came after those sums has been read: the device waits for nobody."""
+        self._device_waits = False
+        self.sign()
 
     def begin(self, doing: str, *, allowed_seconds: float) -> None:
         """Another allowance is announced at once: what follows may hold up the threads beside, or stop all."""
@@ -79,13 +93,13 @@ class Attendance:
 
     @contextlib.contextmanager
     def waits(self) -> Iterator[None]:
-        """For the others: no progress is to be expected of this process."""
-        self.waiting = True
+        """Around what the main thread itself waits in."""
+        self._waits = True
         self.sign()
         try:
             yield
         finally:
-            self.waiting = False
+            self._waits = False
             self.sign()
 
     @contextlib.contextmanager

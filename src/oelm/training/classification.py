@@ -31,6 +31,12 @@ def build_classification(run: EncoderRun, data: SentenceData, *, machine: Machin
     return Classification(model.to(machine.device, machine.dtype), run, data, machine=machine, world=world)
 
 
+def as_seen_by_all(mask_BT: Tensor) -> Tensor:
+    """What is no padding, for every head and position: of a mask in this form transformers does not ask the device
+    whether it hides anything, which would have us wait for it."""
+    return mask_BT.bool()[:, None, None, :]
+
+
 class Classification:
     def __init__(self, model: Any, run: EncoderRun, data: SentenceData, *, machine: Machine, world: Sharing) -> None:
         self.model, self.dropout = model, run.model.dropout
@@ -55,8 +61,14 @@ class Classification:
     def _logits(self, sentences: Any, indices: np.ndarray) -> Tensor:
         """In single precision at least, whatever the rest is computed in."""
         batch = padded(sentences, indices, padding=self._padding, token_types=self._token_types)
-        logits_BC: Tensor = self.model(**{name: self._machine.moved(values) for name, values in batch.items()}).logits
+        given = {name: self._machine.moved(values) for name, values in batch.items()}
+        if self._machine.kind == "cuda":
+            given["attention_mask"] = as_seen_by_all(given["attention_mask"])
+        logits_BC: Tensor = self.model(**given).logits
         return logits_BC if logits_BC.dtype == torch.float64 else logits_BC.float()
+
+    def embedding_rows(self, step: int) -> None:
+        """That of an encoder is exchanged as a whole."""
 
     def role_of(self, name: str) -> str:
         return encoder_role_of(name)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import importlib.util
 import os
 import re
 import shutil
 import sys
+import sysconfig
 import warnings
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,11 +24,12 @@ from oelm.accounting import training_flops
 from oelm.config import Encoder, Execution, ResolvedRun
 from oelm.errors import UserError
 from oelm.exhaustion import limit_of
+from oelm.training.determinism import NOT_DETERMINISTIC, prepare_gpu
+from oelm.training.micro_batch import micro_batch
 
 COMPILE_WORTHWHILE_SECONDS = 600  # compiling takes about a minute and saves about a tenth
 ASSUMED_FLOPS_PER_SECOND = {"cpu": 1e11, "cuda": 2e13}
 THREADS_PER_CORE = 4
-TOKENS_AT_ONCE = {"cpu": 8 * 512, "cuda": 32 * 1024}
 
 
 @dataclass(frozen=True)
@@ -37,12 +41,16 @@ class Machine:
     compile: bool
     threads: int
     micro_batch_size: int
+    deterministic: bool = True
+    tf32: bool = False
 
     def __str__(self) -> str:
         compiled = "compiled" if self.compile else "not compiled"
         return (
-            f"device {self.device}, precision {self.precision}, {compiled}, threads {self.threads}, "
-            f"micro-batch {self.micro_batch_size}"
+            f"device {self.device}, precision {self.precision}{' with TF32' * self.tf32}, {compiled}, "
+            f"threads {self.threads}, micro-batch {self.micro_batch_size}"
+            + ", not deterministic"
+            * (not self.deterministic)
         )
 
     def as_json(self) -> dict[str, object]:
@@ -88,15 +96,22 @@ def resolve_machine(
     kind = torch.device(device).type
     precision, precision_reason = _precision(execution, kind)
     compiled, compile_reason = _compile(execution, run, kind, world_size)
-    micro_batch_size = execution.micro_batch_size or max(1, TOKENS_AT_ONCE.get(kind, 4096) // run.model.seq_len)
+    examples, memory_reason = execution.micro_batch_size, None
+    if examples is None:
+        examples, memory_reason = micro_batch(
+            run, device=device, precision=precision, compiled=compiled, world_size=world_size
+        )
     machine = Machine(
         device=device,
         precision=precision,
         compile=compiled,
         threads=execution.threads or torch.get_num_threads(),
-        micro_batch_size=min(micro_batch_size, -(-run.training.batch_size // world_size)),
+        micro_batch_size=min(examples, -(-run.training.batch_size // world_size)),
+        deterministic=execution.deterministic,
+        tf32=execution.tf32,
     )
-    return machine, [precision_reason, compile_reason]
+    reasons = [precision_reason, compile_reason, *([memory_reason] if memory_reason else [])]
+    return machine, reasons if machine.deterministic else [*reasons, NOT_DETERMINISTIC]
 
 
 # Short of memory, torch goes on with another kernel, which gives other bits, and only warns. Here that is noted,
@@ -121,16 +136,17 @@ def _note_other_kernels() -> None:
 def prepare_process(machine: Machine) -> None:
     torch.set_num_threads(machine.threads)
     if machine.kind == "cuda":
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when CUDA starts
-        torch.cuda.set_device(machine.device)
-        # Without exception: where a warning is all that is asked for, attention's backward pass stays as it is.
-        torch.use_deterministic_algorithms(True)
-        # Every buffer is written before it is read. A property of the module, of which its types know nothing.
-        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+        prepare_gpu(machine.device, deterministic=machine.deterministic, tf32=machine.tf32, compiles=machine.compile)
     elif machine.kind == "cpu":
         keep_pages()
         if limit_of("AS") is not None:
             _note_other_kernels()
+
+
+def graphs_compiled() -> int:
+    """By torch, in this process."""
+    compiler = sys.modules.get("torch._dynamo.utils")
+    return 0 if compiler is None else int(compiler.counters["stats"]["unique_graphs"])
 
 
 def keep_pages() -> None:
@@ -187,14 +203,32 @@ def _compile(execution: Execution, run: ResolvedRun, kind: str, world_size: int)
         return False, "compile off: as requested"
     if isinstance(run.model, Encoder):
         return False, "compile off: the batches of an encoder have too many shapes"
-    compiler = kind == "cuda" or shutil.which(os.environ.get("CXX", "g++")) or shutil.which("clang++")
+    lacking = _lacking_for_triton() if kind == "cuda" else _lacking_for_cpu_code()
     if execution.compile == "on":
-        if not compiler:
-            raise UserError("execution.compile: on, but there is no C++ compiler; install g++ or set compile: off")
+        if lacking:
+            raise UserError(f"execution.compile: on, but there is {lacking[0]}; {lacking[1]} or set compile: off")
         return True, "compile on: as requested"
-    if not compiler:
-        return False, "compile off: no C++ compiler"
+    if lacking:
+        return False, f"compile off: {lacking[0]}"
     seconds = training_flops(run) / ASSUMED_FLOPS_PER_SECOND.get(kind, 1e11) / world_size
     if seconds < COMPILE_WORTHWHILE_SECONDS:
         return False, f"compile off: a run of about {max(1, round(seconds))} s is too short to benefit"
     return True, "compile on: the run is long enough to benefit"
+
+
+def _lacking_for_cpu_code() -> tuple[str, str] | None:
+    """What compiling needs and is not here, and what to do about it."""
+    found = shutil.which(os.environ.get("CXX", "g++")) or shutil.which("clang++")
+    return None if found else ("no C++ compiler", "install g++")
+
+
+def _lacking_for_triton() -> tuple[str, str] | None:
+    """Triton compiles the code that starts each of its kernels, against Python's headers, with a C compiler."""
+    if importlib.util.find_spec("triton") is None:
+        return "no Triton", "install it with the CUDA build of torch"
+    named = os.environ.get("CC")
+    if not any(shutil.which(each) for each in ([named] if named else ["gcc", "clang"])):
+        return "no C compiler for Triton", "install gcc (or set CC)"
+    if not (Path(sysconfig.get_paths()["include"]) / "Python.h").is_file():
+        return "no Python.h, which Triton compiles against", "install the headers of this Python"
+    return None

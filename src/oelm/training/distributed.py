@@ -1,6 +1,7 @@
-"""Data parallelism as arithmetic: every process sums its gradients, then all sums are added. torchrun starts it.
+"""The processes of one run: who takes which part, what they add up, and what is said when one is gone. torchrun starts
+them.
 
-No wrapper around the model: whatever has a gradient at this step is added up, so a weight that thaws later is
+No wrapper around the model: exchange.py adds up whatever has a gradient at an update, so a weight that thaws later is
 synchronised from then on.
 """
 
@@ -9,7 +10,8 @@ from __future__ import annotations
 import contextlib
 import datetime
 import os
-from collections.abc import Iterable, Iterator
+import threading
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -18,11 +20,11 @@ import torch.distributed as dist
 from torch import Tensor
 
 from oelm.errors import UserError
-from oelm.exhaustion import what_ran_out
+from oelm.exhaustion import what_ran_out, what_the_gpu_reported
 from oelm.ownership import HEARTBEAT_SECONDS, STALE_SECONDS, START_VARIABLE
 from oelm.training.attendance import Attendance
 
-BUCKET_ELEMENTS = 16 * 2**20
+ABORT_SECONDS = 10.0
 TIMEOUT = datetime.timedelta(minutes=30)  # a dead rank is seen at once, a hung one by its attendance
 
 
@@ -61,13 +63,18 @@ class World:
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
-        """Around whatever all processes do together: backends say in many ways that one is gone."""
+        """Around whatever all processes do together, and wait for."""
+        with self.explained(), self.attendance.waits():
+            yield
+
+    @contextlib.contextmanager
+    def explained(self) -> Iterator[None]:
+        """Backends say in many ways that a process is gone."""
         try:
-            with self.attendance.waits():
-                yield
+            yield
         except RuntimeError as error:
-            if what_ran_out(error) is not None:
-                raise
+            if what_ran_out(error) is not None or what_the_gpu_reported(error) is not None:
+                raise  # this process's own
             reason = str(error).strip().splitlines()[0]
             raise OtherProcessGone(
                 f"rank {self.rank}: another process of this run has died; its output or that of torchrun "
@@ -79,9 +86,25 @@ class World:
         if self.size == 1:
             return numbers
         with self.together():
-            summed = numbers.to(_collective_device())
+            summed = numbers.to(collective_device())
             dist.all_reduce(summed)
-            return summed.cpu()
+            summed = summed.cpu()
+        self.attendance.settled()
+        return summed
+
+    def launched(self) -> None:
+        """After sums that the device has yet to make: until a number is read from it, this process may be waiting for
+        others wherever it is.
+        """
+        if collective_device() != "cpu":
+            self.attendance.launched()
+
+    def sum_in_place(self, numbers: Tensor) -> Tensor:
+        """The same where they are; on a GPU nobody waits for the result."""
+        if self.size > 1:
+            with self.together():
+                dist.all_reduce(numbers)
+        return numbers
 
     def barrier(self) -> None:
         if self.size > 1:
@@ -97,7 +120,7 @@ class World:
         buffer = torch.zeros(int(length), dtype=torch.uint8)
         if self.is_main:
             buffer[:] = torch.frombuffer(bytearray(content), dtype=torch.uint8) if content else buffer
-        buffer = buffer.to(_collective_device())
+        buffer = buffer.to(collective_device())
         with self.together():
             dist.broadcast(buffer, src=0)
         return bytes(buffer.cpu().numpy()).decode()
@@ -124,17 +147,43 @@ def patience_seconds() -> float:
 
 
 @contextlib.contextmanager
-def joined(world: World, *, device_kind: str) -> Iterator[None]:
+def joined(world: World, *, device: str) -> Iterator[None]:
     """The processes connected for the block; a group that the caller has already made is used and left alone."""
     if world.size == 1 or dist.is_initialized():
         yield
         return
     _refuse_a_shared_store()
-    dist.init_process_group("nccl" if device_kind == "cuda" else "gloo", timeout=TIMEOUT)
+    on_gpu = torch.device(device).type == "cuda"
+    # With its device known, NCCL connects now and not inside the first sum, where nobody would know whom to wait for.
+    place = torch.device(device) if on_gpu else None
+    dist.init_process_group("nccl" if on_gpu else "gloo", timeout=TIMEOUT, device_id=place)
     try:
         yield
-    finally:
+    except BaseException:
+        _leave_group(aborting=on_gpu)
+        raise
+    _leave_group(aborting=False)
+
+
+def _leave_group(*, aborting: bool) -> None:
+    """After an error, sums may be under way that no other process takes part in: NCCL's are given up, because ending
+    the group in order waits for them. What does not even come back from that ends with the process.
+    """
+    if not aborting:
         dist.destroy_process_group()
+        return
+    giving_up = threading.Thread(target=_abort, name="abort", daemon=True)
+    giving_up.start()
+    giving_up.join(ABORT_SECONDS)
+    if giving_up.is_alive():
+        end = threading.Timer(ABORT_SECONDS, os._exit, (OtherProcessGone.exit_code,))  # time for the error to be shown
+        end.daemon = True
+        end.start()
+
+
+def _abort() -> None:
+    with contextlib.suppress(Exception):  # there is an error already, and it is the one to show
+        dist.distributed_c10d._abort_process_group()
 
 
 def _refuse_a_shared_store() -> None:
@@ -149,36 +198,5 @@ def _refuse_a_shared_store() -> None:
         )
 
 
-def _collective_device() -> str:
+def collective_device() -> str:
     return "cuda" if dist.get_backend() == "nccl" else "cpu"
-
-
-def sum_gradients(world: World, parameters: Iterable[Tensor]) -> None:
-    """Add up the gradients of all processes, in a few large messages, all under way at once."""
-    if world.size == 1:
-        return
-    gradients = [p.grad for p in parameters if p.grad is not None]
-    pending = []
-    with world.together():
-        for bucket in _buckets(gradients):
-            flat = bucket[0].view(-1) if len(bucket) == 1 else torch.cat([g.view(-1) for g in bucket])
-            pending.append((bucket, flat, dist.all_reduce(flat, async_op=True)))
-        for bucket, flat, work in pending:
-            work.wait()
-            if len(bucket) > 1:
-                parts = flat.split([g.numel() for g in bucket])
-                torch._foreach_copy_([g.view(-1) for g in bucket], list(parts))
-        if dist.get_backend() == "nccl":
-            torch.cuda.synchronize()  # it waits here, where others know what for, and not where a loss is read next
-
-
-def _buckets(gradients: list[Tensor]) -> list[list[Tensor]]:
-    buckets: list[list[Tensor]] = []
-    room = 0
-    for gradient in gradients:
-        if not buckets or gradient.numel() > room or gradient.dtype != buckets[-1][0].dtype:
-            buckets.append([])
-            room = BUCKET_ELEMENTS
-        buckets[-1].append(gradient)
-        room -= gradient.numel()
-    return buckets

@@ -19,23 +19,23 @@ from oelm.data.probes import ProbeData
 from oelm.data.sentences import SentenceData
 from oelm.data.tokens import TokenData
 from oelm.durations import duration
-from oelm.errors import UserError
 from oelm.files import Damaged, write_json
 from oelm.heads.gpt import recorded_on, recorded_scores
 from oelm.heads.tokens import Sequences
-from oelm.installation import install_command
 from oelm.metric_records import HEAD_SCORES
 from oelm.model.freezing import Watch
 from oelm.model.transformer import GPT
 from oelm.ownership import now
-from oelm.run_directory import RunDirectory
+from oelm.run_directory import RunDirectory, tracked
 from oelm.schemas import Parameters, read_record
 from oelm.sealing import seal_run
+from oelm.trackers.beside import Trackers
+from oelm.trackers.table import Tracked
 from oelm.training.assembly import assembled
 from oelm.training.attendance import Patience, watched
-from oelm.training.best_model import save_best, save_best_encoder
+from oelm.training.best_model import BestModel, Save, best_encoder_saver, best_saver
 from oelm.training.checkpoint import load_checkpoint, save_checkpoint
-from oelm.training.device import Machine
+from oelm.training.device import Machine, graphs_compiled
 from oelm.training.distributed import OtherProcessGone, World
 from oelm.training.journal import Journal
 from oelm.training.loop import Diverged, StepResult, diverged, optimization_steps
@@ -69,19 +69,15 @@ class Driver:
             job.run, job.data, machine=job.machine, world=job.world
         )
         self.progress = Progress()
+        self.best_model = BestModel()
+        self.graphs = graphs_compiled()  # by this process, up to the last step or validation
         self.patience = Patience(execution.step_limit_seconds, compiles=job.machine.compile)
         self.began = time.perf_counter()
-        self.metrics_board = self._metrics_board()
+        self.trackers = Trackers(job.execution.trackers if job.world.is_main else (), self._tracked, journal.warn)
         self.head_tokens = self._head_tokens()
 
-    def _metrics_board(self) -> Any:
-        if not self.execution.tensorboard or not self.world.is_main:
-            return None
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError as error:
-            raise UserError(f"execution.tensorboard: needs an extra: {install_command('tensorboard')}") from error
-        return SummaryWriter(str(self.directory.tensorboard))
+    def _tracked(self, tracker: str) -> Tracked:
+        return tracked(self.directory, self.run, folder=self.directory.trackers / tracker)
 
     def _head_tokens(self) -> Sequences | None:
         """What heads are scored on, where they are."""
@@ -101,16 +97,20 @@ class Driver:
         for line in self.objective.warnings:
             self.journal.warn(line)
         stop = StopRequest(world_size=self.world.size)
+        with self.trackers.at_work():
+            return self._finish(self._driven(watch, stop))
+
+    def _driven(self, watch: Watch, stop: StopRequest) -> Validation:
+        """The final validation, after all steps."""
         try:
-            with stop.listening(), self._watched():
+            with stop.listening(), self._watched(), self.best_model.over_at_the_end(self.journal.warn):
                 self._drive(watch, stop)
-                final = self._final_validation()
+                return self._final_validation()
         except Diverged as error:
             self._tell_of_divergence(error)
             raise
         finally:
             self.journal.end()
-        return self._finish(final)
 
     def _watched(self) -> contextlib.AbstractContextManager[None]:
         world = self.world
@@ -188,6 +188,7 @@ class Driver:
             world=self.world,
             start=self.progress.step,
             stop_requested=stop,
+            acts_after=self._acts_after,
         )
         training = self.run.training
         self._await_step(self.progress.step + 1)
@@ -196,9 +197,9 @@ class Driver:
             last = result.step == training.steps
             if last or result.step % self.log_every == 0:
                 self._record_training(result)
-            if last or result.step % training.validate_every == 0:
+            if self._validates_after(result.step):
                 self._validate(result)
-            if last or result.stop_requested or result.step % self.checkpoint_every == 0:
+            if result.stop_requested or self._saves_after(result.step):
                 stop_now = result.stop_requested and not last
                 if stop_now:
                     stop.acknowledge()
@@ -209,6 +210,16 @@ class Driver:
                 if stop_now:
                     raise Interrupted(f"stopped at step {result.step} of {training.steps}, saved", stop.number)
             self._await_step(result.step + 1)
+
+    def _validates_after(self, step: int) -> bool:
+        return step == self.run.training.steps or step % self.run.training.validate_every == 0
+
+    def _saves_after(self, step: int) -> bool:
+        return step == self.run.training.steps or step % self.checkpoint_every == 0
+
+    def _acts_after(self, step: int) -> bool:
+        """Whether something is done with the model as this step leaves it; a record only needs its numbers."""
+        return self._validates_after(step) or self._saves_after(step)
 
     def _await_step(self, step: int) -> None:
         self.world.attendance.begin(f"step {step}", allowed_seconds=self.patience.seconds)
@@ -223,6 +234,10 @@ class Driver:
         progress.step = result.step
         self.patience.note(result.seconds)
         progress.training_seconds += result.seconds
+        if self.machine.compile and graphs_compiled() != self.graphs:
+            self.graphs = graphs_compiled()
+            progress.compiling_steps += 1
+            progress.compiling_seconds += result.seconds
         progress.loss_sum += result.loss
         progress.loss_steps += 1
         progress.clipped_steps += result.clipped
@@ -265,6 +280,7 @@ class Driver:
         seen = look()
         self.machine.synchronize()
         self.progress.validation_seconds += time.perf_counter() - began
+        self.graphs = graphs_compiled()
         if not math.isfinite(seen.loss):
             raise diverged(self.progress.step, f"validation loss {seen.loss}", learning_rate)
         return seen
@@ -301,7 +317,7 @@ class Driver:
             progress.best_val_loss, progress.best_step = loss, step
             if self.world.is_main:
                 with self._saving():
-                    self._save_best(step, loss)
+                    self.best_model.begin(self._best(step, loss))
         if self.world.is_main:
             self.directory.write_status("running", step=step, val_loss=loss)
         self.journal.validation(
@@ -320,22 +336,21 @@ class Driver:
         if not self.world.is_main:
             return
         self.directory.append_metrics(record)
-        if self.metrics_board is not None:
-            for key in record.keys() - {"step"}:
-                if isinstance(record[key], int | float):
-                    self.metrics_board.add_scalar(key, record[key], record["step"])
+        self.trackers.log(record)
 
-    def _save_best(self, step: int, loss: float) -> None:
+    def _best(self, step: int, loss: float) -> Save:
         match self.objective.model, self.run, self.data:
             case GPT() as gpt, GptRun() as run, (TokenData() | ProbeData()) as data:
-                save_best(self.directory, gpt, run, data, step=step, val_loss=loss)
+                return best_saver(self.directory, gpt, run, data, step=step, val_loss=loss)
             case encoder, EncoderRun() as run, SentenceData() as data:
-                save_best_encoder(self.directory, encoder, run, data, step=step, val_loss=loss)
+                return best_encoder_saver(self.directory, encoder, run, data, step=step, val_loss=loss)
+        raise TypeError(f"{self.run.data}: not the data of this kind of model")
 
     def _save(self, watch: Watch) -> None:
         if self.world.is_main:
             progress = Progress(**vars(self.progress) | {"wall_seconds": self._wall_seconds()})
             with self._saving():
+                self.best_model.wait()  # a checkpoint that knows of it must not be there before it
                 self.directory.flush_metrics()
                 save_checkpoint(
                     self.directory,

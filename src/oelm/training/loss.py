@@ -2,6 +2,7 @@
 
 N positions, D model width, V vocabulary. The gradients are made in the forward pass, while a chunk's logits are
 at hand; the weight's gradient is accumulated in place over the chunks, and all chunks share their buffers.
+On a GPU memory traffic decides: everything between the products is one function (training/region.py).
 """
 
 from __future__ import annotations
@@ -13,20 +14,43 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from oelm.training import region
+
 # Of float32 logits. In float32 a small product fills the caches already; in bfloat16 every chunk also costs a pass
 # over the whole weight gradient, into which its rounded product is added in float32, so chunks are larger.
 CHUNK_BYTES = {torch.float64: 96 * 2**20, torch.float32: 96 * 2**20, torch.bfloat16: 192 * 2**20}
-ALIGNED = 64  # rows of logits begin at multiples of so many: with GPT-2's 50,257 a product would straddle cache lines
 
 
 def chunk_rows(vocabulary: int, product_dtype: torch.dtype) -> int:
     return max(64, CHUNK_BYTES[product_dtype] // (4 * vocabulary) // 64 * 64)
 
 
-def summed_cross_entropy(hidden_ND: Tensor, weight_VD: Tensor, targets_N: Tensor, *, scale: float = 1.0) -> Tensor:
-    """scale times the sum of -log p(target). Pass 1 / (all positions of the global batch) as scale."""
-    loss: Tensor = _LinearCrossEntropy.apply(hidden_ND, weight_VD, targets_N, scale)
+def summed_cross_entropy(
+    hidden_ND: Tensor, weight_VD: Tensor, targets_N: Tensor, *, scale: float = 1.0, compiled: bool = False
+) -> Tensor:
+    """scale times the sum of -log p(target). Pass 1 / (all positions of the global batch) as scale.
+
+    `compiled` matters on a GPU only: what is between the products is then one kernel.
+    """
+    loss: Tensor = _LinearCrossEntropy.apply(hidden_ND, weight_VD, targets_N, scale, compiled)
     return loss
+
+
+def backward(loss: Tensor) -> None:
+    """`loss.backward()`, so that the gradients made above are known to be the ones wanted: they need no factor, and
+    no number has to be read from the device to find that out."""
+    key = (loss.device, loss.dtype)
+    if key not in _ONES:
+        _ONES[key] = torch.ones_like(loss)
+    loss.backward(_ONES[key])
+
+
+_ONES: dict[tuple[torch.device, torch.dtype], Tensor] = {}
+
+
+def _is_one(factor: Tensor) -> bool:
+    known = _ONES.get((factor.device, factor.dtype))
+    return factor is known or (factor.device.type == "cpu" and factor.item() == 1)
 
 
 @torch.no_grad()
@@ -68,21 +92,19 @@ def _sum_dtype(tensor: Tensor) -> torch.dtype:
 
 class _LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, hidden_ND: Tensor, weight_VD: Tensor, targets_N: Tensor, scale: float) -> Tensor:
+    def forward(
+        ctx: Any, hidden_ND: Tensor, weight_VD: Tensor, targets_N: Tensor, scale: float, compiled: bool
+    ) -> Tensor:
         product_dtype = _product_dtype(hidden_ND)
         hidden, weight = hidden_ND.to(product_dtype), weight_VD.to(product_dtype)
         hidden_gradient = torch.empty_like(hidden_ND)
-        weight_gradient = torch.zeros_like(weight_VD) if ctx.needs_input_grad[1] else None
-        loss = torch.zeros((), dtype=_sum_dtype(hidden_ND), device=hidden.device)
-        buffers = _Buffers(weight, rows=min(chunk_rows(weight.shape[0], product_dtype), len(hidden)), sums=loss.dtype)
+        weight_gradient = torch.empty_like(weight_VD) if ctx.needs_input_grad[1] else None
         with torch.autocast(hidden.device.type, enabled=False):
-            for start in range(0, len(hidden), buffers.rows):
-                part = slice(start, start + buffers.rows)
-                chunk_loss, logits_gradient = _chunk(hidden[part], weight, targets_N[part], scale, buffers)
-                loss += chunk_loss
-                hidden_gradient[part] = logits_gradient @ weight
-                if weight_gradient is not None:
-                    buffers.add_product(weight_gradient, logits_gradient, hidden[part])
+            if hidden.device.type in region.DEVICES:
+                made = region.Gradients(hidden_gradient, weight_gradient)
+                loss = region.summed(hidden, weight, targets_N, scale, made, compiled=compiled)
+            else:
+                loss = _summed(hidden, weight, targets_N, scale, hidden_gradient, weight_gradient)
         ctx.gradients = hidden_gradient, weight_gradient
         return loss * scale
 
@@ -91,10 +113,31 @@ class _LinearCrossEntropy(torch.autograd.Function):
         hidden_gradient, weight_gradient = ctx.gradients
         # Nothing else may hold the gradients: then autograd adds the embedding's part into this tensor in place.
         ctx.gradients = None
-        if outer.device.type != "cpu" or outer.item() != 1:
+        if not _is_one(outer):
             hidden_gradient = hidden_gradient.mul_(outer)
             weight_gradient = None if weight_gradient is None else weight_gradient.mul_(outer)
-        return hidden_gradient, weight_gradient, None, None
+        return hidden_gradient, weight_gradient, None, None, None
+
+
+def _summed(
+    hidden: Tensor,
+    weight: Tensor,
+    targets: Tensor,
+    scale: float,
+    hidden_gradient: Tensor,
+    weight_gradient: Tensor | None,
+) -> Tensor:
+    """The summed loss; gradients, times scale, are written into the last two."""
+    loss = torch.zeros((), dtype=_sum_dtype(hidden_gradient), device=hidden.device)
+    buffers = _Buffers(weight, rows=min(chunk_rows(weight.shape[0], weight.dtype), len(hidden)), sums=loss.dtype)
+    for start in range(0, len(hidden), buffers.rows):
+        part = slice(start, start + buffers.rows)
+        chunk_loss, logits_gradient = _chunk(hidden[part], weight, targets[part], scale, buffers)
+        loss += chunk_loss
+        hidden_gradient[part] = logits_gradient @ weight
+        if weight_gradient is not None:
+            buffers.add_product(weight_gradient, logits_gradient, hidden[part], first=start == 0)
+    return loss
 
 
 class _Buffers:
@@ -103,7 +146,9 @@ class _Buffers:
     def __init__(self, weight: Tensor, *, rows: int, sums: torch.dtype) -> None:
         self.rows = rows
         vocabulary = weight.shape[0]
-        padded = torch.empty(rows, -(-vocabulary // ALIGNED) * ALIGNED, dtype=weight.dtype, device=weight.device)
+        padded = torch.empty(
+            rows, -(-vocabulary // region.ALIGNED) * region.ALIGNED, dtype=weight.dtype, device=weight.device
+        )
         same = weight.dtype == sums
         self._products = padded[:, :vocabulary]
         self._sums = self._products if same else torch.empty_like(padded, dtype=sums)[:, :vocabulary]
@@ -118,10 +163,12 @@ class _Buffers:
         """The gradient at the logits, in the type that products are made in."""
         return gradient if self._outer is None else self._products[: len(gradient)].copy_(gradient)
 
-    def add_product(self, total: Tensor, left: Tensor, right: Tensor) -> None:
-        """total += left^T right."""
+    def add_product(self, total: Tensor, left: Tensor, right: Tensor, *, first: bool) -> None:
+        """total += left^T right; the first writes over what is there, instead of adding to zeros."""
         if self._outer is None:
-            total.addmm_(left.T, right)
+            torch.addmm(total, left.T, right, beta=0.0 if first else 1.0, out=total)
+        elif first:
+            total.copy_(torch.mm(left.T, right, out=self._outer))
         else:
             total.add_(torch.mm(left.T, right, out=self._outer))
 

@@ -10,11 +10,12 @@ import os
 import torch
 
 from oelm.accounting import BYTES_PER_WEIGHT, activation_bytes, totals
-from oelm.config import ResolvedRun
+from oelm.config import GptRun, ResolvedRun
 from oelm.errors import UserError
 from oelm.exhaustion import limit_of, size
 from oelm.system import mapped_bytes, memory_bytes
 from oelm.training.device import Machine
+from oelm.training.micro_batch import peak
 
 KEPT_BY_COMPILED_CODE = 0.5  # of the activations, at least; the rest is computed again
 
@@ -61,3 +62,22 @@ def _limits(machine: Machine) -> list[tuple[float, str]]:
         left = max(0, allowed - mapped_bytes())
         limits.append((left, f"of the {size(allowed)} that the shell allows (ulimit -v) {size(left)} are left"))
     return limits
+
+
+# ---- What a step on a GPU is expected to have at its peak -----------------------------------------------------------
+
+
+def peak_bytes(run: GptRun, machine: Machine, *, world_size: int = 1) -> dict[str, int]:
+    """By what it is for, of one process; an estimate of the middle, which a traced step is held to."""
+    share = -(-run.training.batch_size // world_size)
+    examples = machine.micro_batch_size
+    return peak(run, examples=examples, share=share, precision=machine.precision, compiled=machine.compile)
+
+
+def memory_line(run: ResolvedRun, machine: Machine, *, world_size: int = 1) -> str:
+    """What a step of one process is expected to take, for people: on a GPU at its peak, elsewhere at least."""
+    parts, word = needed_bytes(run, machine), "at least"
+    if machine.kind == "cuda" and isinstance(run, GptRun):
+        parts, word = peak_bytes(run, machine, world_size=world_size), "about"
+    listed = ", ".join(f"{name} {size(count)}" for name, count in parts.items() if count)
+    return f"memory: {word} {size(sum(parts.values()))} ({listed})"

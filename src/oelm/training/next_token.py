@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from oelm.config import GptRun
 from oelm.data.batches import TrainingBatches, ValidationSequences
@@ -50,7 +50,15 @@ class NextToken:
         inputs_BT, targets_BT = batch_on_device(self._batches, step, members, self._machine)
         hidden_BTD = self.model(inputs_BT)
         weight_VD = self.model.output_weight
-        return summed_cross_entropy(hidden_BTD.flatten(0, 1), weight_VD, targets_BT.flatten(), scale=self._scale)
+        hidden_ND, targets_N, compiled = hidden_BTD.flatten(0, 1), targets_BT.flatten(), self._machine.compile
+        return summed_cross_entropy(hidden_ND, weight_VD, targets_N, scale=self._scale, compiled=compiled)
+
+    def embedding_rows(self, step: int) -> tuple[nn.Embedding, np.ndarray] | None:
+        """Every process knows the whole batch: it is a function of the step."""
+        training, model = self._run.training, self._run.model
+        read = np.zeros(model.vocabulary, dtype=bool)
+        read[self._batches.rows(step, range(training.batch_size))[:, :-1]] = True
+        return self.model.token_embedding, np.flatnonzero(read)
 
     def role_of(self, name: str) -> str:
         return role_of(name)

@@ -55,10 +55,15 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: float) ->
         group["lr"] = learning_rate
 
 
+def total_norm(gradients: list[Tensor]) -> Tensor:
+    """Of all gradients as one vector; stays where they are."""
+    return torch.nn.utils.get_total_norm(gradients)
+
+
 def clip_gradients(parameters: list[Tensor], limit: float | None) -> float:
     """Scale the gradients to a total norm of at most `limit`; returns the norm before."""
     gradients = [p.grad for p in parameters if p.grad is not None]
-    norm = torch.nn.utils.get_total_norm(gradients).item()
+    norm = total_norm(gradients).item()
     if limit is not None and math.isfinite(norm) and norm > limit:
         torch._foreach_mul_(gradients, limit / norm)
     return norm

@@ -6,9 +6,13 @@ import platform
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+import torch
+
 import oelm
+from oelm.config import STEP_EXECUTION
+from oelm.run_directory import BEFORE_IT_WAS_RECORDED
 from oelm.sources import SCHEME, SOURCE_DIGEST, SOURCE_SCHEME, commit_and_changes, differ, scheme_of, source_digest
-from oelm.system import processor
+from oelm.system import gpu_driver, processor
 from oelm.training.device import Machine
 
 LIBRARIES = ("torch", "numpy", "safetensors", "tokenizers", "tiktoken", "transformers")
@@ -24,18 +28,45 @@ def environment(machine: Machine, *, world_size: int, data_digest: str) -> dict[
         "processor": processor(),
         "versions": {"oelm": oelm.__version__} | {name: _version(name) for name in LIBRARIES},
         **machine.as_json(),
+        **_gpu(machine),
         "world_size": world_size,
         "data_digest": data_digest,
     }
 
 
-_COMPARED = (SOURCE_DIGEST, "device", "precision", "compile", "threads", "micro_batch_size", "world_size", "versions")
+def _gpu(machine: Machine) -> dict[str, Any]:
+    """The model of GPU and what drives it; nothing where none is used."""
+    if machine.kind != "cuda":
+        return {}
+    known = torch.cuda.get_device_properties(machine.device)
+    return {
+        "gpu": known.name,
+        "gpu_memory_bytes": known.total_memory,
+        "gpu_driver": gpu_driver(),
+        "cuda": torch.version.cuda,
+        "nccl": _nccl_version(),
+    }
+
+
+def _nccl_version() -> str | None:
+    """None: a torch that was built without it."""
+    try:
+        return ".".join(map(str, torch.cuda.nccl.version()))
+    except (AttributeError, RuntimeError):
+        return None
+
+
+_COMPARED = (SOURCE_DIGEST, *STEP_EXECUTION, "gpu", "world_size", "versions")
 
 
 def changed_settings(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
     """One line for each setting that can move the last bits of a resumed run."""
+    before, after = BEFORE_IT_WAS_RECORDED | before, BEFORE_IT_WAS_RECORDED | after
+    unknown = {"gpu"} - before.keys()  # not recorded then
     lines = [
-        f"{key}: {before.get(key)} before, {after.get(key)} now" for key in _COMPARED if differ(key, (before, after))
+        f"{key}: {before.get(key)} before, {after.get(key)} now"
+        for key in _COMPARED
+        if key not in unknown and differ(key, (before, after))
     ]
     return [*lines, *not_comparable(before, after)]
 

@@ -24,6 +24,8 @@ class Progress:
     training_seconds: float = 0.0
     validation_seconds: float = 0.0
     wall_seconds: float = 0.0
+    compiling_steps: int = 0  # in which a graph was compiled: the first, after a resume, when weights thaw
+    compiling_seconds: float = 0.0
     resumes: int = 0
     clipped_steps: int = 0
     loss_sum: float = 0.0  # since the last record
@@ -33,6 +35,14 @@ class Progress:
     last_val_loss: float | None = None
     best_val_loss: float | None = None
     best_step: int | None = None
+
+    @property
+    def mean_step_seconds(self) -> float:
+        """Without the steps that compiled, unless there are no others."""
+        steps = self.step - self.compiling_steps
+        if steps <= 0:
+            return self.training_seconds / self.step
+        return (self.training_seconds - self.compiling_seconds) / steps
 
 
 def parameters_record(objective: Objective, machine: Machine) -> dict[str, Any]:
@@ -89,7 +99,7 @@ def result_record(
         "training_seconds": progress.training_seconds,
         "validation_seconds": progress.validation_seconds,
         "wall_seconds": wall_seconds,
-        "mean_step_seconds": progress.training_seconds / progress.step,
+        "mean_step_seconds": progress.mean_step_seconds,
         "tokens_per_second": tokens / progress.training_seconds,
         "peak_memory_bytes": peak_memory_bytes(machine),
         "resumes": progress.resumes,

@@ -6,21 +6,25 @@ It owns the directory, decides between fresh, resumed and finished, and writes d
 from __future__ import annotations
 
 import contextlib
+import gc
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from oelm.accounting import totals, training_flops
 from oelm.config import EncoderRun, Execution, GptRun, ResolvedRun, Run, resolved, stored_form
 from oelm.data.folders import Data, check_changes, open_data
 from oelm.data.probes import ProbeData
 from oelm.data.sentences import SentenceData
 from oelm.data.tokens import TokenData, check_tokens
 from oelm.errors import UserError
-from oelm.files import RUNS, Damaged, Unreadable, ensure_writable, explaining_a_full_disk, write_json
+from oelm.files import RUNS, Damaged, Unreadable, ensure_writable, explaining_a_full_disk, read_object, write_json
 from oelm.ownership import now
 from oelm.probes.examples import refuse_too_few
-from oelm.run_directory import RunDirectory, flat, folder_name
+from oelm.run_directory import RunDirectory, checkpoint_step, flat, folder_name
 from oelm.schemas import Environment, State, read_record
 from oelm.sealing import Ended, can_be_ended_again, end_of, ending_files, everything, first_start, read_config
 from oelm.training import distributed
@@ -29,6 +33,7 @@ from oelm.training.device import prepare_process, resolve_machine
 from oelm.training.driver import Driver, TrainingJob
 from oelm.training.journal import Journal, Silent
 from oelm.training.loop import Diverged
+from oelm.training.memory import memory_line
 from oelm.training.provenance import changed_settings, environment
 from oelm.training.signals import Interrupted
 
@@ -86,14 +91,35 @@ def train(
     execution = execution or Execution()
     run, data = run_with_data(run)
     folder = Path(out) if out is not None else default_directory(run, data, group=group)
+    execution = _as_it_began(execution, folder)
     world = distributed.world_from_environment()
     if world.size > run.training.batch_size:
         raise UserError(f"training.batch_size {run.training.batch_size} is less than the {world.size} processes")
     machine, reasons = resolve_machine(execution, run, local_rank=world.local_rank, world_size=world.size)
     prepare_process(machine)
-    with distributed.joined(world, device_kind=machine.kind):
+    with distributed.joined(world, device=machine.device):
         job = TrainingJob(run, data, RunDirectory(folder), execution, machine, world)
         return _as_owner(job, reasons) if world.is_main else _as_companion(job)
+
+
+def planned(
+    run: Run, execution: Execution | None = None, *, out: Path | str | None = None, group: str = "train"
+) -> list[str]:
+    """What `train` would do with the same arguments, in lines; nothing is written, nothing is computed."""
+    run, data = run_with_data(run)
+    folder = Path(out) if out is not None else default_directory(run, data, group=group)
+    execution = _as_it_began(execution or Execution(), folder)
+    world = distributed.world_from_environment()
+    machine, reasons = resolve_machine(execution, run, local_rank=world.local_rank, world_size=world.size)
+    counts = totals(run.model)
+    return [
+        f"{run.arm} in {folder}: {machine}",
+        *reasons,
+        f"parameters: {counts.total:,} total, {counts.trainable:,} trainable, {counts.frozen:,} frozen",
+        f"work: {training_flops(run) / 1e12:,.2f} TFLOP in {run.training.steps:,} steps",
+        memory_line(run, machine, world_size=world.size),
+        "nothing was started",
+    ]
 
 
 # ---- Owning the directory ------------------------------------------------------------------------------------------
@@ -123,7 +149,43 @@ def _as_owner(job: TrainingJob, reasons: list[str]) -> Outcome:
                 journal.say(reason)
             checkpoint = latest_whole(directory, say=journal.warn)
             job.world.broadcast_text(str(checkpoint) if checkpoint else FRESH)
-            return Outcome(directory, Driver(job, journal).go(checkpoint), was_finished=False)
+            return Outcome(directory, _driven(job, journal, checkpoint), was_finished=False)
+
+
+def _driven(job: TrainingJob, journal: Journal, checkpoint: Path | None) -> dict[str, Any]:
+    """To the end. Where the memory of a GPU runs out before the first step is done, the estimate was wrong here: half
+    a micro-batch gives the same result. Several processes cannot agree on it any more, and stop."""
+    while True:
+        driver = Driver(job, journal)
+        began = driver.progress.step if checkpoint is None else checkpoint_step(checkpoint)
+        try:
+            return driver.go(checkpoint)
+        except torch.OutOfMemoryError:
+            whole = job.machine.micro_batch_size
+            if job.world.size > 1 or whole == 1 or driver.progress.step > began:
+                raise
+            job = replace(job, machine=replace(job.machine, micro_batch_size=-(-whole // 2)))
+        journal.warn(
+            f"the GPU ran out of memory with micro-batches of {whole}; starting again with "
+            f"{job.machine.micro_batch_size}, which gives the same result"
+        )
+        del driver  # and its weights
+        gc.collect()
+        torch.cuda.empty_cache()
+        found = read_object(job.directory.environment_file)
+        write_json(job.directory.environment_file, found | job.machine.as_json())
+
+
+def _as_it_began(execution: Execution, folder: Path) -> Execution:
+    """A run on a GPU goes on with the micro-batch it began with, whatever is free now: else its last bits change."""
+    file = RunDirectory(folder).environment_file
+    if execution.micro_batch_size is not None or not file.is_file():
+        return execution
+    with contextlib.suppress(Damaged):  # which is told where it matters
+        found = read_record(file, Environment)
+        if str(found.get("device")).startswith("cuda") and found.get("micro_batch_size"):
+            return execution.model_copy(update={"micro_batch_size": found["micro_batch_size"]})
+    return execution
 
 
 def _ended_before(directory: RunDirectory, journal: Journal) -> Ended | None:

@@ -1,10 +1,15 @@
-"""Ctrl-C, SIGTERM, a closed terminal: the first asks a run to save and stop after its step, a second leaves at once."""
+"""Ctrl-C, SIGTERM, a closed terminal: the first asks a run to save and stop after its step, a second leaves at once.
+
+The main thread may sit in a sum that never ends, where Python runs no handler: a thread beside it hears every signal
+too, and leaves when nothing else would.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -45,6 +50,7 @@ class StopRequest:
         self._number: int | None = None
         self._at = 0.0
         self._give_up: threading.Timer | None = None
+        self._beginning = threading.RLock()
 
     def __call__(self) -> bool:
         return self._number is not None
@@ -68,7 +74,8 @@ class StopRequest:
         heeded = [n for n in SIGNALS if n != signal.SIGHUP or signal.getsignal(n) != signal.SIG_IGN]
         before = {number: signal.signal(number, self._handle) for number in heeded}
         try:
-            yield
+            with self._heard_beside(heeded):
+                yield
         finally:
             self.acknowledge()
             for number, handler in before.items():
@@ -89,14 +96,43 @@ class StopRequest:
         return time.monotonic() - self._at < same
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self._number is not None:
-            if not self._repeats_the_wish():
-                leave_at_once(number)
-            return
-        self._number, self._at = number, time.monotonic()
-        with contextlib.suppress(OSError):  # the terminal may be gone
-            os.write(STANDARD_ERROR, b"\nstopping after this step and saving; once more to leave at once\n")
-        if self._distributed:
-            self._give_up = threading.Timer(GIVE_UP_SECONDS, leave_at_once, (number,))
-            self._give_up.daemon = True
-            self._give_up.start()
+        """By the main thread, as soon as it runs Python; the thread beside it counts."""
+        self._begin(number)
+
+    def _begin(self, number: int) -> None:
+        """Heed the first wish, once."""
+        with self._beginning:
+            if self._number is not None:
+                return
+            self._number, self._at = number, time.monotonic()
+            with contextlib.suppress(OSError):  # the terminal may be gone
+                os.write(STANDARD_ERROR, b"\nstopping after this step and saving; once more to leave at once\n")
+            if self._distributed:
+                self._give_up = threading.Timer(GIVE_UP_SECONDS, leave_at_once, (number,))
+                self._give_up.daemon = True
+                self._give_up.start()
+
+    @contextmanager
+    def _heard_beside(self, heeded: list[signal.Signals]) -> Iterator[None]:
+        """The system's own handler writes the number of every signal into a socket, wherever the main thread is."""
+        told, teller = socket.socketpair()
+        teller.setblocking(False)
+        listener = threading.Thread(target=self._listen, args=(told, set(heeded)), name="signals", daemon=True)
+        before = signal.set_wakeup_fd(teller.fileno(), warn_on_full_buffer=False)
+        listener.start()
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(before)
+            teller.close()
+            listener.join()
+            told.close()
+
+    def _listen(self, told: socket.socket, heeded: set[signal.Signals]) -> None:
+        heard = False
+        while numbers := told.recv(64):
+            for number in heeded.intersection(numbers):
+                if heard and not self._repeats_the_wish():
+                    leave_at_once(number)
+                heard = True
+                self._begin(number)

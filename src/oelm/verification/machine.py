@@ -11,10 +11,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from oelm.config import Encoder, Execution, ResolvedRun
+from oelm.config import STEP_EXECUTION, Encoder, Execution, ResolvedRun
 from oelm.errors import UserError
 from oelm.files import Damaged
-from oelm.run_directory import RunDirectory, flat
+from oelm.run_directory import BEFORE_IT_WAS_RECORDED, RunDirectory, flat
 from oelm.sources import SOURCE_DIGEST, differ
 from oelm.training.device import Machine, resolve_machine
 from oelm.training.provenance import environment, not_comparable
@@ -28,7 +28,8 @@ OTHER_PREDICTIONS = {"float64": 0.0, "float32": 0.01, "bfloat16": 0.05}
 # What is given up first where this machine cannot do as the recorded one did.
 _INSTEAD: dict[str, Any] = {"threads": None, "compile": "off", "device": "auto"}
 _COMPARED = (
-    "processor", "device", "precision", "compile", "threads", "micro_batch_size", "versions.torch", SOURCE_DIGEST,
+    "processor", "device", "gpu", "precision", "compile", "threads", "micro_batch_size", "deterministic", "tf32",
+    "versions.torch", SOURCE_DIGEST,
 )  # fmt: skip
 
 
@@ -44,7 +45,8 @@ class Recorded:
 
 def recorded(directory: RunDirectory, tree: dict[str, Any]) -> Recorded:
     """With the types it was written with, or Damaged."""
-    settings: dict[str, Any] = {key: tree.get(key) for key in ("device", "precision", "threads", "micro_batch_size")}
+    tree = BEFORE_IT_WAS_RECORDED | tree
+    settings: dict[str, Any] = {key: tree.get(key) for key in STEP_EXECUTION if key != "compile"}
     compiled, world_size, digest = tree.get("compile"), tree.get("world_size"), tree.get("data_digest")
     try:
         execution = Execution(**settings, compile="on" if compiled else "off")
@@ -75,6 +77,8 @@ def differences(was: Recorded, machine: Machine, run: ResolvedRun) -> tuple[str,
     compared = (*_COMPARED, "versions.transformers") if isinstance(run.model, Encoder) else _COMPARED
     found = [_phrase(key, before.get(key), now.get(key)) for key in compared if not _same(key, before, now)]
     found += not_comparable(before, now)
+    if not was.execution.deterministic:
+        found.append("execution.deterministic was false")
     if machine.kind != "cpu":
         found.append("the model of a GPU is not recorded")
     return tuple(found)

@@ -1,4 +1,4 @@
-"""How every figure looks, and how it becomes PNG and SVG: the same bytes for the same findings.
+"""How every figure looks, and how it becomes PNG, SVG and PDF: the same bytes for the same findings.
 
 matplotlib is imported inside functions: a report without figures, and `--help`, never wait for it.
 """
@@ -11,14 +11,14 @@ import logging
 import re
 import textwrap
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Protocol
 
 from oelm.analysis.findings import Findings
 from oelm.claims.measures import Measure
 from oelm.reporting.fonts import ChineseFont, has_chinese
 from oelm.reporting.words import say_of
-from oelm.study.declaration import Language, in_language
+from oelm.study.declaration import Language, Study, in_language
 from oelm.study.scaled import families_of, family_of, label_at_any_size, size_elsewhere
 from oelm.visible import visible
 
@@ -63,6 +63,7 @@ _SETTINGS: dict[str, Any] = {
     "savefig.facecolor": "white",
     "svg.fonttype": "path",  # no font is needed where it is shown
     "svg.hashsalt": "oelm",
+    "pdf.fonttype": 42,  # TrueType, embedded: publishers refuse Type 3
     "text.parse_math": False,  # a name with dollar signs is a name
     "axes.formatter.use_mathtext": False,
 }
@@ -75,6 +76,22 @@ class Look:
     colour: str
     line: Any
     marker: str
+
+
+def look_of(study: Study, arm: str) -> Look:
+    """Of an arm, at any of its sizes."""
+    baseline = family_of(study, study.baseline)
+    order = [baseline, *(each for each in families_of(study) if each != baseline)]
+    return look_at(order.index(family_of(study, arm)))
+
+
+def look_at(place: int) -> Look:
+    """Of the baseline, whose place is 0, or of another arm."""
+    if place == 0:
+        return Look(COLOURS[0], LINES[0], MARKERS[0])
+    turn, number = divmod(place - 1, len(COLOURS) - 1)  # with more arms than colours, the marks shift against them
+    number += 1
+    return Look(COLOURS[number], LINES[(number + turn) % 8], MARKERS[(number + 3 * turn) % 8])
 
 
 @dataclass(frozen=True)
@@ -106,15 +123,7 @@ class Canvas:
         return self.font is not None or not has_chinese(text)
 
     def look(self, arm: str) -> Look:
-        study = self.findings.study
-        baseline = family_of(study, study.baseline)
-        order = [baseline, *(each for each in families_of(study) if each != baseline)]
-        place = order.index(family_of(study, arm))
-        if place == 0:
-            return Look(COLOURS[0], LINES[0], MARKERS[0])
-        turn, number = divmod(place - 1, len(COLOURS) - 1)  # with more arms than colours, the marks shift against them
-        number += 1
-        return Look(COLOURS[number], LINES[(number + turn) % 8], MARKERS[(number + 3 * turn) % 8])
+        return look_of(self.findings.study, arm)
 
     @property
     def arms(self) -> list[str]:
@@ -262,19 +271,31 @@ def drawing_settings(canvas: Lettered) -> Iterator[None]:
 class Rendered:
     png: bytes
     svg: bytes
+    pdf: bytes | None = None
+
+    def files(self) -> dict[str, bytes]:
+        """By the ending of the file."""
+        found = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {ending: content for ending, content in found.items() if content is not None}
 
 
-def rendered(figure: Figure) -> Rendered:
-    """Both files, without dates or versions in them. The layout, which costs more than the drawing, is made once."""
+def rendered(figure: Figure, *, with_pdf: bool = False) -> Rendered:
+    """All files, without dates or versions in them. The layout, which costs more than the drawing, is made once.
+
+    A PDF takes longer than the other two together: it contains the letters that it needs of each font.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.backends.backend_pdf import FigureCanvasPdf
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from PIL import Image
 
-    png, svg = io.BytesIO(), io.BytesIO()
+    png, svg, pdf = io.BytesIO(), io.BytesIO(), io.BytesIO()
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     image = Image.frombuffer("RGBA", canvas.get_width_height(), canvas.buffer_rgba()).convert("RGB")
     image.save(png, format="png", dpi=(PNG_DPI, PNG_DPI), compress_level=4)
     figure.set_layout_engine("none")
     FigureCanvasSVG(figure).print_svg(svg, metadata={"Date": None, "Creator": None})
-    return Rendered(png.getvalue(), svg.getvalue())
+    if with_pdf:
+        FigureCanvasPdf(figure).print_pdf(pdf, metadata={"CreationDate": None, "Creator": None, "Producer": None})
+    return Rendered(png.getvalue(), svg.getvalue(), pdf.getvalue() or None)

@@ -15,7 +15,7 @@ from oelm.reporting import numbers, quality
 from oelm.reporting.figures.canvas import GREY, SHADE, Canvas, lettered, logarithmic, rows_of, wrapped
 from oelm.study.halving import Round
 from oelm.study.rate_fit import Curve
-from oelm.study.tuning import Choice
+from oelm.study.tuning import Choice, Grid
 from oelm.visible import visible
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def _point(axis: Axes, middle: float, low: float, high: float, row: float, *, co
 
 def tuning(canvas: Canvas) -> Figure | None:
     choices = {arm: each for arm, each in canvas.findings.plan.choices.items() if arm in canvas.arms}
-    keys = list(canvas.findings.plan.grid)
+    keys = list(_grid(canvas))
     if not choices or not keys:
         return None
     columns = min(2, len(keys))
@@ -86,6 +86,11 @@ def tuning(canvas: Canvas) -> Figure | None:
         lettered(axes[: len(keys)])
     canvas.arm_legend(figure, list(choices))
     return figure
+
+
+def _grid(canvas: Canvas) -> Grid:
+    """That of the arms at the main size."""
+    return canvas.findings.plan.grids.get(canvas.findings.study.baseline, {})
 
 
 def _tuning_panel(canvas: Canvas, axis: Axes, key: str, choices: dict[str, Choice]) -> None:
@@ -105,7 +110,7 @@ def _tuning_panel(canvas: Canvas, axis: Axes, key: str, choices: dict[str, Choic
         if choice.loss is not None and math.isfinite(choice.loss):
             at = [choice.values[key]], [choice.loss]
             axis.plot(*at, marker="o", ms=10, mfc="none", mec=look.colour, mew=1.1, ls="none")
-    values = canvas.findings.plan.grid[key]
+    values = _grid(canvas)[key]
     if min(values) > 0:
         axis.set_xscale("log")
         _grid_ticks(axis, values)

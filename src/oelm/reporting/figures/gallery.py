@@ -44,7 +44,9 @@ def figures_of(measure: Measure) -> dict[str, Callable[[Canvas], Figure | None]]
     }
 
 
-def drawn(findings: Findings, *, language: Language, font: ChineseFont | None) -> dict[str, Rendered]:
+def drawn(
+    findings: Findings, *, language: Language, font: ChineseFont | None, with_pdf: bool = False
+) -> dict[str, Rendered]:
     """Figures by name; one for which there is no data is left out."""
     canvas = Canvas(findings, language, font)
     found = {}
@@ -53,5 +55,5 @@ def drawn(findings: Findings, *, language: Language, font: ChineseFont | None) -
         for name, draw in (of_sizes | figures_of(canvas.measure)).items():
             figure = draw(canvas)
             if figure is not None:
-                found[name] = rendered(figure)
+                found[name] = rendered(figure, with_pdf=with_pdf)
     return found

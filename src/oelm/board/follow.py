@@ -1,0 +1,248 @@
+"""The metric file of one run, read from where reading stopped, in bounded memory: what a page draws of it.
+
+A file that was cut or replaced is read anew. Of a long stream every second, fourth, eighth ... step is kept, as
+metric_records.py does, so that runs which recorded the same steps keep the same.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import json
+import os
+import stat
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from oelm.files import FOR_READING
+from oelm.metric_records import BLOCK_BYTES, MOST_LINE_BYTES, USUAL_STEP, is_finite, is_step
+
+POINTS = 400  # of each kind at most: more than the width of a curve shows
+PLACE = ("tokens", "seconds")
+TRAINING, VALIDATION = "training", "validation"
+VALUES = {TRAINING: ("train_loss",), VALIDATION: ("val_loss", "accuracy")}
+KIND_OF = {name: kind for kind, names in VALUES.items() for name in names}
+CHECKED_BYTES = 64  # before the place where reading stopped: other bytes there are another file
+NOTHING = float("nan")  # a number that a record does not have
+
+Point = tuple[float, ...]  # step, tokens, seconds, then the values of the kind
+
+
+class Changes(NamedTuple):
+    is_reset: bool  # everything is to be drawn anew
+    steps: list[int]  # that are new, or have new values
+    gone: list[int]  # steps that are no longer kept
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.is_reset or self.steps or self.gone)
+
+
+@dataclass
+class Series:
+    """The kept records of one kind, by step, as columns."""
+
+    names: tuple[str, ...]
+    stride: int = 1
+    steps: array[int] = field(default_factory=lambda: array("q"))
+    columns: tuple[array[float], ...] = ()
+    is_extra: bool = False  # whether the last one is kept only because it is the last
+    changed: set[int] = field(default_factory=set)  # steps, since they were last taken
+    gone: set[int] = field(default_factory=set)  # the same
+    is_reset: bool = False  # whether all is to be drawn anew
+
+    def __post_init__(self) -> None:
+        self.columns = tuple(array("d") for _ in (*PLACE, *self.names))
+
+    def add(self, record: dict[str, Any]) -> None:
+        step = record["step"]
+        values: list[Any] = [record.get(name) for name in (*PLACE, *self.names)]
+        numbers = [float(value) if is_finite(value) else NOTHING for value in values]
+        if self.is_extra:
+            self._cut(len(self.steps) - 1)
+        if self.steps and step <= self.steps[-1]:  # taken up again from before
+            self._cut(bisect.bisect_left(self.steps, step))
+        self.steps.append(step)
+        for column, number in zip(self.columns, numbers, strict=True):
+            column.append(number)
+        self.is_extra = step % self.stride != 0
+        self.changed.add(step)
+        self.gone.discard(step)
+        if len(self.steps) > POINTS:
+            self._thin()
+
+    def extend(self, records: list[dict[str, Any]]) -> None:
+        """As `add` for each of them; many at once are thinned before they are kept."""
+        steps = [record["step"] for record in records]
+        before = self.steps[-1] if self.steps else -1
+        if self.is_extra or before >= steps[0] or any(one >= next for one, next in itertools.pairwise(steps)):
+            for record in records:
+                self.add(record)
+            return
+        while self._would_be(steps) > POINTS:
+            self._coarsen()
+        kept = [record for record in records if record["step"] % self.stride == 0]
+        kept += records[-1:] if steps[-1] % self.stride else []
+        new = [record["step"] for record in kept]
+        self.steps.extend(new)
+        self.changed.update(new)
+        for name, column in zip((*PLACE, *self.names), self.columns, strict=True):
+            values: list[Any] = [record.get(name) for record in kept]
+            column.extend([float(value) if is_finite(value) else NOTHING for value in values])
+        self.is_extra = new[-1] % self.stride != 0
+
+    def _would_be(self, steps: list[int]) -> int:
+        """How many there would be with these."""
+        multiples = sum(step % self.stride == 0 for step in (*self.steps, *steps))
+        return multiples + (steps[-1] % self.stride != 0)
+
+    def skips(self, line: bytes) -> bool:
+        """Whether a line need not be parsed: of a long stream, that is nearly all of them."""
+        start = USUAL_STEP.match(line)
+        return start is not None and int(start[1]) % self.stride != 0
+
+    def _cut(self, length: int) -> None:
+        self.gone.update(self.steps[length:])
+        self.changed.difference_update(self.steps[length:])
+        del self.steps[length:]
+        for column in self.columns:
+            del column[length:]
+
+    def _thin(self) -> None:
+        while len(self.steps) > POINTS:
+            last = self.steps[-1], [column[-1] for column in self.columns]
+            self._coarsen()
+            self.is_extra = last[0] % self.stride != 0
+            if self.is_extra:
+                self.steps.append(last[0])
+                for column, value in zip(self.columns, last[1], strict=True):
+                    column.append(value)
+
+    def _coarsen(self) -> None:
+        """Keep every second of those that are kept, and be told anew."""
+        self.stride *= 2
+        kept = [place for place, step in enumerate(self.steps) if step % self.stride == 0]
+        self.steps = array("q", (self.steps[place] for place in kept))
+        self.columns = tuple(array("d", (column[place] for place in kept)) for column in self.columns)
+        self.is_reset = True
+
+    def take_changes(self) -> Changes:
+        """Since it was last asked."""
+        changes = Changes(self.is_reset, sorted(self.changed), sorted(self.gone))
+        self.is_reset, self.changed, self.gone = False, set(), set()
+        return changes
+
+    def at(self, step: int, name: str) -> Point | None:
+        """Tokens, seconds and the value at a step; None where it has none."""
+        place = bisect.bisect_left(self.steps, step)
+        if place == len(self.steps) or self.steps[place] != step:
+            return None
+        value = self.columns[len(PLACE) + self.names.index(name)][place]
+        return (self.columns[0][place], self.columns[1][place], value) if value == value else None
+
+    def points(self, name: str) -> Iterator[Point]:
+        """Step, tokens, seconds and value."""
+        column = self.columns[len(PLACE) + self.names.index(name)]
+        rows = zip(self.steps, *self.columns[: len(PLACE)], column, strict=True)
+        return (row for row in rows if row[-1] == row[-1])
+
+
+class Follower:
+    """One file, as far as it has been read."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self._forget()
+
+    def _forget(self) -> None:
+        self.series = {kind: Series(names) for kind, names in VALUES.items()}
+        self._identity: tuple[int, int] | None = None
+        self._size = 0
+        self._offset = 0
+        self._before = b""  # the last bytes that were read
+        self._last: dict[str, bytes] = {}  # of each kind, a line that was skipped
+
+    def poll(self) -> bool:
+        """Read what is new; whether anything was."""
+        try:
+            descriptor = os.open(self.file, FOR_READING | getattr(os, "O_NOFOLLOW", 0))
+        except OSError:
+            return self._start_again() if self._identity else False
+        with os.fdopen(descriptor, "rb", buffering=0) as stream:
+            found = os.fstat(descriptor)
+            if not stat.S_ISREG(found.st_mode):
+                return False
+            identity = found.st_dev, found.st_ino
+            if identity == self._identity and found.st_size == self._size:
+                return False
+            is_other = self._identity is not None and (identity != self._identity or not self._goes_on(stream, found))
+            if is_other:
+                self._start_again()
+            self._identity, self._size = identity, found.st_size
+            return self._read(stream) or is_other
+
+    def _start_again(self) -> bool:
+        self._forget()
+        for series in self.series.values():
+            series.is_reset = True
+        return True
+
+    def _goes_on(self, stream: Any, found: os.stat_result) -> bool:
+        if found.st_size < self._offset:
+            return False
+        stream.seek(self._offset - len(self._before))
+        return bool(stream.read(len(self._before)) == self._before)
+
+    def _read(self, stream: Any) -> bool:
+        stream.seek(self._offset)
+        rest, has_new = b"", False
+        while block := stream.read(BLOCK_BYTES):
+            *lines, rest = (rest + block).split(b"\n")
+            if lines:
+                self._take(lines)
+                has_new = True
+            if len(rest) > MOST_LINE_BYTES:  # no record of ours
+                self._offset += len(rest)
+                rest = b""
+            if lines:
+                self._offset += sum(map(len, lines)) + len(lines)
+        for line in self._last.values():
+            self._take([line], skipping=False)
+        self._last = {}
+        stream.seek(max(0, self._offset - CHECKED_BYTES))
+        self._before = stream.read(self._offset - max(0, self._offset - CHECKED_BYTES))
+        return has_new
+
+    def _take(self, lines: list[bytes], *, skipping: bool = True) -> None:
+        if skipping and any(series.stride > 1 for series in self.series.values()):
+            lines = [line for line in lines if not self._skips(line)]
+        by_kind: dict[str, list[dict[str, Any]]] = {}
+        for record in _records(lines):
+            if isinstance(record, dict) and is_step(record.get("step")):
+                by_kind.setdefault(VALIDATION if "val_loss" in record else TRAINING, []).append(record)
+        for kind, records in by_kind.items():
+            self.series[kind].extend(records)
+
+    def _skips(self, line: bytes) -> bool:
+        kind = VALIDATION if b'"val_loss"' in line else TRAINING
+        if not self.series[kind].skips(line):
+            self._last.pop(kind, None)
+            return False
+        self._last[kind] = line  # which may turn out to be the last one
+        return True
+
+
+def _records(lines: list[bytes]) -> Iterator[Any]:
+    """All at once where all are whole, which is four times as fast."""
+    usual = [line for line in lines if line and len(line) <= MOST_LINE_BYTES]
+    try:
+        yield from json.loads(b"[" + b",".join(usual) + b"]")
+    except (ValueError, RecursionError):
+        for line in usual:
+            try:
+                yield json.loads(line)
+            except (ValueError, RecursionError):
+                continue

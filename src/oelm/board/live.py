@@ -1,0 +1,137 @@
+"""Who looks at what, and what they are told: one poll of the watched folders for all pages, sent as increments.
+
+Nothing is read while nobody looks. A poll that took long is followed by a longer pause, so that an idle page costs at
+most a small share of one core.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+
+from oelm.board.state import Board
+from oelm.board.views import readable
+from oelm.board.watch import Watch
+
+EVERY = 1.0  # seconds
+LARGEST_SHARE = 0.04  # of a core, for polling
+SILENCE = 15.0  # seconds after which a sign of life is sent
+MOST_STREAMS = 40
+
+
+class TooMany(Exception):
+    """More pages are open than a person has."""
+
+
+class Hub:
+    def __init__(self, board: Board) -> None:
+        self.board = board
+        self.watched: Counter[str] = Counter()  # studies, by how many look at them
+        self.overviews = 0
+        self.streams = 0
+        self.seconds = 0.0  # that the last poll took
+        self._told = asyncio.Condition()
+
+    # ---- Reading ----
+
+    async def keep_polling(self) -> None:
+        while True:
+            begun = time.monotonic()
+            if self.streams:
+                if await run_in_threadpool(self._poll):
+                    async with self._told:
+                        self._told.notify_all()
+                self.seconds = time.monotonic() - begun
+            await asyncio.sleep(max(EVERY - self.seconds, self.seconds * (1 / LARGEST_SHARE - 1)))
+
+    def _poll(self) -> bool:
+        """Whether there is anything to tell."""
+        watches = self.board.watches() if self.overviews else []
+        watches += [watch for name in list(self.watched) if (watch := self.board.watch(name)) is not None]
+        is_new = False
+        for watch in dict.fromkeys(watches):
+            with watch.lock:
+                before = watch.version
+                watch.refresh()
+                is_new = is_new or watch.version > before
+            if self.overviews or self.board.known_standing(watch.name) is not None:
+                self.board.want_standing(watch.name)
+        return is_new or self._standings_came(watches)
+
+    def _standings_came(self, watches: list[Watch]) -> bool:
+        """A standing is told by its own thread, which cannot wake anybody here."""
+        versions = {watch.name: watch.version for watch in watches}
+        came = versions != getattr(self, "_versions", versions)
+        self._versions = versions
+        return came
+
+    # ---- Telling ----
+
+    async def stream(self, names: list[str], *, is_overview: bool) -> AsyncIterator[bytes] | None:
+        """What happens to some studies from now on; None where one is not here."""
+        watches = await run_in_threadpool(lambda: [self.board.watch(name) for name in dict.fromkeys(names)])
+        if None in watches or not (watches or is_overview):
+            return None
+        if self.streams >= MOST_STREAMS:
+            raise TooMany
+        return self._stream([watch for watch in watches if watch is not None], is_overview=is_overview)
+
+    async def _stream(self, watches: list[Watch], *, is_overview: bool) -> AsyncIterator[bytes]:
+        self.streams += 1
+        self.overviews += is_overview
+        self.watched.update(watch.name for watch in watches)
+        try:
+            watches = await run_in_threadpool(self.board.watches) if is_overview else watches
+            versions = {watch.name: watch.version for watch in watches}
+            yield _message("hello", {"versions": versions})
+            while True:
+                for kind, tree in await run_in_threadpool(self._news, versions, is_overview):
+                    yield _message(kind, tree)
+                try:
+                    async with self._told:
+                        await asyncio.wait_for(self._told.wait(), SILENCE)
+                except TimeoutError:
+                    yield b": still here\n\n"
+        finally:
+            self.streams -= 1
+            self.overviews -= is_overview
+            self.watched.subtract(watch.name for watch in watches if not is_overview)
+            self.watched += Counter()  # without those that nobody looks at
+
+    def _news(self, versions: dict[str, int], is_overview: bool) -> list[tuple[str, Any]]:
+        """What is newer than these versions, which are brought up to date."""
+        found: list[tuple[str, Any]] = []
+        names = [watch.name for watch in self.board.watches()] if is_overview else list(versions)
+        for name in names:
+            watch = self.board.watch(name)
+            if watch is None:
+                continue
+            with watch.lock:
+                events, version = watch.since(versions.get(name, 0)), watch.version
+            is_new = versions.get(name) != version
+            versions[name] = version
+            if not is_new:
+                continue
+            if is_overview:
+                found.append(self._line(name))
+            elif events is None:
+                found.append(("again", {"study": name}))
+            else:
+                found.extend(("change", event) for event in events)
+        return found
+
+    def _line(self, name: str) -> tuple[str, Any]:
+        if name:
+            return "study", self.board.summary(name)
+        return "runs", {"runs": self.board.overview()["runs"]}
+
+
+def _message(kind: str, tree: Any) -> bytes:
+    text = json.dumps(readable(tree), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return f"event: {kind}\ndata: {text}\n\n".encode()

@@ -1,0 +1,173 @@
+// Drawing with plotly, whose labels know some markup: texts are escaped before they get there.
+
+import { number, say, short } from "./dom.js";
+import * as address from "./address.js";
+
+let loading = null;
+
+// Plotly's script is large: it is asked for when the first chart is drawn, not before the page can be read.
+export function plotly() {
+  loading ??= new Promise((resolve, reject) => {
+    const script = document.createElement("script");
+    script.src = "page/plotly.min.js";
+    script.onload = () => resolve(window.Plotly);
+    script.onerror = () => reject(new Error("plotly.min.js"));
+    document.head.append(script);
+  });
+  return loading;
+}
+
+export function escaped(text) {
+  const signs = { "&": "&amp;", "<": "&lt;", ">": "&gt;", "%": "&#37;", "{": "&#123;", "}": "&#125;" };
+  return String(text).replace(/[&<>%{}]/g, (sign) => signs[sign]);
+}
+
+export function variable(name) {
+  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+}
+
+export function isDark() { return document.documentElement.dataset.theme === "dark"; }
+
+// The baseline is black in reports; on a dark page it is nearly white.
+export function shownColour(colour) { return colour === "#000000" ? variable("--text") : colour; }
+
+function layoutOf({ xTitle, yTitle, logX, logY, revision, ticks = null, hovermode = "closest" }) {
+  const axis = (title, log) => ({
+    title: { text: escaped(title), standoff: 8 }, type: log ? "log" : "linear", gridcolor: variable("--line"), zeroline: false,
+    linecolor: variable("--soft"), automargin: true, exponentformat: "SI", ...(log ? { dtick: undefined, nticks: 8 } : {}),
+  });
+  return {
+    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", showlegend: false, hovermode,
+    modebar: { bgcolor: "rgba(0,0,0,0)", color: variable("--soft"), activecolor: variable("--link") },
+    font: { color: variable("--text"), family: getComputedStyle(document.body).fontFamily, size: 12 },
+    hoverlabel: { bgcolor: variable("--page"), bordercolor: variable("--line"), font: { color: variable("--text") }, namelength: -1 },
+    margin: { l: 55, r: 12, t: 10, b: 45 }, xaxis: { ...axis(xTitle, logX), ...(ticks ? { tickvals: ticks, ticktext: ticks.map(String) } : {}) }, yaxis: axis(yTitle, logY), uirevision: revision,
+  };
+}
+
+const CONFIG = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["lasso2d", "select2d", "autoScale2d"] };
+
+export async function draw(element, traces, layout) {
+  const library = await plotly();
+  if (element.isConnected) await library.react(element, traces, layoutOf(layout), CONFIG);
+}
+
+// ---- Curves ----
+
+export const X_AXES = ["steps", "tokens", "seconds", "flops"];
+export const Y_AXES = ["val_loss", "train_loss", "accuracy"];
+
+export function axisTitles() {
+  const x = { steps: "axis.steps", tokens: "axis.tokens", seconds: "axis.time", flops: "axis.flop" };
+  const y = { val_loss: "axis.validation_loss", train_loss: "axis.train_loss", accuracy: "axis.accuracy" };
+  return { x: say(x[address.get("x", "steps")] ?? "axis.steps"), y: say(y[address.get("y", "val_loss")] ?? "axis.validation_loss") };
+}
+
+export function placeOf(point, flopsPerToken) {
+  const x = address.get("x", "steps");
+  if (x === "tokens") return point[1];
+  if (x === "seconds") return point[2];
+  if (x === "flops") return flopsPerToken ? point[1] * flopsPerToken : null;
+  return point[0];
+}
+
+// A centred mean over an odd number of points; 0 leaves them as they are.
+export function smoothed(values, width) {
+  if (!width || width < 3) return values;
+  const half = Math.floor(width / 2);
+  return values.map((_, at) => {
+    const part = values.slice(Math.max(0, at - half), at + half + 1);
+    return part.reduce((sum, value) => sum + value, 0) / part.length;
+  });
+}
+
+// An arm: its band, its mean where all seeds have come so far, and dotted where some have not.
+export function bandTraces(arm, band) {
+  const colour = shownColour(arm.colour);
+  const width = Number(address.get("smooth", "0"));
+  const points = band.points.filter((point) => placeOf(point, arm.flops_per_token) !== null);
+  if (!points.length) return [];
+  const x = points.map((point) => placeOf(point, arm.flops_per_token));
+  const [mean, low, high] = [3, 4, 5].map((column) => smoothed(points.map((point) => point[column]), width));
+  const counts = points.map((point) => point[6]);
+  const lastWhole = counts.lastIndexOf(band.seeds);
+  const from = (values, start, end) => values.slice(start, end);
+  const rest = { type: "scatter", hoverinfo: "skip", mode: "lines", line: { width: 0, color: colour } };
+  const custom = points.map((point, at) => [number(low[at]), number(high[at]), point[6], band.seeds, short(point[0])]);
+  const seeds = say("hover.seeds", { count: "\u0001", of: "\u0002" });
+  const template = `${escaped(arm.label)}<br><b>%{y:.5g}</b> (%{customdata[0]} – %{customdata[1]})<br>`
+    + escaped(seeds).replace("\u0001", "%{customdata[2]}").replace("\u0002", "%{customdata[3]}") + "<extra></extra>";
+  const line = (start, end, dash, thin) => ({
+    type: "scatter", mode: end - start > 60 ? "lines" : "lines+markers", x: from(x, start, end), y: from(mean, start, end),
+    customdata: from(custom, start, end), hovertemplate: template, name: arm.key,
+    line: { color: colour, dash, width: thin ? 1.3 : 2 }, marker: { symbol: arm.symbol, size: thin ? 4 : 5, color: colour },
+  });
+  const fillColour = `${colour}2e`;
+  return [
+    ...(band.seeds > 1 ? [{ ...rest, x, y: low }, { ...rest, x, y: high, fill: "tonexty", fillcolor: fillColour }] : []),
+    ...(lastWhole >= 0 ? [line(0, lastWhole + 1, arm.dash, false)] : []),
+    ...(lastWhole < points.length - 1 ? [line(Math.max(0, lastWhole), points.length, "dot", true)] : []),
+  ];
+}
+
+// One run.
+export function runTrace(label, points, look, { thin = false } = {}) {
+  const colour = shownColour(look.colour);
+  const kept = points.filter((point) => placeOf(point, look.flops_per_token) !== null);
+  const y = smoothed(kept.map((point) => point[3]), Number(address.get("smooth", "0")));
+  return {
+    type: "scatter", mode: kept.length > 60 || thin ? "lines" : "lines+markers", name: escaped(label),
+    x: kept.map((point) => placeOf(point, look.flops_per_token)), y,
+    hovertemplate: `${escaped(label)}<br><b>%{y:.5g}</b><extra></extra>`,
+    line: { color: colour, dash: look.dash, width: thin ? 1 : 2 }, marker: { symbol: look.symbol, size: 5, color: colour },
+    opacity: thin ? 0.75 : 1,
+  };
+}
+
+// Put new points in their places; both lists are in the order of steps.
+export function merged(points, { points: news = [], gone = [], is_reset: isReset = false }) {
+  if (isReset) return [...news];
+  const bySteps = new Map(points.map((point) => [point[0], point]));
+  for (const step of gone) bySteps.delete(step);
+  let isSorted = true;
+  let last = points.length ? points[points.length - 1][0] : -1;
+  for (const point of news) {
+    if (!bySteps.has(point[0]) && point[0] < last) isSorted = false;
+    last = Math.max(last, point[0]);
+    bySteps.set(point[0], point);
+  }
+  const found = [...bySteps.values()];
+  return isSorted ? found : found.sort((one, other) => one[0] - other[0]);
+}
+
+export function chartOptions() {
+  const titles = axisTitles();
+  return {
+    xTitle: titles.x, yTitle: titles.y, logX: address.get("logx") === "1", logY: address.get("logy") === "1",
+    revision: ["x", "y", "logx", "logy"].map((name) => address.get(name)).join(),
+  };
+}
+
+// ---- Attention heads ----
+
+const SHADES = ["#FFFFFF", "#C6DBEC", "#7FB2D6", "#3A83B8", "#0B5A94", "#06304F"];
+
+export async function heatMap(element, table, title, { ranked }) {
+  const library = await plotly();
+  if (!element.isConnected) return;
+  const scale = SHADES.map((colour, at) => [at / (SHADES.length - 1), colour]);
+  const heads = Math.max(...table.map((row) => row.length));
+  const first = ranked ? 1 : 0;
+  const trace = {
+    type: "heatmap", z: table, x: [...Array(heads).keys()].map((head) => head + first), zmin: 0, zmax: 1, colorscale: scale,
+    xgap: 1, ygap: 1, showscale: false,
+    hovertemplate: `${escaped(say("axis.layer"))} %{y}, ${escaped(say("axis.head"))} %{x}: <b>%{z:.3f}</b><extra></extra>`,
+  };
+  const layout = layoutOf({ xTitle: say(ranked ? "axis.ranked_head" : "axis.head"), yTitle: say("axis.layer"), revision: "heads" });
+  layout.title = { text: escaped(title), font: { size: 13 } };
+  layout.margin.t = 30;
+  layout.yaxis.autorange = "reversed";
+  layout.yaxis.dtick = layout.xaxis.dtick = Math.ceil(Math.max(heads, table.length) / 8);
+  layout.xaxis.showgrid = layout.yaxis.showgrid = false;
+  await library.react(element, [trace], layout, { ...CONFIG, displayModeBar: false });
+}

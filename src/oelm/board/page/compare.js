@@ -1,0 +1,59 @@
+// Chosen runs side by side, and what differs between their configs and environments.
+
+import { fill, h, number, plainTable, say, section, stateWord, throttled } from "./dom.js";
+import * as address from "./address.js";
+import * as charts from "./charts.js";
+import { curveControls } from "./controls.js";
+import { shown } from "./run.js";
+
+const COLOURS = ["#000000", "#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6D00"];
+const DASHES = ["solid", "dash", "dashdot", "dot"];
+const SYMBOLS = ["circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "x", "star"];
+
+export async function compare(main, ids, { live }) {
+  if (ids.length < 2) { fill(main, h("h1", {}, say("compare")), h("p", {}, say("compare.few"))); return true; }
+  const studies = [...new Set(ids.map((id) => (id.includes("/") ? id.slice(0, id.indexOf("/")) : "")))];
+  let found = null;
+  const path = `events?${new URLSearchParams(studies.map((study) => ["study", study]))}`;
+  const stream = live(path, { onChange: (kind, event) => change(event), onAgain: () => compare(main, ids, { live }) });
+  found = await address.fetched("data/compare", { name: ids });
+  if (found === null) return false;
+  const chart = h("div", { class: "chart", role: "img" });
+  const table = h("div");
+  const look = (at) => ({ colour: COLOURS[at % 8], dash: DASHES[Math.floor(at / 8) % 4], symbol: SYMBOLS[at % 8], flops_per_token: null });
+  const draw = () => {
+    const what = address.get("y", "val_loss");
+    const traces = found.runs.map((run, at) => [run, at]).filter(([run]) => run.curves[what]?.points.length)
+      .map(([run, at]) => charts.runTrace(run.row.run, run.curves[what].points, look(at)));
+    chart.setAttribute("aria-label", `${say("compare")}: ${say(`value.${what}`)}`);
+    chart.dataset.traces = String(traces.length);
+    charts.draw(chart, traces, charts.chartOptions());
+    const rows = found.runs.map(({ row }, at) => [
+      h("span", { "aria-hidden": "true", class: `mark mark-${at % 8}` }, "■ "), h("a", { href: address.to({ run: row.id }) }, row.run), row.arm ?? "", String(row.seed ?? ""), stateWord(row.state),
+      `${row.step ?? 0}/${row.steps ?? ""}`, number(row.val_loss), row.accuracy === null ? number(row.perplexity, 3) : number(row.accuracy)]);
+    const header = ["", ...["run", "arm", "seed", "state", "step", "val_loss"].map((name) => say(`column.${name}`)), `${say("column.perplexity")} / ${say("column.accuracy")}`];
+    fill(table, plainTable(header, rows));
+  };
+  const redraw = throttled(draw, 700);
+  function change(event) {
+    for (const run of found.runs) {
+      const row = event.rows[run.row.id];
+      if (row) run.row = row;
+      for (const [what, part] of Object.entries(event.runs[run.row.id] ?? {})) {
+        const curve = (run.curves[what] ??= { points: [] });
+        curve.points = charts.merged(curve.points, part);
+      }
+    }
+    redraw();
+  }
+  const names = found.runs.map((run) => run.row.run);
+  const differences = found.differences.map(({ key, values }) => [key, ...values.map(shown)]);
+  fill(main, h("h1", {}, say("compare")), table,
+    section(say("curves"), curveControls(draw, { flops: false }), chart),
+    section(say("compare.differences"), differences.length ? plainTable([say("key"), ...names], differences) : h("p", {}, say("compare.same"))));
+  draw();
+  const versions = {};
+  for (const run of found.runs) versions[run.study] = Math.min(versions[run.study] ?? Infinity, run.version);
+  stream.begin(versions);
+  return true;
+}

@@ -1,0 +1,38 @@
+// The stream of changes. It opens before a view asks for its data, so that nothing falls between the two: what comes
+// meanwhile waits, and what the data contains already is left out.
+
+export class Live {
+  constructor(path, { onChange, onAgain, onState }) {
+    this.waiting = [];
+    this.versions = null;
+    this.wasLost = false;
+    this.on = { onChange, onAgain, onState };
+    this.source = new EventSource(path);
+    this.source.addEventListener("hello", () => {
+      onState("live");
+      if (this.wasLost) onAgain();
+      this.wasLost = false;
+    });
+    for (const kind of ["change", "study", "runs"]) {
+      this.source.addEventListener(kind, (event) => this.take(kind, JSON.parse(event.data)));
+    }
+    this.source.addEventListener("again", () => onAgain());
+    this.source.onerror = () => { this.wasLost = true; onState("lost"); };
+  }
+
+  // The data of the view is here, as of these versions of studies.
+  begin(versions) {
+    this.versions = versions;
+    const waiting = this.waiting;
+    this.waiting = [];
+    for (const [kind, event] of waiting) this.take(kind, event);
+  }
+
+  take(kind, event) {
+    if (this.versions === null) { this.waiting.push([kind, event]); return; }
+    if (kind === "change" && event.version <= (this.versions[event.study] ?? 0)) return;
+    this.on.onChange(kind, event);
+  }
+
+  close() { this.source.close(); }
+}

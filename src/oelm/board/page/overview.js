@@ -1,0 +1,79 @@
+// Every study and single run: state, progress, time left, last change, failures.
+
+import { duration, fill, h, moment, number, say, section, stateWord, throttled } from "./dom.js";
+import * as address from "./address.js";
+import { Table } from "./table.js";
+
+export async function overview(main, { live }) {
+  const stream = live("events?overview=1", { onChange: (kind, event) => change(kind, event), onAgain: () => overview(main, { live }) });
+  const found = await address.fetched("data/overview");
+  const studies = new Map(found.studies.map((each) => [each.name, each]));
+  let runs = found.runs;
+  const body = h("tbody");
+  const single = new Table(runColumns({ withStudy: false }), { label: say("single_runs"), keyOf: (row) => row.id, textOf: rowText });
+  const ofStudies = section(say("studies"), h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": say("studies") },
+    h("table", {}, h("thead", {}, h("tr", {}, ["study", "states", "progress", "eta", "changed", "failures"].map((name) => (
+      h("th", { scope: "col" }, say(`column.${name}`)))))), body)));
+  const ofRuns = section(say("single_runs"), single.element);
+  const nothing = h("p", {}, say("nothing", { folder: found.folder }));
+  const show = () => {
+    fill(body, [...studies.values()].map(studyLine));
+    single.show(runs);
+    ofStudies.hidden = !studies.size;
+    ofRuns.hidden = !runs.length;
+    nothing.hidden = studies.size > 0 || runs.length > 0;
+  };
+  const redraw = throttled(show, 500);
+  function change(kind, event) {
+    if (kind === "study") studies.set(event.name, event);
+    if (kind === "runs") runs = event.runs;
+    redraw();
+  }
+  const leftOut = [...found.left_out, ...found.studies.flatMap((each) => each.left_out)];
+  fill(main, h("h1", {}, say("overview")), nothing, ofStudies, ofRuns, notShown(leftOut));
+  show();
+  stream.begin({});
+}
+
+export function notShown(lines) {
+  return lines.length ? h("div", { class: "warning" }, h("p", {}, h("b", {}, say("left_out"))), lines.map((line) => h("p", {}, line))) : null;
+}
+
+function studyLine(study) {
+  const { done, planned } = study.progress;
+  const states = Object.entries(study.states).map(([state, count]) => h("div", {}, `${count} `, stateWord(state)));
+  const failures = study.failures.map((each) => h("div", {}, h("a", { href: address.to({ run: each.id }) }, each.id.split("/").pop()), `: ${each.error ?? ""}`));
+  return h("tr", { "data-study": study.name },
+    h("td", {}, h("a", { href: address.to({ study: study.name }) }, study.name)),
+    h("td", {}, states),
+    h("td", {}, h("progress", { max: String(Math.max(1, planned)), value: String(done), "aria-label": say("column.progress") }), `${done}/${planned}`),
+    h("td", { class: "tight" }, duration(study.seconds_left)),
+    h("td", { class: "tight" }, moment(study.changed)),
+    h("td", { class: "wide" }, failures, study.more_failures ? `+ ${study.more_failures}` : null));
+}
+
+export function rowText(row) {
+  return [row.run, row.id, row.arm, row.seed, row.stage, row.state, say(`state.${row.state}`), row.error].filter(Boolean).join(" ");
+}
+
+// The columns of a table of runs.
+export function runColumns({ withStudy = true, labels = new Map(), measured = ["val_loss", "perplexity"], chosen = null, onChoose = null } = {}) {
+  const digits = { accuracy: (value) => number(value), val_loss: (value) => number(value), perplexity: (value) => number(value, 3) };
+  const box = (row) => (row.id ? h("input", {
+    type: "checkbox", checked: chosen.has(row.id), "aria-label": say("runs.choose", { run: row.run }),
+    onchange: (event) => onChoose(row.id, event.target.checked),
+  }) : null);
+  return [
+    ...(chosen ? [{ key: "choose", title: say("column.choose"), cell: box, stays: true }] : []),
+    { key: "run", tight: true, title: say("column.run"), order: (row) => row.run, cell: (row) => (row.id ? h("a", { href: address.to({ run: row.id }) }, row.run) : row.run) },
+    ...(withStudy ? [{ key: "stage", title: say("column.stage"), order: (row) => row.stage, cell: (row) => say(`stage.${row.stage}`) }] : []),
+    { key: "arm", broad: true, title: say("column.arm"), order: (row) => row.arm, cell: (row) => labels.get(row.arm) ?? row.arm ?? "" },
+    { key: "seed", title: say("column.seed"), number: true, order: (row) => row.seed, cell: (row) => row.seed ?? "" },
+    { key: "state", tight: true, title: say("column.state"), order: (row) => row.state, cell: (row) => stateWord(row.state) },
+    { key: "step", title: say("column.step"), number: true, order: (row) => row.step ?? -1, cell: (row) => (row.steps ? `${row.step ?? 0}/${row.steps}` : "") },
+    ...measured.map((name) => ({ key: name, title: say(`column.${name}`), number: true, order: (row) => row[name], cell: (row) => digits[name](row[name]) })),
+    { key: "eta", title: say("column.eta"), number: true, order: (row) => row.seconds_left, cell: (row) => (row.seconds_left === null || row.seconds_left === undefined ? "" : duration(row.seconds_left)) },
+    { key: "changed", tight: true, title: say("column.changed"), order: (row) => row.changed, cell: (row) => (row.changed ? moment(row.changed) : "") },
+    { key: "error", title: say("column.error"), wide: true, order: (row) => row.error, cell: (row) => row.error ?? row.why ?? "" },
+  ];
+}

@@ -1,0 +1,288 @@
+// One study: its question, its hypotheses as cards, curves with bands, tuning, runs, confounds, attention heads.
+
+import { announce, duration, fill, h, NONE, number, plainTable, say, section, svg, throttled } from "./dom.js";
+import * as address from "./address.js";
+import * as charts from "./charts.js";
+import { showCards } from "./card.js";
+import { curveControls } from "./controls.js";
+import { notShown, rowText, runColumns } from "./overview.js";
+import { Table } from "./table.js";
+
+export async function study(main, name, { live }) {
+  const page = new StudyPage(main, name);
+  const again = () => page.load();
+  page.stream = live(`events?${new URLSearchParams({ study: name })}`, { onChange: (kind, event) => page.change(event), onAgain: again });
+  if (!(await page.load())) return false;
+  return true;
+}
+
+class StudyPage {
+  constructor(main, name) {
+    Object.assign(this, { main, name, bands: {}, seeds: null, chosen: new Set(), hidden: new Set(address.all("hide")) });
+    this.redrawCurves = throttled(() => this.drawCurves(), 700);
+    this.redrawRows = throttled(() => this.showRows(), 500);
+    this.reloadStanding = throttled(() => this.loadStanding(), 400);
+    this.reloadCurves = throttled(() => this.loadCurves(), 400);
+  }
+
+  async load() {
+    const found = await address.fetched("data/study", { name: this.name, first: 1 });
+    if (found === null) return false;
+    this.take(found);
+    this.build();
+    await this.loadCurves();
+    this.stream.begin({ [this.name]: Math.min(found.version, this.curveVersion) });
+    this.reloadStanding(); // asked for last: it takes longest
+    return true;
+  }
+
+  take(found) {
+    this.found = found;
+    this.standing = found.standing;
+    this.arms = found.standing?.arms ?? found.arms ?? [];
+    this.live = new Map(found.rows.map((row) => [row.id, row]));
+  }
+
+  async loadStanding() {
+    const found = await address.fetched("data/study", { name: this.name });
+    if (found === null || !this.main.isConnected) return;
+    const hadStanding = this.standing !== null;
+    this.take(found);
+    if (hadStanding !== (this.standing !== null) || this.problemShown !== found.problem) this.build();
+    else this.showStanding();
+    this.redrawCurves();
+    this.redrawRows();
+  }
+
+  async loadCurves() {
+    const found = await address.fetched("data/curves", { name: this.name });
+    this.curveVersion = found?.version ?? 0;
+    this.bands = found?.bands ?? {};
+    if (address.get("seeds") === "1") await this.loadSeeds();
+    this.showControls();
+    this.drawCurves();
+  }
+
+  async loadSeeds() {
+    const found = await address.fetched("data/seeds", { name: this.name });
+    this.seeds = found?.runs ?? {};
+  }
+
+  change(event) {
+    for (const [id, row] of Object.entries(event.rows)) {
+      if (row === null) this.live.delete(id);
+      else this.live.set(id, row);
+    }
+    if (Object.keys(event.rows).length) this.redrawRows();
+    if (event.has_standing) this.reloadStanding();
+    if (event.is_regrouped) { this.reloadCurves(); return; }
+    for (const [arm, names] of Object.entries(event.bands)) {
+      for (const [what, part] of Object.entries(names)) {
+        const band = ((this.bands[arm] ??= {})[what] ??= { points: [], seeds: 0 });
+        band.points = charts.merged(band.points, part);
+        band.seeds = part.seeds;
+      }
+    }
+    if (this.seeds) {
+      for (const [id, names] of Object.entries(event.runs)) {
+        const known = this.seeds[id];
+        if (!known) { this.seeds = null; this.loadSeeds().then(this.redrawCurves); break; }
+        for (const [what, part] of Object.entries(names)) {
+          const curve = (known.curves[what] ??= { points: [] });
+          curve.points = charts.merged(curve.points, part);
+        }
+      }
+    }
+    if (Object.keys(event.bands).length || Object.keys(event.runs).length) this.redrawCurves();
+  }
+
+  // ---- The parts of the page ----
+
+  build() {
+    this.problemShown = this.found.problem;
+    this.head = h("div");
+    this.cards = h("div", { class: "cards" });
+    this.chart = h("div", { class: "chart", role: "img" });
+    this.legend = h("ul", { class: "legend", "aria-label": say("arms") });
+    this.controls = h("div");
+    this.values = h("details", {}, h("summary", {}, say("card.numbers")));
+    this.tuning = h("div");
+    this.further = h("div");
+    this.compare = h("a", { href: "#" });
+    const measured = this.standing?.measure === "accuracy" ? ["val_loss", "accuracy"] : ["val_loss", "perplexity"];
+    const labels = new Map(this.arms.map((arm) => [arm.key, arm.label]));
+    const onChoose = (id, isChosen) => { if (isChosen) this.chosen.add(id); else this.chosen.delete(id); this.showCompare(); };
+    this.table = new Table(runColumns({ labels, measured, chosen: this.chosen, onChoose }), {
+      label: say("runs"), keyOf: (row) => row.id ?? `${row.stage} ${row.run}`, textOf: (row) => `${rowText(row)} ${labels.get(row.arm) ?? ""}`,
+    });
+    fill(this.main, this.head,
+      this.standing || this.found.problem ? section(say("hypotheses"), this.cards) : h("p", { class: "note", id: "computing" }, say("computing")),
+      section(say("curves"), this.controls, this.legend, this.chart, h("p", { class: "soft" }, say("curves.note")), this.values),
+      this.tuning,
+      section(say("runs"), h("p", {}, this.compare), this.table.element),
+      this.further, notShown(this.found.left_out));
+    this.showStanding();
+    this.showControls();
+    this.showRows();
+    this.showCompare();
+  }
+
+  showStanding() {
+    const { standing, found } = this;
+    const reports = found.report.map((language) => h("a", { href: `report?${new URLSearchParams({ name: this.name, lang: language })}`, target: "_blank", rel: "noopener" }, `${say("report")} (${language})`));
+    fill(this.head, h("h1", {}, this.name),
+      standing || found.question ? h("p", { class: "question" }, standing?.question ?? found.question) : null,
+      h("ul", { class: "facts" }, this.facts().map((each) => h("li", {}, each)), reports.map((each) => h("li", {}, each))),
+      found.problem ? h("div", { class: "warning" }, h("p", {}, say("no_declaration", { reason: found.problem }))) : null,
+      standing?.missing.length ? h("div", { class: "warning", id: "missing" }, standing.missing.map((line) => h("p", {}, line))) : null,
+      standing?.next_look.length ? h("div", { class: "note" }, standing.next_look.map((line) => h("p", {}, h("b", {}, `${say("next_look")}: `), line))) : null,
+      standing?.cautions.length ? h("div", { class: "warning" }, standing.cautions.map((line) => h("p", {}, line))) : null,
+      standing?.remarks.length ? notShown(standing.remarks) : null);
+    if (!standing) return;
+    const before = new Map([...this.cards.children].map((each) => [each.dataset.card, each.dataset.outcome]));
+    showCards(this.cards, standing.cards);
+    if (!standing.cards.length) fill(this.cards, h("p", {}, say("no_hypotheses")));
+    for (const each of standing.cards) {
+      if (before.has(each.name) && before.get(each.name) !== each.outcome) announce(`${each.name}: ${each.outcome_word}`);
+    }
+    this.showTuning();
+    this.showFurther();
+  }
+
+  facts() {
+    const { standing } = this;
+    if (!standing) return [];
+    const { done, planned } = standing.progress;
+    return [
+      [h("b", {}, say(standing.is_complete ? "complete" : "incomplete")), ` ${done}/${planned}`],
+      ...(standing.seconds_left === null ? [] : [`${say("column.eta")}: ${duration(standing.seconds_left)}`]),
+      `${say("registration")}: ${standing.registration}`,
+    ];
+  }
+
+  showControls() {
+    const has = new Set(Object.values(this.bands).flatMap((each) => Object.keys(each)));
+    if (!address.get("y") && this.standing?.measure === "accuracy" && has.has("accuracy")) address.change({ y: "accuracy" });
+    const redraw = async () => {
+      if (address.get("seeds") === "1" && !this.seeds) await this.loadSeeds();
+      this.drawCurves();
+    };
+    const flops = this.arms.some((arm) => arm.flops_per_token);
+    const focused = document.activeElement?.name;
+    fill(this.controls, curveControls(redraw, { has: has.size ? has : null, withSeeds: true, flops }));
+    if (focused) this.controls.querySelector(`[name="${CSS.escape(focused)}"]`)?.focus();
+    this.showLegend();
+  }
+
+  showLegend() {
+    const toggle = (key) => {
+      if (!this.hidden.delete(key)) this.hidden.add(key);
+      address.change({ hide: [...this.hidden] });
+      this.showLegend();
+      this.legend.querySelector(`[data-arm="${CSS.escape(key)}"]`)?.focus();
+      this.drawCurves();
+    };
+    fill(this.legend, this.arms.map((arm) => h("li", {}, h("button", {
+      type: "button", "aria-pressed": String(!this.hidden.has(arm.key)), "data-arm": arm.key, title: say("arms.note"), onclick: () => toggle(arm.key),
+    }, svg("svg", { viewBox: "0 0 32 10", "aria-hidden": "true" },
+      svg("line", { x1: 0, x2: 32, y1: 5, y2: 5, stroke: charts.shownColour(arm.colour), "stroke-width": 2.5, "stroke-dasharray": dashes(arm.dash) })),
+    arm.label))));
+  }
+
+  drawCurves() {
+    const what = address.get("y", "val_loss");
+    const shown = this.arms.filter((arm) => !this.hidden.has(arm.key));
+    const bands = shown.map((arm) => [arm, this.bands[arm.key]?.[what]]).filter(([, band]) => band?.points.length);
+    const isApart = address.get("seeds") === "1" && this.seeds;
+    const looks = new Map(shown.map((arm) => [arm.key, arm]));
+    const traces = isApart
+      ? Object.entries(this.seeds).filter(([, run]) => looks.has(run.arm) && run.curves[what]?.points.length)
+        .map(([id, run]) => charts.runTrace(`${looks.get(run.arm).label} · ${id.split("/").pop()}`, run.curves[what].points, looks.get(run.arm), { thin: true }))
+      : bands.flatMap(([arm, band]) => charts.bandTraces(arm, band));
+    this.chart.setAttribute("aria-label", `${say("curves")}: ${say(`value.${what}`)}, ${bands.map(([arm, band]) => `${arm.label} ${number(band.points.at(-1)[3])}`).join("; ")}`);
+    this.chart.dataset.points = String(bands.reduce((sum, [, band]) => sum + band.points.length, 0));
+    this.chart.dataset.traces = String(traces.length);
+    charts.draw(this.chart, traces, charts.chartOptions());
+    const last = bands.map(([arm, band]) => {
+      const point = band.points.at(-1);
+      return [arm.label, String(point[0]), number(point[3]), number(point[4]), number(point[5]), `${point[6]}/${band.seeds}`];
+    });
+    const header = [say("column.arm"), say("column.step"), say(`value.${what}`), "min", "max", say("column.seed")];
+    const isOpen = this.values.open;
+    fill(this.values, h("summary", {}, say("card.numbers")), last.length ? plainTable(header, last, { numbers: 5 }) : say("curves.none"));
+    this.values.open = isOpen;
+  }
+
+  showTuning() {
+    const panels = this.standing.tuning;
+    if (!panels.length) { fill(this.tuning); return; }
+    const drawn = panels.map((panel) => [panel, h("div", { class: "chart small", role: "img", "aria-label": `${say("tuning")}: ${panel.label}` })]);
+    const chosen = panels.flatMap((panel) => panel.arms.map((arm) => [arm.label, panel.label, arm.chosen === null ? NONE : String(arm.chosen)]));
+    fill(this.tuning, section(say("tuning"), h("p", { class: "soft" }, say("tuning.note")), h("div", { class: "panels" }, drawn.map(([, element]) => element)),
+      h("details", {}, h("summary", {}, say("card.numbers")), plainTable([say("column.arm"), say("key"), say("value")], chosen))));
+    for (const [panel, element] of drawn) {
+      const traces = panel.arms.flatMap((arm) => tuningTraces(arm));
+      const ticks = [...new Set(panel.arms.flatMap((arm) => arm.values))].sort((one, other) => one - other);
+      charts.draw(element, traces, { ticks, xTitle: panel.label, yTitle: panel.axis, logX: panel.arms.every((arm) => arm.values.every((value) => value > 0)), logY: false, revision: panel.key });
+    }
+  }
+
+  showFurther() {
+    const { confounds, heads } = this.standing;
+    const maps = heads.map((arm) => [arm, Object.entries(arm.tables).filter(([kind]) => say(`head.${kind}`) !== `head.${kind}`)
+      .map(([kind, table]) => [kind, table, h("div", { class: "chart", role: "img", "aria-label": `${arm.label}: ${say(`head.${kind}`)}` })])]);
+    const signature = JSON.stringify([confounds, heads]);
+    if (this.furtherOf === signature && this.further.hasChildNodes()) return;
+    this.furtherOf = signature;
+    fill(this.further,
+      section(say("confounds"), h("p", { class: "soft" }, confounds.text), confounds.rows.length ? plainTable(confounds.header, confounds.rows) : null),
+      heads.length ? section(say("heads"), h("p", { class: "soft" }, say("heads.note")), maps.map(([arm, tables]) => h("div", { class: "arm-heads" },
+        h("h3", {}, arm.label), h("div", { class: "heads" }, tables.map(([, , element]) => element)), headNumbers(tables)))) : null);
+    for (const [, tables] of maps) for (const [kind, table, element] of tables) charts.heatMap(element, table, say(`head.${kind}`), { ranked: true });
+  }
+
+  showRows() {
+    const planned = this.standing?.rows ?? [];
+    const rows = planned.map((row) => ({ ...row, ...withoutNames(this.live.get(row.id)), state: row.state === "damaged" ? "damaged" : this.live.get(row.id)?.state ?? row.state }));
+    const known = new Set(planned.map((row) => row.id));
+    const others = [...this.live.values()].filter((row) => !known.has(row.id));
+    this.table.show([...rows, ...others]);
+  }
+
+  showCompare() {
+    this.compare.hidden = this.chosen.size < 2;
+    this.compare.textContent = say("runs.compare", { count: this.chosen.size });
+    this.compare.setAttribute("href", address.to({ compare: [...this.chosen] }));
+  }
+}
+
+// The same numbers as text.
+export function headNumbers(tables) {
+  const rows = tables.flatMap(([kind, table]) => table.map((row, layer) => [say(`head.${kind}`), String(layer), row.map((value) => number(value, 2)).join(" ")]));
+  return h("details", {}, h("summary", {}, say("card.numbers")), plainTable([say("heads"), say("axis.layer"), say("axis.share_of_attention")], rows));
+}
+
+// What the plan knows better than the run itself.
+function withoutNames(row) {
+  if (!row) return {};
+  const { run, arm, seed, stage, error, ...rest } = row;
+  return error ? { ...rest, error } : rest;
+}
+
+function tuningTraces(arm) {
+  const colour = charts.shownColour(arm.colour);
+  const label = charts.escaped(arm.label);
+  const kept = arm.values.map((value, at) => [value, arm.losses[at]]).filter(([, loss]) => loss !== null);
+  const best = kept.find(([value]) => value === arm.chosen);
+  const line = {
+    type: "scatter", mode: "lines+markers", x: kept.map(([value]) => value), y: kept.map(([, loss]) => loss), line: { color: colour, dash: arm.dash, width: 2 },
+    marker: { symbol: arm.symbol, size: 6, color: colour }, hovertemplate: `${label}<br>%{x}: <b>%{y:.5g}</b><extra></extra>`,
+  };
+  const ring = best ? [{ type: "scatter", mode: "markers", x: [best[0]], y: [best[1]], hoverinfo: "skip", marker: { symbol: "circle-open", size: 14, color: colour, line: { width: 2 } } }] : [];
+  return [line, ...ring];
+}
+
+export function dashes(dash) {
+  const known = { solid: "", dash: "7 4", dashdot: "7 3 2 3", dot: "2 3" };
+  return known[dash] ?? dash.replaceAll("px", "").replaceAll(",", " ");
+}

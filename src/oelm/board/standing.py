@@ -1,0 +1,258 @@
+"""Where a study stands, checked: its plan, its verdicts and what they rest on, as the report computes them.
+
+This reads every run whole and needs scipy, so it is computed in a thread beside the server, and again only when
+something has changed. What has not changed since is remembered.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from oelm.accounting import training_flops_per_token
+from oelm.board.places import RunPlace, Signature, StudyPlace
+from oelm.board.words import say_on_page
+from oelm.config import ResolvedRun
+from oelm.errors import UserError
+from oelm.experiments.looking import why_unstarted
+from oelm.experiments.progress import progress_of, seconds_left
+from oelm.reporting.article import Paragraph, Table
+from oelm.reporting.cautions import cautions, registration_text
+from oelm.reporting.figures.canvas import Look, look_of
+from oelm.reporting.tables import label_in
+from oelm.reporting.words import say
+from oelm.study.declaration import Language, Study, in_language
+from oelm.study.plan import Plan, PlannedRun, planned
+from oelm.study.registration import Registration, registration_of
+from oelm.study.scaled import at_main_size
+from oelm.study.shelf import Shelf, StoredRun, read_stored
+from oelm.study.tuning import point_text
+
+SETTLED = ("finished", "diverged", "damaged")  # which stay so as long as no file changes
+
+
+@dataclass
+class Remembered:
+    """Stored runs that were read, each as long as its files stay what they are."""
+
+    known: dict[Path, tuple[Signature, StoredRun]] = field(default_factory=dict)
+
+    def shelf(self, folder: Path, runs: list[RunPlace]) -> Shelf:
+        signatures = {run.path: run.signature for run in runs}
+
+        def read(path: Path) -> StoredRun:
+            signature = signatures[path]
+            before = self.known.get(path)
+            if before is not None and before[0] == signature and before[1].state in SETTLED:
+                return before[1]
+            stored = read_stored(path)
+            self.known[path] = signature, stored
+            return stored
+
+        for gone in self.known.keys() - signatures.keys():
+            del self.known[gone]
+        return Shelf(folder, paths=list(signatures), read=read)
+
+
+@dataclass(frozen=True)
+class Standing:
+    study: Study
+    plan: Plan
+    registration: Registration
+    findings: Any | None  # Findings; None where no run has begun
+    ids: dict[Path, str]  # of the runs, as addresses have them
+    damage: dict[str, str]  # by id, of runs with a file that is not what was stored
+    remarks: list[str]  # what could not be read
+    seconds_left: float | None
+
+    @property
+    def is_complete(self) -> bool:
+        return self.plan.is_done
+
+    def arm_of(self) -> dict[str, tuple[str, int]]:
+        """Arm and seed of every stored final run that the study plans, by id."""
+        stored = ((run, run.stored) for run in self.plan.final)
+        return {self.ids[each.directory.path]: (run.arm, run.seed) for run, each in stored if each}
+
+    # ---- As JSON ----
+
+    def tree(self, language: Language) -> dict[str, Any]:
+        study = self.study
+        return {
+            "name": study.name,
+            "question": in_language(study.question, language),
+            "is_complete": self.is_complete,
+            "missing": list(self._missing(language)),
+            "cautions": list(cautions(self.findings, language)) if self.findings else [],
+            "registration": registration_text(self.registration.as_json(), language),
+            "is_registered": self.registration.entry is not None,
+            "next_look": list(self._next_look(language)),
+            "cards": self._cards(language),
+            "arms": arms_of(study, language, self.plan),
+            "measure": study.measure.record_key or "val_loss",
+            "rows": [self._row(run) for run in self.plan.runs],
+            "progress": self.progress(),
+            "seconds_left": self.seconds_left,
+            "confounds": self._confounds(language),
+            "tuning": self._tuning(language),
+            "heads": self._heads(language),
+            "remarks": self.remarks,
+        }
+
+    def progress(self) -> dict[str, int]:
+        plan = self.plan
+        done = sum(run.has_ended for run in plan.runs)
+        return {"done": done, "planned": len(plan.tuning) + plan.expected_final_runs + len(plan.saved)}
+
+    def _missing(self, language: Language) -> Iterator[str]:
+        from oelm.reporting.content import missing_lines
+
+        if self.findings is not None:
+            yield from missing_lines(self.findings, language)
+        else:
+            yield say_on_page(language, "card.nothing_yet")
+
+    def _next_look(self, language: Language) -> Iterator[str]:
+        from oelm.reporting.looks import what_is_next
+
+        if self.findings is not None and self.study.looks:
+            yield from what_is_next(self.findings, language)
+
+    def _cards(self, language: Language) -> list[dict[str, Any]]:
+        from oelm.board.cards import cards_of, cards_without_runs
+
+        if self.findings is None:
+            return cards_without_runs(self.study, language)
+        return cards_of(self.findings, language)
+
+    def _row(self, run: PlannedRun) -> dict[str, Any]:
+        stored = run.stored
+        return {
+            "id": self.ids.get(stored.directory.path) if stored else None,
+            "run": run.title,
+            "stage": run.stage,
+            "arm": run.arm,
+            "seed": run.seed,
+            "draw": run.draw,
+            "point": point_text(run.point) if run.point else "",
+            "state": run.state,
+            "why": why_unstarted(self.plan, run),
+            "error": stored.error if stored else None,
+        }
+
+    def _confounds(self, language: Language) -> dict[str, Any]:
+        from oelm.reporting.closing import confounds
+
+        if self.findings is None:
+            return {"text": "", "header": [], "rows": []}
+        blocks = list(confounds(self.findings, language, ()))
+        texts = [block.text for block in blocks if isinstance(block, Paragraph)]
+        tables = [block for block in blocks if isinstance(block, Table)]
+        rows = {"header": tables[0].header, "rows": tables[0].rows} if tables else {"header": [], "rows": []}
+        return {"text": " ".join([*texts, *(table.caption for table in tables)]), **rows}
+
+    def _tuning(self, language: Language) -> list[dict[str, Any]]:
+        """Against each key of the grid, of every arm the lowest loss at each value, as far as the runs have come."""
+        panels = []
+        for key in self.plan.grid:
+            arms = [found for arm in self.study.arms if (found := self._tuned(arm, key))]
+            label = say(language, "axis.learning_rate") if key == "training.learning_rate" else key
+            panels.append({"key": key, "label": label, "axis": say(language, "axis.tuning_loss"), "arms": arms})
+        return [panel for panel in panels if panel["arms"]]
+
+    def _tuned(self, arm: str, key: str) -> dict[str, Any] | None:
+        losses: dict[float, list[float]] = {}
+        by_point: dict[Any, list[float]] = {}
+        for run in self.plan.last_round:
+            if run.arm == arm and run.loss is not None:
+                by_point.setdefault(run.point, []).append(run.loss)
+        for point, found in by_point.items():
+            losses.setdefault(dict(point)[key], []).append(sum(found) / len(found))
+        if not losses:
+            return None
+        best = {value: min(of_value) for value, of_value in sorted(losses.items())}
+        choice = self.plan.choices.get(arm)
+        return {
+            "arm": arm,
+            "label": arm,
+            "values": list(best),
+            "losses": [loss if math.isfinite(loss) else None for loss in best.values()],
+            "chosen": choice.values.get(key) if choice else None,
+            **drawn_as(look_of(self.study, arm)),
+        }
+
+    def _heads(self, language: Language) -> list[dict[str, Any]]:
+        found = self.findings.arms if self.findings else {}
+        return [
+            {"arm": arm, "label": label_in(self.study, arm, language), "tables": summary.heads.last}
+            for arm, summary in found.items()
+            if summary.heads is not None
+        ]
+
+
+def arms_of(study: Study, language: Language, plan: Plan | None = None) -> list[dict[str, Any]]:
+    """The arms that curves are drawn of, as reports draw them; without a plan nobody knows what a token costs."""
+
+    def flops_per_token(arm: str) -> float | None:
+        runs = plan.by_arm[arm] if plan else []
+        resolved = next((each.run for each in runs if isinstance(each.run, ResolvedRun)), None)
+        return None if resolved is None else training_flops_per_token(resolved.model)
+
+    return [
+        {
+            "key": arm,
+            "label": label_in(study, arm, language),
+            "is_baseline": arm == study.baseline,
+            "flops_per_token": flops_per_token(arm),
+            **drawn_as(look_of(study, arm)),
+        }
+        for arm in at_main_size(study)
+    ]
+
+
+_SYMBOLS = {
+    "o": "circle", "s": "square", "^": "triangle-up", "D": "diamond", "v": "triangle-down", "P": "cross", "X": "x",
+    "*": "star",
+}  # fmt: skip
+_DASHES = {"-": "solid", "--": "dash", "-.": "dashdot"}
+
+
+def drawn_as(look: Look) -> dict[str, str]:
+    """The look of an arm in reports, as the page's script calls it."""
+    dash = _DASHES.get(look.line) if isinstance(look.line, str) else ",".join(f"{2 * part}px" for part in look.line[1])
+    return {"colour": look.colour, "dash": dash or "solid", "symbol": _SYMBOLS[look.marker]}
+
+
+def standing_of(study: Study, place: StudyPlace, runs: list[RunPlace], remembered: Remembered) -> Standing:
+    """Of these run directories. UserError where nothing can be said at all."""
+    from oelm.analysis.summary import findings_alone
+
+    shelf = remembered.shelf(place.folder(), runs)
+    ids = {run.path: run.id for run in runs}
+    try:
+        findings = findings_alone(study, shelf, with_curves=False)
+        plan = findings.plan
+    except UserError:
+        findings, plan = None, planned(study, shelf)  # no run has begun, or none whose data is known
+    return Standing(
+        study=study,
+        plan=plan,
+        registration=registration_of(study, shelf),
+        findings=findings,
+        ids=ids,
+        damage={ids[each.directory.path]: each.damage or "" for each in shelf.damaged},
+        remarks=shelf.unreadable,
+        seconds_left=_seconds_left(plan),
+    )
+
+
+def _seconds_left(plan: Plan) -> float | None:
+    """None where nothing runs: nobody knows when it goes on."""
+    running = [run for run in plan.runs if run.stored and run.stored.state == "running"]
+    underway = [
+        (run, progress_of(run.stored.directory, run.run.training.steps)) for run in running if run.stored is not None
+    ]
+    return seconds_left(plan, underway, units=len(running)) if running else None

@@ -1,0 +1,194 @@
+"""All that a server of pages knows: what there is, who is watched, and where studies stand.
+
+Standings are computed by one thread of their own, for studies that were asked for, and kept until something changes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from oelm.board.places import SINGLE, Found, RunPlace, StudyPlace, found_in, runs_of
+from oelm.board.standing import Remembered, Standing, standing_of
+from oelm.board.watch import Watch
+from oelm.errors import UserError
+from oelm.study.archiving import OF_STUDY
+from oelm.study.catalogue import study_file
+from oelm.study.declaration import Study
+from oelm.study.reading import load_study
+
+FOUND_FOR = 2.0  # seconds that a list of what there is stays good
+MOST_FAILURES = 5  # named in the overview of a study
+FAILED = ("failed", "damaged", "diverged")
+
+
+Key = tuple[float | None, ...]
+
+
+class Board:
+    def __init__(self, root: Path | None, given: StudyPlace | None = None) -> None:
+        self.root, self.given = root, given
+        self._lock = threading.Lock()
+        self._found, self._found_at = Found(), float("-inf")
+        self._watches: dict[str, Watch] = {}
+        self._standings: dict[str, tuple[Key, Standing | str]] = {}
+        self._remembered: dict[str, Remembered] = {}
+        self._pending: set[str] = set()
+        self._studies: dict[tuple[str, float], Study] = {}
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="standings")
+
+    def close(self) -> None:
+        self._worker.shutdown(wait=False, cancel_futures=True)
+
+    # ---- What there is ----
+
+    def found(self) -> Found:
+        with self._lock:
+            if time.monotonic() - self._found_at >= FOUND_FOR:
+                found = found_in(self.root) if self.root is not None else Found()
+                if self.given is not None:
+                    found.studies[self.given.name] = self.given
+                self._found, self._found_at = found, time.monotonic()
+            return self._found
+
+    def watch(self, name: str) -> Watch | None:
+        """Of a study by its name, or of the single runs; None where there is no such study."""
+        place = self.found().studies.get(name)
+        if place is None and name != SINGLE:
+            return None
+        with self._lock:
+            if name not in self._watches:
+                listed = (lambda: runs_of(place)) if place is not None else (lambda: self._single())
+                self._watches[name] = Watch(name, listed)
+            return self._watches[name]
+
+    def _single(self) -> Found:
+        found = self.found()
+        return Found(runs=dict(found.runs), left_out=list(found.left_out))
+
+    def watches(self) -> list[Watch]:
+        names = [*self.found().studies, SINGLE]
+        return [watch for name in names if (watch := self.watch(name)) is not None]
+
+    def watch_of_run(self, id: str) -> Watch | None:
+        """The one that has this run, refreshed; None where there is no such run."""
+        study, slash, _ = id.partition("/")
+        watch = self.watch(study if slash else SINGLE)
+        if watch is None:
+            return None
+        with watch.lock:
+            watch.refresh()
+            return watch if id in watch.rows else None
+
+    # ---- Overview ----
+
+    def overview(self) -> dict[str, Any]:
+        found = self.found()
+        single = self.watch(SINGLE)
+        assert single is not None
+        with single.lock:
+            single.refresh()
+            runs = list(single.rows.values())
+        return {
+            "folder": str(self.root) if self.root is not None else "",
+            "studies": [self.summary(name) for name in found.studies],
+            "runs": runs,
+            "left_out": found.left_out,
+        }
+
+    def summary(self, name: str) -> dict[str, Any]:
+        """A line of the overview."""
+        watch = self.watch(name)
+        assert watch is not None
+        with watch.lock:
+            watch.refresh()
+            rows, left_out, version = list(watch.rows.values()), list(watch.left_out), watch.version
+        standing = self.known_standing(name)
+        damage = standing.damage if isinstance(standing, Standing) else {}
+        states = Counter("damaged" if row["id"] in damage else row["state"] for row in rows)
+        failures = [
+            {"id": row["id"], "error": damage.get(row["id"]) or row["error"]}
+            for row in rows
+            if row["id"] in damage or row["state"] in FAILED
+        ]
+        ended = states["finished"] + states["diverged"]
+        progress = {"done": ended, "planned": len(rows)}
+        return {
+            "name": name,
+            "version": version,
+            "states": dict(sorted(states.items())),
+            "progress": standing.progress() if isinstance(standing, Standing) else progress,
+            "is_planned": isinstance(standing, Standing),
+            "seconds_left": standing.seconds_left if isinstance(standing, Standing) else None,
+            "changed": max((row["changed"] for row in rows), default=None),
+            "failures": failures[:MOST_FAILURES],
+            "more_failures": max(0, len(failures) - MOST_FAILURES),
+            "left_out": left_out,
+        }
+
+    # ---- Standings ----
+
+    def known_standing(self, name: str) -> Standing | str | None:
+        """The last one that was computed, or why there is none; None: it has not been yet."""
+        known = self._standings.get(name)
+        return known[1] if known else None
+
+    def want_standing(self, name: str) -> None:
+        """Have it computed, unless the last one is still good or one is being computed."""
+        watch, place = self.watch(name), self.found().studies.get(name)
+        if watch is None or place is None:
+            return
+        known = self._standings.get(name)
+        if known is not None and known[0] == self._key(place, watch):
+            return
+        with self._lock:
+            if name in self._pending:
+                return
+            self._pending.add(name)
+        self._worker.submit(self._compute, place, watch)
+
+    def _compute(self, place: StudyPlace, watch: Watch) -> None:
+        try:
+            with watch.lock:
+                watch.refresh()
+                key, runs = self._key(place, watch), list(watch.places.values())
+            found = self._standing(place, runs)
+            self._standings[place.name] = key, found
+            with watch.lock:
+                watch.group_by(found.arm_of() if isinstance(found, Standing) else None)
+        finally:
+            with self._lock:
+                self._pending.discard(place.name)
+
+    def _key(self, place: StudyPlace, watch: Watch) -> Key:
+        """Another one means that a standing may be another: runs, the declaration, what is stored beside the runs."""
+        files = [place.path / name for name in OF_STUDY]
+        with contextlib.suppress(UserError):
+            files.append(study_file(place.source))
+        return watch.ended_version, *map(_changed, files)
+
+    def _standing(self, place: StudyPlace, runs: list[RunPlace]) -> Standing | str:
+        try:
+            study = self.declared(place)
+            return standing_of(study, place, runs, self._remembered.setdefault(place.name, Remembered()))
+        except (UserError, OSError) as error:
+            return str(error)
+
+    def declared(self, place: StudyPlace) -> Study:
+        """Its declaration, read again when its file has changed. UserError where it is not here."""
+        key = place.source, study_file(place.source).stat().st_mtime
+        if key not in self._studies:
+            self._studies[key] = load_study(place.source)
+        return self._studies[key]
+
+
+def _changed(file: Path) -> float | None:
+    try:
+        return file.stat().st_mtime
+    except OSError:
+        return None

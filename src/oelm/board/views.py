@@ -1,0 +1,251 @@
+"""The content of each page as JSON: every text in it is text, with control characters as visible escapes."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from oelm.board.places import SINGLE, StudyPlace
+from oelm.board.standing import Standing, arms_of, drawn_as
+from oelm.board.state import Board
+from oelm.board.watch import Watch
+from oelm.errors import UserError
+from oelm.files import FOR_READING, Damaged
+from oelm.reporting.figures.canvas import look_at
+from oelm.run_directory import COMPARED_ENVIRONMENT, RunDirectory, checkpoint_step, flat
+from oelm.schemas import Environment, Parameters, Result, Sample, Stored, read_record
+from oelm.sealing import read_config
+from oelm.sources import SOURCE_SCHEME, differ, scheme_of
+from oelm.study.declaration import Language, in_language
+from oelm.visible import visible
+
+Tree = dict[str, Any]
+LOG_BYTES = 2**15  # of the end of a log
+LOG_LINES = 200
+MOST_COMPARED = 20
+REPORTS = Path("reports")
+
+
+def readable(value: Any) -> Any:
+    """What may go into a page: texts without acting characters, and no number that JSON lacks."""
+    if isinstance(value, str):
+        return visible(value)
+    if isinstance(value, dict):
+        return {visible(key): readable(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [readable(each) for each in value]
+    if isinstance(value, float):
+        return value if value - value == 0 else None
+    return value if value is None or isinstance(value, int) else visible(value)
+
+
+# ---- Studies -------------------------------------------------------------------------------------------------------
+
+
+def overview(board: Board) -> Tree:
+    return board.overview()
+
+
+def study(board: Board, name: str, language: Language, *, wants_standing: bool = True) -> Tree | None:
+    """The rows at once; where it stands as soon as that is known, if that is wanted: a page that has nothing to show
+    yet asks for its curves first."""
+    watch = board.watch(name)
+    if watch is None or name == SINGLE:
+        return None
+    with watch.lock:
+        watch.refresh()
+        known = {"version": watch.version, "rows": list(watch.rows.values()), "left_out": list(watch.left_out)}
+    if wants_standing:
+        board.want_standing(name)
+    standing = board.known_standing(name)
+    tree = {"name": name, "standing": None, "problem": None, "report": report_languages(board, name), **known}
+    if isinstance(standing, Standing):
+        return tree | {"standing": standing.tree(language)}
+    try:
+        declared = board.declared(board.found().studies[name])
+    except (UserError, OSError, KeyError) as error:
+        return tree | {"problem": standing or str(error), "arms": _arms_of(watch)}
+    question = in_language(declared.question, language)
+    return tree | {"problem": standing, "question": question, "arms": arms_of(declared, language)}
+
+
+def _arms_of(watch: Watch) -> list[Tree]:
+    """Of a study whose declaration is not here: what its runs call themselves."""
+    names = sorted({row["arm"] for row in watch.rows.values() if row["stage"] == "final" and row["arm"]})
+    return [
+        {"key": arm, "label": arm, "is_baseline": False, "flops_per_token": None, **drawn_as(look_at(place))}
+        for place, arm in enumerate(names)
+    ]
+
+
+def curves(board: Board, name: str) -> Tree | None:
+    """Of all arms of a study."""
+    return _of_followed(board, name, lambda watch: {"bands": watch.bands()})
+
+
+def seeds(board: Board, name: str) -> Tree | None:
+    """Every final run of a study apart."""
+    return _of_followed(board, name, _apart)
+
+
+def _of_followed(board: Board, name: str, compute: Callable[[Watch], Tree]) -> Tree | None:
+    """What is computed of a study whose metric files are followed from now on; None where there is no such study."""
+    watch = board.watch(name)
+    if watch is None or name == SINGLE:
+        return None
+    with watch.lock:
+        watch.refresh()
+        watch.follow_all()
+        return {"version": watch.version, **compute(watch)}
+
+
+def _apart(watch: Watch) -> Tree:
+    arms = {id: watch.arm_of(id) for id, row in watch.rows.items() if row["stage"] == "final"}
+    return {"runs": {id: {"arm": arm, "curves": watch.curves_of(id)} for id, arm in arms.items() if arm}}
+
+
+# ---- Reports -------------------------------------------------------------------------------------------------------
+
+
+def report_languages(board: Board, name: str) -> list[str]:
+    place = board.found().studies.get(name)
+    return [language for language in ("en", "zh") if place and report_file(place, language)]
+
+
+def report_file(place: StudyPlace, language: str) -> Path | None:
+    """As `oelm report` writes it, or beside an archive as findings have it. A link is not followed."""
+    for folder in (REPORTS / place.path.name, REPORTS / place.name, place.path.parent / "report"):
+        file = folder / f"report.{language}.html"
+        if "/" not in place.name and file.is_file() and not file.is_symlink() and not folder.is_symlink():
+            return file
+    return None
+
+
+# ---- Runs ----------------------------------------------------------------------------------------------------------
+
+
+def run(board: Board, id: str) -> Tree | None:
+    watch = board.watch_of_run(id)
+    if watch is None:
+        return None
+    with watch.lock:
+        place, row = watch.places[id], dict(watch.rows[id])
+        known = {"version": watch.version, "row": row, "curves": watch.curves_of(id)}
+    directory = place.directory
+    problems: list[str] = []
+    config = _config(directory, problems)
+    parameters = _record(directory.parameters_file, Parameters, problems)
+    return {
+        **known,
+        "study": watch.name,
+        "path": str(place.path),
+        "config": config,
+        "environment": flat(_record(directory.environment_file, Environment, problems)),
+        "result": flat(_record(directory.result_file, Result, problems)),
+        "counts": {key: parameters.get(key) for key in ("total", "trainable", "frozen", "implied")},
+        "parts": _by_role(parameters.get("parts", [])),
+        "checkpoints": _checkpoints(directory),
+        "log": log_of(directory),
+        "sample": _record(directory.sample_file, Sample, problems) or None,
+        "heads": directory.last_head_scores(),
+        "problems": problems,
+    }
+
+
+def log(board: Board, id: str) -> Tree | None:
+    watch = board.watch_of_run(id)
+    return None if watch is None else {"log": log_of(watch.places[id].directory)}
+
+
+def log_of(directory: RunDirectory) -> list[str]:
+    """The last lines of what a run wrote, or of what its process printed."""
+    for file in (directory.log_file, directory.output_file):
+        text = _tail(file)
+        if text:
+            return text.splitlines()[-LOG_LINES:]
+    return []
+
+
+def _tail(file: Path) -> str:
+    try:
+        descriptor = os.open(file, FOR_READING | getattr(os, "O_NOFOLLOW", 0))
+    except OSError:
+        return ""
+    with os.fdopen(descriptor, "rb") as stream:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            return ""
+        start = max(0, found.st_size - LOG_BYTES)
+        stream.seek(start)
+        text = stream.read(LOG_BYTES).decode(errors="replace")
+    return text.partition("\n")[2] if start else text
+
+
+def _config(directory: RunDirectory, problems: list[str]) -> Tree:
+    try:
+        return flat(read_config(directory).run.model_dump(mode="json"))
+    except (OSError, UserError) as error:
+        problems.append(str(error))
+        return {}
+
+
+def _record(file: Path, shape: type[Stored], problems: list[str]) -> Tree:
+    try:
+        return read_record(file, shape)
+    except FileNotFoundError:
+        return {}
+    except (OSError, Damaged) as error:
+        problems.append(str(error))
+        return {}
+
+
+def _by_role(parts: list[Tree]) -> list[Tree]:
+    """Sums over the layers."""
+    found: dict[str, Tree] = {}
+    for part in parts:
+        row = found.setdefault(part["role"], {"role": part["role"], "total": 0, "frozen": 0})
+        row["total"] += part["total"]
+        row["frozen"] += part["frozen"]
+    return [row | {"trainable": row["total"] - row["frozen"]} for row in found.values()]
+
+
+def _checkpoints(directory: RunDirectory) -> list[Tree]:
+    found = []
+    for folder in directory.stored_checkpoints():
+        try:
+            files = [entry.stat(follow_symlinks=False) for entry in os.scandir(folder)]
+        except OSError:
+            continue
+        changed = max((each.st_mtime for each in files), default=None)
+        step, size = checkpoint_step(folder), sum(each.st_size for each in files)
+        found.append({"name": folder.name, "step": step, "bytes": size, "changed": changed})
+    return found
+
+
+# ---- Side by side --------------------------------------------------------------------------------------------------
+
+
+def compare(board: Board, ids: list[str]) -> Tree | None:
+    """None where one of them is not here."""
+    found = [run(board, id) for id in dict.fromkeys(ids[:MOST_COMPARED])]
+    runs = [each for each in found if each is not None]
+    if len(runs) < len(found):
+        return None
+    settings = [_settings(each) for each in runs]
+    keys = sorted({key for each in settings for key in each})
+    return {
+        "runs": [{key: each[key] for key in ("row", "curves", "study", "version", "result")} for each in runs],
+        "differences": [
+            {"key": key, "values": [each.get(key) for each in settings]} for key in keys if differ(key, settings)
+        ],
+    }
+
+
+def _settings(of_run: Tree) -> Tree:
+    environment = of_run["environment"]
+    compared = {key: environment.get(key) for key in COMPARED_ENVIRONMENT}
+    config: Tree = of_run["config"]
+    return config | compared | {SOURCE_SCHEME: scheme_of(environment)}

@@ -1,0 +1,205 @@
+"""One study, or the single runs, while somebody looks: what has changed since, as small increments.
+
+Directories are listed every few seconds, files of runs that have not ended are looked at every second, and of a metric
+file only what is new is read. Everything here runs in a worker thread, one at a time (`lock`).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from oelm.board.bands import Member, begun, points_at, steps_of, stride_of
+from oelm.board.follow import KIND_OF, VALUES, Follower
+from oelm.board.glance import ENDED, Row, row_of
+from oelm.board.places import SINGLE, Found, RunPlace, looked_at_again
+
+LISTED_EVERY = 4.0  # seconds
+MOST_EVENTS = 200  # kept for those who come back; whoever has missed more asks for everything again
+Event = dict[str, Any]
+
+
+class Watch:
+    def __init__(self, name: str, listed: Callable[[], Found]) -> None:
+        self.name = name
+        self.lock = threading.Lock()
+        self.version = 0
+        self.events: deque[Event] = deque(maxlen=MOST_EVENTS)
+        self.rows: dict[str, Row] = {}
+        self.places: dict[str, RunPlace] = {}
+        self.left_out: list[str] = []
+        self.arms: dict[str, tuple[str, int]] | None = None  # of planned runs, by id, when the plan is known
+        self.ended_version = 0  # grows whenever verdicts may change
+        self._listed = listed
+        self._listed_at = float("-inf")
+        self._followers: dict[str, Follower] = {}
+        self._follows_all = False
+
+    # ---- What there is ----
+
+    def refresh(self) -> None:
+        """Take note of what has changed; events say what. For the owner of the lock."""
+        changed = self._list_again() if time.monotonic() - self._listed_at >= LISTED_EVERY else self._look_again()
+        curves = self._read_on()
+        if changed or curves["runs"]:
+            rows = {id: self.rows.get(id) for id in changed}
+            self._tell({"rows": rows, **curves})
+
+    def _tell(self, event: Event) -> None:
+        self.version += 1
+        self.events.append({"version": self.version, "study": self.name, **event})
+
+    def since(self, version: int) -> list[Event] | None:
+        """None: too much has happened since."""
+        missed = self.version - version
+        if missed > len(self.events) or missed < 0:
+            return None
+        return list(self.events)[len(self.events) - missed :]
+
+    def _list_again(self) -> list[str]:
+        self._listed_at = time.monotonic()
+        found = self._listed()
+        self.left_out = found.left_out
+        gone = self.rows.keys() - found.runs.keys()
+        for id in gone:
+            del self.rows[id], self.places[id]
+            self._followers.pop(id, None)
+        if gone:
+            self.ended_version += 1
+        return [*gone, *self._updated(found.runs.values())]
+
+    def _look_again(self) -> list[str]:
+        underway = [place for id, place in self.places.items() if self.rows[id]["state"] not in ENDED]
+        return self._updated(now for place in underway if (now := looked_at_again(place)) is not None)
+
+    def _updated(self, places: Iterable[RunPlace]) -> list[str]:
+        """The ids of those whose row is another now."""
+        changed = []
+        for place in places:
+            before, known = self.rows.get(place.id), self.places.get(place.id)
+            is_same = known is not None and known.signature == place.signature
+            if before is not None and is_same and before["state"] != "running":  # whose process may have died
+                continue
+            self.places[place.id] = place
+            row = row_of(place)
+            is_edited = row["state"] in ENDED and not is_same
+            if before is None or before["state"] != row["state"] or is_edited:
+                self.ended_version += 1
+            if row != before:
+                self.rows[place.id] = row
+                changed.append(place.id)
+                if self._follows_all:
+                    self._follow(place)
+        return changed
+
+    # ---- Curves ----
+
+    def follow_all(self) -> None:
+        """Read the metric files of all final and single runs, and go on reading them."""
+        self._follows_all = True
+        for place in self.places.values():
+            self._follow(place)
+
+    def follow(self, id: str) -> Follower:
+        """Of one run, whatever its stage."""
+        if id not in self._followers:
+            follower = Follower(self.places[id].directory.metrics_file)
+            follower.poll()
+            for series in follower.series.values():
+                series.take_changes()
+            self._followers[id] = follower
+        return self._followers[id]
+
+    def _follow(self, place: RunPlace) -> None:
+        if place.stage == "final" or self.name == SINGLE:
+            self.follow(place.id)
+
+    def _read_on(self) -> dict[str, Any]:
+        """What is new in the curves of runs, and in those of the arms they belong to."""
+        runs: dict[str, Any] = {}
+        steps: dict[tuple[str, str], set[int] | None] = {}  # by arm and name; None: all
+        for id, follower in self._followers.items():
+            place = self.places.get(id)
+            if place is None or not follower.poll():
+                continue
+            for kind, series in follower.series.items():
+                changes = series.take_changes()
+                if changes.is_empty:
+                    continue
+                for name in VALUES[kind]:
+                    new = [[step, *at] for step in changes.steps if (at := series.at(step, name))]
+                    all_points = [list(point) for point in series.points(name)] if changes.is_reset else new
+                    part = {"points": all_points, "gone": changes.gone, "is_reset": changes.is_reset}
+                    runs.setdefault(id, {})[name] = part
+                    arm = self.arm_of(id)
+                    if arm is not None and place.stage == "final":
+                        key = (arm, name)
+                        known = steps.get(key, set())
+                        is_whole = changes.is_reset or known is None
+                        steps[key] = None if is_whole else {*(known or ()), *changes.steps, *changes.gone}
+        return {"runs": runs, "bands": self._changed_bands(steps) if steps else {}}
+
+    def _changed_bands(self, steps: dict[tuple[str, str], set[int] | None]) -> dict[str, Any]:
+        members = self.members()
+        bands: dict[str, Any] = {}
+        for (arm, name), changed in steps.items():
+            of_arm = members.get(arm, [])
+            whole = changed is None
+            if changed is None:
+                drawn = steps_of(of_arm, name)
+            else:
+                stride = stride_of(of_arm, name)
+                drawn = sorted(step for step in changed if step % stride == 0 or _is_last(of_arm, name, step))
+            points = points_at(of_arm, name, drawn)
+            if points or whole:
+                part = {"points": points, "is_reset": whole, "seeds": begun(of_arm, name)}
+                bands.setdefault(arm, {})[name] = part
+        return bands
+
+    def arm_of(self, id: str) -> str | None:
+        """None: a run that the study does not plan."""
+        if self.arms is not None:
+            found = self.arms.get(id)
+            return found[0] if found else None
+        arm = self.rows[id]["arm"]
+        return arm if isinstance(arm, str) else None
+
+    def group_by(self, arms: dict[str, tuple[str, int]] | None) -> None:
+        """What the plan says of the runs; said to those who look, because verdicts may be others too."""
+        is_other = arms != self.arms
+        self.arms = arms
+        self._tell({"rows": {}, "runs": {}, "bands": {}, "is_regrouped": is_other, "has_standing": True})
+
+    def members(self) -> dict[str, list[Member]]:
+        """The final runs of each arm that are followed."""
+        found: dict[str, list[Member]] = {}
+        for id, follower in self._followers.items():
+            row, arm = self.rows.get(id), self.arm_of(id) if id in self.rows else None
+            if row is None or arm is None or row["stage"] != "final":
+                continue
+            seed = self.arms[id][1] if self.arms is not None else row["seed"]
+            has_ended = row["state"] in ENDED
+            found.setdefault(arm, []).append(Member(id if seed is None else seed, follower, has_ended))
+        return found
+
+    def bands(self) -> dict[str, Any]:
+        """The whole curves of all arms, by name of what is measured."""
+        found: dict[str, Any] = {}
+        for arm, members in self.members().items():
+            for name in KIND_OF:
+                points = points_at(members, name, steps_of(members, name))
+                if points:
+                    found.setdefault(arm, {})[name] = {"points": points, "seeds": begun(members, name)}
+        return found
+
+    def curves_of(self, id: str) -> dict[str, Any]:
+        """Of one run."""
+        series = self.follow(id).series
+        return {name: {"points": [list(point) for point in series[KIND_OF[name]].points(name)]} for name in KIND_OF}
+
+
+def _is_last(members: list[Member], name: str, step: int) -> bool:
+    return any(member.has_ended and (steps := member.series(name).steps) and steps[-1] == step for member in members)

@@ -1,0 +1,128 @@
+"""Single steps, in a process of their own: every kind of arm, compiled code against eager code, memory at its peak."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import platform
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from oelm.arms import GPT_ARMS
+from oelm.checking.contenders import asked, on_this_machine
+from oelm.config import GptRun, Settings
+from oelm.settings import settings_of
+from oelm.system import processor
+from oelm.timing.workload import TimedArm, Workload
+from oelm.training.device import Machine
+from oelm.training.distributed import World
+from oelm.training.loop import accumulate_gradients
+from oelm.training.memory import needed_bytes
+
+SMALL = {"vocabulary": 512, "seq_len": 64, "d_model": 128, "num_layers": 2, "num_heads": 4}
+# What no named arm has.
+FURTHER: dict[str, dict[str, Any]] = {
+    "rotary positions": {"model.positions": "rotary"},
+    "ALiBi": {"model.positions": "alibi"},
+    "no positions": {"model.positions": "none"},
+    "an output layer of its own": {"model.tied": False},
+    "query-key norm": {"model.scores.query_key_norm": True},
+    "base scale": {"model.repairs.base_scale": ["value", "down"]},
+    "nonlinear residual": {"model.repairs.residual.rank": 4, "model.repairs.residual.nonlinear": True},
+    "dropout": {"model.dropout": 0.1},
+    "a probe": {"data": "probe:recall?pairs=2,3,4&length=64&vocabulary=512"},
+}
+
+
+def device(request: dict[str, Any]) -> dict[str, Any]:
+    """What torch says of itself and of the GPUs that it may see."""
+    facts: dict[str, Any] = {"torch": torch.__version__, "python": platform.python_version(), "processor": processor()}
+    if request["kind"] == "cuda":
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        properties = [torch.cuda.get_device_properties(number) for number in range(count)]
+        facts["gpus"] = [each.name for each in properties]
+        facts["memory_bytes"] = [each.total_memory for each in properties]
+        facts["cuda"] = torch.version.cuda
+    return facts
+
+
+# ---- Every kind of arm ---------------------------------------------------------------------------------------------
+
+
+def arms(request: dict[str, Any]) -> dict[str, Any]:
+    """Each arm takes one real step, and then computes loss and gradients where waiting for the device is an error."""
+    not_finite, waited = [], {}
+    kinds = dict(_kinds())
+    for name, settings in kinds.items():
+        run, machine, workload = on_this_machine(settings, request["kind"], compile="off")
+        arm = TimedArm(run, machine, workload)
+        arm.step()
+        try:
+            with _waiting_is_an_error(machine):
+                loss = accumulate_gradients(arm.objective, run, 2, machine=machine, world=World())
+        except RuntimeError as error:
+            if "synchroniz" not in str(error):
+                raise
+            waited[name] = str(error).splitlines()[0]
+            continue
+        if not math.isfinite(loss.item()):
+            not_finite.append(name)
+    return {"arms": list(kinds), "not_finite": not_finite, "waited": waited}
+
+
+def _kinds() -> Iterator[tuple[str, Settings]]:
+    tree = {"model": SMALL, "training": {"batch_size": 4, "steps": 100}}
+    for name in GPT_ARMS:
+        yield name, settings_of(tree, name="check", arm=name)
+    for name, values in FURTHER.items():
+        yield name, settings_of(tree, name="check", arm="frozen_head_orthogonal", values=values)
+
+
+@contextlib.contextmanager
+def _waiting_is_an_error(machine: Machine) -> Iterator[None]:
+    """A GPU is kept busy only where nobody asks for its results inside a step."""
+    if machine.kind != "cuda":
+        yield
+        return
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+# ---- Compiled against eager ----------------------------------------------------------------------------------------
+
+
+def compiled(request: dict[str, Any]) -> dict[str, Any]:
+    """Loss and norm of all gradients at step 1, the same weights, with compiled blocks and without."""
+    found = {}
+    for mode in ("off", "on"):
+        run, machine, workload = asked(request, compile=mode)
+        arm = TimedArm(run, machine, workload)
+        loss = accumulate_gradients(arm.objective, run, 1, machine=machine, world=World()).item()
+        gradients = [each.grad for each in arm.objective.model.parameters() if each.grad is not None]
+        norm = torch.nn.utils.get_total_norm([each.to_dense() for each in gradients]).item()
+        found[mode] = {"loss": loss, "norm": norm}
+    return {"precision": machine.precision, "eager": found["off"], "compiled": found["on"]}
+
+
+# ---- Memory --------------------------------------------------------------------------------------------------------
+
+
+def memory(request: dict[str, Any]) -> dict[str, Any]:
+    """The peak of two steps on a GPU, and what was estimated before."""
+    run, machine, workload = asked(request)
+    torch.cuda.reset_peak_memory_stats()
+    _two_steps(run, machine, workload)
+    peak = torch.cuda.max_memory_allocated()
+    parts = needed_bytes(run, machine)
+    return {"peak_bytes": peak, "estimate_bytes": sum(parts.values()), "parts": parts, "machine": str(machine)}
+
+
+def _two_steps(run: GptRun, machine: Machine, workload: Workload) -> None:
+    arm = TimedArm(run, machine, workload)
+    for _ in range(2):
+        arm.step()

@@ -1,0 +1,184 @@
+"""Every check as one row: its name, what it shows in both languages, what it needs, and the function that does it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from oelm.checking import runs
+from oelm.checking.cards import card_named, peak_flops
+from oelm.checking.children import answer_of
+from oelm.checking.outcomes import CheckFailed, Here, Outcome
+from oelm.exhaustion import size
+from oelm.plurals import number_of
+from oelm.settings import written_out
+
+SPEED_SECONDS = {"cpu": 6.0, "cuda": 12.0}  # of measuring, after everything is warm
+MOST_OF_PLAIN = 1.5  # times a plain GPT's step: beyond it, something on this machine is wrong
+LEAST_EFFICIENCY = 0.5  # below it two GPUs are slower than one
+MEMORY_TOLERANCE = 0.15
+# Compiled code sums in another order. The loss is a mean of many terms, its gradient's norm less so.
+COMPILED_TOLERANCES = {"float64": 1e-10, "float32": 1e-4, "bfloat16": 2e-2}
+
+Need = Callable[[Here], str | None]
+
+
+@dataclass(frozen=True)
+class Check:
+    """`lacks` says why the check does not apply here; None: it does."""
+
+    name: str
+    words: tuple[str, str]  # English, Chinese
+    lacks: Need
+    run: Callable[[Here], Outcome]
+
+
+# ---- What a check needs --------------------------------------------------------------------------------------------
+
+
+def _nothing(here: Here) -> str | None:
+    return None
+
+
+def _a_gpu(here: Here) -> str | None:
+    return None if here.gpus else "there is no GPU"
+
+
+def _two_gpus(here: Here) -> str | None:
+    return _a_gpu(here) or (None if len(here.gpus) > 1 else "there is one free GPU, and it takes two")
+
+
+def _two_devices(here: Here) -> str | None:
+    """Any processor can run two processes; a GPU is for one."""
+    return _two_gpus(here) if here.gpus else None
+
+
+def _a_compiler(here: Here) -> str | None:
+    if any(map(shutil.which, (os.environ.get("CXX", "g++"), "clang++"))):
+        return None
+    return "there is no C++ compiler (g++ or clang++)"
+
+
+# ---- What is done --------------------------------------------------------------------------------------------------
+
+
+def _request(here: Here, **further: Any) -> dict[str, Any]:
+    return {"kind": here.kind, "settings": written_out(here.measured), **further}
+
+
+def _device(here: Here) -> Outcome:
+    found = answer_of("device", _request(here), here=here)
+    if not here.gpus:
+        return Outcome("pass", f"torch {found['torch']} on the processor, {found['processor']}", found)
+    seen = found["gpus"]
+    if len(seen) != len(here.gpus):
+        raise CheckFailed(
+            f"torch {found['torch']} (CUDA {found['cuda'] or 'none'}) sees {number_of(len(seen), 'GPU')} of "
+            f"{len(here.gpus)}; install a build of torch for this driver"
+        )
+    cards = ", ".join(f"{name} ({size(total)})" for name, total in zip(seen, found["memory_bytes"], strict=True))
+    return Outcome("pass", f"torch {found['torch']} (CUDA {found['cuda']}) sees {cards}", found)
+
+
+def _arms_taken(here: Here) -> dict[str, Any]:
+    taken: dict[str, Any] = here.once("arms", lambda: answer_of("arms", _request(here), here=here))
+    return taken
+
+
+def _every_arm(here: Here) -> Outcome:
+    taken = _arms_taken(here)
+    facts = {"arms": len(taken["arms"])}
+    if taken["not_finite"]:
+        return Outcome("fail", f"loss or gradient is not finite: {', '.join(taken['not_finite'])}", facts)
+    return Outcome("pass", f"{len(taken['arms'])} arms and options took a step", facts)
+
+
+def _no_waiting(here: Here) -> Outcome:
+    taken = _arms_taken(here)
+    waited, facts = taken["waited"], {"arms": len(taken["arms"])}
+    if waited:
+        first = next(iter(waited))
+        return Outcome("fail", f"{', '.join(waited)} wait for the GPU ({first}: {waited[first]})", facts)
+    return Outcome("pass", f"{len(taken['arms'])} arms and options compute loss and gradients without waiting", facts)
+
+
+def _compiled(here: Here) -> Outcome:
+    settings = written_out(here.measured)
+    settings["model"] = settings["model"] | {"num_layers": 1}
+    settings["training"] = settings["training"] | {"batch_size": 2}
+    found = answer_of("compiled", _request(here) | {"settings": settings}, here=here)
+    allowed = COMPILED_TOLERANCES[found["precision"]]
+    apart = {key: abs(found["compiled"][key] / found["eager"][key] - 1) for key in ("loss", "norm")}
+    said = (
+        f"in {found['precision']} the loss differs by {apart['loss']:.1e} and the norm of the gradient by "
+        f"{apart['norm']:.1e} of itself; {allowed:.0e} is allowed"
+    )
+    return Outcome("pass" if max(apart.values()) <= allowed else "fail", said, apart)
+
+
+def _speed(here: Here) -> Outcome:
+    found = answer_of("speed", _request(here, seconds=SPEED_SECONDS[here.kind]), here=here)
+    card = card_named(found["accelerator"])
+    peak = peak_flops(card, found["precision"]) if card else None
+    share = found["flops_per_second"] / peak if peak else None
+    of_peak = f", {share:.0%} of the peak of {card.name}" if card and share else ""
+    beside = f"{found['ratio']:.2f} ({found['ratio_low']:.2f} to {found['ratio_high']:.2f})"
+    code = "compiled" if found["compile"] else "eager"
+    said = (
+        f"a step takes {1000 * found['seconds_per_step']:.1f} ms ({found['precision']}, {code}), "
+        f"{found['tokens_per_second']:,.0f} tokens/s{of_peak}; {beside} times a plain {code} GPT's"
+    )
+    slow = found["ratio_low"] > MOST_OF_PLAIN
+    more = f", and at most {MOST_OF_PLAIN:g} times is right" if slow else ""
+    return Outcome("fail" if slow else "pass", said + more, found | {"share_of_peak": share})
+
+
+def _bandwidth(here: Here) -> Outcome:
+    processes = len(here.gpus) or 2
+    found = answer_of("bandwidth", _request(here), here=here, processes=processes)
+    said = (
+        f"{found['processes']} processes ({found['backend']}) add up {size(found['message_bytes'])} at "
+        f"{found['gigabytes_per_second']:.1f} GB/s, and the sums are right"
+    )
+    return Outcome("pass", said, found)
+
+
+def _memory(here: Here) -> Outcome:
+    found = answer_of("memory", _request(here), here=here)
+    peak, estimate = found["peak_bytes"], found["estimate_bytes"]
+    apart = estimate / peak - 1
+    said = f"the peak of a step is {size(peak)}, the estimate {size(estimate)} ({apart:+.0%}; {found['machine']})"
+    return Outcome("pass" if abs(apart) <= MEMORY_TOLERANCE else "fail", said, found | {"relative_error": apart})
+
+
+def _efficiency(here: Here) -> Outcome:
+    found = answer_of("efficiency", _request(here), here=here, processes=len(here.gpus))
+    share = found["efficiency"]
+    said = (
+        f"{found['processes']} GPUs do {found['processes'] * share:.2f} times the work of one ({share:.0%}): a step "
+        f"takes {1000 * found['together_seconds']:.1f} ms together and {1000 * found['alone_seconds']:.1f} ms alone"
+    )
+    return Outcome("pass" if share >= LEAST_EFFICIENCY else "fail", said, found)
+
+
+CHECKS = (
+    Check("device", ("torch sees the device", "torch 能看到设备"), _nothing, _device),
+    Check("repeated", ("two short runs are bit-equal", "两次短运行逐位相同"), _nothing, runs.repeated),
+    Check("resumed", ("kill -9 and resume is bit-equal", "kill -9 后恢复，逐位相同"), _nothing, runs.resumed),
+    Check(
+        "processes",
+        ("two processes compute what one does", "两个进程与一个进程结果一致"),
+        _two_devices,
+        runs.in_two_processes,
+    ),
+    Check("arms", ("every kind of arm takes a step", "每类实验组都能完成一步"), _nothing, _every_arm),
+    Check("waiting", ("no step waits for the GPU inside", "步内不与 GPU 同步"), _a_gpu, _no_waiting),
+    Check("compiled", ("compiled and eager code agree", "编译与非编译结果一致"), _a_compiler, _compiled),
+    Check("speed", ("time of a step beside a plain GPT", "每步用时与普通 GPT 对比"), _nothing, _speed),
+    Check("bandwidth", ("sums over processes", "跨进程求和带宽"), _two_devices, _bandwidth),
+    Check("memory", ("peak memory against the estimate", "峰值显存与估计对比"), _a_gpu, _memory),
+    Check("efficiency", ("several GPUs against one", "多 GPU 并行效率"), _two_gpus, _efficiency),
+)

@@ -1,0 +1,122 @@
+"""The verb check: what this machine does with a training step, shown by itself. Heavy imports stand inside."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from oelm.cli import completion
+from oelm.cli.given import refuse_if_no_study
+from oelm.cli.options import JsonOption, echo, print_json
+from oelm.errors import UserError
+from oelm.files import RUNS
+from oelm.plurals import number_of
+from oelm.visible import visible
+
+
+def check(
+    study: Annotated[
+        str | None,
+        typer.Option(
+            "--study",
+            metavar="STUDY",
+            help="Measure the study's own model, and keep the result with its runs for its report.",
+            autocompletion=completion.studies,
+        ),
+    ] = None,
+    runs: Annotated[
+        Path | None, typer.Option("--runs", help="Folder of the study's runs.", show_default="runs/STUDY")
+    ] = None,
+    gpus: Annotated[
+        str | None, typer.Option("--gpus", help="Only these GPUs, for example 0,2.", show_default="the free ones")
+    ] = None,
+    cpu: Annotated[bool, typer.Option("--cpu", help="Check the processor, even if there is a GPU.")] = False,
+    only: Annotated[
+        str | None, typer.Option("--only", help="Only these checks, separated by commas.", show_default="all")
+    ] = None,
+    roofline: Annotated[
+        bool,
+        typer.Option("--roofline", help="Check nothing; print what data sheets let a step take on known GPUs."),
+    ] = False,
+    json_output: JsonOption = False,
+) -> None:
+    """Check that this machine trains as promised.
+
+    It takes about two minutes. Short runs are repeated, killed and resumed; steps are taken by every kind of arm,
+    compiled and eager, on one device and on several; their time, memory and communication are measured. One line
+    per check: pass, fail, or skipped and why. Exit code 1 if a check fails.
+
+    \b
+    Examples:
+      oelm check
+      oelm check --only repeated,resumed
+      oelm check --study qk_freeze --json
+    """
+    if runs is not None and study is None:
+        raise UserError("--runs: is the folder of a study; give --study too")
+    if cpu and gpus is not None:
+        raise UserError("--cpu, --gpus: give one of the two")
+    from oelm.checking.conduct import chosen, conduct, measured_settings
+    from oelm.checking.outcomes import Here
+    from oelm.experiments.gpus import gpus_to_use, visible_alone
+    from oelm.files import ensure_writable, write_sealed
+    from oelm.study.kept_check import CHECK_FILE
+    from oelm.study.reading import load_study
+
+    def say(line: str) -> None:
+        echo(line, err=json_output)
+
+    checks = chosen(only)
+    if study is not None:
+        refuse_if_no_study(study, "check")
+    declared = load_study(study) if study is not None else None
+    if roofline:
+        from oelm.checking.roofline import roofline_lines
+
+        for line in roofline_lines(declared):
+            echo(line)
+        return
+    folder = (runs or RUNS / declared.name) if declared else None
+    if folder is not None:
+        ensure_writable(folder, option="--runs")
+    taken = [] if cpu else gpus_to_use(gpus, say=say)
+    names, by_bus = [gpu.name for gpu in taken], all(gpu.by_bus for gpu in taken)
+    measured, called = measured_settings(declared, "cuda" if names else "cpu")
+    say(f"on {number_of(len(names), 'GPU') if names else 'the processor'}; measured: {called}")
+    with tempfile.TemporaryDirectory(prefix="oelm-check-") as scratch:
+        here = Here(Path(scratch), tuple(names), visible_alone(names, by_bus=by_bus), measured)
+        record = conduct(checks, here, say=_over_progress(say), beginning=_progress)
+    record["measured"] = called
+    states = [each["state"] for each in record["results"]]
+    counted = ", ".join(f"{states.count(state)} {word}" for state, word in STATES.items())
+    say(f"{number_of(len(states), 'check')}: {counted}")
+    if folder is not None:
+        write_sealed(folder / CHECK_FILE, record)
+        say(f"{folder / CHECK_FILE}: kept for the report of {declared.name if declared else study}")
+    if json_output:
+        print_json(record)
+    if "fail" in states:
+        raise typer.Exit(1)
+
+
+STATES = {"pass": "passed", "fail": "failed", "skipped": "skipped"}
+
+
+def _progress(line: str) -> None:
+    """What is under way, on a terminal only; the next line takes its place."""
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r\x1b[2K{visible(line)}")
+        sys.stderr.flush()
+
+
+def _over_progress(say: Callable[[str], None]) -> Callable[[str], None]:
+    def said(line: str) -> None:
+        _progress("")
+        say(line)
+
+    return said

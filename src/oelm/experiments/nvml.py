@@ -1,0 +1,72 @@
+"""`python -m oelm.experiments.nvml`: the GPUs as NVML knows them, MIG slices included, as one line of JSON.
+
+In a process of its own, because a driver in trouble lets a call wait for ever. NVML numbers GPUs by their bus, as
+nvidia-smi does.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+
+def listed(nvml: Any) -> list[dict[str, Any]]:
+    nvml.nvmlInit()
+    handles = [nvml.nvmlDeviceGetHandleByIndex(number) for number in range(nvml.nvmlDeviceGetCount())]
+    return [
+        entry
+        for number, handle in enumerate(handles)
+        for entry in list(_slices(nvml, number, handle)) or [_entry(nvml, str(number), handle)]
+    ]
+
+
+def _slices(nvml: Any, number: int, handle: Any) -> Iterator[dict[str, Any]]:
+    """The MIG slices of a GPU; none where it is not divided, or cannot be."""
+    try:
+        if not nvml.nvmlDeviceGetMigMode(handle)[0]:
+            return
+        count = nvml.nvmlDeviceGetMaxMigDeviceCount(handle)
+    except nvml.NVMLError:
+        return
+    for place in range(count):
+        try:
+            part = nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, place)
+        except nvml.NVMLError:
+            continue  # a place without a slice
+        yield _entry(nvml, f"{number}:{place}", part) | {"is_slice": True}
+
+
+def _entry(nvml: Any, index: str, handle: Any) -> dict[str, Any]:
+    memory = nvml.nvmlDeviceGetMemoryInfo(handle)
+    return {
+        "index": index,
+        "uuid": _text(nvml.nvmlDeviceGetUUID(handle)),
+        "name": _text(nvml.nvmlDeviceGetName(handle)),
+        "used_mib": memory.used // 2**20,
+        "total_mib": memory.total // 2**20,
+        "is_slice": False,
+        "processes": [
+            [process.pid, (process.usedGpuMemory or 0) // 2**20]
+            for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle)
+        ],
+    }
+
+
+def _text(value: str | bytes) -> str:
+    """Versions before 12 answer in bytes."""
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
+def main() -> None:
+    import pynvml  # type: ignore[import-not-found,unused-ignore]  # an extra
+
+    try:
+        print(json.dumps(listed(pynvml)), flush=True)
+    except pynvml.NVMLError as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main()

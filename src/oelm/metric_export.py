@@ -1,0 +1,87 @@
+"""The metrics of stored runs, written to another tracker or to one CSV file: `oelm export-metrics`.
+
+Only run directories are read. Of a stream with many thousand records the same ones are kept as for figures.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from oelm.errors import UserError
+from oelm.files import ensure_writable, write_bytes
+from oelm.run_directory import TUNING_FOLDER, RunDirectory, tracked
+from oelm.sealing import read_config
+from oelm.study.given_results import GivenResults
+from oelm.trackers.table import TRACKERS, Tracked, begun, numbers_in
+
+CSV = "csv"
+TARGETS = (*TRACKERS, CSV)
+CSV_FILE = "curves.csv"
+OF_A_RUN = ("run", "stage", "arm", "seed")
+
+
+def exported(given: GivenResults, *, to: str, out: Path) -> int:
+    """How many runs were written. A tracker that fails ends it, with one line."""
+    if to not in TARGETS:
+        raise UserError(f"--to {to}: must be one of {', '.join(TARGETS)}")
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UserError(f"--out {out}: exists already; choose another folder, or remove it")
+    ensure_writable(out.absolute().parent, option="--out")
+    if to == CSV:
+        write_bytes(_made(out) / CSV_FILE, curves_csv(given).encode())
+        return len(given.runs)
+    for directory in given.runs:
+        _write(directory, to, out, project=given.name)
+    return len(given.runs)
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _write(directory: RunDirectory, to: str, out: Path, *, project: str) -> None:
+    name = run_name(directory)
+    about = tracked(directory, read_config(directory).run, folder=out / name)
+    try:
+        sink = begun(to, Tracked(name, project, about.config, about.folder))
+        for record in directory.metrics():
+            sink.log(numbers_in(record), record["step"])
+        sink.close()
+    except UserError:
+        raise
+    except (Exception, SystemExit) as error:  # of somebody else's library
+        reason = f"{error}".strip().partition("\n")[0] or type(error).__name__
+        raise UserError(f"{to}: {reason}") from error
+
+
+def run_name(directory: RunDirectory) -> str:
+    """One for every run of a study: a run of the grid may be called as a final one."""
+    return f"{TUNING_FOLDER}/{directory.path.name}" if stage_of(directory) == TUNING_FOLDER else directory.path.name
+
+
+def stage_of(directory: RunDirectory) -> str:
+    return TUNING_FOLDER if directory.path.parent.name == TUNING_FOLDER else "final"
+
+
+def curves(given: GivenResults) -> Iterator[dict[str, Any]]:
+    """One row for each record: which run it is of, then its numbers."""
+    for directory in given.runs:
+        run = read_config(directory).run
+        about = (run_name(directory), stage_of(directory), run.arm, run.seeds.weights)
+        for record in directory.metrics():
+            yield dict(zip(OF_A_RUN, about, strict=True)) | {"step": record["step"]} | numbers_in(record)
+
+
+def curves_csv(given: GivenResults) -> str:
+    rows = list(curves(given))
+    columns = dict.fromkeys([*OF_A_RUN, "step"]) | dict.fromkeys(key for row in rows for key in row)
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, list(columns), restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return stream.getvalue()

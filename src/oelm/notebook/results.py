@@ -1,0 +1,122 @@
+"""`oelm.results`: what a study's runs say, as tidy pandas frames. Nothing here loads torch.
+
+The numbers are those of a report: the same findings, as analysis_results.json has them.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from oelm.analysis.findings import Findings
+from oelm.analysis.summary import findings_of
+from oelm.errors import UserError
+from oelm.installation import install_command
+from oelm.metric_export import curves, run_name, stage_of
+from oelm.notebook.views import RunView, StudyView, VerdictView
+from oelm.study.declaration import Language
+from oelm.study.given_results import GivenResults, given_results
+from oelm.study.shelf import Shelf, StoredRun, read_stored
+
+if TYPE_CHECKING:
+    import pandas
+
+RUN_COLUMNS = ("run", "stage", "arm", "seed", "state")
+VERDICT_COLUMNS = (
+    "claim", "kind", "treatment", "control", "outcome", "reason", "difference", "low", "high", "pairs", "p",
+    "p_adjusted",
+)  # fmt: skip
+
+
+def results(source: str | Path, *, study: str | Path | None = None, language: Language = "en") -> Results:
+    """Of a study by name or file, a folder of runs, an archive, or one run. `study` says which one runs are of, where
+    neither the name of their folder nor their archive does."""
+    _pandas()
+    return Results(given_results(source, study=study), language)
+
+
+def _pandas() -> Any:
+    try:
+        import pandas
+    except ImportError as error:
+        raise UserError(f"oelm.results needs pandas: {install_command('notebook')}") from error
+    return pandas
+
+
+class Results:
+    """Frames are made when they are first asked for."""
+
+    def __init__(self, given: GivenResults, language: Language) -> None:
+        self.name = given.name
+        self._given, self._language = given, language
+
+    @cached_property
+    def _stored(self) -> dict[str, StoredRun]:
+        return {run_name(stored.directory): stored for stored in (read_stored(each.path) for each in self._given.runs)}
+
+    @cached_property
+    def runs(self) -> pandas.DataFrame:
+        """One row for each stored run: its state, and everything that its result says."""
+        rows = [_row(stored) for stored in self._stored.values()]
+        columns = dict.fromkeys(RUN_COLUMNS) | dict.fromkeys(key for row in rows for key in row)
+        frame: pandas.DataFrame = _pandas().DataFrame(rows, columns=list(columns))
+        return frame
+
+    @cached_property
+    def curves(self) -> pandas.DataFrame:
+        """One row for each record: run, stage, arm, seed, step, and the numbers of that record."""
+        frame: pandas.DataFrame = _pandas().DataFrame(list(curves(self._given)))
+        return frame
+
+    @cached_property
+    def verdicts(self) -> pandas.DataFrame:
+        """One row for each hypothesis. Differences and their 95 % intervals are as a report shows them: per cent of
+        perplexity, or percentage points."""
+        rows = [VerdictView(self.findings, each, self._language).row for each in self.findings.verdicts]
+        frame: pandas.DataFrame = _pandas().DataFrame(rows, columns=list(VERDICT_COLUMNS))
+        return frame
+
+    @cached_property
+    def findings(self) -> Findings:
+        """All that a report is made from."""
+        study = self._given.study
+        if study is None:
+            raise UserError(
+                f"{self.name}: no study of that name is known; give it: oelm.results(..., study='STUDY.yaml')"
+            )
+        return findings_of(study, Shelf(self._given.folder))
+
+    @property
+    def study(self) -> StudyView:
+        return StudyView(self.findings, self._language)
+
+    def run(self, name: str) -> RunView:
+        """By its name in `runs`."""
+        if name not in self._stored:
+            raise UserError(f"{self.name}: has no run {name!r}; `runs` lists them")
+        return RunView(self._stored[name])
+
+    def verdict(self, claim: str) -> VerdictView:
+        """By the name of its hypothesis."""
+        found = {each.hypothesis.name: each for each in self.findings.verdicts}
+        if claim not in found:
+            raise UserError(f"{self.name}: has no claim {claim!r}, only {', '.join(found) or 'none'}")
+        return VerdictView(self.findings, found[claim], self._language)
+
+    def __repr__(self) -> str:
+        return f"results of {self.name}: {len(self._stored)} runs"
+
+    def _repr_html_(self) -> str:
+        if self._given.study is not None:
+            return self.study._repr_html_()
+        return "".join(RunView(stored)._repr_html_() for stored in list(self._stored.values())[:20])
+
+
+def _row(stored: StoredRun) -> dict[str, Any]:
+    run, result = stored.run, stored.result or {}
+    about = (run_name(stored.directory), stage_of(stored.directory), run.arm, run.seeds.weights, stored.state)
+    plain = {key: value for key, value in result.items() if not isinstance(value, dict | list)}
+    return dict(zip(RUN_COLUMNS, about, strict=True)) | {
+        key: value for key, value in plain.items() if key not in RUN_COLUMNS
+    }

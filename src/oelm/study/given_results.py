@@ -1,0 +1,56 @@
+"""What a reader of results was given: a study by its name or file, a folder of runs, an archive of them, or one run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from oelm.archives import FORMAT_VERSION, LIST, place_in_archive, runs_folder
+from oelm.errors import UserError
+from oelm.files import RUNS
+from oelm.run_directory import RunDirectory, is_run, run_directories
+from oelm.schemas import ArchiveList, read_sealed_record
+from oelm.study.catalogue import ENDING, is_named
+from oelm.study.declaration import Study
+from oelm.study.reading import load_study
+
+
+@dataclass(frozen=True)
+class GivenResults:
+    name: str
+    folder: Path  # of the runs, or the run
+    study: Study | None  # None: a run, or runs of a study that nobody named
+
+    @property
+    def runs(self) -> list[RunDirectory]:
+        found = [self.folder] if is_run(self.folder) else run_directories(self.folder)
+        return [RunDirectory(path) for path in found]
+
+
+def given_results(source: str | Path, *, study: str | Path | None = None) -> GivenResults:
+    """`study` says which one the runs are of, where neither their folder's name nor their archive does."""
+    path = Path(source)
+    if study is None and (is_named(str(source)) or (path.is_file() and path.suffix == ENDING)):
+        declared = load_study(source)
+        return _checked(GivenResults(declared.name, runs_folder(RUNS / declared.name), declared))
+    folder = runs_folder(path)
+    if not folder.is_dir():
+        raise UserError(f"{source}: no such study, folder of runs, archive or run")
+    named = str(study) if study is not None else _study_of(path, folder)
+    known = load_study(named) if study is not None or is_named(named) else None
+    is_single = is_run(folder)
+    return _checked(GivenResults(folder.name if is_single else named, folder, None if is_single else known))
+
+
+def _study_of(path: Path, folder: Path) -> str:
+    """As its archive says, or as its folder is called."""
+    if place_in_archive(path) is not None and (folder / LIST).is_file():
+        name: str = read_sealed_record(folder / LIST, ArchiveList, newest=FORMAT_VERSION)["study"]
+        return name
+    return folder.resolve().name
+
+
+def _checked(given: GivenResults) -> GivenResults:
+    if not given.runs:
+        raise UserError(f"{given.folder}: no runs there")
+    return given

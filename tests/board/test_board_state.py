@@ -1,0 +1,267 @@
+"""What the pages are told: verdicts as they form, increments instead of histories, and nothing computed twice."""
+
+import json
+import time
+
+import pytest
+from board_server import board_of, served
+
+from oelm.board.places import StudyPlace
+from oelm.board.state import Board
+from oelm.errors import UserError
+from oelm.ownership import Process
+from oelm.run_directory import RunDirectory
+from oelm.study.archiving import archive
+from oelm.study.plan import planned
+from oelm.study.shelf import Shelf
+from stored_runs import facts_of, hypothesis, small_study, store_finished, store_study
+
+ARMS = ["trained", "frozen_head_orthogonal"]
+SPREAD = {0: 0.0, 1: 0.003, 2: -0.003, 3: 0.001}
+
+
+def study_of_two(**changes):
+    return small_study(arms=ARMS, seeds=[0, 1, 2, 3], hypotheses=[hypothesis("not_worse")], **changes)
+
+
+def loss(arm, seed, *_):
+    return 3.0 + SPREAD[seed] + (0.01 if arm != "trained" else 0.0) + 0.001 * (seed % 2) * (arm != "trained")
+
+
+def all_but_one(arm, seed, *_):
+    return None if (arm, seed) == (ARMS[1], 3) else loss(arm, seed)
+
+
+def finish_the_last(study, folder):
+    plan = planned(study, Shelf(folder), facts=facts_of(study))
+    (run,) = [run for run in plan.runs if run.stored is None]
+    return store_finished(run, folder, loss(run.arm, run.seed))
+
+
+def running(study, folder, *, records=3):
+    """A final run that is under way, as its own process writes it: this one."""
+    plan = planned(study, Shelf(folder), facts=facts_of(study))
+    run = next(run for run in plan.runs if run.stored is None)
+    path = store_finished(run, folder, 3.0)
+    directory = RunDirectory(path)
+    lines = directory.metrics_file.read_text().splitlines(keepends=True)
+    for file in (directory.seal_file, directory.result_file):
+        file.unlink()
+    directory.metrics_file.write_text("".join(lines[:records]))
+    directory.write_status("running", **Process.current().__dict__, steps=run.run.training.steps)
+    return directory, [json.loads(line) for line in lines[records:]]
+
+
+def test_a_card_changes_its_verdict_when_the_last_seed_finishes(tmp_path):
+    study, folder = study_of_two(), tmp_path / "small"
+    store_study(study, folder, all_but_one)
+    with served(board_of(study, folder)) as server:
+        (card,) = server.standing("small")["cards"]
+        assert card["outcome"] == "undecided"
+        assert "7 of 8" in card["incomplete"]
+        finish_the_last(study, folder)
+        found = server.standing("small", until=lambda each: each["is_complete"])
+        (card,) = found["cards"]
+        assert (card["outcome"], card["incomplete"]) == ("supported", None)
+        assert card["interval"]["low"] < card["interval"]["mean"] < card["interval"]["high"] < card["interval"]["to"]
+        assert len(card["interval"]["seeds"]) == 4
+        assert found["missing"] == []
+
+
+def test_the_standing_is_computed_once_until_something_changes(tmp_path, monkeypatch):
+    from oelm.board import state
+
+    study, folder, calls = study_of_two(), tmp_path / "small", []
+    store_study(study, folder, all_but_one)
+    whole = state.standing_of
+    monkeypatch.setattr(state, "standing_of", lambda *given: calls.append(1) or whole(*given))
+    with served(board_of(study, folder)) as server:
+        for _ in range(5):
+            server.standing("small")
+        assert len(calls) == 1
+        finish_the_last(study, folder)
+        server.standing("small", until=lambda each: each["is_complete"])
+        assert len(calls) == 2
+
+
+def test_a_study_of_which_nothing_has_begun_says_so_on_every_card(tmp_path):
+    study, folder = study_of_two(), tmp_path / "small"
+    folder.mkdir()
+    with served(board_of(study, folder)) as server:
+        for language, word in (("en", "no run"), ("zh", "还没有运行")):
+            (card,) = server.standing("small", language=language)["cards"]
+            assert word in card["incomplete"]
+
+
+def test_a_damaged_run_is_part_of_no_verdict_and_named(tmp_path):
+    study, folder = study_of_two(), tmp_path / "small"
+    store_study(study, folder, loss)
+    path = next(folder.glob("trained-s0*"))
+    result = RunDirectory(path).result_file
+    result.write_text(result.read_text().replace("3.0", "2.0"))
+    with served(board_of(study, folder, root=None)) as server:
+        found = server.standing("small")
+        assert found["cards"][0]["outcome"] == "undecided"
+        row = next(row for row in found["rows"] if row["arm"] == "trained" and row["seed"] == 0)
+        assert row["state"] == "damaged"
+        assert "damaged" in row["error"]
+        (study_line,) = server.json("data/overview")["studies"]
+        assert study_line["states"]["damaged"] == 1
+        assert study_line["failures"][0]["id"] == f"small/{path.name}"
+
+
+def test_increments_carry_what_is_new_and_nothing_else(tmp_path):
+    study, folder = study_of_two(), tmp_path / "small"
+    store_study(study, folder, all_but_one)
+    directory, rest = running(study, folder)
+    board = board_of(study, folder)
+    watch = board.watch("small")
+    with watch.lock:
+        watch.refresh()
+        watch.follow_all()
+        before, version = watch.bands(), watch.version
+    directory.append_metrics(rest[0])
+    with watch.lock:
+        watch.refresh()
+        (event,) = watch.since(version)
+        after = watch.bands()
+    id = f"small/{directory.path.name}"
+    assert list(event["runs"]) == [id]
+    points = [point for part in event["runs"][id].values() for point in part["points"]]
+    assert {point[0] for point in points} == {rest[0]["step"]}
+    assert len(json.dumps(event)) < 2000
+    (arm,) = event["bands"]
+    for name, part in event["bands"][arm].items():
+        merged = {point[0]: point for point in [*before[arm][name]["points"], *part["points"]]}
+        assert [merged[step] for step in sorted(merged)] == after[arm][name]["points"]
+
+
+def test_a_band_says_over_how_many_seeds_it_is(tmp_path):
+    study, folder = study_of_two(), tmp_path / "small"
+    store_study(study, folder, all_but_one)
+    running(study, folder, records=4)
+    with served(board_of(study, folder)) as server:
+        server.standing("small")
+        band = server.json("data/curves", name="small")["bands"][ARMS[1]]["train_loss"]
+    assert band["seeds"] == 4
+    counts = [point[6] for point in band["points"]]
+    assert counts[0] == 4
+    assert counts[-1] == 3
+    for _, _, _, mean, low, high, _ in band["points"]:
+        assert low <= mean <= high
+
+
+def test_a_run_whose_process_died_is_interrupted_though_no_file_changed(tmp_path, monkeypatch):
+    study, folder = study_of_two(), tmp_path / "small"
+    store_study(study, folder, all_but_one)
+    directory, _ = running(study, folder)
+    watch = board_of(study, folder).watch("small")
+    with watch.lock:
+        watch.refresh()
+    id = f"small/{directory.path.name}"
+    assert watch.rows[id]["state"] == "running"
+    monkeypatch.setattr(Process, "is_alive_here", lambda self: False)
+    with watch.lock:
+        watch.refresh()
+    assert watch.rows[id]["state"] == "interrupted"
+
+
+def test_a_failed_run_and_its_error_line_are_in_the_overview(tmp_path):
+    study, folder = study_of_two(), tmp_path / "small"
+    store_study(study, folder, all_but_one)
+    with served(Board(tmp_path)) as server:
+        assert server.json("data/overview")["studies"][0]["failures"] == []
+        directory, _ = running(study, folder)
+        directory.write_status("failed", error="CUDA out of memory")
+        server.board.watch("small")._listed_at = float("-inf")
+        (line,) = server.json("data/overview")["studies"]
+        assert line["failures"] == [{"id": f"small/{directory.path.name}", "error": "CUDA out of memory"}]
+
+
+def test_an_archive_stands_for_a_folder(tmp_path):
+    study, folder = study_of_two(), tmp_path / "work" / "small"
+    store_study(study, folder, loss)
+    packed = tmp_path / "runs" / "small.zip"
+    packed.parent.mkdir()
+    archive("small", folder, packed)
+    board = board_of(study, packed)
+    with served(board) as server:
+        (card,) = server.standing("small")["cards"]
+        assert card["outcome"] == "supported"
+        assert len(server.json("data/curves", name="small")["bands"]) == 2
+    with served(Board(packed.parent)) as server:
+        (line,) = server.json("data/overview")["studies"]
+        assert (line["name"], line["states"]) == ("small", {"finished": 8})
+
+
+def test_a_folder_whose_declaration_is_not_here_is_shown_without_verdicts(tmp_path):
+    study, folder = study_of_two(), tmp_path / "nobodys-study"
+    store_study(study, folder, loss)
+    with served(Board(tmp_path)) as server:
+        found = server.json("data/study", name="nobodys-study")
+        assert "nobodys-study" in found["problem"]
+        assert {arm["key"] for arm in found["arms"]} == set(ARMS)
+        assert len(found["rows"]) == 8
+        assert set(server.json("data/curves", name="nobodys-study")["bands"]) == set(ARMS)
+
+
+def test_single_runs_are_shown_and_compared(tmp_path):
+    study = study_of_two()
+    store_study(study, tmp_path / "work", loss)
+    for number, path in enumerate(sorted((tmp_path / "work").iterdir())[:2]):
+        path.rename(tmp_path / f"run-{number}")
+    with served(Board(tmp_path)) as server:
+        assert [row["id"] for row in server.json("data/overview")["runs"]] == ["run-0", "run-1"]
+        found = server.json("data/compare", name=["run-0", "run-1"])
+        assert {each["key"] for each in found["differences"]} >= {"seeds.weights"}
+        assert server.json("data/compare", name=["run-0", "run-7"]) == 404
+
+
+def test_looks_say_what_the_next_one_needs(tmp_path):
+    study, folder = study_of_two(looks=[3, 4]), tmp_path / "small"
+    store_study(study, folder, lambda arm, seed, *_: loss(arm, seed) if seed < 1 else None)
+    with served(board_of(study, folder)) as server:
+        (line,) = server.standing("small")["next_look"]
+        assert "look 1 of 2" in line.lower()
+
+
+def test_nothing_is_polled_while_nobody_looks(tmp_path, monkeypatch):
+    study, folder = study_of_two(), tmp_path / "small"
+    store_study(study, folder, loss)
+    polls = []
+    with served(board_of(study, folder)) as server:
+        server.json("data/overview")
+        monkeypatch.setattr("oelm.board.watch.Watch.refresh", lambda self: polls.append(1))
+        time.sleep(2.5)
+    assert polls == []
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_a_standing_is_json_in_both_languages(tmp_path, language):
+    study, folder = study_of_two(), tmp_path / "small"
+    store_study(study, folder, all_but_one)
+    place = StudyPlace("small", folder, "small")
+    board = Board(None, place)
+    board.declared = lambda place: study
+    with served(board) as server:
+        found = server.standing("small", language=language)
+    assert found["question"]
+    assert found["confounds"]["text"]
+    assert [arm["colour"] for arm in found["arms"]] == ["#000000", "#D55E00"]
+
+
+def test_generated_text_that_was_kept_is_shown_and_breaks_no_seal(tmp_path):
+    from oelm.stored_models.sampling import keep_sample, run_to_keep_in
+
+    study, folder = study_of_two(), tmp_path / "small"
+    store_study(study, folder, loss)
+    path = next(folder.glob("trained-s0*"))
+    facts = {"prompt": "Once", "temperature": 0.8, "top_k": 50, "seed": 0}
+    keep_sample(run_to_keep_in(path), path, ["Once upon a time"], **facts)
+    with served(board_of(study, folder)) as server:
+        found = server.json("data/run", name=f"small/{path.name}")
+        assert found["sample"]["texts"] == ["Once upon a time"]
+        assert found["problems"] == []
+        assert server.standing("small")["is_complete"]
+    with pytest.raises(UserError, match="--keep"):
+        run_to_keep_in(tmp_path)

@@ -1,0 +1,235 @@
+"""A study running live in a real browser: Debian's chromium, headless, driven by selenium."""
+
+import re
+import shutil
+import time
+
+import pytest
+from board_server import board_of, served
+from test_board_state import ARMS, all_but_one, finish_the_last, running, study_of_two
+
+from oelm.board.words import _OWN
+from oelm.reporting.fonts import has_chinese, packaged_files
+from stored_runs import store_study
+
+webdriver = pytest.importorskip("selenium.webdriver", reason="pip install selenium")
+CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+pytestmark = pytest.mark.skipif(
+    not (CHROMIUM and DRIVER), reason="no browser: apt-get install chromium chromium-driver"
+)
+FLAGS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync", "--window-size=1400,1000",
+)  # fmt: skip
+PATIENCE = 90.0  # seconds, on a busy machine
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    found = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
+    found.get("about:blank")
+    time.sleep(0.5)
+    found.get_log("performance")  # of the page that Debian's chromium begins with
+    yield found
+    found.quit()
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    """A study of which one run is under way."""
+    study, folder = study_of_two(), tmp_path_factory.mktemp("runs") / "small"
+    store_study(study, folder, all_but_one)
+    with served(board_of(study, folder, root=folder.parent)) as server:
+        yield server, study, folder
+
+
+def until(browser, script, what):
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        found = browser.execute_script(f"return {script}")
+        if found:
+            return found
+        time.sleep(0.1)
+    raise AssertionError(f"waited in vain for {what}: {browser.execute_script('return document.body.innerText')[:800]}")
+
+
+CARD = "document.querySelector('[data-card=not_worse]')"
+CHART = "document.querySelector('.chart')"
+DRAWN = f"({CHART}?.querySelectorAll('.scatterlayer .trace').length ?? 0)"  # curves
+
+
+def test_a_running_study_and_its_verdict_are_watched(browser, world):
+    server, study, folder = world
+    browser.get(f"{server.address}?study=small")
+    until(browser, f"{CARD} && {CARD}.dataset.outcome === 'undecided'", "a card")
+    assert "Not complete" in browser.execute_script(f"return {CARD}.innerText")
+    until(browser, DRAWN, "curves")
+    # A run appears and goes on: the curves move.
+    directory, rest = running(study, folder)
+    until(browser, "[...document.querySelectorAll('.state-running')].length", "a running run")
+    before = browser.execute_script(f"return {CHART}.dataset.points")
+    for record in rest[:6]:
+        directory.append_metrics(record | {"step": record["step"] + 1})
+    until(browser, f"{CHART}.dataset.points !== '{before}'", "new points")
+    # It fails: that is shown with its reason.
+    directory.write_status("failed", error="a shortage of memory")
+    until(browser, "document.body.innerText.includes('a shortage of memory')", "the error line")
+    # It is made again and finishes: the verdict is there.
+    shutil.rmtree(directory.path)
+    finish_the_last(study, folder)
+    until(browser, f"{CARD}.dataset.outcome === 'supported'", "the verdict")
+    assert "Not complete" not in browser.execute_script(f"return {CARD}.innerText")
+    assert browser.execute_script(f"return {CARD}.querySelectorAll('svg .seed').length") == 4
+
+
+def test_a_hidden_arm_stays_hidden_after_a_reload(browser, world):
+    server, _, _ = world
+    browser.get(f"{server.address}?study=small")
+    until(browser, DRAWN, "curves")
+    traces = browser.execute_script(f"return {DRAWN}")
+    button = f"document.querySelector('[data-arm={ARMS[1]}]')"
+    browser.execute_script(f"{button}.click()")
+    until(browser, f"{DRAWN} < {traces}", "fewer curves")
+    assert f"hide={ARMS[1]}" in browser.current_url
+    browser.refresh()
+    until(browser, f"{button} && {button}.getAttribute('aria-pressed') === 'false'", "the hidden arm")
+    until(browser, f"{DRAWN} < {traces}", "fewer curves")
+
+
+def test_the_address_restores_the_view(browser, world):
+    server, _, _ = world
+    query = (
+        "study=small&y=train_loss&x=tokens&logx=1&logy=1&smooth=5&seeds=1&sort=val_loss&down=1&filter=frozen&theme=dark"
+    )
+    browser.get(f"{server.address}?{query}")
+    until(browser, f"{DRAWN} === 4", "the seeds of both arms apart") if False else until(browser, DRAWN, "curves")
+    chosen = browser.execute_script(
+        "return ['y', 'x', 'smooth'].map((name) => document.querySelector(`select[name=${name}]`).value)"
+    )
+    assert chosen == ["train_loss", "tokens", "5"]
+    assert browser.execute_script(
+        "return ['logx', 'logy', 'seeds'].every((name) => document.querySelector(`input[name=${name}]`).checked)"
+    )
+    assert browser.execute_script(f"return {CHART}._fullLayout.xaxis.type + {CHART}._fullLayout.yaxis.type") == "loglog"
+    assert browser.execute_script("return document.documentElement.dataset.theme") == "dark"
+    assert browser.execute_script("return document.querySelector('th[aria-sort]').dataset.key") == "val_loss"
+    runs = browser.execute_script("return [...document.querySelectorAll('td.tight a')].map((each) => each.innerText)")
+    assert runs
+    assert all("frozen" in row for row in runs)
+
+
+def test_the_language_switches_and_no_glyph_is_missing(browser, world):
+    server, _, _ = world
+    browser.get(f"{server.address}?study=small")
+    until(browser, CARD, "a card")
+    browser.execute_script("document.getElementById('language').click()")
+    until(browser, f"document.documentElement.lang === 'zh-Hans' && {CARD}?.innerText.includes('成立')", "Chinese")
+    assert "lang=zh" in browser.current_url
+    text = browser.execute_script("return document.body.innerText")
+    assert _OWN["hypotheses"][1] in text
+    assert _OWN["runs"][1] in text
+    if not any(file.is_file() for file in packaged_files()):
+        pytest.skip("no Chinese font: pip install 'oelm[fonts]'")
+    until(browser, "document.fonts.check('16px \"Enclosed Chinese\"', '中')", "the font")
+    characters = "".join(sorted({each for each in text + "".join(zh for _, zh in _OWN.values()) if has_chinese(each)}))
+    assert browser.execute_script(MISSING_GLYPHS, characters) == []
+
+
+# What can be used or is a picture, and has neither text nor a label.
+NAMELESS = """
+const has = (each) => each.innerText?.trim() || each.getAttribute('aria-label') || each.closest('label');
+return [...document.querySelectorAll('button, a[href], select, input, [role=img], [role=region]')]
+  .filter((each) => each.offsetParent !== null && !each.closest('.js-plotly-plot') && !has(each))
+  .map((each) => each.outerHTML);
+"""
+# Characters that are drawn as what no font has: a noncharacter.
+MISSING_GLYPHS = """
+const canvas = document.createElement('canvas');
+canvas.width = canvas.height = 40;
+const drawing = canvas.getContext('2d', { willReadFrequently: true });
+const drawn = (character) => {
+  drawing.clearRect(0, 0, 40, 40);
+  drawing.font = `28px ${getComputedStyle(document.body).fontFamily}`;
+  drawing.fillText(character, 4, 30);
+  return drawing.getImageData(0, 0, 40, 40).data.join();
+};
+const nothing = new Set([drawn(String.fromCodePoint(0x10FFFE)), drawn(String.fromCodePoint(0x2FE0)), drawn(' ')]);
+return [...arguments[0]].filter((character) => character.trim() && nothing.has(drawn(character)));
+"""
+
+
+@pytest.mark.parametrize("width", [1400, 390])
+def test_nothing_is_wider_than_the_screen(browser, world, width):
+    server, _, folder = world
+    size = {"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": width < 600}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    try:
+        run = next(folder.glob("trained-s0*")).name
+        for query in ("", "?study=small", f"?run=small/{run}"):
+            browser.get(f"{server.address}{query}")
+            until(browser, "document.querySelector('main').getAttribute('aria-busy') === 'false'", "the page")
+            assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_a_run_and_a_comparison_are_shown(browser, world):
+    server, _, folder = world
+    runs = [f"small/{next(folder.glob(f'{arm}-s0*')).name}" for arm in ARMS]
+    browser.get(f"{server.address}?run={runs[0]}")
+    until(browser, DRAWN, "the curve")
+    text = browser.execute_script("return document.body.textContent")
+    assert "model.d_model" in text
+    assert "A Processor" in text
+    browser.get(f"{server.address}?compare={runs[0]}&compare={runs[1]}")
+    until(browser, f"{DRAWN} === 2", "both curves")
+    assert "model.parts.query.moves" in browser.execute_script("return document.body.textContent")
+    browser.get(f"{server.address}?study=nothing-like-it")
+    until(browser, "document.querySelector('[role=alert]')", "that there is no such study")
+
+
+def test_the_keyboard_reaches_an_arm_and_everything_has_a_name(browser, world):
+    from selenium.webdriver.common.keys import Keys
+
+    server, _, _ = world
+    browser.get(f"{server.address}?study=small")
+    until(browser, DRAWN, "curves")
+    browser.execute_script("document.querySelector('select[name=smooth]').focus()")
+    for _ in range(3):
+        browser.switch_to.active_element.send_keys(Keys.TAB)
+    assert browser.switch_to.active_element.get_attribute("data-arm")
+    before = browser.switch_to.active_element.get_attribute("aria-pressed")
+    browser.switch_to.active_element.send_keys(Keys.ENTER)
+    assert browser.switch_to.active_element.get_attribute("aria-pressed") != before
+    nameless = browser.execute_script(NAMELESS)
+    assert nameless == []
+
+
+def test_markup_in_names_is_text(browser, world):
+    server, _, folder = world
+    hostile = folder / "<img src=x onerror=window.hurt=1>"
+    shutil.copytree(next(folder.glob("trained-s0*")), hostile)
+    try:
+        browser.get(f"{server.address}?study=small")
+        until(browser, "document.body.innerText.includes('<img src=x onerror=window.hurt=1>')", "the name as text")
+        browser.get(f"{server.address}?run=small/%3Cimg%20src%3Dx%20onerror%3Dwindow.hurt%3D1%3E")
+        until(browser, DRAWN, "the curve")
+        assert not browser.execute_script("return window.hurt || document.querySelector('img')")
+    finally:
+        shutil.rmtree(hostile)
+
+
+def test_nothing_came_from_another_host_and_nothing_was_wrong(browser, world):
+    """The last of the file: what all the pages before asked for and complained about."""
+    server, _, _ = world
+    asked = "".join(entry["message"] for entry in browser.get_log("performance"))
+    urls = set(re.findall(r'"url":"((?:https?|wss?|ftp):[^"]+)"', asked))
+    assert urls
+    assert {url for url in urls if not url.startswith(server.address)} == set()
+    wrong = [entry["message"] for entry in browser.get_log("browser") if "404 (Not Found)" not in entry["message"]]
+    assert wrong == []

@@ -1,0 +1,204 @@
+"""Checks end in one line each, whatever happens to their processes; their record is sealed and shown in reports."""
+
+import json
+import os
+import sys
+import time
+from dataclasses import replace
+
+import pytest
+import typer
+
+from oelm.analysis.provenance import _check
+from oelm.checking import children, runs
+from oelm.checking.children import answer_of
+from oelm.checking.conduct import chosen, conduct, measured_settings
+from oelm.checking.outcomes import CheckFailed, Here, Outcome
+from oelm.checking.table import CHECKS, Check
+from oelm.cli.checking import check
+from oelm.errors import UserError
+from oelm.files import write_sealed
+from oelm.reporting.closing import _checked
+from oelm.run_directory import RunDirectory
+from oelm.settings import load_settings
+from oelm.study.kept_check import CHECK_FILE, stored_check
+from oelm.study.reading import load_study
+from oelm.study.shelf import Shelf
+from small_runs import oelm_command
+
+
+@pytest.fixture
+def here(tmp_path):
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    return Here(folder, (), {"CUDA_VISIBLE_DEVICES": ""}, load_settings(preset="tiny"))
+
+
+def row(name: str, run, lacks=lambda here: None) -> Check:
+    return Check(name, (name, "检查"), lacks, run)
+
+
+def failing(here: Here) -> Outcome:
+    raise CheckFailed("the bits differ")
+
+
+def test_every_row_has_its_words_and_says_what_it_lacks(here):
+    assert len({check.name for check in CHECKS}) == len(CHECKS)
+    assert all(all(check.words) and check.words[0] != check.words[1] for check in CHECKS)
+    skipped = {check.name: check.lacks(here) for check in CHECKS if check.lacks(here)}
+    assert skipped == dict.fromkeys(("waiting", "memory", "efficiency"), "there is no GPU")
+    alone = replace(here, gpus=("0",))
+    assert {check.name for check in CHECKS if check.lacks(alone)} == {"processes", "bandwidth", "efficiency"}
+    assert not any(check.lacks(replace(here, gpus=("0", "1"))) for check in CHECKS)
+
+
+def test_a_check_passes_fails_or_is_skipped_in_one_line_and_none_ends_the_others(here):
+    said = []
+    rows = [
+        row("one", failing),
+        row("two", lambda here: Outcome("pass", "equal", {"apart": 0.0})),
+        row("three", failing, lambda here: "there is no GPU"),
+    ]
+    record = conduct(rows, here, say=said.append)
+    assert [line.rpartition(" (")[0] for line in said] == [
+        "fail     one        the bits differ",
+        "pass     two        equal",
+        "skipped  three      there is no GPU",
+    ]
+    assert [each["state"] for each in record["results"]] == ["fail", "pass", "skipped"]
+
+
+def test_what_several_checks_need_is_made_once_even_if_it_fails(here):
+    made = []
+
+    def make():
+        made.append(1)
+        raise CheckFailed("no run")
+
+    for _ in range(2):
+        with pytest.raises(CheckFailed, match="no run"):
+            here.once("reference", make)
+    assert made == [1]
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("import time; time.sleep(60)", "no end within 1 s, so it was stopped"),
+        ("import os; os.kill(os.getpid(), 11)", "the process ended with signal 11"),
+        ("import sys; sys.exit('oelm: CUDA error: an illegal memory access')", "CUDA error: an illegal memory access"),
+        ("print('fine')", "fine"),  # and no answer
+    ],
+)
+def test_a_child_that_hangs_dies_or_complains_is_named(here, tmp_path, monkeypatch, code, expected):
+    (tmp_path / "faulty_child.py").write_text(code)
+    monkeypatch.setattr(children, "IN_CHILD", "faulty_child")
+    beside = replace(here, variables={"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])})
+    began = time.monotonic()
+    with pytest.raises(CheckFailed) as caught:
+        answer_of("device", {}, here=beside, seconds=1 if "sleep" in code else 60)
+    assert str(caught.value) == expected
+    assert time.monotonic() - began < 40
+
+
+def test_runs_that_differ_in_a_single_bit_fail(tmp_path):
+    directories = [RunDirectory(tmp_path / name) for name in ("first", "second")]
+    for run in directories:
+        run.checkpoint_folder(runs.STEPS).mkdir(parents=True)
+        for name in (runs.MODEL, runs.MOMENTS):
+            (run.checkpoint_folder(runs.STEPS) / name).write_bytes(b"\x00" * 8)
+        run.result_file.write_text('{"val_loss": 2.5}')
+    assert runs._equal(*directories, "equal").state == "pass"
+    (directories[1].checkpoint_folder(runs.STEPS) / runs.MOMENTS).write_bytes(b"\x00" * 7 + b"\x01")
+    outcome = runs._equal(*directories, "equal")
+    assert (outcome.state, outcome.said.split(" differ")[0]) == ("fail", runs.MOMENTS)
+
+
+def test_what_is_measured_is_the_studys_own_model():
+    settings, called = measured_settings(load_study("qk_freeze"), "cuda")
+    assert (settings.run.model.d_model, settings.run.training.batch_size) == (512, 16)
+    assert called == "gpt_base of qk_freeze"
+    assert measured_settings(load_study("xnli_bert"), "cpu")[1] == "preset tiny"  # an encoder comes with its data
+    with pytest.raises(UserError, match="--only speed,warp: 'warp' is not a check; there are device, repeated"):
+        chosen("speed,warp")
+
+
+# ---- Kept with a study ---------------------------------------------------------------------------------------------
+
+
+def kept(folder, here, *rows) -> Shelf:
+    folder.mkdir(exist_ok=True)
+    write_sealed(folder / CHECK_FILE, conduct(rows, here, say=lambda line: None))
+    return Shelf(folder)
+
+
+def test_the_record_is_shown_in_both_languages(tmp_path, here):
+    facts = {"seconds_per_step": 0.25, "ratio": 1.1, "ratio_low": 1.0, "ratio_high": 1.2}
+    shelf = kept(
+        tmp_path / "runs", here, row("speed", lambda here: Outcome("pass", "fast", facts)), row("one", failing)
+    )
+    found = _check(shelf)
+    english, chinese = (_checked(found, language) for language in ("en", "zh"))
+    assert "1 passed, 1 failed, 0 skipped" in english
+    assert "a step took 0.25 s, 1.10 times a plain GPT's" in english
+    assert "failed: one (the bits differ)" in english
+    assert "通过 1 项，失败 1 项" in chinese
+    assert "为普通 GPT 的 1.10 倍" in chinese
+    assert "检查" in chinese
+
+
+def test_a_record_that_was_changed_is_named(tmp_path, here):
+    shelf = kept(tmp_path / "runs", here, row("one", failing))
+    file = shelf.folder / CHECK_FILE
+    file.write_text(file.read_text().replace('"fail"', '"pass"'))
+    assert "check.json" in _checked(_check(shelf), "en")
+    file.unlink()
+    assert stored_check(shelf.folder) is None
+    assert _check(shelf) is None
+
+
+def test_the_command_ends_with_1_if_a_check_fails(monkeypatch, capsys):
+    monkeypatch.setattr("oelm.checking.conduct.CHECKS", (row("one", failing),))
+    with pytest.raises(typer.Exit) as caught:
+        check(cpu=True)
+    assert caught.value.exit_code == 1
+    assert "1 check: 0 passed, 1 failed, 0 skipped" in capsys.readouterr().out
+
+
+def test_the_command_keeps_the_record_with_a_study(tmp_path):
+    command = [
+        "check",
+        "--cpu",
+        "--only",
+        "device,waiting",
+        "--study",
+        "demo",
+        "--runs",
+        str(tmp_path / "runs"),
+        "--json",
+    ]
+    done = oelm_command(*command)
+    assert done.returncode == 0, done.stderr
+    record = json.loads(done.stdout)
+    assert [each["state"] for each in record["results"]] == ["pass", "skipped"]
+    assert stored_check(tmp_path / "runs")["results"] == record["results"]
+    assert "skipped  waiting    there is no GPU" in done.stderr
+
+
+@pytest.mark.trial
+def test_all_of_it_on_this_machine():
+    done = oelm_command("check", "--cpu")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.trial
+def test_a_planted_difference_is_found(here, monkeypatch):
+    """The second run begins with other weights."""
+    prepared = runs._prepared
+
+    def other_seed(here, name, settings):
+        return prepared(here, name, settings | ({"seeds": {"weights": 1}} if name == "again" else {}))
+
+    monkeypatch.setattr(runs, "_prepared", other_seed)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    assert runs.repeated(here).state == "fail"

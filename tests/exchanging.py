@@ -1,0 +1,218 @@
+"""Processes that exchange gradients, forked from one that has torch already, and what each of them must find.
+
+Arguments: token folder, number of processes. Prints a line for each law that held; the first that did not is a
+traceback and an exit code.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+import oelm.training.exchange as exchange
+import oelm.training.loop as loop
+from bare_loop import parameters
+from oelm.config import Run, resolved
+from oelm.data.tokens import open_tokens
+from oelm.training.assembly import assembled
+from oelm.training.device import resolve_machine
+from oelm.training.distributed import World, joined
+from oelm.training.exchange import GradientExchange
+from small_runs import free_port, quiet_execution, small_model, small_run
+
+FIRST, LAST = 8, 12  # of 12 steps: one weight thaws after the ninth, another moves at the tenth alone
+ARMS = ("trained", "late_unfreeze", "frozen_half", "every_n")  # thawing, split weights, and in turn
+BATCH_SIZE, MICRO_BATCH_SIZE = 6, 1  # over four processes: parts of one and of two
+
+
+class AfterBackward:
+    """The plainest exchange: every gradient as it is, one after another, when all are there."""
+
+    def __init__(self, world: World, parameters: list[Tensor], *_: object) -> None:
+        self._parameters = parameters
+
+    def begin(self, step: int) -> None: ...
+
+    def open(self) -> None: ...
+
+    def finish(self) -> None:
+        self.gradients = []
+        for parameter in self._parameters:
+            if parameter.requires_grad:
+                if parameter.grad is None:  # nothing to do here, but something elsewhere
+                    parameter.grad = torch.zeros_like(parameter)
+                dist.all_reduce(parameter.grad)
+                self.gradients.append(parameter.grad.clone())
+
+
+class Noted(GradientExchange):
+    """What was sent while how many gradients were complete, and what arrived."""
+
+    def begin(self, step: int) -> None:
+        super().begin(step)
+        self.sent_at: list[int] = []
+
+    def _send(self, bucket: list[int]) -> None:
+        super()._send(bucket)
+        self.sent_at.append(len(self._complete))
+
+    def finish(self) -> None:
+        self.sent_before_the_end, self.all = len(self.sent_at), len(self._complete)
+        self.gradients: list[Tensor] = []
+        super().finish()
+        self.gradients = [p.grad.clone() for p in self._parameters if p.grad is not None]
+
+
+class Trained:
+    """One run in this process, its exchange at hand."""
+
+    def __init__(self, run: Run, folder: Path, world: World, kind: type = Noted, precision: str = "float64") -> None:
+        execution = quiet_execution(precision=precision, micro_batch_size=MICRO_BATCH_SIZE)
+        self.run, self.world, self.kind = run, world, kind
+        self.machine, _ = resolve_machine(execution, run, local_rank=world.rank, world_size=world.size)
+        data = open_tokens(folder)
+        self.objective, self.optimizer, self.schedule = assembled(run, data, machine=self.machine, world=world)
+
+    def steps(self, first: int, last: int) -> Trained:
+        """As a process that begins after `first` - 1: it has agreed on nothing yet."""
+        made = []
+        with _in_place(lambda *given: made.append(self.kind(*given)) or made[-1]):
+            taken = loop.optimization_steps(
+                self.objective, self.optimizer, self.run,
+                schedule=self.schedule, machine=self.machine, world=self.world, start=first - 1,
+            )  # fmt: skip
+            for result in taken:
+                if result.step == last:
+                    break
+        (self.exchange,) = made
+        return self
+
+    @property
+    def weights(self) -> dict[str, Tensor]:
+        return parameters(self.objective.model)
+
+
+class _in_place:
+    def __init__(self, made: Callable[..., object]) -> None:
+        self._made = made
+
+    def __enter__(self) -> None:
+        self._before, loop.GradientExchange = loop.GradientExchange, self._made
+
+    def __exit__(self, *_: object) -> None:
+        loop.GradientExchange = self._before
+
+
+def run_of(arm: str, folder: Path, *, batch_size: int = BATCH_SIZE, **model: object) -> Run:
+    run = small_run(arm, data=folder, steps=LAST, batch_size=batch_size)
+    return resolved(run.model_copy(update={"model": small_model(arm, **model)})) if model else run
+
+
+def same(first: dict[str, Tensor], second: dict[str, Tensor]) -> bool:
+    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+
+
+def close(first: dict[str, Tensor], second: dict[str, Tensor]) -> None:
+    for name, value in first.items():
+        torch.testing.assert_close(second[name], value, rtol=0, atol=1e-10)
+
+
+# ---- The laws ------------------------------------------------------------------------------------------------------
+
+
+def weights_are_those_of_the_plainest_exchange(folder: Path, world: World) -> None:
+    runs = [run_of(arm, folder) for arm in ARMS]
+    runs += [run_of("trained", folder, tied=False), run_of("trained", folder, batch_size=3)]  # the latter: empty parts
+    for run in runs:
+        plain = Trained(run, folder, world, AfterBackward).steps(FIRST, LAST)
+        close(plain.weights, Trained(run, folder, world).steps(FIRST, LAST).weights)
+
+
+def all_processes_have_one_model(folder: Path, world: World) -> None:
+    """To the last bit: otherwise they would drift apart."""
+    weights = Trained(run_of("late_unfreeze", folder), folder, world, precision="float32").steps(FIRST, LAST).weights
+    mine = torch.cat([weight.flatten() for weight in weights.values()])
+    first = mine.clone()
+    dist.broadcast(first, src=0)
+    assert torch.equal(first, mine), f"rank {world.rank} has other weights than rank 0"
+
+
+def a_second_run_and_a_resumed_one_add_in_the_same_order(folder: Path, world: World) -> None:
+    """In single precision, with buckets that gloo cuts in places of their own: any other order would show."""
+    run = run_of("late_unfreeze", folder)
+    whole, again = (Trained(run, folder, world, precision="float32").steps(FIRST, LAST) for _ in range(2))
+    assert same(whole.weights, again.weights)
+    for stop in (9, 11):  # before and after the thaw
+        parts = Trained(run, folder, world, precision="float32").steps(FIRST, stop).steps(stop + 1, LAST)
+        assert same(whole.weights, parts.weights), f"resumed after step {stop}"
+
+
+def buckets_leave_while_others_are_computed(folder: Path, world: World) -> None:
+    for arm in ("frozen_half", "late_unfreeze"):
+        seen = Trained(run_of(arm, folder), folder, world).steps(FIRST, LAST).exchange  # of the last
+        assert len(seen.sent_at) > 3
+        assert seen.sent_before_the_end == len(seen.sent_at), "a complete bucket was not sent"
+        assert seen.sent_at[0] == 1, "the output layer's gradient is there before all others"
+        assert seen.sent_at[2] < seen.all // 2, (seen.sent_at, seen.all)
+
+
+def two_processes_give_the_bits_of_the_plainest_exchange(folder: Path, world: World) -> None:
+    """All but the embedding, whose two parts are added up in another order."""
+    for arm in ARMS:
+        run = run_of(arm, folder)
+        plain, noted = (
+            Trained(run, folder, world, kind, precision="float32").steps(FIRST, FIRST).exchange
+            for kind in (AfterBackward, Noted)
+        )
+        unlike = [
+            tuple(mine.shape)
+            for mine, theirs in zip(noted.gradients, plain.gradients, strict=True)
+            if not torch.equal(mine, theirs)
+        ]
+        assert all(shape == (64, 32) for shape in unlike), unlike
+
+
+LAWS = {
+    2: (two_processes_give_the_bits_of_the_plainest_exchange,),
+    4: (
+        weights_are_those_of_the_plainest_exchange,
+        all_processes_have_one_model,
+        a_second_run_and_a_resumed_one_add_in_the_same_order,
+        buckets_leave_while_others_are_computed,
+    ),
+}
+
+
+def child(rank: int, size: int, port: int, folder: Path) -> int:
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    exchange.BUCKET_ELEMENTS = 2000
+    torch.set_num_threads(1)
+    world = World(rank=rank, size=size)
+    try:
+        with joined(world, device="cpu"):
+            for law in LAWS[size]:
+                law(folder, world)
+                if world.is_main:
+                    print(law.__name__, flush=True)
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    where, count = Path(sys.argv[1]), int(sys.argv[2])
+    meeting, children = free_port(), []
+    for number in range(count):
+        forked = os.fork()
+        if forked == 0:
+            os._exit(child(number, count, meeting, where))
+        children.append(forked)
+    sys.exit(max(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in children))

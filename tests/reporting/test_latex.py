@@ -1,0 +1,183 @@
+"""What a paper gets: macro names that no two things share, texts that LaTeX sets as they stand, files that compile."""
+
+import itertools
+import re
+import shutil
+import subprocess
+from collections import Counter
+
+import pytest
+from example_studies import NASTY
+from reading import pdf_text, without_spaces
+
+from oelm.reporting import tables
+from oelm.reporting.citable import citable, numbers_file
+from oelm.reporting.content import unnumbered_article
+from oelm.reporting.fonts import chinese_font
+from oelm.reporting.latex import escaped
+from oelm.reporting.latex import tables as latex_tables
+from oelm.reporting.macro_names import BEFORE, BEFORE_STUDY, JOINTS, WORDS, macro_name, spelled
+from oelm.reporting.verdicts import verdict_box
+
+INSTALL = "apt-get install texlive-latex-base texlive-latex-recommended texlive-latex-extra texlive-xetex"
+# Letters that begin our words, what follows them there, and everything that is spelled out.
+NASTY_CHARACTERS = ["o", "n", "e", "f", "i", "_", "1", "O", "-", "é"]
+NASTY_NAMES = [
+    "of",
+    "_of",
+    "in",
+    "one",
+    "_one",
+    "One",
+    "1",
+    "under",
+    "_",
+    "__",
+    "cap",
+    "capa",
+    "A",
+    "end",
+    "charb",
+    "表",
+]
+
+
+@pytest.mark.parametrize("joint", JOINTS.values())
+def test_no_two_names_are_spelled_alike(joint):
+    names = {"".join(letters) for count in range(5) for letters in itertools.product(NASTY_CHARACTERS, repeat=count)}
+    names |= {"".join(parts) for parts in itertools.product(NASTY_NAMES, repeat=2)}
+    assert len({spelled(name, joint=joint) for name in names}) == len(names)
+
+
+def test_no_two_numbers_have_one_macro():
+    measures = ("mean", "meanLoss", "difference", "differenceLow")
+    names = {"mean", "loss", "of", "a", "a_of_b", "b", "in_b", "a_in_b", "a_for_b", "for", "low", *NASTY_NAMES}
+    found = Counter(
+        macro_name(measure, study, of=of, name=name)
+        for measure in measures
+        for study in names
+        for of in BEFORE
+        for name in names
+    )
+    found.update(macro_name(measure, study) for measure in measures for study in names)
+    assert [name for name, times in found.items() if times > 1] == []
+    assert all(re.fullmatch("[a-z][A-Za-z]*", name) for name in found)
+
+
+def test_common_names_stay_readable():
+    assert macro_name("adjustedP", "demo", of="claim", name="cost") == "adjustedPForCostInDemo"
+    assert spelled("frozen_head_orthogonal") == "FrozenHeadOrthogonal"
+    assert spelled("frozen+width64") == "FrozenPluswidthSixFour"
+    assert macro_name("outcome", "demo", of="claim", name="queries-and-keys") == "outcomeForQueriesAndKeysInDemo"
+
+
+@pytest.mark.parametrize("findings", ["complete", "partial", "nasty"])
+def test_measures_hold_no_word_that_comes_before_a_name(findings, request):
+    """So that the first such word ends the measure."""
+    found = list(citable(request.getfixturevalue(findings)))
+    between = "|".join([*BEFORE.values(), BEFORE_STUDY])
+    assert not [each.measure for each in found if re.search(between, each.measure)]
+    macros = [each.macro("study") for each in found]
+    assert len(set(macros)) == len(macros) > 50
+    assert len(set(WORDS)) == len(WORDS)
+
+
+def test_the_numbers_are_those_of_the_tables(complete):
+    """Rounded alike: a paper's text and its tables agree."""
+    text = {(each.measure, each.name): each.text for each in citable(complete)}
+    shown_tables = (tables.quality_table(complete, "en"), tables.cost_table(complete, "en"))
+    quality, cost = (dict(zip(complete.arms, table.rows, strict=True)) for table in shown_tables)
+    for arm in complete.arms:
+        shown = " | ".join([*quality[arm], *cost[arm]])
+        for measure in ("mean", "meanLoss", "learningRate", "trainableParameters", "flops", "stepTime", "memory"):
+            assert text[measure, arm] in shown
+        if arm != complete.study.baseline:
+            low, high = text["differenceLow", arm], text["differenceHigh", arm]
+            assert f"{text['difference', arm]} [{low}, {high}]" in shown
+    for verdict in complete.verdicts:
+        if verdict.p_adjusted is not None:
+            box = verdict_box(complete, verdict, "en")
+            assert any(text["adjustedP", verdict.hypothesis.name] in value for _, value in box.numbers)
+
+
+def test_what_a_study_does_not_know_has_no_macro(partial, complete):
+    known = {each.macro("s") for each in citable(complete)}
+    less = {each.macro("s") for each in citable(partial)}
+    missing = {name for name in known - less if "FrozenScaledNormal" in name}
+    assert any(name.startswith("differenceLow") for name in missing)
+    assert "–" not in numbers_file(partial)
+
+
+def test_every_special_character_is_escaped():
+    plain = escaped(NASTY)
+    without_commands = re.sub(r"\\[a-z]+\{[^}]*\}|\\[&%$#_{}]|\{[\[\]*]?\}", "", plain)
+    assert not set(without_commands) & set("\\{}$&#_%~^[]*<>|`\n")
+    assert escaped("a--b''c") == "a-{}-b'{}'c"
+
+
+# ---- Compiled ------------------------------------------------------------------------------------------------------
+
+
+def compiled(folder, engine: str, preamble: str, body: str) -> str:
+    """The log of a run that ended well."""
+    if shutil.which(engine) is None:
+        pytest.skip(f"no {engine} here; {INSTALL}")
+    document = (
+        rf"\documentclass{{article}}\usepackage{{booktabs,graphicx}}{preamble}\begin{{document}}{body}\end{{document}}"
+    )
+    (folder / "paper.tex").write_text(document, encoding="utf-8")
+    command = [engine, "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape", "paper.tex"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", timeout=120)
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert (folder / "paper.pdf").stat().st_size > 10_000
+    return (folder / "paper.log").read_text(encoding="utf-8", errors="replace")
+
+
+def written(folder, findings, language):
+    article = unnumbered_article(findings, language, figures=())
+    text = latex_tables(article, study=findings.study.name)
+    (folder / "tables.tex").write_text(text, encoding="utf-8")
+    (folder / "numbers.tex").write_text(numbers_file(findings), encoding="utf-8")
+    return text
+
+
+@pytest.mark.parametrize("findings", ["complete", "nasty"])
+def test_english_tables_and_all_macros_compile(findings, request, tmp_path):
+    found = request.getfixturevalue(findings)
+    text = written(tmp_path, found, "en")
+    cited = " ".join(f"\\{each.macro(found.study.name)}{{}}" for each in citable(found))
+    log = compiled(tmp_path, "pdflatex", r"\input{numbers}", rf"\input{{tables}} {cited}")
+    assert text.count(r"\begin{table}") >= 5
+    if findings == "nasty":
+        read = without_spaces(pdf_text((tmp_path / "paper.pdf").read_bytes()))
+        for shown in ("#panic()$a$", "&{f}", "100%", "[c](d)", "</script>*x*"):
+            assert shown in read
+    assert "Missing character" not in log
+
+
+def test_chinese_tables_compile(complete, tmp_path):
+    font = chinese_font()
+    if font is None:
+        pytest.skip("no Chinese font here; pip install 'oelm[fonts]'")
+    text = written(tmp_path, complete, "zh")
+    shutil.copy(font.path, tmp_path / f"chinese{font.path.suffix}")
+    preamble = rf"\usepackage{{fontspec}}\setmainfont[Extension={font.path.suffix}]{{chinese}}\input{{numbers}}"
+    log = compiled(tmp_path, "xelatex", preamble, r'\XeTeXlinebreaklocale "zh" \input{tables}')
+    assert "可训练" in text
+    assert "xelatex" in text.splitlines()[2]
+    assert "Missing character" not in log
+
+
+def test_figures_are_vectors_with_their_fonts_inside(complete_report):
+    from pypdf import PdfReader
+
+    drawings = [path for path in complete_report.figures.values() if path.suffix == ".pdf"]
+    assert {path.name for path in drawings} >= {"differences.en.pdf", "tuning.en.pdf"}
+    for path in drawings:
+        page = PdfReader(path).pages[0]
+        fonts = [font.get_object() for font in page["/Resources"]["/Font"].get_object().values()]
+        assert fonts
+        for font in fonts:
+            assert font["/Subtype"] == "/Type0"
+            inside = font["/DescendantFonts"][0].get_object()["/FontDescriptor"].get_object()
+            assert "/FontFile2" in inside

@@ -1,0 +1,178 @@
+"""Trackers beside a run: it computes the same with them, without them, and with one that fails in every way."""
+
+import importlib.util
+import threading
+import time
+import tomllib
+
+import pytest
+
+from oelm.config import Execution
+from oelm.run_directory import RunDirectory
+from oelm.settings import load_settings, settings_of, written_out
+from oelm.trackers import beside, table
+from oelm.training.run import train
+from small_runs import REPOSITORY, quiet_execution, small_run
+
+STEPS = 4
+
+
+class Broken:
+    """Raises at whatever it is asked for."""
+
+    def __init__(self, module, run):
+        pass
+
+    def log(self, numbers, step):
+        raise RuntimeError("the disk of the tracker is full\nand more")
+
+    def close(self):
+        raise RuntimeError("still full")
+
+
+class Leaving(Broken):
+    def log(self, numbers, step):
+        raise SystemExit(3)
+
+
+class Silent(Broken):
+    """Never answers."""
+
+    def log(self, numbers, step):
+        threading.Event().wait()
+
+
+class AtOnce:
+    def __init__(self, module, run):
+        raise ValueError("no account")
+
+
+@pytest.fixture
+def trackers(monkeypatch):
+    """A run may name those that do not work too."""
+    rows = {name: table.Tracker("json", begin) for name, begin in (
+        ("broken", Broken), ("leaving", Leaving), ("silent", Silent), ("at_once", AtOnce),
+    )}  # fmt: skip
+    rows["missing"] = table.Tracker("no_such_library", Broken)
+    for name, row in rows.items():
+        monkeypatch.setitem(table.TRACKERS, name, row)
+    monkeypatch.setattr(beside, "CLOSING_SECONDS", 0.5)
+
+
+def numbers_of(directory: RunDirectory) -> tuple:
+    """All that a run computed: the weights to the last bit, and every record but for its times."""
+    records = [{key: value for key, value in record.items() if "seconds" not in key} for record in directory.metrics()]
+    weights = (directory.stored_checkpoints()[-1] / "model.safetensors").read_bytes()
+    return weights, records
+
+
+def test_a_tracker_that_fails_changes_nothing_and_is_said_once(token_folder, tmp_path, trackers):
+    names = ["tensorboard", "broken", "leaving", "silent", "at_once", "missing"]
+    run = small_run(data=token_folder, steps=STEPS, validate_every=2)
+    without = train(run, quiet_execution(), out=tmp_path / "without").directory
+    with_all = train(run, quiet_execution(trackers=names), out=tmp_path / "with").directory
+    assert numbers_of(with_all) == numbers_of(without)
+    assert with_all.status()["state"] == "finished"
+    log = with_all.log_file.read_text(encoding="utf-8")
+    for name, why in (
+        ("broken", "the disk of the tracker is full; the run"),
+        ("leaving", "3; the run"),
+        ("silent", "did not end in time"),
+        ("at_once", "no account"),
+        ("missing", "missing is not installed: "),
+    ):
+        assert log.count(f"execution.trackers: {name}: ") == 1
+        assert f"execution.trackers: {name}: {why}" in log
+    assert "execution.trackers: tensorboard" not in log
+
+
+def test_a_tracker_that_falls_behind_is_dropped_and_never_waited_for(trackers, monkeypatch, tmp_path):
+    monkeypatch.setattr(beside, "MOST_WAITING", 3)
+    said = []
+    all_of_them = beside.Trackers(["silent"], lambda _: table.Tracked("run", "study", {}, tmp_path), said.append)
+    began = time.monotonic()
+    with all_of_them.at_work():
+        for step in range(100):
+            all_of_them.log({"step": step, "train_loss": 1.0})
+    assert time.monotonic() - began < 5
+    assert len(said) == 1
+    assert "records behind" in said[0]
+
+
+def test_tensorboard_gets_every_number_at_its_step(token_folder, tmp_path):
+    pytest.importorskip("tensorboard", reason="needs oelm[tensorboard]")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    run = small_run(data=token_folder, steps=STEPS, validate_every=2)
+    directory = train(run, quiet_execution(trackers=["tensorboard"], log_every=1), out=tmp_path / "run").directory
+    written = EventAccumulator(str(directory.trackers / "tensorboard")).Reload()
+    for key in ("train_loss", "val_loss", "learning_rate"):
+        expected = [(record["step"], record[key]) for record in directory.metrics() if key in record]
+        seen = [(event.step, event.value) for event in written.Scalars(key)]
+        assert [step for step, _ in seen] == [step for step, _ in expected]
+        assert [value for _, value in seen] == pytest.approx([value for _, value in expected], rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ["wandb", "trackio"])
+def test_the_others_write_to_this_machine(name, token_folder, tmp_path, monkeypatch):
+    if importlib.util.find_spec(name) is None:
+        pytest.skip(f"needs oelm[{name}]")
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
+    monkeypatch.delenv("WANDB_MODE", raising=False)
+    run = small_run(data=token_folder, steps=STEPS, validate_every=2)
+    directory = train(run, quiet_execution(trackers=[name]), out=tmp_path / "study" / "run").directory
+    assert f"execution.trackers: {name}" not in directory.log_file.read_text(encoding="utf-8")
+    place = directory.trackers / name if name == "wandb" else tmp_path / "trackio"
+    written = [path for path in place.rglob("*") if path.is_file() and path.suffix in (".wandb", ".db")]
+    assert written
+    assert all(path.stat().st_size > 1000 for path in written)
+
+
+def test_the_older_key_means_a_tracker():
+    assert Execution.model_validate({"tensorboard": True}).trackers == ("tensorboard",)
+    assert Execution.model_validate({"tensorboard": True, "trackers": ["wandb"]}).trackers == ("wandb", "tensorboard")
+    assert Execution.model_validate({"tensorboard": False}).trackers == ()
+    assert load_settings(assignments=["tensorboard=true"]).execution.trackers == ("tensorboard",)
+    assert load_settings(assignments=["trackers=[wandb, trackio]"]).execution.trackers == ("wandb", "trackio")
+    named = load_settings(assignments=["trackers=tensorboard,wandb"])
+    assert named.execution.trackers == ("tensorboard", "wandb")
+    assert settings_of(written_out(named), name="file") == named
+
+
+def test_an_unknown_tracker_is_one_line():
+    from oelm.errors import UserError
+
+    with pytest.raises(
+        UserError, match=r"--set execution.trackers.*must be one of tensorboard, wandb, trackio"
+    ) as error:
+        load_settings(assignments=["trackers=[mlflow]"])
+    assert len(str(error.value).splitlines()) == 1
+
+
+def test_numbers_under_a_name_are_numbers_too():
+    record = {"step": 3, "loss": 1.5, "flag": True, "accuracy_by_difficulty": {"2": 0.5}, "text": "x", "none": None}
+    assert table.numbers_in(record) == {"loss": 1.5, "accuracy_by_difficulty/2": 0.5}
+
+
+def test_a_run_that_is_stopped_waits_for_no_tracker(trackers, monkeypatch, tmp_path):
+    monkeypatch.setattr(beside, "CLOSING_SECONDS", 60.0)
+    monkeypatch.setattr(beside, "LEAVING_SECONDS", 0.2)
+    all_of_them = beside.Trackers(["silent"], lambda _: table.Tracked("run", "study", {}, tmp_path), lambda _: None)
+
+    def stopped():
+        with all_of_them.at_work():
+            all_of_them.log({"step": 1, "train_loss": 1.0})
+            raise KeyboardInterrupt
+
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        stopped()
+    assert time.monotonic() - began < 10
+
+
+def test_every_tracker_is_an_extra_and_a_line_of_the_page():
+    extras = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    page = (REPOSITORY / "docs" / "trackers.md").read_text(encoding="utf-8")
+    for name in table.TRACKERS:
+        assert name in extras["optional-dependencies"]
+        assert f"| `{name}` | `pip install 'oelm[{name}]'` |" in page
