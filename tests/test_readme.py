@@ -15,7 +15,7 @@ PAGES = {
 }
 README, ONE_RUN = PAGES["README.md"], PAGES["docs/one_run.md"]
 BOTH_LANGUAGES = {"README.md": "README.zh.md", "docs/one_run.md": "docs/one_run.zh.md"}
-LONGEST_README = 138  # lines; what is looked up stands in docs/
+LONGEST_README = 134  # lines; what is looked up stands in docs/
 
 
 def printed(page: str) -> list[str]:
