@@ -53,6 +53,8 @@ ENVIRONMENT: dict[str, Any] = {
     "compile": False,
     "threads": 1,
     "micro_batch_size": 4,
+    "deterministic": True,
+    "tf32": False,
     "world_size": 1,
     "data_digest": DATA_DIGEST,
 }

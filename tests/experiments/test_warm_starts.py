@@ -132,7 +132,7 @@ def kernels_view(pid: int, folder: Path) -> dict[str, object]:
     status = dict(line.split(":\t", 1) for line in (process / "status").read_text().splitlines() if ":\t" in line)
     opened = sorted(os.readlink(file).replace(str(folder), "RUN") for file in (process / "fd").iterdir())
     lasting = ("RUN/lock.json", "RUN/output.log")  # what else of its folder a run opens comes and goes
-    opened = [name for name in opened if name in lasting or not name.startswith("RUN")]
+    opened = [name.partition(":[")[0] for name in opened if name in lasting or not name.startswith("RUN")]
     fields = (process / "stat").read_text().rpartition(")")[2].split()
     return {
         "signals": {name: status[name] for name in ("SigIgn", "SigCgt", "SigBlk", "SigPnd")},

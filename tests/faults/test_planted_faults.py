@@ -119,11 +119,10 @@ PLANTED = {
     "bench: arms go by their names": (
         "study/bench_fit.py", "bench = _by_config(bench, plan, facts)", "pass", "study/test_bench_fit.py"),
     "GPUs: attention may differ from run to run": (
-        "training/device.py", "torch.use_deterministic_algorithms(True)",
-        "torch.use_deterministic_algorithms(True, warn_only=True)", "training/test_determinism.py"),
-    "GPUs: torch's own are taken unseen": (
-        "experiments/gpus.py", "    if count:\n        raise UserError(", "    if False:\n        raise UserError(",
-        "experiments/test_gpus.py"),
+        "training/determinism.py", "torch.use_deterministic_algorithms(deterministic)",
+        "torch.use_deterministic_algorithms(deterministic, warn_only=True)", "training/test_determinism.py"),
+    "GPUs: all busy is taken for none here": (
+        "experiments/gpus.py", "    if here and not usable:\n", "    if False:\n", "experiments/test_gpus.py"),
     "hung processes: nobody is still": (
         "experiments/standstill.py", "        return None\n    return moved", "        return None\n    return None",
         "experiments/test_standstill.py"),

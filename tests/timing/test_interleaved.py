@@ -154,8 +154,8 @@ def test_what_was_measured_is_in_the_file(tmp_path, token_folder, said):
     stored = Shelf(tmp_path).bench()
     assert stored.runs["frozen_normal"].model.vocabulary == VOCABULARY
     assert stored.execution == {"device": "cpu", "precision": "float32", "compile": "off", "threads": 1} | {
-        "micro_batch_size": record["micro_batch_size"]
-    }
+        "micro_batch_size": record["micro_batch_size"], "deterministic": True, "tf32": False
+    }  # fmt: skip
     assert stored.declared["micro_batch_size"] is None
     shelf = Shelf(tmp_path)
     assert bench_for(planned(study, shelf, data_digest=record["data_digest"]), shelf).other_config == {}

@@ -103,7 +103,7 @@ def _data_of(study: Study) -> Path:
 
 
 def studies(json_output: JsonOption = False) -> None:
-    """List the studies in studies/ and those that come with oelm.
+    """List the studies in studies/ and those that oelm has.
 
     Shows each study's question, its size, and which of its runs are here. A study in studies/ replaces one of the same
     name that comes with oelm.
@@ -172,7 +172,7 @@ def _report_of(study: Study) -> Path:
 def new(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the study and of its file.")],
 ) -> None:
-    """Write a study to start from: studies/NAME.yaml, with comments.
+    """Write a commented study to start from, studies/NAME.yaml.
 
     It is ready to run, on the embedded corpus, and shows what a study can contain.
 

@@ -95,7 +95,7 @@ def prepare(
         bool, typer.Option("--force", help="Replace a folder that was prepared with other settings.")
     ] = False,
 ) -> None:
-    """Turn text into token files: train, tune, val, sometimes test.
+    """Turn text into token files: train, tune, val, perhaps test.
 
     \b
     Examples:
@@ -382,7 +382,7 @@ def export(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an earlier export.")] = False,
 ) -> None:
-    """Write a run's best model as a folder that transformers loads.
+    """Write a run's best model as a folder for transformers.
 
     The folder includes the tokenizer and a model card.
 
@@ -443,7 +443,7 @@ def keys(
     ] = None,
     json_output: JsonOption = False,
 ) -> None:
-    """List every setting with its default, type, bounds and meaning.
+    """List every setting with default, type, bounds and meaning.
 
     Change settings with --set KEY=VALUE or in a config file.
 
@@ -477,7 +477,7 @@ def compare(
         typer.Argument(metavar="RUN", help="Run directories to compare.", autocompletion=completion.runs),
     ],
 ) -> None:
-    """Show finished runs side by side: quality, parameters, speed.
+    """Show finished runs side by side: quality, size, speed.
 
     Example: oelm compare runs/trained runs/frozen
     """

@@ -200,7 +200,7 @@ def plan(
     ] = None,
     json_output: JsonOption = False,
 ) -> None:
-    """Show what a study can see with its seeds, and what it costs.
+    """Show what a study's seeds can show, and what they cost.
 
     For each claim: the number of seeds that shows it with a probability of 80 %, and the smallest difference that the
     study shows so. For the study: runs, FLOPs and time, with and without looks, with the whole grid and with halving.
@@ -345,7 +345,7 @@ def bench(
     runs: RunsOption = None,
     json_output: JsonOption = False,
 ) -> None:
-    """Measure the speed of a study's arms: ratios with intervals.
+    """Measure the speed of a study's arms, with intervals.
 
     Interleaves steps of the arms on one device. Run it on an otherwise idle machine; it says so if the machine is busy.
     If bench.json has arms that this measurement does not, or has enough undisturbed blocks and this one does not, the
@@ -419,7 +419,7 @@ def report(
     ] = None,
     runs: ReadRunsOption = None,
 ) -> None:
-    """Turn a study's runs into verdicts, tables, figures and a report.
+    """Turn a study's runs into verdicts, figures and a report.
 
     Writes Markdown, HTML and PDF, in English and Chinese. An unfinished study gives a partial report that says what is
     missing.

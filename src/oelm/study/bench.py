@@ -115,7 +115,7 @@ class _Format3(_InBlocks):
 
     format_version: Literal[3]
     runs: dict[str, dict[str, Any]]  # of every arm, as a run's config.json has it
-    execution: dict[str, str | int | None]  # as the study declared it
+    execution: dict[str, str | bool | int | None]  # as the study declared it
 
 
 @dataclass(frozen=True)
