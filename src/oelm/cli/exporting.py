@@ -26,7 +26,7 @@ def export_metrics(
         Path | None, typer.Option("--out", help="Folder to write into.", show_default="exports/STUDY/TO")
     ] = None,
 ) -> None:
-    """Write stored metrics for another tracker, or as a CSV file.
+    """Write stored metrics for other trackers, or as CSV.
 
     Nothing is uploaded: wandb writes offline runs, which `wandb sync` uploads; trackio writes its own local database.
 

@@ -95,7 +95,7 @@ def prepare(
         bool, typer.Option("--force", help="Replace a folder that was prepared with other settings.")
     ] = False,
 ) -> None:
-    """Turn text into token files: train, tune, val, perhaps test.
+    """Turn text into token files (train, tune, val, test).
 
     \b
     Examples:
