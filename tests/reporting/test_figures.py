@@ -1,5 +1,6 @@
 """Figures: the same bytes again, no global state, never a box in place of a character."""
 
+import itertools
 import re
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from every_option import OPTIONS_SET
 from oelm.claims.measures import LOSS, MEASURES
 from oelm.reporting.figures import gallery
 from oelm.reporting.figures.canvas import COLOURS, Canvas, drawing_settings, rendered, wrapped
+from oelm.reporting.figures.comparisons import _spread_out, to_nats
 from oelm.reporting.figures.parameters import by_parameters, parameter_distribution, side_by_side
 from oelm.reporting.fonts import chinese_font
 from oelm.reporting.words import _phrase_of
@@ -127,3 +129,12 @@ def test_every_figure_has_its_caption_before_it_has_data(measure):
     own = {name: code for code, name in vars(measure.figures).items()}
     codes = [f"caption.{own.get(name, name)}" for name in gallery.figures_of(measure)]
     assert all(all(_phrase_of(study, code)) for code in codes)
+
+
+@pytest.mark.parametrize("high", [1.2, 2.9, 5.0, 9.0])
+def test_percentages_of_a_wide_axis_keep_their_distance(high):
+    ticks = _spread_out(-0.1, high)
+    assert 0 in ticks
+    places = [to_nats(tick) for tick in ticks]
+    assert len(places) >= 4
+    assert all(later - earlier >= 0.09 * (high + 0.1) for earlier, later in itertools.pairwise(places))

@@ -106,7 +106,7 @@ def test_what_cannot_be_probed_is_refused_in_one_line_before_torch_is_loaded(tra
     refused = {
         ("nowhere",): "nowhere: no such folder",
         (str(tmp_path),): "neither a run nor a model",
-        (str(tmp_path / "bert"),): "contains a BertForSequenceClassification; heads are scored of causal",
+        (str(tmp_path / "bert"),): "contains a BertForSequenceClassification; only the heads of causal",
         (run, "--figure", "heads.pdf"): "--figure heads.pdf: the name must end in .png or .svg",
         (run, "--figure", "nowhere/heads.png"): "--figure nowhere/heads.png: no such folder: nowhere",
         (run, "--length", "1000"): "--length 1000: the model in",

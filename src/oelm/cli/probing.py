@@ -41,7 +41,7 @@ def probe(
     json_output: JsonOption = False,
     figure: Annotated[
         Path | None,
-        typer.Option("--figure", metavar="FILE", help="Draw a heat map: FILE.png and FILE.svg, whichever is named."),
+        typer.Option("--figure", metavar="FILE", help="Draw a heat map as PNG and as SVG, whichever ending FILE has."),
     ] = None,
     device: Annotated[
         str, typer.Option("--device", help="cpu, cuda, cuda:1, ...; auto: a GPU if there is one.")

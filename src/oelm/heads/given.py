@@ -61,7 +61,9 @@ def _of_run(path: Path, directory: RunDirectory) -> GivenModel:
         raise UserError(f"{path}: a checkpoint is read inside its run; there is no {file}")
     run = stored_run(read_json(file), name=str(file))
     if not isinstance(run, GptRun):
-        raise UserError(f"{path}: contains an encoder for sentences; heads are scored of causal language models only")
+        raise UserError(
+            f"{path}: contains an encoder for sentences; only the heads of causal language models are scored"
+        )
     probe = run.data if is_probe(run.data) else None
     return GivenModel(path, is_ours=True, vocabulary=run.model.vocabulary, positions=run.model.seq_len, probe=probe)
 
@@ -74,7 +76,7 @@ def _of_folder(path: Path, tree: dict[str, Any]) -> GivenModel:
     classes = [str(name) for name in tree.get("architectures") or []]
     is_ours = kind == MODEL_TYPE
     if classes and not is_ours and not any(name.endswith(CAUSAL) for name in classes):
-        raise UserError(f"{path}: contains a {classes[0]}; heads are scored of causal language models only")
+        raise UserError(f"{path}: contains a {classes[0]}; only the heads of causal language models are scored")
     if _size(tree, HEADS) is None:
         raise UserError(f"{path}: a model of type {kind} has no attention weights (its config names no heads)")
     vocabulary = _size(tree, VOCABULARY)

@@ -28,7 +28,7 @@ def _cells(values: dict[str, float], strongest: str | None) -> list[str]:
 def _legend() -> list[str]:
     return [
         "even: a head that attends to all keys alike; "
-        f"{MARK} the strongest kind of a head, from {LEAST_SHARE:g} and {LEAST_RATIO:g} times even on",
+        f"{MARK} the strongest kind of a head, if at least {LEAST_SHARE:g} and at least {LEAST_RATIO:g} times even",
         *(f"{kind.name}: {kind.keys}" for kind in KINDS.values()),
         *(f"{name}: {meaning}" for name, meaning in SPREADS.items()),
     ]

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+WIDE_PERCENT = 200.0  # of perplexity, above which ticks are no longer equally spaced
+LEAST_BETWEEN_TICKS = 0.09  # of the width
+
 
 def mean_interval(measure: Measure, values: dict[int, float]) -> tuple[float, float, float]:
     """The mean with its 95 % interval, as drawn; the three are equal for a single run."""
@@ -249,6 +252,20 @@ def _in_nats_and_percent(canvas: Canvas, axis: Axes) -> None:
     axis.set_xlabel(canvas.word("axis.difference"))
     upper = axis.secondary_xaxis("top", functions=(to_percent, to_nats))
     upper.set_xlabel(canvas.word("axis.shown_difference"))
+    low, high = axis.get_xlim()
+    if to_percent(high) > WIDE_PERCENT:  # where equal steps in per cent would crowd at the right
+        upper.set_xticks(_spread_out(low, high))
+
+
+def _spread_out(low: float, high: float) -> list[float]:
+    """Round percentages whose places, in nats, are not too close to each other."""
+    found: list[float] = []
+    for percent in (-90, -75, -50, -25, 0, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 100_000, 1_000_000):
+        place = float(to_nats(percent))
+        room = place - float(to_nats(found[-1])) if found else high - low
+        if low <= place <= high and room >= LEAST_BETWEEN_TICKS * (high - low):
+            found.append(percent)
+    return found
 
 
 def to_percent(nats: Any) -> Any:  # one number, or an array of them
