@@ -500,6 +500,7 @@ IN_OUR_WORDS = {
     "bool_type": "must be true or false",
     "string_type": "must be text",
     "list_type": "must be a list",
+    "tuple_type": "must be a list; [] for none",
     "dict_type": "must be keys and values",
     "too_short": "needs at least {min_length}, has {actual_length}",
     "union_tag_not_found": "needs kind",

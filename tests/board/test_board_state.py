@@ -178,6 +178,28 @@ def test_a_failed_run_and_its_error_line_are_in_the_overview(tmp_path):
         assert line["failures"] == [{"id": f"small/{directory.path.name}", "error": "CUDA out of memory"}]
 
 
+def test_an_overview_is_as_of_now_though_only_a_study_is_watched(tmp_path):
+    study, folder = study_of_two(), tmp_path / "small"
+    store_study(study, folder, all_but_one)
+    with served(board_of(study, folder)) as server:
+        server.standing("small")
+        finish_the_last(study, folder)
+        deadline = time.monotonic() + 60
+        while server.json("data/overview")["studies"][0]["progress"] != {"done": 8, "planned": 8}:
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+
+
+def test_only_an_archive_is_still(tmp_path):
+    study, folder = study_of_two(), tmp_path / "work" / "small"
+    store_study(study, folder, loss)
+    packed = tmp_path / "small.zip"
+    archive("small", folder, packed)
+    assert board_of(study, packed).is_still(["small"])
+    assert not board_of(study, folder).is_still(["small"])
+    assert not Board(tmp_path / "work").is_still(None)
+
+
 def test_an_archive_stands_for_a_folder(tmp_path):
     study, folder = study_of_two(), tmp_path / "work" / "small"
     store_study(study, folder, loss)

@@ -1,6 +1,7 @@
 """S3, S6: hostile requests to a real server. None is answered, and nothing outside the folder is ever read."""
 
 import contextlib
+import shutil
 import socket
 
 import pytest
@@ -216,8 +217,27 @@ def test_links_out_of_the_folder_are_named_and_not_shown(server):
     found = server.json("data/overview")
     assert [study["name"] for study in found["studies"]] == ["small"]
     lines = [*found["left_out"], *found["studies"][0]["left_out"]]
-    for name in ("linked", "up", "linked-run", "training.log"):
+    for name in ("linked", "up", "linked-run"):
         assert any(line.endswith(f"/{name}: is a link out of the folder, and is not read") for line in lines), lines
+    run = "training.log: is a link out of the folder, so the run with-link is not shown"
+    assert [line for line in lines if "training.log" in line and line.endswith(f"/{run}")], lines
+
+
+def test_a_single_run_with_a_link_out_of_the_folder_is_named_once_and_is_no_study(tmp_path):
+    study = small_study(arms=["trained"], seeds=[0])
+    store_study(study, tmp_path / "work", lambda *_: 3.0)
+    (made,) = (tmp_path / "work").iterdir()
+    run = tmp_path / "runs" / "alone"
+    shutil.copytree(made, run)
+    shutil.copytree(made, run / "best")  # which has files that runs have
+    (tmp_path / "elsewhere").write_text("{}")
+    (run / "metrics.jsonl").unlink()
+    (run / "metrics.jsonl").symlink_to(tmp_path / "elsewhere")
+    with served(Board(tmp_path / "runs")) as server:
+        found = server.json("data/overview")
+    assert (found["studies"], found["runs"]) == ([], [])
+    (line,) = found["left_out"]
+    assert line.endswith("alone/metrics.jsonl: is a link out of the folder, so the run alone is not shown")
 
 
 class TestBeyondLoopback:

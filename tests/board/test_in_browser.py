@@ -137,7 +137,10 @@ def test_the_language_switches_and_no_glyph_is_missing(browser, world):
         pytest.skip("no Chinese font: pip install 'oelm[fonts]'")
     until(browser, "document.fonts.check('16px \"Enclosed Chinese\"', '中')", "the font")
     characters = "".join(sorted({each for each in text + "".join(zh for _, zh in _OWN.values()) if has_chinese(each)}))
-    assert browser.execute_script(MISSING_GLYPHS, characters) == []
+    families = browser.execute_script(FAMILIES)
+    assert len(families) == 3
+    for family in families:
+        assert browser.execute_script(MISSING_GLYPHS, characters, family) == []
 
 
 # What can be used or is a picture, and has neither text nor a label.
@@ -147,14 +150,22 @@ return [...document.querySelectorAll('button, a[href], select, input, [role=img]
   .filter((each) => each.offsetParent !== null && !each.closest('.js-plotly-plot') && !has(each))
   .map((each) => each.outerHTML);
 """
+# The fonts of text, of a log and of a command.
+FAMILIES = """
+const made = ['p', 'pre', 'code'].map((tag) => document.body.appendChild(document.createElement(tag)));
+const found = made.map((each) => getComputedStyle(each).fontFamily);
+for (const each of made) each.remove();
+return found;
+"""
 # Characters that are drawn as what no font has: a noncharacter.
 MISSING_GLYPHS = """
 const canvas = document.createElement('canvas');
 canvas.width = canvas.height = 40;
 const drawing = canvas.getContext('2d', { willReadFrequently: true });
+const family = arguments[1];
 const drawn = (character) => {
   drawing.clearRect(0, 0, 40, 40);
-  drawing.font = `28px ${getComputedStyle(document.body).fontFamily}`;
+  drawing.font = `28px ${arguments[1]}`;
   drawing.fillText(character, 4, 30);
   return drawing.getImageData(0, 0, 40, 40).data.join();
 };
@@ -208,6 +219,99 @@ def test_the_keyboard_reaches_an_arm_and_everything_has_a_name(browser, world):
     assert browser.switch_to.active_element.get_attribute("aria-pressed") != before
     nameless = browser.execute_script(NAMELESS)
     assert nameless == []
+
+
+BUTTONS = "[...document.querySelectorAll('.modebar-btn')].map((each) => each.dataset.title ?? '')"
+
+
+def test_no_button_of_a_chart_uploads_it(browser, world):
+    server, _, folder = world
+    runs = [f"small/{next(folder.glob(f'{arm}-s0*')).name}" for arm in ARMS]
+    for query in ("study=small", f"run={runs[0]}", f"compare={runs[0]}&compare={runs[1]}"):
+        browser.get(f"{server.address}?{query}")
+        until(browser, DRAWN, "curves")
+        titles = browser.execute_script(f"return {BUTTONS}")
+        assert "Zoom" in titles
+        assert [each for each in titles if re.search("share|cloud|edit|upload|studio|logo|plotly", each, re.I)] == []
+
+
+FOCUSED = "document.activeElement"
+
+
+def test_the_focus_stays_where_it_was(browser, world):
+    server, _, folder = world
+    browser.get(server.address)
+    link = "document.querySelector('[data-study=small] a')"
+    until(browser, link, "the overview")
+    browser.execute_script(f"{link}.focus(); window.before = {link}")
+    extra = folder / "extra"
+    shutil.copytree(next(folder.glob("trained-s0*")), extra)
+    try:
+        until(browser, f"{link} !== window.before", "a line made anew")
+        assert browser.execute_script(f"return {FOCUSED} === {link}")
+    finally:
+        shutil.rmtree(extra)
+    browser.execute_script("document.getElementById('language').focus(); document.getElementById('language').click()")
+    until(browser, "document.documentElement.lang === 'zh-Hans'", "Chinese")
+    assert browser.execute_script(f"return {FOCUSED}.id") == "language"
+    browser.execute_script(
+        "const select = document.querySelector('[name=theme]'); select.focus(); select.value = 'dark';"
+        "select.dispatchEvent(new Event('change'))"
+    )
+    until(browser, "document.documentElement.dataset.theme === 'dark'", "the dark page")
+    assert browser.execute_script(f"return {FOCUSED}.name") == "theme"
+
+
+def test_the_labels_of_an_axis_end_before_it(browser, world):
+    server, _, _ = world
+    browser.get(f"{server.address}?study=small")
+    until(browser, DRAWN, "curves")
+    axis = browser.execute_script(f"return {CHART}.getBoundingClientRect().left + {CHART}._fullLayout.xaxis._offset")
+    ends = browser.execute_script(
+        f"return [...{CHART}.querySelectorAll('.ytick text')].map((each) => each.getBoundingClientRect().right)"
+    )
+    assert ends
+    assert max(ends) < axis
+
+
+def test_every_chart_of_curves_has_its_numbers_below(browser, world):
+    server, _, folder = world
+    runs = [f"small/{next(folder.glob(f'{arm}-s0*')).name}" for arm in ARMS]
+    for query in ("study=small", f"run={runs[0]}", f"compare={runs[0]}&compare={runs[1]}"):
+        browser.get(f"{server.address}?{query}")
+        until(browser, DRAWN, "curves")
+        rows = f"{CHART}.parentElement.querySelectorAll('details td.number').length"
+        assert browser.execute_script(f"return {rows}") > 0
+
+
+def test_a_short_name_stands_in_one_line_on_a_phone(browser, world):
+    server, _, folder = world
+    runs = [f"small/{next(folder.glob(f'{arm}-s0*')).name}" for arm in ARMS]
+    size = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    try:
+        for query in ("", f"?compare={runs[0]}&compare={runs[1]}"):
+            browser.get(f"{server.address}{query}")
+            until(browser, "document.querySelector('td a')", "names")
+            lines = "[...document.querySelectorAll('td a')].map((each) => each.getClientRects().length)"
+            assert set(browser.execute_script(f"return {lines}")) == {1}
+            assert browser.execute_script("return document.documentElement.scrollWidth") <= 390
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_an_interval_says_what_its_ends_are(browser, world):
+    server, _, _ = world
+    browser.get(f"{server.address}?study=small")
+    until(browser, f"{CARD}?.querySelector('svg .end')", "the ends")
+    boxes = browser.execute_script(
+        f"return [...{CARD}.querySelectorAll('svg text')].map((each) => each.getBoundingClientRect().toJSON())"
+    )
+    assert len(boxes) >= 3
+    for at, one in enumerate(boxes):
+        for other in boxes[at + 1 :]:
+            is_beside = one["right"] <= other["left"] or other["right"] <= one["left"]
+            assert is_beside or one["bottom"] <= other["top"] + 2 or other["bottom"] <= one["top"] + 2
 
 
 def test_markup_in_names_is_text(browser, world):

@@ -17,7 +17,7 @@ from oelm.notebook.results import Results
 from oelm.notebook.views import RunView, StudyView, VerdictView
 from oelm.study.archiving import archive
 from oelm.study.declaration import Study
-from oelm.study.given_results import GivenResults
+from oelm.study.given_results import GivenResults, refuse_runs_of_others
 from oelm.study.reading import study_of
 from oelm.study.shelf import read_stored
 from stored_runs import VOCABULARY, store_study
@@ -182,3 +182,10 @@ def test_the_notebook_runs(tmp_path):
     ]
     assert len(shown) == 6
     assert all("<table" in page for page in shown)
+
+
+def test_runs_of_another_study_are_refused_and_those_of_the_right_one_are_not(stored):
+    refuse_runs_of_others(small_study(), stored)
+    with pytest.raises(UserError, match=r"none of its \d+ runs belongs to the study demo") as error:
+        oelm.results(stored, study="demo")
+    assert "\n" not in str(error.value)

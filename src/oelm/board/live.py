@@ -89,7 +89,8 @@ class Hub:
         try:
             watches = await run_in_threadpool(self.board.watches) if is_overview else watches
             versions = {watch.name: watch.version for watch in watches}
-            yield _message("hello", {"versions": versions})
+            is_still = await run_in_threadpool(self.board.is_still, None if is_overview else list(versions))
+            yield _message("hello", {"versions": versions, "is_still": is_still})
             while True:
                 for kind, tree in await run_in_threadpool(self._news, versions, is_overview):
                     yield _message(kind, tree)
@@ -129,7 +130,7 @@ class Hub:
     def _line(self, name: str) -> tuple[str, Any]:
         if name:
             return "study", self.board.summary(name)
-        return "runs", {"runs": self.board.overview()["runs"]}
+        return "runs", {"runs": self.board.single_runs()}
 
 
 def _message(kind: str, tree: Any) -> bytes:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from oelm.archives import ENDING, is_archive, runs_folder
+from oelm.archives import ENDING, is_archive, place_in_archive, runs_folder
 from oelm.errors import UserError
 from oelm.run_directory import TUNING_FOLDER, RunDirectory
 from oelm.visible import visible
@@ -50,6 +50,11 @@ class StudyPlace:
     path: Path
     source: str  # of its declaration: a name or a file
 
+    @property
+    def is_archive(self) -> bool:
+        """Which never changes."""
+        return place_in_archive(self.path) is not None
+
     def folder(self) -> Path:
         """The folder itself; of an archive, one with what it contains."""
         return runs_folder(self.path)
@@ -76,7 +81,7 @@ def found_in(root: Path) -> Found:
             run = _run_at(path, real, visible(entry.name), "single", found.left_out)
             if run is not None:
                 found.runs[run.id] = run
-            elif _holds_runs(path):
+            elif not _is_run(path) and _holds_runs(path):
                 name = visible(entry.name)
                 found.studies[name] = StudyPlace(name, path, entry.name)
         elif entry.name.endswith(ENDING) and is_archive(path):
@@ -151,7 +156,7 @@ def _run_at(path: Path, real: str, id: str, stage: str, left_out: list[str]) -> 
     signature = []
     for entry in listed:
         if _leaves(entry, real):
-            left_out.append(_is_left_out(path / entry.name))
+            left_out.append(f"{path / entry.name}: is a link out of the folder, so the run {path.name} is not shown")
             return None
         if entry.name in _WATCHED:
             try:
@@ -165,13 +170,14 @@ def _run_at(path: Path, real: str, id: str, stage: str, left_out: list[str]) -> 
 def _holds_runs(folder: Path) -> bool:
     for place in (folder, folder / TUNING_FOLDER):
         for entry in _entries(place, []):
-            if entry.is_dir() and not _OF_RUNS.isdisjoint(_names(place / entry.name)):
+            if entry.is_dir() and _is_run(place / entry.name):
                 return True
     return False
 
 
-def _names(folder: Path) -> list[str]:
+def _is_run(folder: Path) -> bool:
+    """Whether or not it can be shown."""
     try:
-        return os.listdir(folder)
+        return not _OF_RUNS.isdisjoint(os.listdir(folder))
     except OSError:
-        return []
+        return False

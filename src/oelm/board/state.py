@@ -9,10 +9,11 @@ import contextlib
 import threading
 import time
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
+from oelm.board.glance import Row
 from oelm.board.places import SINGLE, Found, RunPlace, StudyPlace, found_in, runs_of
 from oelm.board.standing import Remembered, Standing, standing_of
 from oelm.board.watch import Watch
@@ -23,6 +24,8 @@ from oelm.study.declaration import Study
 from oelm.study.reading import load_study
 
 FOUND_FOR = 2.0  # seconds that a list of what there is stays good
+LISTED_FOR = 1.0  # seconds that a list of runs stays good for somebody who asks for the overview
+AWAITED = 0.4  # seconds that an overview waits for standings that are no longer good
 MOST_FAILURES = 5  # named in the overview of a study
 FAILED = ("failed", "damaged", "diverged")
 
@@ -38,7 +41,7 @@ class Board:
         self._watches: dict[str, Watch] = {}
         self._standings: dict[str, tuple[Key, Standing | str]] = {}
         self._remembered: dict[str, Remembered] = {}
-        self._pending: set[str] = set()
+        self._pending: dict[str, Future[None]] = {}
         self._studies: dict[tuple[str, float], Study] = {}
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="standings")
 
@@ -71,6 +74,13 @@ class Board:
         found = self.found()
         return Found(runs=dict(found.runs), left_out=list(found.left_out))
 
+    def is_still(self, names: list[str] | None) -> bool:
+        """Whether all that these studies show, or everything, is archived, so that nothing of it can change."""
+        studies = self.found().studies
+        if names is None:
+            return self.root is None and all(place.is_archive for place in studies.values())
+        return all(name in studies and studies[name].is_archive for name in names)
+
     def watches(self) -> list[Watch]:
         names = [*self.found().studies, SINGLE]
         return [watch for name in names if (watch := self.watch(name)) is not None]
@@ -88,18 +98,30 @@ class Board:
     # ---- Overview ----
 
     def overview(self) -> dict[str, Any]:
+        """As of now, though nobody may have looked for a while: standings that were known are brought up to date, as
+        far as a short wait allows."""
         found = self.found()
+        for watch in self.watches():
+            with watch.lock:
+                watch.refresh(listed_every=LISTED_FOR)
+        for name in found.studies.keys() & self._standings.keys():
+            self.want_standing(name)
+        with self._lock:
+            pending = list(self._pending.values())
+        wait(pending, timeout=AWAITED)
+        return {
+            "folder": str(self.root) if self.root is not None else "",
+            "studies": [self.summary(name) for name in found.studies],
+            "runs": self.single_runs(),
+            "left_out": found.left_out,
+        }
+
+    def single_runs(self) -> list[Row]:
         single = self.watch(SINGLE)
         assert single is not None
         with single.lock:
             single.refresh()
-            runs = list(single.rows.values())
-        return {
-            "folder": str(self.root) if self.root is not None else "",
-            "studies": [self.summary(name) for name in found.studies],
-            "runs": runs,
-            "left_out": found.left_out,
-        }
+            return list(single.rows.values())
 
     def summary(self, name: str) -> dict[str, Any]:
         """A line of the overview."""
@@ -149,8 +171,7 @@ class Board:
         with self._lock:
             if name in self._pending:
                 return
-            self._pending.add(name)
-        self._worker.submit(self._compute, place, watch)
+            self._pending[name] = self._worker.submit(self._compute, place, watch)
 
     def _compute(self, place: StudyPlace, watch: Watch) -> None:
         try:
@@ -163,7 +184,7 @@ class Board:
                 watch.group_by(found.arm_of() if isinstance(found, Standing) else None)
         finally:
             with self._lock:
-                self._pending.discard(place.name)
+                self._pending.pop(place.name, None)
 
     def _key(self, place: StudyPlace, watch: Watch) -> Key:
         """Another one means that a standing may be another: runs, the declaration, what is stored beside the runs."""

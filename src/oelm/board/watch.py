@@ -40,9 +40,9 @@ class Watch:
 
     # ---- What there is ----
 
-    def refresh(self) -> None:
+    def refresh(self, *, listed_every: float = LISTED_EVERY) -> None:
         """Take note of what has changed; events say what. For the owner of the lock."""
-        changed = self._list_again() if time.monotonic() - self._listed_at >= LISTED_EVERY else self._look_again()
+        changed = self._list_again() if time.monotonic() - self._listed_at >= listed_every else self._look_again()
         curves = self._read_on()
         if changed or curves["runs"]:
             rows = {id: self.rows.get(id) for id in changed}

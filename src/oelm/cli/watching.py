@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -36,7 +37,8 @@ def board(
         int | None, typer.Option("--port", min=1, max=65535, help="Port to listen at.", show_default="8765 or the next")
     ] = None,
     host: Annotated[
-        str, typer.Option("--host", help="Address to listen at. Others than loopback need the secret that is printed.")
+        str,
+        typer.Option("--host", help="Address to listen at. Any address but loopback needs the secret that is printed."),
     ] = "127.0.0.1",
     opens: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in the browser.")] = True,
     language: Annotated[str, typer.Option("--lang", metavar="en|zh", help="Language of the page.")] = "en",
@@ -65,11 +67,18 @@ def board(
     from oelm.board.state import Board
 
     if study is None:
+        from oelm.archives import place_in_archive
+
         if runs is not None:
+            if runs.is_file() or place_in_archive(runs) is not None:
+                raise UserError(
+                    f"--runs {runs}: an archive needs its study: oelm board STUDY --runs {quote(str(runs))}"
+                )
             refuse_if_no_folder(runs)
         found = Board(runs or RUNS)
     else:
         from oelm.archives import runs_folder
+        from oelm.study.given_results import refuse_runs_of_others
         from oelm.study.reading import load_study
 
         refuse_if_no_study(study, "board")
@@ -78,5 +87,6 @@ def board(
         folder = runs_folder(path)
         if runs is not None:
             refuse_if_no_folder(folder)
+            refuse_runs_of_others(declared, folder)
         found = Board(None if runs is not None else RUNS, StudyPlace(declared.name, path, study))
     serve(found, host=host, port=port, language=shown_in, opens=opens, say=echo)

@@ -109,7 +109,7 @@ def _missing_by_arm(findings: Findings, language: Language) -> Iterator[str]:
             if state not in ("finished", "not_needed"):
                 yield say(
                     language,
-                    "partial.arm",
+                    "partial.arm" if len(seeds) == 1 else "partial.arm.seeds",
                     arm=label_of(findings, arm, language),
                     seeds=verdicts.seed_list(seeds, language),
                     state=say(language, f"state.{state}"),

@@ -80,6 +80,10 @@ _COMPLETENESS: dict[str, Phrase] = {
         "调优尚未结束：{planned} 次调优运行中已完成 {finished} 次。各实验组的取值确定后才开始最终运行。",
     ),
     "partial.arm": ("{arm}: no result for seed {seeds} ({state})", "{arm}：随机种子 {seeds} 没有结果（{state}）"),
+    "partial.arm.seeds": (
+        "{arm}: no result for seeds {seeds} ({state})",
+        "{arm}：随机种子 {seeds} 没有结果（{state}）",
+    ),
     "partial.numbers": (
         "Every number below comes from the finished runs alone. A verdict whose runs are missing is undecided.",
         "以下数值只来自已完成的运行；缺少运行的假设一律判为“尚无定论”。",
@@ -292,7 +296,7 @@ _TABLE: dict[str, Phrase] = {
     "column.state": ("state", "状态"),
     "column.stage": ("stage", "阶段"),
     "column.seed": ("seed", "种子"),
-    "column.error": ("what happened", "原因"),
+    "column.error": ("what happened", "说明"),
     "column.setting": ("what differs", "差异项"),
     "column.treatment": ("treatment", "处理组"),
     "column.control": ("control", "对照组"),
@@ -912,8 +916,8 @@ _PROVENANCE: dict[str, Phrase] = {
         "基准测量所用的源代码（{bench}）与运行所用的（{runs}）不同。",
     ),
     "note.damaged": (
-        "A stored run is damaged and not counted; `oelm run` runs it again. {line}",
-        "有一个已存储的运行已损坏，不计入任何数字；`oelm run` 会重新运行它。{line}",
+        "A stored run is damaged and not counted; oelm run runs it again. {line}",
+        "有一个已存储的运行已损坏，不计入任何数字；oelm run 会重新运行它。{line}",
     ),
     "note.bench_without_control": (
         "The bench is of an older format: unsealed, and without a control.",

@@ -8,11 +8,16 @@ from pathlib import Path
 from oelm.archives import FORMAT_VERSION, LIST, place_in_archive, runs_folder
 from oelm.errors import UserError
 from oelm.files import RUNS
+from oelm.plurals import number_of
 from oelm.run_directory import RunDirectory, is_run, run_directories
 from oelm.schemas import ArchiveList, read_sealed_record
 from oelm.study.catalogue import ENDING, is_named
 from oelm.study.declaration import Study
+from oelm.study.plan import planned
 from oelm.study.reading import load_study
+from oelm.study.shelf import Shelf
+
+FIRST_RUNS = 20  # looked at before all others: of the right study one of them is enough
 
 
 @dataclass(frozen=True)
@@ -39,7 +44,25 @@ def given_results(source: str | Path, *, study: str | Path | None = None) -> Giv
     named = str(study) if study is not None else _study_of(path, folder)
     known = load_study(named) if study is not None or is_named(named) else None
     is_single = is_run(folder)
+    if study is not None and known is not None and not is_single:
+        refuse_runs_of_others(known, folder)
     return _checked(GivenResults(folder.name if is_single else named, folder, None if is_single else known))
+
+
+def refuse_runs_of_others(study: Study, folder: Path) -> None:
+    """Where somebody says which study the runs in a folder are of, and none of them is one that it plans."""
+    paths = run_directories(folder)
+    for some in (paths[:FIRST_RUNS], paths):
+        shelf = Shelf(folder, paths=some)
+        if not shelf.runs:
+            return  # nothing there that says what it is
+        try:
+            plan = planned(study, shelf)
+        except UserError:
+            return  # whoever reads on says what is wrong
+        if any(run.stored for run in plan.runs):
+            return
+    raise UserError(f"{folder}: none of its {number_of(len(paths), 'run')} belongs to the study {study.name}")
 
 
 def _study_of(path: Path, folder: Path) -> str:

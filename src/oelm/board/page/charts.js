@@ -34,7 +34,7 @@ export function shownColour(colour) { return colour === "#000000" ? variable("--
 function layoutOf({ xTitle, yTitle, logX, logY, revision, ticks = null, hovermode = "closest" }) {
   const axis = (title, log) => ({
     title: { text: escaped(title), standoff: 8 }, type: log ? "log" : "linear", gridcolor: variable("--line"), zeroline: false,
-    linecolor: variable("--soft"), automargin: true, exponentformat: "SI", ...(log ? { dtick: undefined, nticks: 8 } : {}),
+    linecolor: variable("--soft"), automargin: true, ticks: "outside", ticklen: 5, tickcolor: variable("--soft"), exponentformat: "SI", ...(log ? { dtick: undefined, nticks: 8 } : {}),
   });
   return {
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", showlegend: false, hovermode,
@@ -45,7 +45,9 @@ function layoutOf({ xTitle, yTitle, logX, logY, revision, ticks = null, hovermod
   };
 }
 
-const CONFIG = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["lasso2d", "select2d", "autoScale2d"] };
+// Only these buttons: others that plotly has upload the chart to its maker.
+const BUTTONS = ["toImage", "zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d"];
+const CONFIG = { responsive: true, displaylogo: false, modeBarButtons: [BUTTONS], plotlyServerURL: "" };
 
 export async function draw(element, traces, layout) {
   const library = await plotly();
@@ -81,7 +83,7 @@ export function smoothed(values, width) {
   });
 }
 
-// An arm: its band, its mean where all seeds have come so far, and dotted where some have not.
+// An arm: its band, its mean where all seeds have got this far, and faint where some have not.
 export function bandTraces(arm, band) {
   const colour = shownColour(arm.colour);
   const width = Number(address.get("smooth", "0"));
@@ -95,18 +97,19 @@ export function bandTraces(arm, band) {
   const rest = { type: "scatter", hoverinfo: "skip", mode: "lines", line: { width: 0, color: colour } };
   const custom = points.map((point, at) => [number(low[at]), number(high[at]), point[6], band.seeds, short(point[0])]);
   const seeds = say("hover.seeds", { count: "\u0001", of: "\u0002" });
-  const template = `${escaped(arm.label)}<br><b>%{y:.5g}</b> (%{customdata[0]} – %{customdata[1]})<br>`
+  const template = `${escaped(arm.label)}<br><b>%{y:.5g}</b>${escaped(say("in_brackets", { text: "\u0003" })).replace("\u0003", "%{customdata[0]} – %{customdata[1]}")}<br>`
     + escaped(seeds).replace("\u0001", "%{customdata[2]}").replace("\u0002", "%{customdata[3]}") + "<extra></extra>";
-  const line = (start, end, dash, thin) => ({
+  const line = (start, end, { isFaint }) => ({
     type: "scatter", mode: end - start > 60 ? "lines" : "lines+markers", x: from(x, start, end), y: from(mean, start, end),
     customdata: from(custom, start, end), hovertemplate: template, name: arm.key,
-    line: { color: colour, dash, width: thin ? 1.3 : 2 }, marker: { symbol: arm.symbol, size: thin ? 4 : 5, color: colour },
+    line: { color: colour, dash: arm.dash, width: isFaint ? 1 : 2 }, marker: { symbol: arm.symbol, size: isFaint ? 4 : 5, color: colour },
+    opacity: isFaint ? 0.45 : 1,
   });
   const fillColour = `${colour}2e`;
   return [
     ...(band.seeds > 1 ? [{ ...rest, x, y: low }, { ...rest, x, y: high, fill: "tonexty", fillcolor: fillColour }] : []),
-    ...(lastWhole >= 0 ? [line(0, lastWhole + 1, arm.dash, false)] : []),
-    ...(lastWhole < points.length - 1 ? [line(Math.max(0, lastWhole), points.length, "dot", true)] : []),
+    ...(lastWhole >= 0 ? [line(0, lastWhole + 1, { isFaint: false })] : []),
+    ...(lastWhole < points.length - 1 ? [line(Math.max(0, lastWhole), points.length, { isFaint: true })] : []),
   ];
 }
 

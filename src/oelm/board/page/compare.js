@@ -1,6 +1,6 @@
 // Chosen runs side by side, and what differs between their configs and environments.
 
-import { fill, h, number, plainTable, say, section, stateWord, throttled } from "./dom.js";
+import { fill, h, number, numbersBelow, plainTable, say, section, stateWord, throttled } from "./dom.js";
 import * as address from "./address.js";
 import * as charts from "./charts.js";
 import { curveControls } from "./controls.js";
@@ -9,6 +9,11 @@ import { shown } from "./run.js";
 const COLOURS = ["#000000", "#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6D00"];
 const DASHES = ["solid", "dash", "dashdot", "dot"];
 const SYMBOLS = ["circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "x", "star"];
+
+function lastNumbers(name, points) {
+  const values = points.map((point) => point[3]);
+  return [name, String(points.at(-1)[0]), number(values.at(-1)), number(values.reduce((one, other) => Math.min(one, other))), number(values.reduce((one, other) => Math.max(one, other)))];
+}
 
 export async function compare(main, ids, { live }) {
   if (ids.length < 2) { fill(main, h("h1", {}, say("compare")), h("p", {}, say("compare.few"))); return true; }
@@ -20,14 +25,17 @@ export async function compare(main, ids, { live }) {
   if (found === null) return false;
   const chart = h("div", { class: "chart", role: "img" });
   const table = h("div");
+  const values = h("details");
   const look = (at) => ({ colour: COLOURS[at % 8], dash: DASHES[Math.floor(at / 8) % 4], symbol: SYMBOLS[at % 8], flops_per_token: null });
   const draw = () => {
     const what = address.get("y", "val_loss");
     const traces = found.runs.map((run, at) => [run, at]).filter(([run]) => run.curves[what]?.points.length)
       .map(([run, at]) => charts.runTrace(run.row.run, run.curves[what].points, look(at)));
-    chart.setAttribute("aria-label", `${say("compare")}: ${say(`value.${what}`)}`);
+    chart.setAttribute("aria-label", `${say("compare")}${say("colon")}${say(`value.${what}`)}`);
     chart.dataset.traces = String(traces.length);
     charts.draw(chart, traces, charts.chartOptions());
+    numbersBelow(values, [say("column.run"), say("column.step"), say(`value.${what}`), "min", "max"], found.runs
+      .filter((run) => run.curves[what]?.points.length).map((run) => lastNumbers(run.row.run, run.curves[what].points)));
     const rows = found.runs.map(({ row }, at) => [
       h("span", { "aria-hidden": "true", class: `mark mark-${at % 8}` }, "■ "), h("a", { href: address.to({ run: row.id }) }, row.run), row.arm ?? "", String(row.seed ?? ""), stateWord(row.state),
       `${row.step ?? 0}/${row.steps ?? ""}`, number(row.val_loss), row.accuracy === null ? number(row.perplexity, 3) : number(row.accuracy)]);
@@ -49,7 +57,7 @@ export async function compare(main, ids, { live }) {
   const names = found.runs.map((run) => run.row.run);
   const differences = found.differences.map(({ key, values }) => [key, ...values.map(shown)]);
   fill(main, h("h1", {}, say("compare")), table,
-    section(say("curves"), curveControls(draw, { flops: false }), chart),
+    section(say("curves"), curveControls(draw, { flops: false }), chart, values),
     section(say("compare.differences"), differences.length ? plainTable([say("key"), ...names], differences) : h("p", {}, say("compare.same"))));
   draw();
   const versions = {};

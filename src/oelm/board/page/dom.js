@@ -23,14 +23,33 @@ export function svg(tag, attributes = {}, ...children) {
 function add(element, children) {
   for (const child of children.flat(Infinity)) {
     if (child === null || child === undefined || child === false) continue;
-    element.append(child instanceof Node ? child : document.createTextNode(String(child)));
+    element.append(child instanceof Node ? child : document.createTextNode(String(child).replace(/(\d) %/g, "$1\u00a0%")));
   }
 }
 
 export function fill(element, ...children) {
-  element.replaceChildren();
-  add(element, children);
+  keepingFocus(element, () => {
+    element.replaceChildren();
+    add(element, children);
+  });
   return element;
+}
+
+const NAMES = ["id", "name", "href", "data-arm", "aria-label"]; // of which the first that an element has says which it is
+
+// Change what is in an element; whatever in it had the focus, or what is made anew in its place, has it afterwards.
+export function keepingFocus(element, change) {
+  const focused = document.activeElement;
+  if (!focused || focused === element || !element.contains(focused)) { change(); return; }
+  const name = NAMES.find((each) => focused.hasAttribute(each));
+  const tag = focused.localName;
+  const alike = () => [...element.querySelectorAll(name ? `${tag}[${name}="${CSS.escape(focused.getAttribute(name))}"]` : tag)];
+  const before = alike();
+  change();
+  if (document.activeElement === focused) return;
+  const after = alike();
+  const found = focused.isConnected ? focused : name || after.length === before.length ? after[before.indexOf(focused)] ?? after[0] : null;
+  found?.focus({ preventScroll: true });
 }
 
 // ---- Words ----
@@ -61,10 +80,6 @@ export function short(value) {
 
 export function whole(value) {
   return typeof value === "number" ? value.toLocaleString("en-US") : NONE;
-}
-
-export function share(value) {
-  return typeof value === "number" ? `${(100 * value).toFixed(2)} %` : NONE;
 }
 
 export function duration(seconds) {
@@ -102,17 +117,26 @@ export function section(title, ...children) {
   return h("section", { "aria-labelledby": id }, h("h2", { id }, title), ...children);
 }
 
+const LONGEST_LINE = 24; // letters of a text that stands in one line however narrow the page is
+
 export function plainTable(header, rows, { caption = null, numbers = 0 } = {}) {
   const kind = (column) => (column >= header.length - numbers ? "number" : null);
+  const isLong = (cell) => typeof cell === "string" && cell.length > LONGEST_LINE;
   return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption ?? header.join(", ") },
     h("table", {},
       caption ? h("caption", {}, caption) : null,
       h("thead", {}, h("tr", {}, header.map((text, column) => h("th", { scope: "col", class: kind(column) }, text)))),
-      h("tbody", {}, rows.map((row) => h("tr", {}, row.map((cell, column) => h("td", { class: kind(column) ?? "wrapped" }, cell)))))));
+      h("tbody", {}, rows.map((row) => h("tr", {}, row.map((cell, column) => h("td", { class: kind(column) ?? (isLong(cell) ? "wrapped" : "tight") }, cell)))))));
 }
 
 export function announce(text) {
   document.getElementById("announcements").textContent = text;
+}
+
+// The numbers of a chart as text, below it; whether it is open stays.
+export function numbersBelow(details, header, rows) {
+  const numbers = header.length - 1;
+  fill(details, h("summary", {}, say("card.numbers")), rows.length ? plainTable(header, rows, { numbers }) : say("curves.none"));
 }
 
 // At most one call in so many milliseconds, and one after the last.

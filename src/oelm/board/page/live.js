@@ -8,8 +8,8 @@ export class Live {
     this.wasLost = false;
     this.on = { onChange, onAgain, onState };
     this.source = new EventSource(path);
-    this.source.addEventListener("hello", () => {
-      onState("live");
+    this.source.addEventListener("hello", (event) => {
+      onState(JSON.parse(event.data).is_still ? "still" : "live");
       if (this.wasLost) onAgain();
       this.wasLost = false;
     });

@@ -19,7 +19,7 @@ function live(path, { onChange, onAgain }) {
   stream?.close();
   const onState = (found) => {
     state.className = `state ${found}`;
-    state.textContent = say(found === "live" ? "live" : "live.lost");
+    state.textContent = say(found === "live" ? "live" : `live.${found}`);
   };
   stream = new Live(path, { onChange, onAgain, onState });
   return stream;

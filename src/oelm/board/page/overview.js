@@ -2,7 +2,7 @@
 
 import { duration, fill, h, moment, number, say, section, stateWord, throttled } from "./dom.js";
 import * as address from "./address.js";
-import { Table } from "./table.js";
+import { hideEmpty, Table } from "./table.js";
 
 export async function overview(main, { live }) {
   const stream = live("events?overview=1", { onChange: (kind, event) => change(kind, event), onAgain: () => overview(main, { live }) });
@@ -11,13 +11,16 @@ export async function overview(main, { live }) {
   let runs = found.runs;
   const body = h("tbody");
   const single = new Table(runColumns({ withStudy: false }), { label: say("single_runs"), keyOf: (row) => row.id, textOf: rowText });
+  const table = h("table", {}, h("thead", {}, h("tr", {}, ["study", "states", "progress", "eta", "changed", "failures"].map((name) => (
+    h("th", { scope: "col", class: `column-${name}` }, say(`column.${name}`)))))), body);
   const ofStudies = section(say("studies"), h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": say("studies") },
-    h("table", {}, h("thead", {}, h("tr", {}, ["study", "states", "progress", "eta", "changed", "failures"].map((name) => (
-      h("th", { scope: "col" }, say(`column.${name}`)))))), body)));
+table));
   const ofRuns = section(say("single_runs"), single.element);
   const nothing = h("p", {}, say("nothing", { folder: found.folder }));
   const show = () => {
     fill(body, [...studies.values()].map(studyLine));
+    const all = [...studies.values()];
+    hideEmpty(table, [["eta", all.every((each) => each.seconds_left === null)], ["changed", all.every((each) => !each.changed)]]);
     single.show(runs);
     ofStudies.hidden = !studies.size;
     ofRuns.hidden = !runs.length;
@@ -42,13 +45,13 @@ export function notShown(lines) {
 function studyLine(study) {
   const { done, planned } = study.progress;
   const states = Object.entries(study.states).map(([state, count]) => h("div", {}, `${count} `, stateWord(state)));
-  const failures = study.failures.map((each) => h("div", {}, h("a", { href: address.to({ run: each.id }) }, each.id.split("/").pop()), `: ${each.error ?? ""}`));
+  const failures = study.failures.map((each) => h("div", {}, h("a", { href: address.to({ run: each.id }) }, each.id.split("/").pop()), `${say("colon")}${each.error ?? ""}`));
   return h("tr", { "data-study": study.name },
     h("td", {}, h("a", { href: address.to({ study: study.name }) }, study.name)),
-    h("td", {}, states),
-    h("td", {}, h("progress", { max: String(Math.max(1, planned)), value: String(done), "aria-label": say("column.progress") }), `${done}/${planned}`),
-    h("td", { class: "tight" }, duration(study.seconds_left)),
-    h("td", { class: "tight" }, moment(study.changed)),
+    h("td", { class: "tight" }, states),
+    h("td", { class: "tight" }, h("progress", { max: String(Math.max(1, planned)), value: String(done), "aria-label": say("column.progress") }), `${done}/${planned}`),
+    h("td", { class: "tight column-eta" }, duration(study.seconds_left)),
+    h("td", { class: "tight column-changed" }, moment(study.changed)),
     h("td", { class: "wide" }, failures, study.more_failures ? `+ ${study.more_failures}` : null));
 }
 
@@ -72,8 +75,8 @@ export function runColumns({ withStudy = true, labels = new Map(), measured = ["
     { key: "state", tight: true, title: say("column.state"), order: (row) => row.state, cell: (row) => stateWord(row.state) },
     { key: "step", title: say("column.step"), number: true, order: (row) => row.step ?? -1, cell: (row) => (row.steps ? `${row.step ?? 0}/${row.steps}` : "") },
     ...measured.map((name) => ({ key: name, title: say(`column.${name}`), number: true, order: (row) => row[name], cell: (row) => digits[name](row[name]) })),
-    { key: "eta", title: say("column.eta"), number: true, order: (row) => row.seconds_left, cell: (row) => (row.seconds_left === null || row.seconds_left === undefined ? "" : duration(row.seconds_left)) },
-    { key: "changed", tight: true, title: say("column.changed"), order: (row) => row.changed, cell: (row) => (row.changed ? moment(row.changed) : "") },
+    { key: "eta", hidesEmpty: true, title: say("column.eta"), number: true, order: (row) => row.seconds_left, cell: (row) => (row.seconds_left === null || row.seconds_left === undefined ? "" : duration(row.seconds_left)) },
+    { key: "changed", hidesEmpty: true, tight: true, title: say("column.changed"), order: (row) => row.changed, cell: (row) => (row.changed ? moment(row.changed) : "") },
     { key: "error", title: say("column.error"), wide: true, order: (row) => row.error, cell: (row) => row.error ?? row.why ?? "" },
   ];
 }

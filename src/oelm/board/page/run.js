@@ -1,12 +1,13 @@
 // One run: its config, environment, counts, curves, log, checkpoints, and text it generated.
 
-import { bytes, duration, fill, h, moment, NONE, number, plainTable, say, section, stateWord, throttled, whole } from "./dom.js";
+import { bytes, duration, fill, h, moment, NONE, number, numbersBelow, plainTable, say, section, stateWord, throttled, whole } from "./dom.js";
 import * as address from "./address.js";
 import * as charts from "./charts.js";
 import { curveControls } from "./controls.js";
 import { headNumbers } from "./study.js";
 
 const LOG_EVERY = 4000;
+const MOST_NUMBERS = 40; // of a curve, as text
 const LOOK = { colour: "#0072B2", dash: "solid", symbol: "circle", flops_per_token: null };
 
 export async function run(main, id, { live, whenLeft }) {
@@ -18,19 +19,21 @@ export async function run(main, id, { live, whenLeft }) {
   const chart = h("div", { class: "chart", role: "img" });
   const log = h("pre", { tabindex: "0", "aria-label": say("log") });
   const state = h("ul", { class: "facts" });
+  const values = h("details");
   const draw = () => {
     const what = address.get("y", "val_loss");
     const points = found.curves[what]?.points ?? [];
-    chart.setAttribute("aria-label", `${say(`value.${what}`)}: ${points.length ? number(points.at(-1)[3]) : NONE}`);
+    chart.setAttribute("aria-label", `${say(`value.${what}`)}${say("colon")}${points.length ? number(points.at(-1)[3]) : NONE}`);
     chart.dataset.points = String(points.length);
     charts.draw(chart, points.length ? [charts.runTrace(say(`value.${what}`), points, LOOK)] : [], charts.chartOptions());
+    numbersBelow(values, [say("column.step"), say(`value.${what}`)], thinned(points).map((point) => [String(point[0]), number(point[3])]));
   };
   const redraw = throttled(draw, 700);
   const showState = () => fill(state, [
-    stateWord(found.row.state), `${say("column.step")}: ${found.row.step ?? 0}/${found.row.steps ?? NONE}`,
-    `${say("column.val_loss")}: ${number(found.row.val_loss)}`,
-    ...(found.row.seconds_left ? [`${say("column.eta")}: ${duration(found.row.seconds_left)}`] : []),
-    `${say("column.changed")}: ${moment(found.row.changed)}`,
+    stateWord(found.row.state), `${say("column.step")}${say("colon")}${found.row.step ?? 0}/${found.row.steps ?? NONE}`,
+    `${say("column.val_loss")}${say("colon")}${number(found.row.val_loss)}`,
+    ...(found.row.seconds_left ? [`${say("column.eta")}${say("colon")}${duration(found.row.seconds_left)}`] : []),
+    ...(found.row.changed ? [`${say("column.changed")}${say("colon")}${moment(found.row.changed)}`] : []),
   ].map((each) => h("li", {}, each)));
   const showLog = (lines) => {
     const isAtEnd = log.scrollTop + log.clientHeight >= log.scrollHeight - 20;
@@ -55,10 +58,10 @@ export async function run(main, id, { live, whenLeft }) {
     .map(([kind, table]) => [kind, table, h("div", { class: "chart", role: "img", "aria-label": say(`head.${kind}`) })]);
   fill(main,
     h("h1", {}, found.row.run), state,
-    h("p", { class: "soft" }, study ? [`${say("run.of")}: `, h("a", { href: address.to({ study }) }, study), " · "] : null, found.path),
+    h("p", { class: "soft" }, study ? [`${say("run.of")}${say("colon")}`, h("a", { href: address.to({ study }) }, study), " · "] : null, found.path),
     found.row.error ? h("div", { class: "warning" }, h("p", {}, found.row.error)) : null,
     found.problems.length ? h("div", { class: "warning" }, found.problems.map((line) => h("p", {}, line))) : null,
-    section(say("curves"), curveControls(draw, { has: has.size ? has : null, flops: false }), chart),
+    section(say("curves"), curveControls(draw, { has: has.size ? has : null, flops: false }), chart, values),
     section(say("log"), log),
     section(say("sample"), sample(found.sample)),
     h("div", { class: "columns" },
@@ -66,9 +69,9 @@ export async function run(main, id, { live, whenLeft }) {
         ? plainTable([say("checkpoints"), say("column.step"), "bytes", say("column.changed")], found.checkpoints.map((each) => [each.name, String(each.step), bytes(each.bytes), moment(each.changed)]))
         : h("p", { class: "soft" }, say("checkpoints.none"))),
       counts.length ? section(say("counts"), plainTable([say("key"), say("value")], counts.map(([key, value]) => [say(`counts.${key}`).replace("counts.", ""), whole(value)]), { numbers: 1 }),
-        roles.length ? h("details", {}, h("summary", {}, say("counts.role")), plainTable(["role", "total", "trainable", "frozen"].map((name) => say(`counts.${name}`)), roles, { numbers: 3 })) : null) : null),
+        roles.length ? h("details", {}, h("summary", {}, say("counts.by_role")), plainTable(["role", "total", "trainable", "frozen"].map((name) => say(`counts.${name}`)), roles, { numbers: 3 })) : null) : null),
     maps.length ? section(say("heads"), h("p", { class: "soft" }, say("heads.note_run")), h("div", { class: "heads" }, maps.map(([, , element]) => element)), headNumbers(maps)) : null,
-    section(say("config"), details(say("config"), found.config), details(say("environment"), found.environment), details(say("result"), found.result)));
+    section(say("details"), details(say("config"), found.config), details(say("environment"), found.environment), details(say("result"), found.result)));
   showState();
   showLog(found.log);
   draw();
@@ -81,6 +84,12 @@ export async function run(main, id, { live, whenLeft }) {
   }, LOG_EVERY);
   whenLeft(() => clearInterval(timer));
   return true;
+}
+
+// Some of many points, the last one among them.
+function thinned(points) {
+  const stride = Math.ceil(points.length / MOST_NUMBERS);
+  return points.filter((_, at) => (points.length - 1 - at) % stride === 0);
 }
 
 export function shown(value) {

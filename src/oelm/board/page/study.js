@@ -1,6 +1,6 @@
 // One study: its question, its hypotheses as cards, curves with bands, tuning, runs, confounds, attention heads.
 
-import { announce, duration, fill, h, NONE, number, plainTable, say, section, svg, throttled } from "./dom.js";
+import { announce, duration, fill, h, NONE, keepingFocus, number, numbersBelow, plainTable, say, section, svg, throttled } from "./dom.js";
 import * as address from "./address.js";
 import * as charts from "./charts.js";
 import { showCards } from "./card.js";
@@ -115,6 +115,10 @@ class StudyPage {
     this.table = new Table(runColumns({ labels, measured, chosen: this.chosen, onChoose }), {
       label: say("runs"), keyOf: (row) => row.id ?? `${row.stage} ${row.run}`, textOf: (row) => `${rowText(row)} ${labels.get(row.arm) ?? ""}`,
     });
+    keepingFocus(this.main, () => this.fillMain());
+  }
+
+  fillMain() {
     fill(this.main, this.head,
       this.standing || this.found.problem ? section(say("hypotheses"), this.cards) : h("p", { class: "note", id: "computing" }, say("computing")),
       section(say("curves"), this.controls, this.legend, this.chart, h("p", { class: "soft" }, say("curves.note")), this.values),
@@ -129,13 +133,13 @@ class StudyPage {
 
   showStanding() {
     const { standing, found } = this;
-    const reports = found.report.map((language) => h("a", { href: `report?${new URLSearchParams({ name: this.name, lang: language })}`, target: "_blank", rel: "noopener" }, `${say("report")} (${language})`));
+    const reports = found.report.map((language) => h("a", { href: `report?${new URLSearchParams({ name: this.name, lang: language })}`, target: "_blank", rel: "noopener" }, say(`report.${language}`)));
     fill(this.head, h("h1", {}, this.name),
       standing || found.question ? h("p", { class: "question" }, standing?.question ?? found.question) : null,
       h("ul", { class: "facts" }, this.facts().map((each) => h("li", {}, each)), reports.map((each) => h("li", {}, each))),
       found.problem ? h("div", { class: "warning" }, h("p", {}, say("no_declaration", { reason: found.problem }))) : null,
       standing?.missing.length ? h("div", { class: "warning", id: "missing" }, standing.missing.map((line) => h("p", {}, line))) : null,
-      standing?.next_look.length ? h("div", { class: "note" }, standing.next_look.map((line) => h("p", {}, h("b", {}, `${say("next_look")}: `), line))) : null,
+      standing?.next_look.length ? h("div", { class: "note" }, standing.next_look.map((line) => h("p", {}, h("b", {}, `${say("next_look")}${say("colon")}`), line))) : null,
       standing?.cautions.length ? h("div", { class: "warning" }, standing.cautions.map((line) => h("p", {}, line))) : null,
       standing?.remarks.length ? notShown(standing.remarks) : null);
     if (!standing) return;
@@ -143,7 +147,7 @@ class StudyPage {
     showCards(this.cards, standing.cards);
     if (!standing.cards.length) fill(this.cards, h("p", {}, say("no_hypotheses")));
     for (const each of standing.cards) {
-      if (before.has(each.name) && before.get(each.name) !== each.outcome) announce(`${each.name}: ${each.outcome_word}`);
+      if (before.has(each.name) && before.get(each.name) !== each.outcome) announce(`${each.name}${say("colon")}${each.outcome_word}`);
     }
     this.showTuning();
     this.showFurther();
@@ -155,8 +159,8 @@ class StudyPage {
     const { done, planned } = standing.progress;
     return [
       [h("b", {}, say(standing.is_complete ? "complete" : "incomplete")), ` ${done}/${planned}`],
-      ...(standing.seconds_left === null ? [] : [`${say("column.eta")}: ${duration(standing.seconds_left)}`]),
-      `${say("registration")}: ${standing.registration}`,
+      ...(standing.seconds_left === null ? [] : [`${say("column.eta")}${say("colon")}${duration(standing.seconds_left)}`]),
+      `${say("registration")}${say("colon")}${standing.registration}`,
     ];
   }
 
@@ -168,9 +172,7 @@ class StudyPage {
       this.drawCurves();
     };
     const flops = this.arms.some((arm) => arm.flops_per_token);
-    const focused = document.activeElement?.name;
     fill(this.controls, curveControls(redraw, { has: has.size ? has : null, withSeeds: true, flops }));
-    if (focused) this.controls.querySelector(`[name="${CSS.escape(focused)}"]`)?.focus();
     this.showLegend();
   }
 
@@ -179,7 +181,6 @@ class StudyPage {
       if (!this.hidden.delete(key)) this.hidden.add(key);
       address.change({ hide: [...this.hidden] });
       this.showLegend();
-      this.legend.querySelector(`[data-arm="${CSS.escape(key)}"]`)?.focus();
       this.drawCurves();
     };
     fill(this.legend, this.arms.map((arm) => h("li", {}, h("button", {
@@ -199,7 +200,7 @@ class StudyPage {
       ? Object.entries(this.seeds).filter(([, run]) => looks.has(run.arm) && run.curves[what]?.points.length)
         .map(([id, run]) => charts.runTrace(`${looks.get(run.arm).label} · ${id.split("/").pop()}`, run.curves[what].points, looks.get(run.arm), { thin: true }))
       : bands.flatMap(([arm, band]) => charts.bandTraces(arm, band));
-    this.chart.setAttribute("aria-label", `${say("curves")}: ${say(`value.${what}`)}, ${bands.map(([arm, band]) => `${arm.label} ${number(band.points.at(-1)[3])}`).join("; ")}`);
+    this.chart.setAttribute("aria-label", `${say("curves")}${say("colon")}${say(`value.${what}`)}, ${bands.map(([arm, band]) => `${arm.label} ${number(band.points.at(-1)[3])}`).join("; ")}`);
     this.chart.dataset.points = String(bands.reduce((sum, [, band]) => sum + band.points.length, 0));
     this.chart.dataset.traces = String(traces.length);
     charts.draw(this.chart, traces, charts.chartOptions());
@@ -208,15 +209,13 @@ class StudyPage {
       return [arm.label, String(point[0]), number(point[3]), number(point[4]), number(point[5]), `${point[6]}/${band.seeds}`];
     });
     const header = [say("column.arm"), say("column.step"), say(`value.${what}`), "min", "max", say("column.seed")];
-    const isOpen = this.values.open;
-    fill(this.values, h("summary", {}, say("card.numbers")), last.length ? plainTable(header, last, { numbers: 5 }) : say("curves.none"));
-    this.values.open = isOpen;
+    numbersBelow(this.values, header, last);
   }
 
   showTuning() {
     const panels = this.standing.tuning;
     if (!panels.length) { fill(this.tuning); return; }
-    const drawn = panels.map((panel) => [panel, h("div", { class: "chart small", role: "img", "aria-label": `${say("tuning")}: ${panel.label}` })]);
+    const drawn = panels.map((panel) => [panel, h("div", { class: "chart small", role: "img", "aria-label": `${say("tuning")}${say("colon")}${panel.label}` })]);
     const chosen = panels.flatMap((panel) => panel.arms.map((arm) => [arm.label, panel.label, arm.chosen === null ? NONE : String(arm.chosen)]));
     fill(this.tuning, section(say("tuning"), h("p", { class: "soft" }, say("tuning.note")), h("div", { class: "panels" }, drawn.map(([, element]) => element)),
       h("details", {}, h("summary", {}, say("card.numbers")), plainTable([say("column.arm"), say("key"), say("value")], chosen))));
@@ -230,7 +229,7 @@ class StudyPage {
   showFurther() {
     const { confounds, heads } = this.standing;
     const maps = heads.map((arm) => [arm, Object.entries(arm.tables).filter(([kind]) => say(`head.${kind}`) !== `head.${kind}`)
-      .map(([kind, table]) => [kind, table, h("div", { class: "chart", role: "img", "aria-label": `${arm.label}: ${say(`head.${kind}`)}` })])]);
+      .map(([kind, table]) => [kind, table, h("div", { class: "chart", role: "img", "aria-label": `${arm.label}${say("colon")}${say(`head.${kind}`)}` })])]);
     const signature = JSON.stringify([confounds, heads]);
     if (this.furtherOf === signature && this.further.hasChildNodes()) return;
     this.furtherOf = signature;

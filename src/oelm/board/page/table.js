@@ -1,12 +1,12 @@
 // A table that stays while its rows change: sorted by any column, filtered by text, rows kept by their keys.
 
-import { fill, h, say } from "./dom.js";
+import { fill, h, keepingFocus, say } from "./dom.js";
 import * as address from "./address.js";
 
 const FIRST_ROWS = 200; // more are shown on demand
 
 export class Table {
-  // columns: { key, title, cell(row) -> text or node, order(row) -> what it is sorted by, number, wide }
+  // columns: { key, title, cell(row) -> text or node, order(row) -> what it is sorted by, number, wide, hidesEmpty }
   constructor(columns, { label, keyOf, textOf }) {
     Object.assign(this, { columns, keyOf, textOf, rows: [], known: new Map(), showsAll: false });
     this.body = h("tbody");
@@ -17,10 +17,10 @@ export class Table {
       type: "search", value: address.get("filter"), placeholder: say("runs.filter"), "aria-label": say("runs.filter"),
       oninput: () => { address.change({ filter: this.filter.value }); this.refresh(); },
     });
+    this.table = h("table", {}, h("thead", {}, h("tr", {}, this.heads)), this.body);
     this.element = h("div", {},
       h("div", { class: "controls" }, this.filter, this.count, this.more),
-      h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label },
-        h("table", {}, h("thead", {}, h("tr", {}, this.heads)), this.body)));
+      h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label }, this.table));
   }
 
   head(column) {
@@ -30,7 +30,7 @@ export class Table {
       this.refresh();
     };
     const title = column.order ? h("button", { type: "button", onclick: sort }, column.title) : column.title;
-    return h("th", { scope: "col", class: column.number ? "number" : null, "data-key": column.key }, title);
+    return h("th", { scope: "col", class: `column-${column.key}${column.number ? " number" : ""}`, "data-key": column.key }, title);
   }
 
   show(rows) { this.rows = rows; this.refresh(); }
@@ -47,9 +47,10 @@ export class Table {
       else head.removeAttribute("aria-sort");
     }
     const shown = this.showsAll ? kept : kept.slice(0, FIRST_ROWS);
-    this.count.textContent = say("runs.shown", { shown: shown.length, all: this.rows.length });
+    this.count.textContent = say(this.rows.length === 1 ? "runs.shown.one" : "runs.shown", { shown: shown.length, all: this.rows.length });
+    hideEmpty(this.table, this.columns.filter((each) => each.hidesEmpty).map((each) => [each.key, this.rows.every((row) => !each.order(row))]));
     this.more.hidden = shown.length === kept.length;
-    this.place(shown.map((row) => this.line(row)));
+    keepingFocus(this.body, () => this.place(shown.map((row) => this.line(row))));
   }
 
   // Only what is not in its place is moved, so that focus and selection stay.
@@ -64,7 +65,7 @@ export class Table {
   line(row) {
     const key = this.keyOf(row);
     const line = this.known.get(key) ?? h("tr", {}, this.columns.map((column) => (
-      h("td", { class: column.number ? "number" : column.wide ? "wide" : column.tight ? "tight" : column.broad ? "broad" : null }))));
+      h("td", { class: `column-${column.key} ${["number", "wide", "tight", "broad"].find((kind) => column[kind]) ?? ""}`.trim() }))));
     this.known.set(key, line);
     const texts = JSON.stringify(row);
     if (line.dataset.of !== texts) {
@@ -77,6 +78,11 @@ export class Table {
     }
     return line;
   }
+}
+
+// Columns in which no row has anything, such as the time left of what has ended.
+export function hideEmpty(table, columns) {
+  for (const [key, isEmpty] of columns) table.classList.toggle(`without-${key}`, isEmpty);
 }
 
 function compared(one, other) {
