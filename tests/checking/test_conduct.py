@@ -1,8 +1,10 @@
 """Checks end in one line each, whatever happens to their processes; their record is sealed and shown in reports."""
 
+import contextlib
 import json
 import os
 import sys
+import tempfile
 import time
 from dataclasses import replace
 
@@ -15,7 +17,7 @@ from oelm.checking.children import answer_of
 from oelm.checking.conduct import chosen, conduct, measured_settings
 from oelm.checking.outcomes import CheckFailed, Here, Outcome
 from oelm.checking.table import CHECKS, Check
-from oelm.cli.checking import check
+from oelm.cli.checking import _why_no_gpu, check
 from oelm.errors import UserError
 from oelm.files import write_sealed
 from oelm.reporting.closing import _checked
@@ -121,6 +123,8 @@ def test_what_is_measured_is_the_studys_own_model():
     assert measured_settings(load_study("xnli_bert"), "cpu")[1] == "preset tiny"  # an encoder comes with its data
     with pytest.raises(UserError, match="--only speed,warp: 'warp' is not a check; there are device, repeated"):
         chosen("speed,warp")
+    with pytest.raises(UserError, match=r"^--only: name at least one of device, repeated, "):
+        chosen(" ,")
 
 
 # ---- Kept with a study ---------------------------------------------------------------------------------------------
@@ -140,10 +144,10 @@ def test_the_record_is_shown_in_both_languages(tmp_path, here):
     found = _check(shelf)
     english, chinese = (_checked(found, language) for language in ("en", "zh"))
     assert "1 passed, 1 failed, 0 skipped" in english
-    assert "a step took 0.25 s, 1.10 times a plain GPT's" in english
+    assert "a step took 0.25 s, 1.10 times as long as a plain GPT (below 1 is faster)" in english
     assert "failed: one (the bits differ)" in english
     assert "通过 1 项，失败 1 项" in chinese
-    assert "为普通 GPT 的 1.10 倍" in chinese
+    assert "用时为普通 GPT 的 1.10 倍（小于 1 表示更快）" in chinese
     assert "检查" in chinese
 
 
@@ -157,12 +161,64 @@ def test_a_record_that_was_changed_is_named(tmp_path, here):
     assert _check(shelf) is None
 
 
-def test_the_command_ends_with_1_if_a_check_fails(monkeypatch, capsys):
-    monkeypatch.setattr("oelm.checking.conduct.CHECKS", (row("one", failing),))
+def test_the_command_ends_with_1_if_a_check_fails_and_keeps_what_it_wrote(monkeypatch, capsys, tmp_path):
+    def failing_with_a_log(here: Here) -> Outcome:
+        (here.folder / "log.txt").write_text("why")
+        return Outcome("fail", "no")
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr("oelm.checking.conduct.CHECKS", (row("one", failing_with_a_log),))
     with pytest.raises(typer.Exit) as caught:
         check(cpu=True)
     assert caught.value.exit_code == 1
-    assert "1 check: 0 passed, 1 failed, 0 skipped" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "checking the processor (--cpu); speed and memory use preset tiny" in said
+    assert "1 check: 0 passed, 1 failed, 0 skipped" in said
+    (kept,) = tmp_path.iterdir()
+    assert f"{kept}: what the checks wrote, kept because one failed" in said
+    assert (kept / "log.txt").read_text() == "why"
+
+
+@pytest.mark.parametrize(("ends", "expected"), [(lambda here: Outcome("pass", "fine"), None), (None, KeyError)])
+def test_nothing_is_left_of_checks_that_pass_or_are_broken_off(monkeypatch, tmp_path, ends, expected):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setattr("oelm.checking.conduct.CHECKS", (row("one", ends or (lambda here: {}["broken"])),))
+    with pytest.raises(expected) if expected else contextlib.nullcontext():
+        check()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_why_the_processor_is_checked_is_said(monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert (_why_no_gpu(True), _why_no_gpu(False)) == ("--cpu", "no GPU found")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert _why_no_gpu(False) == "CUDA_VISIBLE_DEVICES names no GPU"
+
+
+def test_single_checks_done_again_leave_the_others_in_the_record(monkeypatch, tmp_path):
+    def two(said):
+        rows = (row("one", lambda here: Outcome("pass", said)), row("two", lambda here: Outcome("pass", said)))
+        monkeypatch.setattr("oelm.checking.conduct.CHECKS", rows)
+
+    def stored():
+        return {each["name"]: each["said"] for each in stored_check(tmp_path)["results"]}
+
+    two("first")
+    check(cpu=True, study="demo", runs=tmp_path)
+    two("second")
+    check(cpu=True, study="demo", runs=tmp_path, only="one")
+    assert list(stored().items()) == [("one", "second"), ("two", "first")]
+    monkeypatch.setattr("oelm.checking.conduct.processor", lambda: "another processor")
+    with pytest.raises(UserError, match=r"of another version, machine or model.*run all checks, without --only"):
+        check(cpu=True, study="demo", runs=tmp_path, only="one")
+    check(cpu=True, study="demo", runs=tmp_path)
+    assert set(stored().values()) == {"second"}
+
+
+def test_a_roofline_is_text_only():
+    with pytest.raises(UserError, match="--roofline, --json: give one of the two"):
+        check(roofline=True, json_output=True)
 
 
 def test_the_command_keeps_the_record_with_a_study(tmp_path):

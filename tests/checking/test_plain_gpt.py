@@ -46,6 +46,7 @@ def test_with_our_weights_it_gives_our_loss():
         ("NVIDIA H100 80GB HBM3", "H100 SXM"),
         ("NVIDIA A100-PCIE-40GB", None),
         ("NVIDIA RTX A500 Laptop GPU", None),
+        ("NVIDIA RTX A5000 Laptop GPU", None),
         (None, None),
     ],
 )

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import time
+import types
 
 import pytest
 from wanted_runs import wanted_run
@@ -15,6 +16,7 @@ from oelm.experiments import costs
 from oelm.experiments.gpu_queries import gpus_here, user_of_process
 from oelm.experiments.gpus import gpus_to_use, visible_alone
 from oelm.experiments.local import Unit, environment_on, started, units_here
+from oelm.experiments.nvml import listed
 from oelm.study.plan import planned
 from oelm.study.shelf import Shelf
 from stored_runs import small_study
@@ -290,6 +292,28 @@ def test_where_nvml_fails_or_hangs_the_tool_is_asked(machine, nvml, monkeypatch,
     nvml(init)
     monkeypatch.setattr("oelm.experiments.gpu_queries.QUERY_SECONDS", 4.0)
     assert {gpu.source for gpu in gpus_here()} == {"nvidia-smi"}
+
+
+@pytest.mark.parametrize(
+    "lacking", [None, "a driver without it", "a package without it", "a package without its number"]
+)
+def test_what_the_driver_reserves_is_not_in_use(lacking):
+    """An idle A100 whose driver reserves 900 MiB; where only the first version is known, all of it counts as used."""
+    nvml = types.ModuleType("pynvml")
+    exec(NVML.format(init="pass", pid=os.getpid()), vars(nvml))
+    nvml.nvmlMemory_v2 = 0x02000028
+
+    def memory(handle, version=None):
+        if version and lacking == "a driver without it":
+            raise nvml.NVMLError("Function Not Found")
+        if version and lacking == "a package without it":
+            raise TypeError("unexpected keyword argument")
+        return nvml.Memory(0 if version == 0x02000028 else 912, 81920)
+
+    if lacking == "a package without its number":
+        del nvml.nvmlMemory_v2
+    nvml.nvmlDeviceGetMemoryInfo = memory
+    assert listed(nvml)[0]["used_mib"] == (912 if lacking else 0)
 
 
 LISTED = """\

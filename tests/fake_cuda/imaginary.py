@@ -61,7 +61,6 @@ def load(library: str) -> None:
     import torch
 
     torch.cuda.is_available = lambda: True
-    torch.cuda.is_bf16_supported = lambda including_emulation=True: True
     torch.cuda.device_count = lambda: 1
     torch.cuda.current_device = lambda: 0
     torch.cuda._lazy_init = lambda: None
@@ -72,7 +71,9 @@ def load(library: str) -> None:
     torch.accelerator.is_available = lambda: False  # its streams ask the driver
     torch.Tensor.pin_memory = lambda self, *given: self
     torch.cuda.Event = _Event
-    torch.cuda.get_device_properties = lambda *given: SimpleNamespace(total_memory=24 * 2**30, name="imaginary")
+    torch.cuda.get_device_properties = lambda *given: SimpleNamespace(
+        total_memory=24 * 2**30, name="imaginary", major=8
+    )
     torch.cuda.set_device = lambda *given: None
 
 

@@ -1,6 +1,9 @@
 """What `auto` becomes on this machine, and settings that no machine has."""
 
+from types import SimpleNamespace
+
 import pytest
+import torch
 
 import oelm.training.device as device
 from oelm.config import Execution
@@ -74,3 +77,10 @@ def test_the_mean_of_steps_leaves_those_out_that_compiled():
     assert Progress(step=10, training_seconds=29.0, compiling_steps=1, compiling_seconds=20.0).mean_step_seconds == 1.0
     assert Progress(step=10, training_seconds=10.0).mean_step_seconds == 1.0
     assert Progress(step=1, training_seconds=20.0, compiling_steps=1, compiling_seconds=20.0).mean_step_seconds == 20.0
+
+
+def test_bfloat16_is_asked_of_the_chosen_gpu(monkeypatch):
+    """The first GPU is older than the second."""
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda name: SimpleNamespace(major=7 + int(name[-1])))
+    found = [device._precision(Execution(), name)[0] for name in ("cuda:0", "cuda:1")]
+    assert found == ["float32", "bfloat16"]

@@ -1,11 +1,17 @@
 """The arithmetic of a step: independent of the micro-batch, the same batches for every arm, repeatable."""
 
+from types import SimpleNamespace
+from unittest.mock import MagicMock
+
 import pytest
 import torch
 
 from bare_loop import moved, parameters, start
 from oelm.arms import GPT_ARMS
-from oelm.training.loop import Diverged
+from oelm.training import loop
+from oelm.training.driver import Driver
+from oelm.training.loop import Diverged, accumulate_gradients
+from oelm.training.records import Progress
 from small_runs import small_run
 
 
@@ -157,3 +163,30 @@ def test_a_wish_to_stop_is_answered_after_the_step_that_is_under_way(token_folde
         next(four)
     assert moved(parameters(again), parameters(gpt)) == set()
     assert moved(parameters(whole), parameters(gpt))
+
+
+def test_a_graph_compiled_for_a_step_is_booked_to_it_also_where_the_one_before_is_read_later(token_folder, monkeypatch):
+    """The compiler's counter goes up while step 3 is launched, which on a GPU is before step 2 is read."""
+    for late in (False, True):
+        counter, real = [1], accumulate_gradients
+
+        def compiling(objective, run, step, *, counter=counter, real=real, **given):
+            counter[0] += step == 3
+            return real(objective, run, step, **given)
+
+        monkeypatch.setattr(loop, "accumulate_gradients", compiling)
+        monkeypatch.setattr(loop, "graphs_compiled", lambda counter=counter: counter[0])
+        _, _, steps = start(
+            small_run("trained", steps=5), token_folder, loop={"late": late, "acts_after": lambda step: False}
+        )
+        progress = Progress()
+        driver = SimpleNamespace(
+            progress=progress, graphs=1, machine=SimpleNamespace(compile=True), patience=MagicMock(),
+            journal=MagicMock(), _tokens_per_second=lambda result: 0.0,
+        )  # fmt: skip
+        seconds = {}
+        for result in steps:
+            Driver._note(driver, result)
+            seconds[result.step] = result.seconds
+        assert (progress.compiling_steps, progress.compiling_seconds) == (1, seconds[3])
+        monkeypatch.setattr(loop, "accumulate_gradients", real)

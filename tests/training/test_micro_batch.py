@@ -12,7 +12,7 @@ from oelm.settings import load_settings
 from oelm.training.device import Machine, resolve_machine
 from oelm.training.loop import accumulate_gradients
 from oelm.training.memory import memory_line, peak_bytes
-from oelm.training.micro_batch import ROOM, micro_batch, peak
+from oelm.training.micro_batch import ROOM, micro_batch, micro_batches, peak
 from oelm.training.run import _as_it_began, planned, train
 from small_runs import quiet_execution, small_run
 
@@ -38,8 +38,36 @@ def test_parts_of_a_step_are_equal_up_to_one_and_as_few_as_are_worthwhile(free, 
     examples, _ = micro_batch(medium(batch), **GPU | {"world_size": world})
     assert examples == size
     share = -(-batch // world)
-    parts = [len(range(share)[first : first + examples]) for first in range(0, share, examples)]
-    assert max(parts) - min(parts) <= len(parts)  # 44, 44, 42: never 64, 64, 2
+    parts = [len(part) for part in micro_batches(range(share), examples, "cuda")]
+    assert max(parts) - min(parts) <= 1  # 43, 43, 44: never 64, 64, 2
+
+
+def test_micro_batches_are_a_partition_and_equal_up_to_one_on_a_gpu():
+    for count in range(1, 40):
+        for size in range(1, count + 1):
+            mine = range(100, 100 + count)
+            for kind in ("cuda", "cpu"):
+                found = micro_batches(mine, size, kind)
+                assert [member for part in found for member in part] == list(mine)
+                assert len(found) == -(-count // size)
+                assert max(map(len, found)) <= size
+            sizes = [len(part) for part in micro_batches(mine, size, "cuda")]
+            assert max(sizes) - min(sizes) <= 1
+            assert all(len(part) == size for part in micro_batches(mine, size, "cpu")[:-1])
+    assert micro_batches(range(5, 5), 3, "cuda") == micro_batches(range(5, 5), 3, "cpu") == []
+    assert [len(part) for part in micro_batches(range(10), 4, "cuda")] == [3, 3, 4]
+
+
+def test_the_number_of_parts_that_is_said_is_the_number_made(monkeypatch, free):
+    """Of 10 in at most 2 five are made, although six are tried after five were too large."""
+    free(2**30)
+    for largest in range(1, 11):
+        monkeypatch.setattr("oelm.training.micro_batch.peak", lambda run, *, examples, **_: {
+            "all": 2**31 if examples > largest else 1  # noqa: B023
+        })  # fmt: skip
+        examples, reason = micro_batch(medium(10), **GPU)
+        made = len(micro_batches(range(10), examples, "cuda"))
+        assert f": {made} of them in a step," in reason or (made == 1 and ": the whole step," in reason)
 
 
 def test_what_is_free_decides_and_is_said(free):

@@ -5,9 +5,12 @@ from __future__ import annotations
 import signal
 import socket
 import time
+from unittest.mock import MagicMock
 
 import pytest
 
+from oelm.training import signals
+from oelm.training.attendance import Patience
 from oelm.training.signals import SAME_WISH_SECONDS, StopRequest
 from small_runs import free_port, warm_python
 
@@ -73,6 +76,20 @@ def test_a_process_stuck_in_a_sum_leaves_all_the_same(times):
     done = warm_python(STUCK, free_port(), times)
     assert done.stdout == "in ", done.stderr
     assert done.returncode == 128 + signal.SIGTERM
+    said = "oelm: the step did not end within 1 s, so this process leaves without saving" in done.stderr
+    assert said == (times == 1)
+
+
+def test_slow_steps_are_given_the_time_to_end(monkeypatch):
+    timers = []
+    monkeypatch.setattr(signals.threading, "Timer", lambda seconds, *given: timers.append(seconds) or MagicMock())
+    patience = Patience(None, compiles=False)
+    for slowest in (0.0, 3.0, 30.0):
+        patience.note(slowest)
+        stop = StopRequest(world_size=2, slowest_step=lambda: patience.slowest_step)
+        with stop.listening():
+            signal.raise_signal(signal.SIGINT)
+    assert timers == [20.0, 20.0, 120.0]
 
 
 def test_a_wakeup_that_somebody_else_wants_is_given_back():

@@ -27,9 +27,14 @@ CARDS = (
 )
 
 
+OF_LAPTOPS = ("Laptop", "Max-Q")  # in names that are otherwise those of faster cards
+
+
 def card_named(name: str | None) -> Card | None:
-    """By the driver's name; None: a card of which this table has no figures."""
-    return next((card for card in CARDS if name and all(mark in name for mark in card.marks)), None)
+    """By the driver's name; None: a card of which this table has no figures, as are all those for laptops."""
+    if not name or any(mark in name for mark in OF_LAPTOPS):
+        return None
+    return next((card for card in CARDS if all(mark in name for mark in card.marks)), None)
 
 
 def peak_flops(card: Card, precision: str) -> float | None:

@@ -30,8 +30,10 @@ def chosen(names: str | None) -> list[Check]:
     """The rows of the table that were asked for, in its order."""
     if names is None:
         return list(CHECKS)
-    wanted = [name.strip() for name in names.split(",")]
+    wanted = [name.strip() for name in names.split(",") if name.strip()]
     known = [check.name for check in CHECKS]
+    if not wanted:
+        raise UserError(f"--only: name at least one of {', '.join(known)}")
     for name in wanted:
         if name not in known:
             raise UserError(f"--only {names}: {name!r} is not a check; there are {', '.join(known)}")
@@ -54,27 +56,53 @@ def _with_batch(settings: Settings, kind: str) -> Settings:
     return settings.model_copy(update={"run": settings.run.model_copy(update={"training": training})})
 
 
-def conduct(checks: Sequence[Check], here: Here, *, say: Line, beginning: Line = lambda line: None) -> dict[str, Any]:
-    """Do them; `say` is given a line for each that ends, `beginning` one for each that begins."""
-    results = []
+def circumstances(kind: str, measured: str) -> dict[str, Any]:
+    """What two records have to agree in for their results to stand side by side (study/kept_check.py)."""
+    return {
+        SOURCE_DIGEST: source_digest(),
+        SOURCE_SCHEME: SCHEME,
+        "processor": processor(),
+        "kind": kind,
+        "measured": measured,
+    }
+
+
+def conduct(
+    checks: Sequence[Check],
+    here: Here,
+    *,
+    say: Line,
+    beginning: Line = lambda line: None,
+    measured: str = "",
+    earlier: Sequence[dict[str, Any]] = (),
+) -> dict[str, Any]:
+    """Do them; `say` is given a line for each that ends, `beginning` one for each that begins. Results of `earlier`
+    checks stay in the record, except where the same check was done again."""
+    done = []
     for number, check in enumerate(checks, start=1):
         beginning(f"{number}/{len(checks)} {check.words[0]} ...")
         began = time.monotonic()
         outcome = _outcome(check, here)
         seconds = time.monotonic() - began
         say(f"{outcome.state:8} {check.name:10} {outcome.said} ({seconds:.0f} s)")
-        results.append(_as_json(check, outcome, seconds))
+        done.append(_as_json(check, outcome, seconds))
+    again = {each["name"] for each in done}
+    results = sorted([*(each for each in earlier if each["name"] not in again), *done], key=_place)
     return {
         "format_version": FORMAT_VERSION,
         "created": now(),
         "oelm": oelm.__version__,
         **commit_and_changes(),
-        SOURCE_DIGEST: source_digest(),
-        SOURCE_SCHEME: SCHEME,
-        "processor": processor(),
+        **circumstances(here.kind, measured),
         "gpus": _gpu_names(results),
         "results": results,
     }
+
+
+def _place(result: dict[str, Any]) -> int:
+    """In the table; what only another version has comes last."""
+    names = [check.name for check in CHECKS]
+    return names.index(result["name"]) if result["name"] in names else len(names)
 
 
 def _outcome(check: Check, here: Here) -> Outcome:
@@ -95,6 +123,7 @@ def _as_json(check: Check, outcome: Outcome, seconds: float) -> dict[str, Any]:
         "said": outcome.said,
         "facts": outcome.facts,
         "seconds": round(seconds, 3),
+        "created": now(),
     }
 
 

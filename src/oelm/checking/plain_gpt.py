@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from oelm.config import GptRun, ResolvedModel
 from oelm.training.device import Machine
+from oelm.training.micro_batch import micro_batches
 
 
 class _Block(nn.Module):
@@ -72,7 +73,8 @@ class PlainSteps:
         """Seconds of one step, the device synchronised before and after."""
         self.machine.synchronize()
         began, batch = time.perf_counter(), self.run.training.batch_size
-        for part in self.tokens.split(self.machine.micro_batch_size):
+        for members in micro_batches(range(batch), self.machine.micro_batch_size, self.machine.kind):
+            part = self.tokens[members.start : members.stop]
             with self.machine.autocast():
                 loss = self.loss(part[:, :-1], part[:, 1:]) * (len(part) / batch)
             loss.backward()

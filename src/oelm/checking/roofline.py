@@ -79,8 +79,9 @@ def _gpt(run: Run) -> GptRun:
 def roofline_lines(study: Study | None) -> Iterator[str]:
     yield "computed from data sheets, not measured: bfloat16, compiled"
     yield (
-        f"assumed: products at {SHARE_OF_PEAK:.0%} of the dense peak, {PASSES} passes over what is kept at full "
-        "bandwidth, nothing overlaps; validation, launches, the host and communication are not counted"
+        f"assumed: products at {SHARE_OF_PEAK:.0%} of the dense peak; {PASSES} passes over what is kept, and the "
+        "passes over weights, gradients and moments, at full bandwidth; nothing overlaps; validation, launches, "
+        "the host and communication are not counted"
     )
     for card in CARDS:
         peak, bandwidth = card.bfloat16_flops / 1e12, card.bytes_per_second / 1e9

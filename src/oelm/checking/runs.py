@@ -56,7 +56,10 @@ def in_two_processes(here: Here) -> Outcome:
     one, two = _trained(here, "one", settings), _trained(here, "two", settings, processes=2)
     weights = [load_file(each.checkpoint_folder(STEPS) / MODEL) for each in (one, two)]
     apart = max(float(np.abs(weights[1][name] - value).max()) for name, value in weights[0].items())
-    said = f"after {STEPS} steps in float64 no weight differs by more than {apart:.1e}; the law allows {FLOAT_LAW:.0e}"
+    said = (
+        f"after {STEPS} steps in float64 no weight differs by more than {apart:.1e}; "
+        f"at most {FLOAT_LAW:.0e} is accepted"
+    )
     return Outcome("pass" if apart <= FLOAT_LAW else "fail", said, {"largest_difference": apart})
 
 

@@ -9,17 +9,19 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from oelm.arms import GPT_ARMS
 from oelm.checking.contenders import asked, on_this_machine
 from oelm.config import GptRun, Settings
+from oelm.errors import UserError
 from oelm.settings import settings_of
 from oelm.system import processor
 from oelm.timing.workload import TimedArm, Workload
 from oelm.training.device import Machine
 from oelm.training.distributed import World
 from oelm.training.loop import accumulate_gradients
-from oelm.training.memory import needed_bytes
+from oelm.training.memory import peak_bytes
 
 SMALL = {"vocabulary": 512, "seq_len": 64, "d_model": 128, "num_layers": 2, "num_heads": 4}
 # What no named arm has.
@@ -97,28 +99,46 @@ def _waiting_is_an_error(machine: Machine) -> Iterator[None]:
 
 
 def compiled(request: dict[str, Any]) -> dict[str, Any]:
-    """Loss and norm of all gradients at step 1, the same weights, with compiled blocks and without."""
-    found = {}
-    for mode in ("off", "on"):
-        run, machine, workload = asked(request, compile=mode)
-        arm = TimedArm(run, machine, workload)
-        loss = accumulate_gradients(arm.objective, run, 1, machine=machine, world=World()).item()
-        gradients = [each.grad for each in arm.objective.model.parameters() if each.grad is not None]
-        norm = torch.nn.utils.get_total_norm([each.to_dense() for each in gradients]).item()
-        found[mode] = {"loss": loss, "norm": norm}
-    return {"precision": machine.precision, "eager": found["off"], "compiled": found["on"]}
+    """Loss and every parameter's gradient at step 1, the same weights, with compiled blocks and without."""
+    (eager, eager_gradients, _), (loss, gradients, precision) = (_loss_and_gradients(request, m) for m in ("off", "on"))
+    apart = differences(eager_gradients, gradients)
+    worst = max(apart, key=apart.__getitem__)
+    return {"precision": precision, "loss": abs(loss / eager - 1), "gradient": apart[worst], "parameter": worst}
+
+
+def _loss_and_gradients(request: dict[str, Any], mode: str) -> tuple[float, dict[str, Tensor], str]:
+    run, machine, workload = asked(request, compile=mode)
+    arm = TimedArm(run, machine, workload)
+    loss = accumulate_gradients(arm.objective, run, 1, machine=machine, world=World()).item()
+    named = {name: each.grad for name, each in arm.objective.model.named_parameters()}
+    return loss, {name: each.to_dense() for name, each in named.items() if each is not None}, machine.precision
+
+
+SMALLEST_NORM = 1e-30  # divides where a gradient is zero
+
+
+def differences(expected: dict[str, Tensor], found: dict[str, Tensor]) -> dict[str, float]:
+    """Of each parameter: the norm of the difference of two gradients, as a share of the norm of the first."""
+    if expected.keys() != found.keys():
+        raise UserError(f"only one of the two has a gradient of {', '.join(sorted(expected.keys() ^ found.keys()))}")
+    norms = {name: float(each.double().norm()) for name, each in expected.items()}
+    apart = {name: float((found[name].double() - each.double()).norm()) for name, each in expected.items()}
+    strange = [name for name in expected if not math.isfinite(apart[name])]
+    if strange:
+        raise UserError(f"the gradient of {', '.join(strange)} is not finite")
+    return {name: apart[name] / max(norms[name], SMALLEST_NORM) for name in expected}
 
 
 # ---- Memory --------------------------------------------------------------------------------------------------------
 
 
 def memory(request: dict[str, Any]) -> dict[str, Any]:
-    """The peak of two steps on a GPU, and what was estimated before."""
+    """The peak of two steps on a GPU, and the estimate that --dry-run prints."""
     run, machine, workload = asked(request)
     torch.cuda.reset_peak_memory_stats()
     _two_steps(run, machine, workload)
     peak = torch.cuda.max_memory_allocated()
-    parts = needed_bytes(run, machine)
+    parts = peak_bytes(run, machine)
     return {"peak_bytes": peak, "estimate_bytes": sum(parts.values()), "parts": parts, "machine": str(machine)}
 
 

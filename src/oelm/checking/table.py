@@ -20,8 +20,10 @@ SPEED_SECONDS = {"cpu": 6.0, "cuda": 12.0}  # of measuring, after everything is 
 MOST_OF_PLAIN = 1.5  # times a plain GPT's step: beyond it, something on this machine is wrong
 LEAST_EFFICIENCY = 0.5  # below it two GPUs are slower than one
 MEMORY_TOLERANCE = 0.15
-# Compiled code sums in another order. The loss is a mean of many terms, its gradient's norm less so.
-COMPILED_TOLERANCES = {"float64": 1e-10, "float32": 1e-4, "bfloat16": 2e-2}
+# Compiled code sums in another order: a few roundings apart, each 6e-8 in float32 and 4e-3 in bfloat16, which a loss
+# averages out and a gradient that nearly cancels does not. A wrong factor or a missing term is far beyond.
+LOSS_TOLERANCES = {"float64": 1e-10, "float32": 1e-4, "bfloat16": 2e-2}
+GRADIENT_TOLERANCES = {"float64": 1e-10, "float32": 1e-3, "bfloat16": 5e-2}
 
 Need = Callable[[Here], str | None]
 
@@ -110,13 +112,14 @@ def _compiled(here: Here) -> Outcome:
     settings["model"] = settings["model"] | {"num_layers": 1}
     settings["training"] = settings["training"] | {"batch_size": 2}
     found = answer_of("compiled", _request(here) | {"settings": settings}, here=here)
-    allowed = COMPILED_TOLERANCES[found["precision"]]
-    apart = {key: abs(found["compiled"][key] / found["eager"][key] - 1) for key in ("loss", "norm")}
+    loss, gradient = (limits[found["precision"]] for limits in (LOSS_TOLERANCES, GRADIENT_TOLERANCES))
     said = (
-        f"in {found['precision']} the loss differs by {apart['loss']:.1e} and the norm of the gradient by "
-        f"{apart['norm']:.1e} of itself; {allowed:.0e} is allowed"
+        f"in {found['precision']} the loss differs by {found['loss']:.1e} of itself (at most {loss:.0e} is accepted), "
+        f"the gradient of a parameter by at most {found['gradient']:.1e} ({found['parameter']}; "
+        f"at most {gradient:.0e} is accepted)"
     )
-    return Outcome("pass" if max(apart.values()) <= allowed else "fail", said, apart)
+    agree = found["loss"] <= loss and found["gradient"] <= gradient  # false where one is no number
+    return Outcome("pass" if agree else "fail", said, found)
 
 
 def _speed(here: Here) -> Outcome:
@@ -125,14 +128,15 @@ def _speed(here: Here) -> Outcome:
     peak = peak_flops(card, found["precision"]) if card else None
     share = found["flops_per_second"] / peak if peak else None
     of_peak = f", {share:.0%} of the peak of {card.name}" if card and share else ""
-    beside = f"{found['ratio']:.2f} ({found['ratio_low']:.2f} to {found['ratio_high']:.2f})"
+    interval = f"95 % {found['ratio_low']:.2f} to {found['ratio_high']:.2f}"
     code = "compiled" if found["compile"] else "eager"
     said = (
         f"a step takes {1000 * found['seconds_per_step']:.1f} ms ({found['precision']}, {code}), "
-        f"{found['tokens_per_second']:,.0f} tokens/s{of_peak}; {beside} times a plain {code} GPT's"
+        f"{found['tokens_per_second']:,.0f} tokens/s{of_peak}; {found['ratio']:.2f} times as long as a plain "
+        f"{code} GPT ({interval}; below 1 is faster)"
     )
     slow = found["ratio_low"] > MOST_OF_PLAIN
-    more = f", and at most {MOST_OF_PLAIN:g} times is right" if slow else ""
+    more = f"; at most {MOST_OF_PLAIN:g} times is accepted" if slow else ""
     return Outcome("fail" if slow else "pass", said + more, found | {"share_of_peak": share})
 
 
@@ -140,8 +144,8 @@ def _bandwidth(here: Here) -> Outcome:
     processes = len(here.gpus) or 2
     found = answer_of("bandwidth", _request(here), here=here, processes=processes)
     said = (
-        f"{found['processes']} processes ({found['backend']}) add up {size(found['message_bytes'])} at "
-        f"{found['gigabytes_per_second']:.1f} GB/s, and the sums are right"
+        f"summing {found['message_bytes'] // 2**20} MiB over {found['processes']} processes ({found['backend']}): "
+        f"{found['gigabytes_per_second']:.1f} GB/s per link, sums correct"
     )
     return Outcome("pass", said, found)
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import shutil
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -47,9 +50,9 @@ def check(
 ) -> None:
     """Check that this machine trains as promised.
 
-    It takes about two minutes. Short runs are repeated, killed and resumed; steps are taken by every kind of arm,
-    compiled and eager, on one device and on several; their time, memory and communication are measured. One line
-    per check: pass, fail, or skipped and why. Exit code 1 if a check fails.
+    It takes about two minutes on an idle machine. Short runs are repeated, killed and resumed; steps are taken by
+    every kind of arm, compiled and eager, on one device and on several; their time, memory and communication are
+    measured. One line per check: pass, fail, or skipped and why. Exit code 1 if a check fails.
 
     \b
     Examples:
@@ -61,11 +64,13 @@ def check(
         raise UserError("--runs: is the folder of a study; give --study too")
     if cpu and gpus is not None:
         raise UserError("--cpu, --gpus: give one of the two")
-    from oelm.checking.conduct import chosen, conduct, measured_settings
+    if roofline and json_output:
+        raise UserError("--roofline, --json: give one of the two; the roofline is printed as text only")
+    from oelm.checking.conduct import chosen, circumstances, conduct, measured_settings
     from oelm.checking.outcomes import Here
     from oelm.experiments.gpus import gpus_to_use, visible_alone
     from oelm.files import ensure_writable, write_sealed
-    from oelm.study.kept_check import CHECK_FILE
+    from oelm.study.kept_check import CHECK_FILE, results_to_keep
     from oelm.study.reading import load_study
 
     def say(line: str) -> None:
@@ -87,14 +92,21 @@ def check(
     taken = [] if cpu else gpus_to_use(gpus, say=say)
     names, by_bus = [gpu.name for gpu in taken], all(gpu.by_bus for gpu in taken)
     measured, called = measured_settings(declared, "cuda" if names else "cpu")
-    say(f"on {number_of(len(names), 'GPU') if names else 'the processor'}; measured: {called}")
-    with tempfile.TemporaryDirectory(prefix="oelm-check-") as scratch:
-        here = Here(Path(scratch), tuple(names), visible_alone(names, by_bus=by_bus), measured)
-        record = conduct(checks, here, say=_over_progress(say), beginning=_progress)
-    record["measured"] = called
-    states = [each["state"] for each in record["results"]]
+    kind = "cuda" if names else "cpu"
+    earlier = results_to_keep(folder, circumstances(kind, called)) if folder is not None and only is not None else []
+    where = number_of(len(names), "GPU") if names else f"the processor ({_why_no_gpu(cpu)})"
+    say(f"checking {where}; speed and memory use {called}")
+    with _scratch() as scratch:
+        here = Here(scratch, tuple(names), visible_alone(names, by_bus=by_bus), measured)
+        record = conduct(checks, here, say=_over_progress(say), beginning=_progress, measured=called, earlier=earlier)
+        done = [each for each in record["results"] if each["name"] in {check.name for check in checks}]
+        states = [each["state"] for each in done]
+        if "fail" not in states:
+            shutil.rmtree(scratch)
     counted = ", ".join(f"{states.count(state)} {word}" for state, word in STATES.items())
     say(f"{number_of(len(states), 'check')}: {counted}")
+    if scratch.exists():
+        say(f"{scratch}: what the checks wrote, kept because one failed")
     if folder is not None:
         write_sealed(folder / CHECK_FILE, record)
         say(f"{folder / CHECK_FILE}: kept for the report of {declared.name if declared else study}")
@@ -102,6 +114,23 @@ def check(
         print_json(record)
     if "fail" in states:
         raise typer.Exit(1)
+
+
+def _why_no_gpu(cpu: bool) -> str:
+    if cpu:
+        return "--cpu"
+    return "no GPU found" if os.environ.get("CUDA_VISIBLE_DEVICES") is None else "CUDA_VISIBLE_DEVICES names no GPU"
+
+
+@contextlib.contextmanager
+def _scratch() -> Iterator[Path]:
+    """A folder that whoever uses it removes; removed here if that cannot be."""
+    folder = Path(tempfile.mkdtemp(prefix="oelm-check-"))
+    try:
+        yield folder
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 STATES = {"pass": "passed", "fail": "failed", "skipped": "skipped"}

@@ -39,7 +39,7 @@ def _slices(nvml: Any, number: int, handle: Any) -> Iterator[dict[str, Any]]:
 
 
 def _entry(nvml: Any, index: str, handle: Any) -> dict[str, Any]:
-    memory = nvml.nvmlDeviceGetMemoryInfo(handle)
+    memory = _memory(nvml, handle)
     return {
         "index": index,
         "uuid": _text(nvml.nvmlDeviceGetUUID(handle)),
@@ -52,6 +52,14 @@ def _entry(nvml: Any, index: str, handle: Any) -> dict[str, Any]:
             for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle)
         ],
     }
+
+
+def _memory(nvml: Any, handle: Any) -> Any:
+    """The second version counts as used what processes use; the first also what the driver reserves on an idle GPU."""
+    try:
+        return nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2)
+    except (nvml.NVMLError, AttributeError, TypeError):  # a driver or a package that does not know it
+        return nvml.nvmlDeviceGetMemoryInfo(handle)
 
 
 def _text(value: str | bytes) -> str:

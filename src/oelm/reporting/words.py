@@ -973,8 +973,8 @@ _PROVENANCE: dict[str, Phrase] = {
     ),
     "provenance.check_failed": ("failed: {name} ({said})", "失败：{name}（{said}）"),
     "provenance.check.speed": (
-        "a step took {seconds_per_step:.4g} s, {ratio:.2f} times a plain GPT's",
-        "每步 {seconds_per_step:.4g} 秒，为普通 GPT 的 {ratio:.2f} 倍",
+        "a step took {seconds_per_step:.4g} s, {ratio:.2f} times as long as a plain GPT (below 1 is faster)",
+        "每步 {seconds_per_step:.4g} 秒，用时为普通 GPT 的 {ratio:.2f} 倍（小于 1 表示更快）",
     ),
     "provenance.check.memory": (
         "estimated peak memory was off by {relative_error:+.0%}",

@@ -47,11 +47,16 @@ class Patience:
         self._recent.append(step_seconds)
 
     @property
+    def slowest_step(self) -> float:
+        """Of the recent ones; 0: none yet."""
+        return max(self._recent, default=0.0)
+
+    @property
     def seconds(self) -> float:
         if self._setting is not None and self._recent:
             return self._setting
         least = FIRST_STEP_SECONDS if self._compiles or not self._recent else LEAST_SECONDS
-        return max(least, self._setting or 0.0, GENEROSITY * max(self._recent, default=0.0))
+        return max(least, self._setting or 0.0, GENEROSITY * self.slowest_step)
 
     def while_saving(self, size_bytes: int) -> float:
         return self.seconds + size_bytes / SLOWEST_DISK

@@ -94,7 +94,7 @@ def resolve_machine(
     if execution.threads is not None and execution.threads > most:
         raise UserError(f"execution.threads: {execution.threads} is more than this machine can use ({most} at most)")
     kind = torch.device(device).type
-    precision, precision_reason = _precision(execution, kind)
+    precision, precision_reason = _precision(execution, device)
     compiled, compile_reason = _compile(execution, run, kind, world_size)
     examples, memory_reason = execution.micro_batch_size, None
     if examples is None:
@@ -183,14 +183,20 @@ def device_named(wanted: str, *, local_rank: int = 0, world_size: int = 1, key: 
     return f"cuda:{index}"
 
 
-def _precision(execution: Execution, kind: str) -> tuple[str, str]:
+def _precision(execution: Execution, device: str) -> tuple[str, str]:
+    kind = torch.device(device).type
     if execution.precision != "auto":
         return execution.precision, f"precision {execution.precision}: as requested"
-    if kind == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False):
+    if kind == "cuda" and _gpu_is_fast_at_bfloat16(device):
         return "bfloat16", "precision bfloat16: fast on this GPU"
     if kind == "cpu" and _cpu_is_fast_at_bfloat16():
         return "bfloat16", "precision bfloat16: this CPU multiplies it in hardware"
     return "float32", f"precision float32: this {kind} has no fast bfloat16"
+
+
+def _gpu_is_fast_at_bfloat16(device: str) -> bool:
+    """As torch.cuda.is_bf16_supported, which asks about the current device only: from the generation of A100 on."""
+    return torch.version.hip is not None or torch.cuda.get_device_properties(device).major >= 8
 
 
 def _cpu_is_fast_at_bfloat16() -> bool:

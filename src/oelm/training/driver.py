@@ -96,7 +96,7 @@ class Driver:
             write_json(self.directory.parameters_file, parameters_record(self.objective, self.machine))
         for line in self.objective.warnings:
             self.journal.warn(line)
-        stop = StopRequest(world_size=self.world.size)
+        stop = StopRequest(world_size=self.world.size, slowest_step=lambda: self.patience.slowest_step)
         with self.trackers.at_work():
             return self._finish(self._driven(watch, stop))
 
@@ -234,8 +234,8 @@ class Driver:
         progress.step = result.step
         self.patience.note(result.seconds)
         progress.training_seconds += result.seconds
-        if self.machine.compile and graphs_compiled() != self.graphs:
-            self.graphs = graphs_compiled()
+        if self.machine.compile and result.graphs != self.graphs:  # the next step may have compiled more by now
+            self.graphs = result.graphs
             progress.compiling_steps += 1
             progress.compiling_seconds += result.seconds
         progress.loss_sum += result.loss

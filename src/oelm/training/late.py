@@ -53,6 +53,7 @@ class LaunchedStep:
     began: Moment
     ended: Moment
     numbers: Tensor
+    graphs: int  # that this process had compiled when the step was launched
 
     def read(self) -> StepNumbers:
         self.ended.wait()

@@ -17,11 +17,12 @@ from oelm.config import ResolvedRun
 from oelm.errors import UserError
 from oelm.model.freezing import Schedule
 from oelm.seeding import seed_of
-from oelm.training.device import Machine
+from oelm.training.device import Machine, graphs_compiled
 from oelm.training.distributed import World
 from oelm.training.exchange import GradientExchange
 from oelm.training.late import GuardedUpdates, LaunchedStep, Moment, StepNumbers
 from oelm.training.loss import backward
+from oelm.training.micro_batch import micro_batches
 from oelm.training.objective import Objective
 from oelm.training.optimizer import clip_gradients, learning_rate_at, set_learning_rate
 
@@ -48,6 +49,7 @@ class StepResult:
     learning_rate: float
     seconds: float
     stop_requested: bool
+    graphs: int  # that this process had compiled when the step was launched, this one's among them
 
 
 def every_step(step: int) -> bool:
@@ -108,7 +110,7 @@ class _Loop:
             self.optimizer.zero_grad(set_to_none=True)
             self.machine.synchronize()
             numbers = StepNumbers(total_loss, stop, norm, time.perf_counter() - began)
-            yield self._result(step, learning_rate, numbers, stop=stop > 0)
+            yield self._result(step, learning_rate, numbers, stop=stop > 0, graphs=graphs_compiled())
 
     def late_steps(self, start: int, acts_after: Callable[[int], bool]) -> Iterator[StepResult]:
         """Each is under way before the numbers of the one before are read."""
@@ -123,7 +125,7 @@ class _Loop:
             learning_rate = learning_rate_at(step, training)
             norm = updates.take(total_loss, learning_rate)
             numbers = torch.stack([total_loss, stop, norm.double()]).to("cpu", non_blocking=True)
-            launched = LaunchedStep(step, learning_rate, began, Moment(device), numbers)
+            launched = LaunchedStep(step, learning_rate, began, Moment(device), numbers, graphs_compiled())
             wanted = False
             if before is not None:
                 late = before.read()
@@ -149,9 +151,9 @@ class _Loop:
 
     def _late_result(self, launched: LaunchedStep, numbers: StepNumbers, *, stop: bool) -> StepResult:
         _refuse_divergence(launched.step, numbers.loss, numbers.gradient_norm, launched.learning_rate)
-        return self._result(launched.step, launched.learning_rate, numbers, stop=stop)
+        return self._result(launched.step, launched.learning_rate, numbers, stop=stop, graphs=launched.graphs)
 
-    def _result(self, step: int, learning_rate: float, numbers: StepNumbers, *, stop: bool) -> StepResult:
+    def _result(self, step: int, learning_rate: float, numbers: StepNumbers, *, stop: bool, graphs: int) -> StepResult:
         limit = self.run.training.gradient_clip
         return StepResult(
             step=step,
@@ -161,6 +163,7 @@ class _Loop:
             learning_rate=learning_rate,
             seconds=numbers.seconds,
             stop_requested=stop,
+            graphs=graphs,
         )
 
 
@@ -184,12 +187,12 @@ def accumulate_gradients(
     """
     mine = world.share(run.training.batch_size)
     loss = torch.zeros((), dtype=machine.dtype, device=machine.device)
-    for first in range(mine.start, mine.stop, machine.micro_batch_size):
+    for members in micro_batches(mine, machine.micro_batch_size, machine.kind):
         if objective.dropout:
-            torch.manual_seed(seed_of(run.seeds.data, "dropout", step, first))
+            torch.manual_seed(seed_of(run.seeds.data, "dropout", step, members.start))
         with machine.autocast():
-            part = objective.loss_of(step, range(first, min(first + machine.micro_batch_size, mine.stop)))
-        if first + machine.micro_batch_size >= mine.stop:
+            part = objective.loss_of(step, members)
+        if members.stop == mine.stop:
             before_last()
         backward(part)
         loss += part.detach()

@@ -29,16 +29,27 @@ def micro_batch(
     if free is None or not isinstance(run, GptRun):
         examples = -(-share // fewest)
         return examples, f"micro-batch {examples}: the memory of the GPU was not looked at"
-    for parts in range(fewest, share + 1):
-        examples = -(-share // parts)
+    for wanted in range(fewest, share + 1):
+        examples = -(-share // wanted)
         needed = sum(peak(run, examples=examples, share=share, precision=precision, compiled=compiled).values())
         if needed <= ROOM * free or examples == 1:
             break
+    parts = -(-share // examples)  # what is made of it: 5 of 10 in twos, also where 6 were tried
     many = f"{parts} of them in a step" if parts > 1 else "the whole step"
     return (
         examples,
         f"micro-batch {examples}: {many}, about {size(needed)} of the {size(free)} that are free on the GPU",
     )
+
+
+def micro_batches(mine: range, size: int, kind: str) -> list[range]:
+    """This process's part of a step, in pieces of at most `size`. On a GPU they differ by one at most; on a processor
+    all but the last have this size.
+    """
+    if kind != "cuda":
+        return [mine[first : first + size] for first in range(0, len(mine), size)]
+    parts = -(-len(mine) // size)
+    return [mine[number * len(mine) // parts : (number + 1) * len(mine) // parts] for number in range(parts)]
 
 
 def _free_bytes(device: str) -> int | None:

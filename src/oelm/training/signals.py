@@ -24,7 +24,8 @@ SAME_WISH_SECONDS = 0.3
 SAME_WISH_SECONDS_UNDER_TORCHRUN = 5.0
 STANDARD_ERROR = 2
 Handler = Callable[[int, FrameType | None], object] | int | None
-GIVE_UP_SECONDS = 20.0  # a rank that waits for a dead one never reaches the end of its step
+GIVE_UP_SECONDS = 20.0  # at least: a rank that waits for a dead one never reaches the end of its step
+GIVE_UP_STEPS = 4  # at least, of the slowest recent ones
 
 
 class Interrupted(Stopped):
@@ -38,15 +39,15 @@ def show_last_line(line: str = "") -> None:
         os.write(STANDARD_ERROR, f"{shown}{line}{line and chr(10)}".encode())
 
 
-def leave_at_once(number: int) -> None:
+def leave_at_once(number: int, line: str = "") -> None:
     """No saving, no cleaning up."""
-    show_last_line()
+    show_last_line(line)
     os._exit(128 + number)
 
 
 class StopRequest:
-    def __init__(self, *, world_size: int) -> None:
-        self._distributed = world_size > 1
+    def __init__(self, *, world_size: int, slowest_step: Callable[[], float] = lambda: 0.0) -> None:
+        self._distributed, self._slowest_step = world_size > 1, slowest_step
         self._number: int | None = None
         self._at = 0.0
         self._give_up: threading.Timer | None = None
@@ -108,7 +109,9 @@ class StopRequest:
             with contextlib.suppress(OSError):  # the terminal may be gone
                 os.write(STANDARD_ERROR, b"\nstopping after this step and saving; once more to leave at once\n")
             if self._distributed:
-                self._give_up = threading.Timer(GIVE_UP_SECONDS, leave_at_once, (number,))
+                seconds = max(GIVE_UP_SECONDS, GIVE_UP_STEPS * self._slowest_step())
+                line = f"oelm: the step did not end within {seconds:.0f} s, so this process leaves without saving"
+                self._give_up = threading.Timer(seconds, leave_at_once, (number, line))
                 self._give_up.daemon = True
                 self._give_up.start()
 

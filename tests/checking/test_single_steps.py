@@ -1,0 +1,42 @@
+"""What single steps are compared with: the estimate of a dry run, and eager gradients, parameter by parameter."""
+
+import pytest
+import torch
+
+from oelm.checking import steps
+from oelm.checking.contenders import asked
+from oelm.checking.table import GRADIENT_TOLERANCES
+from oelm.errors import UserError
+from oelm.settings import load_settings, written_out
+from oelm.training import memory
+
+
+def test_the_peak_is_compared_with_the_estimate_of_a_dry_run(monkeypatch):
+    """A stand-in for the GPU's counters; the steps are real."""
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: None)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: 10**9)
+    settings = written_out(load_settings(preset="tiny", assignments=["training.batch_size=2", "execution.compile=off"]))
+    request = {"kind": "cpu", "settings": settings}
+    found = steps.memory(request)
+    run, machine, _ = asked(request)
+    assert found["parts"] == memory.peak_bytes(run, machine) != memory.needed_bytes(run, machine)
+    assert (found["peak_bytes"], found["estimate_bytes"]) == (10**9, sum(found["parts"].values()))
+    assert steps.peak_bytes is memory.peak_bytes
+
+
+def test_a_small_parameter_with_a_wrong_gradient_shows_beside_large_ones():
+    """The norm of all gradients would differ by 1e-9 of itself."""
+    eager = {"large": torch.full((1000,), 100.0), "small": torch.full((4,), 0.1), "none": torch.zeros(3)}
+    compiled = {name: value.clone() for name, value in eager.items()}
+    assert set(steps.differences(eager, compiled).values()) == {0.0}
+    compiled["small"] *= 1.1
+    apart = steps.differences(eager, compiled)
+    assert max(apart, key=apart.get) == "small"
+    assert apart["small"] == pytest.approx(0.1, rel=1e-5)
+    assert apart["small"] > max(GRADIENT_TOLERANCES.values())
+    compiled["none"] += 1
+    assert steps.differences(eager, compiled)["none"] > 1e9
+    with pytest.raises(UserError, match="the gradient of none is not finite"):
+        steps.differences(eager, compiled | {"none": torch.full((3,), torch.nan)})
+    with pytest.raises(UserError, match="only one of the two has a gradient of small"):
+        steps.differences(eager, {"large": compiled["large"], "none": compiled["none"]})
