@@ -68,7 +68,7 @@ def _text(value: str | bytes) -> str:
 
 
 def main() -> None:
-    import pynvml  # type: ignore[import-not-found,unused-ignore]  # an extra
+    import pynvml  # an extra
 
     try:
         print(json.dumps(listed(pynvml)), flush=True)
