@@ -57,11 +57,13 @@ def start_sshd(folder: Path) -> Loopback:
         Path("/run/sshd").mkdir(exist_ok=True)  # sshd of root insists on it
     (folder / "banner").write_text("Unauthorised use is\nreported.\n")  # as universities like it
     port = free_port()
+    home, path = folder / "home", f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    home.mkdir()  # with nothing in it: no shell there reads, and waits for, what the user of this machine has set up
     (folder / "sshd_config").write_text(
         f"Port {port}\nListenAddress 127.0.0.1\nHostKey {folder}/host_key\nPidFile none\nUsePAM no\nStrictModes no\n"
         f"AuthorizedKeysFile {folder}/authorized_keys\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n"
         "PermitRootLogin prohibit-password\nMaxStartups 100\n"
-        f"Banner {folder}/banner\n"
+        f'Banner {folder}/banner\nSetEnv "HOME={home}" "PATH={path}"\n'
     )
     host_key = (folder / "host_key.pub").read_text()
     (folder / "known_hosts").write_text(f"[127.0.0.1]:{port} {host_key}")
