@@ -12,7 +12,7 @@ from typing import Any
 
 from oelm.config import Execution, Model, Run, Seeds, Training, resolved
 from oelm.settings import load_settings
-from warm import BELOW_TRANSFORMERS, Running, shared_server
+from warm import BELOW_TRANSFORMERS, FORKED_RANKS, Running, shared_server
 
 REPOSITORY = Path(__file__).parent.parent
 VOCABULARY = 64
@@ -53,9 +53,9 @@ def free_port() -> int:
 
 
 def torchrun(*arguments: str, processes: int = 2, timeout: float = 240) -> subprocess.CompletedProcess[str]:
-    """torchrun on loopback, with gloo. The agent is warm, its workers are started by it as ever."""
+    """torchrun on loopback, with gloo. The agent is warm, and its ranks are forked from it."""
     words = ["--nproc-per-node", processes, "--master-addr", "127.0.0.1", "--master-port", free_port()]
-    return warm_script("torch.distributed.run", *words, *arguments, timeout=timeout)
+    return warm_script("torch.distributed.run", *words, *arguments, timeout=timeout, patch=FORKED_RANKS)
 
 
 def child_environment(**changes: str) -> dict[str, str]:
@@ -80,9 +80,10 @@ def warm_script(
     timeout: float = 240,
     cwd: Path | None = None,
     variables: dict[str, str] | None = None,
+    patch: str = "",
 ) -> subprocess.CompletedProcess[str]:
     """A script, or a module with a `main`, in a process that has torch already; in this folder and environment."""
-    running = shared_server().start(*arguments, program=program, **_place(cwd, variables))
+    running = shared_server().start(*arguments, program=program, patch=patch, **_place(cwd, variables))
     return _ended(running, program, timeout)
 
 

@@ -19,7 +19,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +28,7 @@ PRELOADED = "torch torch._dynamo torch.distributed.run oelm.cli oelm.training.ru
 LIGHT = "oelm.cli oelm.settings oelm.run_directory"
 # What takes long in `import transformers`, without it or us, so that the order of their imports is still open.
 BELOW_TRANSFORMERS = "torch torch._dynamo torch.distributed.tensor scipy.optimize"
+FORKED_RANKS = "import forked_ranks; forked_ranks.install()"  # a patch of torchrun
 COMPILER = "torch._inductor.compile_fx torch._inductor.codegen.cpp torch._inductor.fx_passes.post_grad"
 
 
@@ -229,24 +229,33 @@ def work(request: dict) -> None:
         if request["variables"] is not None:
             os.environ.clear()
             os.environ.update(request["variables"])
-        program = request["program"]
-        sys.argv = [program if program.endswith(".py") else "oelm", *request["arguments"]]
+        code = executed(request["program"], request["arguments"], patch=request["patch"])
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        os._exit(code)
+
+
+def executed(program: str, arguments: list[str], *, patch: str = "") -> int:
+    """The exit code of a script, or of a module's `main`, in this process."""
+    try:
+        sys.argv = [program if program.endswith(".py") else "oelm", *arguments]
         if not program or program.endswith(".py"):
             sys.path[0] = os.path.dirname(program)
-        exec(compile(request["patch"], "patch", "exec"), {"__name__": "patch"})
+        exec(compile(patch, "patch", "exec"), {"__name__": "patch"})
         if program.endswith(".py"):
             runpy.run_path(program, run_name="__main__")
         elif program:
             importlib.import_module(program).main()
-        code = 0
+        return 0
     except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException:
-        traceback.print_exc()
+        sys.excepthook(*sys.exc_info())
+        return 1
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(code)
 
 
 if __name__ == "__main__":

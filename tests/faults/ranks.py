@@ -7,7 +7,8 @@ import signal
 import socket
 from pathlib import Path
 
-from warm import Ended, WarmServer
+from forked_ranks import ranks_of
+from warm import FORKED_RANKS, Ended, WarmServer
 
 STEPS = {"training.steps": 30}  # of the run that nothing disturbed
 
@@ -28,7 +29,7 @@ def free_port() -> int:
 
 
 class Group:
-    """A started torchrun and its two ranks: the agent is warm, its workers are started by it as ever."""
+    """A started torchrun and its two ranks: the agent is warm, and they are forked from it."""
 
     def __init__(self, server: WarmServer, folder: Path, *arguments: object, patch: str | None = None) -> None:
         folder.mkdir(exist_ok=True)
@@ -37,23 +38,16 @@ class Group:
             (folder / "patched.py").write_text(PATCHED.format(patch=patch))
             program = [str(folder / "patched.py")]
         words = ["--nproc-per-node", "2", "--master-addr", "127.0.0.1", "--master-port", str(free_port())]
-        self._agent = server.start(*words, *program, *arguments, program="torch.distributed.run")
+        torchrun = {"program": "torch.distributed.run", "patch": FORKED_RANKS}
+        self._agent = server.start(*words, *program, *arguments, **torchrun)
 
     @property
     def text(self) -> str:
         return self._agent.written("out") + self._agent.written("err")
 
     def ranks(self) -> dict[int, int]:
-        """rank -> pid of the live workers, by what torchrun put into their environment."""
-        found = {}
-        children = Path(f"/proc/{self._agent.pid}/task/{self._agent.pid}/children").read_text().split()
-        for child in children:
-            try:
-                variables = Path(f"/proc/{child}/environ").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            found |= {int(v[5:]): int(child) for v in variables if v.startswith(b"RANK=")}
-        return found
+        """rank -> pid of the live ones."""
+        return ranks_of(self._agent.pid)
 
     def send_to_agent(self, number: int) -> None:
         self._agent.send(number)

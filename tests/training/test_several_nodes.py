@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
+from forked_ranks import ranks_of
 from oelm.config import Settings
 from oelm.errors import UserError
 from oelm.experiments.slurm_task import OWN_STORE, over_nodes
@@ -21,6 +21,7 @@ from oelm.settings import written_out
 from oelm.training.distributed import World, joined, patience_seconds
 from oelm.training.run import train
 from small_runs import child_environment, free_port, quiet_execution, small_run
+from warm import FORKED_RANKS, shared_server
 
 STEPS = 150
 
@@ -29,43 +30,35 @@ class Nodes:
     """What the originals' command starts on each of two machines, here both on one."""
 
     def __init__(self, directory: RunDirectory) -> None:
-        environment = child_environment(**OWN_STORE)
         command = over_nodes(directory, nodes=2, processes=2, meeting=f"127.0.0.1:{free_port()}", restarts=2)
-        self._logs = [directory.path.parent / f"node{number}.log" for number in (0, 1)]
-        self._agents = []
-        for log in self._logs:
-            with open(log, "wb") as output:
-                self._agents.append(subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT))
+        assert command[1:3] == ["-m", "torch.distributed.run"]
+        place = {"cwd": Path.cwd(), "variables": child_environment(**OWN_STORE)}
+        self._agents = [
+            shared_server().start(*command[3:], program="torch.distributed.run", patch=FORKED_RANKS, **place)
+            for _ in range(2)
+        ]
 
     @property
     def text(self) -> str:
-        return "\n".join(log.read_text(errors="replace") for log in self._logs)
+        return "\n".join(agent.written("out") + agent.written("err") for agent in self._agents)
 
-    def workers(self) -> dict[int, int]:
-        """rank -> pid of the live workers of both agents, by what torchrun put into their environment."""
-        found = {}
-        for agent in self._agents:
-            for child in Path(f"/proc/{agent.pid}/task/{agent.pid}/children").read_text().split():
-                try:
-                    variables = Path(f"/proc/{child}/environ").read_bytes().split(b"\0")
-                except OSError:
-                    continue
-                found |= {int(each[5:]): int(child) for each in variables if each.startswith(b"RANK=")}
-        return found
+    def ranks(self) -> dict[int, int]:
+        """rank -> pid of the live ones of both agents."""
+        return {rank: pid for agent in self._agents for rank, pid in ranks_of(agent.pid).items()}
 
     def have_ended(self) -> bool:
-        return any(agent.poll() is not None for agent in self._agents)
+        return any(agent.has_ended() for agent in self._agents)
 
     def wait(self, seconds: float) -> list[int]:
         deadline = time.monotonic() + seconds
         try:
-            return [agent.wait(max(0.1, deadline - time.monotonic())) for agent in self._agents]
-        except subprocess.TimeoutExpired:
+            return [agent.wait(max(0.1, deadline - time.monotonic())).code for agent in self._agents]
+        except TimeoutError:
             raise AssertionError(f"torchrun did not end within {seconds} s:\n{self.text}") from None
         finally:
             for agent in self._agents:
-                agent.kill()
-                agent.wait()
+                if not agent.has_ended():
+                    agent.send(signal.SIGKILL)
 
 
 @pytest.mark.parametrize("rank", [1])
@@ -79,7 +72,7 @@ def test_a_killed_rank_of_two_nodes_is_started_again_and_the_run_ends_as_if_noth
     write_json(directory.settings_file, written_out(Settings(run=run, execution=execution)))
     nodes = Nodes(directory)
     _wait_for_step(nodes, directory, 25)
-    os.kill(nodes.workers()[rank], signal.SIGKILL)
+    os.kill(nodes.ranks()[rank], signal.SIGKILL)
     assert nodes.wait(300) == [0, 0], nodes.text
     result = read_json(directory.result_file)
     assert result["resumes"] == 1, nodes.text
