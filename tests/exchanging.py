@@ -33,7 +33,7 @@ BATCH_SIZE, MICRO_BATCH_SIZE = 6, 1  # over four processes: parts of one and of 
 
 
 class AfterBackward:
-    """The plainest exchange: every gradient as it is, one after another, when all are there."""
+    """The plainest exchange: every gradient in one sum, when all are there."""
 
     def __init__(self, world: World, parameters: list[Tensor], *_: object) -> None:
         self._parameters = parameters
@@ -43,13 +43,16 @@ class AfterBackward:
     def open(self) -> None: ...
 
     def finish(self) -> None:
+        moving = [parameter for parameter in self._parameters if parameter.requires_grad]
+        for parameter in moving:
+            if parameter.grad is None:  # nothing to do here, but something elsewhere
+                parameter.grad = torch.zeros_like(parameter)
+        together = torch.cat([parameter.grad.flatten() for parameter in moving])
+        dist.all_reduce(together)
         self.gradients = []
-        for parameter in self._parameters:
-            if parameter.requires_grad:
-                if parameter.grad is None:  # nothing to do here, but something elsewhere
-                    parameter.grad = torch.zeros_like(parameter)
-                dist.all_reduce(parameter.grad)
-                self.gradients.append(parameter.grad.clone())
+        for parameter, summed in zip(moving, together.split([each.numel() for each in moving]), strict=True):
+            parameter.grad.copy_(summed.view_as(parameter))
+            self.gradients.append(parameter.grad.clone())
 
 
 class Noted(GradientExchange):
@@ -112,7 +115,7 @@ class _in_place:
 
 def run_of(arm: str, folder: Path, *, batch_size: int = BATCH_SIZE, **model: object) -> Run:
     run = small_run(arm, data=folder, steps=LAST, batch_size=batch_size)
-    return resolved(run.model_copy(update={"model": small_model(arm, **model)})) if model else run
+    return resolved(run.model_copy(update={"model": small_model(arm, num_layers=2, **model)}))
 
 
 def same(first: dict[str, Tensor], second: dict[str, Tensor]) -> bool:

@@ -166,18 +166,3 @@ def test_chinese_tables_compile(complete, tmp_path):
     assert "可训练" in text
     assert "xelatex" in text.splitlines()[2]
     assert "Missing character" not in log
-
-
-def test_figures_are_vectors_with_their_fonts_inside(complete_report):
-    from pypdf import PdfReader
-
-    drawings = [path for path in complete_report.figures.values() if path.suffix == ".pdf"]
-    assert {path.name for path in drawings} >= {"differences.en.pdf", "tuning.en.pdf"}
-    for path in drawings:
-        page = PdfReader(path).pages[0]
-        fonts = [font.get_object() for font in page["/Resources"]["/Font"].get_object().values()]
-        assert fonts
-        for font in fonts:
-            assert font["/Subtype"] == "/Type0"
-            inside = font["/DescendantFonts"][0].get_object()["/FontDescriptor"].get_object()
-            assert "/FontFile2" in inside

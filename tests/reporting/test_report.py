@@ -120,6 +120,21 @@ def test_a_complete_study_has_every_figure_in_both_formats(complete_report):
         assert path.read_bytes().startswith({".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}[path.suffix])
 
 
+def test_figures_are_vectors_with_their_fonts_inside(complete_report):
+    from pypdf import PdfReader
+
+    drawings = [path for path in complete_report.figures.values() if path.suffix == ".pdf"]
+    assert {path.name for path in drawings} >= {"differences.en.pdf", "tuning.en.pdf"}
+    for path in drawings:
+        page = PdfReader(path).pages[0]
+        fonts = [font.get_object() for font in page["/Resources"]["/Font"].get_object().values()]
+        assert fonts
+        for font in fonts:
+            assert font["/Subtype"] == "/Type0"
+            inside = font["/DescendantFonts"][0].get_object()["/FontDescriptor"].get_object()
+            assert "/FontFile2" in inside
+
+
 def test_pictures_are_fine_enough_for_print(complete_report):
     from PIL import Image
 
