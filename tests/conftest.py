@@ -7,6 +7,7 @@ import multiprocessing.process
 import os
 import signal
 import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,10 @@ from warm import close_shared_servers
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# Hundreds of processes import the same modules: what one has compiled is kept for the others.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 # Started in the background of a script, or under nohup, we ignore these signals, and so would every process we start.
 for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
     if signal.getsignal(number) is signal.SIG_IGN:
@@ -30,8 +35,7 @@ for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHU
 # One process works on a file, so these are begun before all others: the many short files fill what is left at the end.
 LONGEST = {
     "test_wheel.py", "test_controller.py", "test_slurm.py", "test_a_study_there.py", "test_copying.py",
-    "test_kill_and_resume.py", "test_ranks.py", "test_distributed.py", "test_exchange.py", "test_several_nodes.py",
-    "test_export.py",
+    "test_kill_and_resume.py", "test_warm_starts.py", "test_freezing.py",
 }  # fmt: skip
 # Their tests wait for real processes, servers and clusters. Begun last, one such file would go on alone at the end.
 FIRST = {"experiments", "remote", "faults", "compat", "test_wheel.py"}

@@ -12,7 +12,7 @@ from typing import Any
 
 from oelm.config import Execution, Model, Run, Seeds, Training, resolved
 from oelm.settings import load_settings
-from warm import BELOW_TRANSFORMERS, FORKED_RANKS, Running, shared_server
+from warm import BELOW_TRANSFORMERS, FORKED_PARTS, FORKED_RANKS, Running, shared_server
 
 REPOSITORY = Path(__file__).parent.parent
 VOCABULARY = 64
@@ -80,9 +80,10 @@ def warm_script(
     timeout: float = 240,
     cwd: Path | None = None,
     variables: dict[str, str] | None = None,
-    patch: str = "",
+    patch: str = FORKED_PARTS,
 ) -> subprocess.CompletedProcess[str]:
-    """A script, or a module with a `main`, in a process that has torch already; in this folder and environment."""
+    """A script, or a module with a `main`, in a process that has torch already; in this folder and environment. Parts
+    that it starts are forked from it."""
     running = shared_server().start(*arguments, program=program, patch=patch, **_place(cwd, variables))
     return _ended(running, program, timeout)
 

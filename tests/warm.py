@@ -28,7 +28,8 @@ PRELOADED = "torch torch._dynamo torch.distributed.run oelm.cli oelm.training.ru
 LIGHT = "oelm.cli oelm.settings oelm.run_directory"
 # What takes long in `import transformers`, without it or us, so that the order of their imports is still open.
 BELOW_TRANSFORMERS = "torch torch._dynamo torch.distributed.tensor scipy.optimize"
-FORKED_RANKS = "import forked_ranks; forked_ranks.install()"  # a patch of torchrun
+_FORKING = f"import sys; sys.path.append({str(Path(__file__).resolve().parent)!r}); import forking; forking."
+FORKED_RANKS, FORKED_PARTS = f"{_FORKING}fork_ranks()", f"{_FORKING}fork_parts()"  # patches: see there
 COMPILER = "torch._inductor.compile_fx torch._inductor.codegen.cpp torch._inductor.fx_passes.post_grad"
 
 

@@ -7,7 +7,7 @@ import signal
 import socket
 from pathlib import Path
 
-from forked_ranks import ranks_of
+from forking import ranks_of
 from warm import FORKED_RANKS, Ended, WarmServer
 
 STEPS = {"training.steps": 30}  # of the run that nothing disturbed

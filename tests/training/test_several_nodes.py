@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from forked_ranks import ranks_of
+from forking import ranks_of
 from oelm.config import Settings
 from oelm.errors import UserError
 from oelm.experiments.slurm_task import OWN_STORE, over_nodes
