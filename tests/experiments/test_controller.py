@@ -29,7 +29,7 @@ from oelm.study.shelf import Shelf
 from oelm.system import process_exists
 from oelm.training.run import train
 from small_runs import PATIENCE, VOCABULARY, child_environment, eventually, oelm_command
-from warm import shared_server
+from warm import FORKED_PARTS, Running, shared_server
 
 TWO_ARMS = ["trained", "frozen_head_orthogonal"]
 
@@ -56,15 +56,10 @@ def write_study(folder: Path, data: Path, *, name: str = "little", steps: int = 
     return file
 
 
-def start(folder: Path, *arguments: object) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "oelm", *map(str, arguments)],
-        cwd=folder,
-        env=child_environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+def start(folder: Path, *arguments: object) -> Running:
+    """`oelm ARGUMENTS`, in a process that can be sent signals."""
+    place = {"cwd": folder, "variables": child_environment()}
+    return shared_server().start(*arguments, program="oelm.__main__", patch=FORKED_PARTS, **place)
 
 
 def run(folder: Path, *arguments: object) -> tuple[int, str]:
@@ -242,9 +237,8 @@ def test_killed_controllers_and_killed_runs_change_no_number_and_nothing_starts_
     pids = [directory.status()["pid"] for directory in alive]
     forking = {parent_of(pid) for pid in pids}
     assert len(forking) == 1
-    first.send_signal(signal.SIGKILL)
-    first.wait()
-    first.stdout.close()
+    first.send(signal.SIGKILL)
+    first.wait(PATIENCE)
     eventually(lambda: not any(map(process_exists, forking)), what="the end of the process that forked the runs")
     assert all(Process.stored(directory.status()).is_alive_here() for directory in alive)
     _, out = run(tmp_path, "status", file)
@@ -252,15 +246,12 @@ def test_killed_controllers_and_killed_runs_change_no_number_and_nothing_starts_
     second = start(tmp_path, "run", file, "--slots", 2)
     handles = [directory.handle_file.read_text() for directory in alive]
     killed, spared = alive
-    seen = []
-    while len(seen) < 2:
-        line = second.stdout.readline()
-        assert line, seen
-        seen += [line] * ("found again" in line)
+    second.until(lambda: second.written("out").count("found again") == 2, PATIENCE)
     os.kill(pids[0], signal.SIGKILL)
     os.kill(pids[1], signal.SIGCONT)
-    out, _ = second.communicate(timeout=PATIENCE)
-    assert second.returncode == 0, out
+    ended = second.wait(PATIENCE)
+    out = ended.text
+    assert ended.code == 0, out
     assert "ended without a message; starting it again" in out
     assert out.count(": started") == 1
     assert spared.handle_file.read_text() in handles
@@ -293,9 +284,10 @@ def test_ctrl_c_saves_every_run_and_the_same_command_goes_on(token_folder, tmp_p
     assert code == 2
     assert f"a controller is already running this study (host {os.uname().nodename}, pid {controller.pid}" in out
     os.kill(pid, signal.SIGCONT)
-    controller.send_signal(signal.SIGINT)
-    out, _ = controller.communicate(timeout=PATIENCE)
-    assert controller.returncode == 130, out
+    controller.send(signal.SIGINT)
+    ended = controller.wait(PATIENCE)
+    out = ended.text
+    assert ended.code == 130, out
     assert out.endswith(f"oelm: little: stopped\noelm: resume with: {shlex.join(['oelm', 'run', str(file)])}\n")
     assert directory.status()["state"] == "interrupted"
     assert not process_exists(forking)
@@ -312,8 +304,9 @@ def test_stop_ends_the_controller_and_its_runs_save(token_folder, tmp_path):
     assert code == 0, out
     assert "saving and stopping 1 run, taking 0 out of the queue" in out
     assert "stopped; the same command with `run` instead of `stop` resumes" in out
-    out, _ = controller.communicate(timeout=PATIENCE)
-    assert controller.returncode == 143
+    ended = controller.wait(PATIENCE)
+    out = ended.text
+    assert ended.code == 143, out
     also = "`oelm stop` also stops the runs that have started, which save their state first"
     assert f"oelm: the controller was asked to stop; {also}\n" in out
     assert out.endswith(f"oelm: resume with: {shlex.join(['oelm', 'run', str(file), '--slots', '1'])}\n")
@@ -347,7 +340,7 @@ def test_stop_ends_what_it_can_where_slurm_does_not_answer(token_folder, tmp_pat
         write_json(other.handle_file, {"kind": "slurm", "name": "gone-1", "task": 0})
         write_json(other.status_file, {"state": state})
     code, out = run(tmp_path, "stop", file)  # here is no Slurm, or one that does not know of it
-    controller.communicate(timeout=PATIENCE)
+    controller.wait(PATIENCE)
     assert "saving and stopping 1 run" in out
     assert directory.status()["state"] == "interrupted"
     if code:
