@@ -10,7 +10,7 @@ from oelm.analysis.summary import findings_as_json, findings_of
 from oelm.errors import UserError
 from oelm.experiments.looking import look_lines
 from oelm.experiments.status import study_status
-from oelm.study.decisions import read_decisions
+from oelm.study.decisions import CHOICES_FILE, read_decisions
 from oelm.study.plan import planned
 from oelm.study.shelf import Shelf
 from stored_runs import facts_of, hypothesis, small_study
@@ -91,6 +91,18 @@ def test_status_says_what_is_not_needed_what_was_decided_and_what_comes_next(don
     plan, lines = study_status(study, tmp_path)
     assert f"{OPEN} s4              waiting for look 2 of 3".split() in [line.split() for line in lines]
     assert look_lines(plan)[-1] == "next: look 2 of 3, at 6 seeds, needs 3 runs, and at most 4 follow; open: open"
+
+
+def test_status_says_when_a_look_is_due_and_when_nothing_follows(done, tmp_path):
+    study = done[0]
+    with pytest.raises(Killed):
+        run_study(study, InstantSlots(tmp_path, losses, lives=18))
+    plan, _ = study_status(study, tmp_path)
+    assert look_lines(plan)[-1] == "next: look 3 of 3, at 8 seeds, needs 2 runs, and none follows; open: open"
+    (tmp_path / CHOICES_FILE).unlink()
+    plan, _ = study_status(study, tmp_path)
+    due = "next: look 1 of 3, at 4 seeds, has all its runs: `oelm run` takes it, and at most 12 follow; open: "
+    assert [line.startswith(due) for line in look_lines(plan)] == [True]
 
 
 def test_later_seeds_are_shown_and_decide_nothing(done, tmp_path):

@@ -11,10 +11,12 @@ import dataclasses
 from dataclasses import dataclass, replace
 from typing import Any
 
+from oelm.accounting import training_flops
 from oelm.analysis.findings import ArmSummary, AtLook, PairedDifference, SignTest, Verdict
 from oelm.analysis.futility import chance_to_decide
 from oelm.analysis.hypotheses import Stage, staged_verdicts
 from oelm.analysis.spending import t_levels, union_levels
+from oelm.config import ResolvedRun
 from oelm.schemas import Stored
 from oelm.study.declaration import Hypothesis, Study
 from oelm.study.kept_looks import Look, LookedAt, StoredVerdict, arms_of, open_claims, seeds_of_arm
@@ -139,6 +141,17 @@ class Cost:
 
     runs: int
     flops: float
+    seconds: float | None  # one run after another, at the pace of the finished ones; None: none has finished
+
+
+def pace(plan: Plan) -> float | None:
+    """Seconds of a finished run for each of its FLOPs."""
+    seconds = flops = 0.0
+    for run in plan.runs:
+        result = run.stored.result if run.stored and run.state == "finished" else None
+        if result and result.get("wall_seconds") and isinstance(run.run, ResolvedRun):
+            seconds, flops = seconds + result["wall_seconds"], flops + training_flops(run.run)
+    return seconds / flops if flops else None
 
 
 def cost_of_next_look(plan: Plan, arms: dict[str, ArmSummary], looks: tuple[Look, ...]) -> Cost:
@@ -168,4 +181,5 @@ def _cost(plan: Plan, arms: dict[str, ArmSummary], seeds: dict[str, list[int]]) 
         for draw in range(plan.draws[arm])
         if (arm, seed, draw) not in ended
     ]
-    return Cost(len(runs), sum(arms[arm].flops for arm in runs))
+    flops, seconds_each = sum(arms[arm].flops for arm in runs), pace(plan)
+    return Cost(len(runs), flops, None if seconds_each is None else flops * seconds_each)

@@ -19,6 +19,7 @@ from oelm.accounting import training_flops
 from oelm.analysis import statistics
 from oelm.analysis.arm_summaries import ArmRuns, runs_by_arm
 from oelm.analysis.hypotheses import margin_of
+from oelm.analysis.looks import pace
 from oelm.analysis.many_studies import Claim, decided, distance_seen_by_looks, power_by_looks
 from oelm.claims.kinds import KINDS, LEAST_PAIRS, SOLVING, Bounds
 from oelm.claims.solving import by_difficulty
@@ -359,13 +360,7 @@ class _Counter:
 
     @cached_property
     def _pace(self) -> float | None:
-        """Seconds of a finished run for each of its FLOPs."""
-        seconds = flops = 0.0
-        for run in self.plan.runs:
-            result = run.stored.result if run.stored and run.state == "finished" else None
-            if result and result.get("wall_seconds") and isinstance(run.run, ResolvedRun):
-                seconds, flops = seconds + result["wall_seconds"], flops + training_flops(run.run)
-        return seconds / flops if flops else None
+        return pace(self.plan)
 
     def _tuning(self, method: Method | None) -> tuple[float, float]:
         """Runs and FLOPs of all arms."""

@@ -167,10 +167,17 @@ def _decomposition(study: Study, runs: dict[str, ArmRuns], arms: dict[str, ArmSu
 def _scenario(
     plan: Plan, treatment: str, arms: dict[str, ArmSummary], settled: list[Verdict]
 ) -> Literal["better", "equal", "worse", "unknown"]:
-    """Of the main frozen arm against the baseline. A study that is partial or confounded there recommends nothing."""
+    """Of the main frozen arm against the baseline. A study that is partial or confounded there recommends nothing;
+    what a look has decided is not partial."""
     study, difference = plan.study, arms[treatment].quality.difference
-    whole = all(set(arms[arm].quality.values) >= _seeds_to_come_to(plan, arm) for arm in (treatment, study.baseline))
-    confounded = any(_is_about(each, treatment, study) and each.outcome == "confounded" for each in settled)
+    about = [each for each in settled if _is_about(each, treatment, study)]
+    at_looks = [each.difference for each in about if _is_decided_by_a_look(each)]
+    if at_looks:
+        difference = at_looks[0]
+    whole = bool(at_looks) or all(
+        set(arms[arm].quality.values) >= _seeds_to_come_to(plan, arm) for arm in (treatment, study.baseline)
+    )
+    confounded = any(each.outcome == "confounded" for each in about)
     ends = _ends(study, difference) if difference is not None else None
     if ends is None or not whole or confounded:
         return "unknown"
@@ -180,6 +187,11 @@ def _scenario(
     if -margin < low and high < margin:
         return "equal"
     return "worse" if low > margin else "unknown"
+
+
+def _is_decided_by_a_look(verdict: Verdict) -> bool:
+    is_of_all_difficulties = verdict.hypothesis.difficulty is None
+    return is_of_all_difficulties and verdict.look is not None and verdict.regardless in ("supported", "refuted")
 
 
 def _seeds_to_come_to(plan: Plan, arm: str) -> set[int]:

@@ -95,5 +95,7 @@ def look_lines(plan: Plan) -> list[str]:
     ended = sum(run.has_ended for run in _used_by_next(plan))
     draws = sum(plan.draws[arm] for arm in arms)
     following = look_name(plan, len(plan.looks) + 1)
-    needed, at_most = number_of(draws * seeds - ended, "run"), draws * (len(study.seeds) - seeds)
-    return [*lines, f"next: {following}, at {seeds} seeds, needs {needed}, and at most {at_most} follow; open: {names}"]
+    needed, at_most = draws * seeds - ended, draws * (len(study.seeds) - seeds)
+    needs = f"needs {number_of(needed, 'run')}" if needed else "has all its runs: `oelm run` takes it"
+    follow = f", and at most {at_most} follow" if at_most else ", and none follows"
+    return [*lines, f"next: {following}, at {seeds} seeds, {needs}{follow}; open: {names}"]

@@ -187,7 +187,7 @@ TASKS: dict[str, Task] = {
             problems=_recall,
             answers=_count,
             candidates=_count,
-            words=("fuzzy recall", "多词元回忆"),
+            words=("fuzzy recall", "多 token 回忆"),
             dial_words=("key-value pairs", "键值对数"),
             documentation="the same with keys and values of several tokens; keys are made of so few that they share "
             "them, and the first token of the value is asked for",
@@ -216,7 +216,7 @@ TASKS: dict[str, Task] = {
             answers=_count,
             candidates=_count,
             words=("copying", "复制"),
-            dial_words=("tokens to copy", "待复制词元数"),
+            dial_words=("tokens to copy", "待复制的 token 数"),
             documentation="different tokens, a sign, then the same tokens again, each of which is asked for",
             source="copying, Jelassi et al. 2024, arXiv 2402.01032",
         ),
@@ -229,7 +229,7 @@ TASKS: dict[str, Task] = {
             answers=_count,
             candidates=_count,
             words=("selective copying", "选择性复制"),
-            dial_words=("tokens to copy", "待复制词元数"),
+            dial_words=("tokens to copy", "待复制的 token 数"),
             documentation="different tokens at random places among blanks, then as many signs, which ask for them in "
             "order",
             source="selective copying, Gu and Dao 2023, arXiv 2312.00752 (Mamba)",
@@ -243,7 +243,7 @@ TASKS: dict[str, Task] = {
             answers=questions_after,
             candidates=_count,
             words=("induction", "归纳"),
-            dial_words=("tokens of the sequence", "序列的词元数"),
+            dial_words=("tokens of the sequence", "序列的 token 数"),
             documentation="a random ring of different tokens, then drawn tokens of it, each of which asks for the one "
             "that followed it and is followed by that; no fixed distance leads there",
             source="induction heads, Olsson et al. 2022, arXiv 2209.11895",

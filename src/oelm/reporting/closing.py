@@ -76,6 +76,8 @@ def _next_steps(findings: Findings, language: Language) -> Iterator[str]:
     diverged = [arm for arm, summary in findings.arms.items() if summary.states.get("diverged")]
     if diverged:
         yield say(language, "next.any.diverged", arms=comma.join(label_of(findings, arm, language) for arm in diverged))
+    if findings.unfinished or tables.waiting_runs(findings):
+        yield say(language, "next.any.finish", study=findings.study.name)
     if findings.scenario == "unknown":
         yield from _to_know_more(findings, language)
     else:
@@ -83,8 +85,6 @@ def _next_steps(findings: Findings, language: Language) -> Iterator[str]:
 
 
 def _to_know_more(findings: Findings, language: Language) -> Iterator[str]:
-    if findings.unfinished or tables.waiting_runs(findings):
-        yield say(language, "next.unknown.finish", study=findings.study.name)
     if any(verdict.seeds_needed for verdict in findings.verdicts):
         yield say(language, "next.unknown.seeds")
     elif len(findings.study.seeds) < 8:

@@ -94,7 +94,7 @@ def missing_lines(findings: Findings, language: Language) -> Iterator[str]:
         yield say(language, "partial.tuning", finished=done, planned=len(plan.tuning))
     else:
         yield from _missing_by_arm(findings, language)
-    yield say(language, "partial.numbers")
+    yield say(language, "partial.numbers.looks" if study.looks else "partial.numbers")
 
 
 def _cautions(findings: Findings, language: Language) -> Iterator[Block]:
@@ -145,6 +145,8 @@ def _methods(findings: Findings, language: Language) -> Iterator[Block]:
     if any(each.evidence in SOLVING for each in study.hypotheses):
         facts = {"family": len(family), "least": LEAST_INFORMATIVE}
         yield Paragraph(say_of(study, language, "verdicts.method.solving", **facts), tone="note")
+    if study.looks:
+        yield Paragraph(say(language, "verdicts.method.looks"), tone="note")
 
 
 def _is_without_spread(verdict: Verdict) -> bool:

@@ -106,9 +106,9 @@ ENCODER_WORDS: dict[str, Phrase] = {
         "“{arm}”优于“{baseline}”。",
     ),
     "scenario.equal": (
-        "“{arm}” stays within the declared margin of “{baseline}”: about equal (the table above shows whether it is "
-        "worse at all).",
-        "“{arm}”与“{baseline}”的差异在预先声明的界值之内，即大致相当（是否存在差距见上表）。",
+        "“{arm}” stays within the declared margin of “{baseline}”. Within it, it may still be worse: the interval of "
+        "the difference says whether it is.",
+        "“{arm}”与“{baseline}”的差异在预先声明的界值之内。在界值之内它仍可能较差：是否如此，见差异的区间。",
     ),
     "scenario.worse": (
         "“{arm}” is worse than “{baseline}” by more than the declared margin. The ablation shows whether the freezing "
@@ -135,9 +135,9 @@ ENCODER_WORDS: dict[str, Phrase] = {
         "在同一网格上对两组的权重衰减、dropout 和步数调优，排除冻结只是起到正则化作用。",
     ),
     "next.equal.cost": (
-        "Turn equality into a gain: measure with oelm bench what the skipped gradients save, and use the memory saved "
+        "Turn this into a gain: measure with oelm bench what the skipped gradients save, and use the memory saved "
         "for longer sentences or a larger batch.",
-        "把“相当”变成收益：用 oelm bench 测量省去的梯度计算，并用省下的内存容纳更长的句子或更大的批量。",
+        "由此获得收益：用 oelm bench 测量省去的梯度计算，并用省下的内存容纳更长的句子或更大的批量。",
     ),
     "next.equal.seeds": (
         "Add seeds and examples until the interval lies well inside the margin, then go to a larger encoder.",

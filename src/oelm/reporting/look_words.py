@@ -25,6 +25,18 @@ LOOK_WORDS: dict[str, Phrase] = {
     ),
     "box.look.before": ("none taken yet; the first is at {seeds} seeds", "尚未进行；首次检视使用 {seeds} 个种子"),
     "box.p_sequential": ("{p} sequential", "序贯 {p}"),
+    # Below the verdicts, and above them while runs are missing.
+    "verdicts.method.looks": (
+        "This study has looks: Holm's correction is over sequential p-values, and a claim is refuted at the level of "
+        "the look, not at 5 % at each (see Looks).",
+        "本实验设有检视：Holm 校正针对序贯 p 值；判为不成立时采用该次检视的水平，而不是每次都用 5 %（见“检视”）。",
+    ),
+    "partial.numbers.looks": (
+        "Every number below comes from the finished runs alone. What a look has decided stays decided; every other "
+        "verdict is undecided until the look that decides it (see Looks).",
+        "以下数值只来自已完成的运行。检视已作出的判定不再改变；其余假设在后续检视作出判定之前均为“尚无定论”"
+        "（见“检视”）。",
+    ),
     # The section.
     "heading.looks": ("Looks", "检视"),
     "looks.sentence": (
@@ -35,9 +47,9 @@ LOOK_WORDS: dict[str, Phrase] = {
         "待所需运行全部结束后进行。检视作出的判定不再改变；其后的种子若存在，只在表中列出，不参与判定。",
     ),
     "looks.table": (
-        "What each look found. Spent: the share of 5 % that may have been used by then. Level: what the p-value of a "
-        "one-sided paired t test is held to at that look, for a claim that is alone in its family.",
-        "各次检视的结果。已用错误率：至此最多可用去的部分（总计 5 %）。水平：该次检视时单侧配对 t 检验的 p 值"
+        "What each look found. Spent: how much of the 5 % may have been used by then. Level: what the one-sided "
+        "p-value of a test is held to at that look, for a claim that is alone in its family.",
+        "各次检视的结果。已用错误率：至此最多可用去的部分（总计 5 %）。水平：该次检视时单侧检验的 p 值"
         "须达到的界限（假设族中仅有一个假设时）。",
     ),
     "looks.name": ("{look} of {of}", "第 {look}／{of} 次"),
@@ -50,9 +62,15 @@ LOOK_WORDS: dict[str, Phrase] = {
         "下列检视尚未存储，此处按现有的运行得出：{looks}。运行 oelm run {study} 会将其存储。",
     ),
     "looks.next": (
-        "Next: look {look}, at {seeds} seeds, for the claims that are still open ({claims}). Runs that it still needs: "
+        "Next: look {look}, at {seeds} seeds, for the claims that are still open: {claims}. Runs that it still needs: "
         "{runs} ({flops}).",
-        "下一次：{look}检视（{seeds} 个种子），针对尚未判定的 {claims} 个假设。还需运行 {runs} 次（{flops}）。",
+        "下一次：{look}检视（{seeds} 个种子），针对尚未判定的假设：{claims}。还需运行 {runs} 次（{flops}）。",
+    ),
+    "looks.next.timed": (
+        "Next: look {look}, at {seeds} seeds, for the claims that are still open: {claims}. Runs that it still needs: "
+        "{runs} ({flops}; one after another, at the pace of the finished runs: {time}).",
+        "下一次：{look}检视（{seeds} 个种子），针对尚未判定的假设：{claims}。还需运行 {runs} 次"
+        "（{flops}；按已完成运行的速度依次运行约需 {time}）。",
     ),
     "looks.all_decided": (
         "No claim is open, so no look is left to take.",
@@ -82,12 +100,13 @@ LOOK_WORDS: dict[str, Phrase] = {
         "tests are held to the increments of the spending, which holds for any test. The chance that a true claim is "
         "refuted at any look is at most 5 % for each claim by itself, spent in the same way and not corrected for the "
         "family: a refutation answers the one claim that was declared. Intervals of differences hold at all looks at "
-        "once with 95 %; between looks none is given. Intervals of single arms are those of a fixed number of seeds.",
+        "once with 95 %; a difference over a number of seeds that is no look has none. Intervals of single arms are those of a fixed number of seeds.",
         "不成立的假设在任何一次检视中被判为成立的概率，对全部验证性假设合计不超过 5 %。错误率按 O'Brien–Fleming 型函数"
         "（Lan–DeMets）分配：早期很少，大部分留到最后。序贯 p 值是至今已能判为成立的最小总错误率（超过 0.3 时记为 1），"
         "Holm 校正针对这些值。差异服从正态分布时，t 检验的水平是精确的；精确检验采用错误率的增量，对任何检验都有效。"
         "成立的假设在任何一次检视中被判为不成立的概率，对每个假设单独不超过 5 %，分配方式相同，不作多重校正："
-        "判为不成立只回答所声明的那一个假设。差异的区间对各次检视同时成立（95 %），两次检视之间不给出区间。"
+        "判为不成立只回答所声明的那一个假设。差异的区间对各次检视同时成立（95 %）；"
+        "种子数不等于任何一次检视时，差异不给出区间。"
         "单个实验组的区间按固定种子数计算。",
     ),
     "looks.futility": (
@@ -104,5 +123,6 @@ LOOK_WORDS: dict[str, Phrase] = {
     "column.open": ("still open", "尚未判定"),
     "column.taken": ("taken", "时间"),
     "column.spent": ("spent", "已用错误率"),
-    "column.level": ("level", "水平"),
+    "column.level.t": ("level, t test", "水平（t 检验）"),
+    "column.level.signs": ("level, sign test", "水平（符号检验）"),
 }

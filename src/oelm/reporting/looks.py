@@ -6,13 +6,14 @@ from collections.abc import Container, Iterator
 
 from oelm.analysis.findings import Findings
 from oelm.analysis.looks import cost_of_next_look, cost_saved, seeds_saved
-from oelm.analysis.spending import spent, t_levels
+from oelm.analysis.spending import Levels, spent, t_levels, union_levels
+from oelm.claims.kinds import SOLVING
 from oelm.intervals import LEVEL
 from oelm.reporting import numbers
 from oelm.reporting.article import Block, Bullets, Heading, Paragraph, Table, words_then_numbers
 from oelm.reporting.tables import label_of
 from oelm.reporting.words import say
-from oelm.study.declaration import Language
+from oelm.study.declaration import Language, Study
 from oelm.study.kept_looks import Look, open_claims, seeds_of_arm
 
 
@@ -35,9 +36,10 @@ def looks(findings: Findings, language: Language, figures: Container[str]) -> It
 def _table(findings: Findings, language: Language) -> Table:
     study, taken = findings.study, {look.number: look for look in findings.looks}
     untaken = "looks.not_taken" if open_claims(study, findings.looks) else "looks.not_needed"
+    by_test = _levels_by_test(study)
     rows = []
     for number, seeds in enumerate(study.looks, start=1):
-        look, levels = taken.get(number), t_levels(tuple(study.looks))[number - 1]
+        look = taken.get(number)
         rows.append([
             say(language, "looks.name", look=number, of=len(study.looks)),
             _found(look, language, settled=True),
@@ -45,11 +47,18 @@ def _table(findings: Findings, language: Language) -> Table:
             (look.made or say(language, "looks.not_stored")) if look else say(language, untaken),
             str(seeds),
             numbers.probability(spent(LEVEL, seeds / study.looks[-1])),
-            numbers.probability(levels.at(LEVEL)),
+            *(numbers.probability(levels[number - 1].at(LEVEL)) for levels in by_test.values()),
         ])  # fmt: skip
-    columns = ("look", "decided", "open", "taken", "seeds", "spent", "level")
+    columns = ("look", "decided", "open", "taken", "seeds", "spent", *by_test)
     header = [say(language, f"column.{name}") for name in columns]
     return Table(say(language, "looks.table"), header, rows, words_then_numbers(len(columns), words=4))
+
+
+def _levels_by_test(study: Study) -> dict[str, tuple[Levels, ...]]:
+    """Of the tests by which the study's claims are decided, under the names of their columns."""
+    looks, solving = tuple(study.looks), [each.evidence in SOLVING for each in study.paired_claims]
+    of_t = {} if all(solving) else {"level.t": t_levels(looks)}
+    return of_t | ({"level.signs": union_levels(looks)} if any(solving) else {})
 
 
 def _found(look: Look | None, language: Language, *, settled: bool) -> str:
@@ -67,26 +76,26 @@ def _found(look: Look | None, language: Language, *, settled: bool) -> str:
 
 def what_is_next(findings: Findings, language: Language) -> Iterator[str]:
     study, taken = findings.study, findings.looks
-    still_open = [each.name for each in open_claims(study, taken)]
-    if not still_open:
+    names = say(language, "list_comma").join(each.name for each in open_claims(study, taken))
+    if not names:
         yield say(language, "looks.all_decided")
     elif len(taken) == len(study.looks):
-        names = say(language, "list_comma").join(still_open)
         yield say(language, "looks.all_taken", claims=names)
     else:
-        cost = cost_of_next_look(findings.plan, findings.arms, taken)
+        cost = cost_of_next_look(findings.plan, findings.at_all_sizes, taken)
         name = say(language, "looks.name", look=len(taken) + 1, of=len(study.looks))
-        facts = {"look": name, "seeds": study.looks[len(taken)], "claims": len(still_open), "runs": cost.runs}
-        yield say(language, "looks.next", **facts, flops=numbers.flops(cost.flops))
+        facts = {"look": name, "seeds": study.looks[len(taken)], "claims": names, "runs": cost.runs}
+        code = "looks.next" if cost.seconds is None else "looks.next.timed"
+        yield say(language, code, **facts, flops=numbers.flops(cost.flops), time=numbers.duration(cost.seconds))
 
 
 def _saved(findings: Findings, language: Language) -> Iterator[str]:
-    plan, taken = findings.plan, findings.looks
-    cost = cost_saved(plan, findings.arms, taken)
+    plan, taken, arms = findings.plan, findings.looks, findings.at_all_sizes
+    cost = cost_saved(plan, arms, taken)
     if not cost.runs:
         yield say(language, "looks.nothing_saved")
         return
-    planned = [findings.arms[arm].flops * draws * len(plan.study.seeds) for arm, draws in plan.draws.items()]
+    planned = [arms[arm].flops * draws * len(plan.study.seeds) for arm, draws in plan.draws.items()]
     share = numbers.plain_percent(round(100 * cost.flops / sum(planned), 1))
     facts = {"runs": cost.runs, "planned": sum(plan.draws.values()) * len(plan.study.seeds), "share": share}
     yield say(language, "looks.saved", **facts, flops=numbers.flops(cost.flops))

@@ -126,7 +126,7 @@ _VERDICTS: dict[str, Phrase] = {
         "confirmatory hypotheses of its family (here {family}), reaches p <= 0.05; it is refuted when the one-sided "
         "95 % bound, which is not adjusted, lies beyond it. The exact sign-flip test is shown too; with few pairs "
         "its p-value cannot become small. Fewer than three pairs give no p-value.",
-        "差异为处理组减对照组的{quality}（{unit}），按随机种子配对；{side}零表示处理组更好。单侧配对 t 检验的 p 值在 "
+        "差异为处理组减对照组的{quality}（{unit}），按随机种子配对；{side}零表示处理组更好。单侧配对 t 检验的 p 值在"
         "同族的 {family} 个验证性假设上作 Holm 校正后不超过 0.05 时判为成立；未经校正的单侧 95 % 界落在另一侧时"
         "判为不成立。并列出精确符号翻转检验；对数少时它不可能很小。不足三对时不给出 p 值。",
     ),
@@ -250,13 +250,13 @@ _TABLE: dict[str, Phrase] = {
     "probe.chances": (
         "The task is {task} ({source}). A blind guess among all tokens is right in {blind} of the answers; a guess "
         "among what the context offers, by {dial}: {in_context}.",
-        "任务：{task}（{source}）。在全部词元中盲猜的准确率为 {blind}；在上下文给出的候选中猜测，"
+        "任务：{task}（{source}）。在全部 token 中盲猜的准确率为 {blind}；在上下文给出的候选中猜测，"
         "按{dial}为：{in_context}。",
     ),
     "probe.chance": (
         "The task is {task} ({source}). A blind guess among all tokens is right in {blind} of the answers; the context "
         "offers none.",
-        "任务：{task}（{source}）。在全部词元中盲猜的准确率为 {blind}；上下文不提供答案。",
+        "任务：{task}（{source}）。在全部 token 中盲猜的准确率为 {blind}；上下文不提供答案。",
     ),
     "probe.blind": ("blind guess", "盲猜"),
     "probe.in_context": ("guess in context", "上下文内猜测"),
@@ -479,7 +479,7 @@ _FIGURES: dict[str, Phrase] = {
         "Final validation accuracy at each difficulty. Lines: mean over seeds; bands: smallest to largest. Dashed: a "
         "guess among what the context offers; dotted: a guess among all tokens.",
         "各难度下的最终验证准确率。曲线为种子均值，色带为最小值到最大值。"
-        "虚线：在上下文候选中猜测；点线：在全部词元中盲猜。",
+        "虚线：在上下文候选中猜测；点线：在全部 token 中盲猜。",
     ),
     "caption.steps_to_solve": (
         "When each run solves the probe: {solved} at the end, and the first validation that reached it. A mark for "
@@ -755,9 +755,9 @@ _SCENARIOS: dict[str, Phrase] = {
         "冻结优于不冻结。",
     ),
     "scenario.equal": (
-        "Frozen stays within the declared margin of trained: about equal (the table above shows whether it is worse at "
-        "all).",
-        "冻结组与可训练组的差异在预先声明的界值之内，即大致相当（是否存在差距见上表）。",
+        "Frozen stays within the declared margin of trained. Within it, frozen may still be worse: the interval of the "
+        "difference says whether it is.",
+        "冻结组与可训练组的差异在预先声明的界值之内。在界值之内冻结组仍可能较差：是否如此，见差异的区间。",
     ),
     "scenario.worse": (
         "Frozen is worse than trained by more than the margin.",
@@ -781,9 +781,9 @@ _SCENARIOS: dict[str, Phrase] = {
         "追问原因：在同一网格上对两组的权重衰减与 warmup 调优，排除冻结只是起到正则化作用。",
     ),
     "next.equal.cost": (
-        "Turn equality into a gain: skip gradients and moments of the frozen weights, measure with oelm bench, use the "
+        "Turn this into a gain: skip gradients and moments of the frozen weights, measure with oelm bench, use the "
         "memory saved for a larger batch.",
-        "把“相当”变成收益：跳过冻结权重的梯度与优化器状态，用 oelm bench 测量，并用省下的显存增大批量。",
+        "由此获得收益：跳过冻结权重的梯度与优化器状态，用 oelm bench 测量，并用省下的显存增大批量。",
     ),
     "next.equal.share": (
         "Find how much can be frozen at no loss: also value or output projections, by a share of the heads or layers.",
@@ -818,7 +818,7 @@ _SCENARIOS: dict[str, Phrase] = {
         "Separate start from scale: compare with the scale-matched normal start, frozen and trained.",
         "区分初始化方式与尺度：与同尺度的随机正态初始化（冻结与可训练）比较。",
     ),
-    "next.unknown.finish": (
+    "next.any.finish": (
         "Finish what is missing with: oelm run {study}",
         "补齐缺少的运行：oelm run {study}",
     ),
