@@ -100,7 +100,8 @@ LOOK_WORDS: dict[str, Phrase] = {
         "tests are held to the increments of the spending, which holds for any test. The chance that a true claim is "
         "refuted at any look is at most 5 % for each claim by itself, spent in the same way and not corrected for the "
         "family: a refutation answers the one claim that was declared. Intervals of differences hold at all looks at "
-        "once with 95 %; a difference over a number of seeds that is no look has none. Intervals of single arms are those of a fixed number of seeds.",
+        "once with 95 %; a difference over a number of seeds that is no look has none. Intervals of single arms are "
+        "those of a fixed number of seeds.",
         "不成立的假设在任何一次检视中被判为成立的概率，对全部验证性假设合计不超过 5 %。错误率按 O'Brien–Fleming 型函数"
         "（Lan–DeMets）分配：早期很少，大部分留到最后。序贯 p 值是至今已能判为成立的最小总错误率（超过 0.3 时记为 1），"
         "Holm 校正针对这些值。差异服从正态分布时，t 检验的水平是精确的；精确检验采用错误率的增量，对任何检验都有效。"
