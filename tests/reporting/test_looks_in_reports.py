@@ -57,7 +57,7 @@ def test_a_half_finished_study_says_what_is_decided_at_what_error_rate_and_what_
         in text
     )
     assert "one after another, at the pace of the finished runs: " in text
-    assert "What a look has decided stays decided; every other verdict is undecided" in text
+    assert "What a look has decided stays decided; other claims that seeds decide are undecided" in text
     assert "Holm's correction is over sequential p-values" in text
     assert "Finish what is missing with: oelm run small" in text
     assert "Final runs that are not needed: 4 of 24 (" in text
@@ -89,7 +89,7 @@ def test_the_chinese_report_says_the_same(half_finished):
     assert "第 1／3 次（4 个种子）：不再需要更多种子" in text
     assert "下一次：第 2／3 次检视（6 个种子），针对尚未判定的假设：unclear。还需运行 3 次（" in text
     assert "按已完成运行的速度依次运行约需 " in text
-    assert "检视已作出的判定不再改变；其余假设在后续检视作出判定之前均为“尚无定论”" in text
+    assert "检视已作出的判定不再改变；其余由种子判定的假设在后续检视作出判定之前均为“尚无定论”" in text
     assert "Holm 校正针对序贯 p 值" in text
     assert "补齐缺少的运行：oelm run small" in text
     assert "不再需要的最终运行：24 次中的 4 次（" in text

@@ -32,10 +32,10 @@ LOOK_WORDS: dict[str, Phrase] = {
         "本实验设有检视：Holm 校正针对序贯 p 值；判为不成立时采用该次检视的水平，而不是每次都用 5 %（见“检视”）。",
     ),
     "partial.numbers.looks": (
-        "Every number below comes from the finished runs alone. What a look has decided stays decided; every other "
-        "verdict is undecided until the look that decides it (see Looks).",
-        "以下数值只来自已完成的运行。检视已作出的判定不再改变；其余假设在后续检视作出判定之前均为“尚无定论”"
-        "（见“检视”）。",
+        "Every number below comes from the finished runs alone. What a look has decided stays decided; other claims "
+        "that seeds decide are undecided until a look decides them (see Looks).",
+        "以下数值只来自已完成的运行。检视已作出的判定不再改变；其余由种子判定的假设在后续检视作出判定之前"
+        "均为“尚无定论”（见“检视”）。",
     ),
     # The section.
     "heading.looks": ("Looks", "检视"),
