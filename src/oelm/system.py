@@ -13,10 +13,13 @@ import mmap
 import os
 import platform
 import re
+import select
 import shlex
 import shutil
 import subprocess
 import sys
+import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from oelm.errors import UserError
@@ -86,6 +89,27 @@ def process_exists(pid: int) -> bool:
     except PermissionError:  # somebody else's
         return True
     return True
+
+
+def rest_until_one_ends(pids: Iterable[int], seconds: float) -> bool:
+    """Sleep, but not past the end of any of these processes; whether one has ended. A system that does not wake us for
+    that has us sleep for the whole time.
+    """
+    if not hasattr(os, "pidfd_open"):
+        time.sleep(seconds)
+        return False
+    ends = select.poll()
+    with contextlib.ExitStack() as opened:
+        for pid in pids:
+            try:
+                descriptor = os.pidfd_open(pid)
+            except ProcessLookupError:
+                return True
+            except OSError:  # an older kernel, or no descriptors left
+                continue
+            opened.callback(os.close, descriptor)
+            ends.register(descriptor, select.POLLIN)
+        return bool(ends.poll(1000 * seconds))
 
 
 def threads_here() -> int:

@@ -6,6 +6,7 @@ import sys
 from typing import Annotated
 
 import typer
+import typer.main
 
 from oelm.answers import one_line_errors
 from oelm.cli import checking, exporting, getting_started, one_run, probing, remote, studies, verifying, watching
@@ -69,13 +70,14 @@ for _verb in (
 ):
     app.command()(_verb)
 app.add_typer(remote.app, name="remote")
+_command = typer.main.get_command(app)  # which `app()` would build again
 
 
 def main() -> None:
     """Entry point."""
     with one_line_errors("oelm", command=["oelm", *sys.argv[1:]]):
         try:
-            code = app(standalone_mode=False, prog_name="oelm")
+            code = _command(standalone_mode=False, prog_name="oelm")
         except UsageError as error:
             if not sys.argv[1:] or "\n" in str(error.message):  # help itself
                 echo(error.message, err=True)

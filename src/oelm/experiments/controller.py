@@ -40,6 +40,7 @@ from oelm.study.plan import Plan, PlannedRun, Planner
 from oelm.study.registration import register
 from oelm.study.shelf import PULLED_FILE, Shelf, read_stored, run_elsewhere
 from oelm.study.tuning import Choice
+from oelm.system import rest_until_one_ends
 
 POLL_SECONDS = 0.5
 SHORTEST_POLL_SECONDS = 0.01  # right after a start: some runs end at once
@@ -298,7 +299,7 @@ class Controller:
 
     def _ended(self, plan: Plan) -> list[ActiveRun]:
         """Wait until at least one run has ended."""
-        pause = SHORTEST_POLL_SECONDS
+        pause, woken = SHORTEST_POLL_SECONDS, False
         while True:
             ended = [run for run in self.active if not run.handle.is_alive()]
             if ended:
@@ -308,7 +309,8 @@ class Controller:
             for line in self.engines.news():
                 self.view.say(line)
             self.view.show(plan, self.active)
-            time.sleep(pause)
+            pids = [] if woken else [pid for run in self.active if (pid := run.handle.pid) is not None]
+            woken = rest_until_one_ends(pids, pause)  # after one that is not over for who knows it, all of the pause
             pause = min(2 * pause, POLL_SECONDS)
 
     def _note_end(self, run: ActiveRun) -> None:

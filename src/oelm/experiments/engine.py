@@ -143,6 +143,11 @@ class Handle(Protocol):
     # An engine says these where it knows more.
 
     @property
+    def pid(self) -> int | None:
+        """Of the process of this machine with which it ends; None: there is none, and it has to be asked."""
+        return None
+
+    @property
     def is_waiting(self) -> bool:
         """Started, but in a queue."""
         return False

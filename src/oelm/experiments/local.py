@@ -98,6 +98,10 @@ class LocalHandle(Handle):
         return self.process.is_alive_here() is True
 
     @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
     def exit_code(self) -> int | None:
         return self.child.exit_code if self.child is not None else None
 

@@ -6,6 +6,7 @@ session of its own, with nothing of this process but its modules, its environmen
 
 from __future__ import annotations
 
+import atexit
 import gc
 import importlib
 import importlib.util
@@ -14,15 +15,16 @@ import os
 import runpy
 import socket
 import sys
+import threading
 from typing import Any
 
 from oelm.ownership import START_VARIABLE
 from oelm.sources import source_digest
 from oelm.system import show_command, threads_here
 
-# By name, as the command that a cold start executes is. No more than every run imports anyway; and not numpy.random,
-# which draws a seed when it is imported.
-PRELOADED = ("torch", "oelm.cli", "oelm.training.run")
+# By name, as the command that a cold start executes is. No more than every run imports anyway, the last of them for its
+# first gradient; and not numpy.random, which draws a seed when it is imported.
+PRELOADED = ("torch", "oelm.cli", "oelm.training.run", "torch.fx.experimental.symbolic_shapes")
 READY, GO = b"ready", b"go"
 MOST_BYTES = 2**17  # of a request: two paths and a few words
 
@@ -30,10 +32,12 @@ MOST_BYTES = 2**17  # of a request: two paths and a few words
 def main() -> None:
     control = socket.socket(fileno=0)
     show_command(sys.orig_argv[:3])
+    gc.disable()  # what is imported stays: to look for what can be freed would take a fifth of the time
     for name in PRELOADED:
         importlib.import_module(name)
     source_digest()  # remembered: of the sources as imported
     gc.freeze()  # a run's collector would copy every page that it looks at
+    gc.enable()
     if _has_threads():
         return  # a lock that one of them holds would be held for ever in what is forked
     run = _forked(control)
@@ -103,7 +107,26 @@ def _become(command: list[str], start: str, output: int, link: int) -> None:
     module, *arguments = command[2:]  # after `python -m`
     found = importlib.util.find_spec(f"{module}.__main__")
     sys.orig_argv, sys.argv = command, [found.origin if found and found.origin else module, *arguments]
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        if not isinstance(end.code, int | None):
+            raise
+        _leave(end.code or 0)
+
+
+def _leave(code: int) -> None:
+    """End as Python does (threads, what was registered for the end, what is still to be printed), but for freeing every
+    module: that would copy page after page that is shared with the process it was forked from.
+    """
+    threading._shutdown()  # type: ignore[attr-defined]  # no public name; the end of multiprocessing's forks is this too
+    atexit._run_exitfuncs()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except OSError:
+        sys.exit(code)  # Python says it in its own way
+    os._exit(code)
 
 
 def _is_released(link: int) -> bool:
