@@ -75,6 +75,29 @@ def test_a_process_exists_by_its_number():
     assert not any(map(system.process_exists, (ended_process().pid, 0, -1, 10**30)))
 
 
+def test_a_rest_ends_with_a_process_and_else_with_its_time():
+    """Of a child that nobody has asked for its end yet, and of a number that is no process's any more."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        assert not system.rest_until_one_ends([child.pid, os.getpid()], 0.01)
+        assert not system.rest_until_one_ends([], 0.01)
+        child.stdin.close()
+        assert system.rest_until_one_ends([os.getpid(), child.pid], 600) is hasattr(os, "pidfd_open")
+        child.wait()
+        assert system.rest_until_one_ends([os.getpid(), child.pid], 0.01) is hasattr(os, "pidfd_open")
+
+
+def test_a_system_that_wakes_nobody_lets_them_rest(monkeypatch):
+    """Neither one without such calls, nor a kernel that refuses them, is taken for an end."""
+
+    def refused(pid: int) -> int:
+        raise OSError(errno.ENOSYS, "no such call")
+
+    monkeypatch.setattr(os, "pidfd_open", refused, raising=False)
+    assert not system.rest_until_one_ends([os.getpid()], 0.01)
+    monkeypatch.delattr(os, "pidfd_open")
+    assert not system.rest_until_one_ends([os.getpid()], 0.01)
+
+
 def test_without_proc_the_machine_is_still_described(tmp_path, monkeypatch):
     monkeypatch.setattr(system, "PROC", tmp_path / "absent")
     assert system.mapped_bytes() == 0

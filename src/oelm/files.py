@@ -82,34 +82,37 @@ def make_folders(folder: Path) -> None:
             fsync_folder(made.parent)
 
 
-def publish(temporary: Path, path: Path) -> None:
-    """Give a completely written file its final name, durably."""
+def publish(temporary: Path, path: Path, *, lasting: bool = True) -> None:
+    """Give a completely written file its final name, durably; or so that a power failure may bring back what had the
+    name before, as whole as this.
+    """
     with open(temporary, "rb") as stream:
         os.fsync(stream.fileno())
     os.replace(temporary, path)
-    fsync_folder(path.parent)
+    if lasting:
+        fsync_folder(path.parent)
 
 
 @contextlib.contextmanager
-def atomic_file(path: Path) -> Iterator[BinaryIO]:
+def atomic_file(path: Path, *, lasting: bool = True) -> Iterator[BinaryIO]:
     """Open a temporary file for writing; it takes the name `path` only if the block ends well."""
     temporary = temporary_name(path)
     try:
         with _new_file(temporary) as stream:
             yield stream
-        publish(temporary, path)
+        publish(temporary, path, lasting=lasting)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
 
 
-def write_bytes(path: Path, content: bytes) -> None:
-    with atomic_file(path) as stream:
+def write_bytes(path: Path, content: bytes, *, lasting: bool = True) -> None:
+    with atomic_file(path, lasting=lasting) as stream:
         stream.write(content)
 
 
-def write_json(path: Path, value: Any, *, indent: int | None = 2) -> None:
-    write_bytes(path, (json_text(value, indent=indent) + "\n").encode())
+def write_json(path: Path, value: Any, *, indent: int | None = 2, lasting: bool = True) -> None:
+    write_bytes(path, (json_text(value, indent=indent) + "\n").encode(), lasting=lasting)
 
 
 def write_json_unflushed(path: Path, value: Any) -> None:

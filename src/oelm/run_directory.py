@@ -317,11 +317,14 @@ class RunDirectory:
         except (OSError, Damaged):
             return None
 
-    def write_status(self, state: State, **details: Any) -> None:
-        """Merge into the stored status: what is not given stays, an old error does not."""
+    def write_status(self, state: State, *, lasting: bool = True, **details: Any) -> None:
+        """Merge into the stored status: what is not given stays, an old error does not. How far a run has come need
+        not outlast a power failure: the status before it is as good.
+        """
         kept = {key: value for key, value in (self.status() or {}).items() if key != "error"}
         writer = Process.current().__dict__ | {"start": os.environ.get(START_VARIABLE)}
-        write_json(self.status_file, kept | writer | {"state": state, "updated": now()} | details)
+        written = kept | writer | {"state": state, "updated": now()} | details
+        write_json(self.status_file, written, lasting=lasting)
 
     def write_queued(self, *, steps: int) -> None:
         """Somebody wants this run, and it has not begun."""

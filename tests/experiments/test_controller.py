@@ -14,11 +14,13 @@ import yaml
 
 from oelm.config import stored_form
 from oelm.errors import UserError
+from oelm.experiments import controller
 from oelm.experiments.controller import Controller
 from oelm.experiments.detached import LOG_FILE, start_detached
 from oelm.experiments.engine import Wanted
 from oelm.experiments.handles import LOCK_FILE
 from oelm.experiments.local import LocalEngine, LocalSlots, units_here
+from oelm.experiments.warm_starts import WarmStarts
 from oelm.files import read_json, write_json
 from oelm.ownership import Process
 from oelm.run_directory import RunDirectory
@@ -26,7 +28,7 @@ from oelm.settings import load_settings
 from oelm.study.plan import planned
 from oelm.study.reading import load_study
 from oelm.study.shelf import Shelf
-from oelm.system import process_exists
+from oelm.system import process_exists, rest_until_one_ends
 from oelm.training.run import train
 from small_runs import PATIENCE, VOCABULARY, child_environment, eventually, oelm_command
 from warm import FORKED_PARTS, Running, shared_server
@@ -347,6 +349,24 @@ def test_stop_ends_what_it_can_where_slurm_does_not_answer(token_folder, tmp_pat
         assert "was given to Slurm, which cannot be asked" in out
         assert "given" in out.splitlines()[-1]
         assert "done" not in out.splitlines()[-1]
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="this system wakes nobody")
+@pytest.mark.parametrize("starts", ["warm", "cold"])
+def test_the_end_of_a_run_is_what_wakes_the_controller(token_folder, tmp_path, monkeypatch, starts):
+    """Not its next look: however long that is away, every run is followed by the next one."""
+
+    def long_rest(pids: list[int], seconds: float) -> bool:
+        assert rest_until_one_ends(pids, PATIENCE), "nobody woke it"
+        return True
+
+    monkeypatch.setattr(controller, "rest_until_one_ends", long_rest)
+    for name, value in child_environment().items():
+        monkeypatch.setenv(name, value)
+    study = load_study(write_study(tmp_path, token_folder, arms=["trained"], seeds=[0, 1]))
+    units = units_here(1, device="cpu", threads=1)
+    slots = LocalSlots(LocalEngine(tmp_path / "runs"), units, warm=WarmStarts() if starts == "warm" else None)
+    assert [run.state for run in Controller(study, slots, Quiet()).go().runs] == ["finished"] * 2
 
 
 def test_a_run_whose_folder_may_not_be_written_to_is_given_up_alone(token_folder, tmp_path, monkeypatch):

@@ -171,22 +171,29 @@ def test_the_kernel_sees_no_difference_between_a_warm_and_a_cold_run(warm, token
 INSIDE = """
 import atexit, json, os, sys
 
+forked = []  # what had been imported then
+os.register_at_fork(after_in_child=lambda: forked.append(set(sys.modules)))
+
 def tell():
     out = sys.argv[sys.argv.index("--out") + 1]
     told = {"environment": dict(os.environ), "argv": sys.argv, "original": sys.orig_argv, "path": sys.path}
     told |= {"flags": list(sys.flags), "main": sys.modules["__main__"].__name__, "umask": os.umask(0o22)}
     open(out + ".json", "w").write(json.dumps(told))
+    late = [sorted(set(sys.modules) - before) for before in forked]
+    open(out + ".late.json", "w").write(json.dumps(late))
 
 atexit.register(tell)
 """
 
 
 def test_a_warm_run_sees_what_a_cold_one_sees_and_ends_like_it(token_folder, tmp_path, monkeypatch, own):
-    """Its environment, its arguments, where it imports from; told by itself when Python ends, which is proper."""
+    """Its environment, its arguments, where it imports from; told by itself when Python ends, which is proper. What it
+    imports was imported before the fork, but for a few modules of thousands.
+    """
     (tmp_path / "sitecustomize.py").write_text(INSIDE)
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ['PYTHONPATH']}")
     monkeypatch.chdir(tmp_path)
-    told = []
+    told, late = [], []
     for starts in (own, None):
         path = tmp_path / "runs" / ("cold" if starts is None else "warm")
         path.parent.mkdir(exist_ok=True)
@@ -194,8 +201,11 @@ def test_a_warm_run_sees_what_a_cold_one_sees_and_ends_like_it(token_folder, tmp
         assert ended(handle) == 0, handle.directory.output_file.read_text()
         text = path.with_suffix(".json").read_text().replace(str(path), "RUN").replace(handle.start, "START")
         told.append(json.loads(text))
+        late += read_json(path.with_suffix(".late.json"))
     assert told[0] == told[1]
     assert told[0]["environment"]["OELM_START"] == "START"
+    (after_the_fork,) = late
+    assert len(after_the_fork) < 50, after_the_fork
 
 
 def test_a_failed_warm_run_says_why_in_its_own_log_and_ends_with_its_code(warm, tmp_path):

@@ -41,7 +41,7 @@ setattr(owner, name, filling)
 MOMENTS = {
     "before a checkpoint": ("oelm.training.driver", "save_checkpoint", 3),
     "inside a checkpoint, weights": ("oelm.training.checkpoint", "save_file", 8),
-    "inside a checkpoint, state": ("oelm.training.checkpoint", "write_json", 3),
+    "inside a checkpoint, state": ("oelm.training.checkpoint", "write_json_unflushed", 3),
     "inside a checkpoint, manifest": ("oelm.run_directory", "_seal", 3),
     "before the metrics": ("oelm.run_directory", "RunDirectory.append_metrics", 20),
     "before the log": ("oelm.training.journal", "Journal.log", 20),

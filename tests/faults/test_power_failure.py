@@ -195,7 +195,7 @@ def test_runs_go_on_after_many_power_failures(states, server, data, uninterrupte
 
 FILES_NOT_FLUSHED = """
 import os, oelm.files as files
-def publish(temporary, path):
+def publish(temporary, path, lasting=True):
     os.replace(temporary, path)
     files.fsync_folder(path.parent)
 files.publish = publish

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from oelm.errors import UserError
 from oelm.exhaustion import in_the_systems_words
-from oelm.files import Damaged, new_folder, publish, read_object, remove, temporary_name, write_json
+from oelm.files import Damaged, new_folder, publish, read_object, remove, temporary_name, write_json_unflushed
 from oelm.run_directory import CHECKPOINT_FILES, RunDirectory, check_whole, checkpoint_step
 from oelm.training.optimizer import foreign_moments, optimizer_state, restore_optimizer
 from oelm.training.records import Progress
@@ -37,7 +37,7 @@ def save_checkpoint(
     with directory.new_checkpoint(step, needed_bytes=needed_bytes) as folder:
         write_tensors(folder / MODEL_FILE, weights)
         write_tensors(folder / OPTIMIZER_FILE, moments)
-        write_json(folder / STATE_FILE, state)
+        write_json_unflushed(folder / STATE_FILE, state)  # with the others, when the folder is whole
     directory.prune_checkpoints(newest=step, keep=keep)
 
 
