@@ -208,6 +208,33 @@ def test_a_warm_run_sees_what_a_cold_one_sees_and_ends_like_it(token_folder, tmp
     assert len(after_the_fork) < 50, after_the_fork
 
 
+WAYS_TO_END = {
+    "nothing left to do": "",
+    "a thread": "import threading, time\nthreading.Thread(target=lambda: (time.sleep(0.2), print('late'))).start()",
+    "a pool": "from concurrent.futures import ThreadPoolExecutor as Pool\nPool(1).submit(print, 'in the pool')",
+    "what was registered": "import atexit\nfor each in 'abc': atexit.register(print, each)",
+    "an error in that": "import atexit\natexit.register(int, 'no number')\natexit.register(print, 'before it')",
+    "nowhere to print": "import os\nos.dup2(os.open('/dev/full', os.O_WRONLY), 1)",
+}
+
+
+@pytest.mark.parametrize("last", WAYS_TO_END.values(), ids=WAYS_TO_END)
+def test_a_warm_run_leaves_as_python_does(last):
+    """By its code and its words; only what is freed at the end is not."""
+    program = f"import sys\nfrom oelm.experiments.warm_server import _leave\nprint('said', end='')\n{last}\n"
+    ends = [
+        subprocess.run([sys.executable, "-c", f"{program}{leave}(3)"], capture_output=True, text=True)
+        for leave in ("_leave", "sys.exit")
+    ]
+    assert ends[0].returncode == ends[1].returncode
+    assert ends[0].stdout == ends[1].stdout
+    said = [
+        [line for line in end.stderr.splitlines() if not line.startswith(("Traceback", "  "))]  # by another way
+        for end in ends
+    ]
+    assert said[0] == said[1]
+
+
 def test_a_failed_warm_run_says_why_in_its_own_log_and_ends_with_its_code(warm, tmp_path):
     codes, words = [], []
     for name, starts in (("warm", warm), ("cold", None)):
