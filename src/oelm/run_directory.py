@@ -317,14 +317,18 @@ class RunDirectory:
         except (OSError, Damaged):
             return None
 
-    def write_status(self, state: State, *, lasting: bool = True, **details: Any) -> None:
-        """Merge into the stored status: what is not given stays, an old error does not. How far a run has come need
-        not outlast a power failure: the status before it is as good.
-        """
+    def write_status(self, state: State, **details: Any) -> None:
+        """Merge into the stored status: what is not given stays, an old error does not."""
+        write_json(self.status_file, self._merged_status(state, details))
+
+    def write_progress(self, **details: Any) -> None:
+        """How far a run has come: whole, but after a power failure the status before it is as good."""
+        write_json(self.status_file, self._merged_status("running", details), lasting=False)
+
+    def _merged_status(self, state: State, details: dict[str, Any]) -> dict[str, Any]:
         kept = {key: value for key, value in (self.status() or {}).items() if key != "error"}
         writer = Process.current().__dict__ | {"start": os.environ.get(START_VARIABLE)}
-        written = kept | writer | {"state": state, "updated": now()} | details
-        write_json(self.status_file, written, lasting=lasting)
+        return kept | writer | {"state": state, "updated": now()} | details
 
     def write_queued(self, *, steps: int) -> None:
         """Somebody wants this run, and it has not begun."""

@@ -46,7 +46,7 @@ MOMENTS = {
     "before the metrics": ("oelm.run_directory", "RunDirectory.append_metrics", 20),
     "before the log": ("oelm.training.journal", "Journal.log", 20),
     "before the best model": ("oelm.training.driver", "best_saver", 4),
-    "before the status": ("oelm.run_directory", "RunDirectory.write_status", 7),
+    "before the status": ("oelm.run_directory", "RunDirectory.write_progress", 6),
     "before the result": ("oelm.training.driver", "result_record", 1),
 }
 

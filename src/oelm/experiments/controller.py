@@ -310,7 +310,7 @@ class Controller:
                 self.view.say(line)
             self.view.show(plan, self.active)
             pids = [] if woken else [pid for run in self.active if (pid := run.handle.pid) is not None]
-            woken = rest_until_one_ends(pids, pause)  # after one that is not over for who knows it, all of the pause
+            woken = rest_until_one_ends(pids, pause)  # woken, and none is over: then it sleeps
             pause = min(2 * pause, POLL_SECONDS)
 
     def _note_end(self, run: ActiveRun) -> None:

@@ -319,7 +319,7 @@ class Driver:
                 with self._saving():
                     self.best_model.begin(self._best(step, loss))
         if self.world.is_main:
-            self.directory.write_status("running", lasting=False, step=step, val_loss=loss)
+            self.directory.write_progress(step=step, val_loss=loss)
         self.journal.validation(
             f"step {step}/{self.run.training.steps}  validation loss {loss:.4f}  {seen.text}{'  (best)' * best}"
         )
@@ -360,5 +360,5 @@ class Driver:
                     state={"step": progress.step, "progress": vars(progress), "digests": watch.digests},
                     keep=self.execution.keep_checkpoints,
                 )
-            self.directory.write_status("running", lasting=False, step=progress.step)
+            self.directory.write_progress(step=progress.step)
         self.world.barrier()
