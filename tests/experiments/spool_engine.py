@@ -46,7 +46,9 @@ class Spool(Engine, Slots):
             start = run.prepare()
             run.hand_over(self.kind, units=run.processes, start=start.name)
             ticket = self._ticket(run.directory, start.name)
-            ticket.file.write_text(start.line)
+            being_written = ticket.file.with_suffix(".draft")  # nobody works on half a ticket
+            being_written.write_text(start.line)
+            being_written.rename(ticket.file)
             yield ticket
 
     def _ticket(self, directory, start):
