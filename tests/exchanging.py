@@ -6,12 +6,15 @@ traceback and an exit code.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -25,11 +28,14 @@ from oelm.training.assembly import assembled
 from oelm.training.device import resolve_machine
 from oelm.training.distributed import World, joined
 from oelm.training.exchange import GradientExchange
+from oelm.training.objective import Objective
+from oelm.training.optimizer import optimizer_state
 from small_runs import free_port, quiet_execution, small_model, small_run
 
 FIRST, LAST = 8, 12  # of 12 steps: one weight thaws after the ninth, another moves at the tenth alone
 ARMS = ("trained", "late_unfreeze", "frozen_half", "every_n")  # thawing, split weights, and in turn
 BATCH_SIZE, MICRO_BATCH_SIZE = 6, 1  # over four processes: parts of one and of two
+CLIP = 0.3  # less than every gradient's norm
 
 
 class AfterBackward:
@@ -76,23 +82,35 @@ class Noted(GradientExchange):
 class Trained:
     """One run in this process, its exchange at hand."""
 
-    def __init__(self, run: Run, folder: Path, world: World, kind: type = Noted, precision: str = "float64") -> None:
+    def __init__(
+        self,
+        run: Run,
+        folder: Path,
+        world: World,
+        kind: type = Noted,
+        precision: str = "float64",
+        *,
+        late: bool = False,
+    ) -> None:
         execution = quiet_execution(precision=precision, micro_batch_size=MICRO_BATCH_SIZE)
-        self.run, self.world, self.kind = run, world, kind
+        self.run, self.world, self.kind, self.late = run, world, kind, late
+        self.results: list[loop.StepResult] = []
         self.machine, _ = resolve_machine(execution, run, local_rank=world.rank, world_size=world.size)
         data = open_tokens(folder)
         self.objective, self.optimizer, self.schedule = assembled(run, data, machine=self.machine, world=world)
 
-    def steps(self, first: int, last: int) -> Trained:
-        """As a process that begins after `first` - 1: it has agreed on nothing yet."""
+    def steps(self, first: int, last: int, **options: object) -> Trained:
+        """As a process that begins after `first` - 1: it has agreed on nothing yet. It acts after `last` alone."""
         made = []
         with _in_place(lambda *given: made.append(self.kind(*given)) or made[-1]):
             taken = loop.optimization_steps(
                 self.objective, self.optimizer, self.run,
                 schedule=self.schedule, machine=self.machine, world=self.world, start=first - 1,
+                late=self.late, acts_after=lambda step: step == last, **options,
             )  # fmt: skip
             for result in taken:
-                if result.step == last:
+                self.results.append(result)
+                if result.step == last or result.stop_requested:
                     break
         (self.exchange,) = made
         return self
@@ -100,6 +118,17 @@ class Trained:
     @property
     def weights(self) -> dict[str, Tensor]:
         return parameters(self.objective.model)
+
+    @property
+    def moments(self) -> dict[str, Tensor]:
+        """Of weights that have been updated: one that was to be, for the first time, may have empty ones."""
+        state = optimizer_state(self.optimizer, self.objective.model)
+        names = [name for name in parameters(self.objective.model) if state.get(f"{name}:step", 0) > 0]
+        return {key: value.clone() for key, value in state.items() if key.rpartition(":")[0] in names}
+
+    @property
+    def records(self) -> list[tuple[object, ...]]:
+        return [(r.step, r.loss, r.gradient_norm, r.clipped, r.learning_rate) for r in self.results]
 
 
 class _in_place:
@@ -113,8 +142,8 @@ class _in_place:
         loop.GradientExchange = self._before
 
 
-def run_of(arm: str, folder: Path, *, batch_size: int = BATCH_SIZE, **model: object) -> Run:
-    run = small_run(arm, data=folder, steps=LAST, batch_size=batch_size)
+def run_of(arm: str, folder: Path, *, batch_size: int = BATCH_SIZE, clip: float | None = 1.0, **model: object) -> Run:
+    run = small_run(arm, data=folder, steps=LAST, batch_size=batch_size, gradient_clip=clip)
     return resolved(run.model_copy(update={"model": small_model(arm, num_layers=2, **model)}))
 
 
@@ -130,31 +159,40 @@ def close(first: dict[str, Tensor], second: dict[str, Tensor]) -> None:
 # ---- The laws ------------------------------------------------------------------------------------------------------
 
 
+def runs_of_every_kind(folder: Path, **options: object) -> list[Run]:
+    """The last has empty parts."""
+    runs = [run_of(arm, folder, **options) for arm in ARMS]
+    return [*runs, run_of("trained", folder, tied=False, **options), run_of("trained", folder, batch_size=3, **options)]
+
+
 def weights_are_those_of_the_plainest_exchange(folder: Path, world: World) -> None:
-    runs = [run_of(arm, folder) for arm in ARMS]
-    runs += [run_of("trained", folder, tied=False), run_of("trained", folder, batch_size=3)]  # the latter: empty parts
-    for run in runs:
+    for run in runs_of_every_kind(folder):
         plain = Trained(run, folder, world, AfterBackward).steps(FIRST, LAST)
         close(plain.weights, Trained(run, folder, world).steps(FIRST, LAST).weights)
 
 
 def all_processes_have_one_model(folder: Path, world: World) -> None:
     """To the last bit: otherwise they would drift apart."""
-    weights = Trained(run_of("late_unfreeze", folder), folder, world, precision="float32").steps(FIRST, LAST).weights
-    mine = torch.cat([weight.flatten() for weight in weights.values()])
-    first = mine.clone()
-    dist.broadcast(first, src=0)
-    assert torch.equal(first, mine), f"rank {world.rank} has other weights than rank 0"
+    for late in (False, True):
+        trained = Trained(run_of("late_unfreeze", folder, clip=CLIP), folder, world, precision="float32", late=late)
+        mine = torch.cat([weight.flatten() for weight in trained.steps(FIRST, LAST).weights.values()])
+        first = mine.clone()
+        dist.broadcast(first, src=0)
+        assert torch.equal(first, mine), f"rank {world.rank} has other weights than rank 0"
 
 
 def a_second_run_and_a_resumed_one_add_in_the_same_order(folder: Path, world: World) -> None:
     """In single precision, with buckets that gloo cuts in places of their own: any other order would show."""
-    run = run_of("late_unfreeze", folder)
-    whole, again = (Trained(run, folder, world, precision="float32").steps(FIRST, LAST) for _ in range(2))
-    assert same(whole.weights, again.weights)
-    for stop in (9, 11):  # before and after the thaw
-        parts = Trained(run, folder, world, precision="float32").steps(FIRST, stop).steps(stop + 1, LAST)
-        assert same(whole.weights, parts.weights), f"resumed after step {stop}"
+    for late in (False, True):
+        begun = functools.partial(
+            Trained, run_of("late_unfreeze", folder, clip=CLIP), folder, world, precision="float32", late=late
+        )
+        whole, again = (begun().steps(FIRST, LAST) for _ in range(2))
+        assert same(whole.weights, again.weights)
+        for stop in (9, 11):  # before and after the thaw
+            parts = begun().steps(FIRST, stop).steps(stop + 1, LAST)
+            assert same(whole.weights, parts.weights), f"resumed after step {stop}, read late: {late}"
+            assert whole.records == parts.records
 
 
 def buckets_leave_while_others_are_computed(folder: Path, world: World) -> None:
@@ -182,13 +220,122 @@ def two_processes_give_the_bits_of_the_plainest_exchange(folder: Path, world: Wo
         assert all(shape == (64, 32) for shape in unlike), unlike
 
 
+# ---- Numbers that are read one step late, as on GPUs ----------------------------------------------------------------
+
+
+def numbers_read_late_and_weights_are_those_read_at_once(folder: Path, world: World) -> None:
+    """To the last bit where nothing is clipped; a clipping factor is a quotient there and a product here."""
+    uneven = {"batch_size": 5}  # of two processes and of four
+    runs = [run_of("late_unfreeze", folder, clip=None, **uneven)]
+    for run in runs_of_every_kind(folder, clip=None) if world.size > 2 else runs:
+        now, late = (Trained(run, folder, world, late=late).steps(FIRST, LAST) for late in (False, True))
+        assert now.records == late.records
+        assert same(now.weights, late.weights)
+        assert same(now.moments, late.moments)
+    clipping = run_of("late_unfreeze", folder, clip=CLIP, **uneven)
+    now, late = (Trained(clipping, folder, world, late=late).steps(FIRST, LAST) for late in (False, True))
+    assert all(result.clipped for result in (*now.results, *late.results))
+    close(now.weights, late.weights)
+
+
+def an_update_that_is_no_number_on_one_process_is_left_out_by_all(folder: Path, world: World) -> None:
+    """Weights and moments stay those of the step before; every process says which step it was. Step 10 is the first of
+    a weight that thaws, whose gradient is not sent by its hook yet; at step 11 it is."""
+    run = run_of("late_unfreeze", folder, clip=CLIP)
+    begun = functools.partial(Trained, run, folder, world, precision="float32", late=True)
+    before = {step: begun().steps(FIRST, step - 1) for step in (10, 11)}
+    for spoil, step in ((_spoiled_weight, 10), (_spoiled_weight, 11), (_spoiled_rows, 10), (_spoiled_loss, 11)):
+        spoiled, launched = begun(), []
+        here = spoil(step) if world.rank == world.size - 1 else contextlib.nullcontext()
+        with here, _counted(launched), pytest.raises(loop.Diverged, match=f"diverged at step {step}: "):
+            spoiled.steps(FIRST, LAST)
+        assert launched[-1] == step + 1, "the next step was not under way"
+        assert spoiled.records == before[step].records
+        assert same(before[step].weights, spoiled.weights), (spoil.__name__, step)
+        assert same(before[step].moments, spoiled.moments), (spoil.__name__, step)
+
+
+def a_wish_of_one_process_to_stop_is_granted_by_all_after_the_step_under_way(folder: Path, world: World) -> None:
+    run = run_of("late_unfreeze", folder)
+    asked = iter([False, world.rank == world.size - 1, False, False, False])
+    stopped = Trained(run, folder, world, precision="float32", late=True)
+    stopped.steps(FIRST, LAST, stop_requested=lambda: next(asked))
+    assert [(r.step, r.stop_requested) for r in stopped.results] == [(8, False), (9, False), (10, True)]
+    whole = Trained(run, folder, world, precision="float32", late=True).steps(FIRST, LAST)
+    assert same(whole.weights, stopped.steps(11, LAST).weights)
+
+
+@contextlib.contextmanager
+def _patched(owner: object, name: str, value: object) -> Iterator[None]:
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
+
+
+def _counted(begun: list[int]) -> contextlib.AbstractContextManager[None]:
+    real = loop.accumulate_gradients
+
+    def accumulate(objective: Objective, run: Run, step: int, **options: object) -> Tensor:
+        begun.append(step)
+        return real(objective, run, step, **options)
+
+    return _patched(loop, "accumulate_gradients", accumulate)
+
+
+def _spoiled_weight(at: int) -> contextlib.AbstractContextManager[None]:
+    """The gradient of a weight that thaws, as the backward pass makes it."""
+    real = loop.accumulate_gradients
+
+    def accumulate(objective: Objective, run: Run, step: int, **options: object) -> Tensor:
+        if step != at:
+            return real(objective, run, step, **options)
+        weight = objective.model.get_parameter("blocks.1.attention.query.weight")
+        assert weight.requires_grad
+        hook = weight.register_hook(lambda gradient: gradient * float("nan"))
+        loss = real(objective, run, step, **options)
+        hook.remove()
+        return loss
+
+    return _patched(loop, "accumulate_gradients", accumulate)
+
+
+def _spoiled_rows(at: int) -> contextlib.AbstractContextManager[None]:
+    """The gradient at the rows of the embedding, which arrive last."""
+    real, updates = exchange._Rows.send, iter(range(FIRST, LAST + 1))
+
+    def send(rows: exchange._Rows) -> None:
+        if next(updates) == at:
+            rows._sums[0, 0] = float("inf")
+        real(rows)
+
+    return _patched(exchange._Rows, "send", send)
+
+
+def _spoiled_loss(at: int) -> contextlib.AbstractContextManager[None]:
+    real = loop.accumulate_gradients
+
+    def accumulate(objective: Objective, run: Run, step: int, **options: object) -> Tensor:
+        return real(objective, run, step, **options) * (float("inf") if step == at else 1.0)
+
+    return _patched(loop, "accumulate_gradients", accumulate)
+
+
+READ_LATE = (
+    numbers_read_late_and_weights_are_those_read_at_once,
+    an_update_that_is_no_number_on_one_process_is_left_out_by_all,
+    a_wish_of_one_process_to_stop_is_granted_by_all_after_the_step_under_way,
+)
 LAWS = {
-    2: (two_processes_give_the_bits_of_the_plainest_exchange,),
+    2: (two_processes_give_the_bits_of_the_plainest_exchange, *READ_LATE),
     4: (
         weights_are_those_of_the_plainest_exchange,
         all_processes_have_one_model,
         a_second_run_and_a_resumed_one_add_in_the_same_order,
         buckets_leave_while_others_are_computed,
+        *READ_LATE,
     ),
 }
 

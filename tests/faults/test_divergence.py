@@ -9,6 +9,7 @@ import struct
 from pathlib import Path
 
 import pytest
+from patches import READ_LATE
 from runs import everything_stored, reseal, state, training
 
 from oelm.run_directory import RunDirectory, check_whole
@@ -32,12 +33,6 @@ def spoiled(objective, run, step, **options):
         objective.model.final_norm.weight.grad[0] = float("nan")
     return loss
 loop.accumulate_gradients = spoiled
-"""
-
-# As on a GPU: numbers are read when the next step is under way.
-READ_LATE = """
-import functools, oelm.training.driver as driver
-driver.optimization_steps = functools.partial(driver.optimization_steps, late=True)
 """
 
 SPOILED_VALIDATION = """
