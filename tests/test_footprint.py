@@ -15,7 +15,7 @@ TOLERANCE = 0.15
 
 sys.path.insert(0, str(FAKE_CUDA))
 from imaginary import built, missing  # noqa: E402 - a folder of programs, not a package
-from peak_memory import cases, compiled_cases  # noqa: E402
+from peak_memory import cases, cases_of_two, compiled_cases  # noqa: E402
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
 
@@ -50,16 +50,18 @@ def assert_close(asked: list[dict], found: list[dict]) -> None:
 def test_the_estimate_is_what_a_traced_step_has_alive(tmp_path):
     """Compiled blocks are held to what their forward pass keeps."""
     asked = [*QUICK, *(case for case in cases() if case.get("arm") in ARMS and case["precision"] == "bfloat16")]
+    asked += cases_of_two()
     compiled = [next(compiled_cases())]
     *found, kept = traced(tmp_path, [*asked, *compiled])
     assert_close(asked, found)
+    assert found[-1]["parts"]["exchange"] > 0.9 * found[-1]["parts"]["gradients"]  # a copy in buckets
     assert kept["parts"]["activations"] == pytest.approx(kept["kept"], rel=TOLERANCE)
     assert len({each["traced"] for each in found}) > len(found) / 2  # arms do change what is kept
 
 
 @pytest.mark.trial
 def test_the_same_for_every_case(tmp_path):
-    asked, compiled = list(cases()), list(compiled_cases())
+    asked, compiled = [*cases(), *cases_of_two()], list(compiled_cases())
     found = traced(tmp_path, [*asked, *compiled])
     assert_close(asked, found[: len(asked)])
     for each in found[len(asked) :]:

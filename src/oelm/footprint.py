@@ -18,12 +18,16 @@ MATRICES = ("query", "key", "value", "output", "up", "down")
 # Beside the logits, code that is not compiled has so many numbers as large as they are at a time, and a mask in bytes;
 # one more where sums are made in another type than products.
 EAGER_COPIES_OF_LOGITS = 4
+# Several processes send gradients in buckets of so many numbers at most, each of them a copy; what is larger is sent
+# as it is (training/exchange.py).
+BUCKET_ELEMENTS = 4 * 2**20
 
 
 @dataclass(frozen=True)
 class Step:
     """How a step is taken: `product_bytes` of a number in products, `weight_bytes` of one stored, the rows of a chunk
-    of the loss, the examples of a micro-batch, and whether there are several of those."""
+    of the loss, the examples of a micro-batch, and whether there are several of those. `exchanged_rows` of the token
+    embedding are added up over all processes; None: there is one."""
 
     examples: int
     several: bool
@@ -31,6 +35,7 @@ class Step:
     weight_bytes: int
     chunk_rows: int
     compiled: bool
+    exchanged_rows: int | None = None
 
     @property
     def is_mixed(self) -> bool:
@@ -45,20 +50,40 @@ def peak_parts(model: ResolvedModel, step: Step) -> dict[str, int]:
     gradients = counts.gradient_bytes * scale
     kept = gradients if step.several else 0.0  # of the micro-batches before
     activations = tokens * _kept_per_token(model, step) + _copies_of_weights(model, step) + _masks(model, step)
+    rows = _rows(model, step)
     phases = {
-        "loss": (kept, activations, _loss_bytes(model, step, tokens)),
-        "backward": (kept, activations, _backward_bytes(model, step, tokens)),
-        "end": (gradients, 0.0, (1 + step.several) * _output_gradient(model, step)),
+        "loss": (kept, activations, _loss_bytes(model, step, tokens), rows),
+        "backward": (kept, activations, _backward_bytes(model, step, tokens), rows),
+        "end": (gradients, 0.0, *_at_the_end(model, step, rows)),
     }
-    gradients, activations, passing = max(phases.values(), key=sum)
+    gradients, activations, passing, exchange = max(phases.values(), key=sum)
     found = {
         "weights": counts.total * BYTES_PER_WEIGHT * scale,
         "gradients": gradients,
         "moments": counts.trainable * BYTES_PER_MOMENT * scale,
         "activations": activations,
         "loss and passing": passing,
+        "exchange": exchange,
     }
     return {name: round(count) for name, count in found.items()}
+
+
+# ---- What several processes exchange -------------------------------------------------------------------------------
+
+
+def _rows(model: ResolvedModel, step: Step) -> float:
+    """The token embedding's part, which is there from the start of a step to its end."""
+    moving = any(part.trainable for part in parts(model) if part.role == "token_embedding")
+    return float((step.exchanged_rows or 0) * model.d_model * step.weight_bytes) if moving else 0.0
+
+
+def _at_the_end(model: ResolvedModel, step: Step, rows: float) -> tuple[float, float]:
+    """Beside the gradients, and for the exchange. Alone, the embedding's dense gradient is added to the output layer's;
+    with others, its rows are made once more to be added, and buckets wait to be copied back."""
+    if step.exchanged_rows is None:
+        return (1 + step.several) * _output_gradient(model, step), 0.0
+    in_buckets = sum(part.trainable for part in parts(model) if part.trainable <= BUCKET_ELEMENTS)
+    return rows, rows + in_buckets * step.weight_bytes
 
 
 # ---- What the forward pass keeps -----------------------------------------------------------------------------------

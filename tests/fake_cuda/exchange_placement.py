@@ -1,5 +1,6 @@
 """What two processes would exchange in one step on GPUs, traced on a device that does not exist, with torch's process
-group that connects nobody: of every sum its device, type and size, and every operation on the way.
+group that connects nobody: of every sum its device, type and size, and every operation on the way. Numbers are read one
+step late, as on a GPU.
 
     python tests/fake_cuda/exchange_placement.py LIBRARY
 
@@ -22,11 +23,28 @@ ARMS = ("trained", "frozen_half", "frozen_embedding", "frozen_orthogonal_repaire
 
 def main() -> None:
     load(sys.argv[1])
+    connect_nobody()
+    print(json.dumps({arm: traced(arm) for arm in ARMS}))
+
+
+def connect_nobody() -> None:
+    """The process group of two that torch has for tests, and that says of itself to be NCCL's."""
     import torch.distributed as dist
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
     dist.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
-    print(json.dumps({arm: traced(arm) for arm in ARMS}))
+    dist.get_backend = lambda: "nccl"
+
+
+def agreed_exchange() -> Any:
+    """The exchange, without agreeing on the order of the buckets."""
+    from oelm.training.exchange import GradientExchange, _buckets
+
+    class Agreed(GradientExchange):
+        def _agreed(self) -> list[list[int]]:
+            return _buckets(self._parameters, self._complete)
+
+    return Agreed
 
 
 def traced(arm: str) -> dict[str, Any]:
@@ -36,18 +54,14 @@ def traced(arm: str) -> dict[str, Any]:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     from oelm.model.transformer import GPT
+    from oelm.training import loop
     from oelm.training.assembly import with_optimizer
     from oelm.training.device import Machine
     from oelm.training.distributed import World
-    from oelm.training.exchange import GradientExchange, _buckets
-    from oelm.training.loop import accumulate_gradients
+    from oelm.training.late import LaunchedStep, StepNumbers
     from oelm.training.next_token import NextToken
     from operations import Operations
     from small_runs import small_run
-
-    class Agreed(GradientExchange):
-        def _agreed(self) -> list[list[int]]:
-            return _buckets(self._parameters, self._complete)
 
     sums: list[tuple[str, str, int]] = []
     real = dist.all_reduce
@@ -56,34 +70,34 @@ def traced(arm: str) -> dict[str, Any]:
         sums.append((str(numbers.device), str(numbers.dtype), numbers.numel()))
         return real(numbers, **options)
 
+    class OfTheLastStep(agreed_exchange()):  # type: ignore[misc]
+        def begin(self, step: int) -> None:
+            del sums[:]
+            super().begin(step)
+
     run, world = small_run(arm, batch_size=SEQUENCES), World(rank=0, size=2)
     tokens = np.arange(2000, dtype=np.uint16) % run.model.vocabulary
     machine = Machine("cuda:0", "bfloat16", False, 1, MICRO_BATCH_SIZE)
     torch.Tensor.pin_memory = lambda self, *given: self
-    dist.all_reduce, dist.get_backend = noted, lambda: "nccl"
+    LaunchedStep.read = lambda launched: StepNumbers(1.0, 0.0, 1.0, 0.1)
+    dist.all_reduce, loop.GradientExchange = noted, OfTheLastStep
     with FakeTensorMode(allow_non_fake_inputs=True), Operations() as operations:
         with torch.device("cuda"):
             gpt = GPT(run.model)
         objective = NextToken(gpt, run, train=tokens, held_out=tokens, machine=machine, world=world)
         objective, optimizer, schedule = with_optimizer(objective, run)
-        parameters = [p for group in optimizer.param_groups for p in group["params"]]
-        exchange = Agreed(world, parameters, objective, machine)
-        for step in (1, 2):
-            del sums[:]
-            schedule.apply(gpt, step)
-            exchange.begin(step)
-            accumulate_gradients(objective, run, step, machine=machine, world=world, before_last=exchange.open)
-            exchange.finish()
-            moving = sum(p.numel() for p in parameters if p.requires_grad)
-            devices = sorted({str(p.grad.device) for p in parameters if p.grad is not None})
-            optimizer.step()
-            optimizer.zero_grad()
+        steps = loop.optimization_steps(
+            objective, optimizer, run, schedule=schedule, machine=machine, world=world, acts_after=lambda step: False
+        )
+        first = next(steps)  # the second is under way
     dist.all_reduce = real
+    state = [value for each in optimizer.state.values() for value in each.values()]
     return {
+        "read": first.step,
         "sums": sums,
-        "moving": moving,
+        "moving": sum(p.numel() for group in optimizer.param_groups for p in group["params"] if p.requires_grad),
         "rows": min(run.model.vocabulary, SEQUENCES * run.model.seq_len) * run.model.d_model,
-        "gradients on": devices,
+        "moments on": sorted({str(value.device) for value in state}),
         "waiting": world.attendance.waiting,
         "operations": sorted(operations.seen),
     }

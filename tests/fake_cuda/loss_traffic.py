@@ -69,6 +69,7 @@ def traced(*, compiled: bool = True, fault: str | None = None) -> dict[str, Any]
         "passes_over_logits": [passes(graph) for graph in compiler.graphs],
         "by_operation": {name: count for (whose, name), count in counter.by_operation.most_common() if whose == "loss"},
         "operations": dict(counter.seen),
+        "products_into_another_type": sorted(counter.converting),
     }
 
 

@@ -2,7 +2,8 @@
 
     python tests/fake_cuda/peak_memory.py LIBRARY 'JSON'
 
-JSON is a list of cases: {"preset" or "model", "arm", "values", "examples", "micro_batches", "precision", "compile"}.
+JSON is a list of cases: {"preset" or "model", "arm", "values", "examples", "micro_batches", "precision", "compile",
+"processes"}.
 """
 
 from __future__ import annotations
@@ -92,6 +93,8 @@ def as_on_a_gpu() -> None:
 def traced(case: dict[str, Any]) -> dict[str, Any]:
     import numpy as np
     import torch
+    import torch.distributed as dist
+    from exchange_placement import agreed_exchange, connect_nobody
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     from oelm.config import resolved
@@ -106,7 +109,8 @@ def traced(case: dict[str, Any]) -> dict[str, Any]:
     from oelm.training.memory import peak_bytes
     from oelm.training.next_token import NextToken
 
-    batch = case["examples"] * case["micro_batches"]
+    world = World(rank=0, size=case.get("processes", 1))
+    batch = case["examples"] * case["micro_batches"] * world.size
     values = case.get("values", {}) | {"training.batch_size": batch}
     if "preset" in case:
         tree = load_settings(preset=case["preset"]).run.model_dump(mode="json", include={"model": SIZES})
@@ -114,7 +118,7 @@ def traced(case: dict[str, Any]) -> dict[str, Any]:
         tree = {"model": case["model"]}
     run = resolved(settings_of(tree, name="case", arm=case["arm"], values=values).run)
     machine = Machine("cuda:0", case["precision"], case.get("compile", False), 1, case["examples"])
-    tokens = np.zeros((batch + 4) * run.model.seq_len + 1, dtype=np.uint16)
+    tokens = np.arange((batch + 4) * run.model.seq_len + 1) % run.model.vocabulary
     with FakeTensorMode(allow_non_fake_inputs=True):
         counter = live_bytes()
         with torch.device("cuda"):
@@ -129,10 +133,16 @@ def traced(case: dict[str, Any]) -> dict[str, Any]:
             for block in gpt.blocks:  # divided into forward and backward as the compiler does, run without it
                 block.compile(backend="aot_eager_decomp_partition", dynamic=False)
             region.compiled_function = lambda: lambda logits, targets, scale: scale.clone()  # one kernel, in place
-        objective = NextToken(gpt, run, train=tokens, held_out=tokens, machine=machine, world=World())
+        objective = NextToken(gpt, run, train=tokens, held_out=tokens, machine=machine, world=world)
+        if world.size > 1 and not dist.is_initialized():
+            connect_nobody()
+        moving = [parameter for parameter in gpt.parameters() if parameter.requires_grad]
+        exchange = agreed_exchange()(world, moving, objective, machine)
         with counter:
-            accumulate_gradients(objective, run, 1, machine=machine, world=World())
-    parts = peak_bytes(run, machine)
+            exchange.begin(1)
+            accumulate_gradients(objective, run, 1, machine=machine, world=world, before_last=exchange.open)
+            exchange.finish()
+    parts = peak_bytes(run, machine, world_size=world.size)
     return {
         "traced": counter.peak,
         "estimate": sum(parts.values()) - parts["moments"],
@@ -160,6 +170,16 @@ def cases() -> Iterator[dict[str, Any]]:
         for values in VALUES:
             sized = {"examples": 16, "micro_batches": 2, "precision": precision}
             yield {"model": small, "arm": "frozen_head_orthogonal", "values": values, **sized}
+
+
+def cases_of_two() -> Iterator[dict[str, Any]]:
+    """Two processes. Of the last, with little to compute, the peak is at the end: every gradient twice."""
+    medium = {"preset": "medium-512", "arm": "trained", "precision": "bfloat16", "processes": 2}
+    yield {"examples": 8, "micro_batches": 2, **medium}
+    yield {"examples": 1, "micro_batches": 2, "values": {"model.tied": False}, **medium}
+    deep = {"vocabulary": 256, "seq_len": 16, "d_model": 512, "num_layers": 4, "num_heads": 8}
+    sized = {"examples": 1, "micro_batches": 1, "precision": "float32", "processes": 2}
+    yield {"model": deep, "arm": "frozen_head_orthogonal", **sized}
 
 
 def compiled_cases() -> Iterator[dict[str, Any]]:

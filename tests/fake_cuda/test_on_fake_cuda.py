@@ -58,6 +58,17 @@ def test_without_a_compiler_the_loss_has_no_hidden_copies_either(report):
     assert {"index_put_", "index_put"}.isdisjoint(report["loss, without compiler"]["operations"])
 
 
+def test_products_into_another_type_are_those_that_cuda_has(report):
+    """Of torch 2.10 or later, which pyproject.toml asks for: factors of one type, a sum of the type that is asked for.
+    Before, a sum could only be of the type of the factors."""
+    narrow, wide = "torch.bfloat16", "torch.float32"
+    assert report["loss"]["products_into_another_type"] == [["aten.mm.dtype_out", narrow, narrow, wide, wide]]
+    assert report["loss, without compiler"]["products_into_another_type"] == [  # in chunks
+        ["aten.addmm.dtype_out", wide, narrow, narrow, wide, wide],
+        ["aten.mm.dtype_out", narrow, narrow, wide, wide],
+    ]
+
+
 STEPPED = [*(f"arm {arm}" for arm in KINDS), "probe", "float32", "encoder"]
 
 

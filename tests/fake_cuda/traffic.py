@@ -63,6 +63,7 @@ class Traffic(TorchDispatchMode):
         self.seen: Counter[str] = Counter()
         self.devices: set[str] = set()
         self.host_reads: list[str] = []
+        self.converting: set[tuple[str, ...]] = set()  # products into another type: their operation, and types
         self._paused = False
 
     @classmethod
@@ -81,6 +82,8 @@ class Traffic(TorchDispatchMode):
         if name in READING or _comes_to_the_host(name, args, kwargs, made):
             self.host_reads.append(f"{name} {_caller()}")
         self.seen[name] += 1
+        if func._overloadname.startswith("dtype"):
+            self.converting.add((str(func), *(str(each.dtype) for each in (*args[:-1], made)), str(args[-1])))
         tensors = [each for each in tree_leaves((args, kwargs, made)) if isinstance(each, torch.Tensor)]
         if name not in ("_to_copy", "copy_") and name not in FREE:
             self.devices |= {each.device.type for each in tensors if each.dim() and each.is_floating_point()}

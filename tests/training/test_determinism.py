@@ -44,8 +44,8 @@ def test_a_training_step_has_only_operations_with_a_deterministic_form(token_fol
     run = small_run(arm, data=token_folder)
     if model:
         run = resolved(run.model_copy(update={"model": small_model(arm, **model)}))
-    gpt, _, steps = start(run, token_folder)
-    gpt.token_embedding.sparse = False  # as on a GPU
+    gpt, _, steps = start(run, token_folder, loop={"late": True})  # as on a GPU
+    gpt.token_embedding.sparse = False  # the same
     with Operations() as operations:
         for _ in range(2):
             next(steps)

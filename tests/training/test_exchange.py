@@ -37,10 +37,13 @@ def test_on_gpus_every_sum_is_made_there_and_nothing_is_read_on_the_way(tmp_path
     done = finished([sys.executable, str(program), str(built(tmp_path))])
     assert done.returncode == 0, done.stderr[-2000:]
     for arm, seen in json.loads(done.stdout).items():
-        assert {(device, dtype) for device, dtype, _ in seen["sums"]} == {("cuda:0", "torch.float32")}, arm
-        rows = 0 if arm == "frozen_embedding" else seen["sums"][-1][2]
+        *gradients, numbers = seen["sums"]
+        assert numbers == ["cuda:0", "torch.float64", 2], "loss and wish to stop, after all gradients"
+        assert {(device, dtype) for device, dtype, _ in gradients} == {("cuda:0", "torch.float32")}, arm
+        rows = 0 if arm == "frozen_embedding" else gradients[-1][2]
         assert rows < seen["rows"], "the rows that the update reads, not all"
-        assert sum(size for _, _, size in seen["sums"]) == seen["moving"] + rows
-        assert seen["gradients on"] == ["cuda:0"]
+        assert sum(size for _, _, size in gradients) == seen["moving"] + rows
+        assert seen["moments on"] == ["cuda:0"]
+        assert seen["read"] == 1
         assert seen["waiting"], "the device may wait for others until a number is read"
         assert set(seen["operations"]) <= {each for operations in FORMS.values() for each in operations}

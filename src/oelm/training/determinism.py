@@ -47,14 +47,15 @@ def prepare_gpu(device: str, *, deterministic: bool, tf32: bool, compiles: bool)
 # training with all its options, of an encoder's, of validation, and of the exchange between processes.
 FORMS: dict[str, tuple[str, ...]] = {
     "every number is written once, by one thread": (
-        "_foreach_add_", "_foreach_copy_", "_foreach_mul_", "_fused_adamw_", "_log_softmax_backward_data",
-        "_softmax_backward_data", "_to_copy", "add", "add_", "arange", "bitwise_and", "bitwise_not", "bitwise_or",
-        "cat", "clone", "constant_pad_nd", "copy_", "cos", "div", "div_", "embedding", "empty", "empty_like", "eq",
-        "exp", "exp_", "fill_", "full", "full_like", "gather", "ge", "gelu", "gelu_backward", "index", "index_select",
-        "isfinite", "le", "lift_fresh", "log", "lt", "masked_fill", "maximum", "mul", "mul_", "ne", "neg",
-        "new_empty", "new_full", "new_ones", "new_zeros", "ones", "ones_like", "pow", "reciprocal", "relu", "rsqrt",
-        "rsub", "scalar_tensor", "searchsorted", "sin", "slice_backward", "select_backward", "stack", "sub", "sub_",
-        "tanh", "tanh_backward", "threshold_backward", "tril", "where", "zero_", "zeros", "zeros_like",
+        "_foreach_add_", "_foreach_copy_", "_foreach_div_", "_foreach_mul_", "_foreach_sub_", "_fused_adamw_",
+        "_log_softmax_backward_data", "_softmax_backward_data", "_to_copy", "abs", "add", "add_", "arange",
+        "bitwise_and", "bitwise_not", "bitwise_or", "cat", "clamp", "clone", "constant_pad_nd", "copy_", "cos", "div",
+        "div_", "embedding", "empty", "empty_like", "eq", "exp", "exp_", "fill_", "full", "full_like", "gather", "ge",
+        "gelu", "gelu_backward", "index", "index_select", "isfinite", "le", "lift_fresh", "log", "lt", "masked_fill",
+        "maximum", "mul", "mul_", "ne", "neg", "new_empty", "new_full", "new_ones", "new_zeros", "ones", "ones_like",
+        "pow", "reciprocal", "relu", "rsqrt", "rsub", "scalar_tensor", "searchsorted", "select_backward", "sin",
+        "slice_backward", "stack", "sub", "sub_", "tanh", "tanh_backward", "threshold_backward", "tril", "where",
+        "zero_", "zeros", "zeros_like",
     ),
     "a view, or nothing but names": (
         "_record_function_enter_new", "_record_function_exit", "_reshape_alias", "_unsafe_view", "alias",

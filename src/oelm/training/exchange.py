@@ -16,11 +16,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from oelm.footprint import BUCKET_ELEMENTS
 from oelm.training.device import Machine
 from oelm.training.distributed import World, collective_device
 from oelm.training.objective import Objective
-
-BUCKET_ELEMENTS = 4 * 2**20
 
 
 class GradientExchange:

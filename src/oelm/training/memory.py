@@ -69,9 +69,8 @@ def _limits(machine: Machine) -> list[tuple[float, str]]:
 
 def peak_bytes(run: GptRun, machine: Machine, *, world_size: int = 1) -> dict[str, int]:
     """By what it is for, of one process; an estimate of the middle, which a traced step is held to."""
-    share = -(-run.training.batch_size // world_size)
-    examples = machine.micro_batch_size
-    return peak(run, examples=examples, share=share, precision=machine.precision, compiled=machine.compile)
+    examples, precision = machine.micro_batch_size, machine.precision
+    return peak(run, examples=examples, world_size=world_size, precision=precision, compiled=machine.compile)
 
 
 def memory_line(run: ResolvedRun, machine: Machine, *, world_size: int = 1) -> str:

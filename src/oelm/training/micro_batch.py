@@ -31,7 +31,8 @@ def micro_batch(
         return examples, f"micro-batch {examples}: the memory of the GPU was not looked at"
     for wanted in range(fewest, share + 1):
         examples = -(-share // wanted)
-        needed = sum(peak(run, examples=examples, share=share, precision=precision, compiled=compiled).values())
+        found = peak(run, examples=examples, world_size=world_size, precision=precision, compiled=compiled)
+        needed = sum(found.values())
         if needed <= ROOM * free or examples == 1:
             break
     parts = -(-share // examples)  # what is made of it: 5 of 10 in twos, also where 6 were tried
@@ -59,8 +60,10 @@ def _free_bytes(device: str) -> int | None:
         return None
 
 
-def peak(run: GptRun, *, examples: int, share: int, precision: str, compiled: bool) -> dict[str, int]:
-    """Bytes at the peak of a step of one process, by what they are for, with so many of its `share` at once."""
+def peak(run: GptRun, *, examples: int, world_size: int, precision: str, compiled: bool) -> dict[str, int]:
+    """Bytes at the peak of a step of one process, by what they are for, with so many of its share at once."""
+    share = -(-run.training.batch_size // world_size)
+    read = min(run.model.vocabulary, run.training.batch_size * run.model.seq_len)  # rows of the embedding, at most
     products: torch.dtype = getattr(torch, precision)
     weights = torch.promote_types(products, torch.float32)
     rows = chunk_rows(examples * run.model.seq_len, run.model.vocabulary, products, compiled=compiled)
@@ -71,5 +74,6 @@ def peak(run: GptRun, *, examples: int, share: int, precision: str, compiled: bo
         weight_bytes=weights.itemsize,
         chunk_rows=rows,
         compiled=compiled,
+        exchanged_rows=read if world_size > 1 else None,
     )
     return peak_parts(run.model, step)
