@@ -47,6 +47,7 @@ def test_with_our_weights_it_gives_our_loss():
         ("NVIDIA A100-PCIE-40GB", None),
         ("NVIDIA RTX A500 Laptop GPU", None),
         ("NVIDIA RTX A5000 Laptop GPU", None),
+        ("NVIDIA A100-SXM4-80GB MIG 1g.10gb", None),  # a seventh of it
         (None, None),
     ],
 )
@@ -62,6 +63,8 @@ def test_products_at_a_share_of_the_peak_are_part_of_a_step():
         assert found.seconds > found.product_seconds > 0
         assert 0 < found.share_of_peak < SHARE_OF_PEAK
         assert peak_flops(card, "bfloat16") > peak_flops(card, "float32")
+        assert peak_flops(card, "float32", tf32=True) is None
+        assert peak_flops(card, "bfloat16", tf32=True) == peak_flops(card, "bfloat16")
     a5000, a100, h100 = (expected(run, card).seconds for card in CARDS)
     assert a5000 > a100 > h100
 

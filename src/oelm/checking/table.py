@@ -125,7 +125,7 @@ def _compiled(here: Here) -> Outcome:
 def _speed(here: Here) -> Outcome:
     found = answer_of("speed", _request(here, seconds=SPEED_SECONDS[here.kind]), here=here)
     card = card_named(found["accelerator"])
-    peak = peak_flops(card, found["precision"]) if card else None
+    peak = peak_flops(card, found["precision"], tf32=found["tf32"]) if card else None
     share = found["flops_per_second"] / peak if peak else None
     of_peak = f", {share:.0%} of the peak of {card.name}" if card and share else ""
     interval = f"95 % {found['ratio_low']:.2f} to {found['ratio_high']:.2f}"
