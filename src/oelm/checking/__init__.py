@@ -1,1 +1,1 @@
-"""`oelm check`: whether this machine trains as promised, shown on the machine itself, one line a check."""
+"""`oelm check`: whether runs on this machine are repeatable, resumed exactly and fast, one line a check."""

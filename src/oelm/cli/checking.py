@@ -40,19 +40,22 @@ def check(
     ] = None,
     cpu: Annotated[bool, typer.Option("--cpu", help="Check the processor, even if there is a GPU.")] = False,
     only: Annotated[
-        str | None, typer.Option("--only", help="Only these checks, separated by commas.", show_default="all")
+        str | None, typer.Option("--only", help="Only these checks, by name, separated by commas.", show_default="all")
     ] = None,
     roofline: Annotated[
         bool,
-        typer.Option("--roofline", help="Check nothing; print what data sheets let a step take on known GPUs."),
+        typer.Option(
+            "--roofline", help="Check nothing; print how long steps should take on some GPUs, by their data sheets."
+        ),
     ] = False,
     json_output: JsonOption = False,
 ) -> None:
-    """Check that this machine trains as promised.
+    """Check this machine: are runs repeatable, resumed exactly, and fast?
 
     It takes about two minutes on an idle machine. Short runs are repeated, killed and resumed; steps are taken by
     every kind of arm, compiled and eager, on one device and on several; their time, memory and communication are
-    measured. One line per check: pass, fail, or skipped and why. Exit code 1 if a check fails.
+    measured. One line per check: pass, fail or skipped, its name, and what was found or why it was skipped. Exit code
+    1 if a check fails.
 
     \b
     Examples:

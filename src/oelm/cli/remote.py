@@ -63,7 +63,7 @@ def check(
     context: typer.Context,
     gpu: Annotated[
         bool,
-        typer.Option("--gpu", help="Then run `oelm check` on the server: what training promises, on its free GPUs."),
+        typer.Option("--gpu", help="Then run `oelm check` on the server's free GPUs: are runs exact and fast there?"),
     ] = False,
     study: Annotated[
         str | None,
