@@ -33,7 +33,8 @@ def main() -> None:
     name, sizes = options.contender, {"batch_size": SEQUENCES, "vocabulary": options.vocabulary}
     with tempfile.TemporaryDirectory() as folder:
         then = Path(folder) / "then"
-        subprocess.run(["git", "worktree", "add", "--quiet", "--detach", str(then), options.commit], cwd=HERE, check=True)
+        add = ["git", "worktree", "add", "--quiet", "--detach", str(then), options.commit]
+        subprocess.run(add, cwd=HERE, check=True)
         try:
             contenders = {
                 "now": Contender(name, sizes),
