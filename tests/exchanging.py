@@ -1,6 +1,6 @@
 """Processes that exchange gradients, forked from one that has torch already, and what each of them must find.
 
-Arguments: token folder, number of processes. Prints a line for each law that held; the first that did not is a
+Arguments: token folder, which laws. Prints a line for each law that held; the first that did not is a
 traceback and an exit code.
 """
 
@@ -11,8 +11,9 @@ import functools
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -265,27 +266,17 @@ def a_wish_of_one_process_to_stop_is_granted_by_all_after_the_step_under_way(fol
     assert same(whole.weights, stopped.steps(11, LAST).weights)
 
 
-@contextlib.contextmanager
-def _patched(owner: object, name: str, value: object) -> Iterator[None]:
-    before = getattr(owner, name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        setattr(owner, name, before)
-
-
-def _counted(begun: list[int]) -> contextlib.AbstractContextManager[None]:
+def _counted(begun: list[int]) -> contextlib.AbstractContextManager[object]:
     real = loop.accumulate_gradients
 
     def accumulate(objective: Objective, run: Run, step: int, **options: object) -> Tensor:
         begun.append(step)
         return real(objective, run, step, **options)
 
-    return _patched(loop, "accumulate_gradients", accumulate)
+    return patch.object(loop, "accumulate_gradients", accumulate)
 
 
-def _spoiled_weight(at: int) -> contextlib.AbstractContextManager[None]:
+def _spoiled_weight(at: int) -> contextlib.AbstractContextManager[object]:
     """The gradient of a weight that thaws, as the backward pass makes it."""
     real = loop.accumulate_gradients
 
@@ -299,10 +290,10 @@ def _spoiled_weight(at: int) -> contextlib.AbstractContextManager[None]:
         hook.remove()
         return loss
 
-    return _patched(loop, "accumulate_gradients", accumulate)
+    return patch.object(loop, "accumulate_gradients", accumulate)
 
 
-def _spoiled_rows(at: int) -> contextlib.AbstractContextManager[None]:
+def _spoiled_rows(at: int) -> contextlib.AbstractContextManager[object]:
     """The gradient at the rows of the embedding, which arrive last."""
     real, updates = exchange._Rows.send, iter(range(FIRST, LAST + 1))
 
@@ -311,16 +302,16 @@ def _spoiled_rows(at: int) -> contextlib.AbstractContextManager[None]:
             rows._sums[0, 0] = float("inf")
         real(rows)
 
-    return _patched(exchange._Rows, "send", send)
+    return patch.object(exchange._Rows, "send", send)
 
 
-def _spoiled_loss(at: int) -> contextlib.AbstractContextManager[None]:
+def _spoiled_loss(at: int) -> contextlib.AbstractContextManager[object]:
     real = loop.accumulate_gradients
 
     def accumulate(objective: Objective, run: Run, step: int, **options: object) -> Tensor:
         return real(objective, run, step, **options) * (float("inf") if step == at else 1.0)
 
-    return _patched(loop, "accumulate_gradients", accumulate)
+    return patch.object(loop, "accumulate_gradients", accumulate)
 
 
 READ_LATE = (
@@ -328,26 +319,31 @@ READ_LATE = (
     an_update_that_is_no_number_on_one_process_is_left_out_by_all,
     a_wish_of_one_process_to_stop_is_granted_by_all_after_the_step_under_way,
 )
+# Name -> how many processes, and what they must find.
 LAWS = {
-    2: (two_processes_give_the_bits_of_the_plainest_exchange, *READ_LATE),
-    4: (
-        weights_are_those_of_the_plainest_exchange,
-        all_processes_have_one_model,
-        a_second_run_and_a_resumed_one_add_in_the_same_order,
-        buckets_leave_while_others_are_computed,
-        *READ_LATE,
+    "two": (2, (two_processes_give_the_bits_of_the_plainest_exchange, *READ_LATE)),
+    "four": (
+        4,
+        (
+            weights_are_those_of_the_plainest_exchange,
+            all_processes_have_one_model,
+            a_second_run_and_a_resumed_one_add_in_the_same_order,
+            buckets_leave_while_others_are_computed,
+        ),
     ),
+    "four, read late": (4, READ_LATE),
 }
 
 
-def child(rank: int, size: int, port: int, folder: Path) -> int:
+def child(rank: int, name: str, port: int, folder: Path) -> int:
+    size, laws = LAWS[name]
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     exchange.BUCKET_ELEMENTS = 2000
     torch.set_num_threads(1)
     world = World(rank=rank, size=size)
     try:
         with joined(world, device="cpu"):
-            for law in LAWS[size]:
+            for law in laws:
                 law(folder, world)
                 if world.is_main:
                     print(law.__name__, flush=True)
@@ -358,11 +354,11 @@ def child(rank: int, size: int, port: int, folder: Path) -> int:
 
 
 if __name__ == "__main__":
-    where, count = Path(sys.argv[1]), int(sys.argv[2])
+    where, laws_of = Path(sys.argv[1]), sys.argv[2]
     meeting, children = free_port(), []
-    for number in range(count):
+    for number in range(LAWS[laws_of][0]):
         forked = os.fork()
         if forked == 0:
-            os._exit(child(number, count, meeting, where))
+            os._exit(child(number, laws_of, meeting, where))
         children.append(forked)
     sys.exit(max(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in children))
