@@ -6,6 +6,7 @@ import time
 import pytest
 from board_server import board_of, served
 
+from oelm.board.follow import VALUES
 from oelm.board.places import StudyPlace
 from oelm.board.state import Board
 from oelm.errors import UserError
@@ -74,7 +75,7 @@ def test_the_standing_is_computed_once_until_something_changes(tmp_path, monkeyp
     study, folder, calls = study_of_two(), tmp_path / "small", []
     store_study(study, folder, all_but_one)
     whole = state.standing_of
-    monkeypatch.setattr(state, "standing_of", lambda *given: calls.append(1) or whole(*given))
+    monkeypatch.setattr(state, "standing_of", lambda *given, **more: calls.append(1) or whole(*given, **more))
     with served(board_of(study, folder)) as server:
         for _ in range(5):
             server.standing("small")
@@ -110,6 +111,16 @@ def test_a_damaged_run_is_part_of_no_verdict_and_named(tmp_path):
         assert study_line["failures"][0]["id"] == f"small/{path.name}"
 
 
+def all_bands(watch):
+    """Of training and validation, which are followed from now on."""
+    found = {}
+    for kind in VALUES:
+        watch.follow_all(kind)
+        for arm, names in watch.bands(kind).items():
+            found[arm] = found.get(arm, {}) | names
+    return found
+
+
 def test_increments_carry_what_is_new_and_nothing_else(tmp_path):
     study, folder = study_of_two(), tmp_path / "small"
     store_study(study, folder, all_but_one)
@@ -118,13 +129,12 @@ def test_increments_carry_what_is_new_and_nothing_else(tmp_path):
     watch = board.watch("small")
     with watch.lock:
         watch.refresh()
-        watch.follow_all()
-        before, version = watch.bands(), watch.version
+        before, version = all_bands(watch), watch.version
     directory.append_metrics(rest[0])
     with watch.lock:
         watch.refresh()
         (event,) = watch.since(version)
-        after = watch.bands()
+        after = all_bands(watch)
     id = f"small/{directory.path.name}"
     assert list(event["runs"]) == [id]
     points = [point for part in event["runs"][id].values() for point in part["points"]]
@@ -142,7 +152,7 @@ def test_a_band_says_over_how_many_seeds_it_is(tmp_path):
     running(study, folder, records=4)
     with served(board_of(study, folder)) as server:
         server.standing("small")
-        band = server.json("data/curves", name="small")["bands"][ARMS[1]]["train_loss"]
+        band = server.json("data/curves", name="small", y="train_loss")["bands"][ARMS[1]]["train_loss"]
     assert band["seeds"] == 4
     counts = [point[6] for point in band["points"]]
     assert counts[0] == 4

@@ -24,49 +24,31 @@ def directory(tmp_path):
 
 @pytest.fixture
 def follower(directory):
-    return Follower(directory.metrics_file)
+    return Follower(directory.metrics_file, TRAINING)
 
 
-def steps(follower, kind=TRAINING):
-    return list(follower.series[kind].steps)
+def steps(follower):
+    return list(follower.series.steps)
 
 
 def test_only_what_is_new_is_read(directory, follower, monkeypatch):
     for step in range(1, 200):
         directory.append_metrics(record(step))
     assert follower.poll()
-    follower.series[TRAINING].take_changes()
+    follower.series.take_changes()
     size = directory.metrics_file.stat().st_size
     read = []
-    fdopen = os.fdopen
+    pread = os.pread
 
-    def counting(*arguments, **options):
-        stream = fdopen(*arguments, **options)
-        if arguments[1] == "rb":
-            whole = stream.read
-
-            class Counted:
-                def __enter__(self):
-                    return self
-
-                def __exit__(self, *_):
-                    stream.close()
-
-                def read(self, count=-1):
-                    found = whole(count)
-                    read.append(len(found))
-                    return found
-
-                def __getattr__(self, name):
-                    return getattr(stream, name)
-
-            return Counted()
-        return stream
+    def counting(*arguments):
+        found = pread(*arguments)
+        read.append(len(found))
+        return found
 
     directory.append_metrics(record(200))
-    monkeypatch.setattr("oelm.board.follow.os.fdopen", counting)
+    monkeypatch.setattr("oelm.board.follow.os.pread", counting)
     assert follower.poll()
-    assert follower.series[TRAINING].take_changes() == (False, [200], [])
+    assert follower.series.take_changes() == (False, [200], [])
     new = directory.metrics_file.stat().st_size - size
     assert sum(read) <= new + 2 * CHECKED_BYTES
     assert not follower.poll()
@@ -89,11 +71,11 @@ def test_a_file_that_was_cut_is_read_anew(directory, follower):
     for step in range(1, 50):
         directory.append_metrics(record(step))
     follower.poll()
-    follower.series[TRAINING].take_changes()
+    follower.series.take_changes()
     directory.metrics_file.write_text(json.dumps(record(7)) + "\n")
     assert follower.poll()
     assert steps(follower) == [7]
-    assert follower.series[TRAINING].take_changes().is_reset
+    assert follower.series.take_changes().is_reset
 
 
 def test_a_file_that_was_replaced_by_a_longer_one_is_read_anew(directory, follower, tmp_path):
@@ -128,14 +110,14 @@ def test_a_run_taken_up_again_continues_from_there(directory, follower):
     for step in (1, 2, 3, 4):
         directory.append_metrics(record(step, 5.0))
     follower.poll()
-    follower.series[TRAINING].take_changes()
+    follower.series.take_changes()
     for step in (3, 4, 5):
         directory.append_metrics(record(step, 4.0))
     follower.poll()
-    points = list(follower.series[TRAINING].points("train_loss"))
+    points = list(follower.series.points("train_loss"))
     assert [point[0] for point in points] == [1, 2, 3, 4, 5]
     assert [point[-1] for point in points] == [5.0, 5.0, 4.0, 4.0, 4.0]
-    assert follower.series[TRAINING].take_changes() == (False, [3, 4, 5], [])
+    assert follower.series.take_changes() == (False, [3, 4, 5], [])
 
 
 def test_a_long_stream_keeps_a_bounded_number_of_points_and_its_last(directory, follower):
@@ -145,12 +127,12 @@ def test_a_long_stream_keeps_a_bounded_number_of_points_and_its_last(directory, 
     kept = steps(follower)
     assert POINTS // 2 <= len(kept) <= POINTS + 1
     assert kept[-1] == 20_001
-    stride = follower.series[TRAINING].stride
+    stride = follower.series.stride
     assert all(step % stride == 0 for step in kept[:-1])
 
 
 def test_read_at_once_or_line_by_line_the_same_steps_are_kept(directory, follower):
-    other = Follower(directory.metrics_file)
+    other = Follower(directory.metrics_file, TRAINING)
     for step in range(1, 1500):
         directory.append_metrics(record(step))
         if step % 7 == 0:
@@ -158,7 +140,7 @@ def test_read_at_once_or_line_by_line_the_same_steps_are_kept(directory, followe
     follower.poll()
     other.poll()
     assert steps(follower) == steps(other)
-    assert list(follower.series[TRAINING].points("train_loss")) == list(other.series[TRAINING].points("train_loss"))
+    assert list(follower.series.points("train_loss")) == list(other.series.points("train_loss"))
 
 
 def test_a_last_point_that_is_not_kept_is_said_to_be_gone(directory, follower):
@@ -166,10 +148,10 @@ def test_a_last_point_that_is_not_kept_is_said_to_be_gone(directory, follower):
         directory.append_metrics(record(step))
     follower.poll()
     last = steps(follower)[-1]
-    follower.series[TRAINING].take_changes()
+    follower.series.take_changes()
     directory.append_metrics(record(last + 1))
     follower.poll()
-    assert last in follower.series[TRAINING].take_changes().gone
+    assert last in follower.series.take_changes().gone
 
 
 def test_what_is_no_record_is_left_out(directory, follower):
@@ -189,7 +171,7 @@ def test_what_is_no_record_is_left_out(directory, follower):
         whole + "\n".join(bad) + "\n" + json.dumps(record(2) | {"train_loss": "text"}) + "\n"
     )
     follower.poll()
-    assert [point[0] for point in follower.series[TRAINING].points("train_loss")] == [1]
+    assert [point[0] for point in follower.series.points("train_loss")] == [1]
 
 
 def test_a_line_without_end_does_not_fill_the_memory(directory, follower):
@@ -201,9 +183,12 @@ def test_a_line_without_end_does_not_fill_the_memory(directory, follower):
 def test_training_and_validation_are_apart(directory, follower):
     directory.append_metrics(record(5))
     directory.append_metrics(validation(5, 2.5))
-    follower.poll()
-    assert list(follower.series[VALIDATION].points("val_loss")) == [(5, 50.0, 2.5, 2.5)]
-    assert list(follower.series[VALIDATION].points("accuracy")) == []
+    of_validation = Follower(directory.metrics_file, VALIDATION)
+    assert follower.poll()
+    assert of_validation.poll()
+    assert [point[0] for point in follower.series.points("train_loss")] == [5]
+    assert list(of_validation.series.points("val_loss")) == [(5, 50.0, 2.5, 2.5)]
+    assert list(of_validation.series.points("accuracy")) == []
 
 
 def test_a_link_in_the_place_of_the_file_is_not_followed(directory, follower, tmp_path):

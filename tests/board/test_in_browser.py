@@ -107,7 +107,9 @@ def test_the_address_restores_the_view(browser, world):
         "study=small&y=train_loss&x=tokens&logx=1&logy=1&smooth=5&seeds=1&sort=val_loss&down=1&filter=frozen&theme=dark"
     )
     browser.get(f"{server.address}?{query}")
-    until(browser, f"{DRAWN} === 4", "the seeds of both arms apart") if False else until(browser, DRAWN, "curves")
+    until(browser, DRAWN, "the seeds of both arms apart")
+    apart = browser.execute_script(f"return {CHART}.data.map((each) => new Set(each.text.filter(Boolean)).size)")
+    assert apart == [4, 4]
     chosen = browser.execute_script(
         "return ['y', 'x', 'smooth'].map((name) => document.querySelector(`select[name=${name}]`).value)"
     )

@@ -5,60 +5,74 @@ A seed is the mean of its draws. A point says over how many seeds it is, so that
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from statistics import fmean
 
-from oelm.board.follow import KIND_OF, Follower, Series
+from oelm.board.follow import Place, Series
 
 BandPoint = list[float]  # step, tokens, seconds, mean, smallest, largest, number of seeds
 
 
 @dataclass(frozen=True)
 class Member:
-    """A run of an arm."""
+    """A run of an arm, with what it recorded of the kind that is drawn."""
 
     seed: object
-    follower: Follower
+    series: Series
     has_ended: bool
 
-    def series(self, name: str) -> Series:
-        return self.follower.series[KIND_OF[name]]
 
-
-def stride_of(members: Iterable[Member], name: str) -> int:
+def stride_of(members: Iterable[Member]) -> int:
     """Steps that all of them keep are multiples of it."""
-    return max((member.series(name).stride for member in members), default=1)
+    return max((member.series.stride for member in members), default=1)
 
 
-def steps_of(members: list[Member], name: str) -> list[int]:
+def steps_of(members: list[Member]) -> list[int]:
     """Those at which the arm is drawn. The last step of a run that has not ended is one of its own."""
-    stride = stride_of(members, name)
+    stride = stride_of(members)
     found: set[int] = set()
     for member in members:
-        series = member.series(name)
-        found.update(step for step in series.steps if step % stride == 0)
-        if member.has_ended and series.steps:
-            found.add(series.steps[-1])
-    return sorted(found)
+        series = member.series
+        found.update(series.steps if series.stride == stride else filter(lambda step: step % stride == 0, series.steps))
+        if series.is_extra:
+            found.discard(series.steps[-1])
+    last = (member.series.steps[-1] for member in members if member.has_ended and member.series.steps)
+    return sorted({*found, *last})
 
 
-def points_at(members: list[Member], name: str, steps: Iterable[int]) -> list[BandPoint]:
+def points_at(members: list[Member], name: str, steps: Collection[int]) -> list[BandPoint]:
     """Steps where no seed has a value are left out."""
     by_seed: dict[object, list[Series]] = {}
     for member in members:
-        by_seed.setdefault(member.seed, []).append(member.series(name))
-    found = []
-    for step in steps:
-        of_seeds = [[at for each in draws if (at := each.at(step, name))] for draws in by_seed.values()]
-        means = [[fmean(column) for column in zip(*draws, strict=True)] for draws in of_seeds if draws]
-        if means:
-            tokens, seconds, values = zip(*means, strict=True)
-            place = [step, fmean(tokens), fmean(seconds)]
-            found.append([*place, fmean(values), min(values), max(values), len(values)])
-    return found
+        by_seed.setdefault(member.seed, []).append(member.series)
+    at_steps: dict[int, list[Place]] = {step: [] for step in steps}
+    for draws in by_seed.values():
+        for step, values in _mean_of(draws, name, at_steps):
+            at_steps[step].append(values)
+    return [_band(step, found) for step, found in sorted(at_steps.items()) if found]
 
 
-def begun(members: list[Member], name: str) -> int:
-    """How many seeds have a value at all."""
-    return len({member.seed for member in members if member.series(name).steps})
+def begun(members: list[Member]) -> int:
+    """How many seeds have recorded anything."""
+    return len({member.seed for member in members if member.series.steps})
+
+
+def _mean_of(draws: list[Series], name: str, steps: Collection[int]) -> Iterable[tuple[int, Place]]:
+    if len(draws) == 1:
+        return draws[0].among(steps, name)
+    found: dict[int, list[Place]] = {}
+    for draw in draws:
+        for step, place in draw.among(steps, name):
+            found.setdefault(step, []).append(place)
+    return ((step, _mean(places)) for step, places in found.items())
+
+
+def _mean(places: list[Place]) -> Place:
+    tokens, seconds, values = zip(*places, strict=True)
+    return fmean(tokens), fmean(seconds), fmean(values)
+
+
+def _band(step: int, seeds: list[Place]) -> BandPoint:
+    tokens, seconds, values = zip(*seeds, strict=True)
+    return [step, fmean(tokens), fmean(seconds), fmean(values), min(values), max(values), len(values)]

@@ -1,7 +1,8 @@
-"""The metric file of one run, read from where reading stopped, in bounded memory: what a page draws of it.
+"""The records of one kind in the metric file of a run, read from where reading stopped, in bounded memory.
 
-A file that was cut or replaced is read anew. Of a long stream every second, fourth, eighth ... step is kept, as
-metric_records.py does, so that runs which recorded the same steps keep the same.
+A line of the other kind is not parsed: a page that draws validation does not pay for training. A file that was cut or
+replaced is read anew. Of a long stream every second, fourth, eighth ... step is kept, as metric_records.py does, so
+that runs which recorded the same steps keep the same.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import json
 import os
 import stat
 from array import array
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,10 +26,12 @@ PLACE = ("tokens", "seconds")
 TRAINING, VALIDATION = "training", "validation"
 VALUES = {TRAINING: ("train_loss",), VALIDATION: ("val_loss", "accuracy")}
 KIND_OF = {name: kind for kind, names in VALUES.items() for name in names}
+FEW = 8  # times as many steps as are asked for: then each is looked up
 CHECKED_BYTES = 64  # before the place where reading stopped: other bytes there are another file
 NOTHING = float("nan")  # a number that a record does not have
 
-Point = tuple[float, ...]  # step, tokens, seconds, then the values of the kind
+Place = tuple[float, float, float]  # tokens, seconds, value
+Point = tuple[int, float, float, float]  # step, tokens, seconds, value
 
 
 class Changes(NamedTuple):
@@ -77,13 +80,11 @@ class Series:
     def extend(self, records: list[dict[str, Any]]) -> None:
         """As `add` for each of them; many at once are thinned before they are kept."""
         steps = [record["step"] for record in records]
-        before = self.steps[-1] if self.steps else -1
-        if self.is_extra or before >= steps[0] or any(one >= next for one, next in itertools.pairwise(steps)):
+        if self.is_extra or not self.goes_on_with(steps):
             for record in records:
                 self.add(record)
             return
-        while self._would_be(steps) > POINTS:
-            self._coarsen()
+        self.make_room(steps)
         kept = [record for record in records if record["step"] % self.stride == 0]
         kept += records[-1:] if steps[-1] % self.stride else []
         new = [record["step"] for record in kept]
@@ -93,6 +94,16 @@ class Series:
             values: list[Any] = [record.get(name) for record in kept]
             column.extend([float(value) if is_finite(value) else NOTHING for value in values])
         self.is_extra = new[-1] % self.stride != 0
+
+    def goes_on_with(self, steps: list[int]) -> bool:
+        """Whether they rise from the last one on."""
+        known = [*self.steps[-1:], *steps]
+        return all(one < next for one, next in itertools.pairwise(known))
+
+    def make_room(self, steps: list[int]) -> None:
+        """For these, which rise from the last one that is kept."""
+        while steps and self._would_be(steps) > POINTS:
+            self._coarsen()
 
     def _would_be(self, steps: list[int]) -> int:
         """How many there would be with these."""
@@ -129,41 +140,53 @@ class Series:
         self.columns = tuple(array("d", (column[place] for place in kept)) for column in self.columns)
         self.is_reset = True
 
+    def say_last(self) -> None:
+        """Its last step is one of the arm now, whether or not others keep it."""
+        if self.is_extra:
+            self.changed.add(self.steps[-1])
+
     def take_changes(self) -> Changes:
         """Since it was last asked."""
         changes = Changes(self.is_reset, sorted(self.changed), sorted(self.gone))
         self.is_reset, self.changed, self.gone = False, set(), set()
         return changes
 
-    def at(self, step: int, name: str) -> Point | None:
-        """Tokens, seconds and the value at a step; None where it has none."""
+    def at(self, step: int, name: str) -> Place | None:
+        """None where it has no value at this step."""
         place = bisect.bisect_left(self.steps, step)
         if place == len(self.steps) or self.steps[place] != step:
             return None
-        value = self.columns[len(PLACE) + self.names.index(name)][place]
+        value = self._column(name)[place]
         return (self.columns[0][place], self.columns[1][place], value) if value == value else None
 
+    def among(self, steps: Collection[int], name: str) -> Iterator[tuple[int, Place]]:
+        """What it has at these steps, in any order."""
+        if len(steps) * FEW < len(self.steps):
+            return ((step, at) for step in steps if (at := self.at(step, name)))
+        return ((step, (tokens, seconds, value)) for step, tokens, seconds, value in self.points(name) if step in steps)
+
     def points(self, name: str) -> Iterator[Point]:
-        """Step, tokens, seconds and value."""
-        column = self.columns[len(PLACE) + self.names.index(name)]
-        rows = zip(self.steps, *self.columns[: len(PLACE)], column, strict=True)
+        rows = zip(self.steps, *self.columns[: len(PLACE)], self._column(name), strict=True)
         return (row for row in rows if row[-1] == row[-1])
+
+    def _column(self, name: str) -> array[float]:
+        return self.columns[len(PLACE) + self.names.index(name)]
 
 
 class Follower:
-    """One file, as far as it has been read."""
+    """One kind of record in one file, as far as it has been read."""
 
-    def __init__(self, file: Path) -> None:
-        self.file = file
+    def __init__(self, file: Path, kind: str) -> None:
+        self.file, self.kind = file, kind
         self._forget()
 
     def _forget(self) -> None:
-        self.series = {kind: Series(names) for kind, names in VALUES.items()}
+        self.series = Series(VALUES[self.kind])
         self._identity: tuple[int, int] | None = None
         self._size = 0
         self._offset = 0
         self._before = b""  # the last bytes that were read
-        self._last: dict[str, bytes] = {}  # of each kind, a line that was skipped
+        self._last: bytes | None = None  # a line that was skipped
 
     def poll(self) -> bool:
         """Read what is new; whether anything was."""
@@ -171,68 +194,70 @@ class Follower:
             descriptor = os.open(self.file, FOR_READING | getattr(os, "O_NOFOLLOW", 0))
         except OSError:
             return self._start_again() if self._identity else False
-        with os.fdopen(descriptor, "rb", buffering=0) as stream:
+        try:
             found = os.fstat(descriptor)
             if not stat.S_ISREG(found.st_mode):
                 return False
             identity = found.st_dev, found.st_ino
             if identity == self._identity and found.st_size == self._size:
                 return False
-            is_other = self._identity is not None and (identity != self._identity or not self._goes_on(stream, found))
+            is_same = identity == self._identity and self._goes_on(descriptor, found)
+            is_other = self._identity is not None and not is_same
             if is_other:
                 self._start_again()
             self._identity, self._size = identity, found.st_size
-            return self._read(stream) or is_other
+            return self._read(descriptor) or is_other
+        finally:
+            os.close(descriptor)
 
     def _start_again(self) -> bool:
         self._forget()
-        for series in self.series.values():
-            series.is_reset = True
+        self.series.is_reset = True
         return True
 
-    def _goes_on(self, stream: Any, found: os.stat_result) -> bool:
+    def _goes_on(self, descriptor: int, found: os.stat_result) -> bool:
         if found.st_size < self._offset:
             return False
-        stream.seek(self._offset - len(self._before))
-        return bool(stream.read(len(self._before)) == self._before)
+        return os.pread(descriptor, len(self._before), self._offset - len(self._before)) == self._before
 
-    def _read(self, stream: Any) -> bool:
-        stream.seek(self._offset)
-        rest, has_new = b"", False
-        while block := stream.read(BLOCK_BYTES):
-            *lines, rest = (rest + block).split(b"\n")
-            if lines:
-                self._take(lines)
+    def _read(self, descriptor: int) -> bool:
+        """As far as the file went when it was looked at; what has come since is read next time."""
+        rest, at, has_new = b"", self._offset, False
+        while at < self._size and (block := os.pread(descriptor, min(BLOCK_BYTES, self._size - at), at)):
+            at += len(block)
+            whole, newline, rest = (rest + block).rpartition(b"\n")
+            if newline:
+                self._take(whole.split(b"\n"))
+                self._before = (self._before + whole[-CHECKED_BYTES:] + newline)[-CHECKED_BYTES:]
                 has_new = True
             if len(rest) > MOST_LINE_BYTES:  # no record of ours
-                self._offset += len(rest)
-                rest = b""
-            if lines:
-                self._offset += sum(map(len, lines)) + len(lines)
-        for line in self._last.values():
-            self._take([line], skipping=False)
-        self._last = {}
-        stream.seek(max(0, self._offset - CHECKED_BYTES))
-        self._before = stream.read(self._offset - max(0, self._offset - CHECKED_BYTES))
+                self._before, rest = rest[-CHECKED_BYTES:], b""
+            self._offset = at - len(rest)
+        if self._last is not None:
+            self._keep([self._last])
+            self._last = None
         return has_new
 
-    def _take(self, lines: list[bytes], *, skipping: bool = True) -> None:
-        if skipping and any(series.stride > 1 for series in self.series.values()):
+    def _take(self, lines: list[bytes]) -> None:
+        is_validation = self.kind == VALIDATION
+        lines = [line for line in lines if (b'"val_loss"' in line) == is_validation]
+        if len(lines) > POINTS and not self.series.is_extra:  # most of them need not be parsed
+            steps = [int(start[1]) for line in lines if (start := USUAL_STEP.match(line))]
+            if self.series.goes_on_with(steps):
+                self.series.make_room(steps)
+        if self.series.stride > 1:
             lines = [line for line in lines if not self._skips(line)]
-        by_kind: dict[str, list[dict[str, Any]]] = {}
-        for record in _records(lines):
-            if isinstance(record, dict) and is_step(record.get("step")):
-                by_kind.setdefault(VALIDATION if "val_loss" in record else TRAINING, []).append(record)
-        for kind, records in by_kind.items():
-            self.series[kind].extend(records)
+        self._keep(lines)
+
+    def _keep(self, lines: list[bytes]) -> None:
+        records = [each for each in _records(lines) if isinstance(each, dict) and is_step(each.get("step"))]
+        if records:
+            self.series.extend(records)
 
     def _skips(self, line: bytes) -> bool:
-        kind = VALIDATION if b'"val_loss"' in line else TRAINING
-        if not self.series[kind].skips(line):
-            self._last.pop(kind, None)
-            return False
-        self._last[kind] = line  # which may turn out to be the last one
-        return True
+        is_skipped = self.series.skips(line)
+        self._last = line if is_skipped else None  # it may turn out to be the last one
+        return is_skipped
 
 
 def _records(lines: list[bytes]) -> Iterator[Any]:

@@ -21,6 +21,7 @@ from oelm.errors import UserError
 from oelm.study.declaration import Language
 
 PORT = 8765
+SHORTEST_TURN = 2e-4  # seconds: while verdicts are computed, an answer waits so long at each file that it opens
 TRIED_PORTS = 20  # from the usual one on, where it is not given
 
 
@@ -31,6 +32,7 @@ def serve(
     plotly_file()  # now, not when the first page asks
     listener = _listener(host, port)
     secret = None if is_loopback(host) else secrets.token_urlsafe(24)
+    sys.setswitchinterval(SHORTEST_TURN)
     server = server_of(board, host=host, language=language, secret=secret)
     address = _address(host, listener.getsockname()[1], secret) + _query(board, language)
     if secret is not None:

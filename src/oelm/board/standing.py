@@ -7,7 +7,7 @@ something has changed. What has not changed since is remembered.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ class Remembered:
 
     known: dict[Path, tuple[Signature, StoredRun]] = field(default_factory=dict)
 
-    def shelf(self, folder: Path, runs: list[RunPlace]) -> Shelf:
+    def shelf(self, folder: Path, runs: list[RunPlace], before_each: Callable[[], None]) -> Shelf:
         signatures = {run.path: run.signature for run in runs}
 
         def read(path: Path) -> StoredRun:
@@ -48,6 +48,7 @@ class Remembered:
             before = self.known.get(path)
             if before is not None and before[0] == signature and before[1].state in SETTLED:
                 return before[1]
+            before_each()
             stored = read_stored(path)
             self.known[path] = signature, stored
             return stored
@@ -226,11 +227,19 @@ def drawn_as(look: Look) -> dict[str, str]:
     return {"colour": look.colour, "dash": dash or "solid", "symbol": _SYMBOLS[look.marker]}
 
 
-def standing_of(study: Study, place: StudyPlace, runs: list[RunPlace], remembered: Remembered) -> Standing:
-    """Of these run directories. UserError where nothing can be said at all."""
+def standing_of(
+    study: Study,
+    place: StudyPlace,
+    runs: list[RunPlace],
+    remembered: Remembered,
+    *,
+    before_each: Callable[[], None] = lambda: None,
+) -> Standing:
+    """Of these run directories; something may be done before each of them is read. UserError where nothing can be said
+    at all."""
     from oelm.analysis.summary import findings_alone
 
-    shelf = remembered.shelf(place.folder(), runs)
+    shelf = remembered.shelf(place.folder(), runs, before_each)
     ids = {run.path: run.id for run in runs}
     try:
         findings = findings_alone(study, shelf, with_curves=False)

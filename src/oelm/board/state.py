@@ -9,6 +9,7 @@ import contextlib
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,10 @@ from oelm.study.reading import load_study
 FOUND_FOR = 2.0  # seconds that a list of what there is stays good
 LISTED_FOR = 1.0  # seconds that a list of runs stays good for somebody who asks for the overview
 AWAITED = 0.4  # seconds that an overview waits for standings that are no longer good
+LONG_ANSWER = 0.1  # seconds; a page that waited so long asks for more
+NEXT_QUESTION = 1.0  # seconds in which it does
+LONGEST_DELAY = 5.0  # seconds that a standing waits for pages before it is begun
+LONGEST_STANDSTILL = 1.0  # seconds that it stands still at one run
 MOST_FAILURES = 5  # named in the overview of a study
 FAILED = ("failed", "damaged", "diverged")
 
@@ -43,10 +48,42 @@ class Board:
         self._remembered: dict[str, Remembered] = {}
         self._pending: dict[str, Future[None]] = {}
         self._studies: dict[tuple[str, float], Study] = {}
+        self._quiet = threading.Condition()
+        self._answering = 0
+        self._quiet_from = float("-inf")  # when those who had a long answer have asked for the rest
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="standings")
 
     def close(self) -> None:
         self._worker.shutdown(wait=False, cancel_futures=True)
+
+    # ---- Who goes first ----
+
+    @contextlib.contextmanager
+    def answering(self) -> Iterator[None]:
+        """While somebody waits for an answer that may read many files, what is computed beside stands still: two
+        threads of Python share one core, and each file that one opens would cost it a turn of the other."""
+        begun = time.monotonic()
+        with self._quiet:
+            self._answering += 1
+        try:
+            yield
+        finally:
+            with self._quiet:
+                self._answering -= 1
+                if time.monotonic() - begun > LONG_ANSWER:
+                    self._quiet_from = time.monotonic() + NEXT_QUESTION
+                self._quiet.notify_all()
+
+    def _let_answers_go_first(self) -> None:
+        with self._quiet:
+            self._quiet.wait_for(lambda: not self._answering, timeout=LONGEST_STANDSTILL)
+
+    def _let_a_page_be_drawn_first(self) -> None:
+        """One that has had a long answer asks for more at once."""
+        deadline = time.monotonic() + LONGEST_DELAY
+        while time.monotonic() < min(self._quiet_from, deadline):
+            time.sleep(0.05)
+        self._let_answers_go_first()
 
     # ---- What there is ----
 
@@ -102,7 +139,7 @@ class Board:
         far as a short wait allows."""
         found = self.found()
         for watch in self.watches():
-            with watch.lock:
+            with self.answering(), watch.lock:
                 watch.refresh(listed_every=LISTED_FOR)
         for name in found.studies.keys() & self._standings.keys():
             self.want_standing(name)
@@ -175,6 +212,7 @@ class Board:
 
     def _compute(self, place: StudyPlace, watch: Watch) -> None:
         try:
+            self._let_a_page_be_drawn_first()
             with watch.lock:
                 watch.refresh()
                 key, runs = self._key(place, watch), list(watch.places.values())
@@ -196,7 +234,8 @@ class Board:
     def _standing(self, place: StudyPlace, runs: list[RunPlace]) -> Standing | str:
         try:
             study = self.declared(place)
-            return standing_of(study, place, runs, self._remembered.setdefault(place.name, Remembered()))
+            remembered = self._remembered.setdefault(place.name, Remembered())
+            return standing_of(study, place, runs, remembered, before_each=self._let_answers_go_first)
         except (UserError, OSError) as error:
             return str(error)
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from oelm.board.follow import KIND_OF, VALIDATION
 from oelm.board.places import SINGLE, StudyPlace
 from oelm.board.standing import Standing, arms_of, drawn_as
 from oelm.board.state import Board
@@ -26,6 +27,9 @@ Tree = dict[str, Any]
 LOG_BYTES = 2**15  # of the end of a log
 LOG_LINES = 200
 MOST_COMPARED = 20
+MOST_APART = 20_000  # points of all seeds together, drawn apart
+FEWEST_POINTS = 20  # of each of them
+DEFAULT = "val_loss"  # what is drawn unless something else is asked for
 REPORTS = Path("reports")
 
 
@@ -55,7 +59,7 @@ def study(board: Board, name: str, language: Language, *, wants_standing: bool =
     watch = board.watch(name)
     if watch is None or name == SINGLE:
         return None
-    with watch.lock:
+    with board.answering(), watch.lock:
         watch.refresh()
         known = {"version": watch.version, "rows": list(watch.rows.values()), "left_out": list(watch.left_out)}
     if wants_standing:
@@ -81,30 +85,34 @@ def _arms_of(watch: Watch) -> list[Tree]:
     ]
 
 
-def curves(board: Board, name: str) -> Tree | None:
-    """Of all arms of a study."""
-    return _of_followed(board, name, lambda watch: {"bands": watch.bands()})
+def curves(board: Board, name: str, y: str) -> Tree | None:
+    """Of all arms of a study: what is recorded together with `y`, and not what nobody looks at."""
+    kind = KIND_OF.get(y, VALIDATION)
+    return _of_followed(board, name, kind, lambda watch: {"kind": kind, "bands": watch.bands(kind)})
 
 
-def seeds(board: Board, name: str) -> Tree | None:
-    """Every final run of a study apart."""
-    return _of_followed(board, name, _apart)
+def seeds(board: Board, name: str, y: str) -> Tree | None:
+    """Every final run of a study apart, all together in a bounded number of points."""
+    y = y if y in KIND_OF else DEFAULT
+    return _of_followed(board, name, KIND_OF[y], lambda watch: {"y": y, "runs": _apart(watch, y)})
 
 
-def _of_followed(board: Board, name: str, compute: Callable[[Watch], Tree]) -> Tree | None:
+def _of_followed(board: Board, name: str, kind: str, compute: Callable[[Watch], Tree]) -> Tree | None:
     """What is computed of a study whose metric files are followed from now on; None where there is no such study."""
     watch = board.watch(name)
     if watch is None or name == SINGLE:
         return None
-    with watch.lock:
+    with board.answering(), watch.lock:
         watch.refresh()
-        watch.follow_all()
+        watch.follow_all(kind)
         return {"version": watch.version, **compute(watch)}
 
 
-def _apart(watch: Watch) -> Tree:
-    arms = {id: watch.arm_of(id) for id, row in watch.rows.items() if row["stage"] == "final"}
-    return {"runs": {id: {"arm": arm, "curves": watch.curves_of(id)} for id, arm in arms.items() if arm}}
+def _apart(watch: Watch, y: str) -> Tree:
+    final = [id for id, row in watch.rows.items() if row["stage"] == "final"]
+    arms = {id: arm for id in final if (arm := watch.arm_of(id))}
+    most = max(FEWEST_POINTS, MOST_APART // max(1, len(arms)))
+    return {id: {"arm": arm, "points": watch.curve_of(id, y, most=most)} for id, arm in arms.items()}
 
 
 # ---- Reports -------------------------------------------------------------------------------------------------------
@@ -133,7 +141,8 @@ def run(board: Board, id: str) -> Tree | None:
         return None
     with watch.lock:
         place, row = watch.places[id], dict(watch.rows[id])
-        known = {"version": watch.version, "row": row, "curves": watch.curves_of(id)}
+        drawn = {name: {"points": watch.curve_of(id, name)} for name in KIND_OF}
+        known = {"version": watch.version, "row": row, "curves": drawn}
     directory = place.directory
     problems: list[str] = []
     config = _config(directory, problems)

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from oelm.board.bands import Member, begun, points_at, steps_of, stride_of
-from oelm.board.follow import KIND_OF, VALUES, Follower
+from oelm.board.follow import KIND_OF, POINTS, VALUES, Follower, Point
 from oelm.board.glance import ENDED, Row, row_of
-from oelm.board.places import SINGLE, Found, RunPlace, looked_at_again
+from oelm.board.places import SINGLE, Found, RunPlace, Signature, looked_at_again
 
 LISTED_EVERY = 4.0  # seconds
 MOST_EVENTS = 200  # kept for those who come back; whoever has missed more asks for everything again
@@ -35,8 +35,10 @@ class Watch:
         self.ended_version = 0  # grows whenever verdicts may change
         self._listed = listed
         self._listed_at = float("-inf")
-        self._followers: dict[str, Follower] = {}
-        self._follows_all = False
+        self._kinds: set[str] = set()  # of records that are read of all runs
+        self._followers: dict[tuple[str, str], Follower] = {}  # by id and kind
+        self._read_at: dict[tuple[str, str], Signature] = {}  # the same: what the files of the run were then
+        self._known_bands: dict[tuple[str, str], Any] = {}  # by arm and name
 
     # ---- What there is ----
 
@@ -66,9 +68,12 @@ class Watch:
         gone = self.rows.keys() - found.runs.keys()
         for id in gone:
             del self.rows[id], self.places[id]
-            self._followers.pop(id, None)
+            for kind in VALUES:
+                self._followers.pop((id, kind), None)
+                self._read_at.pop((id, kind), None)
         if gone:
             self.ended_version += 1
+            self._known_bands.clear()
         return [*gone, *self._updated(found.runs.values())]
 
     def _look_again(self) -> list[str]:
@@ -88,74 +93,82 @@ class Watch:
             is_edited = row["state"] in ENDED and not is_same
             if before is None or before["state"] != row["state"] or is_edited:
                 self.ended_version += 1
+                self._known_bands.clear()
             if row != before:
                 self.rows[place.id] = row
                 changed.append(place.id)
-                if self._follows_all:
-                    self._follow(place)
+                for kind in self._kinds:
+                    self._follow(place, kind)
         return changed
 
     # ---- Curves ----
 
-    def follow_all(self) -> None:
-        """Read the metric files of all final and single runs, and go on reading them."""
-        self._follows_all = True
-        for place in self.places.values():
-            self._follow(place)
+    def follow_all(self, kind: str) -> None:
+        """Read one kind of record of all final and single runs, and go on reading it."""
+        if kind not in self._kinds:
+            self._kinds.add(kind)
+            for place in self.places.values():
+                self._follow(place, kind)
 
-    def follow(self, id: str) -> Follower:
+    def follow(self, id: str, kind: str) -> Follower:
         """Of one run, whatever its stage."""
-        if id not in self._followers:
-            follower = Follower(self.places[id].directory.metrics_file)
+        if (id, kind) not in self._followers:
+            place = self.places[id]
+            follower = Follower(place.directory.metrics_file, kind)
             follower.poll()
-            for series in follower.series.values():
-                series.take_changes()
-            self._followers[id] = follower
-        return self._followers[id]
+            follower.series.take_changes()
+            self._followers[id, kind] = follower
+            self._read_at[id, kind] = place.signature
+            self._known_bands.clear()
+        return self._followers[id, kind]
 
-    def _follow(self, place: RunPlace) -> None:
+    def _follow(self, place: RunPlace, kind: str) -> None:
         if place.stage == "final" or self.name == SINGLE:
-            self.follow(place.id)
+            self.follow(place.id, kind)
 
     def _read_on(self) -> dict[str, Any]:
         """What is new in the curves of runs, and in those of the arms they belong to."""
         runs: dict[str, Any] = {}
         steps: dict[tuple[str, str], set[int] | None] = {}  # by arm and name; None: all
-        for id, follower in self._followers.items():
-            place = self.places.get(id)
-            if place is None or not follower.poll():
+        for (id, kind), follower in self._followers.items():
+            place = self.places[id]
+            if self._read_at[id, kind] == place.signature:
                 continue
-            for kind, series in follower.series.items():
-                changes = series.take_changes()
-                if changes.is_empty:
-                    continue
-                for name in VALUES[kind]:
-                    new = [[step, *at] for step in changes.steps if (at := series.at(step, name))]
-                    all_points = [list(point) for point in series.points(name)] if changes.is_reset else new
-                    part = {"points": all_points, "gone": changes.gone, "is_reset": changes.is_reset}
-                    runs.setdefault(id, {})[name] = part
-                    arm = self.arm_of(id)
-                    if arm is not None and place.stage == "final":
-                        key = (arm, name)
-                        known = steps.get(key, set())
-                        is_whole = changes.is_reset or known is None
-                        steps[key] = None if is_whole else {*(known or ()), *changes.steps, *changes.gone}
+            self._read_at[id, kind] = place.signature
+            follower.poll()
+            if self.rows[id]["state"] in ENDED:
+                follower.series.say_last()
+            series, changes = follower.series, follower.series.take_changes()
+            if changes.is_empty:
+                continue
+            for name in VALUES[kind]:
+                new = [[step, *at] for step in changes.steps if (at := series.at(step, name))]
+                all_points = [list(point) for point in series.points(name)] if changes.is_reset else new
+                part = {"points": all_points, "gone": changes.gone, "is_reset": changes.is_reset}
+                runs.setdefault(id, {})[name] = part
+                arm = self.arm_of(id)
+                if arm is not None and place.stage == "final":
+                    key = (arm, name)
+                    known = steps.get(key, set())
+                    is_whole = changes.is_reset or known is None
+                    steps[key] = None if is_whole else {*(known or ()), *changes.steps, *changes.gone}
         return {"runs": runs, "bands": self._changed_bands(steps) if steps else {}}
 
     def _changed_bands(self, steps: dict[tuple[str, str], set[int] | None]) -> dict[str, Any]:
-        members = self.members()
+        members = {kind: self.members(kind) for kind in {KIND_OF[name] for _, name in steps}}
         bands: dict[str, Any] = {}
         for (arm, name), changed in steps.items():
-            of_arm = members.get(arm, [])
+            self._known_bands.pop((arm, name), None)
+            of_arm = members[KIND_OF[name]].get(arm, [])
             whole = changed is None
             if changed is None:
-                drawn = steps_of(of_arm, name)
+                drawn = steps_of(of_arm)
             else:
-                stride = stride_of(of_arm, name)
-                drawn = sorted(step for step in changed if step % stride == 0 or _is_last(of_arm, name, step))
+                stride = stride_of(of_arm)
+                drawn = sorted(step for step in changed if step % stride == 0 or _is_last(of_arm, step))
             points = points_at(of_arm, name, drawn)
             if points or whole:
-                part = {"points": points, "is_reset": whole, "seeds": begun(of_arm, name)}
+                part = {"points": points, "is_reset": whole, "seeds": begun(of_arm)}
                 bands.setdefault(arm, {})[name] = part
         return bands
 
@@ -170,36 +183,42 @@ class Watch:
     def group_by(self, arms: dict[str, tuple[str, int]] | None) -> None:
         """What the plan says of the runs; said to those who look, because verdicts may be others too."""
         is_other = arms != self.arms
+        if is_other:
+            self._known_bands.clear()
         self.arms = arms
         self._tell({"rows": {}, "runs": {}, "bands": {}, "is_regrouped": is_other, "has_standing": True})
 
-    def members(self) -> dict[str, list[Member]]:
+    def members(self, kind: str) -> dict[str, list[Member]]:
         """The final runs of each arm that are followed."""
         found: dict[str, list[Member]] = {}
-        for id, follower in self._followers.items():
-            row, arm = self.rows.get(id), self.arm_of(id) if id in self.rows else None
-            if row is None or arm is None or row["stage"] != "final":
+        for (id, of_kind), follower in self._followers.items():
+            arm, row = self.arm_of(id), self.rows[id]
+            if of_kind != kind or arm is None or row["stage"] != "final":
                 continue
             seed = self.arms[id][1] if self.arms is not None else row["seed"]
             has_ended = row["state"] in ENDED
-            found.setdefault(arm, []).append(Member(id if seed is None else seed, follower, has_ended))
+            found.setdefault(arm, []).append(Member(id if seed is None else seed, follower.series, has_ended))
         return found
 
-    def bands(self) -> dict[str, Any]:
-        """The whole curves of all arms, by name of what is measured."""
+    def bands(self, kind: str) -> dict[str, Any]:
+        """The whole curves of all arms, by name of what is measured; computed once until a run of the arm goes on."""
         found: dict[str, Any] = {}
-        for arm, members in self.members().items():
-            for name in KIND_OF:
-                points = points_at(members, name, steps_of(members, name))
-                if points:
-                    found.setdefault(arm, {})[name] = {"points": points, "seeds": begun(members, name)}
+        for arm, members in self.members(kind).items():
+            steps: list[int] | None = None
+            for name in VALUES[kind]:
+                if (arm, name) not in self._known_bands:
+                    steps = steps_of(members) if steps is None else steps
+                    self._known_bands[arm, name] = {"points": points_at(members, name, steps), "seeds": begun(members)}
+                if self._known_bands[arm, name]["points"]:
+                    found.setdefault(arm, {})[name] = self._known_bands[arm, name]
         return found
 
-    def curves_of(self, id: str) -> dict[str, Any]:
-        """Of one run."""
-        series = self.follow(id).series
-        return {name: {"points": [list(point) for point in series[KIND_OF[name]].points(name)]} for name in KIND_OF}
+    def curve_of(self, id: str, name: str, *, most: int = POINTS) -> list[Point]:
+        """Of one run, some of its points where it has more than that many, always the last."""
+        points = list(self.follow(id, KIND_OF[name]).series.points(name))
+        stride = -(-len(points) // most)
+        return points[(len(points) - 1) % stride :: stride] if points else []
 
 
-def _is_last(members: list[Member], name: str, step: int) -> bool:
-    return any(member.has_ended and (steps := member.series(name).steps) and steps[-1] == step for member in members)
+def _is_last(members: list[Member], step: int) -> bool:
+    return any(member.has_ended and (steps := member.series.steps) and steps[-1] == step for member in members)

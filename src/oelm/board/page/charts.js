@@ -54,10 +54,31 @@ export async function draw(element, traces, layout) {
   if (element.isConnected) await library.react(element, traces, layoutOf(layout), CONFIG);
 }
 
+// Below what is seen there may be many charts; each is drawn when it comes near.
+const waiting = new WeakMap();
+const observer = new IntersectionObserver((entries) => {
+  for (const { target, isIntersecting } of entries) {
+    if (!isIntersecting) continue;
+    observer.unobserve(target);
+    waiting.get(target)?.();
+    waiting.delete(target);
+  }
+}, { rootMargin: "400px" });
+
+function whenSeen(element, action) {
+  waiting.set(element, action);
+  observer.observe(element);
+}
+
+export function drawWhenSeen(element, traces, layout) { whenSeen(element, () => draw(element, traces, layout)); }
+
 // ---- Curves ----
 
 export const X_AXES = ["steps", "tokens", "seconds", "flops"];
 export const Y_AXES = ["val_loss", "train_loss", "accuracy"];
+export const VALUES = { training: ["train_loss"], validation: ["val_loss", "accuracy"] }; // by kind of record, which are read apart
+
+export function kindOf(what) { return VALUES.training.includes(what) ? "training" : "validation"; }
 
 export function axisTitles() {
   const x = { steps: "axis.steps", tokens: "axis.tokens", seconds: "axis.time", flops: "axis.flop" };
@@ -114,17 +135,33 @@ export function bandTraces(arm, band) {
 }
 
 // One run.
-export function runTrace(label, points, look, { thin = false } = {}) {
-  const colour = shownColour(look.colour);
+export function runTrace(label, points, look) {
+  const [x, y] = drawnPoints(points, look);
+  return { ...lineOf(look, x, y, { mode: x.length > 60 ? "lines" : "lines+markers", width: 2 }), name: escaped(label), hovertemplate: `${escaped(label)}<br><b>%{y:.5g}</b><extra></extra>` };
+}
+
+// The runs of an arm apart, as one line with gaps: plotly draws a few lines of many points, not many lines. runs: names and points.
+export function seedsTrace(arm, runs) {
+  const [xs, ys, names] = [[], [], []];
+  for (const [name, points] of runs) {
+    const [x, y] = drawnPoints(points, arm);
+    if (!x.length) continue;
+    xs.push(...x, null);
+    ys.push(...y, null);
+    names.push(...x.map(() => escaped(name)), "");
+  }
+  const template = `${escaped(arm.label)}<br>%{text}<br><b>%{y:.5g}</b><extra></extra>`;
+  return xs.length ? { ...lineOf(arm, xs, ys, { mode: "lines", width: 1 }), text: names, name: arm.key, hovertemplate: template, connectgaps: false, opacity: 0.75 } : null;
+}
+
+function drawnPoints(points, look) {
   const kept = points.filter((point) => placeOf(point, look.flops_per_token) !== null);
-  const y = smoothed(kept.map((point) => point[3]), Number(address.get("smooth", "0")));
-  return {
-    type: "scatter", mode: kept.length > 60 || thin ? "lines" : "lines+markers", name: escaped(label),
-    x: kept.map((point) => placeOf(point, look.flops_per_token)), y,
-    hovertemplate: `${escaped(label)}<br><b>%{y:.5g}</b><extra></extra>`,
-    line: { color: colour, dash: look.dash, width: thin ? 1 : 2 }, marker: { symbol: look.symbol, size: 5, color: colour },
-    opacity: thin ? 0.75 : 1,
-  };
+  return [kept.map((point) => placeOf(point, look.flops_per_token)), smoothed(kept.map((point) => point[3]), Number(address.get("smooth", "0")))];
+}
+
+function lineOf(look, x, y, { mode, width }) {
+  const colour = shownColour(look.colour);
+  return { type: "scatter", mode, x, y, line: { color: colour, dash: look.dash, width }, marker: { symbol: look.symbol, size: 5, color: colour } };
 }
 
 // Put new points in their places; both lists are in the order of steps.
@@ -155,7 +192,9 @@ export function chartOptions() {
 
 const SHADES = ["#FFFFFF", "#C6DBEC", "#7FB2D6", "#3A83B8", "#0B5A94", "#06304F"];
 
-export async function heatMap(element, table, title, { ranked }) {
+export function heatMap(element, table, title, { ranked }) { whenSeen(element, () => drawHeatMap(element, table, title, ranked)); }
+
+async function drawHeatMap(element, table, title, ranked) {
   const library = await plotly();
   if (!element.isConnected) return;
   const scale = SHADES.map((colour, at) => [at / (SHADES.length - 1), colour]);

@@ -139,12 +139,19 @@ export function numbersBelow(details, header, rows) {
   fill(details, h("summary", {}, say("card.numbers")), rows.length ? plainTable(header, rows, { numbers }) : say("curves.none"));
 }
 
-// At most one call in so many milliseconds, and one after the last.
+// At most one call in so many milliseconds, and one after the last; one that takes long is followed by a longer pause.
 export function throttled(action, pause) {
   let timer = null;
+  let rest = pause;
   let last = 0;
-  const run = () => { timer = null; last = performance.now(); action(); };
+  const run = () => {
+    timer = null;
+    const begun = performance.now();
+    action();
+    last = performance.now();
+    rest = Math.max(pause, 8 * (last - begun));
+  };
   return () => {
-    if (timer === null) timer = setTimeout(run, Math.max(0, pause - (performance.now() - last)));
+    if (timer === null) timer = setTimeout(run, Math.max(0, rest - (performance.now() - last)));
   };
 }

@@ -18,7 +18,8 @@ export async function study(main, name, { live }) {
 
 class StudyPage {
   constructor(main, name) {
-    Object.assign(this, { main, name, bands: {}, seeds: null, chosen: new Set(), hidden: new Set(address.all("hide")) });
+    // bands: by arm and what is measured; kinds: which of them are here, with the version of the study they are of
+    Object.assign(this, { main, name, bands: {}, kinds: new Map(), seeds: null, chosen: new Set(), hidden: new Set(address.all("hide")) });
     this.redrawCurves = throttled(() => this.drawCurves(), 700);
     this.redrawRows = throttled(() => this.showRows(), 500);
     this.reloadStanding = throttled(() => this.loadStanding(), 400);
@@ -26,15 +27,23 @@ class StudyPage {
   }
 
   async load() {
+    charts.plotly(); // asked for now, needed when the curves are here
+    const curves = address.fetched("data/curves", { name: this.name, y: this.what });
     const found = await address.fetched("data/study", { name: this.name, first: 1 });
     if (found === null) return false;
     this.take(found);
     this.build();
-    await this.loadCurves();
-    this.stream.begin({ [this.name]: Math.min(found.version, this.curveVersion) });
+    this.forgetCurves();
+    this.takeCurves(await curves);
+    await this.loadMissing();
+    this.stream.begin({ [this.name]: Math.min(found.version, ...this.kinds.values()) });
+    this.showControls();
+    this.drawCurves();
     this.reloadStanding(); // asked for last: it takes longest
     return true;
   }
+
+  get what() { return address.get("y", "val_loss"); }
 
   take(found) {
     this.found = found;
@@ -46,26 +55,38 @@ class StudyPage {
   async loadStanding() {
     const found = await address.fetched("data/study", { name: this.name });
     if (found === null || !this.main.isConnected) return;
-    const hadStanding = this.standing !== null;
     this.take(found);
-    if (hadStanding !== (this.standing !== null) || this.problemShown !== found.problem) this.build();
-    else this.showStanding();
+    this.showStanding();
+    this.showControls();
     this.redrawCurves();
     this.redrawRows();
   }
 
   async loadCurves() {
-    const found = await address.fetched("data/curves", { name: this.name });
-    this.curveVersion = found?.version ?? 0;
-    this.bands = found?.bands ?? {};
-    if (address.get("seeds") === "1") await this.loadSeeds();
+    const found = await address.fetched("data/curves", { name: this.name, y: this.what });
+    this.forgetCurves();
+    this.takeCurves(found);
+    await this.loadMissing();
     this.showControls();
     this.drawCurves();
   }
 
-  async loadSeeds() {
-    const found = await address.fetched("data/seeds", { name: this.name });
-    this.seeds = found?.runs ?? {};
+  forgetCurves() {
+    this.bands = {};
+    this.kinds.clear();
+    this.seeds = null;
+  }
+
+  takeCurves(found) {
+    if (found === null) return;
+    for (const [arm, names] of Object.entries(found.bands)) Object.assign((this.bands[arm] ??= {}), names);
+    this.kinds.set(found.kind, found.version);
+  }
+
+  // What is to be drawn and has not been asked for yet.
+  async loadMissing() {
+    if (!this.kinds.has(charts.kindOf(this.what))) this.takeCurves(await address.fetched("data/curves", { name: this.name, y: this.what }));
+    if (address.get("seeds") === "1" && this.seeds?.y !== this.what) this.seeds = await address.fetched("data/seeds", { name: this.name, y: this.what });
   }
 
   change(event) {
@@ -78,19 +99,17 @@ class StudyPage {
     if (event.is_regrouped) { this.reloadCurves(); return; }
     for (const [arm, names] of Object.entries(event.bands)) {
       for (const [what, part] of Object.entries(names)) {
+        if (event.version <= (this.kinds.get(charts.kindOf(what)) ?? Infinity)) continue; // contained, or not here
         const band = ((this.bands[arm] ??= {})[what] ??= { points: [], seeds: 0 });
         band.points = charts.merged(band.points, part);
         band.seeds = part.seeds;
       }
     }
-    if (this.seeds) {
+    if (this.seeds && event.version > this.seeds.version) {
       for (const [id, names] of Object.entries(event.runs)) {
-        const known = this.seeds[id];
-        if (!known) { this.seeds = null; this.loadSeeds().then(this.redrawCurves); break; }
-        for (const [what, part] of Object.entries(names)) {
-          const curve = (known.curves[what] ??= { points: [] });
-          curve.points = charts.merged(curve.points, part);
-        }
+        const known = this.seeds.runs[id];
+        if (!known) { this.seeds = null; this.loadMissing().then(this.redrawCurves); break; }
+        if (names[this.seeds.y]) known.points = charts.merged(known.points, names[this.seeds.y]);
       }
     }
     if (Object.keys(event.bands).length || Object.keys(event.runs).length) this.redrawCurves();
@@ -99,36 +118,41 @@ class StudyPage {
   // ---- The parts of the page ----
 
   build() {
-    this.problemShown = this.found.problem;
     this.head = h("div");
+    this.hypotheses = h("div");
     this.cards = h("div", { class: "cards" });
     this.chart = h("div", { class: "chart", role: "img" });
     this.legend = h("ul", { class: "legend", "aria-label": say("arms") });
     this.controls = h("div");
     this.values = h("details", {}, h("summary", {}, say("card.numbers")));
     this.tuning = h("div");
+    this.runs = h("div");
     this.further = h("div");
+    this.tableOf = null;
     this.compare = h("a", { href: "#" });
-    const measured = this.standing?.measure === "accuracy" ? ["val_loss", "accuracy"] : ["val_loss", "perplexity"];
-    const labels = new Map(this.arms.map((arm) => [arm.key, arm.label]));
-    const onChoose = (id, isChosen) => { if (isChosen) this.chosen.add(id); else this.chosen.delete(id); this.showCompare(); };
-    this.table = new Table(runColumns({ labels, measured, chosen: this.chosen, onChoose }), {
-      label: say("runs"), keyOf: (row) => row.id ?? `${row.stage} ${row.run}`, textOf: (row) => `${rowText(row)} ${labels.get(row.arm) ?? ""}`,
-    });
-    keepingFocus(this.main, () => this.fillMain());
-  }
-
-  fillMain() {
-    fill(this.main, this.head,
-      this.standing || this.found.problem ? section(say("hypotheses"), this.cards) : h("p", { class: "note", id: "computing" }, say("computing")),
+    keepingFocus(this.main, () => fill(this.main, this.head, this.hypotheses,
       section(say("curves"), this.controls, this.legend, this.chart, h("p", { class: "soft" }, say("curves.note")), this.values),
       this.tuning,
-      section(say("runs"), h("p", {}, this.compare), this.table.element),
-      this.further, notShown(this.found.left_out));
+      section(say("runs"), h("p", {}, this.compare), this.runs),
+      this.further, notShown(this.found.left_out)));
     this.showStanding();
     this.showControls();
     this.showRows();
     this.showCompare();
+  }
+
+  // Made anew when its columns or the names of arms are others.
+  showTable() {
+    const measured = this.standing?.measure === "accuracy" ? ["val_loss", "accuracy"] : ["val_loss", "perplexity"];
+    const labels = new Map(this.arms.map((arm) => [arm.key, arm.label]));
+    const signature = JSON.stringify([measured, [...labels]]);
+    if (this.tableOf === signature) return;
+    this.tableOf = signature;
+    const onChoose = (id, isChosen) => { if (isChosen) this.chosen.add(id); else this.chosen.delete(id); this.showCompare(); };
+    this.table = new Table(runColumns({ labels, measured, chosen: this.chosen, onChoose }), {
+      label: say("runs"), keyOf: (row) => row.id ?? `${row.stage} ${row.run}`, textOf: (row) => `${rowText(row)} ${labels.get(row.arm) ?? ""}`,
+    });
+    fill(this.runs, this.table.element);
   }
 
   showStanding() {
@@ -142,6 +166,9 @@ class StudyPage {
       standing?.next_look.length ? h("div", { class: "note" }, standing.next_look.map((line) => h("p", {}, h("b", {}, `${say("next_look")}${say("colon")}`), line))) : null,
       standing?.cautions.length ? h("div", { class: "warning" }, standing.cautions.map((line) => h("p", {}, line))) : null,
       standing?.remarks.length ? notShown(standing.remarks) : null);
+    const isKnown = standing || found.problem;
+    if (!isKnown) { fill(this.hypotheses, h("p", { class: "note", id: "computing" }, say("computing"))); return; }
+    if (!this.cards.isConnected) fill(this.hypotheses, section(say("hypotheses"), this.cards));
     if (!standing) return;
     const before = new Map([...this.cards.children].map((each) => [each.dataset.card, each.dataset.outcome]));
     showCards(this.cards, standing.cards);
@@ -165,14 +192,15 @@ class StudyPage {
   }
 
   showControls() {
-    const has = new Set(Object.values(this.bands).flatMap((each) => Object.keys(each)));
-    if (!address.get("y") && this.standing?.measure === "accuracy" && has.has("accuracy")) address.change({ y: "accuracy" });
+    const hasAccuracy = Object.values(this.bands).some((each) => each.accuracy?.points.length);
+    if (!address.get("y") && this.standing?.measure === "accuracy" && hasAccuracy) address.change({ y: "accuracy" });
     const redraw = async () => {
-      if (address.get("seeds") === "1" && !this.seeds) await this.loadSeeds();
+      await this.loadMissing();
       this.drawCurves();
     };
     const flops = this.arms.some((arm) => arm.flops_per_token);
-    fill(this.controls, curveControls(redraw, { has: has.size ? has : null, withSeeds: true, flops }));
+    const has = new Set(["val_loss", "train_loss", ...(hasAccuracy || this.what === "accuracy" ? ["accuracy"] : [])]);
+    fill(this.controls, curveControls(redraw, { has, withSeeds: true, flops }));
     this.showLegend();
   }
 
@@ -191,14 +219,12 @@ class StudyPage {
   }
 
   drawCurves() {
-    const what = address.get("y", "val_loss");
+    const what = this.what;
     const shown = this.arms.filter((arm) => !this.hidden.has(arm.key));
     const bands = shown.map((arm) => [arm, this.bands[arm.key]?.[what]]).filter(([, band]) => band?.points.length);
-    const isApart = address.get("seeds") === "1" && this.seeds;
-    const looks = new Map(shown.map((arm) => [arm.key, arm]));
-    const traces = isApart
-      ? Object.entries(this.seeds).filter(([, run]) => looks.has(run.arm) && run.curves[what]?.points.length)
-        .map(([id, run]) => charts.runTrace(`${looks.get(run.arm).label} · ${id.split("/").pop()}`, run.curves[what].points, looks.get(run.arm), { thin: true }))
+    const apart = address.get("seeds") === "1" && this.seeds?.y === what ? Object.entries(this.seeds.runs) : null;
+    const traces = apart
+      ? shown.map((arm) => charts.seedsTrace(arm, apart.filter(([, run]) => run.arm === arm.key).map(([id, run]) => [id.split("/").pop(), run.points]))).filter(Boolean)
       : bands.flatMap(([arm, band]) => charts.bandTraces(arm, band));
     this.chart.setAttribute("aria-label", `${say("curves")}${say("colon")}${say(`value.${what}`)}, ${bands.map(([arm, band]) => `${arm.label} ${number(band.points.at(-1)[3])}`).join("; ")}`);
     this.chart.dataset.points = String(bands.reduce((sum, [, band]) => sum + band.points.length, 0));
@@ -214,6 +240,9 @@ class StudyPage {
 
   showTuning() {
     const panels = this.standing.tuning;
+    const signature = JSON.stringify(panels);
+    if (this.tuningOf === signature && this.tuning.hasChildNodes()) return;
+    this.tuningOf = signature;
     if (!panels.length) { fill(this.tuning); return; }
     const drawn = panels.map((panel) => [panel, h("div", { class: "chart small", role: "img", "aria-label": `${say("tuning")}${say("colon")}${panel.label}` })]);
     const chosen = panels.flatMap((panel) => panel.arms.map((arm) => [arm.label, panel.label, arm.chosen === null ? NONE : String(arm.chosen)]));
@@ -222,7 +251,7 @@ class StudyPage {
     for (const [panel, element] of drawn) {
       const traces = panel.arms.flatMap((arm) => tuningTraces(arm));
       const ticks = [...new Set(panel.arms.flatMap((arm) => arm.values))].sort((one, other) => one - other);
-      charts.draw(element, traces, { ticks, xTitle: panel.label, yTitle: panel.axis, logX: panel.arms.every((arm) => arm.values.every((value) => value > 0)), logY: false, revision: panel.key });
+      charts.drawWhenSeen(element, traces, { ticks, xTitle: panel.label, yTitle: panel.axis, logX: panel.arms.every((arm) => arm.values.every((value) => value > 0)), logY: false, revision: panel.key });
     }
   }
 
@@ -241,6 +270,7 @@ class StudyPage {
   }
 
   showRows() {
+    this.showTable();
     const planned = this.standing?.rows ?? [];
     const rows = planned.map((row) => ({ ...row, ...withoutNames(this.live.get(row.id)), state: row.state === "damaged" ? "damaged" : this.live.get(row.id)?.state ?? row.state }));
     const known = new Set(planned.map((row) => row.id));

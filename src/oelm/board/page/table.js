@@ -3,12 +3,12 @@
 import { fill, h, keepingFocus, say } from "./dom.js";
 import * as address from "./address.js";
 
-const FIRST_ROWS = 200; // more are shown on demand
+const FIRST_ROWS = 100; // more are shown on demand
 
 export class Table {
   // columns: { key, title, cell(row) -> text or node, order(row) -> what it is sorted by, number, wide, hidesEmpty }
   constructor(columns, { label, keyOf, textOf }) {
-    Object.assign(this, { columns, keyOf, textOf, rows: [], known: new Map(), showsAll: false });
+    Object.assign(this, { columns, keyOf, textOf, rows: [], known: new Map(), texts: new WeakMap(), showsAll: false });
     this.body = h("tbody");
     this.heads = columns.map((column) => this.head(column));
     this.count = h("span", { class: "soft" });
@@ -68,8 +68,8 @@ export class Table {
       h("td", { class: `column-${column.key} ${["number", "wide", "tight", "broad"].find((kind) => column[kind]) ?? ""}`.trim() }))));
     this.known.set(key, line);
     const texts = JSON.stringify(row);
-    if (line.dataset.of !== texts) {
-      line.dataset.of = texts;
+    if (this.texts.get(line) !== texts) {
+      this.texts.set(line, texts);
       this.columns.forEach((column, at) => {
         const cell = line.children[at];
         const content = column.cell(row);
