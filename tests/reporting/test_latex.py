@@ -19,7 +19,7 @@ from oelm.reporting.latex import tables as latex_tables
 from oelm.reporting.macro_names import BEFORE, BEFORE_STUDY, JOINTS, WORDS, macro_name, spelled
 from oelm.reporting.verdicts import verdict_box
 
-INSTALL = "apt-get install texlive-latex-base texlive-latex-recommended texlive-latex-extra texlive-xetex"
+INSTALL = "apt-get install texlive-latex-base texlive-latex-recommended texlive-xetex texlive-lang-chinese"
 # Letters that begin our words, what follows them there, and everything that is spelled out.
 NASTY_CHARACTERS = ["o", "n", "e", "f", "i", "_", "1", "O", "-", "é"]
 NASTY_NAMES = [
@@ -155,7 +155,7 @@ def test_english_tables_and_all_macros_compile(findings, request, tmp_path):
     assert "Missing character" not in log
 
 
-def test_chinese_tables_compile(complete, tmp_path):
+def test_chinese_tables_compile_with_a_font_of_ones_own(complete, tmp_path):
     font = chinese_font()
     if font is None:
         pytest.skip("no Chinese font here; pip install 'oelm[fonts]'")
@@ -166,3 +166,18 @@ def test_chinese_tables_compile(complete, tmp_path):
     assert "可训练" in text
     assert "xelatex" in text.splitlines()[2]
     assert "Missing character" not in log
+
+
+@pytest.mark.parametrize("findings", ["complete", "nasty"])
+def test_chinese_tables_and_all_macros_compile_with_ctex(findings, request, tmp_path):
+    """As the first lines of the file say."""
+    if not shutil.which("kpsewhich") or subprocess.run(["kpsewhich", "ctex.sty"], capture_output=True).returncode:
+        pytest.skip(f"no ctex here; {INSTALL}")
+    found = request.getfixturevalue(findings)
+    text = written(tmp_path, found, "zh")
+    assert r"\usepackage{ctex}" in text.splitlines()[2]
+    cited = " ".join(f"\\{each.macro(found.study.name)}{{}}" for each in citable(found))
+    log = compiled(tmp_path, "xelatex", r"\usepackage{ctex}\input{numbers}", rf"\input{{tables}} {cited}")
+    assert "Missing character" not in log
+    read = without_spaces(pdf_text((tmp_path / "paper.pdf").read_bytes()))
+    assert (findings == "nasty") == ("100%" in read)
