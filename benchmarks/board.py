@@ -21,7 +21,7 @@ import time
 import urllib.request
 from pathlib import Path
 
-from oelm.board.follow import Follower
+from oelm.board.follow import VALUES, Follower
 from oelm.config import Run, Seeds, Training, resolved, stored_form
 from oelm.logarithms import exponential
 from oelm.ownership import Process
@@ -36,6 +36,7 @@ LIVE = 10
 AIMS = {
     "first answer (s)": 0.5,
     "page usable (s)": 2.0,
+    "page of the study usable (s)": 2.0,
     "update of ten live runs (s)": 0.1,
     "idle share of a core": 0.05,
     "memory of the server (MB)": 200.0,
@@ -212,6 +213,10 @@ def measured(root: Path, count: int, port: int, *, with_browser: bool) -> dict[s
             usable(browser, server, "?warm=1", rows)  # the first page of a browser waits for the browser
             found["page usable (s)"] = usable(browser, server, "", rows)
             found["page of the study usable (s)"] = usable(browser, server, "?study=many", f"{rows} && {drawn}")
+            seeds = f"{rows} && document.querySelector('.chart')?.data?.[0]?.text"
+            found["seeds apart (s)"] = usable(browser, server, "?study=many&seeds=1", seeds)
+            of_training = f"{rows} && {drawn}"
+            found["training loss (s)"] = usable(browser, server, "?study=many&y=train_loss", of_training)
         else:
             found["curves (s)"] = server.timed("data/curves?name=many")
             server.get("data/study?name=many")
@@ -237,26 +242,27 @@ def long_file(root: Path, lines: int) -> dict[str, float]:
     with open(directory.metrics_file, "w") as stream:
         for step in range(1, lines + 1):
             stream.write(f'{{"step": {step}, "tokens": {64 * step}, "seconds": {step / 20}, "train_loss": 3.25}}\n')
-    follower = Follower(directory.metrics_file)
+    followers = [Follower(directory.metrics_file, kind) for kind in VALUES]
     begun = time.perf_counter()
-    follower.poll()
+    for follower in followers:
+        follower.poll()
     opening = time.perf_counter() - begun
 
-    def follow(file: RunDirectory, reader: Follower, step: int) -> float:
+    def follow(file: RunDirectory, readers: list[Follower], step: int) -> float:
         spent = []
         for number in range(20):
             file.append_metrics({"step": step + number, "tokens": 1, "seconds": 1.0, "train_loss": 3.0})
             begun = time.perf_counter()
-            reader.poll()
+            for reader in readers:
+                reader.poll()
             spent.append(time.perf_counter() - begun)
         return sorted(spent)[10]
 
     short = RunDirectory(root / "short")
     short.path.mkdir()
     short.append_metrics({"step": 1, "tokens": 1, "seconds": 1.0, "train_loss": 3.0})
-    of_short = Follower(short.metrics_file)
-    of_short.poll()
-    at_start, at_end = follow(short, of_short, 2), follow(directory, follower, lines + 1)
+    of_short = [Follower(short.metrics_file, kind) for kind in VALUES]
+    at_start, at_end = follow(short, of_short, 2), follow(directory, followers, lines + 1)
     return {"opening the long file (s)": opening, "following it, against a short one": at_end / at_start}
 
 

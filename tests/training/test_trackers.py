@@ -1,6 +1,8 @@
 """Trackers beside a run: it computes the same with them, without them, and with one that fails in every way."""
 
-import importlib.util
+import contextlib
+import json
+import sqlite3
 import threading
 import time
 import tomllib
@@ -113,19 +115,29 @@ def test_tensorboard_gets_every_number_at_its_step(token_folder, tmp_path):
         assert [value for _, value in seen] == pytest.approx([value for _, value in expected], rel=1e-6)
 
 
-@pytest.mark.parametrize("name", ["wandb", "trackio"])
-def test_the_others_write_to_this_machine(name, token_folder, tmp_path, monkeypatch):
-    if importlib.util.find_spec(name) is None:
-        pytest.skip(f"needs oelm[{name}]")
-    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
+def test_wandb_writes_to_this_machine(token_folder, tmp_path, monkeypatch):
+    pytest.importorskip("wandb", reason="needs oelm[wandb]")
     monkeypatch.delenv("WANDB_MODE", raising=False)
     run = small_run(data=token_folder, steps=STEPS, validate_every=2)
-    directory = train(run, quiet_execution(trackers=[name]), out=tmp_path / "study" / "run").directory
-    assert f"execution.trackers: {name}" not in directory.log_file.read_text(encoding="utf-8")
-    place = directory.trackers / name if name == "wandb" else tmp_path / "trackio"
-    written = [path for path in place.rglob("*") if path.is_file() and path.suffix in (".wandb", ".db")]
-    assert written
-    assert all(path.stat().st_size > 1000 for path in written)
+    directory = train(run, quiet_execution(trackers=["wandb"]), out=tmp_path / "study" / "run").directory
+    assert "execution.trackers: wandb" not in directory.log_file.read_text(encoding="utf-8")
+    (written,) = (directory.trackers / "wandb").rglob("*.wandb")
+    assert written.stat().st_size > 1000
+
+
+def test_trackio_gets_every_number_at_its_step(token_folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))  # which the library reads when it is imported
+    pytest.importorskip("trackio", reason="needs oelm[trackio]")
+    run = small_run(data=token_folder, steps=STEPS, validate_every=2)
+    execution = quiet_execution(trackers=["trackio"], log_every=1)
+    directory = train(run, execution, out=tmp_path / "study" / "run").directory
+    with contextlib.closing(sqlite3.connect(tmp_path / "trackio" / "study.db")) as database:
+        written = list(database.execute("select run_name, step, metrics from metrics order by id"))
+    assert {name for name, _, _ in written} == {"run"}
+    numbers = [(step, json.loads(metrics)) for _, step, metrics in written]
+    for key in ("train_loss", "val_loss", "learning_rate"):
+        expected = [(record["step"], record[key]) for record in directory.metrics() if key in record]
+        assert [(step, values[key]) for step, values in numbers if key in values] == expected
 
 
 def test_the_older_key_means_a_tracker():

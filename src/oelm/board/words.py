@@ -134,6 +134,7 @@ _OWN: dict[str, Phrase] = {
     "counts.total": ("total", "总数"),
     "counts.trainable": ("trainable", "可训练"),
     "counts.frozen": ("frozen", "冻结"),
+    "counts.implied": ("implied, stored nowhere", "隐含（不存储）"),
     "log": ("End of the log", "日志末尾"),
     "log.none": ("No log here.", "此处没有日志。"),
     "checkpoints": ("Checkpoints", "检查点"),

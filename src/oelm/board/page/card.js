@@ -2,7 +2,7 @@
 
 import { fill, h, say, short, svg } from "./dom.js";
 
-const WIDTH = 420;
+const wide = matchMedia("(min-width: 40rem)");
 const HEIGHT = 88;
 const FOOT = 60; // where uprights end
 const LINE = 36;
@@ -27,19 +27,22 @@ export function showCards(element, cards) {
   for (const each of element.children) if (open.has(each.dataset.card)) each.querySelector("details")?.setAttribute("open", "");
 }
 
+const widthOf = () => (wide.matches ? 420 : 330); // letters stay readable on a phone
+
 function interval(found) {
+  const span = widthOf();
   const ends = [found.low, found.high, found.mean, found.origin, found.from, found.to, ...found.seeds].filter((value) => typeof value === "number");
   const room = 0.09 * (Math.max(...ends) - Math.min(...ends) || 1);
   const least = Math.min(...ends) - room;
   const most = Math.max(...ends) + room;
-  const x = (value) => (10 + ((value - least) / (most - least)) * (WIDTH - 20)).toFixed(1);
+  const x = (value) => (10 + ((value - least) / (most - least)) * (span - 20)).toFixed(1);
   const start = found.from === null ? 0 : Number(x(found.from));
-  const end = found.to === null ? WIDTH : Number(x(found.to));
+  const end = found.to === null ? span : Number(x(found.to));
   const upright = (value, kind) => svg("line", { class: kind, x1: x(value), x2: x(value), y1: 8, y2: FOOT });
   const edges = [found.from, found.to].filter((value) => typeof value === "number");
   const text = describe(found);
   return h("figure", { class: "interval" },
-    svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": text },
+    svg("svg", { viewBox: `0 0 ${span} ${HEIGHT}`, role: "img", "aria-label": text },
       svg("rect", { class: "region", x: start, y: 8, width: Math.max(0, end - start), height: FOOT - 8 }),
       upright(found.origin, "origin"),
       edges.map((value) => upright(value, "edge")),
@@ -52,7 +55,7 @@ function interval(found) {
 }
 
 const width = (text) => text.length * LETTER;
-const within = (at, text) => Math.min(Math.max(at, width(text) / 2 + 2), WIDTH - width(text) / 2 - 2);
+const within = (at, text) => Math.min(Math.max(at, width(text) / 2 + 2), widthOf() - width(text) / 2 - 2);
 const label = (at, y, text, kind) => svg("text", { class: kind, x: within(at, text).toFixed(1), y }, text);
 
 // What the ends of the interval are, above it: apart, or in one label where there is too little room.

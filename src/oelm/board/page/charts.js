@@ -58,16 +58,26 @@ export async function draw(element, traces, layout) {
 const waiting = new WeakMap();
 const observer = new IntersectionObserver((entries) => {
   for (const { target, isIntersecting } of entries) {
-    if (!isIntersecting) continue;
-    observer.unobserve(target);
-    waiting.get(target)?.();
-    waiting.delete(target);
+    if (isIntersecting) drawn(target);
   }
 }, { rootMargin: "400px" });
+
+function drawn(element) {
+  observer.unobserve(element);
+  waiting.get(element)?.();
+  waiting.delete(element);
+}
 
 function whenSeen(element, action) {
   waiting.set(element, action);
   observer.observe(element);
+  later(() => drawn(element));
+}
+
+// One that nobody comes near is drawn when there is nothing else to do: it may be printed.
+function later(action) {
+  if (window.requestIdleCallback) requestIdleCallback(action, { timeout: 20000 });
+  else setTimeout(action, 2000);
 }
 
 export function drawWhenSeen(element, traces, layout) { whenSeen(element, () => draw(element, traces, layout)); }
@@ -190,14 +200,16 @@ export function chartOptions() {
 
 // ---- Attention heads ----
 
-const SHADES = ["#FFFFFF", "#C6DBEC", "#7FB2D6", "#3A83B8", "#0B5A94", "#06304F"];
+// From none to all, away from the colour of the page; none is still seen.
+const SHADES = ["#EEF2F5", "#C6DBEC", "#7FB2D6", "#3A83B8", "#0B5A94", "#06304F"];
+const SHADES_ON_DARK = ["#24292E", "#1E4A6B", "#2C6F9F", "#4F9BCB", "#93C7E8", "#E3F2FC"];
 
 export function heatMap(element, table, title, { ranked }) { whenSeen(element, () => drawHeatMap(element, table, title, ranked)); }
 
 async function drawHeatMap(element, table, title, ranked) {
   const library = await plotly();
   if (!element.isConnected) return;
-  const scale = SHADES.map((colour, at) => [at / (SHADES.length - 1), colour]);
+  const scale = (isDark() ? SHADES_ON_DARK : SHADES).map((colour, at, all) => [at / (all.length - 1), colour]);
   const heads = Math.max(...table.map((row) => row.length));
   const first = ranked ? 1 : 0;
   const trace = {

@@ -69,14 +69,17 @@ export const NONE = "–";
 
 export function number(value, digits = 4) {
   if (typeof value !== "number") return NONE;
-  if (value !== 0 && (Math.abs(value) >= 1e6 || Math.abs(value) < 1e-4)) return value.toExponential(2);
-  return value.toFixed(digits);
+  if (value !== 0 && (Math.abs(value) >= 1e6 || Math.abs(value) < 1e-4)) return signed(value.toExponential(2));
+  return signed(value.toFixed(digits));
 }
 
 export function short(value) {
   if (typeof value !== "number") return NONE;
-  return String(Number(value.toPrecision(3)));
+  return signed(String(Number(value.toPrecision(3))));
 }
+
+// With the sign that reports have.
+function signed(text) { return text.replace(/^-/, "\u2212"); }
 
 export function whole(value) {
   return typeof value === "number" ? value.toLocaleString("en-US") : NONE;

@@ -52,7 +52,7 @@ export async function run(main, id, { live, whenLeft }) {
   const has = new Set(Object.keys(found.curves).filter((name) => found.curves[name].points.length));
   const pairs = (tree) => plainTable([say("key"), say("value")], Object.entries(tree).map(([key, value]) => [key, shown(value)]));
   const details = (title, tree, open = false) => (Object.keys(tree).length ? h("details", { open }, h("summary", {}, title), pairs(tree)) : null);
-  const counts = Object.entries(found.counts).filter(([, value]) => typeof value === "number");
+  const counts = Object.entries(found.counts).filter(([key, value]) => typeof value === "number" && (value || key !== "implied"));
   const roles = found.parts.map((part) => [part.role, whole(part.total), whole(part.trainable), whole(part.frozen)]);
   const maps = Object.entries(found.heads ?? {}).filter(([kind]) => say(`head.${kind}`) !== `head.${kind}`)
     .map(([kind, table]) => [kind, table, h("div", { class: "chart", role: "img", "aria-label": say(`head.${kind}`) })]);

@@ -272,10 +272,14 @@ class StudyPage {
   showRows() {
     this.showTable();
     const planned = this.standing?.rows ?? [];
-    const rows = planned.map((row) => ({ ...row, ...withoutNames(this.live.get(row.id)), state: row.state === "damaged" ? "damaged" : this.live.get(row.id)?.state ?? row.state }));
     const known = new Set(planned.map((row) => row.id));
-    const others = [...this.live.values()].filter((row) => !known.has(row.id));
-    this.table.show([...rows, ...others]);
+    const begun = new Map(); // runs that were not there when the plan was read
+    for (const row of this.live.values()) if (!known.has(row.id)) begun.set(row.id, row);
+    const rows = planned.map((row) => {
+      const live = this.live.get(row.id) ?? (row.id ? null : taken(begun, row));
+      return { ...row, ...withoutNames(live), state: row.state === "damaged" ? "damaged" : live?.state ?? row.state };
+    });
+    this.table.show([...rows, ...begun.values()]);
   }
 
   showCompare() {
@@ -289,6 +293,14 @@ class StudyPage {
 export function headNumbers(tables) {
   const rows = tables.flatMap(([kind, table]) => table.map((row, layer) => [say(`head.${kind}`), String(layer), row.map((value) => number(value, 2)).join(" ")]));
   return h("details", {}, h("summary", {}, say("card.numbers")), plainTable([say("heads"), say("axis.layer"), say("axis.share_of_attention")], rows));
+}
+
+// The run that has begun in the place of a planned one, if it is plain which.
+function taken(begun, planned) {
+  const alike = [...begun.values()].filter((row) => row.stage === "final" && ["stage", "arm", "seed"].every((key) => row[key] === planned[key]));
+  if (alike.length !== 1) return null;
+  begun.delete(alike[0].id);
+  return alike[0];
 }
 
 // What the plan knows better than the run itself.
