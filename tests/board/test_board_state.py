@@ -1,6 +1,8 @@
 """What the pages are told: verdicts as they form, increments instead of histories, and nothing computed twice."""
 
+import gzip
 import json
+import threading
 import time
 
 import pytest
@@ -144,6 +146,71 @@ def test_increments_carry_what_is_new_and_nothing_else(tmp_path):
     for name, part in event["bands"][arm].items():
         merged = {point[0]: point for point in [*before[arm][name]["points"], *part["points"]]}
         assert [merged[step] for step in sorted(merged)] == after[arm][name]["points"]
+
+
+def test_only_files_that_changed_are_opened_and_only_lines_that_are_drawn_are_parsed(tmp_path, monkeypatch):
+    from oelm.board import follow
+
+    study, folder = study_of_two(), tmp_path / "small"
+    store_study(study, folder, all_but_one)
+    directory, rest = running(study, folder)
+    watch = board_of(study, folder).watch("small")
+    parsed, polled, records, poll = [], [], follow._records, follow.Follower.poll
+    monkeypatch.setattr(follow, "_records", lambda lines: parsed.extend(lines) or records(lines))
+    monkeypatch.setattr(follow.Follower, "poll", lambda self: polled.append(self.file) or poll(self))
+    with watch.lock:
+        watch.refresh()
+        watch.follow_all("validation")
+        assert len(polled) == 8
+        assert parsed
+        assert all(b"val_loss" in line for line in parsed)
+        polled.clear()
+        watch._listed_at = float("-inf")
+        watch.refresh()
+        assert polled == []
+        directory.append_metrics(rest[0])
+        watch.refresh()
+        assert polled == [directory.metrics_file]
+
+
+def test_seeds_apart_are_together_a_bounded_number_of_points_with_the_last_of_each(tmp_path, monkeypatch):
+    study, folder = study_of_two(), tmp_path / "small"
+    store_study(study, folder, loss)
+    monkeypatch.setattr("oelm.board.views.MOST_APART", 24)
+    monkeypatch.setattr("oelm.board.views.FEWEST_POINTS", 1)
+    with served(board_of(study, folder)) as server:
+        found = server.json("data/seeds", name="small", y="train_loss")
+        whole = server.json("data/run", name=next(iter(found["runs"])))["curves"]["train_loss"]["points"]
+    assert len(found["runs"]) == 8
+    assert len(whole) > 3
+    for run in found["runs"].values():
+        assert 2 <= len(run["points"]) <= 3
+        assert run["points"][-1][0] == whole[-1][0]
+
+
+def test_a_long_answer_is_packed_for_a_browser_that_takes_it_so(tmp_path):
+    study, folder = study_of_two(), tmp_path / "small"
+    store_study(study, folder, loss)
+    with served(board_of(study, folder)) as server:
+        server.standing("small")
+        _, headers, plain = server.answer("/data/study?name=small")
+        _, packed_headers, packed = server.answer("/data/study?name=small", **{"Accept-Encoding": "gzip"})
+    assert "content-encoding" not in headers
+    assert packed_headers["content-encoding"] == "gzip"
+    assert len(packed) < len(plain) / 2
+    assert json.loads(gzip.decompress(packed)) == json.loads(plain)
+
+
+def test_what_is_computed_beside_stands_still_while_somebody_is_answered(tmp_path, monkeypatch):
+    monkeypatch.setattr("oelm.board.state.LONGEST_STANDSTILL", 60.0)
+    board = Board(tmp_path)
+    done = threading.Event()
+    beside = threading.Thread(target=lambda: (board._let_answers_go_first(), done.set()))
+    with board.answering():
+        beside.start()
+        assert not done.wait(0.3)
+    assert done.wait(60)
+    beside.join()
 
 
 def test_a_band_says_over_how_many_seeds_it_is(tmp_path):

@@ -37,7 +37,7 @@ TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 PLOTLY = "plotly.min.js"
 FONT = "chinese-font"
 FOR_A_DAY = {"cache-control": "max-age=86400"}  # libraries of others
-PACKED_FROM = 2**13  # bytes
+PACKED_FROM = 2**12  # bytes
 NOT_FOUND = Response("not found\n", status_code=404, media_type="text/plain")
 
 
