@@ -75,12 +75,12 @@ def test_what_is_free_decides_and_is_said(free):
     for gibibytes in (24, 8, 4, 3):
         free(gibibytes * 2**30)
         examples, reason = micro_batch(run, **GPU)
-        needed = sum(peak(run, examples=examples, share=120, precision="bfloat16", compiled=False).values())
+        needed = sum(peak(run, examples=examples, world_size=1, precision="bfloat16", compiled=False).values())
         assert needed <= ROOM * gibibytes * 2**30
         parts = -(-120 // examples)
         fewer = -(-120 // (parts - 1)) if parts > 2 else None
         if fewer is not None:
-            more = sum(peak(run, examples=fewer, share=120, precision="bfloat16", compiled=False).values())
+            more = sum(peak(run, examples=fewer, world_size=1, precision="bfloat16", compiled=False).values())
             assert more > ROOM * gibibytes * 2**30
         assert re.fullmatch(
             rf"micro-batch {examples}: {parts} of them in a step, about .* that are free on the GPU", reason
@@ -100,7 +100,7 @@ def test_a_processor_and_a_card_that_says_nothing_have_as_many_as_are_worthwhile
 
 def test_precision_size_and_compiling_change_the_estimate():
     run = medium(120)
-    given = {"examples": 8, "share": 120, "precision": "bfloat16", "compiled": False}
+    given = {"examples": 8, "world_size": 1, "precision": "bfloat16", "compiled": False}
     whole = sum(peak(run, **given).values())
     assert sum(peak(run, **given | {"examples": 16}).values()) > whole
     assert sum(peak(run, **given | {"precision": "float32"}).values()) > whole
@@ -176,9 +176,11 @@ def test_the_line_for_a_gpu_is_the_estimate(free):
         + ", ".join(
             f"{name} {count / 2**30:.1f} GiB" if count >= 2**30 else f"{name} {count / 2**20:.1f} MiB"
             for name, count in parts.items()
+            if count
         )
         + ")"
     )
+    assert parts["exchange"] == 0  # of one process; nothing is said of what is not there
 
 
 def test_the_reason_is_said_by_the_machine_that_is_resolved(monkeypatch, free):
