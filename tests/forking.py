@@ -1,7 +1,8 @@
 """Processes that a warm command starts as new Pythons, forked from it instead: it has torch already.
 
-Each still is a process of its own, with its own variables, standard streams, signals and exit code. What imports
-everything itself is in the tests of warm starts, of Slurm and of servers.
+Each still is a process of its own, with its own variables, standard streams, signals and exit code; but it leaves
+without the end of a Python of its own. So a fault of each kind is also put into ranks that torchrun starts itself
+(tests/faults, `cold`), and what imports everything itself is in the tests of warm starts, of Slurm and of servers.
 """
 
 from __future__ import annotations
@@ -83,6 +84,8 @@ def _work(named: dict[str, Any], streams: tuple[int, int, int]) -> NoReturn:
         code = executed(words[0], words[1:])
         if code and "RANK" in os.environ:
             time.sleep(ENDING_SECONDS)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
     finally:
         os._exit(code)
 
@@ -100,7 +103,16 @@ def ranks_of(agent: int) -> dict[int, int]:
     found = {}
     for child in Path(f"/proc/{agent}/task/{agent}/children").read_text().split():
         with contextlib.suppress(OSError):
-            name, _, rank = Path(f"/proc/{child}/comm").read_text().strip().partition(" ")
-            if name == "rank":
-                found[int(rank)] = int(child)
+            rank = _rank_of(Path("/proc", child))
+            if rank is not None:
+                found[rank] = int(child)
     return found
+
+
+def _rank_of(process: Path) -> int | None:
+    """By the name of a fork, or the variables that a new program was given."""
+    name, _, rank = (process / "comm").read_text().strip().partition(" ")
+    if name == "rank":
+        return int(rank)
+    given = [word for word in (process / "environ").read_bytes().split(b"\0") if word.startswith(b"RANK=")]
+    return int(given[0].removeprefix(b"RANK=")) if given else None

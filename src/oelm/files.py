@@ -116,7 +116,9 @@ def write_json(path: Path, value: Any, *, indent: int | None = 2, lasting: bool 
 
 
 def write_json_unflushed(path: Path, value: Any) -> None:
-    """Whole or absent to every reader, but a power failure may lose it: for what is then simply written again."""
+    """Whole or absent to every reader, but a power failure may lose it: for what is then simply written again, or
+    flushed by the caller, as a checkpoint is when it is sealed.
+    """
     temporary = temporary_name(path)
     with _new_file(temporary) as stream:
         stream.write((json_text(value) + "\n").encode())

@@ -7,7 +7,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -367,6 +369,28 @@ def test_the_end_of_a_run_is_what_wakes_the_controller(token_folder, tmp_path, m
     units = units_here(1, device="cpu", threads=1)
     slots = LocalSlots(LocalEngine(tmp_path / "runs"), units, warm=WarmStarts() if starts == "warm" else None)
     assert [run.state for run in Controller(study, slots, Quiet()).go().runs] == ["finished"] * 2
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="this system wakes nobody")
+def test_a_controller_that_is_woken_for_nothing_does_not_spin(token_folder, tmp_path, monkeypatch):
+    """A run whose process has ended, and of which it is not known yet that it has."""
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    looks = []
+
+    class Doubtful:
+        pid = gone.pid
+
+        def is_alive(self):
+            looks.append(time.monotonic())
+            return looks[-1] - looks[0] < 1.0
+
+    study = load_study(write_study(tmp_path, token_folder, arms=["trained"], seeds=[0]))
+    watching = Controller(study, LocalSlots(LocalEngine(tmp_path / "runs"), []), Quiet())
+    run = SimpleNamespace(handle=Doubtful(), directory=RunDirectory(tmp_path / "runs" / "doubtful"))
+    watching.active = [run]
+    assert watching._ended(watching._plan()) == [run]
+    assert len(looks) < 30
 
 
 def test_a_run_whose_folder_may_not_be_written_to_is_given_up_alone(token_folder, tmp_path, monkeypatch):

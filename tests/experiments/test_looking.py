@@ -90,7 +90,7 @@ def test_status_says_what_is_not_needed_what_was_decided_and_what_comes_next(don
         run_study(study, InstantSlots(tmp_path, losses, lives=13))
     plan, lines = study_status(study, tmp_path)
     assert f"{OPEN} s4              waiting for look 2 of 3".split() in [line.split() for line in lines]
-    assert look_lines(plan)[-1] == "next: look 2 of 3, at 6 seeds, needs 3 runs, and at most 4 follow; open: open"
+    assert look_lines(plan)[-1] == "next: look 2 of 3, at 6 seeds, needs 3 runs, at most 4 runs after it; open: open"
 
 
 def test_status_says_when_a_look_is_due_and_when_nothing_follows(done, tmp_path):
@@ -98,10 +98,10 @@ def test_status_says_when_a_look_is_due_and_when_nothing_follows(done, tmp_path)
     with pytest.raises(Killed):
         run_study(study, InstantSlots(tmp_path, losses, lives=18))
     plan, _ = study_status(study, tmp_path)
-    assert look_lines(plan)[-1] == "next: look 3 of 3, at 8 seeds, needs 2 runs, and none follows; open: open"
+    assert look_lines(plan)[-1] == "next: look 3 of 3, at 8 seeds, needs 2 runs, none after it; open: open"
     (tmp_path / CHOICES_FILE).unlink()
     plan, _ = study_status(study, tmp_path)
-    due = "next: look 1 of 3, at 4 seeds, has all its runs: `oelm run` takes it, and at most 12 follow; open: "
+    due = "next: look 1 of 3, at 4 seeds, has all its runs: `oelm run` takes it, at most 12 runs after it; open: "
     assert [line.startswith(due) for line in look_lines(plan)] == [True]
 
 
@@ -192,4 +192,4 @@ def test_the_runs_that_a_look_needs_are_those_of_its_seeds(tmp_path):
         run_study(study, InstantSlots(tmp_path, lambda arm, *_: losses(arm.partition("+")[0], 0), lives=10))
     plan = planned(study, Shelf(tmp_path), facts=facts_of(study))
     (line,) = look_lines(plan)
-    assert line == "next: look 1 of 2, at 3 seeds, needs 2 runs, and at most 2 follow; open: cost"
+    assert line == "next: look 1 of 2, at 3 seeds, needs 2 runs, at most 2 runs after it; open: cost"

@@ -215,6 +215,9 @@ WAYS_TO_END = {
     "what was registered": "import atexit\nfor each in 'abc': atexit.register(print, each)",
     "an error in that": "import atexit\natexit.register(int, 'no number')\natexit.register(print, 'before it')",
     "nowhere to print": "import os\nos.dup2(os.open('/dev/full', os.O_WRONLY), 1)",
+    "what is printed to is closed": "sys.stdout.close()",
+    "nothing to print to": "sys.stdout = None",
+    "a library has printed": "import ctypes\nctypes.CDLL(None).printf(b'of a library')",
 }
 
 

@@ -29,16 +29,18 @@ def free_port() -> int:
 
 
 class Group:
-    """A started torchrun and its two ranks: the agent is warm, and they are forked from it."""
+    """A started torchrun, which is warm, and its two ranks: forked from it, or cold, as torchrun starts them."""
 
-    def __init__(self, server: WarmServer, folder: Path, *arguments: object, patch: str | None = None) -> None:
+    def __init__(
+        self, server: WarmServer, folder: Path, *arguments: object, patch: str | None = None, cold: bool = False
+    ) -> None:
         folder.mkdir(exist_ok=True)
         program = ["-m", "oelm"]
         if patch is not None:
             (folder / "patched.py").write_text(PATCHED.format(patch=patch))
             program = [str(folder / "patched.py")]
         words = ["--nproc-per-node", "2", "--master-addr", "127.0.0.1", "--master-port", str(free_port())]
-        torchrun = {"program": "torch.distributed.run", "patch": FORKED_RANKS}
+        torchrun = {"program": "torch.distributed.run", "patch": "" if cold else FORKED_RANKS}
         self._agent = server.start(*words, *program, *arguments, **torchrun)
 
     @property

@@ -45,13 +45,13 @@ if {moment!r} == "validation":
 """
 
 
-def stop_a_rank(server, data, folder: Path, *, moment: str, rank: int, after: float = 0.2) -> float:
+def stop_a_rank(server, data, folder: Path, *, moment: str, rank: int, after: float = 0.2, cold: bool = True) -> float:
     """Stop one rank at a moment, see the others leave and name it; returns the seconds until the group was gone."""
     run, marks = folder / "run", folder / "marks"
     marks.mkdir(parents=True, exist_ok=True)
     patch = LINGER.format(folder=str(marks), seconds=LINGER_SECONDS, moment=moment)
     words = training(run, data, step_limit_seconds=LIMIT_SECONDS, **STEPS)
-    group = Group(server, folder / "started", *words, patch=patch)
+    group = Group(server, folder / "started", *words, patch=patch, cold=cold)
     wait_until(lambda: (marks / f"{moment}-0").exists() or group.has_ended(), seconds=120)
     ranks = group.ranks()
     time.sleep(after)
@@ -85,7 +85,7 @@ def resume_and_compare(server, data, folder: Path, reference: Path) -> None:
 def test_stopped_ranks_are_named_and_the_group_resumes(server, data, reference_of_two, tmp_path):
     """One run, three starts: the second rank stops in a step, the first in a save, and then to the end."""
     assert stop_a_rank(server, data, tmp_path, moment="step", rank=1) < 30
-    assert stop_a_rank(server, data, tmp_path, moment="save", rank=0) < 30
+    assert stop_a_rank(server, data, tmp_path, moment="save", rank=0, cold=False) < 30
     resume_and_compare(server, data, tmp_path, reference_of_two)
 
 
@@ -96,7 +96,7 @@ def test_a_group_that_is_stopped_and_continued_as_a_whole_goes_on(server, data, 
     marks.mkdir()
     patch = LINGER.format(folder=str(marks), seconds=LINGER_SECONDS, moment="step")
     words = training(run, data, step_limit_seconds=LIMIT_SECONDS, **STEPS)
-    group = Group(server, tmp_path / "started", *words, patch=patch)
+    group = Group(server, tmp_path / "started", *words, patch=patch, cold=True)
     wait_until(lambda: (marks / "step-0").exists() or group.has_ended(), seconds=120)
     pids = list(group.ranks().values())
     for number, pause in ((signal.SIGSTOP, 3 * LIMIT_SECONDS), (signal.SIGCONT, 0)):

@@ -182,7 +182,8 @@ def test_killed_ranks_stop_the_group_and_a_restart_resumes(server, data, tmp_pat
     draw, command, lived, victims = random.Random(4), training(run, data, **changes), [], []
     while len(lived) < COUNT:
         for _ in range(5):
-            group, step = Group(server, tmp_path / "started", *command, patch=SLOW_STEPS), steps_recorded(run)
+            group = Group(server, tmp_path / "started", *command, patch=SLOW_STEPS, cold=True)
+            step = steps_recorded(run)
             step += draw.randrange(1, 10)
             wait_until(lambda g=group, s=step: steps_recorded(run) >= s or g.has_ended())
             time.sleep(draw.uniform(0, 0.1))

@@ -59,7 +59,7 @@ def test_a_group_is_stopped_killed_and_resumed_as_if_nothing_had_happened(server
     step = int(re.search(r"oelm: stopped at step (\d+) of 30, saved", ended.out)[1])
     assert newest_whole(run) == step
 
-    third = Group(server, tmp_path / "started", *words, patch=SLOW_STEPS)
+    third = Group(server, tmp_path / "started", *words, patch=SLOW_STEPS, cold=True)
     wait_for_step(third, run, step + 3)
     ranks = third.ranks()
     os.kill(ranks[1], signal.SIGKILL)
@@ -102,7 +102,7 @@ def test_a_group_whose_numbers_are_read_late_is_stopped_and_resumed_as_if_nothin
 @pytest.mark.parametrize("reading", ["", READ_LATE], ids=["read at once", "read late"])
 def test_a_loss_that_is_no_number_on_one_rank_stops_every_rank_for_good(server, data, tmp_path, reading):
     run, words = tmp_path / "run", training(tmp_path / "run", data, **STEPS)
-    ended = Group(server, tmp_path / "started", *words, patch=SPOILED_ON_ONE_RANK + reading).wait()
+    ended = Group(server, tmp_path / "started", *words, patch=SPOILED_ON_ONE_RANK + reading, cold=not reading).wait()
     assert ended.code != 0
     assert re.search(
         r"^oelm: diverged at step 17: loss nan, gradient norm \S+, learning rate 0\.00\d+", ended.out, re.M

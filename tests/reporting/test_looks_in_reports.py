@@ -103,6 +103,17 @@ def test_the_conclusion_goes_by_what_a_look_decided_although_seeds_are_missing(t
     assert findings.scenario == "equal"
 
 
+def test_the_conclusion_goes_by_the_last_look_that_decided_a_claim_about_the_main_arm(tmp_path):
+    """Not worse by the margin after 4 seeds, better after 8: by the interval of the first it would be equal."""
+    gains = (0.01, -0.003, 0.01, -0.004, 0.01, 0.01, 0.01, 0.01)
+    claims = [hypothesis(name="first"), hypothesis(name="last", kind="better", margin_percent=None)]
+    study = study_with_looks(ARMS[:2], claims)
+    run_study(study, InstantSlots(tmp_path, lambda arm, seed, *_: 2.0 - (gains[seed] if arm == ARMS[1] else 0.0)))
+    findings = findings_of(study, Shelf(tmp_path))
+    assert [(each.outcome, each.look.number) for each in findings.verdicts] == [("supported", 1), ("supported", 3)]
+    assert findings.scenario == "better"
+
+
 def test_each_test_that_decides_claims_has_its_own_levels(tmp_path):
     """Sign tests are held to increments of the spending, which are stricter than the levels of the t test."""
     of_signs = small_probes(hypotheses=[solving_claim("solves_sooner")], looks=[4, 6, 8])

@@ -171,10 +171,10 @@ def _scenario(
     what a look has decided is not partial."""
     study, difference = plan.study, arms[treatment].quality.difference
     about = [each for each in settled if _is_about(each, treatment, study)]
-    at_looks = [each.difference for each in about if _is_decided_by_a_look(each)]
-    if at_looks:
-        difference = at_looks[0]
-    whole = bool(at_looks) or all(
+    decided = [each for each in about if _is_decided_by_a_look(each)]
+    if decided:  # by the look that has seen most
+        difference = max(decided, key=lambda each: each.look.number if each.look else 0).difference
+    whole = bool(decided) or all(
         set(arms[arm].quality.values) >= _seeds_to_come_to(plan, arm) for arm in (treatment, study.baseline)
     )
     confounded = any(each.outcome == "confounded" for each in about)

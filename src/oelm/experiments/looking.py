@@ -97,5 +97,5 @@ def look_lines(plan: Plan) -> list[str]:
     following = look_name(plan, len(plan.looks) + 1)
     needed, at_most = draws * seeds - ended, draws * (len(study.seeds) - seeds)
     needs = f"needs {number_of(needed, 'run')}" if needed else "has all its runs: `oelm run` takes it"
-    follow = f", and at most {at_most} follow" if at_most else ", and none follows"
+    follow = f", at most {number_of(at_most, 'run')} after it" if at_most else ", none after it"
     return [*lines, f"next: {following}, at {seeds} seeds, {needs}{follow}; open: {names}"]

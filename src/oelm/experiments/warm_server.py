@@ -7,6 +7,7 @@ session of its own, with nothing of this process but its modules, its environmen
 from __future__ import annotations
 
 import atexit
+import ctypes
 import gc
 import importlib
 import importlib.util
@@ -117,15 +118,17 @@ def _become(command: list[str], start: str, output: int, link: int) -> None:
 
 def _leave(code: int) -> None:
     """End as Python does (threads, what was registered for the end, what is still to be printed), but for freeing every
-    module: that would copy page after page that is shared with the process it was forked from.
+    module: that would copy page after page that is shared with the process it was forked from. A file that somebody has
+    left open is not flushed.
     """
     threading._shutdown()  # type: ignore[attr-defined]  # no public name; the end of multiprocessing's forks is this too
     atexit._run_exitfuncs()
     try:
         sys.stdout.flush()
         sys.stderr.flush()
-    except OSError:
+    except (OSError, ValueError, AttributeError):  # full, closed or gone
         sys.exit(code)  # Python says it in its own way
+    ctypes.CDLL(None).fflush(None)  # of libraries
     os._exit(code)
 
 
