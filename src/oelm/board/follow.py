@@ -26,7 +26,7 @@ PLACE = ("tokens", "seconds")
 TRAINING, VALIDATION = "training", "validation"
 VALUES = {TRAINING: ("train_loss",), VALIDATION: ("val_loss", "accuracy")}
 KIND_OF = {name: kind for kind, names in VALUES.items() for name in names}
-FEW = 8  # times as many steps as are asked for: then each is looked up
+LOOK_UP_COST = 3  # one step is looked up in the time in which about three are passed over
 CHECKED_BYTES = 64  # before the place where reading stopped: other bytes there are another file
 NOTHING = float("nan")  # a number that a record does not have
 
@@ -161,7 +161,7 @@ class Series:
 
     def among(self, steps: Collection[int], name: str) -> Iterator[tuple[int, Place]]:
         """What it has at these steps, in any order."""
-        if len(steps) * FEW < len(self.steps):
+        if len(steps) * LOOK_UP_COST < len(self.steps):
             return ((step, at) for step in steps if (at := self.at(step, name)))
         return ((step, (tokens, seconds, value)) for step, tokens, seconds, value in self.points(name) if step in steps)
 
@@ -188,55 +188,53 @@ class Follower:
         self._before = b""  # the last bytes that were read
         self._last: bytes | None = None  # a line that was skipped
 
-    def poll(self) -> bool:
-        """Read what is new; whether anything was."""
+    def poll(self) -> None:
+        """Read what is new; the series says what that was."""
         try:
             descriptor = os.open(self.file, FOR_READING | getattr(os, "O_NOFOLLOW", 0))
         except OSError:
-            return self._start_again() if self._identity else False
+            if self._identity:
+                self._start_again()
+            return
         try:
             found = os.fstat(descriptor)
             if not stat.S_ISREG(found.st_mode):
-                return False
+                return
             identity = found.st_dev, found.st_ino
             if identity == self._identity and found.st_size == self._size:
-                return False
+                return
             is_same = identity == self._identity and self._goes_on(descriptor, found)
-            is_other = self._identity is not None and not is_same
-            if is_other:
+            if self._identity is not None and not is_same:
                 self._start_again()
             self._identity, self._size = identity, found.st_size
-            return self._read(descriptor) or is_other
+            self._read(descriptor)
         finally:
             os.close(descriptor)
 
-    def _start_again(self) -> bool:
+    def _start_again(self) -> None:
         self._forget()
         self.series.is_reset = True
-        return True
 
     def _goes_on(self, descriptor: int, found: os.stat_result) -> bool:
         if found.st_size < self._offset:
             return False
         return os.pread(descriptor, len(self._before), self._offset - len(self._before)) == self._before
 
-    def _read(self, descriptor: int) -> bool:
+    def _read(self, descriptor: int) -> None:
         """As far as the file went when it was looked at; what has come since is read next time."""
-        rest, at, has_new = b"", self._offset, False
+        rest, at = b"", self._offset
         while at < self._size and (block := os.pread(descriptor, min(BLOCK_BYTES, self._size - at), at)):
             at += len(block)
             whole, newline, rest = (rest + block).rpartition(b"\n")
             if newline:
                 self._take(whole.split(b"\n"))
                 self._before = (self._before + whole[-CHECKED_BYTES:] + newline)[-CHECKED_BYTES:]
-                has_new = True
             if len(rest) > MOST_LINE_BYTES:  # no record of ours
                 self._before, rest = rest[-CHECKED_BYTES:], b""
             self._offset = at - len(rest)
         if self._last is not None:
             self._keep([self._last])
             self._last = None
-        return has_new
 
     def _take(self, lines: list[bytes]) -> None:
         is_validation = self.kind == VALIDATION
