@@ -2,12 +2,14 @@
 
 import gzip
 import json
+import shutil
 import threading
 import time
 
 import pytest
 from board_server import board_of, served
 
+from oelm.board import views
 from oelm.board.follow import VALUES
 from oelm.board.places import StudyPlace
 from oelm.board.state import Board
@@ -148,6 +150,25 @@ def test_increments_carry_what_is_new_and_nothing_else(tmp_path):
         assert [merged[step] for step in sorted(merged)] == after[arm][name]["points"]
 
 
+def test_increments_say_which_runs_are_drawn_as_seeds(tmp_path):
+    board, study, folder = stored_board(tmp_path)
+    directory, rest = running(study, folder)
+    unplanned = RunDirectory(shutil.copytree(directory.path, folder / "unplanned"))
+    watch = board.watch("small")
+    with watch.lock:
+        watch.refresh()
+        watch.group_by({id: (row["arm"], row["seed"]) for id, row in watch.rows.items() if row["run"] != "unplanned"})
+    known = views.seeds(board, "small", "val_loss")
+    for each in (directory, unplanned):
+        each.append_metrics(rest[-1])
+    with watch.lock:
+        watch.refresh()
+        (event,) = watch.since(known["version"])
+    assert len(event["runs"]) == 2
+    assert event["arms"] == {id: known["runs"][id]["arm"] for id in event["runs"] if id in known["runs"]}
+    assert len(event["arms"]) == 1
+
+
 def test_only_files_that_changed_are_opened_and_only_lines_that_are_drawn_are_parsed(tmp_path, monkeypatch):
     from oelm.board import follow
 
@@ -201,16 +222,66 @@ def test_a_long_answer_is_packed_for_a_browser_that_takes_it_so(tmp_path):
     assert json.loads(gzip.decompress(packed)) == json.loads(plain)
 
 
-def test_what_is_computed_beside_stands_still_while_somebody_is_answered(tmp_path, monkeypatch):
-    monkeypatch.setattr("oelm.board.state.LONGEST_STANDSTILL", 60.0)
-    board = Board(tmp_path)
-    done = threading.Event()
-    beside = threading.Thread(target=lambda: (board._let_answers_go_first(), done.set()))
+@pytest.fixture
+def standing_begun(monkeypatch):
+    """Set when the first standing is begun."""
+    from oelm.board import state
+
+    begun, whole = threading.Event(), state.standing_of
+    monkeypatch.setattr(state, "standing_of", lambda *given, **more: begun.set() or whole(*given, **more))
+    monkeypatch.setattr(state, "LONGEST_STANDSTILL", 60.0)
+    monkeypatch.setattr(state, "LONGEST_DELAY", 60.0)
+    return begun
+
+
+def stored_board(tmp_path):
+    study, folder = study_of_two(), tmp_path / "small"
+    store_study(study, folder, all_but_one)
+    return board_of(study, folder), study, folder
+
+
+def test_no_standing_is_begun_while_somebody_is_answered(tmp_path, standing_begun):
+    board, _, _ = stored_board(tmp_path)
     with board.answering():
-        beside.start()
-        assert not done.wait(0.3)
-    assert done.wait(60)
-    beside.join()
+        board.want_standing("small")
+        assert not standing_begun.wait(0.5)
+    assert standing_begun.wait(60)
+    board._worker.shutdown()
+    assert board.known_standing("small").progress() == {"done": 7, "planned": 8}
+
+
+def test_a_standing_that_was_begun_stands_still_while_somebody_is_answered(tmp_path, monkeypatch, standing_begun):
+    board, _, _ = stored_board(tmp_path)
+    monkeypatch.setattr(board, "_let_a_page_be_drawn_first", lambda: None)  # it was begun before anybody asked
+    with board.answering():
+        board.want_standing("small")
+        assert standing_begun.wait(60)
+        with pytest.raises(TimeoutError):
+            board._pending["small"].result(1.0)
+        assert board.known_standing("small") is None
+    board._worker.shutdown()
+    assert board.known_standing("small").progress() == {"done": 7, "planned": 8}
+
+
+def test_a_standing_waits_for_a_page_that_asks_for_more(tmp_path, monkeypatch, standing_begun):
+    monkeypatch.setattr("oelm.board.state.LONG_ANSWER", 0.0)
+    monkeypatch.setattr("oelm.board.state.NEXT_QUESTION", 60.0)
+    board, _, _ = stored_board(tmp_path)
+    views.study(board, "small", "en")
+    assert not standing_begun.wait(0.5)
+    board._quiet_from = time.monotonic()
+    assert standing_begun.wait(60)
+    board._worker.shutdown()
+
+
+def test_an_overview_that_took_long_waits_for_no_further_question(tmp_path, monkeypatch, standing_begun):
+    monkeypatch.setattr("oelm.board.state.LONG_ANSWER", 0.0)
+    monkeypatch.setattr("oelm.board.state.NEXT_QUESTION", 60.0)
+    board, _, _ = stored_board(tmp_path)
+    board.overview()
+    board.want_standing("small")
+    assert standing_begun.wait(30)
+    board._worker.shutdown()
 
 
 def test_a_band_says_over_how_many_seeds_it_is(tmp_path):

@@ -10,7 +10,7 @@ from test_board_state import ARMS, all_but_one, finish_the_last, running, study_
 
 from oelm.board.words import _OWN
 from oelm.reporting.fonts import has_chinese, packaged_files
-from stored_runs import store_study
+from stored_runs import accuracy_claim, small_classification, store_study
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="pip install selenium")
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
@@ -22,6 +22,7 @@ FLAGS = (
     "--disable-background-networking", "--disable-component-update", "--disable-sync", "--window-size=1400,1000",
 )  # fmt: skip
 PATIENCE = 90.0  # seconds, on a busy machine
+CLASSIFYING = ["fine_tuned", "frozen_pretrained"]
 
 
 @pytest.fixture(scope="module")
@@ -41,10 +42,14 @@ def browser(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    """A study of which one run is under way."""
+    """A study of which one run is missing, and beside it one about accuracy."""
     study, folder = study_of_two(), tmp_path_factory.mktemp("runs") / "small"
     store_study(study, folder, all_but_one)
-    with served(board_of(study, folder, root=folder.parent)) as server:
+    of_accuracy = small_classification(arms=CLASSIFYING, seeds=[0, 1], hypotheses=[accuracy_claim()])
+    store_study(of_accuracy, folder.parent / "sentences", lambda arm, seed, *_: 0.1 + seed / 100)
+    board = board_of(study, folder, root=folder.parent)
+    board.declared = lambda place: of_accuracy if place.name == "sentences" else study
+    with served(board) as server:
         yield server, study, folder
 
 
@@ -61,6 +66,56 @@ def until(browser, script, what):
 CARD = "document.querySelector('[data-card=not_worse]')"
 CHART = "document.querySelector('.chart')"
 DRAWN = f"({CHART}?.querySelectorAll('.scatterlayer .trace').length ?? 0)"  # curves
+
+
+# An answer with curves stays on its way until it is released.
+HOLD_CURVES = """
+const ask = window.fetch;
+const isReleased = new Promise((resolve) => { window.release = resolve; });
+window.fetch = async (path) => {
+  const answer = await ask(path);
+  if (!path.startsWith('data/curves')) return answer;
+  window.isAnswered = true;
+  await isReleased;
+  return answer;
+};
+"""
+CHOOSE = """
+const select = document.querySelector(`select[name=${arguments[0]}]`);
+select.value = arguments[1];
+select.dispatchEvent(new Event('change'));
+"""
+
+
+def test_what_is_recorded_while_curves_are_on_their_way_is_drawn(browser, world):
+    server, study, folder = world
+    directory, rest = running(study, folder)
+    try:
+        browser.get(f"{server.address}?study=small")
+        until(browser, f"{CARD} && {DRAWN}", "the page")
+        browser.execute_script(HOLD_CURVES)
+        browser.execute_script(CHOOSE, "y", "train_loss")
+        until(browser, "window.isAnswered", "the answer of the server")
+        for record in rest:
+            directory.append_metrics(record)
+        row = "document.querySelector('tr:has(.state-running)')"
+        until(browser, f"{row}?.innerText.includes('40/40')", "the last step in the table")
+        browser.execute_script("window.release()")
+        numbers = f"{CHART}.parentElement.querySelector('details').textContent"
+        until(browser, f"({numbers}.match(/4[/]4/g) ?? []).length === 2", "all seeds of both arms at the last step")
+    finally:
+        shutil.rmtree(directory.path)
+
+
+def test_seeds_are_drawn_apart_when_accuracy_is_what_a_study_is_about(browser, world):
+    server, _, _ = world
+    browser.get(f"{server.address}?study=sentences&seeds=1")
+    value = "document.querySelector('select[name=y]')?.value"
+    apart = f"{CHART}.data.map((each) => new Set((each.text ?? []).filter(Boolean)).size).join()"
+    until(browser, f"{value} === 'accuracy' && {DRAWN} && {apart} === '2,2'", "the accuracy of all seeds")
+    browser.execute_script(CHOOSE, "y", "val_loss")
+    until(browser, f"{CHART}._fullLayout.yaxis.title.text.includes('loss') && {apart} === '2,2'", "their loss")
+    assert "y=val_loss" in browser.current_url  # and not what the study is about again
 
 
 def test_a_running_study_and_its_verdict_are_watched(browser, world):

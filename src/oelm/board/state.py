@@ -27,7 +27,7 @@ from oelm.study.reading import load_study
 FOUND_FOR = 2.0  # seconds that a list of what there is stays good
 LISTED_FOR = 1.0  # seconds that a list of runs stays good for somebody who asks for the overview
 AWAITED = 0.4  # seconds that an overview waits for standings that are no longer good
-LONG_ANSWER = 0.1  # seconds; a page that waited so long asks for more
+LONG_ANSWER = 0.1  # seconds; a page that waited so long for a part of what it draws asks for the rest
 NEXT_QUESTION = 1.0  # seconds in which it does
 LONGEST_DELAY = 5.0  # seconds that a standing waits for pages before it is begun
 LONGEST_STANDSTILL = 1.0  # seconds that it stands still at one run
@@ -59,9 +59,10 @@ class Board:
     # ---- Who goes first ----
 
     @contextlib.contextmanager
-    def answering(self) -> Iterator[None]:
+    def answering(self, *, asks_for_more: bool = False) -> Iterator[None]:
         """While somebody waits for an answer that may read many files, what is computed beside stands still: two
-        threads of Python share one core, and each file that one opens would cost it a turn of the other."""
+        threads of Python share one core, and each file that one opens would cost it a turn of the other. So it does
+        after a long answer to a page that asks for more."""
         begun = time.monotonic()
         with self._quiet:
             self._answering += 1
@@ -70,7 +71,7 @@ class Board:
         finally:
             with self._quiet:
                 self._answering -= 1
-                if time.monotonic() - begun > LONG_ANSWER:
+                if asks_for_more and time.monotonic() - begun > LONG_ANSWER:
                     self._quiet_from = time.monotonic() + NEXT_QUESTION
                 self._quiet.notify_all()
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from oelm.board.follow import KIND_OF, VALIDATION
+from oelm.board.follow import KIND_OF, VALUES
 from oelm.board.places import SINGLE, StudyPlace
 from oelm.board.standing import Standing, arms_of, drawn_as
 from oelm.board.state import Board
@@ -28,7 +28,7 @@ LOG_BYTES = 2**15  # of the end of a log
 LOG_LINES = 200
 MOST_COMPARED = 20
 MOST_APART = 20_000  # points of all seeds together, drawn apart
-FEWEST_POINTS = 20  # of each of them
+FEWEST_POINTS = 20  # of each run, however many there are
 DEFAULT = "val_loss"  # what is drawn unless something else is asked for
 REPORTS = Path("reports")
 
@@ -59,7 +59,7 @@ def study(board: Board, name: str, language: Language, *, wants_standing: bool =
     watch = board.watch(name)
     if watch is None or name == SINGLE:
         return None
-    with board.answering(), watch.lock:
+    with board.answering(asks_for_more=True), watch.lock:
         watch.refresh()
         known = {"version": watch.version, "rows": list(watch.rows.values()), "left_out": list(watch.left_out)}
     if wants_standing:
@@ -87,14 +87,18 @@ def _arms_of(watch: Watch) -> list[Tree]:
 
 def curves(board: Board, name: str, y: str) -> Tree | None:
     """Of all arms of a study: what is recorded together with `y`, and not what nobody looks at."""
-    kind = KIND_OF.get(y, VALIDATION)
-    return _of_followed(board, name, kind, lambda watch: {"kind": kind, "bands": watch.bands(kind)})
+    kind = KIND_OF[_drawn(y)]
+    return _of_followed(board, name, kind, lambda watch: {"values": VALUES[kind], "bands": watch.bands(kind)})
 
 
 def seeds(board: Board, name: str, y: str) -> Tree | None:
-    """Every final run of a study apart, all together in a bounded number of points."""
-    y = y if y in KIND_OF else DEFAULT
+    """Every final run of a study apart: at most MOST_APART points together, or FEWEST_POINTS a run if that is more."""
+    y = _drawn(y)
     return _of_followed(board, name, KIND_OF[y], lambda watch: {"y": y, "runs": _apart(watch, y)})
+
+
+def _drawn(y: str) -> str:
+    return y if y in KIND_OF else DEFAULT
 
 
 def _of_followed(board: Board, name: str, kind: str, compute: Callable[[Watch], Tree]) -> Tree | None:
@@ -102,15 +106,14 @@ def _of_followed(board: Board, name: str, kind: str, compute: Callable[[Watch], 
     watch = board.watch(name)
     if watch is None or name == SINGLE:
         return None
-    with board.answering(), watch.lock:
+    with board.answering(asks_for_more=True), watch.lock:
         watch.refresh()
         watch.follow_all(kind)
         return {"version": watch.version, **compute(watch)}
 
 
 def _apart(watch: Watch, y: str) -> Tree:
-    final = [id for id, row in watch.rows.items() if row["stage"] == "final"]
-    arms = {id: arm for id in final if (arm := watch.arm_of(id))}
+    arms = watch.arms_of(watch.rows)
     most = max(FEWEST_POINTS, MOST_APART // max(1, len(arms)))
     return {id: {"arm": arm, "points": watch.curve_of(id, y, most=most)} for id, arm in arms.items()}
 

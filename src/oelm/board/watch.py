@@ -152,7 +152,7 @@ class Watch:
                     known = steps.get(key, set())
                     is_whole = changes.is_reset or known is None
                     steps[key] = None if is_whole else {*(known or ()), *changes.steps, *changes.gone}
-        return {"runs": runs, "bands": self._changed_bands(steps) if steps else {}}
+        return {"runs": runs, "arms": self.arms_of(runs), "bands": self._changed_bands(steps) if steps else {}}
 
     def _changed_bands(self, steps: dict[tuple[str, str], set[int] | None]) -> dict[str, Any]:
         members = {kind: self.members(kind) for kind in {KIND_OF[name] for _, name in steps}}
@@ -180,13 +180,18 @@ class Watch:
         arm = self.rows[id]["arm"]
         return arm if isinstance(arm, str) else None
 
+    def arms_of(self, ids: Iterable[str]) -> dict[str, str]:
+        """The final runs of arms among these, with their arms."""
+        final = (id for id in ids if self.rows[id]["stage"] == "final")
+        return {id: arm for id in final if (arm := self.arm_of(id))}
+
     def group_by(self, arms: dict[str, tuple[str, int]] | None) -> None:
         """What the plan says of the runs; said to those who look, because verdicts may be others too."""
         is_other = arms != self.arms
         if is_other:
             self._known_bands.clear()
         self.arms = arms
-        self._tell({"rows": {}, "runs": {}, "bands": {}, "is_regrouped": is_other, "has_standing": True})
+        self._tell({"rows": {}, "runs": {}, "arms": {}, "bands": {}, "is_regrouped": is_other, "has_standing": True})
 
     def members(self, kind: str) -> dict[str, list[Member]]:
         """The final runs of each arm that are followed."""

@@ -86,9 +86,6 @@ export function drawWhenSeen(element, traces, layout) { whenSeen(element, () => 
 
 export const X_AXES = ["steps", "tokens", "seconds", "flops"];
 export const Y_AXES = ["val_loss", "train_loss", "accuracy"];
-export const VALUES = { training: ["train_loss"], validation: ["val_loss", "accuracy"] }; // by kind of record, which are read apart
-
-export function kindOf(what) { return VALUES.training.includes(what) ? "training" : "validation"; }
 
 export function axisTitles() {
   const x = { steps: "axis.steps", tokens: "axis.tokens", seconds: "axis.time", flops: "axis.flop" };

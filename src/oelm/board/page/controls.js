@@ -10,7 +10,7 @@ const WIDTHS = ["0", "5", "15", "51"];
 export function curveControls(redraw, { has = null, withSeeds = false, flops = true } = {}) {
   const set = (entries) => { address.change(entries); redraw(); };
   const choice = (name, options, otherwise) => h("select", {
-    name, onchange: (event) => set({ [name]: event.target.value === otherwise ? null : event.target.value }),
+    name, onchange: (event) => set({ [name]: event.target.value }),
   }, options.map(([value, text]) => h("option", { value, selected: address.get(name, otherwise) === value }, text)));
   const tick = (name, code) => h("label", {},
     h("input", { type: "checkbox", name, checked: address.get(name) === "1", onchange: (event) => set({ [name]: event.target.checked }) }), say(code));

@@ -18,32 +18,51 @@ export async function study(main, name, { live }) {
 
 class StudyPage {
   constructor(main, name) {
-    // bands: by arm and what is measured; kinds: which of them are here, with the version of the study they are of
-    Object.assign(this, { main, name, bands: {}, kinds: new Map(), seeds: null, chosen: new Set(), hidden: new Set(address.all("hide")) });
+    // bands: by arm and what is measured; versions: what of that is here, with the version of the study it is of;
+    // asking: for each question that is under way, what has happened since it was asked
+    Object.assign(this, { main, name, bands: {}, versions: new Map(), asking: new Set(), seeds: null, chosen: new Set(), hidden: new Set(address.all("hide")) });
     this.redrawCurves = throttled(() => this.drawCurves(), 700);
     this.redrawRows = throttled(() => this.showRows(), 500);
     this.reloadStanding = throttled(() => this.loadStanding(), 400);
     this.reloadCurves = throttled(() => this.loadCurves(), 400);
+    this.reloadSeeds = throttled(() => this.askForSeeds().then(this.redrawCurves), 400);
   }
 
   async load() {
     charts.plotly(); // asked for now, needed when the curves are here
-    const curves = address.fetched("data/curves", { name: this.name, y: this.what });
-    const found = await address.fetched("data/study", { name: this.name, first: 1 });
+    const curves = this.askForCurves({ isAnew: true });
+    const found = await this.ask("data/study", { first: 1 }, (answer) => this.take(answer));
     if (found === null) return false;
-    this.take(found);
     this.build();
-    this.forgetCurves();
-    this.takeCurves(await curves);
+    await curves;
     await this.loadMissing();
-    this.stream.begin({ [this.name]: Math.min(found.version, ...this.kinds.values()) });
+    this.stream.begin({ [this.name]: Math.min(found.version, ...this.versions.values()) });
     this.showControls();
     this.drawCurves();
     this.reloadStanding(); // asked for last: it takes longest
     return true;
   }
 
-  get what() { return address.get("y", "val_loss"); }
+  get what() {
+    const asked = address.get("y");
+    return charts.Y_AXES.includes(asked) ? asked : "val_loss";
+  }
+
+  // Take an answer, and on top of it what has happened since the server gave it. Events that are put a second time, in
+  // their order and up to the last, change nothing.
+  async ask(path, entries, take) {
+    const since = [];
+    this.asking.add(since);
+    try {
+      const found = await address.fetched(path, { name: this.name, ...entries });
+      if (found === null) return null;
+      take(found);
+      for (const event of since) if (event.version > found.version) this.put(event);
+      return found;
+    } finally {
+      this.asking.delete(since);
+    }
+  }
 
   take(found) {
     this.found = found;
@@ -53,66 +72,79 @@ class StudyPage {
   }
 
   async loadStanding() {
-    const found = await address.fetched("data/study", { name: this.name });
+    const found = await this.ask("data/study", {}, (answer) => this.take(answer));
     if (found === null || !this.main.isConnected) return;
-    this.take(found);
     this.showStanding();
+    await this.loadMissing();
     this.showControls();
     this.redrawCurves();
     this.redrawRows();
   }
 
   async loadCurves() {
-    const found = await address.fetched("data/curves", { name: this.name, y: this.what });
-    this.forgetCurves();
-    this.takeCurves(found);
+    await this.askForCurves({ isAnew: true });
     await this.loadMissing();
     this.showControls();
     this.drawCurves();
   }
 
-  forgetCurves() {
-    this.bands = {};
-    this.kinds.clear();
-    this.seeds = null;
+  // isAnew: whatever else is here is forgotten.
+  askForCurves({ isAnew }) {
+    return this.ask("data/curves", { y: this.what }, (found) => {
+      if (isAnew) {
+        this.bands = {};
+        this.versions.clear();
+        this.seeds = null;
+      }
+      for (const [arm, names] of Object.entries(found.bands)) Object.assign((this.bands[arm] ??= {}), names);
+      for (const what of found.values) this.versions.set(what, found.version);
+    });
   }
 
-  takeCurves(found) {
-    if (found === null) return;
-    for (const [arm, names] of Object.entries(found.bands)) Object.assign((this.bands[arm] ??= {}), names);
-    this.kinds.set(found.kind, found.version);
+  askForSeeds() {
+    return this.ask("data/seeds", { y: this.what }, (found) => { if (found.y === this.what) this.seeds = found; });
   }
 
   // What is to be drawn and has not been asked for yet.
   async loadMissing() {
-    if (!this.kinds.has(charts.kindOf(this.what))) this.takeCurves(await address.fetched("data/curves", { name: this.name, y: this.what }));
-    if (address.get("seeds") === "1" && this.seeds?.y !== this.what) this.seeds = await address.fetched("data/seeds", { name: this.name, y: this.what });
+    if (!this.versions.has(this.what)) await this.askForCurves({ isAnew: false });
+    if (!address.get("y") && this.standing?.measure === "accuracy" && this.hasAccuracy) address.change({ y: "accuracy" });
+    if (address.get("seeds") !== "1") this.seeds = null;
+    else if (this.seeds?.y !== this.what) await this.askForSeeds();
   }
 
+  get hasAccuracy() { return Object.values(this.bands).some((each) => each.accuracy?.points.length); }
+
   change(event) {
+    for (const since of this.asking) since.push(event);
+    this.put(event);
+    if (Object.keys(event.rows).length) this.redrawRows();
+    if (event.has_standing) this.reloadStanding();
+    if (event.is_regrouped) this.reloadCurves();
+    if (Object.keys(event.runs).length) this.redrawCurves();
+  }
+
+  // Put what is new into what is here.
+  put(event) {
     for (const [id, row] of Object.entries(event.rows)) {
       if (row === null) this.live.delete(id);
       else this.live.set(id, row);
     }
-    if (Object.keys(event.rows).length) this.redrawRows();
-    if (event.has_standing) this.reloadStanding();
-    if (event.is_regrouped) { this.reloadCurves(); return; }
     for (const [arm, names] of Object.entries(event.bands)) {
       for (const [what, part] of Object.entries(names)) {
-        if (event.version <= (this.kinds.get(charts.kindOf(what)) ?? Infinity)) continue; // contained, or not here
+        if (event.version <= (this.versions.get(what) ?? Infinity)) continue; // contained, or not here
         const band = ((this.bands[arm] ??= {})[what] ??= { points: [], seeds: 0 });
         band.points = charts.merged(band.points, part);
         band.seeds = part.seeds;
       }
     }
-    if (this.seeds && event.version > this.seeds.version) {
-      for (const [id, names] of Object.entries(event.runs)) {
-        const known = this.seeds.runs[id];
-        if (!known) { this.seeds = null; this.loadMissing().then(this.redrawCurves); break; }
-        if (names[this.seeds.y]) known.points = charts.merged(known.points, names[this.seeds.y]);
-      }
+    if (!this.seeds || event.version <= this.seeds.version) return;
+    const { y, runs } = this.seeds;
+    for (const [id, arm] of Object.entries(event.arms)) {
+      if (!runs[id]) this.reloadSeeds(); // it may have had points before
+      const run = (runs[id] ??= { arm, points: [] });
+      if (event.runs[id][y]) run.points = charts.merged(run.points, event.runs[id][y]);
     }
-    if (Object.keys(event.bands).length || Object.keys(event.runs).length) this.redrawCurves();
   }
 
   // ---- The parts of the page ----
@@ -192,14 +224,12 @@ class StudyPage {
   }
 
   showControls() {
-    const hasAccuracy = Object.values(this.bands).some((each) => each.accuracy?.points.length);
-    if (!address.get("y") && this.standing?.measure === "accuracy" && hasAccuracy) address.change({ y: "accuracy" });
     const redraw = async () => {
       await this.loadMissing();
       this.drawCurves();
     };
     const flops = this.arms.some((arm) => arm.flops_per_token);
-    const has = new Set(["val_loss", "train_loss", ...(hasAccuracy || this.what === "accuracy" ? ["accuracy"] : [])]);
+    const has = new Set(["val_loss", "train_loss", ...(this.hasAccuracy || this.what === "accuracy" ? ["accuracy"] : [])]);
     fill(this.controls, curveControls(redraw, { has, withSeeds: true, flops }));
     this.showLegend();
   }
