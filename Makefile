@@ -13,7 +13,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 $(FOR_DEMO): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "oelm needs Python 3.11 or later; set PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
-	$(INSTALL) -e '.[report,fonts]'
+	$(INSTALL) -e '.[report,fonts,board]'
 	@touch $@
 
 $(READY): $(FOR_DEMO)

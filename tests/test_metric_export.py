@@ -2,6 +2,8 @@
 
 import csv
 import io
+import shutil
+from pathlib import Path
 
 import pytest
 
@@ -58,6 +60,20 @@ def test_an_archive_says_the_same_as_its_folder(folder, tmp_path):
     archive("walk", folder, tmp_path / "walk.zip")
     assert curves_csv(given_results(tmp_path / "walk.zip")) == curves_csv(given_results(folder))
     assert given_results(tmp_path / "walk.zip").name == "walk"
+
+
+def test_damaged_runs_are_named_and_left_out(folder, tmp_path):
+    copy = tmp_path / "walk"
+    shutil.copytree(folder, copy)
+    first, second, *others = [run.path for run in given_results(copy).runs]
+    (first / "config.json").unlink()
+    with (second / "metrics.jsonl").open("a") as stream:
+        stream.write('{"step": 1, "loss": 0.1}\n')
+    given = given_results(copy)
+    assert exported(given, to="csv", out=tmp_path / "out") == len(others)
+    assert [first.name in given.damage[0], second.name in given.damage[1], len(given.damage)] == [True, True, 2]
+    rows = csv.DictReader(io.StringIO((tmp_path / "out" / CSV_FILE).read_text(encoding="utf-8")))
+    assert {Path(row["run"]).name for row in rows} == {path.name for path in others}
 
 
 def test_one_run_is_exported_alone(folder):

@@ -77,7 +77,7 @@ class Running:
     def wait(self, seconds: float = 120) -> Ended:
         if self._ended is None:
             self._connection.settimeout(seconds)
-            code = int(self._connection.recv(16))
+            code = number_from(self._connection)
             self._connection.close()
             self._ended = Ended(code, self.written("out"), self.written("err"))
         return self._ended
@@ -86,6 +86,16 @@ class Running:
         """Nothing, if it was killed before it had opened its files."""
         file = self._folder / stream
         return file.read_text(errors="replace") if file.exists() else ""
+
+
+def number_from(connection: socket.socket) -> int:
+    """The next one, and nothing of the one after it, which may be there already."""
+    found = connection.recv(1)
+    while not found.endswith(b"\n"):
+        more = connection.recv(1)
+        assert more, f"the server is gone, after {found!r}"
+        found += more
+    return int(found)
 
 
 class WarmServer:
@@ -121,7 +131,7 @@ class WarmServer:
         request = {"arguments": [str(a) for a in arguments], "cwd": str(cwd or folder), "folder": str(folder)}
         request |= {"patch": patch, "program": program, "terminal": terminal, "variables": variables}
         connection.sendall((json.dumps(request) + "\n").encode())
-        return Running(int(connection.recv(16)), connection, folder)
+        return Running(number_from(connection), connection, folder)
 
     def run(self, *arguments: object, cwd: Path | None = None, patch: str = "", seconds: float = 120) -> Ended:
         return self.start(*arguments, cwd=cwd, patch=patch).wait(seconds)
@@ -206,9 +216,9 @@ def keep(connection: socket.socket) -> None:
         connection.close()
         work(request)
     with contextlib.suppress(OSError):  # a test that gave up has closed its end
-        connection.sendall(str(worker).encode())
+        connection.sendall(f"{worker}\n".encode())
         _, status = os.waitpid(worker, 0)
-        connection.sendall(str(os.waitstatus_to_exitcode(status)).encode())
+        connection.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
     os._exit(0)
 
 

@@ -14,8 +14,8 @@ from typing import Any
 from oelm.errors import UserError
 from oelm.files import ensure_writable, write_bytes
 from oelm.run_directory import TUNING_FOLDER, RunDirectory, tracked
-from oelm.sealing import read_config
 from oelm.study.given_results import GivenResults
+from oelm.study.shelf import StoredRun
 from oelm.trackers.table import TRACKERS, Tracked, begun, numbers_in
 
 CSV = "csv"
@@ -25,7 +25,7 @@ OF_A_RUN = ("run", "stage", "arm", "seed")
 
 
 def exported(given: GivenResults, *, to: str, out: Path) -> int:
-    """How many runs were written. A tracker that fails ends it, with one line."""
+    """How many runs were written; damaged ones are left out. A tracker that fails ends it, with one line."""
     if to not in TARGETS:
         raise UserError(f"--to {to}: must be one of {', '.join(TARGETS)}")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
@@ -33,10 +33,10 @@ def exported(given: GivenResults, *, to: str, out: Path) -> int:
     ensure_writable(out.absolute().parent, option="--out")
     if to == CSV:
         write_bytes(_made(out) / CSV_FILE, curves_csv(given).encode())
-        return len(given.runs)
-    for directory in given.runs:
-        _write(directory, to, out, project=given.name)
-    return len(given.runs)
+    else:
+        for run in given.whole:
+            _write(run, to, out, project=given.name)
+    return len(given.whole)
 
 
 def _made(folder: Path) -> Path:
@@ -44,9 +44,9 @@ def _made(folder: Path) -> Path:
     return folder
 
 
-def _write(directory: RunDirectory, to: str, out: Path, *, project: str) -> None:
-    name = run_name(directory)
-    about = tracked(directory, read_config(directory).run, folder=out / name)
+def _write(stored: StoredRun, to: str, out: Path, *, project: str) -> None:
+    directory, name = stored.directory, run_name(stored.directory)
+    about = tracked(directory, stored.run, folder=out / name)
     try:
         sink = begun(to, Tracked(name, project, about.config, about.folder))
         for record in directory.metrics():
@@ -69,9 +69,9 @@ def stage_of(directory: RunDirectory) -> str:
 
 
 def curves(given: GivenResults) -> Iterator[dict[str, Any]]:
-    """One row for each record: which run it is of, then its numbers."""
-    for directory in given.runs:
-        run = read_config(directory).run
+    """One row for each record of a run that is whole: which run it is of, then its numbers."""
+    for stored in given.whole:
+        directory, run = stored.directory, stored.run
         about = (run_name(directory), stage_of(directory), run.arm, run.seeds.weights)
         for record in directory.metrics():
             yield dict(zip(OF_A_RUN, about, strict=True)) | {"step": record["step"]} | numbers_in(record)

@@ -32,6 +32,17 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     return manifest
 
 
+def facts_here(path: Path) -> dict[str, Any]:
+    """What prepared data says of the model; nothing where they are not here, or have no manifest that says it."""
+    try:
+        manifest = read_manifest(folder_of(path))
+    except (OSError, UserError):
+        return {}
+    # Of sentences, with the sizes of their encoder; of text, its vocabulary.
+    facts = manifest.get("facts", {"vocabulary": manifest.get("vocabulary")})
+    return facts if isinstance(facts, dict) and all(isinstance(each, int | float) for each in facts.values()) else {}
+
+
 def digest_here(path: Path) -> str | None:
     """The digest of prepared data; None where they are not here, or have no manifest that says it."""
     try:

@@ -150,7 +150,7 @@ def test_a_kill_between_publishing_and_pruning_leaves_one_more_checkpoint_which_
 
 @pytest.mark.parametrize("module", ["oelm.training.checkpoint", "oelm.files"], ids=["best model", "config"])
 def test_a_kill_while_another_file_is_written_leaves_nothing_behind(server, data, reference, tmp_path, module):
-    die = f"import os, {module} as module; module.publish = lambda *_: os.kill(os.getpid(), 9)"
+    die = f"import os, {module} as module; module.publish = lambda *_, **__: os.kill(os.getpid(), 9)"
     command = training(tmp_path / "run", data)
     assert server.run(*command, patch=die).code == -signal.SIGKILL
     assert leftovers(tmp_path / "run") != []

@@ -10,6 +10,7 @@ import pytest
 from example_studies import NASTY
 from reading import pdf_text, without_spaces
 
+from oelm.analysis.summary import findings_of
 from oelm.reporting import tables
 from oelm.reporting.citable import citable, numbers_file
 from oelm.reporting.content import unnumbered_article
@@ -18,6 +19,7 @@ from oelm.reporting.latex import escaped
 from oelm.reporting.latex import tables as latex_tables
 from oelm.reporting.macro_names import BEFORE, BEFORE_STUDY, JOINTS, WORDS, macro_name, spelled
 from oelm.reporting.verdicts import verdict_box
+from stored_runs import small_probes, solving_claim, store_study
 
 INSTALL = "apt-get install texlive-latex-base texlive-latex-recommended texlive-xetex texlive-lang-chinese"
 # Letters that begin our words, what follows them there, and everything that is spelled out.
@@ -69,6 +71,15 @@ def test_common_names_stay_readable():
     assert spelled("frozen_head_orthogonal") == "FrozenHeadOrthogonal"
     assert spelled("frozen+width64") == "FrozenPluswidthSixFour"
     assert macro_name("outcome", "demo", of="claim", name="queries-and-keys") == "outcomeForQueriesAndKeysInDemo"
+
+
+def test_a_study_of_probes_has_macros_that_latex_takes(tmp_path):
+    """`\\newcommand` refuses names that begin with `end`."""
+    study = small_probes(hypotheses=[solving_claim("solves_sooner")])
+    shelf = store_study(study, tmp_path, lambda *_: 1.0)
+    names = [each.macro(study.name) for each in citable(findings_of(study, shelf))]
+    assert any(name.startswith("runsEndedAt") for name in names)
+    assert not [name for name in names if name.startswith("end")]
 
 
 @pytest.mark.parametrize("findings", ["complete", "partial", "nasty"])

@@ -353,3 +353,13 @@ def test_a_finished_copy_is_preferred_to_a_failed_one(tmp_path):
     assert (found.stored.name, found.loss) == ("b", 2.0)
     shutil.rmtree(tmp_path / "b")
     assert planned(study, Shelf(tmp_path)).final[0].loss == math.inf
+
+
+def test_a_study_that_has_not_begun_knows_its_models_from_prepared_data(tmp_path, monkeypatch):
+    """So that its cost can be counted; data whose manifest is damaged say nothing."""
+    monkeypatch.chdir(tmp_path)
+    data = tmp_path / "data" / "small"
+    data.mkdir(parents=True)
+    for manifest, known in (({"vocabulary": 512}, {"vocabulary": 512}), ({"vocabulary": "many"}, {}), ({}, {})):
+        write_json(data / "manifest.json", {"format_version": 1} | manifest)
+        assert planned(small_study(), Shelf(tmp_path / "runs")).facts == known

@@ -50,7 +50,7 @@ def check(
     ] = False,
     json_output: JsonOption = False,
 ) -> None:
-    """Check this machine: are runs repeatable, resumed exactly, and fast?
+    """Check that runs on this machine are exact and fast.
 
     It takes about two minutes on an idle machine. Short runs are repeated, killed and resumed; steps are taken by
     every kind of arm, compiled and eager, on one device and on several; their time, memory and communication are

@@ -43,4 +43,6 @@ def export_metrics(
     place = out or Path("exports") / given.name / to
     written = exported(given, to=to, out=place)
     where = "its own database" if to == "trackio" else str(place)
+    for line in given.damage:
+        echo(f"damaged, left out: {line}", err=True)
     echo(f"{number_of(written, 'run')} written for {to}: {where}")

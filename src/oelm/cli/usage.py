@@ -41,6 +41,8 @@ def in_our_words(error: Any) -> str:
 
 def _about_value(error: Any, message: str, param: Any) -> str:
     """--seed -1: at least 0"""
+    if found := re.match(r"\w+ '(.*)' is (not readable|not writable)", message):
+        return f"{_name(param)} {found[1]}: {found[2]}"
     given = f"{_name(param)} {_value(error, message)}".strip()
     bounds = [f"{word} {found[1]}" for pattern, word in BOUNDS.items() if (found := re.search(pattern, message))]
     kinds = [kind for pattern, kind in TYPES.items() if re.search(pattern, message)]

@@ -5,6 +5,7 @@ The numbers are those of a report: the same findings, as analysis_results.json h
 
 from __future__ import annotations
 
+import warnings
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from oelm.metric_export import curves, run_name, stage_of
 from oelm.notebook.views import RunView, StudyView, VerdictView
 from oelm.study.declaration import Language
 from oelm.study.given_results import GivenResults, given_results
-from oelm.study.shelf import Shelf, StoredRun, read_stored
+from oelm.study.shelf import Shelf, StoredRun
 
 if TYPE_CHECKING:
     import pandas
@@ -53,7 +54,9 @@ class Results:
 
     @cached_property
     def _stored(self) -> dict[str, StoredRun]:
-        return {run_name(stored.directory): stored for stored in (read_stored(each.path) for each in self._given.runs)}
+        for line in self._given.damage:
+            warnings.warn(line, stacklevel=2)
+        return {run_name(stored.directory): stored for stored in self._given.stored}
 
     @cached_property
     def runs(self) -> pandas.DataFrame:
@@ -65,7 +68,7 @@ class Results:
 
     @cached_property
     def curves(self) -> pandas.DataFrame:
-        """One row for each record: run, stage, arm, seed, step, and the numbers of that record."""
+        """One row for each record of a run that is not damaged: run, stage, arm, seed, step, and its numbers."""
         frame: pandas.DataFrame = _pandas().DataFrame(list(curves(self._given)))
         return frame
 

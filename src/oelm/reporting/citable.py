@@ -115,8 +115,8 @@ def _solved(solved: SolvedSeeds) -> Iterator[Row]:
     level, difficulty = f"{100 * solved.criterion.level:g}", solved.criterion.difficulty
     name = spelled_out(level if difficulty is None else f"{level}-{difficulty}")
     where = "" if difficulty is None else f" at difficulty {difficulty}"
-    yield f"solvedRunsAt{name}", str(len(solved.steps)), f"runs with an accuracy of {level} % or more{where}"
-    yield f"endedRunsAt{name}", str(solved.runs), f"runs that have ended, solved{where} or not"
+    yield f"runsSolvedAt{name}", str(len(solved.steps)), f"runs with an accuracy of {level} % or more{where}"
+    yield f"runsEndedAt{name}", str(solved.runs), f"runs that have ended, solved{where} or not"
 
 
 def _difference(measure: Measure, difference: PairedDifference | None, what: str) -> Iterator[Row]:

@@ -25,7 +25,10 @@ WORDS = (*_CHARACTERS.values(), _CAPITAL, _OTHER, _END, *BEFORE.values(), BEFORE
 
 
 def macro_name(measure: str, study: str, *, of: Of | None = None, name: str = "") -> str:
-    """`measure` begins with a small letter and contains none of the words before a name."""
+    """`measure` begins with a small letter and contains none of the words before a name. LaTeX refuses one that begins
+    with `end`.
+    """
+    assert not measure.startswith("end"), measure
     about = BEFORE[of] + spelled(name, joint=JOINTS[of]) if of else ""
     return f"{measure}{about}{BEFORE_STUDY}{spelled(study)}"
 

@@ -6,8 +6,9 @@ Folders without a manifest would have to be read through; what they hold is only
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-from oelm.prepared import digest_here
+from oelm.prepared import digest_here, facts_here
 from oelm.probes.probe import is_probe, probe_of
 from oelm.study.declaration import Study
 from oelm.study.one_run import settings_for
@@ -26,3 +27,8 @@ def data_folders(study: Study) -> list[str]:
 def digests_here(folders: list[str]) -> Digests:
     found = {each: probe_of(each).digest if is_probe(each) else digest_here(Path(each)) for each in folders}
     return {folder: digest for folder, digest in found.items() if digest is not None}
+
+
+def facts_of_data(folder: str) -> dict[str, Any]:
+    """What the data say of the model; nothing where they are not here."""
+    return {"vocabulary": probe_of(folder).vocabulary} if is_probe(folder) else facts_here(Path(folder))

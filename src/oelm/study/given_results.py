@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from oelm.archives import FORMAT_VERSION, LIST, place_in_archive, runs_folder
@@ -15,7 +16,7 @@ from oelm.study.catalogue import ENDING, is_named
 from oelm.study.declaration import Study
 from oelm.study.plan import planned
 from oelm.study.reading import load_study
-from oelm.study.shelf import Shelf
+from oelm.study.shelf import Shelf, StoredRun, read_stored
 
 FIRST_RUNS = 20  # looked at before all others: of the right study one of them is enough
 
@@ -30,6 +31,35 @@ class GivenResults:
     def runs(self) -> list[RunDirectory]:
         found = [self.folder] if is_run(self.folder) else run_directories(self.folder)
         return [RunDirectory(path) for path in found]
+
+    @cached_property
+    def _read(self) -> tuple[list[StoredRun], list[str]]:
+        stored, damage = [], []
+        for directory in self.runs:
+            try:
+                run = read_stored(directory.path)
+            except UserError as error:
+                damage.append(str(error))
+                continue
+            stored.append(run)
+            if run.damage is not None:
+                damage.append(run.damage)
+        return stored, damage
+
+    @property
+    def stored(self) -> list[StoredRun]:
+        """Every run that says what it is, damaged or not."""
+        return self._read[0]
+
+    @property
+    def whole(self) -> list[StoredRun]:
+        """Those whose numbers are what was stored."""
+        return [run for run in self.stored if run.damage is None]
+
+    @property
+    def damage(self) -> list[str]:
+        """A line for each of the others."""
+        return self._read[1]
 
 
 def given_results(source: str | Path, *, study: str | Path | None = None) -> GivenResults:

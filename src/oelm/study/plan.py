@@ -20,7 +20,7 @@ from oelm.config import ResolvedRun, Run, Settings, as_far_as_known, resolved
 from oelm.errors import UserError
 from oelm.run_directory import TUNING_FOLDER, RunDirectory, folder_name
 from oelm.study.carrying import tuned_together, with_carried
-from oelm.study.data_here import Digests, data_folders, digests_here
+from oelm.study.data_here import Digests, data_folders, digests_here, facts_of_data
 from oelm.study.declaration import Study, Tuning
 from oelm.study.halving import Round, judged
 from oelm.study.kept_choices import KeptChoices, kept_choices, second_thoughts, stored_late, with_early_runs
@@ -182,7 +182,8 @@ def planned(study: Study, shelf: Shelf, *, facts: dict[str, Any] | None = None, 
     digests = {first: data_digest} if data_digest else digests_here(folders)
 
     def plan(digests: Digests) -> Plan:
-        return Planner(study, facts or shelf.facts_from(digests.get(first)), digests).plan(shelf)
+        known = facts or shelf.facts_from(digests.get(first)) or facts_of_data(first)
+        return Planner(study, known, digests).plan(shelf)
 
     stored = shelf.data_digests
     for folder in folders:
