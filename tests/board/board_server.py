@@ -21,6 +21,7 @@ pytest.importorskip("plotly", reason="oelm board needs the extra `board`")
 from oelm.board.places import StudyPlace
 from oelm.board.serving import server_of
 from oelm.board.state import Board
+from oelm.study.declaration import Language
 
 
 class Served:
@@ -56,9 +57,11 @@ class Served:
 
 
 @contextlib.contextmanager
-def served(board: Board, *, host: str = "127.0.0.1", secret: str | None = None) -> Iterator[Served]:
+def served(
+    board: Board, *, host: str = "127.0.0.1", secret: str | None = None, language: Language | None = "en"
+) -> Iterator[Served]:
     listener = socket.create_server(("127.0.0.1", 0))
-    server = server_of(board, host=host, language="en", secret=secret)
+    server = server_of(board, host=host, language=language, secret=secret)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     try:

@@ -1,5 +1,6 @@
 """The command itself, as a process: what it prints, how it ends, and what it never loads."""
 
+import json
 import os
 import re
 import signal
@@ -11,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from oelm.board.guard import is_loopback
+from oelm.study.archiving import archive
+from oelm.study.reading import load_study
 from small_runs import child_environment, free_port, oelm_command
 from stored_runs import hypothesis, small_study, store_study
 
@@ -42,6 +45,38 @@ def test_it_prints_its_address_answers_loads_no_torch_and_ends_quietly(tmp_path)
     assert sorted(os.listdir(tmp_path)) == ["runs"]
 
 
+@pytest.fixture(scope="module")
+def pulled(tmp_path_factory):
+    """A study that is declared here, its runs in a folder that is called as it is, and an archive of them."""
+    here = tmp_path_factory.mktemp("here")
+    model = {"seq_len": 16, "d_model": 32, "num_layers": 2, "num_heads": 4}
+    base = {"model": model, "training": {"steps": 40, "batch_size": 4}, "data": "data/small"}
+    declaration = {"question": "Does it hold?", "base": base, "arms": ["trained", "frozen_orthogonal"], "seeds": [0, 1]}
+    file = here / "studies" / "small.yaml"
+    file.parent.mkdir()
+    file.write_text(json.dumps(declaration))
+    store_study(load_study(file), here / "pulled" / "small", lambda *_: 3.0)
+    archive("small", here / "pulled" / "small", here / "some.zip")
+    return here
+
+
+@pytest.mark.parametrize("runs", ["pulled/small", "some.zip"])
+def test_a_folder_called_as_a_study_and_an_archive_are_opened_as_that_study(pulled, runs):
+    process = started(pulled, "--port", str(free_port()), "--runs", runs)
+    try:
+        assert "?study=small (Ctrl-C ends it)" in process.stdout.readline()
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+
+
+@pytest.mark.parametrize("verb", ["board", "report", "status", "verify"])
+def test_the_folder_around_that_of_the_runs_is_named_as_such(pulled, verb):
+    done = oelm_command(verb, "small", "--runs", "pulled", cwd=pulled)
+    assert done.returncode == 2
+    assert done.stderr.strip() == "oelm: --runs pulled: its runs are in pulled/small; use --runs pulled/small"
+
+
 def test_beyond_loopback_it_warns_and_has_a_secret(tmp_path):
     (tmp_path / "runs").mkdir()
     process = started(tmp_path, "--port", str(free_port()), "--host", "0.0.0.0")
@@ -60,9 +95,11 @@ def test_beyond_loopback_it_warns_and_has_a_secret(tmp_path):
         (["--lang", "fr"], "--lang fr: en or zh"),
         (["nothing-like-it"], "study 'nothing-like-it': no such file"),
         (["--host", "not a host"], "--host not a host"),
+        (["--runs", "notes.md"], "notes.md: is neither a folder of runs nor an archive written by `oelm archive`"),
     ],
 )
 def test_what_a_user_can_get_wrong_is_one_line(tmp_path, words, said):
+    (tmp_path / "notes.md").write_text("notes\n")
     done = oelm_command("board", "--no-open", *words, cwd=tmp_path)
     assert done.returncode != 0
     assert said in done.stderr

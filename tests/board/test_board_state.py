@@ -115,6 +115,52 @@ def test_a_damaged_run_is_part_of_no_verdict_and_named(tmp_path):
         assert study_line["failures"][0]["id"] == f"small/{path.name}"
 
 
+def test_a_run_without_its_config_is_one_row_and_damaged(tmp_path):
+    study, folder = study_of_two(), tmp_path / "small"
+    store_study(study, folder, loss)
+    path = next(folder.glob("trained-s0*"))
+    RunDirectory(path).config_file.unlink()
+    with served(board_of(study, folder)) as server:
+        found = server.standing("small")
+        (row,) = [row for row in found["rows"] if row["arm"] == "trained" and row["seed"] == 0]
+        assert (row["id"], row["state"]) == (f"small/{path.name}", "damaged")
+        assert {row["id"] for row in server.json("data/study", name="small")["rows"]} == {
+            row["id"] for row in found["rows"]
+        }
+        (study_line,) = server.json("data/overview")["studies"]
+        assert study_line["states"] == {"damaged": 1, "finished": 7}
+        assert "config.json" in study_line["failures"][0]["error"]
+
+
+def test_a_run_is_drawn_as_its_arm_wherever_it_is_shown(tmp_path):
+    study, folder = study_of_two(), tmp_path / "small"
+    store_study(study, folder, loss)
+    shutil.copytree(next(folder.glob("trained-s0*")), tmp_path / "alone")
+    with served(board_of(study, folder, root=tmp_path)) as server:
+        looks = {
+            arm["key"]: {key: arm[key] for key in ("colour", "dash", "symbol")}
+            for arm in server.standing("small")["arms"]
+        }
+        names = [f"small/{next(folder.glob(f'{arm}-s{seed}-*')).name}" for arm in reversed(ARMS) for seed in (1, 2)]
+        compared = [run["look"] for run in server.json("data/compare", name=names)["runs"]]
+        assert compared == [looks[arm] for arm in reversed(ARMS) for _ in range(2)]
+        assert [server.json("data/run", name=name)["look"] for name in names] == compared
+        assert server.json("data/run", name="alone")["look"] is None
+
+
+def test_the_language_is_that_of_the_address_or_the_command_or_the_browser(tmp_path):
+    def spoken(server, query="", **headers):
+        return json.loads(server.answer(f"/words{query}", **headers)[2])["language.code"]
+
+    chinese = {"accept-language": "fr, zh-CN;q=0.9, en;q=0.8"}
+    with served(Board(tmp_path), language=None) as server:
+        assert spoken(server, **chinese) == "zh"
+        assert spoken(server, "?lang=en", **chinese) == "en"
+        assert spoken(server, **{"accept-language": "fr"}) == spoken(server) == "en"
+    with served(Board(tmp_path), language="en") as server:
+        assert spoken(server, **chinese) == "en"
+
+
 def all_bands(watch):
     """Of training and validation, which are followed from now on."""
     found = {}

@@ -107,6 +107,27 @@ def test_what_is_recorded_while_curves_are_on_their_way_is_drawn(browser, world)
         shutil.rmtree(directory.path)
 
 
+@pytest.mark.parametrize(("width", "columns"), [(1280, ["changed", "error"]), (390, ["run", "state", "val_loss"])])
+def test_what_matters_most_of_running_runs_is_seen_without_scrolling(browser, world, width, columns):
+    server, study, folder = world
+    directory, _ = running(study, folder)
+    size = {"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": width < 600}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    try:
+        browser.get(f"{server.address}?study=small")
+        until(browser, f"{CARD} && document.querySelector('.state-running')", "a running run")
+        for column in columns:
+            right = f"document.querySelector('td.column-{column}').getBoundingClientRect().right"
+            assert 0 < browser.execute_script(f"return {right}") <= width
+        browser.get(server.address)
+        until(browser, "document.querySelector('progress')", "the overview")
+        right = "document.querySelector('td:has(progress)').getBoundingClientRect().right"
+        assert browser.execute_script(f"return {right}") <= width
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+        shutil.rmtree(directory.path)
+
+
 def test_seeds_are_drawn_apart_when_accuracy_is_what_a_study_is_about(browser, world):
     server, _, _ = world
     browser.get(f"{server.address}?study=sentences&seeds=1")
@@ -266,7 +287,7 @@ def test_the_keyboard_reaches_an_arm_and_everything_has_a_name(browser, world):
 
     server, _, _ = world
     browser.get(f"{server.address}?study=small")
-    until(browser, DRAWN, "curves")
+    until(browser, f"{CARD} && {DRAWN}", "all that is made anew when it is known")
     browser.execute_script("document.querySelector('select[name=smooth]').focus()")
     for _ in range(3):
         browser.switch_to.active_element.send_keys(Keys.TAB)
@@ -339,6 +360,23 @@ def test_every_chart_of_curves_has_its_numbers_below(browser, world):
         until(browser, DRAWN, "curves")
         rows = f"{CHART}.parentElement.querySelectorAll('details td.number').length"
         assert browser.execute_script(f"return {rows}") > 0
+
+
+def test_runs_that_are_compared_have_the_colours_of_their_arms_and_differ(browser, world):
+    server, _, folder = world
+    runs = [f"small/{next(folder.glob(f'{arm}-s{seed}*')).name}" for arm in reversed(ARMS) for seed in (0, 1)]
+    browser.get(f"{server.address}?study=small")
+    until(browser, CARD, "the study")
+    lines = "[...document.querySelectorAll('svg.sample line')].map((each) => each.getAttribute('stroke'))"
+    of_arms = dict(zip(ARMS, until(browser, lines, "the legend"), strict=True))
+    browser.get(f"{server.address}?{'&'.join(f'compare={run}' for run in runs)}")
+    until(browser, f"{DRAWN} === 4", "all curves")
+    drawn = browser.execute_script(f"return {CHART}.data.map((each) => [each.line.color, each.line.dash])")
+    assert [colour for colour, _ in drawn] == [of_arms[arm] for arm in reversed(ARMS) for _ in (0, 1)]
+    assert len({tuple(each) for each in drawn}) == 4
+    assert (
+        browser.execute_script("return [...document.querySelectorAll('main a')].map((each) => each.text)")[0] == "small"
+    )
 
 
 def test_a_short_name_stands_in_one_line_on_a_phone(browser, world):

@@ -57,7 +57,7 @@ def page_files() -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in files("oelm.board").joinpath("page").iterdir() if file.is_file()}
 
 
-def board_app(board: Board, *, language: Language) -> Starlette:
+def board_app(board: Board, *, language: Language | None) -> Starlette:
     hub = Hub(board)
 
     def json_of(compute: Callable[[Request, Language], Any]) -> Callable[[Request], Any]:
@@ -118,9 +118,13 @@ def board_app(board: Board, *, language: Language) -> Starlette:
     )
 
 
-def _language(request: Request, otherwise: Language) -> Language:
-    asked = request.query_params.get("lang")
-    return next((each for each in LANGUAGES if each == asked), otherwise)
+def _language(request: Request, otherwise: Language | None) -> Language:
+    """As the address says, or else the command, or else the browser, which names the language it prefers first."""
+    preferred = (part[:2].lower() for part in request.headers.get("accept-language", "").replace(" ", "").split(","))
+    for asked in (request.query_params.get("lang"), otherwise, *preferred):
+        if found := next((each for each in LANGUAGES if each == asked), None):
+            return found
+    return "en"
 
 
 def _json(tree: Any, request: Request) -> Response:
@@ -128,7 +132,7 @@ def _json(tree: Any, request: Request) -> Response:
     if tree is None:
         return NOT_FOUND
     text = json.dumps(views.readable(tree), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    content, headers = text.encode(), {"vary": "accept-encoding"}
+    content, headers = text.encode(), {"vary": "accept-encoding, accept-language"}
     if len(content) > PACKED_FROM and "gzip" in request.headers.get("accept-encoding", ""):
         content, headers = gzip.compress(content, compresslevel=1, mtime=0), headers | {"content-encoding": "gzip"}
     return Response(content, media_type="application/json", headers=headers)

@@ -13,6 +13,7 @@ from oelm.errors import UserError
 from oelm.experiments.progress import progress_of
 from oelm.files import read_object
 from oelm.run_directory import RunDirectory
+from oelm.sealing import end_of
 from oelm.study.shelf import is_dead
 
 Row = dict[str, Any]  # as JSON: a row of the table of runs
@@ -55,6 +56,8 @@ def row_of(place: RunPlace) -> Row:
         "error": _text(status.get("error")),
         **dict.fromkeys(MEASURED),
     }
+    if state in ENDED and not config:
+        return row | {"state": "damaged", "error": _damage_of_config(directory)}
     if state in ENDED:
         result = _tree(directory, "result_file")
         numbers = {name: _number(result.get(name)) for name in MEASURED}
@@ -72,6 +75,14 @@ def progress_in(directory: RunDirectory, row: Row) -> Row:
         "val_loss": _number(last.get("val_loss")),
         "accuracy": _number(last.get("accuracy")),
     }
+
+
+def _damage_of_config(directory: RunDirectory) -> str | None:
+    try:
+        end_of(directory)
+    except (OSError, UserError) as error:
+        return str(error)
+    return None
 
 
 def _tree(directory: RunDirectory, name: str) -> dict[str, Any]:

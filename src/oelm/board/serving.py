@@ -26,7 +26,7 @@ TRIED_PORTS = 20  # from the usual one on, where it is not given
 
 
 def serve(
-    board: Board, *, host: str, port: int | None, language: Language, opens: bool, say: Callable[[str], None]
+    board: Board, *, host: str, port: int | None, language: Language | None, opens: bool, say: Callable[[str], None]
 ) -> None:
     """Until it is interrupted."""
     plotly_file()  # now, not when the first page asks
@@ -44,7 +44,7 @@ def serve(
         server.run(sockets=[listener])
 
 
-def server_of(board: Board, *, host: str, language: Language, secret: str | None) -> uvicorn.Server:
+def server_of(board: Board, *, host: str, language: Language | None, secret: str | None) -> uvicorn.Server:
     """One that listens as soon as it runs with a socket."""
     guard = Guard(board_app(board, language=language), host=host, secret=secret)
     config = uvicorn.Config(
@@ -81,7 +81,7 @@ def _address(host: str, port: int, secret: str | None) -> str:
     return f"http://{name}:{port}/{f'{secret}/' if secret else ''}"
 
 
-def _query(board: Board, language: Language) -> str:
+def _query(board: Board, language: Language | None) -> str:
     parts = [f"study={quote(board.given.name)}"] if board.given else []
     parts += ["lang=zh"] if language == "zh" else []
     return f"?{'&'.join(parts)}" if parts else ""

@@ -65,6 +65,7 @@ class Standing:
     registration: Registration
     findings: Any | None  # Findings; None where no run has begun
     ids: dict[Path, str]  # of the runs, as addresses have them
+    lost: dict[tuple[str, str], str]  # ids of runs whose config cannot be read, by stage and title of the planned run
     damage: dict[str, str]  # by id, of runs with a file that is not what was stored
     remarks: list[str]  # what could not be read
     seconds_left: float | None
@@ -130,16 +131,16 @@ class Standing:
         return cards_of(self.findings, language)
 
     def _row(self, run: PlannedRun) -> dict[str, Any]:
-        stored = run.stored
+        stored, lost = run.stored, self.lost.get((run.stage, run.title))
         return {
-            "id": self.ids.get(stored.directory.path) if stored else None,
+            "id": self.ids.get(stored.directory.path) if stored else lost,
             "run": run.title,
             "stage": run.stage,
             "arm": run.arm,
             "seed": run.seed,
             "draw": run.draw,
             "point": point_text(run.point) if run.point else "",
-            "state": run.state,
+            "state": "damaged" if lost else run.state,
             "why": why_unstarted(self.plan, run),
             "error": stored.error if stored else None,
         }
@@ -252,10 +253,21 @@ def standing_of(
         registration=registration_of(study, shelf),
         findings=findings,
         ids=ids,
+        lost=_lost(plan, shelf, ids),
         damage={ids[each.directory.path]: each.damage or "" for each in shelf.damaged},
         remarks=shelf.unreadable,
         seconds_left=_seconds_left(plan),
     )
+
+
+def _lost(plan: Plan, shelf: Shelf, ids: dict[Path, str]) -> dict[tuple[str, str], str]:
+    """Found by the names of their directories, where it is plain which data they are of: else nothing tells them."""
+    lost, digests = {directory.path for directory in shelf.lost}, shelf.data_digests
+    if not lost or len(digests) != 1:
+        return {}
+    unstored = (run for run in plan.runs if run.stored is None and isinstance(run.run, ResolvedRun))
+    expected = ((run, run.directory(shelf.folder, data_digest=digests[0]).path) for run in unstored)
+    return {(run.stage, run.title): ids[path] for run, path in expected if path in lost}
 
 
 def _seconds_left(plan: Plan) -> float | None:

@@ -15,7 +15,7 @@ from oelm.board.state import Board
 from oelm.board.watch import Watch
 from oelm.errors import UserError
 from oelm.files import FOR_READING, Damaged
-from oelm.reporting.figures.canvas import look_at
+from oelm.reporting.figures.canvas import look_at, look_of
 from oelm.run_directory import COMPARED_ENVIRONMENT, RunDirectory, checkpoint_step, flat
 from oelm.schemas import Environment, Parameters, Result, Sample, Stored, read_record
 from oelm.sealing import read_config
@@ -153,6 +153,7 @@ def run(board: Board, id: str) -> Tree | None:
     return {
         **known,
         "study": watch.name,
+        "look": _look(board, watch, id),
         "path": str(place.path),
         "config": config,
         "environment": flat(_record(directory.environment_file, Environment, problems)),
@@ -165,6 +166,18 @@ def run(board: Board, id: str) -> Tree | None:
         "heads": directory.last_head_scores(),
         "problems": problems,
     }
+
+
+def _look(board: Board, watch: Watch, id: str) -> Tree | None:
+    """That of its arm, wherever the study is drawn; None: a run of no study, or of no arm of it."""
+    arm = watch.arm_of(id) or watch.rows[id]["arm"]
+    if watch.name == SINGLE or arm is None:
+        return None
+    try:
+        declared = board.declared(board.found().studies[watch.name])
+    except (UserError, OSError, KeyError):
+        return next((each for each in _arms_of(watch) if each["key"] == arm), None)
+    return drawn_as(look_of(declared, arm)) if arm in declared.arms else None
 
 
 def log(board: Board, id: str) -> Tree | None:
@@ -249,7 +262,7 @@ def compare(board: Board, ids: list[str]) -> Tree | None:
     settings = [_settings(each) for each in runs]
     keys = sorted({key for each in settings for key in each})
     return {
-        "runs": [{key: each[key] for key in ("row", "curves", "study", "version", "result")} for each in runs],
+        "runs": [{key: each[key] for key in ("row", "curves", "study", "look", "version", "result")} for each in runs],
         "differences": [
             {"key": key, "values": [each.get(key) for each in settings]} for key in keys if differ(key, settings)
         ],

@@ -16,7 +16,7 @@ _OWN: dict[str, Phrase] = {
     "language.name": ("Show this page in Chinese", "以英文显示本页"),
     "theme.light": ("Light", "浅色"),
     "theme.dark": ("Dark", "深色"),
-    "theme.system": ("System colours", "跟随系统"),
+    "theme.system": ("System", "跟随系统"),
     "theme.name": ("Colours", "配色"),
     "live": ("live", "实时"),
     "live.still": ("archive: does not change", "归档：不会变化"),
@@ -43,6 +43,7 @@ _OWN: dict[str, Phrase] = {
     "column.val_loss": ("validation loss", "验证损失"),
     "column.perplexity": ("perplexity", "困惑度"),
     "column.accuracy": ("accuracy", "准确率"),
+    "column.size": ("size", "大小"),
     "column.choose": ("compare", "对比"),
     "question": ("Question", "问题"),
     "hypotheses": ("Hypotheses", "假设"),
@@ -81,6 +82,10 @@ _OWN: dict[str, Phrase] = {
         "Line: mean over seeds. Band: from the smallest to the largest. "
         "Faint where some seeds have not got this far yet.",
         "线：各种子的均值。色带：从最小到最大。颜色较淡处：部分种子尚未运行到此。",
+    ),
+    "curves.note_apart": (
+        "Each line is one seed, drawn as its arm.",
+        "每条线是一个种子，样式与其实验组相同。",
     ),
     "choose.value": ("value", "数值"),
     "choose.against": ("against", "横轴"),

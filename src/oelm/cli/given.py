@@ -47,6 +47,15 @@ def refuse_if_no_folder(path: Path) -> None:
         raise UserError(f"--runs {path}: no such folder")
 
 
+def refuse_if_runs_are_below(folder: Path, study: str) -> None:
+    """For --runs with a study where nothing is created: the folder of all studies is not that of one."""
+    from oelm.run_directory import run_directories
+
+    below = folder / study
+    if run_directories(below) and not run_directories(folder):
+        raise UserError(f"--runs {folder}: its runs are in {below}; use --runs {shlex.quote(str(below))}")
+
+
 def refuse_if_no_run(path: Path, verb: str) -> None:
     """For the verbs that read one run."""
     if verb != "compare":

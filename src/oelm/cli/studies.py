@@ -15,7 +15,13 @@ import typer
 from oelm.cli import completion
 from oelm.cli.engine_options import EngineOption, with_engine_options
 from oelm.cli.getting_started import embedded_text_elsewhere, prepare_embedded_text
-from oelm.cli.given import refuse_if_in_archive, refuse_if_no_folder, refuse_if_no_run, refuse_if_no_study
+from oelm.cli.given import (
+    refuse_if_in_archive,
+    refuse_if_no_folder,
+    refuse_if_no_run,
+    refuse_if_no_study,
+    refuse_if_runs_are_below,
+)
 from oelm.cli.options import ArmsOption, GroupsOption, JsonOption, echo, one_of_arms_and_groups, print_json
 from oelm.errors import UserError
 from oelm.experiments.engines import DEFAULT
@@ -476,7 +482,10 @@ def _study_and_folder(study: str, runs: Path | None, verb: str) -> tuple[Study, 
 
     refuse_if_no_study(study, verb)
     declared = load_study(study)
-    return declared, _folder(runs, RUNS / declared.name, verb)
+    folder = _folder(runs, RUNS / declared.name, verb)
+    if runs is not None and verb not in CREATING:
+        refuse_if_runs_are_below(folder, declared.name)
+    return declared, folder
 
 
 def _folder(given: Path | None, usual: Path, verb: str) -> Path:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 from shlex import quote
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from oelm.cli import completion
-from oelm.cli.given import refuse_if_no_folder, refuse_if_no_study
+from oelm.cli.given import refuse_if_no_folder, refuse_if_no_study, refuse_if_runs_are_below
 from oelm.cli.options import echo
 from oelm.cli.studies import language_named
 from oelm.errors import UserError
 from oelm.files import RUNS
+
+if TYPE_CHECKING:
+    from oelm.board.places import StudyPlace
 
 
 def board(
@@ -29,7 +32,7 @@ def board(
         Path | None,
         typer.Option(
             "--runs",
-            help="With STUDY, the folder of its runs or an archive of them; else the folder of all studies.",
+            help="The folder of a study's runs, or an archive of them; without STUDY also the folder of all studies.",
             show_default="runs/STUDY, or runs",
         ),
     ] = None,
@@ -41,7 +44,10 @@ def board(
         typer.Option("--host", help="Address to listen at. Any address but loopback needs the secret that is printed."),
     ] = "127.0.0.1",
     opens: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in the browser.")] = True,
-    language: Annotated[str, typer.Option("--lang", metavar="en|zh", help="Language of the page.")] = "en",
+    language: Annotated[
+        str | None,
+        typer.Option("--lang", metavar="en|zh", help="Language of the page.", show_default="the browser's"),
+    ] = None,
 ) -> None:
     """Show studies and runs in the browser while they run.
 
@@ -58,35 +64,50 @@ def board(
 
     from oelm.installation import install_command
 
-    shown_in = language_named(language)
+    shown_in = None if language is None else language_named(language)
     missing = [name for name in ("starlette", "uvicorn", "plotly", "scipy") if importlib.util.find_spec(name) is None]
     if missing:
         raise UserError(f"oelm board needs {' and '.join(missing)}: {install_command('board')}")
+    from oelm.archives import runs_folder
     from oelm.board.places import StudyPlace
     from oelm.board.serving import serve
     from oelm.board.state import Board
+    from oelm.study.given_results import refuse_runs_of_others
+    from oelm.study.reading import load_study
 
     if study is None:
-        from oelm.archives import place_in_archive
-
-        if runs is not None:
-            if runs.is_file() or place_in_archive(runs) is not None:
-                raise UserError(
-                    f"--runs {runs}: an archive needs its study: oelm board STUDY --runs {quote(str(runs))}"
-                )
-            refuse_if_no_folder(runs)
-        found = Board(runs or RUNS)
+        of_one = _study_in(runs) if runs is not None else None
+        found = Board(runs or RUNS) if of_one is None else Board(None, of_one)
     else:
-        from oelm.archives import runs_folder
-        from oelm.study.given_results import refuse_runs_of_others
-        from oelm.study.reading import load_study
-
         refuse_if_no_study(study, "board")
         declared = load_study(study)
         path = runs or RUNS / declared.name
         folder = runs_folder(path)
         if runs is not None:
             refuse_if_no_folder(folder)
+            refuse_if_runs_are_below(folder, declared.name)
             refuse_runs_of_others(declared, folder)
         found = Board(None if runs is not None else RUNS, StudyPlace(declared.name, path, study))
     serve(found, host=host, port=port, language=shown_in, opens=opens, say=echo)
+
+
+def _study_in(runs: Path) -> StudyPlace | None:
+    """As an archive says, or as the folder of its runs is called; None: a folder of other things."""
+    from oelm.archives import place_in_archive, runs_folder
+    from oelm.board.places import StudyPlace
+    from oelm.run_directory import run_directories
+    from oelm.study.catalogue import is_named
+    from oelm.study.given_results import are_of_others, name_of_study
+    from oelm.study.reading import load_study
+
+    folder = runs_folder(runs)
+    refuse_if_no_folder(folder)
+    name = name_of_study(runs, folder)
+    if is_named(name) and run_directories(folder) and not are_of_others(load_study(name), folder):
+        return StudyPlace(name, runs, name)
+    if place_in_archive(runs) is None:
+        return None
+    raise UserError(
+        f"--runs {runs}: is an archive of the study {name}, whose declaration is not here; give it: "
+        f"oelm board STUDY.yaml --runs {quote(str(runs))}"
+    )

@@ -71,7 +71,7 @@ def given_results(source: str | Path, *, study: str | Path | None = None) -> Giv
     folder = runs_folder(path)
     if not folder.is_dir():
         raise UserError(f"{source}: no such study, folder of runs, archive or run")
-    named = str(study) if study is not None else _study_of(path, folder)
+    named = str(study) if study is not None else name_of_study(path, folder)
     known = load_study(named) if study is not None or is_named(named) else None
     is_single = is_run(folder)
     if study is not None and known is not None and not is_single:
@@ -81,21 +81,28 @@ def given_results(source: str | Path, *, study: str | Path | None = None) -> Giv
 
 def refuse_runs_of_others(study: Study, folder: Path) -> None:
     """Where somebody says which study the runs in a folder are of, and none of them is one that it plans."""
+    if are_of_others(study, folder):
+        count = number_of(len(run_directories(folder)), "run")
+        raise UserError(f"{folder}: none of its {count} belongs to the study {study.name}")
+
+
+def are_of_others(study: Study, folder: Path) -> bool:
+    """Whether there are runs in a folder, and the study plans none of them."""
     paths = run_directories(folder)
     for some in (paths[:FIRST_RUNS], paths):
         shelf = Shelf(folder, paths=some)
         if not shelf.runs:
-            return  # nothing there that says what it is
+            return False  # nothing there that says what it is
         try:
             plan = planned(study, shelf)
         except UserError:
-            return  # whoever reads on says what is wrong
+            return False  # whoever reads on says what is wrong
         if any(run.stored for run in plan.runs):
-            return
-    raise UserError(f"{folder}: none of its {number_of(len(paths), 'run')} belongs to the study {study.name}")
+            return False
+    return True
 
 
-def _study_of(path: Path, folder: Path) -> str:
+def name_of_study(path: Path, folder: Path) -> str:
     """As its archive says, or as its folder is called."""
     if place_in_archive(path) is not None and (folder / LIST).is_file():
         name: str = read_sealed_record(folder / LIST, ArchiveList, newest=FORMAT_VERSION)["study"]

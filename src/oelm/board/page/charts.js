@@ -1,6 +1,6 @@
 // Drawing with plotly, whose labels know some markup: texts are escaped before they get there.
 
-import { number, say, short } from "./dom.js";
+import { number, say, short, svg } from "./dom.js";
 import * as address from "./address.js";
 
 let loading = null;
@@ -161,6 +161,17 @@ export function seedsTrace(arm, runs) {
   return xs.length ? { ...lineOf(arm, xs, ys, { mode: "lines", width: 1 }), text: names, name: arm.key, hovertemplate: template, connectgaps: false, opacity: 0.75 } : null;
 }
 
+// A short line as curves of this look are drawn, beside a name.
+export function lineSample(look) {
+  return svg("svg", { class: "sample", viewBox: "0 0 32 10", "aria-hidden": "true" },
+    svg("line", { x1: 0, x2: 32, y1: 5, y2: 5, stroke: shownColour(look.colour), "stroke-width": 2.5, "stroke-dasharray": dashes(look.dash) }));
+}
+
+function dashes(dash) {
+  const known = { solid: "", dash: "7 4", dashdot: "7 3 2 3", dot: "2 3", longdash: "11 4", longdashdot: "11 3 2 3" };
+  return known[dash] ?? dash.replaceAll("px", "").replaceAll(",", " ");
+}
+
 function drawnPoints(points, look) {
   const kept = points.filter((point) => placeOf(point, look.flops_per_token) !== null);
   return [kept.map((point) => placeOf(point, look.flops_per_token)), smoothed(kept.map((point) => point[3]), Number(address.get("smooth", "0")))];
@@ -200,6 +211,7 @@ export function chartOptions() {
 // From none to all, away from the colour of the page; none is still seen.
 const SHADES = ["#EEF2F5", "#C6DBEC", "#7FB2D6", "#3A83B8", "#0B5A94", "#06304F"];
 const SHADES_ON_DARK = ["#24292E", "#1E4A6B", "#2C6F9F", "#4F9BCB", "#93C7E8", "#E3F2FC"];
+const MOST_IN_CELLS = 6; // heads or layers whose values have room in the cells; of more, a scale says what the colours mean
 
 export function heatMap(element, table, title, { ranked }) { whenSeen(element, () => drawHeatMap(element, table, title, ranked)); }
 
@@ -209,9 +221,11 @@ async function drawHeatMap(element, table, title, ranked) {
   const scale = (isDark() ? SHADES_ON_DARK : SHADES).map((colour, at, all) => [at / (all.length - 1), colour]);
   const heads = Math.max(...table.map((row) => row.length));
   const first = ranked ? 1 : 0;
+  const hasRoom = Math.max(heads, table.length) <= MOST_IN_CELLS;
   const trace = {
     type: "heatmap", z: table, x: [...Array(heads).keys()].map((head) => head + first), zmin: 0, zmax: 1, colorscale: scale,
-    xgap: 1, ygap: 1, showscale: false,
+    xgap: 1, ygap: 1, ...(hasRoom ? { texttemplate: "%{z:.2f}" } : {}), showscale: !hasRoom,
+    colorbar: { thickness: 8, outlinewidth: 0, tickvals: [0, 0.5, 1], xpad: 4, ypad: 0 },
     hovertemplate: `${escaped(say("axis.layer"))} %{y}, ${escaped(say("axis.head"))} %{x}: <b>%{z:.3f}</b><extra></extra>`,
   };
   const layout = layoutOf({ xTitle: say(ranked ? "axis.ranked_head" : "axis.head"), yTitle: say("axis.layer"), revision: "heads" });

@@ -7,8 +7,20 @@ import { curveControls } from "./controls.js";
 import { shown } from "./run.js";
 
 const COLOURS = ["#000000", "#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6D00"];
-const DASHES = ["solid", "dash", "dashdot", "dot"];
+const DASHES = ["solid", "dash", "dashdot", "dot", "longdash", "longdashdot"];
 const SYMBOLS = ["circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "x", "star"];
+
+// Each run is drawn as its arm; further runs of the arm in its colour, with other lines and marks. Runs of no arm differ in all.
+function looksOf(runs) {
+  const drawn = new Map(); // how many so far, by colour
+  const other = (list, own, turn) => [own, ...list.filter((each) => each !== own)][turn % list.length];
+  return runs.map(({ look }, at) => {
+    if (!look) return { colour: COLOURS[at % 8], dash: DASHES[Math.floor(at / 8) % 4], symbol: SYMBOLS[at % 8], flops_per_token: null };
+    const turn = drawn.get(look.colour) ?? 0;
+    drawn.set(look.colour, turn + 1);
+    return { colour: look.colour, dash: other(DASHES, look.dash, turn), symbol: other(SYMBOLS, look.symbol, turn), flops_per_token: null };
+  });
+}
 
 function lastNumbers(name, points) {
   const values = points.map((point) => point[3]);
@@ -26,18 +38,18 @@ export async function compare(main, ids, { live }) {
   const chart = h("div", { class: "chart", role: "img" });
   const table = h("div");
   const values = h("details");
-  const look = (at) => ({ colour: COLOURS[at % 8], dash: DASHES[Math.floor(at / 8) % 4], symbol: SYMBOLS[at % 8], flops_per_token: null });
+  const looks = looksOf(found.runs);
   const draw = () => {
     const what = address.get("y", "val_loss");
     const traces = found.runs.map((run, at) => [run, at]).filter(([run]) => run.curves[what]?.points.length)
-      .map(([run, at]) => charts.runTrace(run.row.run, run.curves[what].points, look(at)));
+      .map(([run, at]) => charts.runTrace(run.row.run, run.curves[what].points, looks[at]));
     chart.setAttribute("aria-label", `${say("compare")}${say("colon")}${say(`value.${what}`)}`);
     chart.dataset.traces = String(traces.length);
     charts.draw(chart, traces, charts.chartOptions());
     numbersBelow(values, [say("column.run"), say("column.step"), say(`value.${what}`), "min", "max"], found.runs
       .filter((run) => run.curves[what]?.points.length).map((run) => lastNumbers(run.row.run, run.curves[what].points)));
     const rows = found.runs.map(({ row }, at) => [
-      h("span", { "aria-hidden": "true", class: `mark mark-${at % 8}` }, "■ "), h("a", { href: address.to({ run: row.id }) }, row.run), row.arm ?? "", String(row.seed ?? ""), stateWord(row.state),
+      charts.lineSample(looks[at]), h("a", { href: address.to({ run: row.id }) }, row.run), row.arm ?? "", String(row.seed ?? ""), stateWord(row.state),
       `${row.step ?? 0}/${row.steps ?? ""}`, number(row.val_loss), row.accuracy === null ? number(row.perplexity, 3) : number(row.accuracy)]);
     const header = ["", ...["run", "arm", "seed", "state", "step", "val_loss"].map((name) => say(`column.${name}`)), `${say("column.perplexity")} / ${say("column.accuracy")}`];
     fill(table, plainTable(header, rows));
@@ -56,7 +68,9 @@ export async function compare(main, ids, { live }) {
   }
   const names = found.runs.map((run) => run.row.run);
   const differences = found.differences.map(({ key, values }) => [key, ...values.map(shown)]);
-  fill(main, h("h1", {}, say("compare")), table,
+  const links = studies.filter(Boolean).map((study) => h("a", { href: address.to({ study }) }, study));
+  const back = links.length ? h("p", { class: "soft" }, `${say("run.of")}${say("colon")}`, links.flatMap((link, at) => (at ? [", ", link] : [link]))) : null;
+  fill(main, h("h1", {}, say("compare")), back, table,
     section(say("curves"), curveControls(draw, { flops: false }), chart, values),
     section(say("compare.differences"), differences.length ? plainTable([say("key"), ...names], differences) : h("p", {}, say("compare.same"))));
   draw();

@@ -2,7 +2,7 @@
 
 import { duration, fill, h, moment, number, say, section, stateWord, throttled } from "./dom.js";
 import * as address from "./address.js";
-import { hideEmpty, Table } from "./table.js";
+import { hideNeedless, Table } from "./table.js";
 
 export async function overview(main, { live }) {
   const stream = live("events?overview=1", { onChange: (kind, event) => change(kind, event), onAgain: () => overview(main, { live }) });
@@ -20,7 +20,7 @@ table));
   const show = () => {
     fill(body, [...studies.values()].map(studyLine));
     const all = [...studies.values()];
-    hideEmpty(table, [["eta", all.every((each) => each.seconds_left === null)], ["changed", all.every((each) => !each.changed)]]);
+    hideNeedless(table, [["eta", all.every((each) => each.seconds_left === null)], ["changed", all.every((each) => !each.changed)]]);
     single.show(runs);
     ofStudies.hidden = !studies.size;
     ofRuns.hidden = !runs.length;
@@ -42,6 +42,11 @@ export function notShown(lines) {
   return lines.length ? h("div", { class: "warning" }, h("p", {}, h("b", {}, say("left_out"))), lines.map((line) => h("p", {}, line))) : null;
 }
 
+// In one line or two.
+function dayAndTime(seconds) {
+  return moment(seconds).split(" ").flatMap((part) => [h("span", { class: "unbroken" }, part), " "]);
+}
+
 function studyLine(study) {
   const { done, planned } = study.progress;
   const states = Object.entries(study.states).map(([state, count]) => h("div", {}, `${count} `, stateWord(state)));
@@ -51,7 +56,7 @@ function studyLine(study) {
     h("td", { class: "tight" }, states),
     h("td", { class: "tight" }, h("progress", { max: String(Math.max(1, planned)), value: String(done), "aria-label": say("column.progress") }), `${done}/${planned}`),
     h("td", { class: "tight column-eta" }, duration(study.seconds_left)),
-    h("td", { class: "tight column-changed" }, moment(study.changed)),
+    h("td", { class: "column-changed" }, dayAndTime(study.changed)),
     h("td", { class: "wide" }, failures, study.more_failures ? `+ ${study.more_failures}` : null));
 }
 
@@ -69,14 +74,14 @@ export function runColumns({ withStudy = true, labels = new Map(), measured = ["
   return [
     ...(chosen ? [{ key: "choose", title: say("column.choose"), cell: box, stays: true }] : []),
     { key: "run", tight: true, title: say("column.run"), order: (row) => row.run, cell: (row) => (row.id ? h("a", { href: address.to({ run: row.id }) }, row.run) : row.run) },
-    ...(withStudy ? [{ key: "stage", title: say("column.stage"), order: (row) => row.stage, cell: (row) => say(`stage.${row.stage}`) }] : []),
+    ...(withStudy ? [{ key: "stage", isNeedless: (row) => row.stage === "final", title: say("column.stage"), order: (row) => row.stage, cell: (row) => say(`stage.${row.stage}`) }] : []),
     { key: "arm", broad: true, title: say("column.arm"), order: (row) => row.arm, cell: (row) => labels.get(row.arm) ?? row.arm ?? "" },
     { key: "seed", title: say("column.seed"), number: true, order: (row) => row.seed, cell: (row) => row.seed ?? "" },
     { key: "state", tight: true, title: say("column.state"), order: (row) => row.state, cell: (row) => stateWord(row.state) },
     { key: "step", title: say("column.step"), number: true, order: (row) => row.step ?? -1, cell: (row) => (row.steps ? `${row.step ?? 0}/${row.steps}` : "") },
     ...measured.map((name) => ({ key: name, title: say(`column.${name}`), number: true, order: (row) => row[name], cell: (row) => digits[name](row[name]) })),
-    { key: "eta", hidesEmpty: true, title: say("column.eta"), number: true, order: (row) => row.seconds_left, cell: (row) => (row.seconds_left === null || row.seconds_left === undefined ? "" : duration(row.seconds_left)) },
-    { key: "changed", hidesEmpty: true, tight: true, title: say("column.changed"), order: (row) => row.changed, cell: (row) => (row.changed ? moment(row.changed) : "") },
+    { key: "eta", isNeedless: (row) => !row.seconds_left, title: say("column.eta"), number: true, order: (row) => row.seconds_left, cell: (row) => (row.seconds_left === null || row.seconds_left === undefined ? "" : duration(row.seconds_left)) },
+    { key: "changed", isNeedless: (row) => !row.changed, title: say("column.changed"), order: (row) => row.changed, cell: (row) => (row.changed ? dayAndTime(row.changed) : "") },
     { key: "error", title: say("column.error"), wide: true, order: (row) => row.error, cell: (row) => row.error ?? row.why ?? "" },
   ];
 }

@@ -8,6 +8,7 @@ import { headNumbers } from "./study.js";
 
 const LOG_EVERY = 4000;
 const MOST_NUMBERS = 40; // of a curve, as text
+// Of a run that belongs to no arm.
 const LOOK = { colour: "#0072B2", dash: "solid", symbol: "circle", flops_per_token: null };
 
 export async function run(main, id, { live, whenLeft }) {
@@ -25,7 +26,7 @@ export async function run(main, id, { live, whenLeft }) {
     const points = found.curves[what]?.points ?? [];
     chart.setAttribute("aria-label", `${say(`value.${what}`)}${say("colon")}${points.length ? number(points.at(-1)[3]) : NONE}`);
     chart.dataset.points = String(points.length);
-    charts.draw(chart, points.length ? [charts.runTrace(say(`value.${what}`), points, LOOK)] : [], charts.chartOptions());
+    charts.draw(chart, points.length ? [charts.runTrace(say(`value.${what}`), points, { ...LOOK, ...found.look })] : [], charts.chartOptions());
     numbersBelow(values, [say("column.step"), say(`value.${what}`)], thinned(points).map((point) => [String(point[0]), number(point[3])]));
   };
   const redraw = throttled(draw, 700);
@@ -66,7 +67,7 @@ export async function run(main, id, { live, whenLeft }) {
     section(say("sample"), sample(found.sample)),
     h("div", { class: "columns" },
       section(say("checkpoints"), found.checkpoints.length
-        ? plainTable([say("checkpoints"), say("column.step"), "bytes", say("column.changed")], found.checkpoints.map((each) => [each.name, String(each.step), bytes(each.bytes), moment(each.changed)]))
+        ? plainTable([say("checkpoints"), say("column.step"), say("column.size"), say("column.changed")], found.checkpoints.map((each) => [each.name, String(each.step), bytes(each.bytes), moment(each.changed)]))
         : h("p", { class: "soft" }, say("checkpoints.none"))),
       counts.length ? section(say("counts"), plainTable([say("key"), say("value")], counts.map(([key, value]) => [say(`counts.${key}`).replace("counts.", ""), whole(value)]), { numbers: 1 }),
         roles.length ? h("details", {}, h("summary", {}, say("counts.by_role")), plainTable(["role", "total", "trainable", "frozen"].map((name) => say(`counts.${name}`)), roles, { numbers: 3 })) : null) : null),

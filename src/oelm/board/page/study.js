@@ -1,6 +1,6 @@
 // One study: its question, its hypotheses as cards, curves with bands, tuning, runs, confounds, attention heads.
 
-import { announce, duration, fill, h, NONE, keepingFocus, number, numbersBelow, plainTable, say, section, svg, throttled } from "./dom.js";
+import { announce, duration, fill, h, NONE, keepingFocus, number, numbersBelow, plainTable, say, section, throttled } from "./dom.js";
 import * as address from "./address.js";
 import * as charts from "./charts.js";
 import { showCards } from "./card.js";
@@ -156,6 +156,7 @@ class StudyPage {
     this.chart = h("div", { class: "chart", role: "img" });
     this.legend = h("ul", { class: "legend", "aria-label": say("arms") });
     this.controls = h("div");
+    this.note = h("p", { class: "soft" });
     this.values = h("details", {}, h("summary", {}, say("card.numbers")));
     this.tuning = h("div");
     this.runs = h("div");
@@ -163,7 +164,7 @@ class StudyPage {
     this.tableOf = null;
     this.compare = h("a", { href: "#" });
     keepingFocus(this.main, () => fill(this.main, this.head, this.hypotheses,
-      section(say("curves"), this.controls, this.legend, this.chart, h("p", { class: "soft" }, say("curves.note")), this.values),
+      section(say("curves"), this.controls, this.legend, this.chart, this.note, this.values),
       this.tuning,
       section(say("runs"), h("p", {}, this.compare), this.runs),
       this.further, notShown(this.found.left_out)));
@@ -243,9 +244,7 @@ class StudyPage {
     };
     fill(this.legend, this.arms.map((arm) => h("li", {}, h("button", {
       type: "button", "aria-pressed": String(!this.hidden.has(arm.key)), "data-arm": arm.key, title: say("arms.note"), onclick: () => toggle(arm.key),
-    }, svg("svg", { viewBox: "0 0 32 10", "aria-hidden": "true" },
-      svg("line", { x1: 0, x2: 32, y1: 5, y2: 5, stroke: charts.shownColour(arm.colour), "stroke-width": 2.5, "stroke-dasharray": dashes(arm.dash) })),
-    arm.label))));
+    }, charts.lineSample(arm), arm.label))));
   }
 
   drawCurves() {
@@ -259,6 +258,7 @@ class StudyPage {
     this.chart.setAttribute("aria-label", `${say("curves")}${say("colon")}${say(`value.${what}`)}, ${bands.map(([arm, band]) => `${arm.label} ${number(band.points.at(-1)[3])}`).join("; ")}`);
     this.chart.dataset.points = String(bands.reduce((sum, [, band]) => sum + band.points.length, 0));
     this.chart.dataset.traces = String(traces.length);
+    this.note.textContent = say(apart ? "curves.note_apart" : "curves.note");
     charts.draw(this.chart, traces, charts.chartOptions());
     const last = bands.map(([arm, band]) => {
       const point = band.points.at(-1);
@@ -351,9 +351,4 @@ function tuningTraces(arm) {
   };
   const ring = best ? [{ type: "scatter", mode: "markers", x: [best[0]], y: [best[1]], hoverinfo: "skip", marker: { symbol: "circle-open", size: 14, color: colour, line: { width: 2 } } }] : [];
   return [line, ...ring];
-}
-
-export function dashes(dash) {
-  const known = { solid: "", dash: "7 4", dashdot: "7 3 2 3", dot: "2 3" };
-  return known[dash] ?? dash.replaceAll("px", "").replaceAll(",", " ");
 }

@@ -6,7 +6,7 @@ import * as address from "./address.js";
 const FIRST_ROWS = 100; // more are shown on demand
 
 export class Table {
-  // columns: { key, title, cell(row) -> text or node, order(row) -> what it is sorted by, number, wide, hidesEmpty }
+  // columns: { key, title, cell(row) -> text or node, order(row) -> what it is sorted by, number, wide, isNeedless(row) }
   constructor(columns, { label, keyOf, textOf }) {
     Object.assign(this, { columns, keyOf, textOf, rows: [], known: new Map(), texts: new WeakMap(), showsAll: false });
     this.body = h("tbody");
@@ -48,7 +48,7 @@ export class Table {
     }
     const shown = this.showsAll ? kept : kept.slice(0, FIRST_ROWS);
     this.count.textContent = say(this.rows.length === 1 ? "runs.shown.one" : "runs.shown", { shown: shown.length, all: this.rows.length });
-    hideEmpty(this.table, this.columns.filter((each) => each.hidesEmpty).map((each) => [each.key, this.rows.every((row) => !each.order(row))]));
+    hideNeedless(this.table, this.columns.filter((each) => each.isNeedless).map((each) => [each.key, this.rows.every(each.isNeedless)]));
     this.more.hidden = shown.length === kept.length;
     keepingFocus(this.body, () => this.place(shown.map((row) => this.line(row))));
   }
@@ -80,9 +80,9 @@ export class Table {
   }
 }
 
-// Columns in which no row has anything, such as the time left of what has ended.
-export function hideEmpty(table, columns) {
-  for (const [key, isEmpty] of columns) table.classList.toggle(`without-${key}`, isEmpty);
+// Columns in which no row says anything, such as the time left of what has ended.
+export function hideNeedless(table, columns) {
+  for (const [key, isNeedless] of columns) table.classList.toggle(`without-${key}`, isNeedless);
 }
 
 function compared(one, other) {
