@@ -44,5 +44,5 @@ def export_metrics(
     written = exported(given, to=to, out=place)
     where = "its own database" if to == "trackio" else str(place)
     for line in given.damage:
-        echo(f"damaged, left out: {line}", err=True)
+        echo(f"left out: {line}", err=True)
     echo(f"{number_of(written, 'run')} written for {to}: {where}")
