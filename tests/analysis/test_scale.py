@@ -10,8 +10,10 @@ import pytest
 from oelm.analysis.findings import Findings, Scale, Trend
 from oelm.analysis.summary import findings_as_json, findings_of
 from oelm.study.declaration import Study
+from oelm.study.plan import planned
+from oelm.study.shelf import Shelf
 from sized_studies import PAIR, STEPS, WIDTHS, losses_with_slope, sized_study
-from stored_runs import accuracy_claim, hypothesis, small_classification, small_study, store_study
+from stored_runs import accuracy_claim, facts_of, hypothesis, small_classification, small_study, store_study
 
 FROZEN = "frozen_head_orthogonal"
 PER_DOUBLING = 0.02  # of the width, or of the steps
@@ -200,3 +202,16 @@ def test_a_study_without_sizes_has_none_of_it(tmp_path):
     assert "trend" not in tree["verdicts"][0]
     assert not {"sizes", "main_size", "forecast"} & set(tree["study"])
     assert not {"size", "over", "per"} & set(tree["study"]["hypotheses"][0])
+
+
+def test_a_tuning_run_that_serves_two_sizes_is_counted_once(tmp_path):
+    tuning = {
+        "grid": {"learning_rate": [5e-4, 1e-3]},
+        "seeds": [1000, 1001],
+        "method": "halving",
+        "budgets": [0.25, 0.5],
+    }
+    study = few_sizes(sizes={"steps": [40, 80]}, tuning=tuning, hypotheses=[])
+    found = findings_of(study, store_study(study, tmp_path, losses_with_slope())).provenance
+    folders = [path for path in (tmp_path / "tuning").iterdir() if path.is_dir()]
+    assert found["tuning_runs"] == len(folders) < len(planned(study, Shelf(tmp_path), facts=facts_of(study)).tuning)

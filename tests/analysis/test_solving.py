@@ -1,6 +1,7 @@
 """Claims about solved seeds and steps to solve: what decides them, what does not, and how often they err."""
 
 import math
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from oelm.analysis import statistics
 from oelm.analysis.findings import SolvedSeeds
 from oelm.analysis.hypotheses import verdicts
-from oelm.analysis.solving import sign_test
+from oelm.analysis.solving import sign_test, solving_pairs
 from oelm.analysis.speed import Speed
 from oelm.analysis.summary import findings_as_json, findings_of
 from oelm.claims.kinds import KINDS, Bounds
@@ -129,6 +130,9 @@ def test_while_a_run_is_missing_nothing_is_decided(tmp_path):
     findings = stored(tmp_path, [50] * 8, [None] * 8, loss=lambda arm, seed, *_: None if seed == 7 else 1.0)
     assert outcomes(findings) == [("undecided", "incomplete")] * 2
     assert findings.verdicts[0].facts["pairs"] == 7
+    for verdict in findings.verdicts:  # what the pairs say so far is shown, and not tested
+        assert (verdict.pairs_so_far.ahead, verdict.sign_test, verdict.p) == ([*range(7)], None, None)
+    assert "only the treatment solves it 7" in as_text(findings, "en")
 
 
 def test_a_claim_may_be_about_one_difficulty(tmp_path):
@@ -255,7 +259,7 @@ def test_signs_err_in_at_most_one_of_twenty_whatever_the_share_of_ties(share, pa
     def arm():
         return by_seed(simulated_steps(generator, share, pairs))
 
-    tests = [sign_test(arm(), arm(), HALF, by_steps=by_steps) for _ in range(2000)]
+    tests = [sign_test(solving_pairs(arm(), arm(), by_steps=by_steps), HALF) for _ in range(2000)]
     assert all(test.pairs == pairs for test in tests)
     for p in ("p", "p_opposite"):
         assert sum(getattr(test, p) <= 0.05 for test in tests) / 2000 <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 2000)
@@ -312,10 +316,8 @@ EARLY, LATE = Solved(0, 10), Solved(10, 20)
     ],
 )
 def test_draws_are_compared_one_by_one_and_the_seed_is_counted_once(treatment, control, by_steps, side):
-    test = sign_test({3: treatment}, {3: control}, HALF, by_steps=by_steps)
-    assert {name: getattr(test, name) for name in ("ahead", "behind", "tied", "neither") if getattr(test, name)} == {
-        side: [3]
-    }
+    pairs = solving_pairs({3: treatment}, {3: control}, by_steps=by_steps)
+    assert {name: seeds for name, seeds in asdict(pairs).items() if seeds} == {side: [3]}
 
 
 def test_equal_arms_with_unequal_draws_are_ahead_equally_often():
@@ -325,8 +327,8 @@ def test_equal_arms_with_unequal_draws_are_ahead_equally_often():
         lucky = generator.random((20, 4)) < 0.3
         three, one = ({seed: [EARLY if each else None for each in row[part]] for seed, row in enumerate(lucky)}
                       for part in (slice(3), slice(3, 4)))  # fmt: skip
-        test = sign_test(three, one, HALF, by_steps=False)
-        ahead, behind = ahead + len(test.ahead), behind + len(test.behind)
+        pairs = solving_pairs(three, one, by_steps=False)
+        ahead, behind = ahead + len(pairs.ahead), behind + len(pairs.behind)
     assert abs(ahead - behind) <= 3 * math.sqrt(ahead + behind)
 
 

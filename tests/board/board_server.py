@@ -58,9 +58,9 @@ class Served:
 
 @contextlib.contextmanager
 def served(
-    board: Board, *, host: str = "127.0.0.1", secret: str | None = None, language: Language | None = "en"
+    board: Board, *, host: str = "127.0.0.1", secret: str | None = None, language: Language | None = "en", port: int = 0
 ) -> Iterator[Served]:
-    listener = socket.create_server(("127.0.0.1", 0))
+    listener = socket.create_server(("127.0.0.1", port))
     server = server_of(board, host=host, language=language, secret=secret)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()

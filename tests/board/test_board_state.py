@@ -19,6 +19,7 @@ from oelm.run_directory import RunDirectory
 from oelm.study.archiving import archive
 from oelm.study.plan import planned
 from oelm.study.shelf import Shelf
+from sized_studies import losses_with_slope, sized_study
 from stored_runs import facts_of, hypothesis, small_study, store_finished, store_study
 
 ARMS = ["trained", "frozen_head_orthogonal"]
@@ -439,6 +440,23 @@ def test_looks_say_what_the_next_one_needs(tmp_path):
     with served(board_of(study, folder)) as server:
         (line,) = server.standing("small")["next_look"]
         assert "look 1 of 2" in line.lower()
+
+
+def test_tuning_is_shown_size_by_size_the_main_one_first(tmp_path):
+    tuning = {"grid": {"learning_rate": [5e-4, 1e-3]}, "seeds": [1000], "at": ["width16", "width32"]}
+    sizes = {"width": [16, 32]}
+    study, folder = sized_study(tuning=tuning, sizes=sizes, hypotheses=[hypothesis(size="width32")]), tmp_path / "small"
+    losses = losses_with_slope()
+    store_study(
+        study, folder, lambda arm, seed, stage, point: losses(arm, seed, stage, point) if stage == "tuning" else None
+    )
+    with served(board_of(study, folder)) as server:
+        standing = server.standing("small")
+    assert [(panel["label"], len(panel["arms"])) for panel in standing["tuning"]] == [
+        ("learning rate", 2),
+        ("learning rate (width16)", 2),
+    ]
+    assert {arm["size"] for arm in standing["arms"]} == {"width32"}
 
 
 def test_nothing_is_polled_while_nobody_looks(tmp_path, monkeypatch):

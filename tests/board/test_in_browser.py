@@ -424,7 +424,7 @@ def test_markup_in_names_is_text(browser, world):
 
 
 def test_nothing_came_from_another_host_and_nothing_was_wrong(browser, world):
-    """The last of the file: what all the pages before asked for and complained about."""
+    """What all the pages before asked for and complained about."""
     server, _, _ = world
     asked = "".join(entry["message"] for entry in browser.get_log("performance"))
     urls = set(re.findall(r'"url":"((?:https?|wss?|ftp):[^"]+)"', asked))
@@ -432,3 +432,26 @@ def test_nothing_came_from_another_host_and_nothing_was_wrong(browser, world):
     assert {url for url in urls if not url.startswith(server.address)} == set()
     wrong = [entry["message"] for entry in browser.get_log("browser") if "404 (Not Found)" not in entry["message"]]
     assert wrong == []
+
+
+# After the log was read: here a server goes away, and another one answers.
+def test_a_page_follows_a_server_that_was_started_again(browser, tmp_path):
+    study, folder = study_of_two(), tmp_path / "small"
+    store_study(study, folder, all_but_one)
+    with served(board_of(study, folder)) as first:
+        browser.get(f"{first.address}?study=small")
+        until(browser, f"{CARD} && {DRAWN}", "the page")
+        directory, rest = running(study, folder)
+        for record in rest[:4]:  # so that its versions are beyond those that the next server begins with
+            directory.append_metrics(record)
+            time.sleep(0.4)
+        until(browser, "document.querySelector('.state-running')", "a running run")
+    until(browser, "document.querySelector('.state.lost')", "that the server is gone")
+    with served(board_of(study, folder), port=first.port):
+        until(browser, "document.querySelector('.state.live')", "the server that is there again")
+        until(browser, DRAWN, "curves")
+        for record in rest[4:]:
+            directory.append_metrics(record)
+        until(browser, "document.querySelector('tr:has(.state-running)')?.innerText.includes('40/40')", "the last step")
+        directory.write_status("failed", error="the wrong sort of snow")
+        until(browser, "document.body.innerText.includes('the wrong sort of snow')", "the error line")

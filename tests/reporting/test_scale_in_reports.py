@@ -77,11 +77,30 @@ def test_the_figure_has_two_panels_for_each_dial_and_the_forecast(sized):
     assert steps.dataLim.x1 < 2 * max(STEPS) * 64
 
 
+def test_a_dial_of_which_no_pair_is_finished_has_no_panels_yet(tmp_path):
+    study = sized_study()
+    some = store_study(study, tmp_path, losses_with_slope(), leaves=lambda run: run.arm.split("+")[1] != "width16")
+    canvas = Canvas(findings_of(study, some), "en", None)
+    with drawing_settings(canvas):
+        assert len(figure.scale(canvas).axes) == 2
+
+
+def test_an_arm_at_one_size_is_no_part_of_the_figure(tmp_path):
+    once = {"arm": "frozen_orthogonal", "sizes": ["width32"]}
+    study = sized_study(
+        arms={"trained": {}, "frozen_head_orthogonal": {}, "once": once}, sizes={"width": [16, 32]}, hypotheses=[]
+    )
+    canvas = Canvas(findings_of(study, store_study(study, tmp_path, losses_with_slope())), "en", None)
+    with drawing_settings(canvas):
+        (legend,) = figure.scale(canvas).legends
+    assert [text.get_text() for text in legend.get_texts()] == ["trained", "frozen_head_orthogonal"]
+
+
 def test_one_size_has_a_sentence_in_place_of_slopes(tmp_path):
     study = sized_study(sizes={"width": [32]}, hypotheses=[hypothesis("grows")])
     found = findings_of(study, store_study(study, tmp_path, losses_with_slope()))
     text = visible_text(article_of(found, "en", figures=()))
-    assert "No slope for frozen_head_orthogonal (width): complete sizes: 1;" in text
+    assert "No slope over width for frozen_head_orthogonal: complete sizes: 1;" in text
     assert "a slope needs at least 3" in text
 
 

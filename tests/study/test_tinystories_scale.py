@@ -1,8 +1,11 @@
 """The study of the cost of freezing against scale: what it declares before any of its runs."""
 
+from pathlib import Path
+
 import pytest
 
 from oelm.config import ResolvedRun
+from oelm.study.at_sizes import larger_runs
 from oelm.study.confounds import confounds
 from oelm.study.declaration import Bilingual
 from oelm.study.one_run import settings_for
@@ -30,6 +33,14 @@ def test_five_widths_at_equal_tokens_and_four_budgets_up_to_eight_times_as_long(
     assert len(widths) == 5
     assert {tokens[size] for size in widths} == {614_400}
     assert [tokens[size] for size in budgets] == [614_400, 1_228_800, 2_457_600, 4_915_200]
+
+
+def test_the_study_that_checks_the_forecast_has_its_size(study):
+    check = load_study(Path(__file__).parents[2] / "docs/findings/tinystories_scale/width512.yaml")
+    own, ((_, _, forecast),) = settings_for(check, "trained_orthogonal+steps600", seed=0).run, larger_runs(study)
+    assert own.model == forecast.model
+    assert [own.training.steps, own.training.batch_size] == [forecast.training.steps, forecast.training.batch_size]
+    assert check.tuning.budgets == study.tuning.budgets
 
 
 def test_nothing_differs_between_arms_but_what_their_claims_are_about(study, tmp_path):

@@ -111,17 +111,14 @@ class McNemar:
 
 
 @dataclass(frozen=True)
-class SignTest:
-    """The pairs of a claim about solving, each by its seed, and what their signs say. Of several draws, the side that
-    is ahead in more of them is ahead with the seed."""
+class SolvingPairs:
+    """The pairs of a claim about solving, each by its seed. Of several draws, the side that is ahead in more of them is
+    ahead with the seed."""
 
     ahead: list[int]  # the treatment alone solves it, or solves it sooner
     behind: list[int]  # the control
     tied: list[int]  # both solve it; by steps, in intervals between validations that overlap
     neither: list[int]
-    p: float  # exact, one-sided, of the claim's null hypothesis
-    p_opposite: float  # the same test the other way
-    pairs_needed: int | None = None  # so many informative ones would probably decide it
 
     @property
     def informative(self) -> int:
@@ -130,6 +127,15 @@ class SignTest:
     @property
     def pairs(self) -> int:
         return self.informative + len(self.tied) + len(self.neither)
+
+
+@dataclass(frozen=True)
+class SignTest(SolvingPairs):
+    """What their signs say."""
+
+    p: float  # exact, one-sided, of the claim's null hypothesis
+    p_opposite: float  # the same test the other way
+    pairs_needed: int | None = None  # so many informative ones would probably decide it
 
 
 @dataclass(frozen=True)
@@ -294,6 +300,7 @@ class Verdict:
     confounds: list[Confound] = field(default_factory=list)
     mcnemar: list[McNemar] = field(default_factory=list)  # by seed, where predictions are compared
     sign_test: SignTest | None = None  # of a claim about solving
+    pairs_so_far: SolvingPairs | None = None  # of one that is not tested yet
     sequential_p: float | None = None  # the smallest error rate over all looks at which it is shown; else `p`
     look: AtLook | None = None  # where the study has looks
     trend: Trend | None = None  # of a claim about scale

@@ -15,10 +15,10 @@ from statistics import fmean
 from typing import Any, assert_never
 
 from oelm.analysis import statistics
-from oelm.analysis.findings import ArmSummary, Outcome, PairedDifference, SignTest, Trend, Verdict
+from oelm.analysis.findings import ArmSummary, Outcome, PairedDifference, SignTest, SolvingPairs, Trend, Verdict
 from oelm.analysis.lines import Line
 from oelm.analysis.scale import line_of, trend_over
-from oelm.analysis.solving import sign_test
+from oelm.analysis.solving import sign_test, solving_pairs
 from oelm.analysis.speed import Speed, SpeedOf
 from oelm.analysis.spending import WITHOUT_LOOKS, AnyLevels
 from oelm.analysis.statistics import LEAST_INFORMATIVE, PAIR_TESTS
@@ -402,6 +402,7 @@ class _SolvingTest:
     hypothesis: Hypothesis
     bounds: Bounds  # of that share
     interval: int  # steps between validations
+    pairs: SolvingPairs | None  # None: not every run reports what it asks for
     found: SignTest | Hindrance
     stage: Stage
 
@@ -422,17 +423,18 @@ def _solving_test(hypothesis: Hypothesis, plan: Plan, arms: dict[str, ArmSummary
         {seed: draws for seed, draws in probe.solving_by(criterion).solved.items() if seed in stage.seeds}
         for probe in probes
     )
-    found = _unfinished(plan, treatment, control, len(one.keys() & other.keys()), stage.seeds)
-    found = found or _unreported(criterion.difficulty, treatment, control)
-    signs = found or sign_test(one, other, bounds, by_steps=hypothesis.evidence == "steps_to_solve")
-    return _SolvingTest(hypothesis, bounds, max(probe.validate_every for probe in probes), signs, stage)
+    pairs = solving_pairs(one, other, by_steps=hypothesis.evidence == "steps_to_solve")
+    unreported = _unreported(criterion.difficulty, treatment, control)
+    hindrance = _unfinished(plan, treatment, control, pairs.pairs, stage.seeds) or unreported
+    found, interval = hindrance or sign_test(pairs, bounds), max(probe.validate_every for probe in probes)
+    return _SolvingTest(hypothesis, bounds, interval, None if unreported else pairs, found, stage)
 
 
 def _on_solving(test: _SolvingTest, p_adjusted: float | None, family_level: float) -> Verdict:
     hypothesis, found, levels = test.hypothesis, test.found, test.stage.of_exact
     if not isinstance(found, SignTest):
         hindered, code, known = found
-        return _settled(hypothesis, hindered, code, known)
+        return _settled(hypothesis, hindered, code, known, pairs_so_far=test.pairs)
     sequential_p = test.stage.sequential_p(hypothesis.name, found.p, levels)
     is_shown = (sequential_p if p_adjusted is None else p_adjusted) <= LEVEL
     is_excluded = found.p_opposite <= levels.at(LEVEL)

@@ -31,7 +31,8 @@ _LISTED_OF_GPUS = {"gpus": "gpu", "gpu_drivers": "gpu_driver"}  # where runs use
 
 
 def provenance(study: Study, plan: Plan, shelf: Shelf) -> dict[str, Any]:
-    stored = [run.stored for run in plan.runs if run.stored]
+    final, tuning = _stored_once(plan.final), _stored_once(plan.tuning)
+    stored = [*tuning, *final]
     recorded = [run.environment for run in stored if run.environment]
     names = _LISTED | (_LISTED_OF_ENCODERS if study.fine_tunes else {})
     listed = {name: _distinct(tree.get(key) for tree in recorded) for name, key in names.items()}
@@ -41,8 +42,8 @@ def provenance(study: Study, plan: Plan, shelf: Shelf) -> dict[str, Any]:
         "study_digest": study_digest(study),
         "registration": registration_of(study, shelf).as_json(),
         "runs": len(stored),
-        "final_runs": sum(run.stored is not None for run in plan.final),
-        "tuning_runs": sum(run.stored is not None for run in plan.tuning),
+        "final_runs": len(final),
+        "tuning_runs": len(tuning),
         "sealed_runs": sum(run.is_sealed for run in stored),
         "unsealed_runs": sum(run.ended is not None and not run.is_sealed for run in stored),
         "commits": _commits(recorded),
@@ -50,10 +51,15 @@ def provenance(study: Study, plan: Plan, shelf: Shelf) -> dict[str, Any]:
         **{name: values for name, values in of_gpus.items() if values},
         "versions": _versions(recorded),
         **({"check": check} if check else {}),
-        "compute_seconds": sum(map(_seconds, plan.runs)),
-        "final_compute_seconds": sum(map(_seconds, plan.final)),
-        "tuning_compute_seconds": sum(map(_seconds, plan.tuning)),
+        "compute_seconds": sum(map(_seconds, stored)),
+        "final_compute_seconds": sum(map(_seconds, final)),
+        "tuning_compute_seconds": sum(map(_seconds, tuning)),
     }
+
+
+def _stored_once(runs: Iterable[PlannedRun]) -> list[StoredRun]:
+    """A stored run may be planned twice: as short as a round of one size, and of another."""
+    return list({run.stored.directory.path: run.stored for run in runs if run.stored}.values())
 
 
 def _check(shelf: Shelf) -> dict[str, Any] | None:
@@ -84,13 +90,9 @@ def _distinct(values: Iterable[Any]) -> list[Any]:
     return sorted({value for value in values if value is not None}, key=str)
 
 
-def _seconds(run: PlannedRun) -> float:
+def _seconds(stored: StoredRun) -> float:
     """What a run took in all; of one without a result, training and validation as far as they were recorded."""
-    if run.stored is None:
-        return 0.0
-    if run.stored.result:
-        return run.stored.result.get("wall_seconds") or 0.0
-    return _recorded_seconds(run.stored)
+    return (stored.result.get("wall_seconds") or 0.0) if stored.result else _recorded_seconds(stored)
 
 
 def _recorded_seconds(stored: StoredRun) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from oelm.analysis.findings import SignTest
+from oelm.analysis.findings import SignTest, SolvingPairs
 from oelm.analysis.statistics import sign_p_beyond, sign_p_within
 from oelm.claims.kinds import Bounds
 from oelm.claims.solving import Solved
@@ -18,22 +18,19 @@ Side = Literal["ahead", "behind", "tied", "neither"]
 Draws = Sequence[Solved | None]  # of one seed
 
 
-def sign_test(
-    treatment: Mapping[int, Draws], control: Mapping[int, Draws], bounds: Bounds, *, by_steps: bool
-) -> SignTest:
-    """Over the seeds that both have; pairs that are tied, or in which neither solves it, are counted and left out."""
+def solving_pairs(treatment: Mapping[int, Draws], control: Mapping[int, Draws], *, by_steps: bool) -> SolvingPairs:
+    """Of the seeds that both have."""
     seeds: dict[Side, list[int]] = {"ahead": [], "behind": [], "tied": [], "neither": []}
     for seed in sorted(treatment.keys() & control.keys()):
         seeds[_side(treatment[seed], control[seed], by_steps=by_steps)].append(seed)
-    ahead, informative = len(seeds["ahead"]), len(seeds["ahead"]) + len(seeds["behind"])
-    return SignTest(
-        ahead=seeds["ahead"],
-        behind=seeds["behind"],
-        tied=seeds["tied"],
-        neither=seeds["neither"],
-        p=sign_p_within(ahead, informative, bounds),
-        p_opposite=sign_p_beyond(ahead, informative, bounds),
-    )
+    return SolvingPairs(**seeds)
+
+
+def sign_test(pairs: SolvingPairs, bounds: Bounds) -> SignTest:
+    """Pairs that are tied, or in which neither solves it, are counted and left out."""
+    ahead, informative = len(pairs.ahead), pairs.informative
+    p, opposite = sign_p_within(ahead, informative, bounds), sign_p_beyond(ahead, informative, bounds)
+    return SignTest(pairs.ahead, pairs.behind, pairs.tied, pairs.neither, p=p, p_opposite=opposite)
 
 
 def _side(treatment: Draws, control: Draws, *, by_steps: bool) -> Side:

@@ -27,7 +27,7 @@ from oelm.reporting.words import say
 from oelm.study.declaration import Language, Study, in_language
 from oelm.study.plan import Plan, PlannedRun, planned
 from oelm.study.registration import Registration, registration_of
-from oelm.study.scaled import at_main_size
+from oelm.study.scaled import at_main_size, size_elsewhere
 from oelm.study.shelf import Shelf, StoredRun, read_stored
 from oelm.study.tuning import point_text
 
@@ -157,15 +157,21 @@ class Standing:
         return {"text": " ".join([*texts, *(table.caption for table in tables)]), **rows}
 
     def _tuning(self, language: Language) -> list[dict[str, Any]]:
-        """Against each key of the grid, of every arm the lowest loss at each value, as far as the runs have come."""
+        """Against each key of the grid, at each size: the lowest loss of every arm at each value, so far."""
         panels = []
         for key in self.plan.grid:
-            arms = [found for arm in self.study.arms if (found := self._tuned(arm, key))]
             label = say(language, "axis.learning_rate") if key == "training.learning_rate" else key
-            panels.append({"key": key, "label": label, "axis": say(language, "axis.tuning_loss"), "arms": arms})
+            by_size: dict[str | None, list[dict[str, Any]]] = {None: []}  # what is at the main size comes first
+            for arm in self.study.arms:
+                if found := self._tuned(arm, key, language):
+                    by_size.setdefault(size_elsewhere(self.study, arm), []).append(found)
+            for size, arms in by_size.items():
+                name = f"{label} ({size})" if size else label
+                axis = say(language, "axis.tuning_loss")
+                panels.append({"key": f"{key} {size}", "label": name, "axis": axis, "arms": arms})
         return [panel for panel in panels if panel["arms"]]
 
-    def _tuned(self, arm: str, key: str) -> dict[str, Any] | None:
+    def _tuned(self, arm: str, key: str, language: Language) -> dict[str, Any] | None:
         losses: dict[float, list[float]] = {}
         by_point: dict[Any, list[float]] = {}
         for run in self.plan.last_round:
@@ -179,7 +185,7 @@ class Standing:
         choice = self.plan.choices.get(arm)
         return {
             "arm": arm,
-            "label": arm,
+            "label": label_in(self.study, arm, language),
             "values": list(best),
             "losses": [loss if math.isfinite(loss) else None for loss in best.values()],
             "chosen": choice.values.get(key) if choice else None,
@@ -208,6 +214,7 @@ def arms_of(study: Study, language: Language, plan: Plan | None = None) -> list[
             "key": arm,
             "label": label_in(study, arm, language),
             "is_baseline": arm == study.baseline,
+            "size": study.main_size,
             "flops_per_token": flops_per_token(arm),
             **drawn_as(look_of(study, arm)),
         }

@@ -44,6 +44,8 @@ _OWN: dict[str, Phrase] = {
     "column.perplexity": ("perplexity", "困惑度"),
     "column.accuracy": ("accuracy", "准确率"),
     "column.size": ("size", "大小"),
+    "column.least": ("smallest", "最小"),
+    "column.most": ("largest", "最大"),
     "column.choose": ("compare", "对比"),
     "question": ("Question", "问题"),
     "hypotheses": ("Hypotheses", "假设"),
@@ -77,6 +79,7 @@ _OWN: dict[str, Phrase] = {
     "report.en": ("Report (English)", "报告（英文）"),
     "report.zh": ("Report (Chinese)", "报告（中文）"),
     "curves": ("Curves", "曲线"),
+    "curves.size": ("Size {size}; the runs at the others are in the table. ", "规模 {size}；其他规模的运行见表格。"),
     "curves.none": ("No records yet.", "还没有记录。"),
     "curves.note": (
         "Line: mean over seeds. Band: from the smallest to the largest. "

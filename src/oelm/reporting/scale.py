@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator
 
-from oelm.analysis.findings import Findings, Scale, Trend
+from oelm.analysis.findings import Findings, Scale
 from oelm.reporting import numbers, quality
 from oelm.reporting.article import Block, Heading, Paragraph, Picture, Table, words_then_numbers
 from oelm.reporting.tables import label_of
@@ -33,23 +33,22 @@ def scale(findings: Findings, language: Language, figures: Container[str]) -> It
 
 def _slopes(findings: Findings, found: Scale, baseline: str, language: Language) -> Iterator[Block]:
     measure, rows = findings.study.measure, []
+    few: dict[tuple[str, int], list[str]] = {}  # by dial and the number of complete sizes: arms
     for trend in found.trends:
         arm, dial = label_of(findings, trend.treatment, language), say(language, f"dial.{trend.dial}")
         if not trend.slopes:
-            yield Paragraph(_too_few(trend, arm, dial, language), tone="note")
+            few.setdefault((dial, sum(point.is_whole for point in trend.points)), []).append(arm)
         for per, slope in trend.slopes.items():
             change = quality.difference_with_unit(measure, slope.slope, language)
             cells = [change, quality.slope_interval(measure, slope), f"{slope.sizes}/{len(trend.points)}"]
             rows.append([arm, dial, say(language, f"per.{per}"), *cells])
+    for (dial, sizes), arms in few.items():
+        facts = {"arms": say(language, "list_semicolon").join(arms), "dial": dial, "sizes": sizes}
+        yield Paragraph(say(language, "scale.too_few", **facts, least=LEAST_FOR_A_LINE), tone="note")
     if rows:
         columns = ("arm", "dial", "doubled", "slope", "interval", "sizes")
         header = [say(language, f"column.{name}") for name in columns]
         yield Table(say(language, "scale.slopes", baseline=baseline), header, rows, words_then_numbers(6, words=3))
-
-
-def _too_few(trend: Trend, arm: str, dial: str, language: Language) -> str:
-    whole = sum(point.is_whole for point in trend.points)
-    return say(language, "scale.too_few", arm=arm, dial=dial, sizes=whole, least=LEAST_FOR_A_LINE)
 
 
 def _by_size(findings: Findings, found: Scale, baseline: str, language: Language) -> Table:
@@ -112,11 +111,11 @@ def _multipliers(findings: Findings, found: Scale, baseline: str, language: Lang
 
 def _forecasts(findings: Findings, found: Scale, baseline: str, language: Language) -> Iterator[Block]:
     measure, rows = findings.study.measure, []
+    few: dict[tuple[str, int], list[str]] = {}  # by size and the number of complete ones: arms
     for each in found.forecasts:
         arm, predicted = label_of(findings, each.treatment, language), each.predicted
         if predicted is None:
-            facts = {"arm": arm, "size": each.size, "sizes": each.sizes, "least": LEAST_FOR_A_FORECAST}
-            yield Paragraph(say(language, "scale.no_forecast", **facts), tone="note")
+            few.setdefault((each.size, each.sizes), []).append(arm)
             continue
         cells = [
             numbers.whole(each.sizes), quality.difference_with_unit(measure, predicted.middle, language),
@@ -130,6 +129,9 @@ def _forecasts(findings: Findings, found: Scale, baseline: str, language: Langua
                 f"{quality.difference(measure, each.observed)} ({covered})",
             ]  # fmt: skip
         rows.append([arm, predicted.size, numbers.spoken(round(predicted.counts["parameters"])), *cells, *check])
+    for (size, sizes), arms in few.items():
+        facts = {"arms": say(language, "list_semicolon").join(arms), "size": size, "sizes": sizes}
+        yield Paragraph(say(language, "scale.no_forecast", **facts, least=LEAST_FOR_A_FORECAST), tone="note")
     if rows:
         yield Paragraph(say(language, "scale.extrapolation", data=_vocabulary(findings)), tone="warning")
         columns = ("arm", "forecast_size", "total", "sizes", "predicted", "prediction_interval", "left_out",

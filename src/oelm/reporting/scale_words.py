@@ -39,9 +39,9 @@ SCALE_WORDS: dict[str, Phrase] = {
         "并非所有规模都已完成，斜率只基于已完成的规模：{sizes}。",
     ),
     "scale.too_few": (
-        "No slope for {arm} ({dial}): complete sizes: {sizes}; a slope needs at least {least}, because a line always "
-        "passes through one or two.",
-        "{arm}（{dial}）没有斜率：完整的规模仅 {sizes} 个，至少需要 {least} 个，因为过一两个点总能画出一条直线。",
+        "No slope over {dial} for {arms}: complete sizes: {sizes}; a slope needs at least {least}, because a line "
+        "always passes through one or two.",
+        "{arms}（{dial}）没有斜率：完整的规模仅 {sizes} 个，至少需要 {least} 个，因为过一两个点总能画出一条直线。",
     ),
     "scale.slopes": (
         "Change of the difference from {baseline} with every doubling, with its 95 % interval: the t interval of the "
@@ -70,8 +70,8 @@ SCALE_WORDS: dict[str, Phrase] = {
         "带 * 的倍数假定该组拟合的幂律在最大预算之外仍然成立。",
     ),
     "scale.no_forecast": (
-        "No forecast for {arm} at {size}: complete sizes: {sizes}; a forecast needs at least {least}.",
-        "不对 {arm} 在 {size} 上作预测：完整的规模仅 {sizes} 个，至少需要 {least} 个。",
+        "No forecast at {size} for {arms}: complete sizes: {sizes}; a forecast needs at least {least}.",
+        "不在 {size} 上预测 {arms}：完整的规模仅 {sizes} 个，至少需要 {least} 个。",
     ),
     "scale.extrapolation": (
         "Extrapolation: nothing was run at the forecast sizes. A forecast assumes that the line through the sizes goes "

@@ -183,10 +183,10 @@ def _numbers(findings: Findings, verdict: Verdict, language: Language) -> list[t
 
 
 def _solving_numbers(findings: Findings, verdict: Verdict, language: Language) -> list[tuple[str, str]]:
-    test = verdict.sign_test
-    if test is None:
+    pairs = verdict.sign_test or verdict.pairs_so_far
+    if pairs is None:
         return []
-    counts = {side: len(getattr(test, side)) for side in ("ahead", "behind", "tied", "neither")}
+    counts = {side: len(getattr(pairs, side)) for side in ("ahead", "behind", "tied", "neither")}
     tests = [
         ("box.p_value.signs", verdict.p),
         ("box.p_sequential", verdict.sequential_p if verdict.look else None),
@@ -196,7 +196,7 @@ def _solving_numbers(findings: Findings, verdict: Verdict, language: Language) -
     return [
         (say(language, "box.pairs"), say(language, f"box.pairs.{verdict.hypothesis.evidence}", **counts)),
         *p_values,
-        _seeds_number(findings, test.pairs, language),
+        _seeds_number(findings, pairs.pairs, language),
     ]
 
 

@@ -46,7 +46,7 @@ export async function compare(main, ids, { live }) {
     chart.setAttribute("aria-label", `${say("compare")}${say("colon")}${say(`value.${what}`)}`);
     chart.dataset.traces = String(traces.length);
     charts.draw(chart, traces, charts.chartOptions());
-    numbersBelow(values, [say("column.run"), say("column.step"), say(`value.${what}`), "min", "max"], found.runs
+    numbersBelow(values, [say("column.run"), say("column.step"), say(`value.${what}`), say("column.least"), say("column.most")], found.runs
       .filter((run) => run.curves[what]?.points.length).map((run) => lastNumbers(run.row.run, run.curves[what].points)));
     const rows = found.runs.map(({ row }, at) => [
       charts.lineSample(looks[at]), h("a", { href: address.to({ run: row.id }) }, row.run), row.arm ?? "", String(row.seed ?? ""), stateWord(row.state),

@@ -10,13 +10,13 @@ export class Live {
     this.source = new EventSource(path);
     this.source.addEventListener("hello", (event) => {
       onState(JSON.parse(event.data).is_still ? "still" : "live");
-      if (this.wasLost) onAgain();
+      if (this.wasLost) this.again();
       this.wasLost = false;
     });
     for (const kind of ["change", "study", "runs"]) {
       this.source.addEventListener(kind, (event) => this.take(kind, JSON.parse(event.data)));
     }
-    this.source.addEventListener("again", () => onAgain());
+    this.source.addEventListener("again", () => this.again());
     this.source.onerror = () => { this.wasLost = true; onState("lost"); };
   }
 
@@ -26,6 +26,13 @@ export class Live {
     const waiting = this.waiting;
     this.waiting = [];
     for (const [kind, event] of waiting) this.take(kind, event);
+  }
+
+  // The data is asked for anew, perhaps of a server that counts versions from the start: what comes until then waits.
+  again() {
+    this.versions = null;
+    this.waiting = [];
+    this.on.onAgain();
   }
 
   take(kind, event) {

@@ -19,8 +19,9 @@ export async function study(main, name, { live }) {
 class StudyPage {
   constructor(main, name) {
     // bands: by arm and what is measured; versions: what of that is here, with the version of the study it is of;
-    // asking: for each question that is under way, what has happened since it was asked
-    Object.assign(this, { main, name, bands: {}, versions: new Map(), asking: new Set(), seeds: null, chosen: new Set(), hidden: new Set(address.all("hide")) });
+    // asking: for each question that is under way, what has happened since it was asked; turn: how often the curves were
+    // asked for anew
+    Object.assign(this, { main, name, bands: {}, versions: new Map(), asking: new Set(), turn: 0, seeds: null, chosen: new Set(), hidden: new Set(address.all("hide")) });
     this.redrawCurves = throttled(() => this.drawCurves(), 700);
     this.redrawRows = throttled(() => this.showRows(), 500);
     this.reloadStanding = throttled(() => this.loadStanding(), 400);
@@ -73,7 +74,7 @@ class StudyPage {
 
   async loadStanding() {
     const found = await this.ask("data/study", {}, (answer) => this.take(answer));
-    if (found === null || !this.main.isConnected) return;
+    if (found === null || !this.head.isConnected) return; // or another view is shown by now
     this.showStanding();
     await this.loadMissing();
     this.showControls();
@@ -88,9 +89,12 @@ class StudyPage {
     this.drawCurves();
   }
 
-  // isAnew: whatever else is here is forgotten.
+  // isAnew: whatever else is here is forgotten, and so are answers to what was asked before.
   askForCurves({ isAnew }) {
+    if (isAnew) this.turn += 1;
+    const { turn } = this;
     return this.ask("data/curves", { y: this.what }, (found) => {
+      if (turn < this.turn) return;
       if (isAnew) {
         this.bands = {};
         this.versions.clear();
@@ -258,13 +262,16 @@ class StudyPage {
     this.chart.setAttribute("aria-label", `${say("curves")}${say("colon")}${say(`value.${what}`)}, ${bands.map(([arm, band]) => `${arm.label} ${number(band.points.at(-1)[3])}`).join("; ")}`);
     this.chart.dataset.points = String(bands.reduce((sum, [, band]) => sum + band.points.length, 0));
     this.chart.dataset.traces = String(traces.length);
-    this.note.textContent = say(apart ? "curves.note_apart" : "curves.note");
-    charts.draw(this.chart, traces, charts.chartOptions());
+    this.chart.hidden = !this.arms.some((arm) => this.bands[arm.key]?.[what]?.points.length);
+    const size = this.arms[0]?.size ? say("curves.size", { size: this.arms[0].size }) : "";
+    this.note.textContent = size + say(this.chart.hidden ? "curves.none" : apart ? "curves.note_apart" : "curves.note");
+    this.values.hidden = this.chart.hidden;
+    if (!this.chart.hidden) charts.draw(this.chart, traces, charts.chartOptions());
     const last = bands.map(([arm, band]) => {
       const point = band.points.at(-1);
       return [arm.label, String(point[0]), number(point[3]), number(point[4]), number(point[5]), `${point[6]}/${band.seeds}`];
     });
-    const header = [say("column.arm"), say("column.step"), say(`value.${what}`), "min", "max", say("column.seed")];
+    const header = [say("column.arm"), say("column.step"), say(`value.${what}`), say("column.least"), say("column.most"), say("column.seed")];
     numbersBelow(this.values, header, last);
   }
 

@@ -20,21 +20,28 @@ DODGE = 0.012  # by which the marks of arms stand beside each other, as a share 
 
 
 def scale(canvas: Canvas) -> Figure | None:
+    """Of the arms that are run at two or more sizes, as far as their pairs are finished."""
     found = canvas.findings.scale
-    if found is None or not any(point.difference.differences for trend in found.trends for point in trend.points):
+    begun = [] if found is None else [trend for trend in found.trends if len(trend.points) > 1 and any(_pairs(trend))]
+    if found is None or not begun:
         return None
-    dials = list(dict.fromkeys(str(trend.dial) for trend in found.trends))
+    laws = [law for law in found.laws if len(law.flops) > 1]
+    dials = list(dict.fromkeys(str(trend.dial) for trend in begun))
     figure, axes = canvas.panels(2, rows=len(dials), height=2.9 * len(dials))
     for row, dial in enumerate(dials):
-        own = [trend for trend in found.trends if trend.dial == dial]
+        own = [trend for trend in begun if trend.dial == dial]
         names = {point.size for trend in own for point in trend.points}
         forecasts = [each for each in found.forecasts if each.left_out and each.left_out.size in names]
         _differences(canvas, axes[2 * row], own, forecasts)
-        _losses(canvas, axes[2 * row + 1], [law for law in found.laws if law.dial == dial])
+        _losses(canvas, axes[2 * row + 1], [law for law in laws if law.dial == dial])
     lettered(axes)
-    families = dict.fromkeys([law.arm for law in found.laws] + [trend.treatment for trend in found.trends])
+    families = dict.fromkeys([law.arm for law in laws] + [trend.treatment for trend in begun])
     canvas.arm_legend(figure, list(families), with_lines=False)
     return figure
+
+
+def _pairs(trend: Trend) -> list[float]:
+    return [each for point in trend.points for each in point.difference.differences]
 
 
 # ---- Differences ---------------------------------------------------------------------------------------------------
