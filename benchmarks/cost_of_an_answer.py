@@ -48,6 +48,7 @@ from oelm.study.halving import judged
 from oelm.study.plan import planned
 from oelm.study.rate_fit import LEAST_SEEDS, fitted
 from oelm.study.reading import load_study
+from oelm.study.scaled import at_main_size
 from oelm.study.shelf import Shelf
 
 FINDINGS = Path(__file__).parent.parent / "docs" / "findings"
@@ -97,7 +98,8 @@ class Finding:
 
 
 def stored_findings() -> Iterator[Finding]:
-    """Not those of probes: their accuracies are all or nothing, which a normal spread does not describe."""
+    """Not those of probes: their accuracies are all or nothing, which a normal spread does not describe. Of a study with
+    sizes, its main one: what is claimed of the others needs all seeds, so looks save nothing there."""
     for folder in sorted(path.parent for path in FINDINGS.glob("*/runs.zip")):
         study = load_study(folder.name)
         if study.probe is not None:
@@ -105,12 +107,17 @@ def stored_findings() -> Iterator[Finding]:
         plan = planned(study, Shelf(runs_folder(folder / "runs")))
         runs = runs_by_arm(study, plan)
         assert runs is not None
-        arms = list(study.arms)
+        arms = at_main_size(study)
         values = [runs[arm].values_of(study.measure) for arm in arms]
         seeds = sorted(set.intersection(*map(set, values)))
         costs = np.array([[study.measure.cost(each[seed]) for seed in seeds] for each in values])
-        claims = [claim for claim in study.paired_claims if claim.evidence == "quality"]
-        rates = np.array(plan.grid.get("training.learning_rate", []))
+        claims = [
+            claim
+            for claim in study.paired_claims
+            if claim.evidence == "quality" and {claim.treatment, claim.control} <= set(arms)
+        ]
+        rates = np.array(plan.grids[arms[0]].get("training.learning_rate", []) if study.tuning else [])
+        chosen_by = plan.last_round
         yield Finding(
             name=study.name,
             claims=tuple(Claim(KINDS[each.kind].bounds(margin_of(each)), each.confirmatory) for each in claims),
@@ -120,7 +127,7 @@ def stored_findings() -> Iterator[Finding]:
             covariance=np.cov(costs),
             final_flops=np.array([training_flops(runs[arm].run) for arm in arms]),
             tuning_flops=np.array(
-                [next((training_flops(run.resolved_run) for run in plan.tuning if run.arm == arm), 0.0) for arm in arms]
+                [next((training_flops(run.resolved_run) for run in chosen_by if run.arm == arm), 0.0) for arm in arms]
             ),
             octaves=np.log2(rates / rates[0]) if len(rates) else rates,
             tuning_seeds=len(study.tuning.seeds) if study.tuning else 0,

@@ -86,12 +86,25 @@ def test_the_cheapest_way_keeps_to_the_limits(finding):
 
 
 def test_simulated_differences_have_the_spread_of_the_stored_ones():
+    names = set()
     for finding in stored_findings():
+        names.add(finding.name)
         results = json.loads((FINDINGS / finding.name / "report" / "analysis_results.json").read_text(encoding="utf-8"))
-        stored = [each["difference"] for each in results["verdicts"] if each["difference"]]
-        sides = list(zip(finding.treatments, finding.controls, strict=True))
-        for (treatment, control), difference in zip(sides, stored, strict=True):
+        arms = list(results["arms"])
+        assert len(arms) == len(finding.effects)
+        checked = 0
+        for verdict in (each for each in results["verdicts"] if each["difference"]):
+            claim, of_look = verdict["hypothesis"], verdict["difference"]
+            if not {claim["treatment"], claim["control"]} <= set(arms):
+                continue  # at another size
+            treatment, control = arms.index(claim["treatment"]), arms.index(claim["control"])
+            assert (finding.treatments[checked], finding.controls[checked]) == (treatment, control)
+            checked += 1
+            if len(of_look["seeds"]) < len(results["arms"][claim["treatment"]]["losses"]):
+                continue  # decided by a look, before its last seeds
             spread = finding.covariance
             variance = spread[treatment, treatment] + spread[control, control] - 2 * spread[treatment, control]
-            assert np.sqrt(variance) == pytest.approx(difference["standard_deviation"], rel=1e-6)
-            assert finding.effects[treatment] - finding.effects[control] == pytest.approx(difference["mean"], abs=1e-9)
+            assert np.sqrt(variance) == pytest.approx(of_look["standard_deviation"], rel=1e-6)
+            assert finding.effects[treatment] - finding.effects[control] == pytest.approx(of_look["mean"], abs=1e-9)
+        assert checked == len(finding.claims) > 0
+    assert names >= {"tinystories_cpu", "tinystories_scale", "xnli_bert"}
