@@ -98,8 +98,8 @@ class Finding:
 
 
 def stored_findings() -> Iterator[Finding]:
-    """Not those of probes: their accuracies are all or nothing, which a normal spread does not describe. Of a study with
-    sizes, its main one: what is claimed of the others needs all seeds, so looks save nothing there."""
+    """Not those of probes: their accuracies are all or nothing, which a normal spread does not describe. Of a study
+    with sizes, the main one: claims about scale need all seeds."""
     for folder in sorted(path.parent for path in FINDINGS.glob("*/runs.zip")):
         study = load_study(folder.name)
         if study.probe is not None:
