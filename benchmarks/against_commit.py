@@ -12,11 +12,8 @@ from __future__ import annotations
 
 import argparse
 import random
-import subprocess
-import tempfile
-from pathlib import Path
 
-from interleaved import HERE, Contender, ratio_line
+from interleaved import Contender, checkout, ratio_line
 from oelm.timing.ratios import interval
 
 SEQUENCES, VOCABULARY = 1, 4096
@@ -31,19 +28,13 @@ def main() -> None:
     parser.add_argument("--most-rounds", type=int, default=200)
     options = parser.parse_args()
     name, sizes = options.contender, {"batch_size": SEQUENCES, "vocabulary": options.vocabulary}
-    with tempfile.TemporaryDirectory() as folder:
-        then = Path(folder) / "then"
-        add = ["git", "worktree", "add", "--quiet", "--detach", str(then), options.commit]
-        subprocess.run(add, cwd=HERE, check=True)
-        try:
-            contenders = {
-                "now": Contender(name, sizes),
-                "now again": Contender(name, sizes),
-                "then": Contender(name, sizes, program=then / "benchmarks" / "contender.py", sources=then / "src"),
-            }
-            _take_turns(contenders, options.most_rounds)
-        finally:
-            subprocess.run(["git", "worktree", "remove", "--force", str(then)], cwd=HERE, check=True)
+    with checkout(options.commit) as then:
+        contenders = {
+            "now": Contender(name, sizes),
+            "now again": Contender(name, sizes),
+            "then": Contender(name, sizes, program=then / "benchmarks" / "contender.py", sources=then / "src"),
+        }
+        _take_turns(contenders, options.most_rounds)
     print(ratio_line("control, now / now", _ratios(contenders, "now", "now again"), "equal"))
     print(ratio_line(f"step, now / {options.commit}", _ratios(contenders, "now", "then"), "upper bound at most 1.02"))
 

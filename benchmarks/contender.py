@@ -88,6 +88,7 @@ CONTENDERS: dict[str, Callable[[dict[str, int]], Step]] = {
     "plain float32 compiled": lambda sizes: plain(sizes, autocast=False, compiled=True),
     "huggingface eager float32": huggingface,
     "oelm": lambda sizes: ours(sizes, "trained", precision="auto", compiled="on"),
+    "oelm float32": lambda sizes: ours(sizes, "trained", precision="float32", compiled="on"),
     "oelm float32 eager": lambda sizes: ours(sizes, "trained", precision="float32", compiled="off"),
 }
 

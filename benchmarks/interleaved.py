@@ -6,12 +6,20 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 
 from oelm.timing.ratios import interval
 
 HERE = Path(__file__).parent
+
+
+def environment_for(sources: Path | None) -> dict[str, str]:
+    """Of a process that uses these sources of oelm instead of the installed ones."""
+    return os.environ | ({"PYTHONPATH": str(sources)} if sources else {})
 
 
 class Contender:
@@ -28,7 +36,7 @@ class Contender:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env=os.environ | ({"PYTHONPATH": str(sources)} if sources else {}),
+            env=environment_for(sources),
         )
 
     def step(self) -> float:
@@ -41,6 +49,18 @@ class Contender:
     def close(self) -> None:
         self._process.stdin.close()
         self._process.wait()
+
+
+@contextmanager
+def checkout(commit: str) -> Iterator[Path]:
+    """The tree of another commit, in a folder of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        then = Path(folder) / "then"
+        subprocess.run(["git", "worktree", "add", "--quiet", "--detach", str(then), commit], cwd=HERE, check=True)
+        try:
+            yield then
+        finally:
+            subprocess.run(["git", "worktree", "remove", "--force", str(then)], cwd=HERE, check=True)
 
 
 def take_turns(names: list[str], sizes: dict[str, int], *, rounds: int, warmups: int = 2) -> dict[str, Contender]:

@@ -1,10 +1,11 @@
 """Warm starts against cold ones: the same study of short one-thread runs, by turns. The ratio comes last.
 
-    python benchmarks/warm_starts.py [--runs 16] [--seconds 4] [--slots 2] [--rounds 3]
+    python benchmarks/warm_starts.py [--runs 16] [--seconds 4] [--slots 2] [--rounds 3] [--before COMMIT]
 
 A first run, not counted, says how many steps take so many seconds of training. Each round then runs the study twice
 from nothing, once cold and once warm, the first of them changing. Aim: warm takes at most 0.6 of the time of cold on
-two otherwise idle cores.
+two otherwise idle cores. With --before, each round also runs it with the sources of another commit, cold as all starts
+once were: what users gained by starts of both kinds.
 """
 
 from __future__ import annotations
@@ -14,19 +15,22 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from statistics import mean
 
-from interleaved import ratio_line
+from interleaved import checkout, environment_for, ratio_line
 from oelm.experiments.controller import Controller
 from oelm.experiments.local import LocalEngine, LocalSlots, units_here
 from oelm.experiments.warm_starts import WarmStarts
 from oelm.files import read_json
 from oelm.study.reading import load_study
+from oelm.timing.ratios import paired
 from two_slots import write_study
 
 STEPS_TO_MEASURE = 40
 STARTS = ("cold", "warm")
+BEFORE = "before"
 
 
 class Silent:
@@ -40,40 +44,58 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=4.0, help="of training in a run")
     parser.add_argument("--slots", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--before", metavar="COMMIT", help="compare with the starts of this commit too")
     parser.add_argument("--one", nargs=3, metavar=("STARTS", "STUDY", "OUT"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
         starts, study, out = options.one
         run_study(Path(study), Path(out), slots=options.slots, warm=WarmStarts() if starts == "warm" else None)
         return
-    with tempfile.TemporaryDirectory() as name:
-        ratios = measured(Path(name), options)
-    print(ratio_line("study of short runs, warm / cold", ratios, "at most 0.6"))
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        then = stack.enter_context(checkout(options.before)) / "src" if options.before else None
+        seconds = measured(folder, then, options)
+    if then:
+        for starts in STARTS:
+            print(
+                ratio_line(
+                    f"study of short runs, {starts} / {options.before}", paired(seconds[starts], seconds[BEFORE]), "-"
+                )
+            )
+    print(ratio_line("study of short runs, warm / cold", paired(seconds["warm"], seconds["cold"]), "at most 0.6"))
 
 
-def measured(folder: Path, options: argparse.Namespace) -> list[float]:
+def measured(folder: Path, then: Path | None, options: argparse.Namespace) -> dict[str, list[float]]:
     first = folder / "first"
     first.mkdir()
     took = study_seconds("cold", write_study(first, runs=1, steps=STEPS_TO_MEASURE), first / "out", slots=1)[1]
     steps = max(1, round(STEPS_TO_MEASURE * options.seconds / took))
     print(f"{options.runs} runs of {steps} steps on {options.slots} slots", flush=True)
-    study, ratios = write_study(folder, runs=options.runs, steps=steps), []
+    study = write_study(folder, runs=options.runs, steps=steps)
+    contenders = [*STARTS, BEFORE] if then else list(STARTS)
+    seconds: dict[str, list[float]] = {starts: [] for starts in contenders}
     for number in range(options.rounds):
-        order = STARTS if number % 2 == 0 else STARTS[::-1]
-        seconds = {
-            starts: study_seconds(starts, study, folder / f"{number}-{starts}", slots=options.slots) for starts in order
-        }
-        ratios.append(seconds["warm"][0] / seconds["cold"][0])
-        told = ", ".join(f"{starts} {seconds[starts][0]:.1f} s ({seconds[starts][1]:.1f} s a run)" for starts in STARTS)
-        print(f"round {number + 1}: {told}", flush=True)
-    return ratios
+        told = []
+        for starts in contenders if number % 2 == 0 else contenders[::-1]:
+            sources = then if starts == BEFORE else None
+            took, training = study_seconds(
+                starts, study, folder / f"{number}-{starts}", slots=options.slots, sources=sources
+            )
+            seconds[starts].append(took)
+            told.append(f"{starts} {took:.1f} s ({training:.1f} s a run)")
+        print(f"round {number + 1}: {', '.join(told)}", flush=True)
+    return seconds
 
 
-def study_seconds(starts: str, study: Path, out: Path, *, slots: int) -> tuple[float, float]:
+def study_seconds(
+    starts: str, study: Path, out: Path, *, slots: int, sources: Path | None = None
+) -> tuple[float, float]:
     """Of the whole study, by a controller of its own, and the mean of what its runs say that training took."""
     began = time.monotonic()
     command = [sys.executable, __file__, "--slots", str(slots), "--one", starts, str(study), str(out)]
-    subprocess.run(command, check=True)
+    if starts == BEFORE:
+        command = [sys.executable, "-m", "oelm", "run", str(study), "--slots", str(slots), "--runs", str(out)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environment_for(sources))
     seconds = time.monotonic() - began
     return seconds, mean(read_json(file)["training_seconds"] for file in out.glob("*/experiment_result.json"))
 

@@ -162,10 +162,23 @@ def test_the_index_of_findings_has_it_in_the_line_of_the_answer(study):
     assert of_all_sizes(study) in row
 
 
+IN_THE_READMES = {  # claims of tinystories_scale, and what they were tried on as Chinese counts
+    "cost-grows-with-training": "44.5 万参数，每次训练 60 万至 490 万个 token",
+    "cost-holds-over-widths": "17.3 万至 290 万参数，每次训练 60 万个 token",
+    "cost-of-freezing": "44.5 万参数，每次训练 120 万个 token",
+    "orthogonal-against-random": "44.5 万参数，每次训练 120 万个 token",
+}
+
+
 def test_the_readmes_have_it_in_the_line_of_each_claim():
-    for name, header, line in (
-        ("README.md", "| claim, declared beforehand |", size_and_length("tinystories_cpu")),
-        ("README.zh.md", "| 事先写定的假设 |", "130 万参数，每次训练 60 万个 token"),
-    ):
-        for row in table_below((REPOSITORY / name).read_text(encoding="utf-8"), header):
-            assert line in row
+    verdicts = {each.hypothesis.name: each for each in kept("tinystories_scale").verdicts}
+    rows = {
+        name: table_below((REPOSITORY / name).read_text(encoding="utf-8"), header)
+        for name, header in (("README.md", "| claim, declared beforehand |"), ("README.zh.md", "| 事先写定的假设 |"))
+    }
+    for claim, english, chinese in zip(IN_THE_READMES, rows["README.md"], rows["README.zh.md"], strict=True):
+        verdict = verdicts[claim]
+        assert counted(verdict.scope) in english
+        assert IN_THE_READMES[claim] in chinese
+        assert f"| {say('en', f'outcome.{verdict.outcome}')} |" in english
+        assert f"| {say('zh', f'outcome.{verdict.outcome}')} |" in chinese
