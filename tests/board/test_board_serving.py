@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from oelm.board.guard import is_loopback
+from oelm.board.serving import serve
+from oelm.board.state import Board
 from oelm.study.archiving import archive
 from oelm.study.reading import load_study
 from small_runs import child_environment, free_port, oelm_command
@@ -86,6 +88,23 @@ def test_beyond_loopback_it_warns_and_has_a_secret(tmp_path):
     finally:
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=60)
+
+
+def test_a_ctrl_c_ends_it_from_the_moment_that_it_says_so(tmp_path):
+    """Earlier, Python may drop the interrupt: wherever an object is being freed, it only prints it."""
+    said = []
+
+    def say(line):
+        said.append(line)
+        signal.raise_signal(signal.SIGINT)
+
+    turn = sys.getswitchinterval()
+    try:
+        serve(Board(tmp_path), host="127.0.0.1", port=free_port(), language=None, opens=False, say=say)
+    finally:
+        sys.setswitchinterval(turn)
+    assert len(said) == 1
+    assert said[0].endswith("(Ctrl-C ends it)")
 
 
 @pytest.mark.parametrize(

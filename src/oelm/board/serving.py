@@ -33,25 +33,47 @@ def serve(
     listener = _listener(host, port)
     secret = None if is_loopback(host) else secrets.token_urlsafe(24)
     sys.setswitchinterval(SHORTEST_TURN)
-    server = server_of(board, host=host, language=language, secret=secret)
     address = _address(host, listener.getsockname()[1], secret) + _query(board, language)
-    if secret is not None:
-        say(f"warning: {host} can be reached from other machines; whoever has this address can read the runs")
-    say(f"{address} (Ctrl-C ends it)")
-    if opens and _has_screen():
-        threading.Timer(0.5, webbrowser.open, [address]).start()
+
+    def announce() -> None:
+        if secret is not None:
+            say(f"warning: {host} can be reached from other machines; whoever has this address can read the runs")
+        say(f"{address} (Ctrl-C ends it)")
+        if opens and _has_screen():
+            threading.Thread(target=webbrowser.open, args=[address], daemon=True).start()
+
+    server = server_of(board, host=host, language=language, secret=secret, announce=announce)
     with listener, contextlib.suppress(KeyboardInterrupt):
         server.run(sockets=[listener])
 
 
-def server_of(board: Board, *, host: str, language: Language | None, secret: str | None) -> uvicorn.Server:
+class _Server(uvicorn.Server):
+    """Announced when it listens for signals too: a Ctrl-C before that could come where Python drops it."""
+
+    def __init__(self, config: uvicorn.Config, announce: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._announce = announce
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._announce()
+
+
+def server_of(
+    board: Board,
+    *,
+    host: str,
+    language: Language | None,
+    secret: str | None,
+    announce: Callable[[], None] = lambda: None,
+) -> uvicorn.Server:
     """One that listens as soon as it runs with a socket."""
     guard = Guard(board_app(board, language=language), host=host, secret=secret)
     config = uvicorn.Config(
         guard, http="h11", ws="none", loop="asyncio", lifespan="on", log_level="critical", access_log=False,
         server_header=False, date_header=False, proxy_headers=False, timeout_graceful_shutdown=1,
     )  # fmt: skip
-    return uvicorn.Server(config)
+    return _Server(config, announce)
 
 
 def _listener(host: str, port: int | None) -> socket.socket:
