@@ -134,6 +134,13 @@ def test_the_documentation_has_the_dials():
         ({"forecast": {"width": 64}}, "forecast.width64: is not larger than the sizes tried (width)"),
         ({"forecast": {"steps": 640}}, "forecast.steps640: needs at least 5 sizes; this study has 4 sizes (steps)"),
         ({"forecast": {"tiny": {"d_model": 8}}}, "forecast.tiny: is not larger than the sizes tried (width)"),
+        ({"forecast": {"later": {"steps": 640}}}, "forecast.later: is not larger than the sizes tried (width)"),
+        ({"forecast": {"tiny": {"d_model": 8, "steps": 640}}}, "forecast.tiny: is not larger than the sizes tried"),
+        ({"forecast": {"big": {"d_model": 256, "steps": 640}}}, "forecast.big: has another number of training tokens"),
+        (
+            {"sizes": {"steps": [10, *STEPS]}, "main_size": None, "forecast": {"big": {"d_model": 256, "steps": 640}}},
+            "forecast.big: has another number of parameters",
+        ),
         ({"forecast": {"width": 100}}, "forecast.width: 100 is not divisible into heads of 8"),
     ],
 )  # fmt: skip

@@ -16,7 +16,7 @@ from oelm.study.sizes import (
     carried_from,
     cell_name,
     computed,
-    is_larger,
+    not_ahead_of,
     point_name,
 )
 
@@ -160,7 +160,8 @@ def larger_runs(study: Study) -> Iterator[tuple[str, str, Run]]:
 
 
 def _check_forecasts(study: Study) -> None:
-    """Before the arms are at their sizes: a forecast is of a larger size than all that it rests on, five or more."""
+    """Before the arms are at their sizes: a forecast is of a larger size than all that it rests on, five or more, and
+    differs from them in nothing else that is counted."""
     for name, dial, run in larger_runs(study):
         tried = [
             settings_with(study, study.baseline, name=size, values=study.arms[study.baseline].set | values).run
@@ -170,8 +171,8 @@ def _check_forecasts(study: Study) -> None:
         if len(tried) < LEAST_FOR_A_FORECAST:
             sizes = f"{len(tried)} sizes ({dial})" if tried else f"none ({dial})"
             raise UserError(f"forecast.{name}: needs at least {LEAST_FOR_A_FORECAST} sizes; this study has {sizes}")
-        if not is_larger(run, tried):
-            raise UserError(f"forecast.{name}: is not larger than the sizes tried ({dial}), as a forecast must be")
+        if (why := not_ahead_of(run, tried)) is not None:
+            raise UserError(f"forecast.{name}: {why} ({dial}); a forecast is of a larger size on the line through them")
 
 
 def _at_its_sizes(

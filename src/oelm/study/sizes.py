@@ -89,17 +89,29 @@ LEAST_FOR_A_FORECAST = 5
 STAND_IN = {"vocabulary": 1024}  # where the data decides it: the same for all sizes
 
 
-def is_larger(run: Run, than: list[Run]) -> bool:
-    """Whether it has more parameters, or reads more tokens, than each of the others; of sizes that come with the data,
-    more tokens."""
-    ours, *theirs = (_counted(each) for each in (run, *than))
-    return any(ours[place] > max(each[place] for each in theirs) for place in range(len(ours)))
+def not_ahead_of(run: Run, tried: list[Run]) -> str | None:
+    """Why a line through the sizes tried says nothing of this one; None: it lies further along the line.
+
+    The line is along parameters or, where all sizes have the same, training tokens. Parameters of sizes that come with
+    the data are taken to be the same.
+    """
+    ours, *theirs = (_counted(each) for each in (run, *tried))
+    varying = [len({each[place] for each in theirs}) > 1 for place in range(len(ours))]
+    along = varying.index(True) if True in varying else 0
+    if ours[along] <= max(each[along] for each in theirs):
+        return "is not larger than the sizes tried"
+    for place, what in enumerate(("parameters", "training tokens")):
+        if not varying[place] and ours[place] != theirs[0][place]:
+            return f"has another number of {what} than all the sizes tried"
+    return None
 
 
-def _counted(run: Run) -> tuple[int, int]:
-    known = as_far_as_known(run, STAND_IN)
-    parameters = totals(known.model).total if isinstance(known, ResolvedRun) else 0
-    return parameters, run.training.steps * run.training.batch_size
+def _counted(run: Run) -> tuple[int, float]:
+    """Parameters and training tokens; of sizes that come with the data, examples."""
+    known, examples = as_far_as_known(run, STAND_IN), run.training.steps * run.training.batch_size
+    if not isinstance(known, ResolvedRun):
+        return 0, examples
+    return totals(known.model).total, examples * known.model.tokens_per_example
 
 
 class AtASize(Protocol):
