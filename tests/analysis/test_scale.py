@@ -138,6 +138,19 @@ def test_accuracies_have_slopes_in_points(tmp_path):
     assert found.scale.trends[0].slopes["tokens"].slope == pytest.approx(0.0105, abs=0.002)
 
 
+def test_what_a_look_decides_does_not_depend_on_how_far_other_sizes_have_come(tmp_path):
+    """Claims about scale count in the family at every look, and none of them as shown."""
+    claims = [hypothesis(size="steps40", margin_percent=11), hypothesis("grows")]
+    study, losses = few_sizes(hypotheses=claims, looks=[3]), losses_with_slope(2 * PER_DOUBLING)
+    store_study(study, tmp_path, losses, leaves=lambda run: run.arm.endswith("steps80"))
+    before = {each.hypothesis.name: each for each in findings_of(study, Shelf(tmp_path)).verdicts}
+    after = {each.hypothesis.name: each for each in findings_of(study, store_study(study, tmp_path, losses)).verdicts}
+    assert (before["grows"].reason, after["grows"].outcome) == ("sizes_open", "supported")
+    assert after["grows"].p < after["not_worse"].p  # so that it would leave the other more of the error rate
+    assert before["not_worse"] == after["not_worse"]
+    assert after["not_worse"].p_adjusted == pytest.approx(2 * after["not_worse"].sequential_p)
+
+
 # ---- What follows --------------------------------------------------------------------------------------------------
 
 

@@ -86,6 +86,42 @@ def test_looks_for_another_declaration_start_nothing_and_name_what_differs(folde
     assert not slots.started
 
 
+def sized(**changes):
+    """With claims about scale, which a look counts in the family."""
+    claims = [hypothesis(), hypothesis("grows"), hypothesis("shrinks", confirmatory=False)]
+    return study_with(**{"sizes": {"steps": [20, 40, 80]}, "hypotheses": claims} | changes)
+
+
+@pytest.fixture(scope="module")
+def sized_once(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sized")
+    run_study(sized(), InstantSlots(folder, losses))
+    return folder
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [[hypothesis()], [hypothesis(), hypothesis("grows", confirmatory=False)], [hypothesis(), hypothesis("shrinks")]],
+    ids=["removed", "no longer confirmatory", "another"],
+)
+def test_a_family_with_other_claims_about_scale_starts_nothing(sized_once, claims):
+    assert planned(sized(), Shelf(sized_once)).blocked is None
+    plan = planned(sized(hypotheses=claims), Shelf(sized_once))
+    assert "confirmatory_claims_about_scale" in (plan.blocked or "")
+
+
+def test_looks_that_were_stored_without_the_claims_about_scale_still_hold(sized_once, tmp_path):
+    shutil.copytree(sized_once, tmp_path, dirs_exist_ok=True)
+    tree = read_sealed(tmp_path / CHOICES_FILE)
+    for decision in tree["decisions"]:
+        del decision["declaration"]["confirmatory_claims_about_scale"]
+        decision["digest"] = digest_of(decision["declaration"])
+    (tmp_path / CHOICES_FILE).write_text(json.dumps(tree | {SEAL: digest_of(tree)}))
+    plan = planned(sized(), Shelf(tmp_path))
+    assert plan.blocked is None
+    assert plan.looks
+
+
 def test_words_of_a_claim_may_change(folder):
     plan = planned(study_with(hypotheses=[hypothesis(claim="In other words.")]), Shelf(folder))
     assert plan.blocked is None

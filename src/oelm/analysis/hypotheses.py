@@ -83,12 +83,17 @@ def verdicts(
 def staged_verdicts(
     plan: Plan, arms: dict[str, ArmSummary], stage: Stage, claims: list[Hypothesis]
 ) -> dict[str, Verdict]:
-    """On these claims, by name. The others of the family count with the p-values that they had."""
+    """On these claims, by name. The others of the family count with the p-values that they had.
+
+    At a look, claims about scale count as not shown yet: their runs go on beside it, and what it decides must not
+    depend on which of them have ended.
+    """
     tests: dict[str, _QualityTest | _SolvingTest] = {}
     for each in claims:
         test = _solving_test if each.evidence in SOLVING else _quality_test
         tests[each.name] = test(each, plan, arms, stage)
-    adjusted, level = _family(plan.study.family, {**tests, **_scale_tests(plan, arms)}, stage)
+    of_scale = {} if plan.study.looks else _scale_tests(plan, arms)
+    adjusted, level = _family(plan.study.family, {**tests, **of_scale}, stage)
     return {
         name: _on_quality(test, adjusted.get(name), level)
         if isinstance(test, _QualityTest)

@@ -154,7 +154,7 @@ def _blocked(remark: Remark) -> KeptLooks:
 
 def _look(file: Path, decision: Decision, study: Study, number: int) -> Look:
     taken = TakenLook.model_validate(checked(file, decision.decided, TakenLook))
-    if decision.declaration == look_declaration(study):
+    if not list(_declared_otherwise(study, decision)):
         claims = {each.name for each in study.paired_claims}
         seeds = study.seeds[: study.looks[number - 1]] if number <= len(study.looks) else None
         if taken.look != number or taken.seeds != seeds or not set(taken.claims) <= claims:
@@ -163,12 +163,16 @@ def _look(file: Path, decision: Decision, study: Study, number: int) -> Look:
 
 
 def _differences(study: Study, decision: Decision, data_digest: str | None) -> Iterator[str]:
-    then, current = decision.declaration, look_declaration(study)
-    for key in dict.fromkeys([*then, *current]):
-        if then.get(key) != current.get(key):
-            yield difference_text(key, then.get(key), current.get(key))
+    yield from _declared_otherwise(study, decision)
     if data_digest and decision.data_digest and decision.data_digest != data_digest:
         yield difference_text("data digest", decision.data_digest[:12], data_digest[:12])
+
+
+def _declared_otherwise(study: Study, decision: Decision) -> Iterator[str]:
+    then, current = decision.declaration, look_declaration(study)
+    for key in dict.fromkeys([*then, *current]):
+        if then.get(key) != current.get(key) and (key in then or key not in _ADDED_LATER):
+            yield difference_text(key, then.get(key), current.get(key))
 
 
 def against_runs(kept: KeptLooks, runs: list[PlannedRun], folder: Path) -> KeptLooks:
@@ -197,12 +201,17 @@ def _once(texts: Iterable[str]) -> list[str]:
 
 # What of a claim is words, and changes nothing about its test.
 _WORDS = {"name", "claim", "varies", "fails_when", "explained"}
+_OF_SCALE = "confirmatory_claims_about_scale"
+_ADDED_LATER = (_OF_SCALE,)  # keys that looks were not always stored with
 
 
 def look_declaration(study: Study) -> dict[str, Any]:
-    """All of a study that decides how it is looked at, by dotted keys."""
+    """All of a study that decides how it is looked at, by dotted keys. Of claims about scale, a look counts how many
+    there are in the family."""
     claims = {each.name: used_keys(each.model_dump(mode="json", exclude=_WORDS)) for each in study.paired_claims}
-    return flat({"looks": study.looks, "futility": study.futility, "seeds": study.seeds, "hypotheses": claims})
+    of_scale = [each.name for each in study.family if each.evidence == "scale" and each.confirmatory]
+    keys = {"looks": study.looks, "futility": study.futility, "seeds": study.seeds, "hypotheses": claims}
+    return flat(keys | ({_OF_SCALE: of_scale} if study.sizes else {}))
 
 
 # ---- Seeds that are needed -----------------------------------------------------------------------------------------
