@@ -83,7 +83,7 @@ def test_a_false_claim_at_its_margin_is_rarely_supported_at_any_look(looked_at, 
 
 
 @in_numbers
-@pytest.mark.parametrize(("kind", "effect"), [("not_worse", MARGIN), ("better", 0.0)])
+@pytest.mark.parametrize(("kind", "effect"), [("not_worse", MARGIN), ("equivalent", MARGIN), ("better", 0.0)])
 def test_a_true_claim_at_its_margin_is_rarely_refuted_at_any_look(looked_at, studies, kind, effect):
     rate = rate_of("refuted", looked_at([hypothesis(kind)]), studies, {TREATMENT: effect})
     assert 0.03 < rate <= highest(studies)
@@ -174,6 +174,20 @@ def test_a_claim_that_is_given_up_is_undecided_and_says_so(looked_at):
     assert len(taken) == 1
     verdicts, taken = looked_at([claim])(losses)
     assert (len(taken), verdicts["equivalent"].reason) == (3, "not_shown")
+
+
+def test_a_claim_that_waits_for_its_family_is_not_given_up(looked_at):
+    """It has crossed at 5 % by itself, so it is shown as soon as another claim of the two is, at the last look."""
+    early, late = ARMS[1:3]
+    losses = next(simulated(1, {}))
+    losses[early] = losses["trained"] - [0.0127, 0.0073, 0.0127, 0.0073, -0.01, -0.01, 0.0, 0.0]
+    losses[late] = losses["trained"] - [0.002, 0.018, 0.002, 0.018, 0.002, 0.018, 0.01, 0.01]
+    claims = [hypothesis("better", name=arm, treatment=arm) for arm in (early, late)]
+    verdicts, taken = looked_at(claims, futility=True)(losses)
+    assert [sorted(look.claims) for look in taken] == [sorted((early, late))] * 3
+    assert not settled_at(taken[:2])
+    assert 0.025 < taken[0].claims[early].sequential_p <= 0.05
+    assert [verdicts[arm].outcome for arm in (early, late)] == ["supported", "supported"]
 
 
 # ---- What looks are ------------------------------------------------------------------------------------------------

@@ -79,6 +79,15 @@ def test_a_fault_in_the_bounds_turns_the_simulation_red():
     assert family_error(levels=lambda looks: (WITHOUT_LOOKS,) * len(looks)) > 0.08
 
 
+@pytest.mark.parametrize("looks", [LOOKS, (8,)])
+def test_a_claim_with_two_bounds_is_refuted_by_luck_more_often_only_where_they_are_far_within_the_spread(looks):
+    """There are two ways to refute it; beyond a fifth of a standard deviation, only one is ever near."""
+    for margin, most in ((0.02, 0.1), (0.1, 0.07), (0.2, 0.06), (0.5, 0.055)):
+        samples = np.random.default_rng(7).standard_normal((20_000, 1, 8)) + margin
+        refuted = decided(samples, [Claim(Bounds(-margin, margin))], looks).verdicts == REFUTED
+        assert 0.045 < refuted.mean() <= most
+
+
 def test_looks_see_what_they_say_with_the_probability_they_say():
     for level in (0.05, 0.05 / 4):
         distance = distance_seen_by_looks(LOOKS, bounds=1, level=level)

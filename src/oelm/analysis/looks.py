@@ -17,6 +17,7 @@ from oelm.analysis.futility import chance_to_decide
 from oelm.analysis.hypotheses import Stage, staged_verdicts
 from oelm.analysis.spending import t_levels, union_levels
 from oelm.config import ResolvedRun
+from oelm.intervals import LEVEL
 from oelm.schemas import Stored
 from oelm.study.declaration import Hypothesis, Study
 from oelm.study.kept_looks import Look, LookedAt, StoredVerdict, arms_of, open_claims, seeds_of_arm
@@ -97,7 +98,9 @@ def _without_interval(difference: PairedDifference | None) -> PairedDifference |
 
 
 def _unless_futile(study: Study, place: int, verdict: Verdict) -> Verdict:
-    if verdict.outcome != "undecided" or verdict.sequential_p is None:
+    """A claim that has crossed by itself waits for others of its family to be shown, which no further pair of its own
+    decides."""
+    if verdict.outcome != "undecided" or verdict.sequential_p is None or verdict.sequential_p <= LEVEL:
         return verdict
     chance = chance_to_decide(study, place, verdict)
     if chance is None or chance >= LEAST_CHANCE:

@@ -71,7 +71,8 @@ def decided(
         verdicts[is_shown], verdicts[is_refuted] = SUPPORTED, REFUTED
         settled = is_shown | is_refuted
         if futility and place + 1 < len(looks):
-            settled |= is_open & np.stack([test.is_hopeless(looks, place) for test in tests], axis=1)
+            is_hopeless = np.stack([test.is_hopeless(looks, place) for test in tests], axis=1)
+            settled |= is_open & is_hopeless & (smallest > LEVEL)
         seeds[settled] = pairs
         is_open &= ~settled
     return Outcomes(verdicts, seeds)
