@@ -98,14 +98,15 @@ LOOK_WORDS: dict[str, Phrase] = {
         "is the smallest error rate over all looks at which the claim has been shown by now (1 where that is above "
         "0.3), and Holm's correction is over these. The levels of the t test are exact for normal differences; exact "
         "tests are held to the increments of the spending, which holds for any test. The chance that a true claim is "
-        "refuted at any look is at most 5 % for each claim by itself, spent in the same way and not corrected for the "
-        "family: a refutation answers the one claim that was declared. Intervals of differences hold at all looks at "
-        "once with 95 %; a difference over a number of seeds that is no look has none. Intervals of single arms are "
-        "those of a fixed number of seeds.",
+        "refuted at any look is at most 5 % for each claim by itself (up to 10 % for one with two bounds whose margin "
+        "is far below the spread), spent in the same way and not corrected for the family: a refutation answers the "
+        "one claim that was declared. Intervals of differences hold at all looks at once with 95 %; a difference over "
+        "a number of seeds that is no look has none. Intervals of single arms are those of a fixed number of seeds.",
         "不成立的假设在任何一次检视中被判为成立的概率，对全部验证性假设合计不超过 5 %。错误率按 O'Brien–Fleming 型函数"
         "（Lan–DeMets）分配：早期很少，大部分留到最后。序贯 p 值是至今已能判为成立的最小总错误率（超过 0.3 时记为 1），"
         "Holm 校正针对这些值。差异服从正态分布时，t 检验的水平是精确的；精确检验采用错误率的增量，对任何检验都有效。"
-        "成立的假设在任何一次检视中被判为不成立的概率，对每个假设单独不超过 5 %，分配方式相同，不作多重校正："
+        "成立的假设在任何一次检视中被判为不成立的概率，对每个假设单独不超过 5 %"
+        "（有上下两个界的假设，若界值远小于差异的标准差，最高可达 10 %），分配方式相同，不作多重校正："
         "判为不成立只回答所声明的那一个假设。差异的区间对各次检视同时成立（95 %）；"
         "种子数不等于任何一次检视时，差异不给出区间。"
         "单个实验组的区间按固定种子数计算。",
