@@ -163,6 +163,12 @@ def test_claims_about_solving_need_pairs_that_tell(nothing):
     assert {cost.final_runs for cost in prospect.costs} == {16}
 
 
+def test_with_looks_fewer_pairs_of_one_sign_show_nothing(nothing):
+    """Five of five reach 1/32, which none of the looks allows: at most 0.026."""
+    study = small_probes(hypotheses=[solving_claim()], looks=[4, 6, 8])
+    assert [claim.least_telling for claim in prospect_of(study, nothing).claims] == [6]
+
+
 def test_claims_about_scale_are_of_the_family_and_their_arms_run_every_seed(nothing):
     """The values of the largest width follow from those of the others; no claim about scale compares budgets."""
     tuned = ["width16", "width32", "width64", "steps80"]

@@ -21,6 +21,7 @@ from oelm.analysis.arm_summaries import ArmRuns, runs_by_arm
 from oelm.analysis.hypotheses import margin_of
 from oelm.analysis.looks import pace
 from oelm.analysis.many_studies import Claim, decided, distance_seen_by_looks, power_by_looks
+from oelm.analysis.spending import union_levels
 from oelm.claims.kinds import KINDS, LEAST_PAIRS, SOLVING, Bounds
 from oelm.claims.solving import by_difficulty
 from oelm.config import ResolvedRun, as_far_as_known
@@ -232,7 +233,8 @@ def _planned_claim(
     level, seeds = level_at_worst(study, claim), len(study.seeds)
     assumed = assumed_distance(claim, difference)
     if claim.evidence in SOLVING:
-        least = statistics.pairs_of_one_sign(level)
+        levels = [each.at(level) for each in union_levels(tuple(study.looks))] if study.looks else [level]
+        least = statistics.pairs_of_one_sign(max(levels))
         return PlannedClaim(claim.name, claim.kind, level, assumed, None, None, None, least_telling=least)
     can_be_seen = seeds >= LEAST_PAIRS
     unit, bounds = spread.deviation if spread else 1.0, _bounds(claim)
