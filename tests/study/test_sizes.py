@@ -128,6 +128,7 @@ def test_the_documentation_has_the_dials():
         ({"hypotheses": [hypothesis("grows", over="depth")]}, "grows.over: 'depth' is none of width, steps"),
         ({"hypotheses": [hypothesis("holds", over="width")]}, "holds needs margin_percent"),
         ({"hypotheses": [hypothesis("grows", over="width", size="width16")]}, "grows takes no size; leave it out"),
+        ({"hypotheses": [hypothesis("grows", over="width", difficulty=8)]}, "grows takes no difficulty; leave it out"),
         ({"hypotheses": [hypothesis(over="width")]}, "not_worse takes no over; leave it out"),
         ({"hypotheses": [hypothesis(size="wide")]}, "not_worse.size: 'wide' is not one of the sizes"),
         ({"hypotheses": [hypothesis("faster", size="width16")]}, "faster.size: faster is measured at the main"),

@@ -127,7 +127,7 @@ class Hypothesis(Section):
                 yield f"{other.margin_key} is a margin of {theirs}; this claim measures {self.measure}"
         yield from self._problems_of_counts(kind)
         yield from self._problems_of_solving(kind)
-        for key in ("size",) if kind.evidence == "scale" else ("over", "per"):
+        for key in ("size", "difficulty") if kind.evidence == "scale" else ("over", "per"):
             if getattr(self, key) is not None:
                 yield f"{self.kind} takes no {key}; leave it out"
         if self.treatment == self.control:
@@ -150,7 +150,7 @@ class Hypothesis(Section):
         if kind.needs != "solved_at" and self.solved_at is not None:
             yield f"{self.kind} takes no solved_at; leave it out"
         has_difficulties = self.quality.has_difficulties if kind.evidence in MEASURED else kind.evidence in SOLVING
-        if self.difficulty is not None and not has_difficulties:
+        if self.difficulty is not None and not has_difficulties and kind.evidence != "scale":
             yield "difficulty is for claims about probes; leave it out"
 
     @property
