@@ -151,6 +151,18 @@ def test_what_a_look_decides_does_not_depend_on_how_far_other_sizes_have_come(tm
     assert after["not_worse"].p_adjusted == pytest.approx(2 * after["not_worse"].sequential_p)
 
 
+def test_intervals_at_sizes_hold_over_all_looks_unless_their_arms_run_every_seed_anyway(tmp_path):
+    def points(*claims):
+        study = few_sizes(hypotheses=[hypothesis(size="steps40"), *claims], seeds=[0, 1, 2, 3], looks=[3, 4])
+        findings = findings_of(study, store_study(study, tmp_path, losses_with_slope()))
+        return [(each.difference, findings.scale.arms[each.treatment]) for each in findings.scale.trends[0].points]
+
+    assert all(difference == arm.quality.difference for difference, arm in points())
+    for plain, arm in points(hypothesis("grows")):
+        assert plain.mean == arm.quality.difference.mean
+        assert plain.high < arm.quality.difference.high
+
+
 # ---- What follows --------------------------------------------------------------------------------------------------
 
 

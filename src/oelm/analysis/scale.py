@@ -25,13 +25,14 @@ from oelm.analysis.findings import (
     Trend,
 )
 from oelm.analysis.lines import Line, line_through, sideways
+from oelm.analysis.spending import interval_level
 from oelm.analysis.statistics import NO_SPREAD, paired_difference
 from oelm.config import resolved
 from oelm.intervals import LEVEL
 from oelm.logarithms import exponential
 from oelm.study.at_sizes import larger_runs
 from oelm.study.declaration import Per, Study
-from oelm.study.scaled import dials_of, families_of, family_of, sized_arms
+from oelm.study.scaled import arms_of_scale, dials_of, families_of, family_of, sized_arms
 from oelm.study.sizes import LEAST_FOR_A_FORECAST, cell_name
 
 PLACES = 24  # on a line that is drawn
@@ -91,7 +92,11 @@ def trend_over(
 
 
 def _point(study: Study, size: str, treatment: ArmSummary, control: ArmSummary) -> SizePoint:
-    difference = paired_difference(treatment.quality.costs, control.quality.costs)
+    """Its interval holds over all looks, unless both arms run every seed whatever looks decide."""
+    one, other = treatment.quality.costs, control.quality.costs
+    runs_on = {treatment.arm, control.arm} <= arms_of_scale(study)
+    level = LEVEL if runs_on else interval_level(study.looks, len(one.keys() & other.keys()))
+    difference = paired_difference(one, other, level=level)
     counts: dict[Per, float] = {"parameters": control.total, "tokens": control.tokens, "flops": control.flops}
     is_whole = set(difference.seeds) == set(study.seeds)
     return SizePoint(size, treatment.arm, control.arm, counts, difference, is_whole)
