@@ -142,6 +142,11 @@ def test_the_documentation_has_the_dials():
             {"sizes": {"steps": [10, *STEPS]}, "main_size": None, "forecast": {"big": {"d_model": 256, "steps": 640}}},
             "forecast.big: has another number of parameters",
         ),
+        (
+            {"sizes": {f"s{steps}": {"steps": steps} for steps in STEPS} | {"wide": {"d_model": 64}}, "main_size": None,
+             "forecast": {"big": {"d_model": 256}}},
+            "forecast.big: needs at least 5 different numbers of parameters among the sizes tried (named)",
+        ),
         ({"forecast": {"width": 100}}, "forecast.width: 100 is not divisible into heads of 8"),
     ],
 )  # fmt: skip

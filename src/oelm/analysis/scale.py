@@ -196,8 +196,9 @@ def _forecasts(study: Study, trend: Trend, facts: dict[str, Any]) -> Iterator[Fo
         if dial != trend.dial:
             continue
         points = [point for point in trend.points if point.is_whole]
-        if len(points) < LEAST_FOR_A_FORECAST:
-            yield Forecast(trend.treatment, trend.control, trend.per, len(points), name, None)
+        sizes = len({point.counts[trend.per] for point in points})  # that differ along the line
+        if sizes < LEAST_FOR_A_FORECAST:
+            yield Forecast(trend.treatment, trend.control, trend.per, sizes, name, None)
             continue
         known = resolved(run, facts)
         counts: dict[Per, float] = {

@@ -97,10 +97,12 @@ def not_ahead_of(run: Run, tried: list[Run]) -> str | None:
     """
     ours, *theirs = (_counted(each) for each in (run, *tried))
     varying = [len({each[place] for each in theirs}) > 1 for place in range(len(ours))]
-    along = varying.index(True) if True in varying else 0
+    along, counted = varying.index(True) if True in varying else 0, ("parameters", "training tokens")
     if ours[along] <= max(each[along] for each in theirs):
         return "is not larger than the sizes tried"
-    for place, what in enumerate(("parameters", "training tokens")):
+    if len({each[along] for each in theirs}) < LEAST_FOR_A_FORECAST:
+        return f"needs at least {LEAST_FOR_A_FORECAST} different numbers of {counted[along]} among the sizes tried"
+    for place, what in enumerate(counted):
         if not varying[place] and ours[place] != theirs[0][place]:
             return f"has another number of {what} than all the sizes tried"
     return None
