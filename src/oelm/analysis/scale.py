@@ -32,7 +32,7 @@ from oelm.intervals import LEVEL
 from oelm.logarithms import exponential
 from oelm.study.at_sizes import larger_runs
 from oelm.study.declaration import Per, Study
-from oelm.study.scaled import arms_of_scale, dials_of, families_of, family_of, sized_arms
+from oelm.study.scaled import dials_of, families_of, family_of, sized_arms
 from oelm.study.sizes import LEAST_FOR_A_FORECAST, cell_name
 
 PLACES = 24  # on a line that is drawn
@@ -92,11 +92,10 @@ def trend_over(
 
 
 def _point(study: Study, size: str, treatment: ArmSummary, control: ArmSummary) -> SizePoint:
-    """Its interval holds over all looks, unless both arms run every seed whatever looks decide."""
-    one, other = treatment.quality.costs, control.quality.costs
-    runs_on = {treatment.arm, control.arm} <= arms_of_scale(study)
-    level = LEVEL if runs_on else interval_level(study.looks, len(one.keys() & other.keys()))
-    difference = paired_difference(one, other, level=level)
+    """Its interval holds over all looks, as that of the arm in the table of sizes does."""
+    costs = treatment.quality.costs, control.quality.costs
+    pairs = len(costs[0].keys() & costs[1].keys())
+    difference = paired_difference(*costs, level=interval_level(study.looks, pairs))
     counts: dict[Per, float] = {"parameters": control.total, "tokens": control.tokens, "flops": control.flops}
     is_whole = set(difference.seeds) == set(study.seeds)
     return SizePoint(size, treatment.arm, control.arm, counts, difference, is_whole)
