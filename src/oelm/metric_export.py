@@ -14,6 +14,7 @@ from typing import Any
 from oelm.errors import UserError
 from oelm.files import ensure_writable, write_bytes
 from oelm.run_directory import TUNING_FOLDER, RunDirectory, tracked
+from oelm.study.draws import draw_of
 from oelm.study.given_results import GivenResults
 from oelm.study.shelf import StoredRun
 from oelm.trackers.table import TRACKERS, Tracked, begun, numbers_in
@@ -21,7 +22,8 @@ from oelm.trackers.table import TRACKERS, Tracked, begun, numbers_in
 CSV = "csv"
 TARGETS = (*TRACKERS, CSV)
 CSV_FILE = "curves.csv"
-OF_A_RUN = ("run", "stage", "arm", "seed")
+OF_A_RUN = ("run", "stage", "arm", "seed", "draw")
+CURVE_COLUMNS = (*OF_A_RUN, "step")  # before the numbers of a record
 
 
 def exported(given: GivenResults, *, to: str, out: Path) -> int:
@@ -46,9 +48,9 @@ def _made(folder: Path) -> Path:
 
 def _write(stored: StoredRun, to: str, out: Path, *, project: str) -> None:
     directory, name = stored.directory, run_name(stored.directory)
-    about = tracked(directory, stored.run, folder=out / name)
+    config = tracked(directory, stored.run, folder=out / name).config
     try:
-        sink = begun(to, Tracked(name, project, about.config, about.folder))
+        sink = begun(to, Tracked(name, project, config, out / name))
         for record in directory.metrics():
             sink.log(numbers_in(record), record["step"])
         sink.close()
@@ -71,15 +73,21 @@ def stage_of(directory: RunDirectory) -> str:
 def curves(given: GivenResults) -> Iterator[dict[str, Any]]:
     """One row for each record of a run that is whole: which run it is of, then its numbers."""
     for stored in given.whole:
-        directory, run = stored.directory, stored.run
-        about = (run_name(directory), stage_of(directory), run.arm, run.seeds.weights)
-        for record in directory.metrics():
-            yield dict(zip(OF_A_RUN, about, strict=True)) | {"step": record["step"]} | numbers_in(record)
+        of_run = about(stored)
+        for record in stored.directory.metrics():
+            yield of_run | {"step": record["step"]} | numbers_in(record)
+
+
+def about(stored: StoredRun) -> dict[str, Any]:
+    """Which run it is: its arm as its study calls it, and the draw of its seed where it is one."""
+    directory, seeds = stored.directory, stored.run.seeds
+    values = (run_name(directory), stage_of(directory), stored.arm, seeds.weights, draw_of(seeds))
+    return dict(zip(OF_A_RUN, values, strict=True))
 
 
 def curves_csv(given: GivenResults) -> str:
     rows = list(curves(given))
-    columns = dict.fromkeys([*OF_A_RUN, "step"]) | dict.fromkeys(key for row in rows for key in row)
+    columns = dict.fromkeys(CURVE_COLUMNS) | dict.fromkeys(key for row in rows for key in row)
     stream = io.StringIO()
     writer = csv.DictWriter(stream, list(columns), restval="", lineterminator="\n")
     writer.writeheader()

@@ -20,7 +20,9 @@ from oelm.study.declaration import Study
 from oelm.study.given_results import GivenResults, refuse_runs_of_others
 from oelm.study.reading import study_of
 from oelm.study.shelf import read_stored
-from stored_runs import VOCABULARY, store_study
+from sized_studies import losses_with_slope, sized_study
+from stored_runs import VOCABULARY, probe_curve, small_probes, store_study
+from stored_runs import small_study as other_study
 
 REPOSITORY = Path(__file__).parents[2]
 NOTEBOOK = REPOSITORY / "docs" / "notebooks" / "results.ipynb"
@@ -97,6 +99,50 @@ def test_one_run_has_runs_and_curves_and_no_verdicts(stored):
     with pytest.raises(UserError, match=r"study=.STUDY\.yaml."):
         found.verdicts  # noqa: B018
     assert run.name in found._repr_html_()
+
+
+def test_arms_are_called_as_their_study_calls_them(tmp_path):
+    """Whatever a run itself is labelled: one of another size, or with settings of its own, is a `custom` arm."""
+    study = sized_study(sizes={"width": [16, 32]}, hypotheses=[], seeds=[0])
+    store_study(study, tmp_path / study.name, losses_with_slope())
+    found = results_of(tmp_path / study.name, study)
+    named = {"trained+width16", "trained+width32", "frozen_head_orthogonal+width16", "frozen_head_orthogonal+width32"}
+    assert set(found.runs.arm) == set(found.curves.arm) == named == set(found.findings.at_all_sizes)
+    assert "frozen_head_orthogonal+width16" in found.run(found.runs.run[0])._repr_html_()
+
+
+def test_draws_of_a_seed_are_told_apart(tmp_path):
+    study = other_study(arms=["trained", "frozen_normal"], seeds=[0], draws=2, hypotheses=[])
+    store_study(study, tmp_path / study.name, loss)
+    found = results_of(tmp_path / study.name, study)
+    rows = found.runs[["arm", "seed", "draw"]]
+    assert sorted(map(tuple, rows.to_numpy().tolist())) == [
+        ("frozen_normal", 0, 0),
+        ("frozen_normal", 0, 1),
+        ("trained", 0, 0),
+    ]
+    assert set(found.curves.draw) == {0, 1}
+
+
+def test_numbers_by_difficulty_are_columns(tmp_path):
+    study = small_probes(seeds=[0])
+    curve = probe_curve(lambda *_: 100)
+    store_study(study, tmp_path / study.name, lambda *_: 1.0, measured=curve)
+    found = results_of(tmp_path / study.name, study)
+    assert set(found.runs["accuracy_by_difficulty/4"]) == {1.0}
+    assert "accuracy_by_difficulty/4" in found.curves
+
+
+def test_numbers_that_nobody_has_yet_are_numbers_all_the_same(tmp_path):
+    folder = tmp_path / "walk"
+    folder.mkdir()
+    store_study(small_study(), folder, lambda arm, seed, *_: 2.0 if arm == "trained" else None)
+    found = results_of(folder, small_study())
+    assert [str(found.verdicts[name].dtype) for name in ("difference", "p", "pairs")] == ["float64", "float64", "Int64"]
+    assert not (found.verdicts.p < 0.05).any()
+    for path in folder.rglob("metrics.jsonl"):
+        path.unlink()
+    assert list(results_of(folder, small_study()).curves.columns) == ["run", "stage", "arm", "seed", "draw", "step"]
 
 
 def test_what_is_not_there_is_one_line(stored):

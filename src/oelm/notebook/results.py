@@ -14,20 +14,22 @@ from oelm.analysis.findings import Findings
 from oelm.analysis.summary import findings_of
 from oelm.errors import UserError
 from oelm.installation import install_command
-from oelm.metric_export import curves, run_name, stage_of
+from oelm.metric_export import CURVE_COLUMNS, OF_A_RUN, about, curves, run_name
 from oelm.notebook.views import RunView, StudyView, VerdictView
 from oelm.study.declaration import Language
 from oelm.study.given_results import GivenResults, given_results
 from oelm.study.shelf import Shelf, StoredRun
+from oelm.trackers.table import numbers_in
 
 if TYPE_CHECKING:
     import pandas
 
-RUN_COLUMNS = ("run", "stage", "arm", "seed", "state")
+RUN_COLUMNS = (*OF_A_RUN, "state")
 VERDICT_COLUMNS = (
     "claim", "kind", "treatment", "control", "outcome", "reason", "difference", "low", "high", "pairs", "p",
     "p_adjusted",
 )  # fmt: skip
+VERDICT_NUMBERS = dict.fromkeys(("difference", "low", "high", "p", "p_adjusted"), "float64") | {"pairs": "Int64"}
 
 
 def results(source: str | Path, *, study: str | Path | None = None, language: Language = "en") -> Results:
@@ -69,7 +71,9 @@ class Results:
     @cached_property
     def curves(self) -> pandas.DataFrame:
         """One row for each record of a run that is not damaged: run, stage, arm, seed, step, and its numbers."""
-        frame: pandas.DataFrame = _pandas().DataFrame(list(curves(self._given)))
+        rows = list(curves(self._given))
+        columns = dict.fromkeys(CURVE_COLUMNS) | dict.fromkeys(key for row in rows for key in row)
+        frame: pandas.DataFrame = _pandas().DataFrame(rows, columns=list(columns))
         return frame
 
     @cached_property
@@ -77,7 +81,7 @@ class Results:
         """One row for each hypothesis. Differences and their 95 % intervals are as a report shows them: per cent of
         perplexity, or percentage points."""
         rows = [VerdictView(self.findings, each, self._language).row for each in self.findings.verdicts]
-        frame: pandas.DataFrame = _pandas().DataFrame(rows, columns=list(VERDICT_COLUMNS))
+        frame: pandas.DataFrame = _pandas().DataFrame(rows, columns=list(VERDICT_COLUMNS)).astype(VERDICT_NUMBERS)
         return frame
 
     @cached_property
@@ -117,9 +121,7 @@ class Results:
 
 
 def _row(stored: StoredRun) -> dict[str, Any]:
-    run, result = stored.run, stored.result or {}
-    about = (run_name(stored.directory), stage_of(stored.directory), run.arm, run.seeds.weights, stored.state)
+    """Numbers that a result has under a name are called NAME/KEY, as in curves."""
+    result = stored.result or {}
     plain = {key: value for key, value in result.items() if not isinstance(value, dict | list)}
-    return dict(zip(RUN_COLUMNS, about, strict=True)) | {
-        key: value for key, value in plain.items() if key not in RUN_COLUMNS
-    }
+    return {**numbers_in(result), **plain, **about(stored), "state": stored.state}

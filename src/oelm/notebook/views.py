@@ -43,7 +43,7 @@ class RunView:
         run = self.stored.run
         seeds = ", ".join(f"{name} {seed}" for name, seed in run.seeds.model_dump().items())
         rows = [
-            ("arm", run.arm),
+            ("arm", self.stored.arm),
             ("seeds", seeds),
             ("steps", f"{run.training.steps:,}"),
             ("learning rate", f"{run.training.learning_rate:g}"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -48,6 +49,12 @@ class StoredRun:
     @property
     def name(self) -> str:
         return self.directory.path.name
+
+    @property
+    def arm(self) -> str:
+        """As the study called it that made the folder, else as the run is labelled."""
+        named = re.fullmatch(r"(.+?)-s\d+(-d\d+)?-[0-9a-f]{10}", self.name)
+        return named[1] if named else self.run.arm
 
     @property
     def error(self) -> str | None:

@@ -7,7 +7,6 @@ which is nearly always, nothing is compared.
 from __future__ import annotations
 
 import itertools
-import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -87,7 +86,7 @@ class _Sorted:
         places = itertools.product(self._arms_like(stored), rounds)
         nearest = min((self._compared(stored, arm, stage, budget) for arm, budget in places), key=len, default=None)
         if nearest is None:
-            self.arms[_arm_name(stored)] += 1
+            self.arms[stored.arm] += 1
         elif not nearest:
             self._place_alike(stored, stage)
         elif {DATA_DIGEST} <= {key for key, *_ in nearest} <= {DATA_DIGEST, SEED, DRAW}:
@@ -116,7 +115,7 @@ class _Sorted:
     def _arms_like(self, stored: StoredRun) -> list[str]:
         """Arms whose parts it has; or the one that its folder is named after."""
         alike = [arm for arm in self.study.arms if self._expect(arm, "final").run.arm == stored.run.arm]
-        return alike or [arm for arm in self.study.arms if arm == _arm_name(stored)]
+        return alike or [arm for arm in self.study.arms if arm == stored.arm]
 
     def _expect(self, arm: str, stage: Stage, budget: float | None = None) -> _Expected:
         if (arm, stage, budget) not in self.expected:
@@ -195,9 +194,3 @@ class _Expected:
 
 def _by_key(run: Run) -> dict[str, Any]:
     return flat(run.model_dump(mode="json", exclude={"arm", "data", "seeds"}))
-
-
-def _arm_name(stored: StoredRun) -> str:
-    """As the study called it that made the folder, else as the run is labelled."""
-    named = re.fullmatch(r"(.+?)-s\d+(-d\d+)?-[0-9a-f]{10}", stored.name)
-    return named[1] if named else stored.run.arm
