@@ -125,6 +125,13 @@ def test_a_mistyped_source_is_one_line(source, tmp_path, monkeypatch):
     assert "\n" not in str(error.value)
 
 
+def test_the_name_in_an_archive_leads_nowhere(folder, tmp_path):
+    """It would be the default folder of an export."""
+    archive("../../elsewhere", folder, tmp_path / "walk.zip")
+    with pytest.raises(UserError, match=r"walk\.zip: .*'\.\./\.\./elsewhere'"):
+        given_results(tmp_path / "walk.zip")
+
+
 def test_a_folder_without_runs_is_refused(tmp_path):
     with pytest.raises(UserError, match="no runs there"):
         given_results(tmp_path)

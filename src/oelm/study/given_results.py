@@ -8,9 +8,9 @@ from pathlib import Path
 
 from oelm.archives import FORMAT_VERSION, LIST, place_in_archive, runs_folder
 from oelm.errors import UserError
-from oelm.files import RUNS
+from oelm.files import RUNS, Damaged
 from oelm.plurals import number_of
-from oelm.run_directory import RunDirectory, is_run, run_directories
+from oelm.run_directory import RunDirectory, check_name, is_run, run_directories
 from oelm.schemas import ArchiveList, read_sealed_record
 from oelm.study.catalogue import ENDING, is_named
 from oelm.study.declaration import Study
@@ -106,7 +106,10 @@ def name_of_study(path: Path, folder: Path) -> str:
     """As its archive says, or as its folder is called."""
     if place_in_archive(path) is not None and (folder / LIST).is_file():
         name: str = read_sealed_record(folder / LIST, ArchiveList, newest=FORMAT_VERSION)["study"]
-        return name
+        try:
+            return check_name(name)  # it may become the name of a folder
+        except UserError as error:
+            raise Damaged(path, str(error)) from error
     return folder.resolve().name
 
 
