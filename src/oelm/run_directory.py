@@ -160,11 +160,12 @@ def is_run(path: Path) -> bool:
     return os.path.isfile(RunDirectory(path).config_file)
 
 
-def tracked(directory: RunDirectory, run: ResolvedRun, *, folder: Path) -> Tracked:
-    """A run for a tracker that may write into `folder`; its project is the folder of its study."""
+def tracked(directory: RunDirectory, run: ResolvedRun, *, folder: Path, step: int = 0) -> Tracked:
+    """A run for a tracker that may write into `folder`; its project is the folder of its study. `step` is the one that
+    it goes on from."""
     around = directory.path.absolute().parent
     project = around.parent.name if around.name == TUNING_FOLDER else around.name
-    return Tracked(directory.path.name, project, flat(run.model_dump(mode="json")), folder)
+    return Tracked(directory.path.name, project, flat(run.model_dump(mode="json")), folder, step)
 
 
 # ---- The directory -------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import sqlite3
 import threading
 import time
@@ -37,6 +38,15 @@ class Leaving(Broken):
         raise SystemExit(3)
 
 
+class Panic(BaseException):
+    """As libraries in Rust raise it."""
+
+
+class Panicking(Broken):
+    def log(self, numbers, step):
+        raise Panic("called unwrap on nothing")
+
+
 class Silent(Broken):
     """Never answers."""
 
@@ -53,7 +63,7 @@ class AtOnce:
 def trackers(monkeypatch):
     """A run may name those that do not work too."""
     rows = {name: table.Tracker("json", begin) for name, begin in (
-        ("broken", Broken), ("leaving", Leaving), ("silent", Silent), ("at_once", AtOnce),
+        ("broken", Broken), ("leaving", Leaving), ("silent", Silent), ("at_once", AtOnce), ("panicking", Panicking),
     )}  # fmt: skip
     rows["missing"] = table.Tracker("no_such_library", Broken)
     for name, row in rows.items():
@@ -69,7 +79,7 @@ def numbers_of(directory: RunDirectory) -> tuple:
 
 
 def test_a_tracker_that_fails_changes_nothing_and_is_said_once(token_folder, tmp_path, trackers):
-    names = ["tensorboard", "broken", "leaving", "silent", "at_once", "missing"]
+    names = ["tensorboard", "broken", "leaving", "panicking", "silent", "at_once", "missing"]
     run = small_run(data=token_folder, steps=STEPS, validate_every=2)
     without = train(run, quiet_execution(), out=tmp_path / "without").directory
     with_all = train(run, quiet_execution(trackers=names), out=tmp_path / "with").directory
@@ -79,6 +89,7 @@ def test_a_tracker_that_fails_changes_nothing_and_is_said_once(token_folder, tmp
     for name, why in (
         ("broken", "the disk of the tracker is full; the run"),
         ("leaving", "3; the run"),
+        ("panicking", "called unwrap on nothing"),
         ("silent", "did not end in time"),
         ("at_once", "no account"),
         ("missing", "missing is not installed: "),
@@ -113,6 +124,39 @@ def test_tensorboard_gets_every_number_at_its_step(token_folder, tmp_path):
         seen = [(event.step, event.value) for event in written.Scalars(key)]
         assert [step for step, _ in seen] == [step for step, _ in expected]
         assert [value for _, value in seen] == pytest.approx([value for _, value in expected], rel=1e-6)
+
+
+def test_steps_that_a_resumed_run_takes_again_count_once(tmp_path):
+    pytest.importorskip("tensorboard", reason="needs oelm[tensorboard]")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    for begin, steps, loss in ((0, range(1, 9), 2.0), (4, range(5, 11), 1.0)):
+        sink = table.begun("tensorboard", table.Tracked("run", "study", {}, tmp_path, begin))
+        for step in steps:
+            sink.log({"train_loss": loss}, step)
+        sink.close()
+    seen = [(event.step, event.value) for event in EventAccumulator(str(tmp_path)).Reload().Scalars("train_loss")]
+    assert seen == [(step, 2.0 if step <= 4 else 1.0) for step in range(1, 11)]
+
+
+def test_without_a_thread_to_spare_a_run_goes_on(trackers, monkeypatch, tmp_path):
+    def refuse(self):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    said = []
+    all_of_them = beside.Trackers(["broken"], lambda _: table.Tracked("run", "study", {}, tmp_path), said.append)
+    with all_of_them.at_work():
+        all_of_them.log({"step": 1, "train_loss": 1.0})
+    assert said == ["execution.trackers: broken: can't start new thread; the run does not depend on it"]
+
+
+def test_an_empty_variable_is_none(monkeypatch, tmp_path):
+    """Not a choice of the user's: nothing is uploaded."""
+    monkeypatch.setenv("TRACKER_MODE", "")
+    monkeypatch.setitem(table.TRACKERS, "some", table.Tracker("json", Broken, (("TRACKER_MODE", "offline"),)))
+    table.begun("some", table.Tracked("run", "study", {}, tmp_path))
+    assert os.environ["TRACKER_MODE"] == "offline"
 
 
 def test_wandb_writes_to_this_machine(token_folder, tmp_path, monkeypatch):

@@ -29,7 +29,10 @@ class _Beside:
         self.problem: str | None = None  # why it was dropped
         self._records: queue.Queue[tuple[dict[str, float], int] | None] = queue.Queue(MOST_WAITING)
         self._thread = threading.Thread(target=self._work, args=(run,), name=f"tracker {name}", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:  # no further thread on this machine
+            self.problem = str(error)
 
     def _work(self, run: Tracked) -> None:
         try:
@@ -37,7 +40,7 @@ class _Beside:
             while (record := self._records.get()) is not None:
                 sink.log(*record)
             sink.close()
-        except (Exception, SystemExit) as error:  # of somebody else's library: whatever it is
+        except BaseException as error:  # of somebody else's library: whatever it is
             self.problem = f"{error}".strip().partition("\n")[0] or type(error).__name__
 
     def hand_over(self, numbers: dict[str, float], step: int) -> None:
@@ -54,7 +57,8 @@ class _Beside:
             self.problem = f"is {MOST_WAITING:,} records behind"
 
     def wait(self, seconds: float) -> None:
-        self._thread.join(max(0.0, seconds))
+        if self._thread.ident is not None:
+            self._thread.join(max(0.0, seconds))
         if self._thread.is_alive() and self.problem is None:
             self.problem = "did not end in time; its last records may be missing"
 

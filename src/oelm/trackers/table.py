@@ -26,6 +26,7 @@ class Tracked:
     project: str  # its study, or the folder that it lies in
     config: Mapping[str, Any]  # settings by their dotted keys
     folder: Path  # that the tracker may write into
+    step: int = 0  # from which a run that was interrupted goes on
 
 
 class Sink(Protocol):
@@ -46,7 +47,8 @@ class Tracker:
 def begun(name: str, run: Tracked) -> Sink:
     tracker = TRACKERS[name]
     for variable, value in tracker.environment:
-        os.environ.setdefault(variable, value)
+        if not os.environ.get(variable):
+            os.environ[variable] = value
     try:
         module = importlib.import_module(tracker.module)
     except ImportError as error:
@@ -69,13 +71,17 @@ def numbers_in(record: Mapping[str, Any]) -> dict[str, float]:
 
 
 class _TensorBoard:
-    """Event files, written by the library itself: torch is not needed for it."""
+    """Event files, written by the library itself: torch is not needed for it. A run that goes on from a checkpoint
+    records the steps after it once more; what its earlier files have of them is declared void."""
 
     def __init__(self, module: Any, run: Tracked) -> None:
         from tensorboard.compat.proto import event_pb2, summary_pb2
 
         self._event, self._summary = event_pb2.Event, summary_pb2.Summary
         self._writer = module.EventFileWriter(str(run.folder))
+        if run.step:
+            begun_again = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+            self._writer.add_event(self._event(wall_time=time.time(), step=run.step + 1, session_log=begun_again))
 
     def log(self, numbers: Mapping[str, float], step: int) -> None:
         values = [self._summary.Value(tag=key, simple_value=value) for key, value in numbers.items()]

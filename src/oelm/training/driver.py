@@ -77,7 +77,8 @@ class Driver:
         self.head_tokens = self._head_tokens()
 
     def _tracked(self, tracker: str) -> Tracked:
-        return tracked(self.directory, self.run, folder=self.directory.trackers / tracker)
+        folder = self.directory.trackers / tracker
+        return tracked(self.directory, self.run, folder=folder, step=self.progress.step)
 
     def _head_tokens(self) -> Sequences | None:
         """What heads are scored on, where they are."""
