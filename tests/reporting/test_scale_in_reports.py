@@ -100,7 +100,7 @@ def test_one_size_has_a_sentence_in_place_of_slopes(tmp_path):
     study = sized_study(sizes={"width": [32]}, hypotheses=[hypothesis("grows")])
     found = findings_of(study, store_study(study, tmp_path, losses_with_slope()))
     text = visible_text(article_of(found, "en", figures=()))
-    assert "No slope over width for frozen_head_orthogonal: complete sizes: 1;" in text
+    assert "No slope over width for frozen_head_orthogonal. Complete sizes: 1," in text
     assert "a slope needs at least 3" in text
 
 

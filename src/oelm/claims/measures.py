@@ -202,8 +202,8 @@ LOSS = Measure(
             "Quality ({scope}): mean ± standard deviation over seeds; difference from {baseline}, paired over seeds, "
             "with its 95 % interval; adjusted p where a hypothesis compares the arm with {baseline}. The perplexity is "
             "e to the mean loss.",
-            "质量（{scope}）：种子间均值 ± 标准差；与 {baseline} 的差异按种子配对，附 95 % 区间；"
-            "仅当有假设将该组与 {baseline} 比较时给出校正 p 值。困惑度为 e 的平均损失次幂。",
+            "质量（{scope}）：种子间均值 ± 标准差；与“{baseline}”的差异按种子配对，附 95 % 区间；"
+            "仅当有假设将该组与“{baseline}”比较时给出校正 p 值。困惑度为 e 的平均损失次幂。",
         ),
         "table.tuned": (
             "Tuned per arm on one grid, judged on the tuning split: {keys}.",

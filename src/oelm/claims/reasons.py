@@ -109,7 +109,7 @@ REASONS: dict[str, Reason] = {
             "Neither shown nor contradicted by {sizes} sizes: with every doubling of {per} the difference in {quality} "
             "changes by {slope}, which is too uncertain to decide either way.",
             "{sizes} 个规模既不能判为成立，也不能判为不成立：{per}每翻一倍，{quality}差异变化 {slope}，"
-            "不确定性过大，无法归于任何一侧。",
+            "不确定性过大，无法判定。",
         ),
     ),
     "too_few_sizes": Reason(

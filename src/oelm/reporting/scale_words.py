@@ -31,27 +31,24 @@ SCALE_WORDS: dict[str, Phrase] = {
     "scale.sentence": (
         "Each point is a paired difference from {baseline}, the mean over the same seeds at every size; {better} zero "
         "is better. The interval of a slope counts sizes, not runs.",
-        "每个点是与 {baseline} 的配对差异，即各规模上相同种子的均值；比零{better}表示更好。"
+        "每个点是与“{baseline}”的配对差异，即各规模上相同种子的均值；比零{better}表示更好。"
         "斜率的区间按规模数而非运行数计算。",
     ),
-    "scale.open": (
-        "Not every size is complete, so slopes are over those that are: {sizes}.",
-        "并非所有规模都已完成，斜率只基于已完成的规模：{sizes}。",
-    ),
     "scale.too_few": (
-        "No slope over {dial} for {arms}: complete sizes: {sizes}; a slope needs at least {least}, because a line "
+        "No slope over {dial} for {arms}. Complete sizes: {sizes}, and a slope needs at least {least}, because a line "
         "always passes through one or two.",
-        "{arms}（{dial}）没有斜率：完整的规模仅 {sizes} 个，至少需要 {least} 个，因为过一两个点总能画出一条直线。",
+        "以下实验组没有随{dial}变化的斜率：{arms}。完整的规模仅 {sizes} 个，至少需要 {least} 个，"
+        "因为过一两个点总能画出一条直线。",
     ),
     "scale.slopes": (
         "Change of the difference from {baseline} with every doubling, with its 95 % interval: the t interval of the "
         "slope through the sizes.",
-        "与 {baseline} 的差异每翻一倍的变化及其 95 % 区间：穿过各规模的直线斜率的 t 区间。",
+        "与“{baseline}”的差异每翻一倍的变化及其 95 % 区间：穿过各规模的直线斜率的 t 区间。",
     ),
     "scale.by_size": (
         "Every size: parameters, tokens and arithmetic of one run; mean over seeds; difference from {baseline} at the "
         "same size, paired over seeds, with its 95 % interval over the seeds of that size alone.",
-        "各规模：单次运行的参数量、token 数和计算量；种子间均值；与同规模的 {baseline} 的差异按种子配对，"
+        "各规模：单次运行的参数量、token 数和计算量；种子间均值；与同规模的“{baseline}”的差异按种子配对，"
         "附仅基于该规模种子的 95 % 区间。",
     ),
     "scale.laws": (
@@ -62,7 +59,7 @@ SCALE_WORDS: dict[str, Phrase] = {
     "scale.multipliers": (
         "How many times the tokens, and the training FLOPs, an arm needs for the loss that {baseline} reaches at each "
         "budget, with 95 % intervals that count budgets. *: more tokens than were tried, so an extrapolation.",
-        "各预算下，实验组达到 {baseline} 的损失所需的 token 数和训练计算量的倍数，95 % 区间按预算数计算。"
+        "各预算下，实验组达到“{baseline}”的损失所需的 token 数和训练计算量的倍数，95 % 区间按预算数计算。"
         "*：超出已试验的 token 数，属外推。",
     ),
     "scale.multipliers_beyond": (
@@ -70,8 +67,8 @@ SCALE_WORDS: dict[str, Phrase] = {
         "带 * 的倍数假定该组拟合的幂律在最大预算之外仍然成立。",
     ),
     "scale.no_forecast": (
-        "No forecast at {size} for {arms}: complete sizes: {sizes}; a forecast needs at least {least}.",
-        "不在 {size} 上预测 {arms}：完整的规模仅 {sizes} 个，至少需要 {least} 个。",
+        "No forecast at {size} for {arms}. Complete sizes: {sizes}, and a forecast needs at least {least}.",
+        "不在 {size} 上预测以下实验组：{arms}。完整的规模仅 {sizes} 个，至少需要 {least} 个。",
     ),
     "scale.extrapolation": (
         "Extrapolation: nothing was run at the forecast sizes. A forecast assumes that the line through the sizes goes "
@@ -82,7 +79,7 @@ SCALE_WORDS: dict[str, Phrase] = {
     "scale.forecasts": (
         "Forecast of the difference from {baseline}, with the 95 % prediction interval of a mean over as many seeds; "
         "and a check: the largest size forecast from the others, and what was observed there.",
-        "与 {baseline} 的差异的预测及 95 % 预测区间（相同种子数的均值）；并作检验：用其余规模预测最大的规模，"
+        "与“{baseline}”的差异的预测及 95 % 预测区间（相同种子数的均值）；并作检验：用其余规模预测最大的规模，"
         "与实际观测对照。",
     ),
     "scale.covered": ("inside", "在区间内"),
@@ -118,7 +115,7 @@ SCALE_WORDS: dict[str, Phrase] = {
         "Effect against scale. Left: paired difference from {baseline} at every size, the mean with the 95 % interval "
         "over its seeds, and the line through the sizes with its 95 % band, which counts sizes. Right: loss against "
         "training FLOPs, with the fitted power law. Dashed: extrapolation, with the 95 % prediction interval.",
-        "效应随规模的变化。左：各规模上与 {baseline} 的配对差异（均值及种子间 95 % 区间），以及穿过各规模的直线及其 "
+        "效应随规模的变化。左：各规模上与“{baseline}”的配对差异（均值及种子间 95 % 区间），以及穿过各规模的直线及其 "
         "95 % 带（按规模数计算）。右：损失与训练计算量的关系及拟合的幂律。虚线为外推，附 95 % 预测区间。",
     ),
 }

@@ -320,8 +320,8 @@ _TABLE: dict[str, Phrase] = {
         "Quality ({scope}): mean ± standard deviation over seeds; difference in {quality} from {baseline}, in {unit}, "
         "paired over seeds, with its 95 % interval; adjusted p where a hypothesis compares the arm with {baseline}; "
         "time of a step as a ratio to {baseline}, by oelm bench.",
-        "质量（{scope}）：种子间均值 ± 标准差；与 {baseline} 的{quality}差异（{unit}）按种子配对，附 95 % 区间；"
-        "仅当有假设将该组与 {baseline} 比较时给出校正 p 值；每步用时与 {baseline} 之比由 oelm bench 测得。",
+        "质量（{scope}）：种子间均值 ± 标准差；与“{baseline}”的{quality}差异（{unit}）按种子配对，附 95 % 区间；"
+        "仅当有假设将该组与“{baseline}”比较时给出校正 p 值；每步用时与“{baseline}”之比由 oelm bench 测得。",
     ),
     "table.cost": (
         "Cost of one run ({scope}). Time per step is the mean over the runs and not a comparison of speed (see Speed).",
@@ -418,7 +418,7 @@ _FIGURES: dict[str, Phrase] = {
     "axis.difference": ("difference in the logarithm of {quality}", "{quality}的对数差异"),
     "axis.shown_difference.percent": ("difference in {quality} (%)", "{quality}差异 (%)"),
     "axis.shown_difference.points": ("difference in {quality} (percentage points)", "{quality}差异（百分点）"),
-    "axis.ratio": ("time per step, ratio to {baseline}", "每步用时与 {baseline} 之比"),
+    "axis.ratio": ("time per step, ratio to {baseline}", "每步用时与“{baseline}”之比"),
     "axis.memory": ("memory (MiB)", "内存 (MiB)"),
     "axis.peak_memory": ("peak memory of the process (MiB)", "进程内存峰值 (MiB)"),
     "axis.layer": ("layer", "层"),
@@ -528,7 +528,7 @@ _FIGURES: dict[str, Phrase] = {
     "caption.speed": (
         "Time per step as a ratio to {baseline}, from interleaved measurement on one device, with 95 % intervals. "
         "Left of 1 is faster.",
-        "每步用时与 {baseline} 之比，在同一设备上交错测量，附 95 % 区间。小于 1 表示更快。",
+        "每步用时与“{baseline}”之比，在同一设备上交错测量，附 95 % 区间。小于 1 表示更快。",
     ),
     "caption.target": (
         "What it took to reach a validation perplexity of {target}: mean over the seeds that reached it.",
@@ -604,7 +604,7 @@ _SECTIONS: dict[str, Phrase] = {
         "of {blocks} undisturbed blocks. As a control, {baseline} was timed against itself: {control} {interval}. No "
         "interval here is narrower than this control allows.",
         "与训练分开测量：在同一设备上交错执行各组的训练步，共 {blocks} 个未受干扰的区组，组内顺序随机。作为对照，"
-        "{baseline} 与其自身之比为 {control} {interval}；此处任何区间都不窄于对照所允许的精度。",
+        "“{baseline}”与其自身之比为 {control} {interval}；此处任何区间都不窄于对照所允许的精度。",
     ),
     "speed.bench_without_control": (
         "Measured separately from the runs: steps of the arms interleaved on one device, {blocks} rounds. This bench "
@@ -635,11 +635,11 @@ _SECTIONS: dict[str, Phrase] = {
     ),
     "target.sentence": (
         "The target is {percent} above the final perplexity of {baseline}: {target}.",
-        "目标为 {baseline} 最终困惑度之上 {percent}：{target}。",
+        "目标比“{baseline}”的最终困惑度高 {percent}：{target}。",
     ),
     "target.none": (
         "No target yet: {baseline} has no finished run.",
-        "尚无目标值：{baseline} 没有已完成的运行。",
+        "尚无目标值：“{baseline}”没有已完成的运行。",
     ),
     "target.table": (
         "Steps, tokens, training time and arithmetic to the target ({scope}).",
@@ -739,9 +739,11 @@ _SECTIONS: dict[str, Phrase] = {
     ),
     "files.sentence": (
         "With this report: comparison_table (text, CSV, Markdown), hypothesis_validation.txt, runs.csv with every "
-        "run, analysis_results.json with every number, and the figures as PNG and SVG.",
+        "run, analysis_results.json with every number, tables and numbers as LaTeX (tables.*.tex, numbers.tex), and "
+        "the figures as PNG, SVG and PDF.",
         "随报告提供：comparison_table（文本、CSV、Markdown）、hypothesis_validation.txt、包含全部运行的 runs.csv、"
-        "包含全部数值的 analysis_results.json，以及 PNG 与 SVG 格式的图。",
+        "包含全部数值的 analysis_results.json、LaTeX 格式的表格与数值（tables.*.tex、numbers.tex），"
+        "以及 PNG、SVG 与 PDF 格式的图。",
     ),
 }
 
