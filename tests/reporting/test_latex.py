@@ -12,6 +12,7 @@ from reading import pdf_text, without_spaces
 
 from oelm.analysis.summary import findings_of
 from oelm.reporting import tables
+from oelm.reporting.article import Table
 from oelm.reporting.citable import citable, numbers_file
 from oelm.reporting.content import unnumbered_article
 from oelm.reporting.fonts import chinese_font
@@ -19,7 +20,8 @@ from oelm.reporting.latex import escaped
 from oelm.reporting.latex import tables as latex_tables
 from oelm.reporting.macro_names import BEFORE, BEFORE_STUDY, JOINTS, WORDS, macro_name, spelled
 from oelm.reporting.verdicts import verdict_box
-from stored_runs import small_probes, solving_claim, store_study
+from sized_studies import losses_with_slope, sized_study
+from stored_runs import probe_curve, small_probes, solving_claim, store_study
 
 INSTALL = "apt-get install texlive-latex-base texlive-latex-recommended texlive-xetex texlive-lang-chinese"
 # Letters that begin our words, what follows them there, and everything that is spelled out.
@@ -109,6 +111,67 @@ def test_the_numbers_are_those_of_the_tables(complete):
         if verdict.p_adjusted is not None:
             box = verdict_box(complete, verdict, "en")
             assert any(text["adjustedP", verdict.hypothesis.name] in value for _, value in box.numbers)
+
+
+def cells_of(findings, caption: str) -> list[list[str]]:
+    """Of the one table whose caption begins so."""
+    article = unnumbered_article(findings, "en", figures=())
+    (found,) = [
+        block.rows for block in article.blocks if isinstance(block, Table) and block.caption.startswith(caption)
+    ]
+    return found
+
+
+def test_the_numbers_of_every_size_are_those_of_the_tables(tmp_path):
+    """Perplexities and FLOPs of very different size, each in a unit and with decimals of its own."""
+    study = sized_study(forecast={"width": 128})
+    loss = losses_with_slope()
+    found = findings_of(study, store_study(study, tmp_path, lambda *run: loss(*run) + 2 * run[0].endswith("width16")))
+    text = {(each.measure, each.name): each.text for each in citable(found)}
+    assert len(text) == len(list(citable(found)))
+    by_size = dict(zip(found.at_all_sizes, cells_of(found, "Every size"), strict=True))
+    for arm, row in by_size.items():
+        assert text["mean", arm] == row[7]
+        assert text["flops", arm] == row[4] or arm in found.arms
+        if ("difference", arm) in text:
+            low, high = text["differenceLow", arm], text["differenceHigh", arm]
+            assert row[8] == f"{text['difference', arm]} [{low}, {high}]"
+    frozen = "frozen_head_orthogonal"
+    slope = next(row for row in cells_of(found, "Change of the difference") if "tokens" in row[2])
+    ends = text["slopeOverStepsPerTokensLow", frozen], text["slopeOverStepsPerTokensHigh", frozen]
+    assert slope[3:5] == [text["slopeOverStepsPerTokens", frozen], f"[{ends[0]}, {ends[1]}]"]
+    law = next(row for row in cells_of(found, "Loss against training FLOPs") if row[:2] == [frozen, "width"])
+    assert law[2] == text["exponentOverWidth", frozen]
+    (budget, *_) = cells_of(found, "How many times the tokens")
+    assert budget[2].removesuffix(" *") in {
+        value for (name, _), value in text.items() if name.startswith("timesTokensAt")
+    }
+    (forecast,) = cells_of(found, "Forecast of the difference")
+    ends = text["forecastAtWidthOneTwoEightLow", frozen], text["forecastAtWidthOneTwoEightHigh", frozen]
+    assert forecast[4:6] == [text["forecastAtWidthOneTwoEight", frozen], f"[{ends[0]}, {ends[1]}]"]
+
+
+def test_the_numbers_of_a_probe_are_those_of_its_table(tmp_path):
+    study = small_probes(hypotheses=[solving_claim("solves_sooner")])
+    curve = probe_curve(lambda arm, seed, *_: 100 + 10 * seed if arm == "trained" else None)
+    found = findings_of(study, store_study(study, tmp_path, lambda *_: 1.0, measured=curve))
+    text = {(each.measure, each.name): each.text for each in citable(found)}
+    for arm, row in zip(found.arms, cells_of(found, "Solved runs of all"), strict=True):
+        assert row[1] == f"{text['runsSolvedAtNineZero', arm]}/{text['runsEndedAtNineZero', arm]}"
+        steps = text.get(("stepsToSolveAtNineZero", arm), "–")
+        fewest, most = (text.get((f"{name}StepsToSolveAtNineZero", arm)) for name in ("fewest", "most"))
+        assert row[2:4] == [steps, f"{fewest} – {most}" if fewest else "–"]
+    assert text["accuracyAtEight", "trained"] == "84.00 %"
+
+
+def test_the_numbers_of_the_ablation_and_the_target_are_those_of_their_tables(complete):
+    text = {(each.measure, each.name): each.text for each in citable(complete)}
+    first = cells_of(complete, "The ablation")[0]
+    low, high = text["baselineToFrozenDifferenceLow", ""], text["baselineToFrozenDifferenceHigh", ""]
+    assert first[2:4] == [text["baselineToFrozenDifference", ""], f"[{low}, {high}]"]
+    for arm, row in zip(complete.arms, cells_of(complete, "Steps, tokens, training time"), strict=True):
+        names = ("stepsToTarget", "tokensToTarget", "timeToTarget", "flopsToTarget")
+        assert row[2:] == [text.get((name, arm), "–") for name in names]
 
 
 def test_what_a_study_does_not_know_has_no_macro(partial, complete):

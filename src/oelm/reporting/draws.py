@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Iterator
+from functools import partial
 
 from oelm.analysis.findings import Component, Findings
+from oelm.claims.measures import Measure
 from oelm.reporting import numbers, quality
 from oelm.reporting.article import Block, Heading, Paragraph, Table, words_then_numbers
 from oelm.reporting.scope import scope_line
@@ -69,10 +71,10 @@ def _deviation(findings: Findings, component: Component | None) -> str:
     """The square root of a variance, in the unit of what is compared, with its interval."""
     if component is None:
         return numbers.NONE
-    deviation = quality.FORMATS[findings.study.measure.scale.key].deviation
-
-    def shown(variance: float | None) -> str:
-        return numbers.NONE if variance is None else deviation(math.sqrt(variance))
-
+    shown = partial(deviation, findings.study.measure)
     middle = shown(component.variance)
     return middle if component.low is None else f"{middle} {numbers.interval(component.low, component.high, shown)}"
+
+
+def deviation(measure: Measure, variance: float | None) -> str:
+    return numbers.NONE if variance is None else quality.FORMATS[measure.scale.key].deviation(math.sqrt(variance))

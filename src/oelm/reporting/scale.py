@@ -77,7 +77,7 @@ def _laws(findings: Findings, found: Scale, language: Language) -> Iterator[Bloc
         [
             label_of(findings, law.arm, language),
             say(language, f"dial.{law.dial}"),
-            f"{law.exponent:.4f}".replace("-", "−"),
+            exponent(law.exponent),
             numbers.interval(law.low, law.high),
             f"{len(law.flops)}/{len(dials_of(findings.study)[law.dial])}",
         ]
@@ -88,6 +88,10 @@ def _laws(findings: Findings, found: Scale, language: Language) -> Iterator[Bloc
         columns = ("arm", "dial", "exponent", "interval", "sizes")
         header = [say(language, f"column.{name}") for name in columns]
         yield Table(say(language, "scale.laws"), header, rows, words_then_numbers(5, words=2))
+
+
+def exponent(value: float | None) -> str:
+    return numbers.NONE if value is None else f"{value:.4f}".replace("-", "−")
 
 
 def _multipliers(findings: Findings, found: Scale, baseline: str, language: Language) -> Iterator[Block]:
