@@ -16,7 +16,7 @@ from oelm.reporting.article import Table
 from oelm.reporting.citable import citable, numbers_file
 from oelm.reporting.content import unnumbered_article
 from oelm.reporting.fonts import chinese_font
-from oelm.reporting.latex import escaped
+from oelm.reporting.latex import escaped, label
 from oelm.reporting.latex import tables as latex_tables
 from oelm.reporting.macro_names import BEFORE, BEFORE_STUDY, JOINTS, WORDS, macro_name, spelled
 from oelm.reporting.verdicts import verdict_box
@@ -187,6 +187,14 @@ def test_every_special_character_is_escaped():
     without_commands = re.sub(r"\\[a-z]+\{[^}]*\}|\\[&%$#_{}]|\{[\[\]*]?\}", "", plain)
     assert not set(without_commands) & set("\\{}$&#_%~^[]*<>|`\n")
     assert escaped("a--b''c") == "a-{}-b'{}'c"
+
+
+def test_no_two_studies_share_a_label():
+    names = ["demo", "a_b", "a-b", "a b", "a.b", "实验", "表", "étude"]
+    labels = [label(name) for name in names]
+    assert labels[:3] == names[:3]
+    assert len(set(labels)) == len(names)
+    assert all(re.fullmatch(r"[A-Za-z0-9_.+:-]+", each) for each in labels)
 
 
 # ---- Compiled ------------------------------------------------------------------------------------------------------

@@ -28,7 +28,8 @@ def export_metrics(
 ) -> None:
     """Write stored metrics for other trackers, or as CSV.
 
-    Nothing is uploaded: wandb writes offline runs, which `wandb sync` uploads; trackio writes its own local database.
+    Nothing is uploaded unless your environment asks for it (WANDB_MODE=online): wandb writes offline runs, which `wandb
+    sync` uploads; trackio writes its own local database.
 
     \b
     Examples:

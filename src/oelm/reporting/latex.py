@@ -83,8 +83,9 @@ def comment(lines: Iterable[str]) -> str:
 
 
 def label(text: str) -> str:
-    """Of a cross-reference: ASCII letters, digits and hyphens."""
-    return re.sub(r"[^A-Za-z0-9]+", "-", text).strip("-") or "study"
+    """Of a cross-reference: a name whose other characters than ASCII are written as their numbers, so that no two
+    studies share one."""
+    return re.sub(r"[^A-Za-z0-9_.+-]", lambda found: f":{ord(found.group()):x}:", text)
 
 
 def _table(block: Table, name: str) -> str:
