@@ -98,7 +98,7 @@ def test_tensorboard_gets_a_folder_for_every_run(folder, tmp_path):
 
 def test_what_cannot_be_written_is_one_line(folder, tmp_path, monkeypatch):
     def broken(module, run):
-        raise RuntimeError("no account\nsecond line")
+        raise type("Panic", (BaseException,), {})("no account\nsecond line")  # as libraries in Rust raise it
 
     monkeypatch.setitem(table.TRACKERS, "wandb", table.Tracker("json", broken))
     monkeypatch.setitem(table.TRACKERS, "trackio", table.Tracker("no_such_library", broken))

@@ -54,9 +54,9 @@ def _write(stored: StoredRun, to: str, out: Path, *, project: str) -> None:
         for record in directory.metrics():
             sink.log(numbers_in(record), record["step"])
         sink.close()
-    except UserError:
+    except (UserError, KeyboardInterrupt):
         raise
-    except (Exception, SystemExit) as error:  # of somebody else's library
+    except BaseException as error:  # of somebody else's library
         reason = f"{error}".strip().partition("\n")[0] or type(error).__name__
         raise UserError(f"{to}: {reason}") from error
 

@@ -145,6 +145,13 @@ def test_numbers_that_nobody_has_yet_are_numbers_all_the_same(tmp_path):
     assert list(results_of(folder, small_study()).curves.columns) == ["run", "stage", "arm", "seed", "draw", "step"]
 
 
+def test_runs_that_are_not_shown_are_counted(stored, monkeypatch):
+    monkeypatch.setattr("oelm.notebook.results.SHOWN_RUNS", 4)
+    shown = Results(GivenResults("walk", stored, None), "en")._repr_html_()
+    assert shown.count("<table>") == 4
+    assert "and 2 further runs" in shown
+
+
 def test_what_is_not_there_is_one_line(stored):
     found = results_of(stored, small_study())
     for ask in (lambda: found.run("nobody"), lambda: found.verdict("nothing"), lambda: oelm.results("no-such-thing")):

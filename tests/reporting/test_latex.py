@@ -149,6 +149,9 @@ def test_the_numbers_of_every_size_are_those_of_the_tables(tmp_path):
     (forecast,) = cells_of(found, "Forecast of the difference")
     ends = text["forecastAtWidthOneTwoEightLow", frozen], text["forecastAtWidthOneTwoEightHigh", frozen]
     assert forecast[4:6] == [text["forecastAtWidthOneTwoEight", frozen], f"[{ends[0]}, {ends[1]}]"]
+    over_width, at_width, _ = cells_of(found, "The hypotheses and what the runs say")
+    assert over_width[2] == f"{text['slope', over_width[0]]} per doubling"
+    assert at_width[2] == text["difference", at_width[0]]
 
 
 def test_the_numbers_of_a_probe_are_those_of_its_table(tmp_path):

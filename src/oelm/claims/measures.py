@@ -196,7 +196,7 @@ LOSS = Measure(
             "cannot become small. Fewer than three pairs give no p-value.",
             "差异为处理组减对照组的验证损失，按随机种子配对；0.0488 nats 相当于困惑度的 5 %。单侧配对 t 检验的 "
             "p 值在 {family} 个验证性假设上作 Holm 校正后不超过 0.05 时判为成立；未经校正的单侧 95 % 界落在另一侧时判为"
-            "不成立。并列出精确符号翻转检验；对数少时它不可能很小。不足三对时不给出 p 值。",
+            "不成立。并列出精确符号翻转检验；配对较少时其 p 值不可能很小。不足三对时不给出 p 值。",
         ),
         "table.quality": (
             "Quality ({scope}): mean ± standard deviation over seeds; difference from {baseline}, paired over seeds, "

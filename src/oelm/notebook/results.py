@@ -16,6 +16,7 @@ from oelm.errors import UserError
 from oelm.installation import install_command
 from oelm.metric_export import CURVE_COLUMNS, OF_A_RUN, about, curves, run_name
 from oelm.notebook.views import RunView, StudyView, VerdictView
+from oelm.plurals import number_of
 from oelm.study.declaration import Language
 from oelm.study.given_results import GivenResults, given_results
 from oelm.study.shelf import Shelf, StoredRun
@@ -29,6 +30,7 @@ VERDICT_COLUMNS = (
     "claim", "kind", "treatment", "control", "outcome", "reason", "difference", "low", "high", "pairs", "p",
     "p_adjusted",
 )  # fmt: skip
+SHOWN_RUNS = 20  # of a folder without a study
 VERDICT_NUMBERS = dict.fromkeys(("difference", "low", "high", "p", "p_adjusted"), "float64") | {"pairs": "Int64"}
 
 
@@ -117,7 +119,9 @@ class Results:
     def _repr_html_(self) -> str:
         if self._given.study is not None:
             return self.study._repr_html_()
-        return "".join(RunView(stored)._repr_html_() for stored in list(self._stored.values())[:20])
+        shown = [RunView(stored)._repr_html_() for stored in list(self._stored.values())[:SHOWN_RUNS]]
+        more = len(self._stored) - len(shown)
+        return "".join([*shown, f"<p>and {number_of(more, 'further run')}: see <code>runs</code></p>" if more else ""])
 
 
 def _row(stored: StoredRun) -> dict[str, Any]:

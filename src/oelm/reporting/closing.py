@@ -6,7 +6,7 @@ from collections.abc import Container, Iterator
 from typing import Any
 
 import oelm
-from oelm.analysis.findings import NOT_FITTED, Findings
+from oelm.analysis.findings import NOT_FITTED, Findings, Verdict
 from oelm.config import Encoder
 from oelm.reporting import cautions, numbers, quality, tables, verdicts
 from oelm.reporting.arms_in_words import note_sentence
@@ -45,15 +45,24 @@ def conclusions(findings: Findings, language: Language, figures: Container[str])
 def _verdict_table(findings: Findings, language: Language) -> Table:
     rows = []
     for verdict in findings.verdicts:
-        measure, difference = verdict.hypothesis.quality, verdict.difference
-        number = quality.difference_with_unit(measure, difference.mean, language) if difference else numbers.NONE
-        if verdict.ratio is not None:
-            number = f"× {numbers.ratio(verdict.ratio.middle)}"
-        claim = in_language(verdict.hypothesis.claim, language)
+        claim, number = in_language(verdict.hypothesis.claim, language), _number(verdict, language)
         rows.append([verdict.hypothesis.name, claim, number, say(language, f"outcome.{verdict.outcome}")])
     header = [say(language, f"column.{name}") for name in ("hypothesis", "claim", "number", "outcome")]
     caption = say(language, "conclusions.table", scope=scope_line(findings.scope, language))
     return Table(caption, header, rows, ["left", "left", "right", "left"])
+
+
+def _number(verdict: Verdict, language: Language) -> str:
+    """What a claim is decided by, in short."""
+    measure, trend = verdict.hypothesis.quality, verdict.trend
+    if verdict.ratio is not None:
+        return f"× {numbers.ratio(verdict.ratio.middle)}"
+    if trend is not None and trend.per in trend.slopes:
+        change = quality.difference_with_unit(measure, trend.slopes[trend.per].slope, language)
+        return say(language, "scale.per_doubling", change=change)
+    if (test := verdict.sign_test) is not None:
+        return say(language, "conclusions.pairs", ahead=len(test.ahead), behind=len(test.behind))
+    return quality.difference_with_unit(measure, verdict.difference.mean if verdict.difference else None, language)
 
 
 def _next_steps(findings: Findings, language: Language) -> Iterator[str]:

@@ -128,7 +128,7 @@ _VERDICTS: dict[str, Phrase] = {
         "its p-value cannot become small. Fewer than three pairs give no p-value.",
         "差异为处理组减对照组的{quality}（{unit}），按随机种子配对；{side}零表示处理组更好。单侧配对 t 检验的 p 值在"
         "同族的 {family} 个验证性假设上作 Holm 校正后不超过 0.05 时判为成立；未经校正的单侧 95 % 界落在另一侧时"
-        "判为不成立。并列出精确符号翻转检验；对数少时它不可能很小。不足三对时不给出 p 值。",
+        "判为不成立。并列出精确符号翻转检验；配对较少时其 p 值不可能很小。不足三对时不给出 p 值。",
     ),
     "verdicts.method.without_spread": (
         " Where all pairs differ by exactly the same amount, the exact sign-flip test decides in place of the t test: "
@@ -751,6 +751,7 @@ _SECTIONS: dict[str, Phrase] = {
 
 _SCENARIOS: dict[str, Phrase] = {
     "conclusions.table": ("The hypotheses and what the runs say ({scope}).", "假设与实验结论（{scope}）。"),
+    "conclusions.pairs": ("{ahead} : {behind} pairs", "{ahead} : {behind} 对"),
     "next.title": ("Next steps", "后续行动"),
     "scenario.better": (
         "Frozen beats trained here.",
