@@ -56,6 +56,13 @@ def strongest_head(name: str) -> str:
     return f"{HEAD_SCORES}.{name}"
 
 
+def with_strongest_heads(record: Record) -> Record:
+    """In the place of head scores the largest of each name, as a number of the record."""
+    tables = record.get(HEAD_SCORES) or {}
+    strongest = {strongest_head(name): max(map(max, table)) for name, table in tables.items()}
+    return {name: value for name, value in record.items() if name != HEAD_SCORES} | strongest
+
+
 def last_head_scores(file: Path) -> HeadTables | None:
     """Of the last validation that recorded them."""
     for line in reversed(list(_lines(file, from_the_end=2 * MOST_LINE_BYTES))):
@@ -102,10 +109,9 @@ def _record(line: bytes) -> Record | None:
     if not isinstance(record, dict) or not is_step(record.get("step")):
         return None
     if HEAD_SCORES in record:
-        tables = record.pop(HEAD_SCORES)
-        if not _are_head_scores(tables):
+        if not _are_head_scores(record[HEAD_SCORES]):
             return None
-        record |= {strongest_head(name): max(map(max, table)) for name, table in tables.items()}
+        record = with_strongest_heads(record)
     return record if all(_is_value(name, value) for name, value in record.items()) else None
 
 

@@ -82,6 +82,7 @@ def test_looks_after_the_last_decision_are_not_needed(tmp_path):
     text = markdown(article_of(findings_of(study, Shelf(tmp_path)), "en", figures=()), figure_paths={})
     assert "| 2 of 3 | – | – | not needed | 6 |" in text
     assert "not taken yet" not in text
+    assert "Every planned run has a result, except those that looks made unnecessary" in text
 
 
 def test_the_chinese_report_says_the_same(half_finished):

@@ -126,6 +126,26 @@ def test_tensorboard_gets_every_number_at_its_step(token_folder, tmp_path):
         assert [value for _, value in seen] == pytest.approx([value for _, value in expected], rel=1e-6)
 
 
+def test_a_tracker_gets_the_numbers_that_an_export_has(token_folder, tmp_path, monkeypatch):
+    seen = {}
+
+    class Listening(Broken):
+        def log(self, numbers, step):
+            seen.setdefault(step, {}).update(numbers)
+
+        def close(self):
+            pass
+
+    monkeypatch.setitem(table.TRACKERS, "listening", table.Tracker("json", Listening))
+    run = small_run(data=token_folder, steps=STEPS, validate_every=2, head_scores=True)
+    directory = train(run, quiet_execution(trackers=["listening"]), out=tmp_path / "run").directory
+    stored = {}
+    for record in directory.metrics():
+        stored.setdefault(record["step"], {}).update(table.numbers_in(record))
+    assert seen == stored
+    assert "head_scores.induction" in stored[STEPS]
+
+
 def test_steps_that_a_resumed_run_takes_again_count_once(tmp_path):
     pytest.importorskip("tensorboard", reason="needs oelm[tensorboard]")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator

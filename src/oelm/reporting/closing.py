@@ -153,7 +153,7 @@ def unfinished(findings: Findings, language: Language, figures: Container[str]) 
     for arm, seed, _ in tables.waiting_runs(findings):
         seeds.setdefault((label_of(findings, arm, language), *waiting), []).append(seed)
     if not seeds:
-        yield Paragraph(say(language, "unfinished.none"))
+        yield Paragraph(say(language, "unfinished.none.looks" if findings.plan.saved else "unfinished.none"))
         return
     rows = [[arm, verdicts.seed_list(which, language), *rest] for (arm, *rest), which in seeds.items()]
     header = [say(language, f"column.{name}") for name in ("arm", "seed", "stage", "state", "error")]

@@ -37,6 +37,10 @@ LOOK_WORDS: dict[str, Phrase] = {
         "以下数值只来自已完成的运行。检视已作出的判定不再改变；其余由种子判定的假设在后续检视作出判定之前"
         "均为“尚无定论”（见“检视”）。",
     ),
+    "unfinished.none.looks": (
+        "Every planned run has a result, except those that looks made unnecessary (see Looks).",
+        "除检视后不再需要的运行（见“检视”）外，所有计划的运行均有结果。",
+    ),
     # The section.
     "heading.looks": ("Looks", "检视"),
     "looks.sentence": (

@@ -22,7 +22,7 @@ from oelm.durations import duration
 from oelm.files import Damaged, write_json
 from oelm.heads.gpt import recorded_on, recorded_scores
 from oelm.heads.tokens import Sequences
-from oelm.metric_records import HEAD_SCORES
+from oelm.metric_records import HEAD_SCORES, with_strongest_heads
 from oelm.model.freezing import Watch
 from oelm.model.transformer import GPT
 from oelm.ownership import now
@@ -337,7 +337,7 @@ class Driver:
         if not self.world.is_main:
             return
         self.directory.append_metrics(record)
-        self.trackers.log(record)
+        self.trackers.log(with_strongest_heads(record))
 
     def _best(self, step: int, loss: float) -> Save:
         match self.objective.model, self.run, self.data:
