@@ -12,7 +12,7 @@ from reading import pdf_text, without_spaces
 
 from oelm.analysis.summary import findings_of
 from oelm.reporting import tables
-from oelm.reporting.article import Table
+from oelm.reporting.article import Article, Table
 from oelm.reporting.citable import citable, numbers_file
 from oelm.reporting.content import unnumbered_article
 from oelm.reporting.fonts import chinese_font
@@ -190,6 +190,16 @@ def test_every_special_character_is_escaped():
     without_commands = re.sub(r"\\[a-z]+\{[^}]*\}|\\[&%$#_{}]|\{[\[\]*]?\}", "", plain)
     assert not set(without_commands) & set("\\{}$&#_%~^[]*<>|`\n")
     assert escaped("a--b''c") == "a-{}-b'{}'c"
+
+
+def test_long_texts_are_broken_into_lines_and_not_made_tiny():
+    """A claim on one line would shrink its table to a third."""
+    claim = "Freezing queries and keys where they start costs at most 10 % perplexity."
+    table = Table("Claims.", ["name", "claim", "difference"], [["cost", claim, "+1.0"]], ["left", "left", "right"], [0])
+    article = Article("en", "t", "s", "k", [table])
+    text = latex_tables(article, study="demo")
+    assert r"\begin{tabular}{lp{0.5\linewidth}r}" in text
+    assert rf"\textbf{{cost}} & {{\raggedright \textbf{{{escaped(claim)}}}\par}} & \textbf{{+1.0}} \\" in text
 
 
 def test_no_two_studies_share_a_label():

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from oelm.reporting.article import Align, Article, Table
 from oelm.reporting.fonts import has_chinese
+from oelm.reporting.tables import places
 from oelm.visible import visible
 
 # Characters that mean something to LaTeX, or that a font of pdflatex has under a command only. Brackets and stars act
@@ -54,6 +55,8 @@ _JOINED = r"[-',](?=[-',])"
 _SPECIAL = re.compile("|".join([*map(re.escape, _COMMANDS), _JOINED]))
 _EVERY_ENGINE = re.compile(r"[\x00-\xff]*")  # letters that pdflatex has as they are
 _COLUMNS: dict[Align, str] = {"left": "l", "right": "r"}
+_LONGEST_LINE = 40  # places of a text in a table; a longer one is broken into lines
+_SHARES = (0.5, 0.36, 0.28)  # of the text's width, for one column of such texts, for each of two, of three or more
 
 
 def escaped(text: str) -> str:
@@ -90,9 +93,13 @@ def label(text: str) -> str:
 
 def _table(block: Table, name: str) -> str:
     """Made narrower where it is wider than the text."""
-    columns = "".join(_COLUMNS[side] for side in block.align)
+    broken = _broken_columns(block)
+    share = _SHARES[min(len(broken), len(_SHARES)) - 1]
+    columns = "".join(
+        rf"p{{{share}\linewidth}}" if number in broken else _COLUMNS[side] for number, side in enumerate(block.align)
+    )
     strong = set(block.strong_rows)
-    rows = [_row(row, strong=number in strong) for number, row in enumerate(block.rows)]
+    rows = [_row(row, broken, strong=number in strong) for number, row in enumerate(block.rows)]
     return "\n".join(
         [
             r"\begin{table}[htbp]",
@@ -102,7 +109,7 @@ def _table(block: Table, name: str) -> str:
             r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
             rf"\begin{{tabular}}{{{columns}}}",
             r"\toprule",
-            _row(block.header),
+            _row(block.header, broken),
             r"\midrule",
             *rows,
             r"\bottomrule",
@@ -112,6 +119,19 @@ def _table(block: Table, name: str) -> str:
     )
 
 
-def _row(cells: list[str], *, strong: bool = False) -> str:
-    texts = map(escaped, cells)
-    return " & ".join(rf"\textbf{{{text}}}" if strong else text for text in texts) + r" \\"
+def _broken_columns(block: Table) -> set[int]:
+    return {
+        number
+        for number, side in enumerate(block.align)
+        if side == "left" and max(places(row[number]) for row in (block.header, *block.rows)) > _LONGEST_LINE
+    }
+
+
+def _row(cells: list[str], broken: set[int], *, strong: bool = False) -> str:
+    texts = [rf"\textbf{{{text}}}" if strong else text for text in map(escaped, cells)]
+    return " & ".join(_lines(text) if number in broken else text for number, text in enumerate(texts)) + r" \\"
+
+
+def _lines(text: str) -> str:
+    """Without stretched spaces."""
+    return rf"{{\raggedright {text}\par}}"

@@ -162,7 +162,7 @@ def _compares(verdict: Verdict, arm: str, baseline: str) -> bool:
 def as_text(table: Table) -> str:
     """Columns aligned for a terminal; a Chinese character takes two places."""
     lines = [[one_line(cell) for cell in line] for line in (table.header, *table.rows)]
-    widths = [max(map(_width, column)) for column in zip(*lines, strict=True)]
+    widths = [max(map(places, column)) for column in zip(*lines, strict=True)]
     shown = [
         "  ".join(
             _padded(cell, width, side) for cell, width, side in zip(line, widths, table.align, strict=True)
@@ -176,12 +176,13 @@ def one_line(text: str) -> str:
     return " ".join(visible(text).split())
 
 
-def _width(text: str) -> int:
+def places(text: str) -> int:
+    """That a text takes in a line."""
     return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in text)
 
 
 def _padded(text: str, width: int, align: Align) -> str:
-    room = " " * (width - _width(text))
+    room = " " * (width - places(text))
     return text + room if align == "left" else room + text
 
 
