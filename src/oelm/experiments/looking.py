@@ -7,7 +7,7 @@ import importlib
 from oelm.plurals import number_of
 from oelm.study.decisions import CHOICES_FILE
 from oelm.study.declaration import Study
-from oelm.study.kept_looks import Look, arms_of, open_claims, store_look
+from oelm.study.kept_looks import Look, LookedAt, arms_of, open_claims, store_look
 from oelm.study.plan import Plan, PlannedRun
 from oelm.study.shelf import Shelf
 
@@ -52,10 +52,16 @@ def _lines(plan: Plan, look: Look, shelf: Shelf) -> list[str]:
     name = look_name(plan, look.number)
     is_last = look.number == len(plan.study.looks)
     found = [
-        f"{name}: {claim}: {each.verdict.outcome}" + ("" if each.is_settled or is_last else ", still open")
+        f"{name}: {claim}: " + (_settled(each) if each.is_settled or is_last else f"{each.verdict.outcome}, still open")
         for claim, each in look.claims.items()
     ]
     return [*found, f"{name}, at {number_of(len(look.seeds), 'seed')}: stored in {shelf.folder / CHOICES_FILE}"]
+
+
+def _settled(claim: LookedAt) -> str:
+    """A claim may be settled without being decided: given up, or with a run that diverged."""
+    given_up = claim.is_settled and claim.verdict.outcome == "undecided"
+    return claim.verdict.outcome + (", no further seeds" if given_up else "")
 
 
 def look_name(plan: Plan, number: int) -> str:
@@ -69,7 +75,7 @@ def why_unstarted(plan: Plan, run: PlannedRun) -> str | None:
     """Of a run that is not to be started now, in words; None: it is, or has been."""
     match run.state:
         case "not_needed":
-            return f"not needed: decided at {look_name(plan, plan.seeds_of(run.arm).decided_at or 0)}"
+            return f"not needed after {look_name(plan, plan.seeds_of(run.arm).decided_at or 0)}"
         case "waiting":
             return f"waiting for {look_name(plan, len(plan.looks) + 1)}"
     return None
@@ -82,8 +88,8 @@ def look_lines(plan: Plan) -> list[str]:
         return []
     lines = []
     for look in plan.looks:
-        found = [f"{name} {each.verdict.outcome}" for name, each in look.claims.items() if each.is_settled]
-        decided = ", ".join(found) or "nothing decided"
+        found = [f"{name} {_settled(each)}" for name, each in look.claims.items() if each.is_settled]
+        decided = "; ".join(found) or "nothing decided"
         lines.append(f"{look_name(plan, look.number)}, at {number_of(len(look.seeds), 'seed')}: {decided}")
     still_open = open_claims(study, plan.looks)
     if not still_open:

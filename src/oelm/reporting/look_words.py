@@ -93,8 +93,8 @@ LOOK_WORDS: dict[str, Phrase] = {
         "至今未节省任何运行。",
     ),
     "looks.arm": (
-        "{arm}: decided at look {look}; {seeds} seeds not needed.",
-        "{arm}：于{look}检视判定，其余 {seeds} 个种子不再需要。",
+        "{arm}: {seeds} seeds not needed after look {look}.",
+        "{arm}：{look}检视后，其余 {seeds} 个种子不再需要。",
     ),
     "looks.method": (
         "The chance that a false claim is supported at any look is at most 5 %, for all confirmatory claims together. "
@@ -125,7 +125,7 @@ LOOK_WORDS: dict[str, Phrase] = {
         "不会因前景不佳而提前放弃任何假设。",
     ),
     "column.look": ("look", "检视"),
-    "column.decided": ("decided", "已判定"),
+    "column.decided": ("settled", "不再检视"),
     "column.open": ("still open", "尚未判定"),
     "column.taken": ("taken", "时间"),
     "column.spent": ("spent", "已用错误率"),
