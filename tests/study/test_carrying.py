@@ -12,6 +12,7 @@ from oelm.reporting.article import visible_text
 from oelm.reporting.content import article_of
 from oelm.study.carrying import tuned_arms
 from oelm.study.decisions import read_decisions
+from oelm.study.declaration import study_digest
 from oelm.study.plan import planned
 from sized_studies import PAIR, number_in, sized_study
 from stored_runs import facts_of, hypothesis, store_study
@@ -42,6 +43,16 @@ def loss(arm, seed, stage, point):
 def stored(tmp_path_factory):
     study = carrying()
     return study, store_study(study, tmp_path_factory.mktemp("runs"), loss)
+
+
+def test_a_size_that_two_dials_share_is_tuned_under_either_name():
+    sizes = {"width": [16, 32, 64, 128], "steps": [20, 40, 80, 160]}  # steps40 is width32
+    own = ["width16", "width64", "steps20", "steps80"]
+    by_width, by_steps = (
+        carrying(sizes=sizes, tuning=TUNING | {"at": [name, *own]}) for name in ("width32", "steps40")
+    )
+    assert tuned_arms(by_steps) == tuned_arms(by_width)
+    assert study_digest(by_steps) == study_digest(by_width)
 
 
 def test_only_the_named_sizes_are_tuned_and_the_others_follow_the_law(stored):

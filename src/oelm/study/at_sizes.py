@@ -7,7 +7,7 @@ from typing import Any
 
 from oelm.config import Run
 from oelm.errors import UserError
-from oelm.study.declaration import Hypothesis, SizedArm, Study
+from oelm.study.declaration import Hypothesis, SizedArm, Study, Tuning
 from oelm.study.one_run import settings_with
 from oelm.study.sizes import (
     DIALS,
@@ -47,17 +47,27 @@ def with_sizes(study: Study) -> tuple[Study, list[str]]:
         if main not in cells[study.baseline]:
             raise UserError(f"main_size: the baseline {study.baseline} is not run at {main}")
         claims = [_at_its_sizes(claim, main, cells, same) for claim in study.hypotheses]
+        tuning = _tuned_at(study.tuning, same)
         _check_forecasts(study)
     except UserError as error:
         return study, str(error).splitlines()
     ordered = [(arm, size) for size in dict.fromkeys(same.values()) for arm in study.arms if size in cells[arm]]
-    changes = {"baseline": cell_name(study.baseline, main), "main_size": main, "hypotheses": claims}
+    changes = {
+        "baseline": cell_name(study.baseline, main), "main_size": main, "hypotheses": claims, "tuning": tuning,
+    }  # fmt: skip
     arms = {cell_name(arm, size): cells[arm][size] for arm, size in ordered}
     sized = study.model_copy(update={"arms": arms, **changes})
-    return sized, list(_wrong_carrying(sized, arms, same))
+    return sized, list(_wrong_carrying(sized, arms))
 
 
-def _wrong_carrying(study: Study, arms: dict[str, SizedArm], same: dict[str, str]) -> Iterator[str]:
+def _tuned_at(tuning: Tuning | None, same: dict[str, str]) -> Tuning | None:
+    if tuning is None or tuning.at is None:
+        return tuning
+    sizes = dict.fromkeys(_known_size(size, same, "tuning.at") for size in tuning.at)
+    return tuning.model_copy(update={"at": list(sizes)})
+
+
+def _wrong_carrying(study: Study, arms: dict[str, SizedArm]) -> Iterator[str]:
     """Where the tuning says at which sizes, and the values of the others cannot follow from theirs."""
     at = study.tuning.at if study.tuning else None
     if study.tuning is None or at is None:
@@ -68,8 +78,6 @@ def _wrong_carrying(study: Study, arms: dict[str, SizedArm], same: dict[str, str
         if min(points) <= 0
     )
     try:
-        for size in at:
-            _known_size(size, same, "tuning.at")
         tuned = [name for name, arm in arms.items() if arm.size in at]
         for name in (each for each in arms if each not in tuned):
             carried_from(arms, name, tuned)
