@@ -126,6 +126,11 @@ def test_the_documentation_has_the_dials():
         ({"arms": {"trained": {}, FROZEN: {"set": {"d_model": 8}}}}, f"arms.{FROZEN}.set.model.d_model: is also set"),
         ({"hypotheses": [hypothesis("grows")]}, "grows.over: say over which sizes: width, steps"),
         ({"hypotheses": [hypothesis("grows", over="depth")]}, "grows.over: 'depth' is none of width, steps"),
+        (
+            {"arms": {"trained": {"sizes": ["width32"]}, FROZEN: {"sizes": ["width16"]}},
+             "hypotheses": [hypothesis("grows")]},
+            f"grows: {FROZEN} and trained have no size in common",
+        ),
         ({"hypotheses": [hypothesis("holds", over="width")]}, "holds needs margin_percent"),
         ({"hypotheses": [hypothesis("grows", over="width", size="width16")]}, "grows takes no size; leave it out"),
         ({"hypotheses": [hypothesis("grows", over="width", difficulty=8)]}, "grows takes no difficulty; leave it out"),

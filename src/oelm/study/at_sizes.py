@@ -210,6 +210,8 @@ def _over(claim: Hypothesis, shared: dict[str, tuple[str, ...]], same: dict[str,
         if missing := [size for size in named if size not in shared]:
             raise UserError(f"{place}: {claim.treatment} and {claim.control} are not both run at {missing[0]}")
         return list(dict.fromkeys(named))
+    if not shared:
+        raise UserError(f"{claim.name}: {claim.treatment} and {claim.control} have no size in common")
     dials = list(dict.fromkeys(dial for each in shared.values() for dial in each))
     if claim.over is None and len(dials) > 1:
         raise UserError(f"{place}: say over which sizes: {', '.join(dials)}, or a list of their names")
