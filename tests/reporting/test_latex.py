@@ -199,7 +199,7 @@ def test_long_texts_are_broken_into_lines_and_not_made_tiny():
     article = Article("en", "t", "s", "k", [table])
     text = latex_tables(article, study="demo")
     assert r"\begin{tabular}{lp{0.5\linewidth}r}" in text
-    assert rf"\textbf{{cost}} & {{\raggedright \textbf{{{escaped(claim)}}}\par}} & \textbf{{+1.0}} \\" in text
+    assert rf"\textbf{{cost}} & \raggedright \textbf{{{escaped(claim)}}} & \textbf{{+1.0}} \tabularnewline" in text
 
 
 def test_no_two_studies_share_a_label():
@@ -248,6 +248,16 @@ def test_english_tables_and_all_macros_compile(findings, request, tmp_path):
         for shown in ("#panic()$a$", "&{f}", "100%", "[c](d)", "</script>*x*"):
             assert shown in read
     assert "Missing character" not in log
+
+
+def test_every_letter_that_needs_no_other_engine_compiles(tmp_path):
+    """As the first lines of the file say: with a font encoding that has them, where the usual one has not."""
+    letters = "".join(map(chr, [*range(0x20, 0x7F), *range(0xA1, 0x100)]))
+    for text, preamble in ((letters, r"\usepackage[T1]{fontenc}"), (re.sub("[«»ÐðÞþ]", "", letters), "")):
+        table = Table("Letters.", ["letters"], [[each] for each in re.findall(".{1,30}", text)], ["left"])
+        (tmp_path / "tables.tex").write_text(found := latex_tables(Article("en", "", "", "", [table]), study="s"))
+        assert ("fontenc" in found) == bool(preamble)
+        compiled(tmp_path, "pdflatex", preamble, r"\input{tables}" + "words " * 500)
 
 
 def test_chinese_tables_compile_with_a_font_of_ones_own(complete, tmp_path):

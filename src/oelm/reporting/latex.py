@@ -54,8 +54,9 @@ _COMMANDS = {
 _JOINED = r"[-',](?=[-',])"
 _SPECIAL = re.compile("|".join([*map(re.escape, _COMMANDS), _JOINED]))
 _EVERY_ENGINE = re.compile(r"[\x00-\xff]*")  # letters that pdflatex has as they are
+_ENCODED = re.compile("[«»ÐðÞþ]")  # those of them that it lacks in its first font encoding
 _COLUMNS: dict[Align, str] = {"left": "l", "right": "r"}
-_LONGEST_LINE = 40  # places of a text in a table; a longer one is broken into lines
+_LONGEST_LINE = 60  # places of a text in a table; a longer one is broken into lines
 _SHARES = (0.5, 0.36, 0.28)  # of the text's width, for one column of such texts, for each of two, of three or more
 
 
@@ -79,6 +80,8 @@ def _opening(study: str, body: str) -> Iterable[str]:
         yield r"With Chinese text: compile with xelatex, \usepackage{ctex} in the preamble."
     elif not _EVERY_ENGINE.fullmatch(body):
         yield "With characters that pdflatex does not know: compile with xelatex and a font that has them."
+    elif _ENCODED.search(body):
+        yield r"With pdflatex: \usepackage[T1]{fontenc} in the preamble too."
 
 
 def comment(lines: Iterable[str]) -> str:
@@ -129,9 +132,5 @@ def _broken_columns(block: Table) -> set[int]:
 
 def _row(cells: list[str], broken: set[int], *, strong: bool = False) -> str:
     texts = [rf"\textbf{{{text}}}" if strong else text for text in map(escaped, cells)]
-    return " & ".join(_lines(text) if number in broken else text for number, text in enumerate(texts)) + r" \\"
-
-
-def _lines(text: str) -> str:
-    """Without stretched spaces."""
-    return rf"{{\raggedright {text}\par}}"
+    lines = (rf"\raggedright {text}" if number in broken else text for number, text in enumerate(texts))
+    return " & ".join(lines) + r" \tabularnewline"  # within \raggedright, two backslashes mean something else
