@@ -197,7 +197,8 @@ ARMS = (
     "frozen_orthogonal_convolution", "frozen_orthogonal_temperature", "narrow_query_key_8",
 )  # fmt: skip
 VALUES: tuple[dict[str, Any], ...] = (
-    {"model.positions": "rotary"},  # ALiBi's slopes are made from a list, which this device cannot take
+    {"model.positions": "rotary"},
+    {"model.positions": "alibi"},
     {"model.tied": False},
     {"model.scores.query_key_norm": True},
     {"model.repairs.base_scale": ["value", "down"]},

@@ -24,6 +24,14 @@ KINDS = (
     "frozen_selection", "every_n", "late_unfreeze", "train_then_freeze", "frozen_orthogonal_repaired",
     "frozen_orthogonal_convolution", "narrow_query_key_8",
 )  # fmt: skip
+# Of the model, what no arm says.
+OPTIONS: dict[str, dict[str, Any]] = {
+    "rotary": {"positions": "rotary"},
+    "ALiBi": {"positions": "alibi"},
+    "untied": {"tied": False},
+    "query-key norm": {"scores": {"query_key_norm": True}},
+    "dropout": {"dropout": 0.1},
+}
 
 
 def main() -> None:
@@ -42,6 +50,7 @@ def report(scratch: Path, sentences: str | None) -> dict[str, Any]:
         "loss, a pass more outside": lambda: loss_traffic.traced(fault="outside"),
         "loss, without compiler": lambda: loss_traffic.traced(compiled=False),
         **{f"arm {arm}": lambda arm=arm: _text(arm, tokens) for arm in KINDS},
+        **{f"option {name}": lambda model=model: _text("trained", tokens, **model) for name, model in OPTIONS.items()},
         "probe": _probe,
         "float32": lambda: _text("trained", tokens, precision="float32"),
         "compiled, layer by layer": lambda: _compiled("progressive_unfreeze", tokens),
@@ -49,6 +58,7 @@ def report(scratch: Path, sentences: str | None) -> dict[str, Any]:
         "resume": lambda: _resume("frozen_half", tokens, scratch),
         "generation": lambda: _generation("trained"),
         "a host read": lambda: _text("trained", tokens, reads=True),
+        "a copy from the host": lambda: _text("trained", tokens, copies=True),
         "a tensor on the host": lambda: _text("trained", tokens, on_host=True),
     }
     if sentences is not None:
@@ -132,22 +142,30 @@ def _patched(owner: Any, name: str, value: Any) -> Any:
         setattr(owner, name, before)
 
 
-def _small(arm: str, *, steps: int = STEPS) -> Any:
+def _small(arm: str, *, steps: int = STEPS, **model: Any) -> Any:
     from oelm.config import resolved
     from small_runs import small_model, small_run
 
-    model = small_model(arm, num_layers=2)
-    return resolved(small_run(arm, steps=steps, batch_size=4).model_copy(update={"model": model}))
+    sized = small_model(arm, num_layers=2, **model)
+    return resolved(small_run(arm, steps=steps, batch_size=4).model_copy(update={"model": sized}))
 
 
 def _text(
-    arm: str, tokens: Path, *, precision: str = "bfloat16", reads: bool = False, on_host: bool = False
+    arm: str,
+    tokens: Path,
+    *,
+    precision: str = "bfloat16",
+    reads: bool = False,
+    copies: bool = False,
+    on_host: bool = False,
+    **model: Any,
 ) -> dict[str, Any]:
     from oelm.data.tokens import open_tokens
 
     with _fake():
         machine = _machine(precision=precision)
-        return _stepped(_small(arm), open_tokens(tokens), machine, reads=reads, on_host=on_host)
+        faults = {"reads": reads, "copies": copies, "on_host": on_host}
+        return _stepped(_small(arm, **model), open_tokens(tokens), machine, **faults)
 
 
 def _probe() -> dict[str, Any]:
@@ -181,9 +199,17 @@ def _encoder(sentences: str) -> dict[str, Any]:
 
 
 def _stepped(
-    run: Any, data: Any, machine: Any, *, checkpoint: Path | None = None, reads: bool = False, on_host: bool = False
+    run: Any,
+    data: Any,
+    machine: Any,
+    *,
+    checkpoint: Path | None = None,
+    reads: bool = False,
+    copies: bool = False,
+    on_host: bool = False,
 ) -> dict[str, Any]:
     """All steps of a run, read late, then a validation: which devices had a part, and who read what."""
+    import torch
     from traffic import Traffic
 
     from oelm.training import late, loop
@@ -205,6 +231,8 @@ def _stepped(
         loss = real(objective, run, step, **options)
         if reads:
             float(loss)
+        if copies:
+            loss += torch.zeros((), dtype=loss.dtype).to(loss.device)
         return loss.to("cpu", non_blocking=True) if on_host else loss
 
     objective, optimizer, schedule = assembled(run, data, machine=machine, world=World())

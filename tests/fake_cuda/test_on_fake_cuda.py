@@ -14,7 +14,7 @@ FAKE_CUDA = Path(__file__).parent
 sys.path.insert(0, str(FAKE_CUDA))
 
 from imaginary import built, missing  # noqa: E402 - beside this file
-from steps import KINDS  # noqa: E402
+from steps import KINDS, OPTIONS  # noqa: E402
 
 from sentence_sources import nli_folder  # noqa: E402
 from small_encoders import loadable_encoder  # noqa: E402
@@ -69,7 +69,7 @@ def test_products_into_another_type_are_those_that_cuda_has(report):
     ]
 
 
-STEPPED = [*(f"arm {arm}" for arm in KINDS), "probe", "float32", "encoder"]
+STEPPED = [*(f"arm {arm}" for arm in KINDS), *(f"option {name}" for name in OPTIONS), "probe", "float32", "encoder"]
 
 
 @pytest.mark.parametrize("name", STEPPED)
@@ -83,8 +83,8 @@ def test_a_step_stays_on_the_device_and_waits_for_nothing(report, name):
     assert found["events"] == ["begin 1", "begin 2", "read 1", "read 2"]  # a step's numbers, after the next has begun
 
 
-def test_a_host_read_and_a_tensor_elsewhere_would_be_seen(report):
-    assert len(report["a host read"]["host_reads"]) == 2
+def test_a_host_read_a_copy_and_a_tensor_elsewhere_would_be_seen(report):
+    assert len(report["a host read"]["host_reads"]) == len(report["a copy from the host"]["host_reads"]) == 2
     assert report["a tensor on the host"]["computed_on"] == ["cpu", "cuda"]
 
 

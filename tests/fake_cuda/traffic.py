@@ -79,7 +79,7 @@ class Traffic(TorchDispatchMode):
         made = func(*args, **(kwargs or {}))
         if self._paused:
             return made
-        if name in READING or _comes_to_the_host(name, args, kwargs, made):
+        if name in READING or _is_waited_for(name, args, kwargs, made):
             self.host_reads.append(f"{name} {_caller()}")
         self.seen[name] += 1
         if func._overloadname.startswith("dtype"):
@@ -109,8 +109,8 @@ class Traffic(TorchDispatchMode):
         return made
 
 
-def _comes_to_the_host(name: str, args: Any, kwargs: Any, made: Any) -> bool:
-    """A copy from the device that the host waits for."""
+def _is_waited_for(name: str, args: Any, kwargs: Any, made: Any) -> bool:
+    """A copy between host and device that the host waits for; to the device it does so too, and for all work before."""
     if name == "copy_":
         to, source, *further = args
         waits = not (further and further[0])
@@ -118,7 +118,7 @@ def _comes_to_the_host(name: str, args: Any, kwargs: Any, made: Any) -> bool:
         to, source, waits = made, args[0], not (kwargs or {}).get("non_blocking", False)
     else:
         return False
-    return bool(to.device.type == "cpu" and source.device.type == "cuda" and waits)
+    return bool({to.device.type, source.device.type} == {"cpu", "cuda"} and waits)
 
 
 def _caller() -> str:

@@ -60,9 +60,10 @@ def alibi_mask(
     The last T of S positions ask; without `visible` each sees everything up to itself. It has four dimensions (1 for
     the batch may do): PyTorch's fused kernel takes no mask of three.
     """
-    slopes = torch.tensor(slopes_of(heads), device=positions.device, dtype=dtype)[:, None, None]
+    # Made on the device: a copy from the host would have it wait for a GPU.
+    slopes = torch.cat([torch.full((1,), slope, device=positions.device, dtype=dtype) for slope in slopes_of(heads)])
     distance = (seen_positions[..., None, :] - positions[..., :, None]).to(dtype)
-    bias = slopes * (distance if distance.dim() == 3 else distance[None]).unsqueeze(1)
+    bias = slopes[:, None, None] * (distance if distance.dim() == 3 else distance[None]).unsqueeze(1)
     if visible is None:
         asking, seen = bias.shape[-2:]
         visible = torch.ones(asking, seen, dtype=torch.bool, device=bias.device).tril(seen - asking)
