@@ -1,6 +1,7 @@
 """Everything a step does has a deterministic form, also on GPUs, which are not at hand: judged by its operations."""
 
 import os
+import warnings
 from collections.abc import Iterator
 
 import pytest
@@ -86,13 +87,14 @@ def asked(monkeypatch) -> Iterator[list[object]]:
     flags = torch.backends.cuda.matmul, torch.backends.cudnn
     names = ("allow_tf32", "allow_bf16_reduced_precision_reduction"), ("allow_tf32", "benchmark")
     before = [(flag, name, getattr(flag, name)) for flag, each in zip(flags, names, strict=True) for name in each]
-    compiler = torch._inductor.config.deterministic
+    compiler = torch._inductor.config
+    compiler_before = compiler.deterministic, compiler.use_static_cuda_launcher
     for flag, name, value in before:
         setattr(flag, name, name != "benchmark" or not value)  # what must be set is not so already
     yield calls
     for flag, name, value in before:
         setattr(flag, name, value)
-    torch._inductor.config.deterministic = compiler
+    compiler.deterministic, compiler.use_static_cuda_launcher = compiler_before
     monkeypatch.undo()
 
 
@@ -100,10 +102,18 @@ def test_on_a_gpu_what_has_no_deterministic_form_is_an_error(asked):
     prepare_process(Machine("cuda:0", "float32", True, 1, 4))
     assert asked == [("cuda:0", ":4096:8"), ((True,), {})]  # the workspace first: it is read when CUDA starts
     assert torch._inductor.config.deterministic
+    assert not torch._inductor.config.use_static_cuda_launcher  # it would stop the threads beside, where it waits
     assert not torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction
     assert not torch.backends.cuda.matmul.allow_tf32
     assert not torch.backends.cudnn.allow_tf32
     assert not torch.backends.cudnn.benchmark
+
+
+def test_the_compiler_recommends_nothing_that_is_a_setting(asked):
+    prepare_process(Machine("cuda:0", "bfloat16", True, 1, 4))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", append=True)
+        warnings.warn("TensorFloat32 tensor cores for float32 matrix multiplication available", stacklevel=1)
 
 
 def test_deterministic_and_tf32_are_the_users_choice(asked):

@@ -7,6 +7,7 @@ refuse whatever has none.
 from __future__ import annotations
 
 import os
+import warnings
 
 import torch
 
@@ -39,6 +40,11 @@ def prepare_gpu(device: str, *, deterministic: bool, tf32: bool, compiles: bool)
         from torch._inductor import config as compiler  # slow, so only where it is used
 
         compiler.deterministic = deterministic
+        # torch's own launcher keeps Python to itself while it waits for a full queue; then the threads that watch the
+        # other processes and listen to signals stand still too. Triton's lets them run.
+        compiler.use_static_cuda_launcher = False
+        # It recommends TF32 at the start of every run; execution.tf32 is where that is chosen.
+        warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores")
 
 
 # ---- Every operation on our paths ----------------------------------------------------------------------------------
