@@ -266,6 +266,10 @@ def a_wish_of_one_process_to_stop_is_granted_by_all_after_the_step_under_way(fol
     assert same(whole.weights, stopped.steps(11, LAST).weights)
 
 
+def all_processes_take_the_smallest_of_their_numbers(folder: Path, world: World) -> None:
+    assert world.least(7 + (world.rank + 1) % world.size) == 7
+
+
 def _counted(begun: list[int]) -> contextlib.AbstractContextManager[object]:
     real = loop.accumulate_gradients
 
@@ -321,7 +325,14 @@ READ_LATE = (
 )
 # Name -> how many processes, and what they must find.
 LAWS = {
-    "two": (2, (two_processes_give_the_bits_of_the_plainest_exchange, *READ_LATE)),
+    "two": (
+        2,
+        (
+            two_processes_give_the_bits_of_the_plainest_exchange,
+            *READ_LATE,
+            all_processes_take_the_smallest_of_their_numbers,
+        ),
+    ),
     "four": (
         4,
         (

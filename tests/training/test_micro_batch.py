@@ -10,6 +10,7 @@ from oelm.config import Execution, resolved
 from oelm.errors import UserError
 from oelm.settings import load_settings
 from oelm.training.device import Machine, resolve_machine
+from oelm.training.distributed import World
 from oelm.training.loop import accumulate_gradients
 from oelm.training.memory import memory_line, peak_bytes
 from oelm.training.micro_batch import ROOM, micro_batch, micro_batches, peak
@@ -143,6 +144,16 @@ def test_memory_that_runs_out_later_ends_the_run(token_folder, tmp_path, monkeyp
     monkeypatch.setattr("oelm.training.loop.accumulate_gradients", short_of_memory)
     with pytest.raises(UserError, match="memory: the GPU has run out"):
         train(small_run(data=token_folder), quiet_execution(micro_batch_size=4), out=tmp_path / "run")
+
+
+def test_all_processes_of_a_run_compute_as_much_at_once_as_the_one_with_the_least_memory(
+    token_folder, tmp_path, monkeypatch
+):
+    """Else a resumed run, which finds one size stored, would give other bits on some of them."""
+    monkeypatch.setattr(World, "least", lambda world, number: number - 1)
+    outcome = train(small_run(data=token_folder), quiet_execution(micro_batch_size=4), out=tmp_path / "run")
+    assert '"micro_batch_size": 3' in outcome.directory.environment_file.read_text()
+    assert "micro-batch 3: another GPU of this run has less memory free" in outcome.directory.log_file.read_text()
 
 
 def test_a_resumed_run_on_a_gpu_keeps_its_micro_batch(tmp_path):

@@ -106,6 +106,15 @@ class World:
                 dist.all_reduce(numbers)
         return numbers
 
+    def least(self, number: int) -> int:
+        """The smallest of what the processes say."""
+        if self.size == 1:
+            return number
+        with self.together():
+            found = torch.tensor([number], device=collective_device())
+            dist.all_reduce(found, op=dist.ReduceOp.MIN)
+            return int(found)
+
     def barrier(self) -> None:
         if self.size > 1:
             with self.together():

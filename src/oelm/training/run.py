@@ -29,7 +29,7 @@ from oelm.schemas import Environment, State, read_record
 from oelm.sealing import Ended, can_be_ended_again, end_of, ending_files, everything, first_start, read_config
 from oelm.training import distributed
 from oelm.training.checkpoint import latest_whole
-from oelm.training.device import prepare_process, resolve_machine
+from oelm.training.device import Machine, prepare_process, resolve_machine
 from oelm.training.driver import Driver, TrainingJob
 from oelm.training.journal import Journal, Silent
 from oelm.training.loop import Diverged
@@ -98,8 +98,19 @@ def train(
     machine, reasons = resolve_machine(execution, run, local_rank=world.local_rank, world_size=world.size)
     prepare_process(machine)
     with distributed.joined(world, device=machine.device):
+        machine, reasons = _as_every_process_can(machine, reasons, world)
         job = TrainingJob(run, data, RunDirectory(folder), execution, machine, world)
         return _as_owner(job, reasons) if world.is_main else _as_companion(job)
+
+
+def _as_every_process_can(machine: Machine, reasons: list[str], world: distributed.World) -> tuple[Machine, list[str]]:
+    """The GPUs of one run may have different amounts of memory free. One micro-batch is stored, and a resumed run goes
+    on with it everywhere: it has to be everybody's from the start."""
+    least = world.least(machine.micro_batch_size)
+    if least == machine.micro_batch_size:
+        return machine, reasons
+    reason = f"micro-batch {least}: another GPU of this run has less memory free"
+    return replace(machine, micro_batch_size=least), [*reasons, reason]
 
 
 def planned(
