@@ -23,6 +23,11 @@ from oelm.exhaustion import in_the_systems_words, size, what_ran_out, what_the_g
             RuntimeError("NCCL error: unhandled cuda error\nCuda failure 2 'out of memory'"),
             "memory: the GPU has run out",
         ),
+        (
+            RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+            "memory: the GPU has run out",
+        ),
+        (RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"), "memory: the GPU has run out"),
         (ImportError("libtorch_cpu.so: failed to map segment from shared object"), "memory: the "),
         (RuntimeError("can't start new thread"), "threads: no more can be started"),
     ],
@@ -52,6 +57,7 @@ def test_other_errors_are_left_as_they_are(error):
         ("CUDA error: an illegal memory access was encountered\nCUDA kernel errors might be", "an illegal memory"),
         ("CUDA error: device-side assert triggered", "device-side assert"),
         ("NCCL error in: x.cpp:1, unhandled cuda error\nncclUnhandledCudaError\nCuda failure 'ECC'", "unhandled cuda"),
+        ("Triton Error [CUDA]: an illegal memory access was encountered", "an illegal memory"),
         ("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasGemmEx`", "CUBLAS_STATUS_EXECUTION_FAILED"),
     ],
 )

@@ -18,7 +18,7 @@ from oelm.system import mapped_bytes, memory_bytes
 FEW_INODES = 32  # what failed may have cleaned up after itself
 NO_MEMORY = re.compile(
     r"can't allocate memory|cannot allocate memory|not enough memory|out of memory|bad_alloc|failed to map segment|"
-    r"unable to mmap|alloc failed|memory allocation",
+    r"unable to mmap|alloc[ _]failed|memory allocation",
     re.IGNORECASE,
 )
 # Under a limit, it is.
@@ -28,9 +28,10 @@ PERHAPS_NO_MEMORY = re.compile(
 NO_THREAD = re.compile(r"can't start new thread|Resource temporarily unavailable", re.IGNORECASE)
 # Of torch, of the libraries it calls, and of NCCL where it is the device that failed and not another process.
 GPU_FAULT = re.compile(
-    r"(CUDA error:|Cuda failure|CUDA driver error:|CUBLAS_STATUS_|CUDNN_STATUS_|device-side assert|"
-    r"unhandled cuda error)[^\n]*"
+    r"(CUDA error:|Cuda failure|CUDA driver error:|Triton Error \[CUDA\]:|CUBLAS_STATUS_|CUDNN_STATUS_|"
+    r"device-side assert|unhandled cuda error)[^\n]*"
 )
+OF_A_GPU = re.compile("cuda|cudnn|cublas", re.IGNORECASE)
 WHAT_TO_LOWER = (
     "reduce memory use: micro_batch_size or the model size of a run, --workers of prepare, --slots of a study"
 )
@@ -65,7 +66,7 @@ def what_ran_out(error: BaseException, *, folder: Path | None = None, needed_byt
     if not isinstance(error, OSError | RuntimeError | ImportError | SystemError):
         return None
     if NO_MEMORY.search(str(error)):
-        return _memory_line(of_gpu="cuda" in str(error).lower())
+        return _memory_line(of_gpu=bool(OF_A_GPU.search(str(error))))
     if PERHAPS_NO_MEMORY.search(str(error)) and limit_of("AS") is not None:
         return _memory_line()
     return _threads_line() if NO_THREAD.search(str(error)) else None
