@@ -1,4 +1,4 @@
-"""What the operating system tells of processes, processors and memory, and where it tells nothing.
+"""What the operating system tells of processes, processors, memory and compilers, and where it tells nothing.
 
 Linux says it in /proc, macOS by its own commands. Whatever is not there is None, or the nearest thing that every system
 has: nobody else has to ask which system this is.
@@ -18,6 +18,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import sysconfig
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -210,6 +211,34 @@ def gpu_driver() -> str | None:
         return None
     found = re.search(r"Module\b.*?(\d+(?:\.\d+)+)", text)
     return found[1] if found else None
+
+
+# ---- Compilers -----------------------------------------------------------------------------------------------------
+
+
+def lacking_to_compile(kind: str) -> tuple[str, str] | None:
+    """What compiled code for this kind of device needs and is not here, and what to do about it."""
+    return _lacking_for_triton() if kind == "cuda" else _lacking_for_cpu_code()
+
+
+def _lacking_for_cpu_code() -> tuple[str, str] | None:
+    found = shutil.which(os.environ.get("CXX", "g++")) or shutil.which("clang++")
+    return None if found else ("no C++ compiler", "install g++")
+
+
+def _lacking_for_triton() -> tuple[str, str] | None:
+    """Triton compiles the code that starts its kernels, against Python's headers, with a C compiler."""
+    if importlib.util.find_spec("triton") is None:
+        return "no Triton", "install it with the CUDA build of torch"
+    named = os.environ.get("CC")
+    if not any(shutil.which(each) for each in ([named] if named else ["gcc", "clang"])):
+        return "no C compiler for Triton", "install gcc (or set CC)"
+    if not (Path(sysconfig.get_paths()["include"]) / "Python.h").is_file():
+        return "no Python.h, which Triton compiles against", "install the headers of this Python"
+    return None
+
+
+# ---- Commands ------------------------------------------------------------------------------------------------------
 
 
 def _answer(*command: str) -> str | None:

@@ -12,7 +12,7 @@ import pytest
 import typer
 
 from oelm.analysis.provenance import _check
-from oelm.checking import children, runs
+from oelm.checking import children, outcomes, runs, table
 from oelm.checking.children import answer_of
 from oelm.checking.conduct import chosen, conduct, measured_settings
 from oelm.checking.outcomes import CheckFailed, Here, Outcome
@@ -44,7 +44,8 @@ def failing(here: Here) -> Outcome:
     raise CheckFailed("the bits differ")
 
 
-def test_every_row_has_its_words_and_says_what_it_lacks(here):
+def test_every_row_has_its_words_and_says_what_it_lacks(here, monkeypatch):
+    monkeypatch.setattr(table, "lacking_to_compile", lambda kind: None)
     assert len({check.name for check in CHECKS}) == len(CHECKS)
     assert all(all(check.words) and check.words[0] != check.words[1] for check in CHECKS)
     skipped = {check.name: check.lacks(here) for check in CHECKS if check.lacks(here)}
@@ -52,6 +53,28 @@ def test_every_row_has_its_words_and_says_what_it_lacks(here):
     alone = replace(here, gpus=("0",))
     assert {check.name for check in CHECKS if check.lacks(alone)} == {"processes", "bandwidth", "efficiency"}
     assert not any(check.lacks(replace(here, gpus=("0", "1"))) for check in CHECKS)
+
+
+def test_where_a_gpu_cannot_be_compiled_for_one_check_is_skipped_and_the_others_are_eager(here, monkeypatch):
+    """As a run would be, which `execution.compile: on` would end instead."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)  # no Triton
+    on_gpu = replace(here, gpus=("0", "1"))
+    assert {check.name: check.lacks(on_gpu) for check in CHECKS if check.lacks(on_gpu)} == {
+        "compiled": "there is no Triton; install it with the CUDA build of torch"
+    }
+    assert runs._settings(on_gpu)["execution"]["compile"] == "off"
+    monkeypatch.setattr(outcomes, "lacking_to_compile", lambda kind: None)
+    assert runs._settings(on_gpu)["execution"]["compile"] == "on"
+    assert runs._settings(here)["execution"]["compile"] == "off"
+
+
+@pytest.mark.parametrize(("efficiency", "state"), [(0.26, "pass"), (0.24, "fail")])
+def test_several_gpus_that_do_less_than_one_fail(here, monkeypatch, efficiency, state):
+    found = {"processes": 4, "efficiency": efficiency, "alone_seconds": 0.03, "together_seconds": 0.03 / efficiency}
+    monkeypatch.setattr(table, "answer_of", lambda *given, **options: found)
+    outcome = table._efficiency(replace(here, gpus=("0", "1", "2", "3")))
+    assert outcome.state == state
+    assert outcome.said.startswith(f"4 GPUs do {4 * efficiency:.2f} times the work of one ({efficiency:.0%}): ")
 
 
 def test_a_check_passes_fails_or_is_skipped_in_one_line_and_none_ends_the_others(here):
@@ -101,6 +124,41 @@ def test_a_child_that_hangs_dies_or_complains_is_named(here, tmp_path, monkeypat
         answer_of("device", {}, here=beside, seconds=1 if "sleep" in code else 60)
     assert str(caught.value) == expected
     assert time.monotonic() - began < 40
+
+
+SUMMARY = """
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+============================================================
+oelm.checking.in_child FAILED
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  rank      : 1 (local_rank: 1)
+  exitcode  : {code} (pid: 4711)
+  traceback : {traceback}
+============================================================
+"""
+
+
+@pytest.mark.parametrize(
+    ("printed", "expected"),
+    [
+        (
+            "Traceback (most recent call last):\n  File x\ntorch.distributed.DistBackendError: NCCL error in: a.cpp",
+            None,
+        ),
+        (
+            "[rank1]: RuntimeError: no peer access\n[rank0]: RuntimeError: closed",
+            "[rank1]: RuntimeError: no peer access",
+        ),
+        ("RuntimeError: one\noelm: rank 1: 3 of 8 sums are wrong", "rank 1: 3 of 8 sums are wrong"),
+        ("NCCL WARN something", "traceback : Signal 11 (SIGSEGV) received by PID 4711"),
+    ],
+)
+def test_of_several_processes_what_one_of_them_says_is_shown_and_not_the_end_of_a_summary(tmp_path, printed, expected):
+    log = tmp_path / "output.txt"
+    log.write_text(printed + SUMMARY.format(code=-11, traceback="Signal 11 (SIGSEGV) received by PID 4711"))
+    assert children.last_line(log) == (expected or printed.splitlines()[-1])
 
 
 def test_runs_that_differ_in_a_single_bit_fail(tmp_path):
@@ -187,6 +245,22 @@ def test_nothing_is_left_of_checks_that_pass_or_are_broken_off(monkeypatch, tmp_
     with pytest.raises(expected) if expected else contextlib.nullcontext():
         check()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_of_several_slices_of_a_gpu_one_is_checked(monkeypatch, capsys, tmp_path):
+    """CUDA_VISIBLE_DEVICES may name several, and CUDA takes the first."""
+    seen = []
+
+    def look(here: Here) -> Outcome:
+        seen.append((here.gpus, here.variables["CUDA_VISIBLE_DEVICES"]))
+        return Outcome("pass", "fine")
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-a,MIG-b")
+    monkeypatch.setattr("oelm.checking.conduct.CHECKS", (row("one", look),))
+    check()
+    assert seen == [(("MIG-a",), "MIG-a")]
+    assert "only MIG-a is checked: CUDA shows a process one slice of a GPU (MIG) at most" in capsys.readouterr().out
 
 
 def test_why_the_processor_is_checked_is_said(monkeypatch):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from oelm.checking import steps
+from oelm.checking import speed, steps
 from oelm.checking.contenders import asked
 from oelm.checking.table import GRADIENT_TOLERANCES
 from oelm.errors import UserError
@@ -22,6 +22,27 @@ def test_the_peak_is_compared_with_the_estimate_of_a_dry_run(monkeypatch):
     assert found["parts"] == memory.peak_bytes(run, machine) != memory.needed_bytes(run, machine)
     assert (found["peak_bytes"], found["estimate_bytes"]) == (10**9, sum(found["parts"].values()))
     assert steps.peak_bytes is memory.peak_bytes
+
+
+def test_a_plain_gpt_that_does_not_fit_halves_the_micro_batch_of_both(monkeypatch):
+    taken = []
+
+    class Plain:
+        def __init__(self, run, machine, *, compiled):
+            self.machine = machine
+
+        def step(self) -> float:
+            taken.append(self.machine.micro_batch_size)
+            if self.machine.micro_batch_size > 1:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            return 0.1
+
+    monkeypatch.setattr(speed, "PlainSteps", Plain)
+    settings = written_out(load_settings(preset="tiny", assignments=["training.batch_size=4"]))
+    found = speed.speed({"kind": "cpu", "settings": settings, "seconds": 0.0})
+    assert taken[:3] == [4, 2, 1]
+    assert found["micro_batch_size"] == 1
+    assert found["blocks"] >= speed.LEAST_BLOCKS
 
 
 def test_a_small_parameter_with_a_wrong_gradient_shows_beside_large_ones():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -63,13 +64,19 @@ def stop(process: subprocess.Popen[bytes]) -> None:
             process.wait()
 
 
-def last_line(log: Path) -> str:
-    lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-    complaints = [line for line in lines if line.startswith(COMPLAINT)]
-    return (complaints or lines or [""])[-1].removeprefix(COMPLAINT)[:400]
-
-
 COMPLAINT = "oelm: "
+# The last line of a traceback, of whichever process; torchrun adds one of its own, and a summary that ends in a rule.
+EXCEPTION = re.compile(r"(\[rank\d+\]: *)?([A-Za-z_]\w*\.)*\w*(Error|Exception)(:|$)")
+OF_TORCHRUN = "ChildFailedError"
+
+
+def last_line(log: Path) -> str:
+    """What went wrong, in one line: ours, else what was raised first, else the last that was printed."""
+    text = log.read_text(encoding="utf-8", errors="replace")
+    lines = [line.strip() for line in text.splitlines() if any(map(str.isalnum, line))]
+    complaints = [line for line in lines if line.startswith(COMPLAINT)]
+    raised = [line for line in lines if EXCEPTION.match(line) and OF_TORCHRUN not in line]
+    return (complaints[-1:] or raised[:1] or lines[-1:] or [""])[0].removeprefix(COMPLAINT)[:400]
 
 
 def _ending(code: int) -> str:

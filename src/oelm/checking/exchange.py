@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 
 from oelm.checking.contenders import asked
+from oelm.checking.outcomes import compiled_on_a_gpu
 from oelm.errors import UserError
 from oelm.timing.workload import TimedArm
 from oelm.training.distributed import World, joined, world_from_environment
@@ -18,6 +19,12 @@ from oelm.training.distributed import World, joined, world_from_environment
 MESSAGE_BYTES = {"cuda": 256 * 2**20, "cpu": 16 * 2**20}
 WARMUP_ROUNDS, ROUNDS = 3, 10
 WARMUP_STEPS, STEPS = 3, 8
+
+
+class WrongSums(UserError):
+    """Every process has sums of its own."""
+
+    concerns_one_process = True
 
 
 def bandwidth(request: dict[str, Any]) -> dict[str, Any]:
@@ -38,7 +45,7 @@ def bandwidth(request: dict[str, Any]) -> dict[str, Any]:
         expected = world.size * (world.size + 1) / 2
         wrong = int((ones != expected).sum())
         if wrong:
-            raise UserError(f"rank {world.rank}: {wrong:,} of {ones.numel():,} sums are wrong")
+            raise WrongSums(f"rank {world.rank}: {wrong:,} of {ones.numel():,} sums are wrong")
         carried = 2 * (world.size - 1) / world.size * MESSAGE_BYTES[kind]  # by each link, in a ring
         return {
             "gigabytes_per_second": carried / median(taken) / 1e9,
@@ -54,7 +61,7 @@ def efficiency(request: dict[str, Any]) -> dict[str, Any]:
     batch = request["settings"]["training"]["batch_size"]
     alone, together = dict(request["settings"]), dict(request["settings"])
     together["training"] = together["training"] | {"batch_size": batch * world.size}
-    compiled = {"compile": "on" if request["kind"] == "cuda" else "off"}
+    compiled = {"compile": compiled_on_a_gpu(request["kind"])}
     _, machine, _ = asked(request, world=world)
     with joined(world, device=machine.device):
         one = _stepper(request | {"settings": alone}, World(local_rank=world.local_rank), compiled)

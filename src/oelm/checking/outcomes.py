@@ -8,6 +8,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from oelm.config import Settings
+from oelm.system import lacking_to_compile
+
+
+def compiled_on_a_gpu(kind: str) -> str:
+    """How `execution.compile` is set: on a GPU every run that lasts is compiled, where that is possible; a processor is
+    spared the minutes."""
+    return "on" if kind == "cuda" and lacking_to_compile(kind) is None else "off"
+
 
 State = Literal["pass", "fail", "skipped"]
 

@@ -11,7 +11,7 @@ import numpy as np
 from safetensors.numpy import load_file
 
 from oelm.checking.children import finished, last_line, started, stop
-from oelm.checking.outcomes import CheckFailed, Here, Outcome
+from oelm.checking.outcomes import CheckFailed, Here, Outcome, compiled_on_a_gpu
 from oelm.experiments.engine import several_processes
 from oelm.files import read_object, sha256_of, write_json
 from oelm.run_directory import CHECKPOINT_FILES, RunDirectory
@@ -77,7 +77,7 @@ def _settings(here: Here) -> dict[str, Any]:
             "validation_sequences": 4, "final_validation_sequences": 4,
         },
         "execution": {
-            "device": here.kind, "compile": "on" if here.gpus else "off", "checkpoint_every": CHECKPOINT_EVERY,
+            "device": here.kind, "compile": compiled_on_a_gpu(here.kind), "checkpoint_every": CHECKPOINT_EVERY,
         },
     }  # fmt: skip
 

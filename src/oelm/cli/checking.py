@@ -93,6 +93,9 @@ def check(
     if folder is not None:
         ensure_writable(folder, option="--runs")
     taken = [] if cpu else gpus_to_use(gpus, say=say)
+    if len(taken) > 1 and any(gpu.name.startswith("MIG-") for gpu in taken):
+        taken = taken[:1]
+        say(f"only {taken[0].name} is checked: CUDA shows a process one slice of a GPU (MIG) at most")
     names, by_bus = [gpu.name for gpu in taken], all(gpu.by_bus for gpu in taken)
     measured, called = measured_settings(declared, "cuda" if names else "cpu")
     kind = "cuda" if names else "cpu"

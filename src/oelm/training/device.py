@@ -5,15 +5,11 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
-import importlib.util
 import os
 import re
-import shutil
 import sys
-import sysconfig
 import warnings
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +20,7 @@ from oelm.accounting import training_flops
 from oelm.config import Encoder, Execution, ResolvedRun
 from oelm.errors import UserError
 from oelm.exhaustion import limit_of
+from oelm.system import lacking_to_compile
 from oelm.training.determinism import NOT_DETERMINISTIC, prepare_gpu
 from oelm.training.micro_batch import micro_batch
 
@@ -209,7 +206,7 @@ def _compile(execution: Execution, run: ResolvedRun, kind: str, world_size: int)
         return False, "compile off: as requested"
     if isinstance(run.model, Encoder):
         return False, "compile off: the batches of an encoder have too many shapes"
-    lacking = _lacking_for_triton() if kind == "cuda" else _lacking_for_cpu_code()
+    lacking = lacking_to_compile(kind)
     if execution.compile == "on":
         if lacking:
             raise UserError(f"execution.compile: on, but there is {lacking[0]}; {lacking[1]} or set compile: off")
@@ -220,21 +217,3 @@ def _compile(execution: Execution, run: ResolvedRun, kind: str, world_size: int)
     if seconds < COMPILE_WORTHWHILE_SECONDS:
         return False, f"compile off: a run of about {max(1, round(seconds))} s is too short to benefit"
     return True, "compile on: the run is long enough to benefit"
-
-
-def _lacking_for_cpu_code() -> tuple[str, str] | None:
-    """What compiling needs and is not here, and what to do about it."""
-    found = shutil.which(os.environ.get("CXX", "g++")) or shutil.which("clang++")
-    return None if found else ("no C++ compiler", "install g++")
-
-
-def _lacking_for_triton() -> tuple[str, str] | None:
-    """Triton compiles the code that starts each of its kernels, against Python's headers, with a C compiler."""
-    if importlib.util.find_spec("triton") is None:
-        return "no Triton", "install it with the CUDA build of torch"
-    named = os.environ.get("CC")
-    if not any(shutil.which(each) for each in ([named] if named else ["gcc", "clang"])):
-        return "no C compiler for Triton", "install gcc (or set CC)"
-    if not (Path(sysconfig.get_paths()["include"]) / "Python.h").is_file():
-        return "no Python.h, which Triton compiles against", "install the headers of this Python"
-    return None
