@@ -73,6 +73,26 @@ def test_on_a_gpu_compiling_needs_what_triton_needs(monkeypatch, tmp_path, trito
             device._compile(Execution(compile="on"), small_run(), "cuda", 1)
 
 
+def test_a_gpu_that_torch_cannot_use_is_not_passed_over_in_silence(monkeypatch):
+    """A driver that is too old for this torch, or a torch for processors: a run that was given a GPU would compute on
+    the processor, and nobody would know."""
+    monkeypatch.setattr(device, "gpu_driver", lambda: "535.54.03")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert "sees no GPU through driver 535.54.03" in resolve(device="auto")[1][-1]
+    for hidden in ("", "-1"):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
+        assert not any("driver" in reason for reason in resolve(device="auto")[1])
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2")
+    with pytest.raises(
+        UserError, match=r"execution.device: auto, and CUDA_VISIBLE_DEVICES is 2, but torch .* driver 535"
+    ):
+        resolve(device="auto")
+    assert resolve(device="cpu")[0].device == "cpu"
+    monkeypatch.setattr(device, "gpu_driver", lambda: None)
+    assert resolve(device="auto")[0].device == "cpu"
+
+
 def test_the_mean_of_steps_leaves_those_out_that_compiled():
     assert Progress(step=10, training_seconds=29.0, compiling_steps=1, compiling_seconds=20.0).mean_step_seconds == 1.0
     assert Progress(step=10, training_seconds=10.0).mean_step_seconds == 1.0
