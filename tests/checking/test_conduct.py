@@ -19,7 +19,7 @@ from oelm.checking.outcomes import CheckFailed, Here, Outcome
 from oelm.checking.table import CHECKS, Check
 from oelm.cli.checking import _why_no_gpu, check
 from oelm.errors import UserError
-from oelm.files import write_sealed
+from oelm.files import read_object, write_sealed
 from oelm.reporting.closing import _checked
 from oelm.run_directory import RunDirectory
 from oelm.settings import load_settings
@@ -79,18 +79,25 @@ def test_several_gpus_that_do_less_than_one_fail(here, monkeypatch, efficiency, 
 
 def test_a_check_passes_fails_or_is_skipped_in_one_line_and_none_ends_the_others(here):
     said = []
+    damaged = here.folder / "result.json"
+    damaged.write_text("{")
     rows = [
         row("one", failing),
+        row("damaged", lambda here: read_object(damaged)),
+        row("missing", lambda here: (here.folder / "weights").read_bytes()),
         row("two", lambda here: Outcome("pass", "equal", {"apart": 0.0})),
         row("three", failing, lambda here: "there is no GPU"),
     ]
     record = conduct(rows, here, say=said.append)
     assert [line.rpartition(" (")[0] for line in said] == [
         "fail     one        the bits differ",
+        said[1].rpartition(" (")[0],
+        f"fail     missing    [Errno 2] No such file or directory: '{here.folder / 'weights'}'",
         "pass     two        equal",
         "skipped  three      there is no GPU",
     ]
-    assert [each["state"] for each in record["results"]] == ["fail", "pass", "skipped"]
+    assert said[1].startswith(f"fail     damaged    {damaged}: ")
+    assert [each["state"] for each in record["results"]] == ["fail", "fail", "fail", "pass", "skipped"]
 
 
 def test_what_several_checks_need_is_made_once_even_if_it_fails(here):

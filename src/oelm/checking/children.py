@@ -15,7 +15,7 @@ from oelm.files import read_object, write_json
 
 IN_CHILD = "oelm.checking.in_child"
 CHILD_SECONDS = 300.0
-LEAVING_SECONDS = 15.0  # for whatever was asked to end
+LEAVING_SECONDS = 40.0  # for whatever was asked to end; torchrun kills its workers after 30
 
 
 def answer_of(

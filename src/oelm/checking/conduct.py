@@ -10,7 +10,7 @@ import oelm
 from oelm.checking.outcomes import CheckFailed, Here, Outcome
 from oelm.checking.table import CHECKS, Check
 from oelm.config import Encoder, Settings
-from oelm.errors import UserError
+from oelm.errors import UserError, first_line
 from oelm.ownership import now
 from oelm.settings import load_settings
 from oelm.sources import SCHEME, SOURCE_DIGEST, SOURCE_SCHEME, commit_and_changes, source_digest
@@ -111,8 +111,8 @@ def _outcome(check: Check, here: Here) -> Outcome:
         return Outcome("skipped", lack)
     try:
         return check.run(here)
-    except CheckFailed as error:
-        return Outcome("fail", str(error))
+    except (CheckFailed, UserError, OSError) as error:  # of its processes, or of what they left
+        return Outcome("fail", first_line(error))
 
 
 def _as_json(check: Check, outcome: Outcome, seconds: float) -> dict[str, Any]:

@@ -55,7 +55,7 @@ def in_two_processes(here: Here) -> Outcome:
     settings["execution"] |= {"precision": "float64", "compile": "off"}
     one, two = _trained(here, "one", settings), _trained(here, "two", settings, processes=2)
     weights = [load_file(each.checkpoint_folder(STEPS) / MODEL) for each in (one, two)]
-    apart = max(float(np.abs(weights[1][name] - value).max()) for name, value in weights[0].items())
+    apart = float(np.max([np.abs(weights[1][name] - value).max() for name, value in weights[0].items()]))
     said = (
         f"after {STEPS} steps in float64 no weight differs by more than {apart:.1e}; "
         f"at most {FLOAT_LAW:.0e} is accepted"
