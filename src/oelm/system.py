@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import importlib.util
+import itertools
 import mmap
 import os
 import platform
@@ -211,6 +212,18 @@ def gpu_driver() -> str | None:
         return None
     found = re.search(r"Module\b.*?(\d+(?:\.\d+)+)", text)
     return found[1] if found else None
+
+
+GPU_NAME = re.compile(r"\d+$|GPU-|MIG-")
+
+
+def visible_gpus() -> list[str] | None:
+    """What CUDA_VISIBLE_DEVICES shows a process, as CUDA reads it: up to the first that names no GPU, as -1 or Slurm's
+    NoDevFiles do. None: it is not set."""
+    given = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if given is None:
+        return None
+    return list(itertools.takewhile(GPU_NAME.match, (name.strip() for name in given.split(","))))
 
 
 # ---- Compilers -----------------------------------------------------------------------------------------------------

@@ -208,6 +208,23 @@ def test_the_environments_choice_goes_before_ours(machine, monkeypatch):
     assert said == [f"gpu {name}: used, listed in CUDA_VISIBLE_DEVICES" for name in "12"]
 
 
+@pytest.mark.parametrize(
+    ("given", "seen"),
+    [
+        ("0, 2", ["0", "2"]),
+        ("", []),
+        ("-1", []),
+        ("NoDevFiles", []),
+        ("1,-1,2", ["1"]),
+        ("GPU-8a,MIG-1", ["GPU-8a", "MIG-1"]),
+    ],
+)
+def test_the_environment_is_read_as_cuda_reads_it(monkeypatch, given, seen):
+    """Up to the first that names no GPU; a job of Slurm without GPUs has NoDevFiles."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given)
+    assert [gpu.name for gpu in gpus_to_use(None, say=print)] == seen
+
+
 @pytest.mark.parametrize("already", [None, "1,2"])
 def test_chosen_ones_are_numbered_by_their_bus_whatever_the_environment_says(machine, monkeypatch, already):
     """Our numbers are the tool's: CUDA's own order may be another."""

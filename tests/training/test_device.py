@@ -80,7 +80,7 @@ def test_a_gpu_that_torch_cannot_use_is_not_passed_over_in_silence(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert "sees no GPU through driver 535.54.03" in resolve(device="auto")[1][-1]
-    for hidden in ("", "-1"):
+    for hidden in ("", "-1", "NoDevFiles"):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
         assert not any("driver" in reason for reason in resolve(device="auto")[1])
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2")

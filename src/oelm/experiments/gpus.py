@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from oelm.errors import UserError
 from oelm.experiments.gpu_queries import FREE_MIB, TOOL, Gpu, gpus_here
-from oelm.system import PROC
+from oelm.system import PROC, visible_gpus
 
 
 @dataclass(frozen=True)
@@ -52,9 +51,8 @@ def gpus_to_use(
 
     Says which are taken, and which are not and why. Empty: this machine has none.
     """
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if wanted is None and visible is not None:
-        names = [name.strip() for name in visible.split(",") if name.strip() not in ("", "-1")]
+    names = visible_gpus()
+    if wanted is None and names is not None:
         listed = [Chosen(number, name, by_bus=False) for number, name in enumerate(names)]
         listed = listed[: _at_most(most, len(names))]
         for gpu in listed:

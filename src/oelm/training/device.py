@@ -20,7 +20,7 @@ from oelm.accounting import training_flops
 from oelm.config import Encoder, Execution, ResolvedRun
 from oelm.errors import UserError
 from oelm.exhaustion import limit_of
-from oelm.system import gpu_driver, lacking_to_compile
+from oelm.system import gpu_driver, lacking_to_compile, visible_gpus
 from oelm.training.determinism import NOT_DETERMINISTIC, prepare_gpu
 from oelm.training.micro_batch import micro_batch
 
@@ -108,7 +108,7 @@ def resolve_machine(
         tf32=execution.tf32,
     )
     reasons = [precision_reason, compile_reason, *([memory_reason] if memory_reason else [])]
-    if execution.device == "auto" and kind == "cpu" and _visible_gpus() is None and _unseen_gpus():
+    if execution.device == "auto" and kind == "cpu" and visible_gpus() is None and _unseen_gpus():
         reasons.append(f"device cpu: {_unseen_gpus()}")
     return machine, reasons if machine.deterministic else [*reasons, NOT_DETERMINISTIC]
 
@@ -165,10 +165,10 @@ def device_named(wanted: str, *, local_rank: int = 0, world_size: int = 1, key: 
     """The device meant by auto, cpu, cuda or cuda:N; `key` is what a user gave it by."""
     if wanted == "auto":
         wanted = "cuda" if torch.cuda.is_available() else "cpu"
-        if wanted == "cpu" and _visible_gpus() and _unseen_gpus():
+        if wanted == "cpu" and visible_gpus() and _unseen_gpus():
             raise UserError(
-                f"{key}: auto, and CUDA_VISIBLE_DEVICES is {_visible_gpus()}, but {_unseen_gpus()}; install a build of "
-                "torch for this driver, or use cpu"
+                f"{key}: auto, and CUDA_VISIBLE_DEVICES is {os.environ['CUDA_VISIBLE_DEVICES']}, but {_unseen_gpus()}; "
+                "install a build of torch for this driver, or use cpu"
             )
     try:
         kind, index = torch.device(wanted).type, torch.device(wanted).index
@@ -185,12 +185,6 @@ def device_named(wanted: str, *, local_rank: int = 0, world_size: int = 1, key: 
     if index >= torch.cuda.device_count():
         raise UserError(f"{key}: there is no GPU {index}; this machine has {torch.cuda.device_count()}")
     return f"cuda:{index}"
-
-
-def _visible_gpus() -> str | None:
-    """What a run was given; empty: none on purpose, None: nobody said."""
-    given = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return given if given is None or given.strip() != "-1" else ""
 
 
 def _unseen_gpus() -> str | None:
