@@ -182,6 +182,13 @@ def test_the_multiplier_is_what_the_laws_say(scale):
     assert [each.is_beyond for each in scale.multipliers][-1]
 
 
+def test_losses_of_zero_have_no_law_and_no_multiplier(tmp_path):
+    study = few_sizes(hypotheses=[])
+    some = findings_of(study, store_study(study, tmp_path, lambda arm, *_: 0.0 if arm.endswith("steps80") else 1.0))
+    assert [len(law.flops) for law in some.scale.laws] == [2, 2]
+    assert some.scale.multipliers == []
+
+
 def test_two_budgets_give_no_multiplier(tmp_path):
     study = sized_study(sizes={"steps": [20, 40]}, main_size="steps40", hypotheses=[])
     found = findings_of(study, store_study(study, tmp_path, losses_with_slope()))

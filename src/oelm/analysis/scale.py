@@ -134,9 +134,9 @@ def _heights(line: Line, shown: Callable[[float], float] = float) -> Iterator[He
 
 
 def _law(arms: dict[str, ArmSummary], family: str, dial: str, sizes: list[str]) -> Law | None:
-    """Over the sizes of which every seed has finished; logarithms on both sides."""
+    """Over the sizes of which every seed has finished; in logarithms on both sides, so without losses of zero."""
     found = [arms[name] for size in sizes if (name := cell_name(family, size)) in arms]
-    known = sorted((arm.flops, arm.mean_loss) for arm in found if arm.mean_loss is not None and _is_whole(arm))
+    known = sorted((arm.flops, arm.mean_loss) for arm in found if arm.mean_loss and _is_whole(arm))
     if not known:
         return None
     flops, losses = [each for each, _ in known], [loss for _, loss in known]
@@ -156,14 +156,16 @@ def _is_whole(arm: ArmSummary) -> bool:
 
 def _multipliers(arms: dict[str, ArmSummary], trend: Trend) -> Iterator[Multiplier]:
     """At every budget, where at least three were run with one model."""
-    points = [point for point in trend.points if point.is_whole]
     if len({point.counts["parameters"] for point in trend.points}) > 1:
         return
+    losses = [(point, arms[point.treatment].mean_loss, arms[point.control].mean_loss) for point in trend.points]
+    known = [
+        (point, math.log2(one), math.log2(other)) for point, one, other in losses if point.is_whole and one and other
+    ]
+    points = [point for point, *_ in known]
     tokens = [math.log2(point.counts["tokens"]) for point in points]
-    treated, control = (
-        line_through(tokens, [math.log2(loss) for point in points if (loss := arms[getattr(point, side)].mean_loss)])
-        for side in ("treatment", "control")
-    )
+    treated = line_through(tokens, [one for _, one, _ in known])
+    control = line_through(tokens, [other for *_, other in known])
     if treated is None or control is None or treated.slope >= 0:  # then no number of tokens would do
         return
     for point, place in zip(points, tokens, strict=True):
