@@ -240,6 +240,7 @@ def _of_scale(measure: Measure, scale: Scale) -> Iterator[tuple[str, Row]]:
         budget = f"At{spelled_out(f'{each.tokens:.0f}')}"
         for count, ratio in (("Tokens", 1.0), ("Flops", each.flops_ratio)):
             what = f"times the {count.lower()} for the loss of the baseline after {each.tokens:,.0f} tokens"
+            what += ", an extrapolation" if each.is_beyond else ""
             for end, value in (("", each.ratio), ("Low", each.low), ("High", each.high)):
                 text = numbers.times(None if value is None else value * ratio)
                 yield each.treatment, (f"times{count}{budget}{end}", text, f"{what}{_END[end]}")
