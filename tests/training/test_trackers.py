@@ -150,7 +150,7 @@ def test_steps_that_a_resumed_run_takes_again_count_once(tmp_path):
     pytest.importorskip("tensorboard", reason="needs oelm[tensorboard]")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    for begin, steps, loss in ((0, range(1, 9), 2.0), (4, range(5, 11), 1.0)):
+    for begin, steps, loss in ((0, range(1, 4), 3.0), (0, range(1, 9), 2.0), (4, range(5, 11), 1.0)):
         sink = table.begun("tensorboard", table.Tracked("run", "study", {}, tmp_path, begin))
         for step in steps:
             sink.log({"train_loss": loss}, step)

@@ -71,17 +71,16 @@ def numbers_in(record: Mapping[str, Any]) -> dict[str, float]:
 
 
 class _TensorBoard:
-    """Event files, written by the library itself: torch is not needed for it. A run that goes on from a checkpoint
-    records the steps after it once more; what its earlier files have of them is declared void."""
+    """Event files, written by the library itself: torch is not needed for it. A run that goes on from a checkpoint,
+    or begins anew, records the steps after that once more; what its earlier files have of them is declared void."""
 
     def __init__(self, module: Any, run: Tracked) -> None:
         from tensorboard.compat.proto import event_pb2, summary_pb2
 
         self._event, self._summary = event_pb2.Event, summary_pb2.Summary
         self._writer = module.EventFileWriter(str(run.folder))
-        if run.step:
-            begun_again = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-            self._writer.add_event(self._event(wall_time=time.time(), step=run.step + 1, session_log=begun_again))
+        begun_again = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+        self._writer.add_event(self._event(wall_time=time.time(), step=run.step + 1, session_log=begun_again))
 
     def log(self, numbers: Mapping[str, float], step: int) -> None:
         values = [self._summary.Value(tag=key, simple_value=value) for key, value in numbers.items()]
