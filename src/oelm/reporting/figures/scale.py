@@ -64,7 +64,7 @@ def _differences(canvas: Canvas, axis: Axes, trends: list[Trend], forecasts: lis
             for predicted in own:
                 _extrapolated(canvas, axis, slope, predicted, per, look)
     if len(trends) <= MOST_LABELLED:
-        _slope_labels(canvas, axis, trends)
+        _slope_labels(canvas, axis, trends, right=0.91 if forecasts else 0.97)
     axis.axhline(0, color="black", lw=0.8)
     _limits(canvas, axis, trends, forecasts)
     axis.set_xscale("log")
@@ -84,11 +84,11 @@ def _line(canvas: Canvas, axis: Axes, slope: Slope, look: Look) -> None:
     axis.fill_between(counts, lows, highs, color=look.colour, alpha=0.12, lw=0)
 
 
-def _slope_labels(canvas: Canvas, axis: Axes, trends: list[Trend]) -> None:
-    """In the upper corner that the lines leave free."""
+def _slope_labels(canvas: Canvas, axis: Axes, trends: list[Trend], *, right: float) -> None:
+    """In the upper corner that the lines leave free, and beside the interval of a forecast, which is at the edge."""
     slopes = {trend.treatment: slope for trend in trends if (slope := trend.slopes.get(trend.per))}
     drawn = {arm: canvas.measure.drawn_difference(each.slope) for arm, each in slopes.items()}
-    place, side = (0.03, "left") if sum(drawn.values()) > 0 else (0.97, "right")
+    place, side = (0.03, "left") if sum(drawn.values()) > 0 else (right, "right")
     for row, (arm, slope) in enumerate(slopes.items()):
         change = quality.difference_with_unit(canvas.measure, slope.slope, canvas.language)
         text, colour = canvas.word("scale.per_doubling", change=change), canvas.look(arm).colour
