@@ -5,10 +5,11 @@ import shutil
 import socket
 
 import pytest
-from board_server import served
+from board_server import board_of, served
 
-from oelm.board.guard import PAGE_POLICY, REPORT_POLICY
+from oelm.board.guard import PAGE_POLICY, REPORT_POLICY, _names_of_this_machine
 from oelm.board.state import Board
+from oelm.study.archiving import OF_STUDY
 from stored_runs import small_study, store_study
 
 CANARY = "canary-that-nobody-may-read"
@@ -223,6 +224,22 @@ def test_links_out_of_the_folder_are_named_and_not_shown(server):
     assert [line for line in lines if "training.log" in line and line.endswith(f"/{run}")], lines
 
 
+@pytest.mark.parametrize("name", OF_STUDY)
+def test_a_file_of_a_study_that_is_a_link_out_of_its_folder_is_not_read(tmp_path, name):
+    study, folder = small_study(arms=["trained"], seeds=[0]), tmp_path / "runs" / "small"
+    store_study(study, folder, lambda *_: 3.0)
+    (tmp_path / name).write_text("{}")
+    (folder / name).unlink(missing_ok=True)
+    (folder / name).symlink_to(tmp_path / name)
+    board = board_of(study, folder)
+    with served(board) as server:
+        server.json("data/study", name="small")
+        board._worker.submit(lambda: None).result()
+        found = server.json("data/study", name="small")
+    assert found["problem"].endswith(f"/{name}: is a link out of the folder, and is not read")
+    assert found["standing"] is None
+
+
 def test_a_single_run_with_a_link_out_of_the_folder_is_named_once_and_is_no_study(tmp_path):
     study = small_study(arms=["trained"], seeds=[0])
     store_study(study, tmp_path / "work", lambda *_: 3.0)
@@ -258,3 +275,14 @@ class TestBeyondLoopback:
 
     def test_a_foreign_name_is_refused_all_the_same(self, server):
         assert server.answer("/s3cret-of-this-test/data/overview", Host="evil.example")[0] == 421
+
+    def test_a_name_server_is_asked_once_for_the_names_of_this_machine(self, server, monkeypatch):
+        asked = []
+        monkeypatch.setattr(socket, "getfqdn", lambda: asked.append(1) or "machine.example")
+        _names_of_this_machine.cache_clear()
+        try:
+            for host, status in (("machine.example", 200), ("Machine.example:8765", 200), ("evil.example", 421)):
+                assert server.answer("/s3cret-of-this-test/words", Host=host)[0] == status
+        finally:
+            _names_of_this_machine.cache_clear()
+        assert asked == [1]

@@ -39,7 +39,6 @@ def state_of(directory: RunDirectory) -> tuple[str, dict[str, Any]]:
 def row_of(place: RunPlace) -> Row:
     """Everything that the table shows of it."""
     directory = place.directory
-    state, status = state_of(directory)
     config = _tree(directory, "config_file")
     seeds, training = _part(config, "seeds"), _part(config, "training")
     row: Row = {
@@ -48,24 +47,33 @@ def row_of(place: RunPlace) -> Row:
         "stage": place.stage,
         "arm": _text(config.get("arm")),
         "seed": seeds.get("weights") if isinstance(seeds.get("weights"), int) else None,
-        "state": state,
+        "state": "damaged",
         "step": None,
         "steps": training.get("steps") if isinstance(training.get("steps"), int) else None,
         "seconds_left": None,
         "changed": place.changed,
-        "error": _text(status.get("error")),
+        "error": None,
         **dict.fromkeys(MEASURED),
     }
+    try:
+        return row | _told_in(directory, config, row)
+    except OSError as error:  # a folder that one may not look into, or a disk that does not answer
+        return row | {"error": f"{place.path}: cannot be read ({error.strerror})"}
+
+
+def _told_in(directory: RunDirectory, config: dict[str, Any], row: Row) -> Row:
+    state, status = state_of(directory)
+    known: Row = {"state": state, "error": _text(status.get("error"))}
     if state in ENDED and not config:
-        return row | {"state": "damaged", "error": _damage_of_config(directory)}
+        return {"state": "damaged", "error": _damage_of_config(directory)}
     if state in ENDED:
         result = _tree(directory, "result_file")
         numbers = {name: _number(result.get(name)) for name in MEASURED}
-        return row | numbers | {"step": result.get("steps", row["steps"])}
-    return row | progress_in(directory, row)
+        return known | numbers | {"step": result.get("steps", row["steps"])}
+    return known | _progress_in(directory, row | known)
 
 
-def progress_in(directory: RunDirectory, row: Row) -> Row:
+def _progress_in(directory: RunDirectory, row: Row) -> Row:
     """How far a run is that has not ended."""
     found = progress_of(directory, row["steps"] or 0)
     last = directory.last_metrics("val_loss") or {}

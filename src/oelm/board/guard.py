@@ -12,6 +12,7 @@ import secrets
 import socket
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 Scope = MutableMapping[str, Any]
@@ -115,13 +116,19 @@ class Guard:
             return True
         if is_loopback(self.host):
             return False
-        return name in {self.host.lower(), socket.gethostname().lower(), socket.getfqdn().lower()} or _is_address(name)
+        return name == self.host.lower() or _is_address(name) or name in _names_of_this_machine()
 
     def _behind_secret(self, path: str) -> str | None:
         first, slash, rest = path.removeprefix("/").partition("/")
         if not slash or self.secret is None or not secrets.compare_digest(first.encode(), self.secret.encode()):
             return None
         return f"/{rest}"
+
+
+@cache
+def _names_of_this_machine() -> frozenset[str]:
+    """Asked for once: a name server may take seconds, and everybody would wait."""
+    return frozenset({socket.gethostname().lower(), socket.getfqdn().lower()})
 
 
 def _is_address(name: str) -> bool:

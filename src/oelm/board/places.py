@@ -7,7 +7,7 @@ a link out of the folder is named and not read.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -77,14 +77,14 @@ def found_in(root: Path) -> Found:
         path = root / entry.name
         if _leaves(entry, real):
             found.left_out.append(_is_left_out(path))
-        elif entry.is_dir():
+        elif os.path.isdir(entry):
             run = _run_at(path, real, visible(entry.name), "single", found.left_out)
             if run is not None:
                 found.runs[run.id] = run
             elif not _is_run(path) and _holds_runs(path):
                 name = visible(entry.name)
                 found.studies[name] = StudyPlace(name, path, entry.name)
-        elif entry.name.endswith(ENDING) and is_archive(path):
+        elif entry.name.endswith(ENDING) and _is_archive(path, found.left_out):
             name = visible(entry.name.removesuffix(ENDING))
             found.studies.setdefault(name, StudyPlace(name, path, entry.name.removesuffix(ENDING)))
     return found
@@ -106,12 +106,20 @@ def runs_of(study: StudyPlace) -> Found:
         for entry in _entries(place, found.left_out):
             if _leaves(entry, real):
                 found.left_out.append(_is_left_out(place / entry.name))
-            elif entry.is_dir():
+            elif os.path.isdir(entry):
                 id = f"{study.name}/{prefix}{visible(entry.name)}"
                 run = _run_at(place / entry.name, real, id, stage, found.left_out)
                 if run is not None:
                     found.runs[run.id] = replace(run, is_unpacked=True) if folder != study.path else run
     return found
+
+
+def refuse_links_out(folder: Path, names: Iterable[str]) -> None:
+    """UserError where one of these files of a folder is a link that leaves it."""
+    real = os.path.realpath(folder)
+    for path in (folder / name for name in names):
+        if path.is_symlink() and not _stays(path, real):
+            raise UserError(_is_left_out(path))
 
 
 def looked_at_again(run: RunPlace) -> RunPlace | None:
@@ -127,7 +135,7 @@ def _entries(folder: Path, left_out: list[str]) -> Iterator[os.DirEntry[str]]:
     except FileNotFoundError:
         return
     except OSError as error:
-        left_out.append(f"{folder}: cannot be listed ({error.strerror})")
+        left_out.append(_is_unlisted(folder, error))
         return
     yield from (entry for entry in listed if not entry.name.startswith("."))
 
@@ -140,6 +148,20 @@ def _stays(path: str | Path, real: str) -> bool:
     return os.path.realpath(path).startswith(f"{real}{os.sep}")
 
 
+def _is_archive(path: Path, left_out: list[str]) -> bool:
+    try:
+        return is_archive(path)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        left_out.append(f"{path}: cannot be read ({error.strerror})")
+        return False
+
+
+def _is_unlisted(folder: Path, error: OSError) -> str:
+    return f"{folder}: cannot be listed ({error.strerror})"
+
+
 def _is_left_out(path: Path) -> str:
     return f"{path}: is a link out of the folder, and is not read"
 
@@ -149,7 +171,10 @@ def _run_at(path: Path, real: str, id: str, stage: str, left_out: list[str]) -> 
     try:
         with os.scandir(path) as entries:
             listed = list(entries)
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        left_out.append(_is_unlisted(path, error))
         return None
     if _OF_RUNS.isdisjoint(entry.name for entry in listed):
         return None
@@ -170,7 +195,7 @@ def _run_at(path: Path, real: str, id: str, stage: str, left_out: list[str]) -> 
 def _holds_runs(folder: Path) -> bool:
     for place in (folder, folder / TUNING_FOLDER):
         for entry in _entries(place, []):
-            if entry.is_dir() and _is_run(place / entry.name):
+            if _is_run(place / entry.name):
                 return True
     return False
 

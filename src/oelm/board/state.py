@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from oelm.board.glance import Row
-from oelm.board.places import SINGLE, Found, RunPlace, StudyPlace, found_in, runs_of
+from oelm.board.places import SINGLE, Found, RunPlace, StudyPlace, found_in, refuse_links_out, runs_of
 from oelm.board.standing import Remembered, Standing, standing_of
 from oelm.board.watch import Watch
 from oelm.errors import UserError
@@ -47,14 +47,19 @@ class Board:
         self._standings: dict[str, tuple[Key, Standing | str]] = {}
         self._remembered: dict[str, Remembered] = {}
         self._pending: dict[str, Future[None]] = {}
-        self._studies: dict[tuple[str, float], Study] = {}
+        self._studies: dict[str, tuple[float, Study]] = {}  # by source, each with the time of its file
         self._quiet = threading.Condition()
         self._answering = 0
+        self._is_closed = False
         self._quiet_from = float("-inf")  # when those who had a long answer have asked for the rest
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="standings")
 
     def close(self) -> None:
+        """No standing is computed any more; one that has been begun is given up at the next run."""
         self._worker.shutdown(wait=False, cancel_futures=True)
+        with self._quiet:
+            self._is_closed = True
+            self._quiet.notify_all()
 
     # ---- Who goes first ----
 
@@ -77,12 +82,14 @@ class Board:
 
     def _let_answers_go_first(self) -> None:
         with self._quiet:
-            self._quiet.wait_for(lambda: not self._answering, timeout=LONGEST_STANDSTILL)
+            self._quiet.wait_for(lambda: not self._answering or self._is_closed, timeout=LONGEST_STANDSTILL)
+            if self._is_closed:
+                raise UserError("the server ends")
 
     def _let_a_page_be_drawn_first(self) -> None:
         """One that has had a long answer asks for more at once."""
         deadline = time.monotonic() + LONGEST_DELAY
-        while time.monotonic() < min(self._quiet_from, deadline):
+        while time.monotonic() < min(self._quiet_from, deadline) and not self._is_closed:
             time.sleep(0.05)
         self._let_answers_go_first()
 
@@ -104,9 +111,13 @@ class Board:
             return None
         with self._lock:
             if name not in self._watches:
-                listed = (lambda: runs_of(place)) if place is not None else (lambda: self._single())
-                self._watches[name] = Watch(name, listed)
+                self._watches[name] = Watch(name, self._single if name == SINGLE else lambda: self._runs_of(name))
             return self._watches[name]
+
+    def _runs_of(self, name: str) -> Found:
+        """Wherever the study is now: an archive may have become a folder, or a folder may be gone."""
+        place = self.found().studies.get(name)
+        return Found() if place is None else runs_of(place)
 
     def _single(self) -> Found:
         found = self.found()
@@ -235,17 +246,21 @@ class Board:
     def _standing(self, place: StudyPlace, runs: list[RunPlace]) -> Standing | str:
         try:
             study = self.declared(place)
+            refuse_links_out(place.folder(), OF_STUDY)
             remembered = self._remembered.setdefault(place.name, Remembered())
             return standing_of(study, place, runs, remembered, before_each=self._let_answers_go_first)
         except (UserError, OSError) as error:
             return str(error)
+        except Exception as error:  # said on the page, which else would wait for ever
+            return f"{type(error).__name__}: {error}"
 
     def declared(self, place: StudyPlace) -> Study:
         """Its declaration, read again when its file has changed. UserError where it is not here."""
-        key = place.source, study_file(place.source).stat().st_mtime
-        if key not in self._studies:
-            self._studies[key] = load_study(place.source)
-        return self._studies[key]
+        changed = study_file(place.source).stat().st_mtime
+        known = self._studies.get(place.source)
+        if known is None or known[0] != changed:
+            known = self._studies[place.source] = changed, load_study(place.source)
+        return known[1]
 
 
 def _changed(file: Path) -> float | None:

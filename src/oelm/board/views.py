@@ -143,9 +143,10 @@ def run(board: Board, id: str) -> Tree | None:
     if watch is None:
         return None
     with watch.lock:
-        place, row = watch.places[id], dict(watch.rows[id])
+        place, row, arm = watch.places[id], dict(watch.rows[id]), watch.arm_of(id)
         drawn = {name: {"points": watch.curve_of(id, name)} for name in KIND_OF}
-        known = {"version": watch.version, "row": row, "curves": drawn}
+        known = {"version": watch.version, "row": row, "arm": arm or row["arm"], "curves": drawn}
+    board.want_standing(watch.name)  # which arm of the study it is, and so how it is drawn
     directory = place.directory
     problems: list[str] = []
     config = _config(directory, problems)
@@ -160,7 +161,7 @@ def run(board: Board, id: str) -> Tree | None:
         "result": flat(_record(directory.result_file, Result, problems)),
         "counts": {key: parameters.get(key) for key in ("total", "trainable", "frozen", "implied")},
         "parts": _by_role(parameters.get("parts", [])),
-        "checkpoints": _checkpoints(directory),
+        "checkpoints": _checkpoints(directory, problems),
         "log": log_of(directory),
         "sample": _record(directory.sample_file, Sample, problems) or None,
         "heads": directory.last_head_scores(),
@@ -237,9 +238,14 @@ def _by_role(parts: list[Tree]) -> list[Tree]:
     return [row | {"trainable": row["total"] - row["frozen"]} for row in found.values()]
 
 
-def _checkpoints(directory: RunDirectory) -> list[Tree]:
-    found = []
-    for folder in directory.stored_checkpoints():
+def _checkpoints(directory: RunDirectory, problems: list[str]) -> list[Tree]:
+    found: list[Tree] = []
+    try:
+        folders = directory.stored_checkpoints()
+    except OSError as error:
+        problems.append(str(error))
+        return found
+    for folder in folders:
         try:
             files = [entry.stat(follow_symlinks=False) for entry in os.scandir(folder)]
         except OSError:
@@ -262,7 +268,7 @@ def compare(board: Board, ids: list[str]) -> Tree | None:
     settings = [_settings(each) for each in runs]
     keys = sorted({key for each in settings for key in each})
     return {
-        "runs": [{key: each[key] for key in ("row", "curves", "study", "look", "version", "result")} for each in runs],
+        "runs": [{key: each[key] for key in ("row", "arm", "curves", "study", "look", "version")} for each in runs],
         "differences": [
             {"key": key, "values": [each.get(key) for each in settings]} for key in keys if differ(key, settings)
         ],
