@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import math
 import shutil
 import threading
 import time
@@ -9,6 +10,7 @@ import time
 import pytest
 from board_server import board_of, served
 
+from instant_slots import InstantSlots, run_study
 from oelm.board import views
 from oelm.board.follow import VALUES
 from oelm.board.places import StudyPlace
@@ -440,6 +442,48 @@ def test_looks_say_what_the_next_one_needs(tmp_path):
     with served(board_of(study, folder)) as server:
         (line,) = server.standing("small")["next_look"]
         assert "look 1 of 2" in line.lower()
+
+
+def test_runs_that_looks_made_needless_are_not_waited_for(tmp_path):
+    claims = [hypothesis("not_worse")]
+    study = small_study(arms=ARMS, seeds=list(range(8)), looks=[4, 8], hypotheses=claims)
+    noise = [0.003, -0.004, 0.001, 0.0, 0.002, -0.001, 0.004, -0.002]
+    run_study(study, InstantSlots(tmp_path / "small", lambda arm, seed, *_: 3.0 + noise[seed - (arm == "trained")]))
+    with served(board_of(study, tmp_path / "small")) as server:
+        standing = server.standing("small")
+        (line,) = server.json("data/overview")["studies"]
+    assert standing["is_complete"]
+    assert standing["progress"] == line["progress"] == {"done": 8, "planned": 8}
+    assert [row["state"] for row in standing["rows"]].count("not_needed") == 8
+
+
+def test_a_value_chosen_between_those_that_were_tried_has_its_loss(tmp_path):
+    tuning = {"grid": {"learning_rate": [5e-4, 1e-3, 2e-3]}, "seeds": [1000, 1001, 1002], "choose": "fitted"}
+    study = small_study(arms=ARMS[:1], seeds=[0], tuning=tuning)
+
+    def losses(arm, seed, stage, point):
+        rate = dict(point or ()).get("training.learning_rate", 1e-3)
+        return 3.0 + math.log(rate / 1.2e-3) ** 2 + 0.0001 * (seed % 3)
+
+    store_study(study, tmp_path / "small", losses)
+    with served(board_of(study, tmp_path / "small")) as server:
+        ((arm,),) = [panel["arms"] for panel in server.standing("small")["tuning"]]
+    assert arm["values"] == [5e-4, 1e-3, 2e-3]
+    assert arm["chosen"] == pytest.approx(1.2e-3, rel=0.01)
+    assert arm["chosen_loss"] == pytest.approx(3.0, abs=0.01)
+
+
+def test_a_run_is_called_and_drawn_as_the_arm_of_its_study_though_nobody_opened_that(tmp_path):
+    study = sized_study(sizes={"width": [16, 32]}, hypotheses=[hypothesis(size="width32")])
+    store_study(study, tmp_path / "small", losses_with_slope())
+    board = board_of(study, tmp_path / "small")
+    with served(board) as server:
+        ids = [f"small/{path.name}" for path in sorted((tmp_path / "small").glob("*-s0-*"))]
+        server.json("data/compare", name=ids[:2])
+        board._worker.submit(lambda: None).result()
+        runs = server.json("data/compare", name=ids[:2])["runs"]
+    assert [run["arm"] for run in runs] == [id.removeprefix("small/").partition("-s0-")[0] for id in ids[:2]]
+    assert all("+width" in run["arm"] and run["look"] for run in runs)
 
 
 def test_tuning_is_shown_size_by_size_the_main_one_first(tmp_path):

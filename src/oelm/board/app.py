@@ -38,6 +38,7 @@ PLOTLY = "plotly.min.js"
 FONT = "chinese-font"
 FOR_A_DAY = {"cache-control": "max-age=86400"}  # libraries of others
 PACKED_FROM = 2**12  # bytes
+MOST_DIGITS = 16  # of a version
 NOT_FOUND = Response("not found\n", status_code=404, media_type="text/plain")
 
 
@@ -70,9 +71,9 @@ def board_app(board: Board, *, language: Language | None) -> Starlette:
         return request.query_params.get(key, "")
 
     async def events(request: Request) -> Response:
-        names = request.query_params.getlist("study")
+        names, is_overview = request.query_params.getlist("study"), "overview" in request.query_params
         try:
-            stream = await hub.stream(names, is_overview="overview" in request.query_params)
+            stream = await hub.stream(names, is_overview=is_overview, since=_since(request, names, hub.token))
         except TooMany:
             return Response("too many open pages\n", status_code=503, media_type="text/plain")
         return StreamingResponse(stream, media_type="text/event-stream") if stream else NOT_FOUND
@@ -116,6 +117,16 @@ def board_app(board: Board, *, language: Language | None) -> Starlette:
     return Starlette(
         routes=[Route(path, endpoint, methods=["GET"]) for path, endpoint in routes.items()], lifespan=lifespan
     )
+
+
+def _since(request: Request, names: list[str], token: str) -> dict[str, int] | None:
+    """The versions of studies that a page has which comes back to this server; None: it has nothing, or of another."""
+    versions = request.query_params.getlist("since")
+    if request.query_params.get("server") != token or len(versions) != len(names):
+        return None
+    if not all(version.isascii() and version.isdigit() and len(version) < MOST_DIGITS for version in versions):
+        return None
+    return dict(zip(names, map(int, versions), strict=True)) or None
 
 
 def _language(request: Request, otherwise: Language | None) -> Language:

@@ -7,7 +7,9 @@ most a small share of one core.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import secrets
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -23,6 +25,7 @@ EVERY = 1.0  # seconds
 LARGEST_SHARE = 0.04  # of a core, for polling
 SILENCE = 15.0  # seconds after which a sign of life is sent
 MOST_STREAMS = 40
+GONE = -1  # in the place of the version of a study that is no longer there
 
 
 class TooMany(Exception):
@@ -36,7 +39,10 @@ class Hub:
         self.overviews = 0
         self.streams = 0
         self.seconds = 0.0  # that the last poll took
+        self.token = secrets.token_hex(8)  # of this server: another one counts versions anew
         self._told = asyncio.Condition()
+        self._turn = 0  # how often there was something to tell
+        self._versions: dict[str, int] = {}  # at the last poll
 
     # ---- Reading ----
 
@@ -46,57 +52,61 @@ class Hub:
             if self.streams:
                 if await run_in_threadpool(self._poll):
                     async with self._told:
+                        self._turn += 1
                         self._told.notify_all()
                 self.seconds = time.monotonic() - begun
             await asyncio.sleep(max(EVERY - self.seconds, self.seconds * (1 / LARGEST_SHARE - 1)))
 
     def _poll(self) -> bool:
-        """Whether there is anything to tell."""
+        """Whether there is anything to tell. What cannot be read now may be the next time; whoever asks is told why."""
+        with contextlib.suppress(Exception):
+            return self._look()
+        return False
+
+    def _look(self) -> bool:
         watches = self.board.watches() if self.overviews else []
         watches += [watch for name in list(self.watched) if (watch := self.board.watch(name)) is not None]
-        is_new = False
         for watch in dict.fromkeys(watches):
             with watch.lock:
-                before = watch.version
                 watch.refresh()
-                is_new = is_new or watch.version > before
             if self.overviews or self.board.known_standing(watch.name) is not None:
                 self.board.want_standing(watch.name)
-        return is_new or self._standings_came(watches)
-
-    def _standings_came(self, watches: list[Watch]) -> bool:
-        """A standing is told by its own thread, which cannot wake anybody here."""
-        versions = {watch.name: watch.version for watch in watches}
-        came = versions != getattr(self, "_versions", versions)
-        self._versions = versions
-        return came
+        # Not only what was read here: a standing is told by its own thread, which cannot wake anybody, and a study may
+        # have come or gone.
+        before, self._versions = self._versions, {watch.name: watch.version for watch in watches}
+        return self._versions != before
 
     # ---- Telling ----
 
-    async def stream(self, names: list[str], *, is_overview: bool) -> AsyncIterator[bytes] | None:
-        """What happens to some studies from now on; None where one is not here."""
+    async def stream(
+        self, names: list[str], *, is_overview: bool, since: dict[str, int] | None = None
+    ) -> AsyncIterator[bytes] | None:
+        """What happens to some studies from now on, or since these versions of them; None where one is not here."""
         watches = await run_in_threadpool(lambda: [self.board.watch(name) for name in dict.fromkeys(names)])
         if None in watches or not (watches or is_overview):
             return None
         if self.streams >= MOST_STREAMS:
             raise TooMany
-        return self._stream([watch for watch in watches if watch is not None], is_overview=is_overview)
+        return self._stream([watch for watch in watches if watch is not None], is_overview=is_overview, since=since)
 
-    async def _stream(self, watches: list[Watch], *, is_overview: bool) -> AsyncIterator[bytes]:
+    async def _stream(
+        self, watches: list[Watch], *, is_overview: bool, since: dict[str, int] | None
+    ) -> AsyncIterator[bytes]:
         self.streams += 1
         self.overviews += is_overview
         self.watched.update(watch.name for watch in watches)
         try:
             watches = await run_in_threadpool(self.board.watches) if is_overview else watches
-            versions = {watch.name: watch.version for watch in watches}
+            versions = since or {watch.name: watch.version for watch in watches}
             is_still = await run_in_threadpool(self.board.is_still, None if is_overview else list(versions))
-            yield _message("hello", {"versions": versions, "is_still": is_still})
+            yield _message("hello", {"server": self.token, "goes_on": since is not None, "is_still": is_still})
             while True:
+                turn = self._turn  # a poll while the news are on their way is not waited for again
                 for kind, tree in await run_in_threadpool(self._news, versions, is_overview):
                     yield _message(kind, tree)
                 try:
                     async with self._told:
-                        await asyncio.wait_for(self._told.wait(), SILENCE)
+                        await asyncio.wait_for(self._told.wait_for(lambda turn=turn: self._turn != turn), SILENCE)
                 except TimeoutError:
                     yield b": still here\n\n"
         finally:
@@ -109,9 +119,12 @@ class Hub:
         """What is newer than these versions, which are brought up to date."""
         found: list[tuple[str, Any]] = []
         names = [watch.name for watch in self.board.watches()] if is_overview else list(versions)
-        for name in names:
+        for name in dict.fromkeys([*versions, *names]):
             watch = self.board.watch(name)
             if watch is None:
+                if versions.get(name) != GONE:
+                    found.append(("gone", {"study": name}))
+                versions[name] = GONE
                 continue
             with watch.lock:
                 events, version = watch.since(versions.get(name, 0)), watch.version

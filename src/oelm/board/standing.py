@@ -107,7 +107,7 @@ class Standing:
     def progress(self) -> dict[str, int]:
         plan = self.plan
         done = sum(run.has_ended for run in plan.runs)
-        return {"done": done, "planned": len(plan.tuning) + plan.expected_final_runs + len(plan.saved)}
+        return {"done": done, "planned": len(plan.tuning) + plan.expected_final_runs}
 
     def _missing(self, language: Language) -> Iterator[str]:
         from oelm.reporting.content import missing_lines
@@ -183,12 +183,15 @@ class Standing:
             return None
         best = {value: min(of_value) for value, of_value in sorted(losses.items())}
         choice = self.plan.choices.get(arm)
+        chosen = choice.values.get(key) if choice else None
+        between = choice.loss if choice and choice.curve else None  # as the fitted curve says
         return {
             "arm": arm,
             "label": label_in(self.study, arm, language),
             "values": list(best),
             "losses": [loss if math.isfinite(loss) else None for loss in best.values()],
-            "chosen": choice.values.get(key) if choice else None,
+            "chosen": chosen,
+            "chosen_loss": best.get(chosen, between) if chosen is not None else None,
             **drawn_as(look_of(self.study, arm)),
         }
 

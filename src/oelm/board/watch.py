@@ -130,6 +130,7 @@ class Watch:
         """What is new in the curves of runs, and in those of the arms they belong to."""
         runs: dict[str, Any] = {}
         steps: dict[tuple[str, str], set[int] | None] = {}  # by arm and name; None: all
+        gone: dict[tuple[str, str], set[int]] = {}  # the same: steps that a run no longer has
         for (id, kind), follower in self._followers.items():
             place = self.places[id]
             if self._read_at[id, kind] == place.signature:
@@ -152,9 +153,12 @@ class Watch:
                     known = steps.get(key, set())
                     is_whole = changes.is_reset or known is None
                     steps[key] = None if is_whole else {*(known or ()), *changes.steps, *changes.gone}
-        return {"runs": runs, "arms": self.arms_of(runs), "bands": self._changed_bands(steps) if steps else {}}
+                    gone.setdefault(key, set()).update(changes.gone)
+        return {"runs": runs, "arms": self.arms_of(runs), "bands": self._changed_bands(steps, gone) if steps else {}}
 
-    def _changed_bands(self, steps: dict[tuple[str, str], set[int] | None]) -> dict[str, Any]:
+    def _changed_bands(
+        self, steps: dict[tuple[str, str], set[int] | None], gone: dict[tuple[str, str], set[int]]
+    ) -> dict[str, Any]:
         members = {kind: self.members(kind) for kind in {KIND_OF[name] for _, name in steps}}
         bands: dict[str, Any] = {}
         for (arm, name), changed in steps.items():
@@ -167,8 +171,9 @@ class Watch:
                 stride = stride_of(of_arm)
                 drawn = sorted(step for step in changed if step % stride == 0 or _is_last(of_arm, step))
             points = points_at(of_arm, name, drawn)
-            if points or whole:
-                part = {"points": points, "is_reset": whole, "seeds": begun(of_arm)}
+            missing = sorted(gone[arm, name] - {point[0] for point in points})
+            if points or missing or whole:
+                part = {"points": points, "gone": missing, "is_reset": whole, "seeds": begun(of_arm)}
                 bands.setdefault(arm, {})[name] = part
         return bands
 
