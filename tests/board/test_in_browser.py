@@ -10,7 +10,7 @@ from test_board_state import ARMS, all_but_one, finish_the_last, running, study_
 
 from oelm.board.words import _OWN
 from oelm.reporting.fonts import has_chinese, packaged_files
-from stored_runs import accuracy_claim, small_classification, store_study
+from stored_runs import accuracy_claim, small_classification, small_study, store_study
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="pip install selenium")
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
@@ -22,6 +22,7 @@ FLAGS = (
     "--disable-background-networking", "--disable-component-update", "--disable-sync", "--window-size=1400,1000",
 )  # fmt: skip
 PATIENCE = 90.0  # seconds, on a busy machine
+RATE = "training.learning_rate"
 CLASSIFYING = ["fine_tuned", "frozen_pretrained"]
 
 
@@ -68,13 +69,13 @@ CHART = "document.querySelector('.chart')"
 DRAWN = f"({CHART}?.querySelectorAll('.scatterlayer .trace').length ?? 0)"  # curves
 
 
-# An answer with curves stays on its way until it is released.
-HOLD_CURVES = """
+# An answer of this kind stays on its way until it is released.
+HOLD = """
 const ask = window.fetch;
 const isReleased = new Promise((resolve) => { window.release = resolve; });
-window.fetch = async (path) => {
-  const answer = await ask(path);
-  if (!path.startsWith('data/curves')) return answer;
+window.fetch = async (path, how) => {
+  const answer = await ask(path, how);
+  if (!path.startsWith(arguments[0])) return answer;
   window.isAnswered = true;
   await isReleased;
   return answer;
@@ -93,7 +94,7 @@ def test_what_is_recorded_while_curves_are_on_their_way_is_drawn(browser, world)
     try:
         browser.get(f"{server.address}?study=small")
         until(browser, f"{CARD} && {DRAWN}", "the page")
-        browser.execute_script(HOLD_CURVES)
+        browser.execute_script(HOLD, "data/curves")
         browser.execute_script(CHOOSE, "y", "train_loss")
         until(browser, "window.isAnswered", "the answer of the server")
         for record in rest:
@@ -101,8 +102,9 @@ def test_what_is_recorded_while_curves_are_on_their_way_is_drawn(browser, world)
         row = "document.querySelector('tr:has(.state-running)')"
         until(browser, f"{row}?.innerText.includes('40/40')", "the last step in the table")
         browser.execute_script("window.release()")
-        numbers = f"{CHART}.parentElement.querySelector('details').textContent"
-        until(browser, f"({numbers}.match(/4[/]4/g) ?? []).length === 2", "all seeds of both arms at the last step")
+        numbers = f"[...{CHART}.parentElement.querySelectorAll('details tr')]"
+        last = "[...row.children].map((each) => each.textContent).join().match(/,40,.*4[/]4$/)"
+        until(browser, f"{numbers}.filter((row) => {last}).length === 2", "all seeds of both arms at the last step")
     finally:
         shutil.rmtree(directory.path)
 
@@ -302,6 +304,26 @@ def test_the_keyboard_reaches_an_arm_and_everything_has_a_name(browser, world):
 BUTTONS = "[...document.querySelectorAll('.modebar-btn')].map((each) => each.dataset.title ?? '')"
 
 
+def test_planned_runs_that_are_one_run_are_a_line_each(browser, world):
+    """A tuning run may serve several sizes."""
+    server, _, _ = world
+    browser.get(f"{server.address}?study=small")
+    rows = "document.querySelectorAll('tbody tr:has(td.column-choose)').length"
+    until(browser, f"{CARD} && {rows} === 8", "the table")
+    browser.execute_script("""
+const ask = window.fetch;
+window.fetch = async (path, how) => {
+  const answer = await ask(path, how);
+  if (!path.startsWith('data/study')) return answer;
+  const found = await answer.json();
+  if (found.standing) found.standing.rows.push({ ...found.standing.rows[0], run: 'the same at another size' });
+  return { status: 200, ok: true, json: async () => found };
+};
+document.getElementById('language').click();
+""")
+    until(browser, f"document.documentElement.lang === 'zh-Hans' && {CARD} && {rows} === 9", "a line more")
+
+
 def test_no_button_of_a_chart_uploads_it(browser, world):
     server, _, folder = world
     runs = [f"small/{next(folder.glob(f'{arm}-s0*')).name}" for arm in ARMS]
@@ -423,6 +445,111 @@ def test_markup_in_names_is_text(browser, world):
         shutil.rmtree(hostile)
 
 
+HEADING = "document.querySelector('h1')?.innerText"
+
+
+def test_a_view_that_was_left_before_it_came_does_not_come(browser, world):
+    server, _, _ = world
+    browser.get(server.address)
+    until(browser, "document.querySelector('[data-study=small] a')", "the overview")
+    browser.execute_script(HOLD, "data/study")
+    browser.execute_script("document.querySelector('[data-study=small] a').click()")
+    until(browser, "window.isAnswered", "the answer of the server")
+    browser.execute_script("document.querySelector('.brand').click()")
+    until(browser, "document.querySelector('main').getAttribute('aria-busy') === 'false'", "the overview")
+    browser.execute_script("window.release()")
+    time.sleep(1)
+    assert browser.execute_script(f"return {HEADING}") == "Overview"
+    assert browser.execute_script("return document.querySelector('.state').className") == "state live"
+
+
+def test_the_way_back_leads_to_the_language_of_then(browser, world):
+    server, _, _ = world
+    browser.get(server.address)
+    until(browser, "document.querySelector('[data-study=small] a')", "the overview")
+    browser.execute_script("document.querySelector('[data-study=small] a').click()")
+    until(browser, CARD, "the study")
+    browser.execute_script("document.getElementById('language').click()")
+    until(browser, f"document.documentElement.lang === 'zh-Hans' && {CARD}?.innerText.includes('成立')", "Chinese")
+    browser.back()
+    until(browser, f"document.documentElement.lang === 'en' && {HEADING} === 'Overview'", "the overview in English")
+    browser.forward()
+    until(browser, f"document.documentElement.lang === 'zh-Hans' && {CARD}", "the study in Chinese")
+
+
+def test_a_study_that_is_deleted_is_said_not_to_be_there_until_it_is_again(browser, world, tmp_path):
+    server, _, folder = world
+    browser.get(f"{server.address}?study=sentences")
+    until(browser, DRAWN, "the study")
+    shutil.move(folder.parent / "sentences", tmp_path / "sentences")
+    try:
+        until(browser, "document.querySelector('[role=alert]')", "that it is gone")
+        assert browser.execute_script("return document.querySelector('.state').innerText") == ""
+    finally:
+        shutil.move(tmp_path / "sentences", folder.parent / "sentences")
+    until(browser, DRAWN, "the study")
+
+
+def test_chosen_runs_are_part_of_the_address_and_no_more_than_can_be_compared(browser, world):
+    server, _, _ = world
+    browser.get(f"{server.address}?study=small")
+    until(browser, f"{CARD} && document.querySelectorAll('td.column-choose input').length === 8", "the table")
+    browser.execute_script(
+        "[...document.querySelectorAll('td.column-choose input')].slice(2, 4).map((box) => box.click())"
+    )
+    browser.refresh()
+    link = "[...document.querySelectorAll('main a')].find((each) => each.innerText.startsWith('Compare'))"
+    assert until(browser, f"{link}?.innerText", "the link") == "Compare 2 chosen runs"
+    until(browser, f"{CARD} && document.querySelectorAll('td.column-choose input:checked').length === 2", "the marks")
+    others = "&".join(f"choose=other{number}" for number in range(20))
+    browser.get(f"{server.address}?study=small&{others}")
+    until(browser, f"{CARD} && document.querySelectorAll('td.column-choose input').length === 8", "the table")
+    browser.execute_script("document.querySelector('td.column-choose input').click()")
+    assert not browser.execute_script("return document.querySelector('td.column-choose input').checked")
+    assert "At most 20 runs" in browser.execute_script("return document.body.innerText")
+
+
+def test_runs_of_several_studies_and_single_runs_are_chosen_and_compared(browser, world):
+    server, _, folder = world
+    alone = folder.parent / "alone"
+    shutil.copytree(next(folder.glob("trained-s0*")), alone)
+    boxes = "document.querySelectorAll('td.column-choose input')"
+    try:
+        browser.get(server.address)
+        until(browser, f"{boxes}.length === 1", "the single run")
+        browser.execute_script(f"{boxes}[0].click(); document.querySelector('[data-study=sentences] a').click()")
+        until(browser, f"{DRAWN} && {boxes}.length === 4", "the study")
+        browser.execute_script(f"{boxes}[0].click()")
+        link = "[...document.querySelectorAll('main a')].find((each) => each.innerText === 'Compare 2 chosen runs')"
+        until(browser, link, "the link")
+        browser.execute_script(f"{link}.click()")
+        until(browser, f"{HEADING} === 'Compare' && {DRAWN} === 2", "both curves")
+        browser.back()
+        none = "[...document.querySelectorAll('button')].find((each) => each.innerText === 'Choose none')"
+        until(browser, f"{none} && {boxes}.length === 4", "the study")
+        browser.execute_script(f"{none}.click()")
+        assert browser.execute_script(f"return [...{boxes}].filter((each) => each.checked).length") == 0
+        assert "choose=" not in browser.current_url
+    finally:
+        shutil.rmtree(alone)
+
+
+def test_more_pages_than_a_browser_has_connections_are_shown(browser, world):
+    server, _, _ = world
+    first = browser.current_window_handle
+    try:
+        for _ in range(8):
+            browser.switch_to.new_window("tab")
+            browser.get(f"{server.address}?study=small")
+            until(browser, f"{CARD} && {DRAWN}", "the study")
+    finally:
+        for handle in browser.window_handles:
+            if handle != first:
+                browser.switch_to.window(handle)
+                browser.close()
+        browser.switch_to.window(first)
+
+
 def test_nothing_came_from_another_host_and_nothing_was_wrong(browser, world):
     """What all the pages before asked for and complained about."""
     server, _, _ = world
@@ -434,7 +561,45 @@ def test_nothing_came_from_another_host_and_nothing_was_wrong(browser, world):
     assert wrong == []
 
 
-# After the log was read: here a server goes away, and another one answers.
+# After the log was read: here other servers answer, and one goes away.
+def test_the_page_of_a_run_follows_it_from_its_first_record_to_its_end(browser, tmp_path):
+    study, folder = study_of_two(), tmp_path / "small"
+    store_study(study, folder, all_but_one)
+    directory, rest = running(study, folder, records=0)
+    options = "[...document.querySelectorAll('select[name=y] option')].map((each) => each.value).join()"
+    config = "[...document.querySelectorAll('details')].find((each) => each.innerText.startsWith('Config'))"
+    directory.append_metrics(next(record for record in rest if "val_loss" not in record))
+    with served(board_of(study, folder)) as server:
+        browser.get(f"{server.address}?run=small/{directory.path.name}")
+        until(browser, f"{options} === 'val_loss,train_loss'", "the choice of what is drawn")
+        browser.execute_script(CHOOSE, "y", "train_loss")
+        until(browser, DRAWN, "training loss")
+        browser.execute_script(CHOOSE, "y", "val_loss")
+        directory.append_metrics(next(record for record in rest if "val_loss" in record))
+        until(browser, f"{DRAWN} && {CHART}.dataset.points === '1'", "validation loss")
+        browser.execute_script(f"{config}.open = true")
+        directory.log_file.write_text("its last words\n")
+        directory.write_status("failed", error="the wrong sort of snow")
+        until(browser, "document.querySelector('main .warning')?.innerText === 'the wrong sort of snow'", "the error")
+        assert browser.execute_script("return document.querySelector('pre').innerText").strip() == "its last words"
+        assert browser.execute_script(f"return {config}.open")
+        shutil.rmtree(directory.path)
+        until(browser, "document.querySelector('[role=alert]')", "that it is gone")
+
+
+def test_tuning_losses_are_there_as_text(browser, tmp_path):
+    tuning = {"grid": {"learning_rate": [5e-4, 1e-3, 2e-3]}, "seeds": [1000]}
+    study = small_study(arms=ARMS, seeds=[0], tuning=tuning)
+    losses = {0.0005: 2.5, 0.001: 2.25, 0.002: 2.75}
+    store_study(study, tmp_path / "small", lambda arm, seed, stage, point: losses[dict(point)[RATE]] if point else 3.0)
+    with served(board_of(study, tmp_path / "small")) as server:
+        browser.get(f"{server.address}?study=small")
+        rows = "[...document.querySelectorAll('[aria-labelledby=section-tuning] details tbody tr')]"
+        texts = f"{rows}.map((row) => [...row.children].slice(2).map((cell) => cell.textContent).join())"
+        expected = ["0.0005,2.5000,", "0.001,2.2500,chosen", "0.002,2.7500,"] * 2
+        until(browser, f"{texts}.length === 6 && {texts}.join(';') === '{';'.join(expected)}'", "the numbers")
+
+
 def test_a_page_follows_a_server_that_was_started_again(browser, tmp_path):
     study, folder = study_of_two(), tmp_path / "small"
     store_study(study, folder, all_but_one)

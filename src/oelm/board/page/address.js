@@ -28,13 +28,30 @@ export function to(entries) {
   return `?${found}`;
 }
 
+let leaving = new AbortController();
+
+// Another view is shown now: nothing that was asked for before is answered any more.
+export function leave() {
+  leaving.abort();
+  leaving = new AbortController();
+}
+
 export async function fetched(path, entries = {}) {
+  const { signal } = leaving;
+  try {
+    return await asked(path, entries, signal);
+  } catch (error) {
+    return signal.aborted ? new Promise(() => {}) : Promise.reject(error);
+  }
+}
+
+async function asked(path, entries, signal) {
   const found = new URLSearchParams();
   for (const [name, value] of Object.entries(entries)) {
     for (const each of Array.isArray(value) ? value : [value]) found.append(name, each);
   }
   if (get("lang")) found.set("lang", get("lang"));
-  const answer = await fetch(`${path}?${found}`);
+  const answer = await fetch(`${path}?${found}`, { signal });
   if (answer.status === 404) return null;
   if (!answer.ok) throw new Error(`${answer.status} ${answer.statusText}`);
   return answer.json();

@@ -49,7 +49,7 @@ function interval(found) {
       found.low === null ? [] : svg("line", { class: "interval", x1: x(found.low), x2: x(found.high), y1: LINE, y2: LINE }),
       svg("circle", { class: "mean", cx: x(found.mean), cy: LINE, r: 4.5 }),
       found.seeds.map((value) => svg("circle", { class: "seed", cx: x(value), cy: LINE + 13, r: 2.4 })),
-      found.low === null ? [] : endLabels(found, x),
+      found.low === null ? [] : endLabels(found, x, start, end),
       axisLabels([found.origin, ...edges], x)),
     h("figcaption", { class: "soft" }, found.axis));
 }
@@ -59,12 +59,13 @@ const within = (at, text) => Math.min(Math.max(at, width(text) / 2 + 2), widthOf
 const label = (at, y, text, kind) => svg("text", { class: kind, x: within(at, text).toFixed(1), y }, text);
 
 // What the ends of the interval are, above it: apart, or in one label where there is too little room.
-function endLabels(found, x) {
+function endLabels(found, x, from, to) {
+  const kind = (at) => (at < from || at > to ? "end outside" : "end");
   const [low, high] = [short(found.low), short(found.high)];
   const [start, end] = [Number(x(found.low)), Number(x(found.high))];
   const hasRoom = within(end, high) - within(start, low) > (width(low) + width(high)) / 2 + 8;
-  if (hasRoom) return [label(start, LINE - 10, low, "end"), label(end, LINE - 10, high, "end")];
-  return [label((start + end) / 2, LINE - 10, `${low} – ${high}`, "end")];
+  if (hasRoom) return [label(start, LINE - 10, low, kind(start)), label(end, LINE - 10, high, kind(end))];
+  return [label((start + end) / 2, LINE - 10, `${low} – ${high}`, kind((start + end) / 2))];
 }
 
 // Below the uprights; a label that would touch one before it stands in the next row.

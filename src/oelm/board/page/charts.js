@@ -11,7 +11,7 @@ export function plotly() {
     const script = document.createElement("script");
     script.src = "page/plotly.min.js";
     script.onload = () => resolve(window.Plotly);
-    script.onerror = () => reject(new Error("plotly.min.js"));
+    script.onerror = () => { loading = null; reject(new Error("plotly.min.js")); };
     document.head.append(script);
   });
   return loading;
@@ -196,6 +196,12 @@ export function merged(points, { points: news = [], gone = [], is_reset: isReset
   }
   const found = [...bySteps.values()];
   return isSorted ? found : found.sort((one, other) => one[0] - other[0]);
+}
+
+// At most so many of them, the last one among them.
+export function thinned(points, most) {
+  const stride = Math.ceil(points.length / most);
+  return points.filter((_, at) => (points.length - 1 - at) % stride === 0);
 }
 
 export function chartOptions() {

@@ -3,8 +3,9 @@
 import { fill, h, number, numbersBelow, plainTable, say, section, stateWord, throttled } from "./dom.js";
 import * as address from "./address.js";
 import * as charts from "./charts.js";
+import { MOST_COMPARED } from "./choice.js";
 import { curveControls } from "./controls.js";
-import { shown } from "./run.js";
+import { shown, valuesOf } from "./run.js";
 
 const COLOURS = ["#000000", "#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6D00"];
 const DASHES = ["solid", "dash", "dashdot", "dot", "longdash", "longdashdot"];
@@ -27,13 +28,11 @@ function lastNumbers(name, points) {
   return [name, String(points.at(-1)[0]), number(values.at(-1)), number(values.reduce((one, other) => Math.min(one, other))), number(values.reduce((one, other) => Math.max(one, other)))];
 }
 
-export async function compare(main, ids, { live }) {
+export async function compare(main, ids, { live, again }) {
   if (ids.length < 2) { fill(main, h("h1", {}, say("compare")), h("p", {}, say("compare.few"))); return true; }
   const studies = [...new Set(ids.map((id) => (id.includes("/") ? id.slice(0, id.indexOf("/")) : "")))];
-  let found = null;
-  const path = `events?${new URLSearchParams(studies.map((study) => ["study", study]))}`;
-  const stream = live(path, { onChange: (kind, event) => change(event), onAgain: () => compare(main, ids, { live }) });
-  found = await address.fetched("data/compare", { name: ids });
+  const stream = live(studies, (kind, event) => change(event));
+  const found = await address.fetched("data/compare", { name: ids });
   if (found === null) return false;
   const chart = h("div", { class: "chart", role: "img" });
   const table = h("div");
@@ -48,16 +47,18 @@ export async function compare(main, ids, { live }) {
     charts.draw(chart, traces, charts.chartOptions());
     numbersBelow(values, [say("column.run"), say("column.step"), say(`value.${what}`), say("column.least"), say("column.most")], found.runs
       .filter((run) => run.curves[what]?.points.length).map((run) => lastNumbers(run.row.run, run.curves[what].points)));
-    const rows = found.runs.map(({ row }, at) => [
-      charts.lineSample(looks[at]), h("a", { href: address.to({ run: row.id }) }, row.run), row.arm ?? "", String(row.seed ?? ""), stateWord(row.state),
+    const rows = found.runs.map(({ row, arm }, at) => [
+      charts.lineSample(looks[at]), h("a", { href: address.to({ run: row.id }) }, row.run), arm ?? "", String(row.seed ?? ""), stateWord(row.state),
       `${row.step ?? 0}/${row.steps ?? ""}`, number(row.val_loss), row.accuracy === null ? number(row.perplexity, 3) : number(row.accuracy)]);
     const header = ["", ...["run", "arm", "seed", "state", "step", "val_loss"].map((name) => say(`column.${name}`)), `${say("column.perplexity")} / ${say("column.accuracy")}`];
     fill(table, plainTable(header, rows));
   };
   const redraw = throttled(draw, 700);
   function change(event) {
+    if (event.is_regrouped && found.runs.some((run) => run.study === event.study && !run.look)) { again(); return; } // arms may be known now
     for (const run of found.runs) {
       const row = event.rows[run.row.id];
+      if (row === null) { again(); return; } // it is gone
       if (row) run.row = row;
       for (const [what, part] of Object.entries(event.runs[run.row.id] ?? {})) {
         const curve = (run.curves[what] ??= { points: [] });
@@ -66,12 +67,14 @@ export async function compare(main, ids, { live }) {
     }
     redraw();
   }
+  const has = valuesOf(...found.runs.map((run) => run.curves));
   const names = found.runs.map((run) => run.row.run);
   const differences = found.differences.map(({ key, values }) => [key, ...values.map(shown)]);
   const links = studies.filter(Boolean).map((study) => h("a", { href: address.to({ study }) }, study));
   const back = links.length ? h("p", { class: "soft" }, `${say("run.of")}${say("colon")}`, links.flatMap((link, at) => (at ? [", ", link] : [link]))) : null;
   fill(main, h("h1", {}, say("compare")), back, table,
-    section(say("curves"), curveControls(draw, { flops: false }), chart, values),
+    ids.length > MOST_COMPARED ? h("p", { class: "warning" }, say("compare.most", { most: MOST_COMPARED })) : null,
+    section(say("curves"), curveControls(draw, { has, flops: false }), chart, values),
     section(say("compare.differences"), differences.length ? plainTable([say("key"), ...names], differences) : h("p", {}, say("compare.same"))));
   draw();
   const versions = {};

@@ -52,6 +52,14 @@ export function keepingFocus(element, change) {
   found?.focus({ preventScroll: true });
 }
 
+// Change what is in an element; what in it was unfolded is so afterwards.
+export function keepingOpen(element, change) {
+  const all = () => [...element.querySelectorAll("details")].map((each) => [each, `${each.closest("section")?.getAttribute("aria-labelledby")} ${each.querySelector("summary")?.textContent}`]);
+  const open = new Set(all().filter(([each]) => each.open).map(([, name]) => name));
+  change();
+  for (const [each, name] of all()) if (open.has(name)) each.open = true;
+}
+
 // ---- Words ----
 
 let words = {};

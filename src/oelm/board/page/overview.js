@@ -2,20 +2,23 @@
 
 import { duration, fill, h, moment, number, say, section, stateWord, throttled } from "./dom.js";
 import * as address from "./address.js";
+import { Choice } from "./choice.js";
 import { hideNeedless, Table } from "./table.js";
 
 export async function overview(main, { live }) {
-  const stream = live("events?overview=1", { onChange: (kind, event) => change(kind, event), onAgain: () => overview(main, { live }) });
+  const stream = live([], (kind, event) => change(kind, event));
   const found = await address.fetched("data/overview");
   const studies = new Map(found.studies.map((each) => [each.name, each]));
   let runs = found.runs;
   const body = h("tbody");
-  const single = new Table(runColumns({ withStudy: false }), { label: say("single_runs"), keyOf: (row) => row.id, textOf: rowText });
+  const choice = new Choice();
+  const single = new Table(runColumns({ withStudy: false, choice }), { label: say("single_runs"), keyOf: (row) => row.id, textOf: rowText });
   const table = h("table", {}, h("thead", {}, h("tr", {}, ["study", "states", "progress", "eta", "changed", "failures"].map((name) => (
     h("th", { scope: "col", class: `column-${name}` }, say(`column.${name}`)))))), body);
   const ofStudies = section(say("studies"), h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": say("studies") },
 table));
   const ofRuns = section(say("single_runs"), single.element);
+  const leftOut = h("div");
   const nothing = h("p", {}, say("nothing", { folder: found.folder }));
   const show = () => {
     fill(body, [...studies.values()].map(studyLine));
@@ -25,15 +28,16 @@ table));
     ofStudies.hidden = !studies.size;
     ofRuns.hidden = !runs.length;
     nothing.hidden = studies.size > 0 || runs.length > 0;
+    fill(leftOut, notShown([...found.left_out, ...all.flatMap((each) => each.left_out)]));
   };
   const redraw = throttled(show, 500);
   function change(kind, event) {
     if (kind === "study") studies.set(event.name, event);
+    if (kind === "gone") studies.delete(event.study);
     if (kind === "runs") runs = event.runs;
     redraw();
   }
-  const leftOut = [...found.left_out, ...found.studies.flatMap((each) => each.left_out)];
-  fill(main, h("h1", {}, say("overview")), nothing, ofStudies, ofRuns, notShown(leftOut));
+  fill(main, h("h1", {}, say("overview")), nothing, choice.element, ofStudies, ofRuns, leftOut);
   show();
   stream.begin({});
 }
@@ -65,14 +69,10 @@ export function rowText(row) {
 }
 
 // The columns of a table of runs.
-export function runColumns({ withStudy = true, labels = new Map(), measured = ["val_loss", "perplexity"], chosen = null, onChoose = null } = {}) {
+export function runColumns({ withStudy = true, labels = new Map(), measured = ["val_loss", "perplexity"], choice } = {}) {
   const digits = { accuracy: (value) => number(value), val_loss: (value) => number(value), perplexity: (value) => number(value, 3) };
-  const box = (row) => (row.id ? h("input", {
-    type: "checkbox", checked: chosen.has(row.id), "aria-label": say("runs.choose", { run: row.run }),
-    onchange: (event) => onChoose(row.id, event.target.checked),
-  }) : null);
   return [
-    ...(chosen ? [{ key: "choose", title: say("column.choose"), cell: box, stays: true }] : []),
+    { key: "choose", title: say("column.choose"), cell: (row) => (row.id ? choice.box(row) : null), stays: true },
     { key: "run", tight: true, title: say("column.run"), order: (row) => row.run, cell: (row) => (row.id ? h("a", { href: address.to({ run: row.id }) }, row.run) : row.run) },
     ...(withStudy ? [{ key: "stage", isNeedless: (row) => row.stage === "final", title: say("column.stage"), order: (row) => row.stage, cell: (row) => say(`stage.${row.stage}`) }] : []),
     { key: "arm", broad: true, title: say("column.arm"), order: (row) => row.arm, cell: (row) => labels.get(row.arm) ?? row.arm ?? "" },

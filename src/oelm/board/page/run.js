@@ -1,6 +1,6 @@
 // One run: its config, environment, counts, curves, log, checkpoints, and text it generated.
 
-import { bytes, duration, fill, h, moment, NONE, number, numbersBelow, plainTable, say, section, stateWord, throttled, whole } from "./dom.js";
+import { bytes, duration, fill, h, keepingOpen, moment, NONE, number, numbersBelow, plainTable, say, section, stateWord, throttled, whole } from "./dom.js";
 import * as address from "./address.js";
 import * as charts from "./charts.js";
 import { curveControls } from "./controls.js";
@@ -11,23 +11,22 @@ const MOST_NUMBERS = 40; // of a curve, as text
 // Of a run that belongs to no arm.
 const LOOK = { colour: "#0072B2", dash: "solid", symbol: "circle", flops_per_token: null };
 
-export async function run(main, id, { live, whenLeft }) {
+export async function run(main, id, { live, whenLeft, again }) {
   const study = id.includes("/") ? id.slice(0, id.indexOf("/")) : "";
-  let found = null;
-  const stream = live(`events?${new URLSearchParams({ study })}`, { onChange: (kind, event) => change(event), onAgain: () => run(main, id, { live, whenLeft }) });
-  found = await address.fetched("data/run", { name: id });
+  const stream = live([study], (kind, event) => change(event));
+  const found = await address.fetched("data/run", { name: id });
   if (found === null) return false;
   const chart = h("div", { class: "chart", role: "img" });
   const log = h("pre", { tabindex: "0", "aria-label": say("log") });
   const state = h("ul", { class: "facts" });
-  const values = h("details");
+  const values = h("details", {}, h("summary", {}, say("card.numbers")));
   const draw = () => {
     const what = address.get("y", "val_loss");
     const points = found.curves[what]?.points ?? [];
     chart.setAttribute("aria-label", `${say(`value.${what}`)}${say("colon")}${points.length ? number(points.at(-1)[3]) : NONE}`);
     chart.dataset.points = String(points.length);
     charts.draw(chart, points.length ? [charts.runTrace(say(`value.${what}`), points, { ...LOOK, ...found.look })] : [], charts.chartOptions());
-    numbersBelow(values, [say("column.step"), say(`value.${what}`)], thinned(points).map((point) => [String(point[0]), number(point[3])]));
+    numbersBelow(values, [say("column.step"), say(`value.${what}`)], charts.thinned(points, MOST_NUMBERS).map((point) => [String(point[0]), number(point[3])]));
   };
   const redraw = throttled(draw, 700);
   const showState = () => fill(state, [
@@ -43,26 +42,35 @@ export async function run(main, id, { live, whenLeft }) {
   };
   function change(event) {
     const row = event.rows[id];
+    if (event.is_regrouped && !found.look) { again(); return; } // its arm may be known now
+    if (row === null || (row && row.state !== found.row.state)) { again(); return; } // gone, or other files are there too
     if (row) { found.row = row; showState(); }
     for (const [what, part] of Object.entries(event.runs[id] ?? {})) {
       const curve = (found.curves[what] ??= { points: [] });
       curve.points = charts.merged(curve.points, part);
+      if (!has.has(what) && valuesOf(found.curves).has(what)) showControls();
       redraw();
     }
   }
-  const has = new Set(Object.keys(found.curves).filter((name) => found.curves[name].points.length));
+  const controls = h("div");
+  let has = null;
+  const showControls = () => {
+    has = valuesOf(found.curves);
+    fill(controls, curveControls(draw, { has, flops: false }));
+  };
   const pairs = (tree) => plainTable([say("key"), say("value")], Object.entries(tree).map(([key, value]) => [key, shown(value)]));
   const details = (title, tree, open = false) => (Object.keys(tree).length ? h("details", { open }, h("summary", {}, title), pairs(tree)) : null);
   const counts = Object.entries(found.counts).filter(([key, value]) => typeof value === "number" && (value || key !== "implied"));
   const roles = found.parts.map((part) => [part.role, whole(part.total), whole(part.trainable), whole(part.frozen)]);
   const maps = Object.entries(found.heads ?? {}).filter(([kind]) => say(`head.${kind}`) !== `head.${kind}`)
     .map(([kind, table]) => [kind, table, h("div", { class: "chart", role: "img", "aria-label": say(`head.${kind}`) })]);
-  fill(main,
+  showControls();
+  keepingOpen(main, () => fill(main,
     h("h1", {}, found.row.run), state,
     h("p", { class: "soft" }, study ? [`${say("run.of")}${say("colon")}`, h("a", { href: address.to({ study }) }, study), " · "] : null, found.path),
     found.row.error ? h("div", { class: "warning" }, h("p", {}, found.row.error)) : null,
     found.problems.length ? h("div", { class: "warning" }, found.problems.map((line) => h("p", {}, line))) : null,
-    section(say("curves"), curveControls(draw, { has: has.size ? has : null, flops: false }), chart, values),
+    section(say("curves"), controls, chart, values),
     section(say("log"), log),
     section(say("sample"), sample(found.sample)),
     h("div", { class: "columns" },
@@ -72,7 +80,7 @@ export async function run(main, id, { live, whenLeft }) {
       counts.length ? section(say("counts"), plainTable([say("key"), say("value")], counts.map(([key, value]) => [say(`counts.${key}`).replace("counts.", ""), whole(value)]), { numbers: 1 }),
         roles.length ? h("details", {}, h("summary", {}, say("counts.by_role")), plainTable(["role", "total", "trainable", "frozen"].map((name) => say(`counts.${name}`)), roles, { numbers: 3 })) : null) : null),
     maps.length ? section(say("heads"), h("p", { class: "soft" }, say("heads.note_run")), h("div", { class: "heads" }, maps.map(([, , element]) => element)), headNumbers(maps)) : null,
-    section(say("details"), details(say("config"), found.config), details(say("environment"), found.environment), details(say("result"), found.result)));
+    section(say("details"), details(say("config"), found.config), details(say("environment"), found.environment), details(say("result"), found.result))));
   showState();
   showLog(found.log);
   draw();
@@ -87,10 +95,9 @@ export async function run(main, id, { live, whenLeft }) {
   return true;
 }
 
-// Some of many points, the last one among them.
-function thinned(points) {
-  const stride = Math.ceil(points.length / MOST_NUMBERS);
-  return points.filter((_, at) => (points.length - 1 - at) % stride === 0);
+// What there is to draw, besides the losses that every run has or will have.
+export function valuesOf(...curves) {
+  return new Set(["val_loss", "train_loss", ...charts.Y_AXES.filter((name) => curves.some((each) => each[name]?.points.length))]);
 }
 
 export function shown(value) {

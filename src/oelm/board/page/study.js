@@ -1,19 +1,20 @@
 // One study: its question, its hypotheses as cards, curves with bands, tuning, runs, confounds, attention heads.
 
-import { announce, duration, fill, h, NONE, keepingFocus, number, numbersBelow, plainTable, say, section, throttled } from "./dom.js";
+import { announce, duration, fill, h, keepingFocus, number, numbersBelow, plainTable, say, section, throttled } from "./dom.js";
 import * as address from "./address.js";
 import * as charts from "./charts.js";
 import { showCards } from "./card.js";
+import { Choice } from "./choice.js";
 import { curveControls } from "./controls.js";
 import { notShown, rowText, runColumns } from "./overview.js";
 import { Table } from "./table.js";
 
+const MOST_NUMBERS = 8; // of the curve of an arm, as text
+
 export async function study(main, name, { live }) {
   const page = new StudyPage(main, name);
-  const again = () => page.load();
-  page.stream = live(`events?${new URLSearchParams({ study: name })}`, { onChange: (kind, event) => page.change(event), onAgain: again });
-  if (!(await page.load())) return false;
-  return true;
+  page.stream = live([name], (kind, event) => page.change(event));
+  return page.load();
 }
 
 class StudyPage {
@@ -21,12 +22,13 @@ class StudyPage {
     // bands: by arm and what is measured; versions: what of that is here, with the version of the study it is of;
     // asking: for each question that is under way, what has happened since it was asked; turn: how often the curves were
     // asked for anew
-    Object.assign(this, { main, name, bands: {}, versions: new Map(), asking: new Set(), turn: 0, seeds: null, chosen: new Set(), hidden: new Set(address.all("hide")) });
-    this.redrawCurves = throttled(() => this.drawCurves(), 700);
-    this.redrawRows = throttled(() => this.showRows(), 500);
-    this.reloadStanding = throttled(() => this.loadStanding(), 400);
-    this.reloadCurves = throttled(() => this.loadCurves(), 400);
-    this.reloadSeeds = throttled(() => this.askForSeeds().then(this.redrawCurves), 400);
+    Object.assign(this, { main, name, bands: {}, versions: new Map(), asking: new Set(), turn: 0, seeds: null, hidden: new Set(address.all("hide")) });
+    const whileShown = (action) => () => { if (this.head.isConnected) action(); };
+    this.redrawCurves = throttled(whileShown(() => this.drawCurves()), 700);
+    this.redrawRows = throttled(whileShown(() => this.showRows()), 500);
+    this.reloadStanding = throttled(whileShown(() => this.loadStanding()), 400);
+    this.reloadCurves = throttled(whileShown(() => this.loadCurves()), 400);
+    this.reloadSeeds = throttled(whileShown(() => this.askForSeeds().then(this.redrawCurves)), 400);
   }
 
   async load() {
@@ -66,6 +68,7 @@ class StudyPage {
   }
 
   take(found) {
+    if (found.version < this.found?.version) return; // answers may overtake each other
     this.found = found;
     this.standing = found.standing;
     this.arms = found.standing?.arms ?? found.arms ?? [];
@@ -74,7 +77,7 @@ class StudyPage {
 
   async loadStanding() {
     const found = await this.ask("data/study", {}, (answer) => this.take(answer));
-    if (found === null || !this.head.isConnected) return; // or another view is shown by now
+    if (found === null) return;
     this.showStanding();
     await this.loadMissing();
     this.showControls();
@@ -166,16 +169,15 @@ class StudyPage {
     this.runs = h("div");
     this.further = h("div");
     this.tableOf = null;
-    this.compare = h("a", { href: "#" });
+    this.choice = new Choice();
     keepingFocus(this.main, () => fill(this.main, this.head, this.hypotheses,
       section(say("curves"), this.controls, this.legend, this.chart, this.note, this.values),
       this.tuning,
-      section(say("runs"), h("p", {}, this.compare), this.runs),
+      section(say("runs"), this.choice.element, this.runs),
       this.further, notShown(this.found.left_out)));
     this.showStanding();
     this.showControls();
     this.showRows();
-    this.showCompare();
   }
 
   // Made anew when its columns or the names of arms are others.
@@ -185,9 +187,8 @@ class StudyPage {
     const signature = JSON.stringify([measured, [...labels]]);
     if (this.tableOf === signature) return;
     this.tableOf = signature;
-    const onChoose = (id, isChosen) => { if (isChosen) this.chosen.add(id); else this.chosen.delete(id); this.showCompare(); };
-    this.table = new Table(runColumns({ labels, measured, chosen: this.chosen, onChoose }), {
-      label: say("runs"), keyOf: (row) => row.id ?? `${row.stage} ${row.run}`, textOf: (row) => `${rowText(row)} ${labels.get(row.arm) ?? ""}`,
+    this.table = new Table(runColumns({ labels, measured, choice: this.choice }), {
+      label: say("runs"), keyOf: (row) => `${row.stage} ${row.run} ${row.id ?? ""}`, textOf: (row) => `${rowText(row)} ${labels.get(row.arm) ?? ""}`,
     });
     fill(this.runs, this.table.element);
   }
@@ -198,7 +199,7 @@ class StudyPage {
     fill(this.head, h("h1", {}, this.name),
       standing || found.question ? h("p", { class: "question" }, standing?.question ?? found.question) : null,
       h("ul", { class: "facts" }, this.facts().map((each) => h("li", {}, each)), reports.map((each) => h("li", {}, each))),
-      found.problem ? h("div", { class: "warning" }, h("p", {}, say("no_declaration", { reason: found.problem }))) : null,
+      found.problem ? h("div", { class: "warning" }, h("p", {}, say("no_verdicts", { reason: found.problem }))) : null,
       standing?.missing.length ? h("div", { class: "warning", id: "missing" }, standing.missing.map((line) => h("p", {}, line))) : null,
       standing?.next_look.length ? h("div", { class: "note" }, standing.next_look.map((line) => h("p", {}, h("b", {}, `${say("next_look")}${say("colon")}`), line))) : null,
       standing?.cautions.length ? h("div", { class: "warning" }, standing.cautions.map((line) => h("p", {}, line))) : null,
@@ -267,12 +268,10 @@ class StudyPage {
     this.note.textContent = size + say(this.chart.hidden ? "curves.none" : apart ? "curves.note_apart" : "curves.note");
     this.values.hidden = this.chart.hidden;
     if (!this.chart.hidden) charts.draw(this.chart, traces, charts.chartOptions());
-    const last = bands.map(([arm, band]) => {
-      const point = band.points.at(-1);
-      return [arm.label, String(point[0]), number(point[3]), number(point[4]), number(point[5]), `${point[6]}/${band.seeds}`];
-    });
+    const rows = bands.flatMap(([arm, band]) => charts.thinned(band.points, MOST_NUMBERS).map((point) => (
+      [arm.label, String(point[0]), number(point[3]), number(point[4]), number(point[5]), `${point[6]}/${band.seeds}`])));
     const header = [say("column.arm"), say("column.step"), say(`value.${what}`), say("column.least"), say("column.most"), say("column.seed")];
-    numbersBelow(this.values, header, last);
+    numbersBelow(this.values, header, rows);
   }
 
   showTuning() {
@@ -282,9 +281,10 @@ class StudyPage {
     this.tuningOf = signature;
     if (!panels.length) { fill(this.tuning); return; }
     const drawn = panels.map((panel) => [panel, h("div", { class: "chart small", role: "img", "aria-label": `${say("tuning")}${say("colon")}${panel.label}` })]);
-    const chosen = panels.flatMap((panel) => panel.arms.map((arm) => [arm.label, panel.label, arm.chosen === null ? NONE : String(arm.chosen)]));
+    const rows = panels.flatMap((panel) => panel.arms.flatMap((arm) => tried(arm).map(([value, loss]) => (
+      [arm.label, panel.label, String(value), number(loss), value === arm.chosen ? say("tuning.chosen") : ""]))));
     fill(this.tuning, section(say("tuning"), h("p", { class: "soft" }, say("tuning.note")), h("div", { class: "panels" }, drawn.map(([, element]) => element)),
-      h("details", {}, h("summary", {}, say("card.numbers")), plainTable([say("column.arm"), say("key"), say("value")], chosen))));
+      h("details", {}, h("summary", {}, say("card.numbers")), plainTable([say("column.arm"), say("key"), say("value"), panels[0].axis, ""], rows))));
     for (const [panel, element] of drawn) {
       const traces = panel.arms.flatMap((arm) => tuningTraces(arm));
       const ticks = [...new Set(panel.arms.flatMap((arm) => arm.values))].sort((one, other) => one - other);
@@ -318,12 +318,6 @@ class StudyPage {
     });
     this.table.show([...rows, ...begun.values()]);
   }
-
-  showCompare() {
-    this.compare.hidden = this.chosen.size < 2;
-    this.compare.textContent = say("runs.compare", { count: this.chosen.size });
-    this.compare.setAttribute("href", address.to({ compare: [...this.chosen] }));
-  }
 }
 
 // The same numbers as text.
@@ -347,15 +341,21 @@ function withoutNames(row) {
   return error ? { ...rest, error } : rest;
 }
 
+// Values and their losses, and what was chosen: it may lie between them.
+function tried(arm) {
+  const found = new Map(arm.values.map((value, at) => [value, arm.losses[at]]));
+  if (arm.chosen !== null && !found.has(arm.chosen)) found.set(arm.chosen, arm.chosen_loss);
+  return [...found].sort(([one], [other]) => one - other);
+}
+
 function tuningTraces(arm) {
   const colour = charts.shownColour(arm.colour);
   const label = charts.escaped(arm.label);
   const kept = arm.values.map((value, at) => [value, arm.losses[at]]).filter(([, loss]) => loss !== null);
-  const best = kept.find(([value]) => value === arm.chosen);
   const line = {
     type: "scatter", mode: "lines+markers", x: kept.map(([value]) => value), y: kept.map(([, loss]) => loss), line: { color: colour, dash: arm.dash, width: 2 },
     marker: { symbol: arm.symbol, size: 6, color: colour }, hovertemplate: `${label}<br>%{x}: <b>%{y:.5g}</b><extra></extra>`,
   };
-  const ring = best ? [{ type: "scatter", mode: "markers", x: [best[0]], y: [best[1]], hoverinfo: "skip", marker: { symbol: "circle-open", size: 14, color: colour, line: { width: 2 } } }] : [];
+  const ring = typeof arm.chosen_loss === "number" ? [{ type: "scatter", mode: "markers", x: [arm.chosen], y: [arm.chosen_loss], hovertemplate: line.hovertemplate, marker: { symbol: "circle-open", size: 14, color: colour, line: { width: 2 } } }] : [];
   return [line, ...ring];
 }
