@@ -600,6 +600,27 @@ def test_tuning_losses_are_there_as_text(browser, tmp_path):
         until(browser, f"{texts}.length === 6 && {texts}.join(';') === '{';'.join(expected)}'", "the numbers")
 
 
+def test_a_page_that_was_hidden_is_told_what_it_missed(browser, tmp_path):
+    study, folder = study_of_two(), tmp_path / "small"
+    store_study(study, folder, all_but_one)
+    directory, rest = running(study, folder)
+    first = browser.current_window_handle
+    with served(board_of(study, folder)) as server:
+        browser.get(f"{server.address}?study=small")
+        until(browser, f"{CARD} && {DRAWN}", "the page")
+        browser.execute_script(f"{CHART}.dataset.kept = '1'")
+        browser.execute_script("document.addEventListener('visibilitychange', () => { window.wasHidden = true; })")
+        browser.switch_to.new_window("tab")
+        for record in rest:
+            directory.append_metrics(record)
+        time.sleep(3)
+        browser.close()
+        browser.switch_to.window(first)
+        assert browser.execute_script("return window.wasHidden")
+        until(browser, "document.querySelector('tr:has(.state-running)')?.innerText.includes('40/40')", "the last step")
+        assert browser.execute_script(f"return {CHART}.dataset.kept") == "1"  # nothing was made anew
+
+
 def test_a_page_follows_a_server_that_was_started_again(browser, tmp_path):
     study, folder = study_of_two(), tmp_path / "small"
     store_study(study, folder, all_but_one)
