@@ -418,7 +418,8 @@ def test_a_folder_whose_declaration_is_not_here_is_shown_without_verdicts(tmp_pa
     store_study(study, folder, loss)
     with served(Board(tmp_path)) as server:
         found = server.json("data/study", name="nobodys-study")
-        assert "nobodys-study" in found["problem"]
+        how = f"oelm board STUDY.yaml --runs {folder}"
+        assert found["problem"] == f"the declaration of nobodys-study is not here; give it: {how}"
         assert {arm["key"] for arm in found["arms"]} == set(ARMS)
         assert len(found["rows"]) == 8
         assert set(server.json("data/curves", name="nobodys-study")["bands"]) == set(ARMS)

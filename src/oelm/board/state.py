@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from oelm.board.glance import Row
@@ -256,7 +257,11 @@ class Board:
 
     def declared(self, place: StudyPlace) -> Study:
         """Its declaration, read again when its file has changed. UserError where it is not here."""
-        changed = study_file(place.source).stat().st_mtime
+        try:
+            changed = study_file(place.source).stat().st_mtime
+        except UserError as error:
+            how = f"oelm board STUDY.yaml --runs {quote(str(place.path))}"
+            raise UserError(f"the declaration of {place.name} is not here; give it: {how}") from error
         known = self._studies.get(place.source)
         if known is None or known[0] != changed:
             known = self._studies[place.source] = changed, load_study(place.source)

@@ -206,8 +206,8 @@ class StudyPage {
       standing?.remarks.length ? notShown(standing.remarks) : null);
     const isKnown = standing || found.problem;
     if (!isKnown) { fill(this.hypotheses, h("p", { class: "note", id: "computing" }, say("computing"))); return; }
+    if (!standing) { fill(this.hypotheses); return; }
     if (!this.cards.isConnected) fill(this.hypotheses, section(say("hypotheses"), this.cards));
-    if (!standing) return;
     const before = new Map([...this.cards.children].map((each) => [each.dataset.card, each.dataset.outcome]));
     showCards(this.cards, standing.cards);
     if (!standing.cards.length) fill(this.cards, h("p", {}, say("no_hypotheses")));
