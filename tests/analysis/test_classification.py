@@ -388,7 +388,8 @@ def test_a_neighbour_is_read_from_its_stored_runs(tmp_path):
 
 
 @pytest.mark.parametrize("broken", ["study", "runs", "empty", "not a study"])
-def test_a_neighbour_that_cannot_be_read_is_named_with_the_reason(tmp_path, broken):
+def test_a_neighbour_that_cannot_be_read_is_named_with_the_reason(tmp_path, monkeypatch, broken):
+    monkeypatch.chdir(tmp_path)  # where no data are, whatever is prepared in the clone
     file = tmp_path / "other.yaml"
     file.write_text(
         "1" if broken == "not a study" else "question: Q\nbase: {preset: tiny}\narms: [trained]\nseeds: [0]\n"
