@@ -23,8 +23,8 @@ $(READY): $(FOR_DEMO)
 demo: $(FOR_DEMO)
 	$(BIN)/oelm demo
 
-# Two at a time for each core: many tests wait for processes, servers and clusters.
-TESTS_AT_ONCE = $$(( 2 * $$(getconf _NPROCESSORS_ONLN) ))
+# Three at a time for each core: many tests wait for processes, servers and clusters.
+TESTS_AT_ONCE = $$(( 3 * $$(getconf _NPROCESSORS_ONLN) ))
 
 test: $(READY)
 	$(BIN)/python -m pytest -n $(TESTS_AT_ONCE) --dist loadfile --no-loadscope-reorder
