@@ -52,7 +52,7 @@ def check(
 ) -> None:
     """Check that runs on this machine are exact and fast.
 
-    It takes about two minutes on an idle machine. Short runs are repeated, killed and resumed; steps are taken by
+    It takes one to a few minutes on an idle machine. Short runs are repeated, killed and resumed; steps are taken by
     every kind of arm, compiled and eager, on one device and on several; their time, memory and communication are
     measured. One line per check: pass, fail or skipped, its name, and what was found or why it was skipped. Exit code
     1 if a check fails.
