@@ -2,10 +2,11 @@
 
     python benchmarks/warm_starts.py [--runs 16] [--seconds 4] [--slots 2] [--rounds 3] [--before COMMIT]
 
-A first run, not counted, says how many steps take so many seconds of training. Each round then runs the study twice
-from nothing, once cold and once warm, the first of them changing. Aim: warm takes at most 0.6 of the time of cold on
-two otherwise idle cores. With --before, each round also runs it with the sources of another commit, cold as all starts
-once were: what users gained by starts of both kinds.
+First runs, not counted, say how many steps a run of so many seconds has, without its start: steps, validations and
+checkpoints, from the first to the end. Each round then runs the study twice from nothing, once cold and once warm, the
+first of them changing. Aim: warm takes at most 0.6 of the time of cold on two otherwise idle cores. With --before, each
+round also runs it with the sources of another commit, cold as all starts once were: what users gained by starts of both
+kinds.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Silent:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=16)
-    parser.add_argument("--seconds", type=float, default=4.0, help="of training in a run")
+    parser.add_argument("--seconds", type=float, default=4.0, help="of a run without its start")
     parser.add_argument("--slots", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--before", metavar="COMMIT", help="compare with the starts of this commit too")
@@ -66,11 +67,12 @@ def main() -> None:
 
 
 def measured(folder: Path, then: Path | None, options: argparse.Namespace) -> dict[str, list[float]]:
-    first = folder / "first"
+    first, slots = folder / "first", options.slots
     first.mkdir()
-    took = study_seconds("cold", write_study(first, runs=1, steps=STEPS_TO_MEASURE), first / "out", slots=1)[1]
+    study = write_study(first, runs=2 * slots, steps=STEPS_TO_MEASURE)
+    took = study_seconds("warm", study, first / "out", slots=slots)[1]
     steps = max(1, round(STEPS_TO_MEASURE * options.seconds / took))
-    print(f"{options.runs} runs of {steps} steps on {options.slots} slots", flush=True)
+    print(f"{options.runs} runs of {steps} steps on {slots} slots", flush=True)
     study = write_study(folder, runs=options.runs, steps=steps)
     contenders = [*STARTS, BEFORE] if then else list(STARTS)
     seconds: dict[str, list[float]] = {starts: [] for starts in contenders}
@@ -78,11 +80,10 @@ def measured(folder: Path, then: Path | None, options: argparse.Namespace) -> di
         told = []
         for starts in contenders if number % 2 == 0 else contenders[::-1]:
             sources = then if starts == BEFORE else None
-            took, training = study_seconds(
-                starts, study, folder / f"{number}-{starts}", slots=options.slots, sources=sources
-            )
+            out = folder / f"{number}-{starts}"
+            took, of_a_run = study_seconds(starts, study, out, slots=slots, sources=sources)
             seconds[starts].append(took)
-            told.append(f"{starts} {took:.1f} s ({training:.1f} s a run)")
+            told.append(f"{starts} {took:.1f} s ({of_a_run:.1f} s a run without its start)")
         print(f"round {number + 1}: {', '.join(told)}", flush=True)
     return seconds
 
@@ -90,14 +91,14 @@ def measured(folder: Path, then: Path | None, options: argparse.Namespace) -> di
 def study_seconds(
     starts: str, study: Path, out: Path, *, slots: int, sources: Path | None = None
 ) -> tuple[float, float]:
-    """Of the whole study, by a controller of its own, and the mean of what its runs say that training took."""
+    """Of the whole study, by a controller of its own, and the mean of what its runs took without their start."""
     began = time.monotonic()
     command = [sys.executable, __file__, "--slots", str(slots), "--one", starts, str(study), str(out)]
     if starts == BEFORE:
         command = [sys.executable, "-m", "oelm", "run", str(study), "--slots", str(slots), "--runs", str(out)]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environment_for(sources))
     seconds = time.monotonic() - began
-    return seconds, mean(read_json(file)["training_seconds"] for file in out.glob("*/experiment_result.json"))
+    return seconds, mean(read_json(file)["wall_seconds"] for file in out.glob("*/experiment_result.json"))
 
 
 def run_study(file: Path, out: Path, *, slots: int, warm: WarmStarts | None) -> None:

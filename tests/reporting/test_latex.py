@@ -11,16 +11,21 @@ from example_studies import NASTY
 from reading import pdf_text, without_spaces
 
 from oelm.analysis.summary import findings_of
+from oelm.archives import runs_folder
 from oelm.reporting import tables
 from oelm.reporting.article import Article, Table
-from oelm.reporting.citable import citable, numbers_file
+from oelm.reporting.citable.numbers_file import citable, numbers_file
 from oelm.reporting.content import unnumbered_article
 from oelm.reporting.fonts import chinese_font
 from oelm.reporting.latex import escaped, label
 from oelm.reporting.latex import tables as latex_tables
 from oelm.reporting.macro_names import BEFORE, BEFORE_STUDY, JOINTS, WORDS, macro_name, spelled
+from oelm.reporting.numbers import learning_rate
 from oelm.reporting.verdicts import verdict_box
+from oelm.study.reading import load_study
+from oelm.study.shelf import Shelf
 from sized_studies import losses_with_slope, sized_study
+from small_runs import REPOSITORY
 from stored_runs import probe_curve, small_probes, solving_claim, store_study
 
 INSTALL = "apt-get install texlive-latex-base texlive-latex-recommended texlive-xetex texlive-lang-chinese"
@@ -175,6 +180,37 @@ def test_the_numbers_of_the_ablation_and_the_target_are_those_of_their_tables(co
     for arm, row in zip(complete.arms, cells_of(complete, "Steps, tokens, training time"), strict=True):
         names = ("stepsToTarget", "tokensToTarget", "timeToTarget", "flopsToTarget")
         assert row[2:] == [text.get((name, arm), "–") for name in names]
+
+
+NUMBER = re.compile(r"[+−]?(?:\d[\d,]*(?:\.\d+)?(?:e-?\d+)?|∞)")
+# Nothing that was found: settings that differ, runs without a result, names and moments.
+NO_RESULTS = ("Everything besides the declared treatment", "Runs without a result")
+NO_NUMBERS = {"arm", "treated parts", "claim", "taken", "model and task", "source", "size", "values", "from → to"}
+
+
+def numbers_in(text: str) -> list[str]:
+    return NUMBER.findall(re.sub(r"[A-Za-z_]+[\w.+-]*", " ", text))
+
+
+@pytest.mark.parametrize("name", ["hops", "tinystories_scale", "xnli_bert"])
+def test_every_number_in_the_tables_of_a_finding_has_a_macro(name):
+    study = load_study(name)
+    found = findings_of(study, Shelf(runs_folder(REPOSITORY / "docs" / "findings" / name / "runs")))
+    declared = {
+        learning_rate(value) for grid in found.plan.grids.values() for values in grid.values() for value in values
+    }
+    known = declared | {number for each in citable(found) for number in numbers_in(each.text)}
+    shown = [block for block in unnumbered_article(found, "en", figures=()).blocks if isinstance(block, Table)]
+    seen = 0
+    for table in shown:
+        quoted = study.reported if "trainable share" in table.header else []  # in the words of others, and last
+        rows = [] if table.caption.startswith(NO_RESULTS) else table.rows[: len(table.rows) - len(quoted)]
+        for row in rows:
+            cells = {column: numbers_in(cell) for column, cell in zip(table.header, row, strict=True)}
+            without = {column: cell for column, cell in cells.items() if column not in NO_NUMBERS and set(cell) - known}
+            assert without == {}, (table.caption, row[0])
+            seen += sum(map(len, cells.values()))
+    assert seen > 100
 
 
 def test_what_a_study_does_not_know_has_no_macro(partial, complete):

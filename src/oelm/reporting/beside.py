@@ -66,7 +66,7 @@ def _row(row: Beside, language: Language) -> list[str]:
         f"{numbers.ratio(ratio.middle)} {numbers.interval(ratio.low, ratio.high, numbers.ratio)}"
         if ratio
         else numbers.NONE,
-        _share(row.trainable_share),
+        share_with_one_decimal(row.trainable_share),
     ]
 
 
@@ -85,7 +85,7 @@ def _outcomes(row: Beside, language: Language) -> str:
     )
 
 
-def _share(value: float | None) -> str:
+def share_with_one_decimal(value: float | None) -> str:
     return numbers.NONE if value is None else f"{100 * value:.1f} %"
 
 

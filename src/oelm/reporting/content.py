@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterator
 from typing import Any
 
-from oelm.analysis.findings import NOT_FITTED, ArmSummary, Findings, Verdict
+from oelm.analysis.findings import NOT_FITTED, Findings, Verdict
 from oelm.analysis.statistics import LEAST_INFORMATIVE
 from oelm.claims.kinds import MEASURED, SOLVING
 from oelm.claims.measures import LOSS
@@ -431,7 +431,7 @@ def _decomposition(findings: Findings, language: Language, figures: Container[st
 
 def _memory(findings: Findings, language: Language, figures: Container[str]) -> Iterator[Block]:
     yield Heading(say(language, "heading.memory"))
-    counted = {arm: _counted_bytes(summary) for arm, summary in findings.arms.items()}
+    counted = {arm: tables.counted_bytes(summary) for arm, summary in findings.arms.items()}
     of_columns = list(zip(*counted.values(), strict=True))
     rows = []
     for arm, cells in counted.items():
@@ -441,11 +441,6 @@ def _memory(findings: Findings, language: Language, figures: Container[str]) -> 
     header = [say(language, f"column.{name}") for name in columns]
     yield Table(_with_scope(findings, "memory.table", language), header, rows, words_then_numbers(6))
     yield from _picture(findings, "memory", language, figures)
-
-
-def _counted_bytes(summary: ArmSummary) -> tuple[float | None, ...]:
-    counted = (summary.weight_bytes, summary.gradient_bytes, summary.optimizer_bytes)
-    return (*counted, sum(counted), summary.peak_memory_bytes)
 
 
 _CLOSING: list[Section] = [

@@ -46,9 +46,13 @@ def _by_pair_of_arms(findings: Findings, language: Language) -> dict[str, list[M
 
 
 def _cells(pair: McNemar) -> list[str]:
-    gain = 100 * (pair.treatment_only - pair.control_only) / pair.examples
     counts = [numbers.whole(getattr(pair, name)) for name in COUNTS]
-    return [*counts, numbers.points(gain), numbers.probability(pair.p)]
+    return [*counts, numbers.points(gain(pair)), numbers.probability(pair.p)]
+
+
+def gain(pair: McNemar) -> float:
+    """Of the treatment, in percentage points."""
+    return 100 * (pair.treatment_only - pair.control_only) / pair.examples
 
 
 def _on_one_accuracy(findings: Findings, language: Language) -> Iterator[str]:

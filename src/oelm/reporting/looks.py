@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterator
+from dataclasses import dataclass
 
 from oelm.analysis.findings import Findings
-from oelm.analysis.looks import cost_of_next_look, cost_saved, seeds_saved
+from oelm.analysis.looks import Cost, cost_of_next_look, cost_saved, seeds_saved
 from oelm.analysis.spending import Levels, spent, t_levels, union_levels
 from oelm.claims.kinds import SOLVING
 from oelm.intervals import LEVEL
@@ -36,7 +37,7 @@ def looks(findings: Findings, language: Language, figures: Container[str]) -> It
 def _table(findings: Findings, language: Language) -> Table:
     study, taken = findings.study, {look.number: look for look in findings.looks}
     untaken = "looks.not_taken" if open_claims(study, findings.looks) else "looks.not_needed"
-    by_test = _levels_by_test(study)
+    by_test = levels_by_test(study)
     rows = []
     for number, seeds in enumerate(study.looks, start=1):
         look = taken.get(number)
@@ -46,7 +47,7 @@ def _table(findings: Findings, language: Language) -> Table:
             _found(look, language, settled=False),
             (look.made or say(language, "looks.not_stored")) if look else say(language, untaken),
             str(seeds),
-            numbers.probability(spent(LEVEL, seeds / study.looks[-1])),
+            numbers.probability(error_spent(study, seeds)),
             *(numbers.probability(levels[number - 1].at(LEVEL)) for levels in by_test.values()),
         ])  # fmt: skip
     columns = ("look", "decided", "open", "taken", "seeds", "spent", *by_test)
@@ -54,11 +55,16 @@ def _table(findings: Findings, language: Language) -> Table:
     return Table(say(language, "looks.table"), header, rows, words_then_numbers(len(columns), words=4))
 
 
-def _levels_by_test(study: Study) -> dict[str, tuple[Levels, ...]]:
+def levels_by_test(study: Study) -> dict[str, tuple[Levels, ...]]:
     """Of the tests by which the study's claims are decided, under the names of their columns."""
     looks, solving = tuple(study.looks), [each.evidence in SOLVING for each in study.paired_claims]
     of_t = {} if all(solving) else {"level.t": t_levels(looks)}
     return of_t | ({"level.signs": union_levels(looks)} if any(solving) else {})
+
+
+def error_spent(study: Study, seeds: int) -> float:
+    """Up to a look at so many of them."""
+    return spent(LEVEL, seeds / study.looks[-1])
 
 
 def _found(look: Look | None, language: Language, *, settled: bool) -> str:
@@ -89,16 +95,29 @@ def what_is_next(findings: Findings, language: Language) -> Iterator[str]:
         yield say(language, code, **facts, flops=numbers.flops(cost.flops), time=numbers.duration(cost.seconds))
 
 
+@dataclass(frozen=True)
+class Saved:
+    """By looks, of the final runs."""
+
+    cost: Cost
+    planned: int  # runs, if there were no looks
+    percent: float  # of their arithmetic
+
+
+def runs_saved(findings: Findings) -> Saved:
+    plan, arms = findings.plan, findings.at_all_sizes
+    cost, seeds = cost_saved(plan, arms, findings.looks), len(plan.study.seeds)
+    arithmetic = sum(arms[arm].flops * draws * seeds for arm, draws in plan.draws.items())
+    return Saved(cost, sum(plan.draws.values()) * seeds, round(100 * cost.flops / arithmetic, 1))
+
+
 def _saved(findings: Findings, language: Language) -> Iterator[str]:
-    plan, taken, arms = findings.plan, findings.looks, findings.at_all_sizes
-    cost = cost_saved(plan, arms, taken)
-    if not cost.runs:
+    plan, taken, saved = findings.plan, findings.looks, runs_saved(findings)
+    if not saved.cost.runs:
         yield say(language, "looks.nothing_saved")
         return
-    planned = [arms[arm].flops * draws * len(plan.study.seeds) for arm, draws in plan.draws.items()]
-    share = numbers.plain_percent(round(100 * cost.flops / sum(planned), 1))
-    facts = {"runs": cost.runs, "planned": sum(plan.draws.values()) * len(plan.study.seeds), "share": share}
-    yield say(language, "looks.saved", **facts, flops=numbers.flops(cost.flops))
+    share, flops = numbers.plain_percent(saved.percent), numbers.flops(saved.cost.flops)
+    yield say(language, "looks.saved", runs=saved.cost.runs, planned=saved.planned, share=share, flops=flops)
     for arm, seeds in seeds_saved(plan, taken).items():
         at = seeds_of_arm(plan.study, taken, arm).decided_at
         name = say(language, "looks.name", look=at, of=len(plan.study.looks))

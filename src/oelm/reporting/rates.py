@@ -29,7 +29,7 @@ def rounds_table(findings: Findings, tuning: Tuning, language: Language) -> Iter
             label_of(findings, done.arm, language),
             f"{done.number}/{len(tuning.rounds)}",
             numbers.whole(done.steps),
-            comma.join(map(_value, done.kept)),
+            comma.join(map(grid_value, done.kept)),
             comma.join(_dropped(done, point, language) for point in done.dropped) or numbers.NONE,
         ]
         for done in findings.plan.rounds
@@ -41,10 +41,10 @@ def rounds_table(findings: Findings, tuning: Tuning, language: Language) -> Iter
 
 def _dropped(done: Round, point: Point, language: Language) -> str:
     behind = numbers.nats(done.behind[point])
-    return f"{_value(point)} ({say(language, 'tuning.diverged') if '∞' in behind else behind})"
+    return f"{grid_value(point)} ({say(language, 'tuning.diverged') if '∞' in behind else behind})"
 
 
-def _value(point: Point) -> str:
+def grid_value(point: Point) -> str:
     return numbers.learning_rate(point[0][1]) if len(point) == 1 else point_text(point)
 
 
@@ -55,7 +55,7 @@ def curves_table(findings: Findings, language: Language) -> Iterator[Table]:
         curve = choice.curve
         if curve is not None:
             intervals = [
-                numbers.interval(*ends, lambda end: numbers.learning_rate(_rounded(end)))
+                numbers.interval(*ends, lambda end: numbers.learning_rate(rounded_rate(end)))
                 for ends in ((curve.low, curve.high), (curve.convex_low, curve.convex_high))
             ]
             shown = [numbers.learning_rate(curve.best), numbers.learning_rate(curve.optimum), *intervals]
@@ -67,7 +67,7 @@ def curves_table(findings: Findings, language: Language) -> Iterator[Table]:
         yield Table(caption, header, rows, words_then_numbers(len(CURVE_COLUMNS)))
 
 
-def _rounded(value: float | None) -> float | None:
+def rounded_rate(value: float | None) -> float | None:
     return None if value is None else float(f"{value:.3g}")
 
 

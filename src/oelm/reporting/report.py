@@ -23,7 +23,7 @@ from oelm.installation import install_command
 from oelm.reporting import latex, tables, verdicts
 from oelm.reporting.article import Article, visible_text
 from oelm.reporting.cautions import cautions
-from oelm.reporting.citable import numbers_file
+from oelm.reporting.citable.numbers_file import numbers_file
 from oelm.reporting.content import article_of, unnumbered_article
 from oelm.reporting.figures.canvas import Rendered
 from oelm.reporting.fonts import HOW_TO_GET_ONE, chinese_font, has_chinese

@@ -119,6 +119,12 @@ def _cell(findings: Findings, language: Language, summary: ArmSummary, column: s
             raise AssertionError(f"no such column: {column}")
 
 
+def counted_bytes(summary: ArmSummary) -> tuple[float | None, ...]:
+    """Of weights, gradients, optimizer and all three; and the most that a run had."""
+    counted = (summary.weight_bytes, summary.gradient_bytes, summary.optimizer_bytes)
+    return (*counted, sum(counted), summary.peak_memory_bytes)
+
+
 def _column(findings: Findings, name: str) -> list[float | None]:
     return [getattr(summary, name) for summary in findings.arms.values()]
 

@@ -69,8 +69,8 @@ class Choice:
 
     @property
     def loss(self) -> float | None:
-        """Where `best` is: the mean of the tuning seeds, or what the curve says."""
-        if self.best is None:
+        """Where `best` is: the mean of the tuning seeds, or what the curve says; None also where it was not tried."""
+        if self.best is None or self.carried is not None:
             return None
         return self.losses[self.best] if self.curve is None else self.curve.loss_at(self.best[0][1])
 
