@@ -302,3 +302,20 @@ def test_every_flipped_bit_is_found(archive, temporary):
         archive.write_bytes(changed)
         with pytest.raises(UserError):
             archives.unpack(archive, Path(tempfile.mkdtemp()))
+
+
+def test_a_damaged_archive_is_unpacked_once_until_it_changes(archive, monkeypatch):
+    """Whoever watches a folder asks for it every few seconds."""
+    whole = archive.read_bytes()
+    archive.write_bytes(whole.replace(b'{"step": 1}', b'{"step": 2}', 1))
+    times = []
+    unpack = archives.unpack
+    monkeypatch.setattr(archives, "unpack", lambda *given: times.append(1) or unpack(*given))
+    lines = set()
+    for _ in range(3):
+        with pytest.raises(Damaged) as damage:
+            runs_folder(archive)
+        lines.add(str(damage.value))
+    assert len(times) == len(lines) == 1
+    archive.write_bytes(whole)
+    assert contents_of(runs_folder(archive)) == CONTENT | {LIST: (runs_folder(archive) / LIST).read_bytes()}

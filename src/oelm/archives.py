@@ -342,19 +342,26 @@ def _refuse_mistyped(path: Path) -> None:
 
 
 def _unpacked(archive: Path) -> Path:
-    found = archive.stat()
-    return _unpacked_as(archive, (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns))
+    stat = archive.stat()
+    found = _unpacked_as(archive, (stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns))
+    if isinstance(found, UserError):
+        raise found.with_traceback(None)
+    return found
 
 
 @functools.cache
-def _unpacked_as(archive: Path, signature: tuple[int, ...]) -> Path:
-    """A folder that is gone when this process ends. Whatever is said of it is said of the archive."""
+def _unpacked_as(archive: Path, signature: tuple[int, ...]) -> Path | UserError:
+    """A folder that is gone when this process ends, or what is wrong with the archive, which is not unpacked again to
+    find that out. Whatever is said of the folder is said of the archive.
+    """
     folder = Path(tempfile.mkdtemp(prefix="oelm-archive-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     try:
         unpack(archive, folder)
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(folder, ignore_errors=True)
+        if isinstance(error, Damaged):
+            return error
         raise
     show_as(folder, archive)
     return folder

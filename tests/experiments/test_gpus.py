@@ -13,7 +13,7 @@ from wanted_runs import wanted_run
 
 from oelm.errors import UserError
 from oelm.experiments import costs
-from oelm.experiments.gpu_queries import gpus_here, user_of_process
+from oelm.experiments.gpu_queries import Gpu, gpus_here, user_of_process, with_slices
 from oelm.experiments.gpus import gpus_to_use, visible_alone
 from oelm.experiments.local import Unit, environment_on, started, units_here
 from oelm.experiments.nvml import listed
@@ -339,6 +339,21 @@ GPU 0: A100 (UUID: GPU-0)
   MIG 3g.40gb     Device  1: (UUID: MIG-b)
 GPU 1: A100 (UUID: GPU-1)
 """
+
+
+def test_a_gpu_in_mig_mode_without_a_slice_is_not_free(tmp_path, nvml, monkeypatch):
+    """By NVML, and by the tool; an older tool does not know of it."""
+    nvml()
+    import pynvml
+
+    pynvml.nvmlDeviceGetMaxMigDeviceCount = lambda handle: 0
+    assert [each["is_divided"] for each in listed(pynvml)] == [False, False, True]
+    assert Gpu("2", "A100", 0, 81920, is_divided=True).why_busy == "in MIG mode, without a slice"
+    gpus = [Gpu(str(number), "A100", 0, 81920, uuid=f"GPU-{number}") for number in range(3)]
+    found = with_slices(gpus, LISTED, "0, Enabled\n1, Disabled\n2, Enabled\n")
+    assert [gpu.index for gpu in found] == ["0:0", "0:1", "1", "2"]
+    assert [gpu.index for gpu in found if gpu.why_busy] == ["2"]
+    assert with_slices(gpus, "", "") == gpus
 
 
 def test_slices_as_the_tool_lists_them(tmp_path, monkeypatch):

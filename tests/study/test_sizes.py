@@ -131,6 +131,14 @@ def test_the_documentation_has_the_dials():
              "hypotheses": [hypothesis("grows")]},
             f"grows: {FROZEN} and trained have no size in common",
         ),
+        (
+            {"hypotheses": [hypothesis("grows", over="width", per="tokens")]},
+            "width64, width96) have the same number of training tokens",
+        ),
+        (
+            {"hypotheses": [hypothesis("grows", over="steps", per="parameters")]},
+            "have the same number of parameters",
+        ),
         ({"hypotheses": [hypothesis("holds", over="width")]}, "holds needs margin_percent"),
         ({"hypotheses": [hypothesis("grows", over="width", size="width16")]}, "grows takes no size; leave it out"),
         ({"hypotheses": [hypothesis("grows", over="width", difficulty=8)]}, "grows takes no difficulty; leave it out"),

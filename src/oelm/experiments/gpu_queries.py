@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from oelm.errors import UserError
@@ -26,7 +26,9 @@ QUERIES = (
     ("--query-gpu=index,uuid,memory.used,memory.total,name", "--format=csv,noheader,nounits"),
     ("--query-compute-apps=gpu_uuid,pid,used_memory", "--format=csv,noheader,nounits"),
 )
-SLICES_QUERY = ("-L",)  # the only one that lists MIG slices
+# What older tools do not know, nor slices: the only one that lists MIG slices, and whether a GPU is divided into them.
+SLICES_QUERY = ("-L",)
+DIVIDED_QUERY = ("--query-gpu=index,mig.mode.current", "--format=csv,noheader")
 NVML = "NVML"
 TORCH = "torch"
 QUERY_SECONDS = 20.0
@@ -55,11 +57,14 @@ class Gpu:
     processes: tuple[GpuProcess, ...] = ()
     uuid: str = ""
     is_slice: bool = False
+    is_divided: bool = False  # into slices, of which there is none
     source: str = TOOL
 
     @property
     def why_busy(self) -> str | None:
         """None: free."""
+        if self.is_divided:
+            return "in MIG mode, without a slice"
         if not self.processes and self.used_mib <= FREE_MIB:
             return None
         users = ", ".join(f"{process.user} (pid {process.pid})" for process in self.processes)
@@ -115,10 +120,14 @@ def _by_tool() -> list[Gpu]:
     found = parsed(listing, processes, user_of=user_of_process)
     if not found:
         raise NoAnswer(f"{TOOL} lists none")
+    return with_slices(found, *(_told_by_newer(tool, query) for query in (SLICES_QUERY, DIVIDED_QUERY)))
+
+
+def _told_by_newer(tool: str, query: tuple[str, ...]) -> str:
     try:
-        return with_slices(found, _told(tool, SLICES_QUERY))
-    except NoAnswer:  # older ones do not know it, nor slices
-        return found
+        return _told(tool, query)
+    except NoAnswer:
+        return ""
 
 
 def _told(tool: str, query: tuple[str, ...]) -> str:
@@ -140,10 +149,11 @@ def parsed(listing: str, processes: str, *, user_of: Callable[[int], str]) -> li
     ]
 
 
-def with_slices(gpus: list[Gpu], listing: str) -> list[Gpu]:
-    """The same with the slices of a divided GPU in its place, from what the tool printed for SLICES_QUERY. It does not
-    say which slice a process uses: all those of a GPU in use count as busy.
+def with_slices(gpus: list[Gpu], listing: str, divided: str) -> list[Gpu]:
+    """The same with the slices of a divided GPU in its place, from what the tool printed for SLICES_QUERY and
+    DIVIDED_QUERY. It does not say which slice a process uses: all those of a GPU in use count as busy.
     """
+    without_any = {index for index, mode in _rows(divided, 2) if mode == "Enabled"}
     slices: dict[str, list[tuple[str, str, str]]] = {}
     parent = ""
     for line in listing.splitlines():
@@ -160,7 +170,7 @@ def with_slices(gpus: list[Gpu], listing: str) -> list[Gpu]:
             )
             for kind, place, uuid in slices.get(gpu.index, ())
         ]
-        or [gpu]
+        or [replace(gpu, is_divided=gpu.index in without_any)]
     ]
 
 

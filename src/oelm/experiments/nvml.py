@@ -15,22 +15,25 @@ from typing import Any
 def listed(nvml: Any) -> list[dict[str, Any]]:
     nvml.nvmlInit()
     handles = [nvml.nvmlDeviceGetHandleByIndex(number) for number in range(nvml.nvmlDeviceGetCount())]
-    return [
-        entry
-        for number, handle in enumerate(handles)
-        for entry in list(_slices(nvml, number, handle)) or [_entry(nvml, str(number), handle)]
-    ]
+    return [entry for number, handle in enumerate(handles) for entry in _entries(nvml, number, handle)]
+
+
+def _entries(nvml: Any, number: int, handle: Any) -> list[dict[str, Any]]:
+    """A GPU, or its MIG slices. One that is to be divided and has no slice yet can run nothing."""
+    is_divided = _is_divided(nvml, handle)
+    whole = _entry(nvml, str(number), handle) | {"is_divided": is_divided}
+    return (list(_slices(nvml, number, handle)) if is_divided else []) or [whole]
+
+
+def _is_divided(nvml: Any, handle: Any) -> bool:
+    try:
+        return bool(nvml.nvmlDeviceGetMigMode(handle)[0])
+    except nvml.NVMLError:  # it cannot be
+        return False
 
 
 def _slices(nvml: Any, number: int, handle: Any) -> Iterator[dict[str, Any]]:
-    """The MIG slices of a GPU; none where it is not divided, or cannot be."""
-    try:
-        if not nvml.nvmlDeviceGetMigMode(handle)[0]:
-            return
-        count = nvml.nvmlDeviceGetMaxMigDeviceCount(handle)
-    except nvml.NVMLError:
-        return
-    for place in range(count):
+    for place in range(nvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
         try:
             part = nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, place)
         except nvml.NVMLError:

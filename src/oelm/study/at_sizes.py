@@ -18,6 +18,7 @@ from oelm.study.sizes import (
     computed,
     not_ahead_of,
     point_name,
+    unvarying,
 )
 
 
@@ -47,6 +48,8 @@ def with_sizes(study: Study) -> tuple[Study, list[str]]:
         if main not in cells[study.baseline]:
             raise UserError(f"main_size: the baseline {study.baseline} is not run at {main}")
         claims = [_at_its_sizes(claim, main, cells, same) for claim in study.hypotheses]
+        for claim in claims:
+            _check_doubling(study, claim, cells)
         tuning = _tuned_at(study.tuning, same)
         _check_forecasts(study)
     except UserError as error:
@@ -200,6 +203,16 @@ def _at_its_sizes(
         raise UserError(f"{claim.name}.size: {claim.kind} is measured at the main size alone ({main}); leave size out")
     sides = {"treatment": cell_name(claim.treatment, size), "control": cell_name(claim.control, size)}
     return claim.model_copy(update={"size": size, **sides})
+
+
+def _check_doubling(study: Study, claim: Hypothesis, cells: dict[str, dict[str, SizedArm]]) -> None:
+    """A slope is with every doubling of something that its sizes differ in."""
+    if claim.per is None or not isinstance(claim.over, list):
+        return
+    at = {size: cells[claim.control][size].set for size in claim.over}
+    runs = [settings_with(study, claim.control, name=size, values=values).run for size, values in at.items()]
+    if (what := unvarying(claim.per, runs)) is not None:
+        raise UserError(f"{claim.name}.per: all its sizes ({', '.join(at)}) have the same number of {what}")
 
 
 def _over(claim: Hypothesis, shared: dict[str, tuple[str, ...]], same: dict[str, str]) -> list[str]:

@@ -108,6 +108,16 @@ def not_ahead_of(run: Run, tried: list[Run]) -> str | None:
     return None
 
 
+def unvarying(per: str, runs: list[Run]) -> str | None:
+    """What all these sizes have the same number of, if a slope with every doubling of `per` has to divide by it."""
+    parameters, tokens = zip(*map(_counted, runs), strict=True)
+    same = {"parameters": len({*parameters}) == 1 != parameters[0], "training tokens": len({*tokens}) == 1}
+    if per == "flops":
+        return "training FLOPs" if all(same.values()) else None
+    what = "parameters" if per == "parameters" else "training tokens"
+    return what if same[what] else None
+
+
 def _counted(run: Run) -> tuple[int, float]:
     """Parameters and training tokens; of sizes that come with the data, examples."""
     known, examples = as_far_as_known(run, STAND_IN), run.training.steps * run.training.batch_size
