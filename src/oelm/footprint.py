@@ -102,7 +102,7 @@ def _kept_by_layer(model: ResolvedModel, step: Step, layer: int) -> float:
     narrow, wide, width = step.product_bytes, step.weight_bytes, model.d_model
     moving = {role: _moves(model, role, layer) for role in MATRICES}
     streams = 2 * width * wide + 4 * wide
-    attention = (2 * model.query_key_rows + 2 * width) * narrow + 4 * model.num_heads
+    attention = (2 * _query_key_rows(model) + 2 * width) * narrow + 4 * model.num_heads
     first = sum(moving[role] for role in ("query", "key", "value"))
     if not step.is_mixed:
         inputs = 2 * width * wide  # what a norm gives is a single tensor, kept if anything needs it
@@ -114,6 +114,12 @@ def _kept_by_layer(model: ResolvedModel, step: Step, layer: int) -> float:
     added = sum(option.keeps(model) for option in ADDITIONS.values()) * narrow
     dropped = 2 * width if model.dropout else 0  # masks, a byte each
     return streams + attention + inputs + fed + added + dropped
+
+
+def _query_key_rows(model: ResolvedModel) -> int:
+    """As attention keeps them: narrower ones than values are filled up to a multiple of eight (model/attention.py)."""
+    heads, of_a_head = model.num_heads, model.query_key_rows // model.num_heads
+    return model.query_key_rows if of_a_head * heads == model.d_model else heads * -(-of_a_head // 8) * 8
 
 
 def _moves(model: ResolvedModel, role: str, layer: int) -> bool:

@@ -346,6 +346,13 @@ def test_a_gpu_in_mig_mode_without_a_slice_is_not_free(tmp_path, nvml, monkeypat
     nvml()
     import pynvml
 
+    def refused(handle, **_):
+        if handle == "GPU-2":
+            raise pynvml.NVMLError("Insufficient Permissions")
+        return pynvml.Memory(1, 24576)
+
+    pynvml.nvmlDeviceGetMemoryInfo = refused  # of a divided one, except to an administrator
+    assert [each["index"] for each in listed(pynvml)] == ["0", "1", "2:0", "2:2", "2:3"]
     pynvml.nvmlDeviceGetMaxMigDeviceCount = lambda handle: 0
     assert [each["is_divided"] for each in listed(pynvml)] == [False, False, True]
     assert Gpu("2", "A100", 0, 81920, is_divided=True).why_busy == "in MIG mode, without a slice"

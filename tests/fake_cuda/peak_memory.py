@@ -82,6 +82,7 @@ def as_on_a_gpu() -> None:
         if attn_mask is None and query.dtype == torch.bfloat16 and query.shape[-1] == value.shape[-1]:
             flash = torch.ops.aten._scaled_dot_product_flash_attention
             return flash(query, key, value, dropout_p, is_causal, False, scale=scale)[0]
+        assert query.shape[-1] % 8 == 0, "no fused kernel takes this width: all weights of attention would be kept"
         if attn_mask is not None:
             attn_mask = attn_mask.expand(*query.shape[:3], key.shape[2])
         efficient = torch.ops.aten._scaled_dot_product_efficient_attention
@@ -194,7 +195,7 @@ def compiled_cases() -> Iterator[dict[str, Any]]:
 ARMS = (
     "frozen_head_orthogonal", "frozen_half", "frozen_hadamard", "frozen_selection", "late_unfreeze", "frozen_value",
     "frozen_feed_forward", "frozen_embedding", "frozen_norms", "reservoir", "frozen_orthogonal_repaired",
-    "frozen_orthogonal_convolution", "frozen_orthogonal_temperature", "narrow_query_key_8",
+    "frozen_orthogonal_convolution", "frozen_orthogonal_temperature", "narrow_query_key_8", "narrow_query_key_4",
 )  # fmt: skip
 VALUES: tuple[dict[str, Any], ...] = (
     {"model.positions": "rotary"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from importlib.metadata import version
 from typing import Any
 
 import oelm
@@ -21,7 +22,7 @@ from oelm.system import processor
 
 # What is timed where no study says: a real model on a GPU, one that a processor can bear otherwise.
 DEFAULT_PRESETS = {"cuda": "medium-512", "cpu": "tiny"}
-DEFAULT_BATCH = {"cuda": 32, "cpu": 8}  # sequences: enough to fill a card, and seconds rather than minutes
+DEFAULT_BATCH = {"cuda": 32, "cpu": 8}  # sequences at most: seconds rather than minutes
 
 Line = Callable[[str], None]
 
@@ -56,13 +57,14 @@ def _with_batch(settings: Settings, kind: str) -> Settings:
     return settings.model_copy(update={"run": settings.run.model_copy(update={"training": training})})
 
 
-def circumstances(kind: str, measured: str) -> dict[str, Any]:
+def circumstances(gpus: Sequence[str], measured: str) -> dict[str, Any]:
     """What two records have to agree in for their results to stand side by side (study/kept_check.py)."""
     return {
+        "torch": version("torch"),
+        "devices": list(gpus) or ["cpu"],
         SOURCE_DIGEST: source_digest(),
         SOURCE_SCHEME: SCHEME,
         "processor": processor(),
-        "kind": kind,
         "measured": measured,
     }
 
@@ -93,7 +95,7 @@ def conduct(
         "created": now(),
         "oelm": oelm.__version__,
         **commit_and_changes(),
-        **circumstances(here.kind, measured),
+        **circumstances(here.gpus, measured),
         "gpus": _gpu_names(results),
         "results": results,
     }

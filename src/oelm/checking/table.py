@@ -89,7 +89,10 @@ def _arms_taken(here: Here) -> dict[str, Any]:
 
 def _every_arm(here: Here) -> Outcome:
     taken = _arms_taken(here)
-    facts = {"arms": len(taken["arms"])}
+    failed, facts = taken["failed"], {"arms": len(taken["arms"])}
+    if failed:
+        first = next(iter(failed))
+        return Outcome("fail", f"no step is possible: {', '.join(failed)} ({first}: {failed[first]})", facts)
     if taken["not_finite"]:
         return Outcome("fail", f"loss or gradient is not finite: {', '.join(taken['not_finite'])}", facts)
     return Outcome("pass", f"{len(taken['arms'])} arms and options took a step", facts)
@@ -101,7 +104,7 @@ def _no_waiting(here: Here) -> Outcome:
     if waited:
         first = next(iter(waited))
         return Outcome("fail", f"{', '.join(waited)} wait for the GPU ({first}: {waited[first]})", facts)
-    return Outcome("pass", f"{len(taken['arms'])} arms and options compute loss and gradients without waiting", facts)
+    return Outcome("pass", f"{len(taken['arms'])} arms and options compute and update without waiting", facts)
 
 
 def _compiled(here: Here) -> Outcome:
@@ -151,7 +154,10 @@ def _memory(here: Here) -> Outcome:
     found = answer_of("memory", _request(here), here=here)
     peak, estimate = found["peak_bytes"], found["estimate_bytes"]
     apart = estimate / peak - 1
-    said = f"the peak of a step is {size(peak)}, the estimate {size(estimate)} ({apart:+.0%}; {found['machine']})"
+    said = (
+        f"the peak of a step is {size(peak)} besides {size(found['workspace_bytes'])} that cuBLAS keeps, "
+        f"the estimate {size(estimate)} ({apart:+.0%}; {found['machine']})"
+    )
     return Outcome("pass" if abs(apart) <= MEMORY_TOLERANCE else "fail", said, found | {"relative_error": apart})
 
 
@@ -177,7 +183,7 @@ CHECKS = (
         runs.in_two_processes,
     ),
     Check("arms", ("every kind of arm takes a step", "每类实验组都能完成一步"), _nothing, _every_arm),
-    Check("waiting", ("no step waits for the GPU inside", "步内不与 GPU 同步"), _a_gpu, _no_waiting),
+    Check("waiting", ("nothing computed waits for the GPU", "计算中不等待 GPU"), _a_gpu, _no_waiting),
     Check("compiled", ("compiled and eager code agree", "编译与非编译结果一致"), _a_compiler, _compiled),
     Check("speed", ("time of a step beside a plain GPT", "每步用时与普通 GPT 对比"), _nothing, _speed),
     Check("bandwidth", ("sums over processes", "跨进程求和带宽"), _two_devices, _bandwidth),

@@ -69,6 +69,8 @@ def check(
         raise UserError("--cpu, --gpus: give one of the two")
     if roofline and json_output:
         raise UserError("--roofline, --json: give one of the two; the roofline is printed as text only")
+    if roofline and only is not None:
+        raise UserError("--roofline, --only: give one of the two; the roofline checks nothing")
     from oelm.checking.conduct import chosen, circumstances, conduct, measured_settings
     from oelm.checking.outcomes import Here
     from oelm.experiments.gpus import gpus_to_use, visible_alone
@@ -98,8 +100,7 @@ def check(
         say(f"only {taken[0].name} is checked: CUDA shows a process one slice of a GPU (MIG) at most")
     names, by_bus = [gpu.name for gpu in taken], all(gpu.by_bus for gpu in taken)
     measured, called = measured_settings(declared, "cuda" if names else "cpu")
-    kind = "cuda" if names else "cpu"
-    earlier = results_to_keep(folder, circumstances(kind, called)) if folder is not None and only is not None else []
+    earlier = results_to_keep(folder, circumstances(names, called)) if folder is not None and only is not None else []
     where = number_of(len(names), "GPU") if names else f"the processor ({_why_no_gpu(cpu)})"
     say(f"checking {where}; speed and memory use {called}")
     with _scratch() as scratch:

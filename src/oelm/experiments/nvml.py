@@ -20,9 +20,10 @@ def listed(nvml: Any) -> list[dict[str, Any]]:
 
 def _entries(nvml: Any, number: int, handle: Any) -> list[dict[str, Any]]:
     """A GPU, or its MIG slices. One that is to be divided and has no slice yet can run nothing."""
-    is_divided = _is_divided(nvml, handle)
-    whole = _entry(nvml, str(number), handle) | {"is_divided": is_divided}
-    return (list(_slices(nvml, number, handle)) if is_divided else []) or [whole]
+    if not _is_divided(nvml, handle):
+        return [_entry(nvml, str(number), handle)]
+    slices = list(_slices(nvml, number, handle))  # of the whole of it only an administrator may ask
+    return slices or [_nothing_known(nvml, str(number), handle) | {"is_divided": True}]
 
 
 def _is_divided(nvml: Any, handle: Any) -> bool:
@@ -43,17 +44,25 @@ def _slices(nvml: Any, number: int, handle: Any) -> Iterator[dict[str, Any]]:
 
 def _entry(nvml: Any, index: str, handle: Any) -> dict[str, Any]:
     memory = _memory(nvml, handle)
+    processes = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
+    return _nothing_known(nvml, index, handle) | {
+        "used_mib": memory.used // 2**20,
+        "total_mib": memory.total // 2**20,
+        "processes": [[process.pid, (process.usedGpuMemory or 0) // 2**20] for process in processes],
+    }
+
+
+def _nothing_known(nvml: Any, index: str, handle: Any) -> dict[str, Any]:
+    """But what it is called."""
     return {
         "index": index,
         "uuid": _text(nvml.nvmlDeviceGetUUID(handle)),
         "name": _text(nvml.nvmlDeviceGetName(handle)),
-        "used_mib": memory.used // 2**20,
-        "total_mib": memory.total // 2**20,
+        "used_mib": 0,
+        "total_mib": 0,
         "is_slice": False,
-        "processes": [
-            [process.pid, (process.usedGpuMemory or 0) // 2**20]
-            for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle)
-        ],
+        "is_divided": False,
+        "processes": [],
     }
 
 

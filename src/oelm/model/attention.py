@@ -174,18 +174,26 @@ def _up_to_itself(q_BHTK: Tensor, k_BHSK: Tensor) -> Tensor:
 
 
 def _fused(q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, visible: Tensor | None, *, dropout: float) -> Tensor:
-    """PyTorch's kernel, causal where nothing says what is visible.
-
-    On a CPU it is fused only where queries and values are equally wide: zeros fill up the narrower ones.
-    """
+    """PyTorch's kernel, causal where nothing says what is visible. Zeros fill up what it would not take as it is."""
     mask = visible if visible is None or visible.dtype == torch.bool else visible.to(q_BHTK.dtype)
     width, value_width = q_BHTK.shape[3], v_BHSK.shape[3]
+    wider, wider_values = fused_widths(width, value_width, q_BHTK.device.type)
     scale = None
-    if width != value_width and q_BHTK.device.type == "cpu":
-        scale, wider = 1 / math.sqrt(width), max(width, value_width)
+    if (wider, wider_values) != (width, value_width):
+        scale = 1 / math.sqrt(width)
         q_BHTK, k_BHSK = (functional.pad(each, (0, wider - width)) for each in (q_BHTK, k_BHSK))
-        v_BHSK = functional.pad(v_BHSK, (0, wider - value_width))
+        v_BHSK = functional.pad(v_BHSK, (0, wider_values - value_width))
     mixed_BHTK = functional.scaled_dot_product_attention(
         q_BHTK, k_BHSK, v_BHSK, attn_mask=mask, is_causal=mask is None, dropout_p=dropout, scale=scale
     )
-    return mixed_BHTK[..., :value_width] if scale is not None else mixed_BHTK
+    return mixed_BHTK if wider_values == value_width else mixed_BHTK[..., :value_width]
+
+
+def fused_widths(width: int, value_width: int, device_type: str) -> tuple[int, int]:
+    """Of queries and values, where PyTorch has a fused kernel for them. On a CPU both must be equally wide; on a GPU,
+    where they are not, queries must be a multiple of eight, or every weight of attention would be kept."""
+    if width == value_width or device_type not in ("cpu", "cuda"):
+        return width, value_width
+    if device_type == "cpu":
+        return max(width, value_width), max(width, value_width)
+    return -(-width // 8) * 8, value_width

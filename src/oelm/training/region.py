@@ -1,5 +1,5 @@
 """The loss on a GPU: between the product that makes a chunk's logits and the two that use their gradient stands one
-function, which reads the logits and writes the gradient over them. Compiled, it is one pass of memory each way.
+function, which writes the gradient over the logits. Compiled, it reads them once for each of its sums, and writes once.
 
 Every shape has a graph of its own, whatever was computed before: a resumed run must give the same bits.
 """
