@@ -16,6 +16,7 @@ from oelm.board.follow import VALUES
 from oelm.board.places import StudyPlace
 from oelm.board.state import Board
 from oelm.errors import UserError
+from oelm.files import REPORT_RESULTS
 from oelm.ownership import Process
 from oelm.run_directory import RunDirectory
 from oelm.study.archiving import archive
@@ -434,7 +435,8 @@ def test_single_runs_are_shown_and_compared(tmp_path):
         assert [row["id"] for row in server.json("data/overview")["runs"]] == ["run-0", "run-1"]
         found = server.json("data/compare", name=["run-0", "run-1"])
         assert {each["key"] for each in found["differences"]} >= {"seeds.weights"}
-        assert server.json("data/compare", name=["run-0", "run-7"]) == 404
+        assert server.json("data/compare", name=["run-0", "run-7"])["gone"] == ["run-7"]
+        assert server.json("data/compare", name=["run-7", "run-8"]) == 404
 
 
 def test_looks_say_what_the_next_one_needs(tmp_path):
@@ -544,3 +546,60 @@ def test_generated_text_that_was_kept_is_shown_and_breaks_no_seal(tmp_path):
         assert server.standing("small")["is_complete"]
     with pytest.raises(UserError, match="--keep"):
         run_to_keep_in(tmp_path)
+
+
+def test_a_report_is_that_of_this_study_and_says_so_if_it_is_of_other_results(tmp_path, monkeypatch):
+    """The folder of a copy may have the name of another study."""
+    monkeypatch.chdir(tmp_path)
+    study, folder = study_of_two(), tmp_path / "copies" / "demo"
+    store_study(study, folder, all_but_one)
+    board = board_of(study, folder)
+    losses = {arm: {str(seed): loss(arm, seed) for seed in SPREAD} for arm in ARMS}
+    reports = {"demo": "demo", study.name: study.name}
+    for name, of in reports.items():
+        (tmp_path / "reports" / name).mkdir(parents=True)
+        (tmp_path / "reports" / name / "report.en.html").write_text(of)
+        arms = {arm: {"losses": each} for arm, each in losses.items()}
+        (tmp_path / "reports" / name / REPORT_RESULTS).write_text(json.dumps({"study": {"name": of}, "arms": arms}))
+    name = board.given.name
+    assert views.report_file(board, name, "en").read_text() == study.name
+    assert views.report_file(board, name, "zh") is None
+
+    def told() -> bool:
+        views.study(board, name, "en")
+        for future in list(board._pending.values()):
+            future.result()
+        found = views.study(board, name, "en")
+        assert (found["report"], found["standing"] is not None) == (["en"], True)
+        return found["report_is_other"]
+
+    assert told()
+    finish_the_last(study, folder)
+    board.watch(name)._listed_at = float("-inf")  # as seconds later
+    assert not told()
+    (tmp_path / "reports" / study.name / REPORT_RESULTS).write_text("[]")
+    assert views.report_file(board, name, "en") is None
+
+
+def test_a_comparison_goes_on_without_runs_that_are_not_here(tmp_path):
+    study, folder = study_of_two(), tmp_path / "runs" / "small"
+    store_study(study, folder, loss)
+    board = board_of(study, folder)
+    ids = [row["id"] for row in views.study(board, board.given.name, "en")["rows"][:2]]
+    found = views.compare(board, [*ids, "small/gone", "nowhere"])
+    assert [each["row"]["id"] for each in found["runs"]] == ids
+    assert found["gone"] == ["small/gone", "nowhere"]
+    assert views.compare(board, ["small/gone", "nowhere"]) is None
+
+
+def test_every_card_of_an_incomplete_study_says_so(tmp_path):
+    claims = [hypothesis("not_worse"), hypothesis("fewer_parameters")]
+    study = small_study(arms=[*ARMS, "frozen_normal"], seeds=[0, 1, 2, 3], hypotheses=claims)
+    store_study(study, tmp_path / "small", lambda arm, seed, *_: None if arm == "frozen_normal" else loss(arm, seed))
+    board = board_of(study, tmp_path / "small")
+    views.study(board, board.given.name, "en")
+    for future in list(board._pending.values()):
+        future.result()
+    cards = views.study(board, board.given.name, "en")["standing"]["cards"]
+    assert ["may still change" in each["incomplete"] for each in cards] == [True, False]
+    assert all(each["incomplete"].startswith("The study is not complete.") for each in cards)

@@ -9,6 +9,7 @@ from board_server import board_of, served
 
 from oelm.board.guard import PAGE_POLICY, REPORT_POLICY, _names_of_this_machine
 from oelm.board.state import Board
+from oelm.files import REPORT_RESULTS
 from oelm.study.archiving import OF_STUDY
 from stored_runs import small_study, store_study
 
@@ -207,6 +208,7 @@ def test_a_report_may_run_nothing(server, world, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "reports" / "small").mkdir(parents=True)
     (tmp_path / "reports" / "small" / "report.en.html").write_text("<script>alert(1)</script>")
+    (tmp_path / "reports" / "small" / REPORT_RESULTS).write_text('{"study": {"name": "small"}, "arms": {}}')
     status, headers, _ = server.answer("/report?name=small&lang=en")
     assert (status, headers["content-security-policy"]) == (200, REPORT_POLICY)
     assert "script" not in REPORT_POLICY

@@ -80,8 +80,7 @@ def board_app(board: Board, *, language: Language | None) -> Starlette:
 
     def report(request: Request) -> Response:
         wanted = _language(request, language)
-        place = board.found().studies.get(name(request))
-        file = views.report_file(place, wanted) if place else None
+        file = views.report_file(board, name(request), wanted)
         if file is None:
             return NOT_FOUND
         return FileResponse(file, media_type="text/html", headers={"content-security-policy": REPORT_POLICY})

@@ -49,16 +49,18 @@ def _card(findings: Findings, verdict: ScopedVerdict, language: Language) -> dic
 
 
 def _incomplete(findings: Findings, verdict: ScopedVerdict, language: Language) -> str | None:
-    """How many of the final runs of the arms that it compares are still to come; None: none is."""
-    hypothesis = verdict.hypothesis
-    if hypothesis.evidence == "parameters" or (verdict.look is not None and verdict.look.is_settled):
-        return None
-    if hypothesis.evidence == "speed":
-        return None if verdict.ratio is not None else say_on_page(language, "card.no_bench")
+    """How many of the final runs of the arms that it compares are still to come, or that others are; None: none is."""
+    hypothesis, is_done = verdict.hypothesis, findings.plan.is_done
+    if hypothesis.evidence == "speed" and verdict.ratio is None:
+        return say_on_page(language, "card.no_bench")
+    is_settled = hypothesis.evidence in ("parameters", "speed") or (
+        verdict.look is not None and verdict.look.is_settled
+    )
     done, planned = _runs_of(findings, hypothesis)
-    if done == planned:
-        return None
-    return say_on_page(language, "card.incomplete", done=done, planned=planned)
+    if done < planned and not is_settled:
+        return say_on_page(language, "card.incomplete", done=done, planned=planned)
+    code = "card.study_incomplete.settled" if is_settled or not hypothesis.confirmatory else "card.study_incomplete"
+    return None if is_done else say_on_page(language, code)
 
 
 def _runs_of(findings: Findings, hypothesis: Hypothesis) -> tuple[int, int]:

@@ -114,9 +114,9 @@ class Guard:
         name = found["name"].lower()
         if name in LOOPBACK_NAMES:
             return True
-        if is_loopback(self.host):
-            return False
-        return name == self.host.lower() or _is_address(name) or name in _names_of_this_machine()
+        if name.strip("[]") == self.host.lower():
+            return True
+        return not is_loopback(self.host) and (_is_address(name) or name in _names_of_this_machine())
 
     def _behind_secret(self, path: str) -> str | None:
         first, slash, rest = path.removeprefix("/").partition("/")

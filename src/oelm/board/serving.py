@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 import socket
@@ -89,6 +90,8 @@ def _listener(host: str, port: int | None) -> socket.socket:
             listener.bind((host, each))
         except OSError as error:
             listener.close()
+            if error.errno == errno.EADDRNOTAVAIL:
+                raise UserError(f"--host {host}: is no address of this machine") from error
             if each == ports[-1]:
                 raise UserError(f"--port {each}: cannot listen at {host} ({error.strerror}); choose another") from error
             continue

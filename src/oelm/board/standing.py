@@ -30,6 +30,7 @@ from oelm.study.registration import Registration, registration_of
 from oelm.study.scaled import at_main_size, size_elsewhere
 from oelm.study.shelf import Shelf, StoredRun, read_stored
 from oelm.study.tuning import point_text
+from oelm.visible import visible
 
 SETTLED = ("finished", "diverged", "damaged")  # which stay so as long as no file changes
 
@@ -65,7 +66,8 @@ class Standing:
     registration: Registration
     findings: Any | None  # Findings; None where no run has begun
     ids: dict[Path, str]  # of the runs, as addresses have them
-    lost: dict[tuple[str, str], str]  # ids of runs whose config cannot be read, by stage and title of the planned run
+    expected: dict[tuple[str, str], str]  # ids of planned runs that are not there, by stage and title
+    lost: set[str]  # of these, runs whose config cannot be read
     damage: dict[str, str]  # by id, of runs with a file that is not what was stored
     remarks: list[str]  # what could not be read
     seconds_left: float | None
@@ -131,9 +133,11 @@ class Standing:
         return cards_of(self.findings, language)
 
     def _row(self, run: PlannedRun) -> dict[str, Any]:
-        stored, lost = run.stored, self.lost.get((run.stage, run.title))
+        stored, expected = run.stored, self.expected.get((run.stage, run.title))
+        lost = expected if expected in self.lost else None
         return {
             "id": self.ids.get(stored.directory.path) if stored else lost,
+            "expected": None if stored or lost else expected,  # when it begins
             "run": run.title,
             "stage": run.stage,
             "arm": run.arm,
@@ -257,27 +261,30 @@ def standing_of(
         plan = findings.plan
     except UserError:
         findings, plan = None, planned(study, shelf)  # no run has begun, or none whose data is known
+    expected = _expected(plan, shelf, place.name)
+    lost = {ids[directory.path] for directory in shelf.lost} & set(expected.values())
     return Standing(
         study=study,
         plan=plan,
         registration=registration_of(study, shelf),
         findings=findings,
         ids=ids,
-        lost=_lost(plan, shelf, ids),
+        expected=expected,
+        lost=lost,
         damage={ids[each.directory.path]: each.damage or "" for each in shelf.damaged},
         remarks=shelf.unreadable,
         seconds_left=_seconds_left(plan),
     )
 
 
-def _lost(plan: Plan, shelf: Shelf, ids: dict[Path, str]) -> dict[tuple[str, str], str]:
-    """Found by the names of their directories, where it is plain which data they are of: else nothing tells them."""
-    lost, digests = {directory.path for directory in shelf.lost}, shelf.data_digests
-    if not lost or len(digests) != 1:
+def _expected(plan: Plan, shelf: Shelf, study: str) -> dict[tuple[str, str], str]:
+    """Known by the names of their directories, where it is plain which data they are of: else nothing tells them."""
+    if len(shelf.data_digests) != 1:
         return {}
-    unstored = (run for run in plan.runs if run.stored is None and isinstance(run.run, ResolvedRun))
-    expected = ((run, run.directory(shelf.folder, data_digest=digests[0]).path) for run in unstored)
-    return {(run.stage, run.title): ids[path] for run, path in expected if path in lost}
+    unstored = [run for run in plan.runs if run.stored is None and isinstance(run.run, ResolvedRun)]
+    paths = (run.directory(shelf.folder, data_digest=shelf.data_digests[0]).path for run in unstored)
+    names = (visible(path.relative_to(shelf.folder).as_posix()) for path in paths)
+    return {(run.stage, run.title): f"{study}/{name}" for run, name in zip(unstored, names, strict=True)}
 
 
 def _seconds_left(plan: Plan) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import stat
 from collections.abc import Callable
@@ -9,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from oelm.board.follow import KIND_OF, VALUES
-from oelm.board.places import SINGLE, StudyPlace
+from oelm.board.places import SINGLE
 from oelm.board.standing import Standing, arms_of, drawn_as
 from oelm.board.state import Board
 from oelm.board.watch import Watch
 from oelm.errors import UserError
-from oelm.files import FOR_READING, Damaged
+from oelm.files import FOR_READING, REPORT_RESULTS, Damaged, read_object
 from oelm.reporting.figures.canvas import look_at, look_of
 from oelm.run_directory import COMPARED_ENVIRONMENT, RunDirectory, checkpoint_step, flat
 from oelm.schemas import Environment, Parameters, Result, Sample, Stored, read_record
@@ -65,7 +66,7 @@ def study(board: Board, name: str, language: Language, *, wants_standing: bool =
     if wants_standing:
         board.want_standing(name)
     standing = board.known_standing(name)
-    tree = {"name": name, "standing": None, "problem": None, "report": report_languages(board, name), **known}
+    tree = {"name": name, "standing": None, "problem": None, **_report(board, name, standing), **known}
     if isinstance(standing, Standing):
         return tree | {"standing": standing.tree(language)}
     try:
@@ -121,18 +122,55 @@ def _apart(watch: Watch, y: str) -> Tree:
 # ---- Reports -------------------------------------------------------------------------------------------------------
 
 
-def report_languages(board: Board, name: str) -> list[str]:
+def _report(board: Board, name: str, standing: Standing | str | None) -> Tree:
+    """In which languages there is one, and whether it is of other results than these, as far as that is known."""
+    folder = _report_folder(board, name)
+    if folder is None:
+        return {"report": [], "report_is_other": False}
+    languages = [language for language in ("en", "zh") if _is_file(folder / f"report.{language}.html")]
+    is_other = False
+    if isinstance(standing, Standing) and standing.findings is not None:
+        is_other = _reported(folder)[1] != {arm: each.losses for arm, each in standing.findings.arms.items()}
+    return {"report": languages, "report_is_other": is_other}
+
+
+def report_file(board: Board, name: str, language: str) -> Path | None:
+    folder = _report_folder(board, name)
+    file = folder / f"report.{language}.html" if folder else None
+    return file if file is not None and _is_file(file) else None
+
+
+def _report_folder(board: Board, name: str) -> Path | None:
+    """Of this study, as `oelm report` writes it, or beside an archive as findings have it. A link is not followed."""
     place = board.found().studies.get(name)
-    return [language for language in ("en", "zh") if place and report_file(place, language)]
+    if place is None or "/" in place.name:
+        return None
+    try:
+        study = board.declared(place).name
+    except (UserError, OSError):
+        study = place.name
+    folders = (REPORTS / place.path.name, REPORTS / study, place.path.parent / "report")
+    return next((each for each in folders if not each.is_symlink() and _reported(each)[0] == study), None)
 
 
-def report_file(place: StudyPlace, language: str) -> Path | None:
-    """As `oelm report` writes it, or beside an archive as findings have it. A link is not followed."""
-    for folder in (REPORTS / place.path.name, REPORTS / place.name, place.path.parent / "report"):
-        file = folder / f"report.{language}.html"
-        if "/" not in place.name and file.is_file() and not file.is_symlink() and not folder.is_symlink():
-            return file
-    return None
+def _is_file(path: Path) -> bool:
+    return path.is_file() and not path.is_symlink()
+
+
+def _reported(folder: Path) -> tuple[str | None, dict[str, dict[int, float]]]:
+    """Of which study a report is, and of which losses, by arm and seed; None: there is no report there."""
+    file = folder / REPORT_RESULTS
+    try:
+        return _reported_in(file, file.stat().st_mtime_ns) if _is_file(file) else (None, {})
+    except (OSError, UserError, TypeError, ValueError, KeyError, AttributeError):
+        return None, {}
+
+
+@functools.lru_cache(maxsize=64)
+def _reported_in(file: Path, changed: int) -> tuple[str, dict[str, dict[int, float]]]:
+    found = read_object(file)
+    losses = {arm: each["losses"].items() for arm, each in found["arms"].items()}
+    return found["study"]["name"], {arm: {int(seed): loss for seed, loss in of_arm} for arm, of_arm in losses.items()}
 
 
 # ---- Runs ----------------------------------------------------------------------------------------------------------
@@ -260,14 +298,15 @@ def _checkpoints(directory: RunDirectory, problems: list[str]) -> list[Tree]:
 
 
 def compare(board: Board, ids: list[str]) -> Tree | None:
-    """None where one of them is not here."""
-    found = [run(board, id) for id in dict.fromkeys(ids[:MOST_COMPARED])]
-    runs = [each for each in found if each is not None]
-    if len(runs) < len(found):
+    """None where none of them is here; those that are not are named."""
+    found = {id: run(board, id) for id in ids[:MOST_COMPARED]}
+    runs = [each for each in found.values() if each is not None]
+    if not runs:
         return None
     settings = [_settings(each) for each in runs]
     keys = sorted({key for each in settings for key in each})
     return {
+        "gone": [id for id, each in found.items() if each is None],
         "runs": [{key: each[key] for key in ("row", "arm", "curves", "study", "look", "version")} for each in runs],
         "differences": [
             {"key": key, "values": [each.get(key) for each in settings]} for key in keys if differ(key, settings)

@@ -57,6 +57,14 @@ _OWN: dict[str, Phrase] = {
         "Not complete: {done} of {planned} runs of these arms have ended. The verdict may still change.",
         "尚未完成：这些实验组的 {planned} 次运行中已有 {done} 次结束，结论仍可能改变。",
     ),
+    "card.study_incomplete": (
+        "The study is not complete. All runs of this claim have ended; correction for several claims may still change.",
+        "实验尚未完成。该假设的运行均已结束；多重检验校正仍可能改变。",
+    ),
+    "card.study_incomplete.settled": (
+        "The study is not complete. This verdict does not change any more.",
+        "实验尚未完成。该结论不会再改变。",
+    ),
     "card.nothing_yet": ("Not complete: no run has begun.", "尚未完成：还没有运行启动。"),
     "card.no_bench": (
         "Not complete: the step times have not been measured (oelm bench).",
@@ -75,6 +83,10 @@ _OWN: dict[str, Phrase] = {
     "next_look": ("Next look", "下一次检视"),
     "report.en": ("Report (English)", "报告（英文）"),
     "report.zh": ("Report (Chinese)", "报告（中文）"),
+    "report.other": (
+        "of other results than those shown here: write it again with oelm report",
+        "与此处显示的结果不同：请用 oelm report 重新生成",
+    ),
     "curves": ("Curves", "曲线"),
     "curves.size": ("Size {size}; the runs at the others are in the table. ", "规模 {size}；其他规模的运行见表格。"),
     "curves.none": ("No records yet.", "还没有记录。"),
@@ -116,6 +128,10 @@ _OWN: dict[str, Phrase] = {
     ),
     "tuning.chosen": ("chosen", "选定"),
     "runs": ("Runs", "运行"),
+    "runs.note": (
+        "The loss of a finished run is that of its final validation, over more data than the points of its curve.",
+        "已完成运行的损失来自最终验证，所用数据多于曲线上的各点。",
+    ),
     "runs.filter": ("Filter runs", "筛选运行"),
     "runs.shown.one": ("{shown} of {all} run", "{all} 次运行中的 {shown} 次"),
     "runs.shown": ("{shown} of {all} runs", "{all} 次运行中的 {shown} 次"),
@@ -162,6 +178,7 @@ _OWN: dict[str, Phrase] = {
         "Nothing differs between the configs and environments of these runs.",
         "这些运行的配置与环境没有差异。",
     ),
+    "compare.gone": ("Not here: {runs}", "此处没有：{runs}"),
     "compare.most": ("At most {most} runs are compared at once.", "最多同时对比 {most} 次运行。"),
     "compare.few": (
         "Choose two or more runs to compare, of one study or of several.",

@@ -57,6 +57,7 @@ _EVERY_ENGINE = re.compile(r"[\x00-\xff]*")  # letters that pdflatex has as they
 _ENCODED = re.compile("[«»ÐðÞþ]")  # those of them that it lacks in its first font encoding
 _COLUMNS: dict[Align, str] = {"left": "l", "right": "r"}
 _LONGEST_LINE = 60  # places of a text in a table; a longer one is broken into lines
+_LONGEST_NAME = 12  # places of the name of a column in one line
 _SHARES = (0.5, 0.36, 0.28)  # of the text's width, for one column of such texts, for each of two, of three or more
 
 
@@ -107,12 +108,13 @@ def _table(block: Table, name: str) -> str:
         [
             r"\begin{table}[htbp]",
             r"\centering",
+            r"\setlength{\abovecaptionskip}{0pt}\setlength{\belowcaptionskip}{6pt}",
             rf"\caption{{{escaped(block.caption)}}}",
             rf"\label{{{name}}}",
             r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
             rf"\begin{{tabular}}{{{columns}}}",
             r"\toprule",
-            _row(block.header, broken),
+            _header(block, broken),
             r"\midrule",
             *rows,
             r"\bottomrule",
@@ -128,6 +130,23 @@ def _broken_columns(block: Table) -> set[int]:
         for number, side in enumerate(block.align)
         if side == "left" and max(places(row[number]) for row in (block.header, *block.rows)) > _LONGEST_LINE
     }
+
+
+def _header(block: Table, broken: set[int]) -> str:
+    """A long name in two lines: it is often wider than all that stands below it."""
+    named = enumerate(zip(block.header, block.align, strict=True))
+    cells = [escaped(name) if number in broken else _in_two_lines(name, side) for number, (name, side) in named]
+    return " & ".join(cells) + r" \tabularnewline"
+
+
+def _in_two_lines(name: str, side: Align) -> str:
+    """Broken at the space next to its middle, if it is long and has one."""
+    spaces = [place for place, letter in enumerate(name) if letter == " "]
+    if places(name) <= _LONGEST_NAME or not spaces:
+        return escaped(name)
+    middle = min(spaces, key=lambda place: abs(place - len(name) / 2))
+    first, second = escaped(name[:middle]), escaped(name[middle + 1 :])
+    return rf"\shortstack[{_COLUMNS[side]}]{{{first}\\{second}}}"
 
 
 def _row(cells: list[str], broken: set[int], *, strong: bool = False) -> str:

@@ -73,6 +73,7 @@ export async function compare(main, ids, { live, again }) {
   const links = studies.filter(Boolean).map((study) => h("a", { href: address.to({ study }) }, study));
   const back = links.length ? h("p", { class: "soft" }, `${say("run.of")}${say("colon")}`, links.flatMap((link, at) => (at ? [", ", link] : [link]))) : null;
   fill(main, h("h1", {}, say("compare")), back, table,
+    found.gone.length ? h("p", { class: "warning" }, say("compare.gone", { runs: found.gone.join(", ") })) : null,
     ids.length > MOST_COMPARED ? h("p", { class: "warning" }, say("compare.most", { most: MOST_COMPARED })) : null,
     section(say("curves"), curveControls(draw, { has, flops: false }), chart, values),
     section(say("compare.differences"), differences.length ? plainTable([say("key"), ...names], differences) : h("p", {}, say("compare.same"))));

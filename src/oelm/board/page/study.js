@@ -190,12 +190,13 @@ class StudyPage {
     this.table = new Table(runColumns({ labels, measured, choice: this.choice }), {
       label: say("runs"), keyOf: (row) => `${row.stage} ${row.run} ${row.id ?? ""}`, textOf: (row) => `${rowText(row)} ${labels.get(row.arm) ?? ""}`,
     });
-    fill(this.runs, this.table.element);
+    fill(this.runs, h("p", { class: "soft" }, say("runs.note")), this.table.element);
   }
 
   showStanding() {
     const { standing, found } = this;
     const reports = found.report.map((language) => h("a", { href: `report?${new URLSearchParams({ name: this.name, lang: language })}`, target: "_blank", rel: "noopener" }, say(`report.${language}`)));
+    if (reports.length && found.report_is_other) reports.push(h("span", { class: "soft" }, say("report.other")));
     fill(this.head, h("h1", {}, this.name),
       standing || found.question ? h("p", { class: "question" }, standing?.question ?? found.question) : null,
       h("ul", { class: "facts" }, this.facts().map((each) => h("li", {}, each)), reports.map((each) => h("li", {}, each))),
@@ -328,7 +329,8 @@ export function headNumbers(tables) {
 
 // The run that has begun in the place of a planned one, if it is plain which.
 function taken(begun, planned) {
-  const alike = [...begun.values()].filter((row) => row.stage === "final" && ["stage", "arm", "seed"].every((key) => row[key] === planned[key]));
+  const expected = begun.get(planned.expected);
+  const alike = expected ? [expected] : [...begun.values()].filter((row) => row.stage === "final" && ["stage", "arm", "seed"].every((key) => row[key] === planned[key]));
   if (alike.length !== 1) return null;
   begun.delete(alike[0].id);
   return alike[0];

@@ -34,8 +34,10 @@ def rows(findings: Findings, summary: ArmSummary) -> Iterator[Row]:
     yield from _counts(findings, summary)
     yield from _costs(findings, summary, compared)
     yield from of_ratio(summary.ratio, "against the baseline")
-    if summary.reached is not None and summary.arm in findings.arms:
-        yield from _reached(summary.reached, [each.reached.flops for each in compared if each.reached is not None])
+    if findings.target_perplexity is not None and summary.arm in findings.arms:
+        yield "seedsAtTarget", str(summary.reached.seeds if summary.reached else 0), "seeds that reached the target"
+        if summary.reached is not None:
+            yield from _reached(summary.reached, [each.reached.flops for each in compared if each.reached is not None])
     if summary.probe is not None:
         yield from _probe(summary.probe)
     if summary.draw_variance is not None:
@@ -86,7 +88,6 @@ def _costs(findings: Findings, summary: ArmSummary, compared: list[ArmSummary]) 
 
 
 def _reached(reached: Reached, column: list[float]) -> Iterator[Row]:
-    yield "seedsAtTarget", str(reached.seeds), "seeds that reached the target"
     yield "stepsToTarget", numbers.whole(reached.steps), "steps to the target"
     yield "tokensToTarget", numbers.whole(reached.tokens), "training tokens to the target"
     yield "timeToTarget", numbers.duration(reached.seconds), "training time to the target"
