@@ -59,6 +59,10 @@ def test_a_file_that_is_no_study_is_refused_in_one_line(tmp_path, content):
         ({"sedes": [1]}, "sedes: unknown key; did you mean seeds?"),
         ({"seeds": []}, "seeds: needs at least 1, has 0"),
         ({"seeds": [1, 1]}, "seeds: 1 occurs twice"),
+        (
+            {"tuning": {"grid": {"learning_rate": [1e-3, 2e-3]}, "seeds": [1000, 1000, 1000]}},
+            "tuning.seeds: 1000 occurs twice",
+        ),
         ({"seeds": [-1]}, "seeds.0: must be at least 0 (got -1)"),
         ({"seeds": ["1"]}, "seeds.0: '1' is a quoted number"),
         ({"arms": {}}, "arms: needs at least 1, has 0"),

@@ -17,7 +17,7 @@ from oelm.study.decisions import CHOICES_FILE
 from oelm.study.declaration import study_digest
 from oelm.study.plan import planned
 from oelm.study.shelf import Shelf
-from stored_runs import facts_of, hypothesis, small_study
+from stored_runs import facts_of, hypothesis, small_study, store_study
 
 ARM = "frozen_head_orthogonal"
 
@@ -67,6 +67,7 @@ def test_a_look_stays_although_its_runs_are_repeated_with_other_results(folder):
     ("changes", "named"),
     [
         ({"looks": [4, 5]}, "looks"),
+        ({"looks": []}, "looks [3, 5], now []"),  # what was seen by then is not unseen
         ({"hypotheses": [hypothesis(margin_percent=1)]}, "hypotheses.not_worse.margin_percent 5, now 1"),
         ({"hypotheses": [hypothesis(), hypothesis("better")]}, "hypotheses.better.kind"),
         ({"seeds": [4, 3, 2, 1, 0]}, "seeds"),
@@ -76,7 +77,7 @@ def test_a_look_stays_although_its_runs_are_repeated_with_other_results(folder):
             "runs that",
         ),
     ],
-    ids=["looks", "margin", "family", "order", "futility", "config"],
+    ids=["looks", "no looks", "margin", "family", "order", "futility", "config"],
 )
 def test_looks_for_another_declaration_start_nothing_and_name_what_differs(folder, changes, named):
     slots = InstantSlots(folder, losses)
@@ -156,11 +157,11 @@ def _change_one(tree, draw):
         tree[key] = draw.choice([None, -1, 0, 7, 2.5, "word", [], {}, True, [1, "a"], {"a": [1]}])
 
 
-def test_a_study_without_looks_keeps_its_digest_and_reads_no_looks(folder):
+def test_a_study_without_looks_keeps_its_digest_and_needs_all_of_its_seeds(tmp_path):
     plain = study_with(looks=[])
     assert study_digest(plain) != study_digest(study_with())
     assert "looks" not in json.dumps(plain.model_dump(exclude_defaults=True))
-    plan = planned(plain, Shelf(folder))
+    plan = planned(plain, store_study(plain, tmp_path / "runs", losses))
     assert plan.looks == ()
     assert plan.blocked is None
     assert {run.need for run in plan.final} == {"now"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -20,6 +21,14 @@ from oelm.study.sizes import (
     point_name,
     unvarying,
 )
+
+# Settings that no size may have of its own, and why.
+NOT_OF_A_SIZE = {
+    "data": "all sizes read the same data",
+    "model.vocabulary": "losses with different vocabularies cannot be compared",
+    "seeds": "the seeds are those of the study",
+    "arm": "list the arms of a study under arms",
+}
 
 
 def needing_sizes(study: Study) -> Iterator[str]:
@@ -91,11 +100,26 @@ def _wrong_carrying(study: Study, arms: dict[str, SizedArm]) -> Iterator[str]:
 def _first_names(study: Study) -> dict[str, str]:
     """Every size of the study -> the first that computes the same: points of two dials may meet."""
     known: dict[str, str] = {}
-    found = {}
-    for name, _, values in _points(study, study.baseline):
+    found: dict[str, str] = {}
+    for name, dial, values in _points(study, study.baseline):
+        if name in found:
+            raise UserError(f"sizes.{name}: is also the name of a value of {_dial_of(name, study)}; choose another")
+        if dial == NAMED:
+            _check_size_name(name)
         run = settings_with(study, study.baseline, name=f"sizes.{name}", values=values).run
         found[name] = known.setdefault(computed(run), name)
     return found
+
+
+def _dial_of(name: str, study: Study) -> str:
+    return next(key for key, given in study.sizes.items() if isinstance(given, list) and name.startswith(key))
+
+
+def _check_size_name(name: str) -> None:
+    """It follows the name of an arm, behind a plus sign."""
+    if name == NAMED or not re.fullmatch(r"[^\W_][\w.-]*", name):
+        rule = "use letters, digits, '.', '_' or '-', beginning with a letter or digit"
+        raise UserError(f"sizes: {name!r} cannot be the name of a size" + (f"; {rule}" if name != NAMED else ""))
 
 
 def _known_size(size: str, same: dict[str, str], place: str) -> str:
@@ -135,6 +159,9 @@ def _points_of(
         if isinstance(given, dict):
             if key in DIALS:
                 raise UserError(f"{place}.{key}: is a dial; list its values, or give the size another name")
+            for setting, why in NOT_OF_A_SIZE.items():
+                if refused := next((each for each in given if each == setting or each.startswith(f"{setting}.")), None):
+                    raise UserError(f"{place}.{key}.{refused}: {why}")
             turned, points = list(given), [(key, NAMED, given)]
         elif key in DIALS:
             turned = [DIALS[key].key]

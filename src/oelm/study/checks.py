@@ -43,7 +43,13 @@ def at_odds(tree: dict[str, Any]) -> Iterator[str]:
     for place, arm in [("baseline", tree.get("baseline")), *sides]:
         if isinstance(arm, str) and arms and isinstance(arms, dict) and arm not in arms:
             yield f"{place}: {arm!r} is not one of the arms {', '.join(arms)}"
-    for what, values in (("seeds", listed.get("seeds", [])), ("hypotheses", [each.get("name") for each in claims])):
+    tuning = tree.get("tuning")
+    tuning_seeds = tuning.get("seeds") if isinstance(tuning, dict) else None
+    for what, values in (
+        ("seeds", listed.get("seeds", [])),
+        ("tuning.seeds", tuning_seeds if isinstance(tuning_seeds, list) else []),
+        ("hypotheses", [each.get("name") for each in claims]),
+    ):
         counted = Counter(value for value in values if type(value) in (int, float, str))
         yield from (f"{what}: {value} occurs twice" for value, times in counted.items() if times > 1)
 

@@ -130,7 +130,7 @@ class KeptLooks:
 
 def kept_looks(study: Study, folder: Path, *, data_digest: str | None) -> KeptLooks:
     """The looks that choices.json holds for this study, from the first on. With a digest, only those at that data."""
-    if not study.looks:
+    if not study.looks and not _has_looks(folder):
         return KeptLooks()
     try:
         decisions = [each for each in read_decisions(folder) if each.kind == LOOK]
@@ -146,6 +146,14 @@ def kept_looks(study: Study, folder: Path, *, data_digest: str | None) -> KeptLo
         ("look_stored_late", {"look": each.number, "made": each.made, "runs": each.runs_then}) for each in late
     ]
     return KeptLooks(tuple(looks), tuple(decisions), tuple(remarks))
+
+
+def _has_looks(folder: Path) -> bool:
+    """Of a study that had some: what was seen by then is not unseen."""
+    try:
+        return any(each.kind == LOOK for each in read_decisions(folder))
+    except UserError:  # said where choices are read
+        return False
 
 
 def _blocked(remark: Remark) -> KeptLooks:

@@ -245,9 +245,11 @@ class Planner:
     def _by_looks(self, plan: Plan, folder: Path) -> Plan:
         """The plan with what the stored looks say of its final runs."""
         study = self.study
-        if not study.looks or plan.blocked:
+        if plan.blocked:
             return plan
         kept = kept_looks(study, folder, data_digest=self.digests.get(self._data_of_baseline))
+        if not study.looks:
+            return replace(plan, remarks=(*plan.remarks, *kept.remarks), blocked=kept.blocked)
         kept = against_runs(kept, [run for run in plan.final if isinstance(run.run, ResolvedRun)], folder)
         seeds = {arm: seeds_of_arm(study, kept.looks, arm) for arm in study.arms}
         place = {seed: number for number, seed in enumerate(study.seeds)}
