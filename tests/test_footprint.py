@@ -32,7 +32,8 @@ QUICK = (
 )
 
 
-ARMS = ("frozen_half", "frozen_hadamard", "frozen_feed_forward", "reservoir", "frozen_orthogonal_repaired")
+ARMS = ("frozen_half", "frozen_hadamard", "frozen_feed_forward", "reservoir", "frozen_orthogonal_repaired",
+        "narrow_query_key_4")  # fmt: skip
 
 
 def traced(folder: Path, asked: list[dict]) -> list[dict]:

@@ -18,7 +18,7 @@ MODES = [
     {"precision": "bfloat16"},
     {"precision": "float64"},
     {"micro_batch_size": 1},
-    {"compile": "on"},
+    pytest.param({"compile": "on"}, marks=pytest.mark.trial),  # compiling takes long, and the next line does it too
     {"compile": "on", "precision": "bfloat16"},
 ]
 

@@ -127,7 +127,11 @@ def test_attention_in_half_precision_stays_in_half_precision(positions, monkeypa
     assert set(met) == {torch.bfloat16}
 
 
-@pytest.mark.parametrize("mode", [{}, {"precision": "bfloat16"}, {"compile": "on"}], ids=["plain", "half", "compiled"])
+@pytest.mark.parametrize(
+    "mode",
+    [{}, {"precision": "bfloat16"}, pytest.param({"compile": "on"}, marks=pytest.mark.trial)],
+    ids=["plain", "half", "compiled"],
+)
 def test_everything_that_is_added_moves_and_what_is_frozen_does_not(mode, token_folder):
     run = small_run("frozen_orthogonal_repaired", steps=4, weight_decay=0.5)
     model = {"positions": "rotary", "repairs": EVERYTHING.resolved(d_model=32)}
