@@ -185,6 +185,9 @@ def run(board: Board, id: str) -> Tree | None:
         drawn = {name: {"points": watch.curve_of(id, name)} for name in KIND_OF}
         known = {"version": watch.version, "row": row, "arm": arm or row["arm"], "curves": drawn}
     board.want_standing(watch.name)  # which arm of the study it is, and so how it is drawn
+    standing = board.known_standing(watch.name)
+    if isinstance(standing, Standing) and id in standing.damage:
+        row |= {"state": "damaged", "error": standing.damage[id]}
     directory = place.directory
     problems: list[str] = []
     config = _config(directory, problems)

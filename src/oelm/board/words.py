@@ -32,6 +32,7 @@ _OWN: dict[str, Phrase] = {
         "{folder} 中还没有运行。可用以下命令启动：oelm run demo",
     ),
     "left_out": ("Not shown", "未显示"),
+    "unreadable": ("Could not be read", "无法读取"),
     "column.study": ("study", "实验"),
     "column.run": ("run", "运行"),
     "column.states": ("states", "状态"),

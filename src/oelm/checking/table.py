@@ -100,11 +100,11 @@ def _every_arm(here: Here) -> Outcome:
 
 def _no_waiting(here: Here) -> Outcome:
     taken = _arms_taken(here)
-    waited, facts = taken["waited"], {"arms": len(taken["arms"])}
+    waited, facts = taken["waited"], {"arms": len(taken["arms"]) - len(taken["failed"])}
     if waited:
         first = next(iter(waited))
         return Outcome("fail", f"{', '.join(waited)} wait for the GPU ({first}: {waited[first]})", facts)
-    return Outcome("pass", f"{len(taken['arms'])} arms and options compute and update without waiting", facts)
+    return Outcome("pass", f"{facts['arms']} arms and options compute and update without waiting", facts)
 
 
 def _compiled(here: Here) -> Outcome:

@@ -42,8 +42,8 @@ table));
   stream.begin({});
 }
 
-export function notShown(lines) {
-  return lines.length ? h("div", { class: "warning" }, h("p", {}, h("b", {}, say("left_out"))), lines.map((line) => h("p", {}, line))) : null;
+export function notShown(lines, title = "left_out") {
+  return lines.length ? h("div", { class: "warning" }, h("p", {}, h("b", {}, say(title))), lines.map((line) => h("p", {}, line))) : null;
 }
 
 // In one line or two.

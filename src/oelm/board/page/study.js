@@ -204,7 +204,7 @@ class StudyPage {
       standing?.missing.length ? h("div", { class: "warning", id: "missing" }, standing.missing.map((line) => h("p", {}, line))) : null,
       standing?.next_look.length ? h("div", { class: "note" }, standing.next_look.map((line) => h("p", {}, h("b", {}, `${say("next_look")}${say("colon")}`), line))) : null,
       standing?.cautions.length ? h("div", { class: "warning" }, standing.cautions.map((line) => h("p", {}, line))) : null,
-      standing?.remarks.length ? notShown(standing.remarks) : null);
+      standing?.remarks.length ? notShown(standing.remarks, "unreadable") : null);
     const isKnown = standing || found.problem;
     if (!isKnown) { fill(this.hypotheses, h("p", { class: "note", id: "computing" }, say("computing"))); return; }
     if (!standing) { fill(this.hypotheses); return; }
