@@ -94,7 +94,7 @@ def test_chinese_columns_are_aligned():
 def test_the_validation_names_every_hypothesis_and_its_outcome(complete, language):
     text = verdicts.as_text(complete, language)
     for verdict in complete.verdicts:
-        assert f"{verdict.hypothesis.name}  [{verdicts.say(language, f'outcome.{verdict.outcome}')}]" in text
+        assert f"{verdict.hypothesis.name}  [{verdicts.outcome_in_short(verdict, language)}]" in text
 
 
 def test_no_p_value_below_three_pairs(tmp_path):

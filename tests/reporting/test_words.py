@@ -14,6 +14,7 @@ from oelm.analysis.summary import PRETRAINED_STEPS, STEPS, findings_of
 from oelm.claims.kinds import KINDS
 from oelm.claims.measures import MEASURES, SCALES
 from oelm.claims.reasons import REASONS
+from oelm.claims.reservations import RESERVATIONS
 from oelm.reporting.arms_in_words import described_arm
 from oelm.reporting.encoder_words import ENCODER_WORDS
 from oelm.reporting.fonts import chinese_font, has_chinese, missing_glyphs
@@ -53,6 +54,9 @@ def test_a_verdict_and_a_study_have_one_name_in_chinese():
 def test_every_code_of_the_analysis_has_a_sentence_of_its_facts():
     for code, reason in REASONS.items():
         assert fields(WORDS[f"reason.{code}"][0]) <= set(reason.facts) | {"quality"}, code
+    for code, reservation in RESERVATIONS.items():
+        assert fields(WORDS[f"reservation.{code}"][0]) <= set(reservation.facts) | {"quality"}, code
+        assert not fields(WORDS[f"reservation.{code}.short"][0]), code
     for code, facts in NOTES.items():
         assert fields(WORDS[f"note.{code}"][0]) <= set(facts), code
 

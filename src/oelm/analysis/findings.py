@@ -298,6 +298,7 @@ class Verdict:
     seeds_needed: int | None = None  # so many pairs would probably decide it
     ratio: Ratio | None = None  # of kind faster
     confounds: list[Confound] = field(default_factory=list)
+    reservations: list[tuple[str, dict[str, Any]]] = field(default_factory=list)  # of oelm.claims.reservations
     mcnemar: list[McNemar] = field(default_factory=list)  # by seed, where predictions are compared
     sign_test: SignTest | None = None  # of a claim about solving
     pairs_so_far: SolvingPairs | None = None  # of one that is not tested yet

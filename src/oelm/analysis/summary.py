@@ -28,6 +28,7 @@ from oelm.analysis.hypotheses import margin_of, of_all_seeds, verdicts
 from oelm.analysis.looks import looks_taken, next_look, verdicts_by_looks
 from oelm.analysis.notes import notes
 from oelm.analysis.provenance import provenance
+from oelm.analysis.reservations import with_reservations
 from oelm.analysis.scale import scale_of
 from oelm.analysis.scope import scope_of, with_scope
 from oelm.analysis.speed import SpeedOf, bench_provenance, speed
@@ -111,7 +112,7 @@ def findings_alone(study: Study, shelf: Shelf, *, with_curves: bool = True) -> F
     looks = looks_taken(plan, everywhere) if study.looks else ()
     on_pairs = partial(verdicts_by_looks, looks) if study.looks else of_all_seeds
     settled = verdicts(plan, everywhere, speed_of=speed_of, confounds=confounds(study, plan), on_pairs=on_pairs)
-    compared = [with_examples(plan, each) for each in settled]
+    compared = [with_examples(plan, with_reservations(plan, each)) for each in settled]
     arms = {arm: everywhere[arm] for arm in at_main_size(study)}
     all_runs, runs = runs, {arm: runs[arm] for arm in arms}
     main_arm = _main_arm(study, runs)
@@ -291,6 +292,7 @@ def _verdict(study: Study, verdict: Verdict) -> dict[str, Any]:
     left_out = {key for key in ("sign_test", "pairs_so_far", "trend") if tree[key] is None}
     left_out |= {"look", "sequential_p"} if verdict.look is None else set()
     tree = {key: value for key, value in tree.items() if key not in left_out}
+    tree["reservations"] = [{"code": code, **facts} for code, facts in verdict.reservations]
     scale = measure.scale
     if "difference" in verdict.facts:
         of_scale = {"difference": scale.key, "margin": f"margin_{scale.key}", "bound": f"bound_{scale.key}"}

@@ -32,6 +32,7 @@ def cards_without_runs(study: Study, language: Language) -> list[dict[str, Any]]
             "outcome_word": say(language, "outcome.undecided"),
             "sentence": "",
             "numbers": [],
+            "reservations": [],
             "remarks": [],
             "incomplete": say_on_page(language, "card.nothing_yet"),
             "interval": None,

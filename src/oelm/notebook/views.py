@@ -74,6 +74,7 @@ class VerdictView:
             "control": hypothesis.control,
             "outcome": verdict.outcome,
             "reason": verdict.reason,
+            "reservations": ", ".join(code for code, _ in verdict.reservations),
             **dict(zip(("difference", "low", "high"), shown, strict=True)),
             "pairs": len(difference.seeds) if difference else None,
             "p": verdict.p,
@@ -85,10 +86,11 @@ class VerdictView:
 
     def _repr_html_(self) -> str:
         box = verdicts.verdict_box(self.findings, self.verdict, self.language)
+        reservations = "".join(f"<p><b>{_text(each)}</b></p>" for each in box.reservations)
         remarks = "".join(f"<p>{_text(each)}</p>" for each in box.remarks)
         return (
             f"<div><p><b>{_text(box.name)}: {_text(box.outcome_word)}</b></p>"
-            f"<p>{_text(box.claim)} <i>{_text(box.scope)}</i></p><p>{_text(box.sentence)}</p>"
+            f"<p>{_text(box.claim)} <i>{_text(box.scope)}</i></p><p>{_text(box.sentence)}</p>{reservations}"
             f"{_table(('', ''), box.numbers)}{remarks}</div>"
         )
 
@@ -109,7 +111,8 @@ class StudyView:
         outcome = verdicts.outcome_summary(findings, language) if findings.verdicts else ""
         boxes = [verdicts.verdict_box(findings, each, language) for each in findings.verdicts]
         claims = "".join(
-            f"<li>{_text(box.name)}: <b>{_text(box.outcome_word)}</b> {_text(box.claim)}</li>" for box in boxes
+            f"<li>{_text(box.name)}: <b>{_text(verdicts.outcome_in_short(each, language))}</b> {_text(box.claim)}</li>"
+            for box, each in zip(boxes, findings.verdicts, strict=True)
         )
         return (
             f"<div><h3>{_text(findings.study.name)}</h3><p>{_text(in_language(findings.study.question, language))}</p>"

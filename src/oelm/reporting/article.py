@@ -68,6 +68,7 @@ class VerdictBox:
     outcome_word: str
     sentence: str
     numbers: list[tuple[str, str]]
+    reservations: list[str] = field(default_factory=list)  # what limits it, right beside it
     remarks: list[str] = field(default_factory=list)
 
 

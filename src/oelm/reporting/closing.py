@@ -46,7 +46,7 @@ def _verdict_table(findings: Findings, language: Language) -> Table:
     rows = []
     for verdict in findings.verdicts:
         claim, number = in_language(verdict.hypothesis.claim, language), _number(verdict, language)
-        rows.append([verdict.hypothesis.name, claim, number, say(language, f"outcome.{verdict.outcome}")])
+        rows.append([verdict.hypothesis.name, claim, number, verdicts.outcome_in_short(verdict, language)])
     header = [say(language, f"column.{name}") for name in ("hypothesis", "claim", "number", "outcome")]
     caption = say(language, "conclusions.table", scope=scope_line(findings.scope, language))
     return Table(caption, header, rows, ["left", "left", "right", "left"])

@@ -134,11 +134,13 @@ def _picture(block: Picture, svg: bytes) -> str:
 
 
 def _verdict(box: VerdictBox) -> str:
+    reservations = "".join(f'<p class="reservation">{escape(each)}</p>' for each in box.reservations)
     remarks = "".join(f"<p>{escape(remark)}</p>" for remark in box.remarks)
     return f"""<section class="verdict {escape(box.outcome)}">
 <p class="head"><span class="name">{escape(box.name)}</span><span class="outcome">{escape(box.outcome_word)}</span></p>
 <p class="claim">{escape(box.claim)} <span class="scope">{escape(box.scope)}</span></p>
 <p>{escape(box.sentence)}</p>
+{reservations}
 <dl>{_pairs(box.numbers)}</dl>
 {remarks}
 </section>"""

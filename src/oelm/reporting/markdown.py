@@ -83,6 +83,7 @@ def _verdict(box: VerdictBox) -> str:
         f"**{escaped(box.name)}: {escaped(box.outcome_word)}**",
         f"{escaped(box.claim)} *{escaped(box.scope)}*",
         escaped(box.sentence),
+        *(f"**{escaped(each)}**" for each in box.reservations),
         "\n> ".join(f"- {escaped(name)}: {escaped(value)}" for name, value in box.numbers),
         *(escaped(remark) for remark in box.remarks),
     ]

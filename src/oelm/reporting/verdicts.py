@@ -39,6 +39,7 @@ def verdict_box(findings: Findings, verdict: ScopedVerdict, language: Language) 
             *_look(findings, verdict, language),
             *_numbers(findings, verdict, language),
         ],
+        reservations=reservations(findings, verdict, language),
         remarks=_remarks(findings, verdict, language),
     )
 
@@ -69,6 +70,26 @@ def reason_sentence(findings: Findings, verdict: Verdict, language: Language) ->
         facts["percent"] = numbers.plain_percent(round(verdict.facts["percent"], 2))  # "fewer" has the sign already
     named = _named_quality(verdict.hypothesis, language)
     return say_or_code(language, f"reason.{verdict.reason}", facts | named, study=findings.study)
+
+
+def reservations(findings: Findings, verdict: Verdict, language: Language) -> list[str]:
+    """What limits a verdict, a sentence each."""
+    measure, found = verdict.hypothesis.quality, []
+    for code, known in verdict.reservations:
+        facts = {key: _fact(findings, measure, key, value, language) for key, value in known.items()}
+        named = _named_quality(verdict.hypothesis, language)
+        found.append(say_or_code(language, f"reservation.{code}", facts | named, study=findings.study))
+    return found
+
+
+def outcome_in_short(verdict: Verdict, language: Language) -> str:
+    """The outcome with its reservations in a few words: supported (exploratory)."""
+    outcome = say(language, f"outcome.{verdict.outcome}")
+    codes = [f"reservation.{code}.short" for code, _ in verdict.reservations]
+    if not codes:
+        return outcome
+    short = say(language, "list_semicolon").join(say_or_code(language, code, {}) for code in codes)
+    return say(language, "outcome.reserved", outcome=outcome, reservations=short)
 
 
 def _named_quality(hypothesis: Hypothesis, language: Language) -> dict[str, str]:
@@ -329,8 +350,6 @@ def _remarks(findings: Findings, verdict: Verdict, language: Language) -> list[s
         found.append(say(language, "box.seeds_needed", seeds=numbers.whole(verdict.seeds_needed)))
     if verdict.sign_test is not None and verdict.sign_test.pairs_needed is not None:
         found.append(say(language, "box.pairs_needed", pairs=numbers.whole(verdict.sign_test.pairs_needed)))
-    if not verdict.hypothesis.confirmatory:
-        found.append(say(language, "box.exploratory"))
     return found
 
 
@@ -374,7 +393,8 @@ def as_text(findings: Findings, language: Language, *, first: Iterable[str] = ()
     for verdict in findings.verdicts:
         box = verdict_box(findings, verdict, language)
         claim = f"{one_line(box.claim)} {one_line(box.scope)}"
-        lines = [f"{box.name}  [{box.outcome_word}]  {claim}", f"    {one_line(box.sentence)}"]
+        lines = [f"{box.name}  [{outcome_in_short(verdict, language)}]  {claim}", f"    {one_line(box.sentence)}"]
+        lines += [f"    {one_line(reservation)}" for reservation in box.reservations]
         lines += [f"    {name}: {one_line(value)}" for name, value in box.numbers]
         lines += [f"    {one_line(remark)}" for remark in box.remarks]
         parts.append("\n".join(lines))

@@ -12,6 +12,7 @@ from oelm.arm_words import WHEN
 from oelm.claims.kinds import KINDS
 from oelm.claims.measures import MEASURES, Phrase
 from oelm.claims.reasons import REASONS
+from oelm.claims.reservations import RESERVATIONS
 from oelm.heads.kinds import KINDS as HEAD_KINDS
 from oelm.reporting.encoder_words import ENCODER_WORDS, MORE_WORDS
 from oelm.reporting.look_words import LOOK_WORDS
@@ -196,7 +197,7 @@ _VERDICTS: dict[str, Phrase] = {
     "box.frozen": ("frozen parameters", "冻结参数"),
     "box.implied": ("implied entries, not stored", "隐含的矩阵元素（不存储）"),
     "box.against": ("{treatment} against {control} ({percent})", "{treatment} 对 {control}（{percent}）"),
-    "box.exploratory": ("Exploratory: not part of the adjusted family.", "探索性假设，不参与多重校正。"),
+    "outcome.reserved": ("{outcome} ({reservations})", "{outcome}（{reservations}）"),
     "box.regardless": (
         "Leaving the confounds aside, the runs would say: {outcome}.",
         "若不考虑混杂因素，结果为：{outcome}。",
@@ -210,6 +211,8 @@ _VERDICTS: dict[str, Phrase] = {
 }
 
 _CLAIMS: dict[str, Phrase] = {
+    **{f"reservation.{key}": each.sentence for key, each in RESERVATIONS.items()},
+    **{f"reservation.{key}.short": each.short for key, each in RESERVATIONS.items()},
     **{f"criterion.{key}": kind.criterion for key, kind in KINDS.items()},
     **{f"criterion.{key}.of_fewer": kind.of_fewer.criterion for key, kind in KINDS.items() if kind.of_fewer},
     **{

@@ -15,6 +15,7 @@ export function card(found) {
     found.incomplete ? h("p", { class: "incomplete" }, found.incomplete) : null,
     found.interval ? interval(found.interval) : null,
     found.sentence ? h("p", {}, found.sentence) : null,
+    found.reservations.map((each) => h("p", { class: "reservation" }, each)),
     found.numbers.length ? h("details", {}, h("summary", {}, say("card.numbers")),
       h("dl", {}, found.numbers.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]))) : null,
     found.remarks.map((remark) => h("p", { class: "soft" }, remark)));
