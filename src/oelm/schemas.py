@@ -103,6 +103,7 @@ class Environment(Stored):
     tf32: bool | None = None
     world_size: Amount | None = None
     data_digest: Text = None
+    data_name: Text = None
     encoder_source: Text = None
     encoder_digest: Text = None
 

@@ -95,19 +95,19 @@ def test_a_folder_knows_its_kind(prepared_once, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "task"),
+    ("name", "source"),
     [
-        ("xnli-zh", "xnli --language zh"),
-        ("xnli-en", "xnli"),
-        ("xnli", "xnli"),
-        ("mnli", "mnli"),
-        ("sst2", "sst2"),
-        ("my data", "xnli"),
+        ("xnli-zh", "xnli --language zh --source FOLDER"),
+        ("xnli-en", "xnli --source FOLDER"),
+        ("xnli", "xnli --source FOLDER"),
+        ("mnli", "mnli --source FOLDER"),
+        ("sst2", "sst2 --source FOLDER"),
+        ("my data", "FOLDER --task pairs|sentences"),
     ],
 )
-def test_missing_data_names_the_command_that_makes_it(tmp_path, name, task):
-    command = refusal(tmp_path / name).partition("create them with: ")[2]
-    assert command.startswith(f"oelm prepare {task} --source FOLDER --encoder FOLDER_OR_HUB_NAME --out ")
+def test_missing_data_names_the_command_that_makes_it(tmp_path, name, source):
+    command = refusal(tmp_path / name).partition("create it with: ")[2]
+    assert command.startswith(f"oelm prepare {source} --encoder FOLDER_OR_HUB_NAME --out ")
     assert shlex.split(command)[-1] == str(tmp_path / name)
 
 

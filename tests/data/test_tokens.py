@@ -12,12 +12,14 @@ import numpy as np
 import pytest
 
 from oelm.data import tokens as module
-from oelm.data.corpora import NAMES
+from oelm.data.corpora import HUB
 from oelm.data.folders import check_digests
 from oelm.data.prepare import prepare
 from oelm.data.tokens import check_tokens, open_tokens
 from oelm.errors import UserError
 from oelm.files import Damaged, combined_digest
+
+OWN = "FILE_OR_FOLDER"
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +97,10 @@ def test_bare_and_prepared_digests_agree_on_the_rule(prepared):
     assert open_tokens(prepared).digest == combined_digest(files)
 
 
-@pytest.mark.parametrize(("name", "corpus"), [*((name, name) for name in NAMES), ("my data", "stories")])
+@pytest.mark.parametrize(
+    ("name", "corpus"),
+    [*((name, name) for name in HUB), ("data/stories", "stories"), ("stories", OWN), ("my data", OWN)],
+)
 def test_missing_data_names_the_command_that_makes_it(tmp_path, name, corpus):
     folder = tmp_path / name
     with pytest.raises(UserError) as error:

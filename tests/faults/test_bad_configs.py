@@ -190,13 +190,14 @@ def test_an_unquoted_number_with_an_exponent_is_a_number(server, data, tmp_path)
     ("folder", "command"),
     [
         ("tinystories", "oelm prepare tinystories --out tinystories"),
-        ("my data", "oelm prepare stories --out 'my data'"),
+        ("my data", "oelm prepare FILE_OR_FOLDER --out 'my data'"),
     ],
 )
 def test_missing_data_name_the_command_that_prepares_them(server, tmp_path, folder, command):
     ended = server.run(*training(tmp_path / "run", Path(folder)), cwd=tmp_path)
     assert ended.code == 2
-    assert f"oelm: {folder}: no prepared data there; create it with: {command}\n" in ended.err
+    looked = f"no prepared data there (looked in {tmp_path / folder})"
+    assert f"oelm: {folder}: {looked}; create it with: {command}\n" in ended.err
     assert not (tmp_path / "run").exists()
 
 

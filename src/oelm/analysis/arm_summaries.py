@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path, PurePath
 from statistics import fmean
 from typing import Any
 
@@ -23,7 +24,8 @@ from oelm.claims.solving import Criterion, by_difficulty
 from oelm.config import ResolvedRun, Run, as_far_as_known
 from oelm.logarithms import exponential
 from oelm.metric_records import Record
-from oelm.probes.probe import name_of
+from oelm.prepared import name_here
+from oelm.probes.probe import is_probe, probe_of
 from oelm.run_directory import RunDirectory
 from oelm.study.declaration import Study
 from oelm.study.one_run import settings_for
@@ -174,7 +176,7 @@ def arm_summary(
         mean_loss=fmean(losses) if losses else None,
         standard_deviation=standard_deviation(losses),
         difference=None if is_baseline else _difference(plan.study, runs.losses, baseline.losses),
-        data=name_of(runs.run.data),
+        data=_name_of_data(plan, runs.run.data),
         tokens=round(training.steps * training.batch_size * runs.run.model.tokens_per_example),
         flops=training_flops(runs.run),
         seconds_per_step=_mean(runs.results("mean_step_seconds")),
@@ -194,6 +196,16 @@ def arm_summary(
         draw_variance=_draw_variance(runs),
         **(_of_examples(runs) if plan.study.fine_tunes else {}),
     )
+
+
+def _name_of_data(plan: Plan, data: str) -> str:
+    """As the runs noted it from the manifest; before there are any, as the manifest says it here. Runs of before it was
+    noted have the name of the folder alone."""
+    if is_probe(data):
+        return probe_of(data).name
+    stored = [run.stored for run in plan.runs if run.run.data == data and run.stored and run.stored.data_digest]
+    noted = next((name for run in stored if (name := run.environment.get("data_name"))), None)
+    return noted or (None if stored else name_here(Path(data))) or PurePath(data).name
 
 
 def _difference(study: Study, one: dict[int, float], other: dict[int, float]) -> PairedDifference:

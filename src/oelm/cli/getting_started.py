@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from oelm.study.declaration import Study
 
 DEMOS = ("demo", "demo_recall")  # on text, and on a probe
-EMBEDDED = "stories"  # the corpus that is in the package
 
 
 # ---- demo ----------------------------------------------------------------------------------------------------------
@@ -54,12 +53,14 @@ def demo() -> None:
 
 def prepare_embedded_text(study: Study) -> bool:
     """Whether the corpus of the package was prepared, because a study names its folder and nothing is there."""
+    from oelm.prepared import EMBEDDED, is_embedded
+
     folder = _data_of(study)
-    if folder.name != EMBEDDED or folder.exists():
+    if not is_embedded(folder) or folder.exists():
         return False
     from oelm.cli.one_run import prepare
 
-    prepare(EMBEDDED, out=folder)
+    prepare(EMBEDDED.name, out=folder)
     return True
 
 
@@ -68,8 +69,10 @@ def embedded_text_elsewhere(study: Study) -> Iterator[Study]:
     """For a dry run, which writes nothing here: the study as it is, or one that reads a copy of the corpus of the
     package, which is gone afterwards. Data is known by its content, so the runs are the same.
     """
+    from oelm.prepared import EMBEDDED, is_embedded
+
     folder = _data_of(study)
-    if folder.name != EMBEDDED or folder.exists():
+    if not is_embedded(folder) or folder.exists():
         yield study
         return
     from oelm.data.prepare import prepare
@@ -77,7 +80,7 @@ def embedded_text_elsewhere(study: Study) -> Iterator[Study]:
     echo(f"{folder}: the embedded corpus is not prepared yet; `oelm run` prepares it")
     with tempfile.TemporaryDirectory(prefix="oelm-dry-run-") as place:
         copy = Path(place) / EMBEDDED
-        prepare(EMBEDDED, out=copy)
+        prepare(EMBEDDED.name, out=copy)
         yield _reading(study, folder, copy)
 
 
@@ -91,6 +94,17 @@ def _reading(study: Study, folder: Path, copy: Path) -> Study:
     tuning = study.tuning and study.tuning.model_copy(update={"set": moved(study.tuning.set)})
     base = study.base | {"data": str(copy)} if Path(study.base.get("data", folder)) == folder else study.base
     return study.model_copy(update={"arms": arms, "tuning": tuning, "base": base})
+
+
+def refuse_missing_data(study: Study, source: str) -> None:
+    """Here, where the study's file is known: beside it lies what its paths mean to whoever wrote it."""
+    from oelm.data.folders import open_data
+    from oelm.probes.probe import is_probe
+    from oelm.study.one_run import settings_for
+
+    run = settings_for(study, study.baseline, seed=study.seeds[0]).run
+    if Path(source).is_file() and not is_probe(run.data) and not Path(run.data).exists():
+        open_data(run, study=Path(source))
 
 
 def _data_of(study: Study) -> Path:

@@ -14,7 +14,7 @@ import typer
 
 from oelm.cli import completion
 from oelm.cli.engine_options import EngineOption, with_engine_options
-from oelm.cli.getting_started import embedded_text_elsewhere, prepare_embedded_text
+from oelm.cli.getting_started import embedded_text_elsewhere, prepare_embedded_text, refuse_missing_data
 from oelm.cli.given import (
     refuse_if_in_archive,
     refuse_if_no_folder,
@@ -126,10 +126,12 @@ def run(
     given.refuse_what_is_not_taken(place)
     if dry_run:
         with embedded_text_elsewhere(declared) as readable:
+            refuse_missing_data(readable, study)
             for line in forecast(readable, place.slots(readable, given, say=echo), arms=chosen):
                 echo(line)
         return
     prepare_embedded_text(declared)
+    refuse_missing_data(declared, study)
     ready = place.slots(declared, given, say=echo)
     with watching(units=ready.at_a_time) as view, leaving_on_terminate():
         controller = Controller(declared, ready, view, chosen, registers=registers)

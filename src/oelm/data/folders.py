@@ -19,11 +19,13 @@ DataInFiles = TokenData | SentenceData
 Data = DataInFiles | ProbeData
 
 
-def open_data(run: Run) -> Data:
-    """Map it, with sizes checked; a missing folder is an error that names the command to make it."""
+def open_data(run: Run, *, study: Path | None = None) -> Data:
+    """Map it, with sizes checked; a missing folder is an error that names the closest there is and the command to make
+    it. `study` is the file that names the data."""
     if is_probe(run.data):
         return open_probe(run.data)
-    return open_sentences(Path(run.data)) if isinstance(run.model, Encoder) else open_tokens(Path(run.data))
+    opened = open_sentences if isinstance(run.model, Encoder) else open_tokens
+    return opened(Path(run.data), study=study)
 
 
 def check_digests(data: Data) -> None:

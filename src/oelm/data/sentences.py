@@ -19,7 +19,7 @@ from oelm.data.tokens import TOKENIZER_FOLDER, check_entries, first_at_least, is
 from oelm.errors import UserError
 from oelm.files import Damaged, combined_digest, named_in
 from oelm.huggingface.encoder_folder import EncoderFolder, open_encoder
-from oelm.prepared import MANIFEST, read_manifest
+from oelm.prepared import MANIFEST, missing_data, name_of_data, read_manifest
 
 KIND = "sentences"
 COLUMNS = {"ids": None, "offsets": np.dtype("<i8"), "seconds": np.dtype("<i4"), "labels": np.dtype("<i2")}
@@ -69,13 +69,15 @@ class SentenceData:
         """What a run notes of its data besides the digest; of a local folder only its last names."""
         local = Path(self.encoder_source).is_absolute()
         source = "/".join(Path(self.encoder_source).parts[-2:]) if local else self.encoder_source
-        return {"encoder_source": source, "encoder_digest": self.encoder_digest}
+        name = name_of_data(self.folder, self.manifest)
+        return {"data_name": name, "encoder_source": source, "encoder_digest": self.encoder_digest}
 
 
-def open_sentences(folder: Path) -> SentenceData:
-    """Map the splits of a prepared folder and check them."""
+def open_sentences(folder: Path, *, study: Path | None = None) -> SentenceData:
+    """Map the splits of a prepared folder and check them. What is missing is also looked for beside the file of the
+    study that names it."""
     if not (folder / MANIFEST).is_file():
-        raise UserError(f"{folder}: no prepared sentences there; create them with: {prepare_command(folder)}")
+        raise missing_data(folder, prepare_command(folder), what="prepared sentences", study=study)
     manifest = read_manifest(folder)
     if manifest.get("kind") != KIND:
         raise UserError(
@@ -141,9 +143,9 @@ def described(folder: Path, manifest: dict[str, Any]) -> SentenceData:
 def prepare_command(folder: Path) -> str:
     """The command that makes the data; the folder's name says which task and language, if it is one's."""
     task, _, language = folder.name.partition("-")
-    task = task if task in ("xnli", "mnli", "sst2") else "xnli"
     chosen = f" --language {shlex.quote(language)}" if task == "xnli" and language not in ("", "en") else ""
-    return f"oelm prepare {task}{chosen} --source FOLDER --encoder FOLDER_OR_HUB_NAME --out {shlex.quote(str(folder))}"
+    source = f"{task}{chosen} --source FOLDER" if task in ("xnli", "mnli", "sst2") else "FOLDER --task pairs|sentences"
+    return f"oelm prepare {source} --encoder FOLDER_OR_HUB_NAME --out {shlex.quote(str(folder))}"
 
 
 def open_split(folder: Path, name: str, manifest: dict[str, Any]) -> Sentences:

@@ -17,7 +17,7 @@ import numpy as np
 
 from oelm.errors import UserError
 from oelm.files import Damaged, combined_digest, named_in, sha256_of
-from oelm.prepared import MANIFEST, folder_of, read_manifest
+from oelm.prepared import EMBEDDED, MANIFEST, folder_of, is_embedded, missing_data, name_of_data, read_manifest
 
 TOKENIZER_FOLDER = "tokenizer"
 SPLITS = ("train", "tune", "val", "test")
@@ -46,27 +46,29 @@ class TokenData:
     @property
     def provenance(self) -> dict[str, Any]:
         """What a run notes of its data besides the digest."""
-        return {}
+        return {"data_name": name_of_data(self.folder, self.manifest)}
 
     def file_of(self, split: str) -> Path:
         """A bare folder's tune is the first half of val.bin."""
         return self.folder / file_name("val" if self.manifest is None and split == "tune" else split)
 
 
-def open_tokens(path: Path) -> TokenData:
-    """Map the splits of a prepared folder, of a bare one, or of the folder of a given train.bin."""
+def open_tokens(path: Path, *, study: Path | None = None) -> TokenData:
+    """Map the splits of a prepared folder, of a bare one, or of the folder of a given train.bin. What is missing is
+    also looked for beside the file of the study that names it."""
     folder = folder_of(path)
     if (folder / MANIFEST).is_file():
         return open_prepared(folder)
     if (folder / file_name("train")).is_file():
         return open_bare(folder)
-    raise UserError(f"{folder}: no prepared data there; create it with: {prepare_command(folder)}")
+    raise missing_data(folder, prepare_command(folder), study=study)
 
 
 def prepare_command(folder: Path) -> str:
-    """The command that makes the data; the folder's name says which, if it is a corpus's."""
+    """The command that makes the data; the folder's name says which, if it is a corpus's. The embedded stories stand
+    for themselves alone, never for a text that is missing."""
     corpora = importlib.import_module("oelm.data.corpora")  # by its name: it decides none of a run's numbers
-    corpus = folder.name if folder.name in corpora.NAMES else "stories"
+    corpus = folder.name if folder.name in corpora.HUB or is_embedded(folder) else "FILE_OR_FOLDER"
     return f"oelm prepare {corpus} --out {shlex.quote(str(folder))}"
 
 
@@ -75,7 +77,7 @@ def open_prepared(folder: Path) -> TokenData:
     if "kind" in manifest:
         raise UserError(
             f"{folder}: contains {manifest['kind']}, not text for a language model; they are for an encoder "
-            f"(--preset fine-tuning), or create text with: {prepare_command(folder.with_name('stories'))}"
+            f"(--preset fine-tuning), or create text with: {prepare_command(EMBEDDED)}"
         )
     check_entries(folder, manifest, counts=("tokens",))
     if not is_count(manifest.get("vocabulary")):

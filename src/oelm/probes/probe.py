@@ -6,7 +6,6 @@ import difflib
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import PurePath
 from typing import Any
 
 from oelm.probes.tasks import TASKS, Option, Options, Task, Value
@@ -100,11 +99,6 @@ def written(data: Any) -> Any:
 
 def _as_text(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-
-
-def name_of(data: str) -> str:
-    """The short name of a run's data: a probe's, or the folder's."""
-    return probe_of(data).name if is_probe(data) else PurePath(data).name
 
 
 def canonical(data: str) -> str:

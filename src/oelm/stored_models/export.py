@@ -28,7 +28,7 @@ from oelm.huggingface.standalone import AUTO_MAP, modeling_file
 from oelm.huggingface.standalone import FILE as MODELING_FILE
 from oelm.model.parameters import counts_by_part, summed, weights_digest
 from oelm.model.projection import matrices_of
-from oelm.prepared import folder_of, read_manifest
+from oelm.prepared import digest_here, name_here
 from oelm.probes.probe import is_probe
 from oelm.run_directory import checkpoint_step, is_checkpoint, run_around
 from oelm.schemas import Environment, read_record
@@ -139,25 +139,22 @@ def _facts(stored: StoredModel) -> dict[str, Any]:
     directory = run_around(folder)
     if directory is not None and directory.environment_file.exists():
         run = stored_run(read_json(directory.config_file), name=str(directory.config_file))
-        data_digest = read_record(directory.environment_file, Environment).get("data_digest") or ""
+        environment = read_record(directory.environment_file, Environment)
+        data_digest = environment.get("data_digest") or ""
         facts |= {"arm": run.arm, "fingerprint": fingerprint(run, data_digest=data_digest), "data_digest": data_digest}
-        facts |= _data_name(run.data, data_digest)
+        facts |= _data_name(run.data, environment, data_digest)
         if is_checkpoint(folder):
             facts["step"] = str(checkpoint_step(folder))
     count = summed(counts_by_part(stored.gpt))
     return facts | {"oelm": oelm.__version__, "parameters": count.total, "frozen": count.frozen}
 
 
-def _data_name(data: str, digest: str) -> dict[str, str]:
-    """What the data of the run were made of, where they are still here."""
+def _data_name(data: str, environment: dict[str, Any], digest: str) -> dict[str, str]:
+    """What the data of the run were made of, as it noted, or where they are still here."""
     if is_probe(data):
         return {"data": data}
-    try:
-        manifest = read_manifest(folder_of(Path(data)))
-    except (OSError, UserError):
-        return {}
-    is_known = manifest.get("corpus") and manifest.get("digest") == digest
-    return {"data": str(manifest["corpus"])} if is_known else {}
+    name = environment.get("data_name") or (name_here(Path(data)) if digest_here(Path(data)) == digest else None)
+    return {} if name is None else {"data": name}
 
 
 def _card(stored: StoredModel, facts: dict[str, Any]) -> str:
