@@ -6,13 +6,18 @@ import math
 from typing import Any
 
 import pytest
+from scipy import stats
 
-from oelm.analysis.findings import Findings, Scale, Trend
+from oelm.analysis.findings import Findings, Scale, Trend, Verdict
+from oelm.analysis.looks import looks_taken, seeds_saved
 from oelm.analysis.summary import findings_as_json, findings_of
-from oelm.study.declaration import Study
+from oelm.archives import runs_folder
+from oelm.study.declaration import Hypothesis, Study
 from oelm.study.plan import planned
+from oelm.study.reading import load_study
 from oelm.study.shelf import Shelf
 from sized_studies import PAIR, STEPS, WIDTHS, losses_with_slope, sized_study
+from small_runs import REPOSITORY
 from stored_runs import accuracy_claim, facts_of, hypothesis, small_classification, small_study, store_study
 
 FROZEN = "frozen_head_orthogonal"
@@ -245,3 +250,86 @@ def test_a_tuning_run_that_serves_two_sizes_is_counted_once(tmp_path):
     found = findings_of(study, store_study(study, tmp_path, losses_with_slope())).provenance
     folders = [path for path in (tmp_path / "tuning").iterdir() if path.is_dir()]
     assert found["tuning_runs"] == len(folders) < len(planned(study, Shelf(tmp_path), facts=facts_of(study)).tuning)
+
+
+# ---- Contrasts -----------------------------------------------------------------------------------------------------
+
+
+def contrast(**changes: Any) -> dict[str, Any]:
+    return hypothesis("contrast", size="steps80", against="steps20", **changes)
+
+
+def verdict_of(tmp_path, claim: dict[str, Any], losses=None, **changes: Any) -> Verdict:
+    study = few_sizes(**{"seeds": [0, 1, 2, 3], "hypotheses": [claim]} | changes)
+    return findings_of(study, store_study(study, tmp_path, losses or losses_with_slope(PER_DOUBLING))).verdicts[0]
+
+
+def test_a_contrast_is_the_paired_t_test_of_the_differences_of_two_sizes(tmp_path):
+    """By brute force: four losses of each seed make one number."""
+    losses, sizes = losses_with_slope(PER_DOUBLING), ("steps80", "steps20")
+    at = {
+        (arm, size): [losses(f"{arm}+{size}", seed, "final", None) for seed in range(4)]
+        for arm in PAIR
+        for size in sizes
+    }
+    costs = [[a - b for a, b in zip(at[FROZEN, size], at["trained", size], strict=True)] for size in sizes]
+    numbers = [more - less for more, less in zip(*costs, strict=True)]
+    found = verdict_of(tmp_path, contrast(), losses)
+    assert found.difference.differences == pytest.approx(numbers)
+    assert found.p == pytest.approx(stats.ttest_1samp(numbers, 0.0, alternative="greater").pvalue)
+    assert (found.outcome, found.reason) == ("supported", "contrast_shown")
+    assert found.scope.tokens.most == 4 * found.scope.tokens.least
+
+
+def test_a_contrast_the_other_way_round_is_refuted_and_a_margin_beyond_it_too(tmp_path):
+    other_way = hypothesis("contrast", size="steps20", against="steps80")
+    assert verdict_of(tmp_path / "one", other_way).outcome == "refuted"
+    assert verdict_of(tmp_path / "two", contrast(margin_percent=2)).outcome == "supported"  # 2 x 0.02 nats
+    assert verdict_of(tmp_path / "three", contrast(margin_percent=9)).outcome == "refuted"
+
+
+def test_what_seeds_do_at_one_size_alone_is_the_spread_of_a_contrast(tmp_path):
+    assert verdict_of(tmp_path, contrast(), losses_with_slope(PER_DOUBLING, noise=0.3)).outcome == "undecided"
+
+
+def test_a_contrast_counts_in_the_family_and_needs_three_pairs_at_both_sizes(tmp_path):
+    losses = losses_with_slope(PER_DOUBLING)
+
+    def partly(arm, seed, stage, point):
+        return None if (arm, seed) == ("trained+steps20", 2) else losses(arm, seed, stage, point)
+
+    def diverged(arm, seed, stage, point):
+        return math.inf if arm == f"{FROZEN}+steps20" else losses(arm, seed, stage, point)
+
+    assert verdict_of(tmp_path / "partly", contrast(), partly).reason == "incomplete"
+    assert verdict_of(tmp_path / "two", contrast(), seeds=[0, 1]).reason == "too_few_pairs"
+    assert verdict_of(tmp_path / "diverged", contrast(), diverged).reason == "diverged"
+    claims = [contrast(), contrast(name="too much", margin_percent=50)]
+    found = verdict_of(tmp_path / "family", claims[0], hypotheses=claims)
+    assert found.p_adjusted == pytest.approx(2 * found.p)
+
+
+def test_a_look_at_a_contrast_waits_for_both_sizes_and_saves_the_seeds_of_both(tmp_path):
+    study, losses = few_sizes(seeds=list(range(5)), looks=[3, 5], hypotheses=[contrast()]), losses_with_slope(0.05)
+    early = store_study(study, tmp_path, losses, leaves=lambda run: run.seed > 2 or run.arm == "trained+steps20")
+    assert findings_of(study, early).verdicts[0].look.number == 0
+    found = findings_of(study, store_study(study, tmp_path, losses, leaves=lambda run: run.seed > 2))
+    assert (found.verdicts[0].outcome, found.verdicts[0].look.number) == ("supported", 1)
+    saved = seeds_saved(found.plan, looks_taken(found.plan, found.at_all_sizes))
+    assert set(saved) == {f"{arm}+{size}" for arm in PAIR for size in ("steps20", "steps80")}
+
+
+def test_eight_times_the_tokens_cost_more_in_the_stored_study_of_scale():
+    """An exploratory check of stored runs: nobody declared it before they were made."""
+    stored = load_study("tinystories_scale")
+    claim = {
+        "name": "budgets", "claim": "Freezing costs more.", "kind": "contrast", "varies": ["moves"],
+        "treatment": "frozen_orthogonal+steps4800", "control": "trained_orthogonal+steps4800", "size": "steps4800",
+        "against": "width96", "confirmatory": False,
+    }  # fmt: skip
+    study = stored.model_copy(update={"looks": [], "hypotheses": [Hypothesis.model_validate(claim)]})
+    (found,) = findings_of(study, Shelf(runs_folder(REPOSITORY / "docs/findings/tinystories_scale/runs.zip"))).verdicts
+    mean, deviation = found.difference.mean, found.difference.standard_deviation
+    assert (found.outcome, len(found.difference.seeds)) == ("supported", 6)
+    assert mean / (deviation / math.sqrt(6)) == pytest.approx(23, abs=1)
+    assert 1e-7 < found.p < 1e-5

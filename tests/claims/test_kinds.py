@@ -44,7 +44,7 @@ def test_every_kind_of_evidence_has_its_ground():
         ("faster", {"reasons": KINDS["faster"].reasons | {"refuted": "slow"}}, "slow is not in oelm.claims.reasons"),
         ("better", {"bounds": lambda margin: Bounds(None, None)}, "has no bound"),
         ("fewer_parameters", {"criterion_with_margin": ("a", "b")}, "criterion_with_margin is for a kind whose margin"),
-        ("better", {"evidence": "taste"}, "evidence is one of quality, scale, solved_seeds, steps_to_solve"),
+        ("better", {"evidence": "taste"}, "evidence is one of quality, contrast, scale, solved_seeds"),
     ],
 )  # fmt: skip
 def test_a_row_that_could_not_be_decided_rightly_cannot_be_made(row, changes, problem):

@@ -6,12 +6,15 @@ import pytest
 from example_studies import example_study, findings_from
 
 from oelm.analysis.findings import Findings
-from oelm.analysis.summary import findings_of
+from oelm.analysis.summary import findings_as_json, findings_of
+from oelm.board.cards import cards_of
 from oelm.reporting.article import Article, Heading, Paragraph, Picture, Table, VerdictBox, visible_text
+from oelm.reporting.citable.numbers_file import citable
 from oelm.reporting.content import article_of
 from oelm.reporting.figures import scale as figure
 from oelm.reporting.figures.canvas import Canvas, drawing_settings
 from oelm.reporting.fonts import chinese_font
+from oelm.reporting.tables import adjusted_p
 from oelm.reporting.words import LANGUAGES, WORDS, say
 from oelm.study.sizes import DIALS, NAMED
 from sized_studies import STEPS, WIDTHS, losses_with_slope, sized_study
@@ -57,6 +60,28 @@ def test_a_claim_about_scale_has_its_slope_its_test_and_its_sizes(sized, languag
     assert set(named) == {say(language, f"box.{code}") for code in ("criterion", "slope", "p", "sizes")}
     assert "width96" in named[say(language, "box.sizes")]
     assert say(language, "per.parameters") in box.sentence
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_contrast_names_both_sizes_wherever_it_is_shown(language, tmp_path):
+    claim = hypothesis("contrast", size="width64", against="width16", margin_percent=1)
+    study = sized_study(sizes={"width": WIDTHS}, hypotheses=[claim])
+    found = findings_of(study, store_study(study, tmp_path, losses_with_slope()))
+    box = next(block for block in article_of(found, language, figures=()).blocks if isinstance(block, VerdictBox))
+    named = dict(box.numbers)
+    for text in (box.sentence, named[say(language, "box.criterion")]):
+        assert "width64" in text
+        assert "width16" in text
+    assert "(width64)" not in named[say(language, "box.criterion")]  # of an arm, which it is about at two sizes
+    (card,) = cards_of(found, language)
+    assert card["interval"]["low"] < card["interval"]["mean"] < card["interval"]["high"]
+    assert found.verdicts[0].outcome in box.outcome
+    for code in ("contrast", "margin", "p"):
+        assert say(language, f"box.{code}") in named
+    (stored,) = findings_as_json(found)["verdicts"]
+    assert stored["facts"]["pairs"] == 3
+    assert {"difference", "margin", "adjustedP"} <= {each.measure for each in citable(found) if each.of == "claim"}
+    assert adjusted_p(found, "frozen_head_orthogonal+width64") == []  # of the pair at one size
 
 
 def test_what_is_not_about_the_main_size_says_so(sized):

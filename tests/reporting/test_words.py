@@ -51,9 +51,13 @@ def test_a_verdict_and_a_study_have_one_name_in_chinese():
             assert other not in chinese, code
 
 
+SIZES = {"size", "against"}
+
+
 def test_every_code_of_the_analysis_has_a_sentence_of_its_facts():
     for code, reason in REASONS.items():
-        assert fields(WORDS[f"reason.{code}"][0]) <= set(reason.facts) | {"quality"}, code
+        known = {"quality"} | (SIZES if code.startswith("contrast") else set())
+        assert fields(WORDS[f"reason.{code}"][0]) <= set(reason.facts) | known, code
     for code, reservation in RESERVATIONS.items():
         assert fields(WORDS[f"reservation.{code}"][0]) <= set(reservation.facts) | {"quality"}, code
         assert not fields(WORDS[f"reservation.{code}.short"][0]), code
@@ -70,7 +74,7 @@ def test_every_kind_has_its_criterion():
     for key in KINDS:
         assert (
             fields(WORDS[f"criterion.{key}"][0])
-            <= {"treatment", "control", "margin", "least_frozen", "solved", "per"} | NAMES
+            <= {"treatment", "control", "margin", "least_frozen", "solved", "per"} | NAMES | SIZES
         )
 
 

@@ -28,6 +28,10 @@ from stored_runs import facts_of, hypothesis, small_study, store_study
 FROZEN = "frozen_head_orthogonal"
 
 
+def contrast(**changes):
+    return hypothesis("contrast", **changes)
+
+
 @pytest.fixture(scope="module")
 def study():
     return sized_study()
@@ -154,6 +158,17 @@ def test_the_documentation_has_the_dials():
         ({"hypotheses": [hypothesis("grows", over="width", difficulty=8)]}, "grows takes no difficulty; leave it out"),
         ({"hypotheses": [hypothesis(over="width")]}, "not_worse takes no over; leave it out"),
         ({"hypotheses": [hypothesis(size="wide")]}, "not_worse.size: 'wide' is not one of the sizes"),
+        ({"hypotheses": [contrast()]}, "contrast needs against, the size"),
+        ({"hypotheses": [contrast(against="wide")]}, "contrast.against: 'wide' is not one of the sizes"),
+        ({"hypotheses": [contrast(against="width16", size="width16")]}, "contrast.against: is width16 as well; a"),
+        ({"hypotheses": [contrast(against="steps40")]}, "contrast.against: is width32 as well; a contrast compares"),
+        (
+            {"arms": {"trained": {}, FROZEN: {"sizes": ["width32"]}}, "hypotheses": [contrast(against="width16")]},
+            f"contrast.against: {FROZEN} is not run at width16, but at width32",
+        ),
+        ({"hypotheses": [contrast(against="width16", over="width")]}, "contrast takes no over; leave it out"),
+        ({"hypotheses": [hypothesis(against="width16")]}, "not_worse takes no against; leave it out"),
+        ({"hypotheses": [hypothesis("grows", over="width", against="width16")]}, "grows takes no against"),
         ({"hypotheses": [hypothesis("faster", size="width16")]}, "faster.size: faster is measured at the main"),
         ({"forecast": {"width": 64}}, "forecast.width64: is not larger than the sizes tried (width)"),
         ({"forecast": {"steps": 640}}, "forecast.steps640: needs at least 5 sizes; this study has 4 sizes (steps)"),
@@ -183,7 +198,8 @@ def test_bad_input_is_one_line(changes, line):
 @pytest.mark.parametrize(
     "changes",
     [{"main_size": "width16"}, {"forecast": {"width": 64}}, {"hypotheses": [hypothesis("shrinks")]},
-     {"hypotheses": [hypothesis(size="width16")]}, {"arms": {"trained": {}, FROZEN: {"sizes": ["width16"]}}}],
+     {"hypotheses": [hypothesis(size="width16")]}, {"hypotheses": [contrast(against="width16")]},
+     {"arms": {"trained": {}, FROZEN: {"sizes": ["width16"]}}}],
 )  # fmt: skip
 def test_what_belongs_to_sizes_is_refused_without_them(changes):
     with pytest.raises(UserError, match="is for studies with sizes"):

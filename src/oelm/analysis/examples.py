@@ -22,7 +22,7 @@ def with_examples(plan: Plan, verdict: Verdict) -> tuple[Verdict, list[tuple[str
     """The verdict with its pairs compared example by example, and notes on those that cannot be."""
     hypothesis = verdict.hypothesis
     measure = hypothesis.quality
-    if not measure.from_predictions or hypothesis.evidence == "scale":
+    if not measure.from_predictions or hypothesis.evidence in ("scale", "contrast"):
         return verdict, []
     treatment, control = (
         [run for run in plan.by_arm[arm] if is_finished(run, measure)]

@@ -28,6 +28,7 @@ from oelm.intervals import LEVEL
 from oelm.study.confounds import SEEDS, Confound
 from oelm.study.declaration import Hypothesis
 from oelm.study.plan import Plan
+from oelm.study.scaled import arms_compared
 from oelm.study.sizes import LEAST_FOR_A_LINE
 
 
@@ -70,7 +71,7 @@ def verdicts(
                 verdict = _on_parameters(hypothesis, arms, plan)
             case "speed":
                 verdict = _on_speed(hypothesis, speed_of(hypothesis.treatment, hypothesis.control))
-            case "quality" | "solved_seeds" | "steps_to_solve":
+            case "quality" | "contrast" | "solved_seeds" | "steps_to_solve":
                 verdict = of_pairs[hypothesis.name]
             case "scale":
                 verdict = of_scale[hypothesis.name]
@@ -150,18 +151,29 @@ class _QualityTest:
 
 
 def _quality_test(hypothesis: Hypothesis, plan: Plan, arms: dict[str, ArmSummary], stage: Stage) -> _QualityTest:
-    treatment, control = arms[hypothesis.treatment], arms[hypothesis.control]
-    costs = [_costs(hypothesis, arm, stage.seeds) for arm in (treatment, control)]
+    pairs = [(arms[one], arms[other]) for one, other in arms_compared(plan.study, hypothesis)]
+    costs = [_costs(hypothesis, side, stage.seeds) for side in zip(*pairs, strict=True)]
     difference = statistics.paired_difference(*costs, level=2 * stage.of_t.at(LEVEL / 2))
     margin = margin_of(hypothesis)
     bounds = KINDS[hypothesis.kind].bounds(margin)
-    hindrance = _hindrance(plan, treatment, control, difference, hypothesis, stage.seeds)
+    hindrances = [_hindrance(plan, *pair, difference, hypothesis, stage.seeds) for pair in pairs]
+    hindrance = next(filter(None, hindrances), None) or _untestable(difference, hypothesis.quality)
     found = _tested(difference, bounds, hypothesis, stage) if hindrance is None else hindrance
     return _QualityTest(hypothesis, difference, margin, bounds, found)
 
 
-def _costs(hypothesis: Hypothesis, arm: ArmSummary, seeds: Sequence[int]) -> dict[int, float]:
-    """By seed; those of runs that do not report the claim's difficulty are missing."""
+def _costs(hypothesis: Hypothesis, side: Sequence[ArmSummary], seeds: Sequence[int]) -> dict[int, float]:
+    """By seed, of one side of a claim: of a contrast, those at its size less those at the other one."""
+    first, *others = (_costs_of(hypothesis, arm, seeds) for arm in side)
+    return {
+        seed: cost - sum(each[seed] for each in others)
+        for seed, cost in first.items()
+        if all(seed in each for each in others)
+    }
+
+
+def _costs_of(hypothesis: Hypothesis, arm: ArmSummary, seeds: Sequence[int]) -> dict[int, float]:
+    """Those of runs that do not report the claim's difficulty are missing."""
     if hypothesis.difficulty is None or arm.probe is None:
         costs = arm.quality.costs
     else:
@@ -190,23 +202,30 @@ def _hindrance(
     hypothesis: Hypothesis,
     seeds: Sequence[int],
 ) -> Hindrance | None:
-    """Why these runs give no p-value; None if they do."""
+    """Why the runs of these two arms give no p-value; None if they do."""
     pairs, planned = len(difference.seeds), len(seeds)
     hindrance = _unfinished(plan, treatment, control, pairs, seeds)
     hindrance = hindrance or _unreported(hypothesis.difficulty, treatment, control)
     if hindrance is not None:
         return hindrance
     diverged = [_of_seeds(arm.states, seeds).get("diverged", []) for arm in (treatment, control)]
-    if _all_diverged(plan, treatment.arm, seeds) and planned >= LEAST_PAIRS and not diverged[1]:
+    is_one_pair = hypothesis.against is None  # infinitely worse at one size says nothing without the other
+    if is_one_pair and _all_diverged(plan, treatment.arm, seeds) and planned >= LEAST_PAIRS and not diverged[1]:
         outcome, _ = _within_bounds(hypothesis, margin_of(hypothesis), math.inf, math.inf)
         return outcome, "all_diverged", {"planned": planned}
     if any(diverged):
         counts = {"pairs": pairs, "planned": planned}
         return "undecided", "diverged", {**counts, "treatment": diverged[0], "control": diverged[1]}
+    return None
+
+
+def _untestable(difference: PairedDifference, measure: Measure) -> Hindrance | None:
+    """Why a test has nothing to go by in these pairs."""
+    pairs = len(difference.seeds)
     if pairs < LEAST_PAIRS:
         return "undecided", "too_few_pairs", {"pairs": pairs, "least": LEAST_PAIRS}
-    if not difference.standard_deviation and not hypothesis.quality.scale.decides_without_spread:
-        shown = hypothesis.quality.shown_difference(difference.mean or 0.0)
+    if not difference.standard_deviation and not measure.scale.decides_without_spread:
+        shown = measure.shown_difference(difference.mean or 0.0)
         return "undecided", "zero_variance", {"pairs": pairs, "difference": shown}
     return None
 

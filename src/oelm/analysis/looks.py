@@ -160,7 +160,7 @@ def pace(plan: Plan) -> float | None:
 def cost_of_next_look(plan: Plan, arms: dict[str, ArmSummary], looks: tuple[Look, ...]) -> Cost:
     """Of the runs that the look after these still needs."""
     seeds = plan.study.seeds[: plan.study.looks[len(looks)]]
-    return _cost(plan, arms, dict.fromkeys(arms_of(open_claims(plan.study, looks)), seeds))
+    return _cost(plan, arms, dict.fromkeys(arms_of(plan.study, open_claims(plan.study, looks)), seeds))
 
 
 def cost_saved(plan: Plan, arms: dict[str, ArmSummary], looks: tuple[Look, ...]) -> Cost:

@@ -11,7 +11,7 @@ from typing import Any
 
 from oelm.analysis.findings import Findings, ScopedVerdict
 from oelm.board.words import say_on_page
-from oelm.claims.kinds import KINDS
+from oelm.claims.kinds import KINDS, OF_DIFFERENCES
 from oelm.reporting.verdicts import verdict_box
 from oelm.reporting.words import say, say_of
 from oelm.study.declaration import Hypothesis, Language, Study, in_language
@@ -91,7 +91,7 @@ def _interval(findings: Findings, verdict: ScopedVerdict, language: Language) ->
         low, high = measure.ends(slope.low, slope.high)
         return {"low": _shown(show, low), "high": _shown(show, high), "mean": show(slope.slope), "seeds": [], **edges}
     difference = verdict.difference
-    if hypothesis.evidence != "quality" or difference is None or difference.mean is None:
+    if hypothesis.evidence not in OF_DIFFERENCES or difference is None or difference.mean is None:
         return None
     low, high = measure.ends(difference.low, difference.high)
     seeds = [show(each) for each in difference.differences]

@@ -14,8 +14,9 @@ from typing import Literal
 from oelm.claims.measures import Phrase
 from oelm.claims.reasons import REASONS
 
-# Paired runs by a measure, at one size or over several; by whether and when they solved a probe; counting; the bench.
-Evidence = Literal["quality", "scale", "solved_seeds", "steps_to_solve", "parameters", "speed"]
+# Paired runs by a measure: at one size, at one less those at another, over several; by whether and when they solved a
+# probe; counting; the bench.
+Evidence = Literal["quality", "contrast", "scale", "solved_seeds", "steps_to_solve", "parameters", "speed"]
 Settled = Literal["supported", "refuted", "undecided"]
 Need = Literal["margin", "least_frozen", "solved_at"]
 
@@ -39,6 +40,11 @@ GROUNDS: dict[Evidence, Ground] = {
         facts=("pairs", "difference", "margin"),
         facts_if={"supported": (), "refuted": ("bound",), "undecided": ("seeds_needed",)},
     ),
+    "contrast": Ground(
+        needs=(None, "margin"),
+        facts=("pairs", "difference", "margin"),
+        facts_if={"supported": (), "refuted": ("bound",), "undecided": ("seeds_needed",)},
+    ),
     "scale": Ground(
         needs=(None, "margin"),
         facts=("sizes", "slope", "margin", "per"),
@@ -58,8 +64,9 @@ GROUNDS: dict[Evidence, Ground] = {
     ),
 }
 SOLVING: tuple[Evidence, ...] = ("solved_seeds", "steps_to_solve")
-MEASURED: tuple[Evidence, ...] = ("quality", "scale")  # by the measure of the study
-PAIRED: tuple[Evidence, ...] = ("quality", *SOLVING)  # which the seeds of two arms decide
+OF_DIFFERENCES: tuple[Evidence, ...] = ("quality", "contrast")  # which the paired test of the measure decides
+MEASURED: tuple[Evidence, ...] = (*OF_DIFFERENCES, "scale")  # by the measure of the study
+PAIRED: tuple[Evidence, ...] = (*OF_DIFFERENCES, *SOLVING)  # which the seeds of two arms decide
 FAMILY: tuple[Evidence, ...] = (*PAIRED, "scale")  # whose p-values are one family
 LEAST_PAIRS = 3  # of a t test
 
@@ -151,6 +158,11 @@ _OF_SCALE: dict[Settled, str] = {
     "refuted": "trend_contradicted",
     "undecided": "trend_unclear",
 }
+_OF_CONTRAST: dict[Settled, str] = {
+    "supported": "contrast_shown",
+    "refuted": "contrast_contradicted",
+    "undecided": "contrast_unclear",
+}
 _OF_QUALITY: dict[Settled, str] = {"supported": "shown", "refuted": "contradicted", "undecided": "not_shown"}
 
 KINDS: dict[str, Kind] = {
@@ -192,6 +204,26 @@ KINDS: dict[str, Kind] = {
             "“{treatment}”的{quality}{better}于“{control}”，且相差超过 {margin}",
         ),
         documentation=("better than the control, by more than the margin if one is stated", "a one-sided paired test"),
+    ),
+    "contrast": Kind(
+        evidence="contrast",
+        needs=None,
+        bounds=lambda margin: Bounds(margin, None),
+        reasons=_OF_CONTRAST,
+        criterion=(
+            "{treatment}: what it lacks in {quality} against {control} is larger at {size} than at {against}",
+            "“{treatment}”相对“{control}”的{quality}劣势在 {size} 大于在 {against}",
+        ),
+        criterion_with_margin=(
+            "{treatment}: what it lacks in {quality} against {control} is larger at {size} than at {against}, by more "
+            "than {margin}",
+            "“{treatment}”相对“{control}”的{quality}劣势在 {size} 大于在 {against}，且相差超过 {margin}",
+        ),
+        documentation=(
+            "what the treatment lacks against the control is larger at the size `size` than at the size `against`, by "
+            "more than the margin if one is stated",
+            "a one-sided paired test of the differences at the one size less those at the other, seed by seed",
+        ),
     ),
     "shrinks": Kind(
         evidence="scale",

@@ -14,7 +14,7 @@ from oelm.claims.measures import Phrase
 @dataclass(frozen=True)
 class Reason:
     facts: tuple[str, ...]
-    sentence: Phrase  # of the facts, and of `quality`, what the measure is called
+    sentence: Phrase  # of the facts, of `quality`, what the measure is called, and of the sizes of a contrast
 
 
 REASONS: dict[str, Reason] = {
@@ -83,6 +83,34 @@ REASONS: dict[str, Reason] = {
             "last look, at {last} seeds, is below 5 %. It is neither shown nor contradicted.",
             "{pairs} 对后放弃：若后续配对与已有的相似，到最后一次检视（{last} 个种子）时能作出判定的概率低于 5 %。"
             "假设既未判为成立，也未判为不成立。",
+        ),
+    ),
+    # Of a contrast: `difference` is the paired difference at its `size` less that at the size `against`.
+    "contrast_shown": Reason(
+        ("pairs", "difference", "margin"),
+        (
+            "Shown by {pairs} pairs at both sizes, at the 5 % level: from {against} to {size} the difference in "
+            "{quality} changes by {difference}.",
+            "两个规模上的 {pairs} 对结果在 5 % 水平上表明假设成立：从 {against} 到 {size}，"
+            "{quality}差异变化 {difference}。",
+        ),
+    ),
+    "contrast_contradicted": Reason(
+        ("pairs", "difference", "margin", "bound"),
+        (
+            "Contradicted by {pairs} pairs at both sizes: from {against} to {size} the difference in {quality} changes "
+            "by {difference}; the bound that decides is {bound}.",
+            "两个规模上的 {pairs} 对结果与假设相反：从 {against} 到 {size}，{quality}差异变化 {difference}，"
+            "起决定作用的界为 {bound}。",
+        ),
+    ),
+    "contrast_unclear": Reason(
+        ("pairs", "difference", "margin", "seeds_needed"),
+        (
+            "Neither shown nor contradicted by {pairs} pairs at both sizes: from {against} to {size} the difference in "
+            "{quality} changes by {difference}.",
+            "两个规模上的 {pairs} 对结果既不能判为成立，也不能判为不成立：从 {against} 到 {size}，"
+            "{quality}差异变化 {difference}。",
         ),
     ),
     # Of scale. `slope` is the change of the difference with every doubling of what `per` says, `bound` the one-sided

@@ -20,7 +20,7 @@ def check_libraries(study: Study) -> None:
 
 def is_due(plan: Plan) -> bool:
     """Whether every run that the next look needs has ended. Nothing is due where every claim is settled."""
-    arms = arms_of(open_claims(plan.study, plan.looks))
+    arms = arms_of(plan.study, open_claims(plan.study, plan.looks))
     if not arms or len(plan.looks) == len(plan.study.looks) or not all(map(plan.has_values, arms)):
         return False
     return all(run.has_ended for run in _used_by_next(plan))
@@ -30,7 +30,7 @@ def _used_by_next(plan: Plan) -> list[PlannedRun]:
     """The runs of the seeds of the next look, in arms with open claims. Other claims about such an arm, those about
     scale, may need further seeds of it; the look does not wait for them."""
     study = plan.study
-    arms, seeds = arms_of(open_claims(study, plan.looks)), study.seeds[: study.looks[len(plan.looks)]]
+    arms, seeds = arms_of(study, open_claims(study, plan.looks)), study.seeds[: study.looks[len(plan.looks)]]
     return [run for run in plan.final if run.arm in arms and run.seed in seeds]
 
 
@@ -42,7 +42,7 @@ def take_look(plan: Plan, shelf: Shelf, *, data_digest: str) -> list[str]:
     look = look_at(plan, shelf)
     if look is None:
         return []
-    arms = arms_of(open_claims(plan.study, plan.looks))
+    arms = arms_of(plan.study, open_claims(plan.study, plan.looks))
     begun = sum(run.has_begun for run in plan.final if run.arm in arms and run.need == "after_a_look")
     store_look(plan.study, look, shelf.folder, _used_by_next(plan), data_digest=data_digest, runs_then=begun)
     return list(_lines(plan, look, shelf))
@@ -97,7 +97,7 @@ def look_lines(plan: Plan) -> list[str]:
     names = ", ".join(each.name for each in still_open)
     if len(plan.looks) == len(study.looks):
         return [*lines, f"all looks were taken; undecided: {names}"]
-    arms, seeds = arms_of(still_open), study.looks[len(plan.looks)]
+    arms, seeds = arms_of(plan.study, still_open), study.looks[len(plan.looks)]
     ended = sum(run.has_ended for run in _used_by_next(plan))
     draws = sum(plan.draws[arm] for arm in arms)
     following = look_name(plan, len(plan.looks) + 1)

@@ -149,7 +149,7 @@ def _difference(measure: Measure, difference: PairedDifference | None, show: qua
 
 
 def adjusted_p(findings: Findings, arm: str) -> list[tuple[str, float]]:
-    """Of the hypotheses that compare the arm with the baseline."""
+    """Of the hypotheses that compare the arm with the baseline at the main size alone."""
     return [
         (verdict.hypothesis.name, verdict.p_adjusted)
         for verdict in findings.verdicts
@@ -159,7 +159,7 @@ def adjusted_p(findings: Findings, arm: str) -> list[tuple[str, float]]:
 
 def _compares(verdict: Verdict, arm: str, baseline: str) -> bool:
     hypothesis = verdict.hypothesis
-    return {hypothesis.treatment, hypothesis.control} == {arm, baseline}
+    return {hypothesis.treatment, hypothesis.control} == {arm, baseline} and hypothesis.against is None
 
 
 # ---- Text ----------------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from oelm.study.bench import Ratio
 from oelm.study.confounds import SEEDS, Confound
 from oelm.study.declaration import Hypothesis, Language, in_language
 from oelm.study.one_run import declared_model
+from oelm.study.scaled import family_of
 from oelm.treatment.options import OPTIONS, said_of
 
 OUTCOMES: tuple[Outcome, ...] = ("supported", "refuted", "undecided", "confounded")
@@ -93,11 +94,12 @@ def outcome_in_short(verdict: Verdict, language: Language) -> str:
 
 
 def _named_quality(hypothesis: Hypothesis, language: Language) -> dict[str, str]:
-    """What is compared, where a claim is about one difficulty."""
+    """What is compared, where a claim is about one difficulty, and the sizes of a contrast."""
+    sizes = {"size": str(hypothesis.size), "against": hypothesis.against} if hypothesis.against else {}
     if hypothesis.difficulty is None or hypothesis.evidence not in MEASURED:
-        return {}
+        return sizes
     name = in_words(hypothesis.quality.name, language)
-    return {"quality": say(language, "quality.at_difficulty", quality=name, difficulty=hypothesis.difficulty)}
+    return sizes | {"quality": say(language, "quality.at_difficulty", quality=name, difficulty=hypothesis.difficulty)}
 
 
 def _fact(findings: Findings, measure: Measure, key: str, value: Any, language: Language) -> str:
@@ -151,12 +153,15 @@ def _criterion(findings: Findings, verdict: Verdict, language: Language) -> list
         code += ".with_margin"
     if hypothesis.least_fewer is not None:
         code += ".of_fewer"
+    sides = [hypothesis.treatment, hypothesis.control]
+    if hypothesis.against is not None:  # then the sentence names both sizes
+        sides = [family_of(findings.study, arm) for arm in sides]
     sentence = say_of(
         findings.study,
         language,
         code,
-        treatment=label_of(findings, hypothesis.treatment, language),
-        control=label_of(findings, hypothesis.control, language),
+        treatment=label_of(findings, sides[0], language),
+        control=label_of(findings, sides[1], language),
         margin=quality.margin(hypothesis.quality, hypothesis.margin, language),
         least_frozen=numbers.whole(hypothesis.least_frozen),
         least_fewer=numbers.whole(hypothesis.least_fewer),
@@ -193,7 +198,7 @@ def _numbers(findings: Findings, verdict: Verdict, language: Language) -> list[t
             return _parameter_numbers(findings, verdict.hypothesis, language)
         case "speed":
             return _speed_numbers(verdict, language)
-        case "quality":
+        case "quality" | "contrast":
             return [*_quality_numbers(findings, verdict, language), *_test_numbers(findings, verdict, language)]
         case "scale":
             return _scale_numbers(findings, verdict, language)
@@ -241,7 +246,7 @@ def _scale_numbers(findings: Findings, verdict: Verdict, language: Language) -> 
 
 def _quality_numbers(findings: Findings, verdict: Verdict, language: Language) -> list[tuple[str, str]]:
     hypothesis, difference, found = verdict.hypothesis, verdict.difference, []
-    measure = hypothesis.quality
+    measure, name = hypothesis.quality, "box.contrast" if hypothesis.against else "box.difference"
     if difference is not None and difference.mean is not None:
         middle = quality.difference_with_unit(measure, difference.mean, language)
         code = "interval_of" if verdict.look is None else "interval_of.looks"
@@ -250,10 +255,10 @@ def _quality_numbers(findings: Findings, verdict: Verdict, language: Language) -
             middle = f"{quality.logarithm(measure, difference.mean)} nats"
             compared = quality.interval(measure, difference, quality.logarithm)
             in_nats = _with_interval(middle, difference, compared, language, code=code)
-            found.append((say(language, "box.difference"), in_nats))
+            found.append((say(language, name), in_nats))
             found.append((say_of(findings.study, language, "box.shown_difference"), shown))
         else:
-            found.append((say(language, "box.difference"), shown))
+            found.append((say(language, name), shown))
     if verdict.margin:
         stated = quality.margin(measure, hypothesis.margin, language)
         if measure.scale.is_logarithmic:

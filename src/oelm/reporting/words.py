@@ -162,6 +162,7 @@ _VERDICTS: dict[str, Phrase] = {
     "box.criterion": ("passes when", "通过标准"),
     "box.fails_when": ("fails when", "判为不成立的条件"),
     "box.difference": ("difference", "差异"),
+    "box.contrast": ("change of the difference", "差异的变化"),
     "box.shown_difference": ("in {quality}", "{quality}变化"),
     "box.margin": ("margin", "界值"),
     "box.margin_value": ("{percent} ({nats} nats)", "{percent}（{nats} nats）"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -43,8 +44,8 @@ def needing_sizes(study: Study) -> Iterator[str]:
     for claim in study.hypotheses:
         if claim.evidence == "scale":
             yield f"{claim.name}: {claim.kind} {rule}"
-        elif claim.size is not None:
-            yield f"{claim.name}: size {rule}"
+        elif (key := next((key for key in ("size", "against") if getattr(claim, key) is not None), None)) is not None:
+            yield f"{claim.name}: {key} {rule}"
 
 
 def with_sizes(study: Study) -> tuple[Study, list[str]]:
@@ -222,14 +223,18 @@ def _at_its_sizes(
     if claim.evidence == "scale":
         shared = {size: cell.dials for size, cell in cells[claim.control].items() if size in cells[claim.treatment]}
         return claim.model_copy(update={"over": _over(claim, shared, same)})
-    size = _known_size(claim.size or main, same, f"{claim.name}.size")
-    for arm in pair:
+    named = {"size": claim.size or main} | ({"against": claim.against} if claim.against else {})
+    at = {key: _known_size(size, same, f"{claim.name}.{key}") for key, size in named.items()}
+    for arm, (key, size) in itertools.product(pair, at.items()):
         if size not in cells[arm]:
-            raise UserError(f"{claim.name}.size: {arm} is not run at {size}, but at {', '.join(cells[arm])}")
+            raise UserError(f"{claim.name}.{key}: {arm} is not run at {size}, but at {', '.join(cells[arm])}")
+    size = at["size"]
+    if at.get("against") == size:
+        raise UserError(f"{claim.name}.against: is {size} as well; a contrast compares two sizes")
     if claim.evidence == "speed" and size != main:
         raise UserError(f"{claim.name}.size: {claim.kind} is measured at the main size alone ({main}); leave size out")
     sides = {"treatment": cell_name(claim.treatment, size), "control": cell_name(claim.control, size)}
-    return claim.model_copy(update={"size": size, **sides})
+    return claim.model_copy(update={**at, **sides})
 
 
 def _check_doubling(study: Study, claim: Hypothesis, cells: dict[str, dict[str, SizedArm]]) -> None:

@@ -188,7 +188,7 @@ def _differences(hypothesis: Hypothesis, treatment: _Side, control: _Side) -> It
         case "speed":  # measured in one process on one device, so only what changes the work counts
             yield from _unequal(treatment.settings, control.settings, only=(*sizes, *WORK_PER_STEP))
             yield from _of_parts(hypothesis, treatment, control, only=RESTING)
-        case "quality" | "scale" | "solved_seeds" | "steps_to_solve":
+        case "quality" | "contrast" | "scale" | "solved_seeds" | "steps_to_solve":
             yield from _of_settings(treatment, control)
             yield from _of_parts(hypothesis, treatment, control)
             yield from _of_execution(treatment, control)

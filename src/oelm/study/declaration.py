@@ -101,6 +101,7 @@ class Hypothesis(Section):
     solved_at: Share | None = None
     difficulty: Positive | None = None  # at which the accuracy counts; None: the mean over all of them
     size: str | None = None  # it is about; None: the study's main one
+    against: str | None = None  # of a contrast: the size whose difference is taken from that at `size`
     over: str | list[str] | None = None  # a dial or names of sizes, of a claim about scale; None: all, if of one kind
     per: Per | None = None  # doubling of what; None: parameters, or tokens where all sizes have the same
     fails_when: Text | None = None
@@ -127,9 +128,12 @@ class Hypothesis(Section):
                 yield f"{other.margin_key} is a margin of {theirs}; this claim measures {self.measure}"
         yield from self._problems_of_counts(kind)
         yield from self._problems_of_solving(kind)
-        for key in ("size", "difficulty") if kind.evidence == "scale" else ("over", "per"):
+        refused = ("size", "difficulty") if kind.evidence == "scale" else ("over", "per")
+        for key in refused if kind.evidence == "contrast" else (*refused, "against"):
             if getattr(self, key) is not None:
                 yield f"{self.kind} takes no {key}; leave it out"
+        if kind.evidence == "contrast" and self.against is None:
+            yield f"{self.kind} needs against, the size that the difference at `size` is compared with"
         if self.treatment == self.control:
             yield f"treatment and control are both {self.control}"
 
@@ -370,10 +374,11 @@ _ADDED_LATER: dict[str, Any] = {
     "beside": [], "measure": "loss", "margin_points": None, "scope": None, "least_fewer": None,
     "consequences": Consequences().model_dump(), "draws": 1, "solved_at": None, "difficulty": None, "rank": "loss",
     "looks": [], "futility": False,
-    "sizes": {}, "main_size": None, "forecast": {}, "at": None, "size": None, "over": None, "per": None,
+    "sizes": {}, "main_size": None, "forecast": {}, "at": None, "size": None, "against": None, "over": None,
+    "per": None,
 }  # fmt: skip
 
 
 # Keys of claims and of tuning that only studies of probes have, and those that only studies with sizes have.
 OF_PROBES = ("solved_at", "difficulty", "rank")
-OF_SIZES = ("sizes", "main_size", "forecast", "at", "size", "over", "per")
+OF_SIZES = ("sizes", "main_size", "forecast", "at", "size", "against", "over", "per")

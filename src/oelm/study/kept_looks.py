@@ -30,7 +30,7 @@ from oelm.study.decisions import (
 )
 from oelm.study.declaration import Hypothesis, Study, used_keys
 from oelm.study.remarks import Remark, difference_text, sentence, some
-from oelm.study.scaled import arms_of_scale
+from oelm.study.scaled import arms_compared, arms_of_scale
 
 if TYPE_CHECKING:
     from oelm.study.plan import PlannedRun
@@ -237,7 +237,7 @@ def seeds_of_arm(study: Study, looks: tuple[Look, ...], arm: str) -> SeedsOfArm:
     """An arm without a claim that looks decide needs them all, and so does one of a claim about scale, which compares
     whole sizes: nothing decides it early.
     """
-    claims = [each.name for each in study.paired_claims if arm in (each.treatment, each.control)]
+    claims = [each.name for each in study.paired_claims if arm in arms_of(study, [each])]
     if not study.looks or not claims or arm in arms_of_scale(study):
         return SeedsOfArm(len(study.seeds))
     at = settled_at(looks)
@@ -252,8 +252,8 @@ def open_claims(study: Study, looks: tuple[Look, ...]) -> list[Hypothesis]:
     return [each for each in study.paired_claims if each.name not in settled]
 
 
-def arms_of(claims: Iterable[Hypothesis]) -> set[str]:
-    return {arm for each in claims for arm in (each.treatment, each.control)}
+def arms_of(study: Study, claims: Iterable[Hypothesis]) -> set[str]:
+    return {arm for each in claims for pair in arms_compared(study, each) for arm in pair}
 
 
 def settled_at(looks: tuple[Look, ...]) -> dict[str, int]:

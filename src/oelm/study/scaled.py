@@ -72,9 +72,13 @@ def compared_with(study: Study, arm: str) -> str:
 
 
 def arms_compared(study: Study, hypothesis: Hypothesis) -> list[tuple[str, str]]:
-    """Treatment and control, once for every size that a claim is about."""
+    """Treatment and control, once for every size that a claim is about; of a contrast, those at `size` first."""
+    pair = hypothesis.treatment, hypothesis.control
+    if hypothesis.against is not None:
+        one, other = (cell_name(family_of(study, arm), hypothesis.against) for arm in pair)
+        return [pair, (one, other)]
     if hypothesis.evidence != "scale":
-        return [(hypothesis.treatment, hypothesis.control)]
+        return [pair]
     assert isinstance(hypothesis.over, list)  # as reading it leaves it
     return [(cell_name(hypothesis.treatment, size), cell_name(hypothesis.control, size)) for size in hypothesis.over]
 

@@ -15,6 +15,7 @@ from oelm.reporting import numbers, quality
 from oelm.reporting.figures.canvas import GREY, SHADE, Canvas, lettered, logarithmic, rows_of, wrapped
 from oelm.study.halving import Round
 from oelm.study.rate_fit import Curve
+from oelm.study.scaled import family_of
 from oelm.study.tuning import Choice, Grid
 from oelm.visible import visible
 
@@ -198,7 +199,12 @@ def _shown(canvas: Canvas, difference: PairedDifference) -> PairedDifference:
 
 def _pair_label(canvas: Canvas, verdict: Verdict) -> str:
     hypothesis = verdict.hypothesis
-    pair = f"{canvas.label(hypothesis.treatment)} − {canvas.label(hypothesis.control)}"
+    sides = [hypothesis.treatment, hypothesis.control]
+    if hypothesis.against is not None:
+        sides = [family_of(canvas.findings.study, arm) for arm in sides]
+    pair = " − ".join(map(canvas.label, sides))
+    if hypothesis.against is not None:
+        pair = f"({pair}): {hypothesis.size} − {hypothesis.against}"
     name = visible(hypothesis.name) if canvas.can_draw(hypothesis.name) else ""
     return wrapped(f"{name}: {pair}" if name else pair, 46)
 
