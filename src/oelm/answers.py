@@ -19,6 +19,9 @@ from oelm.visible import visible
 @contextlib.contextmanager
 def one_line_errors(name: str, *, command: list[str]) -> Iterator[None]:
     """Around a whole command. Of several processes the first one speaks, unless the error is another's own."""
+    # As `python -P`, for every process that is started from here, and those of torchrun and of torch's compiler: none
+    # takes a queue.py in the working folder for Python's own.
+    os.environ["PYTHONSAFEPATH"] = "1"
     try:
         yield
     except UserError as error:

@@ -252,7 +252,7 @@ class SlurmSlots(Slots):
         if request.gpus is not None:
             words["gpus-per-node"] = _gpus(request.gpus, times=array[0].processes // request.nodes)
         options = [f"--{flag}={value}" for flag, value in words.items()]
-        task = [str(SCRIPT), sys.executable, "-m", TASK_MODULE, str(self._file(name))]
+        task = [str(SCRIPT), sys.executable, "-P", "-m", TASK_MODULE, str(self._file(name))]
         return ["--parsable", "--requeue", *options, *request.options, *task]
 
     def forecast(self, now: list[Wanted], later: list[Wanted]) -> list[str]:

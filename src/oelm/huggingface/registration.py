@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
@@ -25,7 +24,7 @@ def register_with_transformers() -> None:
         sys.meta_path.insert(0, _Waiting())
 
 
-class _Waiting(MetaPathFinder):
+class _Waiting:
     def find_spec(self, name: str, path: Any, target: ModuleType | None = None) -> ModuleSpec | None:
         if name != AUTO_CONFIG:
             return None

@@ -80,7 +80,7 @@ def environment_of(folder: str) -> "dict[str, str]":
     if has_code(folder):
         before = environment.get("PYTHONPATH")
         environment["PYTHONPATH"] = source + (os.pathsep + before if before else "")
-    environment["PYTHONUNBUFFERED"] = "1"
+    environment |= {"PYTHONUNBUFFERED": "1", "PYTHONSAFEPATH": "1"}  # nothing is imported from the project's own folder
     return environment
 
 
