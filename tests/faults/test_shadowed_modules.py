@@ -1,4 +1,4 @@
-"""A file in the working folder that is called like a module of Python is nobody's module: no process of ours imports it."""
+"""A file of the working folder that is called like a module of Python: no process of ours imports it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TRAIN = ("train", "one.yaml", "--out", "one")
 
 
 @pytest.mark.parametrize(
-    "command",
+    "arguments",
     [
         ("-m", "oelm", "run", "mine.yaml", "--dry-run"),  # its probe, for one process and for two
         ("-P", "-m", "oelm", "run", "mine.yaml"),  # as the installed command; its runs, warm, cold and by torchrun
@@ -36,12 +36,12 @@ TRAIN = ("train", "one.yaml", "--out", "one")
     ],
     ids=lambda words: "-".join(word for word in words if word.isalpha()),
 )
-def test_files_of_the_working_folder_are_not_imported(command, tmp_path):
+def test_files_of_the_working_folder_are_not_imported(arguments, tmp_path):
     for name in SHADOWED:
         (tmp_path / f"{name}.py").write_text(f"open('imported-{name}', 'w')\nraise SystemExit('imported: {name}')\n")
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(STUDY))
     (tmp_path / "one.yaml").write_text(yaml.safe_dump(STUDY["base"]))
-    words = [str(free_port()) if word == "PORT" else word for word in command]
+    words = [str(free_port()) if word == "PORT" else word for word in arguments]
     environment = child_environment()
     environment.pop("PYTHONSAFEPATH", None)
     done = subprocess.run(
