@@ -122,10 +122,10 @@ def test_a_study_is_read_from_where_it_is_now(tmp_path):
     archive("small", folder, tmp_path / "runs" / "small.zip")
     shutil.rmtree(folder)
     board = Board(tmp_path / "runs")
-    assert board.summary("small")["states"] == {"finished": 8}
+    assert board.overview()["studies"][0]["states"] == {"finished": 8}
     store_study(study, folder, all_but_one)
     board._found_at = board.watch("small")._listed_at = float("-inf")
-    assert board.summary("small")["states"] == {"finished": 7}
+    assert board.overview()["studies"][0]["states"] == {"finished": 7}
 
 
 def test_a_poll_that_fails_is_not_the_last(tmp_path, monkeypatch):

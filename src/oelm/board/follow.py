@@ -193,8 +193,7 @@ class Follower:
         try:
             descriptor = os.open(self.file, FOR_READING | getattr(os, "O_NOFOLLOW", 0))
         except OSError:
-            if self._identity:
-                self._start_again()
+            self.start_again()
             return
         try:
             found = os.fstat(descriptor)
@@ -204,16 +203,18 @@ class Follower:
             if identity == self._identity and found.st_size == self._size:
                 return
             is_same = identity == self._identity and self._goes_on(descriptor, found)
-            if self._identity is not None and not is_same:
-                self._start_again()
+            if not is_same:
+                self.start_again()
             self._identity, self._size = identity, found.st_size
             self._read(descriptor)
         finally:
             os.close(descriptor)
 
-    def _start_again(self) -> None:
-        self._forget()
-        self.series.is_reset = True
+    def start_again(self) -> None:
+        """As if nothing had been read; whoever follows is told."""
+        if self._identity is not None:
+            self._forget()
+            self.series.is_reset = True
 
     def _goes_on(self, descriptor: int, found: os.stat_result) -> bool:
         if found.st_size < self._offset:

@@ -24,6 +24,7 @@ from oelm.board.watch import Watch
 
 EVERY = 1.0  # seconds
 LARGEST_SHARE = 0.04  # of a core, for polling
+PATIENCE = 0.3  # of that of an answer, for all that is watched together
 SILENCE = 15.0  # seconds after which a sign of life is sent
 MOST_STREAMS = 40
 GONE = -1  # in the place of the version of a study that is no longer there
@@ -69,7 +70,7 @@ class Hub:
         watches += [watch for name in list(self.watched) if (watch := self.board.watch(name)) is not None]
         for watch in dict.fromkeys(watches):
             with watch.lock:
-                watch.refresh()
+                watch.refresh(patience=PATIENCE / len(watches))
             if self.overviews or self.board.known_standing(watch.name) is not None:
                 self.board.want_standing(watch.name)
         # Not only what was read here: a standing is told by its own thread, which cannot wake anybody, and a study may

@@ -19,9 +19,12 @@ from oelm.visible import visible
 SINGLE = ""  # the name under which the single runs are kept, which no folder has
 _ANY = RunDirectory(Path())
 _OF_RUNS = {path.name for path in (_ANY.config_file, _ANY.status_file, _ANY.seal_file, _ANY.result_file)}
-_WATCHED = _OF_RUNS | {path.name for path in (_ANY.metrics_file, _ANY.environment_file, _ANY.parameters_file)}
+_WATCHED = _OF_RUNS | {
+    path.name for path in (_ANY.metrics_file, _ANY.environment_file, _ANY.parameters_file, _ANY.predictions_file)
+}
 
-Signature = tuple[tuple[str, int, int, int], ...]  # of the files of a run: name, inode, size, time of change
+# Of the files of a run: name, inode, size, when its content changed and when anything of it did, which no `touch` sets.
+Signature = tuple[tuple[str, int, int, int, int], ...]
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,7 @@ class RunPlace:
     id: str  # as addresses have it: STUDY/RUN, STUDY/tuning/RUN, or RUN
     path: Path
     stage: str  # final, tuning or single
+    within: str  # the folder that no link in it may leave
     signature: Signature = ()
     is_unpacked: bool = False  # from an archive, which does not say when its files changed
 
@@ -124,7 +128,7 @@ def refuse_links_out(folder: Path, names: Iterable[str]) -> None:
 
 def looked_at_again(run: RunPlace) -> RunPlace | None:
     """The same run with what its files are now; None where it is gone."""
-    found = _run_at(run.path, os.path.realpath(run.path), run.id, run.stage, [])
+    found = _run_at(run.path, run.within, run.id, run.stage, [])
     return found and replace(found, is_unpacked=run.is_unpacked)
 
 
@@ -188,8 +192,8 @@ def _run_at(path: Path, real: str, id: str, stage: str, left_out: list[str]) -> 
                 found = entry.stat()
             except OSError:
                 continue
-            signature.append((entry.name, found.st_ino, found.st_size, found.st_mtime_ns))
-    return RunPlace(id, path, stage, tuple(sorted(signature)))
+            signature.append((entry.name, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns))
+    return RunPlace(id, path, stage, real, tuple(sorted(signature)))
 
 
 def _holds_runs(folder: Path) -> bool:

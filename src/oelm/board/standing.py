@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from oelm.accounting import training_flops_per_token
-from oelm.board.places import RunPlace, Signature, StudyPlace
+from oelm.board.glance import Remembered
+from oelm.board.places import RunPlace, StudyPlace
 from oelm.board.words import say_on_page
 from oelm.config import ResolvedRun
 from oelm.errors import UserError
@@ -28,35 +29,9 @@ from oelm.study.declaration import Language, Study, in_language
 from oelm.study.plan import Plan, PlannedRun, planned
 from oelm.study.registration import Registration, registration_of
 from oelm.study.scaled import at_main_size, size_elsewhere
-from oelm.study.shelf import Shelf, StoredRun, read_stored
+from oelm.study.shelf import Shelf, StoredRun
 from oelm.study.tuning import point_text
 from oelm.visible import visible
-
-SETTLED = ("finished", "diverged", "damaged")  # which stay so as long as no file changes
-
-
-@dataclass
-class Remembered:
-    """Stored runs that were read, each as long as its files stay what they are."""
-
-    known: dict[Path, tuple[Signature, StoredRun]] = field(default_factory=dict)
-
-    def shelf(self, folder: Path, runs: list[RunPlace], before_each: Callable[[], None]) -> Shelf:
-        signatures = {run.path: run.signature for run in runs}
-
-        def read(path: Path) -> StoredRun:
-            signature = signatures[path]
-            before = self.known.get(path)
-            if before is not None and before[0] == signature and before[1].state in SETTLED:
-                return before[1]
-            before_each()
-            stored = read_stored(path)
-            self.known[path] = signature, stored
-            return stored
-
-        for gone in self.known.keys() - signatures.keys():
-            del self.known[gone]
-        return Shelf(folder, paths=list(signatures), read=read)
 
 
 @dataclass(frozen=True)
@@ -68,7 +43,6 @@ class Standing:
     ids: dict[Path, str]  # of the runs, as addresses have them
     expected: dict[tuple[str, str], str]  # ids of planned runs that are not there, by stage and title
     lost: set[str]  # of these, runs whose config cannot be read
-    damage: dict[str, str]  # by id, of runs with a file that is not what was stored
     remarks: list[str]  # what could not be read
     seconds_left: float | None
 
@@ -254,7 +228,7 @@ def standing_of(
     at all."""
     from oelm.analysis.summary import findings_alone
 
-    shelf = remembered.shelf(place.folder(), runs, before_each)
+    shelf = _shelf(place.folder(), runs, remembered, before_each)
     ids = {run.path: run.id for run in runs}
     try:
         findings = findings_alone(study, shelf, with_curves=False)
@@ -271,10 +245,22 @@ def standing_of(
         ids=ids,
         expected=expected,
         lost=lost,
-        damage={ids[each.directory.path]: each.damage or "" for each in shelf.damaged},
         remarks=shelf.unreadable,
         seconds_left=_seconds_left(plan),
     )
+
+
+def _shelf(folder: Path, runs: list[RunPlace], remembered: Remembered, before_each: Callable[[], None]) -> Shelf:
+    places = {run.path: run for run in runs}
+
+    def read(path: Path) -> StoredRun:
+        before_each()
+        found = remembered.check(places[path])
+        if isinstance(found, StoredRun):
+            return found
+        raise found.with_traceback(None)  # it may be raised again
+
+    return Shelf(folder, paths=list(places), read=read)
 
 
 def _expected(plan: Plan, shelf: Shelf, study: str) -> dict[tuple[str, str], str]:

@@ -15,9 +15,9 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from oelm.board.glance import Row
+from oelm.board.glance import Remembered, Row
 from oelm.board.places import SINGLE, Found, RunPlace, StudyPlace, found_in, refuse_links_out, runs_of
-from oelm.board.standing import Remembered, Standing, standing_of
+from oelm.board.standing import Standing, standing_of
 from oelm.board.watch import Watch
 from oelm.errors import UserError
 from oelm.study.archiving import OF_STUDY
@@ -46,8 +46,8 @@ class Board:
         self._found, self._found_at = Found(), float("-inf")
         self._watches: dict[str, Watch] = {}
         self._standings: dict[str, tuple[Key, Standing | str]] = {}
-        self._remembered: dict[str, Remembered] = {}
         self._pending: dict[str, Future[None]] = {}
+        self._checking: set[str] = set()  # names of watches
         self._studies: dict[str, tuple[float, Study]] = {}  # by source, each with the time of its file
         self._quiet = threading.Condition()
         self._answering = 0
@@ -112,7 +112,8 @@ class Board:
             return None
         with self._lock:
             if name not in self._watches:
-                self._watches[name] = Watch(name, self._single if name == SINGLE else lambda: self._runs_of(name))
+                listed = self._single if name == SINGLE else lambda: self._runs_of(name)
+                self._watches[name] = Watch(name, listed, check_later=self._check_later)
             return self._watches[name]
 
     def _runs_of(self, name: str) -> Found:
@@ -142,7 +143,7 @@ class Board:
         if watch is None:
             return None
         with watch.lock:
-            watch.refresh()
+            watch.refresh(at_once=id)
             return watch if id in watch.rows else None
 
     # ---- Overview ----
@@ -150,10 +151,10 @@ class Board:
     def overview(self) -> dict[str, Any]:
         """As of now, though nobody may have looked for a while: standings that were known are brought up to date, as
         far as a short wait allows."""
-        found = self.found()
-        for watch in self.watches():
+        found, watches = self.found(), self.watches()
+        for watch in watches:
             with self.answering(), watch.lock:
-                watch.refresh(listed_every=LISTED_FOR)
+                watch.refresh(listed_every=LISTED_FOR, patience=1 / len(watches))
         for name in found.studies.keys() & self._standings.keys():
             self.want_standing(name)
         with self._lock:
@@ -170,7 +171,7 @@ class Board:
         single = self.watch(SINGLE)
         assert single is not None
         with single.lock:
-            single.refresh()
+            single.refresh(patience=0.0)
             return list(single.rows.values())
 
     def summary(self, name: str) -> dict[str, Any]:
@@ -178,16 +179,11 @@ class Board:
         watch = self.watch(name)
         assert watch is not None
         with watch.lock:
-            watch.refresh()
+            watch.refresh(patience=0.0)
             rows, left_out, version = list(watch.rows.values()), list(watch.left_out), watch.version
         standing = self.known_standing(name)
-        damage = standing.damage if isinstance(standing, Standing) else {}
-        states = Counter("damaged" if row["id"] in damage else row["state"] for row in rows)
-        failures = [
-            {"id": row["id"], "error": damage.get(row["id"]) or row["error"]}
-            for row in rows
-            if row["id"] in damage or row["state"] in FAILED
-        ]
+        states = Counter(row["state"] for row in rows)
+        failures = [{"id": row["id"], "error": row["error"]} for row in rows if row["state"] in FAILED]
         ended = states["finished"] + states["diverged"]
         progress = {"done": ended, "planned": len(rows)}
         return {
@@ -202,6 +198,26 @@ class Board:
             "more_failures": max(0, len(failures) - MOST_FAILURES),
             "left_out": left_out,
         }
+
+    # ---- Checking beside the answers ----
+
+    def _check_later(self, watch: Watch) -> None:
+        with self._lock:
+            if watch.name not in self._checking and not self._is_closed:
+                self._checking.add(watch.name)
+                self._worker.submit(self._check, watch)
+
+    def _check(self, watch: Watch) -> None:
+        """What has ended and is unchecked; the next look at the watch takes note."""
+        try:
+            with watch.lock:
+                places = watch.unchecked()
+            for place in places:
+                self._let_answers_go_first()
+                watch.remembered.check(place)
+        finally:
+            with self._lock:
+                self._checking.discard(watch.name)
 
     # ---- Standings ----
 
@@ -229,7 +245,7 @@ class Board:
             with watch.lock:
                 watch.refresh()
                 key, runs = self._key(place, watch), list(watch.places.values())
-            found = self._standing(place, runs)
+            found = self._standing(place, runs, watch.remembered)
             self._standings[place.name] = key, found
             with watch.lock:
                 watch.group_by(found.arm_of() if isinstance(found, Standing) else None)
@@ -244,11 +260,10 @@ class Board:
             files.append(study_file(place.source))
         return watch.ended_version, *map(_changed, files)
 
-    def _standing(self, place: StudyPlace, runs: list[RunPlace]) -> Standing | str:
+    def _standing(self, place: StudyPlace, runs: list[RunPlace], remembered: Remembered) -> Standing | str:
         try:
             study = self.declared(place)
             refuse_links_out(place.folder(), OF_STUDY)
-            remembered = self._remembered.setdefault(place.name, Remembered())
             return standing_of(study, place, runs, remembered, before_each=self._let_answers_go_first)
         except (UserError, OSError) as error:
             return str(error)

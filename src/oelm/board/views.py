@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from oelm.board.follow import KIND_OF, VALUES
+from oelm.board.glance import ENDED, WITHOUT_NUMBERS, Checked
 from oelm.board.places import SINGLE
 from oelm.board.standing import Standing, arms_of, drawn_as
 from oelm.board.state import Board
@@ -18,10 +19,11 @@ from oelm.errors import UserError
 from oelm.files import FOR_READING, REPORT_RESULTS, Damaged, read_object
 from oelm.reporting.figures.canvas import look_at, look_of
 from oelm.run_directory import COMPARED_ENVIRONMENT, RunDirectory, checkpoint_step, flat
-from oelm.schemas import Environment, Parameters, Result, Sample, Stored, read_record
+from oelm.schemas import Environment, Parameters, Sample, Stored, read_record
 from oelm.sealing import read_config
 from oelm.sources import SOURCE_SCHEME, differ, scheme_of
 from oelm.study.declaration import Language, in_language
+from oelm.study.shelf import StoredRun
 from oelm.visible import visible
 
 Tree = dict[str, Any]
@@ -181,32 +183,44 @@ def run(board: Board, id: str) -> Tree | None:
     if watch is None:
         return None
     with watch.lock:
-        place, row, arm = watch.places[id], dict(watch.rows[id]), watch.arm_of(id)
+        place, row, arm = watch.places[id], watch.rows[id], watch.arm_of(id)
+        checked = watch.remembered.known(place)
         drawn = {name: {"points": watch.curve_of(id, name)} for name in KIND_OF}
         known = {"version": watch.version, "row": row, "arm": arm or row["arm"], "curves": drawn}
     board.want_standing(watch.name)  # which arm of the study it is, and so how it is drawn
-    standing = board.known_standing(watch.name)
-    if isinstance(standing, Standing) and id in standing.damage:
-        row |= {"state": "damaged", "error": standing.damage[id]}
     directory = place.directory
     problems: list[str] = []
-    config = _config(directory, problems)
-    parameters = _record(directory.parameters_file, Parameters, problems)
+    stored = _numbers_of(directory, row["state"], checked, problems)
     return {
         **known,
         "study": watch.name,
         "look": _look(board, watch, id),
         "path": str(place.path),
-        "config": config,
-        "environment": flat(_record(directory.environment_file, Environment, problems)),
-        "result": flat(_record(directory.result_file, Result, problems)),
-        "counts": {key: parameters.get(key) for key in ("total", "trainable", "frozen", "implied")},
-        "parts": _by_role(parameters.get("parts", [])),
+        **stored,
         "checkpoints": _checkpoints(directory, problems),
         "log": log_of(directory),
         "sample": _record(directory.sample_file, Sample, problems) or None,
-        "heads": directory.last_head_scores(),
         "problems": problems,
+    }
+
+
+def _numbers_of(directory: RunDirectory, state: str, checked: Checked | None, problems: list[str]) -> Tree:
+    """What a run is and computed: as checked if it has ended, nothing of a damaged one, else as its files say."""
+    config, environment, parameters, result = {}, {}, {}, {}
+    if state in ENDED and isinstance(checked, StoredRun) and checked.ended is not None:
+        config = flat(checked.run.model_dump(mode="json"))
+        environment, parameters, result = checked.environment, checked.parameters, checked.result or {}
+    elif state not in (*ENDED, *WITHOUT_NUMBERS):
+        config = _config(directory, problems)
+        environment = _record(directory.environment_file, Environment, problems)
+        parameters = _record(directory.parameters_file, Parameters, problems)
+    return {
+        "config": config,
+        "environment": flat(environment),
+        "result": flat(result),
+        "counts": {key: parameters.get(key) for key in ("total", "trainable", "frozen", "implied")},
+        "parts": _by_role(parameters.get("parts", [])),
+        "heads": None if state in WITHOUT_NUMBERS else directory.last_head_scores(),
     }
 
 

@@ -1,11 +1,13 @@
 """One study, or the single runs, while somebody looks: what has changed since, as small increments.
 
 Directories are listed every few seconds, files of runs that have not ended are looked at every second, and of a metric
-file only what is new is read. Everything here runs in a worker thread, one at a time (`lock`).
+file only what is new is read, of a run that has ended after the run was checked. Everything here runs in a worker
+thread, one at a time (`lock`).
 """
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
@@ -14,17 +16,22 @@ from typing import Any
 
 from oelm.board.bands import Member, begun, points_at, steps_of, stride_of
 from oelm.board.follow import KIND_OF, POINTS, VALUES, Follower, Point
-from oelm.board.glance import ENDED, Row, row_of
+from oelm.board.glance import ENDED, SETTLED, UNCHECKED, WITHOUT_NUMBERS, Remembered, Row, row_of
 from oelm.board.places import SINGLE, Found, RunPlace, Signature, looked_at_again
 
 LISTED_EVERY = 4.0  # seconds
+PATIENCE = 0.1  # seconds that one answer may spend on checking runs that have ended; the rest is checked beside it
 MOST_EVENTS = 200  # kept for those who come back; whoever has missed more asks for everything again
 Event = dict[str, Any]
 
 
 class Watch:
-    def __init__(self, name: str, listed: Callable[[], Found]) -> None:
+    def __init__(
+        self, name: str, listed: Callable[[], Found], *, check_later: Callable[[Watch], None] = lambda watch: None
+    ) -> None:
         self.name = name
+        self.remembered = Remembered()
+        self._check_later = check_later
         self.lock = threading.Lock()
         self.version = 0
         self.events: deque[Event] = deque(maxlen=MOST_EVENTS)
@@ -42,9 +49,16 @@ class Watch:
 
     # ---- What there is ----
 
-    def refresh(self, *, listed_every: float = LISTED_EVERY) -> None:
-        """Take note of what has changed; events say what. For the owner of the lock."""
-        changed = self._list_again() if time.monotonic() - self._listed_at >= listed_every else self._look_again()
+    def refresh(self, *, listed_every: float = LISTED_EVERY, patience: float = 1.0, at_once: str | None = None) -> None:
+        """Take note of what has changed, and of one run also if nothing is known to have, whatever it takes to check
+        it; events say what. `patience` is a share of PATIENCE. For the owner of the lock."""
+        until = time.monotonic() + patience * PATIENCE
+        is_due = time.monotonic() - self._listed_at >= listed_every
+        changed = self._list_again(until) if is_due else self._look_again(until)
+        if at_once is not None and at_once in self.places and (now := looked_at_again(self.places[at_once])):
+            changed += self._updated([now], math.inf)
+        if self.unchecked():
+            self._check_later(self)
         curves = self._read_on()
         if changed or curves["runs"]:
             rows = {id: self.rows.get(id) for id in changed}
@@ -61,7 +75,10 @@ class Watch:
             return None
         return list(self.events)[len(self.events) - missed :]
 
-    def _list_again(self) -> list[str]:
+    def unchecked(self) -> list[RunPlace]:
+        return [self.places[id] for id, row in self.rows.items() if row["state"] == UNCHECKED]
+
+    def _list_again(self, until: float) -> list[str]:
         self._listed_at = time.monotonic()
         found = self._listed()
         self.left_out = found.left_out
@@ -74,25 +91,32 @@ class Watch:
         if gone:
             self.ended_version += 1
             self._known_bands.clear()
-        return [*gone, *self._updated(found.runs.values())]
+            self.remembered.forget_all_but({place.path for place in found.runs.values()})
+        return [*gone, *self._updated(found.runs.values(), until)]
 
-    def _look_again(self) -> list[str]:
-        underway = [place for id, place in self.places.items() if self.rows[id]["state"] not in ENDED]
-        return self._updated(now for place in underway if (now := looked_at_again(place)) is not None)
+    def _look_again(self, until: float) -> list[str]:
+        unchecked = self.unchecked()
+        underway = [place for id, place in self.places.items() if self.rows[id]["state"] not in (*ENDED, UNCHECKED)]
+        now = (looked_at_again(place) for place in underway)
+        return self._updated([*unchecked, *(place for place in now if place is not None)], until)
 
-    def _updated(self, places: Iterable[RunPlace]) -> list[str]:
-        """The ids of those whose row is another now."""
+    def _updated(self, places: Iterable[RunPlace], until: float) -> list[str]:
+        """The ids of those whose row is another now. What is not checked by then stays unchecked."""
         changed = []
         for place in places:
             before, known = self.rows.get(place.id), self.places.get(place.id)
             is_same = known is not None and known.signature == place.signature
-            if before is not None and is_same and before["state"] != "running":  # whose process may have died
+            was = None if before is None else before["state"]
+            may_check = time.monotonic() < until
+            if is_same and was == UNCHECKED and not may_check and self.remembered.known(place) is None:
+                continue
+            if is_same and was not in ("running", UNCHECKED):  # of one that runs, the process may have died
                 continue
             self.places[place.id] = place
-            row = row_of(place)
-            is_edited = row["state"] in ENDED and not is_same
-            if before is None or before["state"] != row["state"] or is_edited:
-                self.ended_version += 1
+            row = row_of(place, self.remembered, may_check=may_check)
+            is_edited = not is_same and row["state"] in (*SETTLED, UNCHECKED)
+            if was != row["state"] or is_edited:
+                self.ended_version += was != UNCHECKED or is_edited  # whoever saw these files before has checked them
                 self._known_bands.clear()
             if row != before:
                 self.rows[place.id] = row
@@ -114,11 +138,11 @@ class Watch:
         """Of one run, whatever its stage."""
         if (id, kind) not in self._followers:
             place = self.places[id]
-            follower = Follower(place.directory.metrics_file, kind)
-            follower.poll()
-            follower.series.take_changes()
-            self._followers[id, kind] = follower
-            self._read_at[id, kind] = place.signature
+            self._followers[id, kind] = follower = Follower(place.directory.metrics_file, kind)
+            if self.rows[id]["state"] not in WITHOUT_NUMBERS:
+                follower.poll()
+                follower.series.take_changes()
+                self._read_at[id, kind] = place.signature
             self._known_bands.clear()
         return self._followers[id, kind]
 
@@ -133,11 +157,17 @@ class Watch:
         gone: dict[tuple[str, str], set[int]] = {}  # the same: steps that a run no longer has
         for (id, kind), follower in self._followers.items():
             place = self.places[id]
-            if self._read_at[id, kind] == place.signature:
-                continue
-            self._read_at[id, kind] = place.signature
-            follower.poll()
-            if self.rows[id]["state"] in ENDED:
+            state = self.rows[id]["state"]
+            is_read = self._read_at.get((id, kind)) == place.signature
+            if state == UNCHECKED or (is_read and state != "damaged"):
+                continue  # what was read before stays
+            if state == "damaged":
+                follower.start_again()
+                self._read_at.pop((id, kind), None)
+            else:
+                self._read_at[id, kind] = place.signature
+                follower.poll()
+            if state in ENDED:
                 follower.series.say_last()
             series, changes = follower.series, follower.series.take_changes()
             if changes.is_empty:

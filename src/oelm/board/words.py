@@ -185,6 +185,7 @@ _OWN: dict[str, Phrase] = {
         "Choose two or more runs to compare, of one study or of several.",
         "请选择两次或更多运行进行对比，可来自不同实验。",
     ),
+    "state.unchecked": ("being checked", "正在核对"),
     "key": ("key", "键"),
     "value": ("value", "值"),
     "all": ("all", "全部"),
