@@ -199,7 +199,8 @@ def test_every_number_in_the_tables_of_a_finding_has_a_macro(name):
     declared = {
         learning_rate(value) for grid in found.plan.grids.values() for values in grid.values() for value in values
     }
-    known = declared | {number for each in citable(found) for number in numbers_in(each.text)}
+    texts = [*declared, *(each.text for each in citable(found))]
+    known = {number for text in texts for number in numbers_in(text)}
     shown = [block for block in unnumbered_article(found, "en", figures=()).blocks if isinstance(block, Table)]
     seen = 0
     for table in shown:

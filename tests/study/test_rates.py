@@ -124,7 +124,6 @@ def test_a_fitted_optimum_is_what_the_final_runs_use(tmp_path):
         choice = plan.choices[arm]
         assert choice.curve.best == 1e-3
         assert choice.values[RATE] == pytest.approx(1.3e-3, rel=0.02)
-        assert choice.curve.low <= 1.3e-3 <= choice.curve.high
         assert {run.run.training.learning_rate for run in plan.by_arm[arm]} == {choice.values[RATE]}
     assert plan.remarks == ()
     (tmp_path / CHOICES_FILE).unlink()
@@ -268,3 +267,14 @@ def test_a_stored_round_or_curve_with_another_value_ends_in_no_traceback(tmp_pat
                 assert {*done.kept, *done.dropped} == set(done.losses)
             else:
                 assert math.isfinite(choice_of(decision)[0].loss)
+
+
+def test_a_curve_that_was_stored_with_intervals_of_its_optimum_is_read_as_it_was(tmp_path):
+    study = study_of(**FITTED)
+    shelf = store_study(study, tmp_path, loss)
+    stored = read_sealed(tmp_path / CHOICES_FILE)
+    for each in stored["decisions"]:
+        each["decided"]["curve"] |= {"low": 1e-3, "high": 2e-3, "convex_low": 1e-3, "convex_high": 2e-3}
+    before = planned(study, shelf)
+    write_sealed(tmp_path / CHOICES_FILE, {key: stored[key] for key in ("format_version", "decisions")})
+    assert planned(study, Shelf(tmp_path)).choices == before.choices

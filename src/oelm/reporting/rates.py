@@ -16,7 +16,7 @@ from oelm.study.scaled import sized_arms
 from oelm.study.tuning import Point, point_text
 
 ROUND_COLUMNS = ("arm", "round", "round_steps", "went_on", "dropped")
-CURVE_COLUMNS = ("arm", "best_tried", "optimum", "optimum_interval", "optimum_interval_convex", "tuning_loss")
+CURVE_COLUMNS = ("arm", "best_tried", "optimum", "tuning_loss")
 
 
 def rounds_table(findings: Findings, tuning: Tuning, language: Language) -> Iterator[Table]:
@@ -54,21 +54,13 @@ def curves_table(findings: Findings, language: Language) -> Iterator[Table]:
     for arm, choice in findings.plan.choices.items():
         curve = choice.curve
         if curve is not None:
-            intervals = [
-                numbers.interval(*ends, lambda end: numbers.learning_rate(rounded_rate(end)))
-                for ends in ((curve.low, curve.high), (curve.convex_low, curve.convex_high))
-            ]
-            shown = [numbers.learning_rate(curve.best), numbers.learning_rate(curve.optimum), *intervals]
+            shown = [numbers.learning_rate(curve.best), numbers.learning_rate(curve.optimum)]
             rows.append([label_of(findings, arm, language), *shown, numbers.loss(choice.loss)])
     if rows:
         steps = tuning_steps(findings, findings.plan.choices)
         caption = say(language, "tuning.curves", scope=scope_line(findings.scope, language), steps=steps)
         header = [say(language, f"column.{name}") for name in CURVE_COLUMNS]
         yield Table(caption, header, rows, words_then_numbers(len(CURVE_COLUMNS)))
-
-
-def rounded_rate(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.3g}")
 
 
 def tuning_steps(findings: Findings, arms: Container[str]) -> str:

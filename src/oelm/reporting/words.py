@@ -244,8 +244,6 @@ _TABLE: dict[str, Phrase] = {
     "column.dropped": ("dropped (nats behind the best)", "淘汰（落后最优值的 nats）"),
     "column.best_tried": ("best value tried", "试过的最优值"),
     "column.optimum": ("fitted optimum", "拟合最优值"),
-    "column.optimum_interval": ("95 % interval, if quadratic", "95 % 区间（若为二次曲线）"),
-    "column.optimum_interval_convex": ("if only convex", "仅假定为凸函数"),
     "solving.tuning_table": (
         "The grid by solving ({scope}): the share of the tuning seeds that solve the probe, their mean steps and their "
         "mean loss on the tuning split; * marks what was chosen.",
@@ -552,8 +550,8 @@ _FIGURES: dict[str, Phrase] = {
         "粗线为最后一轮（{steps} 步），取值据此选定；细线为步数较少的各轮。",
     ),
     "caption.tuning_curves": (
-        " Dotted: the fitted curve, with a ring at its minimum and the 95 % interval of the optimum as a bar.",
-        "点线为拟合曲线，圆圈为其最小值，横线为最优值的 95 % 区间。",
+        " Dotted: the fitted curve, with a ring at its minimum.",
+        "点线为拟合曲线，圆圈为其最小值。",
     ),
     "caption.tuning_many": (
         " With more than one key, each point shows the best over the other keys.",
@@ -668,12 +666,9 @@ _SECTIONS: dict[str, Phrase] = {
     "tuning.curves": (
         "The fitted optimum ({scope}): the minimum of a quadratic in the logarithm of the learning rate through the "
         "best value tried and its two neighbours, with the tuning seeds as blocks. It is the optimum of tuning runs of "
-        "{steps} steps; that of longer runs may differ. Both intervals cover the spread between the seeds and end at "
-        "the neighbours. The first takes the loss for a quadratic and is too short if it is not; the second only "
-        "assumes that it is convex, and is narrower than the neighbours only if further values were run.",
+        "{steps} steps; that of longer runs may differ.",
         "拟合最优值（{scope}）：以学习率的对数为自变量，过所试最优值及其两侧相邻取值的二次曲线的最小值，以调优种子为区组。"
-        "它是 {steps} 步调优运行的最优值，更长的运行可能不同。两个区间都反映种子之间的差异，并以相邻取值为界："
-        "前者假定损失为二次曲线，若不成立则偏短；后者只假定损失为凸函数，仅在相邻取值之外还有运行时才更窄。",
+        "它是 {steps} 步调优运行的最优值，更长的运行可能不同。",
     ),
     "tuning.extended": (
         "The grid was extended beyond the declared points: {key} = {values}.",

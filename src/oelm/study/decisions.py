@@ -103,10 +103,6 @@ class FittedCurve(Stored):
     level: float
     slope: float
     curvature: Above
-    low: Above
-    high: Above
-    convex_low: Above | None = None
-    convex_high: Above | None = None
 
 
 class TunedValues(Stored):
@@ -210,7 +206,8 @@ def _is_fitted(tuned: TunedValues) -> bool:
 
 
 def _curve(tuned: TunedValues) -> Curve | None:
-    return None if tuned.curve is None else Curve(**tuned.curve.model_dump())
+    """Without the intervals of the optimum that older choices have."""
+    return None if tuned.curve is None else Curve(**tuned.curve.model_dump(include=set(FittedCurve.model_fields)))
 
 
 _GRID = "tuning.grid."

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from oelm.analysis.findings import Findings
 from oelm.reporting import numbers
-from oelm.reporting.citable.rows import Row, ends
+from oelm.reporting.citable.rows import Row
 from oelm.reporting.macro_names import spelled_out
-from oelm.reporting.rates import grid_value, rounded_rate
+from oelm.reporting.rates import grid_value
 from oelm.study.halving import Round
 from oelm.study.rate_fit import Curve
 from oelm.study.tuning import Choice
@@ -53,11 +53,5 @@ def _choice(choice: Choice) -> Iterator[Row]:
 
 
 def _curve(curve: Curve) -> Iterator[Row]:
-    def shown(end: float | None) -> str:
-        return numbers.learning_rate(rounded_rate(end))
-
     yield "bestTriedRate", numbers.learning_rate(curve.best), "best value of the grid"
-    what = "fitted optimum of the learning rate"
-    yield "optimalRate", numbers.learning_rate(curve.optimum), what
-    yield from ends("optimalRate", (curve.low, curve.high), shown, f"{what}, if the loss is quadratic")
-    yield from ends("optimalRateConvex", (curve.convex_low, curve.convex_high), shown, f"{what}, if it is only convex")
+    yield "optimalRate", numbers.learning_rate(curve.optimum), "fitted optimum of the learning rate"

@@ -127,8 +127,6 @@ def _tuning_panel(canvas: Canvas, axis: Axes, key: str, choices: dict[str, Choic
 def _draw_curve(axis: Axes, curve: Curve, colour: str) -> None:
     values = [curve.lower * (curve.upper / curve.lower) ** (part / 40) for part in range(41)]
     axis.plot(values, [curve.loss_at(value) for value in values], color=colour, ls=":", lw=1.1)
-    level = [curve.loss_at(curve.optimum)] * 2
-    axis.plot([curve.low, curve.high], level, color=colour, lw=2.2, alpha=0.5, solid_capstyle="butt")
 
 
 def best_by_value(tried: Choice | Round, key: str) -> dict[float, float]:
