@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from statistics import fmean
 
+import numpy as np
 import pytest
 from scipy import special
 
+from oelm.analysis.findings import PairedDifference, SizePoint
 from oelm.analysis.lines import Line, line_through, sideways
+from oelm.analysis.scale import line_of
 from oelm.claims.kinds import KINDS
 from oelm.intervals import LEVEL
 
@@ -158,6 +161,76 @@ def test_a_further_size_lies_where_it_is_predicted_as_often_as_that_says(studies
         low, high = line(PLACES, runs[:-1]).prediction(further[-1])
         covered.append(low <= fmean(runs[-1]) <= high)
     assert least(studies) <= share(covered) <= 0.98
+
+
+# ---- Carried rates -------------------------------------------------------------------------------------------------
+
+SIZES_TUNED = [(PLACES, 3), (range(4), 3), (range(6), 4), (range(7), 5), (range(8), 6)]  # the first so many
+
+
+def at_carried_rates(
+    places: Sequence[float], tuned: int, studies: int, *, mistuned: float, curvature: float, noise: float, ratio: float
+) -> np.ndarray:
+    """Differences of studies by size, the last of them not a part of the line, of arms that do not differ.
+
+    The rate of a tuned size is wrong by so many octaves, and the others lie on the line through those; the loss is a
+    parabola of the rate, for one arm so many times as sharp as for the other.
+    """
+    draw = np.random.default_rng(29)
+    line = np.stack([np.ones(len(places)), np.asarray(places, dtype=float)], axis=1)
+    carry = line @ np.linalg.pinv(line[:tuned])
+    differences = draw.normal(0, noise, (studies, len(places)))
+    for sharpness in (ratio, -1.0):
+        wrong = draw.normal(0, mistuned, (studies, tuned))
+        octaves = np.concatenate([wrong, (wrong @ carry.T)[:, tuned:]], axis=1)
+        differences += sharpness * curvature * octaves**2
+    return differences
+
+
+def points_at(places: Sequence[float], values: Sequence[float], tuned: int) -> list[SizePoint]:
+    return [
+        SizePoint(
+            f"size{number}", "frozen", "trained", {"tokens": 2.0**place},
+            PairedDifference([0], [value], value, None, None, None), is_whole=True, is_carried=number >= tuned,
+        )
+        for number, (place, value) in enumerate(zip(places, values, strict=True))
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("studies", [1000, pytest.param(5000, marks=pytest.mark.trial)])
+@pytest.mark.parametrize("ratio", [1.0, 3.0])
+@pytest.mark.parametrize(("mistuned", "curvature", "noise"), [(0.1, 0.1, 0.005), (0.3, 0.05, 0.01), (0.5, 0.2, 0.002)])
+@pytest.mark.parametrize(("places", "tuned"), SIZES_TUNED)
+def test_carried_rates_show_no_slope_that_is_not_there(places, tuned, mistuned, curvature, noise, ratio, studies):
+    """Neither that the cost grows nor that it shrinks, in more than 6 of 100 studies; and a further size, at rates that
+    are carried too, lies where it is forecast."""
+    further = [*places, 2 * places[-1] - places[-2]]
+    drawn = at_carried_rates(further, tuned, studies, mistuned=mistuned, curvature=curvature, noise=noise, ratio=ratio)
+    lines = [line_of(points_at(places, values[:-1], tuned), "tokens") for values in drawn]
+    by_chance = 3.1 * math.sqrt(0.06 * 0.94 / studies)
+    for kind in ("grows", "shrinks"):
+        bounds = KINDS[kind].bounds(0.0)
+        assert share([each.slope_p(bounds) <= LEVEL for each in lines]) <= 0.06 + by_chance
+    predicted = [each.prediction(further[-1]) for each in lines]
+    covered = [low <= values[-1] <= high for (low, high), values in zip(predicted, drawn, strict=True)]
+    assert share(covered) >= least(studies)
+
+
+def test_carried_rates_that_counted_like_tuned_ones_would_show_slopes():
+    """What the lost degrees of freedom are there to prevent."""
+    drawn = at_carried_rates(PLACES, 3, 1000, mistuned=0.3, curvature=0.05, noise=0.01, ratio=1.0)
+    lines = [line_of(points_at(PLACES, values, len(PLACES)), "tokens") for values in drawn]
+    assert share([each.slope_p(KINDS["grows"].bounds(0.0)) <= LEVEL for each in lines]) > 0.12
+
+
+@pytest.mark.parametrize(("sizes", "carried", "degrees"), [(5, 0, 3), (5, 2, 1), (6, 2, 1), (8, 2, 3), (5, 3, 1)])
+def test_a_carried_size_counts_no_degree_of_freedom(sizes, carried, degrees):
+    found = line_through(range(sizes), range(sizes), carried=carried)
+    assert found is not None
+    assert found.degrees == degrees
+
+
+# ---- Two laws ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("studies", STUDIES)

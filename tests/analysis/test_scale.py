@@ -166,6 +166,34 @@ def test_what_a_look_decides_does_not_depend_on_how_far_other_sizes_have_come(tm
     assert after["not_worse"].p_adjusted == pytest.approx(2 * after["not_worse"].sequential_p)
 
 
+# ---- Carried rates -------------------------------------------------------------------------------------------------
+
+
+def test_a_verdict_at_carried_rates_says_so_and_is_held_to_fewer_degrees_of_freedom(tmp_path):
+    tuning = {"grid": {"learning_rate": [5e-4, 1e-3]}, "seeds": [1000], "extend": 0}
+    claims = [
+        hypothesis("grows", over="steps"),
+        hypothesis(size="steps40"),
+        hypothesis(name="carried", size="steps160"),
+    ]
+    found = {}
+    for at in (None, ["steps20", "steps40", "steps80"]):
+        study = sized_study(sizes={"steps": STEPS}, main_size="steps40", hypotheses=claims, tuning=tuning | {"at": at})
+        findings = findings_of(study, store_study(study, tmp_path / str(at is None), losses_with_slope()))
+        found[at is None] = {each.hypothesis.name: each for each in findings.verdicts}
+    tuned, carried = found[True], found[False]
+    assert not any(code == "carried_rates" for each in tuned.values() for code, _ in each.reservations)
+    named = {
+        name: [known for code, known in each.reservations if code == "carried_rates"] for name, each in carried.items()
+    }
+    assert named == {"grows": [{"sizes": ["steps160"]}], "not_worse": [], "carried": [{"sizes": ["steps160"]}]}
+    slopes = [each["grows"].trend.slopes["tokens"] for each in (tuned, carried)]
+    assert slopes[0].slope == pytest.approx(slopes[1].slope, abs=1e-12)
+    # Two degrees of freedom become one, both for the spread and for the quantile.
+    widths = [each.high - each.low for each in slopes]
+    assert widths[1] / widths[0] == pytest.approx(math.sqrt(2) * stats.t.ppf(0.975, 1) / stats.t.ppf(0.975, 2))
+
+
 # ---- What follows --------------------------------------------------------------------------------------------------
 
 

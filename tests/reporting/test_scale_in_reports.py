@@ -102,6 +102,24 @@ def test_the_figure_has_two_panels_for_each_dial_and_the_forecast(sized):
     assert steps.dataLim.x1 < 2 * max(STEPS) * 64
 
 
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_forecast_that_may_be_anything_is_not_shown_and_why(language, tmp_path):
+    study = sized_study(forecast={"width": 128}, sizes={"width": WIDTHS}, hypotheses=[])
+    found = findings_of(study, store_study(study, tmp_path, losses_with_slope(noise=0.05)))
+    (forecast,) = found.scale.forecasts
+    assert forecast.predicted.high - forecast.predicted.low > 0.1
+    article = article_of(found, language, figures={"scale"})
+    blocks = section(article, say(language, "heading.scale"))
+    assert "10" in next(block.text for block in blocks if isinstance(block, Paragraph) and "width128" in block.text)
+    columns = {cell for block in blocks if isinstance(block, Table) for cell in block.header}
+    assert say(language, "column.predicted") not in columns
+    assert not any("forecast" in each.measure for each in citable(found))
+    assert findings_as_json(found)["scale"]["forecasts"][0]["predicted"]["middle"] == forecast.predicted.middle
+    canvas = Canvas(found, language, chinese_font())
+    with drawing_settings(canvas):
+        assert figure.scale(canvas).axes[0].dataLim.x1 < forecast.predicted.counts["parameters"]
+
+
 def test_a_dial_of_which_no_pair_is_finished_has_no_panels_yet(tmp_path):
     study = sized_study()
     some = store_study(study, tmp_path, losses_with_slope(), leaves=lambda run: run.arm.split("+")[1] != "width16")

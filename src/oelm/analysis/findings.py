@@ -171,6 +171,7 @@ class SizePoint:
     counts: dict[Per, float]  # of the control
     difference: PairedDifference
     is_whole: bool  # every seed has its pair
+    is_carried: bool = False  # its rates follow from those of other sizes
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,9 @@ A size counts once, however many seeds it has: whatever is wrong with one size (
 its seeds alike, so only the spread of the sizes about the line tells how far the line can be trusted. With n sizes that
 spread has n - 2 degrees of freedom. Seeds are the same at every size; what a seed does at all of them moves the line up
 or down, and not its slope.
+
+Sizes whose rates were carried over are wrong together: their rates lie on a line through those of the tuned sizes, and
+the further away they are, the worse. So they count no degree of freedom, and k tuned sizes count k - 3, at least one.
 """
 
 from __future__ import annotations
@@ -27,10 +30,11 @@ class Line:
 
     xs: tuple[float, ...]
     ys: tuple[float, ...]
+    carried: int = 0  # how many of these places are sizes whose rates were carried over
 
     @property
     def degrees(self) -> int:
-        return len(self.xs) - 2
+        return max(1, len(self.xs) - self.carried - 3) if self.carried else len(self.xs) - 2
 
     @cached_property
     def middle(self) -> float:
@@ -93,9 +97,9 @@ class Line:
         return self.at(x) - half, self.at(x) + half
 
 
-def line_through(xs: Sequence[float], ys: Sequence[float]) -> Line | None:
+def line_through(xs: Sequence[float], ys: Sequence[float], *, carried: int = 0) -> Line | None:
     """None through fewer than three places: through two of them there is always a line."""
-    return Line(tuple(xs), tuple(ys)) if len(set(xs)) >= LEAST_FOR_A_LINE else None
+    return Line(tuple(xs), tuple(ys), carried) if len(set(xs)) >= LEAST_FOR_A_LINE else None
 
 
 def sideways(line: Line, reference: Line, x: float) -> tuple[float, float | None, float | None]:

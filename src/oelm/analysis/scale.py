@@ -32,7 +32,7 @@ from oelm.intervals import LEVEL
 from oelm.logarithms import exponential
 from oelm.study.at_sizes import larger_runs
 from oelm.study.declaration import Per, Study
-from oelm.study.scaled import dials_of, families_of, family_of, sized_arms
+from oelm.study.scaled import dials_of, families_of, family_of, is_carried, sized_arms
 from oelm.study.sizes import LEAST_FOR_A_FORECAST, cell_name
 
 PLACES = 24  # on a line that is drawn
@@ -54,7 +54,7 @@ def scale_of(study: Study, arms: dict[str, ArmSummary], facts: dict[str, Any]) -
         law
         for dial, sizes in dials_of(study).items()
         for family in families_of(study)
-        if (law := _law(arms, family, dial, sizes))
+        if (law := _law(study, arms, family, dial, sizes))
     ]
     return Scale(
         arms=arms,
@@ -98,7 +98,8 @@ def _point(study: Study, size: str, treatment: ArmSummary, control: ArmSummary) 
     difference = paired_difference(*costs, level=interval_level(study.looks, pairs))
     counts: dict[Per, float] = {"parameters": control.total, "tokens": control.tokens, "flops": control.flops}
     is_whole = set(difference.seeds) == set(study.seeds)
-    return SizePoint(size, treatment.arm, control.arm, counts, difference, is_whole)
+    carried = is_carried(study, size)
+    return SizePoint(size, treatment.arm, control.arm, counts, difference, is_whole, carried)
 
 
 def _varying(points: list[SizePoint]) -> list[Per]:
@@ -109,7 +110,13 @@ def line_of(points: list[SizePoint], per: Per) -> Line | None:
     """Through the mean differences, by the logarithm of a count to base 2."""
     means = [point.difference.mean for point in points]
     known = [mean for mean in means if mean is not None]
-    return line_through([math.log2(point.counts[per]) for point in points], known) if len(known) == len(means) else None
+    if len(known) < len(means):
+        return None
+    return line_through([math.log2(point.counts[per]) for point in points], known, carried=_carried(points))
+
+
+def _carried(points: list[SizePoint]) -> int:
+    return sum(point.is_carried for point in points)
 
 
 def _slope(points: list[SizePoint], per: Per) -> Slope | None:
@@ -133,14 +140,15 @@ def _heights(line: Line, shown: Callable[[float], float] = float) -> Iterator[He
 # ---- Loss against compute ------------------------------------------------------------------------------------------
 
 
-def _law(arms: dict[str, ArmSummary], family: str, dial: str, sizes: list[str]) -> Law | None:
+def _law(study: Study, arms: dict[str, ArmSummary], family: str, dial: str, sizes: list[str]) -> Law | None:
     """Over the sizes of which every seed has finished; in logarithms on both sides, so without losses of zero."""
-    found = [arms[name] for size in sizes if (name := cell_name(family, size)) in arms]
-    known = sorted((arm.flops, arm.mean_loss) for arm in found if arm.mean_loss and _is_whole(arm))
+    found = [(size, arms[name]) for size in sizes if (name := cell_name(family, size)) in arms]
+    known = sorted((arm.flops, arm.mean_loss, size) for size, arm in found if arm.mean_loss and _is_whole(arm))
     if not known:
         return None
-    flops, losses = [each for each, _ in known], [loss for _, loss in known]
-    line = line_through([math.log2(each) for each in flops], [math.log2(loss) for loss in losses])
+    flops, losses = [each for each, _, _ in known], [loss for _, loss, _ in known]
+    carried = sum(is_carried(study, size) for _, _, size in known)
+    line = line_through([math.log2(each) for each in flops], [math.log2(loss) for loss in losses], carried=carried)
     if line is None:
         return Law(family, dial, flops, losses, None, None, None, [])
     heights = _heights(line, lambda logarithm: 2**logarithm)
@@ -164,8 +172,9 @@ def _multipliers(arms: dict[str, ArmSummary], trend: Trend) -> Iterator[Multipli
     ]
     points = [point for point, *_ in known]
     tokens = [math.log2(point.counts["tokens"]) for point in points]
-    treated = line_through(tokens, [one for _, one, _ in known])
-    control = line_through(tokens, [other for *_, other in known])
+    carried = _carried(points)
+    treated = line_through(tokens, [one for _, one, _ in known], carried=carried)
+    control = line_through(tokens, [other for *_, other in known], carried=carried)
     if treated is None or control is None or treated.slope >= 0:  # then no number of tokens would do
         return
     for point, place in zip(points, tokens, strict=True):

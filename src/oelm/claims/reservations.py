@@ -19,6 +19,15 @@ class Reservation:
 
 
 RESERVATIONS: dict[str, Reservation] = {
+    "carried_rates": Reservation(
+        ("sizes",),
+        ("at carried rates", "学习率为推得"),
+        (
+            "At carried rates: the tuned values at {sizes} follow from those of other sizes by a power law, and no "
+            "tuning run checked them there.",
+            "学习率为推得：{sizes} 的调优值按幂律由其他规模推得，未在这些规模上经调优运行检验。",
+        ),
+    ),
     "exploratory": Reservation(
         (),
         ("exploratory", "探索性"),

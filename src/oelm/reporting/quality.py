@@ -114,6 +114,15 @@ def slope_interval(measure: Measure, slope: Slope) -> str:
     return numbers.interval(*measure.ends(slope.low, slope.high), partial(difference, measure))
 
 
+WIDEST_FORECAST = 10.0  # per cent, or points: a wider interval says nothing that one would act on
+
+
+def is_telling(measure: Measure, predicted: Predicted) -> bool:
+    """Whether a forecast is shown."""
+    low, high = (measure.shown_difference(end) for end in (predicted.low, predicted.high))
+    return abs(high - low) <= WIDEST_FORECAST
+
+
 def predicted_interval(measure: Measure, predicted: Predicted) -> str:
     return numbers.interval(*measure.ends(predicted.low, predicted.high), partial(difference, measure))
 

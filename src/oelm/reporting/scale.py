@@ -116,10 +116,14 @@ def _multipliers(findings: Findings, found: Scale, baseline: str, language: Lang
 def _forecasts(findings: Findings, found: Scale, baseline: str, language: Language) -> Iterator[Block]:
     measure, rows = findings.study.measure, []
     few: dict[tuple[str, int], list[str]] = {}  # by size and the number of complete ones: arms
+    wide: dict[str, list[str]] = {}  # by size
     for each in found.forecasts:
         arm, predicted = label_of(findings, each.treatment, language), each.predicted
         if predicted is None:
             few.setdefault((each.size, each.sizes), []).append(arm)
+            continue
+        if not quality.is_telling(measure, predicted):
+            wide.setdefault(each.size, []).append(arm)
             continue
         cells = [
             numbers.whole(each.sizes), quality.difference_with_unit(measure, predicted.middle, language),
@@ -136,6 +140,11 @@ def _forecasts(findings: Findings, found: Scale, baseline: str, language: Langua
     for (size, sizes), arms in few.items():
         facts = {"arms": say(language, "list_semicolon").join(arms), "size": size, "sizes": sizes}
         yield Paragraph(say(language, "scale.no_forecast", **facts, least=LEAST_FOR_A_FORECAST), tone="note")
+    for size, arms in wide.items():
+        facts = {"arms": say(language, "list_semicolon").join(arms), "size": size}
+        yield Paragraph(
+            say(language, "scale.wide_forecast", **facts, widest=f"{quality.WIDEST_FORECAST:g}"), tone="note"
+        )
     if rows:
         yield Paragraph(say(language, "scale.extrapolation", data=_vocabulary(findings)), tone="warning")
         columns = ("arm", "forecast_size", "total", "sizes", "predicted", "prediction_interval", "left_out",

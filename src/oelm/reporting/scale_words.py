@@ -70,6 +70,10 @@ SCALE_WORDS: dict[str, Phrase] = {
         "No forecast at {size} for {arms}. Complete sizes: {sizes}, and a forecast needs at least {least}.",
         "不在 {size} 上预测以下实验组：{arms}。完整的规模仅 {sizes} 个，至少需要 {least} 个。",
     ),
+    "scale.wide_forecast": (
+        "No forecast at {size} for {arms}: its 95 % interval would be more than {widest} points wide.",
+        "不在 {size} 上给出以下实验组的预测：{arms}。其 95 % 预测区间宽于 {widest} 个百分点。",
+    ),
     "scale.extrapolation": (
         "Extrapolation: nothing was run at the forecast sizes. A forecast assumes that the line through the sizes goes "
         "on, with the same data and vocabulary ({data}): losses per token of two vocabularies cannot be compared.",

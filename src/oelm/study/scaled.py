@@ -83,6 +83,11 @@ def arms_compared(study: Study, hypothesis: Hypothesis) -> list[tuple[str, str]]
     return [(cell_name(hypothesis.treatment, size), cell_name(hypothesis.control, size)) for size in hypothesis.over]
 
 
+def is_carried(study: Study, size: str) -> bool:
+    """Whether what is tuned at other sizes is carried over to this one."""
+    return study.tuning is not None and study.tuning.at is not None and size not in study.tuning.at
+
+
 def arms_of_scale(study: Study) -> set[str]:
     """At every size that a claim about scale compares."""
     claims = (each for each in study.hypotheses if each.evidence == "scale")

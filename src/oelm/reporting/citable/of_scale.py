@@ -51,7 +51,7 @@ def _forecast(measure: Measure, forecast: Forecast) -> Iterator[Row]:
         return quality.difference(measure, of_costs)
 
     predicted, left_out, at = forecast.predicted, forecast.left_out, f"At{spelled(forecast.size)}"
-    if predicted is None:
+    if predicted is None or not quality.is_telling(measure, predicted):
         return
     values = predicted.middle, *measure.ends(predicted.low, predicted.high)
     what = f"forecast of the difference from the baseline at {forecast.size}"

@@ -31,7 +31,12 @@ def scale(canvas: Canvas) -> Figure | None:
     for row, dial in enumerate(dials):
         own = [trend for trend in begun if trend.dial == dial]
         names = {point.size for trend in own for point in trend.points}
-        forecasts = [each for each in found.forecasts if each.left_out and each.left_out.size in names]
+        forecasts = [
+            each
+            for each in found.forecasts
+            if each.left_out and each.left_out.size in names and each.predicted
+            if quality.is_telling(canvas.measure, each.predicted)
+        ]
         _differences(canvas, axes[2 * row], own, forecasts)
         _losses(canvas, axes[2 * row + 1], [law for law in laws if law.dial == dial])
     lettered(axes)
