@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import oelm  # noqa: F401 - sets how OpenMP threads wait, before torch is imported
+from left_out import advice
 from small_runs import VOCABULARY
 from warm import close_shared_servers
 
@@ -53,13 +54,18 @@ LONG_SECONDS = 10.0  # for one file
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="only tests that take no time: no other Python is started")
+    parser.addoption("--alone", action="store_true", help="only tests that start no other Python and compile nothing")
+
+
+def _starts_nothing(config: pytest.Config) -> bool:
+    return bool(config.getoption("quick") or config.getoption("alone"))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: [_is_in(places, item) for places in (LONGEST, FIRST, SLOW)], reverse=True)
-    if config.getoption("quick"):
-        config.hook.pytest_deselected(items=[item for item in items if _is_in(SLOW, item)])
-        items[:] = [item for item in items if not _is_in(SLOW, item)]
+    left_out = SLOW if config.getoption("quick") else FIRST if config.getoption("alone") else set()
+    config.hook.pytest_deselected(items=[item for item in items if _is_in(left_out, item)])
+    items[:] = [item for item in items if not _is_in(left_out, item)]
 
 
 def _is_in(places: set[str], item: pytest.Item) -> bool:
@@ -68,8 +74,8 @@ def _is_in(places: set[str], item: pytest.Item) -> bool:
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_other_python(request: pytest.FixtureRequest) -> Iterator[None]:
-    """In `make quick` a test that comes to start one, or to compile, is left out."""
-    if not request.config.getoption("quick"):
+    """In `make quick`, and with --alone, a test that comes to start one, or to compile, is left out."""
+    if not _starts_nothing(request.config):
         yield
         return
     begin = subprocess.Popen.__init__
@@ -95,6 +101,12 @@ def pytest_sessionfinish() -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    if not _starts_nothing(config):
+        skipped = [report.longrepr for report in terminalreporter.stats.get("skipped", [])]
+        lines = list(advice(str(each[2]).removeprefix("Skipped: ") for each in skipped if isinstance(each, tuple)))
+        for line in (f"Left out, {len(skipped)} tests or files of tests:", *lines) if lines else ():
+            terminalreporter.write_line(line)
+        return
     if not config.getoption("quick"):
         return
     taken: Counter[str] = Counter()

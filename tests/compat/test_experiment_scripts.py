@@ -158,7 +158,9 @@ def started(folder, *arguments: object) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.skipif(shutil.which("ssh") is None or shutil.which("rsync") is None, reason="needs ssh and rsync")
+@pytest.mark.skipif(
+    shutil.which("ssh") is None or shutil.which("rsync") is None, reason="apt-get install openssh-client rsync"
+)
 @pytest.mark.parametrize(
     "arguments", [("--remote", "--host", "nowhere.invalid"), ("--data_path", "nowhere")], ids=["no host", "no data"]
 )

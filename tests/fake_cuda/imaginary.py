@@ -19,7 +19,7 @@ SOURCE = Path(__file__).with_name("device.cpp")
 def missing() -> str | None:
     """Why there is no such device here."""
     if shutil.which("g++") is None:
-        return "no g++ to compile tests/fake_cuda/device.cpp with"
+        return "for tests/fake_cuda/device.cpp: apt-get install g++"
     if not (_torch() / "include" / "ATen" / "detail" / "CUDAHooksInterface.h").is_file():
         return "torch has come without its C++ headers"
     return None

@@ -59,7 +59,7 @@ def test_resumed_run_equals_uninterrupted_run_for_every_kind_of_run(server, data
     assert losses(tmp_path / "killed") == losses(tmp_path / "whole")
 
 
-@pytest.mark.skipif(shutil.which("g++") is None, reason="compiling needs g++")
+@pytest.mark.skipif(shutil.which("g++") is None, reason="compiling needs g++: apt-get install g++")
 def test_compiled_resumed_run_equals_compiled_uninterrupted_run(data, tmp_path):
     """Compiled code lies in the compiler's own cache, so that the second start is quick."""
     whole, killed = (training(tmp_path / name, data, compile="on") for name in ("whole", "killed"))

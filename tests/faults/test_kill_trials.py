@@ -40,7 +40,7 @@ def say(capsys):
 @pytest.fixture(scope="module")
 def compiling_server(tmp_path_factory) -> Iterator[WarmServer]:
     if shutil.which("g++") is None:
-        pytest.skip("compiling needs g++")
+        pytest.skip("compiling needs g++: apt-get install g++")
     cache = tmp_path_factory.mktemp("compiled")
     variables = {"TORCHINDUCTOR_CACHE_DIR": str(cache), "TORCHINDUCTOR_COMPILE_THREADS": "1"}
     server = WarmServer(tmp_path_factory.mktemp("warm"), modules=f"{PRELOADED} {COMPILER}", **variables)

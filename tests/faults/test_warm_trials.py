@@ -76,7 +76,7 @@ def assert_equal_runs(run: Path, reference: Path) -> None:
 @pytest.mark.parametrize(("precision", "compiled"), [("float32", "off"), ("bfloat16", "on")], ids=["eager", "compiled"])
 def test_killed_warm_runs_end_bit_equal_to_a_cold_one(warm, data, tmp_path, say, precision, compiled):
     if compiled == "on" and shutil.which("g++") is None:
-        pytest.skip("compiling needs g++")
+        pytest.skip("compiling needs g++: apt-get install g++")
     changes = LONGER | {"precision": precision, "compile": compiled}
     reference, run, output = tmp_path / "reference", tmp_path / "run", tmp_path / "output"
     assert cold(*training(reference, data, **changes), seconds=1200).code == 0

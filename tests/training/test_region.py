@@ -79,7 +79,7 @@ def test_a_frozen_output_layer_gets_no_gradient_and_an_outer_factor_reaches_the_
     torch.testing.assert_close(thrice, 3 * once)
 
 
-@pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ for torch's compiler")
+@pytest.mark.skipif(shutil.which("g++") is None, reason="for torch's compiler: apt-get install g++")
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
 def test_compiled_it_gives_the_numbers_of_the_uncompiled_function(dtype):
     """In place, in the products' own type, on rows that begin at aligned places; any row alone would do as well."""

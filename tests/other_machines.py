@@ -1,0 +1,138 @@
+"""The tests as other machines would run them: `make machines`, or `python tests/other_machines.py [NAME ...] [-- PYTEST WORDS]`.
+
+A row simulates another processor (by what torch, OpenBLAS and numpy are told to use), number of threads, locale and time
+zone, home, user or path. Each runs all tests that start no other process (`--alone`) and compile nothing, in a copy of the
+repository; `--environment NAME` prints a row's variables for a whole `make test`. What cannot be simulated here is said.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+NOBODY = 65534
+READ_ONLY = "/proc"  # where nobody can write, root neither
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One row: what is set, and how the tests are started."""
+
+    name: str
+    sets: dict[str, str] = field(default_factory=dict)
+    needs: str | None = None  # of the processor, as /proc/cpuinfo calls it
+    as_nobody: bool = False
+    folder: str = "oelm"  # where the copy is
+
+    @property
+    def cannot(self) -> str | None:
+        """Why this machine cannot pass for it."""
+        if self.needs is not None and self.needs not in Path("/proc/cpuinfo").read_text().split():
+            return f"this processor has no {self.needs}"
+        if self.as_nobody and os.geteuid() != 0:
+            return "only root can become somebody else"
+        return None
+
+
+OLD_NUMPY = "AVX512F AVX512CD AVX512_SKX AVX512_CLX AVX512_CNL AVX512_ICL AVX512_SPR"
+MACHINES = {
+    machine.name: machine
+    for machine in (
+        Machine("plain", {"ATEN_CPU_CAPABILITY": "default", "OPENBLAS_CORETYPE": "Haswell", "OMP_NUM_THREADS": "1"}),
+        Machine(
+            "avx2",
+            {
+                "ATEN_CPU_CAPABILITY": "avx2", "OPENBLAS_CORETYPE": "Zen", "NPY_DISABLE_CPU_FEATURES": OLD_NUMPY,
+                "OMP_NUM_THREADS": "4", "TZ": "Asia/Shanghai", "LC_ALL": "C",
+            },
+            needs="avx2",
+        ),
+        Machine(
+            "avx512", {"ATEN_CPU_CAPABILITY": "avx512", "OPENBLAS_CORETYPE": "SkylakeX", "TZ": "America/St_Johns"},
+            needs="avx512f",
+        ),
+        Machine("nobody", {"OMP_NUM_THREADS": "1", "LC_ALL": "C.UTF-8"}, as_nobody=True),
+        Machine("read_only_home", {"HOME": READ_ONLY, "XDG_CACHE_HOME": f"{READ_ONLY}/cache"}),
+        Machine("path", {"TZ": "Pacific/Kiritimati", "LANG": "zh_CN.UTF-8"}, folder="a path 含空格"),
+    )
+}  # fmt: skip
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help=f"of {', '.join(MACHINES)}; all if none is given")
+    parser.add_argument("--environment", metavar="NAME", help="print the variables of a row and do nothing else")
+    parser.add_argument("-n", default="auto", help="how many tests at once (pytest-xdist)")
+    words = sys.argv[1:]
+    own, further = (words[: words.index("--")], words[words.index("--") + 1 :]) if "--" in words else (words, [])
+    asked = parser.parse_args(own)
+    if unknown := {*asked.names, *filter(None, [asked.environment])} - {*MACHINES}:
+        parser.error(f"{', '.join(sorted(unknown))}: the rows are {', '.join(MACHINES)}")
+    if asked.environment:
+        print("\n".join(f"{name}={value}" for name, value in MACHINES[asked.environment].sets.items()))
+        return 0
+    ends = [_run(MACHINES[name], [f"-n{asked.n}", *further]) for name in asked.names or MACHINES]
+    return max(ends, default=0)
+
+
+def _run(machine: Machine, further: list[str]) -> int:
+    if machine.cannot:
+        print(f"{machine.name}: not simulated: {machine.cannot}", flush=True)
+        return 0
+    began = time.monotonic()
+    place = Path(tempfile.mkdtemp(prefix="other-machine-"))
+    try:
+        copy, temporary = place / machine.folder, place / "tmp"
+        subprocess.run(["git", "clone", "--quiet", "--shared", str(REPOSITORY), str(copy)], check=True)
+        temporary.mkdir()
+        if machine.as_nobody:
+            for each in (place, *place.rglob("*")):
+                os.chown(each, NOBODY, NOBODY, follow_symlinks=False)
+        # OMP_NUM_THREADS is set by tests/conftest.py where nobody has set it.
+        environment = {**os.environ, "PYTHONPATH": str(copy / "src"), "TMPDIR": str(temporary)}
+        if machine.as_nobody:
+            environment["HOME"] = str(temporary)
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "--alone",
+            "-q",
+            "--dist",
+            "loadfile",
+            "-p",
+            "no:cacheprovider",
+            *further,
+        ]
+        done = subprocess.run(
+            command,
+            cwd=copy,
+            env=environment | machine.sets,
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+            **({"user": NOBODY, "group": NOBODY, "extra_groups": []} if machine.as_nobody else {}),
+        )
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+    if done.returncode:
+        print(done.stdout[-20_000:], done.stderr[-4_000:], sep="\n")
+    last = (done.stdout.strip().splitlines() or ["no output"])[-1].strip("= ")
+    print(
+        f"{machine.name}: {'passed' if not done.returncode else 'FAILED'} in {time.monotonic() - began:.0f} s: {last}",
+        flush=True,
+    )
+    return done.returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
