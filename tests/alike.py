@@ -10,7 +10,7 @@ TOLERANCE = 1e-12  # relative; what the order of a sum or another library's expo
 
 
 def differences(found: Any, stored: Any, place: str = "") -> Iterator[str]:
-    """Where two trees of JSON differ by more than the last digits of a float; whole numbers and texts are equal or not."""
+    """Where two trees of JSON differ by more than the last digits of a float; the rest is equal or not."""
     if isinstance(found, dict) and isinstance(stored, dict):
         for key in [*stored, *(key for key in found if key not in stored)]:
             if key not in found or key not in stored:

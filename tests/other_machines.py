@@ -1,8 +1,9 @@
-"""The tests as other machines would run them: `make machines`, or `python tests/other_machines.py [NAME ...] [-- PYTEST WORDS]`.
+"""The tests as other machines would run them: `make machines`, or this file with names of rows.
 
-A row simulates another processor (by what torch, OpenBLAS and numpy are told to use), number of threads, locale and time
-zone, home, user or path. Each runs all tests that start no other process (`--alone`) and compile nothing, in a copy of the
-repository; `--environment NAME` prints a row's variables for a whole `make test`. What cannot be simulated here is said.
+A row simulates another processor (by what torch, OpenBLAS and numpy are told to use), number of threads, locale and
+time zone, home, user or path. Each runs all tests that neither start a process nor compile (`--alone`) in a copy of
+the repository. `--environment NAME` prints a row's variables, for a whole `make test`. What cannot be simulated is
+said.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ MACHINES = {
             "avx2",
             {
                 "ATEN_CPU_CAPABILITY": "avx2", "OPENBLAS_CORETYPE": "Zen", "NPY_DISABLE_CPU_FEATURES": OLD_NUMPY,
-                "OMP_NUM_THREADS": "4", "TZ": "Asia/Shanghai", "LC_ALL": "C",
+                "TZ": "Asia/Shanghai", "LC_ALL": "C",
             },
             needs="avx2",
         ),
@@ -59,6 +60,7 @@ MACHINES = {
             "avx512", {"ATEN_CPU_CAPABILITY": "avx512", "OPENBLAS_CORETYPE": "SkylakeX", "TZ": "America/St_Johns"},
             needs="avx512f",
         ),
+        Machine("threads", {"OMP_NUM_THREADS": "4"}),
         Machine("nobody", {"OMP_NUM_THREADS": "1", "LC_ALL": "C.UTF-8"}, as_nobody=True),
         Machine("read_only_home", {"HOME": READ_ONLY, "XDG_CACHE_HOME": f"{READ_ONLY}/cache"}),
         Machine("path", {"TZ": "Pacific/Kiritimati", "LANG": "zh_CN.UTF-8"}, folder="a path 含空格"),
@@ -100,20 +102,9 @@ def _run(machine: Machine, further: list[str]) -> int:
         environment = {**os.environ, "PYTHONPATH": str(copy / "src"), "TMPDIR": str(temporary)}
         if machine.as_nobody:
             environment["HOME"] = str(temporary)
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "--alone",
-            "-q",
-            "--dist",
-            "loadfile",
-            "-p",
-            "no:cacheprovider",
-            *further,
-        ]
+        command = [sys.executable, "-m", "pytest", "--alone", "-q", "--dist", "loadfile", "-p", "no:cacheprovider"]
         done = subprocess.run(
-            command,
+            [*command, *further],
             cwd=copy,
             env=environment | machine.sets,
             capture_output=True,
@@ -127,10 +118,8 @@ def _run(machine: Machine, further: list[str]) -> int:
     if done.returncode:
         print(done.stdout[-20_000:], done.stderr[-4_000:], sep="\n")
     last = (done.stdout.strip().splitlines() or ["no output"])[-1].strip("= ")
-    print(
-        f"{machine.name}: {'passed' if not done.returncode else 'FAILED'} in {time.monotonic() - began:.0f} s: {last}",
-        flush=True,
-    )
+    outcome = "FAILED" if done.returncode else "passed"
+    print(f"{machine.name}: {outcome} in {time.monotonic() - began:.0f} s: {last}", flush=True)
     return done.returncode
 
 

@@ -31,9 +31,7 @@ PUBLISHED = (
     "seal.json", "best/config.json", "best/generation_config.json", "best/model.safetensors",
 )  # fmt: skip
 
-pytestmark = pytest.mark.skipif(
-    not can_record(), reason="recording system calls needs leave to trace, and strace: apt-get install strace"
-)
+pytestmark = pytest.mark.skipif(not can_record(), reason="needs leave to trace, and strace: apt-get install strace")
 
 
 @dataclass(frozen=True)

@@ -209,7 +209,7 @@ def test_a_finding_is_an_archive_from_which_its_report_follows_number_for_number
     findings = findings_of(load_study(study), Shelf(runs_folder(FINDINGS / study / "runs")))
     assert not findings.unfinished
     stored = json.loads((FINDINGS / study / "report" / "analysis_results.json").read_text(encoding="utf-8"))
-    assert not list(differences(json.loads(json.dumps(findings_as_json(findings))), stored))
+    assert [*differences(json.loads(json.dumps(findings_as_json(findings))), stored)] == []
 
 
 @pytest.mark.parametrize("study", sorted(path.name for path in FINDINGS.iterdir() if path.is_dir()))
