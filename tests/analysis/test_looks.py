@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from oelm.analysis import looks as looking
 from oelm.analysis.looks import looks_taken, verdicts_by_looks
@@ -201,6 +202,24 @@ def test_a_claim_about_solving_is_looked_at_by_the_increments_of_the_spending(tm
     assert (verdict.outcome, verdict.look.number, len(verdict.sign_test.ahead)) == ("supported", 1, 6)
     assert verdict.p == pytest.approx(1 / 64)
     assert verdict.p < verdict.sequential_p < 0.05
+
+
+def test_every_interval_shown_at_a_look_holds_at_all_looks_at_once(tmp_path):
+    """In verdict, table and ablation alike: wider than the plain one of its pairs."""
+    study = small_study(arms=ARMS, seeds=list(range(8)), looks=LOOKS, hypotheses=[hypothesis()])
+    losses = next(simulated(1, {}))
+    done = {seed: {arm: float(losses[arm][seed]) for arm in ARMS} for seed in range(LOOKS[0])}
+    shelf = store_study(study, tmp_path, lambda arm, seed, *_: done[seed][arm] if seed in done else None)
+    found = findings_of(study, shelf)
+    shown = [found.verdicts[0].difference, found.arms[TREATMENT].quality.difference]
+    shown += [step.difference for step in found.decomposition]
+    assert len(shown) > 3
+    for each in shown:
+        assert len(each.seeds) == LOOKS[0]
+        scale = each.standard_deviation / math.sqrt(LOOKS[0])
+        reach = (each.high - each.mean) / scale
+        assert 2 * stats.t.sf(reach, LOOKS[0] - 1) == pytest.approx(interval_level(LOOKS, LOOKS[0]), rel=1e-6)
+        assert reach > 2 * stats.t.isf(0.025, LOOKS[0] - 1)
 
 
 def test_the_last_look_without_earlier_ones_is_the_verdict_of_all_seeds(looked_at, tmp_path):

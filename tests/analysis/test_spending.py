@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -79,6 +80,16 @@ def test_increments_of_the_spending_add_up_and_the_exact_levels_are_never_strict
     for exact, union in zip(t_levels(looks), union_levels(looks), strict=True):
         assert all(one >= other * (1 - 1e-3) for one, other in zip(exact.nominal, union.nominal, strict=True))
         assert exact.at(0.05) < 0.05
+
+
+def test_what_is_spent_is_the_function_of_lan_and_demets():
+    """At a half and three quarters of the pairs, of five per cent: 0.0056 and 0.0236, as textbooks print it."""
+    normal = NormalDist()
+    for rate in (0.05, 0.01):
+        for share in (0.25, 0.5, 0.75, 1.0):
+            expected = 2 * (1 - normal.cdf(normal.inv_cdf(1 - rate / 2) / math.sqrt(share)))
+            assert spent(rate, share) == pytest.approx(expected, rel=1e-9)
+    assert [round(spent(0.05, share), 4) for share in (0.5, 0.75)] == [0.0056, 0.0236]
 
 
 def test_a_single_look_is_no_look_at_all():
