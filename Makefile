@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test quick quick-tests trials bench findings lint clean
+.PHONY: demo test quick quick-tests trials machines mutants bench findings lint clean
 
 $(FOR_DEMO): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "oelm needs Python 3.11 or later; set PYTHON=python3.11")'
@@ -39,6 +39,14 @@ quick-tests: $(READY)
 # Random-kill trials, long; their counts are recorded in docs/reliability.md.
 trials: $(READY)
 	$(BIN)/python -m pytest -m trial
+
+# The tests as other machines would run them: another processor, number of threads, locale, home, user and path.
+machines: $(READY)
+	$(BIN)/python tests/other_machines.py
+
+# Planted faults, each of which some test must find.
+mutants: $(READY)
+	$(BIN)/python tests/mutants.py
 
 # Ratios in one run, interleaved, with their spread; each prints its ratios last.
 bench: $(READY)
