@@ -1,7 +1,7 @@
 """Faults planted one at a time in a copy of the source, each of which the tests must find: `make mutants`.
 
-A row is a file, what stands there, the fault that takes its place, and the tests that should turn red. A fault that they
-do not find has survived: a test is missing, or the fault changes nothing that can be seen (then `argued` says why).
+A row is a file, what stands there, the fault that takes its place, and the tests that should turn red. A fault that
+they do not find has survived: a test is missing, or the fault changes nothing that can be seen (`argued` says why).
 With words, only the rows whose text contains one of them; the exit code is the number of survivors that nobody argued.
 """
 
