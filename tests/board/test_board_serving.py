@@ -72,6 +72,26 @@ def test_a_folder_called_as_a_study_and_an_archive_are_opened_as_that_study(pull
         process.communicate(timeout=60)
 
 
+@pytest.mark.parametrize("words", [["values.zip"], ["small", "--runs", "values.zip"], []])
+def test_an_archive_with_its_study_is_enough(pulled, words, tmp_path):
+    """In a folder without anything else; without words as one of the studies in runs/."""
+    packed = tmp_path / ("values.zip" if words else "runs/values.zip")
+    packed.parent.mkdir(exist_ok=True)
+    archive("small", pulled / "pulled" / "small", packed, declaration=pulled / "studies" / "small.yaml")
+    process = started(tmp_path, "--port", str(free_port()), *words)
+    try:
+        name, line = "small" if words else "values", process.stdout.readline()
+        assert ("?study=small" in line) == bool(words), line or process.stderr.read()
+        address = re.match(r"http://127\.0\.0\.1:\d+/", line)[0]
+        with urllib.request.urlopen(f"{address}data/study?name={name}", timeout=60) as answer:
+            found = json.loads(answer.read())
+        assert found.get("problem") is None
+        assert (found["question"], len(found["rows"])) == ("Does it hold?", 4)
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+
+
 @pytest.mark.parametrize("verb", ["board", "report", "status", "verify"])
 def test_the_folder_around_that_of_the_runs_is_named_as_such(pulled, verb):
     done = oelm_command(verb, "small", "--runs", "pulled", cwd=pulled)

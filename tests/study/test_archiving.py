@@ -65,7 +65,7 @@ def place(stored, tmp_path, monkeypatch):
     """A copy, stood in: mine.yaml, runs/mine and its archive."""
     shutil.copytree(stored, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    archive("mine", tmp_path / "runs" / "mine", tmp_path / "mine.zip")
+    archive("mine", tmp_path / "runs" / "mine", tmp_path / "mine.zip", declaration=tmp_path / "mine.yaml")
     return tmp_path
 
 
@@ -104,12 +104,14 @@ def test_findings_of_the_archive_are_those_of_the_folder(place):
 def test_made_again_it_has_the_same_bytes_also_from_itself(place, answer):
     before = (place / "mine.zip").read_bytes()
     for source in ("runs/mine", "mine.zip"):
-        code, out, _ = answer("archive", "mine.yaml", "--runs", source, "--to", "again.zip")
+        code, out, _ = answer("archive", "mine.yaml", "--runs", source, "--to", "again.zip", "--force")
         assert (code, out.startswith("again.zip: ")) == (0, True)
         assert (place / "again.zip").read_bytes() == before
+    assert answer("archive", "mine.zip", "--to", "of-itself.zip")[0] == 0
+    assert (place / "of-itself.zip").read_bytes() == before
     with zipfile.ZipFile(place / "again.zip") as opened:
         opened.extractall(place / "unpacked")
-    archive("mine", place / "unpacked", place / "again.zip")
+    archive("mine", place / "unpacked", place / "again.zip", declaration=place / "unpacked" / "mine.yaml", force=True)
     assert (place / "again.zip").read_bytes() == before
 
 
@@ -127,7 +129,19 @@ def test_a_study_that_is_running_is_not_archived(place):
 @pytest.mark.parametrize("target", ["mine.yaml", "runs"])
 def test_nothing_else_is_replaced(place, target):
     with pytest.raises(UserError, match="--to"):
-        archive("mine", place / "runs" / "mine", place / target)
+        archive("mine", place / "runs" / "mine", place / target, force=True)
+
+
+def test_an_archive_is_replaced_only_by_who_says_so(place, answer):
+    before = (place / "mine.zip").read_bytes()
+    run = next(path for path in (place / "runs" / "mine").iterdir() if path.name.startswith("trained"))
+    shutil.rmtree(run)
+    code, _, err = answer("archive", "mine.yaml", "--to", "mine.zip")
+    assert (code, err.count("\n")) == (2, 1)
+    assert err.startswith("oelm: --to mine.zip: is already there; ")
+    assert (place / "mine.zip").read_bytes() == before
+    assert answer("archive", "mine.yaml", "--to", "mine.zip", "--force")[0] == 0
+    assert (place / "mine.zip").read_bytes() != before
 
 
 def test_an_empty_folder_is_no_study(place, answer):
@@ -158,6 +172,63 @@ def test_verbs_that_read_take_an_archive_and_the_place_of_the_folder(place, answ
     assert "runs/mine.zip: 12 of 12 runs: 0 differ, 0 damaged, 12 not recomputable" in out
     assert (code, err.count("\n")) == (0, 1)
     assert "an archive contains no checkpoints" in err
+
+
+@pytest.fixture
+def alone(place, answer):
+    """What each verb says in the place of the study; then the archive is all that is left, under another name."""
+    asked = (("status", "--json"), ("report", "--lang", "en"), ("plan", "--json"))
+    said = {words: answer(words[0], "mine.yaml", *words[1:]) for words in asked}
+    report = (place / "reports" / "mine" / "report.en.md").read_text()
+    for each in place.iterdir():
+        if each.name == "mine.zip":
+            each.rename("values.zip")
+        elif each.is_dir():
+            shutil.rmtree(each)
+        else:
+            each.unlink()
+    return said, report
+
+
+def as_of_the_folder(text: str) -> str:
+    return text.replace("values.zip", "runs/mine")
+
+
+def test_an_archive_is_enough_for_every_verb_that_reads_a_study(alone, place, answer):
+    said, report = alone
+    for study, *runs in (("values.zip",), ("mine", "--runs", "values.zip")):
+        for words, (code, out, _) in said.items():
+            found = answer(words[0], study, *words[1:], *runs)
+            assert (found[0], as_of_the_folder(found[1])) == (code, out), (study, *words)
+        assert as_of_the_folder((place / "reports" / "mine" / "report.en.md").read_text()) == report
+        shutil.rmtree(place / "reports")
+        assert "12 of 12 runs: 0 differ, 0 damaged" in answer("verify", study, *runs)[1]
+
+
+def test_an_archive_says_which_study_it_is_of(alone, answer):
+    code, _, err = answer("report", "other", "--runs", "values.zip")
+    assert (code, err.split(":")[1]) == (2, " study 'other'")
+    code, _, err = answer("run", "values.zip")
+    assert (code, err.count("\n")) == (2, 1)
+    assert err.startswith("oelm: values.zip: is an archive, which is read-only; ")
+
+
+def test_a_study_that_is_here_goes_before_the_one_in_the_archive(place, answer):
+    """Whoever names both means what was declared here."""
+    (place / "mine.yaml").write_text(yaml.safe_dump(TREE | {"seeds": [0, 1]}))
+    for study, count in (("mine.yaml", 4), ("mine.zip", 6)):
+        runs = json.loads(answer("status", study, "--runs", "mine.zip", "--json")[1])["runs"]
+        assert sum(run["stage"] == "final" for run in runs) == count
+
+
+def test_an_older_archive_is_of_the_study_that_is_called_so(place, answer):
+    archive("demo", place / "runs" / "mine", place / "demo.zip")
+    archive("mine", place / "runs" / "mine", place / "older.zip")
+    assert answer("plan", "demo.zip")[0] == 0
+    code, _, err = answer("report", "older.zip")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "does not contain the declaration of its study mine" in err
+    assert "--runs older.zip" in err
 
 
 REFUSING = [
@@ -192,7 +263,7 @@ def test_a_damaged_run_is_named_by_its_place_in_the_archive(place, answer):
     folder = place / "runs" / "mine"
     run = next(path for path in folder.iterdir() if path.name.startswith("trained"))
     RunDirectory(run).result_file.write_text("{}")
-    archive("mine", folder, place / "mine.zip")
+    archive("mine", folder, place / "mine.zip", force=True)
     code, out, _ = answer("status", "mine.yaml", "--runs", "mine.zip")
     assert code == 0
     assert f"mine.zip/{run.name}/experiment_result.json: damaged: " in out

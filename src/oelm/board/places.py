@@ -52,7 +52,7 @@ class StudyPlace:
 
     name: str
     path: Path
-    source: str  # of its declaration: a name or a file
+    source: str  # of its declaration: a name, a file, or an archive that has it
 
     @property
     def is_archive(self) -> bool:
@@ -90,7 +90,7 @@ def found_in(root: Path) -> Found:
                 found.studies[name] = StudyPlace(name, path, entry.name)
         elif entry.name.endswith(ENDING) and _is_archive(path, found.left_out):
             name = visible(entry.name.removesuffix(ENDING))
-            found.studies.setdefault(name, StudyPlace(name, path, entry.name.removesuffix(ENDING)))
+            found.studies.setdefault(name, StudyPlace(name, path, str(path)))
     return found
 
 

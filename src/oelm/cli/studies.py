@@ -41,6 +41,14 @@ StudyArgument = Annotated[
         autocompletion=completion.studies,
     ),
 ]
+ReadStudyArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="STUDY",
+        help="A study file, a name that `oelm studies` lists, or an archive.",
+        autocompletion=completion.studies,
+    ),
+]
 RunsOption = Annotated[
     Path | None, typer.Option("--runs", help="Folder of the study's runs.", show_default="runs/STUDY")
 ]
@@ -111,7 +119,7 @@ def run(
     from oelm.experiments.table import watching
     from oelm.study.declaration import with_processes
 
-    declared, folder = _study_and_folder(study, runs, "run")
+    declared, folder = study_and_folder(study, runs, "run")
     registers = declared if register else None
     if processes is not None:
         declared = with_processes(declared, processes)
@@ -176,7 +184,7 @@ def _tell_how_it_ended(study: str, controller: Controller, plan: Plan) -> None:
 
 
 def plan(
-    study: StudyArgument,
+    study: ReadStudyArgument,
     deviation: Annotated[
         float | None,
         typer.Option("--deviation", help="Standard deviation of a paired difference, in per cent or points."),
@@ -233,10 +241,10 @@ def plan(
         raise UserError("--like: give either --like or --deviation")
     if deviation is not None and runs is not None:
         raise UserError("--runs: says where the spread comes from; give either --runs or --deviation")
-    declared, folder = _study_and_folder(study, None if like else runs, "plan")
+    declared, folder = study_and_folder(study, None if like else runs, "plan")
     other = None
     if like is not None:
-        other_study, other_folder = _study_and_folder(like, runs, "plan")
+        other_study, other_folder = study_and_folder(like, runs, "plan")
         other = other_study, Shelf(other_folder)
     prospect = prospect_of(declared, Shelf(folder), deviation=deviation, like=other, difference=difference)
     if json_output:
@@ -258,7 +266,7 @@ def register(study: StudyArgument, runs: RunsOption = None) -> None:
     """
     from oelm.study.registration import register as write_down
 
-    declared, folder = _study_and_folder(study, runs, "register")
+    declared, folder = study_and_folder(study, runs, "register")
     echo(write_down(declared, folder))
 
 
@@ -271,7 +279,7 @@ def stop(study: StudyArgument, runs: RunsOption = None) -> None:
     """
     from oelm.experiments.detached import stop as stop_all
 
-    _, folder = _study_and_folder(study, runs, "stop")
+    _, folder = study_and_folder(study, runs, "stop")
     stop_all(folder, say=echo)
 
 
@@ -280,7 +288,7 @@ def status(
         str | None,
         typer.Argument(
             metavar="STUDY",
-            help="A study; without it, every folder under runs/.",
+            help="A study, or an archive; without it, every folder under runs/.",
             autocompletion=completion.studies,
         ),
     ] = None,
@@ -302,7 +310,7 @@ def status(
         for line in overview(_folder(runs, RUNS, "status")):
             echo(line)
         return
-    declared, folder = _study_and_folder(study, runs, "status")
+    declared, folder = study_and_folder(study, runs, "status")
     if json_output:
         print_json(study_tree(declared, folder))
         return
@@ -361,7 +369,7 @@ def bench(
 
     Example: oelm bench demo
     """
-    declared, folder = _study_and_folder(study, runs, "bench")
+    declared, folder = study_and_folder(study, runs, "bench")
     chosen = _chosen_arms(arms, declared)
     from oelm.study.bench import BENCH_FILE, bench_of
     from oelm.timing.interleaved import measure
@@ -417,7 +425,7 @@ def _ratio_line(title: str, ratio: Ratio) -> str:
 
 
 def report(
-    study: StudyArgument,
+    study: ReadStudyArgument,
     language: Annotated[
         list[str] | None,
         typer.Option("--lang", metavar="en|zh", help="Language of the report; repeatable.", show_default="both"),
@@ -438,7 +446,7 @@ def report(
     from oelm.reporting.report import write_report
     from oelm.study.shelf import Shelf
 
-    declared, folder = _study_and_folder(study, runs, "report")
+    declared, folder = study_and_folder(study, runs, "report")
     languages = list(dict.fromkeys(map(language_named, language or ["en", "zh"])))
     findings = findings_of(declared, Shelf(folder))
     files = write_report(findings, out or Path("reports") / declared.name, languages=languages)
@@ -450,24 +458,29 @@ def report(
 
 
 def archive(
-    study: StudyArgument,
+    study: ReadStudyArgument,
     to: Annotated[Path, typer.Option("--to", metavar="FILE", help="Archive to write, for example demo.zip.")],
+    force: Annotated[bool, typer.Option("--force", help="Replace an archive that is already there.")] = False,
     runs: ReadRunsOption = None,
 ) -> None:
     """Write a study's results into one sealed file.
 
-    The option --runs of report, status and verify accepts it instead of a folder. It contains everything that the
+    It is enough for report, board, status, plan and verify, in any folder. It contains the study, everything that the
     numbers are computed from, the registration, the choices and the bench, but no weights and no logs. The same results
     give the same bytes.
 
-    Example: oelm archive demo --to demo.zip
+    \b
+    Examples:
+      oelm archive demo --to demo.zip
+      oelm report demo.zip
     """
     from oelm.exhaustion import mebibytes
     from oelm.files import SEAL
     from oelm.study.archiving import archive as write_down
+    from oelm.study.catalogue import declared_by, study_file
 
-    declared, folder = _study_and_folder(study, runs, "archive")
-    listing = write_down(declared.name, folder, to)
+    declared, folder = study_and_folder(study, runs, "archive")
+    listing = write_down(declared.name, folder, to, declaration=study_file(declared_by(study, runs)), force=force)
     size = mebibytes(to.stat().st_size)
     echo(f"{to}: {len(listing['files'])} files of {folder}, {size}, seal {listing[SEAL][:16]}; no weights, no logs")
 
@@ -479,12 +492,18 @@ def language_named(name: str) -> Language:
     raise UserError(f"--lang {name}: en or zh")
 
 
-def _study_and_folder(study: str, runs: Path | None, verb: str) -> tuple[Study, Path]:
+def study_and_folder(study: str, runs: Path | None, verb: str) -> tuple[Study, Path]:
+    """What reads also takes an archive, which has both."""
+    from oelm.archives import refuse_archive
+    from oelm.study.catalogue import archive_at, declared_by
     from oelm.study.reading import load_study
 
     refuse_if_no_study(study, verb)
-    declared = load_study(study)
-    folder = _folder(runs, RUNS / declared.name, verb)
+    place = archive_at(Path(study))
+    if place is not None and verb not in READING:
+        refuse_archive(Path(study))
+    declared = load_study(declared_by(study, runs))
+    folder = _folder(runs or (place.archive if place else None), RUNS / declared.name, verb)
     if runs is not None and verb not in CREATING:
         refuse_if_runs_are_below(folder, declared.name)
     return declared, folder

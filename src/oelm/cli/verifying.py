@@ -88,10 +88,11 @@ def _run_or_folder(what: str, runs: Path | None) -> tuple[Path | None, Path]:
         if is_run(path) and runs is not None:
             raise UserError(f"--runs: {path} is a run itself")
         return path if is_run(path) else None, path
+    from oelm.study.catalogue import declared_by
     from oelm.study.reading import load_study
 
     refuse_if_no_study(what, "verify")
-    name = load_study(what).name
+    name = load_study(declared_by(what, runs)).name
     folder = _told_of_archive(runs or RUNS / name)
     if runs is not None:
         refuse_if_no_folder(folder)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -24,7 +23,7 @@ def board(
         str | None,
         typer.Argument(
             metavar="STUDY",
-            help="A study to open; without it, every study and run under runs/.",
+            help="A study or an archive to open; without it, every study and run under runs/.",
             autocompletion=completion.studies,
         ),
     ] = None,
@@ -72,22 +71,26 @@ def board(
     from oelm.board.places import StudyPlace
     from oelm.board.serving import serve
     from oelm.board.state import Board
+    from oelm.study.catalogue import archive_at, declared_by
     from oelm.study.given_results import refuse_runs_of_others
     from oelm.study.reading import load_study
 
+    if study is not None and runs is None and archive_at(Path(study)) is not None:
+        runs, study = Path(study), None
     if study is None:
         of_one = _study_in(runs) if runs is not None else None
         found = Board(runs or RUNS) if of_one is None else Board(None, of_one)
     else:
         refuse_if_no_study(study, "board")
-        declared = load_study(study)
+        source = str(declared_by(study, runs))
+        declared = load_study(source)
         path = runs or RUNS / declared.name
         folder = runs_folder(path)
         if runs is not None:
             refuse_if_no_folder(folder)
             refuse_if_runs_are_below(folder, declared.name)
             refuse_runs_of_others(declared, folder)
-        found = Board(None if runs is not None else RUNS, StudyPlace(declared.name, path, study))
+        found = Board(None if runs is not None else RUNS, StudyPlace(declared.name, path, source))
     serve(found, host=host, port=port, language=shown_in, opens=opens, say=echo)
 
 
@@ -96,18 +99,16 @@ def _study_in(runs: Path) -> StudyPlace | None:
     from oelm.archives import place_in_archive, runs_folder
     from oelm.board.places import StudyPlace
     from oelm.run_directory import run_directories
-    from oelm.study.catalogue import is_named
-    from oelm.study.given_results import are_of_others, name_of_study
+    from oelm.study.catalogue import is_named, name_of_study
+    from oelm.study.given_results import are_of_others, refuse_runs_of_others
     from oelm.study.reading import load_study
 
     folder = runs_folder(runs)
     refuse_if_no_folder(folder)
     name = name_of_study(runs, folder)
+    if place := place_in_archive(runs):
+        refuse_runs_of_others(load_study(place.archive), folder)
+        return StudyPlace(name, runs, str(place.archive))
     if is_named(name) and run_directories(folder) and not are_of_others(load_study(name), folder):
         return StudyPlace(name, runs, name)
-    if place_in_archive(runs) is None:
-        return None
-    raise UserError(
-        f"--runs {runs}: is an archive of the study {name}, whose declaration is not here; give it: "
-        f"oelm board STUDY.yaml --runs {quote(str(runs))}"
-    )
+    return None

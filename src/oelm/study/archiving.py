@@ -16,6 +16,7 @@ from oelm.files import Damaged, ensure_writable
 from oelm.run_directory import RunDirectory, run_directories
 from oelm.sealing import everything
 from oelm.study.bench import BENCH_FILE
+from oelm.study.catalogue import ENDING
 from oelm.study.decisions import CHOICES_FILE
 from oelm.study.kept_check import CHECK_FILE
 from oelm.study.registration import REGISTRATION_FILE
@@ -24,12 +25,17 @@ from oelm.study.shelf import Shelf
 OF_STUDY = (REGISTRATION_FILE, CHOICES_FILE, BENCH_FILE, CHECK_FILE)
 
 
-def archive(study: str, folder: Path, to: Path) -> dict[str, Any]:
-    """Write the results in a folder of runs into one file, and return its list. Equal results give equal bytes."""
+def archive(
+    study: str, folder: Path, to: Path, *, declaration: Path | None = None, force: bool = False
+) -> dict[str, Any]:
+    """Write the results in a folder of runs into one file, with the study's own, and return its list. Equal results
+    give equal bytes."""
     if to.is_dir():
         raise UserError(f"--to {to}: is a folder; give a file, for example {to / study}.zip")
     if to.exists() and not is_archive(to):
         raise UserError(f"--to {to}: this file was not written by `oelm archive`; choose another name")
+    if to.exists() and not force:
+        raise UserError(f"--to {to}: is already there; choose another name, or add --force to replace it")
     shelf = Shelf(folder)
     if not shelf.runs and not shelf.unreadable:
         raise UserError(f"{folder}: no runs there")
@@ -39,7 +45,9 @@ def archive(study: str, folder: Path, to: Path) -> dict[str, Any]:
     if shelf.lost:
         raise UserError("\n".join(shelf.unreadable) + "\nan archive would leave it out; restore it, or run it again")
     ensure_writable(to.absolute().parent, option="--to")
-    return write_archive(to, {file.relative_to(folder).as_posix(): file for file in result_files(folder)}, study=study)
+    files = {file.relative_to(folder).as_posix(): file for file in result_files(folder)}
+    declared = {f"{study}{ENDING}": declaration} if declaration is not None else {}
+    return write_archive(to, files | declared, study=study)
 
 
 def result_files(folder: Path) -> Iterator[Path]:

@@ -1,13 +1,19 @@
-"""Which studies there are: files in the folder `studies` here, and those that come with the package.
+"""Which studies there are: files in the folder `studies` here, those that come with the package, and the one that an
+archive of results contains.
 
 A file here goes before one of the same name in the package. `studies/NAME.yaml` names either, as the name alone does.
 """
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
+from oelm.archives import FORMAT_VERSION, LIST, Archived, place_in_archive, runs_folder
 from oelm.errors import UserError
+from oelm.files import Damaged
+from oelm.run_directory import check_name
+from oelm.schemas import ArchiveList, read_sealed_record
 
 STUDIES = Path("studies")  # here
 PACKAGED = Path(__file__).parent.parent / "studies"
@@ -15,8 +21,10 @@ ENDING = ".yaml"
 
 
 def study_file(source: str | Path) -> Path:
-    """The file of a study, by its path or by its name."""
+    """The file of a study, by its path, by its name or by the archive of its results."""
     path = Path(source)
+    if place := archive_at(path):
+        return _file_in(place)
     if path.is_file():
         return path
     known = known_studies()
@@ -28,6 +36,49 @@ def study_file(source: str | Path) -> Path:
     raise UserError(
         f"study {str(source)!r}: no such file{f'; in {STUDIES}/: {here}' if here else ''}; oelm comes with {packaged}"
     )
+
+
+def archive_at(path: Path) -> Archived | None:
+    """The archive that a path leads to. A bare name is a study's, whatever archive is beside it."""
+    return place_in_archive(path) if path.is_file() or len(path.parts) > 1 else None
+
+
+def _file_in(place: Archived) -> Path:
+    found = declaration_in(place)
+    if found is None:
+        name = name_of_study(place.archive, runs_folder(place.archive))
+        raise UserError(
+            f"{place.archive}: does not contain the declaration of its study {name}, which is not here either; "
+            f"give the study's file, and --runs {shlex.quote(str(place.archive))}"
+        )
+    return found
+
+
+def declaration_in(place: Archived) -> Path | None:
+    """The study whose results an archive has: its own file there, else the one here that is called so."""
+    folder = runs_folder(place.archive)
+    name = name_of_study(place.archive, folder)
+    own = folder / f"{name}{ENDING}"
+    return own if own.is_file() else known_studies().get(name)
+
+
+def declared_by(study: str, runs: Path | None) -> str | Path:
+    """What to load: a study that is not here by its name is taken from the archive of its runs, if that is of it."""
+    place = None if runs is None or Path(study).name != study or Path(study).exists() else place_in_archive(runs)
+    if place is None or study in known_studies() or name_of_study(place.archive, runs_folder(place.archive)) != study:
+        return study
+    return declaration_in(place) or study
+
+
+def name_of_study(path: Path, folder: Path) -> str:
+    """As its archive says, or as its folder is called."""
+    if place_in_archive(path) is not None and (folder / LIST).is_file():
+        name: str = read_sealed_record(folder / LIST, ArchiveList, newest=FORMAT_VERSION)["study"]
+        try:
+            return check_name(name)  # it may become the name of a folder
+        except UserError as error:
+            raise Damaged(path, str(error)) from error
+    return folder.resolve().name
 
 
 def known_studies() -> dict[str, Path]:

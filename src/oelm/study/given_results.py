@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from oelm.archives import FORMAT_VERSION, LIST, place_in_archive, runs_folder
+from oelm.archives import place_in_archive, runs_folder
 from oelm.errors import UserError
-from oelm.files import RUNS, Damaged
+from oelm.files import RUNS
 from oelm.plurals import number_of
-from oelm.run_directory import RunDirectory, check_name, is_run, run_directories
-from oelm.schemas import ArchiveList, read_sealed_record
-from oelm.study.catalogue import ENDING, is_named
+from oelm.run_directory import RunDirectory, is_run, run_directories
+from oelm.study.catalogue import ENDING, declaration_in, is_named, name_of_study
 from oelm.study.declaration import Study
 from oelm.study.plan import planned
 from oelm.study.reading import load_study
@@ -72,11 +71,18 @@ def given_results(source: str | Path, *, study: str | Path | None = None) -> Giv
     if not folder.is_dir():
         raise UserError(f"{source}: no such study, folder of runs, archive or run")
     named = str(study) if study is not None else name_of_study(path, folder)
-    known = load_study(named) if study is not None or is_named(named) else None
     is_single = is_run(folder)
+    known = load_study(named) if study is not None else None if is_single else _study_of(path, named)
     if study is not None and known is not None and not is_single:
         refuse_runs_of_others(known, folder)
     return _checked(GivenResults(folder.name if is_single else named, folder, None if is_single else known))
+
+
+def _study_of(path: Path, name: str) -> Study | None:
+    """As the archive declares it, or by the name of its results; None: neither is here."""
+    place = place_in_archive(path)
+    source = declaration_in(place) if place else name if is_named(name) else None
+    return None if source is None else load_study(source)
 
 
 def refuse_runs_of_others(study: Study, folder: Path) -> None:
@@ -100,17 +106,6 @@ def are_of_others(study: Study, folder: Path) -> bool:
         if any(run.stored for run in plan.runs):
             return False
     return True
-
-
-def name_of_study(path: Path, folder: Path) -> str:
-    """As its archive says, or as its folder is called."""
-    if place_in_archive(path) is not None and (folder / LIST).is_file():
-        name: str = read_sealed_record(folder / LIST, ArchiveList, newest=FORMAT_VERSION)["study"]
-        try:
-            return check_name(name)  # it may become the name of a folder
-        except UserError as error:
-            raise Damaged(path, str(error)) from error
-    return folder.resolve().name
 
 
 def _checked(given: GivenResults) -> GivenResults:
