@@ -133,6 +133,10 @@ def test_the_outcome_follows_the_effect(tmp_path, kind, effect, outcome):
     assert 0 < verdict.p < 1
     assert 0 < verdict.sign_flip_p <= 1
     assert verdict.lower_bound < verdict.difference.mean < verdict.upper_bound
+    if outcome == "refuted":
+        assert verdict.refutation_p <= 0.05 < verdict.p
+    else:
+        assert verdict.refutation_p is None
 
 
 def test_better_by_a_margin_asks_for_more_than_better(tmp_path):
@@ -251,6 +255,24 @@ def test_a_treatment_that_always_diverges_refutes_its_claim(tmp_path):
     assert only_verdict(tmp_path / "a", hypothesis(), loss).outcome == "refuted"
     two = only_verdict(tmp_path / "b", hypothesis(), loss, seeds=[0, 1])
     assert (two.outcome, two.reason) == ("undecided", "diverged")
+
+
+@pytest.mark.parametrize("failed", ["treatment", "control"])
+def test_a_run_that_failed_withholds_the_verdict_and_is_named(tmp_path, failed):
+    """What is said in its place: the median, and how many pairs are within. No pair is left out."""
+    claim = hypothesis()
+
+    def loss(arm, seed, stage, point):
+        return 2.0 + noise(arm, seed, 0.002) + (0.2 if arm == claim[failed] and seed == 3 else 0.0)
+
+    verdict = only_verdict(tmp_path, claim, loss, seeds=range(6))
+    assert (verdict.outcome, verdict.reason) == ("undecided", "run_failed")
+    assert (verdict.facts["treatment"], verdict.facts["control"]) == (([3], []) if failed == "treatment" else ([], [3]))
+    assert (verdict.facts["apart"], verdict.facts["pairs"]) == (1, 6)
+    assert verdict.facts["within"] == (5 if failed == "treatment" else 6)
+    assert abs(verdict.facts["median"]) < 0.5 < abs(verdict.facts["difference"])
+    assert len(verdict.difference.seeds) == 6
+    assert verdict.p is verdict.p_adjusted is None
 
 
 def test_tuning_that_goes_on_or_never_converges_is_the_reason(tmp_path):

@@ -191,6 +191,36 @@ def test_a_claim_that_waits_for_its_family_is_not_given_up(looked_at):
     assert [verdicts[arm].outcome for arm in (early, late)] == ["supported", "supported"]
 
 
+# ---- What an earlier look showed -----------------------------------------------------------------------------------
+
+
+def test_what_an_earlier_look_showed_is_supported_only_while_the_mean_is_within_the_bound(looked_at):
+    """By itself the claim has crossed at the first look; by the time another one of its family is shown, its mean lies
+    beyond the margin."""
+    early, late = ARMS[1:3]
+    losses = next(simulated(1, {}))
+    tight = np.array([0.02, -0.02, 0.02, -0.02]) / 2
+    losses[early] = losses["trained"] + [*tight, 0.05, 0.13, 0.21, 0.17]
+    losses[late] = losses["trained"] + 0.03 + np.array([0.02, -0.02, 0.02, -0.02, 0.0, 0.0, 0.0, 0.0])
+    verdicts, taken = looked_at([hypothesis(name=arm, treatment=arm) for arm in (early, late)])(losses)
+    assert min(look.claims[early].sequential_p or 1.0 for look in taken) <= 0.05
+    assert verdicts[late].outcome == "supported"
+    assert (verdicts[early].outcome, verdicts[early].reason) == ("undecided", "no_longer_shown")
+    assert verdicts[early].difference.mean > MARGIN
+    assert verdicts[early].p_adjusted <= 0.05
+
+
+@in_numbers
+def test_what_is_refuted_has_the_p_of_its_refutation(looked_at, studies):
+    """Over all looks, and at most the level; that of the claim itself is near 1."""
+    look = looked_at([hypothesis()])
+    refuted = [each for losses in simulated(studies // 4, {TREATMENT: MARGIN + 0.02})
+               if (each := look(losses)[0]["not_worse"]).outcome == "refuted"]  # fmt: skip
+    assert len(refuted) > studies / 8
+    assert all(0 < each.refutation_p <= 0.0501 for each in refuted)
+    assert min(each.p for each in refuted) > 0.9
+
+
 # ---- What looks are ------------------------------------------------------------------------------------------------
 
 

@@ -33,7 +33,7 @@ ON_THE_BOUND = Claim(Bounds(None, 0.0))
 
 @pytest.mark.parametrize("futility", [False, True])
 def test_a_study_among_many_is_decided_as_it_is_alone(tmp_path, futility):
-    """At the same look, with Holm's correction over three claims and one beside the family."""
+    """At the same look, with Holm's correction over three claims and one beside the family; some runs fail."""
     kinds = [kind for kind in KINDS_OF_ARMS if not futility or kind != "equivalent"]  # which is not given up here
     arms = ARMS[: len(kinds) + 1]
     claims = [
@@ -48,11 +48,13 @@ def test_a_study_among_many_is_decided_as_it_is_alone(tmp_path, futility):
     for number, kind in enumerate(kinds, start=1):
         losses[:, number] += generator.uniform(*effects[kind], (40, 1))
 
-    tested = [Claim(KINDS[kind].bounds(MARGIN if kind != "better" else 0.0), arm != arms[-1])
+    losses += 0.3 * (generator.random(losses.shape) < 0.01)
+    tested = [Claim(KINDS[kind].bounds(MARGIN if kind != "better" else 0.0), arm != arms[-1], MARGIN)
               for kind, arm in zip(kinds, arms[1:], strict=True)]  # fmt: skip
     many = decided(losses[:, 1:] - losses[:, :1], tested, LOOKS, futility=futility)
     assert len(np.unique(many.verdicts)) == 3
     assert len(np.unique(many.seeds)) == 3
+    reasons = set()
     for place, own in enumerate(losses):
         summaries = {arm: with_values(findings.arms[arm], LOSS, own[number]) for number, arm in enumerate(arms)}
         looks = looks_taken(findings.plan, summaries)
@@ -61,6 +63,8 @@ def test_a_study_among_many_is_decided_as_it_is_alone(tmp_path, futility):
             last = next(look for look in reversed(looks) if arm in look.claims)
             assert OUTCOMES[last.claims[arm].verdict.outcome] == many.verdicts[place, number]
             assert LOOKS[settled.get(arm, len(LOOKS)) - 1] == many.seeds[place, number]
+            reasons.add(last.claims[arm].verdict.reason)
+    assert "run_failed" in reasons
 
 
 def family_error(**how) -> float:
@@ -105,3 +109,55 @@ def test_one_look_sees_what_all_seeds_see():
         assert distance_seen_by_looks((8,), bounds=bounds, level=0.05) == pytest.approx(seen, rel=0.02)
         assert power([seen] * bounds, 8, level=0.05) == pytest.approx(POWER, abs=1e-6)
         assert distance_seen_by_looks(LOOKS, bounds=bounds, level=0.05) > seen
+
+
+# ---- Runs that fail ------------------------------------------------------------------------------------------------
+
+STUDIES = 20_000
+NOISE = 0.01 * math.sqrt(2)  # of a pair of runs, in nats
+FAILURE, SHARE = 0.087, 0.08
+PAIRS = (4, 6, 8, 12)
+
+
+def failing(pairs: int, side: int, mean: float, *, share: float = SHARE) -> np.ndarray:
+    """Differences by study and pair: of the runs of the treatment (1) or of the control (-1), some fail."""
+    generator = np.random.default_rng([16, pairs])
+    fails = generator.random((STUDIES, 1, pairs)) < share
+    return generator.normal(mean, NOISE, (STUDIES, 1, pairs)) + side * FAILURE * fails
+
+
+def rates(differences: np.ndarray, *, least: float = MARGIN) -> tuple[float, float]:
+    """How often the claim at the margin is supported, and refuted."""
+    found = decided(differences, [Claim(Bounds(None, MARGIN), least_apart=least)], (differences.shape[2],)).verdicts
+    return float((found == SUPPORTED).mean()), float((found == REFUTED).mean())
+
+
+@pytest.mark.parametrize("pairs", PAIRS)
+@pytest.mark.parametrize("side", [1, -1])
+def test_of_runs_that_do_not_fail_a_verdict_says_no_more_than_it_may_although_others_fail(pairs, side):
+    """Their mean lies at the margin."""
+    assert max(rates(failing(pairs, side, MARGIN))) <= 0.06
+
+
+@pytest.mark.parametrize("pairs", PAIRS)
+def test_pairs_without_failures_lose_hardly_a_verdict(pairs):
+    for mean in (MARGIN, MARGIN - 0.02, MARGIN + 0.02):
+        differences = failing(pairs, 1, mean, share=0.0)
+        with_rule, without = (np.array(rates(differences, least=least)) for least in (MARGIN, math.inf))
+        assert (with_rule <= without).all()
+        assert (without - with_rule).max() < 0.01
+
+
+@pytest.mark.parametrize("pairs", PAIRS)
+def test_the_mean_with_failures_that_were_not_seen_is_beyond_any_test(pairs):
+    """A study in which no run failed is the same whether some could have failed or not: a claim about the mean of all
+    runs errs at least as often as no run fails and as clean pairs so far within the margin are shown. What remains is
+    this; where a failure is seen, nothing is supported."""
+    shift = SHARE * FAILURE
+    differences = failing(pairs, 1, MARGIN - shift)
+    is_clean = np.abs(differences - (MARGIN - shift)).max(axis=(1, 2)) < FAILURE / 2
+    found = decided(differences, [Claim(Bounds(None, MARGIN), least_apart=MARGIN)], (pairs,)).verdicts[:, 0]
+    assert is_clean.mean() == pytest.approx((1 - SHARE) ** pairs, abs=0.02)
+    assert (found[~is_clean] == SUPPORTED).mean() < 0.01
+    clean, _ = rates(failing(pairs, 1, MARGIN - shift, share=0.0))
+    assert (found == SUPPORTED).mean() == pytest.approx((1 - SHARE) ** pairs * clean, abs=0.015)

@@ -249,3 +249,56 @@ def test_pairs_without_spread_are_tested_by_every_pattern_of_their_signs(bounds,
 def _share_as_low(side, pairs):
     sums = [sum(sign * side for sign in signs) for signs in itertools.product((1, -1), repeat=pairs)]
     return sum(each <= pairs * side for each in sums) / 2**pairs
+
+
+# ---- Pairs that stand apart ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pairs", [3, 4, 5, 6, 8, 12])
+def test_of_normal_pairs_hardly_any_stands_apart(pairs):
+    samples = np.random.default_rng(pairs).standard_normal((40_000, pairs))
+    share = statistics.standing_apart(samples, 0.0).any(axis=1).mean()
+    assert 0.007 < share < (0.012 if pairs <= 4 else 0.024)
+    assert statistics.standing_apart(samples, 2.0).any(axis=1).mean() < 0.012
+    assert statistics.standing_apart(samples, 3.0).any(axis=1).mean() < 0.006
+
+
+@pytest.mark.parametrize("pairs", [3, 4])
+def test_one_pair_stands_apart_from_so_many_where_the_exact_test_says_so(pairs):
+    """Further from the mean of the others than a further normal value would be, for any of so many pairs."""
+    rest = np.linspace(-1.0, 1.0, pairs - 1)
+    critical = stats.t.isf(0.01 / (2 * pairs), pairs - 2) * rest.std(ddof=1) * math.sqrt(1 + 1 / (pairs - 1))
+    for side in (1, -1):
+        rows = np.array([[*rest, side * each * critical] for each in (0.999, 1.001)])
+        within, beyond = statistics.standing_apart(rows, 0.0)
+        assert not within.any()
+        assert beyond.tolist() == [*[False] * (pairs - 1), True]
+
+
+@pytest.mark.parametrize(
+    ("pairs", "least", "most"), [(3, 0.02, 0.04), (4, 0.1, 0.2), (6, 0.5, 0.7), (8, 0.9, 1.0), (12, 0.98, 1.0)]
+)
+def test_a_failure_of_nine_standard_deviations_is_found_among_enough_pairs(pairs, least, most):
+    samples = np.random.default_rng(pairs).standard_normal((10_000, pairs))
+    samples[:, 0] += 8.7
+    found = statistics.standing_apart(samples, 0.0)
+    assert least < found[:, 0].mean() < most
+    assert found[:, 1:].mean() < 0.01
+
+
+def test_two_failures_do_not_hide_each_other():
+    samples = np.random.default_rng(5).standard_normal((2000, 12))
+    samples[:, :2] += 8.7
+    assert statistics.standing_apart(samples, 0.0)[:, :2].all(axis=1).mean() > 0.95
+
+
+def test_what_lies_within_the_least_distance_does_not_stand_apart_and_equal_pairs_do_not():
+    pairs = np.array([[0.0, 0.0, 0.0, 0.0, 0.02]])
+    assert not statistics.standing_apart(pairs, 0.02).any()
+    assert statistics.standing_apart(pairs, 0.0199).tolist() == [[False, False, False, False, True]]
+    assert not statistics.standing_apart(np.zeros((1, 5)), 0.0).any()
+
+
+@pytest.mark.parametrize("pairs", [4, 8, 12])
+def test_of_so_large_a_share_of_failures_none_is_seen_once_in_twenty_times(pairs):
+    assert (1 - statistics.share_unseen(pairs)) ** pairs == pytest.approx(0.05)

@@ -303,6 +303,7 @@ class Verdict:
     mcnemar: list[McNemar] = field(default_factory=list)  # by seed, where predictions are compared
     sign_test: SignTest | None = None  # of a claim about solving
     pairs_so_far: SolvingPairs | None = None  # of one that is not tested yet
+    refutation_p: float | None = None  # of a refuted claim that it holds; over all looks, not corrected for the family
     sequential_p: float | None = None  # the smallest error rate over all looks at which it is shown; else `p`
     look: AtLook | None = None  # where the study has looks
     trend: Trend | None = None  # of a claim about scale

@@ -11,8 +11,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any, assert_never
+
+import numpy as np
 
 from oelm.analysis import statistics
 from oelm.analysis.findings import ArmSummary, Outcome, PairedDifference, SignTest, SolvingPairs, Trend, Verdict
@@ -122,6 +124,12 @@ def margin_of(hypothesis: Hypothesis) -> float:
     return hypothesis.quality.scale.margin(hypothesis.margin or 0.0)
 
 
+def least_apart(hypothesis: Hypothesis) -> float:
+    """A run that is no further from the others than the margin, or the usual one, has not failed."""
+    scale = hypothesis.quality.scale
+    return scale.margin(hypothesis.margin or scale.usual_margin)
+
+
 Hindrance = tuple[Outcome, str, dict[str, Any]]  # why there is no p-value
 
 
@@ -158,6 +166,7 @@ def _quality_test(hypothesis: Hypothesis, plan: Plan, arms: dict[str, ArmSummary
     bounds = KINDS[hypothesis.kind].bounds(margin)
     hindrances = [_hindrance(plan, *pair, difference, hypothesis, stage.seeds) for pair in pairs]
     hindrance = next(filter(None, hindrances), None) or _untestable(difference, hypothesis.quality)
+    hindrance = hindrance or _standing_apart(hypothesis, costs, difference, bounds)
     found = _tested(difference, bounds, hypothesis, stage) if hindrance is None else hindrance
     return _QualityTest(hypothesis, difference, margin, bounds, found)
 
@@ -230,6 +239,33 @@ def _untestable(difference: PairedDifference, measure: Measure) -> Hindrance | N
     return None
 
 
+def _standing_apart(
+    hypothesis: Hypothesis, costs: Sequence[dict[int, float]], difference: PairedDifference, bounds: Bounds
+) -> Hindrance | None:
+    """A run that failed makes the mean a bad summary of its pairs. Of a pair, that run is named which is further from
+    the others of its own arm. No pair is ever left out: it is the verdict that is withheld."""
+    is_apart = statistics.standing_apart(np.array([difference.differences]), least_apart(hypothesis))[0]
+    apart = [seed for seed, each in zip(difference.seeds, is_apart, strict=True) if each]
+    if not apart or difference.mean is None:
+        return None
+    middles = [median(cost for seed, cost in of_arm.items() if seed not in apart) for of_arm in costs]
+    named: list[list[int]] = [[], []]
+    for seed in apart:
+        treatment, control = (abs(of_arm[seed] - middle) for of_arm, middle in zip(costs, middles, strict=True))
+        named[control > treatment].append(seed)
+    shown, values = hypothesis.quality.shown_difference, difference.differences
+    facts = {
+        "pairs": len(values),
+        "apart": len(apart),
+        "treatment": named[0],
+        "control": named[1],
+        "difference": shown(difference.mean),
+        "median": shown(median(values)),
+        "within": sum(bounds.contain(value, value) for value in values),
+    }
+    return "undecided", "run_failed", facts
+
+
 def _unfinished(
     plan: Plan, treatment: ArmSummary, control: ArmSummary, pairs: int, seeds: Sequence[int]
 ) -> Hindrance | None:
@@ -297,10 +333,15 @@ def _on_quality(test: _QualityTest, p_adjusted: float | None, family_level: floa
         "difference": measure.shown_difference(found.mean),
         "margin": hypothesis.margin or 0.0,
     }
-    is_shown = (found.sequential_p if p_adjusted is None else p_adjusted) <= LEVEL
+    has_crossed = (found.sequential_p if p_adjusted is None else p_adjusted) <= LEVEL
+    # A p-value of an earlier look is kept: what it showed must still be so.
+    is_shown = has_crossed and test.bounds.contain(found.mean, found.mean)
     level = found.levels.at(family_level if hypothesis.confirmatory else LEVEL)
     if not difference.standard_deviation:
-        is_excluded = statistics.same_p_beyond(difference.differences, test.bounds) <= found.levels.at(LEVEL)
+        p_beyond = statistics.same_p_beyond(difference.differences, test.bounds)
+        is_excluded = p_beyond <= found.levels.at(LEVEL)
+        if is_excluded and not is_shown:
+            shared["refutation_p"] = found.levels.sequential_p(p_beyond)
         return _without_spread(test, facts, shared, is_shown=is_shown, is_excluded=is_excluded, level=level)
     tested = PAIR_TESTS[measure.test]
     low, high = tested.one_sided_bounds(difference.differences, found.levels.at(LEVEL))
@@ -310,6 +351,9 @@ def _on_quality(test: _QualityTest, p_adjusted: float | None, family_level: floa
     if outcome == "refuted":
         bound = low if test.bounds.upper is not None and low > test.bounds.upper else high
         facts["bound"] = measure.shown_difference(bound)
+        shared["refutation_p"] = found.levels.sequential_p(tested.p_beyond(difference.differences, test.bounds))
+    if outcome == "undecided" and has_crossed:
+        return _settled(hypothesis, outcome, "no_longer_shown", facts, **shared)
     if outcome == "undecided":
         shared["seeds_needed"] = tested.seeds_needed(difference.differences, test.bounds, level=level)
         facts["seeds_needed"] = shared["seeds_needed"]
@@ -406,12 +450,13 @@ def _on_scale(test: _ScaleTest, p_adjusted: float | None) -> Verdict:
     p = line.slope_p(test.bounds)
     low, high = line.slope_bounds(LEVEL)
     is_excluded = test.bounds.exclude(low, high)
-    is_shown = (p if p_adjusted is None else p_adjusted) <= LEVEL
+    is_shown = (p if p_adjusted is None else p_adjusted) <= LEVEL  # of one look, so the slope is within
     outcome, reason = KINDS[hypothesis.kind].verdict(is_shown=is_shown, is_excluded=is_excluded)
     facts = _trend_facts(test.trend, line, measure) | {"margin": hypothesis.margin or 0.0}
     if outcome == "refuted":
         bound = low if test.bounds.upper is not None and low > test.bounds.upper else high
         facts["bound"] = measure.shown_difference(bound)
+        shared["refutation_p"] = line.slope_p_beyond(test.bounds)
     shared |= {"p": p, "p_adjusted": p_adjusted, "lower_bound": low, "upper_bound": high}
     return _settled(hypothesis, outcome, reason, facts, **shared)
 
@@ -460,7 +505,9 @@ def _on_solving(test: _SolvingTest, p_adjusted: float | None, family_level: floa
         hindered, code, known = found
         return _settled(hypothesis, hindered, code, known, pairs_so_far=test.pairs)
     sequential_p = test.stage.sequential_p(hypothesis.name, found.p, levels)
-    is_shown = (sequential_p if p_adjusted is None else p_adjusted) <= LEVEL
+    has_crossed = (sequential_p if p_adjusted is None else p_adjusted) <= LEVEL
+    share = len(found.ahead) / max(1, found.informative)
+    is_shown = has_crossed and test.bounds.contain(share, share)
     is_excluded = found.p_opposite <= levels.at(LEVEL)
     outcome, reason = KINDS[hypothesis.kind].verdict(is_shown=is_shown, is_excluded=is_excluded)
     if outcome == "undecided":
@@ -468,11 +515,15 @@ def _on_solving(test: _SolvingTest, p_adjusted: float | None, family_level: floa
         needed = statistics.informative_needed(len(found.ahead), found.informative, test.bounds, level=level)
         found = replace(found, pairs_needed=needed)
     shared: dict[str, Any] = {"p": found.p, "p_adjusted": p_adjusted, "sign_test": found, "sequential_p": sequential_p}
+    if outcome == "refuted":
+        shared["refutation_p"] = levels.sequential_p(found.p_opposite)
     counts = {"pairs": found.pairs, "tied": len(found.tied), "neither": len(found.neither)}
     if found.informative < LEAST_INFORMATIVE:
         facts = counts | {"informative": found.informative, "least": LEAST_INFORMATIVE}
         return _settled(hypothesis, "undecided", "too_few_informative", facts, **shared)
     facts = counts | {"ahead": len(found.ahead), "behind": len(found.behind)}
+    if outcome == "undecided" and has_crossed:
+        return _settled(hypothesis, outcome, "no_longer_ahead", facts, **shared)
     by_steps = {"interval": test.interval} if hypothesis.evidence == "steps_to_solve" else {}
     return _settled(hypothesis, outcome, reason, facts | by_steps, **shared)
 

@@ -83,6 +83,12 @@ class Line:
         above = [] if bounds.lower is None else [self._p((bounds.lower - self.slope) / self.slope_error)]
         return max([*below, *above])
 
+    def slope_p_beyond(self, bounds: Bounds) -> float:
+        """Of the null hypothesis that the slope lies within the bounds."""
+        above = [] if bounds.upper is None else [self._p((bounds.upper - self.slope) / self.slope_error)]
+        below = [] if bounds.lower is None else [self._p((self.slope - bounds.lower) / self.slope_error)]
+        return min([*above, *below])
+
     def _p(self, t: float) -> float:
         return float(special.stdtr(self.degrees, t))
 

@@ -17,7 +17,7 @@ from oelm.analysis.distributions import special
 from oelm.analysis.futility import chance_of_t
 from oelm.analysis.looks import LEAST_CHANCE
 from oelm.analysis.spending import WITHOUT_LOOKS, Always, AnyLevels, t_levels
-from oelm.analysis.statistics import POWER
+from oelm.analysis.statistics import POWER, standing_apart
 from oelm.claims.kinds import Bounds
 from oelm.intervals import LEVEL
 
@@ -30,6 +30,7 @@ _SEED = 20261
 class Claim:
     bounds: Bounds
     confirmatory: bool = True
+    least_apart: float = 0.0  # a pair no further from the rest does not stand apart
 
 
 @dataclass(frozen=True)
@@ -62,17 +63,20 @@ def decided(
     is_open, smallest = np.ones(shape, dtype=bool), np.ones(shape)
     confirmatory = np.array([claim.confirmatory for claim in claims])
     for place, (pairs, level) in enumerate(zip(looks, levels(looks), strict=True)):
-        tests = [_Tests(differences[:, number, :pairs], claim.bounds) for number, claim in enumerate(claims)]
+        tests = [_Tests(differences[:, number, :pairs], claim) for number, claim in enumerate(claims)]
+        has_p = ~np.stack([test.has_apart for test in tests], axis=1)
         p = _sequential(level, np.stack([test.p_within for test in tests], axis=1))
-        smallest = np.where(is_open, np.minimum(smallest, p), smallest)
-        is_shown = is_open & (_adjusted(smallest, confirmatory) <= LEVEL)
+        smallest = np.where(is_open & has_p, np.minimum(smallest, p), smallest)
+        known = np.where(has_p | ~is_open, smallest, 1.0)
+        is_within = np.stack([test.is_within for test in tests], axis=1)
+        is_shown = is_open & is_within & (_adjusted(known, confirmatory) <= LEVEL) & has_p
         is_excluded = np.stack([test.p_beyond for test in tests], axis=1) <= level.at(LEVEL)
-        is_refuted = is_open & is_excluded & ~is_shown
+        is_refuted = is_open & is_excluded & ~is_shown & has_p
         verdicts[is_shown], verdicts[is_refuted] = SUPPORTED, REFUTED
         settled = is_shown | is_refuted
         if futility and place + 1 < len(looks):
             is_hopeless = np.stack([test.is_hopeless(looks, place) for test in tests], axis=1)
-            settled |= is_open & is_hopeless & (smallest > LEVEL)
+            settled |= is_open & is_hopeless & (smallest > LEVEL) & has_p
         seeds[settled] = pairs
         is_open &= ~settled
     return Outcomes(verdicts, seeds)
@@ -81,8 +85,9 @@ def decided(
 class _Tests:
     """The t tests of one claim in many studies."""
 
-    def __init__(self, differences: np.ndarray, bounds: Bounds) -> None:
-        self.pairs = differences.shape[1]
+    def __init__(self, differences: np.ndarray, claim: Claim) -> None:
+        self.pairs, bounds = differences.shape[1], claim.bounds
+        self.has_apart = standing_apart(differences, claim.least_apart).any(axis=1)
         mean, deviation = differences.mean(axis=1), differences.std(axis=1, ddof=1)
         # How far the mean is beyond each bound, in standard deviations.
         upper = [] if bounds.upper is None else [(mean - bounds.upper) / deviation]
@@ -96,6 +101,11 @@ class _Tests:
     @property
     def p_within(self) -> np.ndarray:
         return np.asarray(np.maximum.reduce([self._below(beyond) for beyond in self.beyond]))
+
+    @property
+    def is_within(self) -> np.ndarray:
+        """Whether the mean is."""
+        return np.asarray(np.maximum.reduce(self.beyond) < 0)
 
     @property
     def p_beyond(self) -> np.ndarray:

@@ -18,7 +18,7 @@ import numpy as np
 from oelm.accounting import training_flops
 from oelm.analysis import statistics
 from oelm.analysis.arm_summaries import ArmRuns, runs_by_arm
-from oelm.analysis.hypotheses import margin_of
+from oelm.analysis.hypotheses import least_apart, margin_of
 from oelm.analysis.looks import pace
 from oelm.analysis.many_studies import Claim, decided, distance_seen_by_looks, power_by_looks
 from oelm.analysis.spending import union_levels
@@ -282,7 +282,8 @@ def _simulated_seeds(
         width = 2 * (margin_of(declared[claim.name]) / spread.deviation if spread else distance)
         lower = None if _bounds(declared[claim.name]) == 1 else -width
         drawn[:, number] -= distance
-        tested.append(Claim(Bounds(lower, 0.0), declared[claim.name].confirmatory))
+        least = least_apart(declared[claim.name]) / spread.deviation if spread else 0.0
+        tested.append(Claim(Bounds(lower, 0.0), declared[claim.name].confirmatory, least))
     tested += [Claim(Bounds(None, 0.0))] * others
     outcomes = decided(drawn, tested, looks.seeds, futility=study.futility)
     return {claim.name: outcomes.seeds[:, number] for number, claim in enumerate(planned)}

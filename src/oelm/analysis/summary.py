@@ -295,7 +295,7 @@ def _verdict(study: Study, verdict: Verdict) -> dict[str, Any]:
     tree["reservations"] = [{"code": code, **facts} for code, facts in verdict.reservations]
     scale = measure.scale
     if "difference" in verdict.facts:
-        of_scale = {"difference": scale.key, "margin": f"margin_{scale.key}", "bound": f"bound_{scale.key}"}
+        of_scale = {key: f"{key}_{scale.key}" for key in ("margin", "bound", "median")} | {"difference": scale.key}
         tree["facts"] = {of_scale.get(name, name): value for name, value in tree["facts"].items()}
         tree["reason"] = measure.names.reason_prefix + verdict.reason
     if study.draws == 1:

@@ -41,6 +41,26 @@ REASONS: dict[str, Reason] = {
             "{pairs} 对结果既不能判为成立，也不能判为不成立：{quality}差异为 {difference}，不确定性过大，无法判定。",
         ),
     ),
+    "run_failed": Reason(
+        ("pairs", "apart", "treatment", "control", "difference", "median", "within"),  # treatment, control: seeds
+        (
+            "A run failed, or stands apart from the others of its arm: seeds of the treatment: {treatment}; of the "
+            "control: {control}. {apart} of {pairs} pairs lie far outside the rest, so their mean ({difference}) "
+            "decides nothing. The median is {median}; {within} of {pairs} pairs lie within what the claim allows.",
+            "有运行失败，或与同组其他运行相差悬殊：处理组种子 {treatment}；对照组种子 {control}。{pairs} 对中有 "
+            "{apart} 对远离其余各对，均值（{difference}）不足以判定。中位数为 {median}；"
+            "{within} 对在假设允许的范围之内。",
+        ),
+    ),
+    "no_longer_shown": Reason(
+        ("pairs", "difference", "margin"),
+        (
+            "The pairs of an earlier look showed it, but all {pairs} pairs by now do not: the {quality} differs by "
+            "{difference}, which is not within what the claim allows.",
+            "较早一次检视的配对曾表明假设成立，但至今全部 {pairs} 对并非如此：{quality}差异为 {difference}，"
+            "不在假设允许的范围之内。",
+        ),
+    ),
     # Of quality, by the exact sign-flip test: shares whose differences have no spread.
     "same_shown": Reason(
         ("pairs", "difference", "margin"),
@@ -229,6 +249,15 @@ REASONS: dict[str, Reason] = {
             "neither solves it: {neither}).",
             "{pairs} 对中只有 {informative} 对提供信息，不足 {least} 对无法判定"
             "（相同 {tied} 对，都未解出 {neither} 对）。",
+        ),
+    ),
+    "no_longer_ahead": Reason(
+        ("pairs", "ahead", "behind", "tied", "neither"),
+        (
+            "The pairs of an earlier look showed it, but all {pairs} pairs by now do not: the treatment is ahead in "
+            "{ahead}, the control in {behind} (tied: {tied}, neither solves it: {neither}).",
+            "较早一次检视的配对曾表明假设成立，但至今全部 {pairs} 对并非如此：处理组领先 {ahead} 对，对照组领先 "
+            "{behind} 对（相同 {tied} 对，都未解出 {neither} 对）。",
         ),
     ),
     "no_such_difficulty": Reason(

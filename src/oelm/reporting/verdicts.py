@@ -112,7 +112,7 @@ def _fact(findings: Findings, measure: Measure, key: str, value: Any, language: 
         return say(language, "list_comma").join(map(str, value)) or say(language, "nobody")
     if key == "margin":
         return quality.margin(measure, value, language)
-    if key in ("difference", "bound", "slope"):
+    if key in ("difference", "median", "bound", "slope"):
         return quality.shown_with_unit(measure, value, language)
     if key == "percent":
         return numbers.percent(value)

@@ -80,6 +80,7 @@ class StoredVerdict(Stored):
     seeds_needed: Amount | None
     sign_test: StoredSigns | None
     sequential_p: Part | None  # the smallest so far
+    refutation_p: Part | None = None
 
     @model_validator(mode="after")
     def _says_what_its_reason_needs(self) -> StoredVerdict:
