@@ -9,11 +9,13 @@ from scipy import special
 
 from oelm.accounting import training_flops
 from oelm.analysis import statistics
+from oelm.analysis.lines import line_through
 from oelm.analysis.planning import pooled, prospect_of, spread_of
+from oelm.claims.kinds import KINDS
 from oelm.errors import UserError
 from oelm.study.plan import planned
 from oelm.study.shelf import Shelf
-from sized_studies import sized_study
+from sized_studies import STEPS, sized_study
 from stored_runs import hypothesis, small_classification, small_probes, small_study, solving_claim, store_study
 
 FROZEN = "frozen_head_orthogonal"
@@ -177,10 +179,49 @@ def test_claims_about_scale_are_of_the_family_and_their_arms_run_every_seed(noth
     sizes = {"width": [16, 32, 64, 96], "steps": [80]}
     study = sized_study(seeds=list(range(8)), sizes=sizes, main_size=None, hypotheses=claims, tuning=tuning)
     prospect = prospect_of(study, nothing, deviation=0.5)
-    assert [(claim.name, claim.level) for claim in prospect.claims] == [("not_worse", 0.025)]
+    assert [(claim.name, claim.level) for claim in prospect.claims] == [("grows", 0.025), ("not_worse", 0.025)]
     every_seed, by_looks = prospect.costs
     assert (every_seed.tuning_runs, every_seed.final_runs) == (2 * 4 * 2, 2 * 5 * 8)
     assert 2 * 4 * 8 + 2 * 4 <= by_looks.final_runs < every_seed.final_runs
+
+
+@pytest.mark.parametrize("at", [None, ["steps20", "steps40", "steps80"]])
+def test_a_slope_that_a_plan_says_is_seen_is_shown_in_four_studies_of_five(nothing, at):
+    """Simulated through the line itself, with and without carried rates; and the seeds of the plan are enough."""
+    tuning = {"grid": {"learning_rate": [5e-4, 1e-3]}, "seeds": [1000], "at": at} if at else None
+    claims = [hypothesis("grows", over="steps"), hypothesis("holds", over="steps", margin_percent=3)]
+
+    def claims_with(seeds):
+        study = sized_study(
+            seeds=list(range(seeds)), sizes={"steps": STEPS}, main_size="steps40", hypotheses=claims, tuning=tuning
+        )
+        return prospect_of(study, nothing, deviation=2.0).claims
+
+    found, carried = claims_with(6), 1 if at else 0
+    assert [(claim.per, claim.sizes, claim.degrees_of_freedom) for claim in found] == [("tokens", 4, 2 - carried)] * 2
+    draw, places = np.random.default_rng(8), [math.log2(steps) for steps in STEPS]
+
+    def share(slope, bounds, level):
+        noise = draw.normal(0, math.log1p(0.02) / math.sqrt(6), (4000, len(places)))
+        lines = [line_through(places, slope * np.array(places) + each, carried=carried) for each in noise]
+        return np.mean([each.slope_p(bounds) <= level for each in lines])
+
+    grows, holds = found
+    within, margin = KINDS["holds"].bounds(math.log1p(0.03)), math.log1p(0.03)
+    assert share(grows.assumed, KINDS["grows"].bounds(0.0), grows.level) == pytest.approx(grows.power, abs=0.03)
+    assert share(margin - holds.assumed, within, holds.level) >= holds.power - 0.03  # of two bounds, at least so often
+    assert share(grows.seen, KINDS["grows"].bounds(0.0), grows.level) == pytest.approx(0.8, abs=0.03)
+    assert claims_with(grows.seeds_needed)[0].power >= 0.8
+
+
+def test_a_contrast_varies_as_two_independent_differences_do(nothing):
+    claims = [hypothesis("contrast", size="steps80", against="steps20"), hypothesis("better", size="steps80")]
+    study = sized_study(seeds=list(range(8)), sizes={"steps": STEPS}, main_size="steps40", hypotheses=claims)
+    for deviation in (None, 2.0):
+        contrast, one_size = prospect_of(study, nothing, deviation=deviation).claims
+        assert contrast.seen == pytest.approx(math.sqrt(2) * one_size.seen)
+    every_seed, by_looks = prospect_of(study, nothing, deviation=0.1).costs
+    assert every_seed.final_runs - by_looks.final_runs > 4 * 3  # looks end the seeds of both sizes
 
 
 def test_the_runs_of_another_study_must_say_something_about_this_one(tmp_path, nothing):

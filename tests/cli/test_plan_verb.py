@@ -69,11 +69,39 @@ def test_json_is_one_object(answer):
     assert tree["looks"] == {"seeds": [4, 6, 8], "is_declared": False}
 
 
+def test_a_pace_gives_the_time_before_anything_was_run(answer):
+    assert "time unknown: no run has finished; --pace X" in answer()[1]
+    tree = json.loads(answer("--pace", "160", "--json")[1])
+    # 40 updates of 4 x 16 tokens for each of 8 seeds; the frozen arm has less arithmetic.
+    (every_seed, _), seconds = tree["costs"], 8 * 40 * 4 * 16 / 160
+    assert seconds * 1.5 < every_seed["seconds"] < 2 * seconds
+    assert "time unknown" not in answer("--pace", "160")[1]
+
+
+def test_claims_about_scale_are_in_the_table_with_what_they_rest_on(answer, tmp_path):
+    claims = [hypothesis("grows"), hypothesis("contrast", size="steps40", against="steps10")]
+    sized = TREE | {"sizes": {"steps": [10, 20, 40]}, "hypotheses": claims}
+    (tmp_path / "small.yaml").write_text(yaml.safe_dump(sized))
+    for words in ((), ("--deviation", "2")):
+        code, out, _ = answer(*words)
+        assert code == 0
+        rows = [line.split()[0] for line in out.splitlines() if line.startswith(("grows ", "contrast "))]
+        assert rows == ["grows", "contrast"]
+        assert "grows: with every doubling of tokens; 3 sizes, 1 degree of freedom" in out
+        assert "sqrt(2)" in out
+    (tmp_path / "small.yaml").write_text(
+        yaml.safe_dump(sized | {"sizes": {"steps": [20, 40]}, "hypotheses": claims[:1]})
+    )
+    assert "grows: no slope over 2 sizes; a slope needs 3 that differ in it" in answer("--deviation", "2")[1]
+
+
 @pytest.mark.parametrize(
     ("words", "line"),
     [
         (["--deviation", "0"], "--deviation 0: must be a number above 0"),
         (["--deviation", "nan"], "--deviation nan: must be a number above 0"),
+        (["--pace", "0"], "--pace 0: must be a number above 0"),
+        (["--pace", "inf"], "--pace inf: must be a number above 0"),
         (["--difference", "-1"], "--difference -1: must be a number above 0"),
         (["--deviation", "1", "--like", "small.yaml"], "--like: give either --like or --deviation"),
         (["--deviation", "1", "--runs", "here"], "--runs: says where the spread comes from"),

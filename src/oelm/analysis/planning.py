@@ -19,20 +19,24 @@ from oelm.accounting import training_flops
 from oelm.analysis import statistics
 from oelm.analysis.arm_summaries import ArmRuns, runs_by_arm
 from oelm.analysis.hypotheses import least_apart, margin_of
+from oelm.analysis.lines import line_through
 from oelm.analysis.looks import pace
 from oelm.analysis.many_studies import Claim, decided, distance_seen_by_looks, power_by_looks
+from oelm.analysis.scale import counts_of, varying
 from oelm.analysis.spending import union_levels
-from oelm.claims.kinds import KINDS, LEAST_PAIRS, SOLVING, Bounds
+from oelm.claims.kinds import KINDS, LEAST_PAIRS, MEASURED, SOLVING, Bounds
 from oelm.claims.solving import by_difficulty
 from oelm.config import ResolvedRun, as_far_as_known
 from oelm.errors import UserError
 from oelm.intervals import LEVEL
 from oelm.study.carrying import tuned_arms
-from oelm.study.declaration import Hypothesis, Study, Tuning
+from oelm.study.declaration import Hypothesis, Per, Study, Tuning
+from oelm.study.kept_looks import arms_of
 from oelm.study.one_run import settings_for
 from oelm.study.plan import Plan, planned
-from oelm.study.scaled import arms_of_scale
+from oelm.study.scaled import arms_compared, arms_of_scale, is_carried
 from oelm.study.shelf import Shelf
+from oelm.study.sizes import STAND_IN
 from oelm.study.tuning import points_of
 
 SIMULATED = 4000  # studies, for the seeds that looks need
@@ -61,8 +65,10 @@ def prospect_of(
     deviation: float | None = None,
     like: tuple[Study, Shelf] | None = None,
     difference: float | None = None,
+    tokens_per_second: float | None = None,
 ) -> Prospect:
-    """With a deviation and a difference in the unit of the claims: per cent, or points."""
+    """With a deviation and a difference in the unit of the claims: per cent, or points. `tokens_per_second` is how fast
+    the baseline trains on one slot, in place of finished runs."""
     plan = planned(study, shelf)
     spread, source = (Spread(study.measure.scale.margin(deviation)) if deviation else None), None
     if spread is None:
@@ -71,9 +77,9 @@ def prospect_of(
         source = other.name if spread else None
         if like is not None:
             _refuse_unlike(study, other, runs, spread)
-    claims = planned_claims(study, spread, difference)
+    claims = planned_claims(study, plan, spread, difference)
     finished = sum(run.state == "finished" for run in plan.runs)
-    costs = planned_costs(study, plan, claims, spread)
+    costs = planned_costs(study, plan, claims, spread, tokens_per_second)
     return Prospect(study, spread, source, looks_for(study), claims, costs, finished)
 
 
@@ -121,15 +127,14 @@ def pooled(samples: Iterable[Sequence[float]]) -> Spread | None:
 def _differences(study: Study, runs: dict[str, ArmRuns]) -> list[list[float]]:
     """Of each pair of arms once, though several claims may be about it."""
     compared = {
-        (*sorted((claim.treatment, claim.control)), claim.difficulty): claim
-        for claim in study.paired_claims
-        if claim.evidence == "quality"
+        (*sorted(pair), claim.difficulty): (claim, pair)
+        for claim in study.family
+        if claim.evidence in MEASURED
+        for pair in arms_compared(study, claim)
     }
     return [
-        statistics.paired_difference(
-            _costs(claim, runs[claim.treatment]), _costs(claim, runs[claim.control]), level=None
-        ).differences
-        for claim in compared.values()
+        statistics.paired_difference(*(_costs(claim, runs[arm]) for arm in pair), level=None).differences
+        for claim, pair in compared.values()
     ]
 
 
@@ -151,7 +156,8 @@ def _costs(claim: Hypothesis, runs: ArmRuns) -> dict[int, float]:
 @dataclass(frozen=True)
 class PlannedClaim:
     """What a number of seeds is good for. Distances are those of the true difference from the claim's bound, within it;
-    they and deviations are in the units of the comparison, or in standard deviations where the spread is not known."""
+    they and deviations are in the units of the comparison, or in standard deviations where the spread is not known. Of
+    a claim about scale they are those of the slope, if sizes add nothing to the spread of their seeds."""
 
     name: str
     kind: str
@@ -165,6 +171,9 @@ class PlannedClaim:
     power_by_looks: float | None = None
     seeds_by_looks: float | None = None  # on average
     least_telling: int | None = None  # of a claim about solving: pairs that tell, all to one side
+    per: Per | None = None  # of a claim about scale: with every doubling of what
+    sizes: int | None = None  # that it compares
+    degrees_of_freedom: int | None = None  # that they leave; None: too few sizes, or nothing says how large they are
 
 
 @dataclass(frozen=True)
@@ -217,9 +226,14 @@ def _distances(claim: Hypothesis, distance: float) -> list[float]:
     return [distance, 2 * margin_of(claim) - distance][: _bounds(claim)]
 
 
-def planned_claims(study: Study, spread: Spread | None, difference: float | None) -> list[PlannedClaim]:
+def planned_claims(study: Study, plan: Plan, spread: Spread | None, difference: float | None) -> list[PlannedClaim]:
     looks = looks_for(study)
-    found = [_planned_claim(study, claim, spread, looks, difference) for claim in study.paired_claims]
+    found = [
+        _planned_slope(study, plan, claim, spread, difference)
+        if claim.evidence == "scale"
+        else _planned_claim(study, claim, spread, looks, difference)
+        for claim in study.family
+    ]
     if looks is None:
         return found
     simulated = _simulated_seeds(study, found, spread, looks)
@@ -237,7 +251,7 @@ def _planned_claim(
         least = statistics.pairs_of_one_sign(max(levels))
         return PlannedClaim(claim.name, claim.kind, level, assumed, None, None, None, least_telling=least)
     can_be_seen = seeds >= LEAST_PAIRS
-    unit, bounds = spread.deviation if spread else 1.0, _bounds(claim)
+    unit, bounds = _deviation(claim, spread), _bounds(claim)
     seen = statistics.distance_seen(seeds, bounds=bounds, level=level) if can_be_seen else None
     by_looks = distance_seen_by_looks(looks.seeds, bounds=bounds, level=level) if looks else None
     planned = PlannedClaim(
@@ -247,7 +261,7 @@ def _planned_claim(
         assumed=assumed,
         seen=None if seen is None else seen * unit,
         seen_by_looks=None if by_looks is None else by_looks * unit,
-        deviation_borne=None if seen is None else assumed / seen,
+        deviation_borne=None if seen is None else assumed / (seen * _deviation(claim, None)),
     )
     if spread is None:
         return planned
@@ -258,6 +272,49 @@ def _planned_claim(
         power=max(0.0, statistics.power(distances, seeds, level=level)) if can_be_seen else None,
         power_by_looks=power_by_looks(distances, looks.seeds, level=level) if looks else None,
     )
+
+
+def _deviation(claim: Hypothesis, spread: Spread | None) -> float:
+    """Of what is tested: a contrast is the difference of two paired differences, taken to vary independently."""
+    return (spread.deviation if spread else 1.0) * (math.sqrt(2) if claim.evidence == "contrast" else 1.0)
+
+
+def _planned_slope(
+    study: Study, plan: Plan, claim: Hypothesis, spread: Spread | None, difference: float | None
+) -> PlannedClaim:
+    """Of a line through the sizes as they are, by the number of seeds that each has."""
+    level, assumed = level_at_worst(study, claim), assumed_distance(claim, difference)
+    assert isinstance(claim.over, list)  # as reading it leaves it
+    planned = PlannedClaim(claim.name, claim.kind, level, assumed, None, None, None, sizes=len(claim.over))
+    arms = [control for _, control in arms_compared(study, claim)]
+    runs = [as_far_as_known(settings_for(study, arm, seed=study.seeds[0]).run, STAND_IN | plan.facts) for arm in arms]
+    counts = [counts_of(run) for run in runs if isinstance(run, ResolvedRun)]
+    per = claim.per or next(iter(varying(counts)), None)
+    if per is None or len(counts) < len(runs):
+        return planned
+    places = [math.log2(each[per]) for each in counts]
+    carried = sum(is_carried(study, size) for size in claim.over)
+    line = line_through(places, [0.0] * len(places), carried=carried)
+    if line is None:
+        return replace(planned, per=per)
+    seeds, unit = len(study.seeds), _deviation(claim, spread)
+    # Carried sizes count no degree of freedom, but their spread about the line is there.
+    degrees = len(places) - 2
+    critical = line.quantile(1 - level) * math.sqrt(degrees / line.degrees)
+    in_errors = statistics.distance_seen_by_t(degrees, bounds=_bounds(claim), critical=critical)
+    seen = in_errors / math.sqrt(seeds * line.width)
+    planned = replace(
+        planned, per=per, degrees_of_freedom=line.degrees, seen=seen * unit, deviation_borne=assumed / seen
+    )
+    if spread is None:
+        return planned
+
+    def power(seeds: int) -> float:
+        errors = [distance / unit * math.sqrt(seeds * line.width) for distance in _distances(claim, assumed)]
+        return max(0.0, statistics.power_of_t(errors, degrees, critical=critical))
+
+    needed = next((each for each in range(1, statistics.MOST_SEEDS + 1) if power(each) >= statistics.POWER), None)
+    return replace(planned, seeds_needed=needed, power=power(seeds))
 
 
 # ---- Seeds that looks need -----------------------------------------------------------------------------------------
@@ -278,11 +335,12 @@ def _simulated_seeds(
     drawn[:, len(planned) :] += FAR_BEYOND
     tested = []
     for number, claim in enumerate(planned):
-        distance = claim.assumed / spread.deviation if spread else claim.seen or 0.0
-        width = 2 * (margin_of(declared[claim.name]) / spread.deviation if spread else distance)
+        unit = _deviation(declared[claim.name], spread)
+        distance = (claim.assumed if spread else claim.seen or 0.0) / unit
+        width = 2 * (margin_of(declared[claim.name]) / unit if spread else distance)
         lower = None if _bounds(declared[claim.name]) == 1 else -width
         drawn[:, number] -= distance
-        least = least_apart(declared[claim.name]) / spread.deviation if spread else 0.0
+        least = least_apart(declared[claim.name]) / unit if spread else 0.0
         tested.append(Claim(Bounds(lower, 0.0), declared[claim.name].confirmatory, least))
     tested += [Claim(Bounds(None, 0.0))] * others
     outcomes = decided(drawn, tested, looks.seeds, futility=study.futility)
@@ -305,13 +363,19 @@ class PlannedCost:
     tuning_runs: float
     final_runs: float
     flops: float | None  # None: the sizes of the models are not known here
-    seconds: float | None  # of one slot, at the pace of the finished runs
+    seconds: float | None  # of one slot, at the pace that is given, or that of the finished runs
 
 
-def planned_costs(study: Study, plan: Plan, claims: list[PlannedClaim], spread: Spread | None) -> list[PlannedCost]:
+def planned_costs(
+    study: Study,
+    plan: Plan,
+    claims: list[PlannedClaim],
+    spread: Spread | None,
+    tokens_per_second: float | None = None,
+) -> list[PlannedCost]:
     """With each way of tuning, without looks and with them."""
     runs = runs_by_arm(study, plan)
-    counter = _Counter(study, plan, {arm: each.run for arm, each in runs.items()} if runs else {})
+    counter = _Counter(study, plan, {arm: each.run for arm, each in runs.items()} if runs else {}, tokens_per_second)
     looks = looks_for(study)
     every_seed = dict.fromkeys(study.arms, float(len(study.seeds)))
     by_seeds: list[tuple[tuple[int, ...], dict[str, float]]] = [((), every_seed)]
@@ -323,7 +387,7 @@ def planned_costs(study: Study, plan: Plan, claims: list[PlannedClaim], spread: 
 
 def _seeds_of(study: Study, arm: str, simulated: dict[str, np.ndarray]) -> float:
     """Until the last of its claims is settled; without one, or with one about solving or scale, all of them."""
-    claims = [claim.name for claim in study.paired_claims if arm in (claim.treatment, claim.control)]
+    claims = [claim.name for claim in study.paired_claims if arm in arms_of(study, [claim])]
     if not claims or arm in arms_of_scale(study) or any(name not in simulated for name in claims):
         return float(len(study.seeds))
     return float(np.maximum.reduce([simulated[name] for name in claims]).mean())
@@ -334,6 +398,7 @@ class _Counter:
     study: Study
     plan: Plan
     runs: dict[str, ResolvedRun]  # a final run of each arm; none where sizes are not known
+    tokens_per_second: float | None
 
     @property
     def methods(self) -> list[Method | None]:
@@ -363,7 +428,11 @@ class _Counter:
 
     @cached_property
     def _pace(self) -> float | None:
-        return pace(self.plan)
+        """Seconds for each FLOP: other arms and sizes are taken to be as fast in these as the baseline."""
+        if self.tokens_per_second is None or not self.runs:
+            return pace(self.plan)
+        counts = counts_of(self.runs[self.study.baseline])
+        return counts["tokens"] / self.tokens_per_second / counts["flops"]
 
     def _tuning(self, method: Method | None) -> tuple[float, float]:
         """Runs and FLOPs of all arms."""

@@ -27,7 +27,7 @@ from oelm.analysis.findings import (
 from oelm.analysis.lines import Line, line_through, sideways
 from oelm.analysis.spending import interval_level
 from oelm.analysis.statistics import NO_SPREAD, paired_difference
-from oelm.config import resolved
+from oelm.config import ResolvedRun, resolved
 from oelm.intervals import LEVEL
 from oelm.logarithms import exponential
 from oelm.study.at_sizes import larger_runs
@@ -83,11 +83,11 @@ def trend_over(
     points = [
         _point(study, size, arms[one], arms[other]) for size, one, other in pairs if one in arms and other in arms
     ]
-    varying = _varying(points)
-    ordered_by: Per = per or (varying[0] if varying else "parameters")
+    differing = varying([point.counts for point in points])
+    ordered_by: Per = per or (differing[0] if differing else "parameters")
     points.sort(key=lambda point: point.counts[ordered_by])
     whole = [point for point in points if point.is_whole]
-    slopes = {count: slope for count in varying if (slope := _slope(whole, count))}
+    slopes = {count: slope for count in differing if (slope := _slope(whole, count))}
     return Trend(treatment, control, dial, ordered_by, points, slopes)
 
 
@@ -102,8 +102,17 @@ def _point(study: Study, size: str, treatment: ArmSummary, control: ArmSummary) 
     return SizePoint(size, treatment.arm, control.arm, counts, difference, is_whole, carried)
 
 
-def _varying(points: list[SizePoint]) -> list[Per]:
-    return [count for count in COUNTS if len({point.counts[count] for point in points}) > 1]
+def counts_of(run: ResolvedRun) -> dict[Per, float]:
+    return {
+        "parameters": totals(run.model).total,
+        "tokens": run.training.steps * run.training.batch_size * run.model.tokens_per_example,
+        "flops": training_flops(run),
+    }
+
+
+def varying(counts: list[dict[Per, float]]) -> list[Per]:
+    """What sizes differ in: a slope is with every doubling of the first, where a claim names nothing else."""
+    return [count for count in COUNTS if len({each[count] for each in counts}) > 1]
 
 
 def line_of(points: list[SizePoint], per: Per) -> Line | None:
@@ -210,12 +219,7 @@ def _forecasts(study: Study, trend: Trend, facts: dict[str, Any]) -> Iterator[Fo
         if sizes < LEAST_FOR_A_FORECAST:
             yield Forecast(trend.treatment, trend.control, trend.per, sizes, name, None)
             continue
-        known = resolved(run, facts)
-        counts: dict[Per, float] = {
-            "parameters": totals(known.model).total,
-            "tokens": run.training.steps * run.training.batch_size * known.model.tokens_per_example,
-            "flops": training_flops(known),
-        }
+        counts = counts_of(resolved(run, facts))
         *others, largest = points
         yield Forecast(
             treatment=trend.treatment,

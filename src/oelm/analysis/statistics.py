@@ -324,15 +324,27 @@ def pairs_for_power(distances: Sequence[float], *, level: float) -> int | None:
 
 def power(distances: Sequence[float], pairs: int, *, level: float) -> float:
     """How often so many pairs show it. Of two bounds, at least so often."""
-    return 1 - sum(_miss_probability(distance, pairs, level) for distance in distances)
+    in_errors = [distance * math.sqrt(pairs) for distance in distances]
+    return power_of_t(in_errors, pairs - 1, critical=_quantile(pairs - 1, 1 - level))
+
+
+def power_of_t(distances: Sequence[float], degrees: int, *, critical: float) -> float:
+    """The same of any estimate with a t test, by its distances from the bounds in its own standard errors."""
+    return 1 - sum(_miss_probability(distance, degrees, critical) for distance in distances)
 
 
 def distance_seen(pairs: int, *, bounds: int, level: float) -> float:
     """Of the mean from each of so many bounds, in standard deviations: so many pairs show it with a probability of
     80 %."""
+    critical = _quantile(pairs - 1, 1 - level)
+    return distance_seen_by_t(pairs - 1, bounds=bounds, critical=critical) / math.sqrt(pairs)
+
+
+def distance_seen_by_t(degrees: int, *, bounds: int, critical: float) -> float:
+    """The same of any estimate with a t test, in its own standard errors."""
 
     def is_seen(distance: float) -> bool:
-        return power([distance] * bounds, pairs, level=level) >= POWER
+        return power_of_t([distance] * bounds, degrees, critical=critical) >= POWER
 
     low, high = 0.0, 1.0
     while not is_seen(high):
@@ -343,10 +355,9 @@ def distance_seen(pairs: int, *, bounds: int, level: float) -> float:
     return high
 
 
-def _miss_probability(distance: float, pairs: int, level: float) -> float:
-    """Of a one-sided t test whose mean is so many standard deviations from the bound."""
-    critical = _quantile(pairs - 1, 1 - level)
-    missed = float(special.nctdtr(pairs - 1, distance * math.sqrt(pairs), critical))
+def _miss_probability(distance: float, degrees: int, critical: float) -> float:
+    """Of a one-sided t test whose estimate is so many standard errors from the bound."""
+    missed = float(special.nctdtr(degrees, distance, critical))
     return missed if math.isfinite(missed) else 0.0  # far beyond the critical value the series underflows
 
 

@@ -206,6 +206,14 @@ def plan(
             show_default="the margin",
         ),
     ] = None,
+    pace: Annotated[
+        float | None,
+        typer.Option(
+            "--pace",
+            help="Tokens per second at which the baseline trains on one slot.",
+            show_default="that of finished runs",
+        ),
+    ] = None,
     runs: Annotated[
         Path | None,
         typer.Option(
@@ -227,14 +235,14 @@ def plan(
     \b
     Examples:
       oelm plan demo
-      oelm plan mine --deviation 2
+      oelm plan mine --deviation 2 --pace 13000
       oelm plan mine --like tinystories_cpu
     """
     from oelm.analysis.planning import prospect_of
     from oelm.reporting.plan_table import plan_lines, plan_tree
     from oelm.study.shelf import Shelf
 
-    for name, value in (("--deviation", deviation), ("--difference", difference)):
+    for name, value in (("--deviation", deviation), ("--difference", difference), ("--pace", pace)):
         if value is not None and not 0 < value < float("inf"):
             raise UserError(f"{name} {value:g}: must be a number above 0")
     if like is not None and deviation is not None:
@@ -246,7 +254,8 @@ def plan(
     if like is not None:
         other_study, other_folder = study_and_folder(like, runs, "plan")
         other = other_study, Shelf(other_folder)
-    prospect = prospect_of(declared, Shelf(folder), deviation=deviation, like=other, difference=difference)
+    given = {"deviation": deviation, "difference": difference, "tokens_per_second": pace}
+    prospect = prospect_of(declared, Shelf(folder), like=other, **given)
     if json_output:
         print_json(plan_tree(prospect))
         return

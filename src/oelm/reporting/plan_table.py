@@ -14,6 +14,7 @@ from oelm.claims.measures import Scale
 from oelm.durations import duration
 from oelm.plurals import number_of
 from oelm.study.scaled import families_of, sizes_of
+from oelm.study.sizes import LEAST_FOR_A_LINE
 
 WIDTH = 120  # where there is no terminal
 UNKNOWN = "-"
@@ -105,6 +106,8 @@ def _claim_row(claim: PlannedClaim, prospect: Prospect) -> list[str]:
         return [claim.name, level, *of_pairs]
     mean = UNKNOWN if claim.seeds_by_looks is None else f"{claim.seeds_by_looks:.1f}"
     assumed = _amount(claim.assumed, scale)
+    if claim.sizes is not None and claim.degrees_of_freedom is None:
+        return [claim.name, level, assumed, *[UNKNOWN] * (6 if is_known else 4)]
     if not is_known:
         seen = [_deviations(each) for each in (claim.seen, claim.seen_by_looks)]
         return [claim.name, level, assumed, *seen, _amount(claim.deviation_borne, scale), mean]
@@ -128,9 +131,25 @@ def _claim_notes(prospect: Prospect) -> Iterator[str]:
     if looks is not None:
         numbers = ", ".join(map(str, looks.seeds))
         yield f"looks: after {numbers} seeds" + ("" if looks.is_declared else ", which the study does not declare")
+    for claim in prospect.claims:
+        if claim.sizes is not None:
+            yield from _slope_notes(claim)
+    if any(claim.kind == "contrast" for claim in prospect.claims):
+        yield "a contrast is taken to vary by sqrt(2) times as much as the difference at one size"
     least = max(claim.least_telling or 0 for claim in prospect.claims)
     if least:
         yield f"claims about solving need at least {least} seeds with which only one arm solves it, always the same one"
+
+
+def _slope_notes(claim: PlannedClaim) -> Iterator[str]:
+    sizes = number_of(claim.sizes or 0, "size")
+    if claim.degrees_of_freedom is None:
+        least = f"; a slope needs {LEAST_FOR_A_LINE} that differ in it" if claim.per else ", whose data are not here"
+        yield f"{claim.name}: no slope over {sizes}{least}"
+        return
+    degrees = number_of(claim.degrees_of_freedom, "degree")
+    yield f"{claim.name}: with every doubling of {claim.per}; {sizes}, {degrees} of freedom; this is the best case,"
+    yield "  since what a badly fitting rate adds at one size is not known beforehand, and seeds do not reduce it"
 
 
 # ---- Costs ---------------------------------------------------------------------------------------------------------
@@ -162,7 +181,8 @@ def _cost_notes(prospect: Prospect) -> Iterator[str]:
     if any(cost.flops is None for cost in costs):
         yield "FLOPs unknown: the data, which say how large the models are, are not here"
     elif any(cost.seconds is None for cost in costs):
-        yield "time unknown: no run has finished; `oelm run --dry-run` measures a few steps"
+        yield "time unknown: no run has finished; --pace X states it in tokens per second of the baseline,"
+        yield "  and `oelm run --dry-run` measures a few steps"
     if any(cost.looks for cost in costs):
         assumed = "the assumed differences are true" if prospect.spread else "the smallest differences seen are true"
         yield f"looks: if {assumed}"
