@@ -17,7 +17,7 @@ from oelm.ownership import now
 from oelm.reporting.words import say
 from oelm.study.decisions import CHOICES_FILE
 from oelm.study.declaration import declared_tree, study_digest
-from oelm.study.registration import REGISTRATION_FILE, changes, is_open, register, registration_of
+from oelm.study.registration import REGISTRATION_FILE, changes, register, registration_of
 from oelm.study.shelf import Shelf
 from stored_runs import hypothesis, sealed_again, small_study, store_study
 
@@ -113,10 +113,10 @@ def test_runs_that_started_after_it_are_told(tmp_path):
 def test_runs_that_were_there_before_it_are_told(tmp_path):
     store_runs(tmp_path)
     said = register(study_of(), tmp_path)
-    assert "after runs had started (4); the report says so" in said
+    assert "after 4 final runs had started; the report says so" in said
     found = standing(tmp_path)
     assert (found.standing, found.early, found.runs) == ("after", 4, 4)
-    assert "when runs had started: 4 of 4" in found.line()
+    assert "when final runs had started: 4 of 4" in found.line()
 
 
 def test_a_run_that_says_it_started_earlier_is_believed(tmp_path):
@@ -160,7 +160,7 @@ def test_a_run_that_does_not_say_when_it_started_leaves_it_open(tmp_path):
                                      if key != "started"})  # fmt: skip
     found = standing(tmp_path)
     assert (found.standing, found.undated, found.runs) == ("undated", 1, 4)
-    assert "it cannot be shown that this came before the runs: 1 of 4 do not record when they started" in found.line()
+    assert "it cannot be shown that this came before the final runs: 1 of 4 do not record when they started" in found.line()
     assert Shelf(tmp_path).damage_lines == []
 
 
@@ -171,8 +171,8 @@ def test_a_run_that_has_not_ended_and_lost_what_says_its_start_leaves_it_open(tm
     (unended(tmp_path) / lost).unlink()
     assert (standing(tmp_path).standing, standing(tmp_path).undated) == ("undated", 1)
     (tmp_path / REGISTRATION_FILE).unlink()
-    assert "after runs had started (4)" in register(study_of(), tmp_path)
-    assert "when runs had started: 4 of 4" in standing(tmp_path).line()
+    assert "after 4 final runs had started" in register(study_of(), tmp_path)
+    assert "when final runs had started: 4 of 4" in standing(tmp_path).line()
 
 
 def test_a_late_registration_of_runs_without_dates_says_no_date(tmp_path):
@@ -181,12 +181,12 @@ def test_a_late_registration_of_runs_without_dates_says_no_date(tmp_path):
         file.unlink()
         sealed_again(file.parent)
     register(study_of(), tmp_path)
-    assert "when runs had started: 4 of 4; unchanged since" in standing(tmp_path).line()
+    assert "when final runs had started: 4 of 4; unchanged since" in standing(tmp_path).line()
     store_study(study_of(seeds=[2]), tmp_path, lambda arm, seed, stage, point: 2.0)
     for run in tmp_path.glob("*-s2-*"):
         set_status(run / "status.json", started="2099-01-01T00:00:00+00:00")
         sealed_again(run)
-    assert "when runs had started: 4 of 6; unchanged since" in standing(tmp_path).line()  # a later start is no first
+    assert "when final runs had started: 4 of 6; unchanged since" in standing(tmp_path).line()  # a later start is no first
 
 
 ABSURD = [
@@ -218,27 +218,42 @@ def test_links_among_the_runs_end_nothing(tmp_path, target):
     assert len(findings_of(study_of(), Shelf(tmp_path)).unfinished) == 0
 
 
-def test_a_choice_that_is_older_than_the_registration_contradicts_it(tmp_path):
-    """Its runs may have been made again since: what they decided was known."""
+def test_tuning_may_come_before_it_and_is_told(tmp_path):
+    """Tuning runs decide no claim; nor does what they chose, as long as no final run has started."""
+    tuned = study_of(tuning={"grid": {"learning_rate": [1e-3, 2e-3]}, "extend": 0})
+    store_runs(tmp_path / "made", tuned)
+    for final in (tmp_path / "made").glob("*-s[01]-*"):
+        shutil.rmtree(final)
+    said = register(tuned, tmp_path / "made")
+    assert "before any final run started" in said
+    found = standing(tmp_path / "made", tuned)
+    assert (found.standing, found.runs) == ("before_final", 0)
+    assert "before any final run started; tuning had begun; unchanged since" in found.line()
+
+
+def test_a_choice_without_its_runs_is_tuning_that_had_begun(tmp_path):
+    """Its runs may have been deleted since: what they decided was known."""
     tuned = study_of(tuning={"grid": {"learning_rate": [1e-3, 2e-3]}, "extend": 0})
     store_runs(tmp_path / "made", tuned)
     (tmp_path / "new").mkdir()
-    later = (datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=1)).isoformat(timespec="seconds")
-    register(tuned, tmp_path / "new")
-    tree = read_sealed(tmp_path / "new" / REGISTRATION_FILE)
-    tree["registrations"][0]["registered"] = later
-    write_sealed(tmp_path / "new" / REGISTRATION_FILE, tree)
     shutil.copy(tmp_path / "made" / CHOICES_FILE, tmp_path / "new")
-    found = standing(tmp_path / "new", tuned)
-    assert (found.standing, found.runs) == ("after_choice", 0)
-    made = read_sealed(tmp_path / "new" / CHOICES_FILE)["decisions"][0]["made"]
-    assert f"when values had been chosen from runs (at {made})" in found.line()
+    register(tuned, tmp_path / "new")
+    assert standing(tmp_path / "new", tuned).standing == "before_final"
 
 
-@pytest.mark.parametrize("standing", ["waiting", "before", "after", "after_undated", "after_choice", "undated"])
+def test_a_study_cannot_pass_its_final_runs_off_as_tuning(tmp_path):
+    """It reports the tuning split itself, and tunes nothing."""
+    base = study_of().base
+    study = study_of(base=base | {"training": base["training"] | {"validation_split": "tune"}})
+    store_runs(tmp_path, study)
+    register(study, tmp_path)
+    assert standing(tmp_path, study).standing == "after"
+
+
+@pytest.mark.parametrize("standing", ["waiting", "before", "before_final", "after", "after_undated", "undated"])
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_every_standing_has_its_words(standing, language):
-    facts = {"registered": "R", "first": "F", "early": 1, "runs": 2, "undated": 1, "chosen": "C"}
+    facts = {"registered": "R", "first": "F", "early": 1, "runs": 2, "undated": 1}
     assert "R" in say(language, f"registration.{standing}", **facts)
 
 
@@ -271,12 +286,12 @@ def test_a_declaration_that_changed_after_the_runs_started_is_compared_with_the_
     register(study_of(), tmp_path)
     store_runs(tmp_path)
     said = register(longer(), tmp_path)
-    assert "after runs had started (4)" in said
+    assert "after 4 final runs had started" in said
     assert "base.training.steps 40, now 60" in said
     found = standing(tmp_path, longer())
     assert (found.standing, found.changes) == ("before", (("base.training.steps", 40, 60),))
     assert [each.runs_then for each in found.later] == [4]
-    assert "changed since: base.training.steps 40, now 60; registered again after that" in found.line()
+    assert "changed since: base.training.steps 40, now 60; another declaration registered after that" in found.line()
 
 
 def test_changes_are_told_key_by_key():
@@ -338,20 +353,12 @@ def test_status_and_analysis_say_it(tmp_path):
     assert "registration: not registered" in study_status(study_of(), tmp_path)[1]
     register(study_of(), tmp_path)
     (line,) = [line for line in study_status(study_of(), tmp_path)[1] if line.startswith("registration: ")]
-    assert "when runs had started: 4 of 4" in line
+    assert "when final runs had started: 4 of 4" in line
     assert study_tree(longer(), tmp_path)["registration"]["changes"] == [
         {"key": "base.training.steps", "registered": 40, "now": 60}
     ]
     tree = findings_as_json(findings_of(study_of(), Shelf(tmp_path)))["provenance"]["registration"]
     assert (tree["standing"], tree["runs_before"], tree["digest"]) == ("after", 4, study_digest(study_of()))
-
-
-def test_it_is_offered_as_long_as_it_comes_in_time(tmp_path):
-    assert is_open(tmp_path / "nowhere")
-    register(study_of(), tmp_path / "registered")
-    assert not is_open(tmp_path / "registered")
-    store_runs(tmp_path / "run")
-    assert not is_open(tmp_path / "run")
 
 
 def test_half_a_character_is_damage_although_the_seal_fits(tmp_path):

@@ -9,16 +9,19 @@ from typing import Any, TypeVar
 from oelm.analysis.findings import Verdict
 from oelm.claims.kinds import FAMILY
 from oelm.claims.reservations import RESERVATIONS
+from oelm.study.departures import Departures
 from oelm.study.plan import Plan
 from oelm.study.scaled import arms_compared, is_carried, sized_arms
+from oelm.study.remarks import difference_text, kinds_text, some
 
 Reserved = tuple[str, dict[str, Any]]
 AnyVerdict = TypeVar("AnyVerdict", bound=Verdict)
 
 
-def with_reservations(plan: Plan, verdict: AnyVerdict) -> AnyVerdict:
+def with_reservations(plan: Plan, departures: Departures, verdict: AnyVerdict) -> AnyVerdict:
     """In the order of the table: what weighs most comes first."""
-    found = [*_on_its_place(plan, verdict), *_on_carried_rates(plan, verdict)]
+    of_plan = _on_the_declared_plan(plan, departures, verdict)
+    found = [*_on_its_place(plan, verdict), *_on_carried_rates(plan, verdict), *of_plan]
     order = list(RESERVATIONS)
     return replace(verdict, reservations=sorted(found, key=lambda each: order.index(each[0])))
 
@@ -35,3 +38,15 @@ def _on_carried_rates(plan: Plan, verdict: Verdict) -> Iterator[Reserved]:
     sizes = list(dict.fromkeys(sized[arm].size for arm in arms if arm in sized))
     if carried := [size for size in sizes if is_carried(plan.study, size)]:
         yield "carried_rates", {"sizes": carried}
+
+
+def _on_the_declared_plan(plan: Plan, departures: Departures, verdict: Verdict) -> Iterator[Reserved]:
+    claim, study = verdict.hypothesis, plan.study
+    if changes := departures.changes_for(claim, study):
+        yield "changed", {"changes": some([difference_text(*each) for each in changes])}
+    if elsewhere := departures.elsewhere_for(claim, study):
+        yield "results_elsewhere", {"runs": elsewhere.total(), "differences": kinds_text(elsewhere)}
+    if arms := departures.chosen_late_for(claim, study):
+        yield "chosen_late", {"arms": arms}
+    if not departures.is_registered:
+        yield "not_registered", {}

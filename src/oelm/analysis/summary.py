@@ -45,6 +45,7 @@ from oelm.run_directory import unmeasured
 from oelm.study.bench_fit import bench_for
 from oelm.study.confounds import confounds
 from oelm.study.declaration import OF_PROBES, OF_SIZES, Hypothesis, Study, as_declared
+from oelm.study.departures import departures_of
 from oelm.study.halving import Round
 from oelm.study.kept_looks import Look
 from oelm.study.plan import Plan, PlannedRun, planned
@@ -112,7 +113,8 @@ def findings_alone(study: Study, shelf: Shelf, *, with_curves: bool = True) -> F
     looks = looks_taken(plan, everywhere) if study.looks else ()
     on_pairs = partial(verdicts_by_looks, looks) if study.looks else of_all_seeds
     settled = verdicts(plan, everywhere, speed_of=speed_of, confounds=confounds(study, plan), on_pairs=on_pairs)
-    compared = [with_examples(plan, with_reservations(plan, each)) for each in settled]
+    departures = departures_of(plan, shelf)
+    compared = [with_examples(plan, with_reservations(plan, departures, each)) for each in settled]
     arms = {arm: everywhere[arm] for arm in at_main_size(study)}
     all_runs, runs = runs, {arm: runs[arm] for arm in arms}
     main_arm = _main_arm(study, runs)

@@ -19,6 +19,40 @@ class Reservation:
 
 
 RESERVATIONS: dict[str, Reservation] = {
+    "changed": Reservation(
+        ("changes",),
+        ("changed after the first final run", "首次最终运行后有修改"),
+        (
+            "Changed after the first final run had started: {changes}. A p-value is valid for the declared plan alone.",
+            "首次最终运行启动后的修改：{changes}。p 值只对事先声明的计划有效。",
+        ),
+    ),
+    "results_elsewhere": Reservation(
+        ("runs", "differences"),
+        ("other results exist", "另有其他结果"),
+        (
+            "Final runs of these arms that the plan does not have also gave results ({runs}): {differences}. A p-value "
+            "is valid for the declared plan alone.",
+            "这些组另有不在计划之内的最终运行结果（{runs} 次）：{differences}。p 值只对事先声明的计划有效。",
+        ),
+    ),
+    "chosen_late": Reservation(
+        ("arms",),
+        ("values chosen late", "取值选定过晚"),
+        (
+            "The tuned values of {arms} were not stored before the final runs that use them.",
+            "{arms} 的调优取值未在使用它们的最终运行之前存储。",
+        ),
+    ),
+    "not_registered": Reservation(
+        (),
+        ("exploratory: not registered before its runs", "探索性：未在运行前登记"),
+        (
+            "Exploratory: this study was not registered before its runs, so it cannot be shown that its plan is older "
+            "than its results.",
+            "探索性：本实验未在运行前登记，无法证明其计划早于结果。",
+        ),
+    ),
     "carried_rates": Reservation(
         ("sizes",),
         ("at carried rates", "学习率为推得"),

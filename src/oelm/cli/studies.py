@@ -120,10 +120,8 @@ def run(
     from oelm.study.declaration import with_processes
 
     declared, folder = study_and_folder(study, runs, "run")
-    registers = declared if register else None
-    if processes is not None:
-        declared = with_processes(declared, processes)
-    chosen = _chosen_arms(one_of_arms_and_groups(arms, groups), declared)
+    here = declared if processes is None else with_processes(declared, processes)
+    chosen = _chosen_arms(one_of_arms_and_groups(arms, groups), here)
     for name, values in wishes.items():
         if values and name != engine:
             raise UserError(f"--{name}: needs --on {name}")
@@ -133,17 +131,16 @@ def run(
     given = Given(slots, gpus, tuple(wishes.get(engine) or ()), probe_seconds)
     given.refuse_what_is_not_taken(place)
     if dry_run:
-        with embedded_text_elsewhere(declared) as readable:
+        with embedded_text_elsewhere(here) as readable:
             refuse_missing_data(readable, study)
             for line in forecast(readable, place.slots(readable, given, say=echo), arms=chosen):
                 echo(line)
         return
-    prepare_embedded_text(declared)
-    refuse_missing_data(declared, study)
-    ready = place.slots(declared, given, say=echo)
+    prepare_embedded_text(here)
+    refuse_missing_data(here, study)
+    ready = place.slots(here, given, say=echo)
     with watching(units=ready.at_a_time) as view, leaving_on_terminate():
-        controller = Controller(declared, ready, view, chosen, registers=registers)
-        _offer_registration(controller)
+        controller = Controller(here, ready, view, chosen, declared=declared, registers_first=register)
         plan = controller.go(waits=wait)
     if wait:
         _tell_how_it_ended(study, controller, plan)
@@ -157,14 +154,6 @@ def _tell_what_waits(study: str, controller: Controller, plan: Plan) -> None:
     echo(f"{controller.study.name}: {counted(plan, controller.active)}")
     look = shlex.join(["oelm", "status", study, *controller.runs_option])
     echo(f"`{look}` shows them; repeat this command to start what comes next")
-
-
-def _offer_registration(controller: Controller) -> None:
-    """Once it is known that the runs can be started."""
-    from oelm.study.registration import is_open
-
-    if controller.registers is None and is_open(controller.folder):
-        controller.view.say("not registered: --register records the declaration before the first run starts")
 
 
 def _tell_how_it_ended(study: str, controller: Controller, plan: Plan) -> None:

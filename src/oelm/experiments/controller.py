@@ -98,7 +98,8 @@ class Controller:
     slots: Slots
     view: View
     arms: list[str] | None = None
-    registers: Study | None = None  # as declared: before anything starts
+    declared: Study | None = None  # where that is not how it executes here
+    registers_first: bool = False  # before anything starts, and not only before the first final run
     engines: StudyEngines = field(init=False)  # some of the runs may be with another one
     facts: DataFacts = field(init=False)
     planner: Planner = field(init=False)
@@ -106,6 +107,7 @@ class Controller:
     active: list[ActiveRun] = field(default_factory=list)
     starts: dict[Path, int] = field(default_factory=dict)
     given_up: dict[Path, str] = field(default_factory=dict)  # this pass: path -> why
+    is_sealed: bool = False  # the declaration, in this pass
 
     def __post_init__(self) -> None:
         self.engines = StudyEngines(self.folder, self.slots.engine)
@@ -151,8 +153,8 @@ class Controller:
             ) from error
 
     def _reconcile(self, waits: bool) -> Plan:
-        if self.registers is not None:
-            self.view.say(register(self.registers, self.folder))
+        if self.registers_first:
+            self.view.say(register(self.declared or self.study, self.folder))
         plan = self._afresh()
         self._refuse_what_is_blocked(plan)
         for line in self._lines(plan):
@@ -214,6 +216,7 @@ class Controller:
     def _start_what_fits(self, plan: Plan) -> None:
         self._refuse_what_is_blocked(plan)
         self._store_choices(plan)
+        self._seal_declaration(plan)
         by_path: dict[Path, PlannedRun] = {}
 
         def wanted() -> Iterator[Wanted]:
@@ -238,6 +241,15 @@ class Controller:
             return
         for made in store_choices(plan, self.folder, data_digest=self.facts.digest):
             self.view.say(f"{made.arm}: {decided_line(made)}, and stored in {self.folder / CHOICES_FILE}")
+
+    def _seal_declaration(self, plan: Plan) -> None:
+        """Before the first final run; later ones say what was changed by then."""
+        if self.is_sealed or not any(map(self._is_wanted, plan.final)):
+            return
+        said = register(self.declared or self.study, self.folder, made_by="run")
+        self.is_sealed = True
+        if "changed since" in said:
+            self.view.say(said)
 
     def _after_looks(self, plan: Plan) -> Plan:
         """The plan after every look that is due: taken, and stored before the first run that goes by it."""

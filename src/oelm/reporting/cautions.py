@@ -11,7 +11,7 @@ from oelm.reporting.words import say
 from oelm.study.declaration import Language
 from oelm.study.remarks import difference_text, some
 
-DOUBTFUL = ("damaged", "after", "after_undated", "after_choice", "undated")  # standings of a registration
+DOUBTFUL = ("damaged", "after", "after_undated", "undated")  # standings of a registration
 NOTES = (
     "other_config",
     "other_data",
@@ -44,7 +44,7 @@ def registration_text(registration: dict[str, Any], language: Language) -> str:
     """When the declaration was registered, and what can be said of the runs then."""
     names = {
         "registered": "registered", "first": "first_run_started", "early": "runs_before", "runs": "runs",
-        "undated": "runs_undated", "chosen": "first_choice", "line": "problem",
+        "undated": "runs_undated", "line": "problem",
     }  # fmt: skip
     facts = {name: registration.get(key) for name, key in names.items()}
     return say(language, f"registration.{registration['standing']}", **facts)

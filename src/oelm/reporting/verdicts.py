@@ -21,6 +21,7 @@ from oelm.study.confounds import SEEDS, Confound
 from oelm.study.declaration import Hypothesis, Language, in_language
 from oelm.study.one_run import declared_model
 from oelm.study.scaled import family_of
+from oelm.study.remarks import NOW
 from oelm.treatment.options import OPTIONS, said_of
 
 OUTCOMES: tuple[Outcome, ...] = ("supported", "refuted", "undecided", "confounded")
@@ -114,6 +115,8 @@ def _fact(findings: Findings, measure: Measure, key: str, value: Any, language: 
         return quality.margin(measure, value, language)
     if key in ("difference", "median", "bound", "slope"):
         return quality.shown_with_unit(measure, value, language)
+    if key in ("changes", "differences"):
+        return short_digests(value.replace(NOW, say(language, "differences.now")))
     if key == "percent":
         return numbers.percent(value)
     if key == "per":

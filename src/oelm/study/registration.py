@@ -1,16 +1,17 @@
-"""The declaration of a study, written down before its runs start: registration.json beside them.
+"""The declaration of a study, written down before its final runs start: registration.json beside them.
 
-Nothing in it is ever replaced: registering again adds an entry. Its times, and those of the runs, are what the clocks
-of the machines said that wrote them; it shows what changed afterwards, not that nobody forged it. When a run started is
-said by its seal, never by the dates of its files: a copy has others.
+`oelm register` writes it before anything runs; failing that, `oelm run` does before the first final run. Nothing in it
+is ever replaced: another declaration adds an entry. Its times, and those of the runs, are what the clocks of the
+machines said that wrote them; it shows what changed afterwards, not that nobody forged it. When a run started is said
+by its seal, never by the dates of its files: a copy has others.
 """
 
 from __future__ import annotations
 
 import datetime
-import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,18 +21,23 @@ import oelm
 from oelm.errors import UserError
 from oelm.files import Damaged, ensure_writable, write_sealed
 from oelm.ownership import now, time_of
-from oelm.run_directory import flat, run_directories
+from oelm.plurals import number_of
+from oelm.run_directory import flat
 from oelm.schemas import Amount, Stored, read_sealed_record
+from oelm.settings import with_preset
 from oelm.sources import commit_and_changes
 from oelm.study.decisions import read_decisions
 from oelm.study.declaration import Study, declared_tree, study_digest, tree_digest
+from oelm.study.kept_choices import TUNING_SPLIT
 from oelm.study.remarks import difference_text, sentence, some
-from oelm.study.shelf import Shelf
+from oelm.study.shelf import Shelf, StoredRun
 
 REGISTRATION_FILE = "registration.json"
 FORMAT_VERSION = 1
-# Undated: a run does not say when it started. After a choice: before every run here, but not before what they decided.
-Standing = Literal["none", "damaged", "waiting", "before", "after", "after_undated", "after_choice", "undated"]
+# Before: any run, or only any final one, because tuning runs had started or chosen values. Undated: a final run does not
+# say when it started.
+Standing = Literal["none", "damaged", "waiting", "before", "before_final", "after", "after_undated", "undated"]
+IN_TIME: tuple[Standing, ...] = ("waiting", "before", "before_final")
 
 
 class RegistrationEntry(Stored):
@@ -41,11 +47,18 @@ class RegistrationEntry(Stored):
     dirty: bool
     oelm: str
     runs_then: Amount  # that had started
+    final_runs_then: Amount | None = None  # of them; None: of a version that did not tell them apart
+    made_by: Literal["register", "run"] = "register"
     declaration: dict[str, Any]
 
     @property
     def time(self) -> datetime.datetime:
         return datetime.datetime.fromisoformat(self.registered).astimezone(datetime.UTC)
+
+    @property
+    def comes_late(self) -> int:
+        """How many final runs had started; of all runs, where nobody told them apart."""
+        return self.runs_then if self.final_runs_then is None else self.final_runs_then
 
     @field_validator("registered")
     @classmethod
@@ -67,13 +80,12 @@ class Registration:
     """What the file says of a study and its runs."""
 
     standing: Standing
-    entry: RegistrationEntry | None = None  # the last before any run started, or else the first
+    entry: RegistrationEntry | None = None  # the last before any final run started, or else the first
     problem: str | None = None  # of a damaged file
-    runs: int = 0  # that have started
+    runs: int = 0  # final ones that have started
     early: int = 0  # of them, before the registration
     undated: int = 0  # of them, nobody knows when
-    first: str | None = None  # when the first of them started
-    chosen: str | None = None  # when the first choice was made from them
+    first: str | None = None  # when the first of them started; of all runs, where none of them is early
     changes: tuple[tuple[str, Any, Any], ...] = ()  # key, registered, now
     later: tuple[RegistrationEntry, ...] = ()
 
@@ -89,7 +101,7 @@ class Registration:
         return "; ".join(parts)
 
     def facts(self, entry: RegistrationEntry) -> dict[str, Any]:
-        known = {key: getattr(self, key) for key in ("first", "early", "runs", "undated", "chosen")}
+        known = {key: getattr(self, key) for key in ("first", "early", "runs", "undated")}
         return {"registered": entry.registered, **known}
 
     def changes_text(self) -> str:
@@ -105,7 +117,6 @@ class Registration:
             "runs_before": self.early,
             "runs_undated": self.undated,
             "first_run_started": self.first,
-            "first_choice": self.chosen,
             "changes": [{"key": key, "registered": then, "now": current} for key, then, current in self.changes],
             "later": [each.model_dump(mode="json", exclude={"declaration"}) for each in self.later],
         }
@@ -122,44 +133,54 @@ def registration_of(study: Study, shelf: Shelf) -> Registration:
         return Registration("damaged", problem=str(error))
     if not entries:
         return Registration("none")
-    in_time = [each for each in entries if not each.runs_then]
+    in_time = [each for each in entries if not each.comes_late]
     entry = in_time[-1] if in_time else entries[0]
-    begun, chosen = _begun(shelf), _first_choice(shelf.folder)
-    times = sorted(time for time in begun if time)
-    early = max(entry.runs_then, sum(time < entry.time for time in times))
+    begun = _begun(shelf, is_final=partial(_is_final, study))
+    times = [time for time in begun if time]
+    early = max(entry.comes_late, sum(time < entry.time for time in times))
+    first = min(times if early else filter(None, _begun(shelf)), default=None)
     found = Registration(
         standing="waiting",
         entry=entry,
         runs=max(early, len(begun)),
         early=early,
         undated=len(begun) - len(times),
-        first=times[0].isoformat() if times else None,
-        chosen=chosen.isoformat() if chosen else None,
+        first=first.isoformat() if first else None,
         changes=tuple(changes(entry.declaration, declared_tree(study))),
         later=tuple(entries[entries.index(entry) + 1 :]),
     )
-    return replace(found, standing=_standing(found, entry.time, first=times[0] if times else None, chosen=chosen))
+    return replace(found, standing=_standing(found, entry, shelf, first))
 
 
 def _standing(
-    found: Registration,
-    registered: datetime.datetime,
-    *,
-    first: datetime.datetime | None,
-    chosen: datetime.datetime | None,
+    found: Registration, entry: RegistrationEntry, shelf: Shelf, first: datetime.datetime | None
 ) -> Standing:
     if found.early:
-        return "after" if first is not None and first <= registered else "after_undated"
-    if chosen is not None and chosen < registered:
-        return "after_choice"
+        return "after" if first is not None and first <= entry.time else "after_undated"
     if found.undated:
         return "undated"
-    return "before" if found.runs else "waiting"
+    chosen = _first_choice(shelf.folder)
+    before = [*_begun(shelf), *([] if chosen is None else [chosen])]
+    if entry.runs_then or any(time is None or time < entry.time for time in before):
+        return "before_final"
+    return "before" if before else "waiting"
 
 
-def _begun(shelf: Shelf) -> list[datetime.datetime | None]:
-    """When each run that has started did so; None where that is not known."""
-    return [*(run.started for run in shelf.runs if run.has_started), *(None for _ in shelf.lost)]
+def has_begun(study: Study, shelf: Shelf) -> bool:
+    """Whether a final run has started."""
+    return bool(_begun(shelf, is_final=partial(_is_final, study)))
+
+
+def _begun(shelf: Shelf, *, is_final: Callable[[StoredRun], bool] = lambda _: True) -> list[datetime.datetime | None]:
+    """When each of these runs that has started did so; None where that is not known."""
+    started = [run.started for run in shelf.runs if run.has_started and is_final(run)]
+    return [*started, *(None for _ in shelf.lost)]
+
+
+def _is_final(study: Study, stored: StoredRun) -> bool:
+    """Not of tuning, of this study or of what it was before it was edited."""
+    judged_alike = with_preset(study.base).get("training", {}).get("validation_split") == TUNING_SPLIT
+    return stored.run.training.validation_split != TUNING_SPLIT or (study.tuning is None and judged_alike)
 
 
 def _first_choice(folder: Path) -> datetime.datetime | None:
@@ -211,23 +232,21 @@ def _named(tree: dict[str, Any]) -> dict[str, Any]:
 # ---- Registering ---------------------------------------------------------------------------------------------------
 
 
-def is_open(folder: Path) -> bool:
-    """Whether nothing is registered, and nothing has run that it would come too late for."""
-    return not run_directories(folder) and not os.path.lexists(folder / REGISTRATION_FILE)
-
-
-def register(study: Study, folder: Path) -> str:
+def register(study: Study, folder: Path, *, made_by: Literal["register", "run"] = "register") -> str:
     """Add what is declared now to the registrations, unless it is the last of them. Returns what to say."""
     entries, file = _read(folder), folder / REGISTRATION_FILE
     digest = study_digest(study)
     if entries and entries[-1].digest == digest:
         return f"{study.name}: already registered at {entries[-1].registered}, and unchanged since ({file})"
+    shelf = Shelf(folder)
     entry = RegistrationEntry(
         registered=now(),
         digest=digest,
         **commit_and_changes(),
         oelm=oelm.__version__,
-        runs_then=len(_begun(Shelf(folder))),
+        runs_then=len(_begun(shelf)),
+        final_runs_then=len(_begun(shelf, is_final=partial(_is_final, study))),
+        made_by=made_by,
         declaration=declared_tree(study),
     )
     ensure_writable(folder, option="--runs")
@@ -239,6 +258,7 @@ def register(study: Study, folder: Path) -> str:
 def _how(before: list[RegistrationEntry], entry: RegistrationEntry) -> str:
     found = [difference_text(*each) for each in changes(before[-1].declaration, entry.declaration)] if before else []
     changed = f"; changed since {before[-1].registered}: {some(found)}" if before else ""
-    if entry.runs_then:
-        return f", after runs had started ({entry.runs_then}); the report says so{changed}"
-    return f", before any run started{changed}"
+    if entry.final_runs_then:
+        late = number_of(entry.final_runs_then, "final run")
+        return f", after {late} had started; the report says so beside the verdicts{changed}"
+    return f", before any {'final ' if entry.runs_then else ''}run started{changed}"

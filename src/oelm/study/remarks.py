@@ -75,15 +75,16 @@ SENTENCES: dict[str, str] = {
     "registration.none": "not registered",
     "registration.waiting": "registered at {registered}, before any run started",
     "registration.before": "registered at {registered}, before the first run started ({first})",
-    "registration.after": "registered at {registered}, when runs had started: {early} of {runs}, the first at {first}",
-    "registration.after_undated": "registered at {registered}, when runs had started: {early} of {runs}",
-    "registration.after_choice": "registered at {registered}, when values had been chosen from runs (at {chosen})",
-    "registration.undated": "registered at {registered}; it cannot be shown that this came before the runs: "
+    "registration.after": "registered at {registered}, when final runs had started: {early} of {runs}, "
+    "the first at {first}",
+    "registration.after_undated": "registered at {registered}, when final runs had started: {early} of {runs}",
+    "registration.before_final": "registered at {registered}, before any final run started; tuning had begun",
+    "registration.undated": "registered at {registered}; it cannot be shown that this came before the final runs: "
     "{undated} of {runs} do not record when they started",
     "registration.damaged": "{line}; restore the file, or delete it to register again",
     "registration.unchanged": "unchanged since",
     "registration.changed": "changed since: {changes}",
-    "registration.later": "registered again after that, with runs started: {times}",
+    "registration.later": "another declaration registered after that, with runs started: {times}",
 }
 
 

@@ -41,6 +41,19 @@ def strays(plan: Plan, shelf: Shelf) -> list[Remark]:
     ]
 
 
+def results_elsewhere(plan: Plan, shelf: Shelf) -> Iterator[tuple[frozenset[str], Differences]]:
+    """Of every final run here that has a result and no place: the arms it may be of, and what differs."""
+    claimed = {run.stored.directory.path for run in plan.runs if run.stored}
+    known = {computation(run.stored.run): run for run in plan.runs if run.stored}
+    nearest = _Sorted(plan)
+    for stored in shelf.runs:
+        if stored.ended is None or stored.directory.path in claimed or _copied(stored, known):
+            continue
+        stage, arms, differences = nearest.place_of(stored)
+        if stage == "final" and differences is not None:
+            yield frozenset(arms), differences or nearest.values_of(stored)
+
+
 def _copied(stored: StoredRun, known: dict[str, PlannedRun]) -> PlannedRun | None:
     """The run that has its place, and that this is a second copy of."""
     run = known.get(computation(stored.run))
@@ -79,12 +92,23 @@ class _Sorted:
             self._place(stored)
         return self
 
-    def _place(self, stored: StoredRun) -> None:
+    def place_of(self, stored: StoredRun) -> tuple[Stage, list[str], Differences | None]:
+        """The arms that it may be of, and how it differs from the nearest of their runs; None: of no arm."""
         judged_for_tuning = stored.run.training.validation_split == TUNING_SPLIT
         stage: Stage = "tuning" if judged_for_tuning and self.study.tuning else "final"
         rounds = self.study.tuning.rounds if self.study.tuning and stage == "tuning" else [None]
-        places = itertools.product(self._arms_like(stored), rounds)
+        arms = self._arms_like(stored)
+        places = itertools.product(arms, rounds)
         nearest = min((self._compared(stored, arm, stage, budget) for arm, budget in places), key=len, default=None)
+        return stage, arms, nearest
+
+    def values_of(self, stored: StoredRun) -> Differences:
+        """Its values on the grid, which were not chosen."""
+        values = flat(stored.run.model_dump(mode="json"))
+        return tuple((key, values[key], None) for key in (self.study.tuning.grid if self.study.tuning else ()))
+
+    def _place(self, stored: StoredRun) -> None:
+        stage, _, nearest = self.place_of(stored)
         if nearest is None:
             self.arms[stored.arm] += 1
         elif not nearest:
