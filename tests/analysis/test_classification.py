@@ -316,24 +316,6 @@ def test_the_effects_are_taken_apart(whole):
     assert set(found) <= set(PRETRAINED_STEPS)
 
 
-@pytest.mark.parametrize(
-    ("effect", "scenario"), [(-0.03, "better"), (0.0, "equal"), (0.06, "worse"), (0.02, "unknown")]
-)
-def test_the_scenario_follows_the_accuracy_of_the_frozen_arm(tmp_path, effect, scenario):
-    claim = accuracy_claim(treatment="frozen_head_orthogonal", varies=["start", "scale", "moves"])
-    study = small_classification(arms=["fine_tuned", "frozen_head_orthogonal"], hypotheses=[claim])
-    shelf = store_study(study, tmp_path, errors_with({"frozen_head_orthogonal": effect}))
-    assert findings_of(study, shelf).scenario == scenario
-
-
-def test_the_scenario_goes_by_the_margin_of_its_own_claim(tmp_path):
-    fresh = accuracy_claim(name="fresh", treatment="frozen_head_orthogonal", varies=["start", "scale", "moves"])
-    strict = accuracy_claim(name="kept", margin_points=0.1)
-    study = small_classification(hypotheses=[strict, fresh])
-    shelf = store_study(study, tmp_path, errors_with({"frozen_head_orthogonal": 0.005}))
-    assert findings_of(study, shelf).scenario == "equal"
-
-
 def test_classifiers_that_learnt_nothing_are_noted(tmp_path):
     """A third of the labels each: an error of two thirds is chance, and what tuning chose there is noise."""
 

@@ -372,15 +372,6 @@ def test_a_claim_about_accuracy_may_be_about_one_difficulty(tmp_path):
     assert "难度 8 的准确率差异为" in as_text(findings, "zh")
 
 
-@pytest.mark.parametrize(("seeds", "scenario"), [(5, "unknown"), (6, "equal")])
-def test_equal_and_perfect_is_equal(tmp_path, seeds, scenario):
-    study = small_probes(hypotheses=[accuracy_at(None)], seeds=list(range(seeds)))
-    perfect = {"accuracy": 1.0, "accuracy_by_difficulty": {"4": 1.0, "8": 1.0}}
-    findings = findings_of(study, store_study(study, tmp_path, lambda *_: 0.0, measured=lambda *_: perfect))
-    assert outcomes(findings) == [("supported", "same_shown")]
-    assert findings.scenario == scenario  # both ways, so that it takes one more
-
-
 # ---- Report --------------------------------------------------------------------------------------------------------
 
 

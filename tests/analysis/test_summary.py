@@ -1,4 +1,4 @@
-"""Findings of a whole study: arms, decomposition, scenario, provenance, notes, JSON."""
+"""Findings of a whole study: arms, decomposition, provenance, notes, JSON."""
 
 import json
 import math
@@ -89,29 +89,6 @@ def test_the_ablation_knows_arms_by_what_they_are(tmp_path):
     assert [(step.step, step.treatment, step.control) for step in findings.decomposition] == [
         ("baseline_to_frozen", "ours", "base")
     ]
-
-
-@pytest.mark.parametrize(
-    ("effect", "scenario"), [(-0.03, "better"), (0.01, "equal"), (0.2, "worse"), (math.log(1.05), "unknown")]
-)
-def test_the_scenario_follows_the_frozen_arm(tmp_path, effect, scenario):
-    study = small_study(hypotheses=[hypothesis()])
-
-    def shifted(arm, seed, stage, point):
-        return 2.0 + WOBBLE[seed] + (effect - 2 * WOBBLE[seed] if arm == "frozen_head_orthogonal" else 0.0)
-
-    shelf = store_study(study, tmp_path, shifted)
-    assert findings_of(study, shelf).scenario == scenario
-
-
-def test_a_partial_or_confounded_study_recommends_nothing(tmp_path):
-    def partial(arm, seed, stage, point):
-        return None if arm == "trained" and seed == 4 else loss(arm, seed, stage, point)
-
-    study = small_study(hypotheses=[hypothesis()])
-    assert findings_of(study, store_study(study, tmp_path / "partial", partial)).scenario == "unknown"
-    confounded = small_study(hypotheses=[hypothesis(varies=["moves"])])
-    assert findings_of(confounded, store_study(confounded, tmp_path / "confounded", loss)).scenario == "unknown"
 
 
 def test_a_partial_study_names_every_run_that_is_not_finished(tmp_path):

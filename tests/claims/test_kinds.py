@@ -11,6 +11,7 @@ import pytest
 from oelm.analysis.summary import findings_of
 from oelm.claims.kinds import GROUNDS, KINDS, Bounds, Evidence, documentation, kinds_about
 from oelm.claims.reasons import REASONS
+from oelm.reporting.closing import side_of
 from oelm.reporting.figures.comparisons import _edges
 from oelm.reporting.verdicts import as_text
 from oelm.reporting.words import WORDS
@@ -198,4 +199,4 @@ def test_what_still_counts_as_equal_is_what_the_claim_allows(findings_with):
     def loss(arm, seed, *_):
         return 2.0 + (0.0 if arm == "trained" else math.log(1.08) + 0.001 * seed)
 
-    assert findings_with(LENIENT, loss, margin_percent=5).scenario == "equal"
+    assert side_of(findings_with(LENIENT, loss, margin_percent=5).verdicts[0]) == "equal"

@@ -129,7 +129,6 @@ def test_verdicts_go_by_it(measure, findings):
     for verdict in found.values():
         assert verdict.facts["difference"] == pytest.approx(effect, abs=0.1)
         assert verdict.p is not None
-    assert findings.scenario == "equal"
     assert findings.target_perplexity is None
 
 

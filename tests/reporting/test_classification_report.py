@@ -3,7 +3,6 @@
 import csv
 import io
 import random
-from dataclasses import replace
 
 import pytest
 from reading import pdf_text, without_spaces
@@ -13,12 +12,11 @@ from oelm.claims.measures import ACCURACY
 from oelm.reporting import tables
 from oelm.reporting.article import Bullets, Heading, Picture, Table, VerdictBox, visible_text
 from oelm.reporting.content import article_of
-from oelm.reporting.encoder_words import ENCODER_WORDS
 from oelm.reporting.figures import gallery
 from oelm.reporting.figures.canvas import Canvas, drawing_settings
 from oelm.reporting.report import write_report, write_tables
 from oelm.reporting.words import say, say_of
-from oelm.study.declaration import Consequences, in_language
+from oelm.study.declaration import in_language
 from oelm.study.reading import load_study
 from stored_runs import (
     EXAMPLES,
@@ -184,24 +182,6 @@ def test_every_run_has_its_accuracy_in_the_list(classified):
     assert len(rows) == 5 * 4 + 5 * 3
     assert all(0.5 < float(row["accuracy"]) < 0.8 and row["examples"] == str(EXAMPLES) for row in rows)
     assert "perplexity" not in rows[0]
-
-
-def test_the_next_steps_are_those_of_an_encoder(classified):
-    for scenario in ("better", "equal", "worse", "unknown"):
-        text = visible_text(article_of(replace(classified, scenario=scenario), "en", figures=()))
-        own = [phrase[0] for code, phrase in ENCODER_WORDS.items() if code.startswith(f"next.{scenario}.")]
-        assert own or scenario == "unknown"
-        assert all(step in text for step in own)
-        assert "Medium-512" not in text
-        assert "“frozen_head_orthogonal”" in text
-
-
-def test_what_a_study_says_will_follow_is_shown_where_it_came_about(classified):
-    declared = {"better": "Larger models next.", "worse": "Find out why."}
-    study = classified.study.model_copy(update={"consequences": Consequences.model_validate(declared)})
-    for scenario in ("better", "equal", "worse", "unknown"):
-        text = visible_text(article_of(replace(classified, study=study, scenario=scenario), "en", figures=()))
-        assert [line in text for line in declared.values()] == [scenario == "better", scenario == "worse"]
 
 
 def test_runs_without_predictions_are_reported_all_the_same(tmp_path):

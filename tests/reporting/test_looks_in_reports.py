@@ -96,25 +96,6 @@ def test_the_chinese_report_says_the_same(half_finished):
     assert "不再需要的最终运行：24 次中的 4 次（" in text
 
 
-def test_the_conclusion_goes_by_what_a_look_decided_although_seeds_are_missing(tmp_path):
-    """The claim about the main arm is decided after 4 seeds, and the other one has 2 of the 6 that it needs next."""
-    findings = findings_when_killed(tmp_path, 14)
-    assert len(findings.arms["trained"].losses) > 4
-    assert findings.unfinished
-    assert findings.scenario == "equal"
-
-
-def test_the_conclusion_goes_by_the_last_look_that_decided_a_claim_about_the_main_arm(tmp_path):
-    """Not worse by the margin after 4 seeds, better after 8: by the interval of the first it would be equal."""
-    gains = (0.01, -0.003, 0.01, -0.004, 0.01, 0.01, 0.01, 0.01)
-    claims = [hypothesis(name="first"), hypothesis(name="last", kind="better", margin_percent=None)]
-    study = study_with_looks(ARMS[:2], claims)
-    run_study(study, InstantSlots(tmp_path, lambda arm, seed, *_: 2.0 - (gains[seed] if arm == ARMS[1] else 0.0)))
-    findings = findings_of(study, Shelf(tmp_path))
-    assert [(each.outcome, each.look.number) for each in findings.verdicts] == [("supported", 1), ("supported", 3)]
-    assert findings.scenario == "better"
-
-
 def test_each_test_that_decides_claims_has_its_own_levels(tmp_path):
     """Sign tests are held to increments of the spending, which are stricter than the levels of the t test."""
     of_signs = small_probes(hypotheses=[solving_claim("solves_sooner")], looks=[4, 6, 8])

@@ -160,7 +160,10 @@ def test_a_run_that_does_not_say_when_it_started_leaves_it_open(tmp_path):
                                      if key != "started"})  # fmt: skip
     found = standing(tmp_path)
     assert (found.standing, found.undated, found.runs) == ("undated", 1, 4)
-    assert "it cannot be shown that this came before the final runs: 1 of 4 do not record when they started" in found.line()
+    assert (
+        "it cannot be shown that this came before the final runs: 1 of 4 do not record when they started"
+        in found.line()
+    )
     assert Shelf(tmp_path).damage_lines == []
 
 
@@ -186,7 +189,9 @@ def test_a_late_registration_of_runs_without_dates_says_no_date(tmp_path):
     for run in tmp_path.glob("*-s2-*"):
         set_status(run / "status.json", started="2099-01-01T00:00:00+00:00")
         sealed_again(run)
-    assert "when final runs had started: 4 of 6; unchanged since" in standing(tmp_path).line()  # a later start is no first
+    assert (
+        "when final runs had started: 4 of 6; unchanged since" in standing(tmp_path).line()
+    )  # a later start is no first
 
 
 ABSURD = [

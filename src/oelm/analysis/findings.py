@@ -511,7 +511,6 @@ class Findings:
     decomposition: list[Decomposition]
     target_perplexity: float | None  # None also where the measure has no target
     main_arm: str  # the frozen arm that the conclusions are about
-    scenario: Literal["better", "equal", "worse", "unknown"]  # of the main arm against the baseline
     unfinished: list[PlannedRun]  # missing, queued, running, interrupted, failed, diverged, damaged
     provenance: dict[str, Any]  # commits, versions, data digests, compute used, study digest
     notes: list[tuple[str, dict[str, Any]]]  # codes with facts: an optimum at the edge, mixed sources, ...

@@ -7,24 +7,23 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import BaseModel
 
 from oelm.analysis.arm_summaries import ArmRuns, arm_summary, is_finished, runs_by_arm, target_perplexity
-from oelm.analysis.beside import compares, side_by_side
+from oelm.analysis.beside import side_by_side
 from oelm.analysis.examples import with_examples
 from oelm.analysis.findings import (
     ArmSummary,
     Beside,
     Decomposition,
     Findings,
-    PairedDifference,
     Quality,
     Scale,
     Verdict,
 )
-from oelm.analysis.hypotheses import margin_of, of_all_seeds, verdicts
+from oelm.analysis.hypotheses import of_all_seeds, verdicts
 from oelm.analysis.looks import looks_taken, next_look, verdicts_by_looks
 from oelm.analysis.notes import notes
 from oelm.analysis.provenance import provenance
@@ -33,9 +32,8 @@ from oelm.analysis.scale import scale_of
 from oelm.analysis.scope import scope_of, with_scope
 from oelm.analysis.speed import SpeedOf, bench_provenance, speed
 from oelm.analysis.spending import interval_level, t_levels, union_levels
-from oelm.analysis.statistics import paired_difference, pairs_of_one_sign
+from oelm.analysis.statistics import paired_difference
 from oelm.arms import arm as named_arm
-from oelm.claims.kinds import KINDS, LEAST_PAIRS
 from oelm.claims.measures import LOSS, SCALES, Measure
 from oelm.config import facts_of, kind_of_model
 from oelm.errors import UserError
@@ -44,7 +42,7 @@ from oelm.logarithms import exponential
 from oelm.run_directory import unmeasured
 from oelm.study.bench_fit import bench_for
 from oelm.study.confounds import confounds
-from oelm.study.declaration import OF_PROBES, OF_SIZES, Hypothesis, Study, as_declared
+from oelm.study.declaration import OF_PROBES, OF_SIZES, Study, as_declared
 from oelm.study.departures import departures_of
 from oelm.study.halving import Round
 from oelm.study.kept_looks import Look
@@ -117,7 +115,6 @@ def findings_alone(study: Study, shelf: Shelf, *, with_curves: bool = True) -> F
     compared = [with_examples(plan, with_reservations(plan, departures, each)) for each in settled]
     arms = {arm: everywhere[arm] for arm in at_main_size(study)}
     all_runs, runs = runs, {arm: runs[arm] for arm in arms}
-    main_arm = _main_arm(study, runs)
     return Findings(
         study=study,
         plan=plan,
@@ -126,8 +123,7 @@ def findings_alone(study: Study, shelf: Shelf, *, with_curves: bool = True) -> F
         verdicts=[with_scope(study, everywhere, verdict) for verdict, _ in compared],
         decomposition=list(_decomposition(study, runs, arms)),
         target_perplexity=target_perplexity(study, all_runs[study.baseline]),
-        main_arm=main_arm,
-        scenario=_scenario(plan, main_arm, arms, settled),
+        main_arm=_main_arm(study, runs),
         unfinished=[run for run in plan.runs if not is_finished(run, study.measure) and run.state != "not_needed"],
         looks=looks,
         provenance=provenance(study, plan, shelf) | {"bench": bench_provenance(bench)},
@@ -167,76 +163,6 @@ def _decomposition(study: Study, runs: dict[str, ArmRuns], arms: dict[str, ArmSu
             yield Decomposition(code, treatment, control, difference)
 
 
-def _scenario(
-    plan: Plan, treatment: str, arms: dict[str, ArmSummary], settled: list[Verdict]
-) -> Literal["better", "equal", "worse", "unknown"]:
-    """Of the main frozen arm against the baseline. A study that is partial or confounded there recommends nothing;
-    what a look has decided is not partial."""
-    study, difference = plan.study, arms[treatment].quality.difference
-    about = [each for each in settled if _is_about(each, treatment, study)]
-    decided = [each for each in about if _is_decided_by_a_look(each)]
-    if decided:  # by the look that has seen most
-        difference = max(decided, key=lambda each: each.look.number if each.look else 0).difference
-    whole = bool(decided) or all(
-        set(arms[arm].quality.values) >= _seeds_to_come_to(plan, arm) for arm in (treatment, study.baseline)
-    )
-    confounded = any(each.outcome == "confounded" for each in about)
-    ends = _ends(study, difference) if difference is not None else None
-    if ends is None or not whole or confounded:
-        return "unknown"
-    (low, high), margin = ends, _margin(study, treatment)
-    if high < 0:
-        return "better"
-    if -margin < low and high < margin:
-        return "equal"
-    return "worse" if low > margin else "unknown"
-
-
-def _is_decided_by_a_look(verdict: Verdict) -> bool:
-    is_of_all_difficulties = verdict.hypothesis.difficulty is None
-    return is_of_all_difficulties and verdict.look is not None and verdict.regardless in ("supported", "refuted")
-
-
-def _seeds_to_come_to(plan: Plan, arm: str) -> set[int]:
-    """Every seed, unless looks have decided all claims about the arm before."""
-    seeds = plan.seeds_of(arm)
-    return set(plan.study.seeds if seeds.decided_at is None else plan.study.seeds[: seeds.needed])
-
-
-def _ends(study: Study, difference: PairedDifference) -> tuple[float, float] | None:
-    """Of the interval of a difference. Pairs of shares without spread are a point, if the exact test can be sure of
-    its side both ways."""
-    pairs, mean = len(difference.seeds), difference.mean
-    if difference.low is not None and difference.high is not None:
-        return (difference.low, difference.high) if pairs >= LEAST_PAIRS else None
-    is_decided = study.measure.scale.decides_without_spread and pairs >= pairs_of_one_sign(LEVEL / 2)
-    return (mean, mean) if is_decided and mean is not None else None
-
-
-def _is_about(verdict: Verdict, treatment: str, study: Study) -> bool:
-    hypothesis = verdict.hypothesis
-    return compares(hypothesis, treatment, study) and hypothesis.evidence == "quality"
-
-
-def _margin(study: Study, treatment: str) -> float:
-    """How much worse still counts as equal, in the units of a difference in quality: what the claim about these arms
-    allows, or else the first one that allows anything.
-    """
-    about_these_first = sorted(study.hypotheses, key=lambda each: not compares(each, treatment, study))
-    stated = (margin for each in about_these_first if (margin := _most_worse(each)) is not None)
-    scale = study.measure.scale
-    return next(stated, None) or scale.margin(scale.usual_margin)
-
-
-def _most_worse(hypothesis: Hypothesis) -> float | None:
-    """By how much the treatment may be worse, of a claim that it is not worse than that and may be any better."""
-    if hypothesis.evidence != "quality":
-        return None
-    bounds = KINDS[hypothesis.kind].bounds(margin_of(hypothesis))
-    is_one = bounds.lower is None and bounds.upper is not None and bounds.upper > 0
-    return bounds.upper if is_one else None
-
-
 # ---- JSON ----------------------------------------------------------------------------------------------------------
 
 
@@ -248,7 +174,6 @@ def findings_as_json(findings: Findings) -> dict[str, Any]:
         {
             "format_version": FORMAT_VERSION,
             "study": _study(study),
-            "scenario": findings.scenario,
             "scope": findings.scope,
             **target,
             "verdicts": [_verdict(study, verdict) for verdict in findings.verdicts],

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterator
-from typing import Any
+from typing import Any, Literal
 
 import oelm
+from oelm.analysis.beside import compares
 from oelm.analysis.findings import NOT_FITTED, Findings, Verdict
+from oelm.claims.kinds import KINDS
 from oelm.config import Encoder
 from oelm.reporting import cautions, numbers, quality, tables, verdicts
 from oelm.reporting.arms_in_words import note_sentence
 from oelm.reporting.article import Block, Bullets, Code, Facts, Heading, Paragraph, Table
 from oelm.reporting.scope import scope_line
 from oelm.reporting.tables import label_of
-from oelm.reporting.words import WORDS, in_words, next_steps, say, say_of
+from oelm.reporting.words import WORDS, in_words, say
 from oelm.study.confounds import SEEDS, Confound
 from oelm.study.declaration import Hypothesis, Language, in_language
 from oelm.study.plan import PlannedRun
@@ -31,15 +33,10 @@ NOTES_SHOWN_ELSEWHERE = (
 
 def conclusions(findings: Findings, language: Language, figures: Container[str]) -> Iterator[Block]:
     yield Heading(say(language, "heading.conclusions"))
-    if findings.verdicts:
-        yield _verdict_table(findings, language)
-    arms = {"arm": findings.main_arm, "baseline": findings.study.baseline}
-    names = {place: label_of(findings, arm, language) for place, arm in arms.items()}
-    yield Paragraph(say_of(findings.study, language, f"scenario.{findings.scenario}", **names), tone="note")
-    consequence = getattr(findings.study.consequences, findings.scenario, None)  # none of "unknown"
-    if consequence is not None:
-        yield Paragraph(in_language(consequence, language))
-    yield Bullets(list(_next_steps(findings, language)), title=say(language, "next.title"))
+    yield _verdict_table(findings, language) if findings.verdicts else Paragraph(say(language, "verdicts.none"))
+    yield from _consequences(findings, language)
+    if steps := list(_next_steps(findings, language)):
+        yield Bullets(steps, title=say(language, "next.title"))
 
 
 def _verdict_table(findings: Findings, language: Language) -> Table:
@@ -65,39 +62,60 @@ def _number(verdict: Verdict, language: Language) -> str:
     return quality.difference_with_unit(measure, verdict.difference.mean if verdict.difference else None, language)
 
 
+def _consequences(findings: Findings, language: Language) -> Iterator[Block]:
+    """What the study said would follow, from the claims about its main arm that are decided."""
+    names_by_side: dict[str, list[str]] = {}
+    for verdict in findings.verdicts:
+        if compares(verdict.hypothesis, findings.main_arm, findings.study) and (side := side_of(verdict)) is not None:
+            names_by_side.setdefault(side, []).append(verdict.hypothesis.name)
+    if "better" in names_by_side:
+        names_by_side.pop("equal", None)  # which it implies
+    for place, names in names_by_side.items():
+        consequence = getattr(findings.study.consequences, place)
+        if consequence is not None:
+            facts = {"names": say(language, "list_comma").join(names), "text": in_language(consequence, language)}
+            yield Paragraph(say(language, "conclusions.consequence", **facts), tone="note")
+
+
+def side_of(verdict: Verdict) -> Literal["better", "equal", "worse"] | None:
+    """Where a decided claim about quality places the treatment; None: nowhere."""
+    hypothesis = verdict.hypothesis
+    if hypothesis.evidence != "quality" or verdict.outcome not in ("supported", "refuted"):
+        return None
+    bounds = KINDS[hypothesis.kind].bounds(verdict.margin or 0.0)
+    mean = verdict.difference.mean if verdict.difference else None
+    if verdict.outcome == "supported":
+        return "better" if bounds.upper is not None and bounds.upper <= 0 else "equal"
+    if bounds.lower is not None and mean is not None and mean < bounds.lower:
+        return "better"
+    return "worse" if bounds.upper is not None and bounds.upper >= 0 else None
+
+
 def _next_steps(findings: Findings, language: Language) -> Iterator[str]:
-    """What this study itself needs first, then what its outcome suggests."""
+    """What this study itself still needs; then what only another one can say."""
     comma = say(language, "list_comma")
+    study = findings.study.name
+    if findings.unfinished or tables.waiting_runs(findings):
+        yield say(language, "next.finish", study=study)
     confounded = [each.hypothesis.name for each in findings.verdicts if each.outcome == "confounded"]
     if confounded:
-        yield say(language, "next.any.confounds", names=comma.join(confounded))
+        yield say(language, "next.confounds", names=comma.join(confounded))
     if findings.study.tuning is None and len(findings.arms) > 1:
-        yield say(language, "next.any.tune")
+        yield say(language, "next.tune")
     edges = [facts["arm"] for code, facts in findings.notes if code == "edge_optimum"]
     if edges:
         names = comma.join(label_of(findings, arm, language) for arm in dict.fromkeys(edges))
-        yield say(language, "next.any.edge", arms=names)
+        yield say(language, "next.edge", arms=names)
     chance = [facts["arm"] for code, facts in findings.notes if code == "at_chance"]
     if chance:
         apart = say(language, "list_semicolon")  # labels may hold commas
         names = apart.join(label_of(findings, arm, language) for arm in dict.fromkeys(chance))
-        yield say(language, "next.any.chance", arms=names)
+        yield say(language, "next.chance", arms=names)
     diverged = [arm for arm, summary in findings.arms.items() if summary.states.get("diverged")]
     if diverged:
-        yield say(language, "next.any.diverged", arms=comma.join(label_of(findings, arm, language) for arm in diverged))
-    if findings.unfinished or tables.waiting_runs(findings):
-        yield say(language, "next.any.finish", study=findings.study.name)
-    if findings.scenario == "unknown":
-        yield from _to_know_more(findings, language)
-    else:
-        yield from next_steps(findings.study, findings.scenario, language)
-
-
-def _to_know_more(findings: Findings, language: Language) -> Iterator[str]:
-    if any(verdict.seeds_needed for verdict in findings.verdicts):
-        yield say(language, "next.unknown.seeds")
-    elif len(findings.study.seeds) < 8:
-        yield say(language, "next.unknown.more_seeds", seeds=len(findings.study.seeds))
+        yield say(language, "next.diverged", arms=comma.join(label_of(findings, arm, language) for arm in diverged))
+    if findings.plan.is_done and any(each.outcome == "undecided" or each.reservations for each in findings.verdicts):
+        yield say(language, "next.fresh", study=study)
 
 
 # ---- Confounds -----------------------------------------------------------------------------------------------------

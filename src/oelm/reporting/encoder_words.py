@@ -61,7 +61,7 @@ _EXAMPLES: dict[str, Phrase] = {
         "{arm}：准确率为 {accuracy}，没有一次运行明显（两个标准误）优于总是预测最常见的类别。"
         "它尚未学到任何内容，与它的差异难以说明方法的优劣。",
     ),
-    "next.any.chance": (
+    "next.chance": (
         "Train or tune longer, all arms alike: {arms} did not get beyond chance.",
         "对所有实验组一视同仁地延长训练或调优：{arms} 未能超出随机水平。",
     ),
@@ -101,65 +101,6 @@ ENCODER_WORDS: dict[str, Phrase] = {
     "axis.validation_loss": ("validation loss (nats per example)", "验证损失（nats / 样本）"),
     "axis.train_loss": ("training loss (nats per example)", "训练损失（nats / 样本）"),
     "axis.embeddings": ("emb., head", "嵌入与分类头"),
-    "scenario.better": (
-        "“{arm}” beats “{baseline}” here.",
-        "“{arm}”优于“{baseline}”。",
-    ),
-    "scenario.equal": (
-        "“{arm}” stays within the declared margin of “{baseline}”. Within it, it may still be worse: the interval of "
-        "the difference says whether it is.",
-        "“{arm}”与“{baseline}”的差异在预先声明的界值之内。在界值之内它仍可能较差：是否如此，见差异的区间。",
-    ),
-    "scenario.worse": (
-        "“{arm}” is worse than “{baseline}” by more than the declared margin. The ablation shows whether the freezing "
-        "costs it or the loss of what was pretrained.",
-        "“{arm}”差于“{baseline}”，且超出声明的界值。消融分析说明代价来自冻结还是来自丢失预训练权重。",
-    ),
-    "scenario.unknown": (
-        "The runs do not decide yet whether “{arm}” is better than, about equal to or worse than “{baseline}”.",
-        "目前的运行尚不足以判断“{arm}”相对“{baseline}”是更好、相当还是更差。",
-    ),
-    "next.better.larger": (
-        "Repeat with a larger encoder, all of the training data and several dev sets (XNLI's languages, MNLI matched "
-        "and mismatched), with a baseline that matches published accuracy.",
-        "用更大的编码器、全部训练数据和多个验证集（XNLI 各语言、MNLI matched 与 mismatched）重复，并使基线达到"
-        "公开结果的准确率。",
-    ),
-    "next.better.twin": (
-        "Add the trained twin of the frozen arm: is it the start or the freezing that helps?",
-        "增加冻结组的可训练孪生组：起作用的是初始化还是冻结？",
-    ),
-    "next.better.why": (
-        "Tune weight decay, dropout and the number of steps of both arms on one grid, to exclude that freezing only "
-        "regularises.",
-        "在同一网格上对两组的权重衰减、dropout 和步数调优，排除冻结只是起到正则化作用。",
-    ),
-    "next.equal.cost": (
-        "Turn this into a gain: measure with oelm bench what the skipped gradients save, and use the memory saved "
-        "for longer sentences or a larger batch.",
-        "由此获得收益：用 oelm bench 测量省去的梯度计算，并用省下的内存容纳更长的句子或更大的批量。",
-    ),
-    "next.equal.seeds": (
-        "Add seeds and examples until the interval lies well inside the margin, then go to a larger encoder.",
-        "增加随机种子和样本，直到区间明显落在界值之内，再转向更大的编码器。",
-    ),
-    "next.worse.keep": (
-        "Keep what was learnt: freeze the pretrained queries and keys as they are instead of a fresh draw (arm "
-        "frozen_pretrained).",
-        "保留已学到的内容：原样冻结预训练的 Q/K，而不是重新随机初始化（实验组 frozen_pretrained）。",
-    ),
-    "next.worse.schedule": (
-        "Freeze for part of training: late or layer-by-layer unfreezing, or train first and then freeze (arms "
-        "late_unfreeze, progressive_unfreeze, train_then_freeze), or a share of the heads (frozen_half, "
-        "frozen_quarter).",
-        "按时间表冻结：训练后期解冻、逐层解冻，或先训练后冻结（实验组 late_unfreeze、progressive_unfreeze、"
-        "train_then_freeze），或只冻结一部分头（frozen_half、frozen_quarter）。",
-    ),
-    "next.worse.longer": (
-        "Train longer: the rest of the encoder has to make up for a fresh draw, so see whether the gap closes with "
-        "more examples.",
-        "延长训练：编码器的其余部分需要弥补重新初始化的 Q/K，看差距是否随样本增加而缩小。",
-    ),
 }
 
 # ---- Studies side by side ------------------------------------------------------------------------------------------

@@ -748,105 +748,37 @@ _SECTIONS: dict[str, Phrase] = {
 
 # ---- Conclusions and next steps -------------------------------------------------------------------------------------
 
-_SCENARIOS: dict[str, Phrase] = {
+_CONCLUSIONS: dict[str, Phrase] = {
     "conclusions.table": ("The hypotheses and what the runs say ({scope}).", "假设与实验结论（{scope}）。"),
     "conclusions.pairs": ("{ahead} : {behind} pairs", "{ahead} : {behind} 对"),
+    "conclusions.consequence": ("What follows from {names}: {text}", "由 {names} 得出：{text}"),
     "next.title": ("Next steps", "后续行动"),
-    "scenario.better": (
-        "Frozen beats trained here.",
-        "冻结优于不冻结。",
-    ),
-    "scenario.equal": (
-        "Frozen stays within the declared margin of trained. Within it, frozen may still be worse: the interval of the "
-        "difference says whether it is.",
-        "冻结组与可训练组的差异在预先声明的界值之内。在界值之内冻结组仍可能较差：是否如此，见差异的区间。",
-    ),
-    "scenario.worse": (
-        "Frozen is worse than trained by more than the margin.",
-        "冻结差于不冻结，且超出界值。",
-    ),
-    "scenario.unknown": (
-        "The runs do not decide yet whether frozen is better, about equal or worse.",
-        "目前的运行尚不足以判断冻结是更好、相当还是更差。",
-    ),
-    "next.better.larger": (
-        "Repeat at two larger sizes and on OpenWebText and WikiText-103: small studies can mislead.",
-        "在两个更大的规模以及 OpenWebText、WikiText-103 上重复：小规模实验可能误导。",
-    ),
-    "next.better.rival": (
-        "Compare with the rival that saves more: trained queries and keys of small width (4 or 8 per head).",
-        "与更省参数的对手比较：可训练但每头宽度很小（4 或 8）的 Q/K。",
-    ),
-    "next.better.why": (
-        "Ask why it helps: tune both arms' weight decay and warm-up on one grid, to exclude that freezing only "
-        "regularises.",
-        "追问原因：在同一网格上对两组的权重衰减与 warmup 调优，排除冻结只是起到正则化作用。",
-    ),
-    "next.equal.cost": (
-        "Turn this into a gain: skip gradients and moments of the frozen weights, measure with oelm bench, use the "
-        "memory saved for a larger batch.",
-        "由此获得收益：跳过冻结权重的梯度与优化器状态，用 oelm bench 测量，并用省下的显存增大批量。",
-    ),
-    "next.equal.share": (
-        "Find how much can be frozen at no loss: also value or output projections, by a share of the heads or layers.",
-        "寻找无损冻结的上限：按头或按层的比例，进一步冻结 V 或 O 投影。",
-    ),
-    "next.equal.seeds": (
-        "Add seeds until the interval lies well inside the margin, then go to a larger size.",
-        "增加随机种子，直到区间明显落在界值之内，再转向更大规模。",
-    ),
-    "next.worse.gain": (
-        "Repair the sharpness first: a gain of 1.4 to 2 on the frozen matrices, or one trained temperature per head "
-        "(48 numbers at Medium-512).",
-        "先修复注意力的锐度：对冻结矩阵乘以 1.4–2 的增益，或为每个头训练一个温度（Medium-512 共 48 个参数）。",
-    ),
-    "next.worse.share": (
-        "Freeze in part: a quarter or half of the heads or layers, or queries only (arms frozen_quarter, frozen_half).",
-        "部分冻结：冻结四分之一或一半的头或层，或只冻结 Q（实验组 frozen_quarter、frozen_half）。",
-    ),
-    "next.worse.schedule": (
-        "Freeze for part of training: every N steps, late or layer-by-layer unfreezing, or train first and then freeze "
-        "(arms every_n, late_unfreeze, progressive_unfreeze, train_then_freeze).",
-        "按时间表冻结：每 N 步更新一次、训练后期解冻、逐层解冻，或先训练后冻结（实验组 every_n、late_unfreeze、"
-        "progressive_unfreeze、train_then_freeze）。",
-    ),
-    "next.worse.position": (
-        "Give frozen keys what they are missing: relative position per head, a key shift or short convolution started "
-        "at identity, or a low-rank residual (r = 4, 8). Give every repair to the trained baseline too.",
-        "弥补冻结的 K 所缺：每头相对位置、从恒等开始的 key shift 或短卷积，或低秩残差（r = 4、8）。每项修复都应同样"
-        "加到可训练基线上。",
-    ),
-    "next.worse.scale": (
-        "Separate start from scale: compare with the scale-matched normal start, frozen and trained.",
-        "区分初始化方式与尺度：与同尺度的随机正态初始化（冻结与可训练）比较。",
-    ),
-    "next.any.finish": (
+    "next.finish": (
         "Finish what is missing with: oelm run {study}",
         "补齐缺少的运行：oelm run {study}",
     ),
-    "next.unknown.seeds": (
-        "Add seeds: where more of them would probably decide it, the undecided box above says how many.",
-        "增加随机种子：若增加种子可能得出结论，上面“尚无定论”的假设给出了大约需要的数量。",
-    ),
-    "next.unknown.more_seeds": (
-        "Plan at least 8 paired seeds: with {seeds}, only large differences can be distinguished from chance.",
-        "计划至少 8 个配对随机种子：只有 {seeds} 个时，只能分辨较大的差异。",
-    ),
-    "next.any.confounds": (
+    "next.confounds": (
         "Remove or explain the confounds listed below before anything is concluded from: {names}.",
         "在对 {names} 下结论之前，先消除或解释下文列出的混杂因素。",
     ),
-    "next.any.tune": (
+    "next.tune": (
         "Tune the learning rate per arm on one grid before drawing conclusions from small differences.",
         "在对微小差异下结论之前，先让各实验组在同一网格上调优学习率。",
     ),
-    "next.any.edge": (
-        "Extend the grid where an optimum lies at its edge: {arms}.",
-        "在最优值位于网格边缘处扩展网格：{arms}。",
+    "next.edge": (
+        "Use a wider grid where an optimum lies at its edge: {arms}.",
+        "在最优值位于网格边缘处使用更宽的网格：{arms}。",
     ),
-    "next.any.diverged": (
+    "next.diverged": (
         "Look at the diverged runs of {arms}: a lower rate or a longer warm-up may be needed, for all arms alike.",
         "检查 {arms} 的发散运行：可能需要更低的学习率或更长的 warmup，且对所有组一视同仁。",
+    ),
+    "next.fresh": (
+        "Add no seeds here and change no settings to decide what is open: p-values are valid for the plan as it was "
+        "declared. Declare a new study with seeds that were never used: oelm new --confirm {study} writes it, oelm "
+        "plan says what it can show, and its looks end it early where that suffices.",
+        "不要为了得出结论而在本实验中增加种子或更改设置：p 值只对事先声明的计划有效。请用从未使用过的种子声明新实验："
+        "由 oelm new --confirm {study} 生成，oelm plan 说明它能检验什么，若提前足以判断，其检视会提前结束实验。",
     ),
 }
 
@@ -1106,7 +1038,7 @@ _NAMES: dict[str, Phrase] = {
 }
 
 WORDS: dict[str, Phrase] = {
-    **_FRAME, **_COMPLETENESS, **_VERDICTS, **_CLAIMS, **_TABLE, **_FIGURES, **_SECTIONS, **_SCENARIOS, **_PROVENANCE,
+    **_FRAME, **_COMPLETENESS, **_VERDICTS, **_CLAIMS, **_TABLE, **_FIGURES, **_SECTIONS, **_CONCLUSIONS, **_PROVENANCE,
     **_WRITTEN_DOWN, **_NAMES, **MORE_WORDS, **LOOK_WORDS, **SCALE_WORDS,
 }  # fmt: skip
 
@@ -1142,12 +1074,6 @@ def _names_in(study: Study, language: Language) -> dict[str, object]:
         "read": in_words(read, language),
         **{name: say(language, f"{measure.better}.{name}") for name in ("better", "worse", "side")},
     }
-
-
-def next_steps(study: Study, scenario: str, language: Language) -> list[str]:
-    """What is advised where the runs have decided: an encoder has steps of its own."""
-    words = ENCODER_WORDS if study.fine_tunes else WORDS
-    return [in_words(phrase, language) for code, phrase in words.items() if code.startswith(f"next.{scenario}.")]
 
 
 def phrases() -> Iterator[tuple[str, Phrase]]:

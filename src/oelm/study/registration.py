@@ -34,8 +34,7 @@ from oelm.study.shelf import Shelf, StoredRun
 
 REGISTRATION_FILE = "registration.json"
 FORMAT_VERSION = 1
-# Before: any run, or only any final one, because tuning runs had started or chosen values. Undated: a final run does not
-# say when it started.
+# Before: any run, or only any final one, because tuning had begun. Undated: a final run does not say when it started.
 Standing = Literal["none", "damaged", "waiting", "before", "before_final", "after", "after_undated", "undated"]
 IN_TIME: tuple[Standing, ...] = ("waiting", "before", "before_final")
 
@@ -152,9 +151,7 @@ def registration_of(study: Study, shelf: Shelf) -> Registration:
     return replace(found, standing=_standing(found, entry, shelf, first))
 
 
-def _standing(
-    found: Registration, entry: RegistrationEntry, shelf: Shelf, first: datetime.datetime | None
-) -> Standing:
+def _standing(found: Registration, entry: RegistrationEntry, shelf: Shelf, first: datetime.datetime | None) -> Standing:
     if found.early:
         return "after" if first is not None and first <= entry.time else "after_undated"
     if found.undated:
