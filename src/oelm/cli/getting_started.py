@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from oelm.cli import completion
 from oelm.cli.options import JsonOption, echo, print_json
 from oelm.errors import UserError
 from oelm.files import RUNS
@@ -184,17 +185,43 @@ def _report_of(study: Study) -> Path:
 
 
 def new(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the study and of its file.")],
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="NAME", help="Name of the study and of its file.", show_default="STUDY-confirmed"),
+    ] = None,
+    confirm: Annotated[
+        str | None,
+        typer.Option(
+            "--confirm",
+            metavar="STUDY",
+            help="Write a study that confirms this one: the same, with seeds that it never used.",
+            autocompletion=completion.studies,
+        ),
+    ] = None,
 ) -> None:
     """Write a commented study to start from, studies/NAME.yaml.
 
     It is ready to run, on the embedded corpus, and shows what a study can contain.
 
-    Example: oelm new mine
+    With --confirm, it has the arms, claims and margins of another study, and fresh seeds: what was found there, or is
+    still open, is tested on runs that nobody has seen.
+
+    \b
+    Examples:
+      oelm new mine
+      oelm new --confirm mine
+      oelm new --confirm mine mine-again
     """
+    from oelm.study.confirming import write_confirmation
     from oelm.study.template import write_new
 
-    file = write_new(name)
-    echo(f"{file}: written; ready to run, with comments on what to change")
-    for verb in ("run", "report"):
+    if confirm is not None:
+        file = write_confirmation(confirm, name)
+        echo(f"{file}: written; confirms {confirm} with seeds that it never used")
+    elif name is None:
+        raise UserError("NAME is missing: oelm new NAME, or oelm new --confirm STUDY")
+    else:
+        file = write_new(name)
+        echo(f"{file}: written; ready to run, with comments on what to change")
+    for verb in ("plan", "run", "report") if confirm is not None else ("run", "report"):
         echo(shlex.join(["next:", "oelm", verb, file.stem]))

@@ -127,7 +127,7 @@ class Registration:
 def registration_of(study: Study, shelf: Shelf) -> Registration:
     """How the runs stand to what was registered, and what of the declaration has changed since."""
     try:
-        entries = _read(shelf.folder)
+        entries = entries_in(shelf.folder)
     except UserError as error:
         return Registration("damaged", problem=str(error))
     if not entries:
@@ -189,7 +189,8 @@ def _first_choice(folder: Path) -> datetime.datetime | None:
     return min(filter(None, made), default=None)
 
 
-def _read(folder: Path) -> list[RegistrationEntry]:
+def entries_in(folder: Path) -> list[RegistrationEntry]:
+    """The oldest first; Damaged, if the file is not what was written."""
     file = folder / REGISTRATION_FILE
     try:
         tree = read_sealed_record(file, Registrations, newest=FORMAT_VERSION)
@@ -231,7 +232,7 @@ def _named(tree: dict[str, Any]) -> dict[str, Any]:
 
 def register(study: Study, folder: Path, *, made_by: Literal["register", "run"] = "register") -> str:
     """Add what is declared now to the registrations, unless it is the last of them. Returns what to say."""
-    entries, file = _read(folder), folder / REGISTRATION_FILE
+    entries, file = entries_in(folder), folder / REGISTRATION_FILE
     digest = study_digest(study)
     if entries and entries[-1].digest == digest:
         return f"{study.name}: already registered at {entries[-1].registered}, and unchanged since ({file})"

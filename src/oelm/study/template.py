@@ -15,6 +15,12 @@ PLACEHOLDER = "MY_STUDY"
 
 def write_new(name: str) -> Path:
     """The file it was written to."""
+    name = name.removesuffix(ENDING)
+    return write_study(name, TEMPLATE.read_text(encoding="utf-8").replace(PLACEHOLDER, name))
+
+
+def write_study(name: str, text: str) -> Path:
+    """The same of any study."""
     name = check_name(name.removesuffix(ENDING))
     if name in known_studies():
         raise UserError(f"{name}: is already a study (`oelm studies` lists them); choose another name")
@@ -22,7 +28,7 @@ def write_new(name: str) -> Path:
     try:
         make_folders(STUDIES)
         with open(file, "x", encoding="utf-8") as stream:
-            stream.write(TEMPLATE.read_text(encoding="utf-8").replace(PLACEHOLDER, name))
+            stream.write(text)
     except OSError as error:
         raise UserError(f"{file}: cannot be written ({error.strerror})") from error
     return file
