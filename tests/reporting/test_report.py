@@ -354,13 +354,15 @@ def test_an_edited_study_says_so_in_every_format(edited, tmp_path, quick, langua
         "en": [
             "when final runs had started: ",  # these stored runs say that they started earlier
             "Changed since the registration", "seeds: [0, 1, 2, 3], now [1, 2, 3]",
-            "hypotheses.cost: declared, now none", "another declaration registered after that", "clocks of the machines",
+            "hypotheses.cost: declared, now none", "another declaration registered after that",
+            "clocks of the machines",
             "before the first final run",
             "and stays; from the present tuning runs it would be learning_rate=0.004",
             "3 finished runs here are of seeds that the study does not have: 0",
         ],
         "zh": [
-            "当时已有最终运行启动", "登记后的修改", "seeds：登记时为 [0, 1, 2, 3]，现为 [1, 2, 3]", "此后又登记了另一声明",
+            "当时已有最终运行启动", "登记后的修改", "seeds：登记时为 [0, 1, 2, 3]，现为 [1, 2, 3]", 
+            "此后又登记了另一声明",
             "机器的时钟", "早于第一次最终运行", "选定并保持不变；按现有的调优运行则会选择 learning_rate=0.004",
             "此处有 3 次已完成的运行使用了本实验没有的随机种子：0",
         ],

@@ -11,8 +11,8 @@ from oelm.claims.kinds import FAMILY
 from oelm.claims.reservations import RESERVATIONS
 from oelm.study.departures import Departures
 from oelm.study.plan import Plan
-from oelm.study.scaled import arms_compared, is_carried, sized_arms
 from oelm.study.remarks import difference_text, kinds_text, some
+from oelm.study.scaled import arms_compared, is_carried, sized_arms
 
 Reserved = tuple[str, dict[str, Any]]
 AnyVerdict = TypeVar("AnyVerdict", bound=Verdict)

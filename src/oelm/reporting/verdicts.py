@@ -20,8 +20,8 @@ from oelm.study.bench import Ratio
 from oelm.study.confounds import SEEDS, Confound
 from oelm.study.declaration import Hypothesis, Language, in_language
 from oelm.study.one_run import declared_model
-from oelm.study.scaled import family_of
 from oelm.study.remarks import NOW
+from oelm.study.scaled import family_of
 from oelm.treatment.options import OPTIONS, said_of
 
 OUTCOMES: tuple[Outcome, ...] = ("supported", "refuted", "undecided", "confounded")

@@ -15,7 +15,7 @@ from oelm.study.declaration import Hypothesis, Study
 from oelm.study.plan import Plan
 from oelm.study.registration import IN_TIME, Registration, changes, registration_of
 from oelm.study.remarks import Differences
-from oelm.study.scaled import family_of
+from oelm.study.scaled import arms_compared
 from oelm.study.shelf import Shelf
 from oelm.study.strays import results_elsewhere
 
@@ -45,11 +45,11 @@ class Departures:
 
     def elsewhere_for(self, claim: Hypothesis, study: Study) -> Counter[Differences]:
         """What differs of results that belong to an arm of the claim, and how many there are of each kind."""
-        arms = arms_of(claim, study)
+        arms = _arms_of(claim, study)
         return Counter(differences for of, differences in self.elsewhere if of & arms and _is_decided_by_runs(claim))
 
     def chosen_late_for(self, claim: Hypothesis, study: Study) -> list[str]:
-        arms = arms_of(claim, study)
+        arms = _arms_of(claim, study)
         return [arm for arm in self.chosen_late if arm in arms and _is_decided_by_runs(claim)]
 
 
@@ -70,10 +70,9 @@ def _changed(registration: Registration) -> list[Change]:
     return found
 
 
-def arms_of(claim: Hypothesis, study: Study) -> set[str]:
-    """The arms that it compares; a claim about scale compares them at every size."""
-    names = {claim.treatment, claim.control}
-    return names | {arm for arm in study.arms if claim.evidence == "scale" and family_of(study, arm) in names}
+def _arms_of(claim: Hypothesis, study: Study) -> set[str]:
+    """The arms that it compares, at every size that it is about."""
+    return {arm for pair in arms_compared(study, claim) for arm in pair}
 
 
 def _is_decided_by_runs(claim: Hypothesis) -> bool:
@@ -87,7 +86,7 @@ def _touches(change: Change, claim: Hypothesis, study: Study) -> bool:
         case "base":
             return not key.startswith(_EXECUTION)
         case "arms":
-            arm = next((arm for arm in arms_of(claim, study) if rest == arm or rest.startswith(f"{arm}.")), None)
+            arm = next((arm for arm in _arms_of(claim, study) if rest == arm or rest.startswith(f"{arm}.")), None)
             return arm is not None and rest.removeprefix(f"{arm}.") not in _OF_AN_ARM
         case "hypotheses":
             is_own = rest == claim.name or rest.startswith(f"{claim.name}.")
