@@ -13,7 +13,9 @@ from typing import Any
 
 from oelm.errors import UserError
 from oelm.files import ensure_writable, write_bytes
+from oelm.metric_records import Record
 from oelm.run_directory import TUNING_FOLDER, RunDirectory, tracked
+from oelm.sealing import end_of
 from oelm.study.draws import draw_of
 from oelm.study.given_results import GivenResults
 from oelm.study.shelf import StoredRun
@@ -51,7 +53,7 @@ def _write(stored: StoredRun, to: str, out: Path, *, project: str) -> None:
     config = tracked(directory, stored.run, folder=out / name).config
     try:
         sink = begun(to, Tracked(name, project, config, out / name))
-        for record in directory.metrics():
+        for record in _records(stored):
             sink.log(numbers_in(record), record["step"])
         sink.close()
     except (UserError, KeyboardInterrupt):
@@ -59,6 +61,15 @@ def _write(stored: StoredRun, to: str, out: Path, *, project: str) -> None:
     except BaseException as error:  # of somebody else's library
         reason = f"{error}".strip().partition("\n")[0] or type(error).__name__
         raise UserError(f"{to}: {reason}") from error
+
+
+def _records(stored: StoredRun) -> list[Record]:
+    """Of a run that has ended those that its seal binds. A notebook may have checked it hours ago; Damaged where they
+    are others now."""
+    records = stored.directory.metrics()
+    if stored.ended is not None:
+        end_of(stored.directory)
+    return records
 
 
 def run_name(directory: RunDirectory) -> str:
@@ -74,7 +85,7 @@ def curves(given: GivenResults) -> Iterator[dict[str, Any]]:
     """One row for each record of a run that is whole: which run it is of, then its numbers."""
     for stored in given.whole:
         of_run = about(stored)
-        for record in stored.directory.metrics():
+        for record in _records(stored):
             yield of_run | {"step": record["step"]} | numbers_in(record)
 
 

@@ -15,6 +15,7 @@ from oelm.analysis.summary import findings_as_json
 from oelm.errors import UserError
 from oelm.notebook.results import Results
 from oelm.notebook.views import RunView, StudyView, VerdictView
+from oelm.run_directory import RunDirectory
 from oelm.study.archiving import archive
 from oelm.study.declaration import Study
 from oelm.study.given_results import GivenResults, refuse_runs_of_others
@@ -169,6 +170,17 @@ class Tags(HTMLParser):
     def handle_starttag(self, tag, attrs):
         self.tags.add(tag)
         self.attributes += attrs
+
+
+def test_a_curve_that_was_edited_while_the_notebook_was_open_is_not_taken(tmp_path):
+    folder = tmp_path / "walk"
+    store_study(small_study(), folder, loss)
+    found = results_of(folder, small_study())
+    assert set(found.runs["state"]) == {"finished"}
+    file = RunDirectory(next(folder.glob("trained-s0-*"))).metrics_file
+    file.write_text(file.read_text().replace('"train_loss": ', '"train_loss": 1', 1))
+    with pytest.raises(UserError, match=r"metrics\.jsonl: damaged: changed since the run was sealed"):
+        found.curves  # noqa: B018
 
 
 def test_a_text_is_never_markup(tmp_path):

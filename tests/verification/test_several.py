@@ -13,6 +13,9 @@ from typer.testing import CliRunner
 from oelm.cli import app
 from oelm.config import stored_fingerprint
 from oelm.errors import UserError
+from oelm.files import write_sealed
+from oelm.study.archiving import OF_STUDY
+from oelm.study.kept_check import CHECK_FILE
 from oelm.verification.several import verify_folder
 from small_runs import oelm_command
 
@@ -94,6 +97,44 @@ def test_a_run_copied_as_another_seed_is_told_although_its_loss_can_be_recompute
     assert "report exactly the same losses from the first record to the last: copy, plain;" in said[0]
 
 
+@pytest.mark.parametrize("name", OF_STUDY)
+def test_a_damaged_file_of_the_study_is_named_and_fails(study, tmp_path, name):
+    folder = Path(shutil.copytree(study, tmp_path / "study"))
+    write_sealed(folder / name, {"format_version": 1})
+    edit(folder / name, lambda tree: tree.update(more=1))
+    done, said = looked_at(folder, sample=1)
+    assert done.failed
+    assert [line for line in said if line.startswith(f"{folder / name}: damaged: ")] == done.damaged_beside
+    assert "; 1 file of the study damaged" in done.closing_line()
+    assert done.as_json()["files"] == {name: done.damaged_beside[0]}
+
+
+def test_what_a_forger_can_renew_is_named_beside_the_verdict(study, tmp_path):
+    """Everything but what the weights give: the curve before its end, times, and what lies beside the runs."""
+    folder = Path(shutil.copytree(study, tmp_path / "study"))
+    run = folder / "plain"
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    first = next(line for line in lines if "val_loss" in line)
+    first |= {"val_loss": first["val_loss"] / 2, "seconds": 1e-6}
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    edit(run / "experiment_result.json", lambda tree: tree.update(training_seconds=1.0, mean_step_seconds=1e-6))
+    sealed_again(run)
+    write_sealed(folder / CHECK_FILE, {"format_version": 1, "results": []})
+    done, _ = looked_at(folder)
+    assert not done.failed
+    reach = done.as_json()["reach"]
+    assert {"the records of the curve", "times and memory", CHECK_FILE} <= set(reach["only_sealed"])
+    assert reach["recomputed"]
+    assert all(words in done.reach_line() for each in reach.values() for words in each)
+
+
+def test_where_nothing_is_recomputed_that_is_said(study, tmp_path):
+    shutil.copytree(study / "pulled", tmp_path / "study" / "pulled")
+    done, _ = looked_at(tmp_path / "study")
+    assert done.reach()["recomputed"] == []
+    assert done.reach_line().startswith("recomputed: nothing. ")
+
+
 def test_a_folder_without_results_is_said(tmp_path):
     for folder in (tmp_path, tmp_path / "nowhere"):
         with pytest.raises(UserError, match=str(folder)):
@@ -118,6 +159,7 @@ def test_the_command_says_what_it_found_and_its_exit_code_tells(study, tmp_path)
     done = oelm_command("verify", str(run))
     assert done.returncode == 1
     assert f"{run}: differs; validation loss 1.5 reported, " in done.stdout
+    assert done.stdout.splitlines()[-1].startswith("recomputed: the reported loss")
     assert "Traceback" not in done.stderr
 
 

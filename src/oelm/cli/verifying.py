@@ -43,8 +43,9 @@ def verify(
     """Recompute reported losses from checkpoints and data.
 
     The loss at the last checkpoint must agree bit for bit on the same kind of machine, and within a stated tolerance
-    elsewhere. A run without its last checkpoint or its data is `not recomputable`, which is not a failure. Exit code 1
-    if a loss differs, a run is damaged, or runs with different seeds report exactly the same losses.
+    elsewhere. A run without its last checkpoint or its data is `not recomputable`, which is not a failure. The last
+    line says what was not recomputed. Exit code 1 if a loss differs, a run or a file of the study (registration,
+    choices, bench, check) is damaged, or runs with different seeds report exactly the same losses.
 
     \b
     Examples:
@@ -70,8 +71,10 @@ def verify(
         done = verify_folder(folder, sample=None if every else sample or A_FEW, seed=seed, data=data, say=say)
     if json_output:
         print_json(done.as_json())
-    elif run is None:
-        echo(done.closing_line())
+    else:
+        if run is None:
+            echo(done.closing_line())
+        echo(done.reach_line())
     if done.failed:
         raise typer.Exit(1)
 

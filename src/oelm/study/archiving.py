@@ -6,7 +6,7 @@ No weights and no logs: `oelm report` and `oelm status` say of an archive what t
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +15,33 @@ from oelm.errors import UserError
 from oelm.files import Damaged, ensure_writable
 from oelm.run_directory import RunDirectory, run_directories
 from oelm.sealing import everything
-from oelm.study.bench import BENCH_FILE
+from oelm.study.bench import BENCH_FILE, stored_bench
 from oelm.study.catalogue import ENDING
-from oelm.study.decisions import CHOICES_FILE
-from oelm.study.kept_check import CHECK_FILE
-from oelm.study.registration import REGISTRATION_FILE
+from oelm.study.decisions import CHOICES_FILE, read_decisions
+from oelm.study.kept_check import CHECK_FILE, stored_check
+from oelm.study.registration import REGISTRATION_FILE, entries_in
 from oelm.study.shelf import Shelf
 
-OF_STUDY = (REGISTRATION_FILE, CHOICES_FILE, BENCH_FILE, CHECK_FILE)
+# Besides the runs: each file by its name, with what reads it, and returns or raises Damaged if its seal does not fit.
+OF_STUDY: dict[str, Callable[[Path], Any]] = {
+    REGISTRATION_FILE: entries_in,
+    CHOICES_FILE: read_decisions,
+    BENCH_FILE: stored_bench,
+    CHECK_FILE: stored_check,
+}
+
+
+def stored_beside_runs(folder: Path) -> dict[str, str | None]:
+    """Which of these files a folder holds, each with what is wrong with it."""
+    found: dict[str, str | None] = {}
+    for name, read in OF_STUDY.items():
+        if os.path.lexists(folder / name):
+            try:
+                content = read(folder)
+            except (OSError, UserError) as error:
+                content = error
+            found[name] = str(content) if isinstance(content, Exception) else None
+    return found
 
 
 def archive(

@@ -5,16 +5,18 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oelm.durations import duration
 from oelm.errors import UserError
+from oelm.plurals import number_of
+from oelm.study.archiving import stored_beside_runs
 from oelm.study.doubts import same_losses
 from oelm.study.remarks import sentence
 from oelm.study.shelf import Shelf, StoredRun, read_stored
-from oelm.verification.verdict import RunVerdict, counts_of, in_words
+from oelm.verification.verdict import ONLY_SEALED, RECOMPUTED, RunVerdict, counts_of, in_words
 
 if TYPE_CHECKING:
     from oelm.verification.recomputing import Recomputation
@@ -32,17 +34,39 @@ class Verification:
     sampled: int | None = None  # None: all of them
     seed: int | None = None
     copies: tuple[str, ...] = ()  # a line for runs that are one run under several seeds
+    beside: dict[str, str | None] = field(default_factory=dict)  # files of the study, with what is wrong with them
 
     @property
     def failed(self) -> bool:
-        return bool(self.copies) or any(verdict.is_failure for verdict in self.verdicts)
+        return bool(self.copies or self.damaged_beside) or any(verdict.is_failure for verdict in self.verdicts)
+
+    @property
+    def damaged_beside(self) -> list[str]:
+        return [line for line in self.beside.values() if line]
 
     def closing_line(self) -> str:
         left_out = self.finished - len(self.verdicts)
         rest = f"; {left_out} not checked (--all checks every run)" if left_out > 0 else ""
         told, unsealed = in_words(counts_of(self.verdicts)), sum(verdict.unsealed for verdict in self.verdicts)
         told += f" ({unsealed} unsealed)" if unsealed else ""
+        if self.damaged_beside:
+            rest = f"; {number_of(len(self.damaged_beside), 'file')} of the study damaged{rest}"
         return f"{self.folder}: {len(self.verdicts)} of {self.finished} runs: {told}{rest}"
+
+    def reach(self) -> dict[str, list[str]]:
+        """What the verdicts rest on, and what nobody computed again."""
+        is_recomputed = any(verdict.is_recomputed for verdict in self.verdicts)
+        recomputed = list(RECOMPUTED) if is_recomputed else []
+        others = [] if is_recomputed else list(RECOMPUTED)
+        return {"recomputed": recomputed, "only_sealed": [*others, *ONLY_SEALED, *self.beside]}
+
+    def reach_line(self) -> str:
+        reach = self.reach()
+        recomputed = "; ".join(reach["recomputed"]) or "nothing"
+        return (
+            f"recomputed: {recomputed}. Not recomputed, only compared with its seal, which whoever can write the files "
+            f"can renew: {', '.join(reach['only_sealed'])}"
+        )
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -50,6 +74,8 @@ class Verification:
             "finished": self.finished,
             "sample": None if self.sampled is None else {"runs": self.sampled, "seed": self.seed},
             "copies": list(self.copies),
+            "files": self.beside,
+            "reach": self.reach(),
             "counts": counts_of(self.verdicts),
             "runs": [verdict.as_json() for verdict in self.verdicts],
         }
@@ -87,9 +113,10 @@ def verify_folder(folder: Path, *, sample: int | None, seed: int, data: Path | N
         drawn = random.Random(seed).sample(range(len(recomputable)), sample)
         chosen = [recomputable[place] for place in sorted(drawn)]
         say(f"{sample} of {len(recomputable)} runs with checkpoints, chosen with seed {seed}; --all checks every run")
-    copies = tuple(sentence(*remark) for remark in same_losses(reporting))
-    for line in copies:
-        say(line)
+    copies, beside = tuple(sentence(*remark) for remark in same_losses(reporting)), stored_beside_runs(folder)
+    for line in (*copies, *beside.values()):
+        if line:
+            say(line)
     verdicts = [*unreadable, *_told(at_once, chosen, _recomputation(data), say)]
     is_sample = len(chosen) < len(recomputable)
     return Verification(
@@ -99,6 +126,7 @@ def verify_folder(folder: Path, *, sample: int | None, seed: int, data: Path | N
         sampled=len(chosen) if is_sample else None,
         seed=seed if is_sample else None,
         copies=copies,
+        beside=beside,
     )
 
 

@@ -12,6 +12,12 @@ from typing import Any, Literal
 State = Literal["bit-equal", "within tolerance", "differs", "damaged", "not recomputable"]
 STATES: tuple[State, ...] = ("bit-equal", "within tolerance", "differs", "damaged", "not recomputable")
 FAILURES: tuple[State, ...] = ("differs", "damaged")
+RECOMPUTED = (
+    "the reported loss and what was measured with it (accuracy, bits, predictions)",
+    "the counts of parameters",
+    "the weights that had to stay as the seeds gave them",
+)
+ONLY_SEALED = ("the records of the curve", "the best loss", "the training loss", "times and memory")  # of every run
 
 
 @dataclass(frozen=True)
@@ -26,6 +32,10 @@ class RunVerdict:
     tolerance: float = 0.0  # relative, of the loss; 0: every bit
     other_machine: tuple[str, ...] = field(default=())  # why bit-equality is not asked for
     unsealed: bool = False
+
+    @property
+    def is_recomputed(self) -> bool:
+        return self.recomputed is not None
 
     @property
     def is_failure(self) -> bool:
