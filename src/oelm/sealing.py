@@ -1,7 +1,6 @@
 """How a run ended, read and checked: a seal, written last, binds every file that numbers are taken from.
 
-A seal shows accidents and edits, not forgery: whoever changes a result can seal it again. `oelm verify` recomputes
-some of it.
+A seal shows accidents and edits, not forgery: who changes a result can seal it again. `oelm verify` recomputes some.
 Runs of formats before the seal count after the same checks of the result against the rest, as unsealed.
 """
 
