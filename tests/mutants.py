@@ -233,7 +233,7 @@ MUTANTS = (
     ),
     # ---- Again, of every subject: what is asked of data ----
     Mutant("data/batches.py", "% (slack + 1)", "% slack", "data/test_batches.py"),
-    Mutant("data/division.py", "            lower = bound\n", "", "data/test_tasks.py data/test_sentences.py"),
+    Mutant("data/division.py", "            lower = bound\n", "", "data/test_prepare_sentences.py"),
     Mutant(
         "data/division.py",
         "first_keys.append(content_hash(example.texts[0]))",

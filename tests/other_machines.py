@@ -1,9 +1,9 @@
 """The tests as other machines would run them: `make machines`, or this file with names of rows.
 
-A row simulates another processor (by what torch, OpenBLAS and numpy are told to use), number of threads, locale and
-time zone, home, user or path. Each runs all tests that neither start a process nor compile (`--alone`) in a copy of
-the repository. `--environment NAME` prints a row's variables, for a whole `make test`. What cannot be simulated is
-said.
+A row simulates another processor (by what torch, MKL, OpenBLAS and numpy are told to use), number of threads, locale
+and time zone, home, user or path. Each runs all tests that neither start a process nor compile (`--alone`) in a copy of
+the repository; words after `--` go to pytest. `--environment NAME` prints a row's variables, for a whole `make test`.
+What the libraries say of the processor then, and what cannot be simulated, is said.
 """
 
 from __future__ import annotations
@@ -20,6 +20,13 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 NOBODY = 65534
+# Whether the libraries went by what they were told: names that one does not know it passes over.
+TOLD = """
+import numpy, torch
+from numpy._core._multiarray_umath import __cpu_dispatch__ as known, __cpu_features__ as features
+used = [name for name in known if features[name]]
+print(f"torch {torch.backends.cpu.get_cpu_capability()}, numpy {' '.join(used) or 'as built'}")
+"""
 READ_ONLY = "/proc"  # where nobody can write, root neither
 
 
@@ -43,24 +50,33 @@ class Machine:
         return None
 
 
-OLD_NUMPY = "AVX512F AVX512CD AVX512_SKX AVX512_CLX AVX512_CNL AVX512_ICL AVX512_SPR"
+# As numpy calls them since 2.4, then as it did before.
+WITHOUT_AVX512 = "X86_V4 AVX512_ICL AVX512_SPR AVX512F AVX512CD AVX512_SKX AVX512_CLX AVX512_CNL"
+WITHOUT_AVX2 = f"X86_V3 {WITHOUT_AVX512} AVX2 FMA3 F16C AVX"
 MACHINES = {
     machine.name: machine
     for machine in (
-        Machine("plain", {"ATEN_CPU_CAPABILITY": "default", "OPENBLAS_CORETYPE": "Haswell", "OMP_NUM_THREADS": "1"}),
+        Machine(
+            "plain",
+            {
+                "ATEN_CPU_CAPABILITY": "default", "OPENBLAS_CORETYPE": "Prescott", "MKL_CBWR": "COMPATIBLE",
+                "NPY_DISABLE_CPU_FEATURES": WITHOUT_AVX2, "OMP_NUM_THREADS": "1",
+            },
+        ),
         Machine(
             "avx2",
             {
-                "ATEN_CPU_CAPABILITY": "avx2", "OPENBLAS_CORETYPE": "Zen", "NPY_DISABLE_CPU_FEATURES": OLD_NUMPY,
-                "TZ": "Asia/Shanghai", "LC_ALL": "C",
+                "ATEN_CPU_CAPABILITY": "avx2", "OPENBLAS_CORETYPE": "Zen", "MKL_CBWR": "AVX2",
+                "NPY_DISABLE_CPU_FEATURES": WITHOUT_AVX512, "TZ": "Asia/Shanghai", "LC_ALL": "C",
             },
             needs="avx2",
         ),
         Machine(
-            "avx512", {"ATEN_CPU_CAPABILITY": "avx512", "OPENBLAS_CORETYPE": "SkylakeX", "TZ": "America/St_Johns"},
+            "avx512",
+            {"ATEN_CPU_CAPABILITY": "avx512", "OPENBLAS_CORETYPE": "SkylakeX", "TZ": "America/St_Johns"},
             needs="avx512f",
         ),
-        Machine("threads", {"OMP_NUM_THREADS": "4"}),
+        Machine("threads", {"OMP_NUM_THREADS": "4", "OPENBLAS_CORETYPE": "Haswell"}),
         Machine("nobody", {"OMP_NUM_THREADS": "1", "LC_ALL": "C.UTF-8"}, as_nobody=True),
         Machine("read_only_home", {"HOME": READ_ONLY, "XDG_CACHE_HOME": f"{READ_ONLY}/cache"}),
         Machine("path", {"TZ": "Pacific/Kiritimati", "LANG": "zh_CN.UTF-8"}, folder="a path 含空格"),
@@ -102,16 +118,19 @@ def _run(machine: Machine, further: list[str]) -> int:
         environment = {**os.environ, "PYTHONPATH": str(copy / "src"), "TMPDIR": str(temporary)}
         if machine.as_nobody:
             environment["HOME"] = str(temporary)
-        command = [sys.executable, "-m", "pytest", "--alone", "-q", "--dist", "loadfile", "-p", "no:cacheprovider"]
-        done = subprocess.run(
-            [*command, *further],
-            cwd=copy,
-            env=environment | machine.sets,
-            capture_output=True,
-            text=True,
-            encoding="utf-8",
-            errors="replace",
-            **({"user": NOBODY, "group": NOBODY, "extra_groups": []} if machine.as_nobody else {}),
+        pytest = ["pytest", "--alone", "-q", "--dist", "loadfile", "-p", "no:cacheprovider", *further]
+        told, done = (
+            subprocess.run(
+                [sys.executable, *words],
+                cwd=copy,
+                env=environment | machine.sets,
+                capture_output=True,
+                text=True,
+                encoding="utf-8",
+                errors="replace",
+                **({"user": NOBODY, "group": NOBODY, "extra_groups": []} if machine.as_nobody else {}),
+            )
+            for words in (["-c", TOLD], ["-m", *pytest])
         )
     finally:
         shutil.rmtree(place, ignore_errors=True)
@@ -119,6 +138,7 @@ def _run(machine: Machine, further: list[str]) -> int:
         print(done.stdout[-20_000:], done.stderr[-4_000:], sep="\n")
     last = (done.stdout.strip().splitlines() or ["no output"])[-1].strip("= ")
     outcome = "FAILED" if done.returncode else "passed"
+    print(f"{machine.name}: {told.stdout.strip()}")
     print(f"{machine.name}: {outcome} in {time.monotonic() - began:.0f} s: {last}", flush=True)
     return done.returncode
 

@@ -28,6 +28,19 @@ def test_a_batch_depends_on_seed_and_step_alone():
     assert not np.array_equal(SentenceBatches(sentences, 8, seed=4).indices(1), one.indices(1))
 
 
+def test_seed_and_epoch_also_order_the_batches():
+    """Where one group holds all examples, its batches are made by length: only their order can depend on the seed."""
+    sentences = drawn()
+    longest = int(sentences.lengths.argmax())
+
+    def place(seed, epoch):
+        batches = SentenceBatches(sentences, 8, seed=seed)
+        return next(step for step in range(12) if longest in batches.indices(12 * epoch + step + 1))
+
+    assert len({place(seed, epoch=0) for seed in range(6)}) > 2
+    assert len({place(0, epoch) for epoch in range(6)}) > 2
+
+
 def test_an_epoch_holds_every_example_at_most_once_and_the_next_is_another():
     batches = SentenceBatches(drawn(), 8, seed=0)
     assert batches.per_epoch == 12
