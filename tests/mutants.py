@@ -280,7 +280,7 @@ MUTANTS = (
         "training/driver.py",
         "                self.best_model.wait()  #",
         "                #",
-        "training/test_best_model.py",
+        "training/test_run.py",
     ),
     Mutant(
         "training/driver.py",

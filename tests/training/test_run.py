@@ -3,6 +3,7 @@
 import json
 import math
 import shutil
+import time
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,8 @@ from oelm.files import write_json
 from oelm.run_directory import RunDirectory
 from oelm.stored_models.loading import load_stored
 from oelm.study.shelf import read_stored
+from oelm.training import driver
+from oelm.training.checkpoint import read_state
 from oelm.training.run import train
 from small_runs import VOCABULARY, quiet_execution, small_run
 
@@ -52,6 +55,31 @@ def test_metrics_carry_steps_tokens_and_seconds(finished):
     assert all(r["perplexity"] == math.exp(r["val_loss"]) for r in validation)
     seconds = [record["seconds"] for record in records]
     assert seconds == sorted(seconds)
+
+
+def test_checkpoints_count_the_time_of_the_whole_run_so_that_a_resume_goes_on_from_it(finished):
+    walls = []
+    for folder in finished[1].directory.stored_checkpoints():
+        progress = read_state(folder)["progress"]
+        assert progress["wall_seconds"] >= progress["training_seconds"] + progress["validation_seconds"]
+        walls.append(progress["wall_seconds"])
+    assert 0 < walls[0] < walls[1] < finished[1].result["wall_seconds"]
+
+
+def test_a_checkpoint_waits_for_the_best_model_that_it_knows_of(token_folder, tmp_path, monkeypatch):
+    written, at_checkpoints = [], []
+    save = driver.save_checkpoint
+
+    def slowly(*_, step, **__):
+        return lambda: (time.sleep(0.1), written.append(step))
+
+    monkeypatch.setattr(driver, "best_saver", slowly)
+    monkeypatch.setattr(
+        driver, "save_checkpoint", lambda *rest, **keys: (at_checkpoints.append(written[-1]), save(*rest, **keys))
+    )
+    run = small_run(steps=6, data=token_folder, validate_every=3)
+    train(run, quiet_execution(checkpoint_every=3), out=tmp_path / "run")
+    assert at_checkpoints == [3, 6]
 
 
 def test_counts_and_digest_are_recorded(finished):
