@@ -125,7 +125,7 @@ MUTANTS = (
         "treatment/starts.py",
         "return 1 / math.sqrt(sizes.columns)",
         "return 1 / math.sqrt(sizes.rows)",
-        "treatment model/test_initialization.py",
+        "treatment/test_starts.py",
     ),
     Mutant(
         "model/scores.py",
@@ -137,9 +137,14 @@ MUTANTS = (
         "model/repairs.py",
         "before_BHTK = _preceded(name, x_BHTK, 1, cache, places)[:, :, :-1]",
         "before_BHTK = x_BHTK",
-        "model",
+        "model/test_repairs.py",
     ),
-    Mutant("model/attention.py", "q_BHTK * temperature_H[:, None, None]", "q_BHTK * temperature_H.mean()", "model"),
+    Mutant(
+        "model/attention.py",
+        "q_BHTK * temperature_H[:, None, None]",
+        "q_BHTK * temperature_H.mean()",
+        "model/test_scores.py",
+    ),
     Mutant(
         "accounting.py",
         "modules * rows * numbers, modules * frozen * numbers",
@@ -294,7 +299,7 @@ MUTANTS = (
         "vars(self.progress)",
         "training/test_run.py",
     ),
-    Mutant("training/late.py", "torch.maximum(self._stopped, bad)", "bad", "training fake_cuda"),
+    Mutant("training/late.py", "torch.maximum(self._stopped, bad)", "bad", "training/test_late.py"),
     Mutant("training/best_model.py", "copy.clone() if", "copy if", "training/test_best_model.py"),
     Mutant(
         "training/checkpoint.py",
@@ -417,7 +422,7 @@ MUTANTS = (
         "analysis/arm_summaries.py",
         "for seed, runs in by_seed.items() if len(runs) == planned[seed]}",
         "for seed, runs in by_seed.items() if runs}",
-        "analysis study/test_study_draws.py",
+        "analysis/test_averaged_draws.py study/test_study_draws.py",
     ),
     Mutant(
         "analysis/looks.py",
@@ -425,7 +430,12 @@ MUTANTS = (
         'verdict.reason == "futile"',
         "analysis/test_looks.py",
     ),
-    Mutant("claims/measures.py", "else (high, low)", "else (low, high)", "claims/test_measures.py reporting"),
+    Mutant(
+        "claims/measures.py",
+        "else (high, low)",
+        "else (low, high)",
+        "claims/test_measures.py reporting/test_classification_report.py",
+    ),
     # ---- What is stored, and who runs ----
     Mutant(
         "sealing.py",
@@ -468,7 +478,7 @@ MUTANTS = (
         "experiments/controller.py",
         "            plan = self._after_looks(self._afresh())  #",
         "            plan = self._after_looks(self._plan())  #",
-        "experiments",
+        "experiments/test_looking.py experiments/test_controller.py",
     ),
     Mutant(
         "experiments/controller.py",
@@ -525,7 +535,7 @@ MUTANTS = (
         "reporting/quality.py",
         "numbers.interval(*measure.ends(of_costs.low, of_costs.high)",
         "numbers.interval(*(of_costs.low, of_costs.high)",
-        "reporting",
+        "reporting/test_classification_report.py",
     ),
     Mutant(
         "reporting/tables.py",
@@ -554,7 +564,12 @@ MUTANTS = (
         "found[value] = loss",
         "reporting/test_figures.py",
     ),
-    Mutant("verification/recomputing.py", "        start.check(objective.model, step)", "        pass", "verification"),
+    Mutant(
+        "verification/recomputing.py",
+        "        start.check(objective.model, step)",
+        "        pass",
+        "verification/test_recomputing.py",
+    ),
 )
 
 

@@ -103,6 +103,12 @@ def test_a_target_is_reached_where_the_whole_stream_reaches_it(tmp_path, taken_u
         assert reached([kept], target, flops_per_token=1.0) == reached([whole], target, flops_per_token=1.0)
 
 
+def test_a_run_taken_up_again_reaches_a_target_where_its_last_records_do(tmp_path):
+    before = [validated(10, 5.0), validated(20, 2.9)]
+    file = stream(tmp_path, *before, validated(10, 5.0), validated(20, 3.1), validated(30, 2.8))
+    assert read_records(file, target_loss=3.0) == everything(file)
+
+
 # ---- Bad lines -----------------------------------------------------------------------------------------------------
 
 BAD_LINES = {

@@ -1,7 +1,10 @@
 """Every start is a pure function of (seed, name): arms differ only in the treatment."""
 
+import itertools
+
 import pytest
 import torch
+from torch.nn import functional
 
 from oelm.arms import GPT_ARMS, RIVALS
 from oelm.config import Seeds
@@ -125,6 +128,19 @@ def test_every_arm_that_rests_starts_bit_equal_to_its_trained_twin(arm):
 def test_every_trained_twin_starts_as_another_arm_does():
     twins = {twin_of(arm) for arm in RESTING}
     assert twins == {arm for arm in GPT_ARMS if arm.startswith("trained")}
+
+
+@pytest.mark.parametrize("arm", GPT_ARMS)
+def test_no_two_matrices_are_of_one_draw(arm):
+    """Of those that are drawn as they stand: from one draw, they would be multiples of each other."""
+    directions = [
+        (name, functional.normalize(value.double().flatten(), dim=0))
+        for name, value in weights(arm).items()
+        if value.dim() == 2 and value.std() > 0 and not torch.equal(value, torch.eye(*value.shape))
+    ]
+    for (name, one), (other, another) in itertools.combinations(directions, 2):
+        if one.shape == another.shape:
+            assert abs(one @ another) < 0.5, (name, other)
 
 
 def test_the_data_seed_moves_no_weight():

@@ -1,6 +1,7 @@
 """Stored runs as they stand, whole, damaged or half-way."""
 
 import json
+import math
 import os
 import shutil
 import sys
@@ -37,6 +38,16 @@ def test_a_stored_run_knows_itself(stored):
     assert run.environment["threads"] == ENVIRONMENT["threads"]
     assert run.parameters["frozen"] == 0
     assert run.data_digest == ENVIRONMENT["data_digest"]
+
+
+@pytest.mark.parametrize("first", ["diverged", "finished"])
+def test_of_two_runs_of_one_computation_the_finished_one_counts(tmp_path, first):
+    study = small_study(arms=["trained"], seeds=[0])
+    (run,) = planned(study, Shelf(tmp_path), facts={"vocabulary": VOCABULARY}).final
+    for name, loss in zip("ab", (math.inf, 2.5) if first == "diverged" else (2.5, math.inf), strict=True):
+        store_finished(run, tmp_path, loss, name=name)
+    (found,) = planned(study, Shelf(tmp_path)).final
+    assert (found.state, found.loss) == ("finished", 2.5)
 
 
 def test_no_folder_is_an_empty_shelf(tmp_path):

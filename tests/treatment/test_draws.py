@@ -37,6 +37,14 @@ def test_the_baseline_treats_nothing_although_its_queries_and_keys_are_drawn_apa
     assert not draws_what_it_treats(model)
 
 
+def test_an_option_that_is_drawn_has_draws_beside_parts_of_the_baseline():
+    model = small_model("trained", repairs={"residual": {"rank": 2, "on": ["query"]}})
+    one, other = (build(model, Seeds(projections=seed)).state_dict() for seed in (0, 1))
+    added = [key for key in one if addition_of(key) is not None]
+    assert any(not torch.equal(one[key], other[key]) for key in added)
+    assert draws_what_it_treats(model)
+
+
 @pytest.mark.parametrize(
     ("name", "has_draws"),
     [("fine_tuned", False), ("frozen_pretrained", False), ("frozen_orthogonalised", False), ("frozen_normal", True)],
