@@ -143,7 +143,7 @@ MUTANTS = (
         "model/attention.py",
         "q_BHTK * temperature_H[:, None, None]",
         "q_BHTK * temperature_H.mean()",
-        "model/test_scores.py",
+        "model/test_repairs.py",
     ),
     Mutant(
         "accounting.py",
@@ -158,7 +158,7 @@ MUTANTS = (
         "test_accounting.py",
     ),
     # ---- What is chosen ----
-    Mutant("study/one_run.py", '{"training.validation_split": "tune"}', "{}", "study"),
+    Mutant("study/one_run.py", '{"training.validation_split": "tune"}', "{}", "study/test_plan.py"),
     Mutant(
         "study/tuning.py",
         "best = min(losses, key=rank)",
