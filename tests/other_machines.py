@@ -17,6 +17,7 @@ import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 NOBODY = 65534
@@ -47,7 +48,16 @@ class Machine:
             return f"this processor has no {self.needs}"
         if self.as_nobody and os.geteuid() != 0:
             return "only root can become somebody else"
+        try:
+            subprocess.run([sys.executable, "-c", ""], check=True, **self.user)
+        except (PermissionError, subprocess.CalledProcessError):
+            return f"somebody else may not run {sys.executable}"
         return None
+
+    @property
+    def user(self) -> dict[str, Any]:
+        """For a process."""
+        return {"user": NOBODY, "group": NOBODY, "extra_groups": []} if self.as_nobody else {}
 
 
 # As numpy calls them since 2.4, then as it did before.
@@ -128,7 +138,7 @@ def _run(machine: Machine, further: list[str]) -> int:
                 text=True,
                 encoding="utf-8",
                 errors="replace",
-                **({"user": NOBODY, "group": NOBODY, "extra_groups": []} if machine.as_nobody else {}),
+                **machine.user,
             )
             for words in (["-c", TOLD], ["-m", *pytest])
         )
