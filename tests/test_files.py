@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from oelm.files import MOST_DIGITS, MOST_LEVELS, Damaged, read_json
+from oelm.files import MOST_DIGITS, MOST_LEVELS, Damaged, digest_of, read_json
 
 
 def nested(levels: int) -> str:
@@ -37,6 +37,11 @@ def test_another_encoding_is_damage(tmp_path, content):
     (tmp_path / "file").write_bytes(content)
     with pytest.raises(Damaged):
         read_json(tmp_path / "file")
+
+
+def test_a_digest_is_that_of_the_value_whatever_the_order_of_its_keys():
+    one, other = {"a": 1, "b": {"c": [2.5], "d": None}}, {"b": {"d": None, "c": [2.5]}, "a": 1}
+    assert digest_of(one) == digest_of(other) != digest_of({"a": 1, "b": {"c": [2.5], "d": 0}})
 
 
 def test_a_folder_in_the_place_of_a_file_is_damage(tmp_path):

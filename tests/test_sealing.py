@@ -220,7 +220,13 @@ WRONG = {
     "another computation": {"fingerprint": "0123456789"},
     "other counts": {"frozen": 5},
     "another training loss": {"train_loss": 1.0},
+    "an accuracy that is not the mean of its difficulties": {
+        "accuracy": 0.5, "accuracy_by_difficulty": {"2": 1.0, "4": 0.5},
+    },
     "a best loss above the last": {"best_val_loss": 2.9, "best_perplexity": math.exp(2.9)},
+    "a best loss at the last step that is not the last": {
+        "best_val_loss": 1.0, "best_perplexity": math.exp(1.0), "best_step": 40,
+    },
     "infinite": {"val_loss": math.inf},
     "not a number": {"val_loss": math.nan},
     "below zero": {"val_loss": -3.0},
@@ -365,6 +371,16 @@ def test_a_run_whose_course_is_damaged_is_made_again_from_the_start(trained, tmp
     assert outcome.result["resumes"] == 0
     assert (path / "damaged" / "1" / file).exists()
     assert "set aside in" in (path / "training.log").read_text()
+
+
+def test_a_checkpoint_that_is_not_the_sealed_one_ends_no_run_again(trained, tmp_path):
+    path, same_command = again(trained, tmp_path)
+    (path / "experiment_result.json").unlink()
+    manifest = sorted((path / "checkpoints").iterdir())[-1] / "manifest.json"
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()), indent=1))
+    outcome = same_command()
+    assert_the_same(trained, outcome, path)
+    assert outcome.result["resumes"] == 0
 
 
 def test_damage_found_twice_is_kept_twice(trained, tmp_path):

@@ -153,9 +153,10 @@ def test_a_clear_slope_is_shown_and_its_opposite_refuted():
     assert share([shrinks.exclude(*each.slope_bounds(LEVEL)) for each in verdicts]) > 0.95
 
 
+@pytest.mark.parametrize("millions", [1.0, 25.0])
 @pytest.mark.parametrize("studies", STUDIES)
-def test_a_further_size_lies_where_it_is_predicted_as_often_as_that_says(studies):
-    further = [*PLACES, math.log2(25.0)]
+def test_a_further_size_lies_where_it_is_predicted_as_often_as_that_says(studies, millions):
+    further = [*PLACES, math.log2(millions)]
     covered = []
     for runs in simulated(studies, further):
         low, high = line(PLACES, runs[:-1]).prediction(further[-1])

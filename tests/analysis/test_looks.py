@@ -252,6 +252,15 @@ def test_every_interval_shown_at_a_look_holds_at_all_looks_at_once(tmp_path):
         assert reach > 2 * stats.t.isf(0.025, LOOKS[0] - 1)
 
 
+def test_a_claim_with_a_run_that_diverged_asks_for_no_further_seeds(tmp_path):
+    study = small_study(arms=ARMS[:2], seeds=list(range(8)), looks=LOOKS, hypotheses=[hypothesis()])
+    diverged = TREATMENT, 1
+    shelf = store_study(study, tmp_path, lambda arm, seed, *_: math.inf if (arm, seed) == diverged else 2 + seed / 100)
+    (verdict,) = findings_of(study, shelf).verdicts
+    assert (verdict.outcome, verdict.reason) == ("undecided", "diverged")
+    assert (verdict.look.number, verdict.look.is_settled) == (1, True)
+
+
 def test_the_last_look_without_earlier_ones_is_the_verdict_of_all_seeds(looked_at, tmp_path):
     """A study with one look decides as one without: the same p-values, bounds and outcome."""
     losses = next(simulated(1, {TREATMENT: 0.02}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,11 +11,13 @@ from scipy import stats
 
 from oelm.analysis.findings import Findings, Scale, Trend, Verdict
 from oelm.analysis.looks import looks_taken, seeds_saved
+from oelm.analysis.scale import trend_over
 from oelm.analysis.summary import findings_as_json, findings_of
 from oelm.archives import runs_folder
 from oelm.study.declaration import Hypothesis, Study
 from oelm.study.plan import planned
 from oelm.study.reading import load_study
+from oelm.study.scaled import dials_of
 from oelm.study.shelf import Shelf
 from sized_studies import PAIR, STEPS, WIDTHS, losses_with_slope, sized_study
 from small_runs import REPOSITORY
@@ -59,6 +62,14 @@ def test_a_planted_slope_is_recovered(scale):
 def test_slopes_are_against_what_differs(scale):
     assert list(trend_of(scale, "width").slopes) == ["parameters", "flops"]
     assert list(trend_of(scale, "steps").slopes) == ["tokens", "flops"]
+
+
+def test_a_size_is_counted_by_its_control(found):
+    """A treatment that stores fewer numbers makes no model smaller."""
+    arms = {name: replace(each, total=1) if name.startswith(FROZEN) else each for name, each in found.arms.items()}
+    points = trend_over(found.study, arms, FROZEN, "trained", dials_of(found.study)["width"], dial="width").points
+    assert [point.counts["parameters"] for point in points] == [arms[point.control].total for point in points]
+    assert all(arms[point.treatment].total == 1 for point in points)
 
 
 def test_sizes_are_ordered_by_their_count(scale):

@@ -141,6 +141,21 @@ def test_schedules_do_what_their_names_say(arm):
             assert times[0] == times[3] == list(range(1, 21))
 
 
+def test_a_look_is_held_against_the_one_before_it(token_folder):
+    """A weight that moved up to a look, and rests since, is compared with what it was at that look."""
+    gpt, _, _ = start(small_run("train_then_freeze"), token_folder)
+    watch = Watch.begin(Schedule(rules(gpt), steps=20, num_layers=4), gpt, 0)
+    query = gpt.blocks[0].attention.query.weight
+    with torch.no_grad():
+        query.add_(1.0)
+    watch.check(gpt, 4)  # its last update
+    watch.check(gpt, 12)
+    with torch.no_grad():
+        query.add_(1.0)
+    with pytest.raises(FrozenWeightChanged, match="between steps 12 and 20"):
+        watch.check(gpt, 20)
+
+
 def test_layers_thaw_from_the_top_at_equal_distances():
     moves = After(fraction=0.6, order="layer_by_layer")
     assert [thaw_fraction(moves, layer, 4) for layer in (3, 2, 1, 0)] == pytest.approx([0.6, 0.7, 0.8, 0.9])

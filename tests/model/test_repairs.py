@@ -62,6 +62,18 @@ def test_a_residual_and_a_scale_are_the_merged_matrix():
     torch.testing.assert_close(repaired(TOKENS), plain(TOKENS), rtol=1e-10, atol=1e-10)
 
 
+def test_a_temperature_is_a_scale_of_the_queries_of_its_head():
+    scores = Scores(temperature=Temperature(kind="per_head"))
+    warm, plain = shaken(build(small_model(scores=scores), Seeds())), build(small_model(), Seeds()).double()
+    state = warm.state_dict()
+    merged = {name: value for name, value in state.items() if name in plain.state_dict()}
+    for path in [name.removesuffix(".temperature") for name in state if name.endswith(".temperature")]:
+        heads = state[f"{path}.query.weight"].unflatten(0, (4, -1))
+        merged[f"{path}.query.weight"] = (heads * state[f"{path}.temperature"][:, None, None]).flatten(0, 1)
+    plain.load_state_dict(merged)
+    torch.testing.assert_close(warm(TOKENS), plain(TOKENS), rtol=1e-10, atol=1e-10)
+
+
 def test_a_shift_adds_a_share_of_the_predecessor():
     x = torch.arange(12.0).view(1, 2, 3, 2)
     share = torch.tensor([[1.0, 10.0], [0.0, 2.0]])

@@ -62,9 +62,16 @@ def test_a_clean_study_has_no_confound_before_and_after_its_runs(tmp_path):
         assert confounds(study, plan) == {"not_worse": []}
 
 
-def test_values_tuned_on_the_common_grid_may_differ(tmp_path):
-    study = two_arms(tuning=TUNING)
-    shelf = store_study(study, tmp_path, losses)
+@pytest.mark.parametrize(("key", "best"), [
+    ("learning_rate", {"trained": 1e-3, FROZEN: 2e-3}),
+    ("model.parts.query.gain", {"trained": 1.0, FROZEN: 2.0}),
+])  # fmt: skip
+def test_values_tuned_on_the_common_grid_may_differ(tmp_path, key, best):
+    values = [best["trained"] / 2, *best.values(), 2 * best[FROZEN]]
+    study = two_arms(tuning=TUNING | {"grid": {key: values}})
+    shelf = store_study(
+        study, tmp_path, lambda arm, seed, _, point: 2.0 + sum(abs(value - best[arm]) for _, value in point)
+    )
     plan = planned(study, shelf)
     assert plan.choices["trained"].values != plan.choices[FROZEN].values
     assert confounds(study, plan) == {"not_worse": []}

@@ -50,6 +50,16 @@ def test_of_two_runs_of_one_computation_the_finished_one_counts(tmp_path, first)
     assert (found.state, found.loss) == ("finished", 2.5)
 
 
+def test_with_a_digest_only_a_run_of_that_data_is_found(tmp_path):
+    study = small_study(arms=["trained"], seeds=[0])
+    (run,) = planned(study, Shelf(tmp_path), facts={"vocabulary": VOCABULARY}).final
+    for digest in ("a", "b"):
+        store_finished(run, tmp_path, 2.5, name=digest, environment={"data_digest": 64 * digest})
+    shelf, identity = Shelf(tmp_path), computation(run.resolved_run)
+    assert [shelf.computed(identity, data_digest=64 * each).name for each in "ab"] == ["a", "b"]
+    assert shelf.computed(identity, data_digest=64 * "c") is None
+
+
 def test_no_folder_is_an_empty_shelf(tmp_path):
     shelf = Shelf(tmp_path / "nowhere")
     assert (shelf.runs, shelf.facts, shelf.bench(), shelf.unreadable) == ([], {}, None, [])
