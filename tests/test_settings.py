@@ -5,7 +5,7 @@ import json
 import pytest
 
 from oelm.arms import GPT_ARMS, PRETRAINED_ARMS
-from oelm.config import MOST_DIGITS, resolved, stored_form
+from oelm.config import MOST_DIGITS, PRESETS, resolved, stored_form
 from oelm.errors import UserError
 from oelm.files import read_json, write_json
 from oelm.settings import full_key, load_settings, read_yaml, settings_of, stored_run, written_out
@@ -32,6 +32,9 @@ def test_on_and_off_are_words():
     ("assignment", "expected"),
     [
         ("learning_rat=1e-3", "learning_rat: unknown key; did you mean learning_rate?"),
+        ("training.stps=3", "training.stps: unknown key; did you mean training.steps?"),
+        ("parts={query: {strt: normal}}", "model.parts.query.strt: unknown key; did you mean model.parts.query.start?"),
+        ("training={}", "is a section"),
         ("learning_rate='3e-4'", "training.learning_rate: '3e-4' is a quoted number; write it without quotes: 3e-4"),
         ("learning_rate=nan", "training.learning_rate: 'nan' is not a finite number"),
         ("learning_rate=.inf", "training.learning_rate: must be a finite number (got inf)"),
@@ -53,10 +56,12 @@ def test_on_and_off_are_words():
         ("model.attention.query.moves.steps=3", "model.parts.query.moves.steps: is only valid with kind every"),
         ("model.parts.query.moves.fraction=3", "moves.fraction: is only valid with kind after or before"),
         ("model.parts.query.moves.steps=3", "moves.steps: is only valid with kind every"),
-        ("model.scores.temperature=2", "is a section; set its keys one by one: model.scores.temperature.kind"),
-        ("residual={rank: 4}", "is a section; set its keys one by one: model.repairs.residual.rank, model.repairs."),
-        ("query=never", "is a section; set its keys one by one: model.parts.query.start, model.parts.query.gain"),
-        ("seeds=3", "is a section; set its keys one by one: seeds.weights, seeds.projections, seeds.data"),
+        ("model.scores.temperature=2", "is a section; give keys and values, or one of model.scores.temperature.kind"),
+        (
+            "query=never",
+            "is a section; give keys and values, or one of model.parts.query.start, model.parts.query.gain",
+        ),
+        ("seeds=3", "is a section; give keys and values, or one of seeds.weights, seeds.projections, seeds.data"),
     ],
 )
 def test_a_bad_value_is_one_line_with_its_key(assignment, expected):
@@ -219,3 +224,29 @@ def test_settings_written_out_are_read_back(pair, tmp_path):
 def test_half_a_character_is_refused_with_its_line():
     with pytest.raises(UserError, match=r"x\.yaml: line 2: contains half a character"):
         read_yaml('a: 1\nb: "\\uD800"\n', name="x.yaml")
+
+
+def test_a_section_is_given_as_its_keys_one_by_one_are():
+    single = ["parts.query.start=orthogonal", "parts.query.moves.kind=never", "training.steps=7"]
+    together = ["model.parts={query: {start: orthogonal, moves: {kind: never}}}", "training={steps: 7}"]
+    assert load_settings(assignments=together) == load_settings(assignments=single)
+    assert (
+        load_settings(assignments=["training={steps: 7}"]).run.training.batch_size
+        == PRESETS["tiny"].training.batch_size
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{en: Does it hold?, zh: 行吗}", "{en: Does it? Really, zh: 行吗}", "Does it: hold", "[it] holds", "{en: a: b}"],
+)
+def test_a_text_that_needs_quotes_is_told_so(text):
+    with pytest.raises(UserError, match="needs quotes"):
+        read_yaml(f"question: {text}\nseeds: [1]\n", name="s.yaml")
+
+
+def test_other_mistakes_in_yaml_are_not_put_down_to_quotes():
+    for text in ("a: {b: 1", "a: *b", "a: 1\n  b: 2\n c: 3\n\td: 4"):
+        with pytest.raises(UserError) as caught:
+            read_yaml(text, name="s.yaml")
+        assert ("quotes" in str(caught.value)) == ("not allowed here" in str(caught.value))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
-
 from oelm.aliases import ALIASES
-from oelm.errors import UserError
+from oelm.errors import UserError, did_you_mean
 from oelm.treatment.moves import After, Always, Before, Every, Moves, Never
 from oelm.treatment.parts import BASELINE, ROLES, Part, Parts
 from oelm.treatment.repairs import Convolution, Repairs, Residual, Shift
@@ -147,9 +145,7 @@ def canonical_name(name: str) -> str:
     known = ALIASES.get(name, name)
     if known in ARMS:
         return known
-    close = difflib.get_close_matches(name, [*ARMS, *ALIASES], n=1)
-    suggestion = f"; did you mean {close[0]}?" if close else ""
-    raise UserError(f"arm: unknown name {name!r}{suggestion} (`oelm arms` lists them)")
+    raise UserError(f"arm: unknown name {name!r}{did_you_mean(name, [*ARMS, *ALIASES])} (`oelm arms` lists them)")
 
 
 def arm(name: str, *, kind: str = "gpt") -> Treatment:

@@ -1,5 +1,10 @@
 """The one error a user can cause: a line that names the offending key or path and says what to do."""
 
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
 
 class UserError(Exception):
     """Shown without a traceback. The message holds one problem a line."""
@@ -22,3 +27,9 @@ class Stopped(UserError):
 def first_line(error: Exception) -> str:
     """Of what a library says; its name where it says nothing."""
     return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def did_you_mean(word: object, known: Iterable[str]) -> str:
+    """`; did you mean X?`, to end such a line with; nothing where no known word is close."""
+    close = difflib.get_close_matches(str(word), list(known), n=1)
+    return f"; did you mean {close[0]}?" if close else ""

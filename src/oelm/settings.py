@@ -5,11 +5,12 @@ Every problem becomes one line with its dotted key and, where there is one, a su
 
 from __future__ import annotations
 
+import copy
 import difflib
 import math
 import re
 import reprlib
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
@@ -35,7 +36,7 @@ from oelm.config import (
     kind_of_model,
     resolved,
 )
-from oelm.errors import UserError
+from oelm.errors import UserError, did_you_mean
 from oelm.files import Damaged
 from oelm.sections import KEYED_TAG, MOST_DIGITS, TOO_LONG, VALUE_TAG
 from oelm.treatment.parts import Part
@@ -107,6 +108,11 @@ def _values(node: yaml.Node | None, known: dict[int, float]) -> float:
     return known[id(node)]
 
 
+# What YAML says of a text with a mark in it that means something to YAML.
+UNQUOTED = re.compile(r"but got '[^<]|but found '<scalar>'|not allowed here|cannot start any token")
+NEEDS_QUOTES = "; a text that contains `: `, or `?`, `,`, `[` or `{` inside braces, needs quotes"
+
+
 def read_yaml(text: str, *, name: str) -> Any:
     try:
         loader = _Loader(text)
@@ -116,7 +122,8 @@ def read_yaml(text: str, *, name: str) -> Any:
         return None if node is None else loader.construct_document(node)
     except yaml.MarkedYAMLError as error:
         where = f" line {error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise UserError(f"{name}:{where} is not YAML: {error.problem}") from error
+        hint = NEEDS_QUOTES if UNQUOTED.search(str(error.problem)) else ""
+        raise UserError(f"{name}:{where} is not YAML: {error.problem}{hint}") from error
     except yaml.YAMLError as error:
         raise UserError(f"{name}: is not YAML: {str(error).splitlines()[0]}") from error
     except RecursionError as error:
@@ -182,10 +189,10 @@ def full_key(key: str) -> str:
         return endings[0]
     if endings:
         raise UserError(f"--set {key}: could be {_first_of(endings)}; write it in full")
-    section = next((known[: at + len(key)] for known in keys for at in _parts_at(known, key)), None)
+    section = _section(key)
     if section is not None:
         inner = [known for known in keys if known.startswith(f"{section}.")]
-        raise UserError(f"--set {key}: is a section; set its keys one by one: {_first_of(inner)}")
+        raise UserError(f"--set {key}: is a section; give keys and values, or one of {_first_of(inner)}")
     short = [known.rpartition(".")[2] for known in keys]
     accepted = [each for each in (*keys, *(name for name in short if short.count(name) == 1)) if each != "arm"]
     if in_a_schedule:
@@ -193,9 +200,29 @@ def full_key(key: str) -> str:
         where = head if head in keys else "model.parts.query.moves"
         close = [f"{where}.{part}" for part in difflib.get_close_matches(tail, SCHEDULE_KEYS, n=1)]
     else:
-        close = difflib.get_close_matches(key, accepted, n=1)
+        head, _, tail = key.rpartition(".")
+        beside = [known for known in keys if head and known.startswith(f"{head}.")]
+        names = {known.removeprefix(f"{head}."): known for known in beside} or dict(
+            zip(accepted, accepted, strict=True)
+        )
+        close = [names[each] for each in difflib.get_close_matches(tail if beside else key, names, n=1)]
     advice = f"did you mean {close[0]}?" if close else "`oelm keys` lists them"
     raise UserError(f"--set {key}: unknown key; {advice}")
+
+
+def _section(key: str) -> str | None:
+    """The section that is meant by `key`, where it is none of the keys."""
+    return next((known[: at + len(key)] for known in known_keys() for at in _parts_at(known, key)), None)
+
+
+def single_settings(key: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """By full keys: that of a value, or of everything in a section."""
+    section = _section(key) if isinstance(value, dict) and value and key not in known_keys() else None
+    if section is None:
+        yield full_key(key), value
+    else:
+        for name, inner in value.items():
+            yield from single_settings(f"{section}.{name}", inner)
 
 
 def _first_of(keys: list[str], most: int = 4) -> str:
@@ -221,7 +248,7 @@ def load_settings(
         tree = _merged(_preset_tree(preset or DEFAULT_PRESET), tree)
     if data is not None:
         tree["data"] = data
-    values = dict(_assignment(text) for text in assignments)
+    values = dict(single for text in assignments for single in _assignment(text))
     name = source or f"preset {preset or DEFAULT_PRESET}"
     try:
         return settings_of(tree, name=name, arm=arm, seed=seed, values=values)
@@ -345,9 +372,7 @@ def _preset_tree(preset: str) -> dict[str, Any]:
 
 def preset_named(preset: str) -> Run:
     if preset not in PRESETS:
-        close = difflib.get_close_matches(preset, PRESETS, n=1)
-        suggestion = f"; did you mean {close[0]}?" if close else ""
-        raise UserError(f"preset: unknown name {preset!r}{suggestion} (known: {', '.join(PRESETS)})")
+        raise UserError(f"preset: unknown name {preset!r}{did_you_mean(preset, PRESETS)} (known: {', '.join(PRESETS)})")
     return PRESETS[preset]
 
 
@@ -399,7 +424,7 @@ def _labelled(run: Run) -> Run:
 OWN_OPTIONS = {"seed": "N", "preset": "NAME", "arm": "NAME", "out": "FOLDER", "name": "NAME"}
 
 
-def _assignment(text: str) -> tuple[str, Any]:
+def _assignment(text: str) -> Iterator[tuple[str, Any]]:
     key, equals, value = text.partition("=")
     if not equals or not key:
         raise UserError(f"--set {text}: write key=value, for example --set training.learning_rate=3e-4")
@@ -409,7 +434,7 @@ def _assignment(text: str) -> tuple[str, Any]:
     if option in OWN_OPTIONS:
         given = value if value and (option != "seed" or value.isdigit()) else OWN_OPTIONS[option]
         raise UserError(f"--set {key}: has its own option: --{option} {given}")
-    return full_key(key.strip()), read_yaml(value, name=f"--set {key}")
+    return single_settings(key.strip(), read_yaml(value, name=f"--set {key}"))
 
 
 def _assign(tree: dict[str, Any], key: str, value: Any) -> None:
@@ -435,20 +460,25 @@ def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
 
 
 def problem_lines(
-    error: ValidationError, *, model: type[BaseModel] = Settings, known: list[str] | None = None
+    error: ValidationError,
+    *,
+    model: type[BaseModel] = Settings,
+    known: list[str] | None = None,
+    tree: dict[str, Any] | None = None,
 ) -> list[str]:
-    """One line a problem. `model` is what was validated, `known` every dotted key it takes, for the suggestions."""
+    """One line a problem. `model` is what was validated; for the suggestions `known` has every dotted key it takes, and
+    `tree`, where a key may depend on others, what was given."""
     known = known_keys(model) if known is None else known
     problems = error.errors()
     bilingual = {each["loc"][: each["loc"].index("Bilingual")] for each in problems if "Bilingual" in each["loc"]}
     # Of a text in one language or two pydantic says what is wrong with it as either: once is enough.
     meant = [each for each in problems if each["loc"][-1:] != ("str",) or each["loc"][:-1] not in bilingual]
-    return [line for problem in meant for line in _lines_of(problem, model, known)]
+    return [line for problem in meant for line in _lines_of(problem, model, known, tree)]
 
 
-def _lines_of(problem: Any, model: type[BaseModel], known: list[str]) -> list[str]:
+def _lines_of(problem: Any, model: type[BaseModel], known: list[str], tree: dict[str, Any] | None) -> list[str]:
     if problem["type"] != "value_error":
-        return [_problem_line(problem, model, known)]
+        return [_problem_line(problem, model, known, tree)]
     key = _dotted(problem["loc"])
     return [_below(key, line) for line in str(problem["ctx"]["error"]).splitlines()]
 
@@ -459,11 +489,11 @@ def _below(key: str, line: str) -> str:
     return f"{key}{'.' if begins_with_a_key else ': '}{line}" if key else line
 
 
-def _problem_line(problem: Any, model: type[BaseModel], known: list[str]) -> str:
+def _problem_line(problem: Any, model: type[BaseModel], known: list[str], tree: dict[str, Any] | None) -> str:
     key = _dotted(problem["loc"])
     value, kind = problem.get("input"), problem["type"]
     if kind == "extra_forbidden":
-        return f"{key}: {_about_unknown(problem['loc'], model, known)}"
+        return f"{key}: {_about_unknown(problem['loc'], model, known, tree)}"
     if kind == "missing":
         return f"{key}: is missing"
     if isinstance(value, str) and kind in ("float_type", "int_type") and _is_number(value):
@@ -475,11 +505,11 @@ def _problem_line(problem: Any, model: type[BaseModel], known: list[str]) -> str
         if kind == "union_tag_invalid":
             key, value = f"{key}.kind", problem["ctx"]["tag"]
         names = re.findall(r"'([^']*)'", expected)
-        close = difflib.get_close_matches(str(value), names, n=1)
         if page := problem["ctx"].get("listed_in"):
+            close = difflib.get_close_matches(str(value), names, n=1)
             meant = f"did you mean {close[0]}? " if close else f"for example {', '.join(names[:MOST_SUGGESTIONS])} "
             return f"{key}: {_shown(value)} is unknown; {meant}({page} lists all {len(names)})"
-        return f"{key}: {_shown(value)} is not one of {expected}" + (f"; did you mean {close[0]}?" if close else "")
+        return f"{key}: {_shown(value)} is not one of {expected}{did_you_mean(value, names)}"
     if kind in ("model_type", "model_attributes_type"):
         return f"{key}: {_about_section(problem['loc'], model)} (got {_shown(value)})"
     message = problem["msg"]
@@ -524,14 +554,17 @@ SEEDS = "weights, projections and data; `oelm train --seed N` sets all three"
 MOST_SUGGESTIONS = 3
 
 
-def _about_unknown(location: tuple[Any, ...], model: type[BaseModel], known: list[str]) -> str:
+def _about_unknown(
+    location: tuple[Any, ...], model: type[BaseModel], known: list[str], tree: dict[str, Any] | None
+) -> str:
     """A suggestion is a key that would be taken: the same name elsewhere, or one alike, in this section first."""
     key = _dotted(location)
     section, _, name = key.rpartition(".")
     neighbours = [field for each in _models_at(model, location[:-1]) for field in each.model_fields]
     if model is Settings and not section:
         neighbours = list(TOP_KEYS)
-    here = {field: f"{section}.{field}" if section else field for field in neighbours}
+    refused = _refused(location, model, neighbours, tree) if tree is not None else []
+    here = {field: f"{section}.{field}" if section else field for field in neighbours if field not in refused}
     if model is Settings and name == "seed":
         return f"unknown key; did you mean seeds? It takes {SEEDS}"
     kinds = [kind for kind, each in SCHEDULES.items() if name in each.model_fields] if "moves" in location else []
@@ -541,6 +574,8 @@ def _about_unknown(location: tuple[Any, ...], model: type[BaseModel], known: lis
         return "unknown key: only an encoder has it (preset fine-tuning)"
     elsewhere = [] if "moves" in location else [each for each in _places_of(name, known) if each != key]
     if not elsewhere:
+        elsewhere = [here[field] for field in here if name in field.split("_")]
+    if not elsewhere:
         elsewhere = [here[close] for close in difflib.get_close_matches(name, here, n=1)]
     if not elsewhere and "moves" not in location:
         parts = dict.fromkeys(part for each in known for part in each.split("."))
@@ -549,6 +584,29 @@ def _about_unknown(location: tuple[Any, ...], model: type[BaseModel], known: lis
     if 0 < len(elsewhere) <= MOST_SUGGESTIONS:
         return f"unknown key; did you mean {' or '.join(elsewhere)}?"
     return f"unknown key; {section or 'the file'} takes {', '.join(neighbours)}" if neighbours else "unknown key"
+
+
+def _refused(
+    location: tuple[Any, ...], model: type[BaseModel], neighbours: list[str], tree: dict[str, Any]
+) -> list[str]:
+    """Those that this section could not have in the place of an unknown key, for what else is in it."""
+    found = []
+    for field in neighbours:
+        changed = copy.deepcopy(tree)
+        section: Any = changed
+        for step in location[:-1]:
+            if not isinstance(section, dict | list) or (isinstance(section, dict) and step not in section):
+                return []  # pydantic also names which of several types it tried
+            section = section[step]
+        section.setdefault(field, section.pop(location[-1]))
+        try:
+            model.model_validate(changed)
+        except ValidationError as error:
+            said = [
+                str(each["ctx"]["error"]) for each in error.errors() if each["loc"] == location[:-1] and "ctx" in each
+            ]
+            found += [field for each in said if re.search(rf"\b{field}\b", each)]
+    return found
 
 
 def _places_of(name: str, known: list[str]) -> list[str]:

@@ -146,7 +146,7 @@ def test_a_bad_config_is_named_to_a_user_at_the_command_line(tmp_path):
         ("d_model=[1", "--set d_model: line 1 is not YAML"),
         ("data=!!python/object/apply:os.system [touch marker]", "--set data: line 1 is not YAML"),
         ("arm=trained", "--set arm: an arm is chosen with --arm NAME"),
-        ("training={}", "--set training: is a section; set its keys one by one: training.steps, "),
+        ("training={}", "--set training: is a section; give keys and values, or one of training.steps, "),
     ],
 )
 def test_a_bad_assignment_is_named_before_torch_is_imported(without_torch, tmp_path, assignment, said):

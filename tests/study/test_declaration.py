@@ -57,6 +57,8 @@ def test_a_file_that_is_no_study_is_refused_in_one_line(tmp_path, content):
     ("changes", "line"),
     [
         ({"sedes": [1]}, "sedes: unknown key; did you mean seeds?"),
+        ({"baseline": "traned"}, "frozen_head_orthogonal; did you mean trained?"),
+        ({"arms": {"trained": {}, "b": {"arm": "trained", "set": {"model": {"tide": False}}}}}, "mean model.tied?"),
         ({"seeds": []}, "seeds: needs at least 1, has 0"),
         ({"seeds": [1, 1]}, "seeds: 1 occurs twice"),
         (
@@ -436,3 +438,23 @@ def test_looks_are_not_judged_by_seeds_that_were_left_out():
     with pytest.raises(UserError) as error:
         small_study(hypotheses=[hypothesis()], looks=[3, 5], seeds=["a", 1, 2, 3, 4])
     assert "looks" not in str(error.value)
+
+
+def test_a_key_is_suggested_only_where_it_would_be_taken():
+    """A margin goes by the measure, and tuning has one with halving alone."""
+    claim = hypothesis() | {"margin": 5}
+    del claim["margin_percent"]
+    lines = problem(hypotheses=[claim])
+    assert [line for line in lines if "did you mean" in line] == [
+        "s.yaml: hypotheses.0.margin: unknown key; did you mean hypotheses.0.margin_percent?"
+    ]
+    assert not any("tuning.budgets" in line for line in problem(budgets=[0.5, 1]))
+    halving = {"grid": {"learning_rate": [1e-3, 2e-3]}, "method": "halving", "seeds": [8, 9]}
+    assert any("tuning.budgets" in line for line in problem(budgets=[0.5, 1], tuning=halving))
+
+
+def test_an_arm_may_set_a_section():
+    arms = {"trained": {}, "b": {"arm": "trained", "set": {"model": {"tied": False}, "training": {"steps": 3}}}}
+    assert study_of({"name": "s"} | TREE | {"arms": arms}, name="s.yaml").arms["b"].set == {
+        "model.tied": False, "training.steps": 3,
+    }  # fmt: skip

@@ -5,12 +5,13 @@ Older releases of typer check values by click, newer ones by pydantic: both ways
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable
 from typing import Any
 
 import typer
+
+from oelm.errors import did_you_mean
 
 UsageError: Any = typer.BadParameter.__bases__[0]  # of whichever click typer brings along
 BOUNDS = {r"greater than or equal to (\S+)": "at least", r"less than or equal to (\S+)": "at most",
@@ -71,8 +72,7 @@ def _known(error: Any) -> Iterable[str]:
 
 
 def _meant(word: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(word, [each for each in known if each != word], n=1)
-    return f"; did you mean {close[0]}?" if close else ""
+    return did_you_mean(word, (each for each in known if each != word))
 
 
 def _help_of(error: Any) -> str:

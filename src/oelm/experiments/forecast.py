@@ -14,6 +14,7 @@ from oelm.experiments.progress import counted, round_lines
 from oelm.study.confounds import confounds
 from oelm.study.declaration import Study
 from oelm.study.plan import Plan
+from oelm.treatment.parts import ROLES
 
 
 @dataclass(frozen=True)
@@ -51,4 +52,10 @@ def confound_lines(study: Study, plan: Plan) -> list[str]:
         for each in found:
             explained = f" (explained: {each.explained})" if each.explained else ""
             lines.append(f"confound in {name}: {each.key} is {each.treatment} / {each.control}{explained}")
+        varied = next(claim.varies for claim in study.hypotheses if claim.name == name)
+        for word in varied:
+            elsewhere = [each.key for each in found if each.key in [f"{role}.{word}" for role in ROLES]]
+            if elsewhere:
+                say = f"  `{word}` in varies means that of queries and keys; if they belong to the question, add"
+                lines.append(f"{say} {', '.join(elsewhere)}")
     return lines or ["confounds: none found"]

@@ -10,7 +10,7 @@ from typing import Any
 
 from oelm.claims.kinds import LEAST_PAIRS, MEASURED, SOLVING
 from oelm.config import Model, kind_of_model
-from oelm.errors import UserError
+from oelm.errors import UserError, did_you_mean
 from oelm.probes.probe import WrongProbe, probe_of, written
 from oelm.run_directory import check_name
 from oelm.settings import settings_of, with_preset
@@ -42,7 +42,7 @@ def at_odds(tree: dict[str, Any]) -> Iterator[str]:
     arms = tree.get("arms")
     for place, arm in [("baseline", tree.get("baseline")), *sides]:
         if isinstance(arm, str) and arms and isinstance(arms, dict) and arm not in arms:
-            yield f"{place}: {arm!r} is not one of the arms {', '.join(arms)}"
+            yield f"{place}: {arm!r} is not one of the arms {', '.join(arms)}{did_you_mean(arm, map(str, arms))}"
     tuning = tree.get("tuning")
     tuning_seeds = tuning.get("seeds") if isinstance(tuning, dict) else None
     for what, values in (

@@ -6,7 +6,6 @@ that was tuned for each arm on the common grid is no confound; one that an arm s
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, assert_never
@@ -21,7 +20,7 @@ from oelm.config import (
     as_far_as_known,
     facts_of,
 )
-from oelm.errors import UserError
+from oelm.errors import UserError, did_you_mean
 from oelm.run_directory import BEFORE_IT_WAS_RECORDED, COMPARED_ENVIRONMENT, flat
 from oelm.settings import known_keys
 from oelm.sources import SOURCE_SCHEME, differ, scheme_of
@@ -89,9 +88,8 @@ def _check_explained(hypothesis: Hypothesis) -> None:
     ]  # fmt: skip
     for key in hypothesis.explained:
         if key not in known:
-            close = difflib.get_close_matches(key, known, n=1)
-            suggestion = f"; did you mean {close[0]}?" if close else ""
-            raise UserError(f"hypotheses.{hypothesis.name}.explained.{key}: is not the key of a confound{suggestion}")
+            place = f"hypotheses.{hypothesis.name}.explained.{key}"
+            raise UserError(f"{place}: is not the key of a confound{did_you_mean(key, known)}")
 
 
 @dataclass(frozen=True)

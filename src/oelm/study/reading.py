@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from oelm.config import kind_of_model
 from oelm.errors import UserError
 from oelm.sections import Section
-from oelm.settings import full_key, known_keys, problem_lines, read_yaml_file, with_preset
+from oelm.settings import known_keys, problem_lines, read_yaml_file, single_settings, with_preset
 from oelm.study.at_sizes import needing_sizes, with_sizes
 from oelm.study.catalogue import study_file
 from oelm.study.checks import (
@@ -28,7 +28,7 @@ from oelm.study.checks import (
     scales_of_nothing,
     wrong_looks,
 )
-from oelm.study.declaration import Bilingual, Study
+from oelm.study.declaration import OF_HALVING, Bilingual, Study
 
 
 def load_study(source: str | Path) -> Study:
@@ -86,7 +86,7 @@ def _declared(tree: dict[str, Any]) -> tuple[Study | None, list[str]]:
         try:
             return Study.model_validate(tree), problems
         except ValidationError as error:
-            problems = problems or problem_lines(error, model=Study, known=study_keys(tree.get("base")))
+            problems = problems or problem_lines(error, model=Study, known=study_keys(tree), tree=tree)
             rest = _without(tree, [problem["loc"] for problem in error.errors()])
         if rest == tree:
             return None, problems
@@ -127,11 +127,14 @@ def _holds(tree: Any, step: Any) -> bool:
     return (isinstance(tree, dict) and step in tree) or (isinstance(tree, list) and step in range(len(tree)))
 
 
-def study_keys(base: Any = None) -> list[str]:
-    """Every dotted key a study with this base may hold: hypotheses.N.claim, arms.NAME.label, base.training.steps."""
-    tree = base if isinstance(base, dict) and not complaints(partial(with_preset, base)) else {}
-    settings = known_keys(kind=kind_of_model(with_preset(tree).get("model")))
-    return [*_keys_of(Study), *(f"base.{key}" for key in (*settings, "preset") if key != "arm")]
+def study_keys(tree: dict[str, Any]) -> list[str]:
+    """Every dotted key such a study may hold: hypotheses.N.claim, arms.NAME.label, base.training.steps."""
+    base, tuning = ({} if not isinstance(tree.get(key), dict) else tree[key] for key in ("base", "tuning"))
+    base = {} if complaints(partial(with_preset, base)) else base
+    settings = known_keys(kind=kind_of_model(with_preset(base).get("model")))
+    refused = [f"tuning.{key}" for key in OF_HALVING if key != "method" and tuning.get("method") != "halving"]
+    own = [key for key in _keys_of(Study) if key not in refused]
+    return [*own, *(f"base.{key}" for key in (*settings, "preset") if key != "arm")]
 
 
 STEPS: dict[Any, str] = {list: ".N", dict: ".NAME"}  # from a key to what it holds several of
@@ -156,7 +159,7 @@ def _with_full_keys(study: Study) -> tuple[Study, list[str]]:
         found = {}
         for key, value in values.items():
             try:
-                found[full_key(key)] = value
+                found.update(single_settings(key, value))
             except UserError as error:
                 problems.append(f"{where}: {str(error).removeprefix('--set ')}")
         return found
