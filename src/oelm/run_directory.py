@@ -11,7 +11,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -158,6 +158,20 @@ def _enter(folder: Path) -> None:
 
 def is_run(path: Path) -> bool:
     return os.path.isfile(RunDirectory(path).config_file)
+
+
+def meant_by(name: str, studies: Mapping[Path, str]) -> list[Path]:
+    """Which runs a name may mean, of these, each with the name of its study: one by its path or by the beginning of
+    RUN, STUDY/RUN, tuning/RUN or STUDY/tuning/RUN."""
+    rests = {}
+    for run, study in studies.items():
+        inside = f"{TUNING_FOLDER}/{run.name}" if run.parent.name == TUNING_FOLDER else run.name
+        names = (run.name, inside, f"{study}/{run.name}", f"{study}/{inside}", run.as_posix())
+        rest = [each.removeprefix(name) for each in names if each.startswith(name) and ("/" in each) == ("/" in name)]
+        rests |= {run: rest[0]} if rest else {}
+    ends = ("", "-[0-9a-f]{10}", "-.*")  # all of it; of seed 1 the first draw; s1, and not s10
+    found = ([run for run, rest in rests.items() if re.fullmatch(end, rest)] for end in ends)
+    return next(filter(None, found), list(rests))
 
 
 def tracked(directory: RunDirectory, run: ResolvedRun, *, folder: Path, step: int = 0) -> Tracked:

@@ -100,6 +100,7 @@ def runs(tmp_path_factory) -> Path:
         ("fro", "b/frozen"),
         ("a/trained-s9", "a/tuning/trained-s9-789"),
         ("a/tuning/trained-s9", "a/tuning/trained-s9-789"),
+        ("tuning/trained-s9", "a/tuning/trained-s9-789"),
         ("a/trained-s1-123", "a/trained-s1-123"),
     ],
 )

@@ -13,6 +13,7 @@ pytest.importorskip("pandas", reason="needs oelm[notebook]")
 import oelm
 from oelm.analysis.summary import findings_as_json
 from oelm.errors import UserError
+from oelm.experiments.status import find_run
 from oelm.notebook.results import Results
 from oelm.notebook.views import RunView, StudyView, VerdictView
 from oelm.run_directory import RunDirectory
@@ -100,6 +101,15 @@ def test_one_run_has_runs_and_curves_and_no_verdicts(stored):
     with pytest.raises(UserError, match=r"study=.STUDY\.yaml."):
         found.verdicts  # noqa: B018
     assert run.name in found._repr_html_()
+
+
+def test_a_run_has_the_names_that_the_verb_logs_takes(stored):
+    found, run = results_of(stored, small_study()), next(stored.glob("trained-s1-*"))
+    for name in ("trained-s1", run.name, f"{stored.name}/trained-s1", str(run)):
+        assert find_run(name, stored.parent).path == run
+        assert run.name in found.run(name)._repr_html_()
+    with pytest.raises(UserError, match="has several runs 'trained'; could be trained-s0-"):
+        found.run("trained")
 
 
 def test_arms_are_called_as_their_study_calls_them(tmp_path):

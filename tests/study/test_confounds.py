@@ -9,6 +9,7 @@ import pytest
 from every_option import OPTIONS_SET
 from oelm.analysis.summary import findings_of
 from oelm.errors import UserError
+from oelm.experiments.forecast import confound_lines
 from oelm.run_directory import COMPARED_ENVIRONMENT
 from oelm.study.confounds import confounds
 from oelm.study.plan import planned
@@ -48,6 +49,17 @@ def two_arms(treatment: dict | None = None, control: dict | None = None, **chang
 def losses(arm, seed, stage, point):
     best = {"trained": 1e-3, FROZEN: 2e-3}[arm]
     return 2.0 + 0.01 * seed + sum(abs(value - best) for _, value in point)
+
+
+def test_a_bare_aspect_that_does_not_name_another_part_says_so():
+    claim = hypothesis(varies=["moves", "start", "scale"], treatment="frozen_feed_forward")
+    study = small_study(arms={"trained": {}, "frozen_feed_forward": {}}, hypotheses=[claim])
+    lines = confound_lines(study, planned(study, Shelf(Path("nowhere")), facts={"vocabulary": VOCABULARY}))
+    (said,) = [line for line in lines if line.startswith("  `moves` in varies means that of queries and keys")]
+    assert said.endswith("add up.moves, down.moves")
+    named = claim | {"varies": ["up", "down", "moves"]}
+    study = small_study(arms={"trained": {}, "frozen_feed_forward": {}}, hypotheses=[named])
+    assert confound_lines(study, planned(study, Shelf(Path("nowhere")))) == ["confounds: none found"]
 
 
 # ---- Clean studies -------------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -20,7 +19,7 @@ from oelm.experiments.progress import counted, progress_of, round_lines
 from oelm.experiments.standstill import in_words, still_since
 from oelm.files import Damaged
 from oelm.ownership import Process, owner_of
-from oelm.run_directory import RunDirectory, final_numbers, is_run, run_directories
+from oelm.run_directory import RunDirectory, final_numbers, is_run, meant_by, run_directories
 from oelm.study.declaration import Study
 from oelm.study.doubts import lines_on
 from oelm.study.plan import Plan, PlannedRun, planned
@@ -202,17 +201,13 @@ def _standing_still(shelf: Shelf) -> Iterator[str]:
 
 
 def find_run(name: str, root: Path) -> RunDirectory:
-    """A run by its path, or by the beginning of its folder's name under `root`: RUN, STUDY/RUN, STUDY/tuning/RUN."""
+    """A run by its path, or by a name of a run under `root` as `meant_by` takes it."""
     path = Path(name)
     if is_run(path):
         return RunDirectory(path)
     folders = sorted(path for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
     listed = (run for folder in folders for run in run_directories(folder, unlisted=lambda damage: None))
-    runs = list(filter(is_run, listed))
-    rests = {run: rest for run in runs if (rest := _rest_of(run, name, root)) is not None}
-    ends = ("", "-[0-9a-f]{10}", "-.*")  # all of it; of seed 1 the first draw; s1, and not s10
-    found = ([match for match, rest in rests.items() if re.fullmatch(end, rest)] for end in ends)
-    matches = next(filter(None, found), list(rests))
+    matches = meant_by(name, {run: run.relative_to(root).parts[0] for run in filter(is_run, listed)})
     if len(matches) == 1:
         return RunDirectory(matches[0])
     if matches:
@@ -224,13 +219,6 @@ def find_run(name: str, root: Path) -> RunDirectory:
         f"run {name!r}: no such run directory, and no run under {root}/ has a name that begins with it (`oelm status` "
         f"lists the studies, `oelm status STUDY` the runs)"
     )
-
-
-def _rest_of(run: Path, name: str, root: Path) -> str | None:
-    """What a run's name has after the given beginning."""
-    inside = run.relative_to(root)
-    names = [f"{inside.parts[0]}/{run.name}", inside.as_posix()] if "/" in name else [run.name]
-    return next((each.removeprefix(name) for each in names if each.startswith(name)), None)
 
 
 def log_lines(directory: RunDirectory, *, lines: int, follow: bool) -> Iterator[str]:

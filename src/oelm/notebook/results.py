@@ -17,6 +17,7 @@ from oelm.installation import install_command
 from oelm.metric_export import CURVE_COLUMNS, OF_A_RUN, about, curves, run_name
 from oelm.notebook.views import RunView, StudyView, VerdictView
 from oelm.plurals import number_of
+from oelm.run_directory import meant_by
 from oelm.study.declaration import Language
 from oelm.study.given_results import GivenResults, given_results
 from oelm.study.shelf import Shelf, StoredRun
@@ -101,10 +102,13 @@ class Results:
         return StudyView(self.findings, self._language)
 
     def run(self, name: str) -> RunView:
-        """By its name in `runs`."""
-        if name not in self._stored:
-            raise UserError(f"{self.name}: has no run {name!r}; `runs` lists them")
-        return RunView(self._stored[name])
+        """By its name in `runs`, or as `oelm logs` takes it: the beginning of a name will do."""
+        known = {stored.directory.path: stored for stored in self._stored.values()}
+        found = meant_by(name, dict.fromkeys(known, self.name))
+        if len(found) != 1:
+            which = f"could be {', '.join(path.name for path in found[:5])}" if found else "`runs` lists them"
+            raise UserError(f"{self.name}: has {'several runs' if found else 'no run'} {name!r}; {which}")
+        return RunView(known[found[0]])
 
     def verdict(self, claim: str) -> VerdictView:
         """By the name of its hypothesis."""
