@@ -122,11 +122,10 @@ def test_differences_without_spread_are_decided_by_the_exact_test(tmp_path, kind
     assert set(verdict.facts) == set(REASONS[reason].facts)
     assert verdict.facts["difference"] == pytest.approx(-100 * worse)
     assert (verdict.p == 2**-seeds) == (outcome == "supported" or (seeds == 4 and worse < 0.02))
-    is_within = worse < {"not_worse": 0.02, "equivalent": 0.02, "better": 0.0}[kind]
-    assert verdict.seeds_needed == (5 if outcome == "undecided" and is_within else None)
-    text = as_text(findings, "en")
-    assert "by the t test" not in text
-    assert "by sign flips" in text
+    assert verdict.sign_flip_p == verdict.p
+    assert verdict.doubt == ("few" if outcome == "undecided" else None)
+    for language in ("en", "zh"):
+        assert as_text(findings, language)
 
 
 def test_the_exact_test_is_held_to_the_level_of_its_family(tmp_path):

@@ -10,7 +10,7 @@ import pytest
 from oelm.analysis.findings import NOTES
 from oelm.analysis.hypotheses import verdicts
 from oelm.analysis.speed import Speed
-from oelm.analysis.summary import findings_of
+from oelm.analysis.summary import findings_as_json, findings_of
 from oelm.claims.measures import LOSS
 from oelm.claims.reasons import REASONS
 from oelm.study.plan import Plan, planned
@@ -147,11 +147,18 @@ def test_better_by_a_margin_asks_for_more_than_better(tmp_path):
     assert demanding.margin == pytest.approx(MARGIN)
 
 
-def test_an_undecided_verdict_says_how_many_seeds_would_decide_it(tmp_path):
-    verdict = only_verdict(tmp_path, hypothesis(), losses_with({"frozen_head_orthogonal": MARGIN - 0.002}))
-    assert verdict.outcome == "undecided"
-    assert verdict.seeds_needed > 5
-    assert verdict.facts["seeds_needed"] == verdict.seeds_needed
+@pytest.mark.parametrize(("spread", "doubt"), [(0.01, "near"), (10.0, "few")])
+def test_an_undecided_verdict_tells_pairs_that_could_not_tell_the_margin_from_a_claim_near_its_bound(
+    tmp_path, spread, doubt
+):
+    def loss(arm, seed, stage, point):
+        worse = MARGIN * (1 + spread * noise(arm, seed) / abs(noise(arm, 0))) if arm == "frozen_head_orthogonal" else 0
+        return 2.0 + worse
+
+    study = small_study(arms=ARMS[:2], seeds=[0, 1, 2, 3, 4], hypotheses=[hypothesis()])
+    findings = findings_of(study, store_study(study, tmp_path, loss))
+    assert (findings.verdicts[0].outcome, findings.verdicts[0].doubt) == ("undecided", doubt)
+    assert findings_as_json(findings)["verdicts"][0]["doubt"] == doubt
 
 
 def test_holm_counts_the_confirmatory_claims_about_losses_and_no_others(tmp_path):
@@ -233,7 +240,7 @@ def test_half_of_the_seeds_is_never_passed_off_as_the_whole(tmp_path, lost, stat
     verdict = only_verdict(tmp_path, claim, loss)
     assert (verdict.outcome, verdict.reason) == ("undecided", "incomplete")
     assert verdict.facts[side] == {state: [3]}
-    assert verdict.p is verdict.lower_bound is verdict.seeds_needed is None
+    assert verdict.p is verdict.lower_bound is None
     assert verdict.difference.seeds == [0, 1, 2, 4]
     assert verdict.confounds == []  # the seed may still come; that it has not is what the verdict says
 

@@ -121,7 +121,8 @@ def test_holm_does_not_depend_on_the_order_and_never_lowers_a_p_value():
 @pytest.mark.parametrize(("lower", "upper"), [(None, 0.015), (-0.02, 0.015)])
 def test_the_number_of_seeds_gives_the_power_it_promises(lower, upper):
     sample = np.array([0.002, 0.021, -0.006, 0.013])
-    needed = statistics.seeds_needed(sample, Bounds(lower, upper), level=0.05)
+    ends = [upper - sample.mean()] + ([] if lower is None else [sample.mean() - lower])
+    needed = statistics.pairs_for_power([each / sample.std(ddof=1) for each in ends], level=0.05)
     generator = np.random.default_rng(1)
 
     def power(pairs):
@@ -138,9 +139,9 @@ def test_the_number_of_seeds_gives_the_power_it_promises(lower, upper):
 
 
 def test_no_number_of_seeds_is_named_for_a_mean_on_the_wrong_side_or_a_hopeless_one():
-    assert statistics.seeds_needed([0.05, 0.06, 0.08], Bounds(None, 0.02), level=0.05) is None
-    assert statistics.seeds_needed([0.05, 0.06, 0.08], Bounds(-0.01, 0.02), level=0.05) is None
-    assert statistics.seeds_needed([-1.0, 1.0, 0.001], Bounds(None, 0.001), level=0.05) is None
+    assert statistics.pairs_for_power([-0.1], level=0.05) is None
+    assert statistics.pairs_for_power([0.1, -0.1], level=0.05) is None
+    assert statistics.pairs_for_power([0.001], level=0.05) is None
 
 
 # ---- Examples ------------------------------------------------------------------------------------------------------
@@ -211,25 +212,6 @@ def test_five_pairs_of_one_sign_are_the_fewest_that_decide():
     assert [statistics.pairs_of_one_sign(level) for level in (0.5, 0.05, 0.05 / 2, 0.05 / 7)] == [1, 5, 6, 8]
 
 
-@pytest.mark.parametrize(("ahead", "pairs", "level"), [(4, 4, 0.05), (3, 4, 0.05), (5, 7, 0.025)])
-def test_the_number_of_informative_pairs_gives_the_power_it_promises(ahead, pairs, level):
-    needed = statistics.informative_needed(ahead, pairs, HALF, level=level)
-
-    def power(count):
-        shows = [each for each in range(count + 1) if stats.binomtest(each, count, 0.5, "greater").pvalue <= level]
-        return stats.binom.sf(shows[0] - 1, count, ahead / pairs) if shows else 0.0
-
-    assert power(needed) >= 0.8
-    assert all(power(fewer) < 0.8 for fewer in range(pairs + 1, needed))
-
-
-def test_no_number_of_informative_pairs_is_named_for_a_share_on_the_wrong_side_or_a_hopeless_one():
-    assert statistics.informative_needed(2, 4, HALF, level=0.05) is None
-    assert statistics.informative_needed(1, 4, HALF, level=0.05) is None
-    assert statistics.informative_needed(501, 1000, HALF, level=0.05) is None
-    assert statistics.informative_needed(0, 0, HALF, level=0.05) == 5
-
-
 @pytest.mark.parametrize("bounds", [Bounds(None, 0.02), Bounds(-0.02, 0.02), Bounds(None, 0.0), Bounds(0.01, None)])
 @pytest.mark.parametrize("difference", [0.0, 0.01, -0.01, 0.02, -0.02, 0.3])
 def test_pairs_without_spread_are_tested_by_every_pattern_of_their_signs(bounds, difference):
@@ -242,8 +224,6 @@ def test_pairs_without_spread_are_tested_by_every_pattern_of_their_signs(bounds,
         )  # of sums as low as that of the pairs
         assert statistics.same_p_within(differences, bounds) == max(within)
         assert statistics.same_p_beyond(differences, bounds) == min(beyond)
-        needed = statistics.same_pairs_needed(differences, bounds, level=0.05)
-        assert needed == (5 if max(sides) < -1e-9 else None)
 
 
 def _share_as_low(side, pairs):

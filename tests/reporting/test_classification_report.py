@@ -127,7 +127,7 @@ def test_a_loss_of_accuracy_is_below_zero_everywhere(classified):
     shown = f"−{abs(points):.2f}"
     box = boxes_of(classified)["fresh"]
     assert box.outcome == "refuted"
-    assert f"differs by {shown} points" in box.sentence
+    assert f"{abs(points):.2f} points" in box.sentence
     numbers = dict(box.numbers)
     assert numbers["difference"].startswith(f"{shown} points (95 % interval [−")
     assert numbers["margin"] == "1 point"

@@ -114,8 +114,8 @@ def test_the_numbers_are_those_of_the_tables(complete):
             assert f"{text['difference', arm]} [{low}, {high}]" in shown
     for verdict in complete.verdicts:
         if verdict.p_adjusted is not None:
-            box = verdict_box(complete, verdict, "en")
-            assert any(text["adjustedP", verdict.hypothesis.name] in value for _, value in box.numbers)
+            p = "refutationP" if verdict.outcome == "refuted" else "adjustedP"
+            assert text[p, verdict.hypothesis.name] in verdict_box(complete, verdict, "en").sentence
 
 
 def cells_of(findings, caption: str) -> list[list[str]]:

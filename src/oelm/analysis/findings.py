@@ -7,11 +7,13 @@ translated: reasons are codes of oelm.claims.reasons with their numbers.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from oelm.claims.kinds import Settled
 from oelm.claims.solving import Criterion, Solved
+from oelm.intervals import LEVEL
 from oelm.study.bench import Ratio
 from oelm.study.confounds import Confound
 from oelm.study.declaration import Hypothesis, Per, Study, Text
@@ -135,7 +137,6 @@ class SignTest(SolvingPairs):
 
     p: float  # exact, one-sided, of the claim's null hypothesis
     p_opposite: float  # the same test the other way
-    pairs_needed: int | None = None  # so many informative ones would probably decide it
 
 
 @dataclass(frozen=True)
@@ -296,7 +297,6 @@ class Verdict:
     p: float | None = None  # one-sided, of the claim's null hypothesis: t, or exact where signs or equal pairs decide
     p_adjusted: float | None = None  # Holm over the confirmatory family
     sign_flip_p: float | None = None
-    seeds_needed: int | None = None  # so many pairs would probably decide it
     ratio: Ratio | None = None  # of kind faster
     confounds: list[Confound] = field(default_factory=list)
     reservations: list[tuple[str, dict[str, Any]]] = field(default_factory=list)  # of oelm.claims.reservations
@@ -307,6 +307,27 @@ class Verdict:
     sequential_p: float | None = None  # the smallest error rate over all looks at which it is shown; else `p`
     look: AtLook | None = None  # where the study has looks
     trend: Trend | None = None  # of a claim about scale
+
+    @property
+    def doubt(self) -> Literal["few", "near"] | None:
+        """Why a tested claim is undecided. Few: the interval reaches further from the mean than the margin (the usual
+        one, where none is stated), so that such pairs or sizes could not tell it from nothing, or they are all alike;
+        of signs, three quarters of them would not show it, or more are of one side. Near: they could, and the claim is
+        near its bound."""
+        if self.regardless != "undecided" or self.p is None:
+            return None
+        if (signs := self.sign_test) is not None:
+            pairs, share = signs.informative, len(signs.ahead) / max(1, signs.informative)
+            so_often = sum(math.comb(pairs, each) for each in range(math.ceil(0.75 * pairs), pairs + 1)) / 2**pairs
+            return "near" if 0.25 < share < 0.75 and so_often <= LEVEL else "few"
+        measured: PairedDifference | Slope | None = self.difference
+        if self.trend is not None:
+            measured = self.trend.slopes.get(self.trend.per)
+        if measured is None or measured.low is None or measured.high is None:
+            return "few"
+        scale = self.hypothesis.quality.scale
+        telling = scale.margin(self.hypothesis.margin or scale.usual_margin)
+        return "few" if (measured.high - measured.low) / 2 > telling else "near"
 
 
 @dataclass(frozen=True)

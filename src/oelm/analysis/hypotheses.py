@@ -96,11 +96,11 @@ def staged_verdicts(
         test = _solving_test if each.evidence in SOLVING else _quality_test
         tests[each.name] = test(each, plan, arms, stage)
     of_scale = {} if plan.study.looks else _scale_tests(plan, arms)
-    adjusted, level = _family(plan.study.family, {**tests, **of_scale}, stage)
+    adjusted = _family(plan.study.family, {**tests, **of_scale}, stage)
     return {
-        name: _on_quality(test, adjusted.get(name), level)
+        name: _on_quality(test, adjusted.get(name))
         if isinstance(test, _QualityTest)
-        else _on_solving(test, adjusted.get(name), level)
+        else _on_solving(test, adjusted.get(name))
         for name, test in tests.items()
     }
 
@@ -122,6 +122,11 @@ def _settled(hypothesis: Hypothesis, outcome: Outcome, reason: str, facts: dict[
 def margin_of(hypothesis: Hypothesis) -> float:
     """In the units of a difference in quality; zero where none is stated."""
     return hypothesis.quality.scale.margin(hypothesis.margin or 0.0)
+
+
+def bounds_of(hypothesis: Hypothesis) -> Bounds:
+    """Of the mean difference, or of a slope, in the same units."""
+    return KINDS[hypothesis.kind].bounds(margin_of(hypothesis))
 
 
 def least_apart(hypothesis: Hypothesis) -> float:
@@ -162,13 +167,12 @@ def _quality_test(hypothesis: Hypothesis, plan: Plan, arms: dict[str, ArmSummary
     pairs = [(arms[one], arms[other]) for one, other in arms_compared(plan.study, hypothesis)]
     costs = [_costs(hypothesis, side, stage.seeds) for side in zip(*pairs, strict=True)]
     difference = statistics.paired_difference(*costs, level=2 * stage.of_t.at(LEVEL / 2))
-    margin = margin_of(hypothesis)
-    bounds = KINDS[hypothesis.kind].bounds(margin)
+    bounds = bounds_of(hypothesis)
     hindrances = [_hindrance(plan, *pair, difference, hypothesis, stage.seeds) for pair in pairs]
     hindrance = next(filter(None, hindrances), None) or _untestable(difference, hypothesis.quality)
     hindrance = hindrance or _standing_apart(hypothesis, costs, difference, bounds)
     found = _tested(difference, bounds, hypothesis, stage) if hindrance is None else hindrance
-    return _QualityTest(hypothesis, difference, margin, bounds, found)
+    return _QualityTest(hypothesis, difference, margin_of(hypothesis), bounds, found)
 
 
 def _costs(hypothesis: Hypothesis, side: Sequence[ArmSummary], seeds: Sequence[int]) -> dict[int, float]:
@@ -309,17 +313,16 @@ def _without(states: dict[str, list[int]], *left_out: str) -> dict[str, list[int
 
 def _family(
     claims: list[Hypothesis], tests: Mapping[str, _QualityTest | _SolvingTest | _ScaleTest], stage: Stage
-) -> tuple[dict[str, float], float]:
-    """Adjusted p-values by hypothesis, and the level that the next one to be shown is held to."""
+) -> dict[str, float]:
+    """Adjusted p-values by hypothesis."""
     names = [each.name for each in claims if each.confirmatory]
     known = {name: test.p for name, test in tests.items()}
     p_values = [1.0 if (p := known.get(name, stage.p_before.get(name))) is None else p for name in names]
     adjusted = dict(zip(names, statistics.holm(p_values), strict=True))
-    open_ones = sum(value > LEVEL for value in adjusted.values())
-    return {name: value for name, value in adjusted.items() if known.get(name) is not None}, LEVEL / max(1, open_ones)
+    return {name: value for name, value in adjusted.items() if known.get(name) is not None}
 
 
-def _on_quality(test: _QualityTest, p_adjusted: float | None, family_level: float) -> Verdict:
+def _on_quality(test: _QualityTest, p_adjusted: float | None) -> Verdict:
     hypothesis, difference, measure = test.hypothesis, test.difference, test.hypothesis.quality
     shared: dict[str, Any] = {"difference": difference, "margin": test.margin}
     found = test.found
@@ -336,13 +339,12 @@ def _on_quality(test: _QualityTest, p_adjusted: float | None, family_level: floa
     has_crossed = (found.sequential_p if p_adjusted is None else p_adjusted) <= LEVEL
     # A p-value of an earlier look is kept: what it showed must still be so.
     is_shown = has_crossed and test.bounds.contain(found.mean, found.mean)
-    level = found.levels.at(family_level if hypothesis.confirmatory else LEVEL)
     if not difference.standard_deviation:
         p_beyond = statistics.same_p_beyond(difference.differences, test.bounds)
         is_excluded = p_beyond <= found.levels.at(LEVEL)
         if is_excluded and not is_shown:
             shared["refutation_p"] = found.levels.sequential_p(p_beyond)
-        return _without_spread(test, facts, shared, is_shown=is_shown, is_excluded=is_excluded, level=level)
+        return _without_spread(test, facts, shared, is_shown=is_shown, is_excluded=is_excluded)
     tested = PAIR_TESTS[measure.test]
     low, high = tested.one_sided_bounds(difference.differences, found.levels.at(LEVEL))
     shared |= {"lower_bound": low, "upper_bound": high}
@@ -354,9 +356,6 @@ def _on_quality(test: _QualityTest, p_adjusted: float | None, family_level: floa
         shared["refutation_p"] = found.levels.sequential_p(tested.p_beyond(difference.differences, test.bounds))
     if outcome == "undecided" and has_crossed:
         return _settled(hypothesis, outcome, "no_longer_shown", facts, **shared)
-    if outcome == "undecided":
-        shared["seeds_needed"] = tested.seeds_needed(difference.differences, test.bounds, level=level)
-        facts["seeds_needed"] = shared["seeds_needed"]
     return _settled(hypothesis, outcome, reason, facts, **shared)
 
 
@@ -372,14 +371,9 @@ def _without_spread(
     *,
     is_shown: bool,
     is_excluded: bool,
-    level: float,
 ) -> Verdict:
     """Of pairs that all differ by the same amount, where the exact test decides."""
-    values, bounds = test.difference.differences, test.bounds
     outcome, _ = KINDS[test.hypothesis.kind].verdict(is_shown=is_shown, is_excluded=is_excluded)
-    if outcome == "undecided":
-        needed = statistics.same_pairs_needed(values, bounds, level=level)
-        shared, facts = shared | {"seeds_needed": needed}, facts | {"seeds_needed": needed}
     return _settled(test.hypothesis, outcome, _WITHOUT_SPREAD[outcome], facts, **shared)
 
 
@@ -404,7 +398,7 @@ def _on_scales(plan: Plan, arms: dict[str, ArmSummary], of_pairs: Mapping[str, f
     """By name. The claims that pairs decide count in the family with the p-values that they have."""
     tests = _scale_tests(plan, arms)
     known = {name: p for name, p in of_pairs.items() if p is not None}
-    adjusted, _ = _family(plan.study.family, tests, Stage(tuple(plan.study.seeds), p_before=known))
+    adjusted = _family(plan.study.family, tests, Stage(tuple(plan.study.seeds), p_before=known))
     return {name: _on_scale(test, adjusted.get(name)) for name, test in tests.items()}
 
 
@@ -417,8 +411,7 @@ def _scale_test(hypothesis: Hypothesis, plan: Plan, arms: dict[str, ArmSummary])
     assert isinstance(hypothesis.over, list)  # as reading it leaves it
     pair = hypothesis.treatment, hypothesis.control
     trend = trend_over(plan.study, arms, *pair, hypothesis.over, per=hypothesis.per)
-    bounds = KINDS[hypothesis.kind].bounds(margin_of(hypothesis))
-    return _ScaleTest(hypothesis, trend, bounds, _line_or_hindrance(trend, hypothesis.quality))
+    return _ScaleTest(hypothesis, trend, bounds_of(hypothesis), _line_or_hindrance(trend, hypothesis.quality))
 
 
 def _line_or_hindrance(trend: Trend, measure: Measure) -> Line | Hindrance:
@@ -499,7 +492,7 @@ def _solving_test(hypothesis: Hypothesis, plan: Plan, arms: dict[str, ArmSummary
     return _SolvingTest(hypothesis, bounds, interval, None if unreported else pairs, found, stage)
 
 
-def _on_solving(test: _SolvingTest, p_adjusted: float | None, family_level: float) -> Verdict:
+def _on_solving(test: _SolvingTest, p_adjusted: float | None) -> Verdict:
     hypothesis, found, levels = test.hypothesis, test.found, test.stage.of_exact
     if not isinstance(found, SignTest):
         hindered, code, known = found
@@ -510,10 +503,6 @@ def _on_solving(test: _SolvingTest, p_adjusted: float | None, family_level: floa
     is_shown = has_crossed and test.bounds.contain(share, share)
     is_excluded = found.p_opposite <= levels.at(LEVEL)
     outcome, reason = KINDS[hypothesis.kind].verdict(is_shown=is_shown, is_excluded=is_excluded)
-    if outcome == "undecided":
-        level = levels.at(family_level if hypothesis.confirmatory else LEVEL)
-        needed = statistics.informative_needed(len(found.ahead), found.informative, test.bounds, level=level)
-        found = replace(found, pairs_needed=needed)
     shared: dict[str, Any] = {"p": found.p, "p_adjusted": p_adjusted, "sign_test": found, "sequential_p": sequential_p}
     if outcome == "refuted":
         shared["refutation_p"] = levels.sequential_p(found.p_opposite)

@@ -14,8 +14,9 @@ from typing import Any
 from oelm.accounting import training_flops
 from oelm.analysis.findings import ArmSummary, AtLook, PairedDifference, SignTest, Verdict
 from oelm.analysis.futility import chance_to_decide
-from oelm.analysis.hypotheses import Stage, staged_verdicts
+from oelm.analysis.hypotheses import Stage, bounds_of, staged_verdicts
 from oelm.analysis.spending import t_levels, union_levels
+from oelm.analysis.statistics import PAIR_TESTS
 from oelm.config import ResolvedRun
 from oelm.intervals import LEVEL
 from oelm.schemas import Stored
@@ -72,7 +73,7 @@ def verdicts_by_looks(looks: tuple[Look, ...], plan: Plan, arms: dict[str, ArmSu
         for name, each in look.claims.items():
             claim = next(each for each in study.paired_claims if each.name == name)
             place = AtLook(look.number, len(look.seeds), look.made, each.is_settled)
-            found[name] = replace(_restored(claim, each.verdict), look=place)
+            found[name] = _with_refutation(replace(_restored(claim, each.verdict), look=place), study)
     if not looks:
         found = _before_the_first(plan, arms)
     return found
@@ -106,7 +107,7 @@ def _unless_futile(study: Study, place: int, verdict: Verdict) -> Verdict:
     if chance is None or chance >= LEAST_CHANCE:
         return verdict
     pairs = verdict.sign_test.pairs if verdict.sign_test else len(verdict.difference.seeds) if verdict.difference else 0
-    return replace(verdict, reason="futile", facts={"pairs": pairs, "last": study.looks[-1]}, seeds_needed=None)
+    return replace(verdict, reason="futile", facts={"pairs": pairs, "last": study.looks[-1]})
 
 
 # ---- As stored -----------------------------------------------------------------------------------------------------
@@ -128,6 +129,22 @@ def _restored(claim: Hypothesis, stored: StoredVerdict) -> Verdict:
     fields["difference"] = PairedDifference(**_own(difference)) if difference else None
     fields["sign_test"] = SignTest(**_own(signs)) if signs else None
     return Verdict(claim, regardless=stored.outcome, **fields)
+
+
+def _with_refutation(verdict: Verdict, study: Study) -> Verdict:
+    """Looks of versions up to 0.5.0 kept no p-value of a refutation; what they kept of their pairs gives it."""
+    difference, signs, place = verdict.difference, verdict.sign_test, verdict.look
+    if verdict.outcome != "refuted" or verdict.refutation_p is not None or verdict.p is None or place is None:
+        return verdict
+    at = place.number - 1
+    if signs is not None:
+        p = union_levels(tuple(study.looks))[at].sequential_p(signs.p_opposite)
+    elif difference is not None and difference.standard_deviation:
+        test, bounds = PAIR_TESTS[verdict.hypothesis.quality.test], bounds_of(verdict.hypothesis)
+        p = t_levels(tuple(study.looks))[at].sequential_p(test.p_beyond(difference.differences, bounds))
+    else:
+        return verdict
+    return replace(verdict, refutation_p=p)
 
 
 def _own(stored: Stored) -> dict[str, Any]:

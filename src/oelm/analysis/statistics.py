@@ -11,7 +11,6 @@ import bisect
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from statistics import fmean
 from typing import Any
 
@@ -201,11 +200,6 @@ def same_p_beyond(differences: Sequence[float], bounds: Bounds) -> float:
     return min(_one_in(len(differences), -distance) for distance in _distances(differences, bounds))
 
 
-def same_pairs_needed(differences: Sequence[float], bounds: Bounds, *, level: float) -> int | None:
-    """So many pairs like these would show that they lie within the bounds; None: they do not."""
-    return pairs_of_one_sign(level) if min(_distances(differences, bounds)) > NO_SPREAD else None
-
-
 def _distances(differences: Sequence[float], bounds: Bounds) -> list[float]:
     """From each bound to the mean, above zero where it lies within."""
     mean = fmean(differences)
@@ -254,32 +248,6 @@ def _at_least(count: Any, of: int, share: float) -> Any:
     return special.bdtrc(count - 1, of, share) if of else 1.0
 
 
-@lru_cache(maxsize=1024)
-def informative_needed(ahead: int, pairs: int, bounds: Bounds, *, level: float) -> int | None:
-    """So many pairs like these would show, with a probability of 80 %, that the share is within the bounds.
-
-    Without any, as few as could; None: the share is not within them, or more than 1,000 pairs would be needed.
-    """
-    if not pairs:
-        return pairs_of_one_sign(level)
-    share = ahead / pairs
-    if not bounds.contain(share, share) or share in (bounds.lower, bounds.upper):
-        return None
-    possible = range(pairs + 1, MOST_SEEDS + 1)
-    return next((each for each in possible if _sign_power(share, each, bounds, level) >= POWER), None)
-
-
-def _sign_power(share: float, pairs: int, bounds: Bounds, level: float) -> float:
-    """How often so many pairs show it, if the treatment is ahead with this probability."""
-    counts = np.arange(pairs + 1)
-    shown = np.ones(pairs + 1, dtype=bool)
-    if bounds.upper is not None:
-        shown &= _at_most(counts, pairs, bounds.upper) <= level
-    if bounds.lower is not None:
-        shown &= _at_least(counts, pairs, bounds.lower) <= level
-    return float(np.diff(_at_most(counts, pairs, share), prepend=0.0)[shown].sum())
-
-
 # ---- Examples ------------------------------------------------------------------------------------------------------
 
 
@@ -298,18 +266,6 @@ def accuracy_standard_error(accuracy: float, examples: int) -> float:
 
 
 # ---- How many seeds ------------------------------------------------------------------------------------------------
-
-
-def seeds_needed(differences: Sequence[float], bounds: Bounds, *, level: float) -> int | None:
-    """So many pairs like these would show, with a probability of 80 %, that the mean is within the bounds.
-
-    None: the mean is not within them, or more than 1,000 pairs would be needed.
-    """
-    assert can_be_tested(differences)
-    deviation = intervals.standard_deviation(differences)
-    distances = [distance / deviation for distance in _distances(differences, bounds)]
-    pairs = pairs_for_power(distances, level=level)
-    return None if pairs is None else max(pairs, len(differences) + 1)
 
 
 def pairs_for_power(distances: Sequence[float], *, level: float) -> int | None:
@@ -423,8 +379,7 @@ class PairTest:
     p: Callable[[Sequence[float], Bounds], float]  # this one decides
     p_beside: Callable[[Sequence[float], Bounds], float | None]
     one_sided_bounds: Callable[[Sequence[float], float], tuple[float, float]]
-    seeds_needed: Callable[..., int | None]
     p_beyond: Callable[[Sequence[float], Bounds], float]  # by which a claim is refuted
 
 
-PAIR_TESTS = {"paired_t": PairTest(p_within, sign_flip_p_within, one_sided_bounds, seeds_needed, p_beyond)}
+PAIR_TESTS = {"paired_t": PairTest(p_within, sign_flip_p_within, one_sided_bounds, p_beyond)}

@@ -7,8 +7,8 @@ better, and a run that diverged is infinitely worse. A row that could not be dec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 from oelm.claims.measures import Phrase
@@ -38,12 +38,12 @@ GROUNDS: dict[Evidence, Ground] = {
     "quality": Ground(
         needs=(None, "margin"),
         facts=("pairs", "difference", "margin"),
-        facts_if={"supported": (), "refuted": ("bound",), "undecided": ("seeds_needed",)},
+        facts_if={"supported": (), "refuted": ("bound",), "undecided": ()},
     ),
     "contrast": Ground(
         needs=(None, "margin"),
         facts=("pairs", "difference", "margin"),
-        facts_if={"supported": (), "refuted": ("bound",), "undecided": ("seeds_needed",)},
+        facts_if={"supported": (), "refuted": ("bound",), "undecided": ()},
     ),
     "scale": Ground(
         needs=(None, "margin"),
@@ -109,6 +109,9 @@ class Kind:
     criterion: Phrase  # when it passes
     criterion_with_margin: Phrase | None  # where it needs none and one is stated; None: then none may be stated
     documentation: tuple[str, str]  # the claim, and what it is decided by
+    # Of what is measured: how its verdicts go on after the effect with its interval, and where no margin is stated.
+    found: Mapping[Settled, Phrase] = field(default_factory=dict)
+    found_without_margin: Mapping[Settled, Phrase] = field(default_factory=dict)
     of_fewer: OfFewer | None = None  # for a kind that needs least_frozen; None: then least_fewer may not be stated
 
     def __post_init__(self) -> None:
@@ -132,6 +135,9 @@ class Kind:
             yield "of_fewer is for a kind that needs least_frozen"
         if self.of_fewer is not None and self.of_fewer.reasons.keys() != ground.facts_if.keys():
             yield f"of_fewer.reasons has {', '.join(self.of_fewer.reasons)}"
+        words = [*([self.found] if self.takes_margin else []), *([] if self.needs else [self.found_without_margin])]
+        if self.evidence in MEASURED and any(each.keys() != ground.facts_if.keys() for each in words):
+            yield "found and found_without_margin say how each outcome is put, where they apply"
         margin = ("margin",) if self.takes_margin else ()
         further = self.of_fewer.reasons.items() if self.of_fewer else ()
         for outcome, reason in (*self.reasons.items(), *further):
@@ -164,6 +170,21 @@ _OF_CONTRAST: dict[Settled, str] = {
     "undecided": "contrast_unclear",
 }
 _OF_QUALITY: dict[Settled, str] = {"supported": "shown", "refuted": "contradicted", "undecided": "not_shown"}
+_NEAR_MARGIN: Phrase = (
+    "too near the declared {margin} to say on which side of it",
+    "与声明的 {margin} 过于接近，无法判断在哪一侧",
+)
+_NEAR_ZERO: Phrase = ("too near zero to say on which side of it", "与零过于接近，无法判断在哪一侧")
+_WITHIN: dict[Settled, Phrase] = {
+    "supported": ("within the declared {margin} either way", "在声明的 ±{margin} 之内"),
+    "refuted": ("beyond the declared {margin}", "超出声明的 {margin}"),
+    "undecided": _NEAR_MARGIN,
+}
+_MORE_THAN: dict[Settled, Phrase] = {
+    "supported": ("more than the declared {margin}", "超过声明的 {margin}"),
+    "refuted": ("not more than the declared {margin}", "未超过声明的 {margin}"),
+    "undecided": _NEAR_MARGIN,
+}
 
 KINDS: dict[str, Kind] = {
     "not_worse": Kind(
@@ -177,6 +198,11 @@ KINDS: dict[str, Kind] = {
         ),
         criterion_with_margin=None,
         documentation=("worse than the control by at most the margin", "a one-sided paired test"),
+        found={
+            "supported": ("below the declared {margin}", "低于声明的 {margin}"),
+            "refuted": ("above the declared {margin}", "高于声明的 {margin}"),
+            "undecided": _NEAR_MARGIN,
+        },
     ),
     "equivalent": Kind(
         evidence="quality",
@@ -189,6 +215,7 @@ KINDS: dict[str, Kind] = {
         ),
         criterion_with_margin=None,
         documentation=("within the margin both ways", "two one-sided paired tests"),
+        found=_WITHIN,
     ),
     "better": Kind(
         evidence="quality",
@@ -204,6 +231,12 @@ KINDS: dict[str, Kind] = {
             "“{treatment}”的{quality}{better}于“{control}”，且相差超过 {margin}",
         ),
         documentation=("better than the control, by more than the margin if one is stated", "a one-sided paired test"),
+        found=_MORE_THAN,
+        found_without_margin={
+            "supported": ("so it is better", "因此更好"),
+            "refuted": ("so it is not better", "因此并不更好"),
+            "undecided": _NEAR_ZERO,
+        },
     ),
     "contrast": Kind(
         evidence="contrast",
@@ -224,6 +257,12 @@ KINDS: dict[str, Kind] = {
             "more than the margin if one is stated",
             "a one-sided paired test of the differences at the one size less those at the other, seed by seed",
         ),
+        found=_MORE_THAN,
+        found_without_margin={
+            "supported": ("so it is larger there", "因此在后者更大"),
+            "refuted": ("so it is not larger there", "因此在后者并不更大"),
+            "undecided": _NEAR_ZERO,
+        },
     ),
     "shrinks": Kind(
         evidence="scale",
@@ -244,6 +283,12 @@ KINDS: dict[str, Kind] = {
             "margin per doubling if one is stated",
             "a one-sided t test of the slope over the sizes",
         ),
+        found=_MORE_THAN,
+        found_without_margin={
+            "supported": ("so it shrinks", "因此在缩小"),
+            "refuted": ("so it does not shrink", "因此并未缩小"),
+            "undecided": _NEAR_ZERO,
+        },
     ),
     "grows": Kind(
         evidence="scale",
@@ -263,6 +308,12 @@ KINDS: dict[str, Kind] = {
             "the same the other way: what it lacks grows (a lead shrinks)",
             "a one-sided t test of the slope over the sizes",
         ),
+        found=_MORE_THAN,
+        found_without_margin={
+            "supported": ("so it grows", "因此在扩大"),
+            "refuted": ("so it does not grow", "因此并未扩大"),
+            "undecided": _NEAR_ZERO,
+        },
     ),
     "holds": Kind(
         evidence="scale",
@@ -279,6 +330,7 @@ KINDS: dict[str, Kind] = {
             "the difference changes by less than the margin per doubling, either way",
             "two one-sided t tests of the slope over the sizes",
         ),
+        found=_WITHIN,
     ),
     "solves_more": Kind(
         evidence="solved_seeds",
@@ -302,12 +354,12 @@ KINDS: dict[str, Kind] = {
         bounds=lambda _: Bounds(0.5, None),
         reasons={"supported": "solves_sooner", "refuted": "solves_later", "undecided": "steps_unclear"},
         criterion=(
-            "{treatment} solves the probe in fewer steps than {control}; solved: {solved} at the end",
-            "“{treatment}”解出任务所需的步数少于“{control}”；解出指结束时{solved}",
+            "{treatment} solves the probe before {control} in more pairs than after it; solved: {solved} at the end",
+            "“{treatment}”先于“{control}”解出任务的配对多于后于它的；解出指结束时{solved}",
         ),
         criterion_with_margin=None,
         documentation=(
-            "solves the probe, as above, in fewer steps than the control",
+            "solves the probe, as above, before the control in more pairs than after it (not: a lower mean of steps)",
             "an exact one-sided sign test over the pairs in which at least one arm solves it and the validations tell "
             "which was first",
         ),

@@ -192,11 +192,12 @@ LOSS = Measure(
             "Differences are treatment minus control in validation loss, paired over seeds; 0.0488 nats are 5 % of "
             "perplexity. A claim is supported when its one-sided paired t test, Holm-adjusted over the confirmatory "
             "hypotheses about losses (here {family}), reaches p <= 0.05; it is refuted when the one-sided 95 % bound, "
-            "which is not adjusted, lies beyond it. The exact sign-flip test is shown too; with few pairs its p-value "
-            "cannot become small. Fewer than three pairs give no p-value.",
+            "which is not adjusted, lies beyond it. The interval beside an effect is two-sided, 95 %; the p is the "
+            "one that decides, and the others stand in analysis_results.json. Fewer than three pairs give no p-value.",
             "差异为处理组减对照组的验证损失，按随机种子配对；0.0488 nats 相当于困惑度的 5 %。单侧配对 t 检验的 "
             "p 值在 {family} 个验证性假设上作 Holm 校正后不超过 0.05 时判为成立；未经校正的单侧 95 % 界落在另一侧时判为"
-            "不成立。并列出精确符号翻转检验；配对较少时其 p 值不可能很小。不足三对时不给出 p 值。",
+            "不成立。效应旁的区间为双侧 95 % 区间；只列出起决定作用的 p 值，其余见 analysis_results.json。不足三对时"
+            "不给出 p 值。",
         ),
         "table.quality": (
             "Quality ({scope}): mean ± standard deviation over seeds; difference from {baseline}, paired over seeds, "

@@ -14,7 +14,9 @@ from oelm.claims.measures import Phrase
 @dataclass(frozen=True)
 class Reason:
     facts: tuple[str, ...]
-    sentence: Phrase  # of the facts, of `quality`, what the measure is called, and of the sizes of a contrast
+    # Of the facts, of `quality`, what the measure is called, and of what a verdict on tested pairs consists of:
+    # `effect` (direction, size, interval), `found` (where that lies to the bound) and `p` (the one that decides).
+    sentence: Phrase
 
 
 REASONS: dict[str, Reason] = {
@@ -22,23 +24,22 @@ REASONS: dict[str, Reason] = {
     "shown": Reason(
         ("pairs", "difference", "margin"),
         (
-            "Shown by {pairs} pairs, at the 5 % level: the {quality} differs by {difference}.",
-            "{pairs} 对结果在 5 % 水平上表明假设成立：{quality}差异为 {difference}。",
+            "{effect}, {found}; {p}.",
+            "{effect}，{found}；{p}。",
         ),
     ),
     "contradicted": Reason(
         ("pairs", "difference", "margin", "bound"),
         (
-            "Contradicted by {pairs} pairs: the {quality} differs by {difference}; the bound that decides is {bound}.",
-            "{pairs} 对结果与假设相反：{quality}差异为 {difference}，起决定作用的界为 {bound}。",
+            "{effect}, {found}; {p}.",
+            "{effect}，{found}；{p}。",
         ),
     ),
     "not_shown": Reason(
-        ("pairs", "difference", "margin", "seeds_needed"),
+        ("pairs", "difference", "margin"),
         (
-            "Neither shown nor contradicted by {pairs} pairs: the {quality} differs by {difference}, which is too "
-            "uncertain to decide either way.",
-            "{pairs} 对结果既不能判为成立，也不能判为不成立：{quality}差异为 {difference}，不确定性过大，无法判定。",
+            "{effect}, {found}; {p}.",
+            "{effect}，{found}；{p}。",
         ),
     ),
     "run_failed": Reason(
@@ -55,36 +56,31 @@ REASONS: dict[str, Reason] = {
     "no_longer_shown": Reason(
         ("pairs", "difference", "margin"),
         (
-            "The pairs of an earlier look showed it, but all {pairs} pairs by now do not: the {quality} differs by "
-            "{difference}, which is not within what the claim allows.",
-            "较早一次检视的配对曾表明假设成立，但至今全部 {pairs} 对并非如此：{quality}差异为 {difference}，"
-            "不在假设允许的范围之内。",
+            "{effect}, which is not within what the claim allows: the pairs of an earlier look showed it, but all "
+            "{pairs} pairs by now do not.",
+            "{effect}，不在假设允许的范围之内：较早一次检视的配对曾表明假设成立，但至今全部 {pairs} 对并非如此。",
         ),
     ),
     # Of quality, by the exact sign-flip test: shares whose differences have no spread.
     "same_shown": Reason(
         ("pairs", "difference", "margin"),
         (
-            "Shown by {pairs} pairs, at the 5 % level by the exact sign-flip test: in all of them the {quality} "
-            "differs by exactly {difference}.",
-            "{pairs} 对结果按精确符号翻转检验在 5 % 水平上表明假设成立：每一对的{quality}差异都恰为 {difference}。",
+            "{effect}, exactly the same in all {pairs} pairs, {found}; {p}.",
+            "{effect}（{pairs} 对完全相同），{found}；{p}。",
         ),
     ),
     "same_contradicted": Reason(
         ("pairs", "difference", "margin"),
         (
-            "Contradicted by {pairs} pairs, which all differ by exactly the same amount: the {quality} by "
-            "{difference}, beyond what the claim allows by the exact sign-flip test.",
-            "{pairs} 对的差异完全相同，与假设相反：{quality}差异为 {difference}，"
-            "按精确符号翻转检验超出假设允许的范围。",
+            "{effect}, exactly the same in all {pairs} pairs, {found}; {p}.",
+            "{effect}（{pairs} 对完全相同），{found}；{p}。",
         ),
     ),
     "same_not_shown": Reason(
-        ("pairs", "difference", "margin", "seeds_needed"),
+        ("pairs", "difference", "margin"),
         (
-            "All {pairs} pairs differ by exactly the same amount ({difference}); the exact sign-flip test of so many "
-            "pairs decides it neither way.",
-            "{pairs} 对的差异完全相同（{difference}）；以这一对数，精确符号翻转检验无法判定。",
+            "{effect}, exactly the same in all {pairs} pairs, {found}; {p}.",
+            "{effect}（{pairs} 对完全相同），{found}；{p}。",
         ),
     ),
     # Of studies with looks.
@@ -109,28 +105,22 @@ REASONS: dict[str, Reason] = {
     "contrast_shown": Reason(
         ("pairs", "difference", "margin"),
         (
-            "Shown by {pairs} pairs at both sizes, at the 5 % level: from {against} to {size} the difference in "
-            "{quality} changes by {difference}.",
-            "两个规模上的 {pairs} 对结果在 5 % 水平上表明假设成立：从 {against} 到 {size}，"
-            "{quality}差异变化 {difference}。",
+            "{effect}, {found}; {p}.",
+            "{effect}，{found}；{p}。",
         ),
     ),
     "contrast_contradicted": Reason(
         ("pairs", "difference", "margin", "bound"),
         (
-            "Contradicted by {pairs} pairs at both sizes: from {against} to {size} the difference in {quality} changes "
-            "by {difference}; the bound that decides is {bound}.",
-            "两个规模上的 {pairs} 对结果与假设相反：从 {against} 到 {size}，{quality}差异变化 {difference}，"
-            "起决定作用的界为 {bound}。",
+            "{effect}, {found}; {p}.",
+            "{effect}，{found}；{p}。",
         ),
     ),
     "contrast_unclear": Reason(
-        ("pairs", "difference", "margin", "seeds_needed"),
+        ("pairs", "difference", "margin"),
         (
-            "Neither shown nor contradicted by {pairs} pairs at both sizes: from {against} to {size} the difference in "
-            "{quality} changes by {difference}.",
-            "两个规模上的 {pairs} 对结果既不能判为成立，也不能判为不成立：从 {against} 到 {size}，"
-            "{quality}差异变化 {difference}。",
+            "{effect}, {found}; {p}.",
+            "{effect}，{found}；{p}。",
         ),
     ),
     # Of scale. `slope` is the change of the difference with every doubling of what `per` says, `bound` the one-sided
@@ -138,26 +128,22 @@ REASONS: dict[str, Reason] = {
     "trend_shown": Reason(
         ("sizes", "slope", "margin", "per"),
         (
-            "Shown by {sizes} sizes, at the 5 % level: with every doubling of {per} the difference in {quality} "
-            "changes by {slope}.",
-            "{sizes} 个规模在 5 % 水平上表明假设成立：{per}每翻一倍，{quality}差异变化 {slope}。",
+            "{effect}, {found}; {p}.",
+            "{effect}，{found}；{p}。",
         ),
     ),
     "trend_contradicted": Reason(
         ("sizes", "slope", "margin", "per", "bound"),
         (
-            "Contradicted by {sizes} sizes: with every doubling of {per} the difference in {quality} changes by "
-            "{slope}; the bound that decides is {bound}.",
-            "{sizes} 个规模与假设相反：{per}每翻一倍，{quality}差异变化 {slope}，起决定作用的界为 {bound}。",
+            "{effect}, {found}; {p}.",
+            "{effect}，{found}；{p}。",
         ),
     ),
     "trend_unclear": Reason(
         ("sizes", "slope", "margin", "per"),
         (
-            "Neither shown nor contradicted by {sizes} sizes: with every doubling of {per} the difference in {quality} "
-            "changes by {slope}, which is too uncertain to decide either way.",
-            "{sizes} 个规模既不能判为成立，也不能判为不成立：{per}每翻一倍，{quality}差异变化 {slope}，"
-            "不确定性过大，无法判定。",
+            "{effect}, {found}; {p}.",
+            "{effect}，{found}；{p}。",
         ),
     ),
     "too_few_sizes": Reason(
@@ -188,58 +174,55 @@ REASONS: dict[str, Reason] = {
     "solves_more": Reason(
         ("pairs", "ahead", "behind", "tied", "neither"),
         (
-            "Shown by {pairs} pairs: with {ahead} seeds only the treatment solves it, with {behind} only the control "
-            "(both: {tied}, neither: {neither}), significant at the 5 % level.",
-            "{pairs} 对结果表明假设成立：仅处理组解出的种子 {ahead} 个，仅对照组解出的 {behind} 个"
-            "（都解出 {tied} 个，都未解出 {neither} 个），在 5 % 水平上显著。",
+            "Only the treatment solves it with {ahead} seeds, only the control with {behind}: more often than not; "
+            "{p}. Left out: both {tied}, neither {neither}.",
+            "仅处理组解出的种子 {ahead} 个，仅对照组解出的 {behind} 个：前者更多；{p}。未计入：都解出 {tied} 个，都未"
+            "解出 {neither} 个。",
         ),
     ),
     "solves_fewer": Reason(
         ("pairs", "ahead", "behind", "tied", "neither"),
         (
-            "Contradicted by {pairs} pairs: with {behind} seeds only the control solves it, with {ahead} only the "
-            "treatment (both: {tied}, neither: {neither}), significant at the 5 % level the other way.",
-            "{pairs} 对结果与假设相反：仅对照组解出的种子 {behind} 个，仅处理组解出的 {ahead} 个"
-            "（都解出 {tied} 个，都未解出 {neither} 个），反方向在 5 % 水平上显著。",
+            "Only the control solves it with {behind} seeds, only the treatment with {ahead}: the other way round; "
+            "{p}. Left out: both {tied}, neither {neither}.",
+            "仅对照组解出的种子 {behind} 个，仅处理组解出的 {ahead} 个：方向相反；{p}。未计入：都解出 {tied} 个，都未"
+            "解出 {neither} 个。",
         ),
     ),
     "solved_unclear": Reason(
         ("pairs", "ahead", "behind", "tied", "neither"),
         (
-            "Neither shown nor contradicted by {pairs} pairs: with {ahead} seeds only the treatment solves it, with "
-            "{behind} only the control (both: {tied}, neither: {neither}).",
-            "{pairs} 对结果既不能判为成立，也不能判为不成立：仅处理组解出的种子 {ahead} 个，仅对照组解出的 {behind} 个"
-            "（都解出 {tied} 个，都未解出 {neither} 个）。",
+            "Only the treatment solves it with {ahead} seeds, only the control with {behind}, {found}; {p}. Left "
+            "out: both {tied}, neither {neither}.",
+            "仅处理组解出的种子 {ahead} 个，仅对照组解出的 {behind} 个，{found}；{p}。未计入：都解出 {tied} 个，都未"
+            "解出 {neither} 个。",
         ),
     ),
     "solves_sooner": Reason(
         ("pairs", "ahead", "behind", "tied", "neither", "interval"),
         (
-            "Shown by {pairs} pairs: the treatment solves it sooner in {ahead}, the control in {behind}, significant "
-            "at the 5 % level; left out: {tied} tied, {neither} in which neither solves it. Steps are known to within "
-            "the validation interval ({interval} steps).",
-            "{pairs} 对结果表明假设成立：处理组先解出 {ahead} 对，对照组先解出 {behind} 对，在 5 % 水平上显著；"
-            "未计入：同时解出 {tied} 对，都未解出 {neither} 对。步数只精确到验证间隔（{interval} 步）。",
+            "The treatment solves it sooner in {ahead} pairs, the control in {behind}: ahead more often than behind; "
+            "{p}. Left out: {tied} tied, {neither} in which neither solves it (steps are known to within {interval}).",
+            "处理组先解出 {ahead} 对，对照组先解出 {behind} 对：领先多于落后；{p}。未计入：同时解出 {tied} 对，都未解"
+            "出 {neither} 对（步数精确到 {interval} 步）。",
         ),
     ),
     "solves_later": Reason(
         ("pairs", "ahead", "behind", "tied", "neither", "interval"),
         (
-            "Contradicted by {pairs} pairs: the control solves it sooner in {behind}, the treatment in {ahead}, "
-            "significant at the 5 % level the other way; left out: {tied} tied, {neither} in which neither solves it. "
-            "Steps are known to within the validation interval ({interval} steps).",
-            "{pairs} 对结果与假设相反：对照组先解出 {behind} 对，处理组先解出 {ahead} 对，反方向在 5 % 水平上显著；"
-            "未计入：同时解出 {tied} 对，都未解出 {neither} 对。步数只精确到验证间隔（{interval} 步）。",
+            "The control solves it sooner in {behind} pairs, the treatment in {ahead}: behind more often than ahead; "
+            "{p}. Left out: {tied} tied, {neither} in which neither solves it (steps are known to within {interval}).",
+            "对照组先解出 {behind} 对，处理组先解出 {ahead} 对：落后多于领先；{p}。未计入：同时解出 {tied} 对，都未解"
+            "出 {neither} 对（步数精确到 {interval} 步）。",
         ),
     ),
     "steps_unclear": Reason(
         ("pairs", "ahead", "behind", "tied", "neither", "interval"),
         (
-            "Neither shown nor contradicted by {pairs} pairs: the treatment solves it sooner in {ahead}, the control "
-            "in {behind}; left out: {tied} tied, {neither} in which neither solves it. Steps are known to within the "
-            "validation interval ({interval} steps).",
-            "{pairs} 对结果既不能判为成立，也不能判为不成立：处理组先解出 {ahead} 对，对照组先解出 {behind} 对；"
-            "未计入：同时解出 {tied} 对，都未解出 {neither} 对。步数只精确到验证间隔（{interval} 步）。",
+            "The treatment solves it sooner in {ahead} pairs, the control in {behind}, {found}; {p}. Left out: {tied}"
+            " tied, {neither} in which neither solves it (steps are known to within {interval}).",
+            "处理组先解出 {ahead} 对，对照组先解出 {behind} 对，{found}；{p}。未计入：同时解出 {tied} 对，都未解出 "
+            "{neither} 对（步数精确到 {interval} 步）。",
         ),
     ),
     "too_few_informative": Reason(

@@ -24,7 +24,6 @@ LOOK_WORDS: dict[str, Phrase] = {
         "第 {look}／{of} 次（{seeds} 个种子）：最后一次",
     ),
     "box.look.before": ("none taken yet; the first is at {seeds} seeds", "尚未进行；首次检视使用 {seeds} 个种子"),
-    "box.p_sequential": ("{p} sequential", "序贯 {p}"),
     # Below the verdicts, and above them while runs are missing.
     "verdicts.method.looks": (
         "This study has looks: Holm's correction is over sequential p-values, and a claim is refuted at the level of "

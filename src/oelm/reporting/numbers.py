@@ -108,6 +108,11 @@ def points(value: float | None) -> str:
     return NONE if value is None else _signed(value, 2)
 
 
+def plain(value: float) -> str:
+    """Of per cent or points, in a direction that words name: no sign above zero."""
+    return _signed(value, 2).removeprefix("+")
+
+
 def interval(low: float | None, high: float | None, show: Callable[[float | None], str] = nats) -> str:
     return NONE if low is None or high is None else f"[{show(low)}, {show(high)}]"
 

@@ -97,6 +97,17 @@ def difference_with_unit(measure: Measure, of_costs: float | None, language: Lan
     return shown_with_unit(measure, measure.shown_difference(of_costs), language)
 
 
+def in_direction(measure: Measure, of_costs: float, *, is_cost: bool) -> str:
+    """A difference of costs as a reader is shown it, above zero in the direction that is named: a cost, or a gain."""
+    shown = measure.scale.shown_difference(of_costs)
+    return numbers.plain(shown if is_cost else -shown)
+
+
+def amount(measure: Measure, number: str, language: Language) -> str:
+    """Such a number with its unit."""
+    return in_points(language, number) if FORMATS[measure.scale.key].has_unit else f"{number} %"
+
+
 def logarithm(measure: Measure, of_costs: float | None) -> str:
     """On a logarithmic scale, the difference as it is compared."""
     return numbers.NONE if of_costs is None else numbers.nats(measure.gain(of_costs))

@@ -25,7 +25,6 @@ SCALE_WORDS: dict[str, Phrase] = {
         "至少需要 {least} 个规模。其 p 值属于同一检验族；斜率的单侧 95 % 界落在另一侧时判为不成立。",
     ),
     "box.slope": ("change per doubling", "每翻一倍的变化"),
-    "box.p_value.slope": ("{p} by the t test of the slope", "斜率的 t 检验 {p}"),
     "box.sizes": ("complete sizes", "完整的规模"),
     "box.sizes_value": ("{done} ({sizes})", "{done}（{sizes}）"),
     "scale.sentence": (

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, assert_never
 
 from oelm.analysis.findings import Findings, Outcome, PairedDifference, ScopedVerdict, Verdict
-from oelm.claims.kinds import MEASURED
+from oelm.claims.kinds import KINDS, MEASURED
 from oelm.claims.measures import Measure
 from oelm.claims.solving import Criterion
 from oelm.reporting import numbers, quality
@@ -70,8 +71,65 @@ def reason_sentence(findings: Findings, verdict: Verdict, language: Language) ->
     facts = {key: _fact(findings, measure, key, value, language) for key, value in verdict.facts.items()}
     if verdict.hypothesis.evidence == "parameters" and "percent" in verdict.facts:
         facts["percent"] = numbers.plain_percent(round(verdict.facts["percent"], 2))  # "fewer" has the sign already
-    named = _named_quality(verdict.hypothesis, language)
-    return say_or_code(language, f"reason.{verdict.reason}", facts | named, study=findings.study)
+    facts |= _named_quality(verdict.hypothesis, language)
+    facts |= {} if verdict.p is None else _tested(findings, verdict, facts, language)
+    return say_or_code(language, f"reason.{verdict.reason}", facts, study=findings.study)
+
+
+def _tested(findings: Findings, verdict: Verdict, facts: dict[str, str], language: Language) -> dict[str, str]:
+    """Of a claim with a p-value: direction and size of the effect, where it lies to the bound, and the one p-value that
+    decides. The others stand in analysis_results.json."""
+    kind, hypothesis = KINDS[verdict.hypothesis.kind], verdict.hypothesis
+    parts = {"effect": _effect(findings, verdict, language), "p": _deciding_p(findings, verdict, language)}
+    found = kind.found if hypothesis.margin else kind.found_without_margin
+    if verdict.doubt == "few" or (verdict.doubt and verdict.sign_test):
+        what = "signs" if verdict.sign_test else "sizes" if verdict.trend else "pairs"
+        return parts | {"found": say(language, f"doubt.{verdict.doubt}.{what}", **facts)}
+    phrase = next((each for outcome, each in found.items() if outcome == verdict.regardless), None)
+    return parts | ({"found": in_words(phrase, language).format(**facts)} if phrase else {})
+
+
+def _effect(findings: Findings, verdict: Verdict, language: Language) -> str:
+    """In the direction in which it goes: a cost, or what is gained."""
+    hypothesis, trend = verdict.hypothesis, verdict.trend
+    slope = trend.slopes.get(trend.per) if trend else None
+    measured = slope or verdict.difference
+    middle = slope.slope if slope else verdict.difference.mean if verdict.difference else None
+    if measured is None or middle is None:
+        return ""
+    is_cost = middle >= 0
+    write = partial(quality.in_direction, hypothesis.quality, is_cost=is_cost)
+    ends = [write(end) for end in (measured.low, measured.high) if end is not None]
+    ends = ends if is_cost else ends[::-1]
+    sides = [hypothesis.treatment, hypothesis.control]
+    if hypothesis.against is not None or trend:  # then both sizes, or the sizes, are named
+        sides = [family_of(findings.study, arm) for arm in sides]
+    code = f"effect.{'slope' if trend else 'contrast' if hypothesis.against else 'difference'}"
+    return say_of(
+        findings.study,
+        language,
+        f"{code}.{'cost' if is_cost else 'gain'}",
+        treatment=label_of(findings, sides[0], language),
+        control=label_of(findings, sides[1], language),
+        amount=quality.amount(hypothesis.quality, write(middle), language),
+        interval=say(language, "effect.interval", low=ends[0], high=ends[1]) if ends else "",
+        per=say(language, f"per.{trend.per}") if trend else "",
+        **_named_quality(hypothesis, language),
+    )
+
+
+def _deciding_p(findings: Findings, verdict: Verdict, language: Language) -> str:
+    """Of Holm's correction it is said over how many claims it is. A refutation has a test of its own."""
+    claims = sum(each.confirmatory for each in findings.study.family)
+    p: float | None
+    if verdict.refutation_p is not None:
+        p, code = verdict.refutation_p, "p.against"
+    elif verdict.p_adjusted is not None and claims > 1:
+        p, code = verdict.p_adjusted, "p.over_claims"
+    else:
+        p, code = verdict.p if verdict.sequential_p is None else verdict.sequential_p, "p.alone"
+    written = numbers.probability(p)
+    return say(language, code, p=written if written.startswith("<") else f"= {written}", claims=claims)
 
 
 def reservations(findings: Findings, verdict: Verdict, language: Language) -> list[str]:
@@ -202,7 +260,8 @@ def _numbers(findings: Findings, verdict: Verdict, language: Language) -> list[t
         case "speed":
             return _speed_numbers(verdict, language)
         case "quality" | "contrast":
-            return [*_quality_numbers(findings, verdict, language), *_test_numbers(findings, verdict, language)]
+            done = len(verdict.difference.seeds) if verdict.difference else 0
+            return [*_quality_numbers(findings, verdict, language), _seeds_number(findings, done, language)]
         case "scale":
             return _scale_numbers(findings, verdict, language)
         case "solved_seeds" | "steps_to_solve":
@@ -216,15 +275,8 @@ def _solving_numbers(findings: Findings, verdict: Verdict, language: Language) -
     if pairs is None:
         return []
     counts = {side: len(getattr(pairs, side)) for side in ("ahead", "behind", "tied", "neither")}
-    tests = [
-        ("box.p_value.signs", verdict.p),
-        ("box.p_sequential", verdict.sequential_p if verdict.look else None),
-        ("box.p_adjusted", verdict.p_adjusted),
-    ]
-    p_values = _p_values(tests, language)
     return [
         (say(language, "box.pairs"), say(language, f"box.pairs.{verdict.hypothesis.evidence}", **counts)),
-        *p_values,
         _seeds_number(findings, pairs.pairs, language),
     ]
 
@@ -240,7 +292,6 @@ def _scale_numbers(findings: Findings, verdict: Verdict, language: Language) -> 
         found.append((say(language, "box.slope"), say(language, "interval_of", middle=middle, interval=interval)))
     if verdict.margin:
         found.append((say(language, "box.margin"), quality.margin(measure, verdict.hypothesis.margin, language)))
-    found += _p_values([("box.p_value.slope", verdict.p), ("box.p_adjusted", verdict.p_adjusted)], language)
     whole = sum(point.is_whole for point in trend.points)
     sizes = say(language, "list_comma").join(point.size for point in trend.points)
     found.append((say(language, "box.sizes"), say(language, "box.sizes_value", done=whole, sizes=sizes)))
@@ -274,26 +325,6 @@ def _quality_numbers(findings: Findings, verdict: Verdict, language: Language) -
         joined = say(language, "list_semicolon").join(values)
         found.append((say(language, "box.mcnemar"), say(language, "box.mcnemar_value", values=joined)))
     return found
-
-
-def _test_numbers(findings: Findings, verdict: Verdict, language: Language) -> list[tuple[str, str]]:
-    difference, test = verdict.difference, verdict.hypothesis.quality.test
-    is_exact = difference is not None and difference.standard_deviation == 0  # then the two are one
-    tests = [
-        (f"box.p_value.{test}", None if is_exact else verdict.p),
-        ("box.p_sequential", verdict.sequential_p if verdict.look else None),
-        ("box.p_adjusted", None if is_exact else verdict.p_adjusted),
-        (f"box.p_beside.{test}", verdict.sign_flip_p),
-        ("box.p_adjusted", verdict.p_adjusted if is_exact else None),
-    ]
-    done = len(difference.seeds) if difference else 0
-    return [*_p_values(tests, language), _seeds_number(findings, done, language)]
-
-
-def _p_values(tests: list[tuple[str, float | None]], language: Language) -> list[tuple[str, str]]:
-    """In one line, as far as there are any."""
-    found = [say(language, code, p=numbers.probability(p)) for code, p in tests if p is not None]
-    return [(say(language, "box.p"), say(language, "list_semicolon").join(found))] if found else []
 
 
 def _seeds_number(findings: Findings, done: int, language: Language) -> tuple[str, str]:
@@ -354,10 +385,6 @@ def _remarks(findings: Findings, verdict: Verdict, language: Language) -> list[s
             for confound in verdict.confounds
             if confound.explained is None and confound.key != SEEDS
         ]
-    if verdict.seeds_needed is not None:
-        found.append(say(language, "box.seeds_needed", seeds=numbers.whole(verdict.seeds_needed)))
-    if verdict.sign_test is not None and verdict.sign_test.pairs_needed is not None:
-        found.append(say(language, "box.pairs_needed", pairs=numbers.whole(verdict.sign_test.pairs_needed)))
     return found
 
 

@@ -118,18 +118,20 @@ _VERDICTS: dict[str, Phrase] = {
     "verdicts.summary": (
         "Hypotheses: {outcomes}. Each verdict is about the model size, the training and the data named with its claim; "
         "a larger model or longer training may give another one.",
-        "假设检验结果：{outcomes}。每个结论只针对假设后注明的模型规模、训练量和数据；模型更大或训练更久时，结论可能不同。",
+        "假设检验结果：{outcomes}。每个结论只针对假设后注明的模型规模、训练量和数据；模型更大或训练更久时，结论可能不"
+        "同。",
     ),
     "verdicts.outcome_count": ("{count} {outcome}", "{outcome} {count} 个"),
     "verdicts.method.paired_t": (
         "Differences are treatment minus control in {quality}, in {unit}, paired over seeds; {better} zero the "
         "treatment is better. A claim is supported when its one-sided paired t test, Holm-adjusted over the "
         "confirmatory hypotheses of its family (here {family}), reaches p <= 0.05; it is refuted when the one-sided "
-        "95 % bound, which is not adjusted, lies beyond it. The exact sign-flip test is shown too; with few pairs "
-        "its p-value cannot become small. Fewer than three pairs give no p-value.",
+        "95 % bound, which is not adjusted, lies beyond it. The interval beside an effect is two-sided, 95 %; the p is "
+        "the one that decides, and the others stand in analysis_results.json. Fewer than three pairs give no p-value.",
         "差异为处理组减对照组的{quality}（{unit}），按随机种子配对；{side}零表示处理组更好。单侧配对 t 检验的 p 值在"
         "同族的 {family} 个验证性假设上作 Holm 校正后不超过 0.05 时判为成立；未经校正的单侧 95 % 界落在另一侧时"
-        "判为不成立。并列出精确符号翻转检验；配对较少时其 p 值不可能很小。不足三对时不给出 p 值。",
+        "判为不成立。效应旁的区间为双侧 95 % 区间；只列出起决定作用的 p 值，其余见 analysis_results.json。不足三对时"
+        "不给出 p 值。",
     ),
     "verdicts.method.without_spread": (
         " Where all pairs differ by exactly the same amount, the exact sign-flip test decides in place of the t test: "
@@ -166,11 +168,6 @@ _VERDICTS: dict[str, Phrase] = {
     "box.shown_difference": ("in {quality}", "{quality}变化"),
     "box.margin": ("margin", "界值"),
     "box.margin_value": ("{percent} ({nats} nats)", "{percent}（{nats} nats）"),
-    "box.p": ("p", "p 值"),
-    "box.p_value.paired_t": ("{p} by the t test", "t 检验 {p}"),
-    "box.p_beside.paired_t": ("{p} by sign flips", "符号翻转检验 {p}"),
-    "box.p_value.signs": ("{p} by the exact sign test", "精确符号检验 {p}"),
-    "box.p_adjusted": ("{p} Holm-adjusted", "Holm 校正后 {p}"),
     "box.seeds": ("paired seeds", "配对种子数"),
     "box.seeds_value": ("{done} of {planned}", "{done}／{planned}"),
     "box.pairs": ("pairs", "配对"),
@@ -181,10 +178,6 @@ _VERDICTS: dict[str, Phrase] = {
     "box.pairs.steps_to_solve": (
         "treatment sooner {ahead}, control sooner {behind}, tied {tied}, neither solves it {neither}",
         "处理组先解出 {ahead}，对照组先解出 {behind}，同时 {tied}，都未解出 {neither}",
-    ),
-    "box.pairs_needed": (
-        "About {pairs} informative pairs would decide it.",
-        "约需 {pairs} 对提供信息的结果才能得出结论。",
     ),
     "quality.at_difficulty": ("{quality} at difficulty {difficulty}", "难度 {difficulty} 的{quality}"),
     "solved.mean": ("accuracy of at least {level}", "准确率不低于 {level}"),
@@ -204,10 +197,41 @@ _VERDICTS: dict[str, Phrase] = {
         "若不考虑混杂因素，结果为：{outcome}。",
     ),
     "box.confound": ("Confound: {confound}", "混杂因素：{confound}"),
-    "box.seeds_needed": (
-        "About {seeds} paired seeds would decide it.",
-        "约需 {seeds} 个配对随机种子才能得出结论。",
+    # What a verdict on tested pairs says: the effect, where it lies to the bound (see claims.kinds), and one p-value.
+    "effect.difference.cost": (
+        "{treatment} costs {amount} of {quality} against {control}{interval}",
+        "与“{control}”相比，“{treatment}”的{quality}代价为 {amount}{interval}",
     ),
+    "effect.difference.gain": (
+        "{treatment} is better than {control} by {amount} of {quality}{interval}",
+        "与“{control}”相比，“{treatment}”的{quality}改善 {amount}{interval}",
+    ),
+    "effect.contrast.cost": (
+        "From {against} to {size}, what {treatment} costs against {control} in {quality} grows by {amount}{interval}",
+        "从 {against} 到 {size}，“{treatment}”相对“{control}”的{quality}代价增加 {amount}{interval}",
+    ),
+    "effect.contrast.gain": (
+        "From {against} to {size}, what {treatment} costs against {control} in {quality} shrinks by {amount}{interval}",
+        "从 {against} 到 {size}，“{treatment}”相对“{control}”的{quality}代价减少 {amount}{interval}",
+    ),
+    "effect.slope.cost": (
+        "With every doubling of {per}, what {treatment} costs against {control} in {quality} grows by "
+        "{amount}{interval}",
+        "{per}每翻一倍，“{treatment}”相对“{control}”的{quality}代价增加 {amount}{interval}",
+    ),
+    "effect.slope.gain": (
+        "With every doubling of {per}, what {treatment} costs against {control} in {quality} shrinks by "
+        "{amount}{interval}",
+        "{per}每翻一倍，“{treatment}”相对“{control}”的{quality}代价减少 {amount}{interval}",
+    ),
+    "effect.interval": (" ({low} to {high})", "（{low} 至 {high}）"),
+    "doubt.few.pairs": ("which {pairs} pairs are too few to decide", "{pairs} 对太少，无法判定"),
+    "doubt.few.sizes": ("which {sizes} sizes are too few to decide", "{sizes} 个规模太少，无法判定"),
+    "doubt.few.signs": ("which are too few to decide", "数目太少，无法判定"),
+    "doubt.near.signs": ("too near one half to decide", "与各半过于接近，无法判定"),
+    "p.over_claims": ("p {p} over {claims} claims", "p {p}（计入 {claims} 个假设）"),
+    "p.alone": ("p {p}", "p {p}"),
+    "p.against": ("p {p} against it, of this claim alone", "与之相反的 p {p}（仅计此假设）"),
     "interval_of": ("{middle} (95 % interval {interval})", "{middle}（95 % 区间 {interval}）"),
 }
 

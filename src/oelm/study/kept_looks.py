@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from oelm.claims.reasons import REASONS
 from oelm.errors import UserError
@@ -58,7 +58,6 @@ class StoredSigns(Stored):
     neither: list[Amount]
     p: Part
     p_opposite: Part
-    pairs_needed: Amount | None
 
 
 Fact = int | float | None | list[int] | list[str] | dict[str, list[int]]
@@ -77,17 +76,22 @@ class StoredVerdict(Stored):
     p: Part | None
     p_adjusted: Part | None
     sign_flip_p: Part | None
-    seeds_needed: Amount | None
     sign_test: StoredSigns | None
     sequential_p: Part | None  # the smallest so far
     refutation_p: Part | None = None
+
+    @field_validator("facts")
+    @classmethod
+    def _without_what_is_no_longer_said(cls, facts: dict[str, Fact]) -> dict[str, Fact]:
+        """Up to version 0.5.0, looks also guessed from their own pairs how many more would decide."""
+        return {name: value for name, value in facts.items() if name != "seeds_needed"}
 
     @model_validator(mode="after")
     def _says_what_its_reason_needs(self) -> StoredVerdict:
         """Lists and tables of seeds only where a sentence expects them."""
         expected = REASONS[self.reason].facts if self.reason in REASONS else None
         plain = {name for name, value in self.facts.items() if isinstance(value, int | float)}
-        of_seeds = {"treatment", "control", "arms", "reported", "seeds_needed"}
+        of_seeds = {"treatment", "control", "arms", "reported"}
         if expected is None or set(self.facts) != set(expected) or not set(self.facts) - of_seeds <= plain:
             raise ValueError("the facts are not those of its reason")
         return self

@@ -25,7 +25,6 @@ def rows(findings: Findings, verdict: Verdict) -> Iterator[Row]:
         bound = quality.FORMATS[measure.scale.key].difference(verdict.facts["bound"])
         yield "bound", bound, "the one-sided bound that decides"
     yield from _p_values(verdict)
-    yield "seedsNeeded", numbers.whole(verdict.seeds_needed), "paired seeds that would probably decide it"
     if (ratio := verdict.ratio) is not None:
         yield from of_ratio(ratio, "of the treatment against the control")
         yield "timeBlocks", numbers.whole(ratio.blocks), "blocks of the bench that the ratio rests on"
@@ -37,9 +36,6 @@ def rows(findings: Findings, verdict: Verdict) -> Iterator[Row]:
         yield "trainableChange", change, "trainable parameters of the treatment against the control's"
     if (pairs := verdict.sign_test or verdict.pairs_so_far) is not None:
         yield from _pairs(pairs)
-    if verdict.sign_test is not None:
-        needed = numbers.whole(verdict.sign_test.pairs_needed)
-        yield "pairsNeeded", needed, "informative pairs that would probably decide it"
     if verdict.trend is not None:
         whole = sum(point.is_whole for point in verdict.trend.points)
         yield "sizes", str(whole), "sizes at which every pair is complete"
@@ -53,6 +49,7 @@ def _p_values(verdict: Verdict) -> Iterator[Row]:
     yield "p", numbers.probability(verdict.p), "p, one-sided, not adjusted"
     yield "adjustedP", numbers.probability(verdict.p_adjusted), "p, adjusted by Holm over the confirmatory claims"
     yield "signFlipP", numbers.probability(verdict.sign_flip_p), "p of the exact sign-flip test"
+    yield "refutationP", numbers.probability(verdict.refutation_p), "p of a refuted claim that it holds, not adjusted"
     yield "sequentialP", numbers.probability(verdict.sequential_p if verdict.look else None), "p over all looks"
 
 
