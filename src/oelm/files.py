@@ -29,6 +29,7 @@ from oelm.visible import json_text
 TEMPORARY_PREFIX = ".partial-"
 RUNS = Path("runs")  # the folder of all runs, unless a command is told another
 REPORT_RESULTS = "analysis_results.json"  # what makes a folder a report's
+DATA_FLOORS = "floor.json"  # of prepared data: what tables of the training tokens reach; never part of its digest
 DATA_MEMORY = "checked.json"  # of prepared data: which files were read whole, as this machine knows them
 MOST_BYTES = 2**28  # of a JSON file: predictions of millions of examples have room
 MOST_LEVELS = 40  # of nesting; ours have a few

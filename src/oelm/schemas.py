@@ -47,6 +47,8 @@ class Result(Stored):
     accuracy: Part | None = None
     accuracy_by_difficulty: dict[str, Part] | None = None
     loss_by_difficulty: dict[str, Loss] | None = None
+    unigram_loss: Loss | None = None
+    bigram_loss: Loss | None = None
     chance_blind: Part | None = None
     chance_in_context: dict[str, Part] | None = None
     bits_stored: float | None = None

@@ -29,7 +29,9 @@ CALIBRATION = Measure(
     better="lower",
     value_of=share("calibration_error"),
     shown_key="calibration_error",
-    documentation=("that classify", "paired t"),
+    documentation=("that classify", "paired t", "unknown"),
+    floor=lambda result, labels: None,
+    floor_names=(("a guess", "猜测"), ("", "")),
     record_key="calibration_error",
 )
 DENSITY = Measure(
@@ -40,7 +42,9 @@ DENSITY = Measure(
     better="lower",
     value_of=lambda result: math.log(result["bits_per_byte"]) if result.get("bits_per_byte") else None,
     shown_key="bits_per_byte",
-    documentation=("that predict text", "paired t, of the logarithms"),
+    documentation=("that predict text", "paired t, of the logarithms", "unknown"),
+    floor=lambda result, labels: None,
+    floor_names=(("a table", "表"), ("", "")),
 )
 # How a run's loss and what is measured with it go together; the effect below is of the loss.
 ALSO = {

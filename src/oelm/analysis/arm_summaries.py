@@ -14,6 +14,7 @@ from typing import Any
 from oelm.accounting import PartCount, parts, totals, training_flops, training_flops_per_token
 from oelm.analysis.curves import mean_curve, mean_of_draws, mean_value, reached, with_value
 from oelm.analysis.findings import ArmSummary, DrawVariance, PairedDifference, ProbeSummary, Quality, SolvedSeeds
+from oelm.analysis.floors import floor_of
 from oelm.analysis.heads import heads_of
 from oelm.analysis.speed import SpeedOf
 from oelm.analysis.spending import interval_level
@@ -191,6 +192,7 @@ def arm_summary(
         learning_rate_curve=_learning_rate_curve(records),
         reached=reached(records, target_loss, flops_per_token=flops_per_token) if target_loss is not None else None,
         quality=_quality(plan.study, runs, baseline, records),
+        floor=floor_of(runs.finished, runs.run, runs.measure, digest=plan.digests.get(runs.run.data)),
         probe=_probe(plan.study, runs) if plan.study.probes else None,
         heads=heads_of(list(zip(runs.directories, records, strict=True))),
         draw_variance=_draw_variance(runs),

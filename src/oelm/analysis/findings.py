@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from oelm.claims.floors import Floor
 from oelm.claims.kinds import Settled
 from oelm.claims.solving import Criterion, Solved
 from oelm.intervals import LEVEL
@@ -30,8 +31,8 @@ NOTES: dict[str, tuple[str, ...]] = {
     "edge_optimum": ("arm", "key", "value"),  # the best value is still the smallest or largest one tried
     "all_points_diverged": ("arm",),
     **dict.fromkeys(NOT_FITTED, ("arm", "value")),  # why the best value of the grid stands in for a fitted optimum
-    "tuning_at_chance": ("arm", "accuracy"),  # the best point of the grid is no better than naming one label always
-    "at_chance": ("arm", "accuracy"),  # the same of all its finished final runs
+    "tuning_at_floor": ("arm", "reached", "floor"),  # of the best point of the grid: not clearly beyond the floor
+    "at_floor": ("arm", "reached", "floor"),  # the same of its finished final runs
     "few_seeds": ("seeds",),  # fewer than three: no p-value is possible
     "mixed_environment": ("key", "values"),  # not the same in all finished final runs
     "not_recorded": ("runs",),  # finished runs without an environment.json
@@ -469,6 +470,7 @@ class ArmSummary:
     learning_rate_curve: list[tuple[int, float]]
     reached: Reached | None  # None: no seed did, or there is no target
     quality: Quality
+    floor: Floor | None = None  # of what is compared, where a run stored it or the data are here
     heads: Heads | None = None  # None where no run recorded them
     # Where an encoder is fine-tuned:
     batch_size: int = 1  # examples of one update

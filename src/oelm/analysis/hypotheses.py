@@ -18,6 +18,7 @@ import numpy as np
 
 from oelm.analysis import statistics
 from oelm.analysis.findings import ArmSummary, Outcome, PairedDifference, SignTest, SolvingPairs, Trend, Verdict
+from oelm.analysis.floors import costs_of, nothing_learnt
 from oelm.analysis.lines import Line
 from oelm.analysis.scale import line_of, trend_over
 from oelm.analysis.solving import sign_test, solving_pairs
@@ -171,28 +172,20 @@ def _quality_test(hypothesis: Hypothesis, plan: Plan, arms: dict[str, ArmSummary
     hindrances = [_hindrance(plan, *pair, difference, hypothesis, stage.seeds) for pair in pairs]
     hindrance = next(filter(None, hindrances), None) or _untestable(difference, hypothesis.quality)
     hindrance = hindrance or _standing_apart(hypothesis, costs, difference, bounds)
+    if hindrance is None or hindrance[1] == "all_diverged":
+        hindrance = _below_the_floor(hypothesis, [control for _, control in pairs], stage.seeds) or hindrance
     found = _tested(difference, bounds, hypothesis, stage) if hindrance is None else hindrance
     return _QualityTest(hypothesis, difference, margin_of(hypothesis), bounds, found)
 
 
 def _costs(hypothesis: Hypothesis, side: Sequence[ArmSummary], seeds: Sequence[int]) -> dict[int, float]:
     """By seed, of one side of a claim: of a contrast, those at its size less those at the other one."""
-    first, *others = (_costs_of(hypothesis, arm, seeds) for arm in side)
+    first, *others = (costs_of(hypothesis, arm, seeds) for arm in side)
     return {
         seed: cost - sum(each[seed] for each in others)
         for seed, cost in first.items()
         if all(seed in each for each in others)
     }
-
-
-def _costs_of(hypothesis: Hypothesis, arm: ArmSummary, seeds: Sequence[int]) -> dict[int, float]:
-    """Those of runs that do not report the claim's difficulty are missing."""
-    if hypothesis.difficulty is None or arm.probe is None:
-        costs = arm.quality.costs
-    else:
-        name, reports = str(hypothesis.difficulty), arm.probe.by_difficulty
-        costs = {seed: hypothesis.quality.cost(each[name]) for seed, each in reports.items() if name in each}
-    return {seed: cost for seed, cost in costs.items() if seed in seeds}
 
 
 def _tested(difference: PairedDifference, bounds: Bounds, hypothesis: Hypothesis, stage: Stage) -> _Tested:
@@ -230,6 +223,12 @@ def _hindrance(
         counts = {"pairs": pairs, "planned": planned}
         return "undecided", "diverged", {**counts, "treatment": diverged[0], "control": diverged[1]}
     return None
+
+
+def _below_the_floor(hypothesis: Hypothesis, controls: Sequence[ArmSummary], seeds: Sequence[int]) -> Hindrance | None:
+    """Neither supported nor refuted by a control that knows nothing."""
+    facts = nothing_learnt(hypothesis, controls, seeds)
+    return None if facts is None else ("undecided", "nothing_learnt", facts)
 
 
 def _untestable(difference: PairedDifference, measure: Measure) -> Hindrance | None:
@@ -411,7 +410,11 @@ def _scale_test(hypothesis: Hypothesis, plan: Plan, arms: dict[str, ArmSummary])
     assert isinstance(hypothesis.over, list)  # as reading it leaves it
     pair = hypothesis.treatment, hypothesis.control
     trend = trend_over(plan.study, arms, *pair, hypothesis.over, per=hypothesis.per)
-    return _ScaleTest(hypothesis, trend, bounds_of(hypothesis), _line_or_hindrance(trend, hypothesis.quality))
+    found = _line_or_hindrance(trend, hypothesis.quality)
+    if isinstance(found, Line):
+        controls = [arms[control] for _, control in arms_compared(plan.study, hypothesis)]
+        found = _below_the_floor(hypothesis, controls, plan.study.seeds) or found
+    return _ScaleTest(hypothesis, trend, bounds_of(hypothesis), found)
 
 
 def _line_or_hindrance(trend: Trend, measure: Measure) -> Line | Hindrance:

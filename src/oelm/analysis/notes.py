@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from statistics import fmean
 from typing import Any
 
 from oelm.analysis.arm_summaries import ArmRuns, is_finished, value_of
-from oelm.analysis.statistics import accuracy_standard_error
+from oelm.analysis.findings import ArmSummary
+from oelm.analysis.floors import floor_of, is_beyond
+from oelm.claims.floors import Floor
 from oelm.claims.kinds import LEAST_PAIRS
 from oelm.claims.measures import Measure
+from oelm.config import ResolvedRun
 from oelm.files import Damaged
 from oelm.run_directory import COMPARED_ENVIRONMENT
 from oelm.sources import SOURCE_DIGEST, differ, scheme_of
@@ -19,18 +22,23 @@ from oelm.study.confounds import recorded
 from oelm.study.declaration import Study
 from oelm.study.doubts import doubts
 from oelm.study.plan import Plan, PlannedRun
-from oelm.study.shelf import Shelf, StoredRun
+from oelm.study.shelf import Shelf
 from oelm.study.strays import strays
 
 Note = tuple[str, dict[str, Any]]
 
 
 def notes(
-    study: Study, plan: Plan, shelf: Shelf, runs: dict[str, ArmRuns], bench: Bench | Damaged | None
+    study: Study,
+    plan: Plan,
+    shelf: Shelf,
+    runs: dict[str, ArmRuns],
+    arms: dict[str, ArmSummary],
+    bench: Bench | Damaged | None,
 ) -> list[Note]:
     return [
         *_on_tuning(study, plan, runs),
-        *(_on_chance(plan, runs, study.measure) if study.measure.from_predictions else ()),
+        *_on_the_floor(plan, arms, study.measure),
         *_on_seeds(study),
         *_on_environments(runs),
         *_on_bench(bench, runs),
@@ -65,32 +73,23 @@ def _on_unstored_choices(plan: Plan) -> Iterator[Note]:
         yield "choices_not_stored", {"names": unstored}
 
 
-def _on_chance(plan: Plan, runs: dict[str, ArmRuns], measure: Measure) -> Iterator[Note]:
+def _on_the_floor(plan: Plan, arms: dict[str, ArmSummary], measure: Measure) -> Iterator[Note]:
     """Models that learnt nothing: a value chosen among such is chosen by noise."""
     for arm, choice in plan.choices.items():
         tuned = [run for run in plan.last_round if run.arm == arm and run.point == choice.best_tried]
-        chosen = [(run, value) for run in tuned if (value := _finished_value(run, measure)) is not None]
-        if chosen and all(_is_at_chance(run.stored, value) for run, value in chosen if run.stored):
-            yield "tuning_at_chance", {"arm": arm, "accuracy": fmean(value for _, value in chosen)}
-    for arm, each in runs.items():
-        values = each.values_of(measure)
-        finished = [(run.stored, value_of(run, measure)) for run in each.finished]
-        if values and all(_is_at_chance(stored, value) for stored, value in finished if stored and value is not None):
-            yield "at_chance", {"arm": arm, "accuracy": fmean(values.values())}
+        found = [value for run in tuned if is_finished(run, measure) and (value := value_of(run, measure)) is not None]
+        if tuned and isinstance(example := tuned[0].run, ResolvedRun):
+            floor = floor_of(tuned, example, measure, digest=plan.digests.get(example.data))
+            yield from _below(floor, arm, found, measure, "tuning_at_floor")
+    for arm, each in arms.items():
+        yield from _below(each.floor, arm, list(each.quality.values.values()), measure, "at_floor")
 
 
-def _finished_value(run: PlannedRun, measure: Measure) -> float | None:
-    return value_of(run, measure) if is_finished(run, measure) else None
-
-
-def _is_at_chance(stored: StoredRun, accuracy: float) -> bool:
-    """Not above always naming the commonest label by two standard errors."""
-    labels, examples = stored.predictions.get("labels"), (stored.result or {}).get("examples")
-    if isinstance(labels, list) and labels:
-        chance, examples = max(map(labels.count, set(labels))) / len(labels), len(labels)
-    else:
-        chance = 1 / (getattr(stored.run.model, "labels", None) or 1)
-    return bool(examples and accuracy < chance + 2 * accuracy_standard_error(chance, examples))
+def _below(floor: Floor | None, arm: str, values: Sequence[float], measure: Measure, code: str) -> Iterator[Note]:
+    if floor is None or not values:
+        return
+    if not is_beyond(floor.learnt_nothing, floor, [measure.cost(value) for value in values], measure):
+        yield code, {"arm": arm, "reached": fmean(values), "floor": floor.learnt_nothing}
 
 
 def _on_seeds(study: Study) -> Iterator[Note]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from oelm.analysis.findings import Verdict
-from oelm.claims.kinds import FAMILY
+from oelm.analysis.findings import ArmSummary, Verdict
+from oelm.analysis.floors import learnt_little
+from oelm.claims.kinds import FAMILY, MEASURED
 from oelm.claims.reservations import RESERVATIONS
 from oelm.study.departures import Departures
 from oelm.study.plan import Plan
@@ -18,10 +19,13 @@ Reserved = tuple[str, dict[str, Any]]
 AnyVerdict = TypeVar("AnyVerdict", bound=Verdict)
 
 
-def with_reservations(plan: Plan, departures: Departures, verdict: AnyVerdict) -> AnyVerdict:
+def with_reservations(
+    plan: Plan, departures: Departures, arms: Mapping[str, ArmSummary], verdict: AnyVerdict
+) -> AnyVerdict:
     """In the order of the table: what weighs most comes first."""
     of_plan = _on_the_declared_plan(plan, departures, verdict)
-    found = [*_on_its_place(plan, verdict), *_on_carried_rates(plan, verdict), *of_plan]
+    of_runs = [*_on_the_floor(plan, arms, verdict), *_on_carried_rates(plan, verdict)]
+    found = [*of_runs, *_on_its_place(plan, verdict), *of_plan]
     order = list(RESERVATIONS)
     return replace(verdict, reservations=sorted(found, key=lambda each: order.index(each[0])))
 
@@ -29,6 +33,18 @@ def with_reservations(plan: Plan, departures: Departures, verdict: AnyVerdict) -
 def _on_its_place(plan: Plan, verdict: Verdict) -> Iterator[Reserved]:
     if not verdict.hypothesis.confirmatory:
         yield "exploratory", {}
+
+
+def _on_the_floor(plan: Plan, arms: Mapping[str, ArmSummary], verdict: Verdict) -> Iterator[Reserved]:
+    """Of the controls of a claim about quality; one that has learnt nothing takes the verdict away."""
+    claim = verdict.hypothesis
+    if claim.evidence not in MEASURED or verdict.reason == "nothing_learnt":
+        return
+    controls = [arms[control] for _, control in arms_compared(plan.study, claim)]
+    if facts := learnt_little(claim, controls, plan.study.seeds):
+        yield "learnt_little", facts
+    if unknown := [each.arm for each in controls if each.floor is None and each.quality.costs]:
+        yield "floor_unknown", {"arms": unknown}
 
 
 def _on_carried_rates(plan: Plan, verdict: Verdict) -> Iterator[Reserved]:

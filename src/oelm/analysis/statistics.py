@@ -46,6 +46,14 @@ def paired_difference(
     return PairedDifference(seeds, differences, mean, deviation, low, high)
 
 
+def upper_end(values: Sequence[float]) -> float:
+    """Of the 95 % interval of their mean; of one value, the value."""
+    if len(values) < 2:
+        return values[0]
+    mean, half = intervals.mean_and_half_width(values, lambda degrees: _quantile(degrees, 1 - LEVEL / 2))
+    return mean + half
+
+
 def standard_deviation(values: Sequence[float]) -> float | None:
     """None below two values; exactly zero where they differ by rounding only."""
     if len(values) < 2:
@@ -258,11 +266,6 @@ def mcnemar_p(only_one: int, only_other: int) -> float:
     """
     differing = only_one + only_other
     return min(1.0, 2 * float(special.bdtr(min(only_one, only_other), differing, 0.5))) if differing else 1.0
-
-
-def accuracy_standard_error(accuracy: float, examples: int) -> float:
-    """Of one classifier's accuracy, over the draw of its examples."""
-    return math.sqrt(accuracy * (1 - accuracy) / examples)
 
 
 # ---- How many seeds ------------------------------------------------------------------------------------------------

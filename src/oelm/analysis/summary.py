@@ -112,7 +112,7 @@ def findings_alone(study: Study, shelf: Shelf, *, with_curves: bool = True) -> F
     on_pairs = partial(verdicts_by_looks, looks) if study.looks else of_all_seeds
     settled = verdicts(plan, everywhere, speed_of=speed_of, confounds=confounds(study, plan), on_pairs=on_pairs)
     departures = departures_of(plan, shelf)
-    compared = [with_examples(plan, with_reservations(plan, departures, each)) for each in settled]
+    compared = [with_examples(plan, with_reservations(plan, departures, everywhere, each)) for each in settled]
     arms = {arm: everywhere[arm] for arm in at_main_size(study)}
     all_runs, runs = runs, {arm: runs[arm] for arm in arms}
     return Findings(
@@ -128,7 +128,7 @@ def findings_alone(study: Study, shelf: Shelf, *, with_curves: bool = True) -> F
         looks=looks,
         provenance=provenance(study, plan, shelf) | {"bench": bench_provenance(bench)},
         notes=[
-            *notes(study, plan, shelf, all_runs, bench),
+            *notes(study, plan, shelf, all_runs, everywhere, bench),
             *(note for _, on_examples in compared for note in on_examples),
         ],
         scale=scale_of(study, everywhere, facts_of(runs[study.baseline].run.model)),

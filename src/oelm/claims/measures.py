@@ -8,10 +8,12 @@ whatever it is compared by, and tuning goes by it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from oelm.claims import floors
+from oelm.claims.floors import Floor
 from oelm.logarithms import exponential, nats, percent_change
 
 Phrase = tuple[str, str]  # English, Chinese
@@ -104,10 +106,12 @@ class Measure:
     better: Literal["lower", "higher"]
     value_of: Callable[[Mapping[str, Any]], float | None]  # of a run's result: what is compared
     shown_key: str  # in a run's result
-    documentation: tuple[str, str]  # of which runs it is, and what is tested: cells of docs/studies.md
+    documentation: tuple[str, str, str]  # of which runs it is, what is tested, its floor: cells of docs/studies.md
+    floor: Callable[[Mapping[str, Any], Sequence[int]], Floor | None]  # of a run's result and its labels; None: unknown
+    floor_names: tuple[Phrase, Phrase]  # what has learnt nothing, what has learnt little
     record_key: str | None = None  # in a run's metrics, as compared, for its curve
     test: str = "paired_t"  # of analysis.statistics.PAIR_TESTS
-    from_predictions: bool = False  # the share of examples that are right: chance has a level, pairs compare by example
+    from_predictions: bool = False  # the share of examples that are right: pairs compare by example
     has_difficulties: bool = False  # runs also report it at each difficulty of their probe
     columns: tuple[str, ...] = ("value", "loss", "shown_difference", "p_adjusted", "ratio")  # of the quality table
     words: Mapping[str, Phrase] = field(default_factory=dict)  # its own, in place of the general ones of a report
@@ -179,7 +183,16 @@ LOSS = Measure(
     better="lower",
     value_of=_number("val_loss"),
     shown_key="perplexity",
-    documentation=("that predict text", "paired t, of the losses in nats: m per cent are ln(1 + m/100)"),
+    documentation=(
+        "that predict text",
+        "paired t, of the losses in nats: m per cent are ln(1 + m/100)",
+        "a unigram of the training tokens; little: an interpolated bigram",
+    ),
+    floor=floors.of_text,
+    floor_names=(
+        ("a unigram of the training tokens", "训练 token 的一元模型"),
+        ("an interpolated bigram of the training tokens", "训练 token 的插值二元模型"),
+    ),
     record_key="val_loss",
     columns=("value", "loss", "difference", "shown_difference", "p_adjusted"),
     own_names=StoredNames(
@@ -232,7 +245,13 @@ ACCURACY = Measure(
     better="higher",
     value_of=share("accuracy"),
     shown_key="accuracy",
-    documentation=("that classify (`preset: fine-tuning`)", "paired t, of the error rates, 1 − accuracy"),
+    documentation=(
+        "that classify (`preset: fine-tuning`)",
+        "paired t, of the error rates, 1 − accuracy",
+        "the most common label of the reported split",
+    ),
+    floor=floors.of_labels,
+    floor_names=(("naming the most common label always", "总是回答最常见的类别"), ("", "")),
     record_key="accuracy",
     from_predictions=True,
     own_names=StoredNames(
@@ -258,6 +277,12 @@ PROBE_ACCURACY = Measure(
     documentation=(
         "on a probe (`data: probe:TASK`)",
         "paired t, of the error rates, 1 − accuracy; the mean over the difficulties, or that at one `difficulty`",
+        "a guess among all tokens; little: among what the context offers",
+    ),
+    floor=floors.of_guesses,
+    floor_names=(
+        ("a guess among all tokens", "在全部 token 中猜测"),
+        ("a guess among what the context offers", "在上下文给出的候选中猜测"),
     ),
     record_key="accuracy",
     has_difficulties=True,
@@ -273,8 +298,9 @@ def measures_of(kind: str) -> list[Measure]:
 
 def documentation() -> Iterator[str]:
     """The table of docs/studies.md."""
-    yield "| `measure` | for runs | better | margin | tested by |"
-    yield "|---|---|---|---|---|"
+    yield "| `measure` | for runs | better | margin | tested by | floor |"
+    yield "|---|---|---|---|---|---|"
     for each in MEASURES.values():
-        runs, tested = each.documentation
-        yield f"| `{each.key}` | {runs} | {each.better} {each.name[0]} | `{each.scale.margin_key}` | {tested} |"
+        runs, tested, floor = each.documentation
+        better = f"{each.better} {each.name[0]}"
+        yield f"| `{each.key}` | {runs} | {better} | `{each.scale.margin_key}` | {tested} | {floor} |"

@@ -53,6 +53,15 @@ REASONS: dict[str, Reason] = {
             "{within} 对在假设允许的范围之内。",
         ),
     ),
+    "nothing_learnt": Reason(
+        ("arms", "reached", "floor"),  # controls that are not clearly beyond the floor; the first of them and its floor
+        (
+            "Nothing learnt yet: the {quality} of {arms} ({reached}) is not clearly {better} the floor of {floor}, "
+            "which {nothing} reaches, so a difference from it decides nothing.",
+            "尚未学到任何内容：{arms} 的{quality}（{reached}）并不明显{better}于下限 {floor}（{nothing}即可达到），"
+            "与它的差异不足以判定。",
+        ),
+    ),
     "no_longer_shown": Reason(
         ("pairs", "difference", "margin"),
         (

@@ -19,6 +19,24 @@ class Reservation:
 
 
 RESERVATIONS: dict[str, Reservation] = {
+    "learnt_little": Reservation(
+        ("arms", "reached", "floor"),
+        ("has learnt little", "所学甚少"),
+        (
+            "{arms} has learnt little: its {quality} ({reached}) is not clearly {better} {floor}, which {little} "
+            "reaches.",
+            "{arms} 所学甚少：其{quality}（{reached}）并不明显{better}于 {floor}（{little}即可达到）。",
+        ),
+    ),
+    "floor_unknown": Reservation(
+        ("arms",),
+        ("floor unknown", "下限未知"),
+        (
+            "Floor unknown: what {nothing} reaches was not stored for {arms}, and the data are not here, so it cannot "
+            "be said whether anything was learnt.",
+            "下限未知：{arms} 未存储{nothing}的水平，且数据不在此处，无法说明是否学到了任何内容。",
+        ),
+    ),
     "changed": Reservation(
         ("changes",),
         ("changed after the first final run", "首次最终运行后有修改"),

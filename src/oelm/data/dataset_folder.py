@@ -9,12 +9,13 @@ from typing import Any
 from oelm.data import sentences
 from oelm.data.tokens import SPLITS, TOKENIZER_FOLDER, file_name, open_tokens
 from oelm.errors import UserError
-from oelm.files import DATA_MEMORY
+from oelm.files import DATA_FLOORS, DATA_MEMORY
 from oelm.prepared import MANIFEST, read_manifest
 
 OPENERS = {"text": open_tokens, sentences.KIND: sentences.open_sentences}
 OUR_FILES = {
     MANIFEST,
+    DATA_FLOORS,
     DATA_MEMORY,
     TOKENIZER_FOLDER,
     *(file_name(split) for split in SPLITS),

@@ -6,7 +6,7 @@ from typing import Any
 
 from oelm.analysis.findings import Findings
 from oelm.arm_words import spoken_of, when
-from oelm.reporting import numbers
+from oelm.reporting import numbers, quality
 from oelm.reporting.tables import label_of
 from oelm.reporting.verdicts import short_digests
 from oelm.reporting.words import LANGUAGES, say, say_or_code
@@ -50,14 +50,14 @@ def _part(part: Part, language: Language) -> str:
 
 def note_sentence(findings: Findings, code: str, facts: dict[str, Any], language: Language) -> str:
     said = {key: _fact(findings, key, facts[key], language) for key in facts}
-    return say_or_code(language, f"note.{code_of(code, facts)}", said)
+    return say_or_code(language, f"note.{code_of(code, facts)}", said, study=findings.study)
 
 
 def _fact(findings: Findings, key: str, value: Any, language: Language) -> str:
     if key == "arm":
         return label_of(findings, value, language)
-    if key == "accuracy":
-        return numbers.share(value)
+    if key in ("reached", "floor"):
+        return quality.value(findings.study.measure, value)
     if key in ("learning_rate", "value"):
         return numbers.learning_rate(value)
     if key in ("differences", "changes"):

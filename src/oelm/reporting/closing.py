@@ -23,7 +23,7 @@ from oelm.study.remarks import value_text
 
 LISTED_ROWS = 60  # of the article; every run stands in runs.csv
 NOTES_SHOWN_ELSEWHERE = (
-    "fixed_learning_rate", "few_seeds", "edge_optimum", "all_points_diverged", "tuning_at_chance", "at_chance",
+    "fixed_learning_rate", "few_seeds", "edge_optimum", "all_points_diverged", "tuning_at_floor", "at_floor",
     *NOT_FITTED, *cautions.NOTES,
 )  # fmt: skip
 
@@ -106,11 +106,11 @@ def _next_steps(findings: Findings, language: Language) -> Iterator[str]:
     if edges:
         names = comma.join(label_of(findings, arm, language) for arm in dict.fromkeys(edges))
         yield say(language, "next.edge", arms=names)
-    chance = [facts["arm"] for code, facts in findings.notes if code == "at_chance"]
-    if chance:
+    at_floor = [facts["arm"] for code, facts in findings.notes if code == "at_floor"]
+    if at_floor:
         apart = say(language, "list_semicolon")  # labels may hold commas
-        names = apart.join(label_of(findings, arm, language) for arm in dict.fromkeys(chance))
-        yield say(language, "next.chance", arms=names)
+        names = apart.join(label_of(findings, arm, language) for arm in dict.fromkeys(at_floor))
+        yield say(language, "next.floor", arms=names)
     diverged = [arm for arm, summary in findings.arms.items() if summary.states.get("diverged")]
     if diverged:
         yield say(language, "next.diverged", arms=comma.join(label_of(findings, arm, language) for arm in diverged))

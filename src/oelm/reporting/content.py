@@ -180,8 +180,8 @@ def _on_learning_rates(findings: Findings, language: Language) -> Iterator[Block
         )
         yield Paragraph(say(language, "table.fixed_learning_rates", values=listed), tone="warning")
     for code, facts in findings.notes:
-        if code in ("fixed_learning_rate", "few_seeds", "at_chance"):
-            tone: Tone = "warning" if code == "at_chance" else "note"
+        if code in ("fixed_learning_rate", "few_seeds", "at_floor"):
+            tone: Tone = "warning" if code == "at_floor" else "note"
             yield Paragraph(note_sentence(findings, code, facts, language), tone=tone)
 
 
@@ -377,7 +377,7 @@ def _tuning(findings: Findings, language: Language, figures: Container[str]) -> 
     lines += [
         note_sentence(findings, code, facts, language)
         for code, facts in findings.notes
-        if code in ("edge_optimum", "all_points_diverged", "tuning_at_chance", *NOT_FITTED)
+        if code in ("edge_optimum", "all_points_diverged", "tuning_at_floor", *NOT_FITTED)
     ]
     lines += carried_lines(findings, language)
     if lines:

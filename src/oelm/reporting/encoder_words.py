@@ -14,10 +14,6 @@ _EXAMPLES: dict[str, Phrase] = {
         " McNemar's tests of single pairs decide nothing.",
         "单对运行的 McNemar 检验不参与判定。",
     ),
-    "box.at_chance": (
-        "{arm} is no better than chance: it has learnt nothing, so this verdict says little about the method.",
-        "“{arm}”并不优于随机水平：它没有学到任何内容，此结论难以说明方法的优劣。",
-    ),
     "box.mcnemar": ("McNemar's p", "McNemar p 值"),
     "box.mcnemar_value": ("by seed: {values}", "{values}"),
     "box.mcnemar_seed": ("{seed}: {p}", "种子 {seed}：{p}"),
@@ -46,24 +42,6 @@ _EXAMPLES: dict[str, Phrase] = {
     "examples.none": (
         "No pair of finished runs has predictions that can be compared.",
         "没有可供逐样本比较的成对预测。",
-    ),
-    "note.tuning_at_chance": (
-        "{arm}: the best point of the grid reached an accuracy of {accuracy} on the tuning split, not clearly (two "
-        "standard errors) better than always predicting the most common label. Its value was chosen by noise; tune "
-        "with more steps.",
-        "{arm}：网格上最优取值在调优集上的准确率为 {accuracy}，并不明显（两个标准误）优于总是预测最常见的类别。"
-        "该取值由噪声决定；应以更多步数调优。",
-    ),
-    "note.at_chance": (
-        "{arm}: with an accuracy of {accuracy} none of its runs is clearly (two standard errors) better than always "
-        "predicting the most common label. It has learnt nothing yet, and differences from it say little about the "
-        "method.",
-        "{arm}：准确率为 {accuracy}，没有一次运行明显（两个标准误）优于总是预测最常见的类别。"
-        "它尚未学到任何内容，与它的差异难以说明方法的优劣。",
-    ),
-    "next.chance": (
-        "Train or tune longer, all arms alike: {arms} did not get beyond chance.",
-        "对所有实验组一视同仁地延长训练或调优：{arms} 未能超出随机水平。",
     ),
     "note.predictions_missing": (
         "{hypothesis}: not compared by example for seed {seeds}: a run of the pair stored no predictions.",

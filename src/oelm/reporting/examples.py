@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator
 
 from oelm.analysis.findings import Findings, McNemar
-from oelm.analysis.statistics import accuracy_standard_error
+from oelm.claims.floors import accuracy_standard_error
 from oelm.reporting import numbers, quality
 from oelm.reporting.article import Block, Heading, Paragraph, Table, words_then_numbers
 from oelm.reporting.words import say, say_of

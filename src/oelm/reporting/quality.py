@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from oelm.analysis.findings import PairedDifference, Predicted, Slope
+from oelm.claims.floors import Floor
 from oelm.claims.measures import Measure
 from oelm.reporting import numbers
-from oelm.reporting.words import say
-from oelm.study.declaration import Language
+from oelm.reporting.words import say, say_of
+from oelm.study.declaration import Language, Study
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,18 @@ FORMATS: dict[str, Format] = {
         deviation=lambda share: f"{100 * share:.2f}",
     ),
 }
+
+
+def floor(study: Study, found: Floor | None, language: Language, *, difficulty: int | None = None) -> str:
+    """What is reached without having learnt anything, and with having learnt little."""
+    if found is None:
+        return say(language, "floor.unknown")
+    nothing, little = found.learnt_nothing, found.little(difficulty)
+    measure, in_column = study.measure, [nothing, little]
+    said = value(measure, nothing, column=in_column)
+    if little is None:
+        return say_of(study, language, "floor.one", value=said)
+    return say_of(study, language, "floor.two", value=said, more=value(measure, little, column=in_column))
 
 
 def value(

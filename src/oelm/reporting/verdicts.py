@@ -22,7 +22,7 @@ from oelm.study.confounds import SEEDS, Confound
 from oelm.study.declaration import Hypothesis, Language, in_language
 from oelm.study.one_run import declared_model
 from oelm.study.remarks import NOW
-from oelm.study.scaled import family_of
+from oelm.study.scaled import arms_compared, family_of
 from oelm.treatment.options import OPTIONS, said_of
 
 OUTCOMES: tuple[Outcome, ...] = ("supported", "refuted", "undecided", "confounded")
@@ -41,6 +41,7 @@ def verdict_box(findings: Findings, verdict: ScopedVerdict, language: Language) 
             *_criterion(findings, verdict, language),
             *_look(findings, verdict, language),
             *_numbers(findings, verdict, language),
+            *_floor(findings, hypothesis, language),
         ],
         reservations=reservations(findings, verdict, language),
         remarks=_remarks(findings, verdict, language),
@@ -173,6 +174,8 @@ def _fact(findings: Findings, measure: Measure, key: str, value: Any, language: 
         return quality.margin(measure, value, language)
     if key in ("difference", "median", "bound", "slope"):
         return quality.shown_with_unit(measure, value, language)
+    if key in ("reached", "floor"):
+        return quality.value(measure, value)
     if key in ("changes", "differences"):
         return short_digests(value.replace(NOW, say(language, "differences.now")))
     if key == "percent":
@@ -268,6 +271,16 @@ def _numbers(findings: Findings, verdict: Verdict, language: Language) -> list[t
             return _solving_numbers(findings, verdict, language)
         case unknown:
             assert_never(unknown)
+
+
+def _floor(findings: Findings, hypothesis: Hypothesis, language: Language) -> list[tuple[str, str]]:
+    """Of what a claim compares: that of its control."""
+    if hypothesis.evidence not in MEASURED:
+        return []
+    control, *_ = (control for _, control in arms_compared(findings.study, hypothesis))
+    floor = findings.at_all_sizes[control].floor
+    said = quality.floor(findings.study, floor, language, difficulty=hypothesis.difficulty)
+    return [(say(language, "box.floor"), said)]
 
 
 def _solving_numbers(findings: Findings, verdict: Verdict, language: Language) -> list[tuple[str, str]]:
@@ -372,9 +385,11 @@ def _speed_numbers(verdict: Verdict, language: Language) -> list[tuple[str, str]
 
 
 def _remarks(findings: Findings, verdict: Verdict, language: Language) -> list[str]:
-    compared = (verdict.hypothesis.treatment, verdict.hypothesis.control)
-    chance = [facts["arm"] for code, facts in findings.notes if code == "at_chance" and facts["arm"] in compared]
-    found = [say(language, "box.at_chance", arm=label_of(findings, arm, language)) for arm in chance]
+    compared = {verdict.hypothesis.treatment, verdict.hypothesis.control} - set(verdict.facts.get("arms", []))
+    at_floor = [facts["arm"] for code, facts in findings.notes if code == "at_floor" and facts["arm"] in compared]
+    found = [
+        say_of(findings.study, language, "box.at_floor", arm=label_of(findings, arm, language)) for arm in at_floor
+    ]
     if verdict.ratio is not None and verdict.ratio.is_implausible:
         found.append(implausible_sentence(findings, verdict.hypothesis.treatment, verdict.ratio, language))
     if verdict.outcome == "confounded":

@@ -273,6 +273,15 @@ _TABLE: dict[str, Phrase] = {
         "mean loss on the tuning split; * marks what was chosen.",
         "按解出情况列出的网格（{scope}）：解出任务的调优种子比例、平均步数和调优集上的平均损失；* 为选定的取值。",
     ),
+    "floor.sentence": ("Floor: {floor}.", "下限：{floor}。"),
+    "floor.one": ("{value} ({nothing})", "{value}（{nothing}）"),
+    "floor.two": ("{value} ({nothing}), {more} ({little})", "{value}（{nothing}）、{more}（{little}）"),
+    "floor.unknown": ("unknown", "未知"),
+    "box.floor": ("floor", "下限"),
+    "box.at_floor": (
+        "{arm} has learnt nothing yet: it is not clearly {better} the floor.",
+        "“{arm}”尚未学到任何内容：并不明显{better}于下限。",
+    ),
     "probe.chances": (
         "The task is {task} ({source}). A blind guess among all tokens is right in {blind} of the answers; a guess "
         "among what the context offers, by {dial}: {in_context}.",
@@ -793,6 +802,10 @@ _CONCLUSIONS: dict[str, Phrase] = {
         "Use a wider grid where an optimum lies at its edge: {arms}.",
         "在最优值位于网格边缘处使用更宽的网格：{arms}。",
     ),
+    "next.floor": (
+        "Train or tune longer, all arms alike: {arms} did not get clearly beyond the floor.",
+        "对所有实验组一视同仁地延长训练或调优：{arms} 未能明显超出下限。",
+    ),
     "next.diverged": (
         "Look at the diverged runs of {arms}: a lower rate or a longer warm-up may be needed, for all arms alike.",
         "检查 {arms} 的发散运行：可能需要更低的学习率或更长的 warmup，且对所有组一视同仁。",
@@ -843,6 +856,17 @@ _PROVENANCE: dict[str, Phrase] = {
     "note.all_points_diverged": (
         "{arm}: every point of the grid diverged; it has no final runs.",
         "{arm}：网格上所有取值均发散，没有最终运行。",
+    ),
+    "note.tuning_at_floor": (
+        "{arm}: at the best point of the grid the tuning runs reach {reached}, not clearly {better} {floor} "
+        "({nothing}). Its value was chosen by noise; tune with more steps.",
+        "{arm}：网格上最优取值的调优运行为 {reached}，并不明显{better}于 {floor}（{nothing}）。"
+        "该取值由噪声决定；应以更多步数调优。",
+    ),
+    "note.at_floor": (
+        "{arm} has learnt nothing yet: {reached} is not clearly {better} the floor of {floor} ({nothing}), so "
+        "differences from it say little about the method.",
+        "{arm} 尚未学到任何内容：{reached} 并不明显{better}于下限 {floor}（{nothing}），与它的差异难以说明方法的优劣。",
     ),
     "note.few_seeds": (
         "Planned seeds: {seeds}, too few for any p-value, so no claim about quality can be settled.",
@@ -1096,6 +1120,8 @@ def _names_in(study: Study, language: Language) -> dict[str, object]:
         "quality": in_words(measure.name, language),
         "unit": say(language, f"unit.name.{measure.scale.key}"),
         "read": in_words(read, language),
+        "nothing": in_words(measure.floor_names[0], language),
+        "little": in_words(measure.floor_names[1], language),
         **{name: say(language, f"{measure.better}.{name}") for name in ("better", "worse", "side")},
     }
 
@@ -1106,6 +1132,7 @@ def phrases() -> Iterator[tuple[str, Phrase]]:
     yield from ENCODER_WORDS.items()
     for measure in MEASURES.values():
         yield f"{measure.key}.name", measure.name
+        yield from ((f"{measure.key}.floor", name) for name in measure.floor_names)
         yield from measure.words.items()
 
 

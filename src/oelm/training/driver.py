@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from oelm.config import EncoderRun, Execution, GptRun, ResolvedRun
+from oelm.data.floor import floor_of
 from oelm.data.folders import Data
 from oelm.data.probes import ProbeData
 from oelm.data.sentences import SentenceData
@@ -157,7 +158,7 @@ class Driver:
             data_digest=self.data.digest,
             tokens=self.objective.tokens_after(self.progress.step),
             val_loss=final.loss,
-            measures=final.result | self.objective.best_result(best_loss),
+            measures=final.result | floor_of(self.data, self.run) | self.objective.best_result(best_loss),
             wall_seconds=self._wall_seconds(),
             parameters=parameters,
         )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from oelm.analysis.findings import Beside, Findings
 from oelm.analysis.looks import cost_of_next_look
-from oelm.analysis.statistics import accuracy_standard_error
+from oelm.claims.floors import accuracy_standard_error
 from oelm.claims.measures import MEASURES
 from oelm.intervals import LEVEL
 from oelm.reporting import numbers, quality

@@ -1,0 +1,142 @@
+"""The floor of text: the losses of a unigram and of an interpolated bigram, fitted on the training tokens, on exactly
+the windows that a run reports. Kept beside the manifest for whoever asks next, never part of the data's digest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from oelm.claims.floors import BIGRAM, UNIGRAM
+from oelm.config import GptRun, ResolvedRun
+from oelm.data.batches import ValidationSequences
+from oelm.data.tokens import TokenData, open_tokens
+from oelm.errors import UserError
+from oelm.files import DATA_FLOORS, read_sealed, write_sealed
+from oelm.prepared import digest_here
+from oelm.probes.probe import is_probe, probe_of
+
+FORMAT_VERSION = 1
+BIGRAM_WEIGHT = 0.8  # of how often a token followed the one before it; the rest is how often it occurred at all
+CHUNK_TOKENS = 1 << 22
+
+Losses = dict[str, float]
+
+
+def floor_of(data: object, run: ResolvedRun) -> Losses:
+    """Of the windows that a run reports, to be stored with its result; nothing where its data are no text."""
+    if not isinstance(data, TokenData) or not isinstance(run, GptRun):
+        return {}
+    windows = _windows(run)
+    found = _kept(data, windows)
+    if found is None:
+        found = fitted(data, **windows)
+        _keep(data, windows, found)
+    return found
+
+
+def floor_here(run: ResolvedRun, *, digest: str | None) -> dict[str, Any]:
+    """What a result of the run would say of its floor, for a reader, who writes nothing. Of text: nothing where the
+    data with this digest are not here."""
+    if is_probe(run.data):
+        probe = probe_of(run.data)
+        in_context = {str(each): chance for each, chance in probe.chances_in_context.items()}
+        return {"chance_blind": probe.blind_chance, "chance_in_context": in_context}
+    if not isinstance(run, GptRun):
+        return {}
+    path = Path(run.data)
+    here = digest_here(path)
+    if here is None or digest not in (None, here):
+        return {}
+    try:
+        return dict(_read(path, here, **_windows(run)))
+    except (OSError, UserError):
+        return {}
+
+
+@functools.lru_cache(maxsize=64)
+def _read(path: Path, digest: str, **windows: Any) -> Losses:
+    data = open_tokens(path)
+    return _kept(data, windows) or fitted(data, **windows)
+
+
+def _windows(run: GptRun) -> dict[str, Any]:
+    training = run.training
+    return {
+        "split": training.validation_split,
+        "seq_len": run.model.seq_len,
+        "sequences": training.final_validation_sequences,
+    }
+
+
+# ---- What was found before -----------------------------------------------------------------------------------------
+
+
+def _stored(data: TokenData) -> list[dict[str, Any]]:
+    """Of these data and this weight; a file that is missing, damaged or of other data costs another fit."""
+    try:
+        tree = read_sealed(data.folder / DATA_FLOORS)
+    except (OSError, UserError):
+        return []
+    is_of_these = tree.get("digest") == data.digest and tree.get("bigram_weight") == BIGRAM_WEIGHT
+    floors = tree.get("floors") if is_of_these and tree.get("format_version") == FORMAT_VERSION else None
+    return floors if isinstance(floors, list) and all(isinstance(each, dict) for each in floors) else []
+
+
+def _kept(data: TokenData, windows: dict[str, Any]) -> Losses | None:
+    for each in _stored(data):
+        losses = {name: each.get(name) for name in (UNIGRAM, BIGRAM)}
+        if each | windows == each and all(isinstance(loss, float) for loss in losses.values()):
+            return {name: float(loss) for name, loss in losses.items() if loss is not None}
+    return None
+
+
+def _keep(data: TokenData, windows: dict[str, Any], losses: Losses) -> None:
+    if data.manifest is None:
+        return  # a folder that is not ours
+    others = [each for each in _stored(data) if each | windows != each]
+    tree = {"format_version": FORMAT_VERSION, "digest": data.digest, "bigram_weight": BIGRAM_WEIGHT}
+    with contextlib.suppress(OSError, UserError):
+        write_sealed(data.folder / DATA_FLOORS, tree | {"floors": [*others, windows | losses]})
+
+
+# ---- The tables ----------------------------------------------------------------------------------------------------
+
+
+def fitted(data: TokenData, *, split: str, seq_len: int, sequences: int) -> Losses:
+    """In nats per token. Every token of the vocabulary counts once more than it occurs, so that none is impossible."""
+    if split not in data.splits:
+        raise UserError(f"{data.folder}: has no split {split}")
+    train, vocabulary = data.splits["train"], int(data.facts["vocabulary"])
+    windows = ValidationSequences(data.splits[split], seq_len, sequences)
+    if not len(windows):
+        raise UserError(f"{data.folder}: {split} has no window of {seq_len} tokens")
+    rows = windows.rows(range(len(windows)))
+    pairs, times = np.unique(rows[:, :-1] * vocabulary + rows[:, 1:], return_counts=True)
+    before, after = np.divmod(pairs, vocabulary)
+    counts, together = _counted(train, pairs, vocabulary)
+    unigram = (counts[after] + 1) / (len(train) + vocabulary)
+    followed = counts[before] - (before == train[-1])  # the last token is followed by nothing
+    conditional = np.where(followed > 0, together / np.maximum(followed, 1), unigram)
+    bigram = BIGRAM_WEIGHT * conditional + (1 - BIGRAM_WEIGHT) * unigram
+    return {name: _loss(p, times) for name, p in ((UNIGRAM, unigram), (BIGRAM, bigram))}
+
+
+def _counted(train: np.ndarray, pairs: np.ndarray, vocabulary: int) -> tuple[np.ndarray, np.ndarray]:
+    """How often each token occurs, and each of these sorted pairs: all pairs of a large text are too many."""
+    counts, together = np.zeros(vocabulary, dtype=np.int64), np.zeros(len(pairs), dtype=np.int64)
+    for start in range(0, len(train), CHUNK_TOKENS):
+        chunk = train[start : start + CHUNK_TOKENS + 1].astype(np.int64)
+        counts += np.bincount(chunk[:CHUNK_TOKENS], minlength=vocabulary)
+        seen = np.sort(chunk[:-1] * vocabulary + chunk[1:])
+        together += np.searchsorted(seen, pairs, "right") - np.searchsorted(seen, pairs, "left")
+    return counts, together
+
+
+def _loss(probabilities: np.ndarray, times: np.ndarray) -> float:
+    return math.fsum((-np.log(probabilities) * times).tolist()) / int(times.sum())
