@@ -37,6 +37,7 @@ ENCODER_FACTS: dict[str, Any] = {
     "vocabulary": 100, "positions": 32, "token_types": 2, "d_model": 16, "num_layers": 2, "num_heads": 2, "d_ff": 32,
     "labels": 3, "seq_len": 24, "mean_length": 12.5,
 }  # fmt: skip
+FLOOR = {"unigram_loss": 12.0, "bigram_loss": 11.0}  # of text: above whatever loss a law is about
 EXAMPLES = 400  # of the reported split, where runs classify
 DATA_DIGEST = "d" * 64
 CHOSEN, STARTED, UPDATED = (f"2026-01-01T00:{minute}:00+00:00" for minute in ("00", "10", "20"))
@@ -407,6 +408,7 @@ def _result(run: Run, loss: float, recorded: dict[str, Any], step_seconds: float
         "perplexity": perplexity_of(loss),
         "best_perplexity": perplexity_of(loss),
         "validation_tokens": run.training.final_validation_sequences * run.model.seq_len,
+        **FLOOR,
     }
     return {
         "arm": run.arm,

@@ -324,11 +324,11 @@ def test_classifiers_that_learnt_nothing_are_noted(tmp_path):
 
     study = small_classification(tuning={"grid": {"learning_rate": [5e-5, 1e-4]}, "extend": 0})
     notes = findings_of(study, store_study(study, tmp_path, error)).notes
-    assert [facts["arm"] for code, facts in notes if code == "tuning_at_chance"] == [
+    assert [facts["arm"] for code, facts in notes if code == "tuning_at_floor"] == [
         "frozen_pretrained",
         "frozen_normal",
     ]
-    assert [facts["arm"] for code, facts in notes if code == "at_chance"] == ["frozen_normal"]
+    assert [facts["arm"] for code, facts in notes if code == "at_floor"] == ["frozen_normal"]
     assert all(set(facts) == set(NOTES[code]) for code, facts in notes)
 
 

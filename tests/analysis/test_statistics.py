@@ -8,6 +8,7 @@ import pytest
 from scipy import stats
 
 from oelm.analysis import statistics
+from oelm.claims.floors import accuracy_standard_error
 from oelm.claims.kinds import Bounds
 
 SAMPLES = [np.random.default_rng(seed).normal(0.01, 0.02, size) for seed, size in enumerate((3, 4, 5, 8, 8, 13, 18))]
@@ -166,7 +167,7 @@ def test_mcnemar_errs_as_rarely_as_it_says():
 
 
 def test_the_originals_gain_is_less_than_its_standard_error():
-    one, other = (statistics.accuracy_standard_error(share, 2490) for share in (0.7671, 0.7779))
+    one, other = (accuracy_standard_error(share, 2490) for share in (0.7671, 0.7779))
     assert one == pytest.approx(0.0085, abs=5e-5)
     assert math.hypot(one, other) == pytest.approx(0.0118, abs=1e-4)
     assert math.hypot(one, other) > 0.7779 - 0.7671

@@ -1,5 +1,6 @@
 """The floor of text against counting by hand, on exactly the windows that a run reports; and where it is kept."""
 
+import itertools
 import json
 import math
 import shutil
@@ -39,7 +40,7 @@ def bare(folder, train, val):
 
 def by_hand(train, held_out, *, vocabulary, seq_len, sequences):
     """Token by token, from the definition: windows evenly spaced, each token after the first one predicted."""
-    counts, pairs = Counter(train), Counter(zip(train, train[1:], strict=False))
+    counts, pairs = Counter(train), Counter(itertools.pairwise(train))
     followed = Counter(train[:-1])
     available = (len(held_out) - 1) // seq_len
     wanted = min(sequences, available)
@@ -80,7 +81,8 @@ def test_they_are_kept_beside_the_manifest_and_never_change_the_digest(prepared)
     run = small_run(data=prepared, final_validation_sequences=4)
     losses = floor_of(open_tokens(prepared), run)
     after = {file.name: file.read_bytes() for file in prepared.iterdir() if file.is_file()}
-    assert {name: after.pop(name) for name in (DATA_FLOORS,)} and after == before
+    assert after.pop(DATA_FLOORS)
+    assert after == before
     assert json.loads(after[MANIFEST])["digest"] == open_tokens(prepared).digest
     assert floor_here(run, digest=None) == losses
 
@@ -116,5 +118,5 @@ def test_a_folder_that_is_not_ours_stays_as_it_is(tmp_path):
 
 def test_a_probe_has_the_two_levels_of_a_guess():
     probe = "probe:recall?pairs=2,4&length=32"
-    found = floor_here(small_run(data=probe), digest=None)
+    found = floor_here(small_run().model_copy(update={"data": probe}), digest=None)
     assert found == {"chance_blind": 1 / 64, "chance_in_context": {"2": 0.5, "4": 0.25}}

@@ -203,11 +203,9 @@ def test_chance_is_said_in_the_results_in_the_tuning_and_in_the_next_steps(tmp_p
         study_with(), tmp_path, lambda arm, seed, *_: 0.66 if "normal" in arm else 0.3 + 0.01 * (seed % 3)
     )
     text = visible_text(article_of(findings, "en", figures=()))
-    assert (
-        "none of its runs is clearly (two standard errors) better than always predicting the most common label" in text
-    )
+    assert "not clearly above the floor of 33.50 % (naming the most common label always)" in text
     assert "Its value was chosen by noise" in text
-    assert say("en", "next.any.chance", arms="frozen_normal") in text
+    assert say("en", "next.floor", arms="frozen_normal") in text
 
 
 def test_a_partial_study_is_reported(tmp_path):

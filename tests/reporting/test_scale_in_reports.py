@@ -57,7 +57,7 @@ def test_the_section_has_slopes_sizes_laws_multipliers_and_forecasts(sized, lang
 def test_a_claim_about_scale_has_its_slope_its_test_and_its_sizes(sized, language):
     box = next(block for block in article_of(sized, language, figures=()).blocks if isinstance(block, VerdictBox))
     named = dict(box.numbers)
-    assert set(named) == {say(language, f"box.{code}") for code in ("criterion", "slope", "p", "sizes")}
+    assert set(named) == {say(language, f"box.{code}") for code in ("criterion", "slope", "p", "sizes", "floor")}
     assert "width96" in named[say(language, "box.sizes")]
     assert say(language, "per.parameters") in box.sentence
 

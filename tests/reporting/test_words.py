@@ -25,7 +25,7 @@ from oelm.treatment.options import OPTIONS
 from oelm.treatment.starts import STARTS
 
 DIRECTION = {"better", "worse", "side"}
-NAMES = DIRECTION | {"quality", "unit", "read"}  # which any phrase of a study may use
+NAMES = DIRECTION | {"quality", "unit", "read", "nothing", "little"}  # which any phrase of a study may use
 
 
 def fields(phrase: str) -> set[str]:
@@ -56,13 +56,13 @@ SIZES = {"size", "against"}
 
 def test_every_code_of_the_analysis_has_a_sentence_of_its_facts():
     for code, reason in REASONS.items():
-        known = {"quality", "effect", "found", "p"} | (SIZES if code.startswith("contrast") else set())
+        known = NAMES | {"effect", "found", "p"} | (SIZES if code.startswith("contrast") else set())
         assert fields(WORDS[f"reason.{code}"][0]) <= set(reason.facts) | known, code
     for code, reservation in RESERVATIONS.items():
-        assert fields(WORDS[f"reservation.{code}"][0]) <= set(reservation.facts) | {"quality"}, code
+        assert fields(WORDS[f"reservation.{code}"][0]) <= set(reservation.facts) | NAMES, code
         assert not fields(WORDS[f"reservation.{code}.short"][0]), code
     for code, facts in NOTES.items():
-        assert fields(WORDS[f"note.{code}"][0]) <= set(facts), code
+        assert fields(WORDS[f"note.{code}"][0]) <= set(facts) | NAMES, code
 
 
 def test_every_test_of_pairs_has_its_words():

@@ -18,12 +18,14 @@ import numpy as np
 from oelm.accounting import training_flops
 from oelm.analysis import statistics
 from oelm.analysis.arm_summaries import ArmRuns, runs_by_arm
+from oelm.analysis.floors import floor_of
 from oelm.analysis.hypotheses import least_apart, margin_of
 from oelm.analysis.lines import line_through
 from oelm.analysis.looks import pace
 from oelm.analysis.many_studies import Claim, decided, distance_seen_by_looks, power_by_looks
 from oelm.analysis.scale import counts_of, varying
 from oelm.analysis.spending import union_levels
+from oelm.claims.floors import Floor
 from oelm.claims.kinds import KINDS, LEAST_PAIRS, MEASURED, SOLVING, Bounds
 from oelm.claims.solving import by_difficulty
 from oelm.config import ResolvedRun, as_far_as_known
@@ -56,6 +58,7 @@ class Prospect:
     claims: list[PlannedClaim]
     costs: list[PlannedCost]
     finished: int  # runs of the study
+    floor: Floor | None  # of the baseline's final runs
 
 
 def prospect_of(
@@ -80,7 +83,14 @@ def prospect_of(
     claims = planned_claims(study, plan, spread, difference)
     finished = sum(run.state == "finished" for run in plan.runs)
     costs = planned_costs(study, plan, claims, spread, tokens_per_second)
-    return Prospect(study, spread, source, looks_for(study), claims, costs, finished)
+    return Prospect(study, spread, source, looks_for(study), claims, costs, finished, _floor(study, plan))
+
+
+def _floor(study: Study, plan: Plan) -> Floor | None:
+    runs = (runs_by_arm(study, plan) or {}).get(study.baseline)
+    if runs is None:
+        return None
+    return floor_of(runs.finished, runs.run, study.measure, digest=plan.digests.get(runs.run.data))
 
 
 def _refuse_unlike(study: Study, other: Study, runs: Shelf, spread: Spread | None) -> None:

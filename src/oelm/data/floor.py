@@ -65,6 +65,11 @@ def _read(path: Path, digest: str, **windows: Any) -> Losses:
     return _kept(data, windows) or fitted(data, **windows)
 
 
+def windows_of(run: ResolvedRun) -> tuple[object, ...]:
+    """What the floor of a run depends on."""
+    return run.data, *(_windows(run).items() if isinstance(run, GptRun) else ())
+
+
 def _windows(run: GptRun) -> dict[str, Any]:
     training = run.training
     return {

@@ -19,6 +19,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
 
+from oelm.config import ResolvedRun
+from oelm.data.floor import floor_of, windows_of
 from oelm.data.folders import open_data
 from oelm.errors import Stopped, UserError
 from oelm.experiments.engine import STOP_SIGNAL, Handle, Slots, Wanted, withdraw
@@ -159,6 +161,7 @@ class Controller:
         self._refuse_what_is_blocked(plan)
         for line in self._lines(plan):
             self.view.say(line)
+        self._keep_floors(plan)
         while True:
             plan = self._after_looks(plan)
             self._start_what_fits(plan)
@@ -174,6 +177,12 @@ class Controller:
             plan = self._after_looks(self._afresh())  # somebody may have brought results, or started something
             if not self.active and not any(map(self._is_wanted, plan.runs)):
                 return plan
+
+    def _keep_floors(self, plan: Plan) -> None:
+        """What tables of the training tokens reach, beside the data: once, and not by every run at its end."""
+        to_come = (run.run for run in plan.runs if self._is_wanted(run) and isinstance(run.run, ResolvedRun))
+        for run in {windows_of(each): each for each in to_come}.values():
+            floor_of(open_data(run), run)
 
     def _afresh(self) -> Plan:
         """The plan after a look at every directory, and at who works there."""

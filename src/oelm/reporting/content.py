@@ -203,7 +203,12 @@ def _picture(
 ) -> Iterator[Picture]:
     """If it could be drawn. Its caption has the code of its own name, or of what it shows whatever the measure is."""
     if name in figures:
-        yield Picture(name, say_of(findings.study, language, f"caption.{code or name}", **facts))
+        caption = say_of(findings.study, language, f"caption.{code or name}", **facts)
+        is_of_quality = (code or name) in _OF_QUALITY
+        yield Picture(name, caption + (tables.floor_sentence(findings, language) if is_of_quality else ""))
+
+
+_OF_QUALITY = ("final", "curve", "by_parameters", "target", "differences")  # codes of pictures of what is compared
 
 
 def _with_scope(findings: Findings, code: str, language: Language) -> str:

@@ -13,6 +13,7 @@ from oelm.analysis.statistics import MOST_SEEDS
 from oelm.claims.measures import Scale
 from oelm.durations import duration
 from oelm.plurals import number_of
+from oelm.reporting import quality
 from oelm.study.scaled import families_of, sizes_of
 from oelm.study.sizes import LEAST_FOR_A_LINE
 
@@ -25,6 +26,7 @@ def plan_lines(prospect: Prospect) -> Iterator[str]:
     arms = number_of(len(families_of(study)), "arm")
     sizes = f" at up to {number_of(len(sizes_of(study)), 'size')}, {len(study.arms)} in all" if study.sizes else ""
     yield f"study {study.name}: {arms}{sizes}, {number_of(len(study.seeds), 'seed')}"
+    yield f"floor: {quality.floor(study, prospect.floor, 'en')}"
     yield from _spread_lines(prospect)
     if prospect.claims:
         yield ""
@@ -44,6 +46,7 @@ def plan_tree(prospect: Prospect) -> dict[str, Any]:
         "seeds": len(prospect.study.seeds),
         "measure": prospect.study.measure.key,
         "spread": prospect.spread and dataclasses.asdict(prospect.spread) | {"study": prospect.spread_from},
+        "floor": prospect.floor and dataclasses.asdict(prospect.floor),
         "in_deviations": prospect.spread is None,
         "looks": prospect.looks and dataclasses.asdict(prospect.looks),
         "claims": [dataclasses.asdict(claim) for claim in prospect.claims],

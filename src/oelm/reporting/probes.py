@@ -6,6 +6,7 @@ from collections.abc import Container, Iterator
 from statistics import median
 
 from oelm.analysis.findings import Findings, SolvedSeeds
+from oelm.claims.floors import Floor
 from oelm.claims.solving import Criterion
 from oelm.probes.probe import Probe
 from oelm.reporting import numbers
@@ -26,7 +27,7 @@ def probes(findings: Findings, language: Language, figures: Container[str]) -> I
     if probe is None:
         return
     yield Heading(say(language, "heading.probe"))
-    yield Paragraph(_chance(probe, language))
+    yield Paragraph(_chance(probe, findings.arms[findings.study.baseline].floor, language))
     if "by_difficulty" in figures:
         yield Picture("by_difficulty", say(language, "caption.by_difficulty"))
     if "steps_to_solve" in figures:
@@ -36,14 +37,13 @@ def probes(findings: Findings, language: Language, figures: Container[str]) -> I
         yield _table(findings, criterion, language)
 
 
-def _chance(probe: Probe, language: Language) -> str:
-    """What the task is, and the two levels of chance."""
-    in_context = ", ".join(
-        f"{each}: {numbers.plain_percent(100 * chance)}" for each, chance in probe.chances_in_context.items()
-    )
+def _chance(probe: Probe, floor: Floor | None, language: Language) -> str:
+    """What the task is, and the two levels of its floor."""
+    assert floor is not None  # that of a probe is known without a run
+    in_context = ", ".join(f"{each}: {numbers.plain_percent(100 * chance)}" for each, chance in floor.little_at.items())
     code = "probe.chances" if in_context else "probe.chance"
     task, dial = (in_words(phrase, language) for phrase in (probe.task.words, probe.task.dial_words))
-    blind = numbers.plain_percent(100 * probe.blind_chance)
+    blind = numbers.plain_percent(100 * floor.learnt_nothing)
     return say(language, code, task=task, source=probe.task.source, dial=dial, blind=blind, in_context=in_context)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Container, Iterator
 from oelm.analysis.findings import Findings, Scale
 from oelm.reporting import numbers, quality
 from oelm.reporting.article import Block, Heading, Paragraph, Picture, Table, words_then_numbers
-from oelm.reporting.tables import label_of
+from oelm.reporting.tables import floor_sentence, label_of
 from oelm.reporting.words import say, say_of
 from oelm.study.declaration import Language
 from oelm.study.scaled import dials_of, family_of, sized_arms
@@ -23,7 +23,8 @@ def scale(findings: Findings, language: Language, figures: Container[str]) -> It
     yield Heading(say(language, "heading.scale"))
     yield Paragraph(say_of(study, language, "scale.sentence", baseline=baseline))
     if "scale" in figures:
-        yield Picture("scale", say_of(study, language, "caption.scale", baseline=baseline))
+        caption = say_of(study, language, "caption.scale", baseline=baseline)
+        yield Picture("scale", caption + floor_sentence(findings, language))
     yield from _slopes(findings, found, baseline, language)
     yield _by_size(findings, found, baseline, language)
     yield from _laws(findings, found, language)
@@ -68,7 +69,7 @@ def _by_size(findings: Findings, found: Scale, baseline: str, language: Language
         ])  # fmt: skip
     columns = ("size", "arm", "total", "tokens", "flops", "learning_rate", "seeds", "value", "shown_difference")
     header = [say_of(findings.study, language, f"column.{name}") for name in columns]
-    caption = say(language, "scale.by_size", baseline=baseline)
+    caption = say(language, "scale.by_size", baseline=baseline) + floor_sentence(findings, language)
     return Table(caption, header, rows, words_then_numbers(len(columns), words=2))
 
 

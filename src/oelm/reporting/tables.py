@@ -25,6 +25,12 @@ def label_of(findings: Findings, arm: str, language: Language) -> str:
     return label_in(findings.study, arm, language)
 
 
+def floor_sentence(findings: Findings, language: Language) -> str:
+    """That of the baseline, for the end of a caption: no number without what is reached by learning nothing."""
+    said = quality.floor(findings.study, findings.arms[findings.study.baseline].floor, language)
+    return say(language, "floor.sentence", floor=said)
+
+
 def label_in(study: Study, arm: str, language: Language) -> str:
     """With its size where that is not the main one."""
     label = in_language(label_at_any_size(study, arm) or arm, language)
@@ -39,7 +45,8 @@ def quality_table(findings: Findings, language: Language) -> Table:
     study = findings.study
     columns = ("arm", "learning_rate", "seeds", *study.measure.columns)
     facts = {"scope": scope_line(findings.scope, language), "baseline": label_of(findings, study.baseline, language)}
-    return _table(findings, language, columns, say_of(study, language, "table.quality", **facts))
+    caption = say_of(study, language, "table.quality", **facts) + floor_sentence(findings, language)
+    return _table(findings, language, columns, caption)
 
 
 def cost_table(findings: Findings, language: Language) -> Table:
@@ -53,7 +60,7 @@ def whole_table(findings: Findings, language: Language) -> Table:
         "arm", "total", "trainable", *counts_at_rest(findings), "learning_rate", "seeds",
         *(column for column in findings.study.measure.columns if column != "ratio"), *_cost_columns(findings),
     )  # fmt: skip
-    caption = f"{findings.study.name} ({scope_line(findings.scope, language)})"
+    caption = f"{findings.study.name} ({scope_line(findings.scope, language)}).{floor_sentence(findings, language)}"
     return _table(findings, language, columns, caption)
 
 
@@ -249,6 +256,8 @@ def _quality_cells(study: Study, summary: ArmSummary) -> dict[str, Any]:
     examples = {"training_examples": summary.training_examples, "reported_examples": summary.examples}
     return {
         **(shown if measure.scale.is_logarithmic else {}),
+        "floor_learnt_nothing": summary.floor.learnt_nothing if summary.floor else None,
+        "floor_learnt_little": summary.floor.learnt_little if summary.floor else None,
         f"{measure.key}_mean": own.mean,
         f"{measure.key}_standard_deviation": own.standard_deviation,
         "loss_mean": summary.mean_loss,

@@ -273,7 +273,7 @@ _TABLE: dict[str, Phrase] = {
         "mean loss on the tuning split; * marks what was chosen.",
         "按解出情况列出的网格（{scope}）：解出任务的调优种子比例、平均步数和调优集上的平均损失；* 为选定的取值。",
     ),
-    "floor.sentence": ("Floor: {floor}.", "下限：{floor}。"),
+    "floor.sentence": (" Floor: {floor}.", "下限：{floor}。"),
     "floor.one": ("{value} ({nothing})", "{value}（{nothing}）"),
     "floor.two": ("{value} ({nothing}), {more} ({little})", "{value}（{nothing}）、{more}（{little}）"),
     "floor.unknown": ("unknown", "未知"),

@@ -40,7 +40,7 @@ def rows(findings: Findings) -> Iterator[Row]:
         for name, text, meaning in of_difference(study.measure, step.difference, about):
             yield camel(step.step, name), text, meaning
     yield from _of_one_accuracy(findings)
-    yield from _of_chance(findings)
+    yield from _of_floor(findings)
     yield from _of_looks(findings)
     yield from _of_bench(findings)
     for row in findings.beside:
@@ -55,12 +55,18 @@ def _of_one_accuracy(findings: Findings) -> Iterator[Row]:
         yield "accuracyError", f"{error:.2f}", "standard error of one accuracy of the baseline, in percentage points"
 
 
-def _of_chance(findings: Findings) -> Iterator[Row]:
-    probe = findings.study.probe
-    if probe is None:
+def _of_floor(findings: Findings) -> Iterator[Row]:
+    floor, measure = findings.arms[findings.study.baseline].floor, findings.study.measure
+    if floor is None:
         return
-    yield "blindChance", numbers.plain_percent(100 * probe.blind_chance), "accuracy of a guess among all answers"
-    for difficulty, chance in probe.chances_in_context.items():
+    levels = {"Nothing": floor.learnt_nothing, "Little": floor.learnt_little}
+    for (name, level), (reached_by, _) in zip(levels.items(), measure.floor_names, strict=True):
+        if level is not None:
+            yield f"floorLearnt{name}", quality.value(measure, level), f"{measure.name[0]} that {reached_by} reaches"
+    if findings.study.probe is None:
+        return
+    yield "blindChance", numbers.plain_percent(100 * floor.learnt_nothing), "accuracy of a guess among all answers"
+    for difficulty, chance in floor.little_at.items():
         what = f"accuracy of a guess among the answers of the context, at difficulty {difficulty}"
         yield f"contextChanceAt{spelled_out(str(difficulty))}", numbers.plain_percent(100 * chance), what
 

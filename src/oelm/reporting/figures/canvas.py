@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from oelm.analysis.findings import Findings
 from oelm.claims.measures import Measure
+from oelm.reporting import quality
 from oelm.reporting.fonts import ChineseFont, has_chinese
 from oelm.reporting.words import say_of
 from oelm.study.declaration import Language, Study, in_language
@@ -151,6 +152,14 @@ class Canvas:
         columns = legend_below(figure, handles, columns=min(columns, len(arms)), handlelength=3.2)
         lines = sum(str(handle.get_label()).count("\n") for handle in handles) + -(-len(arms) // columns)
         figure.set_figheight(figure.get_figheight() + LEGEND_LINE * max(0, lines - 2))
+
+
+def floor_levels(canvas: Canvas) -> list[float]:
+    """As drawn: what is reached without having learnt anything, and with having learnt little. Drawn where they lie
+    among the values, so that these keep their room; the caption says them in any case."""
+    floor = canvas.findings.arms[canvas.findings.study.baseline].floor
+    levels = (floor.learnt_nothing, floor.learnt_little) if floor else ()
+    return [quality.drawn(canvas.measure, level) for level in levels if level is not None]
 
 
 def legend_below(figure: Figure, handles: list[Any], *, columns: int, **settings: Any) -> int:

@@ -12,7 +12,7 @@ from oelm.analysis.statistics import paired_difference
 from oelm.claims.kinds import KINDS
 from oelm.claims.measures import Measure
 from oelm.reporting import numbers, quality
-from oelm.reporting.figures.canvas import GREY, SHADE, Canvas, lettered, logarithmic, rows_of, wrapped
+from oelm.reporting.figures.canvas import GREY, SHADE, Canvas, floor_levels, lettered, logarithmic, rows_of, wrapped
 from oelm.study.halving import Round
 from oelm.study.rate_fit import Curve
 from oelm.study.scaled import family_of
@@ -63,6 +63,9 @@ def final(canvas: Canvas) -> Figure | None:
     if smallest > 0 and largest / smallest > 8:
         axis.set_xscale("log")
         logarithmic(axis.xaxis, smallest, largest)
+    for level in floor_levels(canvas):
+        if smallest <= level <= largest:
+            axis.axvline(level, color=GREY, ls=":", lw=0.9)
     axis.set_xlabel(canvas.word("axis.value"))
     return figure
 

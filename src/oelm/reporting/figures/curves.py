@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from oelm.analysis.findings import ArmSummary, Curve
 from oelm.reporting import quality
-from oelm.reporting.figures.canvas import Canvas, counted, lettered, logarithmic
+from oelm.reporting.figures.canvas import GREY, Canvas, counted, floor_levels, lettered, logarithmic
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,6 +37,10 @@ def validation(canvas: Canvas) -> Figure | None:
     for axis, code in zip(axes, ("panel.whole", "panel.late"), strict=False):
         axis.set_title(canvas.word(code), loc="center")
     for axis in axes:
+        low, high = axis.get_ylim()
+        for level in floor_levels(canvas):
+            if low <= level <= high:
+                axis.axhline(level, color=GREY, ls=":", lw=0.9)
         axis.set_yscale("log")
         logarithmic(axis.yaxis, *axis.get_ylim())
     for axis in (axes[0], axes[2]):

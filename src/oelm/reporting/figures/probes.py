@@ -1,4 +1,4 @@
-"""Accuracy of a probe over its difficulties, beside the two levels of chance; and when each run solves it."""
+"""Accuracy of a probe over its difficulties, beside the two levels of its floor; and when each run solves it."""
 
 from __future__ import annotations
 
@@ -31,12 +31,14 @@ def by_difficulty(canvas: Canvas) -> Figure | None:
         columns = [[100 * seed[name] for seed in seeds] for name in names]
         axis.fill_between(places, [*map(min, columns)], [*map(max, columns)], color=look.colour, alpha=0.15, lw=0)
         axis.plot(places, [*map(fmean, columns)], color=look.colour, ls=look.line, marker=look.marker)
-    chances = [100 * chance for chance in probe.chances_in_context.values()]
+    floor = canvas.findings.arms[canvas.findings.study.baseline].floor
+    assert floor is not None  # that of a probe is known without a run
+    chances = [100 * floor.little_at[name] for name in names if name in floor.little_at]
     if chances:
         axis.plot(places, chances, color=GREY, ls="--", lw=0.9)
         axis.annotate(canvas.word("probe.in_context"), (places[0], chances[0]), (2, 3), textcoords="offset points")
-    axis.axhline(100 * probe.blind_chance, color=GREY, ls=":", lw=0.9)
-    last = (places[-1], 100 * probe.blind_chance)
+    axis.axhline(100 * floor.learnt_nothing, color=GREY, ls=":", lw=0.9)
+    last = (places[-1], 100 * floor.learnt_nothing)
     axis.annotate(canvas.word("probe.blind"), last, (-2, 3), textcoords="offset points", ha="right")
     axis.set_xticks(places, names)
     axis.set_ylim(-2, 102)
