@@ -91,29 +91,36 @@ def test_what_is_kept_is_not_fitted_again_unless_it_is_damaged_or_of_other_data(
     run, calls = small_run(data=prepared, final_validation_sequences=4), []
     monkeypatch.setattr(floor, "fitted", lambda *args, **windows: calls.append(windows) or fitted(*args, **windows))
     losses = floor_of(open_tokens(prepared), run)
-    assert floor_of(open_tokens(prepared), run) == losses and len(calls) == 1
+    assert floor_of(open_tokens(prepared), run) == losses
+    assert len(calls) == 1
     other = floor_of(open_tokens(prepared), small_run(data=prepared, final_validation_sequences=2))
-    assert other != losses and floor_of(open_tokens(prepared), run) == losses and len(calls) == 2
+    assert other != losses
+    assert floor_of(open_tokens(prepared), run) == losses
+    assert len(calls) == 2
     stored = json.loads((prepared / DATA_FLOORS).read_text())
     stored["floors"][0][UNIGRAM] = 0.001
     (prepared / DATA_FLOORS).write_text(json.dumps(stored))
-    assert floor_of(open_tokens(prepared), run) == losses and len(calls) == 3
+    assert floor_of(open_tokens(prepared), run) == losses
+    assert len(calls) == 3
     (prepared / DATA_FLOORS).write_bytes(b"\0")
-    assert floor_of(open_tokens(prepared), run) == losses and len(calls) == 4
+    assert floor_of(open_tokens(prepared), run) == losses
+    assert len(calls) == 4
 
 
 def test_a_reader_writes_nothing_and_knows_nothing_of_data_that_are_not_here(prepared, tmp_path):
     run = small_run(data=prepared, final_validation_sequences=3)
     data = open_tokens(prepared)
     found = floor_here(run, digest=data.digest)
-    assert found == fitted(data, split="val", seq_len=16, sequences=3) and not (prepared / DATA_FLOORS).exists()
+    assert found == fitted(data, split="val", seq_len=16, sequences=3)
+    assert not (prepared / DATA_FLOORS).exists()
     assert floor_here(run, digest="of other data") == {}
     assert floor_here(small_run(data=tmp_path / "missing"), digest=None) == {}
 
 
 def test_a_folder_that_is_not_ours_stays_as_it_is(tmp_path):
     data = bare(tmp_path / "bare", [1, 2, 3] * 40, [1, 2, 3] * 40)
-    assert floor_of(data, small_run(data=tmp_path / "bare")) and not (tmp_path / "bare" / DATA_FLOORS).exists()
+    assert floor_of(data, small_run(data=tmp_path / "bare"))
+    assert not (tmp_path / "bare" / DATA_FLOORS).exists()
 
 
 def test_a_probe_has_the_two_levels_of_a_guess():

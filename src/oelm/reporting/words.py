@@ -279,8 +279,8 @@ _TABLE: dict[str, Phrase] = {
     "floor.unknown": ("unknown", "未知"),
     "box.floor": ("floor", "下限"),
     "box.at_floor": (
-        "{arm} has learnt nothing yet: it is not clearly {better} the floor.",
-        "“{arm}”尚未学到任何内容：并不明显{better}于下限。",
+        "{arm} is not clearly {better} the floor: it may have learnt nothing.",
+        "“{arm}”并不明显{better}于下限：可能没有学到任何内容。",
     ),
     "probe.chances": (
         "The task is {task} ({source}). A blind guess among all tokens is right in {blind} of the answers; a guess "
@@ -864,9 +864,10 @@ _PROVENANCE: dict[str, Phrase] = {
         "该取值由噪声决定；应以更多步数调优。",
     ),
     "note.at_floor": (
-        "{arm} has learnt nothing yet: {reached} is not clearly {better} the floor of {floor} ({nothing}), so "
+        "{arm}: {reached} is not clearly {better} the floor of {floor} ({nothing}). It may have learnt nothing yet, and "
         "differences from it say little about the method.",
-        "{arm} 尚未学到任何内容：{reached} 并不明显{better}于下限 {floor}（{nothing}），与它的差异难以说明方法的优劣。",
+        "{arm}：{reached} 并不明显{better}于下限 {floor}（{nothing}）。"
+        "它可能尚未学到任何内容，与它的差异难以说明方法的优劣。",
     ),
     "note.few_seeds": (
         "Planned seeds: {seeds}, too few for any p-value, so no claim about quality can be settled.",
