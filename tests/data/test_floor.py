@@ -16,7 +16,8 @@ from oelm.data.prepare import prepare
 from oelm.data.tokens import open_tokens
 from oelm.files import DATA_FLOORS
 from oelm.prepared import MANIFEST
-from small_runs import small_run
+from oelm.training.run import train
+from small_runs import quiet_execution, small_run
 
 
 @pytest.fixture(scope="module")
@@ -127,3 +128,16 @@ def test_a_probe_has_the_two_levels_of_a_guess():
     probe = "probe:recall?pairs=2,4&length=32"
     found = floor_here(small_run().model_copy(update={"data": probe}), digest=None)
     assert found == {"chance_blind": 1 / 64, "chance_in_context": {"2": 0.5, "4": 0.25}}
+
+
+def test_a_run_stores_the_floor_of_the_windows_that_it_reports(prepared, tmp_path):
+    """Of the tuning split its own, other than that of the final one."""
+    found = {}
+    for split in ("val", "tune"):
+        given = {"steps": 2, "final_validation_sequences": 4, "validation_sequences": 4, "validation_split": split}
+        run = small_run(data=prepared, **given)
+        run = run.model_copy(update={"model": run.model.model_copy(update={"vocabulary": 300})})
+        found[split] = train(run, quiet_execution(), out=tmp_path / split).result
+        expected = fitted(open_tokens(prepared), split=split, seq_len=16, sequences=4)
+        assert {name: found[split][name] for name in (UNIGRAM, BIGRAM)} == expected
+    assert found["val"][UNIGRAM] != found["tune"][UNIGRAM]
