@@ -182,7 +182,8 @@ class Controller:
         """What tables of the training tokens reach, beside the data: once, and not by every run at its end."""
         to_come = (run.run for run in plan.runs if self._is_wanted(run) and isinstance(run.run, ResolvedRun))
         for run in {windows_of(each): each for each in to_come}.values():
-            floor_of(open_data(run), run)
+            with contextlib.suppress(OSError, UserError):  # which the run itself will name
+                floor_of(open_data(run), run)
 
     def _afresh(self) -> Plan:
         """The plan after a look at every directory, and at who works there."""
