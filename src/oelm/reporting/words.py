@@ -864,8 +864,8 @@ _PROVENANCE: dict[str, Phrase] = {
         "该取值由噪声决定；应以更多步数调优。",
     ),
     "note.at_floor": (
-        "{arm}: {reached} is not clearly {better} the floor of {floor} ({nothing}). It may have learnt nothing yet, and "
-        "differences from it say little about the method.",
+        "{arm}: {reached} is not clearly {better} the floor of {floor} ({nothing}). It may have learnt nothing; then "
+        "differences from it say nothing about the method.",
         "{arm}：{reached} 并不明显{better}于下限 {floor}（{nothing}）。"
         "它可能尚未学到任何内容，与它的差异难以说明方法的优劣。",
     ),
