@@ -91,6 +91,7 @@ def small_study(**changes: Any) -> Study:
         "base": {"model": model, "training": training, "data": "data/small"},
         "arms": COMPARED_ARMS,
         "seeds": [0, 1, 2, 3, 4],
+        "looks": "none",
     }
     return study_of(tree | changes, name="small")
 
@@ -104,6 +105,7 @@ def small_classification(**changes: Any) -> Study:
         "base": {"preset": "fine-tuning", "training": training, "data": "data/sentences"},
         "arms": PRETRAINED_ARMS,
         "seeds": [0, 1, 2, 3, 4],
+        "looks": "none",
     }
     return study_of(tree | changes, name="sentences")
 
@@ -122,6 +124,7 @@ def small_probes(**changes: Any) -> Study:
         "base": {"model": model, "training": training, "data": "probe:recall?pairs=4,8&length=32"},
         "arms": ["trained", "frozen_head_orthogonal"],
         "seeds": list(range(8)),
+        "looks": "none",
     }
     return study_of(tree | changes, name="probes")
 

@@ -15,6 +15,7 @@ from oelm.errors import UserError
 from oelm.files import RUNS
 from oelm.study.declaration import Hypothesis, Neighbour, Study, in_language
 from oelm.study.reading import load_study
+from oelm.study.registration import as_it_began
 from oelm.study.shelf import Shelf
 
 SIZES = ("num_layers", "d_model", "num_heads", "vocabulary", "pretrained")
@@ -36,7 +37,7 @@ def _neighbour(neighbour: Neighbour, findings_of: FindingsOf) -> Beside:
         folder = runs_folder(Path(neighbour.runs) if neighbour.runs else RUNS / study.name)
         if not folder.is_dir():
             return Beside(study.name, problem=f"{folder}: no such folder")
-        return row_of(findings_of(study, Shelf(folder)))
+        return row_of(findings_of(as_it_began(study, folder), Shelf(folder)))
     except (UserError, OSError) as error:
         return Beside(Path(neighbour.study).stem, problem=" ".join(str(error).split()))
 

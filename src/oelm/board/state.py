@@ -24,6 +24,7 @@ from oelm.study.archiving import OF_STUDY
 from oelm.study.catalogue import study_file
 from oelm.study.declaration import Study
 from oelm.study.reading import load_study
+from oelm.study.registration import as_it_began
 
 FOUND_FOR = 2.0  # seconds that a list of what there is stays good
 LISTED_FOR = 1.0  # seconds that a list of runs stays good for somebody who asks for the overview
@@ -279,7 +280,7 @@ class Board:
             raise UserError(f"the declaration of {place.name} is not here; give it: {how}") from error
         known = self._studies.get(place.source)
         if known is None or known[0] != changed:
-            known = self._studies[place.source] = changed, load_study(place.source)
+            known = self._studies[place.source] = changed, as_it_began(load_study(place.source), place.folder())
         return known[1]
 
 

@@ -495,6 +495,7 @@ def study_and_folder(study: str, runs: Path | None, verb: str) -> tuple[Study, P
     from oelm.archives import refuse_archive
     from oelm.study.catalogue import archive_at, declared_by
     from oelm.study.reading import load_study
+    from oelm.study.registration import as_it_began
 
     refuse_if_no_study(study, verb)
     place = archive_at(Path(study))
@@ -504,7 +505,7 @@ def study_and_folder(study: str, runs: Path | None, verb: str) -> tuple[Study, P
     folder = _folder(runs or (place.archive if place else None), RUNS / declared.name, verb)
     if runs is not None and verb not in CREATING:
         refuse_if_runs_are_below(folder, declared.name)
-    return declared, folder
+    return as_it_began(declared, folder), folder
 
 
 def _folder(given: Path | None, usual: Path, verb: str) -> Path:

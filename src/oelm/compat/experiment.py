@@ -26,9 +26,10 @@ from oelm.errors import UserError
 from oelm.files import write_bytes, write_json
 from oelm.ownership import now
 from oelm.settings import read_yaml
-from oelm.study.declaration import Study, study_digest
+from oelm.study.declaration import NO_LOOKS, Study, study_digest
 from oelm.study.plan import Plan
 from oelm.study.reading import load_study, study_of
+from oelm.study.registration import as_it_began
 
 SUMMARY = Path("experiments/qk_freeze_summary.json")
 STUDY = Path("experiments/qk_freeze.yaml")
@@ -57,6 +58,7 @@ def analysis(declared: Path) -> None:
         from oelm.study.shelf import Shelf
 
         study = load_study(options.study or (STUDY if STUDY.is_file() else declared))
+        study = as_it_began(study, Path(options.runs))
         shelf = Shelf(Path(options.runs))
         if not shelf.runs:
             raise UserError(
@@ -125,7 +127,8 @@ def _analysis_parser() -> argparse.ArgumentParser:
 
 def study_tree(declared: Path, options: argparse.Namespace) -> dict[str, Any]:
     """The declared study with what the flags change; a smaller model is a smaller hypothesis about its parameters."""
-    base: dict[str, Any] = {"name": declared.stem} | read_yaml(declared.read_text(encoding="utf-8"), name=str(declared))
+    every_seed = {"name": declared.stem, "looks": NO_LOOKS}  # as the original experiments did
+    base: dict[str, Any] = every_seed | read_yaml(declared.read_text(encoding="utf-8"), name=str(declared))
     given = {key: getattr(options, name) for name, (key, _, _) in (SIZES | TRAINING).items()}
     given |= {
         "training.batch_size": options.batch_size,

@@ -20,6 +20,7 @@ from oelm.run_directory import RunDirectory, run_directories
 from oelm.study.declaration import study_digest
 from oelm.study.plan import Plan
 from oelm.study.reading import load_study
+from oelm.study.registration import as_it_began
 from oelm.visible import visible
 
 
@@ -41,7 +42,7 @@ def status(request: dict[str, Any]) -> int:
         lines = overview(RUNS)
     else:
         folder = Path(request["folder"])
-        plan, lines = study_status(load_study(request["study"]), folder)
+        plan, lines = study_status(as_it_began(load_study(request["study"]), folder), folder)
         lines.append(f"controller: {_controller(folder, plan)}")
     for line in lines:
         _say(line)

@@ -449,12 +449,12 @@ def _memory(findings: Findings, language: Language, figures: Container[str]) -> 
 
 
 _CLOSING: list[Section] = [
-    closing.conclusions, closing.confounds, closing.unfinished, closing.provenance, closing.citation,
+    closing.conclusions, closing.confounds, closing.unfinished, looks, closing.provenance, closing.citation,
 ]  # fmt: skip
 _SECTIONS: list[Section] = [
-    _verdicts, looks, scale, _table, draws, examples, probes, _curves, _heads, _parameters, _speed, _target, _tuning,
+    _verdicts, scale, _table, draws, examples, probes, _curves, _heads, _parameters, _speed, _target, _tuning,
     _differences, _decomposition, beside, _memory, *_CLOSING,
 ]  # fmt: skip
 _SECTIONS_WITHOUT_RESULTS: list[Section] = [
-    _verdicts, looks, _parameters, closing.confounds, closing.provenance, closing.citation,
+    _verdicts, _parameters, closing.confounds, looks, closing.provenance, closing.citation,
 ]  # fmt: skip

@@ -10,20 +10,23 @@ LOOK_WORDS: dict[str, Phrase] = {
         "{middle} (95 % interval over all looks {interval})",
         "{middle}（对各次检视同时成立的 95 % 区间 {interval}）",
     ),
-    "box.look": ("look", "检视"),
+    "box.look": ("decided", "判定"),
     "box.look.settled": (
-        "{look} of {of}, at {seeds} seeds: no further seeds are needed",
-        "第 {look}／{of} 次（{seeds} 个种子）：不再需要更多种子",
+        "after {seeds} of {planned} seeds; no further ones are needed",
+        "{planned} 个种子中的 {seeds} 个之后；不再需要更多种子",
     ),
     "box.look.open": (
-        "{look} of {of}, at {seeds} seeds: still open",
-        "第 {look}／{of} 次（{seeds} 个种子）：尚待后续检视",
+        "not yet, after {seeds} of {planned} seeds",
+        "{planned} 个种子中的 {seeds} 个之后尚未判定",
     ),
     "box.look.last": (
-        "{look} of {of}, at {seeds} seeds: the last one",
-        "第 {look}／{of} 次（{seeds} 个种子）：最后一次",
+        "after all {planned} seeds",
+        "全部 {planned} 个种子之后",
     ),
-    "box.look.before": ("none taken yet; the first is at {seeds} seeds", "尚未进行；首次检视使用 {seeds} 个种子"),
+    "box.look.before": (
+        "not yet; first after {seeds} of {planned} seeds",
+        "尚未判定；首次在 {planned} 个种子中的 {seeds} 个之后",
+    ),
     # Below the verdicts, and above them while runs are missing.
     "verdicts.method.looks": (
         "This study has looks: Holm's correction is over sequential p-values, and a claim is refuted at the level of "

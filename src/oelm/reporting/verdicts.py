@@ -246,7 +246,7 @@ def _look(findings: Findings, verdict: Verdict, language: Language) -> list[tupl
         return []
     is_last = look.number == len(findings.study.looks)
     code = "settled" if look.is_settled else "last" if is_last else "open" if look.number else "before"
-    facts = {"look": max(1, look.number), "of": len(findings.study.looks), "seeds": look.seeds}
+    facts = {"seeds": look.seeds, "planned": len(findings.study.seeds)}
     return [(say(language, "box.look"), say(language, f"box.look.{code}", **facts))]
 
 

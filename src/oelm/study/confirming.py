@@ -13,7 +13,7 @@ from oelm.settings import read_yaml_file
 from oelm.study.catalogue import known_studies, study_file
 from oelm.study.declaration import Study, declared_tree, study_digest
 from oelm.study.reading import load_study
-from oelm.study.registration import entries_in
+from oelm.study.registration import as_it_began, entries_in
 from oelm.study.shelf import Shelf
 from oelm.study.template import write_study
 
@@ -31,7 +31,8 @@ _HEAD = """\
 
 def write_confirmation(source: str, name: str | None) -> Path:
     """The file it was written to."""
-    first, tree = load_study(source), dict(read_yaml_file(study_file(source)))
+    declared = load_study(source)
+    first, tree = as_it_began(declared, RUNS / declared.name), dict(read_yaml_file(study_file(source)))
     name = name or _free_name(first.name)
     unused = _unused_seeds(first)
     tree["seeds"] = list(itertools.islice(unused, len(first.seeds)))

@@ -7,13 +7,25 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, Tag, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
-from oelm.claims.kinds import FAMILY, KINDS, MEASURED, PAIRED, SOLVING, Evidence, Kind, kinds_about
+from oelm.claims.kinds import (
+    FAMILY,
+    KINDS,
+    LEAST_PAIRS,
+    MEASURED,
+    OF_DIFFERENCES,
+    PAIRED,
+    SOLVING,
+    Evidence,
+    Kind,
+    kinds_about,
+)
 from oelm.claims.measures import LOSS, MEASURES, SCALES, Measure, measures_of
 from oelm.claims.solving import Criterion
 from oelm.config import kind_of_model
@@ -24,6 +36,7 @@ from oelm.study.draws import MOST_DRAWS
 from oelm.study.part_aspects import VARIATIONS
 from oelm.study.slurm_request import SlurmRequest
 
+NO_LOOKS = "none"  # in place of their list
 STEPS_KEY, RATE_KEY = "training.steps", "training.learning_rate"
 
 Language = Literal["en", "zh"]
@@ -257,7 +270,8 @@ class Study(Section):
     baseline: str
     seeds: list[Count] = Field(min_length=1)
     draws: Annotated[Positive, Field(le=MOST_DRAWS)] = 1  # of what an arm treats, for each seed
-    looks: list[Count] = Field(default=[])  # after so many seeds, in the order of `seeds`, the claims are looked at
+    # After so many seeds, in the order of `seeds`, the claims are looked at. A file may say none, or nothing.
+    looks: Annotated[list[Count], BeforeValidator(lambda value: [] if value == NO_LOOKS else value)] = Field(default=[])
     futility: bool = False  # whether a look gives up claims that will hardly be decided by the last one
     tuning: Tuning | None = None
     sizes: dict[str, Size] = Field(default={})
@@ -272,6 +286,28 @@ class Study(Section):
     slurm: SlurmRequest = SlurmRequest()  # what jobs ask for on a cluster
     notes: Text | None = None
     cite: Text | None = None
+    _has_default_looks: bool = PrivateAttr(default=False)
+
+    @property
+    def has_default_looks(self) -> bool:
+        """Whether its file says nothing of looks, and `with_default_looks` gave it those of its seeds."""
+        return self._has_default_looks
+
+    def with_default_looks(self) -> Study:
+        """Looks at a half, three quarters and all of the seeds, where a half is enough for a test. Claims about solving
+        have none: the exact levels of so few signs would leave the looks nothing to decide."""
+        seeds = len(self.seeds)
+        looks = sorted({math.ceil(seeds * share) for share in (0.5, 0.75, 1.0)})
+        fits = looks[0] >= LEAST_PAIRS and all(each.evidence in OF_DIFFERENCES for each in self.paired_claims)
+        return self._with_looks(looks if fits and self.paired_claims else [], is_default=True)
+
+    def without_looks(self) -> Study:
+        return self._with_looks([], is_default=False)
+
+    def _with_looks(self, looks: list[int], *, is_default: bool) -> Study:
+        study = self.model_copy(update={"looks": looks})
+        study._has_default_looks = is_default
+        return study
 
     @property
     def learning_rate_is_tuned(self) -> bool:

@@ -15,6 +15,7 @@ from oelm.study.catalogue import ENDING, declaration_in, is_named, name_of_study
 from oelm.study.declaration import Study
 from oelm.study.plan import planned
 from oelm.study.reading import load_study
+from oelm.study.registration import as_it_began
 from oelm.study.shelf import Shelf, StoredRun, read_stored
 
 FIRST_RUNS = 20  # looked at before all others: of the right study one of them is enough
@@ -66,7 +67,8 @@ def given_results(source: str | Path, *, study: str | Path | None = None) -> Giv
     path = Path(source)
     if study is None and (is_named(str(source)) or (path.is_file() and path.suffix == ENDING)):
         declared = load_study(source)
-        return _checked(GivenResults(declared.name, runs_folder(RUNS / declared.name), declared))
+        folder = runs_folder(RUNS / declared.name)
+        return _checked(GivenResults(declared.name, folder, as_it_began(declared, folder)))
     folder = runs_folder(path)
     if not folder.is_dir():
         raise UserError(f"{source}: no such study, folder of runs, archive or run")
@@ -75,7 +77,8 @@ def given_results(source: str | Path, *, study: str | Path | None = None) -> Giv
     known = load_study(named) if study is not None else None if is_single else _study_of(path, named)
     if study is not None and known is not None and not is_single:
         refuse_runs_of_others(known, folder)
-    return _checked(GivenResults(folder.name if is_single else named, folder, None if is_single else known))
+    known = None if is_single or known is None else as_it_began(known, folder)
+    return _checked(GivenResults(folder.name if is_single else named, folder, known))
 
 
 def _study_of(path: Path, name: str) -> Study | None:

@@ -135,7 +135,7 @@ class KeptLooks:
 
 def kept_looks(study: Study, folder: Path, *, data_digest: str | None) -> KeptLooks:
     """The looks that choices.json holds for this study, from the first on. With a digest, only those at that data."""
-    if not study.looks and not _has_looks(folder):
+    if not study.looks and not has_looks(folder):
         return KeptLooks()
     try:
         decisions = [each for each in read_decisions(folder) if each.kind == LOOK]
@@ -153,7 +153,7 @@ def kept_looks(study: Study, folder: Path, *, data_digest: str | None) -> KeptLo
     return KeptLooks(tuple(looks), tuple(decisions), tuple(remarks))
 
 
-def _has_looks(folder: Path) -> bool:
+def has_looks(folder: Path) -> bool:
     """Of a study that had some: what was seen by then is not unseen."""
     try:
         return any(each.kind == LOOK for each in read_decisions(folder))

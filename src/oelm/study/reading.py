@@ -55,6 +55,7 @@ def study_of(tree: dict[str, Any], *, name: str) -> Study:
         else:
             wrong = [] if tree.get("sizes") else list(needing_sizes(study))
         problems += wrong
+        study = study if "looks" in tree or problems else study.with_default_looks()
         whole = [arm for arm in study.arms if not any(line.startswith(f"arms.{arm}.") for line in problems)]
         checks = (
             named_wrongly, misplaced_values, faults_of_arms, equal_rounds, draws_of_nothing, scales_of_nothing,

@@ -29,6 +29,7 @@ from oelm.sources import commit_and_changes
 from oelm.study.decisions import read_decisions
 from oelm.study.declaration import Study, declared_tree, study_digest, tree_digest
 from oelm.study.kept_choices import TUNING_SPLIT
+from oelm.study.kept_looks import has_looks
 from oelm.study.remarks import difference_text, sentence, some
 from oelm.study.shelf import Shelf, StoredRun
 
@@ -161,6 +162,24 @@ def _standing(found: Registration, entry: RegistrationEntry, shelf: Shelf, first
     if entry.runs_then or any(time is None or time < entry.time for time in before):
         return "before_final"
     return "before" if before else "waiting"
+
+
+def as_it_began(study: Study, folder: Path) -> Study:
+    """A study whose file says nothing of looks has those that it began with: none, if it was registered without any,
+    or if final runs had started before any registration, as up to version 0.5.0."""
+    if not (study.has_default_looks and study.looks):
+        return study
+    try:
+        entries = entries_in(folder)
+    except UserError:
+        entries = []
+    in_time = [each for each in entries if not each.comes_late]
+    entry = in_time[-1] if in_time else entries[0] if entries else None
+    if entry is not None:
+        had_none = "looks" not in entry.declaration
+    else:
+        had_none = not has_looks(folder) and has_begun(study, Shelf(folder))
+    return study.without_looks() if had_none else study
 
 
 def has_begun(study: Study, shelf: Shelf) -> bool:
