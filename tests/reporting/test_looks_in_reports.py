@@ -10,6 +10,7 @@ from oelm.analysis.summary import findings_of
 from oelm.reporting.article import Table
 from oelm.reporting.content import article_of
 from oelm.reporting.markdown import markdown
+from oelm.reporting.words import say
 from oelm.study.shelf import Shelf
 from stored_runs import hypothesis, small_probes, small_study, solving_claim, store_study
 
@@ -47,8 +48,9 @@ def half_finished(tmp_path_factory):
 
 def test_a_half_finished_study_says_what_is_decided_at_what_error_rate_and_what_the_next_look_costs(half_finished):
     text = half_finished["en"]
-    assert "look: 1 of 3, at 4 seeds: no further seeds are needed" in text
-    assert "look: 1 of 3, at 4 seeds: still open" in text
+    assert say("en", "box.look.settled", seeds=4, planned=8) in text
+    assert say("en", "box.look.open", seeds=4, planned=8) in text
+    assert text.index("## Verdicts") < text.index("## Looks") < text.index(say("en", "heading.provenance"))
     assert "95 % interval over all looks" in text
     assert "| 1 of 3 | clear (supported) | unclear |" in text
     assert "| 2 of 3 | – | – | not taken yet | 6 | 0.0236 | 0.0202 |" in text
@@ -71,7 +73,7 @@ def test_before_the_first_look_there_is_a_difference_and_no_interval(tmp_path):
     findings = findings_when_killed(tmp_path, 9)
     text = markdown(article_of(findings, "en", figures=()), figure_paths={})
     assert all(len(verdict.difference.seeds) == 3 for verdict in findings.verdicts)
-    assert "look: none taken yet; the first is at 4 seeds" in text
+    assert say("en", "box.look.before", seeds=4, planned=8) in text
     assert "difference: " in text
     assert "interval over all looks" not in text
 

@@ -20,7 +20,7 @@ class Dial:
     name: str
     key: str  # the setting that it turns
     rule: Callable[[Run, int], dict[str, Any]]  # an arm at the base, and the value
-    documentation: str  # the rule, for docs/studies.md
+    documentation: str  # the rule, for docs/studies_advanced.md
 
 
 def _of_width(run: Run, width: int) -> dict[str, Any]:
@@ -160,7 +160,7 @@ def cell_name(arm: str, size: str) -> str:
 
 
 def documentation() -> Iterator[str]:
-    """The table of docs/studies.md."""
+    """The table of docs/studies_advanced.md."""
     yield "| dial | what it changes |"
     yield "|---|---|"
     for dial in DIALS.values():
