@@ -162,7 +162,8 @@ def test_signs_near_even_are_told_from_too_few_of_them(ahead, behind, doubt):
     pairs = SignTest(list(range(ahead)), list(range(behind)), [], [], p=0.5, p_opposite=0.5)
     outcome = "undecided" if doubt else "supported"
     claim = Hypothesis.model_validate(BOTH[0])
-    assert Verdict(claim, outcome, outcome, "solved_unclear", p=0.5, sign_test=pairs).doubt == doubt
+    reason = "solved_unclear" if doubt else "solves_more"
+    assert Verdict(claim, outcome, outcome, reason, p=0.5, sign_test=pairs).doubt == doubt
 
 
 def test_a_run_that_diverged_did_not_solve_it(tmp_path):

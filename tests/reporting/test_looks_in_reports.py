@@ -89,7 +89,7 @@ def test_looks_after_the_last_decision_are_not_needed(tmp_path):
 
 def test_the_chinese_report_says_the_same(half_finished):
     text = half_finished["zh"]
-    assert "第 1／3 次（4 个种子）：不再需要更多种子" in text
+    assert say("zh", "box.look.settled", seeds=4, planned=8) in text
     assert "下一次：第 2／3 次检视（6 个种子），针对尚未判定的假设：unclear。还需运行 3 次（" in text
     assert "按已完成运行的速度依次运行约需 " in text
     assert "检视已作出的判定不再改变；其余由种子判定的假设在后续检视作出判定之前均为“尚无定论”" in text

@@ -8,6 +8,7 @@ from example_studies import example_study, findings_from
 from oelm.analysis.findings import Findings
 from oelm.analysis.summary import findings_as_json, findings_of
 from oelm.board.cards import cards_of
+from oelm.reporting import numbers
 from oelm.reporting.article import Article, Heading, Paragraph, Picture, Table, VerdictBox, visible_text
 from oelm.reporting.citable.numbers_file import citable
 from oelm.reporting.content import article_of
@@ -57,7 +58,8 @@ def test_the_section_has_slopes_sizes_laws_multipliers_and_forecasts(sized, lang
 def test_a_claim_about_scale_has_its_slope_its_test_and_its_sizes(sized, language):
     box = next(block for block in article_of(sized, language, figures=()).blocks if isinstance(block, VerdictBox))
     named = dict(box.numbers)
-    assert set(named) == {say(language, f"box.{code}") for code in ("criterion", "slope", "p", "sizes", "floor")}
+    assert set(named) == {say(language, f"box.{code}") for code in ("criterion", "slope", "sizes", "floor")}
+    assert f"p = {numbers.probability(sized.verdicts[0].p)}" in box.sentence
     assert "width96" in named[say(language, "box.sizes")]
     assert say(language, "per.parameters") in box.sentence
 
@@ -76,7 +78,7 @@ def test_a_contrast_names_both_sizes_wherever_it_is_shown(language, tmp_path):
     (card,) = cards_of(found, language)
     assert card["interval"]["low"] < card["interval"]["mean"] < card["interval"]["high"]
     assert found.verdicts[0].outcome in box.outcome
-    for code in ("contrast", "margin", "p"):
+    for code in ("contrast", "margin"):
         assert say(language, f"box.{code}") in named
     (stored,) = findings_as_json(found)["verdicts"]
     assert stored["facts"]["pairs"] == 3

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from oelm.claims.floors import Floor
-from oelm.claims.kinds import Settled
+from oelm.claims.kinds import KINDS, Settled
 from oelm.claims.solving import Criterion, Solved
 from oelm.intervals import LEVEL
 from oelm.study.bench import Ratio
@@ -315,7 +315,8 @@ class Verdict:
         one, where none is stated), so that such pairs or sizes could not tell it from nothing, or they are all alike;
         of signs, three quarters of them would not show it, or more are of one side. Near: they could, and the claim is
         near its bound."""
-        if self.regardless != "undecided" or self.p is None:
+        of_doubt = (KINDS[self.hypothesis.kind].reasons.get("undecided"), "same_not_shown", "too_few_informative")
+        if self.p is None or self.reason not in of_doubt:
             return None
         if (signs := self.sign_test) is not None:
             pairs, share = signs.informative, len(signs.ahead) / max(1, signs.informative)

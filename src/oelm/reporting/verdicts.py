@@ -87,7 +87,8 @@ def _tested(findings: Findings, verdict: Verdict, facts: dict[str, str], languag
         what = "signs" if verdict.sign_test else "sizes" if verdict.trend else "pairs"
         return parts | {"found": say(language, f"doubt.{verdict.doubt}.{what}", **facts)}
     phrase = next((each for outcome, each in found.items() if outcome == verdict.regardless), None)
-    return parts | ({"found": in_words(phrase, language).format(**facts)} if phrase else {})
+    margin = quality.margin(hypothesis.quality, hypothesis.margin, language)
+    return parts | ({"found": in_words(phrase, language).format(margin=margin)} if phrase else {})
 
 
 def _effect(findings: Findings, verdict: Verdict, language: Language) -> str:
