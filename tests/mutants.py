@@ -444,7 +444,7 @@ MUTANTS = (
         "files.py",
         "if path.is_symlink() and os.path.dirname(",
         "if False and os.path.dirname(",
-        "test_files.py faults/test_links.py",
+        "data/test_tokens.py",
     ),
     Mutant("files.py", "json.dumps(value, sort_keys=True, ", "json.dumps(value, ", "test_files.py"),
     Mutant(
@@ -457,8 +457,8 @@ MUTANTS = (
         "test_ownership.py",
     ),
     Mutant("ownership.py", "self.seconds_ahead > -STALE_SECONDS", "True", "test_ownership.py"),
-    Mutant("experiments/controller.py", "0) < MOST_STARTS:", "0) <= MOST_STARTS:", "experiments/test_controller.py"),
-    Mutant("experiments/controller.py", "(code is None or code < 0)", "True", "experiments/test_controller.py"),
+    Mutant("experiments/controller.py", "0) < MOST_STARTS:", "0) <= MOST_STARTS:", "experiments/test_silent_ends.py"),
+    Mutant("experiments/controller.py", "(code is None or code < 0)", "True", "experiments/test_silent_ends.py"),
     Mutant(
         "experiments/controller.py",
         "            plan = self._after_looks(self._afresh())  #",

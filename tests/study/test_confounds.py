@@ -76,7 +76,7 @@ def test_a_clean_study_has_no_confound_before_and_after_its_runs(tmp_path):
 
 @pytest.mark.parametrize(("key", "best"), [
     ("learning_rate", {"trained": 1e-3, FROZEN: 2e-3}),
-    ("model.parts.query.gain", {"trained": 1.0, FROZEN: 2.0}),
+    ("model.scores.query_key_width", {"trained": 4, FROZEN: 8}),
 ])  # fmt: skip
 def test_values_tuned_on_the_common_grid_may_differ(tmp_path, key, best):
     values = [best["trained"] / 2, *best.values(), 2 * best[FROZEN]]
