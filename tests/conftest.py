@@ -100,7 +100,9 @@ def pytest_sessionfinish() -> None:
     close_shared_servers()
 
 
-def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Iterator[None]:
+    yield  # after the list of every single test that was skipped
     if not _starts_nothing(config):
         skipped = [report.longrepr for report in terminalreporter.stats.get("skipped", [])]
         lines = list(advice(str(each[2]).removeprefix("Skipped: ") for each in skipped if isinstance(each, tuple)))

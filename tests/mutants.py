@@ -463,13 +463,13 @@ MUTANTS = (
         "experiments/controller.py",
         "            plan = self._after_looks(self._afresh())  #",
         "            plan = self._after_looks(self._plan())  #",
-        "experiments/test_looking.py experiments/test_controller.py",
+        "experiments/test_looking.py",
     ),
     Mutant(
         "experiments/controller.py",
         "        self._seal_declaration(plan)\n",
         "",
-        "study/test_study_registration.py experiments/test_rounds.py",
+        "experiments/test_rounds.py",
     ),
     Mutant("experiments/local.py", "if len(free) < run.processes:", "if not free:", "experiments/test_local.py"),
     Mutant(
@@ -609,7 +609,7 @@ def _planted(mutant: Mutant, copy: Path, number: int, of: int) -> bool:
         text=True,
     )
     file.write_text(text, encoding="utf-8")
-    found = done.returncode == 1
+    found = done.returncode == 1  # another code: the tests did not run to their end
     last = (done.stdout.strip().splitlines() or ["no output"])[-1].strip("= ")
     print(
         f"[{number}/{of}] {'found' if found else 'NOT FOUND'}: {mutant.file}: {mutant.new.strip()[:60]!r}: {last}",

@@ -7,12 +7,14 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from oelm.errors import UserError
+from oelm.experiments import local
 from oelm.experiments.handles import DamagedHandle, StudyEngines
-from oelm.experiments.local import LocalHandle, undisturbed, units_here
+from oelm.experiments.local import LocalEngine, LocalHandle, LocalSlots, Unit, undisturbed, units_here
 from oelm.ownership import Process
 from oelm.run_directory import RunDirectory
 
@@ -47,6 +49,16 @@ def test_nobody_elses_process_is_believed_or_signalled(sleeper, tmp_path, change
     LocalHandle(directory, stranger, (0,)).cancel()
     time.sleep(0.3)
     assert sleeper.poll() is None
+
+
+def test_a_run_of_several_processes_waits_for_as_many_slots_and_none_overtakes_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(local, "started", lambda run, units, warm: [unit.number for unit in units])
+    slots = LocalSlots(LocalEngine(tmp_path), [Unit(number, None) for number in range(4)], warm=None)
+    two, one = (SimpleNamespace(processes=count) for count in (2, 1))
+    busy = LocalHandle(RunDirectory(tmp_path), Process.current(), (1,))
+    assert list(slots.submit([two, two, one], [])) == [[0, 1], [2, 3]]
+    assert list(slots.submit([two, two, one], [busy])) == [[0, 2]]
+    assert list(slots.submit([one, one, two], [busy])) == [[0], [2]]
 
 
 def test_one_started_by_hand_is_asked_without_its_group(tmp_path):

@@ -1,11 +1,13 @@
 """What is counted and estimated of a study while it runs."""
 
+from dataclasses import replace
+
 import pytest
 
 from oelm.experiments.controller import ActiveRun
 from oelm.experiments.costs import START_SECONDS
 from oelm.experiments.local import LocalHandle
-from oelm.experiments.progress import counted, left_over
+from oelm.experiments.progress import counted, left_over, seconds_left
 from oelm.ownership import Process
 from oelm.run_directory import RunDirectory
 from oelm.study.plan import planned
@@ -48,3 +50,14 @@ def test_the_estimate_is_what_the_running_ones_need_and_the_others_at_their_pace
     seconds = 0.5 + 4 * (START_SECONDS + 1.0)
     assert left_over(plan, active, units=1) == pytest.approx(seconds, rel=0.01)
     assert left_over(plan, active, units=2) == pytest.approx(seconds / 2, rel=0.01)
+
+
+def test_runs_that_cannot_be_planned_yet_are_estimated_beside_those_that_nobody_needs(half_done):
+    """An arm whose values are not chosen has no runs in the plan; another needs no second seed."""
+    plan, _ = half_done
+    later, decided = list(plan.study.arms)[-2:]
+    final = [replace(run, need="never") if run.arm == decided and run.seed else run for run in plan.final]
+    partly = replace(plan, final=[run for run in final if run.arm != later])
+    assert len(partly.saved) == 1
+    seconds = (3 + 2) * (START_SECONDS + 1.0)
+    assert seconds_left(partly, [], units=1) == pytest.approx(seconds, rel=0.01)

@@ -14,6 +14,7 @@ from oelm.experiments.engine import Handle, Slots
 from oelm.experiments.engines import engine_named
 from oelm.study.decisions import read_decisions
 from oelm.study.plan import planned
+from oelm.study.registration import REGISTRATION_FILE
 from oelm.study.shelf import Shelf
 from stored_runs import CHOSEN, DATA_DIGEST, VOCABULARY, small_study, store_finished
 
@@ -59,6 +60,7 @@ class Instant(Slots):
             rounds = STUDY.tuning.rounds.index(run.budget) if run.stage == "tuning" else len(STUDY.tuning.rounds) - 1
             assert {f"trained, round {number + 1}" for number in range(rounds)} <= stored
             assert ("trained" in stored) == (run.stage == "final")
+            assert (self.folder / REGISTRATION_FILE).exists() == (run.stage == "final")
             self.started.append(run.title)
             store_finished(run, self.folder, loss_of(run))
             yield Ended(each.directory)
