@@ -69,6 +69,14 @@ def test_markdown_shows_it_as_text():
     assert page.tags.count("h1") == 1
 
 
+@pytest.mark.parametrize("text", ["a: 1", "```\n# no heading\n```", "````yaml\n<b>\n`````\nend"])
+def test_code_ends_where_it_ends_whatever_fences_are_in_it(text):
+    written = markdown(Article("en", "t", "s", "k", [Code(text), Paragraph("after")]), figure_paths={})
+    *_, code, opened, after, closed = MarkdownIt("gfm-like", {"linkify": False}).parse(written)
+    assert (code.type, code.content) == ("fence", f"{text}\n")
+    assert (opened.type, after.content, closed.type) == ("paragraph_open", "after", "paragraph_close")
+
+
 def test_html_shows_it_as_text():
     page = Page(as_html(nasty_article(), figures={}, font=None))
     assert "script" not in page.tags
