@@ -6,6 +6,7 @@ import torch
 from bare_loop import moved, parameters, start
 from oelm.arms import GPT_ARMS
 from oelm.model.freezing import FrozenWeightChanged, Schedule, Watch, moves_at, thaw_fraction
+from oelm.model.initialization import build
 from oelm.model.parameters import layer_of, role_of, rules
 from oelm.treatment.moves import After, Before, Every, Never
 from oelm.treatment.parts import BASELINE, ROLES, Part
@@ -139,6 +140,18 @@ def test_schedules_do_what_their_names_say(arm):
             assert [times[layer][0] for layer in (3, 2, 1, 0)] == [51, 63, 76, 88]
         case "train_then_freeze":
             assert times[0] == times[3] == list(range(1, 21))
+
+
+@pytest.mark.parametrize("arm", ["frozen_half", "every_n", "late_unfreeze"])
+def test_a_weight_that_rests_has_no_gradient_not_even_an_old_one(arm):
+    run = small_run(arm)
+    gpt = build(run.model, run.seeds)
+    schedule = Schedule(rules(gpt), steps=20, num_layers=4)
+    resting = {name for name in schedule.may_rest if not schedule.moves(name, 3)}
+    for parameter in gpt.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    schedule.apply(gpt, 3)
+    assert resting == {name for name, parameter in gpt.named_parameters() if parameter.grad is None} != set()
 
 
 def test_a_look_is_held_against_the_one_before_it(token_folder):

@@ -1,6 +1,7 @@
 """Figures: the same bytes again, no global state, never a box in place of a character."""
 
 import itertools
+import math
 import re
 import subprocess
 import sys
@@ -8,15 +9,17 @@ from dataclasses import replace
 
 import pytest
 from example_studies import example_study, findings_from
+from matplotlib.colors import to_hex
 
 from every_option import OPTIONS_SET
 from oelm.claims.measures import LOSS, MEASURES
 from oelm.reporting.figures import gallery
 from oelm.reporting.figures.canvas import COLOURS, Canvas, drawing_settings, rendered, wrapped
-from oelm.reporting.figures.comparisons import _spread_out, to_nats
+from oelm.reporting.figures.comparisons import _spread_out, best_by_value, to_nats
 from oelm.reporting.figures.parameters import by_parameters, parameter_distribution, side_by_side
 from oelm.reporting.fonts import chinese_font
 from oelm.reporting.words import _phrase_of
+from oelm.study.tuning import Choice
 from small_runs import child_environment
 from stored_runs import small_classification, small_probes, small_study
 
@@ -47,6 +50,23 @@ def test_drawing_leaves_no_global_state():
         "assert 'matplotlib.pyplot' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], env=child_environment(), check=True)
+
+
+def test_a_step_of_the_ablation_is_blue_exactly_where_it_lowers_the_loss(complete):
+    canvas = Canvas(complete, "en", None)
+    with drawing_settings(canvas):
+        (axis,) = FIGURES["decomposition"](canvas).axes
+    means = [step.difference.mean for step in complete.decomposition if step.difference.mean is not None]
+    assert {mean < 0 for mean in means} == {True, False}
+    assert [to_hex(bar.get_facecolor()) for bar in axis.patches] == [
+        "#56b4e9" if mean < 0 else "#e69f00" for mean in means
+    ]
+
+
+def test_of_several_keys_each_value_has_its_lowest_loss():
+    losses = {(("rate", rate), ("decay", decay)): rate * 10 + decay for rate in (2.0, 1.0) for decay in (0.1, 0.5)}
+    losses[("rate", 4.0), ("decay", 0.1)] = math.inf
+    assert best_by_value(Choice("trained", losses, None), "rate") == {1.0: 10.1, 2.0: 20.1, 4.0: math.inf}
 
 
 def test_arms_differ_in_colour_line_and_mark(tmp_path):

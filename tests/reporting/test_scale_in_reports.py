@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from example_studies import example_study, findings_from
 
@@ -67,7 +69,8 @@ def test_a_claim_about_scale_has_its_slope_its_test_and_its_sizes(sized, languag
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_a_contrast_names_both_sizes_wherever_it_is_shown(language, tmp_path):
     claim = hypothesis("contrast", size="width64", against="width16", margin_percent=1)
-    study = sized_study(sizes={"width": WIDTHS}, hypotheses=[claim])
+    sizes = {"sizes": {"width": WIDTHS}, "hypotheses": [claim]}
+    study = sized_study(**sizes)
     found = findings_of(study, store_study(study, tmp_path, losses_with_slope()))
     box = next(block for block in article_of(found, language, figures=()).blocks if isinstance(block, VerdictBox))
     named = dict(box.numbers)
@@ -83,7 +86,9 @@ def test_a_contrast_names_both_sizes_wherever_it_is_shown(language, tmp_path):
     (stored,) = findings_as_json(found)["verdicts"]
     assert stored["facts"]["pairs"] == 3
     assert {"difference", "margin", "adjustedP"} <= {each.measure for each in citable(found) if each.of == "claim"}
-    assert adjusted_p(found, "frozen_head_orthogonal+width64") == []  # of the pair at one size
+    of_the_main_size = replace(found, study=sized_study(**sizes, main_size="width64"))
+    for each in (found, of_the_main_size):
+        assert adjusted_p(each, "frozen_head_orthogonal+width64") == []  # of the pair at one size
 
 
 def test_what_is_not_about_the_main_size_says_so(sized):
