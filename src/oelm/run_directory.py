@@ -163,7 +163,7 @@ def is_run(path: Path) -> bool:
 def meant_by(name: str, studies: Mapping[Path, str]) -> list[Path]:
     """Which runs a name may mean, of these, each with the name of its study: one by its path or by the beginning of
     RUN, STUDY/RUN, tuning/RUN or STUDY/tuning/RUN."""
-    rests = {}
+    rests: dict[Path, str] = {}
     for run, study in studies.items():
         inside = f"{TUNING_FOLDER}/{run.name}" if run.parent.name == TUNING_FOLDER else run.name
         names = (run.name, inside, f"{study}/{run.name}", f"{study}/{inside}", run.as_posix())

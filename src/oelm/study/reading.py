@@ -157,7 +157,7 @@ def _with_full_keys(study: Study) -> tuple[Study, list[str]]:
     problems: list[str] = []
 
     def full(values: dict[str, Any], where: str) -> dict[str, Any]:
-        found = {}
+        found: dict[str, Any] = {}
         for key, value in values.items():
             try:
                 found.update(single_settings(key, value))
