@@ -1,9 +1,10 @@
 """Archives of results: the same bytes for the same content, and of hostile ones a line and nothing else."""
 
+import hashlib
 import os
 import stat
-import struct
 import tempfile
+import warnings
 import zipfile
 from pathlib import Path
 
@@ -55,15 +56,16 @@ def contents_of(folder: Path) -> dict[str, bytes]:
 
 def forged(path: Path, members: list[tuple[str, bytes]], *, listing: bytes | None = None) -> Path:
     """An archive with every header, checksum and seal right, whatever its files are called."""
-    listed = {
-        name: {"bytes": len(content), "sha256": archives.hashlib.sha256(content).hexdigest()}
-        for name, content in members
-    }
+    listed = {name: {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()} for name, content in members}
     said = (json_text(sealed({"format_version": 1, "study": "s", "files": listed})) + "\n").encode()
-    with open(path, "w+b") as stream:
-        written = [archives._append(stream, name, [content]) for name, content in members]
-        written.append(archives._append(stream, LIST, [said if listing is None else listing]))
-        stream.write(archives._directory_of(written, stream.tell()))
+    return zipped(path, *members, (LIST, said if listing is None else listing))
+
+
+def zipped(path: Path, *members: tuple[zipfile.ZipInfo | str, bytes]) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as opened, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a name that occurs twice
+        for name, content in members:
+            opened.writestr(name, content)
     return path
 
 
@@ -105,15 +107,19 @@ def test_equal_content_has_equal_bytes(archive, folder, tmp_path):
     assert (tmp_path / "again.zip").read_bytes() == archive.read_bytes()
 
 
-def test_it_is_written_whole_or_not_at_all(archive, folder, tmp_path, monkeypatch):
+def test_it_is_written_whole_or_not_at_all(archive, folder, tmp_path):
     before = archive.read_bytes()
-    (folder / "bench.json").write_bytes(b'{"another": 1}')
-    entry = archives._entry
-    monkeypatch.setattr(archives, "_entry", lambda file: entry(file) | {"bytes": 3})  # as if it changed meanwhile
-    with pytest.raises(UserError, match="changed while it was being archived"):
-        write_archive(archive, files_in(folder), study="small")
+    files = files_in(folder) | {"trained-s0/unreadable": tmp_path}  # a folder cannot be read as a file
+    with pytest.raises(OSError, match="Is a directory"):
+        write_archive(archive, files, study="small")
     assert archive.read_bytes() == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["results.zip", "runs", "temporary"]
+
+
+def test_what_repeats_itself_takes_little_room(folder, tmp_path):
+    (folder / "bench.json").write_bytes(b"0.123 " * 100_000)
+    write_archive(tmp_path / "results.zip", files_in(folder), study="small")
+    assert (tmp_path / "results.zip").stat().st_size < 10_000
 
 
 def test_it_is_unpacked_once_and_again_when_it_is_another(archive, folder, temporary):
@@ -179,7 +185,7 @@ def test_any_other_file_is_no_folder_of_runs(tmp_path):
     "name",
     [
         "../out.json", "../../out.json", "/tmp/out.json", "a/../../out.json", "a/../b", "..", ".", "./a", "a//b",
-        "a/", "", "\\out", "..\\out", "C:\\out", "C:/out", "~/out", "a/b/c/d", ".hidden", "-option", "a\nb",
+        "a/", "\\out", "..\\out", "C:\\out", "C:/out", "~/out", "a/b/c/d", ".hidden", "-option", "a\nb",
         "a\x00b", "\x1b[2J",
         "a\u202eb", "x" * 300, "a/" + "\u00e4" * 180, "archive.json/a",
     ],
@@ -192,10 +198,9 @@ def test_a_name_that_leads_anywhere_else_is_refused(tmp_path, temporary, name):
 @pytest.mark.parametrize(
     ("names", "reason"),
     [
-        (["a", "a"], "occurs twice"),
-        (["b", "a"], "is out of order"),
+        (["a", "a"], "its files are not those"),
         (["a", "a/b"], "cannot be a file here"),
-        (["archive.json", "b"], "archive.json is not its last file"),
+        (["archive.json", "b"], "not a file of a study"),
     ],
 )
 def test_two_files_of_one_name_are_refused(tmp_path, temporary, names, reason):
@@ -213,13 +218,6 @@ def test_a_list_that_is_not_of_its_files_is_refused(tmp_path, temporary, listing
     refused(forged(tmp_path / "x.zip", [("a", b"content")], listing=listing), temporary)
 
 
-def zipped(path: Path, *members: tuple[zipfile.ZipInfo | str, bytes], compression: int = zipfile.ZIP_STORED) -> Path:
-    with zipfile.ZipFile(path, "w", compression) as opened:
-        for name, content in members:
-            opened.writestr(name, content)
-    return path
-
-
 def link(name: str) -> zipfile.ZipInfo:
     info = zipfile.ZipInfo(name)
     info.external_attr = (stat.S_IFLNK | 0o777) << 16
@@ -228,7 +226,7 @@ def link(name: str) -> zipfile.ZipInfo:
 
 def test_foreign_archives_are_refused(tmp_path, temporary):
     listing = json_text(sealed({"format_version": 1, "study": "s", "files": {}})).encode()
-    bomb = zipped(tmp_path / "a.zip", ("a", bytes(50_000_000)), (LIST, listing), compression=zipfile.ZIP_DEFLATED)
+    bomb = zipped(tmp_path / "a.zip", ("a", bytes(50_000_000)), (LIST, listing))
     assert bomb.stat().st_size < 100_000
     for path in (
         bomb,
@@ -244,24 +242,20 @@ def test_foreign_archives_are_refused(tmp_path, temporary):
         refused(tmp_path / f"{name}.zip", temporary)
 
 
-def test_a_link_is_refused_although_everything_else_is_right(tmp_path, temporary, monkeypatch):
-    path = tmp_path / "x.zip"
-    monkeypatch.setattr(archives, "_REGULAR_FILE", (stat.S_IFLNK | 0o777) << 16)
-    forged(path, [("trained-s0", b"/etc")])
-    monkeypatch.undo()
-    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
-    with zipfile.ZipFile(path) as opened:
-        assert stat.S_ISLNK(opened.infolist()[0].external_attr >> 16)
-    refused(path, temporary, "not as `oelm archive` writes it")
+def test_a_link_becomes_a_file(tmp_path, temporary):
+    """Whatever the zip says of a member, what is written is a file with the content that the list names."""
+    content = b"/etc"
+    entry = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    listing = json_text(sealed({"format_version": 1, "study": "s", "files": {"trained-s0": entry}})).encode()
+    folder = runs_folder(zipped(tmp_path / "x.zip", (link("trained-s0"), content), (LIST, listing)))
+    assert not (folder / "trained-s0").is_symlink()
+    assert (folder / "trained-s0").read_bytes() == content
 
 
-@pytest.mark.parametrize("claimed", [0, 2, 7, 60_000])
-def test_a_false_count_is_refused_before_anything_is_written(tmp_path, temporary, claimed):
-    path = forged(tmp_path / "x.zip", [("a", b"1"), ("b", b"2")])
-    content = bytearray(path.read_bytes())
-    content[-14:-10] = struct.pack("<2H", claimed, claimed)
-    path.write_bytes(content)
-    refused(path, temporary)
+def test_a_file_larger_than_the_list_says_is_refused_before_it_is_unpacked(tmp_path, temporary):
+    entry = {"bytes": 4, "sha256": hashlib.sha256(bytes(4)).hexdigest()}
+    listing = json_text(sealed({"format_version": 1, "study": "s", "files": {"a": entry}})).encode()
+    refused(zipped(tmp_path / "x.zip", ("a", bytes(50_000_000)), (LIST, listing)), temporary, "not as large as")
 
 
 def test_more_than_the_disk_has_is_refused_before_anything_is_written(archive, temporary, monkeypatch):
@@ -288,26 +282,29 @@ def test_every_cut_is_found(archive, temporary):
     for length in {*range(0, len(content), 97), len(content) - 1}:
         archive.write_bytes(content[:length])
         refused(archive, temporary)
-    for more in (b"\0", b"PK", content):
-        archive.write_bytes(content + more)
-        refused(archive, temporary)
 
 
-def test_every_flipped_bit_is_found(archive, temporary):
-    """One bit of every fourth byte, in headers, content, list, directory and end."""
-    content = archive.read_bytes()
+def test_every_flipped_bit_is_found_or_changes_nothing(archive, folder):
+    """One bit of every fourth byte, in headers, content, list, directory and end. A date, say, is not looked at."""
+    content, found = archive.read_bytes(), 0
     for place in range(0, len(content), 4):
         changed = bytearray(content)
         changed[place] ^= 1 << place // 4 % 8
         archive.write_bytes(changed)
-        with pytest.raises(UserError):
-            archives.unpack(archive, Path(tempfile.mkdtemp()))
+        target = Path(tempfile.mkdtemp())
+        try:
+            archives.unpack(archive, target)
+        except UserError:
+            found += 1
+        else:
+            assert {name: data for name, data in contents_of(target).items() if name != LIST} == contents_of(folder)
+    assert found > len(content) / 4 / 2
 
 
 def test_a_damaged_archive_is_unpacked_once_until_it_changes(archive, monkeypatch):
     """Whoever watches a folder asks for it every few seconds."""
     whole = archive.read_bytes()
-    archive.write_bytes(whole.replace(b'{"step": 1}', b'{"step": 2}', 1))
+    archive.write_bytes(whole[:-200])
     times = []
     unpack = archives.unpack
     monkeypatch.setattr(archives, "unpack", lambda *given: times.append(1) or unpack(*given))

@@ -1,9 +1,7 @@
-"""The results of a study as one file: a plain zip that any program opens, and that oelm reads if it is exactly what
-`write_archive` writes.
+"""The results of a study as one file: a compressed zip that any program opens, with a sealed list of what is in it.
 
-Nothing in it is compressed: nothing can unfold into more than it is, equal content has equal bytes everywhere, and git
-stores a small change as one. The last member, archive.json, lists the others with size and SHA-256, under a seal.
-A reader that takes one form only has nothing to be misled by: no links, no flags, no second directory of names.
+The last member, archive.json, lists the others with size and SHA-256, under a seal. A reader goes by that list alone:
+how much there is and where it leads is checked before anything is written, and every byte against its digest.
 """
 
 from __future__ import annotations
@@ -13,13 +11,15 @@ import contextlib
 import errno
 import functools
 import hashlib
+import io
 import os
 import shutil
 import stat
 import struct
 import tempfile
+import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
@@ -37,41 +37,13 @@ ENDING = ".zip"  # runs.zip stands for a folder runs that is not there
 MOST_FILES = 50_000
 MOST_FOLDERS = 2  # above a file: tuning/RUN
 MOST_CHARACTERS = 500  # of a name
-MOST_ARCHIVE_BYTES = 2**32 - 1  # what a zip without extensions can hold
+MOST_ARCHIVE_BYTES = 2**32 - 1  # what is in it, and the file itself
 BLOCK_BYTES = 4096  # that the smallest file or folder takes on a disk
 PIECE_BYTES = 2**20
+END_MARK, END_BYTES = b"PK\5\6", 22  # of a zip without a comment
 
-_LOCAL, _CENTRAL, _END = struct.Struct("<4s5H3L2H"), struct.Struct("<4s6H3L5H2L"), struct.Struct("<4s4H2LH")
-_LOCAL_MARK, _CENTRAL_MARK, _END_MARK = b"PK\3\4", b"PK\1\2", b"PK\5\6"
-_VERSION, _UNIX, _UTF8, _STORED, _TIME, _DATE = 20, 3 << 8, 0x800, 0, 0, 0x21  # of 1980-01-01
-_REGULAR_FILE = (stat.S_IFREG | 0o644) << 16
-
-
-@dataclass(frozen=True)
-class _Member:
-    name: str
-    size: int  # in bytes
-    checksum: int
-    offset: int
-
-    @property
-    def _shared(self) -> tuple[int, ...]:
-        return _UTF8, _STORED, _TIME, _DATE, self.checksum, self.size, self.size, len(self.name.encode()), 0
-
-    def local(self) -> bytes:
-        return _LOCAL.pack(_LOCAL_MARK, _VERSION, *self._shared) + self.name.encode()
-
-    def central(self) -> bytes:
-        head = _CENTRAL.pack(
-            _CENTRAL_MARK, _VERSION | _UNIX, _VERSION, *self._shared, 0, 0, 0, _REGULAR_FILE, self.offset
-        )
-        return head + self.name.encode()
-
-
-def _directory_of(members: list[_Member], offset: int) -> bytes:
-    """What follows the last member."""
-    central = b"".join(member.central() for member in members)
-    return central + _END.pack(_END_MARK, 0, 0, len(members), len(members), len(central), offset, 0)
+# What zipfile raises of one that is broken.
+BROKEN_ZIP = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, KeyError, ValueError, RuntimeError)
 
 
 # ---- Writing -------------------------------------------------------------------------------------------------------
@@ -83,48 +55,36 @@ def write_archive(path: Path, files: dict[str, Path], *, study: str) -> dict[str
         raise UserError(f"{path}: {len(files)} files, but an archive takes at most {MOST_FILES}")
     for name in files:
         _check_name(name)
-    listed = {name: _entry(file) for name, file in sorted(files.items())}
-    listing = sealed({"format_version": FORMAT_VERSION, "study": study, "files": listed})
-    content = (json_text(listing) + "\n").encode()
-    size = sum(entry["bytes"] for entry in listed.values()) + len(content)
-    if size + (len(files) + 1) * 2**10 > MOST_ARCHIVE_BYTES:
+    size = sum(file.stat().st_size for file in files.values())
+    if size > MOST_ARCHIVE_BYTES - MOST_BYTES:
         raise UserError(
             f"{path}: {mebibytes(size)} of results, but an archive takes at most {mebibytes(MOST_ARCHIVE_BYTES)}"
         )
-    with explaining_a_full_disk(path.parent, needed_bytes=size), atomic_file(path) as stream:
-        members = [_append_file(stream, name, files[name], entry) for name, entry in listed.items()]
-        members.append(_append(stream, LIST, [content]))
-        stream.write(_directory_of(members, stream.tell()))
+    listed = {}
+    with (
+        explaining_a_full_disk(path.parent, needed_bytes=size),
+        atomic_file(path) as stream,
+        zipfile.ZipFile(stream, "w") as archive,
+    ):
+        for name in sorted(files):
+            with open(files[name], "rb") as source:
+                listed[name] = _append(archive, name, source)
+        listing = sealed({"format_version": FORMAT_VERSION, "study": study, "files": listed})
+        _append(archive, LIST, io.BytesIO((json_text(listing) + "\n").encode()))
     return listing
 
 
-def _entry(file: Path) -> dict[str, Any]:
-    with open(file, "rb") as stream:
-        return {"bytes": os.fstat(stream.fileno()).st_size, "sha256": hashlib.file_digest(stream, "sha256").hexdigest()}
-
-
-def _append_file(stream: BinaryIO, name: str, file: Path, entry: dict[str, Any]) -> _Member:
-    digest = hashlib.sha256()
-    with open(file, "rb") as source:
-        member = _append(stream, name, iter(lambda: source.read(PIECE_BYTES), b""), digest.update)
-    if {"bytes": member.size, "sha256": digest.hexdigest()} != entry:
-        raise UserError(f"{file}: changed while it was being archived; run the same command again")
-    return member
-
-
-def _append(stream: BinaryIO, name: str, pieces: Any, also: Callable[[bytes], Any] = len) -> _Member:
-    """The header, which holds the checksum, is written when the content is known."""
-    offset, checksum, size = stream.tell(), 0, 0
-    stream.write(_Member(name, 0, 0, offset).local())
-    for piece in pieces:
-        also(piece)
-        checksum, size = zlib.crc32(piece, checksum), size + len(piece)
-        stream.write(piece)
-    member = _Member(name, size, checksum, offset)
-    stream.seek(offset)
-    stream.write(member.local())
-    stream.seek(0, os.SEEK_END)
-    return member
+def _append(archive: zipfile.ZipFile, name: str, source: BinaryIO) -> dict[str, Any]:
+    """Its entry in the list. No date and no owner: equal content has equal bytes."""
+    info = zipfile.ZipInfo(name)
+    info.compress_type, info.external_attr = zipfile.ZIP_DEFLATED, (stat.S_IFREG | 0o644) << 16
+    digest, size = hashlib.sha256(), 0
+    with archive.open(info, "w") as member:
+        while piece := source.read(PIECE_BYTES):
+            digest.update(piece)
+            size += len(piece)
+            member.write(piece)
+    return {"bytes": size, "sha256": digest.hexdigest()}
 
 
 def _check_name(name: str) -> None:
@@ -140,133 +100,79 @@ def _check_name(name: str) -> None:
 
 
 def unpack(archive: Path, folder: Path) -> dict[str, Any]:
-    """Everything an archive holds into an empty folder, checked; returns its list. Damaged if anything is not as
-    `write_archive` writes it; then what lies in the folder is worth nothing.
+    """Everything an archive holds into an empty folder, checked; returns its list. Damaged if anything is not as its
+    list says; then what lies in the folder is worth nothing.
     """
-    with _opened(archive) as stream:
-        size = os.fstat(stream.fileno()).st_size
-        count = _claimed_members(archive, stream, size)
-        needed = size + count * BLOCK_BYTES * (1 + MOST_FOLDERS)
+    with _opened(archive) as opened:
+        listing = _listing(archive, opened, folder)
+        size = sum(entry["bytes"] for entry in listing["files"].values())
+        needed = size + len(listing["files"]) * BLOCK_BYTES * (1 + MOST_FOLDERS)
         if shutil.disk_usage(folder).free < needed:
             raise UserError(
                 f"{archive}: needs {mebibytes(needed)} in {folder.parent}; choose another folder with TMPDIR"
             )
         with explaining_a_full_disk(folder, needed_bytes=needed):
-            found = _unpacked_members(_Reader(archive, stream, size), folder, count)
-    try:
-        listing = read_sealed_record(folder / LIST, ArchiveList, newest=FORMAT_VERSION)
-    except Damaged as damage:
-        raise Damaged(archive, f"{LIST}: {damage.reason}") from damage
-    except UserError as error:  # of a newer version
-        raise UserError(str(error).replace(str(folder / LIST), str(archive))) from error
-    if found != {name: (entry["bytes"], entry["sha256"]) for name, entry in listing["files"].items()}:
-        raise Damaged(archive, f"its files are not those that {LIST} names")
+            for name, entry in listing["files"].items():
+                _unpack_file(archive, opened, name, entry, folder / name)
     return listing
 
 
 @contextlib.contextmanager
-def _opened(archive: Path) -> Iterator[BinaryIO]:
-    """Neither a pipe nor a device: they would hold a reader up."""
+def _opened(archive: Path) -> Iterator[zipfile.ZipFile]:
+    """Neither a pipe nor a device: they would hold a reader up. Whatever zipfile says of a broken one is one line."""
     descriptor = os.open(archive, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as stream:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
             raise Damaged(archive, "not a regular file")
-        yield stream
-
-
-def _claimed_members(archive: Path, stream: BinaryIO, size: int) -> int:
-    """How many there are, as the last bytes say: before anything is written."""
-    if size > MOST_ARCHIVE_BYTES:
-        raise Damaged(archive, f"larger than {mebibytes(MOST_ARCHIVE_BYTES)}")
-    stream.seek(max(0, size - _END.size))
-    tail = stream.read(_END.size)
-    stream.seek(0)
-    if len(tail) < _END.size or not tail.startswith(_END_MARK):
-        raise Damaged(archive, "cut short, or not an archive written by `oelm archive`")
-    count: int = _END.unpack(tail)[3]
-    if not 1 <= count <= MOST_FILES:
-        raise Damaged(archive, f"{count} files, at most {MOST_FILES} are read")
-    return count
-
-
-@dataclass(frozen=True)
-class _Reader:
-    """Reads ahead only what is there."""
-
-    archive: Path
-    stream: BinaryIO
-    size: int
-
-    def read(self, size: int) -> bytes:
-        content = self.stream.read(size)
-        if len(content) != size:
-            raise Damaged(self.archive, "cut short")
-        return content
-
-    def member(self) -> _Member:
-        """The next one, whose header has to be the one that we would have written."""
-        offset = self.stream.tell()
-        head = self.read(_LOCAL.size)
-        *_, checksum, size, _, name_bytes, _ = _LOCAL.unpack(head)
-        name = self.read(name_bytes)
+        if status.st_size > MOST_ARCHIVE_BYTES:
+            raise Damaged(archive, f"larger than {mebibytes(MOST_ARCHIVE_BYTES)}")
         try:
-            member = _Member(name.decode(), size, checksum, offset)
-        except UnicodeDecodeError as error:
-            raise Damaged(self.archive, f"a name that is not UTF-8 at byte {offset}") from error
-        if member.local() != head + name:
-            raise self.foreign(offset)
-        if size > self.size - self.stream.tell():
-            raise Damaged(self.archive, f"{member.name[:80]!r} is cut short")
-        return member
-
-    def foreign(self, offset: int) -> Damaged:
-        return Damaged(self.archive, f"not as `oelm archive` writes it, from byte {offset} on")
+            with zipfile.ZipFile(stream) as opened:
+                yield opened
+        except (*BROKEN_ZIP, OSError) as error:
+            if isinstance(error, OSError) and error.errno != errno.EINVAL:  # a place before the file's beginning
+                raise
+            raise Damaged(archive, f"cut short, or not an archive written by `oelm archive` ({error})") from error
 
 
-def _unpacked_members(reader: _Reader, folder: Path, count: int) -> dict[str, tuple[int, str]]:
-    """Size and SHA-256 of every file but the list, written below `folder`, one after another in the order of names."""
-    members: list[_Member] = []
-    found: dict[str, tuple[int, str]] = {}
-    for number in range(1, count + 1):
-        member = reader.member()
-        _check_member(reader.archive, member, members, is_last=number == count)
-        found[member.name] = member.size, _unpacked_file(reader, member, folder / member.name)
-        members.append(member)
-    del found[LIST]
-    expected = _directory_of(members, offset := reader.stream.tell())
-    if reader.stream.read(len(expected) + 1) != expected:
-        raise reader.foreign(offset)
-    return found
-
-
-def _check_member(archive: Path, member: _Member, before: list[_Member], *, is_last: bool) -> None:
-    if is_last or member.name == LIST:
-        if member.name != LIST or not is_last or member.size > MOST_BYTES:
-            raise Damaged(archive, f"{LIST} is not its last file")
-        return
+def _listing(archive: Path, opened: zipfile.ZipFile, folder: Path) -> dict[str, Any]:
+    """The sealed list, if the archive has just the files that it names, and all of them may be written."""
+    members = opened.infolist()
+    if not 1 <= len(members) <= MOST_FILES:
+        raise Damaged(archive, f"{len(members)} files, at most {MOST_FILES} are read")
+    if members[-1].filename != LIST or members[-1].file_size > MOST_BYTES:
+        raise Damaged(archive, f"{LIST} is not its last file")
+    if any(member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for member in members):
+        raise Damaged(archive, "compressed in a way that `oelm archive` does not use")
+    with opened.open(members[-1]) as stream:
+        (folder / LIST).write_bytes(stream.read(MOST_BYTES))
     try:
-        _check_name(member.name)
-    except UserError as error:
-        raise Damaged(archive, str(error)) from error
-    if before and member.name <= before[-1].name:
-        raise Damaged(archive, f"{member.name[:80]!r} occurs twice, or is out of order")
+        listing = read_sealed_record(folder / LIST, ArchiveList, newest=FORMAT_VERSION)
+        for name in listing["files"]:
+            _check_name(name)
+    except Damaged as damage:
+        raise Damaged(archive, f"{LIST}: {damage.reason}") from damage
+    except UserError as error:  # of a newer version, or a name
+        raise Damaged(archive, str(error).replace(f"{folder / LIST}: ", "")) from error
+    if sorted(member.filename for member in members[:-1]) != sorted(listing["files"]):
+        raise Damaged(archive, f"its files are not those that {LIST} names")
+    if any(member.file_size != listing["files"][member.filename]["bytes"] for member in members[:-1]):
+        raise Damaged(archive, f"its files are not as large as {LIST} says")
+    return listing
 
 
-def _unpacked_file(reader: _Reader, member: _Member, path: Path) -> str:
-    digest, checksum, left = hashlib.sha256(), 0, member.size
-    with _new_file(reader.archive, member, path) as stream:
-        while left:
-            piece = reader.read(min(left, PIECE_BYTES))
+def _unpack_file(archive: Path, opened: zipfile.ZipFile, name: str, entry: dict[str, Any], path: Path) -> None:
+    digest = hashlib.sha256()
+    with _new_file(archive, name, path) as target, opened.open(name) as member:
+        while piece := member.read(PIECE_BYTES):  # no more than the size that its entry claims
             digest.update(piece)
-            checksum = zlib.crc32(piece, checksum)
-            stream.write(piece)
-            left -= len(piece)
-    if checksum != member.checksum:
-        raise Damaged(reader.archive, f"{member.name[:80]!r} does not match its checksum")
-    return digest.hexdigest()
+            target.write(piece)
+    if digest.hexdigest() != entry["sha256"]:
+        raise Damaged(archive, f"{name[:80]!r} is not what {LIST} says")
 
 
-def _new_file(archive: Path, member: _Member, path: Path) -> BinaryIO:
+def _new_file(archive: Path, name: str, path: Path) -> BinaryIO:
     """A file in the place of a folder, two names that a disk takes for one, or one too long for it: not unpacked."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -274,7 +180,7 @@ def _new_file(archive: Path, member: _Member, path: Path) -> BinaryIO:
     except OSError as error:
         if error.errno not in (errno.EEXIST, errno.ENOTDIR, errno.ENAMETOOLONG):
             raise
-        raise Damaged(archive, f"{member.name[:80]!r} cannot be a file here ({error.strerror})") from error
+        raise Damaged(archive, f"{name[:80]!r} cannot be a file here ({error.strerror})") from error
 
 
 # ---- In the place of a folder --------------------------------------------------------------------------------------
@@ -304,11 +210,11 @@ def place_in_archive(path: Path) -> Archived | None:
 
 def is_archive(path: Path) -> bool:
     """By its last bytes: the name of the list, and the end of a zip."""
-    wanted = LIST.encode() + _END_MARK
-    if not path.is_file() or path.stat().st_size < _END.size + len(LIST):
+    wanted = LIST.encode() + END_MARK
+    if not path.is_file() or path.stat().st_size < len(LIST) + END_BYTES:
         return False
     with open(path, "rb") as stream:
-        stream.seek(-_END.size - len(LIST), os.SEEK_END)
+        stream.seek(-len(LIST) - END_BYTES, os.SEEK_END)
         return stream.read(len(wanted)) == wanted
 
 
