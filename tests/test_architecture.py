@@ -148,7 +148,7 @@ WITHOUT_TORCH = [
     "oelm.analysis.summary", "oelm.analysis.planning", "oelm.reporting.plan_table", "oelm.reporting.report",
     "oelm.remote.verbs", "oelm.remote.check", "oelm.remote.pull",
     "oelm.metric_export", "oelm.notebook.results", "oelm.remote.on_server", "oelm.heads.scores", "oelm.heads.given",
-    "oelm.board.serving", "oelm.checking.conduct", "oelm.checking.roofline",
+    "oelm.board.serving", "oelm.checking.conduct",
 ]  # fmt: skip
 
 

@@ -51,7 +51,7 @@ def test_every_row_has_its_words_and_says_what_it_lacks(here, monkeypatch):
     skipped = {check.name: check.lacks(here) for check in CHECKS if check.lacks(here)}
     assert skipped == dict.fromkeys(("waiting", "memory", "efficiency"), "there is no GPU")
     alone = replace(here, gpus=("0",))
-    assert {check.name for check in CHECKS if check.lacks(alone)} == {"processes", "bandwidth", "efficiency"}
+    assert {check.name for check in CHECKS if check.lacks(alone)} == {"processes", "efficiency"}
     assert not any(check.lacks(replace(here, gpus=("0", "1"))) for check in CHECKS)
 
 
@@ -186,8 +186,8 @@ def test_what_is_measured_is_the_studys_own_model():
     assert (settings.run.model.d_model, settings.run.training.batch_size) == (512, 16)
     assert called == "gpt_base of qk_freeze"
     assert measured_settings(load_study("xnli_bert"), "cpu")[1] == "preset tiny"  # an encoder comes with its data
-    with pytest.raises(UserError, match="--only speed,warp: 'warp' is not a check; there are device, repeated"):
-        chosen("speed,warp")
+    with pytest.raises(UserError, match="--only device,warp: 'warp' is not a check; there are device, repeated"):
+        chosen("device,warp")
     with pytest.raises(UserError, match=r"^--only: name at least one of device, repeated, "):
         chosen(" ,")
 
@@ -202,17 +202,17 @@ def kept(folder, here, *rows) -> Shelf:
 
 
 def test_the_record_is_shown_in_both_languages(tmp_path, here):
-    facts = {"seconds_per_step": 0.25, "ratio": 1.1, "ratio_low": 1.0, "ratio_high": 1.2}
+    facts = {"relative_error": 0.1}
     shelf = kept(
-        tmp_path / "runs", here, row("speed", lambda here: Outcome("pass", "fast", facts)), row("one", failing)
+        tmp_path / "runs", here, row("memory", lambda here: Outcome("pass", "as estimated", facts)), row("one", failing)
     )
     found = _check(shelf)
     english, chinese = (_checked(found, language) for language in ("en", "zh"))
     assert "1 passed, 1 failed, 0 skipped" in english
-    assert "a step took 0.25 s, 1.10 times as long as a plain GPT (below 1 is faster)" in english
+    assert "estimated peak memory was off by +10%" in english
     assert "failed: one (the bits differ)" in english
     assert "通过 1 项，失败 1 项" in chinese
-    assert "用时为普通 GPT 的 1.10 倍（小于 1 表示更快）" in chinese
+    assert "峰值显存估计偏差 +10%" in chinese
     assert "检查" in chinese
 
 
@@ -237,7 +237,7 @@ def test_the_command_ends_with_1_if_a_check_fails_and_keeps_what_it_wrote(monkey
         check(cpu=True)
     assert caught.value.exit_code == 1
     said = capsys.readouterr().out
-    assert "checking the processor (--cpu); speed and memory use preset tiny" in said
+    assert "checking the processor (--cpu); memory uses preset tiny" in said
     assert "1 check: 0 passed, 1 failed, 0 skipped" in said
     (kept,) = tmp_path.iterdir()
     assert f"{kept}: what the checks wrote, kept because one failed" in said
@@ -295,11 +295,6 @@ def test_single_checks_done_again_leave_the_others_in_the_record(monkeypatch, tm
         check(cpu=True, study="demo", runs=tmp_path, only="one")
     check(cpu=True, study="demo", runs=tmp_path)
     assert set(stored().values()) == {"second"}
-
-
-def test_a_roofline_is_text_only():
-    with pytest.raises(UserError, match="--roofline, --json: give one of the two"):
-        check(roofline=True, json_output=True)
 
 
 def test_the_command_keeps_the_record_with_a_study(tmp_path):

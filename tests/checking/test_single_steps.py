@@ -5,8 +5,8 @@ import itertools
 import pytest
 import torch
 
-from oelm.checking import speed, steps
-from oelm.checking.contenders import asked
+from oelm.checking import steps
+from oelm.checking.steps import asked
 from oelm.checking.table import GRADIENT_TOLERANCES
 from oelm.errors import UserError
 from oelm.settings import load_settings, written_out
@@ -48,27 +48,6 @@ def test_an_arm_that_cannot_take_a_step_is_named_and_ends_none_of_the_others(mon
         "not_finite": [],
         "waited": {},
     }
-
-
-def test_a_plain_gpt_that_does_not_fit_halves_the_micro_batch_of_both(monkeypatch):
-    taken = []
-
-    class Plain:
-        def __init__(self, run, machine, *, compiled):
-            self.machine = machine
-
-        def step(self) -> float:
-            taken.append(self.machine.micro_batch_size)
-            if self.machine.micro_batch_size > 1:
-                raise torch.OutOfMemoryError("CUDA out of memory")
-            return 0.1
-
-    monkeypatch.setattr(speed, "PlainSteps", Plain)
-    settings = written_out(load_settings(preset="tiny", assignments=["training.batch_size=4"]))
-    found = speed.speed({"kind": "cpu", "settings": settings, "seconds": 0.0})
-    assert taken[:3] == [4, 2, 1]
-    assert found["micro_batch_size"] == 1
-    assert found["blocks"] >= speed.LEAST_BLOCKS
 
 
 def test_a_small_parameter_with_a_wrong_gradient_shows_beside_large_ones():

@@ -18,8 +18,6 @@ TASKS = {
     "arms": "oelm.checking.steps:arms",
     "compiled": "oelm.checking.steps:compiled",
     "memory": "oelm.checking.steps:memory",
-    "speed": "oelm.checking.speed:speed",
-    "bandwidth": "oelm.checking.exchange:bandwidth",
     "efficiency": "oelm.checking.exchange:efficiency",
 }
 

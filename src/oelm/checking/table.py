@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from oelm.checking import runs
-from oelm.checking.cards import card_named, peak_flops
 from oelm.checking.children import answer_of
 from oelm.checking.outcomes import CheckFailed, Here, Outcome
 from oelm.exhaustion import size
@@ -15,8 +14,6 @@ from oelm.plurals import number_of
 from oelm.settings import written_out
 from oelm.system import lacking_to_compile
 
-SPEED_SECONDS = {"cpu": 6.0, "cuda": 12.0}  # of measuring, after everything is warm
-MOST_OF_PLAIN = 1.5  # times a plain GPT's step: beyond it, something on this machine is wrong
 MEMORY_TOLERANCE = 0.15
 # Compiled code sums in another order: a few roundings apart, each 6e-8 in float32 and 4e-3 in bfloat16, which a loss
 # averages out and a gradient that nearly cancels does not. A wrong factor or a missing term is far beyond.
@@ -122,34 +119,6 @@ def _compiled(here: Here) -> Outcome:
     return Outcome("pass" if agree else "fail", said, found)
 
 
-def _speed(here: Here) -> Outcome:
-    found = answer_of("speed", _request(here, seconds=SPEED_SECONDS[here.kind]), here=here)
-    card = card_named(found["accelerator"])
-    peak = peak_flops(card, found["precision"], tf32=found["tf32"]) if card else None
-    share = found["flops_per_second"] / peak if peak else None
-    of_peak = f", {share:.0%} of the peak of {card.name}" if card and share else ""
-    interval = f"95 % {found['ratio_low']:.2f} to {found['ratio_high']:.2f}"
-    code = "compiled" if found["compile"] else "eager"
-    said = (
-        f"a step takes {1000 * found['seconds_per_step']:.1f} ms ({found['precision']}, {code}), "
-        f"{found['tokens_per_second']:,.0f} tokens/s{of_peak}; {found['ratio']:.2f} times as long as a plain "
-        f"{code} GPT ({interval}; below 1 is faster)"
-    )
-    slow = found["ratio_low"] > MOST_OF_PLAIN
-    more = f"; at most {MOST_OF_PLAIN:g} times is accepted" if slow else ""
-    return Outcome("fail" if slow else "pass", said + more, found | {"share_of_peak": share})
-
-
-def _bandwidth(here: Here) -> Outcome:
-    processes = len(here.gpus) or 2
-    found = answer_of("bandwidth", _request(here), here=here, processes=processes)
-    said = (
-        f"summing {found['message_bytes'] // 2**20} MiB over {found['processes']} processes ({found['backend']}): "
-        f"{found['gigabytes_per_second']:.1f} GB/s per link, sums correct"
-    )
-    return Outcome("pass", said, found)
-
-
 def _memory(here: Here) -> Outcome:
     found = answer_of("memory", _request(here), here=here)
     peak, estimate = found["peak_bytes"], found["estimate_bytes"]
@@ -185,8 +154,6 @@ CHECKS = (
     Check("arms", ("every kind of arm takes a step", "每类实验组都能完成一步"), _nothing, _every_arm),
     Check("waiting", ("nothing computed waits for the GPU", "计算中不等待 GPU"), _a_gpu, _no_waiting),
     Check("compiled", ("compiled and eager code agree", "编译与非编译结果一致"), _a_compiler, _compiled),
-    Check("speed", ("time of a step beside a plain GPT", "每步用时与普通 GPT 对比"), _nothing, _speed),
-    Check("bandwidth", ("sums over processes", "跨进程求和带宽"), _two_devices, _bandwidth),
     Check("memory", ("peak memory against the estimate", "峰值显存与估计对比"), _a_gpu, _memory),
     Check("efficiency", ("several GPUs against one", "多 GPU 并行效率"), _two_gpus, _efficiency),
 )

@@ -42,20 +42,14 @@ def check(
     only: Annotated[
         str | None, typer.Option("--only", help="Only these checks, by name, separated by commas.", show_default="all")
     ] = None,
-    roofline: Annotated[
-        bool,
-        typer.Option(
-            "--roofline", help="Check nothing; print how long steps should take on some GPUs, by their data sheets."
-        ),
-    ] = False,
     json_output: JsonOption = False,
 ) -> None:
-    """Check that runs on this machine are exact and fast.
+    """Check that runs on this machine are exact.
 
     It takes one to a few minutes on an idle machine. Short runs are repeated, killed and resumed; steps are taken by
-    every kind of arm, compiled and eager, on one device and on several; their time, memory and communication are
-    measured. One line per check: pass, fail or skipped, its name, and what was found or why it was skipped. Exit code
-    1 if a check fails.
+    every kind of arm, compiled and eager, on one device and on several; memory and the work of several GPUs are
+    measured. One line per check: pass, fail or skipped, its name, and what was found or why it was skipped. Exit code 1
+    if a check fails.
 
     \b
     Examples:
@@ -67,10 +61,6 @@ def check(
         raise UserError("--runs: is the folder of a study; give --study too")
     if cpu and gpus is not None:
         raise UserError("--cpu, --gpus: give one of the two")
-    if roofline and json_output:
-        raise UserError("--roofline, --json: give one of the two; the roofline is printed as text only")
-    if roofline and only is not None:
-        raise UserError("--roofline, --only: give one of the two; the roofline checks nothing")
     from oelm.checking.conduct import chosen, circumstances, conduct, measured_settings
     from oelm.checking.outcomes import Here
     from oelm.experiments.gpus import gpus_to_use, visible_alone
@@ -85,12 +75,6 @@ def check(
     if study is not None:
         refuse_if_no_study(study, "check")
     declared = load_study(study) if study is not None else None
-    if roofline:
-        from oelm.checking.roofline import roofline_lines
-
-        for line in roofline_lines(declared):
-            echo(line)
-        return
     folder = (runs or RUNS / declared.name) if declared else None
     if folder is not None:
         ensure_writable(folder, option="--runs")
@@ -102,7 +86,7 @@ def check(
     measured, called = measured_settings(declared, "cuda" if names else "cpu")
     earlier = results_to_keep(folder, circumstances(names, called)) if folder is not None and only is not None else []
     where = number_of(len(names), "GPU") if names else f"the processor ({_why_no_gpu(cpu)})"
-    say(f"checking {where}; speed and memory use {called}")
+    say(f"checking {where}; memory uses {called}")
     with _scratch() as scratch:
         here = Here(scratch, tuple(names), visible_alone(names, by_bus=by_bus), measured)
         record = conduct(checks, here, say=_over_progress(say), beginning=_progress, measured=called, earlier=earlier)

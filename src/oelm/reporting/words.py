@@ -955,17 +955,9 @@ _PROVENANCE: dict[str, Phrase] = {
         "{created}，{device}：通过 {passed} 项，失败 {fail} 项，跳过 {skipped} 项",
     ),
     "provenance.check_failed": ("failed: {name} ({said})", "失败：{name}（{said}）"),
-    "provenance.check.speed": (
-        "a step took {seconds_per_step:.4g} s, {ratio:.2f} times as long as a plain GPT (below 1 is faster)",
-        "每步 {seconds_per_step:.4g} 秒，用时为普通 GPT 的 {ratio:.2f} 倍（小于 1 表示更快）",
-    ),
     "provenance.check.memory": (
         "estimated peak memory was off by {relative_error:+.0%}",
         "峰值显存估计偏差 {relative_error:+.0%}",
-    ),
-    "provenance.check.bandwidth": (
-        "sums over {processes} processes at {gigabytes_per_second:.1f} GB/s",
-        "{processes} 个进程求和带宽 {gigabytes_per_second:.1f} GB/s",
     ),
     "provenance.check.efficiency": (
         "{processes} GPUs in parallel at {efficiency:.0%} efficiency",
