@@ -491,10 +491,10 @@ MUTANTS = (
         "experiments/test_progress.py",
     ),
     Mutant(
-        "experiments/standstill.py",
-        "return max(LEAST_SECONDS, PATIENCE * usual)",
-        "return LEAST_SECONDS",
-        "experiments/test_standstill.py",
+        "experiments/progress.py",
+        "max(STILL_SECONDS, a_twentieth)",
+        "STILL_SECONDS",
+        "experiments/test_standing_still.py",
     ),
     Mutant(
         "experiments/looking.py",

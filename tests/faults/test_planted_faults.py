@@ -124,8 +124,8 @@ PLANTED = {
     "GPUs: all busy is taken for none here": (
         "experiments/gpus.py", "    if here and not usable:\n", "    if False:\n", "experiments/test_gpus.py"),
     "hung processes: nobody is still": (
-        "experiments/standstill.py", "        return None\n    return moved", "        return None\n    return None",
-        "experiments/test_standstill.py"),
+        "experiments/progress.py", "        return None\n    return moved", "        return None\n    return None",
+        "experiments/test_standing_still.py"),
     "memory: everything fits": (
         "training/memory.py", "if needed > available:", "if False:", "training/test_memory.py"),
     "resources: no inodes are a full disk": (

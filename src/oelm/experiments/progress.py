@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from oelm.study.plan import Plan, PlannedRun
 
 if TYPE_CHECKING:
     from oelm.experiments.controller import ActiveRun
+
+STILL_SECONDS = 600.0  # a process starts, reads its data and may compile
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,23 @@ def progress_of(directory: RunDirectory, steps: int) -> RunProgress:
     step, seconds = record.get("step", 0), record.get("seconds")
     left = (steps - step) * seconds / step if step and seconds else None
     return RunProgress(step, steps, record.get("train_loss"), left)
+
+
+def still_since(directory: RunDirectory, steps: int) -> float | None:
+    """When a run that counts as running last wrote anything, as seconds since the epoch, if that is too long ago: its
+    process may hang while its lock still has a heartbeat.
+    """
+    signs = directory.metrics_file, directory.status_file, directory.handle_file  # the last: started, and not yet there
+    moved = max((sign.stat().st_mtime for sign in signs if sign.exists()), default=None)
+    record = directory.last_metrics() or {}
+    a_twentieth = record.get("seconds", 0.0) / record["step"] * steps / 20 if record.get("step") else 0.0
+    if moved is None or time.time() - moved <= max(STILL_SECONDS, a_twentieth):
+        return None
+    return moved
+
+
+def still_in_words(since: float) -> str:
+    return f"no progress since {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(since))}"
 
 
 def counted(plan: Plan, active: Sequence[ActiveRun] = ()) -> str:

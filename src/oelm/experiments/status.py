@@ -15,8 +15,7 @@ from oelm.errors import UserError
 from oelm.experiments.engine import Handle
 from oelm.experiments.handles import StudyEngines, Untold
 from oelm.experiments.looking import look_lines, why_unstarted
-from oelm.experiments.progress import counted, progress_of, round_lines
-from oelm.experiments.standstill import in_words, still_since
+from oelm.experiments.progress import counted, progress_of, round_lines, still_in_words, still_since
 from oelm.files import Damaged
 from oelm.ownership import Process, owner_of
 from oelm.run_directory import RunDirectory, final_numbers, is_run, meant_by, run_directories
@@ -99,7 +98,7 @@ def _row(run: PlannedRun, look: _Look) -> dict[str, Any]:
         "val_loss": result.get("val_loss"),
         **{each.shown_key: result[each.shown_key] for each in MEASURES.values() if each.shown_key in result},
         "seconds_left": progress.seconds_left if run.state == "running" else None,
-        "still_since": still_since(run.stored.directory, run.stored.run) if run.state == "running" else None,
+        "still_since": still_since(run.stored.directory, progress.steps) if run.state == "running" else None,
         "held_by": _held_by(run.stored) if run.state == "running" else None,
         "error": run.stored.error,
         "path": str(run.stored.directory.path),
@@ -156,7 +155,7 @@ def _line(row: dict[str, Any], width: int, final: str | None) -> str:
     if final is not None:
         parts.append(final)
     if row.get("still_since") is not None:
-        parts.append(in_words(row["still_since"]))
+        parts.append(still_in_words(row["still_since"]))
     elif row.get("seconds_left") is not None:
         parts.append(f"ETA {duration(row['seconds_left'])}")
     if row.get("place"):
@@ -192,9 +191,9 @@ def overview(root: Path) -> list[str]:
 def _standing_still(shelf: Shelf) -> Iterator[str]:
     """A line for every run that lives and does not move."""
     for stored in shelf.runs:
-        since = still_since(stored.directory, stored.run) if stored.state == "running" else None
+        since = still_since(stored.directory, stored.run.training.steps) if stored.state == "running" else None
         if since is not None:
-            yield f"{stored.directory.path}: {in_words(since)}"
+            yield f"{stored.directory.path}: {still_in_words(since)}"
 
 
 # ---- Logs ----------------------------------------------------------------------------------------------------------

@@ -13,8 +13,7 @@ from typing import Any
 
 from oelm.durations import duration
 from oelm.experiments.controller import ActiveRun, View
-from oelm.experiments.progress import counted, left_over, progress_of
-from oelm.experiments.standstill import in_words, still_since
+from oelm.experiments.progress import counted, left_over, progress_of, still_in_words, still_since
 from oelm.study.plan import Plan
 from oelm.visible import visible
 
@@ -57,8 +56,8 @@ def _running_line(run: ActiveRun) -> str:
         return f"{run.planned.title}: {run.handle.place}"
     progress = progress_of(run.directory, run.planned.run.training.steps)
     loss = "-" if progress.train_loss is None else f"{progress.train_loss:.4f}"
-    since = still_since(run.directory, run.planned.resolved_run)
-    left = f"ETA {duration(progress.seconds_left)}" if since is None else in_words(since)
+    since = still_since(run.directory, progress.steps)
+    left = f"ETA {duration(progress.seconds_left)}" if since is None else still_in_words(since)
     return f"{run.planned.title}: step {progress.step}/{progress.steps}, loss {loss}, {left}"
 
 
@@ -86,13 +85,13 @@ class LiveTable:
             table.add_column(column, justify="left" if column in ("run", "") else "right")
         for run in active[:MOST_ROWS]:
             progress = progress_of(run.directory, run.planned.run.training.steps)
-            since = None if run.handle.is_waiting else still_since(run.directory, run.planned.resolved_run)
+            since = None if run.handle.is_waiting else still_since(run.directory, progress.steps)
             table.add_row(
                 Text(run.planned.title + (visible(f"  {run.handle.place}") if run.handle.is_waiting else "")),
                 f"{progress.step}/{progress.steps}",
                 ProgressBar(total=progress.steps, completed=progress.step, width=24),
                 "-" if progress.train_loss is None else f"{progress.train_loss:.4f}",
-                duration(progress.seconds_left) if since is None else in_words(since),
+                duration(progress.seconds_left) if since is None else still_in_words(since),
             )
         eta = duration(left_over(plan, active, units=self._units))
         return Group(Text(f"{plan.study.name}: {counted(plan, active)}; ETA {eta}"), table)
