@@ -4,13 +4,12 @@ import ast
 import sys
 from pathlib import Path
 
-import pytest
-
 import oelm
 from oelm.run_directory import RunDirectory
 from small_runs import finished
 
 PACKAGE = Path(oelm.__file__).parent
+SOURCES = sorted(PACKAGE.rglob("*.py"))
 BOTTOM = {
     "durations", "errors", "exhaustion", "files", "installation", "intervals", "logarithms", "plurals", "probes",
     "seeding", "sections", "system", "trackers", "treatment", "visible",
@@ -170,19 +169,19 @@ def imported_units(path: Path) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_imports_follow_the_table(path):
-    unit = unit_of(path)
-    if unit in ("cli", "__init__", "__main__"):
-        return
-    assert unit in ALLOWED, f"{unit} has no row in the table of allowed imports"
-    assert imported_units(path) - {unit} <= ALLOWED[unit]
+def test_imports_follow_the_table():
+    for path in SOURCES:
+        unit = unit_of(path)
+        if unit not in ("cli", "__init__", "__main__"):
+            assert unit in ALLOWED, f"{unit} has no row in the table of allowed imports"
+            assert imported_units(path) - {unit} <= ALLOWED[unit], path
 
 
-@pytest.mark.parametrize("path", sorted((PACKAGE / "cli").glob("*.py")), ids=lambda p: p.name)
-def test_the_command_line_imports_heavy_rooms_only_inside_its_verbs(path):
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    top = {node.module for node in tree.body if isinstance(node, ast.ImportFrom)}
+def test_the_command_line_imports_heavy_rooms_only_inside_its_verbs():
+    top = set()
+    for path in sorted((PACKAGE / "cli").glob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        top |= {node.module for node in tree.body if isinstance(node, ast.ImportFrom)}
     assert {name for name in top if name.startswith("oelm")} <= {
         "oelm.answers", "oelm.errors", "oelm.files", "oelm.plurals", "oelm.visible", "oelm.cli",
         "oelm.cli.engine_options", "oelm.cli.getting_started", "oelm.cli.given", "oelm.cli.options",
@@ -199,12 +198,12 @@ USERS_OF_ENGINES = [
 ]
 
 
-@pytest.mark.parametrize("path", USERS_OF_ENGINES, ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_whoever_uses_engines_names_none(path):
+def test_whoever_uses_engines_names_none():
     """A new one is a file and a row of the table, which is the only one that names them."""
-    text = path.read_text(encoding="utf-8")
-    assert "slurm" not in text.lower()
-    assert "experiments.local" not in text
+    for path in USERS_OF_ENGINES:
+        text = path.read_text(encoding="utf-8")
+        assert "slurm" not in text.lower(), path
+        assert "experiments.local" not in text, path
 
 
 IMPORT_EACH = """
@@ -246,28 +245,29 @@ SPEAKERS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_only_those_print_who_make_control_characters_visible(path):
+def test_only_those_print_who_make_control_characters_visible():
     """S7: verbs speak by oelm.cli.options.echo, scripts by oelm.answers.say; the others here do it themselves, or print
     JSON for a program of ours.
     """
-    name, calls = str(path.relative_to(PACKAGE)), set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Call):
-            calls.add(ast.unparse(node.func))
-    assert "typer.echo" not in calls or name == "cli/options.py"
-    assert "print" not in calls or name in SPEAKERS
+    for path in SOURCES:
+        name, calls = str(path.relative_to(PACKAGE)), set()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call):
+                calls.add(ast.unparse(node.func))
+        assert "typer.echo" not in calls or name == "cli/options.py"
+        assert "print" not in calls or name in SPEAKERS
 
 
-@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_transformers_is_imported_in_one_place(path):
+def test_transformers_is_imported_in_one_place():
     """Where it is missing, everybody's error is that of huggingface/library.py."""
-    if path.relative_to(PACKAGE).as_posix() == "huggingface/library.py":
-        return
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        named = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-        named += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-        assert not [name for name in named if name.split(".")[0] == "transformers"]
+    importing = set()
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            named = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            named += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if [name for name in named if name.split(".")[0] == "transformers"]:
+                importing.add(path.relative_to(PACKAGE).as_posix())
+    assert importing == {"huggingface/library.py"}
 
 
 NAMES_OF_A_RUN = {
@@ -283,18 +283,18 @@ SHARED_NAMES = {
 }  # others have such too
 
 
-@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_only_the_run_directory_knows_the_names_of_its_files(path):
+def test_only_the_run_directory_knows_the_names_of_its_files():
     """remote/sent_program.py runs where oelm is not; tests/remote/test_connection.py holds its names to these."""
-    if path.relative_to(PACKAGE).as_posix() in ("run_directory.py", "remote/sent_program.py"):
-        return
-    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
-    docstrings = {node.value for node in nodes if isinstance(node, ast.Expr)}
-    constants = {node for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
-    texts = {node.value for node in constants - docstrings if " " not in node.value}
-    named = {Path(text).name for text in texts} & NAMES_OF_A_RUN
-    assert not named - SHARED_NAMES
-    assert not any(text.endswith("/config.json") for text in texts)
+    for path in SOURCES:
+        if path.relative_to(PACKAGE).as_posix() in ("run_directory.py", "remote/sent_program.py"):
+            continue
+        nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+        docstrings = {node.value for node in nodes if isinstance(node, ast.Expr)}
+        constants = {node for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+        texts = {node.value for node in constants - docstrings if " " not in node.value}
+        named = {Path(text).name for text in texts} & NAMES_OF_A_RUN
+        assert not named - SHARED_NAMES, path
+        assert not any(text.endswith("/config.json") for text in texts), path
 
 
 def test_no_pickle_and_no_shell_in_the_sources():
