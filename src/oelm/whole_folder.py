@@ -1,16 +1,13 @@
 """Folders that are whole or absent: made beside their place, under a name that begins with `.partial-`.
 
-`partial_folder` and `publish_folder` make one that is all ours. `replacing` exchanges a folder, which may contain files
-of others, with a new one in one step of the kernel (renameat2): whoever opens it finds the old one or the new one,
-never some files of each. On a file system that cannot do this, the old one steps aside and the new one takes its name:
-killed between these two renames, there is none under that name until the next call puts the old one back.
+What such a folder replaces steps aside before the new one takes its name: killed between these two renames, there is
+none under that name until the next call puts the old one back. `replacing` keeps what is somebody else's in a folder;
+`partial_folder` and `publish_folder` make one that is all ours.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import errno
 import os
 import re
 import shutil
@@ -22,8 +19,7 @@ from oelm.errors import UserError
 from oelm.files import TEMPORARY_PREFIX, fsync_folder, new_folder, remove, temporary_name
 from oelm.system import lock, process_exists
 
-ASIDE, REPLACED = "aside-", "replaced-"
-_HERE, _EXCHANGE = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+ASIDE = "aside-"
 
 
 @contextlib.contextmanager
@@ -35,7 +31,11 @@ def replacing(out: Path, *, ours: re.Pattern[str], mark: str) -> Iterator[Path]:
     """
     target = out.resolve()  # a folder reached through a link stays where it is
     _refuse_what_cannot_be_replaced(out, target)
-    _recover(target, ours)
+    for entry, process in _recovered(target):
+        if not _is_at_work(entry, process):
+            if target.exists() and _is_folder(entry):
+                _move_foreign(entry, target, ours)  # somebody's, from a replacement that was killed
+            remove(entry)
     _refuse_foreign(out, ours, mark)
     folder = new_folder(temporary_name(target))
     with _locked(folder):
@@ -44,12 +44,9 @@ def replacing(out: Path, *, ours: re.Pattern[str], mark: str) -> Iterator[Path]:
             assert not _foreign(folder, ours)
             if target.exists():
                 folder.chmod(stat.S_IMODE(target.stat().st_mode))
-            _link_foreign_files(target, folder, ours)
-            for inner in (*filter(Path.is_dir, folder.iterdir()), folder):
-                fsync_folder(inner)
-            _take_its_place(folder, target)
-            fsync_folder(target.parent)
-            _move_foreign(folder, target, ours, replace_files=True)
+            if (old := _take_its_place(folder, target)) is not None:
+                _move_foreign(old, target, ours)
+                remove(old)
         finally:
             remove(folder)
 
@@ -92,64 +89,34 @@ def _is_folder(path: Path) -> bool:
     return path.is_dir() and not path.is_symlink()
 
 
-def _link_foreign_files(target: Path, folder: Path, ours: re.Pattern[str]) -> None:
-    """Before the exchange, under both names, so that they are never missing."""
-    for name in _foreign(target, ours) if target.exists() else []:
-        if _is_folder(target / name):
-            continue
-        (folder / name).parent.mkdir(exist_ok=True)
-        try:
-            os.link(target / name, folder / name, follow_symlinks=False)
-        except (OSError, NotImplementedError):  # a file system, or a system, without hard links
-            shutil.copy2(target / name, folder / name, follow_symlinks=False)
-
-
-def _move_foreign(old: Path, target: Path, ours: re.Pattern[str], *, replace_files: bool) -> None:
-    """After it: whole folders, which have one name only, and files that came or changed meanwhile."""
-    for name in _foreign(old, ours) if _is_folder(old) else []:
-        is_there = os.path.lexists(target / name)
-        if not is_there or (replace_files and not _is_folder(old / name)):
+def _move_foreign(old: Path, target: Path, ours: re.Pattern[str]) -> None:
+    """What the new folder has not; whole folders move as they are."""
+    for name in _foreign(old, ours):
+        if not os.path.lexists(target / name):
             (target / name).parent.mkdir(exist_ok=True)
             with contextlib.suppress(FileNotFoundError):  # another process was quicker
                 os.replace(old / name, target / name)
 
 
-# ---- The exchange ----------------------------------------------------------------------------------------------------
-
-
-def _take_its_place(folder: Path, target: Path) -> None:
-    """The folder has the name `target`; what was there has the folder's name, or nobody's where nothing was."""
-    if not target.exists():
-        os.rename(folder, target)
-        return
-    if _exchanged(folder, target):
-        return
-    aside = _aside(target)
-    os.rename(target, aside)
+def _take_its_place(folder: Path, target: Path) -> Path | None:
+    """The flushed folder has the name `target`; returns what was there, which has stepped aside, or None."""
+    for inner in (*filter(Path.is_dir, folder.iterdir()), folder):
+        fsync_folder(inner)
+    aside, replaces = _aside(target), target.exists()
+    if replaces:
+        os.rename(target, aside)
     try:
         os.rename(folder, target)
     except OSError:
-        os.rename(aside, target)
+        if replaces:
+            os.rename(aside, target)
         raise
-    os.rename(aside, folder)
-
-
-def _exchanged(one: Path, other: Path) -> bool:
-    """Whether the kernel and the file system could do it."""
-    try:
-        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
-    except (OSError, AttributeError):
-        return False
-    if renameat2(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _EXCHANGE) == 0:
-        return True
-    number = ctypes.get_errno()
-    if number in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
-        return False
-    raise OSError(number, os.strerror(number), str(other))
+    fsync_folder(target.parent)
+    return aside if replaces else None
 
 
 def _aside(target: Path) -> Path:
-    return target.with_name(f"{TEMPORARY_PREFIX}{ASIDE}{target.name}")
+    return target.with_name(f"{TEMPORARY_PREFIX}{os.getpid()}-{ASIDE}{target.name}")
 
 
 # ---- A folder of ours alone ------------------------------------------------------------------------------------------
@@ -158,7 +125,10 @@ def _aside(target: Path) -> Path:
 @contextlib.contextmanager
 def partial_folder(out: Path) -> Iterator[Path]:
     """A locked folder beside `out` that is gone at the end, unless it was published or the process was killed."""
-    _remove_remains(out)
+    for entry, process in _recovered(out):
+        if _is_at_work(entry, process):
+            raise UserError(f"{out}: is being prepared by process {process} ({entry.name}); wait for it or stop it")
+        shutil.rmtree(entry, ignore_errors=True)
     folder = new_folder(temporary_name(out))
     with _locked(folder):
         try:
@@ -168,37 +138,9 @@ def partial_folder(out: Path) -> Iterator[Path]:
 
 
 def publish_folder(folder: Path, out: Path) -> None:
-    """Give the whole folder its final name; what it replaces steps aside first and is deleted after.
-
-    Killed between the two renames, there is neither the old nor the new folder: the next attempt makes it.
-    """
-    for inner in (*filter(Path.is_dir, folder.iterdir()), folder):
-        fsync_folder(inner)
-    aside = out.with_name(f"{TEMPORARY_PREFIX}{os.getpid()}-{REPLACED}{out.name}")
-    replaces = out.exists() and any(out.iterdir())
-    if replaces:
-        os.rename(out, aside)
-    try:
-        os.rename(folder, out)
-    except OSError:
-        if replaces:
-            os.rename(aside, out)
-        raise
-    fsync_folder(out.parent)
-    if replaces:
-        shutil.rmtree(aside, ignore_errors=True)
-
-
-def _remove_remains(out: Path) -> None:
-    """Delete what killed processes left of `out`; refuse if one is still at work."""
-    pattern = re.compile(rf"{re.escape(TEMPORARY_PREFIX)}(\d+)-(?:{REPLACED})?{re.escape(out.name)}")
-    for entry in sorted(out.parent.iterdir()):
-        found = pattern.fullmatch(entry.name)
-        if found is None or not entry.is_dir():
-            continue
-        if _is_at_work(entry, int(found[1])):
-            raise UserError(f"{out}: is being prepared by process {found[1]} ({entry.name}); wait for it or stop it")
-        shutil.rmtree(entry, ignore_errors=True)
+    """Give the whole folder its final name; what it replaces is deleted."""
+    if (old := _take_its_place(folder, out)) is not None:
+        shutil.rmtree(old, ignore_errors=True)
 
 
 # ---- What killed processes left --------------------------------------------------------------------------------------
@@ -216,22 +158,19 @@ def _locked(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _recover(target: Path, ours: re.Pattern[str]) -> None:
-    """Put back what stepped aside, and remove half-made folders; somebody's folders in them go back too."""
-    aside = _aside(target)
-    if aside.is_dir() and not target.exists():
-        os.rename(aside, target)
-    pattern = re.compile(rf"{re.escape(TEMPORARY_PREFIX)}(\d+)-{re.escape(target.name)}")
-    for entry in target.parent.iterdir() if target.parent.exists() else []:
-        found = pattern.fullmatch(entry.name)
-        if not (found or entry == aside) or _is_at_work(entry, int(found[1]) if found else None):
+def _recovered(target: Path) -> Iterator[tuple[Path, int]]:
+    """Half-made and replaced folders, each with the process that made it, after what stepped aside was put back."""
+    pattern = re.compile(rf"{re.escape(TEMPORARY_PREFIX)}(\d+)-({ASIDE})?{re.escape(target.name)}")
+    for entry in sorted(target.parent.iterdir()) if target.parent.exists() else []:
+        if (found := pattern.fullmatch(entry.name)) is None:
             continue
-        if target.exists():
-            _move_foreign(entry, target, ours, replace_files=False)
-        remove(entry)
+        if found[2] and _is_folder(entry) and not target.exists():
+            os.rename(entry, target)
+        else:
+            yield entry, int(found[1])
 
 
-def _is_at_work(folder: Path, process: int | None) -> bool:
+def _is_at_work(folder: Path, process: int) -> bool:
     """A process id may have been reused, or belong to another container: the lock decides, if it can be asked."""
     if not _is_folder(folder):
         return False
@@ -241,7 +180,7 @@ def _is_at_work(folder: Path, process: int | None) -> bool:
     except BlockingIOError:
         return True
     except OSError:
-        return process not in (None, os.getpid()) and process_exists(process)
+        return process != os.getpid() and process_exists(process)
     finally:
         os.close(descriptor)
     return False
