@@ -215,9 +215,7 @@ MUTANTS = (
         "study/confounds.py", "            run=plain.run,", "            run=chosen.run,", "study/test_confounds.py"
     ),
     # ---- What is stored ----
-    Mutant(
-        "archives.py", "    if found != {name: (entry", "    if False and found != {name: (entry", "test_archives.py"
-    ),
+    Mutant("archives.py", 'if digest.hexdigest() != entry["sha256"]:', "if False:", "test_archives.py"),
     Mutant("files.py", "        os.fsync(stream.fileno())\n", "", "test_files.py faults/test_power_failure.py"),
     Mutant("training/checkpoint.py", "            check_whole(folder)\n", "", "faults/test_damaged_checkpoints.py"),
     Mutant("training/checkpoint.py", "    restore_optimizer(optimizer, model, moments)\n", "", WHOLE_RUN),
@@ -338,7 +336,9 @@ MUTANTS = (
         '"seeds"',
         "study/test_kept_looks.py",
     ),
-    Mutant("study/registration.py", "in_time[-1] if", "in_time[0] if", "study/test_study_registration.py"),
+    Mutant(
+        "study/registration.py", "return in_time[-1] if", "return in_time[0] if", "study/test_study_registration.py"
+    ),
     Mutant(
         "study/departures.py",
         "in_between = (each for other in registration.later for each",
@@ -436,10 +436,13 @@ MUTANTS = (
         "return checkpoint is not None",
         "test_sealing.py",
     ),
-    Mutant("archives.py", "member.name <= before[-1].name", "member.name == before[-1].name", "test_archives.py"),
     Mutant(
-        "archives.py", "reader.stream.read(len(expected) + 1)", "reader.stream.read(len(expected))", "test_archives.py"
+        "archives.py",
+        'if sorted(member.filename for member in members[:-1]) != sorted(listing["files"]):',
+        'if {member.filename for member in members[:-1]} != {*listing["files"]}:',
+        "test_archives.py",
     ),
+    Mutant("archives.py", "if shutil.disk_usage(folder).free < needed:", "if False:", "test_archives.py"),
     Mutant(
         "files.py",
         "if path.is_symlink() and os.path.dirname(",
@@ -448,7 +451,16 @@ MUTANTS = (
     ),
     Mutant("files.py", "json.dumps(value, sort_keys=True, ", "json.dumps(value, ", "test_files.py"),
     Mutant(
-        "whole_folder.py", "_link_foreign_files(target, folder, ours)\n            for", "for", "test_whole_folder.py"
+        "whole_folder.py",
+        "                _move_foreign(old, target, ours)\n                remove(old)\n",
+        "                remove(old)\n",
+        "test_whole_folder.py",
+    ),
+    Mutant(
+        "whole_folder.py",
+        "if found[2] and _is_folder(entry) and not target.exists():",
+        "if False:",
+        "test_whole_folder.py",
     ),
     Mutant(
         "ownership.py",

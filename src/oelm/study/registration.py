@@ -133,8 +133,7 @@ def registration_of(study: Study, shelf: Shelf) -> Registration:
         return Registration("damaged", problem=str(error))
     if not entries:
         return Registration("none")
-    in_time = [each for each in entries if not each.comes_late]
-    entry = in_time[-1] if in_time else entries[0]
+    entry = _that_counts(entries)
     begun = _begun(shelf, is_final=partial(_is_final, study))
     times = [time for time in begun if time]
     early = max(entry.comes_late, sum(time < entry.time for time in times))
@@ -173,13 +172,17 @@ def as_it_began(study: Study, folder: Path) -> Study:
         entries = entries_in(folder)
     except UserError:
         entries = []
-    in_time = [each for each in entries if not each.comes_late]
-    entry = in_time[-1] if in_time else entries[0] if entries else None
-    if entry is not None:
-        had_none = "looks" not in entry.declaration
+    if entries:
+        had_none = "looks" not in _that_counts(entries).declaration
     else:
         had_none = not has_looks(folder) and has_begun(study, Shelf(folder))
     return study.without_looks() if had_none else study
+
+
+def _that_counts(entries: list[RegistrationEntry]) -> RegistrationEntry:
+    """The last before any final run started, or else the first."""
+    in_time = [each for each in entries if not each.comes_late]
+    return in_time[-1] if in_time else entries[0]
 
 
 def has_begun(study: Study, shelf: Shelf) -> bool:
