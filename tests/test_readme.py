@@ -102,6 +102,20 @@ def test_links_lead_to_files(name):
         assert link.startswith("https://") or (folder / link).exists(), link
 
 
+def test_git_keeps_the_pictures_of_findings_that_a_page_shows_and_no_others():
+    pages = [*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/*.md"), *REPOSITORY.glob("docs/findings/*/*.md")]
+    shown = {
+        (page.parent / link).relative_to(REPOSITORY).as_posix()
+        for page in pages
+        for link in re.findall(r"!\[[^]]*\]\(([^)]+)\)", page.read_text(encoding="utf-8"))
+    }
+    ignored = (REPOSITORY / ".gitignore").read_text(encoding="utf-8").splitlines()
+    assert "/docs/findings/*/report/figures/*" in ignored
+    kept = {line.removeprefix("!/") for line in ignored if line.startswith("!/docs/findings/")}
+    assert kept == {picture for picture in shown if "/report/" in picture}
+    assert [picture for picture in shown if not (REPOSITORY / picture).is_file()] == []
+
+
 def test_the_readme_is_short():
     assert len(README.splitlines()) <= LONGEST_README
 
