@@ -83,7 +83,6 @@ ALLOWED = {
     "training": BOTTOM | WAIST | {"data", "model", "huggingface", "heads"},
     "stored_models": BOTTOM | WAIST | {"whole_folder", "data", "model", "huggingface", "heads", "training"},
     "diagnosis": BOTTOM | WAIST | {"data", "model", "huggingface", "training", "stored_models"},
-    "side_by_side": BOTTOM | {"run_directory", "sealing", "sources"},
     "progress": {"visible"},
     "study": BOTTOM | WAIST | {"archives"},
     "analysis": BOTTOM | WAIST | {"archives", "study", "heads", "data"},
@@ -123,7 +122,6 @@ VERBS = [
     "export",
     "arms",
     "keys",
-    "compare",
     "plan",
     "register",
     "run",
@@ -140,7 +138,7 @@ VERBS = [
     "remote",
 ]
 WITHOUT_TORCH = [
-    "oelm", "oelm.cli", "oelm.settings", "oelm.keys", "oelm.run_directory", "oelm.side_by_side", "oelm.data.prepare",
+    "oelm", "oelm.cli", "oelm.settings", "oelm.keys", "oelm.run_directory", "oelm.data.prepare",
     "oelm.data.prepare_sentences",
     "oelm.experiments.controller", "oelm.experiments.status", "oelm.experiments.forecast",
     "oelm.study.plan", "oelm.study.archiving", "oelm.study.confounds", "oelm.study.registration",
@@ -185,7 +183,7 @@ def test_the_command_line_imports_heavy_rooms_only_inside_its_verbs():
     assert {name for name in top if name.startswith("oelm")} <= {
         "oelm.answers", "oelm.errors", "oelm.files", "oelm.plurals", "oelm.visible", "oelm.cli",
         "oelm.cli.engine_options", "oelm.cli.getting_started", "oelm.cli.given", "oelm.cli.options",
-        "oelm.cli.studies", "oelm.cli.usage", "oelm.experiments.engines",
+        "oelm.cli.studies", "oelm.experiments.engines",
     }  # fmt: skip
 
 

@@ -53,14 +53,14 @@ def test_the_walk_works_as_printed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     walk = printed(ONE_RUN[: ONE_RUN.index("## Text")])
     commands = [shlex.split(line)[1:] for line in walk]
-    assert [each[0] for each in commands] == ["prepare", "train", "diagnose", "generate", "train", "compare", "verify"]
+    verbs = [each[0] for each in commands]
+    assert verbs == ["prepare", "train", "diagnose", "generate", "train", "board", "verify"]
     said = {}
-    for command in commands:
+    for command in (each for each in commands if each[0] != "board"):  # which serves until it is stopped
         done = oelm_command(*command, *SMALLER.get(command[0], []))
         assert done.returncode == 0, done.stderr
         assert done.stdout.strip()
         said[command[0]] = done.stdout
-    assert "nothing but the arm differs" in said["compare"]
     assert "runs/frozen: bit-equal; validation loss " in said["verify"]
     again = oelm_command(*commands[1], *SMALLER["train"])
     assert "this run is finished" in again.stdout

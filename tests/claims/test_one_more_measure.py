@@ -16,7 +16,6 @@ from oelm.reporting import tables
 from oelm.reporting.figures import gallery
 from oelm.reporting.figures.gallery import figures_of
 from oelm.reporting.report import write_report
-from oelm.side_by_side import table
 from oelm.study.declaration import study_digest
 from stored_runs import FREEZING, sealed_again, small_classification, small_study, store_study
 
@@ -157,8 +156,6 @@ def test_runs_of_other_studies_are_shown_by_their_own(measure, tmp_path):
     shelf = store_study(study, tmp_path, loss, also=ALSO[measure.key])
     lines = study_status(study, shelf.folder)[1]
     assert sum(f", {study.measure.name[0]} " in line for line in lines) == 8
-    compared = table([run.directory.path for run in shelf.runs][:2])
-    assert (study.measure.name[0] in compared, measure.name[0] in compared) == (True, False)
 
 
 def test_two_results_of_one_computation_that_differ_in_it_are_unlike(measure, runs, tmp_path):

@@ -78,7 +78,7 @@ def offered(project, monkeypatch, capsys):
         ("oelm diagnose runs/mine/g", {"runs/mine/gpt-s0-abc"}),
         ("oelm diagnose runs/mine/t", {"runs/mine/tuning/gpt-s1000-abc"}),
         ("oelm generate runs/a", {"runs/alone"}),
-        ("oelm compare runs/alone runs/mine/f", {"runs/mine/frozen-s0-def"}),
+        ("oelm diagnose runs/mine/f", {"runs/mine/frozen-s0-def"}),
         ("oelm verify m", {"mine"}),
         ("oelm export elsewhere/", set()),
     ],

@@ -62,22 +62,9 @@ def test_status_and_logs_show_them(study, without_torch):
         assert is_shown(said.text)
 
 
-def test_compare_shows_them(study, without_torch, tmp_path):
-    runs = sorted((study / "runs" / "odd").glob("*-s0-*"))
-    result = json.loads((runs[0] / "experiment_result.json").read_text())
-    copy = tmp_path / "copy"
-    copy.mkdir()
-    for file in runs[0].iterdir():
-        (copy / file.name).write_bytes(file.read_bytes())
-    (copy / "experiment_result.json").write_text(json.dumps(result | {"arm": ACTING}))
-    said = without_torch("compare", copy, runs[1], cwd=study)
-    assert is_shown(said.text)
-    assert "Traceback" not in said.text
-
-
 REFUSED = [
     ["status", ACTING], ["run", ACTING], ["report", ACTING], ["report", "odd", "--lang", ACTING], ["logs", ACTING],
-    ["compare", ACTING], ["train", "--preset", ACTING], ["train", "--arm", ACTING], ["train", "--set", f"{ACTING}=1"],
+    ["train", "--preset", ACTING], ["train", "--arm", ACTING], ["train", "--set", f"{ACTING}=1"],
     ["train", "--name", ACTING], ["train", "--out", ACTING], ["train", ACTING], ["prepare", ACTING],
     [ACTING], [f"--{ACTING}"], ["status", f"--{ACTING}"], ["status", "odd", ACTING],
     ["run", "odd", "--arms", ACTING], ["run", "odd", "--on", ACTING], ["stop", ACTING], ["remote", ACTING, "check"],

@@ -20,7 +20,6 @@ from oelm.files import SEAL, digest_of, read_sealed, write_json
 from oelm.ownership import Process, owner_of
 from oelm.reporting.report import write_tables
 from oelm.run_directory import RunDirectory
-from oelm.side_by_side import table
 from oelm.study.plan import planned
 from oelm.study.registration import register
 from oelm.study.shelf import Shelf
@@ -138,7 +137,6 @@ def everything_said(folder: Path, out: Path) -> dict[str, dict[int, float]]:
         lambda: refuse_what_runs_elsewhere("small", folder),
         lambda: planned(STUDY, Shelf(folder), facts=facts_of(STUDY)),
         lambda: list(log_lines(find_run("trained-s0", folder.parent), lines=5, follow=False)),
-        lambda: table(sorted(path for path in folder.iterdir() if path.is_dir())[:2]),
     ):
         try:
             verb()

@@ -163,11 +163,6 @@ def test_verbs_that_read_take_an_archive_and_the_place_of_the_folder(place, answ
     assert answer("status", "mine.yaml") == said
     assert answer("status", "mine.yaml", "--runs", "runs/mine.zip") == said
     assert answer("status", "mine.yaml", "--json")[1] == by_folder.replace("runs/mine", "runs/mine.zip")
-    names = sorted(path.name for path in runs_folder(place / "runs" / "mine").glob("*-s0-*"))
-    code, out, _ = answer("compare", f"runs/mine/{names[0]}", f"runs/mine.zip/{names[1]}")
-    assert code == 0
-    assert all(f"runs/mine.zip/{name}" in out for name in names)
-    assert "runs/mine.zip: is a folder of 12 runs, not a run" in answer("compare", "runs/mine.zip")[2]
     code, out, err = answer("verify", "mine.yaml")
     assert "runs/mine.zip: 12 of 12 runs: 0 differ, 0 damaged, 12 not recomputable" in out
     assert (code, err.count("\n")) == (0, 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 import typer.main
@@ -11,8 +11,13 @@ import typer.main
 from oelm.answers import one_line_errors
 from oelm.cli import checking, exporting, getting_started, one_run, probing, remote, studies, verifying, watching
 from oelm.cli.options import echo
-from oelm.cli.usage import UsageError, in_our_words
 from oelm.errors import UserError
+
+UsageError: Any = typer.BadParameter.__bases__[0]  # of whichever click typer brings along
+# Verbs of versions up to 0.5.0, with what to use instead.
+GONE = {
+    "compare": "no longer a verb; `oelm report STUDY` compares arms, and `oelm board` shows chosen runs side by side"
+}
 
 app = typer.Typer(
     name="oelm",
@@ -53,7 +58,6 @@ for _verb in (
     one_run.export,
     one_run.arms,
     one_run.keys,
-    one_run.compare,
     studies.plan,
     studies.register,
     studies.run,
@@ -82,5 +86,7 @@ def main() -> None:
             if not sys.argv[1:] or "\n" in str(error.message):  # help itself
                 echo(error.message, err=True)
                 sys.exit(UserError.exit_code)
-            raise UserError(in_our_words(error)) from error
+            verb = sys.argv[1]
+            said = f"{verb}: {GONE[verb]}" if verb in GONE else error.format_message()
+            raise UserError(said) from error
         sys.exit(code)

@@ -14,7 +14,6 @@ from typing import Annotated
 import typer
 
 from oelm.cli import completion
-from oelm.cli.given import refuse_if_no_study
 from oelm.cli.options import JsonOption, echo, print_json
 from oelm.errors import UserError
 from oelm.files import RUNS
@@ -72,8 +71,6 @@ def check(
         echo(line, err=json_output)
 
     checks = chosen(only)
-    if study is not None:
-        refuse_if_no_study(study, "check")
     declared = load_study(study) if study is not None else None
     folder = (runs or RUNS / declared.name) if declared else None
     if folder is not None:

@@ -1,4 +1,4 @@
-"""The verbs of one run: prepare, train, diagnose, generate, export, arms, keys, compare. Heavy imports stand inside."""
+"""The verbs of one run: prepare, train, diagnose, generate, export, arms, keys. Heavy imports stand inside."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from oelm.cli import completion
-from oelm.cli.given import refuse_if_no_config, refuse_if_no_run
+from oelm.cli.given import refuse_if_in_archive
 from oelm.cli.options import ArmOption, DataOption, JsonOption, PresetOption, SeedOption, SetOption, echo, print_json
 from oelm.errors import UserError
 from oelm.plurals import number_of
@@ -248,8 +248,6 @@ def train(
     from oelm.run_directory import check_name
     from oelm.settings import DEFAULT_PRESET, load_settings
 
-    if config is not None:
-        refuse_if_no_config(Path(config))
     settings = load_settings(config, preset=preset, arm=arm, data=data, seed=seed, assignments=tuple(assignments or ()))
     group = check_name(name) if name is not None else _group_of(config) if config else preset or DEFAULT_PRESET
     if out is not None:
@@ -305,7 +303,7 @@ def diagnose(
     from oelm.diagnosis import diagnose_arm, diagnose_stored
 
     if path is not None:
-        refuse_if_no_run(path, "diagnose")
+        refuse_if_in_archive(path, "diagnose")
         _refuse_together("a run", preset=preset, arm=arm, data=data, seed=seed, set=assignments)
         diagnosis = diagnose_stored(path, steps=steps)
     else:
@@ -345,7 +343,7 @@ def generate(
     \b
     Example: oelm generate runs/frozen --prompt "Once upon a time" --samples 3
     """
-    refuse_if_no_run(path, "generate")
+    refuse_if_in_archive(path, "generate")
     from oelm.stored_models.sampling import keep_sample, run_to_keep_in, sampled_texts
 
     directory = run_to_keep_in(path) if keep else None
@@ -391,7 +389,7 @@ def export(
       oelm export runs/trained --to exports/trained
       oelm export runs/frozen/checkpoints/step-000400 --to exports/frozen
     """
-    refuse_if_no_run(path, "export")
+    refuse_if_in_archive(path, "export")
     _check_path(to, option="--to")
     from oelm.stored_models.export import export as export_model
 
@@ -469,27 +467,6 @@ def keys(
         )
     if any(each.key not in OWN_OPTIONS for each in found):
         echo("change one with --set KEY=VALUE, in a config file, or in a study under base, arms.NAME.set or tuning.set")
-
-
-def compare(
-    runs: Annotated[
-        list[Path],
-        typer.Argument(metavar="RUN", help="Run directories to compare.", autocompletion=completion.runs),
-    ],
-) -> None:
-    """Show finished runs side by side: quality, size, speed.
-
-    Example: oelm compare runs/trained runs/frozen
-    """
-    from oelm.archives import runs_folder
-    from oelm.side_by_side import table
-
-    found = []
-    for path in runs:
-        refuse_if_no_run(path, "compare")
-        found.append(runs_folder(path))
-        refuse_if_no_run(found[-1], "compare")
-    echo(table(found))
 
 
 def _refuse_together(what: str, **options: Any) -> None:

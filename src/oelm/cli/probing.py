@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from oelm.cli import completion
-from oelm.cli.given import refuse_if_no_data, refuse_if_no_run
+from oelm.cli.given import refuse_if_in_archive, refuse_if_no_data
 from oelm.cli.options import JsonOption, echo, print_json
 from oelm.errors import UserError
 
@@ -61,7 +61,7 @@ def probe(
       oelm probe runs/recall --data probe:recall
       oelm probe models/gpt2 --length 256 --json
     """
-    refuse_if_no_run(path, "probe")
+    refuse_if_in_archive(path, "probe")
     if figure is not None:
         _check_figure(figure)
     own_length = None if data is None else _own_length(data)

@@ -18,8 +18,6 @@ from oelm.cli.getting_started import embedded_text_elsewhere, prepare_embedded_t
 from oelm.cli.given import (
     refuse_if_in_archive,
     refuse_if_no_folder,
-    refuse_if_no_run,
-    refuse_if_no_study,
     refuse_if_runs_are_below,
 )
 from oelm.cli.options import ArmsOption, GroupsOption, JsonOption, echo, one_of_arms_and_groups, print_json
@@ -338,12 +336,8 @@ def logs(
     refuse_if_in_archive(runs, "logs")
     if runs != RUNS:
         refuse_if_no_folder(runs)
-    try:
-        found = find_run(run, runs)
-    except UserError:
-        refuse_if_no_run(Path(run), "logs")
-        raise
-    for line in log_lines(found, lines=lines, follow=follow):
+    refuse_if_in_archive(Path(run), "logs")
+    for line in log_lines(find_run(run, runs), lines=lines, follow=follow):
         echo(line)
 
 
@@ -497,7 +491,6 @@ def study_and_folder(study: str, runs: Path | None, verb: str) -> tuple[Study, P
     from oelm.study.reading import load_study
     from oelm.study.registration import as_it_began
 
-    refuse_if_no_study(study, verb)
     place = archive_at(Path(study))
     if place is not None and verb not in READING:
         refuse_archive(Path(study))

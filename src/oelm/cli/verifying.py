@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from oelm.cli import completion
-from oelm.cli.given import refuse_if_no_data, refuse_if_no_folder, refuse_if_no_study, refuse_if_runs_are_below
+from oelm.cli.given import refuse_if_no_data, refuse_if_no_folder, refuse_if_runs_are_below
 from oelm.cli.options import JsonOption, echo, print_json
 from oelm.errors import UserError
 from oelm.files import RUNS
@@ -94,7 +94,6 @@ def _run_or_folder(what: str, runs: Path | None) -> tuple[Path | None, Path]:
     from oelm.study.catalogue import declared_by
     from oelm.study.reading import load_study
 
-    refuse_if_no_study(what, "verify")
     name = load_study(declared_by(what, runs)).name
     folder = _told_of_archive(runs or RUNS / name)
     if runs is not None:

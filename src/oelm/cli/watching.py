@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from oelm.cli import completion
-from oelm.cli.given import refuse_if_no_folder, refuse_if_no_study, refuse_if_runs_are_below
+from oelm.cli.given import refuse_if_no_folder, refuse_if_runs_are_below
 from oelm.cli.options import echo
 from oelm.cli.studies import language_named
 from oelm.errors import UserError
@@ -81,7 +81,6 @@ def board(
         of_one = _study_in(runs) if runs is not None else None
         found = Board(runs or RUNS) if of_one is None else Board(None, of_one)
     else:
-        refuse_if_no_study(study, "board")
         source = str(declared_by(study, runs))
         declared = load_study(source)
         path = runs or RUNS / declared.name

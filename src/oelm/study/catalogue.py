@@ -30,6 +30,8 @@ def study_file(source: str | Path) -> Path:
     known = known_studies()
     if found := known.get(_name_in(source)):
         return found
+    if path.is_dir():
+        raise UserError(f"study {str(source)!r}: is a folder; give the study's name or file, and its runs with --runs")
     here, packaged = (
         ", ".join(name for name, file in known.items() if (file.parent == PACKAGED) is ours) for ours in (False, True)
     )
