@@ -256,8 +256,7 @@ MUTANTS = (
     # ---- Training, its exchange and its files ----
     Mutant("training/optimizer.py", "max(1, training.steps - training.warmup_steps)", "training.steps", WHOLE_RUN),
     Mutant("training/loss.py", "        if not _is_one(outer):", "        if False:", "training/test_loss.py"),
-    Mutant("training/exchange.py", "room -= size", "room -= 1", "training/test_exchange.py"),
-    Mutant("training/exchange.py", "(places[place], place)", "place", "training/test_exchange.py"),
+    Mutant("training/distributed.py", "flat.split([", "flat.flip(0).split([", "training/test_distributed.py"),
     Mutant(
         "training/attendance.py",
         "self.heard_at = self.moved_at = time.monotonic()",
@@ -288,7 +287,6 @@ MUTANTS = (
         "vars(self.progress)",
         "training/test_run.py",
     ),
-    Mutant("training/late.py", "torch.maximum(self._stopped, bad)", "bad", "training/test_late.py"),
     Mutant("training/best_model.py", "copy.clone() if", "copy if", "training/test_best_model.py"),
     Mutant(
         "training/checkpoint.py",

@@ -15,7 +15,7 @@ BOTTOM = {
     "seeding", "sections", "system", "trackers", "treatment", "visible",
 }  # fmt: skip
 WAIST = {
-    "config", "claims", "arms", "arm_words", "settings", "accounting", "footprint", "ownership", "schemas",
+    "config", "claims", "arms", "arm_words", "settings", "accounting", "ownership", "schemas",
     "metric_records", "run_directory", "sealing", "sources", "prepared",
 }  # fmt: skip
 
@@ -46,7 +46,6 @@ ALLOWED = {
     "settings": {"errors", "files", "sections", "treatment", "config", "arms"},
     "keys": {"errors", "treatment", "config", "settings"},
     "accounting": {"treatment", "config"},
-    "footprint": {"treatment", "config", "accounting"},
     "arm_list": {"errors", "aliases", "treatment", "config", "arms", "arm_words", "settings", "accounting"},
     "whole_folder": {"errors", "files", "system"},
     "ownership": {"errors", "files", "system"},

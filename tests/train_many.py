@@ -6,11 +6,13 @@ Arguments: token folder, output folder, precision, then names of arms, or of pro
 import sys
 from pathlib import Path
 
+from oelm.training import distributed
 from oelm.training.distributed import joined, world_from_environment
 from oelm.training.run import train
 from small_runs import quiet_execution, small_run
 
 if __name__ == "__main__":
+    distributed.BUCKET_ELEMENTS = 2000  # fewer than some weights have, and more than others
     folder, out, precision, *arms = sys.argv[1:]
     with joined(world_from_environment(), device="cpu"):
         for arm in arms:

@@ -49,7 +49,7 @@ def test_every_row_has_its_words_and_says_what_it_lacks(here, monkeypatch):
     assert len({check.name for check in CHECKS}) == len(CHECKS)
     assert all(all(check.words) and check.words[0] != check.words[1] for check in CHECKS)
     skipped = {check.name: check.lacks(here) for check in CHECKS if check.lacks(here)}
-    assert skipped == dict.fromkeys(("waiting", "memory", "efficiency"), "there is no GPU")
+    assert skipped == dict.fromkeys(("memory", "efficiency"), "there is no GPU")
     alone = replace(here, gpus=("0",))
     assert {check.name for check in CHECKS if check.lacks(alone)} == {"processes", "efficiency"}
     assert not any(check.lacks(replace(here, gpus=("0", "1"))) for check in CHECKS)
@@ -202,17 +202,17 @@ def kept(folder, here, *rows) -> Shelf:
 
 
 def test_the_record_is_shown_in_both_languages(tmp_path, here):
-    facts = {"relative_error": 0.1}
+    facts = {"efficiency": 0.8, "processes": 2}
     shelf = kept(
-        tmp_path / "runs", here, row("memory", lambda here: Outcome("pass", "as estimated", facts)), row("one", failing)
+        tmp_path / "runs", here, row("efficiency", lambda here: Outcome("pass", "as hoped", facts)), row("one", failing)
     )
     found = _check(shelf)
     english, chinese = (_checked(found, language) for language in ("en", "zh"))
     assert "1 passed, 1 failed, 0 skipped" in english
-    assert "estimated peak memory was off by +10%" in english
+    assert "2 GPUs in parallel at 80% efficiency" in english
     assert "failed: one (the bits differ)" in english
     assert "通过 1 项，失败 1 项" in chinese
-    assert "峰值显存估计偏差 +10%" in chinese
+    assert "2 个 GPU 并行效率 80%" in chinese
     assert "检查" in chinese
 
 
@@ -302,7 +302,7 @@ def test_the_command_keeps_the_record_with_a_study(tmp_path):
         "check",
         "--cpu",
         "--only",
-        "device,waiting",
+        "device,memory",
         "--study",
         "demo",
         "--runs",
@@ -314,7 +314,7 @@ def test_the_command_keeps_the_record_with_a_study(tmp_path):
     record = json.loads(done.stdout)
     assert [each["state"] for each in record["results"]] == ["pass", "skipped"]
     assert stored_check(tmp_path / "runs")["results"] == record["results"]
-    assert "skipped  waiting    there is no GPU" in done.stderr
+    assert "skipped  memory     there is no GPU" in done.stderr
 
 
 @pytest.mark.trial

@@ -1,32 +1,25 @@
-"""What single steps are compared with: the estimate of a dry run, and eager gradients, parameter by parameter."""
+"""Single steps: the memory of two, and gradients compared with eager ones, parameter by parameter."""
 
 import itertools
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from oelm.checking import steps
-from oelm.checking.steps import asked
 from oelm.checking.table import GRADIENT_TOLERANCES
 from oelm.errors import UserError
 from oelm.settings import load_settings, written_out
-from oelm.training import memory
 
 
-def test_the_peak_is_compared_with_the_estimate_of_a_dry_run(monkeypatch):
-    """A stand-in for the GPU's counters; the steps are real. What cuBLAS keeps is in no estimate."""
-    kept = [64 * 2**20]
+def test_the_peak_of_two_steps_is_said_beside_what_the_gpu_has(monkeypatch):
+    """A stand-in for the GPU's counters; the steps are real."""
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: None)
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: 10**9)
-    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: 10**8 + sum(kept))
-    monkeypatch.setattr(torch._C, "_cuda_clearCublasWorkspaces", kept.clear, raising=False)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda name: SimpleNamespace(total_memory=2 * 10**9))
     settings = written_out(load_settings(preset="tiny", assignments=["training.batch_size=2", "execution.compile=off"]))
-    request = {"kind": "cpu", "settings": settings}
-    found = steps.memory(request)
-    run, machine, _ = asked(request)
-    assert found["parts"] == memory.peak_bytes(run, machine) != memory.needed_bytes(run, machine)
-    assert (found["peak_bytes"], found["estimate_bytes"]) == (10**9 - 64 * 2**20, sum(found["parts"].values()))
-    assert steps.peak_bytes is memory.peak_bytes
+    found = steps.memory({"kind": "cpu", "settings": settings})
+    assert (found["peak_bytes"], found["total_bytes"]) == (10**9, 2 * 10**9)
 
 
 def test_an_arm_that_cannot_take_a_step_is_named_and_ends_none_of_the_others(monkeypatch):
@@ -46,7 +39,6 @@ def test_an_arm_that_cannot_take_a_step_is_named_and_ends_none_of_the_others(mon
         "arms": list(settings),
         "failed": {second: "embedding_backward does not have a deterministic implementation"},
         "not_finite": [],
-        "waited": {},
     }
 
 

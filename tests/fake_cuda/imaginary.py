@@ -70,22 +70,7 @@ def load(library: str) -> None:
     torch.cuda.manual_seed_all = lambda seed: None
     torch.accelerator.is_available = lambda: False  # its streams ask the driver
     torch.Tensor.pin_memory = lambda self, *given: self
-    torch.cuda.Event = _Event
     torch.cuda.get_device_properties = lambda *given: SimpleNamespace(
         total_memory=24 * 2**30, name="imaginary", major=8
     )
     torch.cuda.set_device = lambda *given: None
-
-
-class _Event:
-    """Happens at once."""
-
-    def __init__(self, enable_timing: bool = False) -> None:
-        assert enable_timing
-
-    def record(self) -> None: ...
-
-    def synchronize(self) -> None: ...
-
-    def elapsed_time(self, later: _Event) -> float:
-        return 1.0

@@ -72,12 +72,6 @@ def slow_steps(*arguments, **options):
 driver.optimization_steps = slow_steps
 """
 
-# As on a GPU: numbers are read when the next step is under way.
-READ_LATE = """
-import functools, oelm.training.driver as driver
-driver.optimization_steps = functools.partial(driver.optimization_steps, late=True)
-"""
-
 SLOW_SAVE = """
 import time, oelm.training.checkpoint as checkpoint
 write, saves = checkpoint.write_tensors, 0

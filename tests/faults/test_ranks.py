@@ -8,8 +8,7 @@ import signal
 import time
 from pathlib import Path
 
-import pytest
-from patches import READ_LATE, SLOW_STEPS
+from patches import SLOW_STEPS
 from ranks import STEPS, Group, is_alive
 from runs import everything_stored, losses, state, steps_recorded, training
 
@@ -79,30 +78,9 @@ def test_a_group_is_stopped_killed_and_resumed_as_if_nothing_had_happened(server
     assert losses(run) == losses(reference_of_two)
 
 
-def test_a_group_whose_numbers_are_read_late_is_stopped_and_resumed_as_if_nothing_had_happened(server, data, tmp_path):
-    whole, run = tmp_path / "whole", tmp_path / "run"
-    ended = Group(server, tmp_path / "started", *training(whole, data, **STEPS), patch=READ_LATE).wait()
-    assert ended.code == 0, ended.out
-
-    words = training(run, data, **STEPS)
-    stopped = Group(server, tmp_path / "started", *words, patch=SLOW_STEPS + READ_LATE)
-    wait_for_step(stopped, run, 3)
-    stopped.send_to_agent(signal.SIGTERM)
-    ended = stopped.wait()
-    step = int(re.search(r"oelm: stopped at step (\d+) of 30, saved", ended.out)[1])
-    assert newest_whole(run) == step
-
-    ended = Group(server, tmp_path / "started", *words, patch=READ_LATE).wait()
-    assert ended.code == 0, ended.out
-    assert f"resuming from step {step} of 30" in ended.out
-    assert everything_stored(run) == everything_stored(whole)
-    assert losses(run) == losses(whole)
-
-
-@pytest.mark.parametrize("reading", ["", READ_LATE], ids=["read at once", "read late"])
-def test_a_loss_that_is_no_number_on_one_rank_stops_every_rank_for_good(server, data, tmp_path, reading):
+def test_a_loss_that_is_no_number_on_one_rank_stops_every_rank_for_good(server, data, tmp_path):
     run, words = tmp_path / "run", training(tmp_path / "run", data, **STEPS)
-    ended = Group(server, tmp_path / "started", *words, patch=SPOILED_ON_ONE_RANK + reading, cold=not reading).wait()
+    ended = Group(server, tmp_path / "started", *words, patch=SPOILED_ON_ONE_RANK, cold=True).wait()
     assert ended.code != 0
     assert re.search(
         r"^oelm: diverged at step 17: loss nan, gradient norm \S+, learning rate 0\.00\d+", ended.out, re.M

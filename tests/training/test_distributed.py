@@ -54,6 +54,12 @@ def test_two_runs_of_two_processes_are_bit_equal_and_keep_frozen_weights(token_f
             assert all(torch.equal(first[name], second[name]) for name in first)
 
 
+def test_gradients_are_sent_once_each_in_order_and_small_ones_together(monkeypatch):
+    monkeypatch.setattr(distributed, "BUCKET_ELEMENTS", 10)
+    gradients = [torch.empty(size) for size in (4, 6, 5, 11, 3)]
+    assert [[each.numel() for each in bucket] for bucket in distributed._buckets(gradients)] == [[4, 6], [5], [11], [3]]
+
+
 @pytest.mark.parametrize(("count", "size"), [(8, 1), (8, 2), (5, 2), (7, 3), (3, 3)])
 def test_shares_cover_a_batch_exactly_and_evenly(count, size):
     shares = [World(rank=rank, size=size).share(count) for rank in range(size)]

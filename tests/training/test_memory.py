@@ -1,6 +1,8 @@
 """What a run needs of memory is known before it starts, and never overestimated."""
 
 import re
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -87,6 +89,16 @@ def test_processes_share_the_memory_of_a_machine(monkeypatch):
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     with pytest.raises(UserError, match="for 2 of them"):
         refuse_what_does_not_fit(small_run(), machine())
+
+
+def test_a_gpu_is_asked_for_one_sequence_where_the_run_may_take_fewer(monkeypatch):
+    one = sum(needed_bytes(small_run(), machine(micro_batch_size=1)).values())
+    for total, fits in ((one, True), (one - 1, False)):
+        monkeypatch.setattr(
+            torch.cuda, "get_device_properties", lambda name, total=total: SimpleNamespace(total_memory=total)
+        )
+        with nullcontext() if fits else pytest.raises(UserError, match="the GPU has"):
+            refuse_what_does_not_fit(small_run(), machine(device="cuda:0"))
 
 
 def test_nothing_is_built_of_a_run_that_does_not_fit(monkeypatch):

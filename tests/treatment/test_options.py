@@ -62,7 +62,6 @@ def test_no_room_but_the_table_and_what_computes_knows_an_option_by_name():
         "arms.py",
         "study/checks.py",  # a norm cancels a start's scale
         "study/sizes.py",  # the rank of a residual grows with the width
-        "footprint.py",  # the memory of ALiBi's mask, which is one for all layers
         "checking/steps.py",  # takes a step of each
     }
 

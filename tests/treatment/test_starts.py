@@ -96,7 +96,7 @@ def test_no_room_but_the_table_and_the_named_arms_knows_what_a_start_is():
     }
     of_the_original_experiments = {path for path in knowing if path.startswith("compat/")}
     not_starts = {path for path in knowing if path.startswith("reporting/figures/")}  # a style of matplotlib's
-    not_starts |= {"data/prepare_sentences.py", "training/determinism.py"}  # a key of its manifest; operations of torch
+    not_starts |= {"data/prepare_sentences.py"}  # a key of its manifest
     assert knowing - of_the_original_experiments - not_starts == uses_them_as_values
 
 

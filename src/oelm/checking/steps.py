@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import platform
 from collections.abc import Iterator
@@ -20,9 +19,7 @@ from oelm.system import processor
 from oelm.timing.workload import TimedArm, Workload, drawn_tokens, workload_of
 from oelm.training.device import Machine, prepare_process, resolve_machine
 from oelm.training.distributed import World
-from oelm.training.late import GuardedUpdates
 from oelm.training.loop import accumulate_gradients
-from oelm.training.memory import peak_bytes
 
 SMALL = {"vocabulary": 512, "seq_len": 64, "d_model": 128, "num_layers": 2, "num_heads": 4}
 # What no named arm has.
@@ -83,29 +80,22 @@ def device(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def arms(request: dict[str, Any]) -> dict[str, Any]:
-    """Each arm takes one real step, and then another where waiting for the device is an error."""
-    failed, waited = dict[str, str](), dict[str, str]()
-    kinds, not_finite = dict(_kinds()), []
+    """Each arm takes a real step, and computes another."""
+    kinds, failed, not_finite = dict(_kinds()), dict[str, str](), []
     for name, settings in kinds.items():
         try:
             if not math.isfinite(_second_loss(settings, request["kind"])):
                 not_finite.append(name)
         except RuntimeError as error:
-            told = waited if "synchroniz" in str(error) else failed
-            told[name] = str(error).splitlines()[0]
-    return {"arms": list(kinds), "failed": failed, "not_finite": not_finite, "waited": waited}
+            failed[name] = str(error).splitlines()[0]
+    return {"arms": list(kinds), "failed": failed, "not_finite": not_finite}
 
 
 def _second_loss(settings: Settings, kind: str) -> float:
     run, machine, workload = on_this_machine(settings, kind, compile="off")
     arm = TimedArm(run, machine, workload)
     arm.step()
-    parameters = [parameter for group in arm.optimizer.param_groups for parameter in group["params"]]
-    updates = GuardedUpdates(arm.optimizer, parameters, run.training.gradient_clip)
-    with _waiting_is_an_error(machine):
-        loss = accumulate_gradients(arm.objective, run, 2, machine=machine, world=World())
-        updates.take(loss.double(), run.training.learning_rate)
-    return loss.item()
+    return accumulate_gradients(arm.objective, run, 2, machine=machine, world=World()).item()
 
 
 def _kinds() -> Iterator[tuple[str, Settings]]:
@@ -114,19 +104,6 @@ def _kinds() -> Iterator[tuple[str, Settings]]:
         yield name, settings_of(tree, name="check", arm=name)
     for name, values in FURTHER.items():
         yield name, settings_of(tree, name="check", arm="frozen_head_orthogonal", values=values)
-
-
-@contextlib.contextmanager
-def _waiting_is_an_error(machine: Machine) -> Iterator[None]:
-    """A GPU is kept busy only where nobody asks for its results inside a step."""
-    if machine.kind != "cuda":
-        yield
-        return
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        yield
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
 
 
 # ---- Compiled against eager ----------------------------------------------------------------------------------------
@@ -167,25 +144,14 @@ def differences(expected: dict[str, Tensor], found: dict[str, Tensor]) -> dict[s
 
 
 def memory(request: dict[str, Any]) -> dict[str, Any]:
-    """The peak of two steps on a GPU, and the estimate that --dry-run prints. cuBLAS keeps workspaces of a fixed size
-    from its first product on, which are in the first and not in the second."""
+    """The peak of two steps on a GPU, and what it has."""
     run, machine, workload = asked(request)
     torch.cuda.reset_peak_memory_stats()
-    _two_steps(run, machine, workload)
-    peak, left = torch.cuda.max_memory_allocated(), torch.cuda.memory_allocated()
-    getattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: None)()  # not public, so it may be gone one day
-    workspaces = left - torch.cuda.memory_allocated()
-    parts = peak_bytes(run, machine)
-    return {
-        "peak_bytes": peak - workspaces,
-        "workspace_bytes": workspaces,
-        "estimate_bytes": sum(parts.values()),
-        "parts": parts,
-        "machine": str(machine),
-    }
-
-
-def _two_steps(run: GptRun, machine: Machine, workload: Workload) -> None:
     arm = TimedArm(run, machine, workload)
     for _ in range(2):
         arm.step()
+    return {
+        "peak_bytes": torch.cuda.max_memory_allocated(),
+        "total_bytes": torch.cuda.get_device_properties(machine.device).total_memory,
+        "machine": str(machine),
+    }

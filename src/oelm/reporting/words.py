@@ -955,10 +955,6 @@ _PROVENANCE: dict[str, Phrase] = {
         "{created}，{device}：通过 {passed} 项，失败 {fail} 项，跳过 {skipped} 项",
     ),
     "provenance.check_failed": ("failed: {name} ({said})", "失败：{name}（{said}）"),
-    "provenance.check.memory": (
-        "estimated peak memory was off by {relative_error:+.0%}",
-        "峰值显存估计偏差 {relative_error:+.0%}",
-    ),
     "provenance.check.efficiency": (
         "{processes} GPUs in parallel at {efficiency:.0%} efficiency",
         "{processes} 个 GPU 并行效率 {efficiency:.0%}",

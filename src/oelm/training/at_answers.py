@@ -57,9 +57,6 @@ class AtAnswers:
         asked_N = self._machine.moved(examples.asked_BT[example_N, place_N])
         return hidden_BTD.flatten(0, 1).index_select(0, places), asked_N, example_N
 
-    def embedding_rows(self, step: int) -> None:
-        """Vocabularies of probes are small."""
-
     def role_of(self, name: str) -> str:
         return role_of(name)
 

@@ -67,9 +67,6 @@ class Classification:
         logits_BC: Tensor = self.model(**given).logits
         return logits_BC if logits_BC.dtype == torch.float64 else logits_BC.float()
 
-    def embedding_rows(self, step: int) -> None:
-        """That of an encoder is exchanged as a whole."""
-
     def role_of(self, name: str) -> str:
         return encoder_role_of(name)
 

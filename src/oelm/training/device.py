@@ -93,11 +93,7 @@ def resolve_machine(
     kind = torch.device(device).type
     precision, precision_reason = _precision(execution, device)
     compiled, compile_reason = _compile(execution, run, kind, world_size)
-    examples, memory_reason = execution.micro_batch_size, None
-    if examples is None:
-        examples, memory_reason = micro_batch(
-            run, device=device, precision=precision, compiled=compiled, world_size=world_size
-        )
+    examples = execution.micro_batch_size or micro_batch(run, kind=kind, world_size=world_size)
     machine = Machine(
         device=device,
         precision=precision,
@@ -107,7 +103,7 @@ def resolve_machine(
         deterministic=execution.deterministic,
         tf32=execution.tf32,
     )
-    reasons = [precision_reason, compile_reason, *([memory_reason] if memory_reason else [])]
+    reasons = [precision_reason, compile_reason]
     if execution.device == "auto" and kind == "cpu" and visible_gpus() is None and _unseen_gpus():
         reasons.append(f"device cpu: {_unseen_gpus()}")
     return machine, reasons if machine.deterministic else [*reasons, NOT_DETERMINISTIC]

@@ -1,8 +1,8 @@
 """The processes of one run: who takes which part, what they add up, and what is said when one is gone. torchrun starts
 them.
 
-No wrapper around the model: exchange.py adds up whatever has a gradient at an update, so a weight that thaws later is
-synchronised from then on.
+No wrapper around the model: `World.add_up` adds up whatever has a gradient at an update, so a weight that thaws later
+is synchronised from then on. Every process has a part of the batch, so all have gradients of the same weights.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from oelm.ownership import HEARTBEAT_SECONDS, STALE_SECONDS, START_VARIABLE
 from oelm.training.attendance import Attendance
 
 ABORT_SECONDS = 10.0
+BUCKET_ELEMENTS = 4 * 2**20
 TIMEOUT = datetime.timedelta(minutes=30)  # a dead rank is seen at once, a hung one by its attendance
 
 
@@ -99,12 +100,17 @@ class World:
         if collective_device() != "cpu":
             self.attendance.launched()
 
-    def sum_in_place(self, numbers: Tensor) -> Tensor:
-        """The same where they are; on a GPU nobody waits for the result."""
-        if self.size > 1:
-            with self.together():
-                dist.all_reduce(numbers)
-        return numbers
+    def add_up(self, gradients: list[Tensor]) -> None:
+        """Over all processes, in place; small ones are sent together."""
+        if self.size == 1:
+            return
+        with self.together():
+            for bucket in _buckets(gradients):
+                flat = bucket[0].view(-1) if len(bucket) == 1 else torch.cat([each.view(-1) for each in bucket])
+                dist.all_reduce(flat)
+                if len(bucket) > 1:
+                    parts = flat.split([each.numel() for each in bucket])
+                    torch._foreach_copy_([each.view(-1) for each in bucket], list(parts))
 
     def least(self, number: int) -> int:
         """The smallest of what the processes say."""
@@ -133,6 +139,18 @@ class World:
         with self.together():
             dist.broadcast(buffer, src=0)
         return bytes(buffer.cpu().numpy()).decode()
+
+
+def _buckets(gradients: list[Tensor]) -> Iterator[list[Tensor]]:
+    """Neighbours together, up to a size; what is larger is alone, and needs no copy."""
+    bucket: list[Tensor] = []
+    for gradient in gradients:
+        if bucket and sum(each.numel() for each in bucket) + gradient.numel() > BUCKET_ELEMENTS:
+            yield bucket
+            bucket = []
+        bucket.append(gradient)
+    if bucket:
+        yield bucket
 
 
 def world_from_environment() -> World:

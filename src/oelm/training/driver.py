@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from oelm.config import EncoderRun, Execution, GptRun, ResolvedRun
 from oelm.data.floor import floor_of
 from oelm.data.folders import Data
@@ -39,10 +41,12 @@ from oelm.training.checkpoint import load_checkpoint, save_checkpoint
 from oelm.training.device import Machine, graphs_compiled
 from oelm.training.distributed import OtherProcessGone, World
 from oelm.training.journal import Journal
-from oelm.training.loop import Diverged, StepResult, diverged, optimization_steps
+from oelm.training.loop import Diverged, StepResult, accumulate_gradients, diverged, optimization_steps
 from oelm.training.objective import Validation
 from oelm.training.records import Progress, parameters_record, result_record
 from oelm.training.signals import Interrupted, StopRequest, show_last_line
+
+REHEARSED = {"cuda"}  # where a step is tried before the first: nobody knows what it will take
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,23 @@ class Driver:
         if not isinstance(self.run, GptRun) or not self.run.training.head_scores:
             return None
         return recorded_on(self.run)
+
+    def has_room(self) -> bool:
+        """True if on every GPU of the run a step fits into memory: one is computed, beside what AdamW will keep."""
+        if self.machine.kind not in REHEARSED:
+            return True
+        moving = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+        fits = 1
+        try:
+            moments = [torch.empty_like(parameter) for parameter in (*moving, *moving)]
+            self.schedule.apply(self.objective.model, 1)
+            accumulate_gradients(self.objective, self.run, 1, machine=self.machine, world=self.world)
+            del moments
+        except torch.OutOfMemoryError:
+            fits = 0
+        self.optimizer.zero_grad(set_to_none=True)
+        self.graphs = graphs_compiled()
+        return self.world.least(fits) == 1
 
     # -- start and end -----------------------------------------------------------------------------------------------
 
@@ -190,7 +211,6 @@ class Driver:
             world=self.world,
             start=self.progress.step,
             stop_requested=stop,
-            acts_after=self._acts_after,
         )
         training = self.run.training
         self._await_step(self.progress.step + 1)
@@ -219,10 +239,6 @@ class Driver:
     def _saves_after(self, step: int) -> bool:
         return step == self.run.training.steps or step % self.checkpoint_every == 0
 
-    def _acts_after(self, step: int) -> bool:
-        """Whether something is done with the model as this step leaves it; a record only needs its numbers."""
-        return self._validates_after(step) or self._saves_after(step)
-
     def _await_step(self, step: int) -> None:
         self.world.attendance.begin(f"step {step}", allowed_seconds=self.patience.seconds)
 
@@ -236,8 +252,8 @@ class Driver:
         progress.step = result.step
         self.patience.note(result.seconds)
         progress.training_seconds += result.seconds
-        if self.machine.compile and result.graphs != self.graphs:  # the next step may have compiled more by now
-            self.graphs = result.graphs
+        if self.machine.compile and graphs_compiled() != self.graphs:
+            self.graphs = graphs_compiled()
             progress.compiling_steps += 1
             progress.compiling_seconds += result.seconds
         progress.loss_sum += result.loss

@@ -6,16 +6,16 @@ An estimate from below, so that nothing is refused that would have run; what sti
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 import torch
 
 from oelm.accounting import BYTES_PER_WEIGHT, activation_bytes, totals
-from oelm.config import GptRun, ResolvedRun
+from oelm.config import ResolvedRun
 from oelm.errors import UserError
 from oelm.exhaustion import limit_of, size
 from oelm.system import mapped_bytes, memory_bytes
 from oelm.training.device import Machine
-from oelm.training.micro_batch import peak
 
 KEPT_BY_COMPILED_CODE = 0.5  # of the activations, at least; the rest is computed again
 
@@ -37,7 +37,8 @@ def needed_bytes(run: ResolvedRun, machine: Machine) -> dict[str, int]:
 
 
 def refuse_what_does_not_fit(run: ResolvedRun, machine: Machine) -> None:
-    parts = needed_bytes(run, machine)
+    """On a GPU with a single sequence at a time: where there is no room for more, fewer are taken (run.py)."""
+    parts = needed_bytes(run, replace(machine, micro_batch_size=1) if machine.kind == "cuda" else machine)
     needed = sum(parts.values())
     for available, whose in _limits(machine):
         if needed > available:
@@ -64,19 +65,8 @@ def _limits(machine: Machine) -> list[tuple[float, str]]:
     return limits
 
 
-# ---- What a step on a GPU is expected to have at its peak -----------------------------------------------------------
-
-
-def peak_bytes(run: GptRun, machine: Machine, *, world_size: int = 1) -> dict[str, int]:
-    """By what it is for, of one process; an estimate of the middle, which a traced step is held to."""
-    examples, precision = machine.micro_batch_size, machine.precision
-    return peak(run, examples=examples, world_size=world_size, precision=precision, compiled=machine.compile)
-
-
-def memory_line(run: ResolvedRun, machine: Machine, *, world_size: int = 1) -> str:
-    """What a step of one process is expected to take, for people: on a GPU at its peak, elsewhere at least."""
-    parts, word = needed_bytes(run, machine), "at least"
-    if machine.kind == "cuda" and isinstance(run, GptRun):
-        parts, word = peak_bytes(run, machine, world_size=world_size), "about"
+def memory_line(run: ResolvedRun, machine: Machine) -> str:
+    """The same for people."""
+    parts = needed_bytes(run, machine)
     listed = ", ".join(f"{name} {size(count)}" for name, count in parts.items() if count)
-    return f"memory: {word} {size(sum(parts.values()))} ({listed})"
+    return f"memory: at least {size(sum(parts.values()))} ({listed})"

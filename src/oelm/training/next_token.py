@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from oelm.config import GptRun
 from oelm.data.batches import TrainingBatches, ValidationSequences
@@ -52,13 +52,6 @@ class NextToken:
         weight_VD = self.model.output_weight
         hidden_ND, targets_N, compiled = hidden_BTD.flatten(0, 1), targets_BT.flatten(), self._machine.compile
         return summed_cross_entropy(hidden_ND, weight_VD, targets_N, scale=self._scale, compiled=compiled)
-
-    def embedding_rows(self, step: int) -> tuple[nn.Embedding, np.ndarray] | None:
-        """Every process knows the whole batch: it is a function of the step."""
-        training, model = self._run.training, self._run.model
-        read = np.zeros(model.vocabulary, dtype=bool)
-        read[self._batches.rows(step, range(training.batch_size))[:, :-1]] = True
-        return self.model.token_embedding, np.flatnonzero(read)
 
     def role_of(self, name: str) -> str:
         return role_of(name)

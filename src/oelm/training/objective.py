@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-import numpy as np
 from torch import Tensor, nn
 
 
@@ -37,12 +36,6 @@ class Objective(Protocol):
 
     def loss_of(self, step: int, members: range) -> Tensor:
         """The part of update `step`'s mean loss that these members of its batch make up."""
-        ...
-
-    def embedding_rows(self, step: int) -> tuple[nn.Embedding, np.ndarray] | None:
-        """The token embedding and the rows of it that update `step` reads on all processes together, each once and in
-        order; None where that is not worth finding out.
-        """
         ...
 
     def tokens_after(self, step: int) -> int:

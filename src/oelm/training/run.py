@@ -24,12 +24,12 @@ from oelm.errors import UserError
 from oelm.files import RUNS, Damaged, Unreadable, ensure_writable, explaining_a_full_disk, read_object, write_json
 from oelm.ownership import now
 from oelm.probes.examples import refuse_too_few
-from oelm.run_directory import RunDirectory, checkpoint_step, flat, folder_name
+from oelm.run_directory import RunDirectory, flat, folder_name
 from oelm.schemas import Environment, State, read_record
 from oelm.sealing import Ended, can_be_ended_again, end_of, ending_files, everything, first_start, read_config
 from oelm.training import distributed
 from oelm.training.checkpoint import latest_whole
-from oelm.training.device import Machine, prepare_process, resolve_machine
+from oelm.training.device import prepare_process, resolve_machine
 from oelm.training.driver import Driver, TrainingJob
 from oelm.training.journal import Journal, Silent
 from oelm.training.loop import Diverged
@@ -98,19 +98,8 @@ def train(
     machine, reasons = resolve_machine(execution, run, local_rank=world.local_rank, world_size=world.size)
     prepare_process(machine)
     with distributed.joined(world, device=machine.device):
-        machine, reasons = _as_every_process_can(machine, reasons, world)
         job = TrainingJob(run, data, RunDirectory(folder), execution, machine, world)
         return _as_owner(job, reasons) if world.is_main else _as_companion(job)
-
-
-def _as_every_process_can(machine: Machine, reasons: list[str], world: distributed.World) -> tuple[Machine, list[str]]:
-    """The GPUs of one run may have different amounts of memory free. One micro-batch is stored, and a resumed run goes
-    on with it everywhere: it has to be everybody's from the start."""
-    least = world.least(machine.micro_batch_size)
-    if least == machine.micro_batch_size:
-        return machine, reasons
-    reason = f"micro-batch {least}: another GPU of this run has less memory free"
-    return replace(machine, micro_batch_size=least), [*reasons, reason]
 
 
 def planned(
@@ -128,7 +117,7 @@ def planned(
         *reasons,
         f"parameters: {counts.total:,} total, {counts.trainable:,} trainable, {counts.frozen:,} frozen",
         f"work: {training_flops(run) / 1e12:,.2f} TFLOP in {run.training.steps:,} steps",
-        memory_line(run, machine, world_size=world.size),
+        memory_line(run, machine),
         "nothing was started",
     ]
 
@@ -164,27 +153,24 @@ def _as_owner(job: TrainingJob, reasons: list[str]) -> Outcome:
 
 
 def _driven(job: TrainingJob, journal: Journal, checkpoint: Path | None) -> dict[str, Any]:
-    """To the end. Where the memory of a GPU runs out before the first step is done, the estimate was wrong here: half
-    a micro-batch gives the same result. Several processes cannot agree on it any more, and stop."""
+    """To the end. While a GPU has no room for a step, the run starts with half the micro-batch, on all processes: the
+    result is the same."""
     while True:
         driver = Driver(job, journal)
-        began = driver.progress.step if checkpoint is None else checkpoint_step(checkpoint)
-        try:
+        whole = job.machine.micro_batch_size
+        if whole == 1 or driver.has_room():
             return driver.go(checkpoint)
-        except torch.OutOfMemoryError:
-            whole = job.machine.micro_batch_size
-            if job.world.size > 1 or whole == 1 or driver.progress.step > began:
-                raise
-            job = replace(job, machine=replace(job.machine, micro_batch_size=-(-whole // 2)))
+        job = replace(job, machine=replace(job.machine, micro_batch_size=-(-whole // 2)))
         journal.warn(
-            f"the GPU ran out of memory with micro-batches of {whole}; starting again with "
-            f"{job.machine.micro_batch_size}, which gives the same result"
+            f"the GPU has no room for micro-batches of {whole}; starting with {job.machine.micro_batch_size}, "
+            "which gives the same result"
         )
         del driver  # and its weights
         gc.collect()
         torch.cuda.empty_cache()
-        found = read_object(job.directory.environment_file)
-        write_json(job.directory.environment_file, found | job.machine.as_json())
+        if job.world.is_main:
+            found = read_object(job.directory.environment_file)
+            write_json(job.directory.environment_file, found | job.machine.as_json())
 
 
 def _as_it_began(execution: Execution, folder: Path) -> Execution:
@@ -224,7 +210,7 @@ def _as_companion(job: TrainingJob) -> Outcome:
     if word == FINISHED:
         return Outcome(job.directory, {}, was_finished=True)
     checkpoint = None if word == FRESH else Path(word)
-    return Outcome(job.directory, Driver(job, Silent()).go(checkpoint), was_finished=False)
+    return Outcome(job.directory, _driven(job, Silent(), checkpoint), was_finished=False)
 
 
 def _refuse_another_run(directory: RunDirectory, run: ResolvedRun, data_digest: str) -> None:
