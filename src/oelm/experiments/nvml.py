@@ -1,4 +1,4 @@
-"""`python -m oelm.experiments.nvml`: the GPUs as NVML knows them, MIG slices included, as one line of JSON.
+"""`python -m oelm.experiments.nvml`: the GPUs as NVML knows them, as one line of JSON.
 
 In a process of its own, because a driver in trouble lets a call wait for ever. NVML numbers GPUs by their bus, as
 nvidia-smi does.
@@ -8,22 +8,30 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 
 def listed(nvml: Any) -> list[dict[str, Any]]:
     nvml.nvmlInit()
     handles = [nvml.nvmlDeviceGetHandleByIndex(number) for number in range(nvml.nvmlDeviceGetCount())]
-    return [entry for number, handle in enumerate(handles) for entry in _entries(nvml, number, handle)]
+    return [_entry(nvml, str(number), handle) for number, handle in enumerate(handles)]
 
 
-def _entries(nvml: Any, number: int, handle: Any) -> list[dict[str, Any]]:
-    """A GPU, or its MIG slices. One that is to be divided and has no slice yet can run nothing."""
-    if not _is_divided(nvml, handle):
-        return [_entry(nvml, str(number), handle)]
-    slices = list(_slices(nvml, number, handle))  # of the whole of it only an administrator may ask
-    return slices or [_nothing_known(nvml, str(number), handle) | {"is_divided": True}]
+def _entry(nvml: Any, index: str, handle: Any) -> dict[str, Any]:
+    called = {
+        "index": index,
+        "uuid": _text(nvml.nvmlDeviceGetUUID(handle)),
+        "name": _text(nvml.nvmlDeviceGetName(handle)),
+    }
+    if _is_divided(nvml, handle):  # only an administrator may ask for more
+        return called | {"used_mib": 0, "total_mib": 0, "processes": [], "is_divided": True}
+    memory = _memory(nvml, handle)
+    processes = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
+    return called | {
+        "used_mib": memory.used // 2**20,
+        "total_mib": memory.total // 2**20,
+        "processes": [[process.pid, (process.usedGpuMemory or 0) // 2**20] for process in processes],
+    }
 
 
 def _is_divided(nvml: Any, handle: Any) -> bool:
@@ -31,39 +39,6 @@ def _is_divided(nvml: Any, handle: Any) -> bool:
         return bool(nvml.nvmlDeviceGetMigMode(handle)[0])
     except nvml.NVMLError:  # it cannot be
         return False
-
-
-def _slices(nvml: Any, number: int, handle: Any) -> Iterator[dict[str, Any]]:
-    for place in range(nvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
-        try:
-            part = nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, place)
-        except nvml.NVMLError:
-            continue  # a place without a slice
-        yield _entry(nvml, f"{number}:{place}", part) | {"is_slice": True}
-
-
-def _entry(nvml: Any, index: str, handle: Any) -> dict[str, Any]:
-    memory = _memory(nvml, handle)
-    processes = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
-    return _nothing_known(nvml, index, handle) | {
-        "used_mib": memory.used // 2**20,
-        "total_mib": memory.total // 2**20,
-        "processes": [[process.pid, (process.usedGpuMemory or 0) // 2**20] for process in processes],
-    }
-
-
-def _nothing_known(nvml: Any, index: str, handle: Any) -> dict[str, Any]:
-    """But what it is called."""
-    return {
-        "index": index,
-        "uuid": _text(nvml.nvmlDeviceGetUUID(handle)),
-        "name": _text(nvml.nvmlDeviceGetName(handle)),
-        "used_mib": 0,
-        "total_mib": 0,
-        "is_slice": False,
-        "is_divided": False,
-        "processes": [],
-    }
 
 
 def _memory(nvml: Any, handle: Any) -> Any:

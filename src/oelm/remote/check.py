@@ -7,13 +7,18 @@ import shutil
 from dataclasses import dataclass
 from typing import Any
 
-from oelm.experiments.gpu_queries import QUERIES, TOOL, parsed
+from oelm.experiments.gpus import Gpu, GpuProcess
 from oelm.remote.connection import ask, no_program
 from oelm.remote.hosts import Server
 
 PROBE_SECONDS = 100
 NEEDED_BYTES = 2**30
 OLDEST_PYTHON = (3, 11)
+GPU_TOOL = "nvidia-smi"  # it comes with the driver; nothing of oelm need be there
+GPU_QUERIES = (
+    ("--query-gpu=index,uuid,memory.used,memory.total,name", "--format=csv,noheader,nounits"),
+    ("--query-compute-apps=gpu_uuid,pid,used_memory", "--format=csv,noheader,nounits"),
+)
 
 
 @dataclass(frozen=True)
@@ -38,8 +43,8 @@ def check(server: Server) -> list[Line]:
         "facts",
         seconds=PROBE_SECONDS + 60,
         probe_seconds=PROBE_SECONDS,
-        gpu_tool=TOOL,
-        gpu_queries=[list(query) for query in QUERIES],
+        gpu_tool=GPU_TOOL,
+        gpu_queries=[list(query) for query in GPU_QUERIES],
     )
     found = facts["probe"]
     return [
@@ -108,11 +113,23 @@ def _torch(found: dict[str, Any], server: Server) -> Line:
 
 
 def _gpus(facts: dict[str, Any]) -> list[Line]:
-    listing, processes = facts["gpus"]
-    users = facts["users"]
-    gpus = parsed(listing, processes, user_of=lambda pid: users.get(str(pid), "somebody"))
-    if not gpus:
+    listing, processes = (_rows(text) for text in facts["gpus"])
+    if not listing:
         return [Line("gpus", "none: runs use the cores")]
-    return [
-        Line(f"gpu {gpu.index}", f"{gpu.name}: {f'busy: {gpu.why_busy}' if gpu.why_busy else 'free'}") for gpu in gpus
-    ]
+    lines = []
+    for index, uuid, used, total, name in (row for row in listing if len(row) == 5):
+        own = (each for each in processes if len(each) == 3 and each[0] == uuid and each[1].isdecimal())
+        users = tuple(GpuProcess(int(pid), facts["users"].get(pid, "somebody"), _number(mib)) for _, pid, mib in own)
+        busy = Gpu(index, name, _number(used), _number(total), users).why_busy
+        lines.append(Line(f"gpu {index}", f"{name}: {f'busy: {busy}' if busy else 'free'}"))
+    return lines
+
+
+def _rows(text: str) -> list[list[str]]:
+    """What the tool printed; a name may have commas."""
+    return [[field.strip() for field in line.split(",", 4)] for line in text.splitlines()]
+
+
+def _number(text: str) -> int:
+    """A field that the tool does not know (`[N/A]`) counts as nothing."""
+    return int(text) if text.isdecimal() else 0
