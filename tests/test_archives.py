@@ -2,7 +2,9 @@
 
 import hashlib
 import os
+import signal
 import stat
+import sys
 import tempfile
 import warnings
 import zipfile
@@ -15,6 +17,7 @@ from oelm.archives import LIST, Archived, is_archive, place_in_archive, refuse_a
 from oelm.errors import UserError
 from oelm.files import Damaged, sealed
 from oelm.visible import json_text, visible
+from small_runs import finished
 
 CONTENT = {
     "bench.json": b"{}\n",
@@ -114,6 +117,33 @@ def test_it_is_written_whole_or_not_at_all(archive, folder, tmp_path):
         write_archive(archive, files, study="small")
     assert archive.read_bytes() == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["results.zip", "runs", "temporary"]
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from oelm import archives
+archives._append = lambda *arguments: os.kill(os.getpid(), signal.SIGKILL)
+archives.write_archive(Path(sys.argv[1]), {"a": Path(sys.argv[2])}, study="small")
+"""
+
+
+def test_what_a_killed_one_left_is_gone_after_the_next_of_that_name(archive, folder, tmp_path):
+    def remainders() -> list[str]:
+        return sorted(path.name for path in tmp_path.iterdir() if path.name.startswith(".partial-"))
+
+    done = finished([sys.executable, "-c", KILLED, str(archive), str(folder / "bench.json")])
+    assert done.returncode == -signal.SIGKILL
+    (killed,) = remainders()
+    others = [
+        f".partial-{os.getppid()}-results.zip",
+        killed.replace("results", "other"),
+    ]
+    for name in others:
+        (tmp_path / name).write_bytes(b"theirs")
+    write_archive(archive, files_in(folder), study="small")
+    assert remainders() == sorted(others)
+    assert runs_folder(archive).is_dir()
 
 
 def test_what_repeats_itself_takes_little_room(folder, tmp_path):
@@ -262,6 +292,23 @@ def test_more_than_the_disk_has_is_refused_before_anything_is_written(archive, t
     usage = archives.shutil.disk_usage(temporary)
     monkeypatch.setattr(archives.shutil, "disk_usage", lambda folder: usage._replace(free=4096))
     refused(archive, temporary, "choose another folder with TMPDIR")
+
+
+def test_small_files_need_their_blocks_and_no_more(tmp_path, temporary, monkeypatch):
+    """On a disk of a small size, which would have room for them."""
+    (tmp_path / "runs").mkdir()
+    for number in range(60):
+        (tmp_path / "runs" / f"{number}.json").write_bytes(b"{}\n")
+    write_archive(tmp_path / "x.zip", files_in(tmp_path / "runs"), study="small")
+    usage = archives.shutil.disk_usage(temporary)
+    for blocks, has_room in ((62, True), (59, False)):
+        monkeypatch.setattr(archives.shutil, "disk_usage", lambda folder, free=4096 * blocks: usage._replace(free=free))
+        target = Path(tempfile.mkdtemp())
+        if has_room:
+            assert archives.unpack(tmp_path / "x.zip", target)["study"] == "small"
+        else:
+            with pytest.raises(UserError, match=r"needs 0\.2 MiB"):
+                archives.unpack(tmp_path / "x.zip", target)
 
 
 def test_too_many_files_are_neither_written_nor_read(archive, folder, temporary, tmp_path, monkeypatch):

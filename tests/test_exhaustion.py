@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from oelm.exhaustion import in_the_systems_words, size, what_ran_out, what_the_gpu_reported
+from oelm.exhaustion import disk_full, in_the_systems_words, size, what_ran_out, what_the_gpu_reported
 
 
 @pytest.mark.parametrize(
@@ -30,6 +30,7 @@ from oelm.exhaustion import in_the_systems_words, size, what_ran_out, what_the_g
         (RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"), "memory: the GPU has run out"),
         (ImportError("libtorch_cpu.so: failed to map segment from shared object"), "memory: the "),
         (RuntimeError("can't start new thread"), "threads: no more can be started"),
+        (RuntimeError("unable to open file <x> in read-only mode: Too many open files (24)"), "open files: this"),
     ],
 )
 def test_each_resource_has_its_words(error, expected):
@@ -87,6 +88,20 @@ def test_what_is_no_fault_of_a_gpu_is_not_called_one(error):
 def test_a_folder_that_is_not_there_yet_is_judged_by_its_disk(tmp_path):
     error = OSError(errno.ENOSPC, "No space left on device", str(tmp_path / "a" / "b"))
     assert what_ran_out(error, needed_bytes=2**60).startswith(f"{tmp_path / 'a' / 'b'}: disk full: needs ")
+
+
+@pytest.mark.parametrize(
+    ("needed_bytes", "free_bytes", "said"),
+    [
+        (20 * 2**20, 3 * 2**20, "needs 20.0 MiB, has 3.0 MiB"),
+        (20 * 2**20, 20 * 2**20 - 1, "needs more than the 20.0 MiB that are free"),
+        (20 * 2**20, 21 * 2**20, "needs more than the 21.0 MiB that are free"),
+        (0, 0, "needs more than the 0.0 MiB that are free"),
+    ],
+)
+def test_a_full_disk_never_has_what_is_needed(needed_bytes, free_bytes, said):
+    line = disk_full(Path("x"), needed_bytes=needed_bytes, free_bytes=free_bytes)
+    assert line == f"x: disk full: {said}; make room and run the same command again"
 
 
 def test_a_librarys_words_for_an_error_of_the_system():

@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Iterator
 
 from oelm.errors import UserError
-from oelm.exhaustion import what_ran_out, what_the_gpu_reported
+from oelm.exhaustion import refuse_few_open_files, what_ran_out, what_the_gpu_reported, why_output_is_refused
 from oelm.visible import visible
 
 
@@ -23,6 +23,7 @@ def one_line_errors(name: str, *, command: list[str]) -> Iterator[None]:
     # takes a queue.py in the working folder for Python's own.
     os.environ["PYTHONSAFEPATH"] = "1"
     try:
+        refuse_few_open_files()
         yield
     except UserError as error:
         if os.environ.get("RANK", "0") == "0" or error.concerns_one_process:
@@ -38,7 +39,8 @@ def one_line_errors(name: str, *, command: list[str]) -> Iterator[None]:
         if isinstance(error, BrokenPipeError) and _reader_is_gone():
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left is flushed at the end
             sys.exit(128 + signal.SIGPIPE)
-        for found, code in ((what_ran_out(error), UserError.exit_code), (what_the_gpu_reported(error), 1)):
+        ran_out = why_output_is_refused(error) or what_ran_out(error)
+        for found, code in ((ran_out, UserError.exit_code), (what_the_gpu_reported(error), 1)):
             if found is not None:
                 print(f"{name}: {_whose()}{visible(found)}", file=sys.stderr)
                 sys.exit(code)

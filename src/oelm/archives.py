@@ -26,7 +26,7 @@ from typing import Any, BinaryIO
 
 from oelm.errors import UserError
 from oelm.exhaustion import mebibytes
-from oelm.files import MOST_BYTES, Damaged, atomic_file, explaining_a_full_disk, sealed
+from oelm.files import MOST_BYTES, Damaged, atomic_file, explaining_a_full_disk, remove_remainders, sealed
 from oelm.run_directory import check_name
 from oelm.schemas import ArchiveList, read_sealed_record
 from oelm.visible import json_text, show_as
@@ -61,6 +61,7 @@ def write_archive(path: Path, files: dict[str, Path], *, study: str) -> dict[str
             f"{path}: {mebibytes(size)} of results, but an archive takes at most {mebibytes(MOST_ARCHIVE_BYTES)}"
         )
     listed = {}
+    remove_remainders(path)
     with (
         explaining_a_full_disk(path.parent, needed_bytes=size),
         atomic_file(path) as stream,
@@ -105,8 +106,7 @@ def unpack(archive: Path, folder: Path) -> dict[str, Any]:
     """
     with _opened(archive) as opened:
         listing = _listing(archive, opened, folder)
-        size = sum(entry["bytes"] for entry in listing["files"].values())
-        needed = size + len(listing["files"]) * BLOCK_BYTES * (1 + MOST_FOLDERS)
+        needed = _needed_bytes(listing["files"])
         if shutil.disk_usage(folder).free < needed:
             raise UserError(
                 f"{archive}: needs {mebibytes(needed)} in {folder.parent}; choose another folder with TMPDIR"
@@ -115,6 +115,13 @@ def unpack(archive: Path, folder: Path) -> dict[str, Any]:
             for name, entry in listing["files"].items():
                 _unpack_file(archive, opened, name, entry, folder / name)
     return listing
+
+
+def _needed_bytes(files: dict[str, dict[str, Any]]) -> int:
+    """On a disk, which gives whole blocks to each file, and at least one to each folder."""
+    folders = {parent for name in files for parent in PurePosixPath(name).parents}
+    blocks: int = sum(-(-entry["bytes"] // BLOCK_BYTES) for entry in files.values())
+    return BLOCK_BYTES * (len(folders) + blocks)
 
 
 @contextlib.contextmanager

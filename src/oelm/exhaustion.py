@@ -5,6 +5,7 @@ Such errors come from anywhere and in many words; here is the one place that kno
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
@@ -16,6 +17,7 @@ from oelm.errors import UserError
 from oelm.system import mapped_bytes, memory_bytes
 
 FEW_INODES = 32  # what failed may have cleaned up after itself
+FEWEST_OPEN_FILES = 64  # with which every command can start; the usual limit is 1024
 NO_MEMORY = re.compile(
     r"can't allocate memory|cannot allocate memory|not enough memory|out of memory|bad_alloc|failed to map segment|"
     r"unable to mmap|alloc[ _]failed|memory allocation",
@@ -26,6 +28,7 @@ PERHAPS_NO_MEMORY = re.compile(
     r"could not (create|execute) a |pthread_create|system_error|error return without exception"
 )
 NO_THREAD = re.compile(r"can't start new thread|Resource temporarily unavailable", re.IGNORECASE)
+NO_OPEN_FILE = re.compile(r"Too many open files")  # in a library's words
 # Of torch, of the libraries it calls, and of NCCL where it is the device that failed and not another process.
 GPU_FAULT = re.compile(
     r"(CUDA error:|Cuda failure|CUDA driver error:|Triton Error \[CUDA\]:|CUBLAS_STATUS_|CUDNN_STATUS_|"
@@ -69,6 +72,8 @@ def what_ran_out(error: BaseException, *, folder: Path | None = None, needed_byt
         return _memory_line(of_gpu=bool(OF_A_GPU.search(str(error))))
     if PERHAPS_NO_MEMORY.search(str(error)) and limit_of("AS") is not None:
         return _memory_line()
+    if NO_OPEN_FILE.search(str(error)):
+        return _open_files_line(Path.cwd(), 0)
     return _threads_line() if NO_THREAD.search(str(error)) else None
 
 
@@ -93,6 +98,30 @@ def refuse_little_address_space(needed_bytes: int, whose: str) -> None:
         )
 
 
+def refuse_few_open_files() -> None:
+    """Before anything is imported: what fails later, inside a library, may fail without words of ours."""
+    allowed = limit_of("NOFILE")
+    if allowed is not None and allowed < FEWEST_OPEN_FILES:
+        raise UserError(
+            f"open files: the shell allows {allowed} at a time (ulimit -n), and oelm needs at least "
+            f"{FEWEST_OPEN_FILES}; raise the limit and run the same command again"
+        )
+
+
+def why_output_is_refused(error: BaseException) -> str | None:
+    """The line for an error of writing to standard output, which does not say so: a disk that is full for one file
+    may have room for others. None for every other error."""
+    if not isinstance(error, OSError) or error.filename is not None or error.errno not in _OUTPUT_ENDS:
+        return None
+    try:
+        os.write(1, b"\n")
+    except OSError:
+        with contextlib.suppress(OSError):  # only Linux says where it leads
+            return f"output: {os.readlink('/proc/self/fd/1')}: cannot be written to ({error.strerror})"
+        return f"output: cannot be written ({error.strerror})"
+    return None
+
+
 def in_the_systems_words(error: Exception, path: Path) -> Exception:
     """The OSError that a library wrapped into words of its own; any other error as it is."""
     wrapped = re.search(r"\(os error (\d+)\)", str(error))
@@ -111,8 +140,15 @@ def _disk_line(place: Path, needed_bytes: int) -> str:
             f"{place}: no inodes left: {size(free_bytes)} are free, but the disk has no room for more files (df -i); "
             "delete some there and run the same command again"
         )
-    needs = f"needs {mebibytes(needed_bytes)}, " if needed_bytes else ""
-    return f"{place}: disk full: {needs}has {mebibytes(free_bytes)}; make room and run the same command again"
+    return disk_full(place, needed_bytes=needed_bytes, free_bytes=free_bytes)
+
+
+def disk_full(place: Path, *, needed_bytes: int, free_bytes: int) -> str:
+    """What was cut short has been removed: a need that is not known, or only roughly, is more than what is free now."""
+    needs, has = mebibytes(needed_bytes), mebibytes(free_bytes)
+    known = needed_bytes > free_bytes and needs != has
+    room = f"needs {needs}, has {has}" if known else f"needs more than the {has} that are free"
+    return f"{place}: disk full: {room}; make room and run the same command again"
 
 
 def _quota_line(place: Path, needed_bytes: int) -> str:
@@ -162,6 +198,7 @@ def _threads_line() -> str:
     )
 
 
+_OUTPUT_ENDS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 _LINES: dict[int, Callable[[Path, int], str]] = {
     errno.ENOSPC: _disk_line,
     errno.EDQUOT: _quota_line,

@@ -66,6 +66,15 @@ def writer_is_alive(temporary: Path) -> bool:
     return number != str(os.getpid()) and number.isdecimal() and process_exists(int(number))
 
 
+def remove_remainders(path: Path) -> None:
+    """What writers of `path` left beside it when they were killed."""
+    for entry in path.parent.iterdir() if path.parent.is_dir() else ():
+        if re.fullmatch(rf"{re.escape(TEMPORARY_PREFIX)}\d+-{re.escape(path.name)}", entry.name) and not (
+            writer_is_alive(entry)
+        ):
+            remove(entry)
+
+
 def fsync_folder(folder: Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -359,8 +368,9 @@ def ensure_writable(folder: Path, *, option: str = "--out") -> None:
 
 
 @contextlib.contextmanager
-def explaining_a_full_disk(folder: Path, *, needed_bytes: int) -> Iterator[None]:
-    """Turn 'no space left' into what is needed and what there is; and name what else may run out meanwhile."""
+def explaining_a_full_disk(folder: Path, *, needed_bytes: int = 0) -> Iterator[None]:
+    """Turn 'no space left' into what is needed, where that is known, and what there is; and name what else may run out
+    meanwhile."""
     try:
         yield
     except Exception as error:

@@ -19,7 +19,7 @@ from typing import Any
 from oelm.claims.measures import LOSS, Measure, measures_of
 from oelm.config import ResolvedRun, fingerprint
 from oelm.errors import UserError
-from oelm.exhaustion import mebibytes
+from oelm.exhaustion import disk_full
 from oelm.files import (
     TEMPORARY_PREFIX,
     Damaged,
@@ -423,10 +423,7 @@ class RunDirectory:
             self.clear_leftovers()
             free_bytes = shutil.disk_usage(self.checkpoints).free
             if free_bytes < needed_bytes:
-                raise UserError(
-                    f"{self.checkpoints}: disk full: a checkpoint needs {mebibytes(needed_bytes)}, "
-                    f"has {mebibytes(free_bytes)}; make room and run the same command again"
-                )
+                raise UserError(disk_full(self.checkpoints, needed_bytes=needed_bytes, free_bytes=free_bytes))
             try:
                 yield new_folder(temporary)
                 _seal(temporary)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from runs import everything_stored, leftovers, losses, training
 
 from oelm.run_directory import RunDirectory, check_whole
+from warm import environment
 
 # Fills the disk up to the last byte just before a function is called for the n-th time.
 FILL_BEFORE = """
@@ -61,9 +63,8 @@ def test_a_disk_that_fills_up_is_explained_and_the_run_goes_on_when_there_is_roo
     patch = FILL_BEFORE.format(ballast=str(ballast), module=module, function=function, call=call)
     ended = server.run(*training(run, data), patch=patch)
     assert ended.code == 2, ended.text
-    assert re.search(r"disk full: (a checkpoint )?needs [1-9]\d*\.\d MiB, has 0\.\d MiB; make room", ended.err), (
-        ended.text
-    )
+    room = r"needs 0\.[1-9] MiB, has 0\.\d MiB|needs more than the 0\.\d MiB that are free"
+    assert re.search(rf"disk full: ({room}); make room", ended.err), ended.text
     assert "Traceback" not in ended.text
     stored = RunDirectory(run).stored_checkpoints()
     assert stored
@@ -97,6 +98,27 @@ def test_a_screen_that_is_gone_does_not_end_a_run(server, data, reference, tmp_p
     assert ended.err == ""
     assert everything_stored(tmp_path / "run") == everything_stored(reference)
     assert "finished: validation loss" in (tmp_path / "run" / "training.log").read_text()
+
+
+@pytest.mark.parametrize("words", ["--help", "keys", "arms --help", "arms"])
+def test_an_output_that_takes_nothing_is_named_and_not_the_disk_one_is_on(words):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "oelm", *words.split()], env=environment(), stdout=full, stderr=subprocess.PIPE
+        )
+    assert done.returncode == 2
+    assert done.stderr.decode() == "oelm: output: /dev/full: cannot be written to (No space left on device)\n"
+
+
+def test_an_output_on_a_full_disk_is_named_by_its_file(mounted):
+    disk = mounted("size=64k")
+    (disk / "ballast").write_bytes(bytes(2**16))
+    with open(disk / "log", "w") as log:
+        done = subprocess.run(
+            [sys.executable, "-m", "oelm", "arms"], env=environment(), stdout=log, stderr=subprocess.PIPE
+        )
+    assert done.returncode == 2
+    assert done.stderr.decode() == f"oelm: output: {disk}/log: cannot be written to (No space left on device)\n"
 
 
 # ---- D2 ------------------------------------------------------------------------------------------------------------

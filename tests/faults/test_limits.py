@@ -107,6 +107,21 @@ def test_a_limit_of_the_shell_is_named_and_without_it_the_run_goes_on(
     assert_it_goes_on(server, words, run, reference)
 
 
+@pytest.mark.parametrize("words", ["--version", "arms", "status nothing", "generate nowhere", "board --no-open"])
+def test_too_few_open_files_for_anything_are_refused_first(words):
+    """A process of its own, as `ulimit -n` starts it: what fails inside a library has no words of ours."""
+    code = (
+        "import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (4, 4096)); "
+        "sys.argv[0] = 'oelm'; runpy.run_module('oelm', run_name='__main__')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words.split()], env=environment(), capture_output=True, text=True, timeout=60
+    )
+    line = r"open files: the shell allows 4 at a time \(ulimit -n\), and oelm needs at least 64; raise the limit .*"
+    assert_one_line(Ended(done.returncode, done.stdout, done.stderr), line)
+    assert done.stdout == ""
+
+
 def test_preparing_data_under_a_limit_of_file_size(server, tmp_path):
     words = ["prepare", "stories", "--stories", "300", "--workers", "1", "--out", tmp_path / "data"]
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (9000, 9000))"

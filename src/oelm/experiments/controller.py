@@ -48,7 +48,6 @@ POLL_SECONDS = 0.5
 SHORTEST_POLL_SECONDS = 0.01  # right after a start: some runs end at once
 READING_SHARE = 20  # all directories are read again when that takes a twentieth of the time since
 MOST_STARTS = 2  # of one run by one controller: a process killed from outside is tried once more
-NEEDED_BYTES = 2**20  # of the controller's own small files
 
 
 @dataclass(frozen=True)
@@ -134,7 +133,7 @@ class Controller:
         check_libraries(self.study)
         ensure_writable(self.folder, option="--runs")
         refuse_what_runs_elsewhere(self.study.name, self.folder)
-        with self._alone(), explaining_a_full_disk(self.folder, needed_bytes=NEEDED_BYTES):
+        with self._alone(), explaining_a_full_disk(self.folder):
             begun()
             try:
                 return self._reconcile(waits)

@@ -39,7 +39,6 @@ from oelm.whole_folder import replacing
 Format = Literal["md", "html", "pdf"]
 FORMATS: tuple[Format, ...] = ("md", "html", "pdf")
 FIRST_FIGURES = ("val_ppl_comparison", "parameter_distribution")  # also beside the tables, not only in figures/
-NEEDED_BYTES = 20 * 2**20  # of a report with all its figures, generously
 LIBRARIES = ("matplotlib", "typst")
 NUMBERS_FILE = "numbers.tex"
 # Names in a report's folder; the last ones are what older versions, killed, left in it.
@@ -101,7 +100,7 @@ def _new_report(out: Path) -> Iterator[tuple[Path, list[str]]]:
     ensure_writable(place)
     remarks: list[str] = []
     with (
-        explaining_a_full_disk(place, needed_bytes=NEEDED_BYTES),
+        explaining_a_full_disk(place),
         replacing(out, ours=OUR_FILES, mark=RESULTS_FILE) as folder,
     ):
         yield folder, remarks

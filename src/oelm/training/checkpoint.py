@@ -20,6 +20,8 @@ from oelm.training.optimizer import foreign_moments, optimizer_state, restore_op
 from oelm.training.records import Progress
 
 MODEL_FILE, OPTIMIZER_FILE, STATE_FILE = CHECKPOINT_FILES
+HEADER_BYTES = 256  # of a tensor: its name and shape
+BESIDE_BYTES = 2**16  # state and manifest
 
 
 def save_checkpoint(
@@ -122,8 +124,8 @@ def contiguous(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def stored_bytes(tensors: dict[str, Tensor]) -> int:
-    """What a file of them needs, with room for its header and for what is written beside it."""
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values()) + 2**20
+    """What a file of them needs, with its header and what is written beside it."""
+    return sum(tensor.numel() * tensor.element_size() + HEADER_BYTES for tensor in tensors.values()) + BESIDE_BYTES
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> None:

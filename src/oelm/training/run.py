@@ -143,7 +143,7 @@ def _as_owner(job: TrainingJob, reasons: list[str]) -> Outcome:
             return Outcome(directory, ended.result, was_finished=True)
         if ended is not None:
             raise Diverged(f"{directory.path}: {ended.error}; a diverged run is not started again")
-        with _end_written_down(directory), explaining_a_full_disk(directory.path, needed_bytes=12 * 2**20):
+        with _end_written_down(directory), explaining_a_full_disk(directory.path):
             _write_start(job, journal)
             for reason in reasons:
                 journal.say(reason)
