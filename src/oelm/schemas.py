@@ -49,6 +49,7 @@ class Result(Stored):
     loss_by_difficulty: dict[str, Loss] | None = None
     unigram_loss: Loss | None = None
     bigram_loss: Loss | None = None
+    seen_in_train: Part | None = None
     chance_blind: Part | None = None
     chance_in_context: dict[str, Part] | None = None
     bits_stored: float | None = None

@@ -173,3 +173,31 @@ def test_a_probe_has_a_guess_among_all_tokens_and_one_among_what_the_context_off
     verdict = findings_of(study, shelf).verdicts[0]
     assert verdict.reason == reason
     assert dict(verdict.reservations).keys() & {"learnt_little", "floor_unknown"} == said
+
+
+# ---- Reported text that was trained on -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("share", "is_said"), [(None, False), (0.0, False), (0.009, False), (0.01, True), (0.5, True)])
+def test_reported_text_that_also_stands_in_train_is_named_beside_every_verdict_on_it(tmp_path, share, is_said):
+    study = study_of()
+    shelf = store_study(
+        study,
+        tmp_path,
+        lambda arm, seed, *_: 2.5 + 0.01 * seed + 0.001 * (seed % 2) * (arm == ARMS[1]),
+        result={"unigram_loss": NOTHING, "bigram_loss": LITTLE, "seen_in_train": share},
+    )
+    verdict = findings_of(study, shelf).verdicts[0]
+    said = dict(verdict.reservations)
+    assert verdict.outcome == "supported"
+    assert said.keys() & {"seen_in_train"} == ({"seen_in_train"} if is_said else set())
+    if is_said:
+        assert said["seen_in_train"] == {"share": share}
+
+
+def test_examples_that_were_also_trained_on_are_named_too(tmp_path):
+    study = small_classification(hypotheses=[accuracy_claim()], tuning=None)
+    shelf = store_study(
+        study, tmp_path, lambda arm, seed, *_: 0.3 + 0.0025 * (seed % 3), result={"seen_in_train": 0.125}
+    )
+    assert dict(findings_of(study, shelf).verdicts[0].reservations)["seen_in_train"] == {"share": 0.125}

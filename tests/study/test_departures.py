@@ -94,7 +94,8 @@ EVERY = {"cost", "gain", "fewer"}
         ({"base": BASE | {"data": "data/other"}}, EVERY),
         ({"base": BASE | {"execution": {"threads": 1}}}, set()),
         ({"tuning": {"grid": {"learning_rate": [1e-3, 2e-3]}}}, {"cost", "gain"}),
-        ({"question": "Does it?", "scope": "small", "notes": "no more"}, set()),
+        ({"question": "Does it?", "notes": "no more"}, set()),
+        ({"scope": "models of every size"}, EVERY),
     ],
 )
 def test_a_change_after_the_first_final_run_is_said_beside_each_verdict_that_it_touches(tmp_path, changes, touched):
@@ -116,8 +117,20 @@ def test_settings_of_an_arm_touch_the_claims_about_it(tmp_path):
     arms = {"trained": {}, "frozen_head_orthogonal": {}, "frozen_normal": {"set": {"learning_rate": 2e-3}}}
     found = reserved(tmp_path, study_of(arms=arms))
     assert {claim for claim, each in found.items() if "changed" in each} == {"gain"}
-    arms["frozen_normal"] = {"label": "another word", "processes": 2}
+    arms["frozen_normal"] = {"processes": 2}
     assert not any("changed" in each for each in reserved(tmp_path, study_of(arms=arms)).values())
+
+
+def test_exchanged_labels_turn_a_sentence_round_and_are_told_beside_it(tmp_path):
+    declared_and_run(tmp_path)
+    labels = {
+        "trained": "frozen_head_orthogonal",
+        "frozen_head_orthogonal": "trained",
+        "frozen_normal": "frozen_normal",
+    }
+    found = reserved(tmp_path, study_of(arms={arm: {"arm": arm, "label": label} for arm, label in labels.items()}))
+    assert "arms.trained.label none, now frozen_head_orthogonal" in found["cost"]["changed"]["changes"]
+    assert "arms.trained.label none, now frozen_head_orthogonal" in found["gain"]["changed"]["changes"]
 
 
 def test_a_change_before_the_first_final_run_is_none(tmp_path):

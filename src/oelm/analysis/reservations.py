@@ -15,6 +15,7 @@ from oelm.study.plan import Plan
 from oelm.study.remarks import difference_text, kinds_text, some
 from oelm.study.scaled import arms_compared, is_carried, sized_arms
 
+MUCH_SEEN = 0.01  # of the reported text: less than this recurs in any text, phrase by phrase
 Reserved = tuple[str, dict[str, Any]]
 AnyVerdict = TypeVar("AnyVerdict", bound=Verdict)
 
@@ -38,9 +39,12 @@ def _on_its_place(plan: Plan, verdict: Verdict) -> Iterator[Reserved]:
 def _on_the_floor(plan: Plan, arms: Mapping[str, ArmSummary], verdict: Verdict) -> Iterator[Reserved]:
     """Of the controls of a claim about quality; one that has learnt nothing takes the verdict away."""
     claim = verdict.hypothesis
+    controls = [arms[control] for _, control in arms_compared(plan.study, claim)]
+    seen = max((each.floor.seen_in_train or 0.0 for each in controls if each.floor), default=0.0)
+    if claim.evidence in MEASURED and seen >= MUCH_SEEN:
+        yield "seen_in_train", {"share": seen}
     if claim.evidence not in MEASURED or verdict.reason == "nothing_learnt":
         return
-    controls = [arms[control] for _, control in arms_compared(plan.study, claim)]
     if facts := learnt_little(claim, controls, plan.study.seeds):
         yield "learnt_little", facts
     if unknown := [each.arm for each in controls if each.floor is None and each.quality.costs]:

@@ -13,6 +13,7 @@ from typing import Any
 
 STANDARD_ERRORS = 2  # a share of examples is clear of a guess by so many
 UNIGRAM, BIGRAM = "unigram_loss", "bigram_loss"  # in a run's result and in floor.json
+SEEN = "seen_in_train"  # there too: the share of what is reported that also stands in train
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class Floor:
     learnt_little: float | None = None  # None: there is no such level
     little_at: Mapping[str, float] = field(default_factory=dict)  # of a probe, at each difficulty
     examples: int | None = None  # of which a guesser is right by chance; None: nothing is guessed
+    seen_in_train: float | None = None  # a share of what is reported; None: nobody looked
 
     def little(self, difficulty: int | None) -> float | None:
         return self.learnt_little if difficulty is None else self.little_at.get(str(difficulty))
@@ -39,14 +41,15 @@ def accuracy_standard_error(accuracy: float, examples: int) -> float:
 
 def of_text(result: Mapping[str, Any], labels: Sequence[int]) -> Floor | None:
     unigram, bigram = result.get(UNIGRAM), result.get(BIGRAM)
-    return None if unigram is None or bigram is None else Floor(unigram, bigram)
+    return None if unigram is None or bigram is None else Floor(unigram, bigram, seen_in_train=result.get(SEEN))
 
 
 def of_labels(result: Mapping[str, Any], labels: Sequence[int]) -> Floor | None:
     """Whoever always names the most common label of the reported split."""
     if not labels:
         return None
-    return Floor(max(map(labels.count, set(labels))) / len(labels), examples=len(labels))
+    most_common = max(map(labels.count, set(labels))) / len(labels)
+    return Floor(most_common, examples=len(labels), seen_in_train=result.get(SEEN))
 
 
 def of_guesses(result: Mapping[str, Any], labels: Sequence[int]) -> Floor | None:

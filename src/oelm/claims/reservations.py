@@ -28,6 +28,14 @@ RESERVATIONS: dict[str, Reservation] = {
             "{arms} 所学甚少：其{quality}（{reached}）并不明显{better}于 {floor}（{little}即可达到）。",
         ),
     ),
+    "seen_in_train": Reservation(
+        ("share",),
+        ("partly on training text", "部分为训练文本"),
+        (
+            "{share} of the reported text also stands in the training text: this is not a result on unseen text.",
+            "所报告的文本有 {share} 也出现在训练文本中：这并非未见文本上的结果。",
+        ),
+    ),
     "floor_unknown": Reservation(
         ("arms",),
         ("floor unknown", "下限未知"),

@@ -59,9 +59,11 @@ class ValidationSequences:
     def available(self) -> int:
         return (len(self.tokens) - 1) // self.seq_len
 
+    def starts(self, members: range) -> list[int]:
+        return [member * self.available // len(self) * self.seq_len for member in members]
+
     def rows(self, members: range) -> np.ndarray:
-        starts = [member * self.available // len(self) * self.seq_len for member in members]
-        return _sequences(self.tokens, starts, self.seq_len)
+        return _sequences(self.tokens, self.starts(members), self.seq_len)
 
 
 def _sequences(tokens: np.ndarray, starts: list[int], seq_len: int) -> np.ndarray:

@@ -1,5 +1,6 @@
 """The floor of text: the losses of a unigram and of an interpolated bigram, fitted on the training tokens, on exactly
-the windows that a run reports. Kept beside the manifest for whoever asks next, never part of the data's digest.
+the windows that a run reports, and how much of these also stands in train. Kept beside the manifest for whoever asks
+next, never part of the data's digest.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from oelm.claims.floors import BIGRAM, UNIGRAM
+from oelm.claims.floors import BIGRAM, SEEN, UNIGRAM
 from oelm.config import GptRun, ResolvedRun
 from oelm.data.batches import ValidationSequences
+from oelm.data.seen import share_in_train
+from oelm.data.sentences import SentenceData
 from oelm.data.tokens import TokenData, open_tokens
 from oelm.errors import UserError
 from oelm.files import DATA_FLOORS, read_sealed, write_sealed
@@ -24,12 +27,16 @@ from oelm.probes.probe import is_probe, probe_of
 FORMAT_VERSION = 1
 BIGRAM_WEIGHT = 0.8  # of how often a token followed the one before it; the rest is how often it occurred at all
 CHUNK_TOKENS = 1 << 22
+KEPT = (UNIGRAM, BIGRAM, SEEN)
 
 Losses = dict[str, float]
 
 
 def floor_of(data: object, run: ResolvedRun) -> Losses:
-    """Of the windows that a run reports, to be stored with its result; nothing where its data are no text."""
+    """Of the windows that a run reports, to be stored with its result. Of sentences, how many were trained on; nothing
+    of a probe."""
+    if isinstance(data, SentenceData):
+        return {SEEN: _whole_copies(data.manifest, run.training.validation_split, "examples")}
     if not isinstance(data, TokenData) or not isinstance(run, GptRun):
         return {}
     windows = _windows(run)
@@ -95,7 +102,7 @@ def _stored(data: TokenData) -> list[dict[str, Any]]:
 
 def _kept(data: TokenData, windows: dict[str, Any]) -> Losses | None:
     for each in _stored(data):
-        losses = {name: each.get(name) for name in (UNIGRAM, BIGRAM)}
+        losses = {name: each.get(name) for name in KEPT}
         if each | windows == each and all(isinstance(loss, float) for loss in losses.values()):
             return {name: float(loss) for name, loss in losses.items() if loss is not None}
     return None
@@ -114,7 +121,8 @@ def _keep(data: TokenData, windows: dict[str, Any], losses: Losses) -> None:
 
 
 def fitted(data: TokenData, *, split: str, seq_len: int, sequences: int) -> Losses:
-    """In nats per token. Every token of the vocabulary counts once more than it occurs, so that none is impossible."""
+    """The losses in nats per token; every token of the vocabulary counts once more than it occurs, so that none is
+    impossible."""
     if split not in data.splits:
         raise UserError(f"{data.folder}: has no split {split}")
     train, vocabulary = data.splits["train"], int(data.facts["vocabulary"])
@@ -129,7 +137,17 @@ def fitted(data: TokenData, *, split: str, seq_len: int, sequences: int) -> Loss
     followed = counts[before] - (before == train[-1])  # the last token is followed by nothing
     conditional = np.where(followed > 0, together / np.maximum(followed, 1), unigram)
     bigram = BIGRAM_WEIGHT * conditional + (1 - BIGRAM_WEIGHT) * unigram
-    return {name: _loss(p, times) for name, p in ((UNIGRAM, unigram), (BIGRAM, bigram))}
+    losses = {name: _loss(p, times) for name, p in ((UNIGRAM, unigram), (BIGRAM, bigram))}
+    passages = share_in_train(train, data.splits[split], windows.starts(range(len(windows))), seq_len)
+    return losses | {SEEN: max(passages, _whole_copies(data.manifest, split, "documents"))}
+
+
+def _whole_copies(manifest: dict[str, Any] | None, split: str, unit: str) -> float:
+    """The share of documents or examples of a split that are in train as a whole, as they were counted when the data
+    were prepared. A document may be shorter than a passage."""
+    entry = manifest["splits"].get(split, {}) if manifest else {}
+    copies, of = entry.get("also_in_train"), entry.get(unit)
+    return copies / of if isinstance(copies, int) and isinstance(of, int) and of else 0.0
 
 
 def _counted(train: np.ndarray, pairs: np.ndarray, vocabulary: int) -> tuple[np.ndarray, np.ndarray]:

@@ -181,6 +181,8 @@ def _fact(findings: Findings, measure: Measure, key: str, value: Any, language: 
         return short_digests(value.replace(NOW, say(language, "differences.now")))
     if key == "percent":
         return numbers.percent(value)
+    if key == "share":
+        return numbers.plain_percent(100 * value)
     if key == "per":
         return say(language, f"per.{value}")
     return numbers.whole(value) if isinstance(value, int) else str(value)

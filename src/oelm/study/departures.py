@@ -24,7 +24,7 @@ _OF_RUNS = ("seeds", "draws", "tuning")  # claims that runs decide
 _OF_LOOKS = ("looks", "futility")  # claims that pairs decide
 _OF_SIZES = ("sizes", "main_size")
 _EXECUTION = "base.execution."  # where runs execute is not what they are
-_OF_AN_ARM = ("label", "processes")  # the same of an arm
+_PROCESSES = "processes"  # the same of an arm
 
 Change = tuple[str, Any, Any]  # key, as declared before the first final run, and now or at some time since
 
@@ -83,11 +83,13 @@ def _touches(change: Change, claim: Hypothesis, study: Study) -> bool:
     key, then, now = change
     section, _, rest = key.partition(".")
     match section:
+        case "scope":  # like the label of an arm: a verdict is read by it
+            return True
         case "base":
             return not key.startswith(_EXECUTION)
         case "arms":
             arm = next((arm for arm in _arms_of(claim, study) if rest == arm or rest.startswith(f"{arm}.")), None)
-            return arm is not None and rest.removeprefix(f"{arm}.") not in _OF_AN_ARM
+            return arm is not None and rest != f"{arm}.{_PROCESSES}"
         case "hypotheses":
             is_own = rest == claim.name or rest.startswith(f"{claim.name}.")
             return is_own or (claim.confirmatory and claim in study.family and _leaves_the_family(key, then, now))
