@@ -177,7 +177,7 @@ ROLES = {
 
 def counted_by_transformers(folder, *, labels: int) -> dict[tuple[str, int | None], int]:
     """(role, layer) -> number of parameters of the model that transformers builds."""
-    transformers = pytest.importorskip("transformers")
+    transformers = pytest.importorskip("transformers", reason="pip install transformers")
     config = transformers.AutoConfig.from_pretrained(folder, num_labels=labels)
     counts: dict[tuple[str, int | None], int] = {}
     for name, parameter in transformers.AutoModelForSequenceClassification.from_config(config).named_parameters():
@@ -242,7 +242,7 @@ def test_a_frozen_token_embedding_of_an_encoder_saves_no_products(tmp_path):
 
 
 def test_flops_of_an_encoder_are_those_of_its_matrix_products(tmp_path):
-    transformers = pytest.importorskip("transformers")
+    transformers = pytest.importorskip("transformers", reason="pip install transformers")
     from torch.utils.flop_counter import FlopCounterMode
 
     encoder = small_encoder(tmp_path / "encoder").model_copy(update={"mean_length": 20.0})

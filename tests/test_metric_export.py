@@ -84,7 +84,7 @@ def test_one_run_is_exported_alone(folder):
 
 
 def test_tensorboard_gets_a_folder_for_every_run(folder, tmp_path):
-    pytest.importorskip("tensorboard", reason="needs oelm[tensorboard]")
+    pytest.importorskip("tensorboard", reason="pip install 'oelm[tensorboard]'")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     exported(given_results(folder), to="tensorboard", out=tmp_path / "out")

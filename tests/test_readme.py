@@ -67,7 +67,7 @@ def test_the_walk_works_as_printed(tmp_path, monkeypatch):
 
 
 def test_a_local_bert_is_frozen_and_fine_tuned_as_printed(tmp_path, monkeypatch):
-    pytest.importorskip("accelerate", reason="transformers.Trainer needs accelerate")
+    pytest.importorskip("accelerate", reason="pip install accelerate")
     import torch
     import transformers
 

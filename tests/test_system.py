@@ -210,7 +210,7 @@ def test_without_proc_showing_a_command_does_nothing_and_threads_are_unknown(wit
 
 
 def test_what_the_line_promises_works_without_locks(tmp_path):
-    pytest.importorskip("transformers", reason="needs oelm[hf]")
+    pytest.importorskip("transformers", reason="pip install 'oelm[hf]'")
     code = f"""
 import psutil, torch, transformers  # as they are on Linux: they have other ways on Windows
 from transformers import GPT2Config, GPT2LMHeadModel, TrainerCallback

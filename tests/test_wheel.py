@@ -18,7 +18,7 @@ import yaml
 import oelm
 from small_runs import REPOSITORY
 
-pytest.importorskip("setuptools", reason="building needs setuptools")
+pytest.importorskip("setuptools", reason="pip install setuptools")
 PACKAGE = REPOSITORY / "src" / "oelm"
 FEWER_STORIES = 300
 

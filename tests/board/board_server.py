@@ -15,8 +15,8 @@ from urllib.parse import urlencode
 
 import pytest
 
-pytest.importorskip("starlette", reason="oelm board needs the extra `board`")
-pytest.importorskip("plotly", reason="oelm board needs the extra `board`")
+pytest.importorskip("starlette", reason="pip install 'oelm[board]'")
+pytest.importorskip("plotly", reason="pip install 'oelm[board]'")
 
 from oelm.board.places import StudyPlace
 from oelm.board.serving import server_of

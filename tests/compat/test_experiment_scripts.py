@@ -63,7 +63,7 @@ def test_the_analysis_writes_the_originals_tables(experiment):
 
 
 def test_with_plot_the_analysis_draws_the_originals_figures(experiment):
-    pytest.importorskip("matplotlib", reason="needs oelm[report]")
+    pytest.importorskip("matplotlib", reason="pip install 'oelm[report]'")
     done = script(experiment, "analyze_freeze_experiment.py", "--plot")
     assert done.returncode == 0, done.stderr
     for name in ("val_ppl_comparison.png", "parameter_distribution.png", "report.en.pdf"):

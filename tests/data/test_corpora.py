@@ -137,8 +137,8 @@ def test_a_bad_json_line_is_named_by_number(tmp_path, line, said):
 
 
 def test_parquet(tmp_path):
-    pyarrow = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
+    pyarrow = pytest.importorskip("pyarrow", reason="pip install pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pip install pyarrow")
     texts = [f"document {number} ü" for number in range(1000)]
     file = tmp_path / "train.parquet"
     parquet.write_table(pyarrow.table({"id": range(1001), "text": [*texts, None]}), file, row_group_size=300)
@@ -147,8 +147,8 @@ def test_parquet(tmp_path):
 
 
 def test_parquet_without_text_is_named_with_its_columns(tmp_path):
-    pyarrow = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
+    pyarrow = pytest.importorskip("pyarrow", reason="pip install pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pip install pyarrow")
     file = tmp_path / "a.parquet"
     parquet.write_table(pyarrow.table({"content": ["a"]}), file)
     with pytest.raises(UserError, match="columns are content"):
@@ -255,7 +255,7 @@ def test_missing_datasets_library_names_the_extra(monkeypatch):
 
 
 def test_an_unreachable_hub_is_one_line(python_command):
-    pytest.importorskip("datasets", reason="needs the extra oelm[hub]")
+    pytest.importorskip("datasets", reason="pip install 'oelm[hub]'")
     code = (
         "from oelm.data.corpora import *\n"
         "try: list(open_corpus('tinystories').parts['train'].read())\n"
@@ -270,7 +270,7 @@ def test_an_unreachable_hub_is_one_line(python_command):
 
 
 def test_hub_rows_become_documents(tmp_path, monkeypatch):
-    pytest.importorskip("datasets", reason="needs the extra oelm[hub]")
+    pytest.importorskip("datasets", reason="pip install 'oelm[hub]'")
     for split in ("train", "validation"):
         rows = [{"text": f"{split} {number}"} for number in range(4)]
         write(tmp_path / "stories" / f"{split}.jsonl", "\n".join(map(json.dumps, rows)))

@@ -74,7 +74,7 @@ def test_a_text_without_a_token_keeps_its_place(tmp_path):
 
 @pytest.mark.parametrize("model_type", TYPES)
 def test_the_ids_are_those_of_transformers(tmp_path, model_type):
-    transformers = pytest.importorskip("transformers")
+    transformers = pytest.importorskip("transformers", reason="pip install transformers")
     folder = encoder_folder(tmp_path / "a", model_type)
     theirs = transformers.PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"))
     draw = random.Random(0)
@@ -102,7 +102,7 @@ def test_settings_stored_in_the_tokenizer_file_do_not_matter(tmp_path):
 
 
 def test_older_tokenizer_files_are_read_through_transformers(tmp_path):
-    pytest.importorskip("transformers")
+    pytest.importorskip("transformers", reason="pip install transformers")
     folder = encoder_folder(tmp_path / "a")
     new = tokenizer_of(folder).encode([("The cat", "he said nothing")])
     vocabulary = word_pieces().get_vocab()

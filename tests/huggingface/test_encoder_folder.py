@@ -152,7 +152,7 @@ def test_what_cannot_be_a_name_on_the_hub_is_not_asked_for(name):
 
 
 def test_a_hub_encoder_comes_from_the_cache_first_and_the_network_second(tmp_path, monkeypatch):
-    huggingface_hub = pytest.importorskip("huggingface_hub")
+    huggingface_hub = pytest.importorskip("huggingface_hub", reason="pip install huggingface_hub")
     snapshot = encoder_folder(tmp_path / "snapshots" / "c0ffee")
     asked = []
 
@@ -176,7 +176,7 @@ def test_a_hub_encoder_comes_from_the_cache_first_and_the_network_second(tmp_pat
 
 
 def test_an_unreachable_hub_is_one_line():
-    pytest.importorskip("huggingface_hub")
+    pytest.importorskip("huggingface_hub", reason="pip install huggingface_hub")
     code = (
         "from oelm.huggingface.encoder_folder import *\n"
         "try: open_encoder('nobody/no-such-encoder')\n"
@@ -192,7 +192,7 @@ def test_an_unreachable_hub_is_one_line():
 
 @pytest.mark.parametrize("model_type", TYPES)
 def test_sizes_are_what_transformers_reads(tmp_path, model_type):
-    transformers = pytest.importorskip("transformers")
+    transformers = pytest.importorskip("transformers", reason="pip install transformers")
     folder = encoder_folder(tmp_path / "a", model_type)
     config = transformers.AutoConfig.from_pretrained(folder)
     sizes = open_encoder(str(folder)).sizes
@@ -204,7 +204,7 @@ def test_sizes_are_what_transformers_reads(tmp_path, model_type):
 
 @pytest.mark.parametrize("model_type", TYPES)
 def test_what_transformers_saves_is_an_encoder_of_the_same_sizes(tmp_path, model_type):
-    pytest.importorskip("transformers")
+    pytest.importorskip("transformers", reason="pip install transformers")
     plain = open_encoder(str(encoder_folder(tmp_path / "plain", model_type)))
     saved = open_encoder(str(loadable_encoder(tmp_path / "saved", model_type)))
     assert saved.weights == ("model.safetensors",)

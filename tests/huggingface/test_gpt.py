@@ -539,7 +539,7 @@ def test_a_text_is_classified_by_its_last_token_whatever_pads_it() -> None:
 
 
 def test_weights_that_stay_on_a_disk_are_read_from_there(tmp_path: Path) -> None:
-    pytest.importorskip("accelerate", reason="offloading is done by accelerate")
+    pytest.importorskip("accelerate", reason="pip install accelerate")
     model = OrthogonalELMTransformer(_config("frozen_half")).eval()
     model.save_pretrained(tmp_path)
     names = (

@@ -8,7 +8,7 @@ import oelm
 from oelm.model.parameters import frozen_names
 from tiny_transformers import fine_tuned, tiny
 
-peft = pytest.importorskip("peft", reason="PEFT is not installed")
+peft = pytest.importorskip("peft", reason="pip install peft")
 
 
 def with_adapters(model, *targets: str, **settings):

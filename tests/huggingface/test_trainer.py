@@ -12,7 +12,7 @@ from oelm.treatment.moves import After, Before, Every, Moves
 from oelm.treatment.parts import Part, Parts
 from tiny_transformers import tiny
 
-pytest.importorskip("accelerate", reason="transformers.Trainer needs accelerate")
+pytest.importorskip("accelerate", reason="pip install accelerate")
 
 
 def both(moves: Moves, start: str = "keep", share: float = 1.0) -> Parts:

@@ -10,7 +10,7 @@ from oelm.model.scores import NORM_EPSILON, ROTARY_BASE, alibi_mask, normalised,
 from oelm.treatment.scores import Scores
 from small_runs import small_model
 
-pytest.importorskip("transformers")
+pytest.importorskip("transformers", reason="pip install transformers")
 
 
 def random(*shape: int) -> torch.Tensor:

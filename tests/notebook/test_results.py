@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("pandas", reason="needs oelm[notebook]")
+pytest.importorskip("pandas", reason="pip install 'oelm[notebook]'")
 
 import oelm
 from oelm.analysis.summary import findings_as_json
@@ -240,8 +240,8 @@ def test_without_pandas_one_line_says_how_to_get_it():
 
 def test_the_notebook_runs(tmp_path):
     """Offline, on the archive that comes with the repository; it is stored without output."""
-    nbclient = pytest.importorskip("nbclient", reason="needs oelm[test]")
-    pytest.importorskip("ipykernel", reason="needs oelm[test]")
+    nbclient = pytest.importorskip("nbclient", reason="pip install 'oelm[test]'")
+    pytest.importorskip("ipykernel", reason="pip install 'oelm[test]'")
     import nbformat
 
     stored = json.loads(NOTEBOOK.read_text(encoding="utf-8"))

@@ -30,7 +30,7 @@ class Page(html.parser.HTMLParser):
 
 
 def pdf_text(content: bytes) -> str:
-    pypdf = pytest.importorskip("pypdf")
+    pypdf = pytest.importorskip("pypdf", reason="pip install pypdf")
     return "\n".join(page.extract_text() for page in pypdf.PdfReader(io.BytesIO(content)).pages)
 
 

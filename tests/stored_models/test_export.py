@@ -14,7 +14,7 @@ import torch
 pytest.importorskip("transformers", reason="Hugging Face transformers is not installed: pip install 'oelm[hf]'")
 
 import transformers
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, pipeline
 
 import oelm
@@ -258,6 +258,25 @@ def test_the_card_and_the_mark_say_where_the_model_comes_from(trained, tmp_path)
     )
     for words in (*told, "licence: unknown", f"data: {mark['data']}", "- oelm\n"):
         assert words in card
+
+
+def edit_the_result(run):
+    tree = json.loads((run / "experiment_result.json").read_text())
+    (run / "experiment_result.json").write_text(json.dumps(tree | {"best_val_loss": 1.5}))
+
+
+def edit_what_stands_with_the_weights(run):
+    save_file(load_file(run / "best" / "model.safetensors"), run / "best" / "model.safetensors", {"val_loss": "1.5"})
+
+
+@pytest.mark.parametrize("edit", [edit_the_result, edit_what_stands_with_the_weights])
+def test_a_loss_that_the_sealed_run_does_not_say_is_not_on_the_card(edit, trained, tmp_path):
+    shutil.copytree(trained("trained"), tmp_path / "run")
+    for folder in ("whole", "edited"):
+        export(tmp_path / "run", tmp_path / folder)
+        assert ("val_loss" in json.loads((tmp_path / folder / MARK).read_text())) == (folder == "whole")
+        assert ("validation loss" in (tmp_path / folder / "README.md").read_text()) == (folder == "whole")
+        edit(tmp_path / "run")
 
 
 def test_a_checkpoint_is_exported_by_its_path(trained, tmp_path):

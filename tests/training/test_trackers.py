@@ -113,7 +113,7 @@ def test_a_tracker_that_falls_behind_is_dropped_and_never_waited_for(trackers, m
 
 
 def test_tensorboard_gets_every_number_at_its_step(token_folder, tmp_path):
-    pytest.importorskip("tensorboard", reason="needs oelm[tensorboard]")
+    pytest.importorskip("tensorboard", reason="pip install 'oelm[tensorboard]'")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     run = small_run(data=token_folder, steps=STEPS, validate_every=2)
@@ -147,7 +147,7 @@ def test_a_tracker_gets_the_numbers_that_an_export_has(token_folder, tmp_path, m
 
 
 def test_steps_that_a_resumed_run_takes_again_count_once(tmp_path):
-    pytest.importorskip("tensorboard", reason="needs oelm[tensorboard]")
+    pytest.importorskip("tensorboard", reason="pip install 'oelm[tensorboard]'")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     for begin, steps, loss in ((0, range(1, 4), 3.0), (0, range(1, 9), 2.0), (4, range(5, 11), 1.0)):
@@ -180,7 +180,7 @@ def test_an_empty_variable_is_none(monkeypatch, tmp_path):
 
 
 def test_wandb_writes_to_this_machine(token_folder, tmp_path, monkeypatch):
-    pytest.importorskip("wandb", reason="needs oelm[wandb]")
+    pytest.importorskip("wandb", reason="pip install 'oelm[wandb]'")
     monkeypatch.delenv("WANDB_MODE", raising=False)
     run = small_run(data=token_folder, steps=STEPS, validate_every=2)
     directory = train(run, quiet_execution(trackers=["wandb"]), out=tmp_path / "study" / "run").directory
@@ -191,7 +191,7 @@ def test_wandb_writes_to_this_machine(token_folder, tmp_path, monkeypatch):
 
 def test_trackio_gets_every_number_at_its_step(token_folder, tmp_path, monkeypatch):
     monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))  # which the library reads when it is imported
-    pytest.importorskip("trackio", reason="needs oelm[trackio]")
+    pytest.importorskip("trackio", reason="pip install 'oelm[trackio]'")
     run = small_run(data=token_folder, steps=STEPS, validate_every=2)
     execution = quiet_execution(trackers=["trackio"], log_every=1)
     directory = train(run, execution, out=tmp_path / "study" / "run").directory

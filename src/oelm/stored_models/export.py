@@ -30,8 +30,9 @@ from oelm.model.parameters import counts_by_part, summed, weights_digest
 from oelm.model.projection import matrices_of
 from oelm.prepared import digest_here, name_here
 from oelm.probes.probe import is_probe
-from oelm.run_directory import checkpoint_step, is_checkpoint, run_around
+from oelm.run_directory import RunDirectory, checkpoint_step, is_checkpoint, run_around
 from oelm.schemas import Environment, read_record
+from oelm.sealing import end_of
 from oelm.settings import stored_run
 from oelm.stored_models.loading import StoredModel, load_stored
 from oelm.training.checkpoint import MODEL_FILE, contiguous, stored_bytes, write_tensors
@@ -143,10 +144,22 @@ def _facts(stored: StoredModel) -> dict[str, Any]:
         data_digest = environment.get("data_digest") or ""
         facts |= {"arm": run.arm, "fingerprint": fingerprint(run, data_digest=data_digest), "data_digest": data_digest}
         facts |= _data_name(run.data, environment, data_digest)
+        if "val_loss" in facts and not _is_said_by(directory, facts["val_loss"]):
+            del facts["val_loss"]
         if is_checkpoint(folder):
             facts["step"] = str(checkpoint_step(folder))
     count = summed(counts_by_part(stored.gpt))
     return facts | {"oelm": oelm.__version__, "parameters": count.total, "frozen": count.frozen}
+
+
+def _is_said_by(directory: RunDirectory, val_loss: str) -> bool:
+    """Whether the loss that stands with the weights, which no seal binds, is that of the run; nobody knows before it
+    has ended."""
+    try:
+        ended = end_of(directory)
+    except UserError:
+        return False
+    return ended is None or (ended.result is not None and val_loss == str(ended.result.get("best_val_loss")))
 
 
 def _data_name(data: str, environment: dict[str, Any], digest: str) -> dict[str, str]:
