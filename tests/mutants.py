@@ -107,7 +107,7 @@ MUTANTS = (
         "training/driver.py",
         "        since_start.check(self.objective.model, self.progress.step)\n",
         "",
-        "training/test_run.py faults/test_planted_faults.py faults/test_damaged_checkpoints.py",
+        "training/test_run.py faults/test_damaged_checkpoints.py",
     ),
     Mutant(
         "model/initialization.py",
@@ -565,6 +565,219 @@ MUTANTS = (
         "        pass",
         "verification/test_recomputing.py",
     ),
+    # ---- Checks of what is read, of benches and of resources, taken out ----
+    Mutant(
+        "sealing.py", 'raise Damaged(path, "changed since the run was sealed")', "pass", "test_sealing.py"
+    ),  # seals: digests are not compared
+    Mutant(
+        "sealing.py", 'if state in ("finished", "diverged"):', 'if state == "never":', "test_sealing.py"
+    ),  # seals: a missing seal is no matter
+    Mutant(
+        "sealing.py", 'raise Damaged(path, "was added after the run was sealed")', "pass", "test_sealing.py"
+    ),  # seals: a file may come later
+    Mutant(
+        "sealing.py", "if key in result and result[key] != value:", "if False:", "test_sealing.py"
+    ),  # results: not held against the config
+    Mutant(
+        "sealing.py", "if not math.isclose(said, computed, rel_tol=1e-9):", "if False:", "test_sealing.py"
+    ),  # results: any perplexity
+    Mutant(
+        "sealing.py", "or _against_metrics(directory, run, result)", "", "test_sealing.py"
+    ),  # results: not held against the metrics
+    Mutant(
+        "sealing.py", "if predictions and not _agree(predictions, result):", "if False:", "test_sealing.py"
+    ),  # results: predictions are not counted
+    Mutant(
+        "schemas.py", "Loss = Annotated[float, Field(ge=0)]", "Loss = Annotated[float, Field()]", "test_sealing.py"
+    ),  # schemas: negative losses
+    Mutant(
+        "schemas.py",
+        'ConfigDict(strict=True, extra="allow", allow_inf_nan=False)',
+        'ConfigDict(extra="allow")',
+        "test_sealing.py",
+    ),  # schemas: true is a number
+    Mutant("files.py", "if _levels(value) > MOST_LEVELS:", "if False:", "test_files.py"),  # files: deep nesting
+    Mutant(
+        "files.py", "if seal != digest_of(tree):", "if False:", "study/test_bench.py study/test_study_registration.py"
+    ),  # files: seals of single files
+    Mutant(
+        "run_directory.py", "for name in CHECKPOINT_FILES:", "for name in ():", "faults/test_damaged_checkpoints.py"
+    ),  # manifests: may name no files
+    Mutant(
+        "files.py",
+        'raise Damaged(manifest, f"names {str(name)[:80]!r}, which is not a file in its folder")',
+        "pass",
+        "faults/test_damaged_checkpoints.py",
+    ),  # manifests: may leave their folder
+    Mutant(
+        "verification/recomputing.py",
+        "if not math.isclose(reported, seen.loss, rel_tol=said.tolerance):",
+        "if False:",
+        "verification/test_recomputing.py",
+    ),  # verify: any loss will do
+    Mutant(
+        "verification/recomputing.py",
+        'check_progress(directory, result, read_state(checkpoint)["progress"])',
+        "pass",
+        "verification/test_recomputing.py",
+    ),  # verify: the last checkpoint is not heard
+    Mutant(
+        "study/kept_choices.py", "kept[arm], grid = choice_of(decision)", "continue", "study/test_kept_choices.py"
+    ),  # choices: made anew each time
+    Mutant(
+        "study/halving.py", "return fmean(differences[:-1])", "return fmean(differences)", "study/test_halving.py"
+    ),  # halving: one seed drops a value
+    Mutant(
+        "study/kept_choices.py", "rounds[done.arm, done.number] = done", "pass", "study/test_rates.py"
+    ),  # halving: rounds are decided anew each time
+    Mutant(
+        "study/registration.py",
+        "changes: tuple[tuple[str, Any, Any], ...] = ()  # key, registered, now",
+        "changes = ()",
+        "study/test_study_registration.py",
+    ),  # registrations: changes are not told
+    Mutant("study/strays.py", "if not left:", "if True:", "study/test_strays.py"),  # edited studies: nobody is a stray
+    Mutant(
+        "study/doubts.py",
+        "if place_of(then) != place_of(_as_computed(run, key, declared)):",
+        "if False:",
+        "study/test_doubts.py",
+    ),  # edited studies: any execution is the declared one
+    Mutant(
+        "study/doubts.py", "if len(by_seed) > 1:", "if False:", "study/test_doubts.py"
+    ),  # seeds: a copy is a run of its own
+    Mutant(
+        "verification/several.py",
+        "return bool(self.copies or self.damaged_beside) or",
+        "return bool(self.damaged_beside) or",
+        "verification/test_several.py",
+    ),  # seeds: verify takes a copy for a run of its own
+    Mutant(
+        "study/kept_choices.py",
+        "early = sum(time < made for time in started if time is not None)",
+        "early = 0",
+        "study/test_kept_choices.py",
+    ),  # choices: believed about when they were made
+    Mutant(
+        "cli/given.py", 'raise UserError(f"--runs {path}: no such folder")', "pass", "test_cli.py"
+    ),  # folders: a mistyped one is empty
+    Mutant(
+        "archives.py", 'raise UserError(f"{named}: no such archive")', "pass", "test_archives.py"
+    ),  # archives: a mistyped one is an empty folder
+    Mutant(
+        "files.py",
+        "flags | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC",
+        "flags | os.O_CREAT | os.O_CLOEXEC",
+        "test_ownership.py faults/test_links.py",
+    ),  # links: logs and locks follow them
+    Mutant(
+        "files.py",
+        "raise _linked(path, os.readlink(path))\n\n\ndef open_own",
+        "pass\n\n\ndef open_own",
+        "faults/test_links.py",
+    ),  # links: folders are cleared through them
+    Mutant(
+        "whole_folder.py",
+        "folder = new_folder(temporary_name(target))",
+        "target.mkdir(parents=True, exist_ok=True)\n    yield target\n    return\n    folder = target",
+        "test_whole_folder.py reporting/test_report.py",
+    ),  # reports: written in place
+    Mutant(
+        "visible.py",
+        "return _ACTS.sub(lambda found: _escape(ord(found.group())), str(text))",
+        "return str(text)",
+        "test_visible.py faults/test_control_characters.py",
+    ),  # control characters: raw
+    Mutant(
+        "ownership.py",
+        "and not (owner.has_another_clock and owner == dead)",
+        "",
+        "test_ownership.py faults/test_lock.py",
+    ),  # locks: a clock ahead blocks for ever
+    Mutant(
+        "study/bench.py", "half = max(half, abs(off) + uncertain)", "pass", "study/test_bench.py timing/test_blocks.py"
+    ),  # bench: the control widens nothing
+    Mutant(
+        "timing/blocks.py",
+        "shuffled.sample(list(contenders), len(contenders)), steps)",
+        "list(contenders), steps)",
+        "timing/test_blocks.py",
+    ),  # bench: one order for all blocks
+    Mutant(
+        "timing/circumstances.py",
+        "return [cause for cause, is_beyond in beyond.items() if is_beyond]",
+        "return []",
+        "timing/test_circumstances.py",
+    ),  # bench: nothing disturbs
+    Mutant(
+        "study/bench.py",
+        "return len(self.quiet) < LEAST_BLOCKS <= self.blocks",
+        "return False",
+        "study/test_bench.py analysis/test_hypotheses.py",
+    ),  # bench: a busy machine decides
+    Mutant(
+        "study/bench.py",
+        "return self.smallest is not None and self.high < self.smallest",
+        "return False",
+        "study/test_bench.py analysis/test_hypotheses.py",
+    ),  # bench: everything is plausible
+    Mutant(
+        "study/bench_fit.py",
+        "if before.get(key) != now.get(key)]",
+        "if False]",
+        "study/test_bench_fit.py analysis/test_hypotheses.py",
+    ),  # bench: any config will do
+    Mutant(
+        "study/bench_fit.py",
+        "if not beside.can_decide or not usable:",
+        "if True:",
+        "study/test_bench_fit.py timing/test_interleaved.py",
+    ),  # bench: the last one stays
+    Mutant(
+        "study/bench_fit.py", "bench = _by_config(bench, plan, facts)", "pass", "study/test_bench_fit.py"
+    ),  # bench: arms go by their names
+    Mutant(
+        "training/determinism.py",
+        "torch.use_deterministic_algorithms(deterministic)",
+        "torch.use_deterministic_algorithms(deterministic, warn_only=True)",
+        "training/test_determinism.py",
+    ),  # GPUs: attention may differ from run to run
+    Mutant(
+        "experiments/gpus.py", "    if here and not usable:\n", "    if False:\n", "experiments/test_gpus.py"
+    ),  # GPUs: all busy is taken for none here
+    Mutant(
+        "experiments/progress.py",
+        "        return None\n    return moved",
+        "        return None\n    return None",
+        "experiments/test_standing_still.py",
+    ),  # hung processes: nobody is still
+    Mutant(
+        "training/memory.py", "if needed > available:", "if False:", "training/test_memory.py"
+    ),  # memory: everything fits
+    Mutant(
+        "exhaustion.py",
+        "if disk.f_files and disk.f_favail < FEW_INODES and free_bytes > needed_bytes:",
+        "if False:",
+        "faults/test_limits.py test_exhaustion.py",
+    ),  # resources: no inodes are a full disk
+    Mutant(
+        "archives.py",
+        'raise Damaged(archive, f"its files are not those that {LIST} names")',
+        "pass",
+        "test_archives.py",
+    ),  # archives: files need not be those of the list
+    Mutant(
+        "data/remembered.py", "if files.get(name) == entry", "if name in files", "data/test_remembered.py"
+    ),  # data: whatever was once whole still is
+    Mutant(
+        "sources.py", "scheme_of(each) if key == SOURCE_DIGEST else 0", "0", "test_sources.py study/test_confounds.py"
+    ),  # sources: digests of any scheme are compared
+    Mutant(
+        "metric_records.py",
+        "while len(self.kept) > MOST_POINTS + len(self.also):",
+        "while False:",
+        "test_metric_records.py",
+    ),  # metrics: all of a long stream is kept
 )
 
 

@@ -18,7 +18,6 @@ from oelm.errors import UserError
 from oelm.exhaustion import limit_of, what_ran_out
 from oelm.ownership import Owned, Process, owner_of, owning
 from oelm.training.device import keep_pages
-from oelm.whole_folder import _exchanged
 from small_runs import VOCABULARY, finished, warm_python
 
 PACKAGE = Path(oelm.__file__).parent
@@ -125,6 +124,13 @@ def test_memory_that_no_system_tells_limits_nothing(tmp_path, monkeypatch):
     assert system.memory_bytes() == 4096
 
 
+def test_the_file_behind_a_descriptor_is_its_own_where_the_system_says_it(tmp_path, monkeypatch):
+    with (tmp_path / "there").open("w") as stream:
+        assert system.file_behind(stream.fileno()) in (None, str(tmp_path / "there"))
+        monkeypatch.setattr(system, "PROC", tmp_path)
+        assert system.file_behind(stream.fileno()) is None
+
+
 def test_a_limit_that_the_system_does_not_have_is_none():
     assert limit_of("NO_SUCH") is None
     assert limit_of("NOFILE") is None or limit_of("NOFILE") > 0
@@ -133,12 +139,6 @@ def test_a_limit_that_the_system_does_not_have_is_none():
 def test_without_mallopt_pages_are_kept_as_the_system_likes(monkeypatch):
     monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
     keep_pages()
-
-
-def test_without_renameat2_nothing_is_exchanged_in_one_step(tmp_path, monkeypatch):
-    """test_whole_folder.py holds what happens then."""
-    monkeypatch.setattr(ctypes, "CDLL", lambda name, use_errno: object())
-    assert _exchanged(tmp_path / "one", tmp_path / "other") is False
 
 
 def test_a_file_system_without_locks_is_named(tmp_path, monkeypatch):

@@ -5,7 +5,6 @@ Such errors come from anywhere and in many words; here is the one place that kno
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import re
@@ -14,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from oelm.errors import UserError
-from oelm.system import mapped_bytes, memory_bytes
+from oelm.system import file_behind, mapped_bytes, memory_bytes
 
 FEW_INODES = 32  # what failed may have cleaned up after itself
 FEWEST_OPEN_FILES = 64  # with which every command can start; the usual limit is 1024
@@ -116,9 +115,8 @@ def why_output_is_refused(error: BaseException) -> str | None:
     try:
         os.write(1, b"\n")
     except OSError:
-        with contextlib.suppress(OSError):  # only Linux says where it leads
-            return f"output: {os.readlink('/proc/self/fd/1')}: cannot be written to ({error.strerror})"
-        return f"output: cannot be written ({error.strerror})"
+        place = file_behind(1)
+        return f"output: {f'{place}: ' if place else ''}cannot be written to ({error.strerror})"
     return None
 
 

@@ -160,6 +160,14 @@ def lock(descriptor: int) -> None:
 # ---- The machine ---------------------------------------------------------------------------------------------------
 
 
+def file_behind(descriptor: int) -> str | None:
+    """Where what is written there goes, if the system says so."""
+    try:
+        return os.readlink(PROC / f"self/fd/{descriptor}")
+    except OSError:
+        return None
+
+
 def usable_cores() -> int:
     """Those that this process may use, where the system restricts them; else all."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -99,7 +99,7 @@ def test_a_dry_run_of_some_groups_starts_nothing(token_folder, tmp_path):
         (["--seeds", "one"], "--seeds one: write whole numbers separated by commas"),
         (["--num_heads", "3"], "d_model 512 is not divisible by num_heads 3"),
         (["--mode", "fast"], "argument --mode: invalid choice: 'fast'"),
-        ([], "no prepared data there; create it with: oelm prepare tinystories"),
+        ([], "; create it with: oelm prepare tinystories --out data/tinystories\n"),
     ],
 )
 def test_wrong_words_are_one_line(tmp_path, arguments, expected):

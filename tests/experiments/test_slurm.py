@@ -343,8 +343,7 @@ def test_what_sbatch_refuses_is_one_line(slurm, token_folder, tmp_path):
     file = write_study(tmp_path, token_folder, name="refused")
     code, out = run(slurm, tmp_path, "run", file, "--on", "slurm", "--slurm", "partition=nowhere")
     assert code == 2
-    offer, line = out.splitlines()
-    assert "--register" in offer
+    (line,) = out.splitlines()
     assert line == (
         "oelm: sbatch: Invalid partition name specified; choose one with --slurm partition=NAME or slurm.partition in "
         "the study; `sinfo -s` lists them"
@@ -362,8 +361,7 @@ def test_a_cluster_that_does_not_answer_is_one_line(slurm, token_folder, tmp_pat
     began = time.monotonic()
     code, out = run(slurm, tmp_path, "run", file, "--on", "slurm", SLURM_CONF=str(dead))
     assert code == 2
-    offer, line = out.splitlines()
-    assert "--register" in offer
+    (line,) = out.splitlines()
     assert line.startswith("oelm: ")
     assert "try again later" in line
     assert time.monotonic() - began < 120

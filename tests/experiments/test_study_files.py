@@ -128,22 +128,19 @@ def test_one_run_that_cannot_be_read_does_not_end_the_controller(copied, token_f
     assert json.loads(seal.read_text())["started"] == started  # known since then, however often it is made
 
 
-OFFER = "not registered: --register records the declaration before the first run starts"
-
-
-def test_without_it_a_line_says_that_it_exists_before_the_first_run_starts(token_folder, tmp_path):
+def test_a_run_that_was_not_registered_is_so_before_its_first_final_run(token_folder, tmp_path):
     file = write_study(tmp_path, token_folder, seeds=[0], arms=["trained"])
     code, out = run(tmp_path, "run", file)
     assert code == 0, out
-    assert out.index(OFFER) < out.index(": started")
-    assert OFFER not in run(tmp_path, "run", file)[1]
+    (entry,) = read_sealed(runs_of(tmp_path) / "registration.json")["registrations"]
+    (final,) = finals(tmp_path)
+    assert entry["registered"] <= json.loads((final / "seal.json").read_text())["started"]
 
 
 def test_a_study_that_cannot_start_is_registered_or_not_as_its_user_likes(tmp_path):
     file = write_study(tmp_path, tmp_path / "no data", seeds=[0], arms=["trained"])
     code, out = run(tmp_path, "run", file)
     assert code == 2, out
-    assert OFFER not in out
     assert not (tmp_path / "runs").exists()
     code, out = run(tmp_path, "register", file)
     assert code == 0, out
