@@ -238,7 +238,14 @@ def test_a_section_is_given_as_its_keys_one_by_one_are():
 
 @pytest.mark.parametrize(
     "text",
-    ["{en: Does it hold?, zh: 行吗}", "{en: Does it? Really, zh: 行吗}", "Does it: hold", "[it] holds", "{en: a: b}"],
+    [
+        "{en: Does it hold?, zh: 行吗}",
+        "{en: ? Does it}",
+        "{en: Does it? Really, zh: 行吗}",
+        "Does it: hold",
+        "[it] holds",
+        "{en: a: b}",
+    ],
 )
 def test_a_text_that_needs_quotes_is_told_so(text):
     with pytest.raises(UserError, match="needs quotes"):

@@ -109,7 +109,7 @@ def _values(node: yaml.Node | None, known: dict[int, float]) -> float:
 
 
 # What YAML says of a text with a mark in it that means something to YAML.
-UNQUOTED = re.compile(r"but got '[^<]|but found '<scalar>'|not allowed here|cannot start any token")
+UNQUOTED = re.compile(r"but (?:got|found) '[^<]|but found '<scalar>'|not allowed here|cannot start any token")
 NEEDS_QUOTES = "; a text that contains `: `, or `?`, `,`, `[` or `{` inside braces, needs quotes"
 
 

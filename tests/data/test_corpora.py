@@ -16,7 +16,7 @@ import pytest
 
 from oelm.cli.one_run import prepare
 from oelm.data import corpora, encodings, readers
-from oelm.data.corpora import held_out, open_corpus, split_documents
+from oelm.data.corpora import held_out, local_corpus, open_corpus, split_documents
 from oelm.data.tasks import TASKS
 from oelm.errors import UserError
 from oelm.installation import install_command
@@ -373,3 +373,49 @@ def test_real_openwebtext(shared_data):
     assert sum(map(len, texts.values())) == 1_000
     assert 20 < len(texts["tune"]) < 80
     assert 20 < len(texts["val"]) < 80
+
+
+# --- tables -----------------------------------------------------------------------------------------------------
+
+
+def documents_of(path, **options):
+    return [(each.text, each.source_bytes) for each in local_corpus("text", path, **options).parts["train"].read()]
+
+
+@pytest.mark.parametrize(("ending", "mark"), [(".csv", ","), (".tsv", "\t")])
+def test_a_row_of_a_table_is_a_document_and_the_sizes_add_up_to_the_file(tmp_path, ending, mark):
+    file = tmp_path / f"rows{ending}"
+    rows = [["id", "text"], ["1", '"first, and\tstill first"'], ["2", '"said ""no""\r\nand went"'], ["3", ""]]
+    file.write_bytes("\n".join(mark.join(row) for row in rows).encode())
+    found = documents_of(file)
+    assert [text for text, _ in found] == ["first, and\tstill first", 'said "no"\nand went', ""]
+    assert sum(size for _, size in found) == file.stat().st_size
+
+
+def test_another_column_is_named_with_the_option(tmp_path):
+    (tmp_path / "a.csv").write_text("review,stars\ngood,5\nbad,1\n")
+    (tmp_path / "b.jsonl").write_text('{"review": "so so"}\n')
+    assert [text for text, _ in documents_of(tmp_path, column="review")] == ["good", "bad", "so so"]
+    with pytest.raises(
+        UserError, match=r"a\.csv: has no column 'text'; its columns are review, stars; choose: --column"
+    ):
+        documents_of(tmp_path)
+    with pytest.raises(UserError, match="--column review: is for files of your own"):
+        open_corpus("tinystories", source_path=tmp_path, column="review")
+    (tmp_path / "c.txt").write_text("text")
+    with pytest.raises(UserError, match=r"--column review: .*c\.txt has no columns"):
+        documents_of(tmp_path, column="review")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("text,label\nonly one\n", "line 2: 1 fields, but the first line names 2"),
+        ('text,label\n"open,1\n', "line 2: unexpected end of data"),
+        ("text,text\na,b\n", "has more than one column 'text'"),
+    ],
+)
+def test_a_damaged_table_is_named_with_its_line(tmp_path, content, message):
+    (tmp_path / "a.csv").write_text(content)
+    with pytest.raises(UserError, match=message):
+        documents_of(tmp_path / "a.csv")

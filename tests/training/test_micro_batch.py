@@ -126,3 +126,10 @@ def test_a_dry_run_shows_the_memory_and_writes_nothing(token_folder, tmp_path):
     assert any(line.startswith("memory: at least ") for line in lines)
     assert lines[-1] == "nothing was started"
     assert not (tmp_path / "run").exists()
+
+
+def test_a_dry_run_of_what_has_no_room_here_is_refused_as_the_run_would_be(token_folder, tmp_path):
+    run = small_run(data=token_folder)
+    run = run.model_copy(update={"model": run.model.model_copy(update={"d_model": 2**20, "d_ff": 2**22})})
+    with pytest.raises(UserError, match=r"memory: this run needs at least .* GiB in each process"):
+        planned(run, quiet_execution(), out=tmp_path / "run")

@@ -48,8 +48,8 @@ def prepare(
         Path | None,
         typer.Option(
             "--source",
-            help="Local copy of a named corpus: a file or folder of text, JSON lines or parquet. For a task: a folder "
-            "with its .tsv, .csv or .jsonl files (for xnli, in subfolders xnli/ and mnli/).",
+            help="Local copy of a named corpus: a file or folder of text, JSON lines, CSV or parquet. For a task: a "
+            "folder with its .tsv, .csv or .jsonl files (for xnli, in subfolders xnli/ and mnli/).",
         ),
     ] = None,
     gpt2_folder: Annotated[
@@ -91,6 +91,12 @@ def prepare(
             show_default="utf-8",
         ),
     ] = None,
+    column: Annotated[
+        str | None,
+        typer.Option(
+            "--column", help="Column of your CSV, JSON lines or parquet that contains the text.", show_default="text"
+        ),
+    ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Replace a folder that was prepared with other settings.")
     ] = False,
@@ -122,7 +128,9 @@ def prepare(
         "train_examples": train_examples,
     }
     if source in TASKS or task is not None:
-        _refuse_together("a task on sentences", tokenizer=tokenizer, gpt2_folder=gpt2_folder, workers=workers)
+        _refuse_together(
+            "a task on sentences", tokenizer=tokenizer, gpt2_folder=gpt2_folder, workers=workers, column=column
+        )
         files: dict[str, Any] = {"source_path": source_path, "encoding": encoding, "force": force}
         _prepare_sentences(source, out=out, task=task, **files, **for_sentences)
         return
@@ -145,6 +153,7 @@ def prepare(
             seed=seed,
             workers=workers,
             encoding=encoding,
+            column=column,
             force=force,
             progress=report,
         )

@@ -13,7 +13,7 @@ import importlib.util
 import json
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from oelm.data.readers import (
     LINES,
     PARQUET,
     PLAIN,
+    TABLES,
     TEXT,
     Document,
     Reading,
@@ -133,8 +134,11 @@ def open_corpus(
     stories: int = 20_000,
     seed: int = 0,
     encoding: str | None = None,
+    column: str | None = None,
 ) -> Corpus:
     """A named corpus, from a local copy if `source_path` is given; or any text file or folder."""
+    if column is not None and source in NAMES:
+        raise UserError(f"--column {column}: is for files of your own; the columns of {source} are known")
     if encoding is not None and source in NAMES and source_path is None:
         raise UserError(f"--encoding {encoding}: is for files of your own; {source} is UTF-8")
     if source == "stories":
@@ -153,7 +157,7 @@ def open_corpus(
         near = difflib.get_close_matches(source, NAMES, n=1)
         meant = f"did you mean {near[0]}? " if near else ""
         raise UserError(f"{source}: no such file, folder or corpus; {meant}known corpora: {', '.join(NAMES)}")
-    return local_corpus("text", Path(source), encoding)
+    return local_corpus("text", Path(source), encoding, column)
 
 
 def split_documents(corpus: Corpus, hold_out: HoldOut) -> Iterator[tuple[str, Document]]:
@@ -284,13 +288,20 @@ def text_of(name: str, row: dict[str, Any]) -> str:
 # --- local files ------------------------------------------------------------------------------------------------
 
 
-def local_corpus(name: str, path: Path, encoding: str | None = None) -> Corpus:
+def local_corpus(name: str, path: Path, encoding: str | None = None, column: str | None = None) -> Corpus:
     if not path.exists():
-        raise UserError(f"{path}: no such file or folder; --source takes a text, jsonl or parquet file, or a folder")
+        raise UserError(
+            f"{path}: no such file or folder; --source takes a text, jsonl, csv or parquet file, or a folder"
+        )
     root = path if path.is_dir() else path.parent
     sorted_files, ignored = files_by_part(path)
     refuse_empty(path, sorted_files)
     reading = HUB[name].reading if name in HUB else PLAIN
+    if column is not None:
+        without = [file for files in sorted_files.values() for file in files if not has_columns(file)]
+        if without:
+            raise UserError(f"--column {column}: {without[0]} has no columns")
+        reading = replace(reading, column=column)
     parts = {
         part: CorpusPart(
             partial(read_files, files, reading=reading, encoding=encoding),
@@ -308,6 +319,10 @@ def local_corpus(name: str, path: Path, encoding: str | None = None) -> Corpus:
     return Corpus(name, str(path), f"{len(listing)} local files {identity[:16]}", parts, names)
 
 
+def has_columns(file: Path) -> bool:
+    return file.suffix.lower() in (*LINES, *TABLES, *PARQUET)
+
+
 def refuse_empty(path: Path, files_of: dict[str, list[Path]]) -> None:
     """A part without a byte; an empty file among others gives no documents, and that is all."""
     for part, files in files_of.items():
@@ -321,7 +336,7 @@ def files_by_part(path: Path) -> tuple[dict[str, list[Path]], list[Path]]:
     part's name are train."""
     if path.is_file():
         return {"train": [path]}, []
-    known = TEXT + LINES + PARQUET
+    known = (*TEXT, *LINES, *TABLES, *PARQUET)
     try:
         everything = sorted(file for file in path.rglob("*") if file.is_file() and not is_hidden(file, path))
     except OSError as error:

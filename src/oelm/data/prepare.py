@@ -139,6 +139,7 @@ def prepare(
     seed: int = 0,
     workers: int | None = None,
     encoding: str | None = None,
+    column: str | None = None,
     force: bool = False,
     progress: Report | None = None,
 ) -> dict[str, Any]:
@@ -146,15 +147,16 @@ def prepare(
 
     `source` is a corpus name or the path of a text file or folder. `tokenizer` is gpt2 or bpe:N; by default bpe:1024
     for the embedded stories and gpt2 for all else. `stories` and `seed` matter to the embedded stories alone,
-    `encoding` to text and JSON lines in local files.
+    `encoding` to text, tables and JSON lines in local files, `column` to those whose rows have columns.
     """
     tokenizer = tokenizer or ("bpe:1024" if source == "stories" else "gpt2")
     bpe_size(tokenizer)
     workers = checked_workers(workers)
     out = Path(os.path.realpath(out))
     encoding = checked_encoding(encoding)
-    corpus = open_corpus(source, source_path=source_path, stories=stories, seed=seed, encoding=encoding)
+    corpus = open_corpus(source, source_path=source_path, stories=stories, seed=seed, encoding=encoding, column=column)
     settings = {"corpus": corpus.name, "source": corpus.identity, "tokenizer": tokenizer, "encoding": encoding}
+    settings |= {} if column is None else {"column": column}
     meter = Meter(progress or (lambda _: None), Preparation("encoding", total_bytes=total_bytes(corpus)))
     existing = existing_dataset(out, settings, force=force)
     if existing is not None:

@@ -1,10 +1,11 @@
-"""Files to documents: text (cut at marks, or by what the corpus looks like), JSON lines, parquet.
+"""Files to documents: text (cut at marks, or by what the corpus looks like), JSON lines, tables, parquet.
 
 Reading holds one document in memory, never a file.
 """
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -22,6 +23,7 @@ LONGEST_DOCUMENT_BYTES = 1 << 20
 # A text file without marks is read in passages, so that something can be held out of a single book.
 PASSAGE_BYTES = 1 << 14
 TEXT, LINES, PARQUET = (".txt", ".text", ".md", ".tokens", ".raw"), (".jsonl", ".json"), (".parquet",)
+TABLES = {".csv": ",", ".tsv": "\t"}
 
 
 class Document(NamedTuple):
@@ -37,7 +39,7 @@ Cut = Callable[[Iterable[bytes]], Iterator[tuple[int, bytes]]]  # pieces of a te
 class Reading:
     """How the files of a corpus are read."""
 
-    column: str = "text"  # of its rows, in JSON lines, parquet and on the hub
+    column: str = "text"  # of its rows, in JSON lines, tables, parquet and on the hub
     cut: Cut | None = None  # of the lines of a text without marks; None: passages
 
 
@@ -57,6 +59,8 @@ def read_files(files: Iterable[Path], *, reading: Reading = PLAIN, encoding: str
             yield from read_json_lines(file, reading.column, encoding)
         elif ending in PARQUET:
             yield from read_parquet(file, reading.column)
+        elif ending in TABLES:
+            yield from read_table(file, reading.column, encoding)
         else:
             yield from read_text(file, cut=reading.cut, encoding=encoding)
 
@@ -212,6 +216,36 @@ def text_field(file: Path, line: str, number: int, column: str) -> str:
 def refuse_half_characters(file: Path, text: str, number: int) -> None:
     if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
         raise UserError(f"{file}, line {number}: the text contains half a surrogate pair, which is not a character")
+
+
+def read_table(file: Path, column: str, encoding: str | None = None) -> Iterator[Document]:
+    """Comma- or tab-separated rows below the names of their columns; a quoted text may have several lines."""
+    csv.field_size_limit(LONGEST_DOCUMENT_BYTES)
+    used = number = 0
+
+    def texts() -> Iterator[str]:
+        nonlocal used, number
+        for number, size, line in text_lines(file, encoding):  # noqa: B007 (the last one, for errors)
+            used += size
+            yield line
+
+    rows = csv.reader(texts(), delimiter=TABLES[file.suffix.lower()], strict=True)
+    try:
+        names = next(rows, [])
+        if names.count(column) != 1:
+            there = "no column" if column not in names else "more than one column"
+            raise UserError(
+                f"{file}: has {there} {column!r}; its columns are {', '.join(names):.200}; choose: --column"
+            )
+        place = names.index(column)
+        for row in rows:
+            if row and len(row) != len(names):
+                raise UserError(f"{file}, line {number}: {len(row)} fields, but the first line names {len(names)}")
+            text = row[place] if row else ""
+            yield Document(text.replace("\r\n", "\n"), used, crlf=text.count("\r\n"))
+            used = 0
+    except csv.Error as error:
+        raise UserError(f"{file}, line {number}: {error}") from error
 
 
 def read_parquet(file: Path, column: str) -> Iterator[Document]:

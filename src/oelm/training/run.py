@@ -33,7 +33,7 @@ from oelm.training.device import prepare_process, resolve_machine
 from oelm.training.driver import Driver, TrainingJob
 from oelm.training.journal import Journal, Silent
 from oelm.training.loop import Diverged
-from oelm.training.memory import memory_line
+from oelm.training.memory import memory_line, refuse_what_does_not_fit
 from oelm.training.provenance import changed_settings, environment
 from oelm.training.signals import Interrupted
 
@@ -105,12 +105,14 @@ def train(
 def planned(
     run: Run, execution: Execution | None = None, *, out: Path | str | None = None, group: str = "train"
 ) -> list[str]:
-    """What `train` would do with the same arguments, in lines; nothing is written, nothing is computed."""
+    """What `train` would do with the same arguments, in lines; nothing is written, nothing is computed. What has no
+    room here is refused as `train` refuses it."""
     run, data = run_with_data(run)
     folder = Path(out) if out is not None else default_directory(run, data, group=group)
     execution = _as_it_began(execution or Execution(), folder)
     world = distributed.world_from_environment()
     machine, reasons = resolve_machine(execution, run, local_rank=world.local_rank, world_size=world.size)
+    refuse_what_does_not_fit(run, machine)
     counts = totals(run.model)
     return [
         f"{run.arm} in {folder}: {machine}",
