@@ -274,3 +274,26 @@ def test_the_last_look_without_earlier_ones_is_the_verdict_of_all_seeds(looked_a
     assert by_look.p_adjusted == pytest.approx(plain.p_adjusted, rel=1e-3)
     assert by_look.upper_bound == pytest.approx(plain.upper_bound, rel=1e-6)
     assert replace(by_look, hypothesis=plain.hypothesis).outcome == plain.outcome
+
+
+@pytest.mark.parametrize(
+    ("early", "late", "outcome", "is_said"),
+    [(0.0, 0.15, "supported", True), (0.0, 0.03, "supported", False), (0.15, -0.3, "refuted", True)],
+)
+def test_a_decision_that_all_finished_pairs_speak_against_says_so(tmp_path, early, late, outcome, is_said):
+    """The look after four of eight seeds binds; the other four ended too, and the mean of all may lie elsewhere."""
+    study = small_study(
+        arms=["trained", "frozen_head_orthogonal"], seeds=list(range(8)), hypotheses=[hypothesis("not_worse")],
+        tuning=None, looks=[4, 8],
+    )  # fmt: skip
+
+    def loss(arm, seed, *_):
+        return 2.0 + (0.0 if arm == "trained" else (early if seed < 4 else late) + 0.001 * (seed % 3))
+
+    verdict = findings_of(study, store_study(study, tmp_path, loss)).verdicts[0]
+    assert (verdict.outcome, verdict.look.seeds) == (outcome, 4)
+    said = dict(verdict.reservations).get("later_pairs")
+    assert (said is not None) is is_said
+    if said:
+        mean = (4 * early + 4 * late) / 8 + 0.001 * sum(seed % 3 for seed in range(8)) / 8
+        assert said == {"looked": 4, "pairs": 8, "difference": pytest.approx(100 * math.expm1(mean))}

@@ -166,7 +166,7 @@ class _QualityTest:
 
 def _quality_test(hypothesis: Hypothesis, plan: Plan, arms: dict[str, ArmSummary], stage: Stage) -> _QualityTest:
     pairs = [(arms[one], arms[other]) for one, other in arms_compared(plan.study, hypothesis)]
-    costs = [_costs(hypothesis, side, stage.seeds) for side in zip(*pairs, strict=True)]
+    costs = _both_costs(hypothesis, plan, arms, stage.seeds)
     difference = statistics.paired_difference(*costs, level=2 * stage.of_t.at(LEVEL / 2))
     bounds = bounds_of(hypothesis)
     hindrances = [_hindrance(plan, *pair, difference, hypothesis, stage.seeds) for pair in pairs]
@@ -176,6 +176,20 @@ def _quality_test(hypothesis: Hypothesis, plan: Plan, arms: dict[str, ArmSummary
         hindrance = _below_the_floor(hypothesis, [control for _, control in pairs], stage.seeds) or hindrance
     found = _tested(difference, bounds, hypothesis, stage) if hindrance is None else hindrance
     return _QualityTest(hypothesis, difference, margin_of(hypothesis), bounds, found)
+
+
+def mean_of_all_pairs(hypothesis: Hypothesis, plan: Plan, arms: Mapping[str, ArmSummary]) -> tuple[int, float] | None:
+    """How many have finished by now, and their mean, whatever a look went by."""
+    costs = _both_costs(hypothesis, plan, arms, plan.study.seeds)
+    found = statistics.paired_difference(*costs).differences
+    return (len(found), fmean(found)) if found else None
+
+
+def _both_costs(
+    hypothesis: Hypothesis, plan: Plan, arms: Mapping[str, ArmSummary], seeds: Sequence[int]
+) -> list[dict[int, float]]:
+    pairs = [(arms[one], arms[other]) for one, other in arms_compared(plan.study, hypothesis)]
+    return [_costs(hypothesis, side, seeds) for side in zip(*pairs, strict=True)]
 
 
 def _costs(hypothesis: Hypothesis, side: Sequence[ArmSummary], seeds: Sequence[int]) -> dict[int, float]:

@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 from oelm.analysis.findings import ArmSummary, Verdict
 from oelm.analysis.floors import learnt_little
-from oelm.claims.kinds import FAMILY, MEASURED
+from oelm.analysis.hypotheses import bounds_of, mean_of_all_pairs
+from oelm.claims.kinds import FAMILY, MEASURED, OF_DIFFERENCES
 from oelm.claims.reservations import RESERVATIONS
 from oelm.study.departures import Departures
 from oelm.study.plan import Plan
@@ -25,7 +26,11 @@ def with_reservations(
 ) -> AnyVerdict:
     """In the order of the table: what weighs most comes first."""
     of_plan = _on_the_declared_plan(plan, departures, verdict)
-    of_runs = [*_on_the_floor(plan, arms, verdict), *_on_carried_rates(plan, verdict)]
+    of_runs = [
+        *_on_the_floor(plan, arms, verdict),
+        *_on_later_pairs(plan, arms, verdict),
+        *_on_carried_rates(plan, verdict),
+    ]
     found = [*of_runs, *_on_its_place(plan, verdict), *of_plan]
     order = list(RESERVATIONS)
     return replace(verdict, reservations=sorted(found, key=lambda each: order.index(each[0])))
@@ -49,6 +54,19 @@ def _on_the_floor(plan: Plan, arms: Mapping[str, ArmSummary], verdict: Verdict) 
         yield "learnt_little", facts
     if unknown := [each.arm for each in controls if each.floor is None and each.quality.costs]:
         yield "floor_unknown", {"arms": unknown}
+
+
+def _on_later_pairs(plan: Plan, arms: Mapping[str, ArmSummary], verdict: Verdict) -> Iterator[Reserved]:
+    """A look that decided binds, whatever came after it; where that points the other way, the reader is told."""
+    claim, look = verdict.hypothesis, verdict.look
+    if look is None or claim.evidence not in OF_DIFFERENCES or verdict.regardless not in ("supported", "refuted"):
+        return
+    now = mean_of_all_pairs(claim, plan, arms)
+    if now is None or now[0] <= look.seeds:
+        return
+    pairs, mean = now
+    if bounds_of(claim).contain(mean, mean) != (verdict.regardless == "supported"):
+        yield "later_pairs", {"looked": look.seeds, "pairs": pairs, "difference": claim.quality.shown_difference(mean)}
 
 
 def _on_carried_rates(plan: Plan, verdict: Verdict) -> Iterator[Reserved]:

@@ -28,6 +28,15 @@ RESERVATIONS: dict[str, Reservation] = {
             "{arms} 所学甚少：其{quality}（{reached}）并不明显{better}于 {floor}（{little}即可达到）。",
         ),
     ),
+    "later_pairs": Reservation(
+        ("looked", "pairs", "difference"),
+        ("later pairs point the other way", "后续配对指向相反"),
+        (
+            "Decided after {looked} pairs, which binds. All {pairs} pairs that have finished by now have a mean of "
+            "{difference}, which points the other way.",
+            "结论在 {looked} 对时作出，不再更改。目前已完成的全部 {pairs} 对的均值为 {difference}，指向相反。",
+        ),
+    ),
     "seen_in_train": Reservation(
         ("share",),
         ("partly on training text", "部分为训练文本"),
