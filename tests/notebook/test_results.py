@@ -79,6 +79,7 @@ def test_frames_hold_what_a_report_holds(stored):
     assert (verdict.claim, verdict.outcome, verdict.p) == ("cost", said["outcome"], said["p"])
     assert verdict.low < verdict.difference < verdict.high
     assert verdict.pairs == 3
+    assert verdict.reservations.split(", ") == [each["code"] for each in said["reservations"]] == ["not_registered"]
 
 
 def test_runs_and_curves_name_a_run_alike(stored):

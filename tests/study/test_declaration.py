@@ -31,6 +31,25 @@ def problem(**changes) -> list[str]:
     return str(caught.value).splitlines()
 
 
+@pytest.mark.parametrize(
+    ("changes", "place"),
+    [
+        (
+            {
+                "base": TREE["base"] | {"training": {"validation_split": "tune"}},
+                "tuning": {"grid": {"learning_rate": [1e-3, 2e-3]}},
+            },
+            "base",
+        ),
+        ({"arms": {arm: {"set": {"validation_split": "tune"}} for arm in TREE["arms"]}}, "arms.trained.set"),
+    ],
+)
+def test_final_runs_that_report_the_tuning_split_are_refused(changes, place):
+    """Nothing would tell them from tuning runs, neither rates chosen on it nor a registration that comes late."""
+    said = f"s.yaml: {place}: training.validation_split: tune is for tuning runs; report another split"
+    assert said in problem(**changes)
+
+
 def test_a_study_is_read_by_path_and_by_name(tmp_path, monkeypatch):
     (tmp_path / "studies").mkdir()
     (tmp_path / "studies" / "mine.yaml").write_text(yaml.safe_dump(TREE))

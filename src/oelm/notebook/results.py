@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 RUN_COLUMNS = (*OF_A_RUN, "state")
 VERDICT_COLUMNS = (
-    "claim", "kind", "treatment", "control", "outcome", "reason", "difference", "low", "high", "pairs", "p",
-    "p_adjusted",
+    "claim", "kind", "treatment", "control", "outcome", "reason", "reservations", "difference", "low", "high",
+    "pairs", "p", "p_adjusted",
 )  # fmt: skip
 SHOWN_RUNS = 20  # of a folder without a study
 VERDICT_NUMBERS = dict.fromkeys(("difference", "low", "high", "p", "p_adjusted"), "float64") | {"pairs": "Int64"}

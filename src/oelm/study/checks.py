@@ -15,6 +15,7 @@ from oelm.probes.probe import WrongProbe, probe_of, written
 from oelm.run_directory import check_name
 from oelm.settings import settings_of, with_preset
 from oelm.study.declaration import RATE_KEY, STEPS_KEY, Hypothesis, Study, Tuning
+from oelm.study.kept_choices import TUNING_SPLIT
 from oelm.study.one_run import declared_model, draws_of, settings_for
 from oelm.study.part_aspects import SCALES_OF_SCORES
 from oelm.study.rate_fit import LEAST_SEEDS
@@ -195,6 +196,20 @@ def equal_arms(study: Study, arms: list[str]) -> Iterator[str]:
             first = known.setdefault(run.model_dump_json(exclude={"arm", "data"}), arm)
             if first != arm:
                 yield f"arms {first} and {arm} are the same computation"
+
+
+def reported_for_tuning(study: Study) -> Iterator[str]:
+    """Final runs that report the split on which rates are chosen: they would be told from tuning runs by nothing. A
+    study that tunes nothing may report it, all arms alike."""
+    of_base = with_preset(study.base).get("training", {}) if not complaints(partial(with_preset, study.base)) else {}
+    for arm in study.arms:
+        if not _is_faultless(study, arm):
+            continue
+        training = settings_for(study, arm, seed=study.seeds[0]).run.training
+        of_all = of_base.get("validation_split") == TUNING_SPLIT
+        if training.validation_split == TUNING_SPLIT and (study.tuning is not None or not of_all):
+            place = "base" if of_all else f"arms.{arm}.set"
+            yield f"{place}: training.validation_split: {TUNING_SPLIT} is for tuning runs; report another split"
 
 
 def equal_rounds(study: Study) -> Iterator[str]:

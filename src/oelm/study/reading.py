@@ -25,6 +25,7 @@ from oelm.study.checks import (
     faults_of_arms,
     misplaced_values,
     named_wrongly,
+    reported_for_tuning,
     scales_of_nothing,
     wrong_looks,
 )
@@ -59,6 +60,7 @@ def study_of(tree: dict[str, Any], *, name: str) -> Study:
         whole = [arm for arm in study.arms if not any(line.startswith(f"arms.{arm}.") for line in problems)]
         checks = (
             named_wrongly, misplaced_values, faults_of_arms, equal_rounds, draws_of_nothing, scales_of_nothing,
+            reported_for_tuning,
         )  # fmt: skip
         problems += [] if wrong_keys else wrong_looks(study)
         problems += [*(line for check in checks for line in check(study)), *equal_arms(study, whole)]
