@@ -9,7 +9,7 @@ from oelm.analysis.findings import Findings
 from oelm.reporting.arms_in_words import note_sentence
 from oelm.reporting.words import say
 from oelm.study.declaration import Language
-from oelm.study.remarks import difference_text, some
+from oelm.study.remarks import NOW, difference_text, some
 
 DOUBTFUL = ("damaged", "after", "after_undated", "undated")  # standings of a registration
 NOTES = (
@@ -31,7 +31,10 @@ def cautions(findings: Findings, language: Language) -> Iterator[str]:
         difference_text(each["key"], each["registered"], each["now"]) for each in registration.get("changes", [])
     ]
     if changes:
-        facts = {"registered": registration["registered"], "changes": some(changes)}
+        facts = {
+            "registered": registration["registered"],
+            "changes": some(changes).replace(NOW, say(language, "differences.now")),
+        }
         yield say(language, "caution.registration", **facts)
     if registration.get("standing") in DOUBTFUL:
         yield say(language, "caution.standing", registration=registration_text(registration, language))
