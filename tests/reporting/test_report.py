@@ -362,7 +362,7 @@ def test_an_edited_study_says_so_in_every_format(edited, tmp_path, quick, langua
         ],
         "zh": [
             "当时已有最终运行启动", "登记后的修改", "seeds：登记时为 [0, 1, 2, 3]，现为 [1, 2, 3]",
-            "seeds [0, 1, 2, 3]，现为 [1, 2, 3]",
+            "hypotheses.cost declared，现为 none",
             "此后又登记了另一声明",
             "机器的时钟", "早于第一次最终运行", "选定并保持不变；按现有的调优运行则会选择 learning_rate=0.004",
             "此处有 3 次已完成的运行使用了本实验没有的随机种子：0",
