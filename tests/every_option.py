@@ -6,6 +6,7 @@ from __future__ import annotations
 OPTIONS_SET = {
     "model.positions": ("rotary", "positions", "rotary positions"),
     "model.tied": (False, "tied", "output layer of its own"),
+    "model.scores.source": ("nothing", "scores.source", "equal scores: every token attends uniformly"),
     "model.scores.temperature.kind": ("per_head", "scores.temperature", "a trained temperature per head"),
     "model.scores.query_key_norm": (True, "scores.query_key_norm", "normalised queries and keys"),
     "model.scores.query_key_width": (4, "scores.query_key_width", "queries and keys of width 4 per head"),

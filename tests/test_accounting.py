@@ -86,6 +86,21 @@ def test_what_scores_and_positions_count_at_medium_512():
         assert totals(resolved(run).model).total == plain + added
 
 
+def test_scores_from_no_token_need_no_matrices_of_queries_and_keys_and_no_products_with_them():
+    """The scores themselves are computed as always, half of the sequence on average."""
+    plain, layers, width = model_of("medium-512", "trained"), 6, 512
+    for source, added in {"nothing": 0, "distance": layers * width}.items():
+        run = load_settings(preset="medium-512", assignments=[f"scores.source={source}"]).run
+        model = resolved(run, {"vocabulary": 1024}).model
+        assert totals(model).total == totals(plain).total - 2 * layers * width * width + added
+        with torch.device("meta"):
+            counted = counts_by_part(GPT(model))
+        assert {(part.role, part.layer): (part.total, part.frozen, part.implied) for part in parts(model)} == counted
+        saved = forward_flops_per_token(plain) - forward_flops_per_token(model)
+        assert saved == 2 * 2 * layers * width * width
+        assert training_flops_per_token(plain) - training_flops_per_token(model) == 3 * saved
+
+
 def test_products_of_narrow_queries_and_keys_and_of_residuals():
     """Two operations a weight; scores of width 8 for half of the sequence on average, in each of 8 heads."""
     flops = {arm: forward_flops_per_token(model_of("medium-512", arm)) for arm in GPT_ARMS}

@@ -164,7 +164,8 @@ def forward_flops_per_token(model: AnyResolvedModel) -> float:
     mean; its head works once an example.
     """
     width, rows = model.d_model, model.query_key_rows
-    weights = model.num_layers * (2 * width * (rows + width) + 2 * width * model.d_ff)
+    has_queries = isinstance(model, ResolvedEncoder) or ROLES["query"].exists(model)
+    weights = model.num_layers * (2 * width * (rows * has_queries + width) + 2 * width * model.d_ff)
     weights += sum(part.products - part.implied for part in parts(model))
     if isinstance(model, ResolvedEncoder):
         attended, head = model.mean_length, width * (width + model.labels) / model.mean_length

@@ -12,7 +12,7 @@ from oelm.errors import UserError
 from oelm.model.initialization import build
 from oelm.model.parameters import layer_of, role_of
 from oelm.model.projection import matrices_of
-from oelm.treatment.moves import Always
+from oelm.treatment.moves import Always, Never
 from oelm.treatment.options import ADDITIONS
 from oelm.treatment.parts import BASELINE, ROLES, Part
 from oelm.treatment.starts import STARTS
@@ -163,3 +163,33 @@ def test_a_model_that_no_memory_holds_is_refused_at_once(sizes):
     model = small_run("trained").model.model_copy(update=sizes)
     with pytest.raises(UserError, match=r"GiB of weights, and this machine has [\d,]+ GiB of memory"):
         build(model, Seeds())
+
+
+def started_as(start: str, **part: object) -> dict[str, torch.Tensor]:
+    spec = Part(start=start, **part)
+    run = small_run()
+    parts = BASELINE.model_copy(update={"query": spec, "key": spec})
+    return matrices_of(build(run.model.model_copy(update={"parts": parts}), Seeds()))
+
+
+def test_a_shared_start_is_one_matrix_in_each_layer_drawn_as_the_orthogonal_query():
+    shared, apart = started_as("shared_orthogonal"), started_as("orthogonal")
+    queries = [name for name in shared if name.endswith("attention.query.weight")]
+    for name in queries:
+        assert torch.equal(shared[name], shared[name.replace("query", "key")])
+        assert torch.equal(shared[name], apart[name])
+        assert not torch.equal(apart[name], apart[name.replace("query", "key")])
+    assert len({shared[name].sum().item() for name in queries}) == len(queries) > 1
+    assert differing(shared, apart) == {name.replace("query", "key") for name in queries}
+
+
+def test_a_dense_identity_is_the_identity_bit_for_bit_until_it_is_trained():
+    run, tokens = small_run(), torch.arange(16)[None]
+
+    def hidden(start: str) -> torch.Tensor:
+        spec = Part(start=start, moves=Never())
+        parts = BASELINE.model_copy(update={"query": spec, "key": spec})
+        return build(run.model.model_copy(update={"parts": parts}), Seeds())(tokens)
+
+    assert torch.equal(hidden("dense_identity"), hidden("identity"))
+    assert Part(start="dense_identity").moves == Always()

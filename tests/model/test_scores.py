@@ -82,3 +82,65 @@ def test_only_learned_positions_have_an_embedding_and_all_but_none_know_the_orde
     tokens = torch.tensor([[5, 6, 7, 8]])
     first, swapped = gpt(tokens)[0, -1], gpt(tokens[:, [1, 0, 2, 3]])[0, -1]
     assert torch.allclose(first, swapped, atol=1e-12) == (positions == "none")
+
+
+# ---- Scores from no token ------------------------------------------------------------------------------------------
+
+
+def attention_of(gpt, tokens: torch.Tensor) -> list[torch.Tensor]:
+    """The weights of every layer, B H T S."""
+    weights: list[torch.Tensor] = []
+    gpt.hidden(gpt.token_embedding(tokens), torch.arange(tokens.shape[1]), weights=weights)
+    return weights
+
+
+def of_source(source: str, *, waves: bool = False, **settings: object):
+    gpt = build(small_model(scores=Scores(source=source), **settings), Seeds()).double()
+    if waves:
+        for layer, block in enumerate(gpt.blocks):
+            block.attention.distance_key.data = random(*block.attention.distance_key.shape) * (3 + layer)
+    return gpt
+
+
+@pytest.mark.parametrize("source", ["nothing", "distance"])
+@pytest.mark.parametrize("positions", ["learned", "rotary", "none"])
+def test_without_scores_every_token_attends_to_all_up_to_itself_alike(source, positions):
+    """So does what scores the distance, before its waves have any height."""
+    tokens = torch.arange(32).view(2, 16)
+    uniform = torch.ones(16, 16, dtype=torch.float64).tril() / torch.arange(1, 17)[:, None]
+    for weights in attention_of(of_source(source, positions=positions), tokens):
+        torch.testing.assert_close(weights, uniform.expand_as(weights), rtol=1e-6, atol=0)  # a softmax in float32
+
+
+def test_scores_of_the_distance_are_waves_of_it_and_of_nothing_else():
+    gpt, width = of_source("distance", waves=True), 8
+    one, other = (attention_of(gpt, torch.arange(first, first + 32).view(2, 16)) for first in (0, 32))
+    frequencies = 1 / ROTARY_BASE ** (torch.arange(0, width, 2).double() / width)
+    distances = torch.arange(16)[:, None] - torch.arange(16)
+    angles = distances.double()[..., None] * frequencies
+    for block, mine, theirs in zip(gpt.blocks, one, other, strict=True):
+        assert torch.equal(mine, theirs)
+        first, second = block.attention.distance_key.chunk(2, dim=1)
+        waves = (first + second)[:, None, None] * angles.cos() + (second - first)[:, None, None] * angles.sin()
+        expected = (waves.sum(-1) / width**0.5).masked_fill(distances < 0, -torch.inf).softmax(-1)
+        assert (expected.amax(-1)[:, -1] > 1.5 / 16).all()  # not uniform
+        torch.testing.assert_close(mine, expected.expand_as(mine), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("source", ["nothing", "distance"])
+def test_scores_from_no_token_are_the_same_with_a_cache_and_in_both_kernels(source):
+    gpt = of_source(source, waves=source == "distance", positions="rotary")
+    tokens = torch.arange(32).view(2, 16)
+    with torch.no_grad():
+        whole, caches = gpt(tokens), gpt.new_caches()
+        parts = torch.cat([gpt(piece, caches) for piece in tokens.split([7, 1, 1, 7], dim=1)], dim=1)
+        plain = gpt.hidden(gpt.token_embedding(tokens), torch.arange(16), weights=[])
+    torch.testing.assert_close(parts, whole, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(plain, whole, rtol=1e-5, atol=1e-5)
+
+
+def test_only_scores_from_tokens_have_queries_and_keys():
+    names = {source: set(of_source(source, num_layers=1).state_dict()) for source in ("tokens", "distance", "nothing")}
+    of_queries = {f"blocks.0.attention.{role}.weight" for role in ("query", "key")}
+    assert names["tokens"] - names["nothing"] == of_queries
+    assert names["distance"] - names["nothing"] == {"blocks.0.attention.distance_key"}

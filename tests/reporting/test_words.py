@@ -127,7 +127,8 @@ def test_no_next_step_leans_on_the_one_before():
 
 
 def test_options_that_confound_are_named_in_the_language_of_the_report(tmp_path):
-    options = {setting: value for setting, (value, key, _) in OPTIONS_SET.items() if key != "scores.query_key_norm"}
+    alone = ("scores.query_key_norm", "scores.source")  # which others exclude
+    options = {setting: value for setting, (value, key, _) in OPTIONS_SET.items() if key not in alone}
     claim = hypothesis("cost", "not_worse", "frozen", "trained", margin_percent=5.0)
     arms = {"trained": {}, "frozen": {"arm": "frozen_head_orthogonal", "set": options}}
     study = example_study(arms=arms, hypotheses=[claim])

@@ -203,7 +203,8 @@ def test_every_difference_of_options_is_found_and_can_be_named(setting, kind):
         claim = hypothesis(kind, varies=["start", "scale", "moves", *varies])
         if key == "scores.query_key_norm":
             claim["varies"].remove("scale")
-        study = two_arms({"set": {setting: value}}, hypotheses=[claim])
+        plain = {"arm": "trained"} if key == "scores.source" else {}  # which leaves no query to treat
+        study = two_arms(plain | {"set": {setting: value}}, hypotheses=[claim])
         return {k: v for k, v in found(study, kind).items() if k != "start.scale"}
 
     assert of() == {key: (text, OPTIONS[key].otherwise[0])}

@@ -24,6 +24,8 @@ def valid(seed: int) -> Model:
         role for role in ROLES if draw.random() < 0.3 and (role != "position_embedding" or positions == "learned")
     ]
     scores = _scores(draw)
+    if scores.source != "tokens":
+        spoken_of = [role for role in spoken_of if role not in ("query", "key")]
     square = {"value", "output"} | ({"query", "key"} if scores.query_key_width in (None, 4) else set())
     return Model(
         vocabulary=19, seq_len=8, d_model=16, num_layers=LAYERS, num_heads=HEADS, d_ff=draw.choice([8, 24]),
@@ -58,9 +60,11 @@ def _part(draw: random.Random, role: str, *, is_square: bool) -> Part:
 def _scores(draw: random.Random) -> Scores:
     if draw.random() < 0.33:
         return Scores()
+    source = draw.choice(["tokens", "tokens", "tokens", "distance", "nothing"])
     return Scores(
-        temperature=Temperature(kind=draw.choice(["fixed", "per_head"])),
-        query_key_norm=draw.random() < 0.5,
+        source=source,
+        temperature=Temperature(kind="fixed" if source == "nothing" else draw.choice(["fixed", "per_head"])),
+        query_key_norm=source == "tokens" and draw.random() < 0.5,
         query_key_width=draw.choice([None, 2, 4, 6]),
     )
 
@@ -68,14 +72,16 @@ def _scores(draw: random.Random) -> Scores:
 def _repairs(draw: random.Random, scores: Scores) -> Repairs:
     if draw.random() < 0.33:
         return Repairs()
-    residual = Residual()
+    residual, projections, shifted = Residual(), PROJECTIONS, ["key", "value"]
+    if scores.source != "tokens":
+        projections, shifted = ["value", "output", "up", "down"], ["value"]
     if draw.random() < 0.6:
-        on = draw.sample(PROJECTIONS, draw.randint(1, 6))
+        on = draw.sample(projections, draw.randint(1, len(projections)))
         residual = Residual(rank=draw.choice([None, 1, 3]), on=on, nonlinear=draw.random() < 0.5)
     shift = Shift()
     if draw.random() < 0.6:
-        shift = Shift(per=draw.choice(["head", "channel"]), on=draw.sample(["key", "value"], draw.randint(1, 2)))
-    scaled = draw.sample(PROJECTIONS, draw.randint(0, 3))
+        shift = Shift(per=draw.choice(["head", "channel"]), on=draw.sample(shifted, draw.randint(1, len(shifted))))
+    scaled = draw.sample(projections, draw.randint(0, 3))
     if scores.query_key_norm:  # which cancels a scale
         scaled = [
             role for role in scaled if role not in ("query", "key") or (residual.rank != 0 and role in residual.on)
@@ -104,6 +110,9 @@ def invalid(seed: int) -> tuple[list[str], str]:
         (["shift.per=head", f"shift.on=[{draw.choice(['query', 'up', 'norm'])}]"], "model.repairs.shift.on.0"),
         ([f"base_scale=[{role}, {role}]"], "model.repairs.base_scale"),
         ([f"base_scale=[{draw.choice(['query', 'key'])}]", "query_key_norm=true"], "model.repairs.base_scale"),
+        (["scores.source=nothing", f"{draw.choice(['query', 'key'])}.moves.kind=never"], "model.parts."),
+        (["scores.source=distance", "query_key_norm=true"], "model.scores.query_key_norm"),
+        (["scores.source=nothing", "shift.per=channel"], "model.repairs.shift.on"),
         ([f"convolution.width={large}"], "model.repairs.convolution.width"),
         ([f"query_key_width={-draw.randint(0, 9)}"], "model.scores.query_key_width"),
         ([f"{part}.share=0.3"], f"model.parts.{part}.share"),

@@ -55,6 +55,6 @@ def test_of_given_weights_only_what_starts_anew_is_drawn(name, has_draws):
 
 def test_every_kind_of_row_says_whether_it_draws():
     assert {name for name, start in STARTS.items() if not start.is_drawn} == {
-        "identity", "ones", "keep", "orthogonalised",
+        "identity", "dense_identity", "ones", "keep", "orthogonalised",
     }  # fmt: skip
     assert {key for key, option in OPTIONS.items() if option.draws} == {"repairs.residual"}

@@ -114,6 +114,22 @@ REFUSED = {
     "base_scale=[key,key]": "model.repairs.base_scale: key is listed twice",
     "base_scale=[key,up] query_key_norm=true": "model.repairs.base_scale: key has no scale where scores.query_key_norm "
         "is true: the norm cancels it; leave it out",
+    "scores.source=nothing query.moves.kind=never":
+        "model.parts.query: there is none where scores.source is nothing; leave it out",
+    "scores.source=nothing shift.per=channel":
+        "model.repairs.shift.on: there is no key where scores.source is nothing; leave it out",
+    "scores.source=distance residual.rank=2 residual.on=[value,query]":
+        "model.repairs.residual.on: there is no query where scores.source is distance; leave it out",
+    "scores.source=distance base_scale=[key]":
+        "model.repairs.base_scale: there is no key where scores.source is distance; leave it out",
+    "scores.source=distance query_key_norm=true":
+        "model.scores.query_key_norm: there are no queries and keys where scores.source is distance; leave it out",
+    "scores.source=nothing temperature.kind=per_head":
+        "model.scores.temperature.kind: there is nothing to multiply where scores.source is nothing; leave it out",
+    "scores.source=distance query_key_width=5":
+        "model.scores.source: distance needs an even width of queries and keys per head, not 5",
+    "scores.source=token": "model.scores.source: 'token' is not one of 'tokens', 'distance' or 'nothing'; did you mean "
+        "tokens?",
     "convolution.width=129": "model.repairs.convolution.width: 129 is more than seq_len 128",
     "temperature.kind=warm": "model.scores.temperature.kind: 'warm' is not one of 'fixed' or 'per_head'",
     "query_key_width=0": "model.scores.query_key_width: must be at least 1 (got 0)",

@@ -72,7 +72,10 @@ def of_part(role: str) -> Row:
 
 
 # Options that add no weights of their own, and the roles whose weights they add, change or take away.
-CHANGES = {"positions": {"position_embedding"}, "tied": {"output_layer"}, "scores.query_key_width": {"query", "key"}}
+CHANGES = {
+    "positions": {"position_embedding"}, "tied": {"output_layer"}, "scores.query_key_width": {"query", "key"},
+    "scores.source": {"query", "key"},
+}  # fmt: skip
 
 
 def of_option(setting: str, value: object) -> Row:
@@ -80,13 +83,15 @@ def of_option(setting: str, value: object) -> Row:
     for name in reversed(setting.split(".")[1:]):
         tree = {name: tree}
     key = next(key for key in OPTIONS if f"{setting}.".startswith(f"model.{key}."))
-    return Row(settings=tree, begins_otherwise=CHANGES.get(key, {OPTIONS[key].role}), rests=set())
+    adds = {OPTIONS[key].role} if value == "distance" else set()
+    return Row(settings=tree, begins_otherwise=CHANGES.get(key, {OPTIONS[key].role}) | adds, rests=set())
 
 
 ROWS = {
     **{f"start {name}": of_start(name) for name, row in STARTS.items() if not row.of_given_weights},
     **{f"part {role}": of_part(role) for role in ROLES},
     **{f"option {setting}": of_option(setting, value) for setting, (value, *_) in OPTIONS_SET.items()},
+    "option model.scores.source distance": of_option("model.scores.source", "distance"),
     **{f"positions {kind}": of_option("model.positions", kind) for kind in POSITIONS if kind != "rotary"},
 }
 BASE = build(Model(**SIZES), Seeds()).state_dict()

@@ -51,8 +51,9 @@ def test_every_start_has_the_scale_that_its_row_says(kind, shape):
 
 
 def test_starts_of_one_family_differ_by_scale_alone():
+    """What is drawn as another role is another start only beside it: test_initialization."""
     by_family: dict[str, torch.Tensor] = {}
-    for kind in DRAWN:
+    for kind in (name for name in DRAWN if not STARTS[name].drawn_as):
         values = start(kind)
         first = by_family.setdefault(STARTS[kind].family, values / values.std())
         torch.testing.assert_close(values / values.std(), first)
@@ -167,6 +168,11 @@ def test_head_wise_starts_are_not_orthogonal_as_a_whole():
 def test_global_starts_are_orthonormal_as_a_whole_and_so_in_every_head():
     weight = start("orthogonal")
     torch.testing.assert_close(weight @ weight.T, torch.eye(D, dtype=torch.float64), atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_dense_identity_has_ones_on_its_diagonal_and_nothing_else(shape):
+    assert torch.equal(start("dense_identity", shape=shape), torch.eye(*shape, dtype=torch.float64))
 
 
 def test_gain_multiplies_the_start():

@@ -17,6 +17,7 @@ from oelm.model.projection import projection
 from oelm.model.repairs import Repairable, convolved, shifted
 from oelm.model.scores import Places, normalised, rotated
 from oelm.treatment.options import ATTENTION
+from oelm.treatment.parts import ROLES
 
 BLOCK = 128  # queries that share one slice of keys in block-causal attention
 
@@ -72,8 +73,10 @@ class CausalSelfAttention(Repairable):
     def __init__(self, model: ResolvedModel, *, layer: int) -> None:
         super().__init__(ATTENTION, model)
         self.num_heads, self.dropout = model.num_heads, model.dropout
+        self.source, self.query_key_width = model.scores.source, model.scores.query_key_width
         for role in ("query", "key", "value", "output"):
-            self.add_module(role, projection(model, role, layer))
+            if ROLES[role].exists(model):
+                self.add_module(role, projection(model, role, layer))
 
     def forward(
         self,
@@ -90,7 +93,11 @@ class CausalSelfAttention(Repairable):
         convolution_WD = self.weight_added("convolution")
         if convolution_WD is not None:
             x_BTD = convolved(x_BTD, convolution_WD, cache, places)
-        q_BHTK, k_BHTK, v_BHTK = (self._heads(part, x_BTD, cache, places) for part in ("query", "key", "value"))
+        if self.source == "tokens":
+            q_BHTK, k_BHTK, v_BHTK = (self._heads(part, x_BTD, cache, places) for part in ("query", "key", "value"))
+        else:
+            v_BHTK = self._heads("value", x_BTD, cache, places)
+            q_BHTK, k_BHTK = self._of_no_token(v_BHTK, places)
         temperature_H = self.weight_added("temperature")
         if temperature_H is not None:
             q_BHTK = (q_BHTK * temperature_H[:, None, None]).to(q_BHTK.dtype)
@@ -114,6 +121,21 @@ class CausalSelfAttention(Repairable):
         if gain_K is not None:
             heads_BHTK = normalised(heads_BHTK, gain_K)
         return heads_BHTK if places.rotation is None or part == "value" else rotated(heads_BHTK, places.rotation)
+
+    def _of_no_token(self, v_BHTK: Tensor, places: Places) -> tuple[Tensor, Tensor]:
+        """Queries and keys that are the same for every token, in number and kind those of these values.
+
+        A rotated query of ones meets a rotated key: for each pair of channels a cosine and a sine of the distance,
+        weighted by the key. Without a source all keys are zero, and so is every score.
+        """
+        sizes = (*v_BHTK.shape[:3], self.query_key_width)
+        key_HK = self.weight_added("distance_key")
+        if key_HK is None:
+            nothing = v_BHTK.new_zeros(sizes)
+            return nothing, nothing
+        assert places.rotation is not None
+        keys = key_HK.to(v_BHTK.dtype)[None, :, None].expand(sizes)
+        return rotated(v_BHTK.new_ones(sizes), places.rotation), rotated(keys, places.rotation)
 
 
 def causal_attention(q_BHTK: Tensor, k_BHTK: Tensor, v_BHTK: Tensor, *, dropout: float) -> Tensor:

@@ -71,8 +71,16 @@ def _start(model: ResolvedModel, seeds: Seeds, name: str, tensor: Tensor, added:
         return stored.make(
             normal_draw(seed, name, stored.drawn(Sizes(rows, columns, model.num_heads, model.num_layers)))
         )
-    draw = normal_draw(seed, name, tensor.shape)
+    draw = normal_draw(seed, _drawn_name(name, role, STARTS[part.start].drawn_as or role), tensor.shape)
     return started(part.start, draw, gain=part.gain, heads=model.num_heads, layers=model.num_layers)
+
+
+def _drawn_name(name: str, role: str, drawn_as: str) -> str:
+    """The weight of the role that a start draws as, in the same layer."""
+    if role == drawn_as:
+        return name
+    (own,), (theirs,) = ROLES[role].in_blocks, ROLES[drawn_as].in_blocks
+    return name.replace(own, theirs)
 
 
 def normal_draw(seed: int, name: str, shape: Sequence[int]) -> Tensor:

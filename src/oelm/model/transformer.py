@@ -136,7 +136,7 @@ class GPT(nn.Module):
 
     def _places(self, positions: Tensor, real: Tensor | None, dtype: torch.dtype) -> Places:
         rotation = None
-        if self.config.positions == "rotary":
+        if self.config.positions == "rotary" or self.config.scores.source == "distance":
             rotation = rotation_of(positions, self.config.scores.query_key_width, dtype)
         return Places(rotation, positions if positions.dim() == 2 else None, real)
 

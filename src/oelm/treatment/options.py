@@ -118,6 +118,23 @@ def _inputs_of(part: str, model: Sized) -> int:
     return ROLES[part].shape(model)[1]
 
 
+SOURCES: dict[str, Words] = {
+    "distance": ("scores from the distance alone", "打分只取决于距离"),
+    "nothing": ("equal scores: every token attends uniformly", "打分全部相等：均匀注意力"),
+}
+
+
+def _source_facts(model: Any) -> Facts | None:
+    kind = model.scores.source
+    return None if kind == "tokens" else {"kind": SOURCES[kind]}
+
+
+def _waves(model: Sized) -> dict[str, Added]:
+    if model.scores.source != "distance":
+        return {}
+    return {f"{ATTENTION}.distance_key": Added((model.num_heads, model.scores.query_key_width), "zeros")}
+
+
 def _temperature(model: Sized) -> dict[str, Added]:
     if model.scores.temperature.kind == "fixed":
         return {}
@@ -215,6 +232,16 @@ OPTIONS: dict[str, Option] = {
             phrase=("output layer of its own", "输出层不共享"),
             facts=lambda model: None if getattr(model, "tied", True) else {},
             otherwise=("output layer tied to the token embedding", "输出层与词嵌入共享"),
+        ),
+        Option(
+            key="scores.source",
+            words=("source of scores", "打分来源"),
+            phrase=("{kind}", "{kind}"),
+            facts=_source_facts,
+            weights=_waves,
+            endings=(".distance_key",),
+            otherwise=("scores from queries and keys", "打分由 Q 与 K 得出"),
+            colour="#B8B800",
         ),
         Option(
             key="scores.temperature",
@@ -335,7 +362,7 @@ def numbers_of_a_model(model: Sized) -> int:
             inside += len(role.in_blocks) * rows * numbers * model.num_layers
     for name, part in model.parts.items():
         matrix_free = STARTS[part.start].matrix_free
-        if matrix_free is not None:
+        if matrix_free is not None and ROLES[name].exists(model):
             rows, numbers = ROLES[name].weight_size(model)
             saved = len(ROLES[name].in_blocks) * rows * (numbers - len(matrix_free.stores))
             inside -= saved * part.layers_held(model.num_layers)
@@ -364,6 +391,30 @@ def _problems_of_scores(model: Any, parts: Parts) -> Iterator[str]:
         yield f"positions: rotary needs an even width of queries and keys per head, not {width}"
     if model.positions != "learned" and parts.position_embedding != BASELINE.position_embedding:
         yield f"parts.position_embedding: there is none where positions is {model.positions}; leave it out"
+    if model.scores.source != "tokens":
+        yield from _problems_without_queries(model, parts)
+
+
+def _problems_without_queries(model: Any, parts: Parts) -> Iterator[str]:
+    """What would treat, repair or multiply queries and keys that are not there."""
+    repairs, why = model.repairs, f"where scores.source is {model.scores.source}; leave it out"
+    width = model.scores.query_key_width or model.d_model // model.num_heads
+    if model.scores.source == "distance" and width % 2:
+        yield f"scores.source: distance needs an even width of queries and keys per head, not {width}"
+    for role in ("query", "key"):
+        if parts.of(role) != BASELINE.of(role):
+            yield f"parts.{role}: there is none {why}"
+        for key, named in (
+            ("residual.on", repairs.residual.on if repairs.residual.rank != 0 else []),
+            ("base_scale", repairs.base_scale),
+            ("shift.on", repairs.shift.on if repairs.shift.per != "none" else []),
+        ):
+            if role in named:
+                yield f"repairs.{key}: there is no {role} {why}"
+    if model.scores.query_key_norm:
+        yield f"scores.query_key_norm: there are no queries and keys {why}"
+    if model.scores.source == "nothing" and model.scores.temperature.kind != "fixed":
+        yield f"scores.temperature.kind: there is nothing to multiply {why}"
 
 
 def _problems_of_residual(model: Any) -> Iterator[str]:

@@ -14,6 +14,7 @@ from pydantic import AfterValidator, Field, WithJsonSchema
 
 from oelm.sections import Section, Share
 from oelm.treatment.moves import Always, Moves, Never
+from oelm.treatment.scores import Scores
 from oelm.treatment.starts import STARTS
 
 if TYPE_CHECKING:
@@ -108,6 +109,8 @@ class Dimensions(Protocol):
     def positions(self) -> object: ...
     @property
     def tied(self) -> bool: ...
+    @property
+    def scores(self) -> Scores: ...
 
 
 @dataclass(frozen=True)
@@ -132,6 +135,11 @@ class Role:
         """Rows of one of its modules, and numbers in each: the entries of the matrix and of the bias."""
         rows, *columns = self.shape(model)
         return rows, (columns[0] if columns else 1) + self.has_bias
+
+
+def _is_read(model: Dimensions) -> bool:
+    """Whether scores come from tokens, by queries and keys."""
+    return model.scores.source == "tokens"
 
 
 _SHARED = "the output layer uses the same matrix: where the token embedding is frozen, so is the output layer"
@@ -160,6 +168,7 @@ ROLES: dict[str, Role] = {
             in_blocks=("attention.query",),
             by_head=True,
             drawn_apart=True,
+            exists=_is_read,
         ),
         Role(
             name="key",
@@ -168,6 +177,7 @@ ROLES: dict[str, Role] = {
             in_blocks=("attention.key",),
             by_head=True,
             drawn_apart=True,
+            exists=_is_read,
         ),
         Role(
             name="value",
@@ -282,6 +292,8 @@ def problems_of_given(parts: Parts) -> Iterator[str]:
             yield f"parts.{role}.start: cannot be {start.name}: a model that comes with weights keeps its matrices"
         if ROLES[role].drawn_apart and start.by_depth:
             yield f"parts.{role}.start: cannot be {start.name}: nothing adds it to the residual stream"
+        if ROLES[role].drawn_apart and start.only_for and not start.matrix_free:
+            yield f"parts.{role}.start: cannot be {start.name}: only oelm's own GPT can start so"
         if not ROLES[role].drawn_apart and part.start != KEPT:
             yield f"parts.{role}.start: must be {KEPT}: of given weights only queries and keys can be started anew"
         if not ROLES[role].drawn_apart and part.gain != 1:

@@ -20,6 +20,11 @@ class Temperature(Section):
 
 
 class Scores(Section):
+    source: Literal["tokens", "distance", "nothing"] = Field(
+        default="tokens",
+        description="What scores follow from. tokens: products of queries and keys; distance: trained waves of the "
+        "distance, the same for all tokens; nothing: all scores are equal. Only the first has queries and keys.",
+    )
     temperature: Temperature = Temperature()
     query_key_norm: bool = Field(
         default=False, description="Queries and keys of a head are divided by their RMS and have a trained gain."

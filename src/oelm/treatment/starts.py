@@ -63,6 +63,7 @@ class Start:
     by_depth: bool = False  # for what is added to the residual stream
     only_for: tuple[str, ...] = ()  # roles; empty: any that fits
     is_constant: bool = False  # the same whatever is drawn
+    drawn_as: str = ""  # the role whose draw it is made from, whatever part has it; empty: each part's own
 
     @property
     def matrix_free(self) -> MatrixFree | None:
@@ -202,6 +203,17 @@ STARTS: dict[str, Start] = {
             documentation=("QR of the whole matrix", "rows orthonormal, within heads too"),
         ),
         Start(
+            name="shared_orthogonal",
+            family="shared_orthogonal",
+            scale=_orthonormal_scale,
+            scale_text="1/sqrt(d)",
+            make=lambda draw, sizes: orthonormal_rows(draw),
+            words=("orthogonal, one matrix for query and key", "全局正交，Q 与 K 同一矩阵"),
+            documentation=("QR of the whole matrix", "query and key start as one matrix; frozen, they stay one"),
+            only_for=("query", "key"),
+            drawn_as="query",
+        ),
+        Start(
             name="head_orthogonal",
             family="head_orthogonal",
             scale=_scaled_scale,
@@ -238,6 +250,17 @@ STARTS: dict[str, Start] = {
             make=MatrixFree(stores={}, multiply=lambda x, stored: x, products=_no_products),
             words=("identity, without a matrix", "恒等映射，不存矩阵"),
             documentation=("1 on the diagonal", "no matrix, frozen only: head h reads the h-th group of channels"),
+            only_for=SQUARE,
+            is_constant=True,
+        ),
+        Start(
+            name="dense_identity",
+            family="identity",
+            scale=_orthonormal_scale,
+            scale_text="1/sqrt(d)",
+            make=lambda draw, sizes: draw.new_zeros(draw.shape).fill_diagonal_(1),
+            words=("identity, as a matrix", "恒等映射，存为矩阵"),
+            documentation=("1 on the diagonal, 0 elsewhere", "`identity` as a matrix, which can be trained"),
             only_for=SQUARE,
             is_constant=True,
         ),
