@@ -42,6 +42,15 @@ def test_a_default_written_out_is_the_same_run():
     assert identity(Run()) == identity(Run(model=Model(d_ff=2048), training=Training(warmup_steps=2000)))
 
 
+def test_runs_from_before_scores_had_a_source_are_the_same_runs():
+    assert "source" not in stored_form(resolved(Run(), {"vocabulary": 64}))["model"]["scores"]
+    assert Model.model_validate({"scores": {"source": "tokens"}}) == Model()
+    for source in ("distance", "nothing"):
+        run = Run(model=Model.model_validate({"scores": {"source": source}}))
+        assert identity(run) != identity(Run())
+        assert Model.model_validate_json(run.model.model_dump_json()) == run.model
+
+
 def test_where_a_run_executes_cannot_enter_its_identity():
     assert not set(Execution.model_fields) & set(Run.model_fields)
 

@@ -99,7 +99,7 @@ def invalid(seed: int) -> tuple[list[str], str]:
     draw = random.Random(seed)
     role, part = draw.choice(PROJECTIONS), draw.choice(["query", "key", "value"])
     odd, large = 2 * draw.randint(0, 40) + 1, draw.randint(129, 10**6)
-    kind = draw.choice(["alibi", "rotary", "none"])
+    kind, read = draw.choice(["alibi", "rotary", "none"]), draw.choice(["query", "key"])
     return draw.choice([
         ([f"query_key_width={odd}", "positions=rotary"], "model.positions"),
         ([f"positions={kind}", "position_embedding.moves.kind=never"], "model.parts.position_embedding"),
@@ -110,7 +110,7 @@ def invalid(seed: int) -> tuple[list[str], str]:
         (["shift.per=head", f"shift.on=[{draw.choice(['query', 'up', 'norm'])}]"], "model.repairs.shift.on.0"),
         ([f"base_scale=[{role}, {role}]"], "model.repairs.base_scale"),
         ([f"base_scale=[{draw.choice(['query', 'key'])}]", "query_key_norm=true"], "model.repairs.base_scale"),
-        (["scores.source=nothing", f"{draw.choice(['query', 'key'])}.moves.kind=never"], "model.parts."),
+        (["scores.source=nothing", f"{read}.moves.kind=never"], f"model.parts.{read}"),
         (["scores.source=distance", "query_key_norm=true"], "model.scores.query_key_norm"),
         (["scores.source=nothing", "shift.per=channel"], "model.repairs.shift.on"),
         ([f"convolution.width={large}"], "model.repairs.convolution.width"),

@@ -28,6 +28,8 @@ FURTHER: dict[str, dict[str, Any]] = {
     "ALiBi": {"model.positions": "alibi"},
     "no positions": {"model.positions": "none"},
     "an output layer of its own": {"model.tied": False},
+    "scores from the distance": {"model.scores.source": "distance"},
+    "scores from nothing": {"model.scores.source": "nothing"},
     "query-key norm": {"model.scores.query_key_norm": True},
     "base scale": {"model.repairs.base_scale": ["value", "down"]},
     "nonlinear residual": {"model.repairs.residual.rank": 4, "model.repairs.residual.nonlinear": True},

@@ -18,6 +18,7 @@ from oelm.model.repairs import Repairable, convolved, shifted
 from oelm.model.scores import Places, normalised, rotated
 from oelm.treatment.options import ATTENTION
 from oelm.treatment.parts import ROLES
+from oelm.treatment.scores import TOKENS
 
 BLOCK = 128  # queries that share one slice of keys in block-causal attention
 
@@ -93,7 +94,7 @@ class CausalSelfAttention(Repairable):
         convolution_WD = self.weight_added("convolution")
         if convolution_WD is not None:
             x_BTD = convolved(x_BTD, convolution_WD, cache, places)
-        if self.source == "tokens":
+        if self.source == TOKENS:
             q_BHTK, k_BHTK, v_BHTK = (self._heads(part, x_BTD, cache, places) for part in ("query", "key", "value"))
         else:
             v_BHTK = self._heads("value", x_BTD, cache, places)

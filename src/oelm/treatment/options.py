@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 
 from oelm.treatment.parts import ABBREVIATIONS, ALL_ROLES, BASELINE, OUTPUT_LAYER, ROLES, Dimensions, Parts
 from oelm.treatment.repairs import NO_REPAIRS, Repairs, ResolvedRepairs
-from oelm.treatment.scores import ResolvedScores, Scores
+from oelm.treatment.scores import TOKENS, ResolvedScores, Scores
 from oelm.treatment.starts import STARTS
 
 ATTENTION, FEED_FORWARD = "attention", "feed_forward"  # the modules of a block to which weights are added
@@ -126,7 +126,7 @@ SOURCES: dict[str, Words] = {
 
 def _source_facts(model: Any) -> Facts | None:
     kind = model.scores.source
-    return None if kind == "tokens" else {"kind": SOURCES[kind]}
+    return None if kind == TOKENS else {"kind": SOURCES[kind]}
 
 
 def _waves(model: Sized) -> dict[str, Added]:
@@ -391,7 +391,7 @@ def _problems_of_scores(model: Any, parts: Parts) -> Iterator[str]:
         yield f"positions: rotary needs an even width of queries and keys per head, not {width}"
     if model.positions != "learned" and parts.position_embedding != BASELINE.position_embedding:
         yield f"parts.position_embedding: there is none where positions is {model.positions}; leave it out"
-    if model.scores.source != "tokens":
+    if model.scores.source != TOKENS:
         yield from _problems_without_queries(model, parts)
 
 

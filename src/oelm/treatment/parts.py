@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field, WithJsonSchema
 
 from oelm.sections import Section, Share
 from oelm.treatment.moves import Always, Moves, Never
-from oelm.treatment.scores import Scores
+from oelm.treatment.scores import TOKENS, Scores
 from oelm.treatment.starts import STARTS
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ class Role:
 
 def _is_read(model: Dimensions) -> bool:
     """Whether scores come from tokens, by queries and keys."""
-    return model.scores.source == "tokens"
+    return model.scores.source == TOKENS
 
 
 _SHARED = "the output layer uses the same matrix: where the token embedding is frozen, so is the output layer"

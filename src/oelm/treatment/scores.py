@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from oelm.sections import Positive, Section
 
@@ -17,6 +17,9 @@ class Temperature(Section):
     kind: Literal["fixed", "per_head"] = Field(
         default="fixed", description="fixed: none; per_head: one trained factor for each head, 1 at the start."
     )
+
+
+TOKENS = "tokens"
 
 
 class Scores(Section):
@@ -32,6 +35,12 @@ class Scores(Section):
     query_key_width: Positive | None = Field(
         default=None, description="Width of the queries and keys of one head; null: d_model / num_heads."
     )
+
+    @model_serializer(mode="wrap")
+    def _without_what_always_was(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Scores from tokens are not written down: what runs were before there were others, they are still."""
+        tree: dict[str, Any] = handler(self)
+        return {key: value for key, value in tree.items() if (key, value) != ("source", TOKENS)}
 
     def resolved(self, *, d_model: int, num_heads: int) -> ResolvedScores:
         width = self.query_key_width or d_model // num_heads
