@@ -2,7 +2,7 @@
 
 Cases speak with either side through what stays: commands, settings, stored files, and the names that the package
 documents. The one thing that needs the insides of a tree, writing invented runs, is done by the old side alone
-(old_studies.py).
+(old_side.py).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ ENCODER_ARMS = ("fine_tuned", "fine_tuned_orthogonalised", "frozen_pretrained", 
                 "frozen_head_orthogonal", "frozen_normal", "trained_orthogonal_value", "train_then_freeze",
                 "frozen_up", "frozen_half")  # fmt: skip
 FINDINGS = ("xnli_bert", "tinystories_cpu", "tinystories_scale", "induction", "hops", "recall")
-INVENTED = ("complete", "partial", "nasty")
+INVENTED = ("complete", "partial", "nasty", "classification", "solving", "looking")
 
 
 class Refused(Exception):
@@ -163,22 +163,42 @@ def write_tokens(folder: Path, *, train: int, val: int, seed: int = 0) -> None:
 
 
 def prepare(world: World) -> None:
-    """What both sides read: tokens that no command has made."""
+    """What both sides read: tokens that no command has made, sentences and stories that each side prepares itself.
+
+    What each needs to train, both kinds, is imported here, in the process that forks.
+    """
+    world.one(world.old, "data", ["encoders", "given", world.base / "tests"], log="given", script=HERE / "old_side.py")
+    world.hand_over("data", "given")
     for side in (world.old, world.new):
         write_tokens(side.root / "data/text", train=500, val=400)  # twelve steps of four are two epochs
         write_tokens(side.root / "data/long", train=6000, val=900, seed=1)
-        side.run(["train", "--dry-run", "--preset", "tiny", "--data", "data/long"], cwd=side.root, here=True)
+        stories = ["prepare", "stories", "--stories", 300, "--tokenizer", "bpe:300", "--workers", 1, "--out", "stories"]
+        world.one(side, "data", stories, log="prepare-stories")
+        for encoder in ENCODERS:
+            words = ["--encoder", f"given/{encoder}", "--task", "pairs", "--out", encoder]
+            world.one(side, "data", ["prepare", "given/sentences", *words], log=f"prepare-{encoder}")
+        for words in (["--preset", "tiny", "--data", "data/long"], ["--preset", "fine-tuning", "--data", "data/bert"]):
+            side.run(["train", "--dry-run", *words], cwd=side.root, here=True)
+
+
+def data() -> Iterator[Case]:
+    """What `prepare` has written."""
+
+    def play(world: World, case: str) -> Iterator[Difference]:
+        yield from world.apart(case, ignored=("given.*",))
+
+    yield Case("data", play, always=True)
 
 
 # ---- Runs -----------------------------------------------------------------------------------------------------------
 
 
 def starts(arms: Sequence[str]) -> Iterator[Case]:
-    """One step so short that every trained number stays where it started, and every frozen one is there too."""
+    """One step of no length: every number stays where it started, whether it is trained or not."""
     for number, arm in enumerate(arms):
         seeds = {"seeds.weights": 11 + number, "seeds.projections": 23 + number, "seeds.data": 3}
         words = training(
-            arm, out=None, training__steps=1, warmup_steps=1, learning_rate=1e-12, checkpoint_every=1, num_layers=3,
+            arm, out=None, training__steps=1, warmup_steps=1, learning_rate=1e-60, checkpoint_every=1, num_layers=3,
             num_heads=2, **seeds,
         )  # fmt: skip
         yield Case(f"start/{arm}", command(*words))
@@ -321,11 +341,11 @@ def encoders() -> Iterator[Case]:
         yield Case(f"two ranks/encoder/{arm}", command(*words, ranks=2), cost=3)
 
 
-def _fine_tuning(encoder: str, arm: str, turn: int) -> list[str]:
+def _fine_tuning(encoder: str, arm: str, turn: int, *, out: str = "run") -> list[str]:
     settings = TRAINING | QUIET | {"learning_rate": 1e-3, "dropout": 0.1 * (turn % 2)}
     settings |= {"precision": PRECISIONS[(turn // 5) % 3] if turn % 5 == 0 else "float32"}
     settings |= {"pretrained": "false"} if turn % 7 == 6 else {}
-    place = ["--data", f"../data/{encoder}", "--out", "run"]
+    place = ["--data", f"../data/{encoder}", "--out", out]
     return ["train", "--preset", "fine-tuning", "--arm", arm, *place, *pairs(settings)]
 
 
@@ -375,7 +395,7 @@ def reports() -> Iterator[Case]:
             tests = world.base / "tests"
             paths = f"{world.base / 'src'}:{tests}:{tests / 'reporting'}"
             code = world.old.run(
-                [study, folder / "stored", tests], cwd=folder, log="invented", script=HERE / "old_studies.py"
+                [study, folder / "stored", tests], cwd=folder, log="invented", script=HERE / "old_side.py"
             )
             if code:
                 yield Difference("invented.err", (folder / "invented.err").read_text()[-400:] + paths)
@@ -390,17 +410,184 @@ def reports() -> Iterator[Case]:
         yield Case(f"report/{study}", play_invented, cost=25, always=study == "nasty")
 
 
+# ---- What is done with runs ------------------------------------------------------------------------------------------
+
+
+def verified(arms: Sequence[str]) -> Iterator[Case]:
+    """Runs of the old side: both recompute their losses, and say the same of them."""
+
+    def case(name: str, several: list[list[str]]) -> Case:
+        def play(world: World, case: str) -> Iterator[Difference]:
+            for words in several:
+                world.one(world.old, case, words, log="train")
+            world.hand_over(case, "runs")
+            world.both(case, ["verify", "runs", "--all", "--json"], log="verify")
+            yield from world.apart(case, ignored=("train.*",))
+
+        return Case(f"verify/{name}", play, cost=len(several))
+
+    for first in range(0, len(arms), 8):
+        turn = [training(arm, out=f"runs/{arm}", dropout=0.1) for arm in arms[first : first + 8]]
+        yield case(f"arms from {arms[first]}", turn)
+    some = [training(FEW_ARMS[number % 7], out=f"runs/{name}", **OPTIONS[name]) for number, name in enumerate(OPTIONS)
+            if name not in ("base_scale", "alibi")]  # fmt: skip
+    yield case("options", some)
+    sizes = {"vocabulary": None, "seq_len": None}
+    yield case("probes", [training("trained", data=f"probe:{task}", out=f"runs/{task}", **sizes) for task in TASKS])
+    yield case("precisions", [training("frozen_half", precision=each, out=f"runs/{each}") for each in PRECISIONS])
+    for encoder in ENCODERS:
+        several = [_fine_tuning(encoder, arm, 1, out=f"runs/{arm}") for arm in ENCODER_ARMS[::2]]
+        yield case(encoder, several)
+
+
+def used() -> Iterator[Case]:
+    """What commands make of one run: a folder for transformers, text, tables of heads, a diagnosis."""
+    several: list[list[object]] = [
+        ["diagnose", "run", "--json"],
+        ["diagnose", "run/checkpoints/step-000006"],
+        ["generate", "run", "--prompt", "Once", "--tokens", 20, "--samples", 2],
+        ["probe", "run", "--json", "--length", 8, "--sequences", 3],
+        ["export", "run", "--to", "exported", "--licence", "MIT"],
+        ["export-metrics", "run", "--to", "csv", "--out", "metrics"],
+        ["verify", "run"],
+    ]
+    for arm in FEW_ARMS:
+
+        def play(world: World, case: str, arm: str = arm) -> Iterator[Difference]:
+            world.one(world.old, case, training(arm, vocabulary=None, data="../data/stories"), log="train")
+            world.hand_over(case, "run")
+            for words in several:
+                world.both(case, words, log=str(words[0]) + "-again" * ("step" in str(words[1])))
+            yield from world.apart(case, ignored=("train.*",))
+
+        yield Case(f"use/{arm}", play, cost=6)
+    for arm in ("trained", "trained_head_orthogonal"):
+        words = [[*training(arm)], ["export", "run", "--to", "exported", "--as", "gpt2"]]
+        yield Case(f"use/as gpt2, {arm}", commands(*words), cost=3)
+    for preset in PRESETS[:1]:
+        several = [["diagnose", "--preset", preset, "--arm", arm, "--set", "vocabulary=64"] for arm in FEW_ARMS]
+        yield Case(f"use/diagnose at {preset}", commands(*several), cost=6)
+
+
+SMALL_STUDY: dict[str, Any] = {
+    "question": {"en": "Can it stay frozen?", "zh": "可以保持冻结吗？"},
+    "base": {
+        "model": {key: SIZES[key] for key in SIZES if key != "vocabulary"} | {"vocabulary": 64},
+        "training": {key.removeprefix("training."): value for key, value in TRAINING.items()},
+        "execution": {"device": "cpu", "precision": "float32", "compile": "off", "threads": 1, "micro_batch_size": 4},
+        "data": DATA["text"],
+    },
+    "arms": ["trained", "frozen_head_orthogonal", "frozen_scaled_normal"],
+    "seeds": [0, 1, 2, 3],
+    "hypotheses": [
+        {"name": "cost", "claim": "It costs little.", "kind": "not_worse", "margin_percent": 5, "control": "trained",
+         "treatment": "frozen_head_orthogonal", "varies": ["start", "scale", "moves"]},
+        {"name": "start", "claim": "The start counts.", "kind": "better", "control": "frozen_scaled_normal",
+         "treatment": "frozen_head_orthogonal", "varies": ["start"]},
+    ],
+}  # fmt: skip
+PROBE_BASE: dict[str, Any] = SMALL_STUDY["base"] | {
+    "model": {"d_model": 32, "num_layers": 2, "num_heads": 4, "seq_len": 32}, "data": "probe:recall?pairs=4&length=32",
+}  # fmt: skip
+STUDIES: dict[str, dict[str, Any]] = {
+    "tuned": SMALL_STUDY
+    | {"tuning": {"grid": {"training.learning_rate": [1e-3, 1e-2]}, "set": {"training.steps": 6}, "seeds": [100, 101]}},
+    "halved": SMALL_STUDY
+    | {
+        "tuning": {
+            "grid": {"training.learning_rate": [3e-4, 1e-3, 3e-3, 1e-2]}, "seeds": [100, 101, 102],
+            "method": "halving", "choose": "fitted", "margin": 0.01,
+        }
+    },
+    "sized": SMALL_STUDY | {"sizes": {"steps": [6, 12], "deep": {"num_layers": 3}}, "looks": "none"},
+    "probing": SMALL_STUDY
+    | {
+        "base": PROBE_BASE,
+        "hypotheses": [
+            {"name": "more", "claim": "It solves more.", "kind": "solves_more", "solved_at": 0.2, "varies": ["start"],
+             "treatment": "frozen_head_orthogonal", "control": "frozen_scaled_normal"},
+        ],
+    },
+}  # fmt: skip
+
+
+def studied() -> Iterator[Case]:
+    """A study from plan to archive: its runs, choices, looks, verdicts and report."""
+    for name, tree in STUDIES.items():
+
+        def play(world: World, case: str, name: str = name, tree: dict[str, Any] = tree) -> Iterator[Difference]:
+            for side in (world.old, world.new):
+                folder = world.folder(side, case)
+                folder.mkdir(parents=True, exist_ok=True)
+                (folder / f"{name}.yaml").write_text(json.dumps(tree, ensure_ascii=False))
+            study = f"{name}.yaml"
+            for verb in ("plan", "register", "run"):
+                world.both(case, [verb, study, *(["--slots", 1] if verb == "run" else [])], log=verb)
+            apart = list(world.apart(case))
+            yield from apart
+            if apart:
+                return
+            shutil.rmtree(world.folder(world.new, case) / "runs")
+            world.hand_over(case, "runs")  # times stand in what is said of runs
+            for verb in ("status", "report", "verify"):
+                world.both(case, [verb, study, *(["--all"] if verb == "verify" else [])], log=verb)
+            world.both(case, ["plan", study], log="plan-after")
+            world.both(case, ["archive", study, "--to", f"{name}.zip"], log="archive")
+            world.both(case, ["export-metrics", study, "--to", "csv", "--out", "metrics"], log="export")
+            words = ["results", "frames", study, f"runs/{name}"]
+            world.both(case, words, log="results", script=HERE / "documented.py")
+            yield from world.apart(case)
+
+        yield Case(f"study/{name}", play, cost=40)
+
+
+def documented() -> Iterator[Case]:
+    script = HERE / "documented.py"
+    yield Case("documented/apply", command("apply", "found", script=script), cost=8)
+    yield Case("documented/classes", command("classes", "found", script=script), cost=4)
+
+
+def originals() -> Iterator[Case]:
+    """Scripts of the original experiments, each side's own."""
+    small = ["--d_model", 32, "--num_layers", 2, "--num_heads", 4, "--seq_len", 16, "--max_steps", 12]
+    quiet = ["--set", "precision=float32", "--set", "threads=1", "--set", "compile=off", "--set", "vocabulary=64"]
+    place = ["--data_path", "../data/text/train.bin", "--out_dir", "run"]
+    several: dict[str, tuple[str, list[object]]] = {
+        "train_v2": ("scripts/train_v2.py", ["--model_type", "oelm_v2", *small, *quiet, *place]),
+        "train": (
+            "scripts/02-训练脚本/train.py",
+            ["--model_type", "oelm", "--freeze_qk", "true", *small, *quiet, *place],
+        ),
+        "diagnose": ("scripts/diagnose_freeze.py", [*small[:6], "--vocab_size", 64]),
+    }
+    for name, (file, words) in several.items():
+
+        def play(world: World, case: str, file: str = file, words: list[object] = words) -> Iterator[Difference]:
+            for side in (world.old, world.new):
+                world.one(side, case, words, script=side.source.parent / file)
+            yield from world.apart(case)
+
+        yield Case(f"originals/{name}", play, cost=3)
+
+
 def all_cases(arms: Sequence[str], studies: Sequence[str]) -> list[Case]:
     """Long ones first: two cores are busy to the end."""
     gpt = [arm for arm in arms if arm not in ENCODER_ARMS[:4]]
     return [
+        *data(),
+        *studied(),
         *reports(),
+        *documented(),
+        *originals(),
         *texts(arms, studies),
+        *verified(gpt),
+        *used(),
         *variations(),
         *resumed(gpt),
         *ranks(gpt),
         *starts(gpt),
         *probes(),
+        *encoders(),
         *treatments(60),
         *runs(gpt),
     ]

@@ -39,18 +39,24 @@ OF_THE_CLOCK = {
     "seal.json": ("sha256", "manifest_sha256", "seal", "bytes", "started"),
     "choices.json": ("chosen", "created", "seal", "sha256", "decided"),
     "looks.json": ("taken", "created", "seal", "sha256"),
-    "settings.json": (),
+    "registration.json": ("commit", "dirty", "source_digest"),
     "archive.json": ("created", "seal", "sha256", "bytes", "oelm", "archived"),
 }  # fmt: skip
 # Nothing of these is a result.
 SKIPPED = ("lock.json", "slot.json", "timing_stats.json", "*.rank1.out", "*.rank1.err", "controller.json", "*.lock")
 TEXTS = ("*.out", "*.err", "*.log", "*.txt", "*.md", "*.csv", "*.tex", "*.html", "*.svg", "*.yaml", "*.json", "*.jsonl")
+CAUSES_FIRST = (
+    "*.exit", "*config.json", "*settings.json", "*parameters.json", "*metrics.jsonl", "*/checkpoints/*.safetensors",
+    "*.safetensors", "*experiment_result.json", "*.csv", "*.md", "*.tex", "*analysis_results.json", "*.html", "*",
+)  # fmt: skip
 # Of what commands print: durations, speeds, moments, memory.
 CLOCKS_IN_TEXT = re.compile(
     r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|\+00:00| UTC)?|\b\d\d:\d\d:\d\d\b"
     r"|[\d.,]+ (?:ms|s|min|minutes?|seconds?|h|hours?|MiB|GiB|tokens/s|steps/s|ms/step|s/step)(?:/\w+)?(?![\w])"
     r"|\bpid \d+|\b\d+% CPU"
 )
+# What a command prints of its progress comes when a second is over, not when a step is; the log of a run has them all.
+LINES_OF_THE_CLOCK = re.compile(r"^(?:step \d+/|\[\d+/\d+\]|.*it/s\]|.*\bETA ).*\n", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -65,10 +71,10 @@ class Difference:
 def differences(
     case: str, old: Path, new: Path, *, ignored: Iterable[str] = (), but: Iterable[str] = ()
 ) -> Iterator[Difference]:
-    """The first one of every file, in the order of their names; `ignored` are patterns of files, `but` keys."""
+    """The first one of every file, causes first; `ignored` are patterns of files, `but` patterns of keys."""
     allowed = [Intended("this case is about it", keys=tuple(but))]
     old_files, new_files = (_files(each) for each in (old, new))
-    for name in sorted(old_files | new_files):
+    for name in sorted(old_files | new_files, key=_causes_first):
         if any(fnmatch(name, pattern) or fnmatch(name.rsplit("/", 1)[-1], pattern) for pattern in (*SKIPPED, *ignored)):
             continue
         rules = [rule for rule in (*INTENDED, *allowed) if rule.is_about(case, name)]
@@ -80,6 +86,11 @@ def differences(
         words = _of_a_file(old / name, new / name, name, rules, roots=(old, new), case=case)
         if words is not None:
             yield Difference(name, words)
+
+
+def _causes_first(name: str) -> tuple[int, str]:
+    """What a run is, what it measured step by step, what it weighs; what it says of itself last."""
+    return next(place for place, pattern in enumerate(CAUSES_FIRST) if fnmatch(name, pattern)), name
 
 
 def _files(folder: Path) -> set[str]:
@@ -114,6 +125,8 @@ def _of_texts(texts: list[str], last: str, rules: list[Intended]) -> str | None:
         except ValueError:
             return _of_lines(*texts, rules)
         return _of_trees(*trees, last, rules, close=0.0 if last != "analysis_results.json" else CLOSE)
+    if last.endswith((".out", ".err")):
+        texts = [LINES_OF_THE_CLOCK.sub("", text) for text in texts]
     if last.endswith((".out", ".err", ".log")):
         texts = [CLOCKS_IN_TEXT.sub("<time>", text) for text in texts]
     return _of_lines(*texts, rules)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import resource
 import runpy
 import signal
 import socket
@@ -30,7 +31,7 @@ class Side:
 
     def __init__(self, name: str, source: Path, root: Path, python: str = sys.executable) -> None:
         self.name, self.source, self.root = name, source, root
-        self._python = python
+        self.seconds = 0.0  # of processors, that its commands have taken
         self._folder = Path(tempfile.mkdtemp(prefix="oelm-side-"))
         root.mkdir(parents=True, exist_ok=True)
         self._process = subprocess.Popen(
@@ -96,7 +97,9 @@ class Side:
             answer = connection.makefile().readline()
         if not answer:
             raise RuntimeError(f"the {self.name} side is gone during: {' '.join(request['arguments'])}")
-        return int(answer)
+        code, seconds = answer.split()
+        self.seconds += float(seconds)
+        return int(code)
 
     def close(self) -> None:
         self._process.terminate()
@@ -138,7 +141,7 @@ def serve(source: str, address: str) -> None:
                 with _output_to(None):
                     code = executed(request)
                 _remember_sources()
-                connection.sendall(f"{code}\n".encode())
+                connection.sendall(f"{code} 0\n".encode())
             elif os.fork() == 0:
                 listener.close()
                 _keep(connection, request)
@@ -165,8 +168,8 @@ def _keep(connection: socket.socket, request: dict[str, Any]) -> None:
                 _work(request, rank, port)
             workers.append(worker)
         codes = [_exit_code(os.waitpid(worker, 0)[1]) for worker in workers]
-        code = max(codes)
-        connection.sendall(f"{code}\n".encode())
+        code, used = max(codes), resource.getrusage(resource.RUSAGE_CHILDREN)
+        connection.sendall(f"{code} {used.ru_utime + used.ru_stime:.3f}\n".encode())
     finally:
         os._exit(code)
 
