@@ -40,6 +40,7 @@ OF_THE_CLOCK = {
     "choices.json": ("chosen", "created", "seal", "sha256", "decided"),
     "looks.json": ("taken", "created", "seal", "sha256"),
     "registration.json": ("commit", "dirty", "source_digest"),
+    "verify.out": ("tolerance", "other_machine"),  # of a run by other sources; its state says whether bits are equal
     "archive.json": ("created", "seal", "sha256", "bytes", "oelm", "archived"),
 }  # fmt: skip
 # Nothing of these is a result.
@@ -104,7 +105,7 @@ def _of_a_file(
     if old.read_bytes() == new.read_bytes():
         return None
     if name.endswith(".safetensors"):
-        return of_tensors(old, new)
+        return of_tensors(old, new, close=_closeness(rules))
     if name.endswith(".zip"):
         return _of_archives(old, new, rules)
     if not any(fnmatch(last, pattern) for pattern in TEXTS):
@@ -153,7 +154,7 @@ def tensors_in(file: Path) -> tuple[dict[str, tuple[str, list[int], bytes]], dic
     return found, metadata
 
 
-def of_tensors(old: Path, new: Path) -> str | None:
+def of_tensors(old: Path, new: Path, *, close: float = 0.0) -> str | None:
     (before, facts), (after, new_facts) = tensors_in(old), tensors_in(new)
     for name in sorted(before.keys() | after.keys()):
         if name not in before or name not in after:
@@ -162,9 +163,20 @@ def of_tensors(old: Path, new: Path) -> str | None:
         new_kind, new_shape, new_values = after[name]
         if (kind, shape) != (new_kind, new_shape):
             return f"the tensor {name} is {kind} {shape} in the old and {new_kind} {new_shape} in the new one"
-        if values != new_values:
+        if values != new_values and not _all_close(values, new_values, kind, close):
             return f"the tensor {name} differs: {_elements_apart(values, new_values, kind)}"
     return _of_trees(facts, new_facts, "metadata", [], close=0.0)
+
+
+def _all_close(old: bytes, new: bytes, kind: str, close: float) -> bool:
+    if not close or kind != "F32":
+        return False
+    pairs = zip(*(struct.unpack(f"<{len(each) // 4}f", each) for each in (old, new)), strict=True)
+    return all(math.isclose(before, after, rel_tol=close, abs_tol=close) for before, after in pairs)
+
+
+def _closeness(rules: list[Intended]) -> float:
+    return max((rule.close for rule in rules), default=0.0)
 
 
 _WIDTHS = {"F64": ("d", 8), "F32": ("f", 4), "I64": ("q", 8), "I32": ("i", 4)}
@@ -194,6 +206,7 @@ def _of_lines_of_json(old: str, new: str, last: str, rules: list[Intended]) -> s
 
 
 def _of_trees(old: Any, new: Any, last: str, rules: list[Intended], *, close: float) -> str | None:
+    close = max(close, _closeness(rules))
     clock = {key for pattern, keys in OF_THE_CLOCK.items() if fnmatch(last, pattern) for key in keys}
     return next(_apart(old, new, "", clock, rules, close), None)
 
