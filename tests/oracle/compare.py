@@ -39,7 +39,7 @@ OF_THE_CLOCK = {
     "seal.json": ("sha256", "manifest_sha256", "seal", "bytes", "started"),
     "choices.json": ("chosen", "created", "seal", "sha256", "decided"),
     "looks.json": ("taken", "created", "seal", "sha256"),
-    "registration.json": ("commit", "dirty", "source_digest"),
+    "registration.json": ("commit", "dirty", "source_digest", "registered", "seal"),
     "verify.out": ("tolerance", "other_machine"),  # of a run by other sources; its state says whether bits are equal
     "archive.json": ("created", "seal", "sha256", "bytes", "oelm", "archived"),
 }  # fmt: skip
