@@ -94,6 +94,13 @@ def test_what_went_in_comes_out(archive, folder):
     assert found == contents_of(folder)
 
 
+def test_other_content_under_the_same_name_and_of_the_same_size_is_found(tmp_path, temporary):
+    """Although every checksum of the zip is right."""
+    entry = {"bytes": 4, "sha256": hashlib.sha256(b"1.23").hexdigest()}
+    listing = json_text(sealed({"format_version": 1, "study": "s", "files": {"a": entry}})).encode()
+    refused(zipped(tmp_path / "x.zip", ("a", b"1.13"), (LIST, listing)), temporary, "'a' is not what")
+
+
 def test_any_program_opens_it(archive, tmp_path):
     with zipfile.ZipFile(archive) as opened:
         assert opened.testzip() is None

@@ -217,8 +217,9 @@ def _section(key: str) -> str | None:
 
 def single_settings(key: str, value: Any) -> Iterator[tuple[str, Any]]:
     """By full keys: that of a value, or of everything in a section."""
-    section = _section(key) if isinstance(value, dict) and value and key not in known_keys() else None
-    if section is None:
+    keys = known_keys()
+    section = _section(key) if isinstance(value, dict) and value and key not in keys else None
+    if section is None or (section in keys and not section.endswith(".moves")):
         yield full_key(key), value
     else:
         for name, inner in value.items():
