@@ -11,7 +11,6 @@ OPTIONS_SET = {
     "model.scores.query_key_norm": (True, "scores.query_key_norm", "normalised queries and keys"),
     "model.scores.query_key_width": (4, "scores.query_key_width", "queries and keys of width 4 per head"),
     "model.repairs.residual.rank": (2, "repairs.residual", "a residual of rank 2 on Q, K"),
-    "model.repairs.base_scale": (["key", "query"], "repairs.base_scale", "a trained scale of Q, K"),
     "model.repairs.shift.per": ("head", "repairs.shift", "a shift of K per head"),
     "model.repairs.convolution.width": (3, "repairs.convolution", "a convolution over 3 tokens before attention"),
 }

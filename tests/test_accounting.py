@@ -12,8 +12,6 @@ from oelm.config import PRESETS, Encoder, Model, ResolvedEncoder, Run, resolved
 from oelm.model.parameters import counts_by_part
 from oelm.model.transformer import GPT
 from oelm.settings import load_settings
-from oelm.treatment.moves import Never
-from oelm.treatment.parts import AS_GIVEN, Part
 from small_encoders import TYPES, encoder_folder
 
 MIB = 2**20
@@ -159,7 +157,7 @@ def test_a_frozen_token_embedding_saves_products_only_where_it_is_the_output_lay
     assert flops["trained", True] - flops["frozen_embedding", True] == 2 * 1024 * model_of("tiny", "trained").d_model
 
 
-def test_a_share_of_heads_or_layers_counts_by_element():
+def test_a_share_of_heads_counts_by_element():
     half, quarter = (totals(model_of("medium-512", arm)).frozen for arm in ("frozen_half", "frozen_quarter"))
     assert (half, quarter) == (3_145_728 // 2, 3_145_728 // 4)
 
@@ -228,13 +226,6 @@ def test_frozen_queries_and_keys_of_an_encoder_count_with_their_biases(tmp_path,
     encoder = small_encoder(tmp_path / "encoder", arm=arm)
     assert totals(encoder).frozen == share * 2 * 2 * (16 * 16 + 16)  # two projections in two layers
     assert {part.role for part in parts(encoder) if part.frozen} == ({"query", "key"} if share else set())
-
-
-def test_a_share_of_an_encoders_layers_freezes_the_first_ones(tmp_path):
-    first_layer = Part(start="keep", moves=Never(), share=0.5, share_of="layers")
-    parts_of_it = AS_GIVEN.model_copy(update={"query": first_layer})
-    encoder = small_encoder(tmp_path / "encoder").model_copy(update={"parts": parts_of_it})
-    assert [(part.role, part.layer, part.frozen) for part in parts(encoder) if part.frozen] == [("query", 0, 16 * 17)]
 
 
 @pytest.mark.parametrize("model_type", ["bert", "distilbert"])

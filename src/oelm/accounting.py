@@ -82,7 +82,7 @@ def _count(model: ResolvedModel, role: Role, layer: int | None) -> PartCount:
         stored = modules * rows * len(start.stores)
         products = modules * start.products(Sizes(rows, columns, model.num_heads, model.num_layers))
         return PartCount(role.name, layer, stored, stored, modules * rows * columns, products)
-    frozen = part.frozen_rows(rows, heads=model.num_heads, layer=layer, num_layers=model.num_layers)
+    frozen = part.frozen_rows(rows, heads=model.num_heads)
     return PartCount(role.name, layer, modules * rows * numbers, modules * frozen * numbers)
 
 
@@ -95,7 +95,7 @@ def _encoder_parts(model: ResolvedEncoder) -> Iterator[PartCount]:
 
     def count(role: str, layer: int | None, rows: int, numbers: int) -> PartCount:
         part = model.part_at(role, layer)
-        frozen = part.frozen_rows(rows, heads=model.num_heads, layer=layer, num_layers=model.num_layers)
+        frozen = part.frozen_rows(rows, heads=model.num_heads)
         return PartCount(role, layer, rows * numbers, frozen * numbers)
 
     yield count("token_embedding", None, model.vocabulary, width)

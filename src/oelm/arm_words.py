@@ -61,7 +61,7 @@ def spoken_of(parts: Parts) -> list[str]:
 
 def described_part(part: Part) -> str:
     gain = "" if part.gain == 1 else f" x {part.gain:g}"
-    share = "" if part.share == 1 else f" (the first {part.share:.0%} of the {part.share_of})"
+    share = "" if part.share == 1 else f" (the first {part.share:.0%} of the heads)"
     if part.layers != "all":
         share = f" (layers {layers_of(part)})"
     code, facts = when(part.moves)

@@ -16,14 +16,12 @@ from small_runs import SMALL, small_model, small_run
 PROJECTIONS = ["query", "key", "value", "output", "up", "down"]
 EVERYTHING = Repairs(
     residual=Residual(rank=2, on=PROJECTIONS, nonlinear=True),
-    base_scale=PROJECTIONS,
     shift=Shift(per="channel", on=["key", "value"]),
     convolution=Convolution(width=3),
 )
 REPAIRS = {
     "residual": Repairs(residual=Residual(rank=2, on=PROJECTIONS)),
     "nonlinear": Repairs(residual=Residual(rank=2, on=PROJECTIONS, nonlinear=True)),
-    "base_scale": Repairs(base_scale=PROJECTIONS),
     "shift_by_head": Repairs(shift=Shift(per="head", on=["value"])),
     "shift_by_channel": Repairs(shift=Shift(per="channel", on=["key", "value"])),
     "convolution": Repairs(convolution=Convolution(width=3)),
@@ -49,15 +47,15 @@ def test_a_repaired_model_begins_bit_for_bit_as_the_plain_one(name):
     assert not torch.equal(shaken(plain)(TOKENS), shaken(repaired)(TOKENS))
 
 
-def test_a_residual_and_a_scale_are_the_merged_matrix():
-    repairs = Repairs(residual=Residual(rank=2, on=PROJECTIONS), base_scale=["query", "up", "down"])
+def test_a_residual_is_the_merged_matrix():
+    repairs = Repairs(residual=Residual(rank=2, on=PROJECTIONS))
     repaired, plain = shaken(build(small_model(repairs=repairs), Seeds())), build(small_model(), Seeds()).double()
     state = repaired.state_dict()
     merged = {name: value for name, value in state.items() if name in plain.state_dict()}
     for path in [name.removesuffix("_residual_in") for name in state if name.endswith("_residual_in")]:
-        scale = state.get(f"{path}_base_scale", torch.ones(1))
-        merged[f"{path}.weight"] = state[f"{path}.weight"] * scale
-        merged[f"{path}.weight"] += state[f"{path}_residual_out"] @ state[f"{path}_residual_in"]
+        merged[f"{path}.weight"] = (
+            state[f"{path}.weight"] + state[f"{path}_residual_out"] @ state[f"{path}_residual_in"]
+        )
     plain.load_state_dict(merged)
     torch.testing.assert_close(repaired(TOKENS), plain(TOKENS), rtol=1e-10, atol=1e-10)
 
@@ -89,7 +87,7 @@ def test_a_convolution_is_torchs_causal_depthwise_one():
     torch.testing.assert_close(convolved(x, weight, None, NOWHERE), x + theirs)
 
 
-@pytest.mark.parametrize("positions", ["learned", "rotary", "alibi", "none"])
+@pytest.mark.parametrize("positions", ["learned", "rotary", "none"])
 @pytest.mark.parametrize("pieces", [[1] * 16, [7, 1, 1, 7]], ids=str)
 def test_with_a_cache_all_options_give_what_they_give_without(positions, pieces):
     gpt = shaken(build(small_model(positions=positions, scores=SCORES, repairs=EVERYTHING), Seeds()))
@@ -99,7 +97,7 @@ def test_with_a_cache_all_options_give_what_they_give_without(positions, pieces)
         torch.testing.assert_close(found, gpt(TOKENS), rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("positions", ["learned", "rotary", "alibi", "none"])
+@pytest.mark.parametrize("positions", ["learned", "rotary", "none"])
 def test_padding_before_a_sequence_changes_nothing(positions):
     gpt = shaken(build(small_model(positions=positions, scores=SCORES, repairs=EVERYTHING), Seeds()))
     padded = torch.cat([torch.zeros(2, 3, dtype=torch.long), TOKENS[:, :13]], dim=1)
@@ -113,14 +111,14 @@ def test_padding_before_a_sequence_changes_nothing(positions):
 
 
 def test_no_position_sees_the_future():
-    gpt = shaken(build(small_model(positions="alibi", scores=SCORES, repairs=EVERYTHING), Seeds()))
+    gpt = shaken(build(small_model(positions="rotary", scores=SCORES, repairs=EVERYTHING), Seeds()))
     changed = TOKENS.clone()
     changed[:, 10:] = (changed[:, 10:] + 1) % SMALL["vocabulary"]
     with torch.no_grad():
         assert torch.equal(gpt(TOKENS)[:, :10], gpt(changed)[:, :10])
 
 
-@pytest.mark.parametrize("positions", ["learned", "rotary", "alibi"])
+@pytest.mark.parametrize("positions", ["learned", "rotary"])
 def test_attention_in_half_precision_stays_in_half_precision(positions, monkeypatch):
     """Weights are float32 in mixed precision; queries that took their precision would meet a slower kernel."""
     met = []

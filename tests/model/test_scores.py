@@ -6,7 +6,7 @@ import torch
 from oelm.config import Seeds
 from oelm.model.attention import causal_attention, masked_attention
 from oelm.model.initialization import build
-from oelm.model.scores import NORM_EPSILON, ROTARY_BASE, alibi_mask, normalised, rotated, rotation_of, slopes_of
+from oelm.model.scores import NORM_EPSILON, ROTARY_BASE, normalised, rotated, rotation_of
 from oelm.treatment.scores import Scores
 from small_runs import small_model
 
@@ -28,20 +28,6 @@ def test_rotary_positions_are_llamas(positions):
     cosines, sines = LlamaRotaryEmbedding(config)(queries, positions.expand(2, -1))
     theirs, _ = apply_rotary_pos_emb(queries, queries, cosines, sines)
     assert torch.equal(rotated(queries, rotation_of(positions, 8, torch.float64)), theirs)
-
-
-@pytest.mark.parametrize("heads", [1, 4, 6, 8, 12])
-def test_alibi_is_blooms(heads):
-    from transformers.models.bloom.modeling_bloom import build_alibi_tensor
-
-    mask = torch.ones(1, 9)
-    theirs = build_alibi_tensor(mask, heads, torch.float64).view(heads, 1, 9)
-    assert torch.allclose(torch.tensor(slopes_of(heads)), theirs[:, 0, 1].float())
-    ours = alibi_mask(torch.arange(5, 9), torch.arange(9), None, heads=heads, dtype=torch.float64)
-    scores = random(1, heads, 4, 9)
-    future = torch.ones(4, 9, dtype=torch.bool).triu(6)
-    expected = (scores + theirs).masked_fill(future, -torch.inf).softmax(-1)
-    torch.testing.assert_close((scores + ours).softmax(-1), expected, rtol=1e-6, atol=1e-9)  # their slopes are float32
 
 
 def test_normalised_queries_are_qwen3s():
@@ -75,7 +61,7 @@ def test_queries_of_another_width_than_values_meet_at_their_own_scale(width):
     torch.testing.assert_close(last, expected[:, :, 6:])
 
 
-@pytest.mark.parametrize("positions", ["rotary", "alibi", "none"])
+@pytest.mark.parametrize("positions", ["rotary", "none"])
 def test_only_learned_positions_have_an_embedding_and_all_but_none_know_the_order(positions):
     gpt = build(small_model(positions=positions, num_layers=1), Seeds()).double()
     assert not any("position" in name for name in gpt.state_dict())

@@ -35,7 +35,6 @@ SCORES: dict[str, dict[str, Any]] = {
     "query_key_norm": {"scores.query_key_norm": "true"},
     "query_key_width": {"scores.query_key_width": 16},
     "rotary": {"positions": "rotary"},
-    "alibi": {"positions": "alibi"},
     "no_positions": {"positions": "none"},
     "untied": {"tied": "false"},
 }
@@ -44,7 +43,6 @@ REPAIRS: dict[str, dict[str, Any]] = {
     "nonlinear": {
         "repairs.residual.rank": 2, "repairs.residual.nonlinear": "true", "repairs.residual.on": "[value, up]",
     },
-    "base_scale": {"repairs.base_scale": "[value, down]"},
     "head_shift": {"repairs.shift.per": "head", "repairs.shift.on": "[key, value]"},
     "channel_shift": {"repairs.shift.per": "channel"},
     "convolution": {"repairs.convolution.width": 3},

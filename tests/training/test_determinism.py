@@ -23,7 +23,7 @@ from small_runs import quiet_execution, small_model, small_run
 STEPS_OF = [
     ("trained", {}),
     ("frozen_half", {"positions": "rotary"}),
-    ("trained", {"positions": "alibi", "tied": False}),
+    ("trained", {"positions": "none", "tied": False}),
     ("frozen_hadamard", {}),
     ("frozen_selection", {}),
     ("frozen_orthogonal_repaired", {"dropout": 0.1}),

@@ -27,7 +27,6 @@ def machine(**changes) -> Machine:
 
 REPAIRED = Repairs(
     residual=Residual(rank=4, on=["query", "down"], nonlinear=True),
-    base_scale=["value", "down"],
     shift=Shift(per="channel", on=["key", "value"]),
     convolution=Convolution(width=2),
 )

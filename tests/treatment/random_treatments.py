@@ -19,7 +19,7 @@ HEADS, LAYERS = 4, 2
 def valid(seed: int) -> Model:
     """A tiny model: every section is at its default in a third of the cases."""
     draw = random.Random(seed)
-    positions = draw.choice(["learned", "learned", "rotary", "alibi", "none"])
+    positions = draw.choice(["learned", "learned", "rotary", "none"])
     spoken_of = [
         role for role in ROLES if draw.random() < 0.3 and (role != "position_embedding" or positions == "learned")
     ]
@@ -32,7 +32,7 @@ def valid(seed: int) -> Model:
         positions=positions,
         parts=Parts(**{role: _part(draw, role, is_square=role in square) for role in spoken_of}),
         scores=scores,
-        repairs=_repairs(draw, scores),
+        repairs=_repairs(draw),
         tied=draw.random() < 0.6,
     )  # fmt: skip
 
@@ -51,9 +51,7 @@ def _part(draw: random.Random, role: str, *, is_square: bool) -> Part:
         if not start.of_given_weights and not start.only_for and (row.by_head or not start.by_head)
     ])  # fmt: skip
     if "layers" not in where and row.by_head and draw.random() < 0.3:
-        where |= {"share": draw.choice([0.25, 0.5]), "share_of": "heads"}
-    elif "layers" not in where and row.in_blocks and draw.random() < 0.2:
-        where |= {"share": 0.5, "share_of": "layers"}
+        where["share"] = draw.choice([0.25, 0.5])
     return Part(start=row.start if STARTS[row.start].only_for else start, **where)
 
 
@@ -69,7 +67,7 @@ def _scores(draw: random.Random) -> Scores:
     )
 
 
-def _repairs(draw: random.Random, scores: Scores) -> Repairs:
+def _repairs(draw: random.Random) -> Repairs:
     if draw.random() < 0.33:
         return Repairs()
     residual, projections, shifted = Residual(), PROJECTIONS, ["key", "value"]
@@ -81,14 +79,8 @@ def _repairs(draw: random.Random, scores: Scores) -> Repairs:
     shift = Shift()
     if draw.random() < 0.6:
         shift = Shift(per=draw.choice(["head", "channel"]), on=draw.sample(shifted, draw.randint(1, len(shifted))))
-    scaled = draw.sample(projections, draw.randint(0, 3))
-    if scores.query_key_norm:  # which cancels a scale
-        scaled = [
-            role for role in scaled if role not in ("query", "key") or (residual.rank != 0 and role in residual.on)
-        ]
     return Repairs(
         residual=residual,
-        base_scale=scaled,
         shift=shift,
         convolution=Convolution(width=draw.choice([0, 1, 2, 4])),
     )
@@ -99,7 +91,7 @@ def invalid(seed: int) -> tuple[list[str], str]:
     draw = random.Random(seed)
     role, part = draw.choice(PROJECTIONS), draw.choice(["query", "key", "value"])
     odd, large = 2 * draw.randint(0, 40) + 1, draw.randint(129, 10**6)
-    kind, read = draw.choice(["alibi", "rotary", "none"]), draw.choice(["query", "key"])
+    kind, read = draw.choice(["rotary", "none"]), draw.choice(["query", "key"])
     return draw.choice([
         ([f"query_key_width={odd}", "positions=rotary"], "model.positions"),
         ([f"positions={kind}", "position_embedding.moves.kind=never"], "model.parts.position_embedding"),
@@ -108,8 +100,8 @@ def invalid(seed: int) -> tuple[list[str], str]:
         ([f"residual.rank={large}"], "model.repairs.residual.rank"),
         (["shift.on=[key, value]"], "model.repairs.shift.on"),
         (["shift.per=head", f"shift.on=[{draw.choice(['query', 'up', 'norm'])}]"], "model.repairs.shift.on.0"),
-        ([f"base_scale=[{role}, {role}]"], "model.repairs.base_scale"),
-        ([f"base_scale=[{draw.choice(['query', 'key'])}]", "query_key_norm=true"], "model.repairs.base_scale"),
+        ([f"base_scale=[{role}]"], "model.repairs.base_scale"),
+        ([f"{part}.share_of=layers"], f"model.parts.{part}.share_of"),
         (["scores.source=nothing", f"{read}.moves.kind=never"], f"model.parts.{read}"),
         (["scores.source=distance", "query_key_norm=true"], "model.scores.query_key_norm"),
         (["scores.source=nothing", "shift.per=channel"], "model.repairs.shift.on"),

@@ -76,8 +76,6 @@ def test_no_room_but_the_table_and_what_computes_knows_an_option_by_name():
     [
         (["model.positions=rotary"], "frozen_orthogonal_repaired"),
         (["model.scores.query_key_norm=true"], "frozen_orthogonal_repaired"),
-        (["query_key_norm=true", "base_scale=[query]"], "frozen_orthogonal_repaired"),  # it has a residual
-        (["model.repairs.base_scale=[query]"], "frozen_orthogonal_repaired"),
         (["model.repairs.residual.rank=2"], "custom"),
         (["model.scores.temperature.kind=fixed"], "custom"),
         (["model.repairs.shift.per=head"], "custom"),
@@ -96,8 +94,8 @@ REFUSED = {
     "positions=rotary d_model=36": "model.positions: rotary needs an even width of queries and keys per head, not 9",
     "positions=rotary query_key_width=5":
         "model.positions: rotary needs an even width of queries and keys per head, not 5",
-    "positions=alibi position_embedding.gain=2":
-        "model.parts.position_embedding: there is none where positions is alibi; leave it out",
+    "positions=none position_embedding.gain=2":
+        "model.parts.position_embedding: there is none where positions is none; leave it out",
     "residual.on=[value]": "model.repairs.residual.on: there is no residual (rank is 0); set rank, or leave on out",
     "nonlinear=true":
         "model.repairs.residual.nonlinear: there is no residual (rank is 0); set rank, or leave nonlinear out",
@@ -113,17 +111,17 @@ REFUSED = {
     "shift.per=head shift.on=[]": "model.repairs.shift.on: names no part; leave it out",
     "shift.per=head shift.on=[query]": "model.repairs.shift.on.0: 'query' is not one of 'key' or 'value'",
     "shift.per=token": "model.repairs.shift.per: 'token' is not one of 'none', 'head' or 'channel'",
-    "base_scale=[key,key]": "model.repairs.base_scale: key is listed twice",
-    "base_scale=[key,up] query_key_norm=true": "model.repairs.base_scale: key has no scale where scores.query_key_norm "
-        "is true: the norm cancels it; leave it out",
+    "base_scale=[key]":
+        "model.repairs.base_scale: was removed; leave it out (scores.temperature.kind: per_head scales scores)",
+    "query.share_of=layers":
+        "model.parts.query.share_of: a share is of the heads; write layers: [0, 1, ...] to name layers",
+    "positions=alibi": "model.positions: 'alibi' is not one of 'learned', 'rotary' or 'none'",
     "scores.source=nothing query.moves.kind=never":
         "model.parts.query: there is none where scores.source is nothing; leave it out",
     "scores.source=nothing shift.per=channel":
         "model.repairs.shift.on: there is no key where scores.source is nothing; leave it out",
     "scores.source=distance residual.rank=2 residual.on=[value,query]":
         "model.repairs.residual.on: there is no query where scores.source is distance; leave it out",
-    "scores.source=distance base_scale=[key]":
-        "model.repairs.base_scale: there is no key where scores.source is distance; leave it out",
     "scores.source=distance query_key_norm=true":
         "model.scores.query_key_norm: there are no queries and keys where scores.source is distance; leave it out",
     "scores.source=nothing temperature.kind=per_head":
@@ -135,7 +133,7 @@ REFUSED = {
     "convolution.width=129": "model.repairs.convolution.width: 129 is more than seq_len 128",
     "temperature.kind=warm": "model.scores.temperature.kind: 'warm' is not one of 'fixed' or 'per_head'",
     "query_key_width=0": "model.scores.query_key_width: must be at least 1 (got 0)",
-    "positions=rotray": "model.positions: 'rotray' is not one of 'learned', 'rotary', 'alibi' or 'none'; did you mean "
+    "positions=rotray": "model.positions: 'rotray' is not one of 'learned', 'rotary' or 'none'; did you mean "
         "rotary?",
 }  # fmt: skip
 

@@ -42,7 +42,6 @@ def on_meta(model: ResolvedModel) -> GPT:
 PLACES: list[tuple[str, dict[str, object]]] = [
     *product(ROLES, [{}]),
     *product(IN_BLOCKS, [{"layers": "odd"}, {"layers": "even"}, {"layers": [3, 0]}]),
-    *product(IN_BLOCKS, [{"share": 0.25, "share_of": "layers"}]),
     *product(BY_HEAD, [{"share": 0.25}, {"share": 0.5}]),
 ]
 
@@ -106,8 +105,6 @@ def test_what_is_frozen_requires_no_gradient_and_all_else_does(role, place):
     assert frozen == {name for name, rule in rules(gpt).items() if isinstance(rule.moves, Never)}
     assert {role_of(name) for name in frozen} == {role}
     held = [layer for layer in range(LAYERS) if Part(**place).holds_in(layer)]
-    if place.get("share_of") == "layers":
-        held = [0]
     inside = {layer_of(name) for name in frozen} - {None}
     assert inside == (set(held) if role in IN_BLOCKS else set())
     assert (None in {layer_of(name) for name in frozen}) == (bool(ROLES[role].outside) and not place)

@@ -25,13 +25,11 @@ SMALL = {"vocabulary": 512, "seq_len": 64, "d_model": 128, "num_layers": 2, "num
 # What no named arm has.
 FURTHER: dict[str, dict[str, Any]] = {
     "rotary positions": {"model.positions": "rotary"},
-    "ALiBi": {"model.positions": "alibi"},
     "no positions": {"model.positions": "none"},
     "an output layer of its own": {"model.tied": False},
     "scores from the distance": {"model.scores.source": "distance"},
     "scores from nothing": {"model.scores.source": "nothing"},
     "query-key norm": {"model.scores.query_key_norm": True},
-    "base scale": {"model.repairs.base_scale": ["value", "down"]},
     "nonlinear residual": {"model.repairs.residual.rank": 4, "model.repairs.residual.nonlinear": True},
     "dropout": {"model.dropout": 0.1},
     "a probe": {"data": "probe:recall?pairs=2,3,4&length=64&vocabulary=512"},

@@ -71,7 +71,7 @@ def totals_by_spec(shapes: dict[str, tuple[int, ...]], model: ResolvedModel) -> 
         rows, *columns = shape
         layer = layer_of(name)
         part = model.part_at(role_of(name), layer)
-        resting = part.frozen_rows(rows, heads=model.num_heads, layer=layer, num_layers=model.num_layers)
+        resting = part.frozen_rows(rows, heads=model.num_heads)
         frozen += resting * math.prod(columns)
     return Totals(total=total, trainable=total - frozen, frozen=frozen)
 

@@ -126,7 +126,6 @@ class OELMPreTrainedModel(transformers.PreTrainedModel):
             view.positions,
             None if cache is None else caches_of_layers(cache, self.config.num_layers),
             visible=view.visible,
-            seen_positions=view.seen_positions,
             real=view.real,
             states=states if keeps_states else None,
             weights=weights if is_plain else None,
@@ -419,10 +418,7 @@ class OELMForSequenceClassification(OELMPreTrainedModel):
 def _unsplit(model: ResolvedModel) -> ResolvedModel:
     """The same shapes, every projection one parameter."""
     whole = {"share": 1.0, "moves": Always()}
-    parts = {
-        role: part.model_copy(update=whole) if part.share < 1 and part.share_of == "heads" else part
-        for role, part in model.parts.items()
-    }
+    parts = {role: part.model_copy(update=whole) if part.share < 1 else part for role, part in model.parts.items()}
     return model.model_copy(update={"parts": Parts(**parts)})
 
 

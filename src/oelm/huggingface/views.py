@@ -15,11 +15,10 @@ from oelm.errors import UserError
 
 
 class View(NamedTuple):
-    """Where each token stands, what it sees (None: everything up to itself), and where all that is seen stands."""
+    """Where each token stands, and what it sees (None: everything up to itself)."""
 
     positions: Tensor  # T, or B by T
     visible: Tensor | None
-    seen_positions: Tensor | None  # S, or B by S
     real: Tensor | None = None  # B by T: which tokens are no padding, where a mask says it
 
 
@@ -36,20 +35,17 @@ def view_of(
     room = time if cache is None else cache.get_mask_sizes(time, 0)[0]
     places_T, places_S = torch.arange(time, device=device) + past, torch.arange(room, device=device)
     positions = places_T if position_ids is None else position_ids
-    seen = places_S if position_ids is None else places_S + (position_ids[..., -1:] - places_T[-1:])
     earlier_TS = places_S <= places_T[:, None]
     if attention_mask is not None and attention_mask.ndim == 4:  # as create_masks_for_generate makes them
         last_BS = attention_mask[:, 0, -1]  # who comes last sees all that is real, and itself
         real_BT = last_BS.index_select(1, places_T) if attention_mask.dtype == torch.bool else None
-        if real_BT is not None and position_ids is not None:
-            seen = _counted_up_to(position_ids, last_BS, places_T)
-        return View(positions, attention_mask, seen, real_BT)
+        return View(positions, attention_mask, real_BT)
     if attention_mask is None and has_fixed_room:
-        return View(positions, earlier_TS, seen)
+        return View(positions, earlier_TS)
     if attention_mask is None and position_ids is not None and cache is None:
-        return View(positions, _same_text(position_ids) & earlier_TS, positions)
+        return View(positions, _same_text(position_ids) & earlier_TS)
     if attention_mask is None:
-        return View(positions, None, seen)
+        return View(positions, None)
     if not has_fixed_room and attention_mask.shape[1] != room:
         raise UserError(
             f"attention_mask: {attention_mask.shape[1]} positions, but {room} with the {room - time} of the cache"
@@ -57,18 +53,9 @@ def view_of(
     real_BS = attention_mask.to(device).bool()
     real_BT, real_BS = real_BS[:, -time:], functional.pad(real_BS, (0, room - real_BS.shape[1]))
     if position_ids is None:
-        seen = (real_BS.cumsum(1) - 1).clamp(min=0)
-        positions = seen.index_select(1, places_T)
-    else:
-        seen = _counted_up_to(position_ids, real_BS, places_T)
+        positions = (real_BS.cumsum(1) - 1).clamp(min=0).index_select(1, places_T)
     own_TS = places_S == places_T[:, None]  # padding sees itself: a row without anything has no softmax
-    return View(positions, (earlier_TS & (real_BS[:, None] | own_TS))[:, None], seen, real_BT)
-
-
-def _counted_up_to(position_ids: Tensor, real_BS: Tensor, places_T: Tensor) -> Tensor:
-    """Positions of everything seen, counting what is real, such that the last token has the position given for it."""
-    counted_BS = real_BS.cumsum(1)
-    return counted_BS + (position_ids[..., -1:] - counted_BS.index_select(1, places_T[-1:]))
+    return View(positions, (earlier_TS & (real_BS[:, None] | own_TS))[:, None], real_BT)
 
 
 def _same_text(positions_BT: Tensor) -> Tensor:

@@ -80,7 +80,7 @@ def projection(model: ResolvedModel, role: str, layer: int) -> Projection | Spli
     if start is not None:
         return MatrixFreeProjection(columns, start, gain=part.gain)
     whole = Projection(columns, rows)
-    covered = part.covered_rows(rows, heads=model.num_heads, layer=layer, num_layers=model.num_layers)
+    covered = part.covered_rows(rows, heads=model.num_heads)
     if covered in (0, rows):
         return whole
     groups = (

@@ -36,7 +36,7 @@ def add_weights(module: nn.Module, place: str, model: Sized) -> tuple[str, ...]:
 
 
 class Repairable(nn.Module):
-    """A module of a block whose projections may have a scale and a residual."""
+    """A module of a block whose projections may have a residual."""
 
     def __init__(self, place: str, model: Sized) -> None:
         super().__init__()
@@ -48,9 +48,8 @@ class Repairable(nn.Module):
         return getattr(self, name) if name in self.added else None
 
     def projected(self, part: str, x: Tensor) -> Tensor:
-        """What a part makes of x, times its scale, plus its residual. A bias has no scale."""
-        project, scale = getattr(self, part), self.weight_added(f"{part}_base_scale")
-        made: Tensor = project(x if scale is None else (x * scale).to(x.dtype))
+        """What a part makes of x, plus its residual."""
+        made: Tensor = getattr(self, part)(x)
         inner = self.weight_added(f"{part}_residual_in")
         if inner is None:
             return made

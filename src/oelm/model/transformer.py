@@ -15,7 +15,7 @@ from oelm.config import ResolvedModel
 from oelm.model.attention import NOWHERE, Cache, CausalSelfAttention, KeyValueCache
 from oelm.model.parameters import mark
 from oelm.model.repairs import Repairable
-from oelm.model.scores import Places, alibi_mask, rotation_of
+from oelm.model.scores import Places, rotation_of
 from oelm.model.split import SplitLinear
 from oelm.treatment.moves import Always
 from oelm.treatment.options import FEED_FORWARD
@@ -86,15 +86,15 @@ class GPT(nn.Module):
 
     def _mark(self, module: nn.Module, role: Role, layer: int | None) -> None:
         part = self.config.part_at(role.name, layer)
-        covered = part.covered_rows(1, heads=1, layer=layer, num_layers=self.config.num_layers)
+        covered = part.covered_rows(1, heads=1)
         if covered and not isinstance(part.moves, Always) and not isinstance(module, SplitLinear):
             mark(module, part.moves)
 
     def forward(self, tokens_BT: Tensor, caches: Sequence[KeyValueCache] | None = None) -> Tensor:
         """Hidden states after the final norm; `logits` turns them into scores."""
         past = caches[0].length if caches else 0
-        seen_S = torch.arange(past + tokens_BT.shape[1], device=tokens_BT.device)
-        return self.hidden(self.token_embedding(tokens_BT), seen_S[past:], caches, seen_positions=seen_S)
+        places_T = torch.arange(past, past + tokens_BT.shape[1], device=tokens_BT.device)
+        return self.hidden(self.token_embedding(tokens_BT), places_T, caches)
 
     def hidden(
         self,
@@ -103,26 +103,20 @@ class GPT(nn.Module):
         caches: Sequence[Cache] | None = None,
         *,
         visible: Tensor | None = None,
-        seen_positions: Tensor | None = None,
         real: Tensor | None = None,
         states: list[Tensor] | None = None,
         weights: list[Tensor] | None = None,
     ) -> Tensor:
         """The same from embedded tokens at these positions (T, or B by T), of which each sees what `visible` says.
 
-        With caches, `seen_positions` (S, or B by S) are those of everything seen so far, these included. Positions of T
-        are consecutive; where those of a batch are not, what has the position 0 has no predecessor. What is not `real`
-        (B by T) is padding, and a predecessor of nothing. What enters each block, and what leaves the last, is added to
-        `states`; the attention of each to `weights`.
+        Positions of T are consecutive; where those of a batch are not, what has the position 0 has no predecessor. What
+        is not `real` (B by T) is padding, and a predecessor of nothing. What enters each block, and what leaves the
+        last, is added to `states`; the attention of each to `weights`.
         """
         model = self.config
         x_BTD = embedded_BTD
         if model.positions == "learned":
             x_BTD = x_BTD + self.position_embedding(positions)
-        if model.positions == "alibi":
-            assert caches is None or seen_positions is not None
-            seen = positions if seen_positions is None else seen_positions
-            visible = alibi_mask(positions, seen, visible, heads=model.num_heads, dtype=x_BTD.dtype)
         places = self._places(positions, real, x_BTD.dtype)
         x_BTD = functional.dropout(x_BTD, model.dropout, self.training)
         for layer, block in enumerate(self.blocks):

@@ -44,7 +44,7 @@ def _part(part: Part, language: Language) -> str:
     elif part.layers != "all":
         text += say(language, f"moves.layers_{part.layers}")
     elif part.share != 1:
-        text += say(language, f"moves.share_{part.share_of}", percent=f"{part.share:.0%}")
+        text += say(language, "moves.share_heads", percent=f"{part.share:.0%}")
     return text
 
 

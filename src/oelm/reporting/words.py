@@ -626,7 +626,6 @@ _SECTIONS: dict[str, Phrase] = {
     "moves.layers": (" (layers {layers}, counted from 0)", "（第 {layers} 层，从 0 计）"),
     "moves.layers_odd": (" (every second layer)", "（每隔一层）"),
     "moves.layers_even": (" (every second layer, the first among them)", "（每隔一层，含首层）"),
-    "moves.share_layers": (" (the first {percent} of the layers)", "（前 {percent} 的层）"),
     "speed.no_bench": (
         "There is no readable bench, so this report says nothing about speed. The times of the runs cannot be "
         "compared: they were measured at different times, possibly on different machines and under different load. "

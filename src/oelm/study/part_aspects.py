@@ -105,7 +105,7 @@ def _share(role: str, model: AnyModel) -> str:
     part = model.parts.of(role)
     if part.layers != "all":
         return f"layers {layers_of(part)}"
-    return f"{part.share:g} of the {part.share_of}" if part.share < 1 else "all"
+    return f"{part.share:g} of the heads" if part.share < 1 else "all"
 
 
 _TEXTS: dict[str, Callable[[str, AnyModel], str]] = {

@@ -104,7 +104,6 @@ def _parts_named(parts: list[str]) -> Words:
 
 POSITIONS: dict[str, Words] = {
     "rotary": ("rotary positions", "旋转位置编码"),
-    "alibi": ("ALiBi instead of positions", "以 ALiBi 代替位置"),
     "none": ("no positions", "无位置信息"),
 }
 
@@ -112,10 +111,6 @@ POSITIONS: dict[str, Words] = {
 def _positions_facts(model: Any) -> Facts | None:
     kind = getattr(model, "positions", "learned")
     return None if kind == "learned" else {"kind": POSITIONS[kind]}
-
-
-def _inputs_of(part: str, model: Sized) -> int:
-    return ROLES[part].shape(model)[1]
 
 
 SOURCES: dict[str, Words] = {
@@ -179,10 +174,6 @@ def _residuals(model: Sized) -> dict[str, Added]:
 def _kept_by_residuals(model: Sized) -> int:
     residual = model.repairs.residual
     return residual.rank * len(residual.on) * (1 + residual.nonlinear)
-
-
-def _base_scales(model: Sized) -> dict[str, Added]:
-    return {f"{_module_of(part)}.{part}_base_scale": Added((1,), "ones") for part in model.repairs.base_scale}
 
 
 def _shift_facts(model: Declared) -> Facts | None:
@@ -287,18 +278,6 @@ OPTIONS: dict[str, Option] = {
             colour="#6A3D9A",
         ),
         Option(
-            key="repairs.base_scale",
-            words=("base scale", "基础缩放"),
-            phrase=("a trained scale of {parts}", "{parts} 的可训练缩放"),
-            facts=lambda model: (
-                {"parts": _parts_named([*model.repairs.base_scale])} if model.repairs.base_scale else None
-            ),
-            weights=_base_scales,
-            keeps=lambda model: sum(_inputs_of(part, model) for part in model.repairs.base_scale),
-            endings=("_base_scale",),
-            colour="#33A02C",
-        ),
-        Option(
             key="repairs.shift",
             words=("shift", "移位"),
             phrase=("a shift of {parts} per {per}", "按{per}的 {parts} 移位"),
@@ -376,7 +355,6 @@ def problems_of_options(model: Any, parts: Parts) -> Iterator[str]:
     """What of the scores and repairs our GPT of this size cannot have, a line each that begins with the key."""
     yield from _problems_of_scores(model, parts)
     yield from _problems_of_residual(model)
-    yield from _problems_of_base_scale(model)
     shift, width = model.repairs.shift, model.repairs.convolution.width
     if shift.per == "none" and shift.on != NO_REPAIRS.shift.on:
         yield "repairs.shift.on: there is no shift (per is none); set per to head or channel, or leave on out"
@@ -406,7 +384,6 @@ def _problems_without_queries(model: Any, parts: Parts) -> Iterator[str]:
             yield f"parts.{role}: there is none {why}"
         for key, named in (
             ("residual.on", repairs.residual.on if repairs.residual.rank != 0 else []),
-            ("base_scale", repairs.base_scale),
             ("shift.on", repairs.shift.on if repairs.shift.per != "none" else []),
         ):
             if role in named:
@@ -429,22 +406,8 @@ def _problems_of_residual(model: Any) -> Iterator[str]:
         yield f"{key}.rank: {residual.rank} is more than d_model {model.d_model}"
 
 
-def _problems_of_base_scale(model: Any) -> Iterator[str]:
-    """Beside a residual the scale of a query or key counts even if the sum is normalised."""
-    key, repairs = "repairs.base_scale", model.repairs
-    yield from _twice(key, repairs.base_scale)
-    beside = repairs.residual.on if repairs.residual.rank != 0 else []
-    for part in dict.fromkeys(repairs.base_scale):
-        if model.scores.query_key_norm and part in ("query", "key") and part not in beside:
-            yield f"{key}: {part} has no scale where scores.query_key_norm is true: the norm cancels it; leave it out"
-
-
 def _listed(key: str, parts: list[Any]) -> Iterator[str]:
     if not parts:
         yield f"{key}: names no part; leave it out"
-    yield from _twice(key, parts)
-
-
-def _twice(key: str, parts: list[Any]) -> Iterator[str]:
     for part in dict.fromkeys(part for part in parts if parts.count(part) > 1):
         yield f"{key}: {part} is listed twice"

@@ -35,6 +35,12 @@ def _layers(value: Any) -> Any:
     return value
 
 
+def _heads(value: str) -> str:
+    if value != "heads":
+        raise ValueError("a share is of the heads; write layers: [0, 1, ...] to name layers")
+    return value
+
+
 if TYPE_CHECKING:
     Layers = list[int] | Literal["all", "odd", "even"]
 else:
@@ -44,7 +50,7 @@ else:
 class Part(Section):
     """How the weights of one role start, and when they may move.
 
-    `moves` holds for the first `share` of the heads or of the layers; the others always move. With `layers`, all of it
+    `moves` holds for the first `share` of the heads; the others always move. With `layers`, all of it
     holds for these layers only; in the others the part is the baseline's.
     """
 
@@ -54,7 +60,8 @@ class Part(Section):
     share: Share = Field(
         default=1.0, description="Fraction that `moves` applies to, counted from the first; the rest is always trained."
     )
-    share_of: Literal["heads", "layers"] = Field(default="heads", description="What `share` counts.")
+    # A key of stored configs, and so of their identity.
+    share_of: Annotated[str, AfterValidator(_heads)] = Field(default="heads", description="What `share` counts: heads.")
     layers: Layers = Field(default="all", description="Layers it applies to: all, odd, even or a list; the first is 0.")
 
     def holds_in(self, layer: int | None) -> bool:
@@ -73,19 +80,17 @@ class Part(Section):
             return len(self.layers)
         return {"all": num_layers, "odd": num_layers // 2, "even": (num_layers + 1) // 2}[self.layers]
 
-    def covered_rows(self, rows: int, *, heads: int, layer: int | None, num_layers: int) -> int:
-        """How many of a weight's rows `moves` holds for, in this layer; the others always move."""
+    def covered_rows(self, rows: int, *, heads: int) -> int:
+        """How many of a weight's rows `moves` holds for; the others always move."""
         if self.share == 1:
             return rows
-        if self.share_of == "layers":
-            return rows if layer is not None and layer < round(self.share * num_layers) else 0
         return round(self.share * heads) * (rows // heads)
 
-    def frozen_rows(self, rows: int, *, heads: int, layer: int | None, num_layers: int) -> int:
+    def frozen_rows(self, rows: int, *, heads: int) -> int:
         """How many of them never move."""
         if not isinstance(self.moves, Never):
             return 0
-        return self.covered_rows(rows, heads=heads, layer=layer, num_layers=num_layers)
+        return self.covered_rows(rows, heads=heads)
 
 
 class Dimensions(Protocol):
@@ -308,7 +313,7 @@ def problems_of(parts: Parts, *, num_heads: int, num_layers: int) -> Iterator[st
         if STARTS[part.start].matrix_free:
             yield from _problems_of_no_matrix(ROLES[role], part)
         elif part.layers == "all":
-            yield from problems_of_share(ROLES[role], part, num_heads=num_heads, num_layers=num_layers)
+            yield from problems_of_share(ROLES[role], part, num_heads=num_heads)
 
 
 def _problems_of_start(role: Role, part: Part) -> Iterator[str]:
@@ -361,20 +366,14 @@ def problems_of_layers(role: Role, part: Part, *, num_layers: int) -> Iterator[s
         yield f"{key}: the model has no {part.layers} layer (the first of its {num_layers} is 0)"
 
 
-def problems_of_share(
-    role: Role, part: Part, *, num_heads: int, num_layers: int, called: str = "heads"
-) -> Iterator[str]:
+def problems_of_share(role: Role, part: Part, *, num_heads: int, called: str = "heads") -> Iterator[str]:
     """Whether it is a share of what the role has, and a whole number of it; heads may be called otherwise."""
     if part.share == 1:
         return
     key = f"parts.{role.name}.share"
-    if part.share_of == "heads" and not role.by_head:
+    if not role.by_head:
         advice = "; name layers instead" if role.in_blocks else ""
         yield f"{key}: its rows belong to no head{advice}"
         return
-    if part.share_of == "layers" and not role.in_blocks:
-        yield f"{key}: it is in no layer"
-        return
-    whole, kind = (num_heads, called) if part.share_of == "heads" else (num_layers, "layers")
-    if not float(part.share * whole).is_integer():
-        yield f"{key}: {part.share:g} of {whole} {kind} is not a whole number"
+    if not float(part.share * num_heads).is_integer():
+        yield f"{key}: {part.share:g} of {num_heads} {called} is not a whole number"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from oelm.sections import Count, Section
 
@@ -45,11 +45,16 @@ class Convolution(Section):
     width: Count = Field(default=0, description="Tokens it sees, the current one included; 0: no convolution.")
 
 
+def _gone(given: list[Any]) -> list[Any]:
+    if given:
+        raise ValueError("was removed; leave it out (scores.temperature.kind: per_head scales scores)")
+    return given
+
+
 class Repairs(Section):
     residual: Residual = Residual()
-    base_scale: list[Projection] = Field(
-        default=[], description="Parts whose weights have one trained factor, 1 at the start."
-    )
+    # A key of stored configs, and so of their identity.
+    base_scale: Annotated[list[Any], AfterValidator(_gone)] = Field(default=[], description="Always empty.")
     shift: Shift = Shift()
     convolution: Convolution = Convolution()
 

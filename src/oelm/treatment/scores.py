@@ -8,7 +8,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from oelm.sections import Positive, Section
 
-Positions = Literal["learned", "rotary", "alibi", "none"]
+Positions = Literal["learned", "rotary", "none"]
 
 
 class Temperature(Section):

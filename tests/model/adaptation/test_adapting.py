@@ -327,13 +327,6 @@ def test_half_of_the_heads_rests(kind):
             assert not (old[half:] == new[half:]).all(dim=1).any()
 
 
-def test_a_share_of_the_layers_rests():
-    model = tiny("distilbert")
-    adapt(model, both(start="keep", moves=Never(), share=0.5, share_of="layers"), seed=0)
-    assert {layer_of(name) for name in frozen_names(model)} == {0}
-    assert not any(isinstance(module, SplitLinear) for module in model.modules())
-
-
 def test_fused_projections_freeze_query_and_key_and_train_the_value_exactly():
     """Against the same model unsplit, the gradients of two thirds masked, and their decay undone after each step."""
 
@@ -456,7 +449,6 @@ def test_every_other_arm_can_be_applied(name):
         (both(share=0.25), "parts.key.share: 0.25 of 2 key heads is not a whole number"),
         (both(layers=[0, 2]), "parts.query.layers: layer 2 is not one of 0 to 1"),
         (both(layers="odd", share=0.5), "parts.query.layers: leave out either layers or share"),
-        (both(share=0.25, share_of="layers"), "parts.query.share: 0.25 of 2 layers is not a whole number"),
     ],
 )
 def test_specs_that_cannot_be_applied_are_refused_before_anything_changes(spec, words):

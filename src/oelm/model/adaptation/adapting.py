@@ -170,7 +170,7 @@ def _check_parts(
             raise UserError(f"parts.{role}: {name} has no {ROLES[role].words[0]}; leave it out")
         _refuse(problems_of_layers(ROLES[role], part, num_layers=layers))
         number, called = heads.get(role, 1), "heads" if role == "query" else f"{role} heads"
-        _refuse(problems_of_share(ROLES[role], part, num_heads=number, num_layers=layers, called=called))
+        _refuse(problems_of_share(ROLES[role], part, num_heads=number, called=called))
 
 
 def _check_model(model: nn.Module) -> None:
@@ -239,7 +239,7 @@ def _planned(
 
     def adapted(role: str, part: Part) -> AdaptedPart:
         rows, number = sum(size for whose, size in segments if whose == role), heads.get(role, 1)
-        covered = part.covered_rows(rows, heads=number, layer=site.layer, num_layers=layers)
+        covered = part.covered_rows(rows, heads=number)
         return AdaptedPart(name=site.path, role=role, spec=part, rows=rows, covered_rows=covered, heads=number)
 
     governed = {role: adapted(role, part) for role, part in parts.items()}
