@@ -257,3 +257,9 @@ def test_other_mistakes_in_yaml_are_not_put_down_to_quotes():
         with pytest.raises(UserError) as caught:
             read_yaml(text, name="s.yaml")
         assert ("quotes" in str(caught.value)) == ("not allowed here" in str(caught.value))
+
+
+@pytest.mark.parametrize("version", [1, 3, 4])
+def test_a_stored_run_of_a_format_that_no_finding_has_is_refused_in_one_line(version):
+    with pytest.raises(UserError, match=rf"^config.json: has format version {version}, this oelm reads 2 and 5; .*$"):
+        stored_run({"format_version": version, "model": {}}, name="config.json")

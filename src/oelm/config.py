@@ -34,7 +34,7 @@ from oelm.treatment.scores import PLAIN_SCORES, Positions, ResolvedScores, Score
 from oelm.treatment.starts import STARTS
 
 FORMAT_VERSION = 5
-SEALED_SINCE = 3  # runs of this format end with a seal
+SEALED_SINCE = 3  # runs of this format and later ones end with a seal
 MOST_RECORDED_HEADS = 1024  # whose scores fit into one line of metrics, as metric_records.py reads it
 ALWAYS_TRAINED = Part()
 
@@ -500,21 +500,17 @@ def stored_form(run: ResolvedRun) -> dict[str, Any]:
     return {"format_version": FORMAT_VERSION, **run.model_dump(mode="json")}
 
 
-def _from_version_1(tree: dict[str, Any]) -> dict[str, Any]:
-    """Before version 2 the reported loss was the last of the curve's."""
-    training = tree["training"]
-    return {**tree, "training": {**training, "final_validation_sequences": training["validation_sequences"]}}
-
-
-def _from_version_2(tree: dict[str, Any]) -> dict[str, Any]:
-    """Version 3 changed no setting: its runs end with a seal."""
-    return tree
-
-
-def _from_version_3(tree: dict[str, Any]) -> dict[str, Any]:
-    """Version 4 has every part of a model where there were four; those of an encoder besides Q and K never counted."""
+def from_version_2(tree: dict[str, Any]) -> dict[str, Any]:
+    """What a stored run of format 2 means today. It had four projections in `model.attention`, those of an encoder
+    besides Q and K never counted; positions were learned, the output layer tied, scores plain, nothing repaired."""
+    kind = kind_of_model(tree["model"])
     model = {key: value for key, value in tree["model"].items() if key != "attention"}
-    return {**tree, "model": model | {"parts": parts_of_attention(tree["model"]["attention"], kind_of_model(model))}}
+    model["parts"] = parts_of_attention(tree["model"]["attention"], kind)
+    if kind != "encoder":
+        scores = PLAIN_SCORES.resolved(d_model=model["d_model"], num_heads=model["num_heads"]).model_dump(mode="json")
+        repairs = NO_REPAIRS.model_dump(mode="json")
+        model |= {"positions": "learned", "tied": True, "scores": scores, "repairs": repairs}
+    return {**tree, "model": model}
 
 
 def parts_of_attention(attention: dict[str, Any], kind: str) -> dict[str, Any]:
@@ -527,20 +523,6 @@ def counted_in_attention(attention: dict[str, Any], kind: str) -> dict[str, Any]
     """What of `model.attention` ever meant something."""
     never = ("value", "output") if kind == "encoder" else ()
     return {role: part for role, part in attention.items() if role not in never}
-
-
-def _from_version_4(tree: dict[str, Any]) -> dict[str, Any]:
-    """Before version 5 positions were learned, the output layer tied, scores plain, and nothing was repaired."""
-    model = tree["model"]
-    if kind_of_model(model) == "encoder":
-        return tree
-    scores = PLAIN_SCORES.resolved(d_model=model["d_model"], num_heads=model["num_heads"]).model_dump(mode="json")
-    repairs = NO_REPAIRS.model_dump(mode="json")
-    return {**tree, "model": model | {"positions": "learned", "tied": True, "scores": scores, "repairs": repairs}}
-
-
-# Version -> what turns a stored run of it into the next version: a new field gets the value of the old behaviour.
-MIGRATIONS = {1: _from_version_1, 2: _from_version_2, 3: _from_version_3, 4: _from_version_4}
 
 
 # ---- Presets ------------------------------------------------------------------------------------------------------

@@ -21,7 +21,6 @@ from oelm.arms import ARMS, PRETRAINED_ARMS, canonical_name
 from oelm.arms import arm as arm_named
 from oelm.config import (
     FORMAT_VERSION,
-    MIGRATIONS,
     OLDER_TRACKER,
     PRESETS,
     Encoder,
@@ -33,6 +32,7 @@ from oelm.config import (
     Unresolved,
     as_far_as_known,
     counted_in_attention,
+    from_version_2,
     kind_of_model,
     resolved,
 )
@@ -327,11 +327,12 @@ def stored_run(tree: Any, *, name: str) -> ResolvedRun:
         raise UserError(
             f"{name}: has format version {version}, this oelm reads up to {FORMAT_VERSION}; use a newer oelm"
         )
-    if isinstance(version, bool) or not isinstance(version, int) or version < min(MIGRATIONS):
+    if isinstance(version, bool) or not isinstance(version, int) or version < 1:
         raise Damaged(file, f"has format version {_shown(version)}")
+    if version not in (2, FORMAT_VERSION):
+        raise UserError(f"{name}: has format version {version}, this oelm reads 2 and {FORMAT_VERSION}; use oelm 0.5")
     try:
-        for old in range(version, FORMAT_VERSION):
-            tree = MIGRATIONS[old](tree)
+        tree = from_version_2(tree) if version == 2 else tree
     except (KeyError, TypeError) as error:
         raise Damaged(file, f"not a whole config of format version {version} (at {error})") from error
     try:

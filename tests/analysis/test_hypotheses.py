@@ -1,6 +1,5 @@
 """Verdicts: how often they err, what they say of partial and degenerate studies, and that order does not matter."""
 
-import json
 import math
 import random
 
@@ -351,18 +350,6 @@ def test_on_a_busy_machine_nothing_is_decided_and_no_ratio_shown(tmp_path, distu
     if reason == "machine_busy":
         assert (verdict.outcome, verdict.ratio) == ("undecided", None)
         assert verdict.facts == {"blocks": 12, "quiet": 7, "least": 8}
-
-
-def test_no_claim_rests_on_a_bench_without_a_control(tmp_path):
-    seconds = {"trained": [0.1] * 12, "frozen_head_orthogonal": [0.05] * 12}
-    (tmp_path / "bench.json").write_text(
-        json.dumps({"format_version": 1, "baseline": "trained", "seconds": seconds, "rounds": 12})
-    )
-    findings = findings_with(tmp_path, hypothesis("faster"))
-    verdict = findings.verdicts[0]
-    assert (verdict.outcome, verdict.reason, verdict.ratio.middle) == ("undecided", "no_control", pytest.approx(0.5))
-    assert "bench_without_control" in dict(findings.notes)
-    assert findings.provenance["bench"]["sealed"] is False
 
 
 def test_a_damaged_bench_is_named_and_decides_nothing(tmp_path):

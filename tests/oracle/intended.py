@@ -40,4 +40,5 @@ INTENDED: tuple[Intended, ...] = (
         "Reported text that also stands in train is counted with the floor.",
         keys=("seen_in_train",),
     ),
+    Intended("every bench that is read has a seal", file="analysis_results.json", keys=("bench.sealed",)),
 )

@@ -82,17 +82,6 @@ def test_a_busy_machine_is_said_and_gives_no_ratio(folder):
     assert line.startswith("undecided: machine busy: 7 of 12 blocks were undisturbed")
 
 
-def test_a_bench_of_the_older_format_is_marked(folder):
-    (folder / "bench.json").write_text(
-        json.dumps({"format_version": 1, "baseline": "trained", "rounds": BLOCKS, "seconds": SECONDS})
-    )
-    findings, texts = said(folder)
-    assert time_verdict(findings).outcome == "undecided"
-    assert "Measured without a control" in texts["en"]
-    assert "unsealed, without a control" in texts["en"]
-    assert "没有封印" in texts["zh"]
-
-
 def test_a_damaged_bench_is_named_and_gives_no_number(folder):
     store_bench(folder, study=example_study(), baseline="trained", seconds=SECONDS)
     file = folder / "bench.json"

@@ -79,7 +79,7 @@ def changed_bench(folder, change, *, seal=True) -> Bench | Damaged | None:
 def test_a_sealed_bench_is_read(tmp_path):
     bench = changed_bench(tmp_path, lambda tree: None, seal=False)
     assert bench.seconds == TIMES
-    assert (bench.is_controlled, bench.blocks, bench.rebuilt) == (True, 8, True)
+    assert (bench.blocks, bench.rebuilt) == (8, True)
     assert stored_bench(tmp_path / "nowhere") is None
 
 
@@ -91,7 +91,7 @@ def test_a_sealed_bench_is_read(tmp_path):
         lambda tree: tree.pop("seal"),
         lambda tree: tree.update(seal=None),
         lambda tree: tree.update(seal=["x"]),
-        lambda tree: tree.update(format_version=1),  # whose files may be without a seal, not with another's
+        lambda tree: tree.update(format_version=1),
     ],
 )
 def test_an_edited_bench_is_damaged(tmp_path, change):
@@ -121,6 +121,7 @@ def test_an_edited_bench_is_damaged(tmp_path, change):
         lambda tree: tree["work"]["frozen"].pop("memory"),
         lambda tree: tree["work"]["frozen"].update(memory=0),
         lambda tree: tree.update(format_version=4),
+        lambda tree: tree.update(format_version=1),
         lambda tree: tree.update(runs={}),
         lambda tree: tree["runs"].pop("frozen"),
         lambda tree: tree["runs"].update(frozen=[]),
@@ -149,11 +150,3 @@ def test_a_bench_in_the_findings_can_be_read(study):
     bench = stored_bench(runs_folder(REPOSITORY / "docs" / "findings" / study / "runs"))
     assert isinstance(bench, Bench)
     assert bench.ratio("frozen_head_orthogonal", bench.baseline) is not None
-
-
-def test_an_old_bench_counts_after_the_same_checks_without_a_control(tmp_path):
-    old = {"format_version": 1, "baseline": "trained", "seconds": TIMES}
-    (tmp_path / BENCH_FILE).write_text(json.dumps(old))
-    assert not stored_bench(tmp_path).is_controlled
-    (tmp_path / BENCH_FILE).write_text(json.dumps(old | {"seconds": TIMES | {"frozen": ["x"] * 8}}))
-    assert isinstance(stored_bench(tmp_path), Damaged)

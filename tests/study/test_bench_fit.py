@@ -226,7 +226,6 @@ PAIR = ("trained", "frozen_normal")
         (bench_of_arms(*PAIR, other=PAIR), bench_of_arms(*PAIR, quiet=3, disturbed=9), None),
         (bench_of_arms(*PAIR, other=["frozen_normal"]), bench_of_arms("trained"), None),
         (bench_of_arms("trained", "gone"), bench_of_arms("trained"), None),
-        (Bench("trained", {"trained": [1.0] * 8}, disturbed=((),) * 8), bench_of_arms("trained", quiet=1), None),
     ],
 )
 def test_a_measurement_that_lacks_something_does_not_replace_one_that_has_it(stored, new, lack):

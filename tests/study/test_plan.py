@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from oelm.config import fingerprint, stored_fingerprint
+from oelm.config import fingerprint
 from oelm.files import write_json
 from oelm.study.doubts import lines_on
 from oelm.study.plan import planned
 from oelm.study.shelf import Shelf
-from stored_runs import DATA_DIGEST, VOCABULARY, sealed_again, small_study, store_finished, store_study, without_seal
+from stored_runs import DATA_DIGEST, VOCABULARY, sealed_again, small_study, store_finished, store_study
 
 ARMS = ["trained", "frozen_head_orthogonal", "frozen_normal"]
 RATE = "training.learning_rate"
@@ -315,26 +315,6 @@ def test_new_seeds_add_runs_and_repeat_none(tmp_path):
     store_study(small_study(arms=ARMS), tmp_path, with_optimum(2e-3))
     plan = wanted(small_study(arms=ARMS, seeds=[0, 1, 2, 3, 4, 5]), tmp_path)
     assert {(run.arm, run.seed) for run in plan.runs if run.state == "missing"} == {(arm, 5) for arm in ARMS}
-
-
-def test_a_result_stored_by_format_1_still_matches(tmp_path):
-    """There the reported loss was the curve's last, over as many sequences as each of the curve's."""
-    training = {"validation_sequences": 6, "final_validation_sequences": 6}
-    study = small_study(arms=ARMS)
-    study = small_study(arms=ARMS, base=study.base | {"training": study.base["training"] | training})
-    store_study(study, tmp_path, with_optimum(2e-3))
-    for path in tmp_path.glob("*/config.json"):
-        without_seal(path.parent)
-        tree = json.loads(path.read_text())
-        assert "attention" in tree["model"]
-        del tree["training"]["final_validation_sequences"]
-        path.write_text(json.dumps(tree | {"format_version": 1}))
-        result = path.with_name("experiment_result.json")
-        known = {"fingerprint": stored_fingerprint(tree, data_digest=DATA_DIGEST)}
-        result.write_text(json.dumps(json.loads(result.read_text()) | known))
-    shelf = Shelf(tmp_path)
-    assert shelf.unreadable == []
-    assert {run.state for run in planned(study, shelf).runs} == {"finished"}
 
 
 def test_a_folder_is_named_after_arm_seed_and_computation():

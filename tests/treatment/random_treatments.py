@@ -32,7 +32,7 @@ def valid(seed: int) -> Model:
         positions=positions,
         parts=Parts(**{role: _part(draw, role, is_square=role in square) for role in spoken_of}),
         scores=scores,
-        repairs=_repairs(draw),
+        repairs=_repairs(draw, scores),
         tied=draw.random() < 0.6,
     )  # fmt: skip
 
@@ -67,7 +67,7 @@ def _scores(draw: random.Random) -> Scores:
     )
 
 
-def _repairs(draw: random.Random) -> Repairs:
+def _repairs(draw: random.Random, scores: Scores) -> Repairs:
     if draw.random() < 0.33:
         return Repairs()
     residual, projections, shifted = Residual(), PROJECTIONS, ["key", "value"]

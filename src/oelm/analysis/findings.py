@@ -42,7 +42,6 @@ NOTES: dict[str, tuple[str, ...]] = {
     "bench_sources_not_comparable": ("bench", "runs"),  # schemes
     "bench_other_names": ("names",),  # of arms: then, and now
     "bench_other_config": ("differences", "study"),  # than the study has now
-    "bench_without_control": (),  # nor seal: of an older format
     "bench_disturbed": ("disturbed", "blocks"),  # those that were left out
     "bench_not_rebuilt": (),  # the contenders kept their places in memory from block to block
     "damaged": ("line",),  # a run with a file that is not what was stored: part of no number

@@ -121,9 +121,6 @@ def _on_bench(bench: Bench | Damaged | None, runs: dict[str, ArmRuns]) -> Iterat
     if not isinstance(bench, Bench):
         return
     yield from _on_sources_of(bench, [run for arm in runs.values() for run in arm.finished])
-    if not bench.is_controlled:
-        yield "bench_without_control", {}
-        return
     disturbed = bench.blocks - len(bench.quiet)
     if disturbed:
         yield "bench_disturbed", {"disturbed": disturbed, "blocks": bench.blocks}

@@ -35,8 +35,6 @@ def speed(bench: Bench | Damaged | None, study: str, treatment: str, control: st
         facts = {"blocks": bench.blocks, "quiet": len(bench.quiet), "least": LEAST_BLOCKS}
         return Speed(hindrance="machine_busy", facts=facts)
     ratio = bench.ratio(treatment, control)
-    if not bench.is_controlled:
-        return Speed(ratio, "no_control", {"blocks": bench.blocks})
     if len(bench.quiet) < LEAST_BLOCKS:
         return Speed(ratio, "too_few_blocks", {"blocks": len(bench.quiet), "least": LEAST_BLOCKS})
     return Speed(ratio)
@@ -48,7 +46,6 @@ def bench_provenance(bench: Bench | Damaged | None) -> dict[str, Any] | None:
         return None
     return {
         "baseline": bench.baseline,
-        "sealed": bench.is_controlled,  # since the format that has a control, every bench has a seal
         "control": bench.control,
         "blocks": bench.blocks,
         "undisturbed": len(bench.quiet),

@@ -405,16 +405,6 @@ REASONS: dict[str, Reason] = {
             "机器繁忙：{blocks} 个区组中只有 {quiet} 个未受干扰，至少需要 {least} 个。请在没有其他任务时重新测量。",
         ),
     ),
-    "no_control": Reason(
-        ("blocks",),  # measured before every bench had one
-        (
-            "Measured without a control: these {blocks} rounds are of an older format, in which the baseline was not "
-            "timed against itself, so a disturbance cannot be distinguished from a difference. Measure again with oelm "
-            "bench.",
-            "测量没有对照：这 {blocks} 轮为旧格式，未将基线与其自身比较，无法区分干扰与真实差异。请用 "
-            "oelm bench 重新测量。",
-        ),
-    ),
     "too_few_blocks": Reason(
         ("blocks", "least"),
         (

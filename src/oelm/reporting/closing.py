@@ -288,8 +288,7 @@ def _recorded(tree: dict[str, Any], language: Language) -> Iterator[tuple[str, s
     if bench := tree.get("bench"):
         created = bench["created"] or say(language, "provenance.unknown")
         facts = {"created": created, "blocks": bench["blocks"], "undisturbed": bench["undisturbed"]}
-        code = "provenance.bench_value" if bench["sealed"] else "provenance.bench_unsealed"
-        yield say(language, "provenance.bench"), say(language, code, **facts)
+        yield say(language, "provenance.bench"), say(language, "provenance.bench_value", **facts)
     if check := tree.get("check"):
         yield say(language, "provenance.check"), _checked(check, language)
 

@@ -308,10 +308,8 @@ def _on_the_bench(findings: Findings, language: Language) -> Iterator[Paragraph]
 
 def _on_its_blocks(findings: Findings, bench: dict[str, Any], language: Language) -> Paragraph:
     control, counts = bench["control"], {"blocks": bench["blocks"], "quiet": bench["undisturbed"]}
-    if bench["busy"]:
+    if bench["busy"] or control is None:
         return Paragraph(say(language, "speed.busy", study=findings.study.name, **counts), tone="warning")
-    if control is None:
-        return Paragraph(say(language, "speed.bench_without_control", blocks=counts["blocks"]), tone="warning")
     baseline = bench["baseline"]
     facts = {
         "blocks": counts["quiet"],

@@ -640,13 +640,6 @@ _SECTIONS: dict[str, Phrase] = {
         "与训练分开测量：在同一设备上交错执行各组的训练步，共 {blocks} 个未受干扰的区组，组内顺序随机。作为对照，"
         "“{baseline}”与其自身之比为 {control} {interval}；此处任何区间都不窄于对照所允许的精度。",
     ),
-    "speed.bench_without_control": (
-        "Measured separately from the runs: steps of the arms interleaved on one device, {blocks} rounds. This bench "
-        "is in an older format, without a control or a seal: its intervals may be too narrow, and no claim is based on "
-        "them.",
-        "与训练分开测量：在同一设备上交错执行各组的训练步，共 {blocks} 轮。该测量为旧格式，没有对照，也没有封印："
-        "区间可能过窄，不作为任何结论的依据。",
-    ),
     "speed.busy": (
         "The machine was busy while the speed was measured: {quiet} of {blocks} blocks were undisturbed, too few for a "
         "ratio. Measure again when nothing else runs: oelm bench {study}",
@@ -901,10 +894,6 @@ _PROVENANCE: dict[str, Phrase] = {
         "A stored run is damaged and not counted; oelm run runs it again. {line}",
         "有一个已存储的运行已损坏，不计入任何数字；oelm run 会重新运行它。{line}",
     ),
-    "note.bench_without_control": (
-        "The bench is of an older format: unsealed, and without a control.",
-        "基准测量为旧格式：没有封印，也没有对照。",
-    ),
     "note.bench_disturbed": (
         "Disturbed blocks of the bench, which were left out: {disturbed} of {blocks}.",
         "基准测量的 {blocks} 个区组中有 {disturbed} 个受到干扰，未计入。",
@@ -943,10 +932,6 @@ _PROVENANCE: dict[str, Phrase] = {
     "provenance.bench_value": (
         "{created}; {blocks} blocks, {undisturbed} of them undisturbed; sealed",
         "{created}；{blocks} 个区组，其中 {undisturbed} 个未受干扰；已封印",
-    ),
-    "provenance.bench_unsealed": (
-        "{created}; {blocks} rounds; unsealed, without a control",
-        "{created}；{blocks} 轮；没有封印，没有对照",
     ),
     "provenance.check": ("check of the machine", "机器检查"),
     "provenance.check_value": (

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from oelm.config import STEP_EXECUTION, ResolvedRun
 from oelm.errors import UserError
-from oelm.files import SEAL, Damaged, read_object, read_sealed
+from oelm.files import Damaged, read_sealed
 from oelm.intervals import mean_and_half_width
 from oelm.logarithms import exponential
 from oelm.schemas import Stored, checked
@@ -88,10 +88,6 @@ class _Measured(Stored):
     created: str | None = None
 
 
-class _Format1(_Measured):
-    format_version: Literal[1]
-
-
 class _InBlocks(_Measured):
     twin: list[Seconds]
     blocks: list[BlockRecord]
@@ -124,7 +120,7 @@ class Bench:
 
     baseline: str
     seconds: dict[str, list[float]]
-    twin: list[float] | None = None  # None: measured before every bench had a control
+    twin: list[float]
     disturbed: tuple[tuple[str, ...], ...] = ()  # what disturbed each block
     work: dict[str, dict[str, float]] | None = None  # of a step of each arm, by component
     rebuilt: bool = False  # contenders were built anew for every block
@@ -137,10 +133,6 @@ class Bench:
     execution: dict[str, Any] = field(default_factory=dict)  # as it was, in the words of a study
     names: dict[str, str] = field(default_factory=dict)  # arms of the study that were measured under another name
     other_config: dict[str, Differences] = field(default_factory=dict)  # arms that are no longer what was measured
-
-    @property
-    def is_controlled(self) -> bool:
-        return self.twin is not None
 
     @property
     def blocks(self) -> int:
@@ -158,8 +150,8 @@ class Bench:
 
     @property
     def can_decide(self) -> bool:
-        """Whatever its ratios say: it has a control and enough undisturbed blocks."""
-        return self.is_controlled and len(self.quiet) >= LEAST_BLOCKS
+        """Whatever its ratios say: it has enough undisturbed blocks."""
+        return len(self.quiet) >= LEAST_BLOCKS
 
     def has(self, *arms: str) -> bool:
         return set(arms) <= self.seconds.keys()
@@ -180,7 +172,7 @@ class Bench:
         return ratio_of_logarithms(logarithms) if len(logarithms) > 1 else None
 
     def _of_the_twin(self) -> list[float]:
-        return [] if self.twin is None else self._logarithms(self.twin, self.seconds[self.baseline])
+        return self._logarithms(self.twin, self.seconds[self.baseline])
 
     def _logarithms(self, numerator: Sequence[float], denominator: Sequence[float]) -> list[float]:
         return [math.log(numerator[number] / denominator[number]) for number in self.quiet]
@@ -199,9 +191,6 @@ def bench_of(tree: dict[str, Any], path: Path) -> Bench:
     shared = stored.model_dump(include=kept)
     if stored.baseline not in stored.seconds:
         raise Damaged(path, f"seconds: none of the baseline {stored.baseline!r}")
-    if isinstance(stored, _Format1):
-        _agree(path, lengths)
-        return Bench(**shared, disturbed=((),) * lengths.pop())
     _agree(path, lengths | {len(stored.twin), len(stored.blocks)})
     components = {tuple(sorted(each)) for each in stored.work.values()}
     if stored.work.keys() != stored.seconds.keys() or len(components) != 1 or components == {()}:
@@ -234,16 +223,10 @@ def _as_a_study_says(stored: _Format2 | _Format3) -> dict[str, Any]:
     return known | ({"compile": "on" if stored.compile else "off"} if "compile" in known else {})
 
 
-def _checked(tree: dict[str, Any], path: Path) -> _Format1 | _Format2 | _Format3:
-    if _is_format(1, tree):
-        return _Format1.model_validate(checked(path, tree, _Format1))
-    if _is_format(2, tree):
+def _checked(tree: dict[str, Any], path: Path) -> _Format2 | _Format3:
+    if tree.get("format_version") == 2:
         return _Format2.model_validate(checked(path, tree, _Format2))
     return _Format3.model_validate(checked(path, tree, _Format3))
-
-
-def _is_format(number: int, tree: dict[str, Any]) -> bool:
-    return type(version := tree.get("format_version")) is int and version == number
 
 
 def _agree(path: Path, lengths: Iterable[int]) -> None:
@@ -252,13 +235,10 @@ def _agree(path: Path, lengths: Iterable[int]) -> None:
 
 
 def stored_bench(folder: Path) -> Bench | Damaged | None:
-    """What a study's folder holds; None if it was never measured. Only a bench of format 1 may be without a seal."""
+    """What a study's folder holds; None if it was never measured."""
     path = folder / BENCH_FILE
     try:
-        tree = read_object(path)
-        if not _is_format(1, tree) or SEAL in tree:
-            tree = read_sealed(path)
-        return bench_of(tree, path)
+        return bench_of(read_sealed(path), path)
     except Damaged as damage:
         return damage
     except FileNotFoundError:
