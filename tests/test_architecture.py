@@ -44,7 +44,7 @@ ALLOWED = {
     "arms": {"errors", "aliases", "treatment"},
     "arm_words": {"treatment"},
     "settings": {"errors", "files", "sections", "treatment", "config", "arms"},
-    "keys": {"errors", "treatment", "config", "settings"},
+    "keys": {"errors", "sections", "treatment", "config", "settings"},
     "accounting": {"treatment", "config"},
     "arm_list": {"errors", "aliases", "treatment", "config", "arms", "arm_words", "settings", "accounting"},
     "whole_folder": {"errors", "files", "system"},

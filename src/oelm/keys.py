@@ -16,6 +16,7 @@ from pydantic.fields import FieldInfo
 
 from oelm.config import PRESETS, Settings, kind_of_model
 from oelm.errors import UserError
+from oelm.sections import RETIRED
 from oelm.settings import DEFAULT_PRESET, KINDS, SCHEDULES, models_of, preset_named
 from oelm.treatment.parts import Part
 
@@ -96,6 +97,8 @@ def _identity(key: Key) -> tuple[Any, ...]:
 
 def _keys_of(model: type[BaseModel], default: BaseModel | None, prefix: str, kind: str) -> Iterator[Key]:
     for name, field in model.model_fields.items():
+        if field.json_schema_extra == RETIRED:
+            continue
         path = prefix if (model is Settings and name == "run") else f"{prefix}{name}"
         value = getattr(default, name, None) if default is not None else field.default
         inner = models_of(field.annotation, kind)

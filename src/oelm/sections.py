@@ -34,6 +34,10 @@ Keyed = Annotated[dict[str, Any], Tag(KEYED_TAG)]
 keyed_or_value = Discriminator(lambda given: KEYED_TAG if isinstance(given, dict) else VALUE_TAG)
 
 
+# A field that has one value left. It stays in stored configs, and so in the identity of runs.
+RETIRED: dict[str, Any] = {"retired": True}
+
+
 class Section(BaseModel):
     """Every field says what it means in its description: `oelm keys` shows it with type, bounds and default."""
 

@@ -40,5 +40,6 @@ INTENDED: tuple[Intended, ...] = (
         "Reported text that also stands in train is counted with the floor.",
         keys=("seen_in_train",),
     ),
-    Intended("every bench that is read has a seal", file="analysis_results.json", keys=("bench.sealed",)),
+    Intended("ALiBi, shares of layers and base scales are gone.", case="text/keys", whole_file=True),
+    Intended("Every bench that is read has a seal.", file="analysis_results.json", keys=("bench.sealed",)),
 )

@@ -55,7 +55,7 @@ def test_activations_are_what_a_forward_pass_keeps(sizes, options):
         summed_cross_entropy(hidden.flatten(0, 1), gpt.token_embedding.weight, tokens[:, 1:].flatten())
     counted = sum(each.untyped_storage().nbytes() for where, each in kept.items() if where not in weights)
     assert activation_bytes(model, examples=6) <= counted
-    assert activation_bytes(model, examples=6) == pytest.approx(counted, rel=0.2)
+    assert activation_bytes(model, examples=6) == pytest.approx(counted, rel=0.25)
 
 
 def test_weights_gradients_moments_and_activations_are_counted():

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
 from pydantic import AfterValidator, Field, WithJsonSchema
 
-from oelm.sections import Section, Share
+from oelm.sections import RETIRED, Section, Share
 from oelm.treatment.moves import Always, Moves, Never
 from oelm.treatment.scores import TOKENS, Scores
 from oelm.treatment.starts import STARTS
@@ -60,8 +60,7 @@ class Part(Section):
     share: Share = Field(
         default=1.0, description="Fraction that `moves` applies to, counted from the first; the rest is always trained."
     )
-    # A key of stored configs, and so of their identity.
-    share_of: Annotated[str, AfterValidator(_heads)] = Field(default="heads", description="What `share` counts: heads.")
+    share_of: Annotated[str, AfterValidator(_heads)] = Field(default="heads", json_schema_extra=RETIRED)
     layers: Layers = Field(default="all", description="Layers it applies to: all, odd, even or a list; the first is 0.")
 
     def holds_in(self, layer: int | None) -> bool:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from oelm.sections import Count, Section
+from oelm.sections import RETIRED, Count, Section
 
 WIDTH_PER_RANK = 128  # of the model, for each rank of a residual that states none
 Projection = Literal["query", "key", "value", "output", "up", "down"]
@@ -53,8 +53,7 @@ def _gone(given: list[Any]) -> list[Any]:
 
 class Repairs(Section):
     residual: Residual = Residual()
-    # A key of stored configs, and so of their identity.
-    base_scale: Annotated[list[Any], AfterValidator(_gone)] = Field(default=[], description="Always empty.")
+    base_scale: Annotated[list[Any], AfterValidator(_gone)] = Field(default=[], json_schema_extra=RETIRED)
     shift: Shift = Shift()
     convolution: Convolution = Convolution()
 
