@@ -44,7 +44,7 @@ FIRST = {"experiments", "remote", "faults", "compat", "test_wheel.py"}
 SLOW = FIRST | {
     "test_board_serving.py", "test_board_state.py", "test_in_browser.py",
     "fake_cuda", "huggingface", "notebook", "verification", "test_adapting.py", "test_latex.py", "test_trackers.py",
-    "test_classification.py", "test_classification_report.py",
+    "test_classification.py", "test_classification_report.py", "test_default_tuning.py", "test_rate_allowance.py",
     "test_encodings.py", "test_examination.py", "test_figures.py", "test_hypotheses.py", "test_metric_records.py",
     "test_one_more_measure.py", "test_prepare.py", "test_prepare_sentences.py", "test_readme.py", "test_report.py",
     "test_rows.py", "test_sealing.py", "test_sentence_task.py", "test_sources.py", "test_tasks.py", "test_tokenizer.py",

@@ -27,7 +27,7 @@ STUDY = {
     },
     "arms": ["trained", "frozen_orthogonal"],
     "seeds": [0, 1],
-    "tuning": {"grid": {"learning_rate": [1e-3, 2e-3]}, "set": {"steps": 20}},
+    "tuning": {"grid": {"learning_rate": [1e-3, 2e-3]}, "set": {"steps": 20}, "seeds": [1000]},
 }
 RUNS = 4 + 8  # every seed of two arms; at two rates for tuning
 

@@ -34,7 +34,7 @@ def example_study(**changes: Any) -> Study:
         "base": {"preset": "tiny", "data": "data/invented", "model": SIZES, "training": {"steps": 60, "batch_size": 4}},
         "arms": {arm: {"label": label} for arm, label in LABELS.items()},
         "seeds": [0, 1, 2, 3],
-        "tuning": {"grid": {"learning_rate": [1e-3, 2e-3, 4e-3]}, "set": {"steps": 20}},
+        "tuning": {"grid": {"learning_rate": [1e-3, 2e-3, 4e-3]}, "set": {"steps": 20}, "seeds": [1000]},
         "hypotheses": [
             hypothesis("cost", "not_worse", "frozen_head_orthogonal", "trained", margin_percent=5.0),
             hypothesis("start", "better", "frozen_head_orthogonal", "frozen_scaled_normal", varies=["start"]),

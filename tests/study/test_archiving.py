@@ -32,7 +32,7 @@ TREE = {
     },
     "arms": ["trained", "frozen_head_orthogonal"],
     "seeds": [0, 1, 2],
-    "tuning": {"grid": {"learning_rate": [1e-3, 2e-3, 4e-3]}, "extend": 0},
+    "tuning": {"grid": {"learning_rate": [1e-3, 2e-3, 4e-3]}, "seeds": [1000], "extend": 0},
 }
 FINDINGS = REPOSITORY / "docs" / "findings"
 

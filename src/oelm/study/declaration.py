@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, Tag, model_validator
@@ -34,8 +34,10 @@ from oelm.sections import VALUE_TAG, Count, Keyed, Positive, Section, Share, key
 from oelm.settings import with_preset
 from oelm.study.draws import MOST_DRAWS
 from oelm.study.part_aspects import VARIATIONS
+from oelm.study.rate_fit import LEAST_SEEDS, REACH
 from oelm.study.slurm_request import SlurmRequest
 
+DEFAULT_TUNING_SEEDS = [1000, 1001, 1002]
 NO_LOOKS = "none"  # in place of their list
 STEPS_KEY, RATE_KEY = "training.steps", "training.learning_rate"
 
@@ -199,6 +201,7 @@ class Tuning(Section):
     set: dict[str, Any] = Field(default={})  # for all tuning runs alike, for example fewer steps
     seeds: list[Count] = Field(default=[1000], min_length=1)
     extend: Count = 2  # at most so many points are added at each end of a key
+    beyond: Positive = 1  # so many are to lie on each side of an optimum: two tell a curve from a kink
     at: list[str] | None = None  # sizes; values of the others follow from theirs by a power law; None: all are tuned
     rank: Literal["loss", "solved"] = "loss"
     solved_at: Share | None = None
@@ -287,6 +290,7 @@ class Study(Section):
     notes: Text | None = None
     cite: Text | None = None
     _has_default_looks: bool = PrivateAttr(default=False)
+    _default_tuning: frozenset[str] = PrivateAttr(default=frozenset())
 
     @property
     def has_default_looks(self) -> bool:
@@ -307,6 +311,36 @@ class Study(Section):
     def _with_looks(self, looks: list[int], *, is_default: bool) -> Study:
         study = self.model_copy(update={"looks": looks})
         study._has_default_looks = is_default
+        return study
+
+    @property
+    def default_tuning(self) -> frozenset[str]:
+        """Keys of `tuning` of which its file says nothing, and that `with_default_tuning` filled in."""
+        return self._default_tuning
+
+    def with_default_tuning(self) -> Study:
+        """Three tuning seeds, and the fitted optimum where there can be one: of a rate alone, ranked by the loss. What a
+        file states of how values are chosen is all of it."""
+        if self.tuning is None:
+            return self
+        unsaid = {"seeds", "choose"} - self.tuning.model_fields_set
+        unsaid |= {"beyond"} - self.tuning.model_fields_set if "choose" in unsaid else set()
+        seeds = DEFAULT_TUNING_SEEDS if "seeds" in unsaid else self.tuning.seeds
+        can_be_fitted = [*self.tuning.grid] == [RATE_KEY] and self.tuning.rank == "loss" and len(seeds) >= LEAST_SEEDS
+        values: dict[str, Any] = {"seeds": seeds} | ({"choose": "fitted"} if can_be_fitted else {})
+        values |= {"beyond": REACH} if can_be_fitted and self.tuning.method == "grid" else {}
+        return self._with_tuning(values, unsaid)
+
+    def with_tuning_as_before(self, tuning: Mapping[str, Any]) -> Study:
+        """With what was once declared where its file says nothing; of versions up to 0.5.0, one seed and the lowest."""
+        before = {"seeds": [1000], "choose": "lowest", "beyond": 1}
+        return self._with_tuning({key: tuning.get(key, value) for key, value in before.items()}, self.default_tuning)
+
+    def _with_tuning(self, values: dict[str, Any], keys: Collection[str]) -> Study:
+        assert self.tuning is not None
+        tuning = self.tuning.model_copy(update={key: value for key, value in values.items() if key in keys})
+        study = self.model_copy(update={"tuning": tuning})
+        study._default_tuning = frozenset(keys)
         return study
 
     @property
@@ -398,6 +432,7 @@ def as_declared(tuning: dict[str, Any]) -> dict[str, Any]:
     """What a study says of its tuning, without the keys of halving and of fitting where it does neither."""
     unused = OF_HALVING if tuning["method"] == "grid" else ()
     unused += ("choose",) if tuning["choose"] == "lowest" else ()
+    unused += ("beyond",) if tuning["beyond"] == 1 else ()
     return {key: value for key, value in tuning.items() if key not in unused}
 
 

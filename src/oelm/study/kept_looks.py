@@ -60,6 +60,16 @@ class StoredSigns(Stored):
     p_opposite: Part
 
 
+class StoredRates(Stored):
+    """The allowance for the rates of its arms, or why there was none."""
+
+    code: str
+    facts: dict[str, int | list[str]]
+    arms: dict[str, float]
+    below: float
+    above: float
+
+
 Fact = int | float | None | list[int] | list[str] | dict[str, list[int]]
 
 
@@ -79,6 +89,7 @@ class StoredVerdict(Stored):
     sign_test: StoredSigns | None
     sequential_p: Part | None  # the smallest so far
     refutation_p: Part | None = None
+    rates: StoredRates | None = None  # None also up to version 0.5.0, where no verdict had an allowance
 
     @field_validator("facts")
     @classmethod

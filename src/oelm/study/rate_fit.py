@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 LEAST_SEEDS = 3
+REACH = 2  # values to each side of the best that an allowance goes by
 DIGITS = 3
 
 # Why there is no curve.

@@ -51,6 +51,7 @@ def study_of(tree: dict[str, Any], *, name: str) -> Study:
     if study is not None:
         study, wrong = _with_full_keys(study)
         problems += wrong
+        study = study.with_default_tuning()
         if study.sizes and not problems:
             study, wrong = with_sizes(study)
         else:

@@ -26,7 +26,7 @@ from oelm.run_directory import flat
 from oelm.schemas import Amount, Stored, read_sealed_record
 from oelm.settings import with_preset
 from oelm.sources import commit_and_changes
-from oelm.study.decisions import read_decisions
+from oelm.study.decisions import TUNED_VALUES, TUNING_ROUND, read_decisions
 from oelm.study.declaration import Study, declared_tree, study_digest, tree_digest
 from oelm.study.kept_choices import TUNING_SPLIT
 from oelm.study.kept_looks import has_looks
@@ -164,19 +164,36 @@ def _standing(found: Registration, entry: RegistrationEntry, shelf: Shelf, first
 
 
 def as_it_began(study: Study, folder: Path) -> Study:
-    """A study whose file says nothing of looks has those that it began with: none, if it was registered without any,
-    or if final runs had started before any registration, as up to version 0.5.0."""
-    if not (study.has_default_looks and study.looks):
+    """A study whose file says nothing of looks, or of how and from which seeds a value is chosen, goes on as it began:
+    as it was registered; or, if it never was, as values were chosen; or as up to version 0.5.0 (no looks, one tuning
+    seed, the lowest loss), if final runs have started."""
+    if not (study.has_default_looks and study.looks) and not (study.tuning and study.default_tuning):
         return study
     try:
         entries = entries_in(folder)
     except UserError:
         entries = []
-    if entries:
-        had_none = "looks" not in _that_counts(entries).declaration
-    else:
-        had_none = not has_looks(folder) and has_begun(study, Shelf(folder))
-    return study.without_looks() if had_none else study
+    entry = _that_counts(entries) if entries else None
+    begun = entry is None and has_begun(study, Shelf(folder))
+    if study.tuning and study.default_tuning:
+        then = entry.declaration.get("tuning") if entry else _tuning_chosen_by(folder) or ({} if begun else None)
+        study = study if then is None else study.with_tuning_as_before(then)
+    if study.has_default_looks and study.looks:
+        had_none = "looks" not in entry.declaration if entry else begun and not has_looks(folder)
+        study = study.without_looks() if had_none else study
+    return study
+
+
+def _tuning_chosen_by(folder: Path) -> dict[str, Any] | None:
+    """What was declared of tuning when values were last chosen; None where none were."""
+    try:
+        made = [each.declaration for each in read_decisions(folder) if each.kind in (TUNED_VALUES, TUNING_ROUND)]
+    except UserError:
+        return None
+    declared = made[-1] if made else {}
+    return {
+        key: declared[f"tuning.{key}"] for key in ("seeds", "choose", "beyond") if f"tuning.{key}" in declared
+    } or None
 
 
 def _that_counts(entries: list[RegistrationEntry]) -> RegistrationEntry:

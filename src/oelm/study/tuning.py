@@ -125,16 +125,16 @@ def neighbours(point: Point, grid: Grid) -> list[Point]:
 
 
 def extended(tuning: Tuning, grid: Grid, wanted: Iterable[Point]) -> Grid:
-    """The grid with one more point at each end where one of the wanted points lies, as long as the study allows."""
+    """The grid with one more point at each end beyond which a wanted point has too few, as long as the study allows."""
     larger, wanted = {}, list(wanted)
     for key, points in grid.items():
         best = {value for point in wanted for at, value in point if at == key}
         added_below = sum(point < min(tuning.grid[key]) for point in points)
         added_above = sum(point > max(tuning.grid[key]) for point in points)
         larger[key] = list(points)
-        if points[0] in best and added_below < tuning.extend and points[0] > 0:
+        if best & {*points[: tuning.beyond]} and added_below < tuning.extend and points[0] > 0:
             larger[key].insert(0, _beyond(points[0], points[1]))
-        if points[-1] in best and added_above < tuning.extend and points[-2] > 0:
+        if best & {*points[-tuning.beyond :]} and added_above < tuning.extend and points[-2] > 0:
             larger[key].append(_beyond(points[-1], points[-2]))
     return larger
 
