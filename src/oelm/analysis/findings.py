@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from oelm.claims.floors import Floor
-from oelm.claims.kinds import KINDS, Settled
+from oelm.claims.kinds import KINDS, Bounds, Settled
 from oelm.claims.solving import Criterion, Solved
 from oelm.intervals import LEVEL
 from oelm.study.bench import Ratio
@@ -281,6 +281,29 @@ class AtLook:
     is_settled: bool  # whether the claim asks for no further seeds
 
 
+# What a verdict says of the learning rates of its arms: an allowance, or why it has none.
+RATES = (
+    "allowed", "one_rate", "fixed_rates", "carried_rates", "one_seed", "few_seeds", "in_spread", "other_measure",
+    "several_settings", "few_values", "look_without",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Rates:
+    """How far a mean difference may lie from that of the two arms at their own best rates, where that can be said."""
+
+    code: str  # of RATES
+    facts: dict[str, Any] = field(default_factory=dict)
+    arms: dict[str, float] = field(default_factory=dict)  # in nats: the loss at the chosen rate above the best
+    below: float = 0.0  # the true difference may be lower by so much: the treatment is not at its best
+    above: float = 0.0  # or higher: the control is not
+
+    def moved(self, bounds: Bounds) -> tuple[Bounds, Bounds]:
+        """Where a mean difference must lie for the claim to hold, and beyond what for it to fail, whatever the true
+        difference is that the allowance admits."""
+        return bounds.moved(self.below, -self.above), bounds.moved(-self.above, self.below)
+
+
 @dataclass(frozen=True)
 class Verdict:
     """What the runs say about one hypothesis."""
@@ -307,6 +330,18 @@ class Verdict:
     sequential_p: float | None = None  # the smallest error rate over all looks at which it is shown; else `p`
     look: AtLook | None = None  # where the study has looks
     trend: Trend | None = None  # of a claim about scale
+    rates: Rates | None = None  # of one that is tested
+
+    @property
+    def allowance(self) -> float | None:
+        """By how much the rates of its arms moved the bound that decides, in the units of the difference; of two, the
+        one that was moved further."""
+        if self.rates is None or self.rates.code != "allowed":
+            return None
+        bounds, is_refuted = KINDS[self.hypothesis.kind].bounds(0.0), self.regardless == "refuted"
+        upper = [] if bounds.upper is None else [self.rates.below if is_refuted else self.rates.above]
+        lower = [] if bounds.lower is None else [self.rates.above if is_refuted else self.rates.below]
+        return max([*upper, *lower])
 
     @property
     def doubt(self) -> Literal["few", "near"] | None:

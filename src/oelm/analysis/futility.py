@@ -33,30 +33,32 @@ def chance_to_decide(study: Study, place: int, verdict: Verdict) -> float | None
     difference = verdict.difference
     if difference is None or not difference.standard_deviation or difference.mean is None:
         return None
-    bounds = KINDS[verdict.hypothesis.kind].bounds(verdict.margin or 0.0)
-    return chance_of_t(np.array(difference.differences), bounds, looks, place)
+    bounds, rates = KINDS[verdict.hypothesis.kind].bounds(verdict.margin or 0.0), verdict.rates
+    moved = (bounds, bounds) if rates is None else rates.moved(bounds)
+    return chance_of_t(np.array(difference.differences), moved, looks, place)
 
 
-def chance_of_t(values: np.ndarray, bounds: Bounds, looks: tuple[int, ...], place: int) -> float:
-    """The same of the differences that were seen by this look."""
+def chance_of_t(values: np.ndarray, bounds: tuple[Bounds, Bounds], looks: tuple[int, ...], place: int) -> float:
+    """The same of the differences that were seen by this look, with the bounds to show it and those to exclude it."""
     drawn = np.random.default_rng(_SEED).standard_normal((FUTURES, looks[-1] - len(values)))
     future = values.mean() + values.std(ddof=1) * drawn
     sample = np.concatenate([np.broadcast_to(values, (FUTURES, len(values))), future], axis=1)
     return _decided_share(sample, bounds, looks, place)
 
 
-def _decided_share(sample: np.ndarray, bounds: Bounds, looks: tuple[int, ...], place: int) -> float:
+def _decided_share(sample: np.ndarray, bounds: tuple[Bounds, Bounds], looks: tuple[int, ...], place: int) -> float:
     decided = np.zeros(len(sample), dtype=bool)
     for later in range(place + 1, len(looks)):
         decided |= decided_by_t(sample[:, : looks[later]], bounds, t_levels(looks)[later])
     return float(decided.mean())
 
 
-def decided_by_t(sample: np.ndarray, bounds: Bounds, levels: AnyLevels) -> np.ndarray:
-    """Of each row of differences, whether its mean is shown to lie within the bounds, or beyond one of them."""
+def decided_by_t(sample: np.ndarray, bounds: tuple[Bounds, Bounds], levels: AnyLevels) -> np.ndarray:
+    """Of each row of differences, whether its mean is shown to lie within the first bounds, or beyond one of the
+    second."""
     critical = float(-special.stdtrit(sample.shape[1] - 1, levels.at(LEVEL)))
-    beyond = np.array([_t(sample, bound) * side for bound, side in _sides(bounds)])
-    return np.asarray((beyond < -critical).all(axis=0) | (beyond > critical).any(axis=0))
+    within, beyond = (np.array([_t(sample, bound) * side for bound, side in _sides(each)]) for each in bounds)
+    return np.asarray((within < -critical).all(axis=0) | (beyond > critical).any(axis=0))
 
 
 def _sides(bounds: Bounds) -> Sequence[tuple[float, int]]:

@@ -17,9 +17,19 @@ from typing import Any, assert_never
 import numpy as np
 
 from oelm.analysis import statistics
-from oelm.analysis.findings import ArmSummary, Outcome, PairedDifference, SignTest, SolvingPairs, Trend, Verdict
+from oelm.analysis.findings import (
+    ArmSummary,
+    Outcome,
+    PairedDifference,
+    Rates,
+    SignTest,
+    SolvingPairs,
+    Trend,
+    Verdict,
+)
 from oelm.analysis.floors import costs_of, nothing_learnt
 from oelm.analysis.lines import Line
+from oelm.analysis.rate_allowance import rates_of
 from oelm.analysis.scale import line_of, trend_over
 from oelm.analysis.solving import sign_test, solving_pairs
 from oelm.analysis.speed import Speed, SpeedOf
@@ -155,7 +165,9 @@ class _QualityTest:
     hypothesis: Hypothesis
     difference: PairedDifference
     margin: float
-    bounds: Bounds
+    to_show: Bounds  # within which the mean must lie
+    to_exclude: Bounds
+    rates: Rates
     found: _Tested | Hindrance
 
     @property
@@ -174,8 +186,10 @@ def _quality_test(hypothesis: Hypothesis, plan: Plan, arms: dict[str, ArmSummary
     hindrance = hindrance or _standing_apart(hypothesis, costs, difference, bounds)
     if hindrance is None or hindrance[1] == "all_diverged":
         hindrance = _below_the_floor(hypothesis, [control for _, control in pairs], stage.seeds) or hindrance
-    found = _tested(difference, bounds, hypothesis, stage) if hindrance is None else hindrance
-    return _QualityTest(hypothesis, difference, margin_of(hypothesis), bounds, found)
+    rates = rates_of(plan, hypothesis)
+    to_show, to_exclude = rates.moved(bounds)
+    found = _tested(difference, to_show, hypothesis, stage) if hindrance is None else hindrance
+    return _QualityTest(hypothesis, difference, margin_of(hypothesis), to_show, to_exclude, rates, found)
 
 
 def mean_of_all_pairs(hypothesis: Hypothesis, plan: Plan, arms: Mapping[str, ArmSummary]) -> tuple[int, float] | None:
@@ -343,7 +357,7 @@ def _on_quality(test: _QualityTest, p_adjusted: float | None) -> Verdict:
         hindered, code, known = found
         return _settled(hypothesis, hindered, code, known, **shared)
     shared |= {"p": found.p, "p_adjusted": p_adjusted, "sign_flip_p": found.sign_flip_p}
-    shared |= {"sequential_p": found.sequential_p}
+    shared |= {"sequential_p": found.sequential_p, "rates": test.rates}
     facts: dict[str, Any] = {
         "pairs": len(difference.seeds),
         "difference": measure.shown_difference(found.mean),
@@ -351,9 +365,9 @@ def _on_quality(test: _QualityTest, p_adjusted: float | None) -> Verdict:
     }
     has_crossed = (found.sequential_p if p_adjusted is None else p_adjusted) <= LEVEL
     # A p-value of an earlier look is kept: what it showed must still be so.
-    is_shown = has_crossed and test.bounds.contain(found.mean, found.mean)
+    is_shown = has_crossed and test.to_show.contain(found.mean, found.mean)
     if not difference.standard_deviation:
-        p_beyond = statistics.same_p_beyond(difference.differences, test.bounds)
+        p_beyond = statistics.same_p_beyond(difference.differences, test.to_exclude)
         is_excluded = p_beyond <= found.levels.at(LEVEL)
         if is_excluded and not is_shown:
             shared["refutation_p"] = found.levels.sequential_p(p_beyond)
@@ -361,12 +375,12 @@ def _on_quality(test: _QualityTest, p_adjusted: float | None) -> Verdict:
     tested = PAIR_TESTS[measure.test]
     low, high = tested.one_sided_bounds(difference.differences, found.levels.at(LEVEL))
     shared |= {"lower_bound": low, "upper_bound": high}
-    is_excluded = test.bounds.exclude(low, high)
+    is_excluded = test.to_exclude.exclude(low, high)
     outcome, reason = KINDS[hypothesis.kind].verdict(is_shown=is_shown, is_excluded=is_excluded)
     if outcome == "refuted":
-        bound = low if test.bounds.upper is not None and low > test.bounds.upper else high
+        bound = low if test.to_exclude.upper is not None and low > test.to_exclude.upper else high
         facts["bound"] = measure.shown_difference(bound)
-        shared["refutation_p"] = found.levels.sequential_p(tested.p_beyond(difference.differences, test.bounds))
+        shared["refutation_p"] = found.levels.sequential_p(tested.p_beyond(difference.differences, test.to_exclude))
     if outcome == "undecided" and has_crossed:
         return _settled(hypothesis, outcome, "no_longer_shown", facts, **shared)
     return _settled(hypothesis, outcome, reason, facts, **shared)
@@ -400,6 +414,7 @@ class _ScaleTest:
     hypothesis: Hypothesis
     trend: Trend
     bounds: Bounds
+    rates: Rates
     found: Line | Hindrance
 
     @property
@@ -428,7 +443,7 @@ def _scale_test(hypothesis: Hypothesis, plan: Plan, arms: dict[str, ArmSummary])
     if isinstance(found, Line):
         controls = [arms[control] for _, control in arms_compared(plan.study, hypothesis)]
         found = _below_the_floor(hypothesis, controls, plan.study.seeds) or found
-    return _ScaleTest(hypothesis, trend, bounds_of(hypothesis), found)
+    return _ScaleTest(hypothesis, trend, bounds_of(hypothesis), rates_of(plan, hypothesis), found)
 
 
 def _line_or_hindrance(trend: Trend, measure: Measure) -> Line | Hindrance:
@@ -467,7 +482,7 @@ def _on_scale(test: _ScaleTest, p_adjusted: float | None) -> Verdict:
         bound = low if test.bounds.upper is not None and low > test.bounds.upper else high
         facts["bound"] = measure.shown_difference(bound)
         shared["refutation_p"] = line.slope_p_beyond(test.bounds)
-    shared |= {"p": p, "p_adjusted": p_adjusted, "lower_bound": low, "upper_bound": high}
+    shared |= {"p": p, "p_adjusted": p_adjusted, "lower_bound": low, "upper_bound": high, "rates": test.rates}
     return _settled(hypothesis, outcome, reason, facts, **shared)
 
 
@@ -483,6 +498,7 @@ class _SolvingTest:
     interval: int  # steps between validations
     pairs: SolvingPairs | None  # None: not every run reports what it asks for
     found: SignTest | Hindrance
+    rates: Rates
     stage: Stage
 
     @property
@@ -506,7 +522,8 @@ def _solving_test(hypothesis: Hypothesis, plan: Plan, arms: dict[str, ArmSummary
     unreported = _unreported(criterion.difficulty, treatment, control)
     hindrance = _unfinished(plan, treatment, control, pairs.pairs, stage.seeds) or unreported
     found, interval = hindrance or sign_test(pairs, bounds), max(probe.validate_every for probe in probes)
-    return _SolvingTest(hypothesis, bounds, interval, None if unreported else pairs, found, stage)
+    known = None if unreported else pairs
+    return _SolvingTest(hypothesis, bounds, interval, known, found, rates_of(plan, hypothesis), stage)
 
 
 def _on_solving(test: _SolvingTest, p_adjusted: float | None) -> Verdict:
@@ -521,6 +538,7 @@ def _on_solving(test: _SolvingTest, p_adjusted: float | None) -> Verdict:
     is_excluded = found.p_opposite <= levels.at(LEVEL)
     outcome, reason = KINDS[hypothesis.kind].verdict(is_shown=is_shown, is_excluded=is_excluded)
     shared: dict[str, Any] = {"p": found.p, "p_adjusted": p_adjusted, "sign_test": found, "sequential_p": sequential_p}
+    shared["rates"] = test.rates
     if outcome == "refuted":
         shared["refutation_p"] = levels.sequential_p(found.p_opposite)
     counts = {"pairs": found.pairs, "tied": len(found.tied), "neither": len(found.neither)}

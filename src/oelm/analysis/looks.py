@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from oelm.accounting import training_flops
-from oelm.analysis.findings import ArmSummary, AtLook, PairedDifference, SignTest, Verdict
+from oelm.analysis.findings import ArmSummary, AtLook, PairedDifference, Rates, SignTest, Verdict
 from oelm.analysis.futility import chance_to_decide
 from oelm.analysis.hypotheses import Stage, bounds_of, staged_verdicts
+from oelm.analysis.rate_allowance import rates_of
 from oelm.analysis.spending import t_levels, union_levels
 from oelm.analysis.statistics import PAIR_TESTS
 from oelm.config import ResolvedRun
@@ -73,7 +74,8 @@ def verdicts_by_looks(looks: tuple[Look, ...], plan: Plan, arms: dict[str, ArmSu
         for name, each in look.claims.items():
             claim = next(each for each in study.paired_claims if each.name == name)
             place = AtLook(look.number, len(look.seeds), look.made, each.is_settled)
-            found[name] = _with_refutation(replace(_restored(claim, each.verdict), look=place), study)
+            verdict = _with_refutation(replace(_restored(claim, each.verdict), look=place), study)
+            found[name] = _with_rates(verdict, plan)
     if not looks:
         found = _before_the_first(plan, arms)
     return found
@@ -125,9 +127,10 @@ def _plain(value: Any) -> Any:
 
 def _restored(claim: Hypothesis, stored: StoredVerdict) -> Verdict:
     fields = {key: getattr(stored, key) for key in StoredVerdict.model_fields}
-    difference, signs = stored.difference, stored.sign_test
+    difference, signs, rates = stored.difference, stored.sign_test, stored.rates
     fields["difference"] = PairedDifference(**_own(difference)) if difference else None
     fields["sign_test"] = SignTest(**_own(signs)) if signs else None
+    fields["rates"] = Rates(**_own(rates)) if rates else None
     return Verdict(claim, regardless=stored.outcome, **fields)
 
 
@@ -145,6 +148,14 @@ def _with_refutation(verdict: Verdict, study: Study) -> Verdict:
     else:
         return verdict
     return replace(verdict, refutation_p=p)
+
+
+def _with_rates(verdict: Verdict, plan: Plan) -> Verdict:
+    """Looks of versions up to 0.5.0 knew no allowance: what they decided stays, and says so."""
+    if verdict.p is None or verdict.rates is not None:
+        return verdict
+    rates = rates_of(plan, verdict.hypothesis)
+    return replace(verdict, rates=Rates("look_without") if rates.code == "allowed" else rates)
 
 
 def _own(stored: Stored) -> dict[str, Any]:

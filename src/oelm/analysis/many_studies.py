@@ -153,9 +153,10 @@ def hopeless(looks: tuple[int, ...], place: int) -> tuple[float, float]:
     pairs = looks[place]
     values = np.linspace(-1.0, 1.0, pairs)
     values /= values.std(ddof=1)
+    bounds = Bounds(None, 0.0), Bounds(None, 0.0)
 
     def is_given_up(mean: float) -> bool:
-        return chance_of_t(values + mean, Bounds(None, 0.0), looks, place) < LEAST_CHANCE
+        return chance_of_t(values + mean, bounds, looks, place) < LEAST_CHANCE
 
     middle = next((mean for mean in _NEAR_THE_BOUND if is_given_up(mean)), None)
     if middle is None:

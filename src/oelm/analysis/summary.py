@@ -216,7 +216,7 @@ def _verdict(study: Study, verdict: Verdict) -> dict[str, Any]:
     """Under the names of its measure and scale, which other programs know."""
     measure, tree = verdict.hypothesis.quality, _plain(verdict)
     tree["hypothesis"] = _of_its_kind(study, tree["hypothesis"])
-    left_out = {key for key in ("sign_test", "pairs_so_far", "trend") if tree[key] is None}
+    left_out = {key for key in ("sign_test", "pairs_so_far", "trend", "rates") if tree[key] is None}
     left_out |= {"look", "sequential_p"} if verdict.look is None else set()
     tree |= {"doubt": verdict.doubt} if verdict.doubt else {}
     tree = {key: value for key, value in tree.items() if key not in left_out}

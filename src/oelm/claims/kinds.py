@@ -86,6 +86,11 @@ class Bounds:
         """Whether all of an interval lies beyond one of them."""
         return (self.upper is not None and low > self.upper) or (self.lower is not None and high < self.lower)
 
+    def moved(self, lower: float, upper: float) -> Bounds:
+        """Each of them by so much."""
+        below, above = self.lower, self.upper
+        return Bounds(None if below is None else below + lower, None if above is None else above + upper)
+
 
 @dataclass(frozen=True)
 class OfFewer:

@@ -29,10 +29,12 @@ if TYPE_CHECKING:
 RUN_COLUMNS = (*OF_A_RUN, "state")
 VERDICT_COLUMNS = (
     "claim", "kind", "treatment", "control", "outcome", "reason", "reservations", "difference", "low", "high",
-    "pairs", "p", "p_adjusted",
+    "pairs", "p", "p_adjusted", "rates", "rate_allowance",
 )  # fmt: skip
 SHOWN_RUNS = 20  # of a folder without a study
-VERDICT_NUMBERS = dict.fromkeys(("difference", "low", "high", "p", "p_adjusted"), "float64") | {"pairs": "Int64"}
+VERDICT_NUMBERS = dict.fromkeys(("difference", "low", "high", "p", "p_adjusted", "rate_allowance"), "float64") | {
+    "pairs": "Int64"
+}
 
 
 def results(source: str | Path, *, study: str | Path | None = None, language: Language = "en") -> Results:

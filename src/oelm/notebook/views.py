@@ -79,6 +79,8 @@ class VerdictView:
             "pairs": len(difference.seeds) if difference else None,
             "p": verdict.p,
             "p_adjusted": verdict.p_adjusted,
+            "rates": verdict.rates.code if verdict.rates else None,
+            "rate_allowance": None if verdict.allowance is None else measure.scale.shown_difference(verdict.allowance),
         }
 
     def __repr__(self) -> str:

@@ -139,6 +139,11 @@ def _methods(findings: Findings, language: Language) -> Iterator[Block]:
         if any(_is_without_spread(verdict) for verdict in findings.verdicts):
             method += say(language, "verdicts.method.without_spread")
         method += say(language, "verdicts.mcnemar") if study.measure.from_predictions else ""
+        method += (
+            say(language, "verdicts.method.rates")
+            if any(each.rates and each.rates.arms for each in findings.verdicts)
+            else ""
+        )
         yield Paragraph(method, tone="note")
     if "scale" in family:
         yield Paragraph(say_of(study, language, "verdicts.method.scale", least=LEAST_FOR_A_LINE), tone="note")

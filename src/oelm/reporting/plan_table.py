@@ -10,7 +10,7 @@ from typing import Any
 
 from oelm.analysis.planning import PlannedClaim, PlannedCost, Prospect
 from oelm.analysis.statistics import MOST_SEEDS
-from oelm.claims.measures import Scale
+from oelm.claims.measures import LOSS, Scale
 from oelm.durations import duration
 from oelm.plurals import number_of
 from oelm.reporting import quality
@@ -137,6 +137,8 @@ def _claim_notes(prospect: Prospect) -> Iterator[str]:
     for claim in prospect.claims:
         if claim.sizes is not None:
             yield from _slope_notes(claim)
+    if prospect.study.learning_rate_is_tuned and prospect.study.measure is LOSS:
+        yield "rates are taken for the best ones: what they may be off by is known after tuning and takes from a margin"
     if any(claim.kind == "contrast" for claim in prospect.claims):
         yield "a contrast is taken to vary by sqrt(2) times as much as the difference at one size"
     least = max(claim.least_telling or 0 for claim in prospect.claims)

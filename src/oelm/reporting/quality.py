@@ -121,6 +121,11 @@ def amount(measure: Measure, number: str, language: Language) -> str:
     return in_points(language, number) if FORMATS[measure.scale.key].has_unit else f"{number} %"
 
 
+def allowance(measure: Measure, of_costs: float, language: Language) -> str:
+    """What a chosen rate may cost."""
+    return amount(measure, in_direction(measure, of_costs, is_cost=True), language)
+
+
 def logarithm(measure: Measure, of_costs: float | None) -> str:
     """On a logarithmic scale, the difference as it is compared."""
     return numbers.NONE if of_costs is None else numbers.nats(measure.gain(of_costs))

@@ -216,6 +216,7 @@ def _comparison_row(findings: Findings, summary: ArmSummary) -> dict[str, Any]:
         "frozen_parameters": summary.frozen,
         **({"implied_parameters": summary.implied} if has_implied(findings) else {}),
         "learning_rate": summary.learning_rate,
+        **_rate_cells(findings, summary.arm),
         "seeds_finished": len(summary.losses),
         "seeds_planned": len(findings.study.seeds),
         **_draw_cells(findings, summary),
@@ -228,6 +229,12 @@ def _comparison_row(findings: Findings, summary: ArmSummary) -> dict[str, Any]:
         "peak_memory_bytes": summary.peak_memory_bytes,
         "diverged": len(summary.states.get("diverged", [])),
     }
+
+
+def _rate_cells(findings: Findings, arm: str) -> dict[str, float | None]:
+    """What the chosen rate may cost, where a claim has an allowance."""
+    by_arm = {each: nats for one in findings.verdicts if one.rates for each, nats in one.rates.arms.items()}
+    return {"rate_allowance_nats": by_arm.get(arm)} if by_arm else {}
 
 
 def _draw_cells(findings: Findings, summary: ArmSummary) -> dict[str, Any]:

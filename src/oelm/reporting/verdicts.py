@@ -81,7 +81,9 @@ def _tested(findings: Findings, verdict: Verdict, facts: dict[str, str], languag
     """Of a claim with a p-value: direction and size of the effect, where it lies to the bound, and the one p-value that
     decides. The others stand in analysis_results.json."""
     kind, hypothesis = KINDS[verdict.hypothesis.kind], verdict.hypothesis
-    parts = {"effect": _effect(findings, verdict, language), "p": _deciding_p(findings, verdict, language)}
+    p, rates = _deciding_p(findings, verdict, language), _rates(findings, verdict, language)
+    p = say(language, "p.and_rates", p=p, rates=rates) if rates else p
+    parts = {"effect": _effect(findings, verdict, language), "p": p}
     found = kind.found if hypothesis.margin else kind.found_without_margin
     if verdict.doubt == "few" or (verdict.doubt and verdict.sign_test):
         what = "signs" if verdict.sign_test else "sizes" if verdict.trend else "pairs"
@@ -132,6 +134,29 @@ def _deciding_p(findings: Findings, verdict: Verdict, language: Language) -> str
         p, code = verdict.p if verdict.sequential_p is None else verdict.sequential_p, "p.alone"
     written = numbers.probability(p)
     return say(language, code, p=written if written.startswith("<") else f"= {written}", claims=claims)
+
+
+def _rates(findings: Findings, verdict: Verdict, language: Language) -> str:
+    """What was done about the rates of its arms."""
+    rates, measure = verdict.rates, verdict.hypothesis.quality
+    if rates is None:
+        return ""
+    facts = {key: _fact(findings, measure, key, value, language) for key, value in rates.facts.items()}
+    if verdict.allowance is not None:
+        facts["allowance"] = quality.allowance(measure, verdict.allowance, language)
+    return say(language, f"rates.{rates.code}", **facts)
+
+
+def _rates_numbers(findings: Findings, verdict: Verdict, language: Language) -> list[tuple[str, str]]:
+    """By arm."""
+    if verdict.rates is None or not verdict.rates.arms:
+        return []
+    measure, comma = verdict.hypothesis.quality, say(language, "list_comma")
+    each = [
+        f"{label_of(findings, arm, language)} {quality.allowance(measure, nats, language)}"
+        for arm, nats in verdict.rates.arms.items()
+    ]
+    return [(say(language, "box.rates"), comma.join(each))]
 
 
 def reservations(findings: Findings, verdict: Verdict, language: Language) -> list[str]:
@@ -267,7 +292,8 @@ def _numbers(findings: Findings, verdict: Verdict, language: Language) -> list[t
             return _speed_numbers(verdict, language)
         case "quality" | "contrast":
             done = len(verdict.difference.seeds) if verdict.difference else 0
-            return [*_quality_numbers(findings, verdict, language), _seeds_number(findings, done, language)]
+            rates = _rates_numbers(findings, verdict, language)
+            return [*_quality_numbers(findings, verdict, language), *rates, _seeds_number(findings, done, language)]
         case "scale":
             return _scale_numbers(findings, verdict, language)
         case "solved_seeds" | "steps_to_solve":

@@ -232,6 +232,40 @@ _VERDICTS: dict[str, Phrase] = {
     "p.over_claims": ("p {p} over {claims} claims", "p {p}（计入 {claims} 个假设）"),
     "p.alone": ("p {p}", "p {p}"),
     "p.against": ("p {p} against it, of this claim alone", "与之相反的 p {p}（仅计此假设）"),
+    # After the p-value: what was done about the rates of the arms.
+    "p.and_rates": ("{p}, {rates}", "{p}，{rates}"),
+    "rates.allowed": ("with a rate allowance of {allowance}", "含学习率余量 {allowance}"),
+    "rates.one_rate": ("at one rate", "只在一个学习率下"),
+    "rates.fixed_rates": ("at fixed rates", "学习率固定，未经调优"),
+    "rates.carried_rates": ("at carried rates", "学习率为推得"),
+    "rates.one_seed": ("rates chosen from one seed", "学习率由一个种子选定"),
+    "rates.few_seeds": ("rates chosen from {seeds} seeds", "学习率由 {seeds} 个种子选定"),
+    "rates.in_spread": (
+        "what the rates chosen at each size are off by counts in the spread of the sizes",
+        "各规模所选学习率的偏差计入规模间的离散",
+    ),
+    "rates.other_measure": (
+        "rates chosen from {seeds} seeds, without an allowance",
+        "学习率由 {seeds} 个种子选定，不含余量",
+    ),
+    "rates.several_settings": (
+        "chosen on a grid of several settings, without a rate allowance",
+        "在多个设置的网格上选定，不含学习率余量",
+    ),
+    "rates.few_values": (
+        "without a rate allowance: too few rates were tried for {arms}",
+        "不含学习率余量：{arms} 所试学习率过少",
+    ),
+    "rates.look_without": (
+        "without a rate allowance, as its look was taken by an older version",
+        "不含学习率余量（检视由旧版本作出）",
+    ),
+    "verdicts.method.rates": (
+        " The rate allowance is how far the loss at the chosen rates may lie above the arms' best, at 95 %, from the "
+        "tuning runs; the bound of a claim is moved by it.",
+        "学习率余量为所选学习率的损失可能高出该组最优值的幅度（95 %，由调优运行得出），假设的界按它移动。",
+    ),
+    "box.rates": ("rate allowance", "学习率余量"),
     "interval_of": ("{middle} (95 % interval {interval})", "{middle}（95 % 区间 {interval}）"),
 }
 

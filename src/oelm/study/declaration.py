@@ -319,8 +319,8 @@ class Study(Section):
         return self._default_tuning
 
     def with_default_tuning(self) -> Study:
-        """Three tuning seeds, and the fitted optimum where there can be one: of a rate alone, ranked by the loss. What a
-        file states of how values are chosen is all of it."""
+        """Three tuning seeds, and the fitted optimum where there can be one: of a rate alone, ranked by the loss. What
+        a file states of how values are chosen is all of it."""
         if self.tuning is None:
             return self
         unsaid = {"seeds", "choose"} - self.tuning.model_fields_set

@@ -25,6 +25,7 @@ def rows(findings: Findings, verdict: Verdict) -> Iterator[Row]:
         bound = quality.FORMATS[measure.scale.key].difference(verdict.facts["bound"])
         yield "bound", bound, "the one-sided bound that decides"
     yield from _p_values(verdict)
+    yield from _allowances(verdict)
     if (ratio := verdict.ratio) is not None:
         yield from of_ratio(ratio, "of the treatment against the control")
         yield "timeBlocks", numbers.whole(ratio.blocks), "blocks of the bench that the ratio rests on"
@@ -51,6 +52,18 @@ def _p_values(verdict: Verdict) -> Iterator[Row]:
     yield "signFlipP", numbers.probability(verdict.sign_flip_p), "p of the exact sign-flip test"
     yield "refutationP", numbers.probability(verdict.refutation_p), "p of a refuted claim that it holds, not adjusted"
     yield "sequentialP", numbers.probability(verdict.sequential_p if verdict.look else None), "p over all looks"
+
+
+def _allowances(verdict: Verdict) -> Iterator[Row]:
+    """For the rates of the arms; of a contrast, at the size that it is about."""
+    rates, claim = verdict.rates, verdict.hypothesis
+    for side, arm in (("Treatment", claim.treatment), ("Control", claim.control)):
+        if rates is not None and arm in rates.arms:
+            shown = quality.in_direction(claim.quality, rates.arms[arm], is_cost=True)
+            yield f"rateAllowance{side}", shown, f"what the rate of the {side.lower()} may cost"
+    if verdict.allowance is not None:
+        shown = quality.in_direction(claim.quality, verdict.allowance, is_cost=True)
+        yield "rateAllowance", shown, "rate allowance of the bound that decides"
 
 
 def _pairs(pairs: SolvingPairs) -> Iterator[Row]:
