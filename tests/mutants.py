@@ -524,7 +524,7 @@ MUTANTS = (
         "reporting/quality.py",
         "middle * spread if scale.is_logarithmic else spread",
         "spread",
-        "reporting/test_tables.py reporting/test_report.py",
+        "reporting/test_quality.py",
     ),
     Mutant(
         "reporting/quality.py",
