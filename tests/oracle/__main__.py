@@ -10,6 +10,7 @@ intended.py lists with its reason. The first difference is told in plain words, 
 from __future__ import annotations
 
 import argparse
+import fcntl
 import itertools
 import os
 import shutil
@@ -80,11 +81,13 @@ def worktree_of(commit: str) -> Path:
     """The base, checked out once in the cache."""
     whole = _git("rev-parse", "--verify", f"{commit}^{{commit}}")
     folder = CACHE / whole[:12]
-    if not (folder / "src/oelm/__init__.py").is_file():
-        CACHE.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(folder, ignore_errors=True)
-        _git("worktree", "prune")
-        _git("worktree", "add", "--detach", str(folder), whole)
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with open(CACHE / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # of two oracles one checks it out
+        if not (folder / "src/oelm/__init__.py").is_file():
+            shutil.rmtree(folder, ignore_errors=True)
+            _git("worktree", "prune")
+            _git("worktree", "add", "--detach", str(folder), whole)
     changed = subprocess.run(
         ["git", "status", "--porcelain", "--", "src", "tests"], cwd=folder, capture_output=True, text=True, check=True
     ).stdout

@@ -389,7 +389,7 @@ def reports() -> Iterator[Case]:
             world.both(case, ["verify", study, *words], log="verify")
             yield from world.apart(case)
 
-        yield Case(f"report/{study}", play, cost=60)
+        yield Case(f"report/{study}", play, cost=90, always=study == "xnli_bert")
     for study in INVENTED:
 
         def play_invented(world: World, case: str, study: str = study) -> Iterator[Difference]:
@@ -409,7 +409,7 @@ def reports() -> Iterator[Case]:
             world.both(case, ["plan", "stored/study.yaml", *words], log="plan")
             yield from world.apart(case, ignored=("invented.*",))
 
-        yield Case(f"report/{study}", play_invented, cost=25, always=study == "nasty")
+        yield Case(f"report/{study}", play_invented, cost=45, always=study == "nasty")
 
 
 # ---- What is done with runs ------------------------------------------------------------------------------------------
@@ -542,7 +542,7 @@ def studied() -> Iterator[Case]:
             world.both(case, words, log="results", script=HERE / "documented.py")
             yield from world.apart(case)
 
-        yield Case(f"study/{name}", play, cost=40)
+        yield Case(f"study/{name}", play, cost=150, always=name == "probing")
 
 
 def documented() -> Iterator[Case]:

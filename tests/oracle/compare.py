@@ -7,7 +7,9 @@ purpose stands in intended.py, with its reason.
 
 from __future__ import annotations
 
+import csv
 import hashlib
+import io
 import json
 import math
 import re
@@ -126,11 +128,22 @@ def _of_texts(texts: list[str], last: str, rules: list[Intended]) -> str | None:
         except ValueError:
             return _of_lines(*texts, rules)
         return _of_trees(*trees, last, rules, close=0.0 if last != "analysis_results.json" else CLOSE)
+    if last.endswith(".csv"):
+        left_out = {column for rule in rules for column in rule.columns}
+        texts = [_without_columns(text, left_out) for text in texts]
     if last.endswith((".out", ".err")):
         texts = [LINES_OF_THE_CLOCK.sub("", text) for text in texts]
     if last.endswith((".out", ".err", ".log")):
         texts = [CLOCKS_IN_TEXT.sub("<time>", text) for text in texts]
     return _of_lines(*texts, rules)
+
+
+def _without_columns(text: str, names: set[str]) -> str:
+    if not names:
+        return text
+    rows = list(csv.reader(io.StringIO(text, newline=""))) or [[]]
+    kept = [place for place, name in enumerate(rows[0]) if name not in names]
+    return "\n".join(repr([row[place] for place in kept if place < len(row)]) for row in rows)
 
 
 def _common(text: str, root: Path) -> str:

@@ -83,7 +83,7 @@ def use_results():
     found = oelm.results(sys.argv[4], study=sys.argv[3])
     for name in ("runs", "curves", "verdicts"):
         frame = getattr(found, name)
-        (folder / f"{name}.txt").write_text(frame.to_csv(index=False), encoding="utf-8")
+        (folder / f"{name}.csv").write_text(frame.to_csv(index=False), encoding="utf-8")
     (folder / "study.html").write_text(found._repr_html_(), encoding="utf-8")
     (folder / "names.txt").write_text(repr(found), encoding="utf-8")
 

@@ -9,12 +9,13 @@ from fnmatch import fnmatch
 
 @dataclass(frozen=True)
 class Intended:
-    """In files `file` of cases `case` (patterns): the keys `keys`, what `text` matches, the last bits, or all of it."""
+    """In files `file` of cases `case` (patterns): keys, columns, what `text` matches, last bits, or all of it."""
 
     reason: str
     case: str = "*"
     file: str = "*"
     keys: tuple[str, ...] = ()  # of JSON, as patterns of dotted keys
+    columns: tuple[str, ...] = ()  # of tables as CSV, by their names
     text: str = ""  # a regular expression; what it matches is left out on both sides
     close: float = 0.0  # of numbers: how far apart, of the larger of the two or of one, they may be
     whole_file: bool = False
@@ -39,6 +40,12 @@ INTENDED: tuple[Intended, ...] = (
     Intended(
         "Reported text that also stands in train is counted with the floor.",
         keys=("seen_in_train",),
+        columns=("seen_in_train",),
+    ),
+    Intended(
+        "A frame of verdicts has their reservations.",
+        file="frames/verdicts.csv",
+        columns=("reservations",),
     ),
     Intended("ALiBi, shares of layers and base scales are gone.", case="text/keys", whole_file=True),
     Intended("Every bench that is read has a seal.", file="analysis_results.json", keys=("bench.sealed",)),
