@@ -40,13 +40,13 @@ def main(words: Sequence[str] | None = None) -> int:
     began = time.monotonic()
     base = worktree_of(options.base)
     root = options.keep.resolve() if options.keep else Path(tempfile.mkdtemp(prefix="oelm-oracle-"))
-    source = (options.source or REPOSITORY / "src").resolve()
+    source = copied((options.source or REPOSITORY / "src").resolve(), root / "sources")
     with ThreadPoolExecutor() as starting:
         old, new = starting.map(
             lambda given: Side(given[0], given[1], root / given[0]), (("old", base / "src"), ("new", source))
         )
     try:
-        print(f"old: {old.imported}\nnew: {new.imported}", flush=True)
+        print(f"old: {old.imported}\nnew: {new.imported}, of {options.source or REPOSITORY / 'src'}", flush=True)
         world = World(old, new, base)
         prepare(world)
         arms, studies = listed(world, "arms"), listed(world, "studies")
@@ -96,6 +96,15 @@ def worktree_of(commit: str) -> Path:
             f"{folder}: is the base, and was changed; remove it with: git worktree remove --force {folder}"
         )
     return folder.resolve()
+
+
+def copied(source: Path, folder: Path) -> Path:
+    """The new side as it is now: an edit while the oracle plays is not half in it."""
+    leave = shutil.ignore_patterns("__pycache__", "*.egg-info")
+    for part in (source, *(source.parent / name for name in ("scripts", "models"))):
+        if part.is_dir():
+            shutil.copytree(part, folder / part.name, ignore=leave)
+    return (folder / source.name).resolve()
 
 
 def _git(*words: str) -> str:
