@@ -262,7 +262,6 @@ def tuned(landscapes: Landscapes, way: Way) -> Tuned:
 @dataclass(frozen=True)
 class Way:
     looks: tuple[int, ...] = (SEEDS,)
-    futility: bool = False
     margin: float | None = None  # of halving
     fits: bool = False  # the optimum between the rates, with three tuning seeds
 
@@ -270,23 +269,21 @@ class Way:
         tuning = "whole grid" if self.margin is None else f"halving {self.margin:g}"
         tuning += ", fitted" if self.fits else ""
         numbers = ",".join(map(str, self.looks)) if len(self.looks) > 1 else "all"
-        return f"{tuning}, seeds {numbers}{', futility' if self.futility else ''}"
+        return f"{tuning}, seeds {numbers}"
 
 
 WHOLE = Way()
 WAYS = (
     Way(looks=(4, 6, 8)),
-    Way(looks=(4, 6, 8), futility=True),
     Way(margin=MARGIN),
     Way(looks=(4, 6, 8), margin=MARGIN),
-    Way(looks=(4, 6, 8), futility=True, margin=MARGIN),
-    Way(looks=(3, 4, 6, 8), futility=True, margin=MARGIN),
-    Way(looks=(3, 4, 5, 6, 7, 8), futility=True, margin=MARGIN),
-    Way(looks=(4, 6), futility=True, margin=MARGIN),
-    Way(looks=(3, 4, 5, 6), futility=True, margin=MARGIN),
-    Way(looks=(4, 6, 8), futility=True, margin=MARGIN / 2),
+    Way(looks=(3, 4, 6, 8), margin=MARGIN),
+    Way(looks=(3, 4, 5, 6, 7, 8), margin=MARGIN),
+    Way(looks=(4, 6), margin=MARGIN),
+    Way(looks=(3, 4, 5, 6), margin=MARGIN),
+    Way(looks=(4, 6, 8), margin=MARGIN / 2),
     Way(fits=True),
-    Way(looks=(4, 6, 8), futility=True, margin=MARGIN, fits=True),
+    Way(looks=(4, 6, 8), margin=MARGIN, fits=True),
 )
 
 
@@ -332,7 +329,7 @@ class Simulation:
         costs = self.truths[truth]
         costs = costs if equal_rates else costs + self.tuned_by(way).losses
         differences = self.finding.differences(costs[..., None] + self.noise)
-        return decided(differences, self.finding.claims, way.looks, futility=way.futility, levels=self.levels)
+        return decided(differences, self.finding.claims, way.looks, levels=self.levels)
 
     def cost(self, way: Way, outcomes: Outcomes) -> float:
         """An arm runs until the last of its claims is settled; one without claims runs every seed."""

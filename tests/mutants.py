@@ -320,9 +320,8 @@ MUTANTS = (
         "treatment/draws.py",
         " or any(option.draws for option, _ in in_use(model))",
         "",
-        "treatment/test_draws.py study/test_study_draws.py",
+        "treatment/test_draws.py",
     ),
-    Mutant("study/plan.py", "draw if many else 0", "draw", "study/test_study_draws.py study/test_plan.py"),
     Mutant("study/shelf.py", '"finished": 0, "diverged": 1', '"finished": 1, "diverged": 0', "study/test_shelf.py"),
     Mutant("study/shelf.py", "stored.data_digest in (None, data_digest)", "True", "study/test_shelf.py"),
     Mutant(
@@ -330,7 +329,7 @@ MUTANTS = (
     ),
     Mutant(
         "study/kept_looks.py",
-        '"futility": study.futility, "seeds"',
+        '"looks": study.looks, "seeds"',
         '"seeds"',
         "study/test_kept_looks.py",
     ),
@@ -408,15 +407,9 @@ MUTANTS = (
         "analysis/test_scale.py",
     ),
     Mutant(
-        "analysis/arm_summaries.py",
-        "for seed, runs in by_seed.items() if len(runs) == planned[seed]}",
-        "for seed, runs in by_seed.items() if runs}",
-        "analysis/test_averaged_draws.py study/test_study_draws.py",
-    ),
-    Mutant(
         "analysis/looks.py",
-        'verdict.reason in (*_HOPELESS, "futile")',
-        'verdict.reason == "futile"',
+        'verdict.outcome != "undecided" or verdict.reason in _HOPELESS',
+        'verdict.outcome != "undecided"',
         "analysis/test_looks.py",
     ),
     Mutant(

@@ -236,9 +236,7 @@ def store_finished(
     recorded = ENVIRONMENT | {"world_size": planned_run.processes} | of_data | (environment or {})
     digest = recorded["data_digest"]
     stage = folder / TUNING_FOLDER if planned_run.stage == "tuning" else folder
-    default_name = folder_name(
-        run, arm=planned_run.arm, seed=planned_run.seed, draw=planned_run.draw, data_digest=digest
-    )
+    default_name = folder_name(run, arm=planned_run.arm, seed=planned_run.seed, data_digest=digest)
     directory = RunDirectory(stage / (name or default_name))
     directory.path.mkdir(parents=True)
     _write(directory.config_file, stored_form(run))

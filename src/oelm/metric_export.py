@@ -16,7 +16,6 @@ from oelm.files import ensure_writable, write_bytes
 from oelm.metric_records import Record
 from oelm.run_directory import TUNING_FOLDER, RunDirectory, tracked
 from oelm.sealing import end_of
-from oelm.study.draws import draw_of
 from oelm.study.given_results import GivenResults
 from oelm.study.shelf import StoredRun
 from oelm.trackers.table import TRACKERS, Tracked, begun, numbers_in
@@ -24,7 +23,7 @@ from oelm.trackers.table import TRACKERS, Tracked, begun, numbers_in
 CSV = "csv"
 TARGETS = (*TRACKERS, CSV)
 CSV_FILE = "curves.csv"
-OF_A_RUN = ("run", "stage", "arm", "seed", "draw")
+OF_A_RUN = ("run", "stage", "arm", "seed")
 CURVE_COLUMNS = (*OF_A_RUN, "step")  # before the numbers of a record
 
 
@@ -90,9 +89,9 @@ def curves(given: GivenResults) -> Iterator[dict[str, Any]]:
 
 
 def about(stored: StoredRun) -> dict[str, Any]:
-    """Which run it is: its arm as its study calls it, and the draw of its seed where it is one."""
-    directory, seeds = stored.directory, stored.run.seeds
-    values = (run_name(directory), stage_of(directory), stored.arm, seeds.weights, draw_of(seeds))
+    """Which run it is: its arm as its study calls it."""
+    directory = stored.directory
+    values = (run_name(directory), stage_of(directory), stored.arm, stored.run.seeds.weights)
     return dict(zip(OF_A_RUN, values, strict=True))
 
 

@@ -71,12 +71,9 @@ def check_name(name: str) -> str:
     )
 
 
-def folder_name(run: ResolvedRun, *, arm: str, seed: int | str, draw: int = 0, data_digest: str) -> str:
-    """Of a run that is given no other: one for each distinct computation. The arm is called as its study calls it; the
-    first draw of a seed is not numbered, because a run is that one whether or not others follow.
-    """
-    numbered = f"-d{draw}" if draw else ""
-    return f"{arm}-s{seed}{numbered}-{fingerprint(run, data_digest=data_digest)}"
+def folder_name(run: ResolvedRun, *, arm: str, seed: int | str, data_digest: str) -> str:
+    """Of a run that is given no other: one for each distinct computation. The arm is called as its study calls it."""
+    return f"{arm}-s{seed}-{fingerprint(run, data_digest=data_digest)}"
 
 
 def is_named_after(name: str, arm: str) -> bool:
@@ -169,7 +166,7 @@ def meant_by(name: str, studies: Mapping[Path, str]) -> list[Path]:
         names = (run.name, inside, f"{study}/{run.name}", f"{study}/{inside}", run.as_posix())
         rest = [each.removeprefix(name) for each in names if each.startswith(name) and ("/" in each) == ("/" in name)]
         rests |= {run: rest[0]} if rest else {}
-    ends = ("", "-[0-9a-f]{10}", "-.*")  # all of it; of seed 1 the first draw; s1, and not s10
+    ends = ("", "-.*")  # all of it; s1, and not s10
     found = ([run for run, rest in rests.items() if re.fullmatch(end, rest)] for end in ends)
     return next(filter(None, found), list(rests))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
@@ -41,4 +41,5 @@ RETIRED: dict[str, Any] = {"retired": True}
 class Section(BaseModel):
     """Every field says what it means in its description: `oelm keys` shows it with type, bounds and default."""
 
+    gone: ClassVar[dict[str, str]] = {}  # keys of earlier versions, each with what to write instead
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)

@@ -562,7 +562,10 @@ def _about_unknown(
     """A suggestion is a key that would be taken: the same name elsewhere, or one alike, in this section first."""
     key = _dotted(location)
     section, _, name = key.rpartition(".")
-    neighbours = [field for each in _models_at(model, location[:-1]) for field in each.model_fields]
+    sections = _models_at(model, location[:-1])
+    if instead := next((gone[name] for each in sections if name in (gone := getattr(each, "gone", {}))), None):
+        return f"no longer a key; {instead}"
+    neighbours = [field for each in sections for field in each.model_fields]
     if model is Settings and not section:
         neighbours = list(TOP_KEYS)
     refused = _refused(location, model, neighbours, tree) if tree is not None else []

@@ -142,55 +142,6 @@ def test_an_effect_of_a_tenth_of_a_nat_is_decided_and_mostly_early(looked_at, st
     assert np.mean(seeds) < 5
 
 
-# ---- Futility ------------------------------------------------------------------------------------------------------
-
-
-@in_numbers
-def test_giving_up_raises_no_error_rate_and_loses_few_decisions(looked_at, studies):
-    plain, giving_up = (looked_at([hypothesis("better")], futility=futility) for futility in (False, True))
-    outcomes = {name: [] for name in ("plain", "giving up")}
-    for losses in simulated(studies, {TREATMENT: -0.008}):
-        outcomes["plain"].append(plain(losses)[0]["better"].outcome)
-        outcomes["giving up"].append(giving_up(losses)[0]["better"])
-    given_up = [each.reason == "futile" for each in outcomes["giving up"]]
-    for before, after in zip(outcomes["plain"], outcomes["giving up"], strict=True):
-        assert after.outcome in (before, "undecided")
-    lost = sum(
-        before != "undecided" and after.outcome == "undecided"
-        for before, after in zip(outcomes["plain"], outcomes["giving up"], strict=True)
-    )
-    assert sum(given_up) > 0
-    assert lost <= 0.05 * sum(each != "undecided" for each in outcomes["plain"])
-
-
-def test_a_claim_that_is_given_up_is_undecided_and_says_so(looked_at):
-    """An equivalence within a margin far below the spread can hardly be shown, nor its opposite."""
-    claim = hypothesis("equivalent", margin_percent=1.0)
-    losses = next(simulated(1, {TREATMENT: 0.0}))
-    losses[TREATMENT] = losses["trained"] + np.array([0.03, -0.03, 0.02, -0.02, 0.03, -0.03, 0.02, -0.02])
-    verdicts, taken = looked_at([claim], futility=True)(losses)
-    verdict = verdicts["equivalent"]
-    assert (verdict.outcome, verdict.reason, verdict.look.number) == ("undecided", "futile", 1)
-    assert verdict.look.is_settled
-    assert len(taken) == 1
-    verdicts, taken = looked_at([claim])(losses)
-    assert (len(taken), verdicts["equivalent"].reason) == (3, "not_shown")
-
-
-def test_a_claim_that_waits_for_its_family_is_not_given_up(looked_at):
-    """It has crossed at 5 % by itself, so it is shown as soon as another claim of the two is, at the last look."""
-    early, late = ARMS[1:3]
-    losses = next(simulated(1, {}))
-    losses[early] = losses["trained"] - [0.0127, 0.0073, 0.0127, 0.0073, -0.01, -0.01, 0.0, 0.0]
-    losses[late] = losses["trained"] - [0.002, 0.018, 0.002, 0.018, 0.002, 0.018, 0.01, 0.01]
-    claims = [hypothesis("better", name=arm, treatment=arm) for arm in (early, late)]
-    verdicts, taken = looked_at(claims, futility=True)(losses)
-    assert [sorted(look.claims) for look in taken] == [sorted((early, late))] * 3
-    assert not settled_at(taken[:2])
-    assert 0.025 < taken[0].claims[early].sequential_p <= 0.05
-    assert [verdicts[arm].outcome for arm in (early, late)] == ["supported", "supported"]
-
-
 # ---- What an earlier look showed -----------------------------------------------------------------------------------
 
 

@@ -31,16 +31,14 @@ OUTCOMES = {"supported": SUPPORTED, "undecided": UNDECIDED, "refuted": REFUTED}
 ON_THE_BOUND = Claim(Bounds(None, 0.0))
 
 
-@pytest.mark.parametrize("futility", [False, True])
-def test_a_study_among_many_is_decided_as_it_is_alone(tmp_path, futility):
+def test_a_study_among_many_is_decided_as_it_is_alone(tmp_path):
     """At the same look, with Holm's correction over three claims and one beside the family; some runs fail."""
-    kinds = [kind for kind in KINDS_OF_ARMS if not futility or kind != "equivalent"]  # which is not given up here
-    arms = ARMS[: len(kinds) + 1]
+    kinds, arms = KINDS_OF_ARMS, ARMS
     claims = [
         hypothesis(kind, name=arm, treatment=arm, confirmatory=arm != arms[-1])
         for kind, arm in zip(kinds, arms[1:], strict=True)
     ]
-    study = small_study(arms=arms, seeds=list(range(8)), looks=list(LOOKS), futility=futility, hypotheses=claims)
+    study = small_study(arms=arms, seeds=list(range(8)), looks=list(LOOKS), hypotheses=claims)
     findings = findings_of(study, store_study(study, tmp_path, lambda *_: 2.0))
     generator = np.random.default_rng(16)
     effects = {"not_worse": (0.0, 0.05), "equivalent": (0.0, 0.04), "better": (-0.03, 0.02)}
@@ -51,7 +49,7 @@ def test_a_study_among_many_is_decided_as_it_is_alone(tmp_path, futility):
     losses += 0.3 * (generator.random(losses.shape) < 0.01)
     tested = [Claim(KINDS[kind].bounds(MARGIN if kind != "better" else 0.0), arm != arms[-1], MARGIN)
               for kind, arm in zip(kinds, arms[1:], strict=True)]  # fmt: skip
-    many = decided(losses[:, 1:] - losses[:, :1], tested, LOOKS, futility=futility)
+    many = decided(losses[:, 1:] - losses[:, :1], tested, LOOKS)
     assert len(np.unique(many.verdicts)) == 3
     assert len(np.unique(many.seeds)) == 3
     reasons = set()
@@ -76,7 +74,6 @@ def family_error(**how) -> float:
 
 def test_of_a_family_rarely_any_false_claim_is_supported_at_any_look():
     assert 0.03 < family_error() <= 0.055
-    assert family_error(futility=True) <= family_error()
 
 
 def test_a_fault_in_the_bounds_turns_the_simulation_red():

@@ -125,21 +125,6 @@ def test_a_changed_config_is_another_run(finished_study, token_folder):
     assert not any(each.stored for each in planned(load_study(other), shelf).runs)
 
 
-def test_more_draws_run_only_what_is_missing(finished_study, token_folder, tmp_path):
-    folder, _, _ = finished_study
-    shutil.copytree(folder / "runs", tmp_path / "runs")
-    file = write_study(tmp_path, token_folder, seeds=[0], draws=2)
-    code, out = run(tmp_path, "run", file)
-    assert code == 0, out
-    assert out.count(": started on") == 1
-    assert "frozen_head_orthogonal s0 d1: started on" in out
-    assert "final 3/3 finished" in out
-    by_name = {name.rpartition("-")[0]: result["val_loss"] for name, result in results(tmp_path).items()}
-    assert by_name.keys() == {"trained-s0", "frozen_head_orthogonal-s0", "frozen_head_orthogonal-s0-d1"}
-    assert by_name["frozen_head_orthogonal-s0"] != by_name["frozen_head_orthogonal-s0-d1"]
-    assert "final 3/3 finished" in run(tmp_path, "status", file)[1]
-
-
 def test_status_and_logs_answer_without_torch(finished_study):
     folder, file, _ = finished_study
     code = (

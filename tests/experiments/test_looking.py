@@ -105,20 +105,6 @@ def test_status_says_when_a_look_is_due_and_when_nothing_follows(done, tmp_path)
     assert [line.startswith(due) for line in look_lines(plan)] == [True]
 
 
-def test_a_claim_that_is_given_up_is_said_to_ask_for_no_further_seeds(tmp_path):
-    """Which is not the same as undecided and still open."""
-
-    def wide(arm, seed, stage="final", point=()):
-        return 2 + float(np.random.default_rng([len(arm), seed]).normal(0, 1.0))
-
-    study = study_with_looks(futility=True, arms=ARMS[:2], hypotheses=[hypothesis(name="vague")])
-    _, lines = run_study(study, InstantSlots(tmp_path, wide))
-    assert "look 1 of 3: vague: undecided, no further seeds" in lines
-    plan, lines = study_status(study, tmp_path)
-    assert look_lines(plan)[0] == "look 1 of 3, at 4 seeds: vague undecided, no further seeds"
-    assert f"{CLEAR} s0  not needed after look 1 of 3" in lines
-
-
 def test_later_seeds_are_shown_and_decide_nothing(done, tmp_path):
     """Of a study whose runs were all there before it was looked at."""
     study, folder, _, _, _ = done

@@ -24,7 +24,6 @@ from oelm.study.reading import study_of
 from oelm.study.shelf import read_stored
 from sized_studies import losses_with_slope, sized_study
 from stored_runs import VOCABULARY, probe_curve, small_probes, store_study
-from stored_runs import small_study as other_study
 
 REPOSITORY = Path(__file__).parents[2]
 NOTEBOOK = REPOSITORY / "docs" / "notebooks" / "results.ipynb"
@@ -123,19 +122,6 @@ def test_arms_are_called_as_their_study_calls_them(tmp_path):
     assert "frozen_head_orthogonal+width16" in found.run(found.runs.run[0])._repr_html_()
 
 
-def test_draws_of_a_seed_are_told_apart(tmp_path):
-    study = other_study(arms=["trained", "frozen_normal"], seeds=[0], draws=2, hypotheses=[])
-    store_study(study, tmp_path / study.name, loss)
-    found = results_of(tmp_path / study.name, study)
-    rows = found.runs[["arm", "seed", "draw"]]
-    assert sorted(map(tuple, rows.to_numpy().tolist())) == [
-        ("frozen_normal", 0, 0),
-        ("frozen_normal", 0, 1),
-        ("trained", 0, 0),
-    ]
-    assert set(found.curves.draw) == {0, 1}
-
-
 def test_numbers_by_difficulty_are_columns(tmp_path):
     study = small_probes(seeds=[0])
     curve = probe_curve(lambda *_: 100)
@@ -154,7 +140,7 @@ def test_numbers_that_nobody_has_yet_are_numbers_all_the_same(tmp_path):
     assert not (found.verdicts.p < 0.05).any()
     for path in folder.rglob("metrics.jsonl"):
         path.unlink()
-    assert list(results_of(folder, small_study()).curves.columns) == ["run", "stage", "arm", "seed", "draw", "step"]
+    assert list(results_of(folder, small_study()).curves.columns) == ["run", "stage", "arm", "seed", "step"]
 
 
 def test_runs_that_are_not_shown_are_counted(stored, monkeypatch):

@@ -49,4 +49,15 @@ INTENDED: tuple[Intended, ...] = (
     ),
     Intended("ALiBi, shares of layers and base scales are gone.", case="text/keys", whole_file=True),
     Intended("Every bench that is read has a seal.", file="analysis_results.json", keys=("bench.sealed",)),
+    Intended("a seed has one value, not a list of draws", keys=("solving*.accuracies", "solving*.solved")),
+    Intended("the keys draws and futility are gone", keys=("draw", "draws", "futility")),
+    Intended("the same: digest of what a look was taken for", file="choices.json", keys=("digest",)),
+    Intended(
+        "the same, in words",
+        text=r" Of seeds with several draws, runs are compared draw by draw, as many as both arms have, and the side "
+        r"that is ahead in more of them is ahead with the seed\."
+        r"|种子有多次抽取时逐次比较（次数以两组共有者为限），领先次数较多的一方在该种子上领先。"
+        r"|(?<=one for each seed) and draw|(?<=，每个种子)的每次抽取(?=一次)"
+        r"| No claim is given up early for want of prospects\.|不会因前景不佳而提前放弃任何假设。",
+    ),
 )

@@ -41,8 +41,8 @@ def test_runs_that_recorded_no_heads_have_none(scored):
         run.stored.directory for run in scored.plan.runs if run.arm != "trained" and run.stored and run.stage == "final"
     ]
     assert len(some) == 8
-    assert heads_of([([directory], directory.metrics()) for directory in some]).seeds == 4
-    assert heads_of([([RunDirectory(Path("nowhere"))], [])]) is None
+    assert heads_of([(directory, directory.metrics()) for directory in some]).seeds == 4
+    assert heads_of([(RunDirectory(Path("nowhere")), [])]) is None
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])

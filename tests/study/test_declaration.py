@@ -444,7 +444,6 @@ def test_every_study_of_the_package_is_valid():
         ({"looks": [3, 6]}, "looks: 6 is beyond the seeds, of which there are 5"),
         ({"looks": [3, 4]}, "looks: the last one is 4, and there are 5 seeds: end with 5, or remove seeds"),
         ({"looks": [3, 5], "hypotheses": []}, "looks: no hypothesis is decided by seeds; leave looks out"),
-        ({"futility": True}, "futility: is for studies with looks; add looks or leave it out"),
     ],
 )
 def test_wrong_looks_are_one_line(changes, line):
@@ -477,3 +476,14 @@ def test_an_arm_may_set_a_section():
     assert study_of({"name": "s"} | TREE | {"arms": arms}, name="s.yaml").arms["b"].set == {
         "model.tied": False, "training.steps": 3,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "instead"), [("draws", 3, "list more seeds"), ("futility", True, "leave it out")]
+)
+def test_a_key_of_an_earlier_version_is_one_line_that_says_what_to_write_instead(key, value, instead):
+    with pytest.raises(UserError) as error:
+        small_study(**{key: value})
+    (line,) = str(error.value).splitlines()
+    assert line.startswith(f"small: {key}: no longer a key; ")
+    assert instead in line

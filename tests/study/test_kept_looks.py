@@ -71,13 +71,12 @@ def test_a_look_stays_although_its_runs_are_repeated_with_other_results(folder):
         ({"hypotheses": [hypothesis(margin_percent=1)]}, "hypotheses.not_worse.margin_percent 5, now 1"),
         ({"hypotheses": [hypothesis(), hypothesis("better")]}, "hypotheses.better.kind"),
         ({"seeds": [4, 3, 2, 1, 0]}, "seeds"),
-        ({"futility": True}, "futility false, now true"),
         (
             {"base": study_with().base | {"training": {"steps": 50, "batch_size": 4, "learning_rate": 1e-3}}},
             "runs that",
         ),
     ],
-    ids=["looks", "no looks", "margin", "family", "order", "futility", "config"],
+    ids=["looks", "no looks", "margin", "family", "order", "config"],
 )
 def test_looks_for_another_declaration_start_nothing_and_name_what_differs(folder, changes, named):
     slots = InstantSlots(folder, losses)
@@ -121,6 +120,22 @@ def test_looks_that_were_stored_without_the_claims_about_scale_still_hold(sized_
     plan = planned(sized(), Shelf(tmp_path))
     assert plan.blocked is None
     assert plan.looks
+
+
+def test_what_a_look_of_an_earlier_version_gave_up_stays_settled(folder):
+    """Such a study said `futility: true`."""
+    tree = read_sealed(folder / CHOICES_FILE)
+    (decision,) = tree["decisions"]
+    decision["declaration"]["futility"] = True
+    decision["digest"] = digest_of(decision["declaration"])
+    (claim,) = decision["decided"]["claims"].values()
+    claim["is_settled"] = True
+    claim["verdict"] |= {"outcome": "undecided", "reason": "futile", "facts": {"pairs": 3, "last": 5}}
+    (folder / CHOICES_FILE).write_text(json.dumps(tree | {SEAL: digest_of(tree)}))
+    plan = planned(study_with(), Shelf(folder))
+    assert (plan.blocked, len(plan.looks)) == (None, 1)
+    (verdict,) = findings_of(study_with(), Shelf(folder)).verdicts
+    assert (verdict.outcome, verdict.reason, verdict.look.is_settled) == ("undecided", "futile", True)
 
 
 def test_words_of_a_claim_may_change(folder):

@@ -4,6 +4,7 @@ import json
 import math
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -220,3 +221,17 @@ def test_a_thousand_strays_take_moments(untuned, tmp_path):
     began = time.process_time()
     assert strays(plan, shelf)[0][1]["runs"] == 1000
     assert time.process_time() - began < 5
+
+
+def test_a_run_of_a_further_draw_is_one_of_another_seed(untuned, tmp_path):
+    """Studies of earlier versions could draw what an arm treats several times for a seed."""
+    shutil.copytree(untuned, tmp_path, dirs_exist_ok=True)
+    run = next(
+        each for each in planned(study_of(), Shelf(tmp_path), facts={"vocabulary": VOCABULARY}).final if each.seed
+    )
+    seeds = run.run.seeds.model_copy(update={"projections": 7601789048142156})
+    settings = run.settings.model_copy(update={"run": run.run.model_copy(update={"seeds": seeds})})
+    store_finished(replace(run, settings=settings, stored=None), tmp_path, 2.0)
+    assert said(tmp_path, study_of()) == [
+        "1 finished run here is of a seed that the study does not have: 7601789048142156"
+    ]

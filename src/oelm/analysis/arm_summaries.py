@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,13 +11,13 @@ from statistics import fmean
 from typing import Any
 
 from oelm.accounting import PartCount, parts, totals, training_flops, training_flops_per_token
-from oelm.analysis.curves import mean_curve, mean_of_draws, mean_value, reached, with_value
-from oelm.analysis.findings import ArmSummary, DrawVariance, PairedDifference, ProbeSummary, Quality, SolvedSeeds
+from oelm.analysis.curves import mean_curve, reached, with_value
+from oelm.analysis.findings import ArmSummary, PairedDifference, ProbeSummary, Quality, SolvedSeeds
 from oelm.analysis.floors import floor_of
 from oelm.analysis.heads import heads_of
 from oelm.analysis.speed import SpeedOf
 from oelm.analysis.spending import interval_level
-from oelm.analysis.statistics import draw_variance, paired_difference, standard_deviation
+from oelm.analysis.statistics import paired_difference, standard_deviation
 from oelm.arm_words import described
 from oelm.claims.measures import LOSS, Measure
 from oelm.claims.solving import Criterion, by_difficulty
@@ -45,59 +44,41 @@ class ArmRuns:
 
     @cached_property
     def finished(self) -> list[PlannedRun]:
-        """By seed and draw, so that no result depends on the order of the runs."""
-        return sorted(
-            (run for run in self.planned if is_finished(run, self.measure)), key=lambda run: (run.seed, run.draw)
-        )
+        """By seed, so that no result depends on the order of the runs."""
+        return [run for run in self._by_seed if is_finished(run, self.measure)]
 
     @cached_property
-    def whole(self) -> dict[int, list[PlannedRun]]:
-        """By seed, the finished runs of those whose draws have all finished."""
-        planned = Counter(run.seed for run in self.planned)
-        by_seed = {seed: [run for run in self.finished if run.seed == seed] for seed in sorted(planned)}
-        return {seed: runs for seed, runs in by_seed.items() if len(runs) == planned[seed]}
+    def ended(self) -> dict[int, StoredRun]:
+        """By seed, the runs that have finished or diverged."""
+        ended = (run for run in self._by_seed if run.state == "diverged" or is_finished(run, self.measure))
+        return {run.seed: run.stored for run in ended if run.stored}
 
-    @cached_property
-    def ended(self) -> dict[int, list[StoredRun]]:
-        """By seed, the runs of those whose draws have all finished or diverged, by draw."""
-        by_seed: dict[int, list[PlannedRun]] = {}
-        for run in sorted(self.planned, key=lambda run: (run.seed, run.draw)):
-            by_seed.setdefault(run.seed, []).append(run)
-        found = {
-            seed: [run.stored for run in draws if run.stored and (run.state == "diverged" or run in self.finished)]
-            for seed, draws in by_seed.items()
-        }
-        return {seed: stored for seed, stored in found.items() if len(stored) == len(by_seed[seed])}
+    @property
+    def _by_seed(self) -> list[PlannedRun]:
+        return sorted(self.planned, key=lambda run: run.seed)
 
     @cached_property
     def losses(self) -> dict[int, float]:
         return self.values_of(LOSS)
 
     def values_of(self, measure: Measure) -> dict[int, float]:
-        """By seed, the mean over its draws."""
-        return {seed: fmean(values) for seed, values in self.values_of_draws(measure).items()}
-
-    def values_of_draws(self, measure: Measure) -> dict[int, list[float]]:
-        """By seed, of those that are whole and have this value in every run."""
-        found = {seed: [value_of(run, measure) for run in runs] for seed, runs in self.whole.items()}
-        known = {seed: [value for value in values if value is not None] for seed, values in found.items()}
-        return {seed: values for seed, values in known.items() if len(values) == len(found[seed])}
+        """By seed, of those that have this value."""
+        found = {run.seed: value_of(run, measure) for run in self.finished}
+        return {seed: value for seed, value in found.items() if value is not None}
 
     @property
-    def directories(self) -> list[list[RunDirectory]]:
-        """By seed, of its draws."""
-        return [[run.stored.directory for run in runs if run.stored] for runs in self.whole.values()]
+    def directories(self) -> list[RunDirectory]:
+        """By seed."""
+        return [run.stored.directory for run in self.finished if run.stored]
 
     def records(self, target_loss: float | None) -> list[list[Record]]:
         """By seed. Curves need the steps that all runs share, so what the shortest file keeps, the others keep too."""
-        by_seed = self.directories
-        directories = [directory for draws in by_seed for directory in draws]
         found: dict[RunDirectory, list[Record]] = {}
         steps: set[int] = set()
-        for directory in sorted(directories, key=RunDirectory.metrics_bytes):
+        for directory in sorted(self.directories, key=RunDirectory.metrics_bytes):
             found[directory] = directory.metrics(target_loss=target_loss, also=steps)
             steps = steps or {record["step"] for record in found[directory]}
-        return [mean_of_draws([found[directory] for directory in draws]) for draws in by_seed]
+        return [found[directory] for directory in self.directories]
 
     def results(self, name: str) -> list[Any]:
         """One entry of every finished run's result, where it is recorded."""
@@ -159,9 +140,9 @@ def arm_summary(
     is_baseline = runs.arm == baseline.arm
     flops_per_token = training_flops_per_token(runs.run.model)
     target_loss = math.log(target) if target else None
-    by_seed = runs.directories
-    is_read = with_curves or any(draw.last_head_scores() for draws in by_seed[:1] for draw in draws)
-    records = runs.records(target_loss) if is_read else [[] for _ in by_seed]
+    directories = runs.directories
+    is_read = with_curves or any(first.last_head_scores() for first in directories[:1])
+    records = runs.records(target_loss) if is_read else [[] for _ in directories]
     return ArmSummary(
         arm=runs.arm,
         spec=described(runs.run.model),
@@ -194,8 +175,7 @@ def arm_summary(
         quality=_quality(plan.study, runs, baseline, records),
         floor=floor_of(runs.finished, runs.run, runs.measure, digest=plan.digests.get(runs.run.data)),
         probe=_probe(plan.study, runs) if plan.study.probes else None,
-        heads=heads_of(list(zip(runs.directories, records, strict=True))),
-        draw_variance=_draw_variance(runs),
+        heads=heads_of(list(zip(directories, records, strict=True))),
         **(_of_examples(runs) if plan.study.fine_tunes else {}),
     )
 
@@ -231,28 +211,22 @@ def _quality(study: Study, runs: ArmRuns, baseline: ArmRuns, records: Sequence[S
     )
 
 
-def _draw_variance(runs: ArmRuns) -> DrawVariance | None:
-    """None where the seeds have one draw each, or none has all of its draws."""
-    values = list(runs.values_of_draws(runs.measure).values())
-    return draw_variance(values) if values and len(values[0]) > 1 else None
-
-
 def _probe(study: Study, runs: ArmRuns) -> ProbeSummary:
-    results = {seed: [run.stored.result or {} for run in draws if run.stored] for seed, draws in runs.whole.items()}
+    results = {run.seed: run.stored.result or {} for run in runs.finished if run.stored}
     return ProbeSummary(
         validate_every=runs.run.training.validate_every,
         accuracies=runs.values_of(runs.measure),
-        by_difficulty={seed: mean_value([by_difficulty(each) for each in draws]) for seed, draws in results.items()},
+        by_difficulty={seed: by_difficulty(result) for seed, result in results.items()},
         solving=[_solved_seeds(criterion, runs.ended) for criterion in study.criteria],
     )
 
 
-def _solved_seeds(criterion: Criterion, ended: dict[int, list[StoredRun]]) -> SolvedSeeds:
+def _solved_seeds(criterion: Criterion, ended: dict[int, StoredRun]) -> SolvedSeeds:
     """A run that diverged did not solve it."""
     return SolvedSeeds(
         criterion=criterion,
-        accuracies={seed: [criterion.accuracy(each.result or {}) for each in draws] for seed, draws in ended.items()},
-        solved={seed: [each.solved(criterion) for each in draws] for seed, draws in ended.items()},
+        accuracies={seed: criterion.accuracy(run.result or {}) for seed, run in ended.items()},
+        solved={seed: run.solved(criterion) for seed, run in ended.items()},
     )
 
 
@@ -273,31 +247,15 @@ def _learning_rate(plan: Plan, runs: ArmRuns) -> float | None:
 
 
 def _states(plan: Plan, runs: ArmRuns) -> dict[str, list[int]]:
-    """Every seed the study asks for, by the state of its runs."""
-    by_seed: dict[int, list[str]] = {seed: [] for seed in sorted(plan.study.seeds)}
+    """Every seed the study asks for, by the state of its run."""
+    by_seed: dict[int, str] = dict.fromkeys(sorted(plan.study.seeds), "missing")
     for run in runs.planned:
         lacks = run.state == "finished" and not is_finished(run, runs.measure)
-        by_seed[run.seed].append("unmeasured" if lacks else run.state)
+        by_seed[run.seed] = "unmeasured" if lacks else run.state
     states: dict[str, list[int]] = {}
-    for seed, of_draws in by_seed.items():
-        states.setdefault(_state(of_draws), []).append(seed)
+    for seed, state in by_seed.items():
+        states.setdefault(state, []).append(seed)
     return states
-
-
-def _state(of_draws: list[str]) -> str:
-    """Of a seed: finished if all of its draws are, diverged if one diverged and no other can change that; before that,
-    what is still to come or has gone wrong.
-    """
-    pending = sorted(state for state in of_draws if state not in ("finished", "diverged"))
-    if pending or not of_draws:
-        return next((state for state in _PENDING if state in pending), "missing")
-    return "diverged" if "diverged" in of_draws else "finished"
-
-
-# The first is named.
-_PENDING = (
-    "damaged", "failed", "unmeasured", "interrupted", "running", "queued", "missing", "waiting", "not_needed",
-)  # fmt: skip
 
 
 def _learning_rate_curve(records: Sequence[Sequence[Record]]) -> list[tuple[int, float]]:

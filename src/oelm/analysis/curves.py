@@ -1,4 +1,4 @@
-"""Curves of an arm: draws averaged within a seed, seeds at the steps they share, and what it took to reach a target."""
+"""Curves of an arm: seeds at the steps they share, and what it took to reach a target."""
 
 from __future__ import annotations
 
@@ -18,27 +18,6 @@ def with_value(records: Sequence[Record], name: str) -> list[Record]:
     """The records that hold a finite number of this name, and their place, by step."""
     kept = [record for record in records if all(_is_finite(record.get(key)) for key in (name, *PLACE))]
     return sorted(kept, key=lambda record: record["step"])
-
-
-def mean_of_draws(draws: Sequence[Sequence[Record]]) -> list[Record]:
-    """The records of one seed: of several draws their means, at the steps that all of them recorded."""
-    if len(draws) == 1:
-        return list(draws[0])
-    by_place = [{(record["step"], "val_loss" in record): record for record in records} for records in draws]
-    shared = sorted(set.intersection(*map(set, by_place)))
-    return [mean_value([records[place] for records in by_place]) for place in shared]
-
-
-def mean_value(values: Sequence[Any]) -> Any:
-    """Of numbers, or of numbers by key or by place; of what has no mean and is not the same in all, None."""
-    first, *others = values
-    if all(each == first for each in others):
-        return first
-    if all(isinstance(each, dict) for each in values):
-        return {key: mean_value([each[key] for each in values]) for key in first if all(key in each for each in others)}
-    if all(isinstance(each, list) and len(each) == len(first) for each in values):
-        return [mean_value(each) for each in zip(*values, strict=True)]
-    return fmean(values) if all(_is_finite(each) for each in values) else None
 
 
 def mean_curve(runs: Sequence[Sequence[Record]], name: str) -> Curve | None:

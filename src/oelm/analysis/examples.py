@@ -1,8 +1,7 @@
 """Two arms example by example: McNemar's test for each pair of runs, from the predictions the runs stored.
 
 It asks whether two trained models differ on these examples; whether the method does, the paired seeds say. Seeds share
-the examples, so that their tables are never added up. A draw is paired with the same draw of the control, or with its
-only one.
+the examples, so that their tables are never added up.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Any
 from oelm.analysis.arm_summaries import is_finished
 from oelm.analysis.findings import McNemar, Verdict
 from oelm.analysis.statistics import mcnemar_p
-from oelm.study.plan import Plan, PlannedRun, paired_draws
+from oelm.study.plan import Plan, PlannedRun, paired
 
 Problems = dict[str, list[int]]  # code of a note -> seeds
 
@@ -29,11 +28,10 @@ def with_examples(plan: Plan, verdict: Verdict) -> tuple[Verdict, list[tuple[str
         for arm in (hypothesis.treatment, hypothesis.control)
     )
     found, problems = [], Problems()
-    for one, other in paired_draws(treatment, control):
+    for one, other in paired(treatment, control):
         compared = _compared(one, other)
         if isinstance(compared, str):
-            seeds = problems.setdefault(compared, [])
-            seeds += [one.seed] if one.seed not in seeds else []
+            problems.setdefault(compared, []).append(one.seed)
         else:
             found.append(compared)
     notes = [(code, {"hypothesis": hypothesis.name, "seeds": seeds}) for code, seeds in problems.items()]
@@ -52,7 +50,6 @@ def _compared(treatment: PlannedRun, control: PlannedRun) -> McNemar | str:
         right[2 * (ours == label) + (theirs == label)] += 1
     return McNemar(
         treatment.seed,
-        max(treatment.draw, control.draw),
         right[3],
         right[2],
         right[1],

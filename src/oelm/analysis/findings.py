@@ -51,7 +51,6 @@ NOTES: dict[str, tuple[str, ...]] = {
     "other_arms": ("runs", "names"),
     "other_data": ("runs", "digests", "counted"),
     "other_seeds": ("runs", "seeds"),
-    "other_draws": ("runs", "draws"),
     "other_points": ("runs", "points"),  # of the grid
     "unchosen": ("runs", "points"),  # final runs whose choice is gone
     "unlike_copies": ("copies",),  # the run that counts and another one of the same computation, with other numbers
@@ -95,17 +94,11 @@ class McNemar:
     """One pair of runs on the same examples: how often each was right."""
 
     seed: int
-    draw: int  # of the treatment; the control has the same one, or only one
     both_right: int
     treatment_only: int
     control_only: int
     both_wrong: int
     p: float  # exact, two-sided
-
-    @property
-    def name(self) -> str:
-        """Of the pair, as runs are named: the first draw is not numbered."""
-        return f"{self.seed} d{self.draw}" if self.draw else str(self.seed)
 
     @property
     def examples(self) -> int:
@@ -114,8 +107,7 @@ class McNemar:
 
 @dataclass(frozen=True)
 class SolvingPairs:
-    """The pairs of a claim about solving, each by its seed. Of several draws, the side that is ahead in more of them is
-    ahead with the seed."""
+    """The pairs of a claim about solving, each by its seed."""
 
     ahead: list[int]  # the treatment alone solves it, or solves it sooner
     behind: list[int]  # the control
@@ -375,7 +367,7 @@ class ScopedVerdict(Verdict):
 
 @dataclass(frozen=True)
 class Curve:
-    """Mean over an arm's finished seeds at common steps, with the spread. A seed is the mean of its draws."""
+    """Mean over an arm's finished seeds at common steps, with the spread."""
 
     steps: list[int]
     tokens: list[int]
@@ -397,34 +389,10 @@ class Reached:
 
 
 @dataclass(frozen=True)
-class Component:
-    """A variance, never negative, and its 95 % interval; without one where nothing varies."""
-
-    variance: float
-    low: float | None
-    high: float | None
-
-    @property
-    def is_above_zero(self) -> bool:
-        """Whether the interval excludes zero."""
-        return bool(self.low)
-
-
-@dataclass(frozen=True)
-class DrawVariance:
-    """What the runs of an arm vary by, in the squared unit of what is compared: draws within a seed, and seeds."""
-
-    seeds: int  # with all of their draws
-    draws: int  # of each
-    between_draws: Component
-    between_seeds: Component | None  # None of one seed
-
-
-@dataclass(frozen=True)
 class Quality:
     """An arm by the measure of its study."""
 
-    values: dict[int, float]  # by seed, of which every draw has finished: the mean over its draws
+    values: dict[int, float]  # by seed
     costs: dict[int, float]  # the same where less is better
     mean: float | None
     standard_deviation: float | None
@@ -434,20 +402,20 @@ class Quality:
 
 @dataclass(frozen=True)
 class SolvedSeeds:
-    """The final runs of an arm by when they count as solved: those that finished or diverged, by seed and draw."""
+    """The final runs of an arm by when they count as solved: those that finished or diverged, by seed."""
 
     criterion: Criterion
-    accuracies: dict[int, list[float | None]]  # at the end; None: it diverged, or does not report this difficulty
-    solved: dict[int, list[Solved | None]]  # between which validations; None: it is not solved
+    accuracies: dict[int, float | None]  # at the end; None: it diverged, or does not report this difficulty
+    solved: dict[int, Solved | None]  # between which validations; None: it is not solved
 
     @property
     def runs(self) -> int:
-        return sum(map(len, self.solved.values()))
+        return len(self.solved)
 
     @property
     def steps(self) -> list[int]:
         """Of the runs that solve it, by the validation that found it."""
-        return sorted(each.by for draws in self.solved.values() for each in draws if each is not None)
+        return sorted(each.by for each in self.solved.values() if each is not None)
 
 
 @dataclass(frozen=True)
@@ -455,7 +423,7 @@ class ProbeSummary:
     """What the runs of an arm make of a probe."""
 
     validate_every: int
-    accuracies: dict[int, float]  # by seed, the mean over its draws: of the mean over the difficulties
+    accuracies: dict[int, float]  # by seed: the mean over the difficulties
     by_difficulty: dict[int, dict[str, float]]  # the same at each difficulty, the easiest first
     solving: list[SolvedSeeds]  # for each accuracy that the study calls solved
 
@@ -485,8 +453,8 @@ class ArmSummary:
     parts: list[dict[str, Any]]  # role, layer, total, trainable, frozen, implied
     learning_rate: float | None  # chosen or fixed; None while tuning goes on
     values: dict[str, float]  # every tuned key
-    losses: dict[int, float]  # by seed, of which every draw has finished: the mean over its draws
-    states: dict[str, list[int]]  # state -> seeds, missing ones included; that of several draws, see `_state`
+    losses: dict[int, float]  # by seed, of those that have finished
+    states: dict[str, list[int]]  # state -> seeds, missing ones included
     mean_loss: float | None
     standard_deviation: float | None
     difference: PairedDifference | None  # against the baseline; None for the baseline itself
@@ -512,8 +480,6 @@ class ArmSummary:
     training_examples: int | None = None  # of one run
     examples: int | None = None  # of the reported split, if all runs agree on it
     probe: ProbeSummary | None = None  # where the study is one of probes
-    # Where its seeds have several draws:
-    draw_variance: DrawVariance | None = None
 
 
 @dataclass(frozen=True)

@@ -12,15 +12,13 @@ from oelm.metric_records import HeadTables, Record, strongest_head
 from oelm.run_directory import RunDirectory
 
 
-def heads_of(seeds: Sequence[tuple[Sequence[RunDirectory], Sequence[Record]]]) -> Heads | None:
-    """Over the seeds whose runs recorded scores of heads; None if there are none. Each comes with the directories of
-    its draws, and with the records of these, averaged.
-    """
+def heads_of(seeds: Sequence[tuple[RunDirectory, Sequence[Record]]]) -> Heads | None:
+    """Over the seeds whose runs recorded scores of heads; None if there are none. Each comes with its records."""
     scored = []
-    for draws, records in seeds:
-        last = [found for draw in draws if (found := draw.last_head_scores())]
-        if len(last) == len(draws) and all(with_value(records, strongest_head(kind)) for kind in KINDS):
-            scored.append((records, _mean_by_rank(last)))
+    for directory, records in seeds:
+        last = directory.last_head_scores()
+        if last and all(with_value(records, strongest_head(kind)) for kind in KINDS):
+            scored.append((records, last))
     curves = {kind: mean_curve([records for records, _ in scored], strongest_head(kind)) for kind in KINDS}
     strongest = {kind: curve for kind, curve in curves.items() if curve is not None}
     if not scored or not strongest:

@@ -325,7 +325,7 @@ def _unreported(difficulty: int | None, *arms: ArmSummary) -> Hindrance | None:
 
 
 def _all_diverged(plan: Plan, arm: str, seeds: Sequence[int]) -> bool:
-    """Every draw of every one of these seeds."""
+    """Every one of these seeds."""
     return all(run.state == "diverged" for run in plan.by_arm[arm] if run.seed in seeds)
 
 
@@ -515,7 +515,7 @@ def _solving_test(hypothesis: Hypothesis, plan: Plan, arms: dict[str, ArmSummary
     pair = treatment, control = arms[hypothesis.treatment], arms[hypothesis.control]
     probes = [arm.probe for arm in pair if arm.probe is not None]  # in a study of probes every arm has one
     one, other = (
-        {seed: draws for seed, draws in probe.solving_by(criterion).solved.items() if seed in stage.seeds}
+        {seed: solved for seed, solved in probe.solving_by(criterion).solved.items() if seed in stage.seeds}
         for probe in probes
     )
     pairs = solving_pairs(one, other, by_steps=hypothesis.evidence == "steps_to_solve")

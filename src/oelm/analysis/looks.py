@@ -13,19 +13,16 @@ from typing import Any
 
 from oelm.accounting import training_flops
 from oelm.analysis.findings import ArmSummary, AtLook, PairedDifference, Rates, SignTest, Verdict
-from oelm.analysis.futility import chance_to_decide
 from oelm.analysis.hypotheses import Stage, bounds_of, staged_verdicts
 from oelm.analysis.rate_allowance import rates_of
 from oelm.analysis.spending import t_levels, union_levels
 from oelm.analysis.statistics import PAIR_TESTS
 from oelm.config import ResolvedRun
-from oelm.intervals import LEVEL
 from oelm.schemas import Stored
 from oelm.study.declaration import Hypothesis, Study
 from oelm.study.kept_looks import Look, LookedAt, StoredVerdict, arms_of, open_claims, seeds_of_arm
 from oelm.study.plan import Plan
 
-LEAST_CHANCE = 0.05  # to be decided by the last look: below it a claim is given up, where the study says so
 # A look does not come before what these wait for.
 _UNFINISHED = ("incomplete", "tuning_unfinished")
 # What no further seed can change: the pairs of a look stay pairs of every later one.
@@ -49,8 +46,6 @@ def next_look(plan: Plan, arms: dict[str, ArmSummary], looks: tuple[Look, ...]) 
     found = staged_verdicts(plan, arms, stage_of(study, looks), claims)
     if any(verdict.reason in _UNFINISHED for verdict in found.values()):
         return None
-    if study.futility and len(looks) + 1 < len(study.looks):
-        found = {name: _unless_futile(study, len(looks), verdict) for name, verdict in found.items()}
     at = {name: _looked_at(verdict) for name, verdict in found.items()}
     return Look(len(looks) + 1, study.seeds[: study.looks[len(looks)]], at)
 
@@ -100,23 +95,11 @@ def _without_interval(difference: PairedDifference | None) -> PairedDifference |
     return replace(difference, low=None, high=None) if difference else None
 
 
-def _unless_futile(study: Study, place: int, verdict: Verdict) -> Verdict:
-    """A claim that has crossed by itself waits for others of its family to be shown, which no further pair of its own
-    decides."""
-    if verdict.outcome != "undecided" or verdict.sequential_p is None or verdict.sequential_p <= LEVEL:
-        return verdict
-    chance = chance_to_decide(study, place, verdict)
-    if chance is None or chance >= LEAST_CHANCE:
-        return verdict
-    pairs = verdict.sign_test.pairs if verdict.sign_test else len(verdict.difference.seeds) if verdict.difference else 0
-    return replace(verdict, reason="futile", facts={"pairs": pairs, "last": study.looks[-1]})
-
-
 # ---- As stored -----------------------------------------------------------------------------------------------------
 
 
 def _looked_at(verdict: Verdict) -> LookedAt:
-    is_settled = verdict.outcome != "undecided" or verdict.reason in (*_HOPELESS, "futile")
+    is_settled = verdict.outcome != "undecided" or verdict.reason in _HOPELESS
     tree = {key: _plain(getattr(verdict, key)) for key in StoredVerdict.model_fields}
     return LookedAt(is_settled=is_settled, verdict=StoredVerdict.model_validate(tree))
 
@@ -204,13 +187,7 @@ def seeds_saved(plan: Plan, looks: tuple[Look, ...]) -> dict[str, list[int]]:
 
 def _cost(plan: Plan, arms: dict[str, ArmSummary], seeds: dict[str, list[int]]) -> Cost:
     """Of the runs of these seeds of each arm that have not ended."""
-    ended = {(run.arm, run.seed, run.draw) for run in plan.final if run.has_ended}
-    runs = [
-        arm
-        for arm, which in seeds.items()
-        for seed in which
-        for draw in range(plan.draws[arm])
-        if (arm, seed, draw) not in ended
-    ]
+    ended = {(run.arm, run.seed) for run in plan.final if run.has_ended}
+    runs = [arm for arm, which in seeds.items() for seed in which if (arm, seed) not in ended]
     flops, seconds_each = sum(arms[arm].flops for arm in runs), pace(plan)
     return Cost(len(runs), flops, None if seconds_each is None else flops * seconds_each)

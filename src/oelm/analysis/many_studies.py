@@ -1,7 +1,7 @@
 """What looks decide in many studies at once, from their paired differences: for plans and simulations.
 
 The same decisions as those of looks.py and hypotheses.py, which know one study and its runs; a test holds them equal.
-Claims here are tested by the paired t, and a claim with two bounds is not given up.
+Claims here are tested by the paired t.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from functools import lru_cache
 import numpy as np
 
 from oelm.analysis.distributions import special
-from oelm.analysis.futility import chance_of_t
-from oelm.analysis.looks import LEAST_CHANCE
 from oelm.analysis.spending import WITHOUT_LOOKS, Always, AnyLevels, t_levels
 from oelm.analysis.statistics import POWER, standing_apart
 from oelm.claims.kinds import Bounds
@@ -54,7 +52,6 @@ def decided(
     claims: Sequence[Claim],
     looks: tuple[int, ...],
     *,
-    futility: bool = False,
     levels: LevelsOfLooks = levels_of,
 ) -> Outcomes:
     """Of differences by study, claim and seed."""
@@ -62,7 +59,7 @@ def decided(
     verdicts, seeds = np.zeros(shape, dtype=int), np.full(shape, looks[-1])
     is_open, smallest = np.ones(shape, dtype=bool), np.ones(shape)
     confirmatory = np.array([claim.confirmatory for claim in claims])
-    for place, (pairs, level) in enumerate(zip(looks, levels(looks), strict=True)):
+    for pairs, level in zip(looks, levels(looks), strict=True):
         tests = [_Tests(differences[:, number, :pairs], claim) for number, claim in enumerate(claims)]
         has_p = ~np.stack([test.has_apart for test in tests], axis=1)
         p = _sequential(level, np.stack([test.p_within for test in tests], axis=1))
@@ -74,9 +71,6 @@ def decided(
         is_refuted = is_open & is_excluded & ~is_shown & has_p
         verdicts[is_shown], verdicts[is_refuted] = SUPPORTED, REFUTED
         settled = is_shown | is_refuted
-        if futility and place + 1 < len(looks):
-            is_hopeless = np.stack([test.is_hopeless(looks, place) for test in tests], axis=1)
-            settled |= is_open & is_hopeless & (smallest > LEVEL) & has_p
         seeds[settled] = pairs
         is_open &= ~settled
     return Outcomes(verdicts, seeds)
@@ -111,13 +105,6 @@ class _Tests:
     def p_beyond(self) -> np.ndarray:
         return np.asarray(np.minimum.reduce([self._below(-beyond) for beyond in self.beyond]))
 
-    def is_hopeless(self, looks: tuple[int, ...], place: int) -> np.ndarray:
-        if len(self.beyond) > 1:
-            return np.zeros(len(self.beyond[0]), dtype=bool)
-        least, most = hopeless(looks, place)
-        found: np.ndarray = (least < self.beyond[0]) & (self.beyond[0] < most)
-        return found
-
 
 def _sequential(levels: AnyLevels, p: np.ndarray) -> np.ndarray:
     """As `Levels.sequential_p`, of many p-values."""
@@ -138,38 +125,6 @@ def _adjusted(p: np.ndarray, confirmatory: np.ndarray) -> np.ndarray:
     np.put_along_axis(family, order, stepped, axis=1)
     adjusted[:, confirmatory] = family
     return adjusted
-
-
-# ---- Futility ------------------------------------------------------------------------------------------------------
-
-
-_NEAR_THE_BOUND = (0.0, 0.1, -0.1, 0.2, -0.2, 0.3, -0.3)
-
-
-@lru_cache(maxsize=64)
-def hopeless(looks: tuple[int, ...], place: int) -> tuple[float, float]:
-    """Between which means, in standard deviations beyond its only bound, a claim is given up at a look that leaves it
-    open. Empty, the larger first, where it never is."""
-    pairs = looks[place]
-    values = np.linspace(-1.0, 1.0, pairs)
-    values /= values.std(ddof=1)
-    bounds = Bounds(None, 0.0), Bounds(None, 0.0)
-
-    def is_given_up(mean: float) -> bool:
-        return chance_of_t(values + mean, bounds, looks, place) < LEAST_CHANCE
-
-    middle = next((mean for mean in _NEAR_THE_BOUND if is_given_up(mean)), None)
-    if middle is None:
-        return math.inf, -math.inf
-
-    def edge(side: int) -> float:
-        inner, outer = middle, middle + 8.0 * side
-        for _ in range(20):
-            between = (inner + outer) / 2
-            inner, outer = (between, outer) if is_given_up(between) else (inner, between)
-        return inner
-
-    return edge(-1), edge(1)
 
 
 # ---- Power ---------------------------------------------------------------------------------------------------------

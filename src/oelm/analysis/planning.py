@@ -10,7 +10,6 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from statistics import fmean
 from typing import Literal
 
 import numpy as np
@@ -153,10 +152,10 @@ def _costs(claim: Hypothesis, runs: ArmRuns) -> dict[int, float]:
     if claim.difficulty is None:
         return {seed: measure.cost(value) for seed, value in runs.values_of(measure).items()}
     name, found = str(claim.difficulty), {}
-    for seed, draws in runs.whole.items():
-        reports = [by_difficulty(run.stored.result) for run in draws if run.stored and run.stored.result]
-        if reports and all(name in report for report in reports):
-            found[seed] = measure.cost(fmean(report[name] for report in reports))
+    for run in runs.finished:
+        report = by_difficulty(run.stored.result) if run.stored and run.stored.result else {}
+        if name in report:
+            found[run.seed] = measure.cost(report[name])
     return found
 
 
@@ -353,7 +352,7 @@ def _simulated_seeds(
         least = least_apart(declared[claim.name]) / unit if spread else 0.0
         tested.append(Claim(Bounds(lower, 0.0), declared[claim.name].confirmatory, least))
     tested += [Claim(Bounds(None, 0.0))] * others
-    outcomes = decided(drawn, tested, looks.seeds, futility=study.futility)
+    outcomes = decided(drawn, tested, looks.seeds)
     return {claim.name: outcomes.seeds[:, number] for number, claim in enumerate(planned)}
 
 
@@ -420,7 +419,7 @@ class _Counter:
         return ["grid", "halving"] if can_halve else ["grid"]
 
     def cost(self, method: Method | None, seeds: dict[str, float], looks: tuple[int, ...]) -> PlannedCost:
-        final = {arm: seeds[arm] * self.plan.draws[arm] for arm in self.study.arms}
+        final = {arm: seeds[arm] for arm in self.study.arms}
         tuning_runs, tuning_flops = self._tuning(method)
         flops = None
         if self.runs:

@@ -18,7 +18,7 @@ import numpy as np
 
 from oelm import intervals
 from oelm.analysis.distributions import special
-from oelm.analysis.findings import Component, DrawVariance, PairedDifference
+from oelm.analysis.findings import PairedDifference
 from oelm.claims.kinds import LEAST_PAIRS, Bounds
 from oelm.intervals import LEVEL
 
@@ -318,58 +318,6 @@ def _miss_probability(distance: float, degrees: int, critical: float) -> float:
     """Of a one-sided t test whose estimate is so many standard errors from the bound."""
     missed = float(special.nctdtr(degrees, distance, critical))
     return missed if math.isfinite(missed) else 0.0  # far beyond the critical value the series underflows
-
-
-# ---- Variance of draws and of seeds --------------------------------------------------------------------------------
-
-
-def draw_variance(values: Sequence[Sequence[float]]) -> DrawVariance:
-    """The components of a nested design: the values of each seed, one for every draw, as many in each seed.
-
-    One-way random effects, estimated from the mean squares. The interval between draws is the exact one of a normal
-    variance, that between seeds Williams and Tukey's, which is nearly exact; both are cut off at zero.
-    """
-    seeds, draws = len(values), len(values[0])
-    assert draws > 1
-    assert {len(each) for each in values} == {draws}
-    means = [fmean(each) for each in values]
-    within = math.fsum((value - mean) ** 2 for each, mean in zip(values, means, strict=True) for value in each)
-    degrees = seeds * (draws - 1)
-    square = _unless_rounding(within / degrees)
-    among = _unless_rounding(intervals.standard_deviation(means) ** 2) if seeds > 1 else None
-    of_seeds = None if among is None else _between_seeds(draws * among, square, seeds=seeds, draws=draws)
-    return DrawVariance(seeds, draws, _of_square(square, degrees), of_seeds)
-
-
-def _unless_rounding(variance: float) -> float:
-    return variance if variance > NO_SPREAD**2 else 0.0
-
-
-def _of_square(square: float, degrees: int) -> Component:
-    """The variance that a mean square estimates, by its chi-square distribution."""
-    if square == 0:
-        return Component(0.0, None, None)
-    sum_of_squares = square * degrees
-    return Component(
-        square, sum_of_squares / _chi_square(degrees, 1 - LEVEL / 2), sum_of_squares / _chi_square(degrees, LEVEL / 2)
-    )
-
-
-def _between_seeds(among: float, within: float, *, seeds: int, draws: int) -> Component:
-    """From the mean squares among seeds and within them."""
-    if within == 0:
-        return _of_square(among / draws, seeds - 1)
-    degrees = seeds - 1, seeds * (draws - 1)
-
-    def end(probability: float) -> float:
-        exceeds = among - within * float(special.fdtri(*degrees, probability))
-        return max(0.0, degrees[0] * exceeds / (draws * _chi_square(degrees[0], probability)))
-
-    return Component(max(0.0, (among - within) / draws), end(1 - LEVEL / 2), end(LEVEL / 2))
-
-
-def _chi_square(degrees: int, probability: float) -> float:
-    return float(special.chdtri(degrees, 1 - probability))
 
 
 # ---- Tests by name -------------------------------------------------------------------------------------------------

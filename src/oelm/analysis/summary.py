@@ -195,15 +195,11 @@ def findings_as_json(findings: Findings) -> dict[str, Any]:
 
 
 def _study(study: Study) -> dict[str, Any]:
-    """With its draws only where it has several, and what probes and sizes need only where it has some."""
+    """What looks, probes and sizes need only where it has some."""
     tree: dict[str, Any] = _of_its_kind(study, _plain(study)) or {}
     tree["hypotheses"] = [_of_its_kind(study, each) for each in tree["hypotheses"]]
     tree["tuning"] = tree["tuning"] and _of_its_kind(study, as_declared(tree["tuning"]))
-    left_out = {key for key in _OF_SOME_STUDIES if getattr(study, key) == Study.model_fields[key].default}
-    return {key: value for key, value in tree.items() if key not in left_out}
-
-
-_OF_SOME_STUDIES = ("draws", "looks", "futility")
+    return {key: value for key, value in tree.items() if key != "looks" or study.looks}
 
 
 def _of_its_kind(study: Study, part: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -226,8 +222,6 @@ def _verdict(study: Study, verdict: Verdict) -> dict[str, Any]:
         of_scale = {key: f"{key}_{scale.key}" for key in ("margin", "bound", "median")} | {"difference": scale.key}
         tree["facts"] = {of_scale.get(name, name): value for name, value in tree["facts"].items()}
         tree["reason"] = measure.names.reason_prefix + verdict.reason
-    if study.draws == 1:
-        tree["mcnemar"] = [{key: each[key] for key in each if key != "draw"} for each in tree["mcnemar"]]
     margins = {each.stored_margin: tree["margin"] if each is scale else None for each in SCALES}
     return _with_in_place_of(tree, "margin", margins)
 
@@ -245,7 +239,7 @@ def _arm(study: Study, arm: ArmSummary) -> dict[str, Any]:
     left_out = {"quality", "examples"}
     left_out |= set() if measure.has_target else {"reached"}
     left_out |= set() if study.fine_tunes else {"batch_size", "training_examples"}
-    left_out |= {name for name in ("draw_variance", "heads", "probe") if getattr(arm, name) is None}
+    left_out |= {name for name in ("heads", "probe") if getattr(arm, name) is None}
     kept = {key: value for key, value in tree.items() if key not in left_out}
     if measure is LOSS:
         return kept | {"perplexity": _plain(None if arm.mean_loss is None else exponential(arm.mean_loss))}
@@ -320,7 +314,6 @@ def _unfinished(study: Study, run: PlannedRun) -> dict[str, Any]:
     return {
         "arm": run.arm,
         "seed": run.seed,
-        **({"draw": run.draw} if study.draws > 1 else {}),
         "stage": run.stage,
         "values": dict(run.point),
         "state": run.state,

@@ -1,6 +1,6 @@
 """Curves of arms: at each step the mean over the seeds that have come so far, the smallest and the largest.
 
-A seed is the mean of its draws. A point says over how many seeds it is, so that a page can show where some are missing.
+A point says over how many seeds it is, so that a page can show where some are missing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ BandPoint = list[float]  # step, tokens, seconds, mean, smallest, largest, numbe
 class Member:
     """A run of an arm, with what it recorded of the kind that is drawn."""
 
-    seed: object
     series: Series
     has_ended: bool
 
@@ -43,34 +42,16 @@ def steps_of(members: list[Member]) -> list[int]:
 
 def points_at(members: list[Member], name: str, steps: Collection[int]) -> list[BandPoint]:
     """Steps where no seed has a value are left out."""
-    by_seed: dict[object, list[Series]] = {}
-    for member in members:
-        by_seed.setdefault(member.seed, []).append(member.series)
     at_steps: dict[int, list[Place]] = {step: [] for step in steps}
-    for draws in by_seed.values():
-        for step, values in _mean_of(draws, name, at_steps):
+    for member in members:
+        for step, values in member.series.among(at_steps, name):
             at_steps[step].append(values)
     return [_band(step, found) for step, found in sorted(at_steps.items()) if found]
 
 
 def begun(members: list[Member]) -> int:
     """How many seeds have recorded anything."""
-    return len({member.seed for member in members if member.series.steps})
-
-
-def _mean_of(draws: list[Series], name: str, steps: Collection[int]) -> Iterable[tuple[int, Place]]:
-    if len(draws) == 1:
-        return draws[0].among(steps, name)
-    found: dict[int, list[Place]] = {}
-    for draw in draws:
-        for step, place in draw.among(steps, name):
-            found.setdefault(step, []).append(place)
-    return ((step, _mean(places)) for step, places in found.items())
-
-
-def _mean(places: list[Place]) -> Place:
-    tokens, seconds, values = zip(*places, strict=True)
-    return fmean(tokens), fmean(seconds), fmean(values)
+    return sum(bool(member.series.steps) for member in members)
 
 
 def _band(step: int, seeds: list[Place]) -> BandPoint:

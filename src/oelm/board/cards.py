@@ -69,7 +69,7 @@ def _runs_of(findings: Findings, hypothesis: Hypothesis) -> tuple[int, int]:
     plan = findings.plan
     arms = {arm for pair in arms_compared(findings.study, hypothesis) for arm in pair}
     runs = [run for arm in arms for run in plan.by_arm.get(arm, [])]
-    planned = sum(plan.draws[arm] for arm in arms if arm in plan.draws) * len(findings.study.seeds)
+    planned = sum(arm in findings.study.arms for arm in arms) * len(findings.study.seeds)
     return sum(run.has_ended for run in runs), planned - sum(run.state == "not_needed" for run in runs)
 
 

@@ -50,10 +50,10 @@ class Standing:
     def is_complete(self) -> bool:
         return self.plan.is_done
 
-    def arm_of(self) -> dict[str, tuple[str, int]]:
-        """Arm and seed of every stored final run that the study plans, by id."""
+    def arm_of(self) -> dict[str, str]:
+        """The arm of every stored final run that the study plans, by id."""
         stored = ((run, run.stored) for run in self.plan.final)
-        return {self.ids[each.directory.path]: (run.arm, run.seed) for run, each in stored if each}
+        return {self.ids[each.directory.path]: run.arm for run, each in stored if each}
 
     # ---- As JSON ----
 
@@ -116,7 +116,6 @@ class Standing:
             "stage": run.stage,
             "arm": run.arm,
             "seed": run.seed,
-            "draw": run.draw,
             "point": point_text(run.point) if run.point else "",
             "state": "damaged" if lost else run.state,
             "why": why_unstarted(self.plan, run),

@@ -38,7 +38,7 @@ class Watch:
         self.rows: dict[str, Row] = {}
         self.places: dict[str, RunPlace] = {}
         self.left_out: list[str] = []
-        self.arms: dict[str, tuple[str, int]] | None = None  # of planned runs, by id, when the plan is known
+        self.arms: dict[str, str] | None = None  # of planned runs, by id, when the plan is known
         self.ended_version = 0  # grows whenever verdicts may change
         self._listed = listed
         self._listed_at = float("-inf")
@@ -210,8 +210,7 @@ class Watch:
     def arm_of(self, id: str) -> str | None:
         """None: a run that the study does not plan."""
         if self.arms is not None:
-            found = self.arms.get(id)
-            return found[0] if found else None
+            return self.arms.get(id)
         arm = self.rows[id]["arm"]
         return arm if isinstance(arm, str) else None
 
@@ -220,7 +219,7 @@ class Watch:
         final = (id for id in ids if self.rows[id]["stage"] == "final")
         return {id: arm for id in final if (arm := self.arm_of(id))}
 
-    def group_by(self, arms: dict[str, tuple[str, int]] | None) -> None:
+    def group_by(self, arms: dict[str, str] | None) -> None:
         """What the plan says of the runs; said to those who look, because verdicts may be others too."""
         is_other = arms != self.arms
         if is_other:
@@ -235,9 +234,7 @@ class Watch:
             arm, row = self.arm_of(id), self.rows[id]
             if of_kind != kind or arm is None or row["stage"] != "final":
                 continue
-            seed = self.arms[id][1] if self.arms is not None else row["seed"]
-            has_ended = row["state"] in ENDED
-            found.setdefault(arm, []).append(Member(id if seed is None else seed, follower.series, has_ended))
+            found.setdefault(arm, []).append(Member(follower.series, row["state"] in ENDED))
         return found
 
     def bands(self, kind: str) -> dict[str, Any]:

@@ -101,7 +101,7 @@ REASONS: dict[str, Reason] = {
             "尚未检视：首次检视使用每个实验组的 {seeds} 个种子，待所需运行全部结束后进行。",
         ),
     ),
-    "futile": Reason(
+    "futile": Reason(  # of looks that versions up to 0.5.0 took with `futility: true`
         ("pairs", "last"),
         (
             "Given up after {pairs} pairs: if further pairs are like these, the chance to decide it either way by the "

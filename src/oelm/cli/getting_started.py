@@ -163,10 +163,9 @@ def _size(study: Study) -> str:
     from oelm.study.scaled import families_of, sizes_of
 
     tuning = " after tuning" if study.tuning else ""
-    draws = f" x {number_of(study.draws, 'draw')}" if study.draws > 1 else ""
     sizes = f" at {number_of(len(sizes_of(study)), 'size')}" if study.sizes else ""
     arms = number_of(len(families_of(study)), "arm")
-    return f"{arms}{sizes} x {number_of(len(study.seeds), 'seed')}{draws}{tuning}"
+    return f"{arms}{sizes} x {number_of(len(study.seeds), 'seed')}{tuning}"
 
 
 def _runs_here(folder: Path) -> str:

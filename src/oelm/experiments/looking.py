@@ -99,9 +99,8 @@ def look_lines(plan: Plan) -> list[str]:
         return [*lines, f"all looks were taken; undecided: {names}"]
     arms, seeds = arms_of(plan.study, still_open), study.looks[len(plan.looks)]
     ended = sum(run.has_ended for run in _used_by_next(plan))
-    draws = sum(plan.draws[arm] for arm in arms)
     following = look_name(plan, len(plan.looks) + 1)
-    needed, at_most = draws * seeds - ended, draws * (len(study.seeds) - seeds)
+    needed, at_most = len(arms) * seeds - ended, len(arms) * (len(study.seeds) - seeds)
     needs = f"needs {number_of(needed, 'run')}" if needed else "has all its runs: `oelm run` takes it"
     follow = f", at most {number_of(at_most, 'run')} after it" if at_most else ", none after it"
     return [*lines, f"next: {following}, at {seeds} seeds, {needs}{follow}; open: {names}"]

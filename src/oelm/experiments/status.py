@@ -85,8 +85,7 @@ class _Look:
 
 
 def _row(run: PlannedRun, look: _Look) -> dict[str, Any]:
-    row = {"run": run.title, "stage": run.stage, "arm": run.arm, "seed": run.seed}
-    row |= {"draw": run.draw, "state": run.state}
+    row = {"run": run.title, "stage": run.stage, "arm": run.arm, "seed": run.seed, "state": run.state}
     if run.stored is None:
         return row
     if run.loss is None and (found := look.at(run.stored)) is not None:

@@ -17,7 +17,6 @@ NOTES = (
     "other_data",
     "other_arms",
     "other_seeds",
-    "other_draws",
     "other_points",
     "other_execution",
     "same_losses",

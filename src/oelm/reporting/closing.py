@@ -168,7 +168,7 @@ def unfinished(findings: Findings, language: Language, figures: Container[str]) 
     for run in findings.unfinished:
         seeds.setdefault(_unfinished_kind(findings, run, language), []).append(run.seed)
     waiting = (say(language, "stage.final"), say(language, "state.missing"), say(language, "unfinished.waiting"))
-    for arm, seed, _ in tables.waiting_runs(findings):
+    for arm, seed in tables.waiting_runs(findings):
         seeds.setdefault((label_of(findings, arm, language), *waiting), []).append(seed)
     if not seeds:
         yield Paragraph(say(language, "unfinished.none.looks" if findings.plan.saved else "unfinished.none"))

@@ -22,7 +22,7 @@ def examples(findings: Findings, language: Language, figures: Container[str]) ->
     gap = " " if language == "en" else ""
     yield Paragraph(gap.join(_on_one_accuracy(findings, language)))
     rows = [
-        [names, pair.name, *_cells(pair)]
+        [names, str(pair.seed), *_cells(pair)]
         for names, pairs in _by_pair_of_arms(findings, language).items()
         for pair in pairs
     ]

@@ -117,15 +117,6 @@ LOOK_WORDS: dict[str, Phrase] = {
         "种子数不等于任何一次检视时，差异不给出区间。"
         "单个实验组的区间按固定种子数计算。",
     ),
-    "looks.futility": (
-        " As declared, a look gives up claims whose chance to be decided by the last look, either way, is below 5 %; "
-        "that raises no error rate.",
-        "按声明，检视会放弃到最后一次检视时能作出判定（无论成立与否）的概率低于 5 % 的假设；这不会提高任何错误率。",
-    ),
-    "looks.no_futility": (
-        " No claim is given up early for want of prospects.",
-        "不会因前景不佳而提前放弃任何假设。",
-    ),
     "column.look": ("look", "检视"),
     "column.decided": ("settled", "不再检视"),
     "column.open": ("still open", "尚未判定"),

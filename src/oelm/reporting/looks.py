@@ -30,8 +30,7 @@ def looks(findings: Findings, language: Language, figures: Container[str]) -> It
         names = say(language, "list_comma").join(unstored)
         yield Paragraph(say(language, "looks.unstored", looks=names, study=study.name), tone="note")
     yield Bullets([*what_is_next(findings, language), *_saved(findings, language)])
-    futility = "looks.futility" if study.futility else "looks.no_futility"
-    yield Paragraph(say(language, "looks.method") + say(language, futility), tone="note")
+    yield Paragraph(say(language, "looks.method"), tone="note")
 
 
 def _table(findings: Findings, language: Language) -> Table:
@@ -107,8 +106,8 @@ class Saved:
 def runs_saved(findings: Findings) -> Saved:
     plan, arms = findings.plan, findings.at_all_sizes
     cost, seeds = cost_saved(plan, arms, findings.looks), len(plan.study.seeds)
-    arithmetic = sum(arms[arm].flops * draws * seeds for arm, draws in plan.draws.items())
-    return Saved(cost, sum(plan.draws.values()) * seeds, round(100 * cost.flops / arithmetic, 1))
+    arithmetic = sum(arms[arm].flops * seeds for arm in plan.study.arms)
+    return Saved(cost, len(plan.study.arms) * seeds, round(100 * cost.flops / arithmetic, 1))
 
 
 def _saved(findings: Findings, language: Language) -> Iterator[str]:

@@ -27,7 +27,6 @@ class Format:
     has_unit: bool  # per cent is part of the number; points are a word of a language
     drawn: Callable[[float], float]  # a shown value on the axis of a figure
     label: Callable[[float], str]  # of a drawn value
-    deviation: Callable[[float], str]  # a standard deviation of compared values, in the unit `unit.compared` names
 
 
 def _share(value: float, column: Iterable[float | None] = ()) -> str:
@@ -43,7 +42,6 @@ FORMATS: dict[str, Format] = {
         has_unit=False,
         drawn=float,
         label=numbers.perplexity,
-        deviation="{:.4f}".format,
     ),
     "points": Format(
         value=_share,
@@ -52,7 +50,6 @@ FORMATS: dict[str, Format] = {
         has_unit=True,
         drawn=lambda share: 100 * share,
         label="{:.2f}".format,
-        deviation=lambda share: f"{100 * share:.2f}",
     ),
 }
 

@@ -219,7 +219,6 @@ def _comparison_row(findings: Findings, summary: ArmSummary) -> dict[str, Any]:
         **_rate_cells(findings, summary.arm),
         "seeds_finished": len(summary.losses),
         "seeds_planned": len(findings.study.seeds),
-        **_draw_cells(findings, summary),
         **_quality_cells(findings.study, summary),
         **_p_cells(findings, summary.arm),
         "tokens": summary.tokens,
@@ -235,16 +234,6 @@ def _rate_cells(findings: Findings, arm: str) -> dict[str, float | None]:
     """What the chosen rate may cost, where a claim has an allowance."""
     by_arm = {each: nats for one in findings.verdicts if one.rates for each, nats in one.rates.arms.items()}
     return {"rate_allowance_nats": by_arm.get(arm)} if by_arm else {}
-
-
-def _draw_cells(findings: Findings, summary: ArmSummary) -> dict[str, Any]:
-    if findings.study.draws == 1:
-        return {}
-    found = summary.draw_variance
-    parts = {"draws": found.between_draws, "seeds": found.between_seeds} if found else {"draws": None, "seeds": None}
-    ends = ("variance", "low", "high")
-    cells = {f"between_{name}_{end}": getattr(part, end, None) for name, part in parts.items() for end in ends}
-    return {"draws": findings.plan.draws[summary.arm], **cells}
 
 
 def _p_cells(findings: Findings, arm: str) -> dict[str, float | None]:
@@ -288,9 +277,7 @@ def runs_csv(findings: Findings) -> str:
     """Every run the study asks for, with or without a result."""
     columns = _result_columns(findings)
     rows = [*(_run_row(run, columns) for run in findings.plan.runs), *_waiting_rows(findings)]
-    left_out = {"draw"} if findings.study.draws == 1 else set()
-    shown = [{name: value for name, value in row.items() if name not in left_out} for row in rows]
-    return _csv(shown, columns=[name for name in (*_RUN_COLUMNS, *columns, *_ORIGIN_COLUMNS) if name not in left_out])
+    return _csv(rows, columns=[*_RUN_COLUMNS, *columns, *_ORIGIN_COLUMNS])
 
 
 def finished_final_runs(findings: Findings) -> int:
@@ -298,19 +285,16 @@ def finished_final_runs(findings: Findings) -> int:
     return len(plan.final) - len(plan.saved) - sum(run.stage == "final" for run in findings.unfinished)
 
 
-def waiting_runs(findings: Findings) -> list[tuple[str, int, int]]:
-    """Final runs that cannot be planned yet, because tuning goes on or found no stable point: arm, seed and draw."""
+def waiting_runs(findings: Findings) -> list[tuple[str, int]]:
+    """Final runs that cannot be planned yet, because tuning goes on or found no stable point: arm and seed."""
     plan, study = findings.plan, findings.study
-    planned = {(run.arm, run.seed, run.draw) for run in plan.final}
-    wanted = ((arm, seed, draw) for arm in study.arms for seed in study.seeds for draw in range(plan.draws[arm]))
+    planned = {(run.arm, run.seed) for run in plan.final}
+    wanted = ((arm, seed) for arm in study.arms for seed in study.seeds)
     return [each for each in wanted if each not in planned]
 
 
 def _waiting_rows(findings: Findings) -> list[dict[str, Any]]:
-    return [
-        {"stage": "final", "arm": arm, "seed": seed, "draw": draw, "state": "missing"}
-        for arm, seed, draw in waiting_runs(findings)
-    ]
+    return [{"stage": "final", "arm": arm, "seed": seed, "state": "missing"} for arm, seed in waiting_runs(findings)]
 
 
 _RESULT_COLUMNS = (
@@ -320,7 +304,7 @@ _RESULT_COLUMNS = (
 )  # fmt: skip
 
 
-_RUN_COLUMNS = ("stage", "arm", "seed", "draw", "point", "state")
+_RUN_COLUMNS = ("stage", "arm", "seed", "point", "state")
 _ORIGIN_COLUMNS = ("directory", "commit", "data_digest", "error")
 
 
@@ -340,7 +324,6 @@ def _run_row(run: PlannedRun, columns: tuple[str, ...]) -> dict[str, Any]:
         "stage": run.stage,
         "arm": run.arm,
         "seed": run.seed,
-        "draw": run.draw,
         "point": "; ".join(f"{key}={value:g}" for key, value in run.point),
         "state": run.state,
         **{name: result.get(name) for name in columns},

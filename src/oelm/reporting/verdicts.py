@@ -362,7 +362,7 @@ def _quality_numbers(findings: Findings, verdict: Verdict, language: Language) -
         found.append((say(language, "box.margin"), stated))
     if verdict.mcnemar:
         values = [
-            say(language, "box.mcnemar_seed", seed=pair.name, p=numbers.probability(pair.p)) for pair in verdict.mcnemar
+            say(language, "box.mcnemar_seed", seed=pair.seed, p=numbers.probability(pair.p)) for pair in verdict.mcnemar
         ]
         joined = say(language, "list_semicolon").join(values)
         found.append((say(language, "box.mcnemar"), say(language, "box.mcnemar_value", values=joined)))

@@ -35,7 +35,6 @@ _FRAME: dict[str, Phrase] = {
     "heading.verdicts": ("Verdicts", "假设验证"),
     "heading.table": ("Results", "实验结果"),
     "heading.probe": ("Probe", "探测任务"),
-    "heading.draws": ("Draws and seeds", "抽取与种子"),
     "heading.curves": ("Learning curves", "训练曲线"),
     "heading.heads": ("Attention heads", "注意力头"),
     "heading.learning_rate": ("Learning rate", "学习率"),
@@ -143,14 +142,13 @@ _VERDICTS: dict[str, Phrase] = {
         "pairs: those in which only one arm solves the probe, or in which the validations tell which solved it first. "
         "A run is solved by the accuracy at its end; its steps are those to the first validation that reached it, so "
         "they are known to within the validation interval; a run that does not solve it, or diverged, comes after all "
-        "that do. Of seeds with several draws, runs are compared draw by draw, as many as both arms have, and the side "
-        "that is ahead in more of them is ahead with the seed. Pairs that are tied or in which neither solves it are "
-        "left out and counted. The p-values belong to one family with those of the claims about {quality} (here "
-        "{family} in all) and are Holm-adjusted together; a claim is refuted when the same test shows the opposite at "
-        "p <= 0.05, not adjusted. Fewer than {least} informative pairs decide nothing.",
+        "that do. Pairs that are tied or in which neither solves it are left out and counted. The p-values belong to "
+        "one family with those of the claims about {quality} (here {family} in all) and are Holm-adjusted together; a "
+        "claim is refuted when the same test shows the opposite at p <= 0.05, not adjusted. Fewer than {least} "
+        "informative pairs decide nothing.",
         "关于解出种子数和解出步数的假设由精确单侧符号检验判定，只计提供信息的配对：仅一组解出任务，或验证记录能分出先后。"
         "是否解出以结束时的准确率为准；步数为首次达到该准确率的验证步，因此只精确到验证间隔；未解出或发散的运行"
-        "视为晚于所有解出的运行。种子有多次抽取时逐次比较（次数以两组共有者为限），领先次数较多的一方在该种子上领先。"
+        "视为晚于所有解出的运行。"
         "相同或都未解出的配对不计入检验，但列出数量。其 p 值与关于{quality}的假设属于同一族"
         "（共 {family} 个），一并作 Holm 校正；同一检验在相反方向 p <= 0.05（未校正）时判为不成立。"
         "提供信息的配对不足 {least} 对时无法判定。",
@@ -331,10 +329,10 @@ _TABLE: dict[str, Phrase] = {
     "probe.in_context": ("guess in context", "上下文内猜测"),
     "solving.never": ("not solved", "未解出"),
     "solving.table": (
-        "Solved runs of all ({scope}), one for each seed and draw. Solved: {solved} at the end. Steps to solve: those "
+        "Solved runs of all ({scope}), one for each seed. Solved: {solved} at the end. Steps to solve: those "
         "to the first validation that reached it, over the runs that solve it; they are known to within the validation "
         "interval.",
-        "解出任务的运行数与总数（{scope}），每个种子的每次抽取一次。解出：结束时{solved}。"
+        "解出任务的运行数与总数（{scope}），每个种子一次。解出：结束时{solved}。"
         "解出步数：解出的运行首次达到该准确率的验证步，只精确到验证间隔。",
     ),
     "column.arm": ("arm", "实验组"),
@@ -381,9 +379,6 @@ _TABLE: dict[str, Phrase] = {
     "column.from_to": ("from → to", "对照 → 处理"),
     "column.claim": ("claim", "假设内容"),
     "column.number": ("difference", "差异"),
-    "column.draws": ("seeds × draws", "种子 × 抽取"),
-    "column.between_draws": ("between draws", "抽取之间"),
-    "column.between_seeds": ("between seeds", "种子之间"),
     "column.reached_by": ("seeds that reached it", "达到的种子数"),
     "table.quality": (
         "Quality ({scope}): mean ± standard deviation over seeds; difference in {quality} from {baseline}, in {unit}, "
@@ -403,35 +398,6 @@ _TABLE: dict[str, Phrase] = {
         "关于下列实验组的结论基于其所处理部分的随机抽取：{arms}。共 {total} 次抽取，每个种子一次，"
         "因此抽取之间的方差与种子之间的方差无法区分。",
     ),
-    "draws.several": (
-        "Every claim about these arms rests on draws of their treated parts: {arms}. Number of draws: {seeds} seeds × "
-        "{draws} draws = {total}. The value of a seed is the mean over its draws, and it counts when all of them have "
-        "finished; tests and intervals pair these means.",
-        "关于下列实验组的结论基于其所处理部分的随机抽取：{arms}。{seeds} 个种子 × {draws} 次抽取 = {total} 次。"
-        "每个种子取其各次抽取的均值，全部抽取完成后才计入；检验与区间均以这些均值配对。",
-    ),
-    "draws.undrawn": (
-        "One run for each seed, because nothing that they treat is drawn: {arms}.",
-        "每个种子只运行一次，因为所处理的部分不含随机抽取：{arms}。",
-    ),
-    "draws.none": (
-        "No seed has finished all of its draws yet, so draws and seeds cannot be compared.",
-        "尚无种子完成其全部抽取，因此无法比较抽取与种子。",
-    ),
-    "draws.table": (
-        "Standard deviation of what is compared ({compared}) between draws of one seed and between seeds, each with "
-        "its 95 % interval ({scope}). Nested analysis of variance; the interval between draws is exact for normal "
-        "values, that between seeds is Williams and Tukey's, which is nearly exact. A variance is never shown below "
-        "zero.",
-        "所比较数值（{compared}）在同一种子的各次抽取之间以及种子之间的标准差，附 95 % 区间（{scope}）。嵌套方差分析；"
-        "数值服从正态分布时，抽取之间的区间是精确的，种子之间采用 Williams–Tukey 区间，近似精确。方差不会显示为负。",
-    ),
-    "draws.unclear": (
-        "The variance between seeds is not distinguishable from zero: {arms}.",
-        "种子之间的方差与零无法区分：{arms}。",
-    ),
-    "unit.compared.percent": ("loss in nats", "损失，单位 nats"),
-    "unit.compared.points": ("percentage points", "百分点"),
     "table.fixed_learning_rates": (
         "Nothing was tuned, and the arms use different learning rates: {values}.",
         "本实验未做调优，且各实验组学习率不同：{values}。",
@@ -999,8 +965,6 @@ _CHINESE_REMARKS = {
     "other_arms.one": "此处有 {runs} 次已完成的运行属于本实验没有的实验组：{names}",
     "other_seeds": "此处有 {runs} 次已完成的运行使用了本实验没有的随机种子：{seeds}",
     "other_seeds.one": "此处有 {runs} 次已完成的运行使用了本实验没有的随机种子：{seeds}",
-    "other_draws": "此处有 {runs} 次已完成的运行属于本实验没有的抽取（第一次为 0）：{draws}",
-    "other_draws.one": "此处有 {runs} 次已完成的运行属于本实验没有的抽取（第一次为 0）：{draws}",
     "other_points": "此处有 {runs} 次已完成的调优运行不在网格上，未用于任何选择：{points}",
     "other_points.one": "此处有 {runs} 次已完成的调优运行不在网格上，未用于任何选择：{points}",
     "unchosen": "此处有 {runs} 次已完成的最终运行不计入：其取值（{points}）"

@@ -16,7 +16,7 @@ from oelm.run_directory import check_name
 from oelm.settings import settings_of, with_preset
 from oelm.study.declaration import RATE_KEY, STEPS_KEY, Hypothesis, Study, Tuning
 from oelm.study.kept_choices import TUNING_SPLIT
-from oelm.study.one_run import declared_model, draws_of, settings_for
+from oelm.study.one_run import declared_model, settings_for
 from oelm.study.part_aspects import SCALES_OF_SCORES
 from oelm.study.rate_fit import LEAST_SEEDS
 
@@ -241,19 +241,9 @@ def scales_of_nothing(study: Study) -> Iterator[str]:
                 )
 
 
-def draws_of_nothing(study: Study) -> Iterator[str]:
-    """Several draws where there is nothing to draw, of arms that have no other fault."""
-    if study.draws == 1 or not all(_is_faultless(study, arm) for arm in study.arms):
-        return
-    if all(draws_of(study, arm) == 1 for arm in study.arms):
-        yield f"draws: {study.draws}, but no arm draws anything that it treats; leave draws out"
-
-
 def wrong_looks(study: Study) -> Iterator[str]:
     """Of a study of which nothing was left out: without its seeds, no look fits."""
     looks, seeds = study.looks, len(study.seeds)
-    if study.futility and not looks:
-        yield "futility: is for studies with looks; add looks or leave it out"
     if not looks:
         return
     listed = ", ".join(map(str, looks))

@@ -34,7 +34,7 @@ from oelm.study.part_aspects import (
     aspect_differences,
     option_differences,
 )
-from oelm.study.plan import Plan, PlannedRun, paired_draws
+from oelm.study.plan import Plan, PlannedRun, paired
 from oelm.study.scaled import arms_compared
 from oelm.study.shelf import StoredRun
 
@@ -230,7 +230,7 @@ def _of_execution(treatment: _Side, control: _Side) -> Iterator[tuple[str, str, 
 
     A study spread over two machines is fair as long as both runs of each pair were made on the same one.
     """
-    shared = paired_draws(treatment.finished, control.finished)
+    shared = paired(treatment.finished, control.finished)
     if not shared:
         for key, one, other in _unequal(treatment.execution, control.execution):
             yield f"environment.{key}", one, other

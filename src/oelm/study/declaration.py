@@ -9,7 +9,7 @@ import hashlib
 import json
 import math
 from collections.abc import Collection, Iterator, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, Tag, model_validator
 from pydantic_core import PydanticCustomError
@@ -32,7 +32,6 @@ from oelm.config import kind_of_model
 from oelm.probes.probe import Probe, is_probe, probe_of, written
 from oelm.sections import VALUE_TAG, Count, Keyed, Positive, Section, Share, keyed_or_value
 from oelm.settings import with_preset
-from oelm.study.draws import MOST_DRAWS
 from oelm.study.part_aspects import VARIATIONS
 from oelm.study.rate_fit import LEAST_SEEDS, REACH
 from oelm.study.slurm_request import SlurmRequest
@@ -266,16 +265,18 @@ LargerSize = Annotated[Annotated[Positive, Tag(VALUE_TAG)] | Keyed, keyed_or_val
 
 
 class Study(Section):
+    gone: ClassVar[dict[str, str]] = {
+        "draws": "another draw is another seed: list more seeds",
+        "futility": "leave it out: a claim stays open until a look decides it",
+    }
     name: str
     question: Text
     base: dict[str, Any]  # as in a config file: preset, model, training, data, execution
     arms: dict[str, Arm] = Field(min_length=1)
     baseline: str
     seeds: list[Count] = Field(min_length=1)
-    draws: Annotated[Positive, Field(le=MOST_DRAWS)] = 1  # of what an arm treats, for each seed
     # After so many seeds, in the order of `seeds`, the claims are looked at. A file may say none, or nothing.
     looks: Annotated[list[Count], BeforeValidator(lambda value: [] if value == NO_LOOKS else value)] = Field(default=[])
-    futility: bool = False  # whether a look gives up claims that will hardly be decided by the last one
     tuning: Tuning | None = None
     sizes: dict[str, Size] = Field(default={})
     main_size: str | None = None  # of tables, curves and claims that name none; None: the last
@@ -443,8 +444,8 @@ _NOT_DECLARED = {"slurm", "reported"}
 # Keys that studies did not always have, by their defaults: one that does not use them keeps its digest.
 _ADDED_LATER: dict[str, Any] = {
     "beside": [], "measure": "loss", "margin_points": None, "scope": None, "least_fewer": None,
-    "consequences": Consequences().model_dump(), "draws": 1, "solved_at": None, "difficulty": None, "rank": "loss",
-    "looks": [], "futility": False,
+    "consequences": Consequences().model_dump(), "solved_at": None, "difficulty": None, "rank": "loss",
+    "looks": [],
     "sizes": {}, "main_size": None, "forecast": {}, "at": None, "size": None, "against": None, "over": None,
     "per": None,
 }  # fmt: skip

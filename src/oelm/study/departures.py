@@ -20,7 +20,7 @@ from oelm.study.shelf import Shelf
 from oelm.study.strays import results_elsewhere
 
 # Keys whose change alters what a claim's runs, seeds or levels are, by the claims that it alters.
-_OF_RUNS = ("seeds", "draws", "tuning")  # claims that runs decide
+_OF_RUNS = ("seeds", "draws", "tuning")  # claims that runs decide; draws were a key up to 0.5.0, like futility
 _OF_LOOKS = ("looks", "futility")  # claims that pairs decide
 _OF_SIZES = ("sizes", "main_size")
 _EXECUTION = "base.execution."  # where runs execute is not what they are

@@ -195,7 +195,8 @@ def _differences(study: Study, decision: Decision, data_digest: str | None) -> I
 def _declared_otherwise(study: Study, decision: Decision) -> Iterator[str]:
     then, current = decision.declaration, look_declaration(study)
     for key in dict.fromkeys([*then, *current]):
-        if then.get(key) != current.get(key) and (key in then or key not in _ADDED_LATER):
+        is_compared = key not in _NO_LONGER and (key in then or key not in _ADDED_LATER)
+        if is_compared and then.get(key) != current.get(key):
             yield difference_text(key, then.get(key), current.get(key))
 
 
@@ -227,6 +228,7 @@ def _once(texts: Iterable[str]) -> list[str]:
 _WORDS = {"name", "claim", "varies", "fails_when", "explained"}
 _OF_SCALE = "confirmatory_claims_about_scale"
 _ADDED_LATER = (_OF_SCALE,)  # keys that looks were not always stored with
+_NO_LONGER = {"futility"}  # a key of versions up to 0.5.0: whether a look gave up claims; what it settled stays settled
 
 
 def look_declaration(study: Study) -> dict[str, Any]:
@@ -234,7 +236,7 @@ def look_declaration(study: Study) -> dict[str, Any]:
     there are in the family."""
     claims = {each.name: used_keys(each.model_dump(mode="json", exclude=_WORDS)) for each in study.paired_claims}
     of_scale = [each.name for each in study.family if each.evidence == "scale" and each.confirmatory]
-    keys = {"looks": study.looks, "futility": study.futility, "seeds": study.seeds, "hypotheses": claims}
+    keys = {"looks": study.looks, "seeds": study.seeds, "hypotheses": claims}
     return flat(keys | ({_OF_SCALE: of_scale} if study.sizes else {}))
 
 

@@ -1,4 +1,4 @@
-"""What a study means for one run: its settings, its model, how many draws it has."""
+"""What a study means for one run: its settings, its model, whether it draws anything."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from oelm.arms import canonical_name
 from oelm.config import AnyModel, Settings, Training, as_far_as_known
 from oelm.settings import settings_of, with_preset
 from oelm.study.declaration import STEPS_KEY, Study
-from oelm.study.draws import PROJECTIONS, draw_seed
 from oelm.treatment.draws import draws_what_it_treats
+
+_PROJECTIONS = "seeds.projections"  # the setting that decides what an arm draws
 
 
 def settings_for(
@@ -17,19 +18,16 @@ def settings_for(
     arm: str,
     *,
     seed: int,
-    draw: int = 0,
     values: dict[str, Any] | None = None,
     tuning: bool = False,
     budget: float | None = None,
 ) -> Settings:
-    """The settings of one run: base, arm, tuning's own, its draw, the arm's own, the grid's values, then its budget."""
+    """The settings of one run: base, arm, tuning's own, the arm's own, the grid's values, then its budget."""
     if budget is not None:
-        whole = settings_for(study, arm, seed=seed, draw=draw, values=values, tuning=tuning).run.training
+        whole = settings_for(study, arm, seed=seed, values=values, tuning=tuning).run.training
         values = (values or {}) | _schedule_within(budget, whole)
     entry = study.arms[arm]
     own = dict(study.tuning.set) | {"training.validation_split": "tune"} if tuning and study.tuning else {}
-    if draw:
-        own |= {PROJECTIONS: draw_seed(seed, draw)}
     return settings_with(study, arm, name=f"arms.{arm}", seed=seed, values=own | entry.set | (values or {}))
 
 
@@ -52,13 +50,8 @@ def declared_model(study: Study, arm: str) -> AnyModel:
     return as_far_as_known(settings_for(study, arm, seed=study.seeds[0]).run).model
 
 
-def draws_of(study: Study, arm: str, values: dict[str, Any] | None = None) -> int:
-    """How many runs each of its seeds has."""
-    return study.draws if study.draws > 1 and is_drawn(study, arm, values) else 1
-
-
 def is_drawn(study: Study, arm: str, values: dict[str, Any] | None = None) -> bool:
     """Whether something that an arm treats is drawn, and anew for each seed."""
-    if PROJECTIONS in study.arms[arm].set:
+    if _PROJECTIONS in study.arms[arm].set:
         return False
     return draws_what_it_treats(settings_for(study, arm, seed=study.seeds[0], values=values).run.model)

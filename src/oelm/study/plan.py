@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -25,7 +25,7 @@ from oelm.study.declaration import Study, Tuning
 from oelm.study.halving import Round, judged
 from oelm.study.kept_choices import KeptChoices, kept_choices, second_thoughts, stored_late, with_early_runs
 from oelm.study.kept_looks import Look, SeedsOfArm, against_runs, kept_looks, seeds_of_arm
-from oelm.study.one_run import draws_of, settings_for
+from oelm.study.one_run import settings_for
 from oelm.study.remarks import Remark
 from oelm.study.shelf import Shelf, StoredRun, computation
 from oelm.study.tuning import Choice, Grid, Point, Tried, chosen, extended, joined, neighbours, point_text, points_of
@@ -48,7 +48,6 @@ class PlannedRun:
     processes: int
     stored: StoredRun | None
     data_digest: str | None = None  # of the data that it is made from, where that is known
-    draw: int = 0  # of what its arm treats, within the seed
     need: Need = "now"
     budget: float | None = None  # of a round of halving, as declared
 
@@ -91,13 +90,12 @@ class PlannedRun:
 
     @property
     def title(self) -> str:
-        draw = f" d{self.draw}" if self.draw else ""
         point = f" {point_text(self.point)}" if self.stage == "tuning" else ""
         steps = "" if self.budget is None else f" steps={self.run.training.steps}"
-        return f"{self.arm} s{self.seed}{draw}{point}{steps}"
+        return f"{self.arm} s{self.seed}{point}{steps}"
 
     def folder_name(self, data_digest: str) -> str:
-        return folder_name(self.resolved_run, arm=self.arm, seed=self.seed, draw=self.draw, data_digest=data_digest)
+        return folder_name(self.resolved_run, arm=self.arm, seed=self.seed, data_digest=data_digest)
 
     def directory(self, folder: Path, *, data_digest: str) -> RunDirectory:
         """Where the run is, or will be, under the study's folder. The digest is taken where its own is not known."""
@@ -113,7 +111,6 @@ class Plan:
     tuning: list[PlannedRun]
     final: list[PlannedRun]  # of the arms that have their values
     choices: dict[str, Choice]
-    draws: dict[str, int]  # of each arm: how many final runs each of its seeds has
     grids: dict[str, Grid] = field(default_factory=dict)  # of every arm that is tuned, with the points that were added
     remarks: tuple[Remark, ...] = ()  # on the stored choices
     blocked: str | None = None  # why no run may be started
@@ -158,7 +155,7 @@ class Plan:
     @property
     def expected_final_runs(self) -> int:
         """As many as may still be needed."""
-        return sum(self.draws.values()) * len(self.study.seeds) - len(self.saved)
+        return len(self.study.arms) * len(self.study.seeds) - len(self.saved)
 
     @property
     def is_done(self) -> bool:
@@ -210,16 +207,15 @@ class Planner:
     study: Study
     facts: dict[str, Any]
     digests: Digests  # of the data, as far as they are known; of other data the stored runs' own are believed
-    known: dict[tuple[str, int, int, Stage, Point, float | None], tuple[Settings, str]] = field(
+    known: dict[tuple[str, int, Stage, Point, float | None], tuple[Settings, str]] = field(
         default_factory=dict
     )  # with the identity of the computation
-    known_draws: dict[tuple[str, Point], int] = field(default_factory=dict)
 
     def plan(self, shelf: Shelf) -> Plan:
         maker, study = _Maker(self, shelf), self.study
         if study.tuning is None:
             final = maker.final(dict.fromkeys(study.arms, ()))
-            plan = Plan(study, [], final, {}, self.draws({}), facts=self.facts, digests=self.digests)
+            plan = Plan(study, [], final, {}, facts=self.facts, digests=self.digests)
             return self._by_looks(plan, shelf.folder)
         kept = kept_choices(study, shelf, data_digest=self.digests.get(self._data_of_baseline))
         tuned, grids = _Tuned([], [], {}, []), dict[str, Grid]()
@@ -237,7 +233,7 @@ class Planner:
         choices = {arm: with_early_runs(known[arm], final) for arm in points}
         remarks = (*kept.remarks, *second_thoughts(self.study, kept, tuned.runs, grids), *stored_late(choices.values()))
         plan = Plan(
-            self.study, tuned.runs, final, choices, self.draws(points_found), grids, remarks, kept.blocked, self.facts,
+            self.study, tuned.runs, final, choices, grids, remarks, kept.blocked, self.facts,
             self.digests, rounds=tuple(tuned.rounds),
         )  # fmt: skip
         return self._by_looks(plan, maker.shelf.folder)
@@ -268,46 +264,32 @@ class Planner:
             blocked=kept.blocked,
         )
 
-    def draws(self, points: dict[str, Point]) -> dict[str, int]:
-        """How many final runs each seed of an arm has."""
-        return {arm: self.draws_of(arm, points.get(arm, ())) for arm in self.study.arms}
-
-    def draws_of(self, arm: str, point: Point) -> int:
-        if (arm, point) not in self.known_draws:
-            self.known_draws[arm, point] = draws_of(self.study, arm, dict(point))
-        return self.known_draws[arm, point]
-
     @property
     def _data_of_baseline(self) -> str:
-        return self.settings(self.study.baseline, self.study.seeds[0], 0, "final", ())[0].run.data
+        return self.settings(self.study.baseline, self.study.seeds[0], "final", ())[0].run.data
 
     def final_at_base(self, plan: Plan) -> list[PlannedRun]:
         """The final runs that wait for tuning, with the base's own values: what they cost is known before. With looks,
         those that the first one needs."""
         needed = {arm: self.study.seeds[: plan.seeds_of(arm).needed] for arm in self.study.arms}
         return [
-            PlannedRun(arm, seed, "final", (), settings, self.study.arms[arm].processes, None, draw=draw)
-            for arm, seed, draw in self.final_runs({arm: () for arm in self.study.arms if not plan.has_values(arm)})
-            for settings, _ in [self.settings(arm, seed, draw, "final", ())]
+            PlannedRun(arm, seed, "final", (), settings, self.study.arms[arm].processes, None)
+            for arm, seed in self.final_runs(arm for arm in self.study.arms if not plan.has_values(arm))
+            for settings, _ in [self.settings(arm, seed, "final", ())]
             if seed in needed[arm]
         ]
 
-    def final_runs(self, points: dict[str, Point]) -> Iterator[tuple[str, int, int]]:
-        """Arm, seed and draw: seed by seed and draw by draw, so that a study stopped half-way holds whole pairs."""
-        draws = {arm: self.draws_of(arm, point) for arm, point in points.items()}
-        for seed in self.study.seeds:
-            for draw in range(max(draws.values(), default=0)):
-                yield from ((arm, seed, draw) for arm, of_arm in draws.items() if draw < of_arm)
+    def final_runs(self, arms: Iterable[str]) -> Iterator[tuple[str, int]]:
+        """Arm and seed: seed by seed, so that a study stopped half-way holds whole pairs."""
+        return ((arm, seed) for seed, arm in itertools.product(self.study.seeds, list(arms)))
 
     def settings(
-        self, arm: str, seed: int, draw: int, stage: Stage, point: Point, budget: float | None = None
+        self, arm: str, seed: int, stage: Stage, point: Point, budget: float | None = None
     ) -> tuple[Settings, str]:
-        key = arm, seed, draw, stage, point, budget
+        key = arm, seed, stage, point, budget
         if key not in self.known:
             tuning = stage == "tuning"
-            settings = settings_for(
-                self.study, arm, seed=seed, draw=draw, values=dict(point), tuning=tuning, budget=budget
-            )
+            settings = settings_for(self.study, arm, seed=seed, values=dict(point), tuning=tuning, budget=budget)
             run = as_far_as_known(settings.run, self.facts)
             identity = computation(run) if isinstance(run, ResolvedRun) else ""
             self.known[key] = settings.model_copy(update={"run": run}), identity
@@ -386,7 +368,7 @@ class _Maker:
         """Seed by seed and point by point, in the order of the points of all arms."""
         every = sorted({point for of_arm in points.values() for point in of_arm})
         return [
-            self._run(arm, seed, 0, "tuning", point, budget)
+            self._run(arm, seed, "tuning", point, budget)
             for seed in declared.seeds
             for point in every
             for arm, of_arm in points.items()
@@ -405,16 +387,14 @@ class _Maker:
 
     def final(self, points: dict[str, Point]) -> list[PlannedRun]:
         """Of these arms."""
-        return [self._run(arm, seed, draw, "final", points[arm]) for arm, seed, draw in self.planner.final_runs(points)]
+        return [self._run(arm, seed, "final", points[arm]) for arm, seed in self.planner.final_runs(points)]
 
-    def _run(
-        self, arm: str, seed: int, draw: int, stage: Stage, point: Point, budget: float | None = None
-    ) -> PlannedRun:
-        settings, identity = self.planner.settings(arm, seed, draw, stage, point, budget)
+    def _run(self, arm: str, seed: int, stage: Stage, point: Point, budget: float | None = None) -> PlannedRun:
+        settings, identity = self.planner.settings(arm, seed, stage, point, budget)
         digest = self.planner.digests.get(settings.run.data)
         stored = self.shelf.computed(identity, data_digest=digest) if identity else None
         processes = self.study.arms[arm].processes
-        return PlannedRun(arm, seed, stage, point, settings, processes, stored, digest, draw, budget=budget)
+        return PlannedRun(arm, seed, stage, point, settings, processes, stored, digest, budget=budget)
 
 
 @dataclass(frozen=True)
@@ -427,14 +407,10 @@ class _Tuned:
     on_the_grid: list[Point]  # where one of these lies at an end of the grid, it grows
 
 
-def paired_draws(treatment: list[PlannedRun], control: list[PlannedRun]) -> list[tuple[PlannedRun, PlannedRun]]:
-    """Runs of two arms that belong together: of one seed, and of one draw unless one of the arms has only the first."""
-    by_place = [{(run.seed, run.draw): run for run in runs} for runs in (treatment, control)]
-    several = [any(draw for _, draw in places) for places in by_place]
-    places = sorted(by_place[0].keys() | by_place[1].keys())
-    own = [[(seed, draw if many else 0) for seed, draw in places] for many in several]
-    pairs = [(by_place[0].get(one), by_place[1].get(other)) for one, other in zip(*own, strict=True)]
-    return [(one, other) for one, other in pairs if one and other]
+def paired(treatment: list[PlannedRun], control: list[PlannedRun]) -> list[tuple[PlannedRun, PlannedRun]]:
+    """Runs of two arms that belong together: of one seed."""
+    one, other = ({run.seed: run for run in runs} for runs in (treatment, control))
+    return [(one[seed], other[seed]) for seed in sorted(one.keys() & other.keys())]
 
 
 def _chosen(arms: list[str], tuning: list[PlannedRun], grid: Grid, declared: Tuning) -> dict[str, Choice]:

@@ -19,7 +19,6 @@ from oelm.study.catalogue import study_file
 from oelm.study.checks import (
     at_odds,
     complaints,
-    draws_of_nothing,
     equal_arms,
     equal_rounds,
     faults_of_arms,
@@ -60,7 +59,7 @@ def study_of(tree: dict[str, Any], *, name: str) -> Study:
         study = study if "looks" in tree or problems else study.with_default_looks()
         whole = [arm for arm in study.arms if not any(line.startswith(f"arms.{arm}.") for line in problems)]
         checks = (
-            named_wrongly, misplaced_values, faults_of_arms, equal_rounds, draws_of_nothing, scales_of_nothing,
+            named_wrongly, misplaced_values, faults_of_arms, equal_rounds, scales_of_nothing,
             reported_for_tuning,
         )  # fmt: skip
         problems += [] if wrong_keys else wrong_looks(study)

@@ -24,8 +24,6 @@ SENTENCES: dict[str, str] = {
     "other_arms.one": "{runs} finished run here belongs to an arm that the study does not have: {names}",
     "other_seeds": "{runs} finished runs here are of seeds that the study does not have: {seeds}",
     "other_seeds.one": "{runs} finished run here is of a seed that the study does not have: {seeds}",
-    "other_draws": "{runs} finished runs here are draws that the study does not have (the first is 0): {draws}",
-    "other_draws.one": "{runs} finished run here is a draw that the study does not have (the first is 0): {draws}",
     "other_points": "{runs} finished tuning runs here are of points that the grid does not have, and no choice uses "
     "them: {points}",
     "other_points.one": "{runs} finished tuning run here is of a point that the grid does not have, and no choice uses "

@@ -15,7 +15,6 @@ from typing import Any
 from oelm.config import ResolvedRun, Run, as_far_as_known, facts_of
 from oelm.run_directory import flat
 from oelm.study.declaration import Study
-from oelm.study.draws import draw_of
 from oelm.study.kept_choices import TUNING_SPLIT
 from oelm.study.one_run import settings_for
 from oelm.study.plan import Plan, PlannedRun, Stage
@@ -23,7 +22,7 @@ from oelm.study.remarks import DATA_DIGEST, Differences, Remark, kinds_text, som
 from oelm.study.shelf import Shelf, StoredRun, computation
 from oelm.study.tuning import largest, point_text
 
-SEED, DRAW = "seed", "draw"
+SEED = "seed"
 
 
 def strays(plan: Plan, shelf: Shelf) -> list[Remark]:
@@ -78,7 +77,6 @@ class _Sorted:
     data: Counter[tuple[str, str]] = field(default_factory=Counter)  # digests: theirs, and that of the data that count
     arms: Counter[str] = field(default_factory=Counter)
     seeds: Counter[int] = field(default_factory=Counter)
-    draws: Counter[int] = field(default_factory=Counter)
     points: Counter[str] = field(default_factory=Counter)
     unchosen: Counter[str] = field(default_factory=Counter)
     expected: dict[tuple[str, Stage, float | None], _Expected] = field(default_factory=dict)
@@ -113,13 +111,12 @@ class _Sorted:
             self.arms[stored.arm] += 1
         elif not nearest:
             self._place_alike(stored, stage)
-        elif {DATA_DIGEST} <= {key for key, *_ in nearest} <= {DATA_DIGEST, SEED, DRAW}:
+        elif {DATA_DIGEST} <= {key for key, *_ in nearest} <= {DATA_DIGEST, SEED}:
             self.data.update((then, now) for key, then, now in nearest if key == DATA_DIGEST)
-        elif all(key in (SEED, DRAW) for key, *_ in nearest):
-            key, number, _ = nearest[0]
-            (self.seeds if key == SEED else self.draws)[number] += 1
+        elif all(key == SEED for key, *_ in nearest):
+            self.seeds[nearest[0][1]] += 1
         else:
-            self.configs[tuple(each for each in nearest if each[0] not in (SEED, DRAW))] += 1
+            self.configs[tuple(each for each in nearest if each[0] != SEED)] += 1
 
     def _place_alike(self, stored: StoredRun, stage: Stage) -> None:
         """Only its values on the grid are others. A final run is then missing the choice that it was made by; a point
@@ -166,8 +163,6 @@ class _Sorted:
             yield "other_arms", {"runs": self.arms.total(), "names": ", ".join(sorted(self.arms))}
         if self.seeds:
             yield "other_seeds", {"runs": self.seeds.total(), "seeds": ", ".join(map(str, sorted(self.seeds)))}
-        if self.draws:
-            yield "other_draws", {"runs": self.draws.total(), "draws": ", ".join(map(str, sorted(self.draws)))}
         if self.points:
             yield "other_points", {"runs": self.points.total(), "points": some(sorted(self.points))}
         if self.unchosen:
@@ -181,7 +176,6 @@ class _Expected:
     run: Run  # as declared: None where a value follows from others
     sentinel: int  # the seed it was made with, which is no seed of the study
     seeds: frozenset[int]
-    draws: int  # of each seed
     ignored: frozenset[str]  # keys of the grid, unless they are chosen
 
     @classmethod
@@ -192,8 +186,7 @@ class _Expected:
         sentinel = 1 + max(seeds)
         values: dict[str, Any] = {} if tuning or choice is None else choice.values
         run = settings_for(study, arm, seed=sentinel, values=values, tuning=tuning, budget=budget).run
-        draws = 1 if tuning else plan.draws[arm]
-        return cls(run, sentinel, seeds, draws, frozenset(study.tuning.grid if study.tuning and not values else ()))
+        return cls(run, sentinel, seeds, frozenset(study.tuning.grid if study.tuning and not values else ()))
 
     def differences(self, stored: ResolvedRun) -> Iterator[tuple[str, Any, Any]]:
         """What follows from a setting that differs is left out beside it."""
@@ -208,12 +201,9 @@ class _Expected:
 
     def _other_seed(self, stored: ResolvedRun) -> Iterator[tuple[str, Any, Any]]:
         then, now = stored.seeds.model_dump(), self.run.seeds.model_dump()
-        draw = draw_of(stored.seeds) or 0
-        compared = [key for key, value in now.items() if value == self.sentinel and not (draw and key == "projections")]
+        compared = [key for key, value in now.items() if value == self.sentinel]
         for seed in sorted({then[key] for key in compared} - self.seeds):
             yield SEED, seed, None
-        if draw >= self.draws:
-            yield DRAW, draw, None
 
 
 def _by_key(run: Run) -> dict[str, Any]:

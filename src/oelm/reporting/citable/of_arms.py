@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from statistics import fmean, median
 
-from oelm.analysis.findings import ArmSummary, Component, Findings, ProbeSummary, Reached, SolvedSeeds
-from oelm.claims.measures import Measure
+from oelm.analysis.findings import ArmSummary, Findings, ProbeSummary, Reached, SolvedSeeds
 from oelm.heads.kinds import KINDS as HEAD_KINDS
 from oelm.reporting import numbers, quality
-from oelm.reporting.citable.rows import Row, of_difference, of_ratio, with_interval
-from oelm.reporting.draws import deviation
+from oelm.reporting.citable.rows import Row, of_difference, of_ratio
 from oelm.reporting.macro_names import spelled_out
 from oelm.reporting.tables import counted_bytes
 from oelm.study.scaled import sized_arms
@@ -40,10 +37,6 @@ def rows(findings: Findings, summary: ArmSummary) -> Iterator[Row]:
             yield from _reached(summary.reached, [each.reached.flops for each in compared if each.reached is not None])
     if summary.probe is not None:
         yield from _probe(summary.probe)
-    if summary.draw_variance is not None:
-        yield "draws", str(summary.draw_variance.draws), "draws of each seed"
-        yield from _component(measure, "Draws", summary.draw_variance.between_draws)
-        yield from _component(measure, "Seeds", summary.draw_variance.between_seeds)
     if summary.heads is not None:
         for kind in HEAD_KINDS:
             best = summary.heads.strongest[kind].mean[-1]
@@ -92,13 +85,6 @@ def _reached(reached: Reached, column: list[float]) -> Iterator[Row]:
     yield "tokensToTarget", numbers.whole(reached.tokens), "training tokens to the target"
     yield "timeToTarget", numbers.duration(reached.seconds), "training time to the target"
     yield "flopsToTarget", numbers.flops(reached.flops, column=column), "arithmetic to the target"
-
-
-def _component(measure: Measure, between: str, component: Component | None) -> Iterator[Row]:
-    if component is not None:
-        values = component.variance, component.low, component.high
-        what = f"standard deviation between {between.lower()}"
-        yield from with_interval(f"between{between}", values, partial(deviation, measure), what)
 
 
 def _probe(probe: ProbeSummary) -> Iterator[Row]:

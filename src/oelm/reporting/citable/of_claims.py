@@ -75,7 +75,7 @@ def _pairs(pairs: SolvingPairs) -> Iterator[Row]:
 
 def _examples(pair: McNemar) -> Iterator[Row]:
     """Of one pair of runs, by its seed."""
-    at, what = f"AtSeed{spelled_out(pair.name)}", f"of the pair of seed {pair.name}"
+    at, what = f"AtSeed{spelled_out(str(pair.seed))}", f"of the pair of seed {pair.seed}"
     for count in COUNTS:
         first, second = count.split("_")
         name = f"{first}{second.capitalize()}Examples{at}"

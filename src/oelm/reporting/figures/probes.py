@@ -72,11 +72,10 @@ def steps_to_solve(canvas: Canvas) -> Figure | None:
 
 def _row_of_runs(canvas: Canvas, axis: Axes, arm: str, seeds: SolvedSeeds, *, row: int, beyond: float) -> None:
     look, count = canvas.look(arm), max(1, len(seeds.solved) - 1)
-    for place, draws in enumerate(seeds.solved.values()):
+    for place, each in enumerate(seeds.solved.values()):
         height = row + SPREAD * (place / count - 0.5)
-        for each in draws:
-            at, fill = (beyond, "none") if each is None else (each.by, look.colour)
-            axis.plot([at], [height], marker=look.marker, ms=2.8, mec=look.colour, mfc=fill, mew=0.7, ls="none")
+        at, fill = (beyond, "none") if each is None else (each.by, look.colour)
+        axis.plot([at], [height], marker=look.marker, ms=2.8, mec=look.colour, mfc=fill, mew=0.7, ls="none")
     if seeds.steps:
         middle = median(seeds.steps)
         axis.plot([middle, middle], [row - 0.36, row + 0.36], color=look.colour, lw=1.6, solid_capstyle="butt")
