@@ -107,7 +107,7 @@ def carried_over(server, client, strings: list[str], canary) -> int:
         name = string.replace("/", "-").replace("\0", "-") or "empty"
         if name in ("..",):
             continue
-        ask(far, "prepare", folders=[name], files={}, force=False)
+        ask(far, "prepare", folders=[name], files=[])
         assert {path.name for path in (there / str(number)).iterdir()} == {name, sent_program.MANIFEST}
     assert not canary.exists()
     return len(strings)
@@ -184,7 +184,7 @@ def test_a_lock_that_names_nobody_is_free(tmp_path, content):
 
 def test_a_program_cut_on_its_way_does_nothing(tmp_path):
     server = Server(HOST, HOST, str(tmp_path / "far"), None, None, None)
-    whole = connection._text(server, "prepare", {"folders": ["x"], "files": {}, "force": False})
+    whole = connection._text(server, "prepare", {"folders": ["x"], "files": []})
     last = len(whole) - 2
     for length in [*range(0, last, last // 8), last - 40, last - 1]:
         subprocess.run([sys.executable, "-"], input=whole[:length], capture_output=True, check=False)

@@ -4,7 +4,6 @@ import dataclasses
 import json
 import os
 import shutil
-import subprocess
 import time
 from pathlib import Path
 
@@ -34,9 +33,9 @@ def here(world, monkeypatch) -> World:
     return world
 
 
-def sent(data=("data/tokens",), *, force: bool = False) -> list[str]:
+def sent(data=("data/tokens",)) -> list[str]:
     lines: list[str] = []
-    sync(server_named(HOST), data_folders(list(data)), say=lines.append, force=force)
+    sync(server_named(HOST), data_folders(list(data)), say=lines.append)
     return lines
 
 
@@ -146,18 +145,20 @@ def test_a_link_that_becomes_a_folder_here_becomes_one_there_and_nothing_is_writ
     assert (here.there / "releases" / "note.txt").read_text() == "one"
 
 
-def test_a_folder_that_is_a_link_there_stays_one(here, tmp_path):
+def test_a_folder_of_data_that_is_a_link_there_stays_one_and_nothing_tracked_is_written_through_a_link(here, tmp_path):
     disk = tmp_path / "large disk"
     disk.mkdir()
     here.there.mkdir(parents=True)
-    (here.there / "data").symlink_to(disk)
-    (here.project / "data" / "lists").mkdir()
-    (here.project / "data" / "lists" / "about.txt").write_text("tracked")
-    subprocess.run(["git", "add", "-f", "data/lists/about.txt"], cwd=here.project, check=True)
+    for name in ("data", "notes"):
+        (here.there / name).symlink_to(disk)
+    (here.project / "notes").mkdir()
+    (here.project / "notes" / "about.txt").write_text("tracked")
+    git_add(here.project)
     sent()
     assert (here.there / "data").is_symlink()
-    assert (disk / "lists" / "about.txt").read_text() == "tracked"
     assert (disk / "tokens" / "train.bin").stat().st_size == 40_000
+    assert (here.there / "notes" / "about.txt").read_text() == "tracked"
+    assert [path.name for path in disk.iterdir()] == ["tokens"]
 
 
 # ---- Changes over there --------------------------------------------------------------------------------------------
@@ -172,64 +173,34 @@ def noted(here) -> Path:
     return here.there / "note.txt"
 
 
-def test_a_file_that_was_changed_there_is_not_replaced_unless_asked(here, noted):
-    noted.write_text("edited there")
-    (here.project / "note.txt").write_text("two")
-    with pytest.raises(UserError, match=r"outside sync: note\.txt; nothing was sent: .* sync --force`") as caught:
+def test_what_is_there_is_a_copy_of_what_is_here(here, noted):
+    """Whatever it was changed to, and whatever an earlier version wrote down of it."""
+    for files in ({"note.txt": ["0" * 64]}, ["note.txt"], {}):
+        noted.write_text("edited there")
+        (here.there / ".oelm-synced.json").write_text(json.dumps({"files": files}))
         sent([])
-    assert "\n" not in str(caught.value)
-    assert noted.read_text() == "edited there"
-    assert any("replaced, although changed there outside sync: note.txt" in line for line in sent([], force=True))
-    assert noted.read_text() == "two"
-    assert not any("replaced" in line for line in sent([]))
-
-
-def test_a_file_that_was_changed_there_is_not_removed_either(here, noted):
-    noted.write_text("edited there")
-    (here.project / "note.txt").unlink()
-    git_add(here.project)
-    with pytest.raises(UserError, match=r"outside sync: note\.txt"):
-        sent([])
-    assert noted.exists()
-
-
-def test_a_file_that_no_sync_brought_is_not_replaced(here, noted):
-    (here.there / "own.txt").write_text("theirs")
-    (here.project / "own.txt").write_text("ours")
-    git_add(here.project)
-    with pytest.raises(UserError, match=r"outside sync: own\.txt"):
-        sent([])
-
-
-def test_the_same_change_on_both_sides_and_a_file_gone_there_are_no_quarrel(here, noted):
-    for text in (noted, here.project / "note.txt"):
-        text.write_text("two")
-    sent([])
+        assert noted.read_text() == "one"
     noted.unlink()
     sent([])
-    assert noted.read_text() == "two"
+    assert noted.read_text() == "one"
 
 
-def test_what_a_cut_sync_left_is_not_taken_for_a_change_there(here, noted, monkeypatch):
+def test_what_a_cut_sync_brought_goes_with_the_next_one_that_no_longer_has_it(here, noted, monkeypatch):
     def cut(*arguments, **options):
-        noted.write_text("two")  # had come through
+        (here.there / "new.txt").write_text("had come through")
         raise UserError("cut")
 
-    (here.project / "note.txt").write_text("two")
+    (here.project / "new.txt").write_text("had come through")
+    git_add(here.project)
     with monkeypatch.context() as patched:
         patched.setattr(syncing, "send", cut)
         with pytest.raises(UserError, match="cut"):
             sent([])
-    (here.project / "note.txt").write_text("three")
+    (here.project / "new.txt").unlink()
+    git_add(here.project)
     sent([])
-    assert noted.read_text() == "three"
-
-
-def test_a_list_of_files_without_digests_as_it_once_was_forbids_nothing(here, noted):
-    (here.there / ".oelm-synced.json").write_text(json.dumps({"files": ["note.txt"]}))
-    noted.write_text("edited there")
-    sent([])
-    assert noted.read_text() == "one"
+    assert not (here.there / "new.txt").exists()
+    assert noted.exists()
 
 
 @pytest.mark.parametrize(

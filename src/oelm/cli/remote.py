@@ -108,7 +108,6 @@ def sync(
         list[str] | None,
         typer.Option("--data", help="A folder of token files to send; repeatable.", show_default="the study's"),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Also replace files that were changed on the server.")] = False,
 ) -> None:
     """Send code and data to the server, only what changed.
 
@@ -129,7 +128,7 @@ def sync(
         refuse_untracked(study)
     place = place_of(study) if study else None
     asked = [*(data or ()), *(data_here(place, say=echo) if place and not data else ())]
-    send(server, data_folders(asked), say=echo, force=force, runs=place.folder if place else None)
+    send(server, data_folders(asked), say=echo, runs=place.folder if place else None)
     if place and not asked:
         refuse_without_data(server, place, say=echo)
 

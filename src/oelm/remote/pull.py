@@ -20,11 +20,9 @@ from oelm.experiments.detached import LOG_FILE
 from oelm.experiments.handles import StudyEngines
 from oelm.files import (
     TEMPORARY_PREFIX,
-    Damaged,
     ensure_writable,
     new_folder,
     refuse_link,
-    remove,
     sha256_of,
     write_json,
 )
@@ -33,7 +31,7 @@ from oelm.plurals import number_of
 from oelm.remote.connection import ask
 from oelm.remote.copying import PARTIAL, Copied, receive
 from oelm.remote.hosts import Server
-from oelm.run_directory import TUNING_FOLDER, RunDirectory, check_whole
+from oelm.run_directory import MANIFEST, TUNING_FOLDER, RunDirectory
 from oelm.schemas import Pulled, read_record
 from oelm.study.bench import BENCH_FILE
 from oelm.study.decisions import CHOICES_FILE
@@ -75,7 +73,7 @@ def pull(server: Server, folder: Path, *, checkpoints: bool, say: Callable[[str]
             _small_files(server, there["path"], folder, staging / "small", notes, say)
             _say_what_was_not_taken(server, there["finished"], folder, notes, say)
             if checkpoints:
-                _checkpoints(server, there["path"], folder, staging / "large", notes, say)
+                _checkpoints(server, there["path"], folder, notes, say)
             shutil.rmtree(staging, ignore_errors=True)
     except Owned as error:
         raise UserError(f"{folder}: another pull is running there ({error}); wait for it") from error
@@ -217,49 +215,21 @@ def _put_in_place(run: Path, target: Path) -> None:
 # ---- Checkpoints ---------------------------------------------------------------------------------------------------
 
 
-def _checkpoints(
-    server: Server, there: str, folder: Path, staging: Path, notes: _Notes, say: Callable[[str], None]
-) -> None:
-    """Best models and whole checkpoints. One that was pruned there while it came is left out."""
-    refuse_link(staging)
-    staging.mkdir(exist_ok=True)  # what a cut pull left is used; what is here already is linked, not sent
+def _checkpoints(server: Server, there: str, folder: Path, notes: _Notes, say: Callable[[str], None]) -> None:
+    """Best models and checkpoints, each file whole under its name. A checkpoint that was pruned there while it came
+    lacks its manifest: nobody takes it for one, and it goes."""
+    kept = notes.kept()
+    runs = [name for run in _runs_in(folder) if (name := run.relative_to(folder).as_posix()) not in kept]
+    for place in (folder / run / name for run in runs for name in (".", *LARGE)):
+        refuse_link(place)
     copied = receive(
-        server, there, staging, f"--link-dest={folder.absolute()}", *_without(notes.kept()), *_NOT_OURS, *_EVERY_RUN,
-        *(f"--include=/{place}{name}/***" for name in LARGE for place in ("*/", f"{TUNING_FOLDER}/*/")), "--exclude=*",
+        server, there, folder, *_without(kept), *_NOT_OURS, f"--include=/{TUNING_FOLDER}/",
+        *(f"--include=/{_literal(run)}/{more}" for run in runs for more in ("", *(f"{name}/***" for name in LARGE))),
+        "--exclude=*",
     )  # fmt: skip
-    for run in _runs_in(staging):
-        target = RunDirectory(folder / run.relative_to(staging))
-        if not target.config_file.exists():
-            continue
-        for large in (target.best, target.checkpoints):
-            refuse_link(large)
-        _replace_files(run / target.best.name, target.best)
-        for step in RunDirectory(run).stored_checkpoints():
-            _replace_checkpoint(step, target.checkpoints / step.name, say)
+    for run in runs:
+        for checkpoint in RunDirectory(folder / run).stored_checkpoints():
+            if not (checkpoint / MANIFEST).exists():
+                shutil.rmtree(checkpoint)
+                say(f"{checkpoint}: left out, incomplete")
     say(f"{folder}: {copied} of checkpoints and best models")
-
-
-def _replace_files(source: Path, target: Path) -> None:
-    for file in sorted(source.iterdir()) if source.is_dir() else []:
-        if file.is_file():
-            target.mkdir(parents=True, exist_ok=True)
-            os.replace(file, target / file.name)
-
-
-def _replace_checkpoint(source: Path, target: Path, say: Callable[[str], None]) -> None:
-    if _same_files(source, target):
-        return
-    try:
-        check_whole(source)
-    except Damaged as error:
-        say(f"{target}: left out, incomplete ({error})")
-        return
-    target.parent.mkdir(parents=True, exist_ok=True)
-    remove(target)
-    os.rename(source, target)
-
-
-def _same_files(one: Path, other: Path) -> bool:
-    """Whether two folders hold the very same files, linked."""
-    names = [file.name for file in one.iterdir()]
-    return bool(names) and all((other / name).exists() and (one / name).samefile(other / name) for name in names)

@@ -13,10 +13,10 @@ import socket
 import subprocess
 import sys
 import time
-from typing import Any, Dict, Iterable, List, Optional
+from typing import Any, Dict, Optional
 
 Tree = Dict[str, Any]
-Brought = Dict[str, Optional[List[Optional[str]]]]  # name -> digests of it; None: not written down
+Brought = Dict[str, Optional[str]]  # name -> its digest; None: on its way, or not written down
 MARK = "\x1eoelm "  # before an answer: a login shell may have printed before it
 # Names that the package has too; a test holds them together.
 MANIFEST = ".oelm-synced.json"  # runs take their commit from it
@@ -231,16 +231,12 @@ def is_foreign(folder: str) -> bool:
 
 
 def prepare(request: Tree) -> Tree:
-    """Make the folders that rsync writes into, unless it would replace what somebody changed here."""
+    """Make the folders that rsync writes into, and write down what comes: a cut sync leaves nothing unknown."""
     folder = folder_of(request)
     if is_foreign(folder):
         raise Refused(f"{folder} contains files of another project; choose another `folder` in remotes.yaml")
     before, files = brought(folder), request["files"]
     links = [name for name in set(before) - set(files) if os.path.islink(os.path.join(folder, name))]
-    changed = some_of(changed_here(folder, before, files, links))
-    if changed and not request["force"]:
-        advice = f"copy the changes here first, or replace them with `oelm remote {request['name']} sync --force`"
-        raise Refused(f"changed in {folder}, outside sync: {changed}; nothing was sent: {advice}")
     try:
         for inner in [""] + request["folders"]:
             os.makedirs(os.path.join(folder, inner), exist_ok=True)
@@ -250,7 +246,7 @@ def prepare(request: Tree) -> Tree:
             {
                 "commit": written.get("commit"),
                 "dirty": bool(written.get("dirty")),
-                "files": also_on_the_way(before, files),
+                "files": {**dict.fromkeys(files), **before},
             },
         )
     except OSError as error:
@@ -260,8 +256,6 @@ def prepare(request: Tree) -> Tree:
         removed_from(folder, name)
     return {
         "folder": folder,
-        "linked": linked_folders(folder, files),
-        "changed": changed,
         "controllers": controllers(folder),
         "rsync": first_line(["rsync", "--version"]),
     }
@@ -270,7 +264,7 @@ def prepare(request: Tree) -> Tree:
 def synced(request: Tree) -> Tree:
     """Remove what an earlier sync brought and this one no longer has; remember what this one brought."""
     folder = folder_of(request)
-    files = {name: [digest_of(os.path.join(folder, name))] for name in request["files"]}
+    files = {name: digest_of(os.path.join(folder, name)) for name in request["files"]}
     removed = sum(removed_from(folder, name) for name in sorted(set(brought(folder)) - set(files)))
     remember(folder, {"commit": request["commit"], "dirty": request["dirty"], "files": files})
     return {"removed": removed}
@@ -279,37 +273,8 @@ def synced(request: Tree) -> Tree:
 def unsent(request: Tree) -> Tree:
     """Files of the other side that are not as the last sync brought them."""
     before, files = brought(folder_of(request)), request["files"]
-    names = [name for name in set(before) | set(files) if before.get(name, []) not in (None, [files.get(name)])]
+    names = [name for name in set(before) | set(files) if before.get(name, "") not in (None, files.get(name))]
     return {"count": len(names) if before else 0, "names": some_of(names)}
-
-
-def also_on_the_way(before: Brought, files: "dict[str, str | None]") -> Brought:
-    """Written down before anything is sent: what a cut sync leaves is not somebody's change."""
-    known = dict(before)
-    for name, digest in files.items():
-        digests = known.get(name, [])
-        if digests is not None and digest not in digests:
-            known[name] = [*digests, digest]
-    return known
-
-
-def linked_folders(folder: str, files: Iterable[str]) -> "dict[str, str]":
-    """Folders of these files that somebody made links, and where they point."""
-    above = {"/".join(name.split("/")[:depth]) for name in files for depth in range(1, name.count("/") + 1)}
-    paths = {inner: os.path.join(folder, inner) for inner in above}
-    return {inner: os.path.realpath(path) for inner, path in paths.items() if os.path.islink(path)}
-
-
-def changed_here(folder: str, before: Brought, files: "dict[str, str | None]", links: "list[str]") -> "list[str]":
-    """Files that are neither what a sync brought nor what this one would bring; not what is seen through old links."""
-    changed = []
-    for name in set(before) | set(files):
-        if name.startswith(tuple(link + "/" for link in links)):
-            continue
-        here, known = digest_of(os.path.join(folder, name)), before.get(name, [])
-        if here not in (None, files.get(name)) and known is not None and here not in known:
-            changed.append(name)
-    return changed
 
 
 def some_of(names: "list[str]", most: int = 5) -> str:
@@ -331,10 +296,10 @@ def digest_of(path: "str | os.PathLike[str]") -> "str | None":
 
 
 def brought(folder: str) -> Brought:
-    """What earlier syncs brought: name -> digests of it, or None where it was not written down."""
+    """What earlier syncs brought. Those of earlier versions wrote down several digests of a file, or none."""
     files = manifest(folder).get("files")
     if isinstance(files, dict):
-        return files
+        return {name: digest if isinstance(digest, str) else None for name, digest in files.items()}
     return {str(name): None for name in files} if isinstance(files, list) else {}
 
 

@@ -1,20 +1,20 @@
 """Code and data to the other side: what git tracks as it stands here, without archives of results and reports, and the
 token folders asked for.
 
-Files that an earlier sync brought and git no longer tracks go away there; nothing else over there is touched, and no
-file that was changed over there is replaced unasked.
+What is there is a copy: a tracked file that was changed over there is replaced, and one that an earlier sync brought
+and git no longer tracks goes away. Nothing else over there is touched.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from oelm.errors import UserError
 from oelm.files import DATA_MEMORY
 from oelm.remote.connection import NO_RSYNC, ask
-from oelm.remote.copying import Copied, send
+from oelm.remote.copying import send
 from oelm.remote.hosts import Server, check_text
 from oelm.remote.project import commit_of, project_root, sent_digests, tracked_files
 from oelm.study.catalogue import PACKAGED, study_file
@@ -55,29 +55,23 @@ def sync(
     folders: list[str],
     *,
     say: Callable[[str], None],
-    force: bool = False,
     runs: Path | None = None,
 ) -> None:
     """Bring code and data over, and what is registered in a folder of runs. Safe to repeat; a cut one goes on where it
     stopped.
     """
     root = project_root()
-    files = sent_digests(root)
+    files = list(sent_digests(root))
     registered = runs if runs is not None and (runs / REGISTRATION_FILE).is_file() else None
     made = [*folders, *([registered.as_posix()] if registered else [])]
-    there = ask(server, "prepare", folders=made, files=files, force=force)
+    there = ask(server, "prepare", folders=made, files=files)
     if not there["rsync"]:
         raise UserError(f"{server.name}: {NO_RSYNC}")
-    code = Copied()
-    for inner, names in _by_folder(list(files), there["linked"]).items():
-        target = there["linked"].get(inner, there["folder"])
-        code += send(server, root / inner, target, "-ltE", "--checksum", names=names)
+    code = send(server, root, there["folder"], "-ltE", "--checksum", names=files)
     commit = commit_of(root)
-    removed = ask(server, "synced", files=list(files), commit=commit["commit"], dirty=commit["dirty"])["removed"]
+    removed = ask(server, "synced", files=files, commit=commit["commit"], dirty=commit["dirty"])["removed"]
     gone = f", {removed} removed that are no longer tracked" if removed else ""
     say(f"code: {code} sent of {len(files)} tracked files{gone}")
-    if there["changed"]:
-        say(f"code: replaced, although changed there outside sync: {there['changed']}")
     for study in there["controllers"] if code.files or removed else ():
         say(f"{study} is running there: runs that start from now on use the new code, and the report says so")
     for folder in folders:
@@ -95,15 +89,3 @@ def _send_registration(server: Server, runs: Path, project: str, say: Callable[[
         server, runs.absolute(), f"{project}/{runs.as_posix()}", "-t", "--ignore-existing", names=names
     )  # fmt: skip
     say(f"{runs / REGISTRATION_FILE}: " + ("sent" if copied.files else "not sent, because one exists there"))
-
-
-def _by_folder(names: list[str], linked: dict[str, str]) -> dict[str, list[str]]:
-    """Names by the innermost folder above them that is a link over there, to a large disk: rsync would replace the
-    link by a folder, or refuse to follow it, so what is in it is sent to where it points.
-    """
-    found: dict[str, list[str]] = {}
-    for name in names:
-        above = [parent for parent in map(str, PurePosixPath(name).parents) if parent in linked]
-        inner = above[0] if above else "."
-        found.setdefault(inner, []).append(os.path.relpath(name, inner))
-    return found
