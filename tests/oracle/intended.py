@@ -49,6 +49,13 @@ INTENDED: tuple[Intended, ...] = (
     ),
     Intended("ALiBi, shares of layers and base scales are gone.", case="text/keys", whole_file=True),
     Intended("Every bench that is read has a seal.", file="analysis_results.json", keys=("bench.sealed",)),
+    Intended("report.md has this table", file="comparison_table.md", whole_file=True),
+    Intended("the same figures are in figures/", case="report*", file="val_ppl_comparison.png", whole_file=True),
+    Intended("the same figures are in figures/", case="report*", file="parameter_distribution.png", whole_file=True),
+    Intended(
+        "which formats there are",
+        text=r"(?<=comparison_table \(text, CSV), Markdown|(?<=comparison_table（文本、CSV)、Markdown",
+    ),
     Intended("a seed has one value, not a list of draws", keys=("solving*.accuracies", "solving*.solved")),
     Intended("the keys draws and futility are gone", keys=("draw", "draws", "futility")),
     Intended("the same: digest of what a look was taken for", file="choices.json", keys=("digest",)),

@@ -35,6 +35,7 @@ SUMMARY = Path("experiments/qk_freeze_summary.json")
 STUDY = Path("experiments/qk_freeze.yaml")
 RUNS = OUTPUTS / "qk_freeze"
 ANALYSIS = Path("experiments/analysis")
+FIRST_FIGURES = ("val_ppl_comparison", "parameter_distribution")  # which the originals put beside the tables
 
 
 def experiment(declared: Path) -> None:
@@ -67,6 +68,9 @@ def analysis(declared: Path) -> None:
         findings = findings_of(study, shelf)
         out = Path(options.output)
         files = write_report(findings, out) if options.plot else write_tables(findings, out)
+        for name in FIRST_FIGURES:
+            if (figure := files.figures.get(f"{name}.en.png")) is not None:
+                write_bytes(out / f"{name}.png", figure.read_bytes())
         for name in ("comparison_table.txt", "hypothesis_validation.txt"):
             say(files.tables[name].read_text(encoding="utf-8"))
         for line in [*files.remarks, *files.tables.values(), *files.articles.values()]:

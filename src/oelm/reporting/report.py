@@ -29,7 +29,6 @@ from oelm.reporting.figures.canvas import Rendered
 from oelm.reporting.fonts import HOW_TO_GET_ONE, chinese_font, has_chinese
 from oelm.reporting.html import html
 from oelm.reporting.markdown import markdown
-from oelm.reporting.markdown import table as markdown_table
 from oelm.reporting.pdf import pdf
 from oelm.reporting.words import LANGUAGES
 from oelm.study.declaration import Language
@@ -38,13 +37,13 @@ from oelm.whole_folder import replacing
 
 Format = Literal["md", "html", "pdf"]
 FORMATS: tuple[Format, ...] = ("md", "html", "pdf")
-FIRST_FIGURES = ("val_ppl_comparison", "parameter_distribution")  # also beside the tables, not only in figures/
 LIBRARIES = ("matplotlib", "typst")
 NUMBERS_FILE = "numbers.tex"
-# Names in a report's folder; the last ones are what older versions, killed, left in it.
+# Names in a report's folder, those of older versions too; the last ones are what these, killed, left in it.
 OUR_FILES = re.compile(
     rf"{re.escape(RESULTS_FILE)}|comparison_table\.(txt|md|csv)|runs\.csv|hypothesis_validation\.txt"
-    rf"|({'|'.join(FIRST_FIGURES)})\.png|report\.(en|zh)\.(md|html|pdf)|{re.escape(NUMBERS_FILE)}|tables\.(en|zh)\.tex"
+    r"|(val_ppl_comparison|parameter_distribution)\.png"
+    rf"|report\.(en|zh)\.(md|html|pdf)|{re.escape(NUMBERS_FILE)}|tables\.(en|zh)\.tex"
     r"|figures|figures/\w+\.(en|zh)\.(png|svg|pdf)"
     rf"|(figures/)?{re.escape(TEMPORARY_PREFIX)}.*"
 )
@@ -115,7 +114,6 @@ def _write_tables(folder: Path, findings: Findings, languages: Sequence[Language
     table = tables.whole_table(findings, language)
     texts = {
         "comparison_table.txt": tables.as_text(table) + "\n",
-        "comparison_table.md": markdown_table(table) + "\n",
         "comparison_table.csv": tables.comparison_csv(findings),
         "runs.csv": tables.runs_csv(findings),
         "hypothesis_validation.txt": verdicts.as_text(findings, language, first=cautions(findings, language)),
@@ -172,10 +170,6 @@ def _galleries(findings: Findings, languages: Sequence[Language]) -> dict[Langua
 def _write_figures(folder: Path, galleries: dict[Language, _Gallery]) -> list[str]:
     (folder / "figures").mkdir()
     contents: dict[str, bytes] = {}
-    first = next(iter(galleries.values()))
-    for name in FIRST_FIGURES:
-        if name in first.pictures:
-            contents[f"{name}.png"] = first.pictures[name].png
     for gallery in galleries.values():
         for name, picture in gallery.pictures.items():
             for ending, content in picture.files().items():

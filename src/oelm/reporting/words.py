@@ -762,10 +762,10 @@ _SECTIONS: dict[str, Phrase] = {
         "如果本实验对您的工作有帮助，请引用本实验及所用软件。",
     ),
     "files.sentence": (
-        "With this report: comparison_table (text, CSV, Markdown), hypothesis_validation.txt, runs.csv with every "
-        "run, analysis_results.json with every number, tables and numbers as LaTeX (tables.*.tex, numbers.tex), and "
+        "With this report: comparison_table (text, CSV), hypothesis_validation.txt, runs.csv with every run, "
+        "analysis_results.json with every number, tables and numbers as LaTeX (tables.*.tex, numbers.tex), and "
         "the figures as PNG, SVG and PDF.",
-        "随报告提供：comparison_table（文本、CSV、Markdown）、hypothesis_validation.txt、包含全部运行的 runs.csv、"
+        "随报告提供：comparison_table（文本、CSV）、hypothesis_validation.txt、包含全部运行的 runs.csv、"
         "包含全部数值的 analysis_results.json、LaTeX 格式的表格与数值（tables.*.tex、numbers.tex），"
         "以及 PNG、SVG 与 PDF 格式的图。",
     ),
