@@ -1,4 +1,4 @@
-"""What the pages are told: verdicts as they form, increments instead of histories, and nothing computed twice."""
+"""What the pages are told: verdicts as they form, curves as far as runs have come, and nothing computed twice."""
 
 import gzip
 import json
@@ -6,12 +6,14 @@ import math
 import shutil
 import threading
 import time
+from statistics import fmean
 
 import pytest
 from board_server import board_of, served
 
 from instant_slots import InstantSlots, run_study
 from oelm.board import views
+from oelm.board import watch as watching
 from oelm.board.follow import VALUES
 from oelm.board.places import StudyPlace
 from oelm.board.state import Board
@@ -175,48 +177,60 @@ def all_bands(watch):
     return found
 
 
-def test_increments_carry_what_is_new_and_nothing_else(tmp_path):
-    study, folder = study_of_two(), tmp_path / "small"
-    store_study(study, folder, all_but_one)
-    directory, rest = running(study, folder)
-    board = board_of(study, folder)
-    watch = board.watch("small")
-    with watch.lock:
-        watch.refresh()
-        before, version = all_bands(watch), watch.version
-    directory.append_metrics(rest[0])
-    with watch.lock:
-        watch.refresh()
-        (event,) = watch.since(version)
-        after = all_bands(watch)
-    id = f"small/{directory.path.name}"
-    assert list(event["runs"]) == [id]
-    points = [point for part in event["runs"][id].values() for point in part["points"]]
-    assert {point[0] for point in points} == {rest[0]["step"]}
-    assert len(json.dumps(event)) < 2000
-    (arm,) = event["bands"]
-    for name, part in event["bands"][arm].items():
-        merged = {point[0]: point for point in [*before[arm][name]["points"], *part["points"]]}
-        assert [merged[step] for step in sorted(merged)] == after[arm][name]["points"]
-
-
-def test_increments_say_which_runs_are_drawn_as_seeds(tmp_path):
+def test_a_band_is_computed_again_only_where_a_run_went_on(tmp_path, monkeypatch):
     board, study, folder = stored_board(tmp_path)
     directory, rest = running(study, folder)
-    unplanned = RunDirectory(shutil.copytree(directory.path, folder / "unplanned"))
     watch = board.watch("small")
     with watch.lock:
         watch.refresh()
-        watch.group_by({id: (row["arm"], row["seed"]) for id, row in watch.rows.items() if row["run"] != "unplanned"})
-    known = views.seeds(board, "small", "val_loss")
-    for each in (directory, unplanned):
-        each.append_metrics(rest[-1])
+        all_bands(watch)
+        before, version = all_bands(watch), watch.version
+        watch.refresh()
+        assert watch.version == version
+    directory.append_metrics(next(record for record in rest if "val_loss" not in record))
+    computed = []
+    whole = watching.points_at
+    monkeypatch.setattr(
+        watching, "points_at", lambda members, name, steps: computed.append(name) or whole(members, name, steps)
+    )
     with watch.lock:
         watch.refresh()
-        (event,) = watch.since(known["version"])
-    assert len(event["runs"]) == 2
-    assert event["arms"] == {id: known["runs"][id]["arm"] for id in event["runs"] if id in known["runs"]}
-    assert len(event["arms"]) == 1
+        after = all_bands(watch)
+        assert watch.version == version + 1
+    assert computed == ["train_loss"]
+    arm = watch.arm_of(f"small/{directory.path.name}")
+    assert {each for each in before if before[each] != after[each]} == {arm}
+
+
+def test_a_band_is_the_mean_of_the_seeds_that_have_come_so_far(tmp_path):
+    """As worked out one by one."""
+    board, study, folder = stored_board(tmp_path)
+    running(study, folder, records=5)
+    watch = board.watch("small")
+    with watch.lock:
+        watch.refresh()
+        for arm, names in all_bands(watch).items():
+            for name, band in names.items():
+                runs = [watch.curve_of(id, name) for id in watch.rows if watch.arm_of(id) == arm]
+                for step, tokens, seconds, *values, count in band["points"]:
+                    here = [point for run in runs for point in run if point[0] == step]
+                    own = [point[3] for point in here]
+                    assert count == len(own)
+                    assert values == pytest.approx([fmean(own), min(own), max(own)])
+                    assert (tokens, seconds) == pytest.approx((fmean(p[1] for p in here), fmean(p[2] for p in here)))
+
+
+def test_seeds_apart_are_the_runs_that_the_study_plans(tmp_path):
+    board, study, folder = stored_board(tmp_path)
+    directory, _ = running(study, folder)
+    shutil.copytree(directory.path, folder / "unplanned")
+    watch = board.watch("small")
+    with watch.lock:
+        watch.refresh()
+        watch.group_by({id: row["arm"] for id, row in watch.rows.items() if row["run"] != "unplanned"})
+    runs = views.seeds(board, "small", "val_loss")["runs"]
+    assert len(runs) == len(watch.rows) - 1
+    assert "small/unplanned" not in runs
 
 
 def test_only_files_that_changed_are_opened_and_only_lines_that_are_drawn_are_parsed(tmp_path, monkeypatch):

@@ -35,7 +35,6 @@ def test_only_what_is_new_is_read(directory, follower, monkeypatch):
     for step in range(1, 200):
         directory.append_metrics(record(step))
     follower.poll()
-    follower.series.take_changes()
     size = directory.metrics_file.stat().st_size
     read = []
     pread = os.pread
@@ -48,7 +47,7 @@ def test_only_what_is_new_is_read(directory, follower, monkeypatch):
     directory.append_metrics(record(200))
     monkeypatch.setattr("oelm.board.follow.os.pread", counting)
     follower.poll()
-    assert follower.series.take_changes() == (False, [200], [])
+    assert steps(follower)[-1] == 200
     new = directory.metrics_file.stat().st_size - size
     assert sum(read) <= new + 2 * CHECKED_BYTES
     read.clear()
@@ -73,11 +72,9 @@ def test_a_file_that_was_cut_is_read_anew(directory, follower):
     for step in range(1, 50):
         directory.append_metrics(record(step))
     follower.poll()
-    follower.series.take_changes()
     directory.metrics_file.write_text(json.dumps(record(7)) + "\n")
     follower.poll()
     assert steps(follower) == [7]
-    assert follower.series.take_changes().is_reset
 
 
 def test_a_file_that_was_replaced_by_a_longer_one_is_read_anew(directory, follower, tmp_path):
@@ -103,25 +100,22 @@ def test_a_file_that_is_gone_is_forgotten(directory, follower):
     directory.append_metrics(record(1))
     follower.poll()
     directory.metrics_file.unlink()
+    version = follower.version
     follower.poll()
     assert steps(follower) == []
-    assert follower.series.take_changes().is_reset
-    follower.poll()
-    assert follower.series.take_changes().is_empty
+    assert follower.version > version
 
 
 def test_a_run_taken_up_again_continues_from_there(directory, follower):
     for step in (1, 2, 3, 4):
         directory.append_metrics(record(step, 5.0))
     follower.poll()
-    follower.series.take_changes()
     for step in (3, 4, 5):
         directory.append_metrics(record(step, 4.0))
     follower.poll()
     points = list(follower.series.points("train_loss"))
     assert [point[0] for point in points] == [1, 2, 3, 4, 5]
     assert [point[-1] for point in points] == [5.0, 5.0, 4.0, 4.0, 4.0]
-    assert follower.series.take_changes() == (False, [3, 4, 5], [])
 
 
 def test_a_long_stream_keeps_a_bounded_number_of_points_and_its_last(directory, follower):
@@ -147,15 +141,28 @@ def test_read_at_once_or_line_by_line_the_same_steps_are_kept(directory, followe
     assert list(follower.series.points("train_loss")) == list(other.series.points("train_loss"))
 
 
-def test_a_last_point_that_is_not_kept_is_said_to_be_gone(directory, follower):
+def test_the_version_grows_with_what_is_read_and_with_nothing_else(directory, follower):
+    versions = [follower.version]
+    for step in (1, 2):
+        directory.append_metrics(record(step))
+        follower.poll()
+        versions.append(follower.version)
+    assert len(set(versions)) == 3
+    follower.poll()
+    directory.append_metrics(validation(3, 2.5))  # of the other kind
+    follower.poll()
+    assert follower.version == versions[-1]
+
+
+def test_a_last_point_that_is_not_kept_gives_way(directory, follower):
     for step in range(1, 2 * POINTS + 2):
         directory.append_metrics(record(step))
     follower.poll()
     last = steps(follower)[-1]
-    follower.series.take_changes()
+    assert last == 2 * POINTS + 1
     directory.append_metrics(record(last + 1))
     follower.poll()
-    assert last in follower.series.take_changes().gone
+    assert last not in steps(follower)
 
 
 def test_what_is_no_record_is_left_out(directory, follower):

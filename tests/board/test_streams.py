@@ -1,4 +1,4 @@
-"""What a stream of changes says, and when: nothing is missed, nothing is said twice, and one comes back to it."""
+"""What a stream of versions says, and when: nothing is missed, nothing is said twice, and one comes back to it."""
 
 import contextlib
 import http.client
@@ -7,7 +7,6 @@ import shutil
 import time
 from urllib.parse import urlencode
 
-import pytest
 from board_server import board_of, served
 from test_board_state import all_but_one, loss, running, stored_board, study_of_two
 
@@ -54,47 +53,38 @@ def streamed(server, /, **query):
     return contextlib.closing(Stream(server, **query))
 
 
-def test_whoever_comes_back_is_told_what_was_missed_and_nothing_else(tmp_path):
+def test_a_stream_says_the_version_of_now_and_each_one_after_it(tmp_path):
     board, study, folder = stored_board(tmp_path)
     directory, rest = running(study, folder)
     with served(board) as server:
-        version = server.json("data/curves", name="small", y="train_loss")["version"]
+        known = server.json("data/curves", name="small", y="train_loss")["version"]
         with streamed(server, study="small") as stream:
-            _, hello = stream.next()
-            assert not hello["goes_on"]
+            hello = stream.next("hello")
+            first = stream.next("change")[1]
+            assert (first["study"], first["version"]) == ("small", known)
             directory.append_metrics(rest[0])
-            _, first = stream.next("change")
-        assert first["version"] > version
+            second = stream.next("change")[1]
+        assert second["version"] > known
+        assert server.json("data/rows", name="small")["version"] >= second["version"]
         directory.append_metrics(rest[1])
         time.sleep(1.5)
-        with streamed(server, study="small", server=hello["server"], since=first["version"]) as stream:
-            assert stream.next("hello")[1]["goes_on"]
-            _, second = stream.next("change")
-        assert second["version"] == first["version"] + 1
-        points = second["runs"][f"small/{directory.path.name}"]["train_loss"]["points"]
-        assert [point[0] for point in points] == [rest[1]["step"]]
+        with streamed(server, study="small") as stream:  # whoever comes back
+            assert stream.next("hello") == hello
+            while stream.next("change")[1]["version"] <= second["version"]:
+                pass
+        points = server.json("data/curves", name="small", y="train_loss")["bands"]
+        assert max(point[0] for arm in points.values() for point in arm["train_loss"]["points"]) >= rest[1]["step"]
 
 
-@pytest.mark.parametrize(
-    "query", [{"server": "another", "since": 1}, {"since": 1}, {"server": "this"}, {"server": "this", "since": "x"}]
-)
-def test_whoever_comes_from_another_server_is_told_so(tmp_path, query):
+def test_a_standing_that_was_computed_is_another_version_and_says_so(tmp_path):
     board, _, _ = stored_board(tmp_path)
-    with served(board) as server:
-        with streamed(server, study="small") as stream:
-            token = stream.next("hello")[1]["server"]
-        query = {name: token if value == "this" else value for name, value in query.items()}
-        with streamed(server, study="small", **query) as stream:
-            assert not stream.next("hello")[1]["goes_on"]
-
-
-def test_whoever_has_missed_too_much_is_told_to_ask_again(tmp_path):
-    board, _, _ = stored_board(tmp_path)
-    with served(board) as server:
-        with streamed(server, study="small") as stream:
-            token = stream.next("hello")[1]["server"]
-        with streamed(server, study="small", server=token, since=10**9) as stream:
-            assert stream.next("again", "change") == ("again", {"study": "small"})
+    with served(board) as server, streamed(server, study="small") as stream:
+        before = stream.next("change")[1]
+        server.standing("small")
+        after = stream.next("change")[1]
+        while after["standing"] == before["standing"]:
+            after = stream.next("change")[1]
+        assert after["version"] > before["version"]
 
 
 def test_a_study_that_is_deleted_is_said_to_be_gone_and_one_that_comes_back_is_read_anew(tmp_path):
@@ -105,14 +95,14 @@ def test_a_study_that_is_deleted_is_said_to_be_gone_and_one_that_comes_back_is_r
         streamed(server, study="small") as page,
         streamed(server, overview=1) as overview,
     ):
-        page.next("hello")
+        page.next("change")
         overview.next("hello")
         time.sleep(1.5)
         shutil.move(folder, tmp_path / "elsewhere")
-        assert page.next("gone", "again") == ("gone", {"study": "small"})
+        assert page.next("gone") == ("gone", {"study": "small"})
         assert overview.next("gone") == ("gone", {"study": "small"})
         shutil.move(tmp_path / "elsewhere", folder)
-        assert page.next("gone", "again") == ("again", {"study": "small"})
+        assert page.next("gone", "change")[0] == "change"
         assert overview.next("study")[1]["name"] == "small"
 
 
@@ -138,11 +128,11 @@ def test_a_poll_that_fails_is_not_the_last(tmp_path, monkeypatch):
         whole(self, **how)
 
     with served(board) as server, streamed(server, study="small") as stream:
-        stream.next("hello")
+        version = stream.next("change")[1]["version"]
         monkeypatch.setattr(Watch, "refresh", refresh)
         time.sleep(1.5)
         running(study, folder)
-        assert stream.next("change")[1]["rows"]
+        assert stream.next("change")[1]["version"] > version
 
 
 def test_what_is_found_while_news_are_on_their_way_is_told_at_once(tmp_path, monkeypatch):
@@ -158,7 +148,7 @@ def test_what_is_found_while_news_are_on_their_way_is_told_at_once(tmp_path, mon
 
     monkeypatch.setattr(Hub, "_news", news)
     with served(board) as server, streamed(server, study="small") as stream:
-        stream.next("hello")
+        stream.next("change")
         time.sleep(1.5)
         directory.append_metrics(rest[0])
         time.sleep(1.5)
@@ -180,18 +170,19 @@ def test_a_step_that_no_seed_has_any_more_is_gone_from_the_band(tmp_path):
     with watch.lock:
         watch.refresh()
         watch.follow_all("training")
+
+        def drawn() -> set[int]:
+            (names,) = [each for arm, each in watch.bands("training").items() if arm == watch.arm_of(id)]
+            return {point[0] for point in names["train_loss"]["points"]}
+
+        id = f"small/{directory.path.name}"
         for record in rest[:4]:
             directory.append_metrics(record)
         watch.refresh()
-        version = watch.version
+        assert {record["step"] for record in rest[:4] if "val_loss" not in record} <= drawn()
         directory.append_metrics(rest[1])
         watch.refresh()
-        (event,) = watch.since(version)
-        ((_, bands),) = event["bands"].items()
-        kept = {point[0] for point in watch.bands("training")[next(iter(event["bands"]))]["train_loss"]["points"]}
-    gone = set(bands["train_loss"]["gone"])
-    assert gone == {record["step"] for record in rest[2:4]} - kept
-    assert gone
+        assert max(drawn()) < rest[3]["step"]
 
 
 def test_a_standing_that_is_being_computed_does_not_hold_up_the_end(tmp_path, monkeypatch):

@@ -148,7 +148,7 @@ def test_a_link_that_becomes_a_folder_here_becomes_one_there_and_nothing_is_writ
 def test_a_folder_of_data_that_is_a_link_there_stays_one_and_nothing_tracked_is_written_through_a_link(here, tmp_path):
     disk = tmp_path / "large disk"
     disk.mkdir()
-    here.there.mkdir(parents=True)
+    sent([])
     for name in ("data", "notes"):
         (here.there / name).symlink_to(disk)
     (here.project / "notes").mkdir()

@@ -38,7 +38,6 @@ PLOTLY = "plotly.min.js"
 FONT = "chinese-font"
 FOR_A_DAY = {"cache-control": "max-age=86400"}  # libraries of others
 PACKED_FROM = 2**12  # bytes
-MOST_DIGITS = 16  # of a version
 NOT_FOUND = Response("not found\n", status_code=404, media_type="text/plain")
 
 
@@ -73,7 +72,7 @@ def board_app(board: Board, *, language: Language | None) -> Starlette:
     async def events(request: Request) -> Response:
         names, is_overview = request.query_params.getlist("study"), "overview" in request.query_params
         try:
-            stream = await hub.stream(names, is_overview=is_overview, since=_since(request, names, hub.token))
+            stream = await hub.stream(names, is_overview=is_overview)
         except TooMany:
             return Response("too many open pages\n", status_code=503, media_type="text/plain")
         return StreamingResponse(stream, media_type="text/event-stream") if stream else NOT_FOUND
@@ -95,6 +94,7 @@ def board_app(board: Board, *, language: Language | None) -> Starlette:
                 board, name(request), language, wants_standing="first" not in request.query_params
             )
         ),
+        "/data/rows": json_of(lambda request, language: views.rows(board, name(request))),
         "/data/curves": json_of(lambda request, language: views.curves(board, name(request), name(request, "y"))),
         "/data/seeds": json_of(lambda request, language: views.seeds(board, name(request), name(request, "y"))),
         "/data/run": json_of(lambda request, language: views.run(board, name(request))),
@@ -116,16 +116,6 @@ def board_app(board: Board, *, language: Language | None) -> Starlette:
     return Starlette(
         routes=[Route(path, endpoint, methods=["GET"]) for path, endpoint in routes.items()], lifespan=lifespan
     )
-
-
-def _since(request: Request, names: list[str], token: str) -> dict[str, int] | None:
-    """The versions of studies that a page has which comes back to this server; None: it has nothing, or of another."""
-    versions = request.query_params.getlist("since")
-    if request.query_params.get("server") != token or len(versions) != len(names):
-        return None
-    if not all(version.isascii() and version.isdigit() and len(version) < MOST_DIGITS for version in versions):
-        return None
-    return dict(zip(names, map(int, versions), strict=True)) or None
 
 
 def _language(request: Request, otherwise: Language | None) -> Language:

@@ -5,11 +5,10 @@ A point says over how many seeds it is, so that a page can show where some are m
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from statistics import fmean
 
-from oelm.board.follow import Place, Series
+from oelm.board.follow import PLACE, Series
 
 BandPoint = list[float]  # step, tokens, seconds, mean, smallest, largest, number of seeds
 
@@ -40,20 +39,27 @@ def steps_of(members: list[Member]) -> list[int]:
     return sorted({*found, *last})
 
 
-def points_at(members: list[Member], name: str, steps: Collection[int]) -> list[BandPoint]:
-    """Steps where no seed has a value are left out."""
-    at_steps: dict[int, list[Place]] = {step: [] for step in steps}
+def points_at(members: list[Member], name: str, steps: list[int]) -> list[BandPoint]:
+    """Steps, which rise, where no seed has a value are left out."""
+    import numpy as np
+
+    at_steps = np.array(steps, dtype=np.int64)
+    sums, count = np.zeros((len(PLACE) + 1, len(steps))), np.zeros(len(steps), dtype=np.int64)
+    low, high = np.full(len(steps), np.inf), np.full(len(steps), -np.inf)
     for member in members:
-        for step, values in member.series.among(at_steps, name):
-            at_steps[step].append(values)
-    return [_band(step, found) for step, found in sorted(at_steps.items()) if found]
+        own, *columns = (np.array(column) for column in member.series.columns_of(name))
+        has_value = np.isfinite(columns[-1])
+        _, at, own_at = np.intersect1d(at_steps, own[has_value], assume_unique=True, return_indices=True)
+        values = np.array(columns)[:, has_value][:, own_at]
+        sums[:, at] += values
+        count[at] += 1
+        low[at], high[at] = np.minimum(low[at], values[-1]), np.maximum(high[at], values[-1])
+    kept = count > 0
+    means = sums[:, kept] / count[kept]
+    columns = [at_steps[kept], *means, low[kept], high[kept], count[kept]]
+    return [list(point) for point in zip(*(column.tolist() for column in columns), strict=True)]
 
 
 def begun(members: list[Member]) -> int:
     """How many seeds have recorded anything."""
     return sum(bool(member.series.steps) for member in members)
-
-
-def _band(step: int, seeds: list[Place]) -> BandPoint:
-    tokens, seconds, values = zip(*seeds, strict=True)
-    return [step, fmean(tokens), fmean(seconds), fmean(values), min(values), max(values), len(values)]

@@ -13,10 +13,10 @@ import json
 import os
 import stat
 from array import array
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from oelm.files import FOR_READING
 from oelm.metric_records import BLOCK_BYTES, MOST_LINE_BYTES, USUAL_STEP, is_finite, is_step
@@ -26,22 +26,10 @@ PLACE = ("tokens", "seconds")
 TRAINING, VALIDATION = "training", "validation"
 VALUES = {TRAINING: ("train_loss",), VALIDATION: ("val_loss", "accuracy")}
 KIND_OF = {name: kind for kind, names in VALUES.items() for name in names}
-LOOK_UP_COST = 3  # one step is looked up in the time in which about three are passed over
 CHECKED_BYTES = 64  # before the place where reading stopped: other bytes there are another file
 NOTHING = float("nan")  # a number that a record does not have
 
-Place = tuple[float, float, float]  # tokens, seconds, value
 Point = tuple[int, float, float, float]  # step, tokens, seconds, value
-
-
-class Changes(NamedTuple):
-    is_reset: bool  # everything is to be drawn anew
-    steps: list[int]  # that are new, or have new values
-    gone: list[int]  # steps that are no longer kept
-
-    @property
-    def is_empty(self) -> bool:
-        return not (self.is_reset or self.steps or self.gone)
 
 
 @dataclass
@@ -53,9 +41,6 @@ class Series:
     steps: array[int] = field(default_factory=lambda: array("q"))
     columns: tuple[array[float], ...] = ()
     is_extra: bool = False  # whether the last one is kept only because it is the last
-    changed: set[int] = field(default_factory=set)  # steps, since they were last taken
-    gone: set[int] = field(default_factory=set)  # the same
-    is_reset: bool = False  # whether all is to be drawn anew
 
     def __post_init__(self) -> None:
         self.columns = tuple(array("d") for _ in (*PLACE, *self.names))
@@ -72,8 +57,6 @@ class Series:
         for column, number in zip(self.columns, numbers, strict=True):
             column.append(number)
         self.is_extra = step % self.stride != 0
-        self.changed.add(step)
-        self.gone.discard(step)
         if len(self.steps) > POINTS:
             self._thin()
 
@@ -89,7 +72,6 @@ class Series:
         kept += records[-1:] if steps[-1] % self.stride else []
         new = [record["step"] for record in kept]
         self.steps.extend(new)
-        self.changed.update(new)
         for name, column in zip((*PLACE, *self.names), self.columns, strict=True):
             values: list[Any] = [record.get(name) for record in kept]
             column.extend([float(value) if is_finite(value) else NOTHING for value in values])
@@ -116,8 +98,6 @@ class Series:
         return start is not None and int(start[1]) % self.stride != 0
 
     def _cut(self, length: int) -> None:
-        self.gone.update(self.steps[length:])
-        self.changed.difference_update(self.steps[length:])
         del self.steps[length:]
         for column in self.columns:
             del column[length:]
@@ -133,44 +113,19 @@ class Series:
                     column.append(value)
 
     def _coarsen(self) -> None:
-        """Keep every second of those that are kept, and be told anew."""
+        """Keep every second of those that are kept."""
         self.stride *= 2
         kept = [place for place, step in enumerate(self.steps) if step % self.stride == 0]
         self.steps = array("q", (self.steps[place] for place in kept))
         self.columns = tuple(array("d", (column[place] for place in kept)) for column in self.columns)
-        self.is_reset = True
-
-    def say_last(self) -> None:
-        """Its last step is one of the arm now, whether or not others keep it."""
-        if self.is_extra:
-            self.changed.add(self.steps[-1])
-
-    def take_changes(self) -> Changes:
-        """Since it was last asked."""
-        changes = Changes(self.is_reset, sorted(self.changed), sorted(self.gone))
-        self.is_reset, self.changed, self.gone = False, set(), set()
-        return changes
-
-    def at(self, step: int, name: str) -> Place | None:
-        """None where it has no value at this step."""
-        place = bisect.bisect_left(self.steps, step)
-        if place == len(self.steps) or self.steps[place] != step:
-            return None
-        value = self._column(name)[place]
-        return (self.columns[0][place], self.columns[1][place], value) if value == value else None
-
-    def among(self, steps: Collection[int], name: str) -> Iterator[tuple[int, Place]]:
-        """What it has at these steps, in any order."""
-        if len(steps) * LOOK_UP_COST < len(self.steps):
-            return ((step, at) for step in steps if (at := self.at(step, name)))
-        return ((step, (tokens, seconds, value)) for step, tokens, seconds, value in self.points(name) if step in steps)
 
     def points(self, name: str) -> Iterator[Point]:
-        rows = zip(self.steps, *self.columns[: len(PLACE)], self._column(name), strict=True)
+        rows: Iterator[Any] = zip(*self.columns_of(name), strict=True)
         return (row for row in rows if row[-1] == row[-1])
 
-    def _column(self, name: str) -> array[float]:
-        return self.columns[len(PLACE) + self.names.index(name)]
+    def columns_of(self, name: str) -> tuple[array[Any], ...]:
+        """Steps, tokens, seconds and values."""
+        return (self.steps, *self.columns[: len(PLACE)], self.columns[len(PLACE) + self.names.index(name)])
 
 
 class Follower:
@@ -178,6 +133,7 @@ class Follower:
 
     def __init__(self, file: Path, kind: str) -> None:
         self.file, self.kind = file, kind
+        self.version = 0  # of what has been read
         self._forget()
 
     def _forget(self) -> None:
@@ -189,7 +145,7 @@ class Follower:
         self._last: bytes | None = None  # a line that was skipped
 
     def poll(self) -> None:
-        """Read what is new; the series says what that was."""
+        """Read what is new."""
         try:
             descriptor = os.open(self.file, FOR_READING | getattr(os, "O_NOFOLLOW", 0))
         except OSError:
@@ -211,10 +167,10 @@ class Follower:
             os.close(descriptor)
 
     def start_again(self) -> None:
-        """As if nothing had been read; whoever follows is told."""
+        """As if nothing had been read."""
         if self._identity is not None:
             self._forget()
-            self.series.is_reset = True
+            self.version += 1
 
     def _goes_on(self, descriptor: int, found: os.stat_result) -> bool:
         if found.st_size < self._offset:
@@ -252,6 +208,7 @@ class Follower:
         records = [each for each in _records(lines) if isinstance(each, dict) and is_step(each.get("step"))]
         if records:
             self.series.extend(records)
+            self.version += 1
 
     def _skips(self, line: bytes) -> bool:
         is_skipped = self.series.skips(line)

@@ -1,4 +1,4 @@
-"""Who looks at what, and what they are told: one poll of the watched folders for all pages, sent as increments.
+"""Who looks at what, and what they are told: one poll of the watched folders for all pages, which ask for what changed.
 
 Nothing is read while nobody looks. A poll that took long is followed by a longer pause, so that an idle page costs at
 most a small share of one core.
@@ -27,7 +27,7 @@ LARGEST_SHARE = 0.04  # of a core, for polling
 PATIENCE = 0.3  # of that of an answer, for all that is watched together
 SILENCE = 15.0  # seconds after which a sign of life is sent
 MOST_STREAMS = 40
-GONE = -1  # in the place of the version of a study that is no longer there
+GONE, UNTOLD = -1, -2  # in the place of the version of a study that is no longer there, or was not told yet
 
 
 class TooMany(Exception):
@@ -80,28 +80,26 @@ class Hub:
 
     # ---- Telling ----
 
-    async def stream(
-        self, names: list[str], *, is_overview: bool, since: dict[str, int] | None = None
-    ) -> AsyncIterator[bytes] | None:
-        """What happens to some studies from now on, or since these versions of them; None where one is not here."""
+    async def stream(self, names: list[str], *, is_overview: bool) -> AsyncIterator[bytes] | None:
+        """The versions of some studies, now and whenever one is another; None where one is not here."""
         watches = await run_in_threadpool(lambda: [self.board.watch(name) for name in dict.fromkeys(names)])
         if None in watches or not (watches or is_overview):
             return None
         if self.streams >= MOST_STREAMS:
             raise TooMany
-        return self._stream([watch for watch in watches if watch is not None], is_overview=is_overview, since=since)
+        return self._stream([watch for watch in watches if watch is not None], is_overview=is_overview)
 
-    async def _stream(
-        self, watches: list[Watch], *, is_overview: bool, since: dict[str, int] | None
-    ) -> AsyncIterator[bytes]:
+    async def _stream(self, watches: list[Watch], *, is_overview: bool) -> AsyncIterator[bytes]:
         self.streams += 1
         self.overviews += is_overview
         self.watched.update(watch.name for watch in watches)
         try:
-            watches = await run_in_threadpool(self.board.watches) if is_overview else watches
-            versions = since or {watch.name: watch.version for watch in watches}
-            is_still = await run_in_threadpool(self.board.is_still, None if is_overview else list(versions))
-            yield _message("hello", {"server": self.token, "goes_on": since is not None, "is_still": is_still})
+            names = [watch.name for watch in watches]
+            versions = dict.fromkeys(names, UNTOLD)
+            if is_overview:
+                versions = {watch.name: watch.version for watch in await run_in_threadpool(self.board.watches)}
+            is_still = await run_in_threadpool(self.board.is_still, None if is_overview else names)
+            yield _message("hello", {"server": self.token, "is_still": is_still})
             while True:
                 turn = self._turn  # a poll while the news are on their way is not waited for again
                 for kind, tree in await run_in_threadpool(self._news, versions, is_overview):
@@ -131,18 +129,14 @@ class Hub:
                     found.append(("gone", {"study": name}))
                 versions[name] = GONE
                 continue
-            with watch.lock:
-                events, version = watch.since(versions.get(name, 0)), watch.version
-            is_new = versions.get(name) != version
-            versions[name] = version
-            if not is_new:
+            version, standing = watch.version, watch.standing_version
+            if versions.get(name) == version:
                 continue
+            versions[name] = version
             if is_overview:
                 found.append(self._line(name))
-            elif events is None:
-                found.append(("again", {"study": name}))
             else:
-                found.extend(("change", event) for event in events)
+                found.append(("change", {"study": name, "version": version, "standing": standing}))
         return found
 
     def _line(self, name: str) -> tuple[str, Any]:

@@ -64,7 +64,7 @@ def study(board: Board, name: str, language: Language, *, wants_standing: bool =
         return None
     with board.answering(asks_for_more=True), watch.lock:
         watch.refresh()
-        known = {"version": watch.version, "rows": list(watch.rows.values()), "left_out": list(watch.left_out)}
+        known = _rows(watch) | {"left_out": list(watch.left_out)}
     if wants_standing:
         board.want_standing(name)
     standing = board.known_standing(name)
@@ -77,6 +77,19 @@ def study(board: Board, name: str, language: Language, *, wants_standing: bool =
         return tree | {"problem": standing or str(error), "arms": _arms_of(watch)}
     question = in_language(declared.question, language)
     return tree | {"problem": standing, "question": question, "arms": arms_of(declared, language)}
+
+
+def rows(board: Board, name: str) -> Tree | None:
+    """Of a study whose page is there and goes on."""
+    watch = board.watch(name)
+    if watch is None or name == SINGLE:
+        return None
+    with watch.lock:
+        return _rows(watch)
+
+
+def _rows(watch: Watch) -> Tree:
+    return {"version": watch.version, "standing_version": watch.standing_version, "rows": list(watch.rows.values())}
 
 
 def _arms_of(watch: Watch) -> list[Tree]:

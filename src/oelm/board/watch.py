@@ -1,4 +1,4 @@
-"""One study, or the single runs, while somebody looks: what has changed since, as small increments.
+"""One study, or the single runs, while somebody looks; a version that grows with whatever a page shows of it.
 
 Directories are listed every few seconds, files of runs that have not ended are looked at every second, and of a metric
 file only what is new is read, of a run that has ended after the run was checked. Everything here runs in a worker
@@ -10,19 +10,16 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from oelm.board.bands import Member, begun, points_at, steps_of, stride_of
+from oelm.board.bands import Member, begun, points_at, steps_of
 from oelm.board.follow import KIND_OF, POINTS, VALUES, Follower, Point
 from oelm.board.glance import ENDED, SETTLED, UNCHECKED, WITHOUT_NUMBERS, Remembered, Row, row_of
 from oelm.board.places import SINGLE, Found, RunPlace, Signature, looked_at_again
 
 LISTED_EVERY = 4.0  # seconds
 PATIENCE = 0.1  # seconds that one answer may spend on checking runs that have ended; the rest is checked beside it
-MOST_EVENTS = 200  # kept for those who come back; whoever has missed more asks for everything again
-Event = dict[str, Any]
 
 
 class Watch:
@@ -34,7 +31,7 @@ class Watch:
         self._check_later = check_later
         self.lock = threading.Lock()
         self.version = 0
-        self.events: deque[Event] = deque(maxlen=MOST_EVENTS)
+        self.standing_version = 0  # how often it was computed where the study stands
         self.rows: dict[str, Row] = {}
         self.places: dict[str, RunPlace] = {}
         self.left_out: list[str] = []
@@ -45,13 +42,13 @@ class Watch:
         self._kinds: set[str] = set()  # of records that are read of all runs
         self._followers: dict[tuple[str, str], Follower] = {}  # by id and kind
         self._read_at: dict[tuple[str, str], Signature] = {}  # the same: what the files of the run were then
-        self._known_bands: dict[tuple[str, str], Any] = {}  # by arm and name
+        self._known_bands: dict[tuple[str | None, str], Any] = {}  # by arm and name
 
     # ---- What there is ----
 
     def refresh(self, *, listed_every: float = LISTED_EVERY, patience: float = 1.0, at_once: str | None = None) -> None:
         """Take note of what has changed, and of one run also if nothing is known to have, whatever it takes to check
-        it; events say what. `patience` is a share of PATIENCE. For the owner of the lock."""
+        it. `patience` is a share of PATIENCE. For the owner of the lock."""
         until = time.monotonic() + patience * PATIENCE
         is_due = time.monotonic() - self._listed_at >= listed_every
         changed = self._list_again(until) if is_due else self._look_again(until)
@@ -59,21 +56,8 @@ class Watch:
             changed += self._updated([now], math.inf)
         if self.unchecked():
             self._check_later(self)
-        curves = self._read_on()
-        if changed or curves["runs"]:
-            rows = {id: self.rows.get(id) for id in changed}
-            self._tell({"rows": rows, **curves})
-
-    def _tell(self, event: Event) -> None:
-        self.version += 1
-        self.events.append({"version": self.version, "study": self.name, **event})
-
-    def since(self, version: int) -> list[Event] | None:
-        """None: too much has happened since."""
-        missed = self.version - version
-        if missed > len(self.events) or missed < 0:
-            return None
-        return list(self.events)[len(self.events) - missed :]
+        if self._read_on() or changed:
+            self.version += 1
 
     def unchecked(self) -> list[RunPlace]:
         return [self.places[id] for id, row in self.rows.items() if row["state"] == UNCHECKED]
@@ -141,7 +125,6 @@ class Watch:
             self._followers[id, kind] = follower = Follower(place.directory.metrics_file, kind)
             if self.rows[id]["state"] not in WITHOUT_NUMBERS:
                 follower.poll()
-                follower.series.take_changes()
                 self._read_at[id, kind] = place.signature
             self._known_bands.clear()
         return self._followers[id, kind]
@@ -150,14 +133,11 @@ class Watch:
         if place.stage == "final" or self.name == SINGLE:
             self.follow(place.id, kind)
 
-    def _read_on(self) -> dict[str, Any]:
-        """What is new in the curves of runs, and in those of the arms they belong to."""
-        runs: dict[str, Any] = {}
-        steps: dict[tuple[str, str], set[int] | None] = {}  # by arm and name; None: all
-        gone: dict[tuple[str, str], set[int]] = {}  # the same: steps that a run no longer has
+    def _read_on(self) -> bool:
+        """Whether anything is new in the curves of runs, and so in those of their arms."""
+        is_new = False
         for (id, kind), follower in self._followers.items():
-            place = self.places[id]
-            state = self.rows[id]["state"]
+            place, state, before = self.places[id], self.rows[id]["state"], follower.version
             is_read = self._read_at.get((id, kind)) == place.signature
             if state == UNCHECKED or (is_read and state != "damaged"):
                 continue  # what was read before stays
@@ -167,45 +147,11 @@ class Watch:
             else:
                 self._read_at[id, kind] = place.signature
                 follower.poll()
-            if state in ENDED:
-                follower.series.say_last()
-            series, changes = follower.series, follower.series.take_changes()
-            if changes.is_empty:
-                continue
-            for name in VALUES[kind]:
-                new = [[step, *at] for step in changes.steps if (at := series.at(step, name))]
-                all_points = [list(point) for point in series.points(name)] if changes.is_reset else new
-                part = {"points": all_points, "gone": changes.gone, "is_reset": changes.is_reset}
-                runs.setdefault(id, {})[name] = part
-                arm = self.arm_of(id)
-                if arm is not None and place.stage == "final":
-                    key = (arm, name)
-                    known = steps.get(key, set())
-                    is_whole = changes.is_reset or known is None
-                    steps[key] = None if is_whole else {*(known or ()), *changes.steps, *changes.gone}
-                    gone.setdefault(key, set()).update(changes.gone)
-        return {"runs": runs, "arms": self.arms_of(runs), "bands": self._changed_bands(steps, gone) if steps else {}}
-
-    def _changed_bands(
-        self, steps: dict[tuple[str, str], set[int] | None], gone: dict[tuple[str, str], set[int]]
-    ) -> dict[str, Any]:
-        members = {kind: self.members(kind) for kind in {KIND_OF[name] for _, name in steps}}
-        bands: dict[str, Any] = {}
-        for (arm, name), changed in steps.items():
-            self._known_bands.pop((arm, name), None)
-            of_arm = members[KIND_OF[name]].get(arm, [])
-            whole = changed is None
-            if changed is None:
-                drawn = steps_of(of_arm)
-            else:
-                stride = stride_of(of_arm)
-                drawn = sorted(step for step in changed if step % stride == 0 or _is_last(of_arm, step))
-            points = points_at(of_arm, name, drawn)
-            missing = sorted(gone[arm, name] - {point[0] for point in points})
-            if points or missing or whole:
-                part = {"points": points, "gone": missing, "is_reset": whole, "seeds": begun(of_arm)}
-                bands.setdefault(arm, {})[name] = part
-        return bands
+            if follower.version != before:
+                is_new = True
+                for name in VALUES[kind]:
+                    self._known_bands.pop((self.arm_of(id), name), None)
+        return is_new
 
     def arm_of(self, id: str) -> str | None:
         """None: a run that the study does not plan."""
@@ -220,12 +166,12 @@ class Watch:
         return {id: arm for id in final if (arm := self.arm_of(id))}
 
     def group_by(self, arms: dict[str, str] | None) -> None:
-        """What the plan says of the runs; said to those who look, because verdicts may be others too."""
-        is_other = arms != self.arms
-        if is_other:
+        """What the plan says of the runs; verdicts may be others too."""
+        if arms != self.arms:
             self._known_bands.clear()
         self.arms = arms
-        self._tell({"rows": {}, "runs": {}, "arms": {}, "bands": {}, "is_regrouped": is_other, "has_standing": True})
+        self.version += 1
+        self.standing_version += 1
 
     def members(self, kind: str) -> dict[str, list[Member]]:
         """The final runs of each arm that are followed."""
@@ -255,7 +201,3 @@ class Watch:
         points = list(self.follow(id, KIND_OF[name]).series.points(name))
         stride = -(-len(points) // most)
         return points[(len(points) - 1) % stride :: stride] if points else []
-
-
-def _is_last(members: list[Member], step: int) -> bool:
-    return any(member.has_ended and (steps := member.series.steps) and steps[-1] == step for member in members)

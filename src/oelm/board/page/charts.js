@@ -182,22 +182,6 @@ function lineOf(look, x, y, { mode, width }) {
   return { type: "scatter", mode, x, y, line: { color: colour, dash: look.dash, width }, marker: { symbol: look.symbol, size: 5, color: colour } };
 }
 
-// Put new points in their places; both lists are in the order of steps.
-export function merged(points, { points: news = [], gone = [], is_reset: isReset = false }) {
-  if (isReset) return [...news];
-  const bySteps = new Map(points.map((point) => [point[0], point]));
-  for (const step of gone) bySteps.delete(step);
-  let isSorted = true;
-  let last = points.length ? points[points.length - 1][0] : -1;
-  for (const point of news) {
-    if (!bySteps.has(point[0]) && point[0] < last) isSorted = false;
-    last = Math.max(last, point[0]);
-    bySteps.set(point[0], point);
-  }
-  const found = [...bySteps.values()];
-  return isSorted ? found : found.sort((one, other) => one[0] - other[0]);
-}
-
 // At most so many of them, the last one among them.
 export function thinned(points, most) {
   const stride = Math.ceil(points.length / most);

@@ -31,7 +31,7 @@ function lastNumbers(name, points) {
 export async function compare(main, ids, { live, again }) {
   if (ids.length < 2) { fill(main, h("h1", {}, say("compare")), h("p", {}, say("compare.few"))); return true; }
   const studies = [...new Set(ids.map((id) => (id.includes("/") ? id.slice(0, id.indexOf("/")) : "")))];
-  const stream = live(studies, (kind, event) => change(event));
+  const stream = live(studies, () => change());
   const found = await address.fetched("data/compare", { name: ids });
   if (found === null) return false;
   const chart = h("div", { class: "chart", role: "img" });
@@ -53,20 +53,16 @@ export async function compare(main, ids, { live, again }) {
     const header = ["", ...["run", "arm", "seed", "state", "step", "val_loss"].map((name) => say(`column.${name}`)), `${say("column.perplexity")} / ${say("column.accuracy")}`];
     fill(table, plainTable(header, rows));
   };
-  const redraw = throttled(draw, 700);
-  function change(event) {
-    if (event.is_regrouped && found.runs.some((run) => run.study === event.study && !run.look)) { again(); return; } // arms may be known now
-    for (const run of found.runs) {
-      const row = event.rows[run.row.id];
-      if (row === null) { again(); return; } // it is gone
-      if (row) run.row = row;
-      for (const [what, part] of Object.entries(event.runs[run.row.id] ?? {})) {
-        const curve = (run.curves[what] ??= { points: [] });
-        curve.points = charts.merged(curve.points, part);
-      }
-    }
-    redraw();
-  }
+  const versions = (runs) => Object.fromEntries(studies.map((study) => [study, Math.min(...runs.filter((run) => run.study === study).map((run) => run.version))]));
+  const change = throttled(async () => {
+    if (!chart.isConnected) return;
+    const now = await address.fetched("data/compare", { name: ids });
+    const isOther = now?.runs.length !== found.runs.length || now.runs.some((run, at) => run.look && !found.runs[at].look);
+    if (isOther) { again(); return; } // one is gone, or arms are known now
+    found.runs = now.runs;
+    stream.begin(versions(found.runs));
+    draw();
+  }, 2000);
   const has = valuesOf(...found.runs.map((run) => run.curves));
   const names = found.runs.map((run) => run.row.run);
   const differences = found.differences.map(({ key, values }) => [key, ...values.map(shown)]);
@@ -78,8 +74,6 @@ export async function compare(main, ids, { live, again }) {
     section(say("curves"), curveControls(draw, { has, flops: false }), chart, values),
     section(say("compare.differences"), differences.length ? plainTable([say("key"), ...names], differences) : h("p", {}, say("compare.same"))));
   draw();
-  const versions = {};
-  for (const run of found.runs) versions[run.study] = Math.min(versions[run.study] ?? Infinity, run.version);
-  stream.begin(versions);
+  stream.begin(versions(found.runs));
   return true;
 }

@@ -13,7 +13,7 @@ const LOOK = { colour: "#0072B2", dash: "solid", symbol: "circle", flops_per_tok
 
 export async function run(main, id, { live, whenLeft, again }) {
   const study = id.includes("/") ? id.slice(0, id.indexOf("/")) : "";
-  const stream = live([study], (kind, event) => change(event));
+  const stream = live([study], () => change());
   const found = await address.fetched("data/run", { name: id });
   if (found === null) return false;
   const chart = h("div", { class: "chart", role: "img" });
@@ -28,7 +28,6 @@ export async function run(main, id, { live, whenLeft, again }) {
     charts.draw(chart, points.length ? [charts.runTrace(say(`value.${what}`), points, { ...LOOK, ...found.look })] : [], charts.chartOptions());
     numbersBelow(values, [say("column.step"), say(`value.${what}`)], charts.thinned(points, MOST_NUMBERS).map((point) => [String(point[0]), number(point[3])]));
   };
-  const redraw = throttled(draw, 700);
   const showState = () => fill(state, [
     stateWord(found.row.state), `${say("column.step")}${say("colon")}${found.row.step ?? 0}/${found.row.steps ?? NONE}`,
     `${say("column.val_loss")}${say("colon")}${number(found.row.val_loss)}`,
@@ -40,18 +39,16 @@ export async function run(main, id, { live, whenLeft, again }) {
     log.textContent = lines.length ? lines.join("\n") : say("log.none");
     if (isAtEnd) log.scrollTop = log.scrollHeight;
   };
-  function change(event) {
-    const row = event.rows[id];
-    if (event.is_regrouped && !found.look) { again(); return; } // its arm may be known now
-    if (row === null || (row && row.state !== found.row.state)) { again(); return; } // gone, or other files are there too
-    if (row) { found.row = row; showState(); }
-    for (const [what, part] of Object.entries(event.runs[id] ?? {})) {
-      const curve = (found.curves[what] ??= { points: [] });
-      curve.points = charts.merged(curve.points, part);
-      if (!has.has(what) && valuesOf(found.curves).has(what)) showControls();
-      redraw();
-    }
-  }
+  const change = throttled(async () => {
+    if (!chart.isConnected) return;
+    const now = await address.fetched("data/run", { name: id });
+    if (now === null || now.row.state !== found.row.state || (now.look && !found.look)) { again(); return; } // gone, or other files are there too
+    Object.assign(found, { row: now.row, curves: now.curves, version: now.version });
+    stream.begin({ [study]: now.version });
+    showState();
+    if ([...valuesOf(found.curves)].some((what) => !has.has(what))) showControls();
+    draw();
+  }, 1000);
   const controls = h("div");
   let has = null;
   const showControls = () => {

@@ -19,27 +19,24 @@ export async function study(main, name, { live }) {
 
 class StudyPage {
   constructor(main, name) {
-    // bands: by arm and what is measured; versions: what of that is here, with the version of the study it is of;
-    // asking: for each question that is under way, what has happened since it was asked; turn: how often the curves were
-    // asked for anew
-    Object.assign(this, { main, name, bands: {}, versions: new Map(), asking: new Set(), turn: 0, seeds: null, hidden: new Set(address.all("hide")) });
+    // bands: by arm and what is measured; curves: what of that was asked for last, and the version that it is of
+    Object.assign(this, { main, name, bands: {}, curves: { values: [], version: 0 }, seeds: null, rowsVersion: 0, standingVersion: 0, hidden: new Set(address.all("hide")) });
     const whileShown = (action) => () => { if (this.head.isConnected) action(); };
-    this.redrawCurves = throttled(whileShown(() => this.drawCurves()), 700);
-    this.redrawRows = throttled(whileShown(() => this.showRows()), 500);
+    this.reload = throttled(whileShown(() => this.loadNews()), 1000);
     this.reloadStanding = throttled(whileShown(() => this.loadStanding()), 400);
-    this.reloadCurves = throttled(whileShown(() => this.loadCurves()), 400);
-    this.reloadSeeds = throttled(whileShown(() => this.askForSeeds().then(this.redrawCurves)), 400);
+    this.reloadSeeds = throttled(whileShown(() => this.askForSeeds().then(() => this.drawCurves())), 4000);
   }
 
   async load() {
     charts.plotly(); // asked for now, needed when the curves are here
-    const curves = this.askForCurves({ isAnew: true });
-    const found = await this.ask("data/study", { first: 1 }, (answer) => this.take(answer));
+    const curves = this.askForCurves();
+    const found = await address.fetched("data/study", { name: this.name, first: 1 });
     if (found === null) return false;
+    this.take(found);
     this.build();
-    await curves;
+    const version = await curves;
     await this.loadMissing();
-    this.stream.begin({ [this.name]: Math.min(found.version, ...this.versions.values()) });
+    this.stream.begin({ [this.name]: Math.min(found.version, version) });
     this.showControls();
     this.drawCurves();
     this.reloadStanding(); // asked for last: it takes longest
@@ -51,108 +48,78 @@ class StudyPage {
     return charts.Y_AXES.includes(asked) ? asked : "val_loss";
   }
 
-  // Take an answer, and on top of it what has happened since the server gave it. Events that are put a second time, in
-  // their order and up to the last, change nothing.
-  async ask(path, entries, take) {
-    const since = [];
-    this.asking.add(since);
-    try {
-      const found = await address.fetched(path, { name: this.name, ...entries });
-      if (found === null) return null;
-      take(found);
-      for (const event of since) if (event.version > found.version) this.put(event);
-      return found;
-    } finally {
-      this.asking.delete(since);
-    }
+  change(event) {
+    if (event.standing > this.standingVersion) this.reloadStanding();
+    this.reload();
   }
 
   take(found) {
-    if (found.version < this.found?.version) return; // answers may overtake each other
     this.found = found;
     this.standing = found.standing;
     this.arms = found.standing?.arms ?? found.arms ?? [];
+    if (found.standing || found.problem) this.standingVersion = found.standing_version;
+    this.takeRows(found);
+  }
+
+  // Answers may overtake each other.
+  takeRows(found) {
+    if (found.version < this.rowsVersion) return;
+    this.rowsVersion = found.version;
     this.live = new Map(found.rows.map((row) => [row.id, row]));
   }
 
-  async loadStanding() {
-    const found = await this.ask("data/study", {}, (answer) => this.take(answer));
+  // Rows and curves as they are now.
+  async loadNews() {
+    const curves = this.askForCurves();
+    const found = await address.fetched("data/rows", { name: this.name });
     if (found === null) return;
+    this.takeRows(found);
+    this.showRows();
+    const had = this.hasAccuracy;
+    const version = await curves;
+    this.stream.begin({ [this.name]: Math.min(found.version, version) });
+    if (this.hasAccuracy !== had) this.showControls();
+    this.drawCurves();
+    if (this.seeds) this.reloadSeeds();
+  }
+
+  async loadStanding() {
+    const found = await address.fetched("data/study", { name: this.name });
+    if (found === null) return;
+    this.take(found);
     this.showStanding();
     await this.loadMissing();
     this.showControls();
-    this.redrawCurves();
-    this.redrawRows();
-  }
-
-  async loadCurves() {
-    await this.askForCurves({ isAnew: true });
-    await this.loadMissing();
-    this.showControls();
     this.drawCurves();
+    this.showRows();
   }
 
-  // isAnew: whatever else is here is forgotten, and so are answers to what was asked before.
-  askForCurves({ isAnew }) {
-    if (isAnew) this.turn += 1;
-    const { turn } = this;
-    return this.ask("data/curves", { y: this.what }, (found) => {
-      if (turn < this.turn) return;
-      if (isAnew) {
-        this.bands = {};
-        this.versions.clear();
-        this.seeds = null;
-      }
-      for (const [arm, names] of Object.entries(found.bands)) Object.assign((this.bands[arm] ??= {}), names);
-      for (const what of found.values) this.versions.set(what, found.version);
-    });
+  // Returns the version that they are of. Answers may overtake each other.
+  async askForCurves() {
+    const found = await address.fetched("data/curves", { name: this.name, y: this.what });
+    if (found === null) return 0;
+    const isOlder = this.curves.values.includes(this.what) && found.version < this.curves.version;
+    if (found.values.includes(this.what) && !isOlder) {
+      for (const [arm, names] of Object.entries(found.bands)) this.bands[arm] = { ...this.bands[arm], ...names };
+      this.curves = found;
+    }
+    return found.version;
   }
 
-  askForSeeds() {
-    return this.ask("data/seeds", { y: this.what }, (found) => { if (found.y === this.what) this.seeds = found; });
+  async askForSeeds() {
+    const found = await address.fetched("data/seeds", { name: this.name, y: this.what });
+    if (found?.y === this.what) this.seeds = found;
   }
 
   // What is to be drawn and has not been asked for yet.
   async loadMissing() {
-    if (!this.versions.has(this.what)) await this.askForCurves({ isAnew: false });
+    if (!this.curves.values.includes(this.what)) await this.askForCurves();
     if (!address.get("y") && this.standing?.measure === "accuracy" && this.hasAccuracy) address.change({ y: "accuracy" });
     if (address.get("seeds") !== "1") this.seeds = null;
     else if (this.seeds?.y !== this.what) await this.askForSeeds();
   }
 
   get hasAccuracy() { return Object.values(this.bands).some((each) => each.accuracy?.points.length); }
-
-  change(event) {
-    for (const since of this.asking) since.push(event);
-    this.put(event);
-    if (Object.keys(event.rows).length) this.redrawRows();
-    if (event.has_standing) this.reloadStanding();
-    if (event.is_regrouped) this.reloadCurves();
-    if (Object.keys(event.runs).length) this.redrawCurves();
-  }
-
-  // Put what is new into what is here.
-  put(event) {
-    for (const [id, row] of Object.entries(event.rows)) {
-      if (row === null) this.live.delete(id);
-      else this.live.set(id, row);
-    }
-    for (const [arm, names] of Object.entries(event.bands)) {
-      for (const [what, part] of Object.entries(names)) {
-        if (event.version <= (this.versions.get(what) ?? Infinity)) continue; // contained, or not here
-        const band = ((this.bands[arm] ??= {})[what] ??= { points: [], seeds: 0 });
-        band.points = charts.merged(band.points, part);
-        band.seeds = part.seeds;
-      }
-    }
-    if (!this.seeds || event.version <= this.seeds.version) return;
-    const { y, runs } = this.seeds;
-    for (const [id, arm] of Object.entries(event.arms)) {
-      if (!runs[id]) this.reloadSeeds(); // it may have had points before
-      const run = (runs[id] ??= { arm, points: [] });
-      if (event.runs[id][y]) run.points = charts.merged(run.points, event.runs[id][y]);
-    }
-  }
 
   // ---- The parts of the page ----
 
