@@ -363,8 +363,8 @@ MUTANTS = (
     Mutant("claims/solving.py", "self.by <= other.after", "self.by < other.by", "analysis/test_solving.py"),
     Mutant(
         "analysis/solving.py",
-        "zip(treatment, control, strict=False)",
-        "zip(treatment[:1], control[:1], strict=False)",
+        'return "neither" if control is None else "behind"',
+        'return "behind"',
         "analysis/test_solving.py",
     ),
     Mutant(
