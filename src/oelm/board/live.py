@@ -129,14 +129,14 @@ class Hub:
                     found.append(("gone", {"study": name}))
                 versions[name] = GONE
                 continue
-            version, standing = watch.version, watch.standing_version
+            version = watch.version
             if versions.get(name) == version:
                 continue
             versions[name] = version
             if is_overview:
                 found.append(self._line(name))
             else:
-                found.append(("change", {"study": name, "version": version, "standing": standing}))
+                found.append(("change", {"study": name, "version": version}))
         return found
 
     def _line(self, name: str) -> tuple[str, Any]:

@@ -13,7 +13,7 @@ const MOST_NUMBERS = 8; // of the curve of an arm, as text
 
 export async function study(main, name, { live }) {
   const page = new StudyPage(main, name);
-  page.stream = live([name], (kind, event) => page.change(event));
+  page.stream = live([name], () => page.reload());
   return page.load();
 }
 
@@ -48,20 +48,16 @@ class StudyPage {
     return charts.Y_AXES.includes(asked) ? asked : "val_loss";
   }
 
-  change(event) {
-    if (event.standing > this.standingVersion) this.reloadStanding();
-    this.reload();
-  }
-
+  // Answers may overtake each other, here and below.
   take(found) {
+    this.takeRows(found);
+    if (found.standing_version < this.standingVersion) return;
     this.found = found;
     this.standing = found.standing;
     this.arms = found.standing?.arms ?? found.arms ?? [];
     if (found.standing || found.problem) this.standingVersion = found.standing_version;
-    this.takeRows(found);
   }
 
-  // Answers may overtake each other.
   takeRows(found) {
     if (found.version < this.rowsVersion) return;
     this.rowsVersion = found.version;
@@ -75,6 +71,7 @@ class StudyPage {
     if (found === null) return;
     this.takeRows(found);
     this.showRows();
+    if (found.standing_version > this.standingVersion) this.reloadStanding();
     const had = this.hasAccuracy;
     const version = await curves;
     this.stream.begin({ [this.name]: Math.min(found.version, version) });
@@ -94,7 +91,7 @@ class StudyPage {
     this.showRows();
   }
 
-  // Returns the version that they are of. Answers may overtake each other.
+  // Returns the version that they are of.
   async askForCurves() {
     const found = await address.fetched("data/curves", { name: this.name, y: this.what });
     if (found === null) return 0;
