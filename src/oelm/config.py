@@ -291,8 +291,8 @@ class Execution(Section):
         default=None,
         ge=1,
         le=1500,
-        description="With several processes: how long one may make no progress before the others stop; null: 20 times "
-        "the slowest recent step, at least a minute. The first step gets ten minutes, a save more by its size.",
+        description="With several processes: how long one may keep the others waiting before they stop; null: ten "
+        "minutes. A save gets more by its size.",
     )
     trackers: Annotated[
         tuple[Annotated[str, AfterValidator(_known_tracker), Field(json_schema_extra={"enum": list(TRACKERS)})], ...],

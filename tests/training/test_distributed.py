@@ -74,29 +74,34 @@ def test_shares_cover_a_batch_exactly_and_evenly(count, size):
 def asked(monkeypatch) -> list[object]:
     calls: list[object] = []
 
-    def begun(backend, *, timeout, device_id):
-        calls.append((backend, device_id))
+    def grouped(backend, *, timeout, device_id=None):
+        calls.append((backend, timeout.total_seconds(), device_id))
+        return backend
 
-    monkeypatch.setattr(dist, "init_process_group", begun)
+    monkeypatch.setattr(dist, "init_process_group", lambda backend, timeout: calls.append(backend))
+    monkeypatch.setattr(dist, "new_group", grouped)
+    monkeypatch.setattr(distributed, "RollCall", lambda **given: given)
     monkeypatch.setattr(dist, "destroy_process_group", lambda: calls.append("destroyed"))
     monkeypatch.setattr(dist.distributed_c10d, "_abort_process_group", lambda: calls.append("aborted"))
     return calls
 
 
-@pytest.mark.parametrize(
-    ("device", "expected"), [("cuda:1", ("nccl", torch.device("cuda:1"))), ("cpu", ("gloo", None))]
-)
-def test_a_group_knows_its_device_and_ends_in_order(asked, device, expected):
-    with joined(World(rank=1, size=2), device=device):
-        pass
-    assert asked == [expected, "destroyed"]
+def test_a_group_has_its_limit_knows_its_device_and_ends_in_order(asked):
+    with joined(World(rank=1, size=2), device="cuda:1", limit_seconds=30) as world:
+        assert (world.numbers, world.gradients) == ("gloo", "nccl")
+        assert world.roll_call == {"rank": 1, "size": 2, "limit_seconds": 30}
+    assert asked == ["gloo", ("gloo", 30, None), ("nccl", 30, torch.device("cuda:1")), "destroyed"]
+    del asked[:]
+    with joined(World(rank=0, size=2), device="cpu") as world:
+        assert world.numbers == world.gradients == "gloo"
+    assert asked == ["gloo", ("gloo", distributed.LIMIT_SECONDS, None), "destroyed"]
 
 
 @pytest.mark.parametrize(("device", "end"), [("cuda:0", "aborted"), ("cpu", "destroyed")])
 def test_after_an_error_nccl_is_aborted(asked, device, end):
     with pytest.raises(KeyError), joined(World(rank=0, size=2), device=device):
         raise KeyError("the error")
-    assert asked[1:] == [end]
+    assert asked[-1] == end
 
 
 def test_an_abort_that_fails_leaves_the_first_error_to_be_shown(asked, monkeypatch):
@@ -137,16 +142,10 @@ def test_what_happened_to_this_process_is_not_blamed_on_another(message, raised)
     assert caught.type is raised
 
 
-def test_sums_on_a_device_count_as_waiting_until_a_number_is_read(monkeypatch):
-    """NCCL only queues them: the main thread goes on, and may be held up anywhere in the driver."""
-    world = World(rank=0, size=2)
-    monkeypatch.setattr(dist, "all_reduce", lambda numbers: None)
-    monkeypatch.setattr(distributed, "collective_device", lambda: "cuda")
-    monkeypatch.setattr(torch.Tensor, "to", lambda self, device: self)
-    world.launched()
-    assert world.attendance.waiting
-    with world.together():
-        pass
-    assert world.attendance.waiting
-    world.sum(torch.ones(1))
-    assert not world.attendance.waiting
+def test_a_save_is_waited_for_by_its_size(monkeypatch):
+    waited = []
+    monkeypatch.setattr(dist, "monitored_barrier", lambda group, *, timeout: waited.append(timeout.total_seconds()))
+    world = World(rank=1, size=2, limit_seconds=5)
+    world.barrier()
+    world.barrier(saved_bytes=2 * distributed.SLOWEST_DISK)
+    assert waited == [5, 7]

@@ -100,7 +100,7 @@ def test_the_steps_that_compile_are_counted_and_their_time(token_folder, monkeyp
     _, _, steps = start(small_run("trained", steps=5), token_folder)
     progress = Progress()
     noting = SimpleNamespace(
-        progress=progress, graphs=1, machine=SimpleNamespace(compile=True), patience=MagicMock(),
+        progress=progress, graphs=1, machine=SimpleNamespace(compile=True), recent_seconds=[],
         journal=MagicMock(), _tokens_per_second=lambda result: 0.0,
     )  # fmt: skip
     seconds = {}

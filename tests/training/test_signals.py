@@ -10,7 +10,6 @@ from unittest.mock import MagicMock
 import pytest
 
 from oelm.training import signals
-from oelm.training.attendance import Patience
 from oelm.training.signals import SAME_WISH_SECONDS, StopRequest
 from small_runs import free_port, warm_python
 
@@ -83,10 +82,8 @@ def test_a_process_stuck_in_a_sum_leaves_all_the_same(times):
 def test_slow_steps_are_given_the_time_to_end(monkeypatch):
     timers = []
     monkeypatch.setattr(signals.threading, "Timer", lambda seconds, *given: timers.append(seconds) or MagicMock())
-    patience = Patience(None, compiles=False)
     for slowest in (0.0, 3.0, 30.0):
-        patience.note(slowest)
-        stop = StopRequest(world_size=2, slowest_step=lambda: patience.slowest_step)
+        stop = StopRequest(world_size=2, slowest_step=lambda slowest=slowest: slowest)
         with stop.listening():
             signal.raise_signal(signal.SIGINT)
     assert timers == [20.0, 20.0, 120.0]

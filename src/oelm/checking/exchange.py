@@ -24,7 +24,7 @@ def efficiency(request: dict[str, Any]) -> dict[str, Any]:
     together["training"] = together["training"] | {"batch_size": batch * world.size}
     compiled = {"compile": compiled_on_a_gpu(request["kind"])}
     _, machine, _ = asked(request, world=world)
-    with joined(world, device=machine.device):
+    with joined(world, device=machine.device) as world:
         one = _stepper(request | {"settings": alone}, World(local_rank=world.local_rank), compiled)
         all_of_them = _stepper(request | {"settings": together}, world, compiled)
         for _ in range(WARMUP_STEPS):

@@ -89,7 +89,6 @@ class AtAnswers:
                 torch.stack([torch.ones_like(losses_N), hits_N.to(losses_N.dtype), losses_N], dim=1).cpu().double()
             )
             sums_L3.index_add_(0, torch.from_numpy(examples.difficulty_B[example_N]), seen_N3)
-            self._world.attendance.sign()
         self.model.train()
         return self._look(_Sums(self._probe, self._world.sum(sums_L3).tolist()), count)
 

@@ -96,7 +96,6 @@ class Classification:
             labels_B = self._machine.moved(self._held_out.labels[indices[places]].astype(np.int64))
             losses[places] = functional.cross_entropy(logits_BC, labels_B, reduction="none").cpu().double()
             predicted[places] = logits_BC.argmax(dim=1).cpu().float()
-            self._world.attendance.sign()
         self.model.train()
         total = self._world.sum(losses.sum()).item()
         guesses = self._world.sum(predicted.double()).long()

@@ -12,8 +12,8 @@ import datetime
 import os
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
@@ -22,25 +22,27 @@ from torch import Tensor
 from oelm.errors import UserError
 from oelm.exhaustion import what_ran_out, what_the_gpu_reported
 from oelm.ownership import HEARTBEAT_SECONDS, STALE_SECONDS, START_VARIABLE
-from oelm.training.attendance import Attendance
+from oelm.training.roll_call import RollCall
 
 ABORT_SECONDS = 10.0
 BUCKET_ELEMENTS = 4 * 2**20
-TIMEOUT = datetime.timedelta(minutes=30)  # a dead rank is seen at once, a hung one by its attendance
+TIMEOUT = datetime.timedelta(minutes=30)  # of what comes before the first step
+LIMIT_SECONDS = 600.0  # of a run that says nothing else
+SLOWEST_DISK = 10 * 2**20  # bytes a second, of a save
 
 
 class OtherProcessGone(UserError):
-    """A process of this run died, or left with an error of its own."""
+    """A process of this run died, left with an error of its own, or hangs. The first of those that are left tells."""
 
     exit_code = 1
-    concerns_one_process = True
+
+    def __init__(self, line: str, *, speaks: bool) -> None:
+        super().__init__(line)
+        self.concerns_one_process = self.speaks = speaks
 
 
 class Sharing(Protocol):
     """What a look at held-out data needs of the processes that share it."""
-
-    @property
-    def attendance(self) -> Attendance: ...
 
     def share(self, count: int) -> range: ...
 
@@ -52,7 +54,11 @@ class World:
     rank: int = 0
     size: int = 1
     local_rank: int = 0
-    attendance: Attendance = field(default_factory=Attendance, compare=False, repr=False)
+    limit_seconds: float = LIMIT_SECONDS
+    # Where numbers and gradients are added up, and who has come there; None: wherever the caller's group does.
+    numbers: Any = field(default=None, compare=False, repr=False)
+    gradients: Any = field(default=None, compare=False, repr=False)
+    roll_call: RollCall | None = field(default=None, compare=False, repr=False)
 
     @property
     def is_main(self) -> bool:
@@ -64,41 +70,32 @@ class World:
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
-        """Around whatever all processes do together, and wait for."""
-        with self.explained(), self.attendance.waits():
-            yield
-
-    @contextlib.contextmanager
-    def explained(self) -> Iterator[None]:
-        """Backends say in many ways that a process is gone."""
+        """Around whatever all processes do together, and wait for. Backends say in many ways that a process is gone."""
         try:
+            if self.roll_call is not None:
+                self.roll_call.here()
             yield
         except RuntimeError as error:
             if what_ran_out(error) is not None or what_the_gpu_reported(error) is not None:
                 raise  # this process's own
-            reason = str(error).strip().splitlines()[0]
-            raise OtherProcessGone(
-                f"rank {self.rank}: another process of this run has died; its output or that of torchrun "
-                f"shows the cause; the same command resumes ({reason})"
-            ) from error
+            raise self._gone(str(error).strip().splitlines()[0]) from error
+
+    def _gone(self, reason: str) -> OtherProcessGone:
+        who, speaks = f"rank {self.rank}: another process of this run has left or hangs ({reason})", True
+        if self.roll_call is not None:
+            who, speaks = self.roll_call.what_happened(reason)
+        return OtherProcessGone(
+            f"{who}; all processes stop, their output or that of torchrun may show the cause; the same command resumes",
+            speaks=speaks,
+        )
 
     def sum(self, numbers: Tensor) -> Tensor:
-        """A few numbers added up over all processes; in and out on the CPU."""
-        if self.size == 1:
-            return numbers
-        with self.together():
-            summed = numbers.to(collective_device())
-            dist.all_reduce(summed)
-            summed = summed.cpu()
-        self.attendance.settled()
-        return summed
-
-    def launched(self) -> None:
-        """After sums that the device has yet to make: until a number is read from it, this process may be waiting for
-        others wherever it is.
-        """
-        if collective_device() != "cpu":
-            self.attendance.launched()
+        """A few numbers on the CPU added up over all processes."""
+        if self.size > 1:
+            numbers = numbers.clone()
+            with self.together():
+                dist.all_reduce(numbers, group=self.numbers)
+        return numbers
 
     def add_up(self, gradients: list[Tensor]) -> None:
         """Over all processes, in place; small ones are sent together."""
@@ -107,38 +104,47 @@ class World:
         with self.together():
             for bucket in _buckets(gradients):
                 flat = bucket[0].view(-1) if len(bucket) == 1 else torch.cat([each.view(-1) for each in bucket])
-                dist.all_reduce(flat)
+                dist.all_reduce(flat, group=self.gradients)
                 if len(bucket) > 1:
                     parts = flat.split([each.numel() for each in bucket])
                     torch._foreach_copy_([each.view(-1) for each in bucket], list(parts))
+
+    def barrier(self, *, saved_bytes: int = 0) -> None:
+        """All processes are here; one of them may have written so much meanwhile."""
+        if self.size > 1:
+            patience = datetime.timedelta(seconds=self.limit_seconds + saved_bytes / SLOWEST_DISK)
+            with self.together():
+                dist.monitored_barrier(self.numbers, timeout=patience)
+
+    # -- before the first step, where processes may wait long for each other ------------------------------------------
+
+    def meet(self) -> None:
+        if self.size > 1:
+            with self.together():
+                dist.barrier()
 
     def least(self, number: int) -> int:
         """The smallest of what the processes say."""
         if self.size == 1:
             return number
         with self.together():
-            found = torch.tensor([number], device=collective_device())
+            found = torch.tensor([number])
             dist.all_reduce(found, op=dist.ReduceOp.MIN)
             return int(found)
-
-    def barrier(self) -> None:
-        if self.size > 1:
-            with self.together():
-                dist.barrier()
 
     def broadcast_text(self, text: str = "") -> str:
         """What rank 0 says, for all; the others say nothing."""
         if self.size == 1:
             return text
         content = text.encode()
-        length = self.sum(torch.tensor([len(content)], dtype=torch.int64))
-        buffer = torch.zeros(int(length), dtype=torch.uint8)
-        if self.is_main:
-            buffer[:] = torch.frombuffer(bytearray(content), dtype=torch.uint8) if content else buffer
-        buffer = buffer.to(collective_device())
         with self.together():
+            length = torch.tensor([len(content)])
+            dist.broadcast(length, src=0)
+            buffer = torch.zeros(int(length), dtype=torch.uint8)
+            if content:
+                buffer[:] = torch.frombuffer(bytearray(content), dtype=torch.uint8)
             dist.broadcast(buffer, src=0)
-        return bytes(buffer.cpu().numpy()).decode()
+        return bytes(buffer.numpy()).decode()
 
 
 def _buckets(gradients: list[Tensor]) -> Iterator[list[Tensor]]:
@@ -174,22 +180,34 @@ def patience_seconds() -> float:
 
 
 @contextlib.contextmanager
-def joined(world: World, *, device: str) -> Iterator[None]:
+def joined(world: World, *, device: str, limit_seconds: float | None = None) -> Iterator[World]:
     """The processes connected for the block; a group that the caller has already made is used and left alone."""
     if world.size == 1 or dist.is_initialized():
-        yield
+        yield world
         return
     _refuse_a_shared_store()
+    dist.init_process_group("gloo", timeout=TIMEOUT)
     on_gpu = torch.device(device).type == "cuda"
-    # With its device known, NCCL connects now and not inside the first sum, where nobody would know whom to wait for.
-    place = torch.device(device) if on_gpu else None
-    dist.init_process_group("nccl" if on_gpu else "gloo", timeout=TIMEOUT, device_id=place)
     try:
-        yield
+        yield _connected(world, device if on_gpu else None, limit_seconds or LIMIT_SECONDS)
     except BaseException:
         _leave_group(aborting=on_gpu)
         raise
     _leave_group(aborting=False)
+
+
+def _connected(world: World, gpu: str | None, limit_seconds: float) -> World:
+    limit = datetime.timedelta(seconds=limit_seconds)
+    numbers = gradients = dist.new_group(backend="gloo", timeout=limit)
+    if gpu is not None:  # with its device known, NCCL connects now, where all wait for it
+        gradients = dist.new_group(backend="nccl", timeout=limit, device_id=torch.device(gpu))
+    return replace(
+        world,
+        limit_seconds=limit_seconds,
+        numbers=numbers,
+        gradients=gradients,
+        roll_call=RollCall(rank=world.rank, size=world.size, limit_seconds=limit_seconds),
+    )
 
 
 def _leave_group(*, aborting: bool) -> None:
@@ -223,7 +241,3 @@ def _refuse_a_shared_store() -> None:
             "torchrun --max-restarts: also set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 in the environment of torchrun, or "
             "restarted processes will wait for the ones that died"
         )
-
-
-def collective_device() -> str:
-    return "cuda" if dist.get_backend() == "nccl" else "cpu"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,7 +36,6 @@ from oelm.sealing import seal_run
 from oelm.trackers.beside import Trackers
 from oelm.trackers.table import Tracked
 from oelm.training.assembly import assembled
-from oelm.training.attendance import Patience, watched
 from oelm.training.best_model import BestModel, Save, best_encoder_saver, best_saver
 from oelm.training.checkpoint import load_checkpoint, save_checkpoint
 from oelm.training.device import Machine, graphs_compiled
@@ -44,8 +44,9 @@ from oelm.training.journal import Journal
 from oelm.training.loop import Diverged, StepResult, accumulate_gradients, diverged, optimization_steps
 from oelm.training.objective import Validation
 from oelm.training.records import Progress, parameters_record, result_record
-from oelm.training.signals import Interrupted, StopRequest, show_last_line
+from oelm.training.signals import Interrupted, StopRequest
 
+RECENT_STEPS = 100
 REHEARSED = {"cuda"}  # where a step is tried before the first: nobody knows what it will take
 
 
@@ -76,7 +77,7 @@ class Driver:
         self.progress = Progress()
         self.best_model = BestModel()
         self.graphs = graphs_compiled()  # by this process, up to the last step or validation
-        self.patience = Patience(execution.step_limit_seconds, compiles=job.machine.compile)
+        self.recent_seconds: deque[float] = deque(maxlen=RECENT_STEPS)  # of steps
         self.began = time.perf_counter()
         self.trackers = Trackers(job.execution.trackers if job.world.is_main else (), self._tracked, journal.warn)
         self.head_tokens = self._head_tokens()
@@ -119,32 +120,30 @@ class Driver:
             write_json(self.directory.parameters_file, parameters_record(self.objective, self.machine))
         for line in self.objective.warnings:
             self.journal.warn(line)
-        stop = StopRequest(world_size=self.world.size, slowest_step=lambda: self.patience.slowest_step)
+        stop = StopRequest(world_size=self.world.size, slowest_step=lambda: max(self.recent_seconds, default=0.0))
         with self.trackers.at_work():
             return self._finish(self._driven(watch, stop))
 
     def _driven(self, watch: Watch, stop: StopRequest) -> Validation:
         """The final validation, after all steps."""
         try:
-            with stop.listening(), self._watched(), self.best_model.over_at_the_end(self.journal.warn):
+            with stop.listening(), self.best_model.over_at_the_end(self.journal.warn):
                 self._drive(watch, stop)
                 return self._final_validation()
         except Diverged as error:
             self._tell_of_divergence(error)
             raise
+        except OtherProcessGone as error:
+            self._tell_of_silence(error)
+            raise
         finally:
             self.journal.end()
 
-    def _watched(self) -> contextlib.AbstractContextManager[None]:
-        world = self.world
-        return watched(world.attendance, rank=world.rank, size=world.size, tell=self._tell_of_silence)
-
-    def _tell_of_silence(self, line: str) -> None:
-        """Called beside a main thread that waits for a process that does not answer, by the first that still can."""
-        show_last_line(f"oelm: {line}")
-        with contextlib.suppress(OSError):
-            self.directory.write_status("failed", error=line, ended=now())
-            self.journal.log(line)
+    def _tell_of_silence(self, error: OtherProcessGone) -> None:
+        """Written down by the first process that still can, if that is not the one that owns the folder."""
+        if error.speaks and not self.world.is_main:
+            with contextlib.suppress(OSError):
+                self.directory.write_status("failed", error=str(error), ended=now())
 
     def _tell_of_divergence(self, error: Diverged) -> None:
         """Every process is here at the same step. None leaves before it is written down: torchrun ends the others."""
@@ -213,7 +212,7 @@ class Driver:
             stop_requested=stop,
         )
         training = self.run.training
-        self._await_step(self.progress.step + 1)
+        self.world.meet()
         for result in steps:
             self._note(result)
             last = result.step == training.steps
@@ -231,7 +230,6 @@ class Driver:
                 self._save(watch)
                 if stop_now:
                     raise Interrupted(f"stopped at step {result.step} of {training.steps}, saved", stop.number)
-            self._await_step(result.step + 1)
 
     def _validates_after(self, step: int) -> bool:
         return step == self.run.training.steps or step % self.run.training.validate_every == 0
@@ -239,18 +237,10 @@ class Driver:
     def _saves_after(self, step: int) -> bool:
         return step == self.run.training.steps or step % self.checkpoint_every == 0
 
-    def _await_step(self, step: int) -> None:
-        self.world.attendance.begin(f"step {step}", allowed_seconds=self.patience.seconds)
-
-    def _saving(self) -> contextlib.AbstractContextManager[None]:
-        """Around what the first process alone writes, while the others wait."""
-        size = 3 * sum(weight.numel() * weight.element_size() for weight in self.objective.model.parameters())
-        return self.world.attendance.takes(self.patience.while_saving(size), f"the save at step {self.progress.step}")
-
     def _note(self, result: StepResult) -> None:
         progress = self.progress
         progress.step = result.step
-        self.patience.note(result.seconds)
+        self.recent_seconds.append(result.seconds)
         progress.training_seconds += result.seconds
         if self.machine.compile and graphs_compiled() != self.graphs:
             self.graphs = graphs_compiled()
@@ -291,8 +281,6 @@ class Driver:
         )
 
     def _timed(self, look: Callable[[], Validation], learning_rate: float) -> Validation:
-        where = f"the validation at step {self.progress.step}"
-        self.world.attendance.begin(where, allowed_seconds=self.patience.seconds)
         self.machine.synchronize()
         began = time.perf_counter()
         seen = look()
@@ -334,8 +322,7 @@ class Driver:
         if best:
             progress.best_val_loss, progress.best_step = loss, step
             if self.world.is_main:
-                with self._saving():
-                    self.best_model.begin(self._best(step, loss))
+                self.best_model.begin(self._best(step, loss))
         if self.world.is_main:
             self.directory.write_progress(step=step, val_loss=loss)
         self.journal.validation(
@@ -367,16 +354,16 @@ class Driver:
     def _save(self, watch: Watch) -> None:
         if self.world.is_main:
             progress = Progress(**vars(self.progress) | {"wall_seconds": self._wall_seconds()})
-            with self._saving():
-                self.best_model.wait()  # a checkpoint that knows of it must not be there before it
-                self.directory.flush_metrics()
-                save_checkpoint(
-                    self.directory,
-                    progress.step,
-                    model=self.objective.model,
-                    optimizer=self.optimizer,
-                    state={"step": progress.step, "progress": vars(progress), "digests": watch.digests},
-                    keep=self.execution.keep_checkpoints,
-                )
+            self.best_model.wait()  # a checkpoint that knows of it must not be there before it
+            self.directory.flush_metrics()
+            save_checkpoint(
+                self.directory,
+                progress.step,
+                model=self.objective.model,
+                optimizer=self.optimizer,
+                state={"step": progress.step, "progress": vars(progress), "digests": watch.digests},
+                keep=self.execution.keep_checkpoints,
+            )
             self.directory.write_progress(step=progress.step)
-        self.world.barrier()
+        size = sum(weight.numel() * weight.element_size() for weight in self.objective.model.parameters())
+        self.world.barrier(saved_bytes=3 * size)

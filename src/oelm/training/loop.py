@@ -103,5 +103,4 @@ def accumulate_gradients(
             part = objective.loss_of(step, members)
         backward(part)
         loss += part.detach()
-        world.attendance.sign()
     return loss

@@ -101,7 +101,6 @@ def validation_loss(gpt: GPT, sequences: ValidationSequences, *, machine: Machin
             hidden_BTD = gpt(rows[:, :-1])
             losses_N = position_losses(hidden_BTD.flatten(0, 1), gpt.output_weight, rows[:, 1:].flatten())
         total += losses_N.cpu().double().sum()
-        world.attendance.sign()
     gpt.train()
     summed = world.sum(total).item()
     return summed / (len(sequences) * sequences.seq_len)

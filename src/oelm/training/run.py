@@ -97,7 +97,7 @@ def train(
         raise UserError(f"training.batch_size {run.training.batch_size} is less than the {world.size} processes")
     machine, reasons = resolve_machine(execution, run, local_rank=world.local_rank, world_size=world.size)
     prepare_process(machine)
-    with distributed.joined(world, device=machine.device):
+    with distributed.joined(world, device=machine.device, limit_seconds=execution.step_limit_seconds) as world:
         job = TrainingJob(run, data, RunDirectory(folder), execution, machine, world)
         return _as_owner(job, reasons) if world.is_main else _as_companion(job)
 

@@ -12,7 +12,6 @@ from operator import add
 
 from torch import Tensor
 
-from oelm.training.attendance import Attendance
 from oelm.training.distributed import World
 from oelm.training.objective import Validation
 
@@ -22,7 +21,6 @@ class Processes:
 
     def __init__(self, size: int) -> None:
         self.size, self.rank = size, 0
-        self.attendance = Attendance()  # nobody waits for anybody
         self._heard: list[list[Tensor]] = []
 
     def look(self, look: Callable[[], Validation]) -> Validation:
