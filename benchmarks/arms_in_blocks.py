@@ -9,9 +9,9 @@ from collections.abc import Sequence
 import torch
 
 from contender import ours
+from oelm.execution.timing.blocks import Build, blocks_of
+from oelm.execution.timing.circumstances import judged
 from oelm.study.bench import LEAST_BLOCKS, Bench, Ratio
-from oelm.timing.blocks import Build, blocks_of
-from oelm.timing.circumstances import judged
 
 AGAIN = "baseline again"
 HALF_WIDTH = 0.01

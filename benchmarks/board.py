@@ -21,13 +21,13 @@ import time
 import urllib.request
 from pathlib import Path
 
-from oelm.board.follow import VALUES, Follower
-from oelm.config import Run, Seeds, Training, resolved, stored_form
-from oelm.logarithms import exponential
-from oelm.ownership import Process
-from oelm.run_directory import RunDirectory
-from oelm.sealing import seal_run
-from oelm.settings import load_settings
+from oelm.core.config import Run, Seeds, Training, resolved, stored_form
+from oelm.core.logarithms import exponential
+from oelm.core.settings import load_settings
+from oelm.run.directory import RunDirectory
+from oelm.run.sealing import seal_run
+from oelm.show.board.follow import VALUES, Follower
+from oelm.storage.ownership import Process
 from oelm.study.shelf import read_stored
 
 RECORDS = 500

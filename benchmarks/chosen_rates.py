@@ -20,8 +20,8 @@ import numpy as np
 from oelm.analysis.findings import Rates
 from oelm.analysis.many_studies import SUPPORTED, Claim, decided
 from oelm.analysis.rate_allowance import excess
-from oelm.claims.kinds import KINDS
-from oelm.logarithms import nats
+from oelm.core.logarithms import nats
+from oelm.study.claims.kinds import KINDS
 from oelm.study.declaration import RATE_KEY, Tuning
 from oelm.study.tuning import Choice, Grid, Tried, chosen, extended, points_of
 

@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 import torch
 
 import oelm  # noqa: F401 - sets how OpenMP threads wait, for every contender alike
-from oelm.config import Execution, Run, resolved
-from oelm.settings import load_settings
-from oelm.timing.blocks import Step
+from oelm.core.config import Execution, Run, resolved
+from oelm.core.settings import load_settings
+from oelm.execution.timing.blocks import Step
 from plain_gpt import PlainGPT
 
 
@@ -72,8 +72,8 @@ def _stepping(gpt: torch.nn.Module, loss_of: Callable, run: Run, *, autocast: bo
 
 def ours(sizes: dict[str, int], arm: str, *, precision: str, compiled: str, assignments: Sequence[str] = ()) -> Step:
     """The training step of `oelm train`, on drawn tokens."""
-    from oelm.timing.workload import TimedArm, drawn_tokens
-    from oelm.training.device import prepare_process, resolve_machine
+    from oelm.execution.timing.workload import TimedArm, drawn_tokens
+    from oelm.run.training.device import prepare_process, resolve_machine
 
     run = sized(sizes, arm, assignments)
     execution = Execution(device="cpu", precision=precision, compile=compiled)

@@ -23,13 +23,13 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 import loopback_slurm
-from oelm.experiments import engine as engine_module
-from oelm.experiments.controller import Controller
-from oelm.experiments.engine import Slots
-from oelm.experiments.local import LocalEngine, LocalSlots, Unit
-from oelm.experiments.slurm import SlurmEngine, SlurmSlots
-from oelm.files import write_json
-from oelm.run_directory import RunDirectory
+from oelm.execution import engine as engine_module
+from oelm.execution.controller import Controller
+from oelm.execution.engine import Slots
+from oelm.execution.local import LocalEngine, LocalSlots, Unit
+from oelm.execution.slurm import SlurmEngine, SlurmSlots
+from oelm.run.directory import RunDirectory
+from oelm.storage.files import write_json
 from oelm.study.declaration import Study
 from oelm.study.reading import study_of
 from oelm.study.slurm_request import SlurmRequest

@@ -26,23 +26,14 @@ from pathlib import Path
 
 import numpy as np
 
-from oelm.accounting import training_flops
 from oelm.analysis.arm_summaries import runs_by_arm
 from oelm.analysis.hypotheses import margin_of
-from oelm.analysis.many_studies import (
-    REFUTED,
-    SUPPORTED,
-    UNDECIDED,
-    Claim,
-    LevelsOfLooks,
-    Outcomes,
-    decided,
-    levels_of,
-)
-from oelm.archives import runs_folder
-from oelm.claims.kinds import KINDS
-from oelm.claims.measures import LOSS
-from oelm.intervals import LEVEL
+from oelm.analysis.many_studies import REFUTED, SUPPORTED, UNDECIDED, Claim, LevelsOfLooks, Outcomes, decided, levels_of
+from oelm.core.accounting import training_flops
+from oelm.core.intervals import LEVEL
+from oelm.core.measures import LOSS
+from oelm.study.archives import runs_folder
+from oelm.study.claims.kinds import KINDS
 from oelm.study.declaration import Tuning
 from oelm.study.halving import judged
 from oelm.study.plan import planned

@@ -19,11 +19,11 @@ from pathlib import Path
 import torch
 
 from interleaved import ratio_line
-from oelm.config import resolved
+from oelm.core.config import resolved
+from oelm.core.settings import load_settings
 from oelm.data.sentences import SentenceData, Sentences, open_sentences
-from oelm.settings import load_settings
-from oelm.timing.workload import TimedArm, Workload
-from oelm.training.device import prepare_process, resolve_machine
+from oelm.execution.timing.workload import TimedArm, Workload
+from oelm.run.training.device import prepare_process, resolve_machine
 
 OURS, TRAINERS = "oelm", "transformers.Trainer"
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from arms_in_blocks import can_decide, measured, options_of, ratio_text
 from contender import sized
-from oelm.accounting import training_flops_per_token
+from oelm.core.accounting import training_flops_per_token
 
 FROZEN, TRAINED = "frozen_head_orthogonal", "trained_head_orthogonal"
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 
-from oelm.timing.ratios import interval
+from oelm.execution.timing.ratios import interval
 
 HERE = Path(__file__).parent
 

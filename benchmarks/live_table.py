@@ -19,11 +19,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
-from oelm.experiments.controller import POLL_SECONDS, ActiveRun
-from oelm.experiments.local import LocalHandle
-from oelm.experiments.table import LiveTable
-from oelm.ownership import Process
-from oelm.run_directory import RunDirectory
+from oelm.execution.controller import POLL_SECONDS, ActiveRun
+from oelm.execution.local import LocalHandle
+from oelm.execution.table import LiveTable
+from oelm.run.directory import RunDirectory
+from oelm.storage.ownership import Process
 from oelm.study.plan import Plan, planned
 from stored_runs import small_study, store_study
 

@@ -17,12 +17,12 @@ from collections.abc import Callable
 import torch
 
 from interleaved import ratio_line
-from oelm.config import Execution, Run, resolved
-from oelm.probes.examples import training_examples
-from oelm.probes.probe import probe_of
-from oelm.settings import load_settings
-from oelm.timing.workload import TimedArm, Workload, drawn_tokens, workload_of
-from oelm.training.device import prepare_process, resolve_machine
+from oelm.core.config import Execution, Run, resolved
+from oelm.core.probes.examples import training_examples
+from oelm.core.probes.probe import probe_of
+from oelm.core.settings import load_settings
+from oelm.execution.timing.workload import TimedArm, Workload, drawn_tokens, workload_of
+from oelm.run.training.device import prepare_process, resolve_machine
 
 DATA = "probe:recall?pairs=16&length=64"  # an answer at every fourth position
 VOCABULARY = 1024

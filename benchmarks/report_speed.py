@@ -69,7 +69,7 @@ def main() -> None:
 def report(declared, folder: Path) -> int:
     """What `oelm report` does, its imports included."""
     from oelm.analysis.summary import findings_of
-    from oelm.reporting.report import write_report
+    from oelm.show.report import write_report
     from oelm.study.shelf import Shelf
 
     start = time.process_time()

@@ -21,12 +21,12 @@ from pathlib import Path
 from statistics import mean
 
 from interleaved import checkout, environment_for, ratio_line
-from oelm.experiments.controller import Controller
-from oelm.experiments.local import LocalEngine, LocalSlots, units_here
-from oelm.experiments.warm_starts import WarmStarts
-from oelm.files import read_json
+from oelm.execution.controller import Controller
+from oelm.execution.local import LocalEngine, LocalSlots, units_here
+from oelm.execution.timing.ratios import paired
+from oelm.execution.warm_starts import WarmStarts
+from oelm.storage.files import read_json
 from oelm.study.reading import load_study
-from oelm.timing.ratios import paired
 from two_slots import write_study
 
 STEPS_TO_MEASURE = 40

@@ -5,13 +5,13 @@ from typing import Any
 
 import torch
 
-from oelm.config import Run
+from oelm.core.config import Run
+from oelm.core.model.transformer import GPT
 from oelm.data.tokens import open_tokens
-from oelm.model.transformer import GPT
-from oelm.training.assembly import assembled
-from oelm.training.device import resolve_machine
-from oelm.training.distributed import World
-from oelm.training.loop import optimization_steps
+from oelm.run.training.assembly import assembled
+from oelm.run.training.device import resolve_machine
+from oelm.run.training.distributed import World
+from oelm.run.training.loop import optimization_steps
 from small_runs import quiet_execution
 
 

@@ -44,7 +44,7 @@ class ForkedParts(ForkedPython):
 
     def _execute_child(self, *given: Any) -> None:
         words = [str(word) for word in GIVEN.bind(self, *given).arguments["args"]]
-        forks = words[1:2] == ["-m"] and words[2] in ("oelm.experiments.warm_server", "oelm.timing.probe")
+        forks = words[1:2] == ["-m"] and words[2] in ("oelm.execution.warm_server", "oelm.execution.timing.probe")
         (super() if forks else super(ForkedPython, self))._execute_child(*given)
 
 

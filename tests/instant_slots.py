@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from unittest import mock
 
-from oelm.experiments.controller import Controller, DataFacts
-from oelm.experiments.engine import Slots
-from oelm.experiments.local import LocalEngine
+from oelm.execution.controller import Controller, DataFacts
+from oelm.execution.engine import Slots
+from oelm.execution.local import LocalEngine
 from oelm.study.declaration import Study
 from oelm.study.plan import Plan
 from stored_runs import DATA_DIGEST, Losses, facts_of, store_finished
@@ -57,5 +57,5 @@ def run_study(study: Study, slots: InstantSlots) -> tuple[Plan, list[str]]:
     heard = Heard()
     facts = DataFacts(facts_of(study), DATA_DIGEST, {study.base["data"]: DATA_DIGEST})
     slots.folder.mkdir(exist_ok=True)
-    with mock.patch("oelm.experiments.controller.data_facts", return_value=facts):
+    with mock.patch("oelm.execution.controller.data_facts", return_value=facts):
         return Controller(study, slots, heard).go(), heard.lines

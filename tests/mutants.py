@@ -28,134 +28,137 @@ class Mutant:
     argued: str | None = None  # why it may survive
 
 
-WHOLE_RUN = "training/test_independent.py"
+WHOLE_RUN = "run/training/test_independent.py"
 MUTANTS = (
     # ---- What a step reads ----
     Mutant("data/batches.py", 'seed_of(seed, "order", epoch)', 'seed_of(seed, "order", 0)', WHOLE_RUN),
     Mutant("data/batches.py", 'seed_of(self.seed, "shift", epoch)', 'seed_of(self.seed, "shift", 0)', WHOLE_RUN),
     Mutant("data/batches.py", "first = (step - 1) * self.batch_size", "first = step * self.batch_size", WHOLE_RUN),
     Mutant("data/batches.py", "member * self.available // len(self)", "member", f"data/test_batches.py {WHOLE_RUN}"),
-    Mutant("training/at_answers.py", "answers_of(probe, training.batch_size)", "answers_of(probe, 2)", WHOLE_RUN),
+    Mutant("run/training/at_answers.py", "answers_of(probe, training.batch_size)", "answers_of(probe, 2)", WHOLE_RUN),
     # ---- Training ----
-    Mutant("training/next_token.py", "    gpt.eval()\n", "", WHOLE_RUN),
-    Mutant("training/next_token.py", "    gpt.train()\n", "", WHOLE_RUN),
-    Mutant("training/at_answers.py", "        self.model.eval()\n", "", WHOLE_RUN),
-    Mutant("training/at_answers.py", "        self.model.train()\n", "", WHOLE_RUN),
-    Mutant("training/loop.py", '"dropout", step, members.start', '"dropout", step', WHOLE_RUN),
-    Mutant("training/loop.py", '"dropout", step, members.start', '"dropout", members.start', WHOLE_RUN),
-    Mutant("training/loop.py", "        loss += part.detach()", "        loss = part.detach()", WHOLE_RUN),
+    Mutant("run/training/next_token.py", "    gpt.eval()\n", "", WHOLE_RUN),
+    Mutant("run/training/next_token.py", "    gpt.train()\n", "", WHOLE_RUN),
+    Mutant("run/training/at_answers.py", "        self.model.eval()\n", "", WHOLE_RUN),
+    Mutant("run/training/at_answers.py", "        self.model.train()\n", "", WHOLE_RUN),
+    Mutant("run/training/loop.py", '"dropout", step, members.start', '"dropout", step', WHOLE_RUN),
+    Mutant("run/training/loop.py", '"dropout", step, members.start', '"dropout", members.start', WHOLE_RUN),
+    Mutant("run/training/loop.py", "        loss += part.detach()", "        loss = part.detach()", WHOLE_RUN),
     Mutant(
-        "training/driver.py",
+        "run/training/driver.py",
         "        self.progress.resumes += 1\n",
         "        self.progress.resumes += 1\n        self.progress.loss_sum, self.progress.loss_steps = 0.0, 0\n",
         WHOLE_RUN,
     ),
     Mutant(
-        "training/driver.py",
+        "run/training/driver.py",
         "progress.loss_sum, progress.loss_steps, progress.clipped_since = 0.0, 0, 0",
         "progress.clipped_since = 0",
         WHOLE_RUN,
     ),
     Mutant(
-        "training/driver.py",
+        "run/training/driver.py",
         "progress.last_val_loss = loss\n",
         "progress.last_val_loss = min(loss, 99)\n",
-        "training/test_run.py",
+        "run/training/test_run.py",
         argued="a loss of 99 nats is never reached by a run that is finite",
     ),
     Mutant(
-        "training/driver.py",
+        "run/training/driver.py",
         "loss < progress.best_val_loss",
         "loss > progress.best_val_loss",
-        "training/test_best_model.py training/test_run.py",
+        "run/training/test_best_model.py run/training/test_run.py",
     ),
     Mutant(
-        "training/optimizer.py", "* step / training.warmup_steps", "* (step - 1) / training.warmup_steps", WHOLE_RUN
+        "run/training/optimizer.py", "* step / training.warmup_steps", "* (step - 1) / training.warmup_steps", WHOLE_RUN
     ),
-    Mutant("training/optimizer.py", "limit / norm)", "limit / norm**0.5)", WHOLE_RUN),
+    Mutant("run/training/optimizer.py", "limit / norm)", "limit / norm**0.5)", WHOLE_RUN),
     Mutant(
-        "training/optimizer.py",
+        "run/training/optimizer.py",
         'if name not in decaying], "weight_decay": 0.0',
         'if name not in decaying], "weight_decay": training.weight_decay',
-        f"training/test_optimizer.py {WHOLE_RUN}",
+        f"run/training/test_optimizer.py {WHOLE_RUN}",
     ),
     Mutant(
-        "training/next_token.py",
+        "run/training/next_token.py",
         "self._final_sequences = ValidationSequences(held_out, seq_len, training.final_validation_sequences)",
         "self._final_sequences = self._sequences",
         WHOLE_RUN,
     ),
     Mutant(
-        "training/next_token.py",
+        "run/training/next_token.py",
         "summed / (len(sequences) * sequences.seq_len)",
         "summed / (len(sequences) * (sequences.seq_len + 1))",
-        "training/test_next_token.py",
+        "run/training/test_next_token.py",
     ),
     # ---- What an arm is ----
-    Mutant("model/freezing.py", "step > thaw_fraction", "step >= thaw_fraction", "model/test_freezing.py"),
+    Mutant("core/model/freezing.py", "step > thaw_fraction", "step >= thaw_fraction", "core/model/test_freezing.py"),
     Mutant(
-        "model/freezing.py", "step <= moves.fraction * steps", "step < moves.fraction * steps", "model/test_freezing.py"
+        "core/model/freezing.py",
+        "step <= moves.fraction * steps",
+        "step < moves.fraction * steps",
+        "core/model/test_freezing.py",
     ),
     Mutant(
-        "model/freezing.py",
+        "core/model/freezing.py",
         "            if not moving:\n                parameter.grad = None\n",
         "",
-        "model/test_freezing.py",
+        "core/model/test_freezing.py",
     ),
-    Mutant("model/freezing.py", "range(first, last + 1)", "range(first, last)", "model/test_freezing.py"),
+    Mutant("core/model/freezing.py", "range(first, last + 1)", "range(first, last)", "core/model/test_freezing.py"),
     Mutant(
-        "training/driver.py",
+        "run/training/driver.py",
         "        since_start.check(self.objective.model, self.progress.step)\n",
         "",
-        "training/test_run.py faults/test_damaged_checkpoints.py",
+        "run/training/test_run.py faults/test_damaged_checkpoints.py",
     ),
     Mutant(
-        "model/initialization.py",
+        "core/model/initialization.py",
         "seed, matrix_free = seeds.projections if is_treated else seeds.weights",
         "seed, matrix_free = seeds.weights",
-        "model/test_initialization.py",
+        "core/model/test_initialization.py",
     ),
     Mutant(
-        "model/initialization.py",
+        "core/model/initialization.py",
         "manual_seed(seed_of(seed, name))",
         "manual_seed(seed)",
-        "model/test_initialization.py",
+        "core/model/test_initialization.py",
     ),
     Mutant(
-        "treatment/starts.py",
+        "core/starts.py",
         "return 1 / math.sqrt(sizes.columns)",
         "return 1 / math.sqrt(sizes.rows)",
-        "treatment/test_starts.py",
+        "core/test_starts.py",
     ),
     Mutant(
-        "model/scores.py",
+        "core/model/scores.py",
         "torch.cat([-second, first], dim=-1)",
         "torch.cat([second, -first], dim=-1)",
-        "model/test_scores.py",
+        "core/model/test_scores.py",
     ),
     Mutant(
-        "model/repairs.py",
+        "core/model/repairs.py",
         "before_BHTK = _preceded(name, x_BHTK, 1, cache, places)[:, :, :-1]",
         "before_BHTK = x_BHTK",
-        "model/test_repairs.py",
+        "core/model/test_repairs.py",
     ),
     Mutant(
-        "model/attention.py",
+        "core/model/attention.py",
         "q_BHTK * temperature_H[:, None, None]",
         "q_BHTK * temperature_H.mean()",
-        "model/test_repairs.py",
+        "core/model/test_repairs.py",
     ),
     Mutant(
-        "accounting.py",
+        "core/accounting.py",
         "modules * rows * numbers, modules * frozen * numbers",
         "modules * rows * numbers, frozen * numbers",
-        "test_accounting.py",
+        "core/test_accounting.py",
     ),
     Mutant(
-        "accounting.py",
+        "core/accounting.py",
         'yield count("norm", layer, 2 * width, 2)',
         'yield count("norm", layer, width, 2)',
-        "test_accounting.py",
+        "core/test_accounting.py",
     ),
     # ---- What is chosen ----
     Mutant("study/one_run.py", '{"training.validation_split": "tune"}', "{}", "study/test_plan.py"),
@@ -204,9 +207,9 @@ MUTANTS = (
         "return min([*below, *above])",
         "analysis/test_statistics.py",
     ),
-    Mutant("intervals.py", "/ (len(values) - 1))", "/ len(values))", "test_intervals.py"),
+    Mutant("core/intervals.py", "/ (len(values) - 1))", "/ len(values))", "core/test_intervals.py"),
     Mutant(
-        "claims/kinds.py",
+        "study/claims/kinds.py",
         "(self.upper is not None and low > self.upper)",
         "(self.upper is not None and high > self.upper)",
         "claims analysis/test_hypotheses.py",
@@ -215,10 +218,12 @@ MUTANTS = (
         "study/confounds.py", "            run=plain.run,", "            run=chosen.run,", "study/test_confounds.py"
     ),
     # ---- What is stored ----
-    Mutant("archives.py", 'if digest.hexdigest() != entry["sha256"]:', "if False:", "test_archives.py"),
-    Mutant("files.py", "os.fsync(stream.fileno())", "pass", "test_files.py faults/test_power_failure.py"),
-    Mutant("training/checkpoint.py", "            check_whole(folder)\n", "", "faults/test_damaged_checkpoints.py"),
-    Mutant("training/checkpoint.py", "    restore_optimizer(optimizer, model, moments)\n", "", WHOLE_RUN),
+    Mutant("study/archives.py", 'if digest.hexdigest() != entry["sha256"]:', "if False:", "study/test_archives.py"),
+    Mutant(
+        "storage/files.py", "os.fsync(stream.fileno())", "pass", "storage/test_files.py faults/test_power_failure.py"
+    ),
+    Mutant("run/training/checkpoint.py", "            check_whole(folder)\n", "", "faults/test_damaged_checkpoints.py"),
+    Mutant("run/training/checkpoint.py", "    restore_optimizer(optimizer, model, moments)\n", "", WHOLE_RUN),
     Mutant(
         "study/registration.py",
         "early = max(entry.comes_late, sum(time < entry.time for time in times))",
@@ -251,76 +256,86 @@ MUTANTS = (
     Mutant("data/remembered.py", "time.time_ns() - SETTLED_NANOSECONDS", "time.time_ns()", "data/test_remembered.py"),
     Mutant("data/overlap.py", "number in self._in_train:", "number in self._held_out:", "data/test_overlap.py"),
     Mutant("data/encodings.py", "final=not block", "final=False", "data/test_encodings.py"),
-    Mutant("probes/examples.py", "bucket >= len(HELD_OUT)", "bucket >= 1", "probes/test_examples.py"),
-    Mutant("probes/draws.py", "self.below(last + 1, 1)", "self.below(last, 1)", "probes/test_examples.py"),
+    Mutant("core/probes/examples.py", "bucket >= len(HELD_OUT)", "bucket >= 1", "core/probes/test_examples.py"),
+    Mutant("core/probes/draws.py", "self.below(last + 1, 1)", "self.below(last, 1)", "core/probes/test_examples.py"),
     # ---- Training, its exchange and its files ----
-    Mutant("training/optimizer.py", "max(1, training.steps - training.warmup_steps)", "training.steps", WHOLE_RUN),
-    Mutant("training/loss.py", "        if not _is_one(outer):", "        if False:", "training/test_loss.py"),
-    Mutant("training/distributed.py", "flat.split([", "flat.flip(0).split([", "training/test_distributed.py"),
+    Mutant("run/training/optimizer.py", "max(1, training.steps - training.warmup_steps)", "training.steps", WHOLE_RUN),
+    Mutant("run/training/loss.py", "        if not _is_one(outer):", "        if False:", "run/training/test_loss.py"),
+    Mutant("run/training/distributed.py", "flat.split([", "flat.flip(0).split([", "run/training/test_distributed.py"),
     Mutant(
-        "training/roll_call.py",
+        "run/training/roll_call.py",
         "int(self._store.get(key)) < self._count",
         "int(self._store.get(key)) <= self._count",
-        "training/test_roll_call.py",
+        "run/training/test_roll_call.py",
     ),
     Mutant(
-        "training/roll_call.py",
+        "run/training/roll_call.py",
         "[] if time.monotonic() - self._began < self._limit else self._absent(others)",
         "self._absent(others)",
-        "training/test_roll_call.py",
+        "run/training/test_roll_call.py",
     ),
     Mutant(
-        "training/driver.py",
+        "run/training/driver.py",
         "            self.best_model.wait()  #",
         "            #",
-        "training/test_run.py",
+        "run/training/test_run.py",
     ),
     Mutant(
-        "training/driver.py",
+        "run/training/driver.py",
         "if not all(parameter.isfinite().all() for parameter in",
         "if not any(parameter.isfinite().all() for parameter in",
         "faults/test_divergence.py",
     ),
     Mutant(
-        "training/driver.py",
+        "run/training/driver.py",
         'vars(self.progress) | {"wall_seconds": self._wall_seconds()}',
         "vars(self.progress)",
-        "training/test_run.py",
+        "run/training/test_run.py",
     ),
-    Mutant("training/best_model.py", "copy.clone() if", "copy if", "training/test_best_model.py"),
+    Mutant("run/training/best_model.py", "copy.clone() if", "copy if", "run/training/test_best_model.py"),
     Mutant(
-        "training/checkpoint.py",
+        "run/training/checkpoint.py",
         "if type(step) is not int or step != checkpoint_step(folder):",
         "if type(step) is not int:",
         "faults/test_damaged_checkpoints.py faults/test_fuzzed_files.py",
     ),
     Mutant(
-        "run_directory.py",
+        "run/directory.py",
         "if checkpoint_step(folder) <= newest][-keep:]",
         "][-keep:]",
-        "test_run_directory.py faults/test_damaged_checkpoints.py",
+        "run/test_directory.py faults/test_damaged_checkpoints.py",
     ),
-    Mutant("model/freezing.py", "self.step, self.digests = step, found", "self.step = step", "model/test_freezing.py"),
-    Mutant("model/freezing.py", "(name, self.step + 1, step)", "(name, self.step, step)", "model/test_freezing.py"),
     Mutant(
-        "metric_records.py",
+        "core/model/freezing.py",
+        "self.step, self.digests = step, found",
+        "self.step = step",
+        "core/model/test_freezing.py",
+    ),
+    Mutant(
+        "core/model/freezing.py",
+        "(name, self.step + 1, step)",
+        "(name, self.step, step)",
+        "core/model/test_freezing.py",
+    ),
+    Mutant(
+        "storage/metric_records.py",
         "        if step >= self.last_step:\n",
         "        if step > self.last_step:\n",
-        "test_metric_records.py",
+        "storage/test_metric_records.py",
     ),
     Mutant(
-        "metric_records.py",
+        "storage/metric_records.py",
         "            self.before, self.after = record, None\n",
         "            self.before = record\n",
-        "test_metric_records.py",
+        "storage/test_metric_records.py",
     ),
     # ---- Treatments and studies ----
-    Mutant("treatment/starts.py", "(q * signs).T", "q.T", "treatment/test_starts.py model/test_initialization.py"),
+    Mutant("core/starts.py", "(q * signs).T", "q.T", "core/test_starts.py core/model/test_initialization.py"),
     Mutant(
-        "treatment/draws.py",
+        "core/draws.py",
         " or any(option.draws for option, _ in in_use(model))",
         "",
-        "treatment/test_draws.py",
+        "core/test_draws.py",
     ),
     Mutant("study/shelf.py", '"finished": 0, "diverged": 1', '"finished": 1, "diverged": 0', "study/test_shelf.py"),
     Mutant("study/shelf.py", "stored.data_digest in (None, data_digest)", "True", "study/test_shelf.py"),
@@ -360,7 +375,7 @@ MUTANTS = (
         '(target_loss - after["val_loss"]) /',
         "analysis/test_curves.py",
     ),
-    Mutant("claims/solving.py", "self.by <= other.after", "self.by < other.by", "analysis/test_solving.py"),
+    Mutant("core/solving.py", "self.by <= other.after", "self.by < other.by", "analysis/test_solving.py"),
     Mutant(
         "analysis/solving.py",
         'return "neither" if control is None else "behind"',
@@ -413,206 +428,216 @@ MUTANTS = (
         "analysis/test_looks.py",
     ),
     Mutant(
-        "claims/measures.py",
+        "core/measures.py",
         "else (high, low)",
         "else (low, high)",
-        "claims/test_measures.py reporting/test_classification_report.py",
+        "core/test_measures.py show/test_classification_report.py",
     ),
     # ---- What is stored, and who runs ----
-    Mutant("sealing.py", "or _wrong_mean(result)", "", "test_sealing.py"),
-    Mutant("sealing.py", 'or (result.get("best_step") == result["steps"] and best != last)', "", "test_sealing.py"),
+    Mutant("run/sealing.py", "or _wrong_mean(result)", "", "run/test_sealing.py"),
     Mutant(
-        "sealing.py",
+        "run/sealing.py", 'or (result.get("best_step") == result["steps"] and best != last)', "", "run/test_sealing.py"
+    ),
+    Mutant(
+        "run/sealing.py",
         'return checkpoint is not None and sha256_of(checkpoint) == seal["checkpoint"]["manifest_sha256"]',
         "return checkpoint is not None",
-        "test_sealing.py",
+        "run/test_sealing.py",
     ),
     Mutant(
-        "archives.py",
+        "study/archives.py",
         'if sorted(member.filename for member in members[:-1]) != sorted(listing["files"]):',
         'if {member.filename for member in members[:-1]} != {*listing["files"]}:',
-        "test_archives.py",
+        "study/test_archives.py",
     ),
-    Mutant("archives.py", "if shutil.disk_usage(folder).free < needed:", "if False:", "test_archives.py"),
+    Mutant("study/archives.py", "if shutil.disk_usage(folder).free < needed:", "if False:", "study/test_archives.py"),
     Mutant(
-        "files.py",
+        "storage/files.py",
         "if path.is_symlink() and os.path.dirname(",
         "if False and os.path.dirname(",
         "data/test_tokens.py",
     ),
-    Mutant("files.py", "json.dumps(value, sort_keys=True, ", "json.dumps(value, ", "test_files.py"),
+    Mutant("storage/files.py", "json.dumps(value, sort_keys=True, ", "json.dumps(value, ", "storage/test_files.py"),
     Mutant(
-        "whole_folder.py",
+        "storage/whole_folder.py",
         "                _move_foreign(old, target, ours)\n                remove(old)\n",
         "                remove(old)\n",
-        "test_whole_folder.py",
+        "storage/test_whole_folder.py",
     ),
     Mutant(
-        "whole_folder.py",
+        "storage/whole_folder.py",
         "if found[2] and _is_folder(entry) and not target.exists():",
         "if False:",
-        "test_whole_folder.py",
+        "storage/test_whole_folder.py",
     ),
     Mutant(
-        "ownership.py",
+        "storage/ownership.py",
         "and self.pid_started == process_started(self.pid)",
         "and bool(process_started(self.pid))",
-        "test_ownership.py",
+        "storage/test_ownership.py",
     ),
-    Mutant("ownership.py", "self.seconds_ahead > -STALE_SECONDS", "True", "test_ownership.py"),
-    Mutant("experiments/controller.py", "0) < MOST_STARTS:", "0) <= MOST_STARTS:", "experiments/test_silent_ends.py"),
-    Mutant("experiments/controller.py", "(code is None or code < 0)", "True", "experiments/test_silent_ends.py"),
+    Mutant("storage/ownership.py", "self.seconds_ahead > -STALE_SECONDS", "True", "storage/test_ownership.py"),
+    Mutant("execution/controller.py", "0) < MOST_STARTS:", "0) <= MOST_STARTS:", "execution/test_silent_ends.py"),
+    Mutant("execution/controller.py", "(code is None or code < 0)", "True", "execution/test_silent_ends.py"),
     Mutant(
-        "experiments/controller.py",
+        "execution/controller.py",
         "            plan = self._after_looks(self._afresh())  #",
         "            plan = self._after_looks(self._plan())  #",
-        "experiments/test_looking.py",
+        "execution/test_looking.py",
     ),
     Mutant(
-        "experiments/controller.py",
+        "execution/controller.py",
         "        self._seal_declaration(plan)\n",
         "",
-        "experiments/test_rounds.py",
+        "execution/test_rounds.py",
     ),
-    Mutant("experiments/local.py", "if len(free) < run.processes:", "if not free:", "experiments/test_local.py"),
+    Mutant("execution/local.py", "if len(free) < run.processes:", "if not free:", "execution/test_local.py"),
     Mutant(
-        "experiments/handles.py",
+        "execution/handles.py",
         "if handle is None and damage is not None:",
         "if False:",
-        "experiments/test_local.py experiments/test_engines.py",
+        "execution/test_local.py execution/test_engines.py",
     ),
     Mutant(
-        "experiments/engine.py",
+        "execution/engine.py",
         "        or owner_of(directory.lock_file) is not None\n",
         "",
-        "experiments/test_slurm.py experiments/test_engines.py",
+        "execution/test_slurm.py execution/test_engines.py",
     ),
     Mutant(
-        "experiments/progress.py",
+        "execution/progress.py",
         "+ len(plan.saved) - len(plan.final))",
         "- len(plan.final))",
-        "experiments/test_progress.py",
+        "execution/test_progress.py",
     ),
     Mutant(
-        "experiments/progress.py",
+        "execution/progress.py",
         "max(STILL_SECONDS, a_twentieth)",
         "STILL_SECONDS",
-        "experiments/test_standing_still.py",
+        "execution/test_standing_still.py",
     ),
     Mutant(
-        "experiments/looking.py",
+        "execution/looking.py",
         "if run.arm in arms and run.seed in seeds]",
         "if run.arm in arms]",
-        "experiments/test_looking.py",
+        "execution/test_looking.py",
     ),
     # ---- What is shown ----
-    Mutant("reporting/numbers.py", '"" if text != "∞" and float(text) == 0 else', "", "reporting/test_numbers.py"),
+    Mutant("show/numbers.py", '"" if text != "∞" and float(text) == 0 else', "", "show/test_numbers.py"),
     Mutant(
-        "reporting/numbers.py",
+        "show/numbers.py",
         "for each in (value, *column) if",
         "for each in (value,) if",
-        "reporting/test_numbers.py reporting/test_tables.py",
+        "show/test_numbers.py show/test_tables.py",
     ),
     Mutant(
-        "reporting/quality.py",
+        "show/quality.py",
         "middle * spread if scale.is_logarithmic else spread",
         "spread",
-        "reporting/test_quality.py",
+        "show/test_quality.py",
     ),
     Mutant(
-        "reporting/quality.py",
+        "show/quality.py",
         "numbers.interval(*measure.ends(of_costs.low, of_costs.high)",
         "numbers.interval(*(of_costs.low, of_costs.high)",
-        "reporting/test_classification_report.py",
+        "show/test_classification_report.py",
     ),
     Mutant(
-        "reporting/tables.py",
+        "show/tables.py",
         "== {arm, baseline} and hypothesis.against is None",
         "== {arm, baseline}",
-        "reporting/test_scale_in_reports.py",
+        "show/test_scale_in_reports.py",
     ),
-    Mutant("reporting/tables.py", 'in "WF" else 1', 'in "F" else 1', "reporting/test_tables.py"),
+    Mutant("show/tables.py", 'in "WF" else 1', 'in "F" else 1', "show/test_tables.py"),
     Mutant(
-        "reporting/html.py",
+        "show/html.py",
         '<p class="reservation">{escape(each)}</p>',
         '<p class="reservation">{each}</p>',
-        "reporting/test_markup.py",
+        "show/test_markup.py",
     ),
-    Mutant("reporting/markdown.py", "max(3, longest + 1)", "3", "reporting/test_markup.py"),
-    Mutant("reporting/latex.py", '    "[": "{[}",\n', "", "reporting/test_latex.py"),
+    Mutant("show/markdown.py", "max(3, longest + 1)", "3", "show/test_markup.py"),
+    Mutant("show/latex.py", '    "[": "{[}",\n', "", "show/test_latex.py"),
     Mutant(
-        "reporting/figures/comparisons.py",
+        "show/figures/comparisons.py",
         "better = mean < 0",
         "better = mean > 0",
-        "reporting/test_figures.py",
+        "show/test_figures.py",
     ),
     Mutant(
-        "reporting/figures/comparisons.py",
+        "show/figures/comparisons.py",
         "found[value] = min(loss, found.get(value, math.inf))",
         "found[value] = loss",
-        "reporting/test_figures.py",
+        "show/test_figures.py",
     ),
     Mutant(
-        "verification/recomputing.py",
+        "execution/verification/recomputing.py",
         "        start.check(objective.model, step)",
         "        pass",
-        "verification/test_recomputing.py",
+        "execution/verification/test_recomputing.py",
     ),
     # ---- Checks of what is read, of benches and of resources, taken out ----
     Mutant(
-        "sealing.py", 'raise Damaged(path, "changed since the run was sealed")', "pass", "test_sealing.py"
+        "run/sealing.py", 'raise Damaged(path, "changed since the run was sealed")', "pass", "run/test_sealing.py"
     ),  # seals: digests are not compared
     Mutant(
-        "sealing.py", 'if state in ("finished", "diverged"):', 'if state == "never":', "test_sealing.py"
+        "run/sealing.py", 'if state in ("finished", "diverged"):', 'if state == "never":', "run/test_sealing.py"
     ),  # seals: a missing seal is no matter
     Mutant(
-        "sealing.py", 'raise Damaged(path, "was added after the run was sealed")', "pass", "test_sealing.py"
+        "run/sealing.py", 'raise Damaged(path, "was added after the run was sealed")', "pass", "run/test_sealing.py"
     ),  # seals: a file may come later
     Mutant(
-        "sealing.py", "if key in result and result[key] != value:", "if False:", "test_sealing.py"
+        "run/sealing.py", "if key in result and result[key] != value:", "if False:", "run/test_sealing.py"
     ),  # results: not held against the config
     Mutant(
-        "sealing.py", "if not math.isclose(said, computed, rel_tol=1e-9):", "if False:", "test_sealing.py"
+        "run/sealing.py", "if not math.isclose(said, computed, rel_tol=1e-9):", "if False:", "run/test_sealing.py"
     ),  # results: any perplexity
     Mutant(
-        "sealing.py", "or _against_metrics(directory, run, result)", "", "test_sealing.py"
+        "run/sealing.py", "or _against_metrics(directory, run, result)", "", "run/test_sealing.py"
     ),  # results: not held against the metrics
     Mutant(
-        "sealing.py", "if predictions and not _agree(predictions, result):", "if False:", "test_sealing.py"
+        "run/sealing.py", "if predictions and not _agree(predictions, result):", "if False:", "run/test_sealing.py"
     ),  # results: predictions are not counted
     Mutant(
-        "schemas.py", "Loss = Annotated[float, Field(ge=0)]", "Loss = Annotated[float, Field()]", "test_sealing.py"
+        "storage/schemas.py",
+        "Loss = Annotated[float, Field(ge=0)]",
+        "Loss = Annotated[float, Field()]",
+        "run/test_sealing.py",
     ),  # schemas: negative losses
     Mutant(
-        "schemas.py",
+        "storage/schemas.py",
         'ConfigDict(strict=True, extra="allow", allow_inf_nan=False)',
         'ConfigDict(extra="allow")',
-        "test_sealing.py",
+        "run/test_sealing.py",
     ),  # schemas: true is a number
-    Mutant("files.py", "if _levels(value) > MOST_LEVELS:", "if False:", "test_files.py"),  # files: deep nesting
     Mutant(
-        "files.py", "if seal != digest_of(tree):", "if False:", "study/test_bench.py study/test_study_registration.py"
+        "storage/files.py", "if _levels(value) > MOST_LEVELS:", "if False:", "storage/test_files.py"
+    ),  # files: deep nesting
+    Mutant(
+        "storage/files.py",
+        "if seal != digest_of(tree):",
+        "if False:",
+        "study/test_bench.py study/test_study_registration.py",
     ),  # files: seals of single files
     Mutant(
-        "run_directory.py", "for name in CHECKPOINT_FILES:", "for name in ():", "faults/test_damaged_checkpoints.py"
+        "run/directory.py", "for name in CHECKPOINT_FILES:", "for name in ():", "faults/test_damaged_checkpoints.py"
     ),  # manifests: may name no files
     Mutant(
-        "files.py",
+        "storage/files.py",
         'raise Damaged(manifest, f"names {str(name)[:80]!r}, which is not a file in its folder")',
         "pass",
         "faults/test_damaged_checkpoints.py",
     ),  # manifests: may leave their folder
     Mutant(
-        "verification/recomputing.py",
+        "execution/verification/recomputing.py",
         "if not math.isclose(reported, seen.loss, rel_tol=said.tolerance):",
         "if False:",
-        "verification/test_recomputing.py",
+        "execution/verification/test_recomputing.py",
     ),  # verify: any loss will do
     Mutant(
-        "verification/recomputing.py",
+        "execution/verification/recomputing.py",
         'check_progress(directory, result, read_state(checkpoint)["progress"])',
         "pass",
-        "verification/test_recomputing.py",
+        "execution/verification/test_recomputing.py",
     ),  # verify: the last checkpoint is not heard
     Mutant(
         "study/kept_choices.py", "kept[arm], grid = choice_of(decision)", "continue", "study/test_kept_choices.py"
@@ -640,10 +665,10 @@ MUTANTS = (
         "study/doubts.py", "if len(by_seed) > 1:", "if False:", "study/test_doubts.py"
     ),  # seeds: a copy is a run of its own
     Mutant(
-        "verification/several.py",
+        "execution/verification/several.py",
         "return bool(self.copies or self.damaged_beside) or",
         "return bool(self.damaged_beside) or",
-        "verification/test_several.py",
+        "execution/verification/test_several.py",
     ),  # seeds: verify takes a copy for a run of its own
     Mutant(
         "study/kept_choices.py",
@@ -655,52 +680,55 @@ MUTANTS = (
         "cli/given.py", 'raise UserError(f"--runs {path}: no such folder")', "pass", "test_cli.py"
     ),  # folders: a mistyped one is empty
     Mutant(
-        "archives.py", 'raise UserError(f"{named}: no such archive")', "pass", "test_archives.py"
+        "study/archives.py", 'raise UserError(f"{named}: no such archive")', "pass", "study/test_archives.py"
     ),  # archives: a mistyped one is an empty folder
     Mutant(
-        "files.py",
+        "storage/files.py",
         "flags | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC",
         "flags | os.O_CREAT | os.O_CLOEXEC",
-        "test_ownership.py faults/test_links.py",
+        "storage/test_ownership.py faults/test_links.py",
     ),  # links: logs and locks follow them
     Mutant(
-        "files.py",
+        "storage/files.py",
         "raise _linked(path, os.readlink(path))\n\n\ndef open_own",
         "pass\n\n\ndef open_own",
         "faults/test_links.py",
     ),  # links: folders are cleared through them
     Mutant(
-        "whole_folder.py",
+        "storage/whole_folder.py",
         "folder = new_folder(temporary_name(target))",
         "target.mkdir(parents=True, exist_ok=True)\n    yield target\n    return\n    folder = target",
-        "test_whole_folder.py reporting/test_report.py",
+        "storage/test_whole_folder.py show/test_report.py",
     ),  # reports: written in place
     Mutant(
-        "visible.py",
+        "machine/visible.py",
         "return _ACTS.sub(lambda found: _escape(ord(found.group())), str(text))",
         "return str(text)",
-        "test_visible.py faults/test_control_characters.py",
+        "machine/test_visible.py faults/test_control_characters.py",
     ),  # control characters: raw
     Mutant(
-        "ownership.py",
+        "storage/ownership.py",
         "and not (owner.has_another_clock and owner == dead)",
         "",
-        "test_ownership.py faults/test_lock.py",
+        "storage/test_ownership.py faults/test_lock.py",
     ),  # locks: a clock ahead blocks for ever
     Mutant(
-        "study/bench.py", "half = max(half, abs(off) + uncertain)", "pass", "study/test_bench.py timing/test_blocks.py"
+        "study/bench.py",
+        "half = max(half, abs(off) + uncertain)",
+        "pass",
+        "study/test_bench.py execution/timing/test_blocks.py",
     ),  # bench: the control widens nothing
     Mutant(
-        "timing/blocks.py",
+        "execution/timing/blocks.py",
         "shuffled.sample(list(contenders), len(contenders)), steps)",
         "list(contenders), steps)",
-        "timing/test_blocks.py",
+        "execution/timing/test_blocks.py",
     ),  # bench: one order for all blocks
     Mutant(
-        "timing/circumstances.py",
+        "execution/timing/circumstances.py",
         "return [cause for cause, is_beyond in beyond.items() if is_beyond]",
         "return []",
-        "timing/test_circumstances.py",
+        "execution/timing/test_circumstances.py",
     ),  # bench: nothing disturbs
     Mutant(
         "study/bench.py",
@@ -724,52 +752,55 @@ MUTANTS = (
         "study/bench_fit.py",
         "if not beside.can_decide or not usable:",
         "if True:",
-        "study/test_bench_fit.py timing/test_interleaved.py",
+        "study/test_bench_fit.py execution/timing/test_interleaved.py",
     ),  # bench: the last one stays
     Mutant(
         "study/bench_fit.py", "bench = _by_config(bench, plan, facts)", "pass", "study/test_bench_fit.py"
     ),  # bench: arms go by their names
     Mutant(
-        "training/determinism.py",
+        "run/training/determinism.py",
         "torch.use_deterministic_algorithms(deterministic)",
         "torch.use_deterministic_algorithms(deterministic, warn_only=True)",
-        "training/test_determinism.py",
+        "run/training/test_determinism.py",
     ),  # GPUs: attention may differ from run to run
     Mutant(
-        "experiments/gpus.py", "    if here and not usable:\n", "    if False:\n", "experiments/test_gpus.py"
+        "machine/gpus.py", "    if here and not usable:\n", "    if False:\n", "machine/test_gpus.py"
     ),  # GPUs: all busy is taken for none here
     Mutant(
-        "experiments/progress.py",
+        "execution/progress.py",
         "        return None\n    return moved",
         "        return None\n    return None",
-        "experiments/test_standing_still.py",
+        "execution/test_standing_still.py",
     ),  # hung processes: nobody is still
     Mutant(
-        "training/memory.py", "if needed > available:", "if False:", "training/test_memory.py"
+        "run/training/memory.py", "if needed > available:", "if False:", "run/training/test_memory.py"
     ),  # memory: everything fits
     Mutant(
-        "exhaustion.py",
+        "machine/exhaustion.py",
         "if disk.f_files and disk.f_favail < FEW_INODES and free_bytes > needed_bytes:",
         "if False:",
-        "faults/test_limits.py test_exhaustion.py",
+        "faults/test_limits.py machine/test_exhaustion.py",
     ),  # resources: no inodes are a full disk
     Mutant(
-        "archives.py",
+        "study/archives.py",
         'raise Damaged(archive, f"its files are not those that {LIST} names")',
         "pass",
-        "test_archives.py",
+        "study/test_archives.py",
     ),  # archives: files need not be those of the list
     Mutant(
         "data/remembered.py", "if files.get(name) == entry", "if name in files", "data/test_remembered.py"
     ),  # data: whatever was once whole still is
     Mutant(
-        "sources.py", "scheme_of(each) if key == SOURCE_DIGEST else 0", "0", "test_sources.py study/test_confounds.py"
+        "core/sources.py",
+        "scheme_of(each) if key == SOURCE_DIGEST else 0",
+        "0",
+        "core/test_sources.py study/test_confounds.py",
     ),  # sources: digests of any scheme are compared
     Mutant(
-        "metric_records.py",
+        "storage/metric_records.py",
         "while len(self.kept) > MOST_POINTS + len(self.also):",
         "while False:",
-        "test_metric_records.py",
+        "storage/test_metric_records.py",
     ),  # metrics: all of a long stream is kept
 )
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from oelm.probes.probe import Probe
-from oelm.probes.tasks import FIRST_CONTENT, MARK
+from oelm.core.probes.probe import Probe
+from oelm.core.probes.tasks import FIRST_CONTENT, MARK
 
 
 def pairs_of(probe: Probe, tokens: list[int], pairs: int) -> dict[tuple[int, ...], list[int]]:

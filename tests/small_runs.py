@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from oelm.config import Execution, Model, Run, Seeds, Training, resolved
-from oelm.settings import load_settings
+from oelm.core.config import Execution, Model, Run, Seeds, Training, resolved
+from oelm.core.settings import load_settings
 from warm import BELOW_TRANSFORMERS, FORKED_PARTS, FORKED_RANKS, Running, shared_server
 
 REPOSITORY = Path(__file__).parent.parent

@@ -14,14 +14,15 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from oelm.accounting import parts, totals
 from oelm.analysis.findings import ArmSummary
-from oelm.claims.measures import Measure
-from oelm.config import STEP_EXECUTION, Encoder, Run, fingerprint, resolved, stored_fingerprint, stored_form
-from oelm.files import write_sealed
-from oelm.probes.probe import is_probe, probe_of
-from oelm.run_directory import TUNING_FOLDER, RunDirectory, folder_name
-from oelm.sealing import seal_run
+from oelm.core.accounting import parts, totals
+from oelm.core.config import STEP_EXECUTION, Encoder, Run, fingerprint, resolved, stored_fingerprint, stored_form
+from oelm.core.measures import Measure
+from oelm.core.parts import AS_GIVEN, BASELINE
+from oelm.core.probes.probe import is_probe, probe_of
+from oelm.run.directory import TUNING_FOLDER, RunDirectory, folder_name
+from oelm.run.sealing import seal_run
+from oelm.storage.files import write_sealed
 from oelm.study.bench_fit import step_execution, timed_settings
 from oelm.study.declaration import Study
 from oelm.study.kept_choices import store_choices
@@ -29,7 +30,6 @@ from oelm.study.plan import PlannedRun, planned
 from oelm.study.reading import study_of
 from oelm.study.shelf import Shelf
 from oelm.study.tuning import Point
-from oelm.treatment.parts import AS_GIVEN, BASELINE
 
 ATTENTION = ("query", "key", "value", "output")  # what formats before the fourth spoke of
 VOCABULARY = 64

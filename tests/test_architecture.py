@@ -5,110 +5,27 @@ import sys
 from pathlib import Path
 
 import oelm
-from oelm.run_directory import RunDirectory
+from oelm.run.directory import RunDirectory
 from small_runs import finished
 
 PACKAGE = Path(oelm.__file__).parent
 SOURCES = sorted(PACKAGE.rglob("*.py"))
-BOTTOM = {
-    "durations", "errors", "exhaustion", "files", "installation", "intervals", "logarithms", "plurals", "probes",
-    "seeding", "sections", "system", "trackers", "treatment", "visible",
-}  # fmt: skip
-WAIST = {
-    "config", "claims", "arms", "arm_words", "settings", "accounting", "ownership", "schemas",
-    "metric_records", "run_directory", "sealing", "sources", "prepared",
-}  # fmt: skip
-
-# Unit -> units of ours it may import. `cli` may import all, inside its verbs; the package itself imports by name.
+# Room -> the rooms that it may import, all above it in this table. `cli` may import every room, inside its verbs.
 ALLOWED = {
-    "errors": set(),
-    "visible": set(),
-    "seeding": set(),
-    "sections": set(),
-    "treatment": {"sections"},
-    "probes": {"errors", "seeding", "sections"},
-    "durations": set(),
-    "plurals": set(),
-    "intervals": set(),
-    "logarithms": set(),
-    "installation": set(),
-    "system": {"errors"},
-    "exhaustion": {"errors", "system"},
-    "files": {"errors", "exhaustion", "system", "visible"},
-    "answers": {"errors", "exhaustion", "visible"},
-    "sources": {"errors", "visible", "files"},
-    "trackers": {"errors", "installation"},
-    "config": {"probes", "sections", "trackers", "treatment"},
-    "aliases": set(),
-    "claims": {"logarithms", "metric_records"},
-    "arms": {"errors", "aliases", "treatment"},
-    "arm_words": {"treatment"},
-    "settings": {"errors", "files", "sections", "treatment", "config", "arms"},
-    "keys": {"errors", "sections", "treatment", "config", "settings"},
-    "accounting": {"treatment", "config"},
-    "arm_list": {"errors", "aliases", "treatment", "config", "arms", "arm_words", "settings", "accounting"},
-    "whole_folder": {"errors", "files", "system"},
-    "ownership": {"errors", "files", "system"},
-    "schemas": {"errors", "files"},
-    "prepared": {"errors", "files"},
-    "metric_records": set(),
-    "archives": {"errors", "exhaustion", "visible", "files", "schemas", "run_directory"},
-    "run_directory": {
-        "errors",
-        "exhaustion",
-        "files",
-        "config",
-        "claims",
-        "ownership",
-        "schemas",
-        "metric_records",
-        "trackers",
-    },
-    "sealing": {
-        "errors",
-        "files",
-        "logarithms",
-        "config",
-        "claims",
-        "settings",
-        "schemas",
-        "metric_records",
-        "run_directory",
-    },
-    "data": BOTTOM | {"claims", "config", "prepared", "whole_folder", "huggingface"},
-    "model": BOTTOM | {"config"},
-    "huggingface": BOTTOM | {"config", "aliases", "arms", "answers", "model"},
-    "heads": BOTTOM | WAIST | {"model", "huggingface"},
-    "training": BOTTOM | WAIST | {"data", "model", "huggingface", "heads"},
-    "stored_models": BOTTOM | WAIST | {"whole_folder", "data", "model", "huggingface", "heads", "training"},
-    "diagnosis": BOTTOM | WAIST | {"data", "model", "huggingface", "training", "stored_models"},
-    "progress": {"visible"},
-    "study": BOTTOM | WAIST | {"archives"},
-    "analysis": BOTTOM | WAIST | {"archives", "study", "heads", "data"},
-    "reporting": BOTTOM | WAIST | {"whole_folder", "study", "analysis", "heads"},
-    "metric_export": BOTTOM | WAIST | {"archives", "study"},
-    "notebook": BOTTOM | WAIST | {"archives", "study", "analysis", "heads", "reporting", "metric_export"},
-    "board": BOTTOM | WAIST | {"archives", "study", "analysis", "heads", "reporting", "experiments"},
-    "timing": BOTTOM | WAIST | {"study", "data", "model", "training"},
-    "verification": BOTTOM | WAIST | {"study", "data", "model", "training"},
-    "checking": BOTTOM | WAIST | {"answers", "study", "data", "model", "training", "timing", "experiments"},
-    "experiments": BOTTOM | WAIST | {"study", "data", "timing", "analysis"},
-    "remote": BOTTOM | WAIST | {"archives", "study", "experiments"},
-    "compat": BOTTOM  # which nobody imports but the package and the command line
-    | WAIST
-    | {
-        "answers",
-        "data",
-        "model",
-        "training",
-        "diagnosis",
-        "study",
-        "experiments",
-        "analysis",
-        "reporting",
-        "remote",
-    },
+    "machine": "",
+    "storage": "machine",
+    "core": "machine storage",
+    "models": "machine storage core",
+    "data": "machine storage core models",
+    "run": "machine storage core models data",
+    "study": "machine storage core data run",
+    "analysis": "machine storage core models data run study",
+    "execution": "machine storage core data run study analysis",
+    "show": "machine storage core models run study analysis execution",
+    "compat": "machine storage core data run study analysis execution show",
+    "cli": "machine storage core models data run study analysis execution show compat",
 }
+NOT_ROOMS = {"studies", "__init__.py", "__main__.py", "py.typed"}
 VERBS = [
     "demo",
     "studies",
@@ -137,22 +54,23 @@ VERBS = [
     "remote",
 ]
 WITHOUT_TORCH = [
-    "oelm", "oelm.cli", "oelm.settings", "oelm.keys", "oelm.run_directory", "oelm.data.prepare",
+    "oelm", "oelm.cli", "oelm.core.settings", "oelm.core.keys", "oelm.run.directory", "oelm.data.prepare",
     "oelm.data.prepare_sentences",
-    "oelm.experiments.controller", "oelm.experiments.status", "oelm.experiments.forecast",
+    "oelm.execution.controller", "oelm.execution.status", "oelm.execution.forecast",
     "oelm.study.plan", "oelm.study.archiving", "oelm.study.confounds", "oelm.study.registration",
-    "oelm.analysis.summary", "oelm.analysis.planning", "oelm.reporting.plan_table", "oelm.reporting.report",
-    "oelm.remote.verbs", "oelm.remote.check", "oelm.remote.pull",
-    "oelm.metric_export", "oelm.notebook.results", "oelm.remote.on_server", "oelm.heads.scores", "oelm.heads.given",
-    "oelm.board.serving", "oelm.checking.conduct",
+    "oelm.analysis.summary", "oelm.analysis.planning", "oelm.show.plan_table", "oelm.show.report",
+    "oelm.execution.remote.verbs", "oelm.execution.remote.check", "oelm.execution.remote.pull",
+    "oelm.show.metric_export", "oelm.show.notebook.results", "oelm.execution.remote.on_server",
+    "oelm.models.heads.scores", "oelm.run.stored_models.given",
+    "oelm.show.board.serving", "oelm.execution.checking.conduct",
 ]  # fmt: skip
 
 
-def unit_of(path: Path) -> str:
-    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+def room_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0]
 
 
-def imported_units(path: Path) -> set[str]:
+def imported_rooms(path: Path) -> set[str]:
     found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module:
@@ -163,15 +81,17 @@ def imported_units(path: Path) -> set[str]:
             continue
         assert not (isinstance(node, ast.ImportFrom) and node.level), f"{path}: write absolute imports"
         found |= {name.split(".")[1] for name in names if name.startswith("oelm.")}
-    return found
+    return found & set(ALLOWED)
 
 
 def test_imports_follow_the_table():
+    assert {path.name for path in PACKAGE.iterdir()} - {"__pycache__"} == set(ALLOWED) | NOT_ROOMS
+    rooms = list(ALLOWED)
+    for room, allowed in ALLOWED.items():
+        assert set(allowed.split()) <= set(rooms[: rooms.index(room)])
     for path in SOURCES:
-        unit = unit_of(path)
-        if unit not in ("cli", "__init__", "__main__"):
-            assert unit in ALLOWED, f"{unit} has no row in the table of allowed imports"
-            assert imported_units(path) - {unit} <= ALLOWED[unit], path
+        if path.parent != PACKAGE:
+            assert imported_rooms(path) - {room_of(path)} <= set(ALLOWED[room_of(path)].split()), path
 
 
 def test_the_command_line_imports_heavy_rooms_only_inside_its_verbs():
@@ -180,9 +100,10 @@ def test_the_command_line_imports_heavy_rooms_only_inside_its_verbs():
         tree = ast.parse(path.read_text(encoding="utf-8"))
         top |= {node.module for node in tree.body if isinstance(node, ast.ImportFrom)}
     assert {name for name in top if name.startswith("oelm")} <= {
-        "oelm.answers", "oelm.errors", "oelm.files", "oelm.plurals", "oelm.visible", "oelm.cli",
+        "oelm.machine.answers", "oelm.machine.errors", "oelm.storage.files", "oelm.machine.plurals",
+        "oelm.machine.visible", "oelm.cli",
         "oelm.cli.engine_options", "oelm.cli.getting_started", "oelm.cli.given", "oelm.cli.options",
-        "oelm.cli.studies", "oelm.experiments.engines",
+        "oelm.cli.studies", "oelm.execution.engines",
     }  # fmt: skip
 
 
@@ -237,14 +158,15 @@ def test_help_of_every_verb_loads_no_torch():
 
 
 SPEAKERS = {
-    "answers.py", "progress.py", "experiments/table.py", "training/journal.py", "remote/on_server.py",
-    "remote/sent_program.py", "timing/probe.py", "experiments/nvml.py",
+    "machine/answers.py", "machine/progress.py", "execution/table.py", "run/training/journal.py", 
+    "execution/remote/on_server.py",
+    "execution/remote/sent_program.py", "execution/timing/probe.py", "machine/nvml.py",
 }  # fmt: skip
 
 
 def test_only_those_print_who_make_control_characters_visible():
-    """S7: verbs speak by oelm.cli.options.echo, scripts by oelm.answers.say; the others here do it themselves, or print
-    JSON for a program of ours.
+    """S7: verbs speak by cli/options.py, scripts by machine/answers.py; the others here do it themselves, or print JSON
+    for a program of ours.
     """
     for path in SOURCES:
         name, calls = str(path.relative_to(PACKAGE)), set()
@@ -256,7 +178,7 @@ def test_only_those_print_who_make_control_characters_visible():
 
 
 def test_transformers_is_imported_in_one_place():
-    """Where it is missing, everybody's error is that of huggingface/library.py."""
+    """Where it is missing, everybody's error is that of models/library.py."""
     importing = set()
     for path in SOURCES:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -264,7 +186,7 @@ def test_transformers_is_imported_in_one_place():
             named += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             if [name for name in named if name.split(".")[0] == "transformers"]:
                 importing.add(path.relative_to(PACKAGE).as_posix())
-    assert importing == {"huggingface/library.py"}
+    assert importing == {"models/library.py"}
 
 
 NAMES_OF_A_RUN = {
@@ -281,9 +203,9 @@ SHARED_NAMES = {
 
 
 def test_only_the_run_directory_knows_the_names_of_its_files():
-    """remote/sent_program.py runs where oelm is not; tests/remote/test_connection.py holds its names to these."""
+    """sent_program.py runs where oelm is not; tests/execution/remote/test_connection.py holds its names to these."""
     for path in SOURCES:
-        if path.relative_to(PACKAGE).as_posix() in ("run_directory.py", "remote/sent_program.py"):
+        if path.relative_to(PACKAGE).as_posix() in ("run/directory.py", "execution/remote/sent_program.py"):
             continue
         nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
         docstrings = {node.value for node in nodes if isinstance(node, ast.Expr)}

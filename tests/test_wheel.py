@@ -138,7 +138,7 @@ def test_every_study_of_the_package_is_there(at_home):
 
 def test_what_the_package_advises_to_install_can_be_installed(at_home):
     """The package itself is satisfied by the one that is there, wherever it came from."""
-    code = "from oelm.installation import install_command; print(install_command('report'))"
+    code = "from oelm.machine.installation import install_command; print(install_command('report'))"
     advice = at_home("python", "-c", code).stdout.strip()
     assert advice.endswith("install 'oelm[report]'")
     words = shlex.split(advice)

@@ -6,9 +6,9 @@ Arguments: token folder, output folder, precision, then names of arms, or of pro
 import sys
 from pathlib import Path
 
-from oelm.training import distributed
-from oelm.training.distributed import joined, world_from_environment
-from oelm.training.run import train
+from oelm.run.training import distributed
+from oelm.run.training.distributed import joined, world_from_environment
+from oelm.run.training.run import train
 from small_runs import quiet_execution, small_run
 
 if __name__ == "__main__":

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from oelm.config import Model, Run, Training
+from oelm.core.config import Model, Run, Training
+from oelm.core.settings import load_settings
 from oelm.data.prepare import prepare
-from oelm.settings import load_settings
-from oelm.training.run import train
+from oelm.run.training.run import train
 from small_runs import quiet_execution
 
 

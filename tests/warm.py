@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[1] / "src"
-PRELOADED = "torch torch._dynamo torch.distributed.run oelm.cli oelm.training.run oelm.stored_models.sampling"
-LIGHT = "oelm.cli oelm.settings oelm.run_directory"
+PRELOADED = "torch torch._dynamo torch.distributed.run oelm.cli oelm.run.training.run oelm.run.stored_models.sampling"
+LIGHT = "oelm.cli oelm.core.settings oelm.run.directory"
 # What takes long in `import transformers`, without it or us, so that the order of their imports is still open.
 BELOW_TRANSFORMERS = "torch torch._dynamo torch.distributed.tensor scipy.optimize"
 _FORKING = f"import sys; sys.path.append({str(Path(__file__).resolve().parent)!r}); import forking; forking."
@@ -273,6 +273,6 @@ if __name__ == "__main__":
     for module in sys.argv[2:]:
         with contextlib.suppress(ModuleNotFoundError):  # what it is needed for says so
             importlib.import_module(module)
-    if "oelm.sources" in sys.modules:  # its digest is remembered, and every run asks for it
-        sys.modules["oelm.sources"].source_digest()
+    if "oelm.core.sources" in sys.modules:  # its digest is remembered, and every run asks for it
+        sys.modules["oelm.core.sources"].source_digest()
     serve(sys.argv[1])

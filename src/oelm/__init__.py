@@ -9,9 +9,9 @@ import importlib
 import os
 from typing import Any
 
-from oelm.aliases import ALIASES
 from oelm.compat.arm_names import ARM_NAMES
-from oelm.huggingface.registration import register_with_transformers
+from oelm.core.aliases import ALIASES
+from oelm.models.registration import register_with_transformers
 
 # OpenMP threads that spin while they wait make a step ten times slower as soon as another process wants a core.
 # libgomp reads this when torch is first imported.
@@ -20,41 +20,41 @@ os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 __version__ = "0.5.0"
 
 _HOME_OF = {
-    "ALIASES": "oelm.aliases",
-    "ARMS": "oelm.arms",
-    "Execution": "oelm.config",
-    "FreezeCallback": "oelm.huggingface.trainer",
-    "GPT": "oelm.model.transformer",
-    "Model": "oelm.config",
-    "OELMConfig": "oelm.huggingface.gpt",
-    "OELMForSequenceClassification": "oelm.huggingface.gpt",
-    "OELMModel": "oelm.huggingface.gpt",
+    "ALIASES": "oelm.core.aliases",
+    "ARMS": "oelm.core.arms",
+    "Execution": "oelm.core.config",
+    "FreezeCallback": "oelm.models.trainer",
+    "GPT": "oelm.core.model.transformer",
+    "Model": "oelm.core.config",
+    "OELMConfig": "oelm.models.gpt",
+    "OELMForSequenceClassification": "oelm.models.gpt",
+    "OELMModel": "oelm.models.gpt",
     "OELMMultiHeadAttention": "oelm.compat.modules",
     "OELMTransformerBlock": "oelm.compat.modules",
-    "OrthogonalELMTransformer": "oelm.huggingface.gpt",
+    "OrthogonalELMTransformer": "oelm.models.gpt",
     "OrthogonalLinear": "oelm.compat.modules",
     "OrthogonalMultiHeadAttention": "oelm.compat.modules",
-    "PRESETS": "oelm.config",
-    "Part": "oelm.treatment.parts",
-    "Parts": "oelm.treatment.parts",
-    "Repairs": "oelm.treatment.repairs",
-    "Run": "oelm.config",
-    "Scores": "oelm.treatment.scores",
-    "Seeds": "oelm.config",
-    "Training": "oelm.config",
-    "Treatment": "oelm.treatment.treatments",
-    "UserError": "oelm.errors",
-    "apply": "oelm.huggingface.applying",
-    "arm": "oelm.arms",
-    "build": "oelm.model.initialization",
-    "diagnose": "oelm.diagnosis",
-    "export": "oelm.stored_models.export",
-    "load": "oelm.huggingface.applying",
-    "load_settings": "oelm.settings",
-    "load_stored": "oelm.stored_models.loading",
+    "PRESETS": "oelm.core.config",
+    "Part": "oelm.core.parts",
+    "Parts": "oelm.core.parts",
+    "Repairs": "oelm.core.repairs",
+    "Run": "oelm.core.config",
+    "Scores": "oelm.core.scores",
+    "Seeds": "oelm.core.config",
+    "Training": "oelm.core.config",
+    "Treatment": "oelm.core.treatments",
+    "UserError": "oelm.machine.errors",
+    "apply": "oelm.models.applying",
+    "arm": "oelm.core.arms",
+    "build": "oelm.core.model.initialization",
+    "diagnose": "oelm.run.diagnosis",
+    "export": "oelm.run.stored_models.export",
+    "load": "oelm.models.applying",
+    "load_settings": "oelm.core.settings",
+    "load_stored": "oelm.run.stored_models.loading",
     "prepare": "oelm.data.prepare",
-    "results": "oelm.notebook.results",
-    "train": "oelm.training.run",
+    "results": "oelm.show.notebook.results",
+    "train": "oelm.run.training.run",
 }
 
 __all__ = sorted(_HOME_OF)

@@ -8,8 +8,8 @@ import sys
 if sys.path[:1] == [os.getcwd()] and not sys.flags.safe_path and not os.path.isdir("oelm"):
     del sys.path[0]  # `python -m` puts the working folder first, and a queue.py there in the place of Python's own
 
-from oelm.answers import one_line_errors
-from oelm.system import refuse_systems_without_locks
+from oelm.machine.answers import one_line_errors
+from oelm.machine.system import refuse_systems_without_locks
 
 
 def main() -> None:

@@ -12,9 +12,9 @@ from oelm.analysis.findings import NOTES
 from oelm.analysis.hypotheses import verdicts
 from oelm.analysis.speed import Speed
 from oelm.analysis.summary import PRETRAINED_STEPS, findings_as_json, findings_of
-from oelm.claims.measures import ACCURACY
-from oelm.claims.reasons import REASONS
-from oelm.reporting.verdicts import as_text
+from oelm.core.measures import ACCURACY
+from oelm.show.verdicts import as_text
+from oelm.study.claims.reasons import REASONS
 from oelm.study.declaration import Neighbour
 from oelm.study.shelf import Shelf
 from stored_runs import (

@@ -7,12 +7,12 @@ import pytest
 
 from oelm.analysis.findings import NOTES
 from oelm.analysis.summary import findings_as_json, findings_of
-from oelm.archives import runs_folder
-from oelm.claims.reasons import REASONS
-from oelm.claims.reservations import RESERVATIONS
 from oelm.data.prepare import prepare
 from oelm.data.tokens import open_tokens
+from oelm.study.archives import runs_folder
 from oelm.study.archiving import archive
+from oelm.study.claims.reasons import REASONS
+from oelm.study.claims.reservations import RESERVATIONS
 from oelm.study.shelf import Shelf
 from stored_runs import (
     accuracy_claim,

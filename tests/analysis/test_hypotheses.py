@@ -10,8 +10,8 @@ from oelm.analysis.findings import NOTES
 from oelm.analysis.hypotheses import verdicts
 from oelm.analysis.speed import Speed
 from oelm.analysis.summary import findings_as_json, findings_of
-from oelm.claims.measures import LOSS
-from oelm.claims.reasons import REASONS
+from oelm.core.measures import LOSS
+from oelm.study.claims.reasons import REASONS
 from oelm.study.plan import Plan, planned
 from oelm.study.shelf import Shelf
 from stored_runs import hypothesis, small_study, store_bench, store_study, with_values

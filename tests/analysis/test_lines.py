@@ -18,8 +18,8 @@ from scipy import special
 from oelm.analysis.findings import PairedDifference, SizePoint
 from oelm.analysis.lines import Line, line_through, sideways
 from oelm.analysis.scale import line_of
-from oelm.claims.kinds import KINDS
-from oelm.intervals import LEVEL
+from oelm.core.intervals import LEVEL
+from oelm.study.claims.kinds import KINDS
 
 MILLIONS = (0.3, 0.6, 1.3, 3.0, 6.5)  # parameters
 PLACES = [math.log2(each) for each in MILLIONS]

@@ -15,7 +15,7 @@ from oelm.analysis.looks import looks_taken, verdicts_by_looks
 from oelm.analysis.spending import Levels, error_rates, interval_level
 from oelm.analysis.statistics import paired_difference
 from oelm.analysis.summary import findings_of
-from oelm.claims.measures import LOSS
+from oelm.core.measures import LOSS
 from oelm.study.kept_looks import settled_at
 from oelm.study.shelf import Shelf
 from stored_runs import hypothesis, probe_curve, small_probes, small_study, solving_claim, store_study, with_values

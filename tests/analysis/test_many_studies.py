@@ -18,8 +18,8 @@ from oelm.analysis.many_studies import (
 from oelm.analysis.spending import WITHOUT_LOOKS
 from oelm.analysis.statistics import POWER, distance_seen, power
 from oelm.analysis.summary import findings_of
-from oelm.claims.kinds import KINDS, Bounds
-from oelm.claims.measures import LOSS
+from oelm.core.measures import LOSS
+from oelm.study.claims.kinds import KINDS, Bounds
 from oelm.study.kept_looks import settled_at
 from stored_runs import hypothesis, small_study, store_study, with_values
 

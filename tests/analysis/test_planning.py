@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from scipy import special
 
-from oelm.accounting import training_flops
 from oelm.analysis import statistics
 from oelm.analysis.lines import line_through
 from oelm.analysis.planning import pooled, prospect_of, spread_of
-from oelm.claims.kinds import KINDS
-from oelm.errors import UserError
+from oelm.core.accounting import training_flops
+from oelm.machine.errors import UserError
+from oelm.study.claims.kinds import KINDS
 from oelm.study.plan import planned
 from oelm.study.shelf import Shelf
 from sized_studies import STEPS, sized_study

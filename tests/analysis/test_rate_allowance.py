@@ -13,8 +13,8 @@ from oelm.analysis.findings import RATES, Rates
 from oelm.analysis.many_studies import SUPPORTED, UNDECIDED, Claim, decided
 from oelm.analysis.rate_allowance import excess
 from oelm.analysis.summary import findings_of
-from oelm.claims.kinds import KINDS, Bounds
-from oelm.logarithms import nats
+from oelm.core.logarithms import nats
+from oelm.study.claims.kinds import KINDS, Bounds
 from stored_runs import hypothesis, small_probes, small_study, solving_claim, store_study
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))

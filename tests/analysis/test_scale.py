@@ -13,7 +13,7 @@ from oelm.analysis.findings import Findings, Scale, Trend, Verdict
 from oelm.analysis.looks import looks_taken, seeds_saved
 from oelm.analysis.scale import trend_over
 from oelm.analysis.summary import findings_as_json, findings_of
-from oelm.archives import runs_folder
+from oelm.study.archives import runs_folder
 from oelm.study.declaration import Hypothesis, Study
 from oelm.study.plan import planned
 from oelm.study.reading import load_study

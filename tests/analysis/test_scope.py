@@ -2,9 +2,9 @@
 
 import pytest
 
-from oelm.accounting import totals
 from oelm.analysis.findings import Scope, Span
 from oelm.analysis.summary import findings_as_json, findings_of
+from oelm.core.accounting import totals
 from oelm.study.declaration import Bilingual
 from stored_runs import accuracy_claim, hypothesis, small_classification, small_study, store_study
 

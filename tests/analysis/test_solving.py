@@ -12,14 +12,14 @@ from oelm.analysis.hypotheses import verdicts
 from oelm.analysis.solving import sign_test, solving_pairs
 from oelm.analysis.speed import Speed
 from oelm.analysis.summary import findings_as_json, findings_of
-from oelm.claims.kinds import KINDS, Bounds
-from oelm.claims.reasons import REASONS
-from oelm.claims.solving import Criterion, Solved, solved
-from oelm.reporting.content import article_of
-from oelm.reporting.markdown import markdown
-from oelm.reporting.numbers import NONE
-from oelm.reporting.probes import probes
-from oelm.reporting.verdicts import as_text, reason_sentence
+from oelm.core.solving import Criterion, Solved, solved
+from oelm.show.content import article_of
+from oelm.show.markdown import markdown
+from oelm.show.numbers import NONE
+from oelm.show.probes import probes
+from oelm.show.verdicts import as_text, reason_sentence
+from oelm.study.claims.kinds import KINDS, Bounds
+from oelm.study.claims.reasons import REASONS
 from oelm.study.declaration import Hypothesis
 from stored_runs import probe_curve, small_probes, solving_claim, store_study
 

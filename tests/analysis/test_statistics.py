@@ -8,8 +8,8 @@ import pytest
 from scipy import stats
 
 from oelm.analysis import statistics
-from oelm.claims.floors import accuracy_standard_error
-from oelm.claims.kinds import Bounds
+from oelm.core.floors import accuracy_standard_error
+from oelm.study.claims.kinds import Bounds
 
 SAMPLES = [np.random.default_rng(seed).normal(0.01, 0.02, size) for seed, size in enumerate((3, 4, 5, 8, 8, 13, 18))]
 BOUNDS = (-0.02, 0.0, 0.0488)

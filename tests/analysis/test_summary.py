@@ -5,10 +5,10 @@ import math
 
 import pytest
 
-from oelm.accounting import totals, training_flops
 from oelm.analysis.findings import NOTES
 from oelm.analysis.summary import findings_as_json, findings_of
-from oelm.errors import UserError
+from oelm.core.accounting import totals, training_flops
+from oelm.machine.errors import UserError
 from oelm.study.shelf import Shelf
 from stored_runs import ENVIRONMENT, hypothesis, small_study, store_bench, store_finished, store_study, without_seal
 

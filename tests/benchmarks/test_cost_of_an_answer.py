@@ -9,7 +9,7 @@ import pytest
 
 from oelm.analysis.many_studies import Claim
 from oelm.analysis.spending import WITHOUT_LOOKS
-from oelm.claims.kinds import Bounds
+from oelm.study.claims.kinds import Bounds
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))

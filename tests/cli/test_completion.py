@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from oelm.arms import ARMS
 from oelm.cli import main
+from oelm.core.arms import ARMS
 from small_runs import child_environment
 
 SHELLS = ("bash", "zsh")

@@ -10,8 +10,8 @@ import pytest
 from oelm.cli import getting_started
 from oelm.cli.getting_started import demo, embedded_text_elsewhere, new, prepare_embedded_text, studies
 from oelm.data.prepare import prepare
-from oelm.errors import UserError
-from oelm.experiments.controller import data_facts
+from oelm.execution.controller import data_facts
+from oelm.machine.errors import UserError
 from oelm.study.catalogue import PACKAGED
 from oelm.study.data_here import data_folders
 from stored_runs import small_study
@@ -119,7 +119,7 @@ def test_a_dry_run_plans_from_a_copy_of_the_embedded_text_and_leaves_nothing(tmp
 
 
 def test_the_demo_says_what_is_missing_before_it_trains(tmp_path, monkeypatch):
-    monkeypatch.setattr("oelm.reporting.report.LIBRARIES", ("no_such_library",))
+    monkeypatch.setattr("oelm.show.report.LIBRARIES", ("no_such_library",))
     monkeypatch.setattr(getting_started, "prepare_embedded_text", lambda study: pytest.fail("began"))
     with pytest.raises(UserError, match="a report needs no_such_library: "):
         demo()

@@ -9,7 +9,7 @@ import pytest
 from commands import DIAGNOSE, TRAIN, TRAIN_V2, script
 
 from oelm.compat.diagnosis import _arm, _of_checkpoint, _parser
-from oelm.errors import UserError
+from oelm.machine.errors import UserError
 from small_runs import finished
 
 TINY = ["--d_model", "32", "--num_layers", "2", "--num_heads", "4", "--seq_len", "16", "--vocab_size", "101"]

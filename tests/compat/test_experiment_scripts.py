@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from oelm.experiments.handles import LOCK_FILE
-from oelm.ownership import owning
+from oelm.execution.handles import LOCK_FILE
+from oelm.storage.ownership import owning
 from small_runs import REPOSITORY, child_environment, warm_script
 
 LINE = "=" * 70

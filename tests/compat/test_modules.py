@@ -13,7 +13,7 @@ from oelm.compat.modules import (
     OrthogonalLinear,
     OrthogonalMultiHeadAttention,
 )
-from oelm.errors import UserError
+from oelm.machine.errors import UserError
 from small_runs import REPOSITORY, warm_python
 
 D_MODEL, HEADS = 32, 4

@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 from commands import QUIET, SMALL, TRAIN, TRAIN_V2, script
 
-from oelm.arms import GPT_ARMS
 from oelm.compat import diagnosis, training
 from oelm.compat.arm_names import TRAIN_PY_ARMS
 from oelm.compat.data_folders import existing_data
 from oelm.compat.timing import timing_stats
-from oelm.config import PRESETS, resolved
-from oelm.errors import UserError
+from oelm.core.arms import GPT_ARMS
+from oelm.core.config import PRESETS, resolved
+from oelm.machine.errors import UserError
 from small_runs import REPOSITORY, child_environment, torchrun
 
 

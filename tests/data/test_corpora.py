@@ -18,8 +18,8 @@ from oelm.cli.one_run import prepare
 from oelm.data import corpora, encodings, readers
 from oelm.data.corpora import held_out, local_corpus, open_corpus, split_documents
 from oelm.data.tasks import TASKS
-from oelm.errors import UserError
-from oelm.installation import install_command
+from oelm.machine.errors import UserError
+from oelm.machine.installation import install_command
 from small_runs import REPOSITORY, child_environment
 
 
@@ -161,7 +161,7 @@ def test_missing_pyarrow_names_the_extra(tmp_path, python_command):
     file = write(tmp_path / "a.parquet", b"PAR1")
     code = (
         "import sys; sys.modules['pyarrow'] = None\n"
-        "from oelm.data.corpora import open_corpus\nfrom oelm.errors import UserError\n"
+        "from oelm.data.corpora import open_corpus\nfrom oelm.machine.errors import UserError\n"
         "try: open_corpus(sys.argv[1])\nexcept UserError as error: print(error)"
     )
     assert install_command("parquet") in subprocess.check_output(**python_command(code, file))

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from oelm.data.encoder_tokenizer import encoder_tokenizer
-from oelm.errors import UserError
-from oelm.huggingface.encoder_folder import open_encoder
+from oelm.machine.errors import UserError
+from oelm.models.encoder_folder import open_encoder
 from sentence_sources import sentence
 from small_encoders import TYPES, WORDS, encoder_folder, word_pieces
 

@@ -6,8 +6,8 @@ from oelm.data import encodings
 from oelm.data.encodings import LIKELY, blocks, checked_encoding, doubt, text_lines
 from oelm.data.prepare import prepare
 from oelm.data.readers import read_text
-from oelm.errors import UserError
-from oelm.files import read_json
+from oelm.machine.errors import UserError
+from oelm.storage.files import read_json
 
 CHINESE = "".join(f"第{number}天，猫看见了一只鸟，它说：“你好，朋友。”\n" for number in range(4000))
 SOURCES = {

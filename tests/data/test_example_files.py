@@ -3,7 +3,7 @@
 import pytest
 
 from oelm.data.example_files import read_examples
-from oelm.errors import UserError
+from oelm.machine.errors import UserError
 from sentence_sources import json_lines, table, written
 
 ROWS = [

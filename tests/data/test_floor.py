@@ -9,14 +9,14 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from oelm.claims.floors import BIGRAM, UNIGRAM
+from oelm.core.floors import BIGRAM, UNIGRAM
 from oelm.data import floor
 from oelm.data.floor import BIGRAM_WEIGHT, KEPT, fitted, floor_here, floor_of
 from oelm.data.prepare import prepare
+from oelm.data.prepared import MANIFEST
 from oelm.data.tokens import open_tokens
-from oelm.files import DATA_FLOORS
-from oelm.prepared import MANIFEST
-from oelm.training.run import train
+from oelm.run.training.run import train
+from oelm.storage.files import DATA_FLOORS
 from small_runs import quiet_execution, small_run
 
 

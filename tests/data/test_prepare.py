@@ -21,7 +21,7 @@ from oelm.data.prepare import Preparation, prepare
 from oelm.data.stories import stories
 from oelm.data.tokenizer import load_tokenizer
 from oelm.data.tokens import check_tokens, open_tokens
-from oelm.errors import UserError
+from oelm.machine.errors import UserError
 
 STORIES = {"stories": 600, "tokenizer": "bpe:300"}
 PREPARE = f"""

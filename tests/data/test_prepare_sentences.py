@@ -15,7 +15,7 @@ from oelm.data.folders import check_digests
 from oelm.data.prepare import Preparation, prepare
 from oelm.data.prepare_sentences import prepare_sentences
 from oelm.data.sentences import open_sentences
-from oelm.errors import UserError
+from oelm.machine.errors import UserError
 from sentence_sources import NLI, json_lines, nli_folder, pairs, table
 from small_encoders import TYPES, encoder_folder
 from small_runs import oelm_command

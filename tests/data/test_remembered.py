@@ -10,8 +10,8 @@ from oelm.data import folders, remembered
 from oelm.data.folders import check_changes, check_digests
 from oelm.data.prepare import prepare
 from oelm.data.tokens import open_tokens
-from oelm.errors import UserError
-from oelm.files import DATA_MEMORY
+from oelm.machine.errors import UserError
+from oelm.storage.files import DATA_MEMORY
 
 
 @pytest.fixture(scope="module")

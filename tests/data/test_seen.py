@@ -5,13 +5,13 @@ import json
 import numpy as np
 import pytest
 
-from oelm.claims.floors import SEEN
+from oelm.core.floors import SEEN
 from oelm.data import seen
 from oelm.data.floor import floor_here, floor_of
 from oelm.data.prepare import prepare
 from oelm.data.seen import PASSAGE, share_in_train
 from oelm.data.tokens import open_tokens
-from oelm.files import DATA_FLOORS
+from oelm.storage.files import DATA_FLOORS
 from small_runs import small_run
 
 

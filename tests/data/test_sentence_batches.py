@@ -5,7 +5,7 @@ import pytest
 
 from oelm.data.sentence_batches import SentenceBatches, evenly_spaced, padded
 from oelm.data.sentences import Sentences
-from oelm.errors import UserError
+from oelm.machine.errors import UserError
 
 
 def drawn(count: int = 103, longest: int = 40) -> Sentences:

@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from oelm.config import Encoder, ResolvedRun, Run, as_far_as_known
+from oelm.core.config import Encoder, ResolvedRun, Run, as_far_as_known
 from oelm.data.folders import check_digests
 from oelm.data.prepare import prepare
 from oelm.data.prepare_sentences import prepare_sentences
 from oelm.data.sentences import encoder_of, open_sentences
 from oelm.data.tokens import open_tokens
-from oelm.errors import UserError
+from oelm.machine.errors import UserError
 from sentence_sources import nli_folder
 from small_encoders import encoder_folder
 

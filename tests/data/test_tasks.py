@@ -12,8 +12,8 @@ from oelm.data import tasks as module
 from oelm.data.division import divided, label_names, surveyed
 from oelm.data.tasks import ENTAILMENT, SENTIMENT, open_task
 from oelm.data.tokens import SPLITS
-from oelm.errors import UserError
-from oelm.installation import install_command
+from oelm.machine.errors import UserError
+from oelm.machine.installation import install_command
 from sentence_sources import json_lines, nli_folder, pairs, sentence, table, written
 
 

@@ -15,8 +15,8 @@ import pytest
 from oelm.data import tokenizer as module
 from oelm.data.stories import stories
 from oelm.data.tokenizer import bpe_size, gpt2_ranks, gpt2_tokenizer, load_tokenizer, sampled_texts, trained_bpe
-from oelm.errors import UserError
-from oelm.installation import install_command
+from oelm.machine.errors import UserError
+from oelm.machine.installation import install_command
 
 TEXTS = [
     "Hello world",

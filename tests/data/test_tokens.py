@@ -16,8 +16,8 @@ from oelm.data.corpora import HUB
 from oelm.data.folders import check_digests
 from oelm.data.prepare import prepare
 from oelm.data.tokens import check_tokens, open_tokens
-from oelm.errors import UserError
-from oelm.files import Damaged, combined_digest
+from oelm.machine.errors import UserError
+from oelm.storage.files import Damaged, combined_digest
 
 OWN = "FILE_OR_FOLDER"
 

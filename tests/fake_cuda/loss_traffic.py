@@ -33,10 +33,10 @@ def traced(*, compiled: bool = True, fault: str | None = None) -> dict[str, Any]
     from torch._subclasses.fake_tensor import FakeTensorMode
     from traffic import Compiled, Traffic, passes
 
-    from oelm.config import resolved
-    from oelm.settings import load_settings
-    from oelm.training import region
-    from oelm.training.loss import backward, summed_cross_entropy
+    from oelm.core.config import resolved
+    from oelm.core.settings import load_settings
+    from oelm.run.training import region
+    from oelm.run.training.loss import backward, summed_cross_entropy
 
     run = resolved(load_settings(preset="medium-512", arm="trained").run)
     model, vocabulary = run.model, run.model.vocabulary

@@ -73,7 +73,7 @@ def _token_folder(scratch: Path) -> Path:
 
 
 def _machine(**changes: Any) -> Any:
-    from oelm.training.device import Machine
+    from oelm.run.training.device import Machine
 
     settings = {"device": "cuda:0", "precision": "bfloat16", "compile": False, "threads": 1, "micro_batch_size": 3}
     return Machine(**settings | changes)
@@ -85,7 +85,7 @@ def _fake() -> Any:
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 
-    from oelm.training import assembly, checkpoint
+    from oelm.run.training import assembly, checkpoint
 
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
 
@@ -132,7 +132,7 @@ def _patched(owner: Any, name: str, value: Any) -> Any:
 
 
 def _small(arm: str, *, steps: int = STEPS, **model: Any) -> Any:
-    from oelm.config import resolved
+    from oelm.core.config import resolved
     from small_runs import small_model, small_run
 
     sized = small_model(arm, num_layers=2, **model)
@@ -158,7 +158,7 @@ def _text(
 
 
 def _probe() -> dict[str, Any]:
-    from oelm.training.run import run_with_data
+    from oelm.run.training.run import run_with_data
     from small_runs import small_run
 
     run, data = run_with_data(
@@ -169,9 +169,9 @@ def _probe() -> dict[str, Any]:
 
 
 def _encoder(sentences: str) -> dict[str, Any]:
-    from oelm.settings import load_settings
-    from oelm.training import classification
-    from oelm.training.run import run_with_data
+    from oelm.core.settings import load_settings
+    from oelm.run.training import classification
+    from oelm.run.training.run import run_with_data
 
     assignments = [f"steps={STEPS}", "batch_size=5", "model.dropout=0"]
     run, data = run_with_data(
@@ -201,10 +201,10 @@ def _stepped(
     import torch
     from traffic import Traffic
 
-    from oelm.training import loop
-    from oelm.training.assembly import assembled
-    from oelm.training.checkpoint import load_checkpoint
-    from oelm.training.distributed import World
+    from oelm.run.training import loop
+    from oelm.run.training.assembly import assembled
+    from oelm.run.training.checkpoint import load_checkpoint
+    from oelm.run.training.distributed import World
 
     real = loop.accumulate_gradients
 
@@ -247,9 +247,9 @@ def _compiled(arm: str, tokens: Path) -> dict[str, Any]:
     import torch
     from traffic import Compiled
 
+    from oelm.core.model.freezing import Schedule
     from oelm.data.tokens import open_tokens
-    from oelm.model.freezing import Schedule
-    from oelm.training import region
+    from oelm.run.training import region
 
     blocks, losses, states = Compiled(), Compiled(), set()
     compile_module, apply = torch.nn.Module.compile, Schedule.apply
@@ -272,7 +272,7 @@ def _compiled(arm: str, tokens: Path) -> dict[str, Any]:
 
 def _stepped_without_validation(run: Any, data: Any, machine: Any) -> dict[str, Any]:
     """A validation has graphs of its own: nothing is trained in it."""
-    from oelm.training.next_token import NextToken
+    from oelm.run.training.next_token import NextToken
 
     with _patched(NextToken, "validation", lambda self: None):
         return _stepped(run, data, machine)
@@ -280,8 +280,8 @@ def _stepped_without_validation(run: Any, data: Any, machine: Any) -> dict[str, 
 
 def _resume(arm: str, tokens: Path, scratch: Path) -> dict[str, Any]:
     """A checkpoint of a real run on the CPU is the start of steps on the device."""
-    from oelm.run_directory import RunDirectory
-    from oelm.training.run import train
+    from oelm.run.directory import RunDirectory
+    from oelm.run.training.run import train
     from small_runs import quiet_execution, small_run
 
     run = small_run(arm, data=tokens, steps=STEPS, batch_size=4)
@@ -299,8 +299,8 @@ def _generation(arm: str) -> dict[str, Any]:
     import torch
     from traffic import Traffic
 
-    from oelm.model import generation
-    from oelm.training.assembly import gpt_on_device
+    from oelm.core.model import generation
+    from oelm.run.training.assembly import gpt_on_device
     from small_runs import small_run
 
     def shaped(values: list[list[int]], *, device: Any) -> Any:

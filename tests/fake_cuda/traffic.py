@@ -135,7 +135,7 @@ def _caller() -> str:
 def _in_loss() -> bool:
     frame = sys._getframe(2)
     while frame is not None:
-        if frame.f_code.co_filename.endswith(("training/loss.py", "training/region.py")):
+        if frame.f_code.co_filename.endswith(("run/training/loss.py", "run/training/region.py")):
             return True
         frame = frame.f_back
     return False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 DIE_AT_STEP = """
-import os, signal, oelm.training.driver as driver
+import os, signal, oelm.run.training.driver as driver
 steps = driver.optimization_steps
 def dying_steps(*arguments, **options):
     for result in steps(*arguments, **options):
@@ -14,7 +14,7 @@ driver.optimization_steps = dying_steps
 """
 
 DIE_INSIDE_A_SAVE = """
-import os, signal, oelm.training.driver as driver, oelm.training.checkpoint as checkpoint
+import os, signal, oelm.run.training.driver as driver, oelm.run.training.checkpoint as checkpoint
 moments, saving = 0, False
 
 def moment():
@@ -63,7 +63,7 @@ RunDirectory.prune_checkpoints = dying
 """
 
 SLOW_STEPS = """
-import time, oelm.training.driver as driver
+import time, oelm.run.training.driver as driver
 steps = driver.optimization_steps
 def slow_steps(*arguments, **options):
     for result in steps(*arguments, **options):
@@ -73,7 +73,7 @@ driver.optimization_steps = slow_steps
 """
 
 SLOW_SAVE = """
-import time, oelm.training.checkpoint as checkpoint
+import time, oelm.run.training.checkpoint as checkpoint
 write, saves = checkpoint.write_tensors, 0
 def slow_write(path, *arguments):
     global saves

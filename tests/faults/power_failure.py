@@ -25,7 +25,7 @@ PROMISES = "/promised/"  # where the recorded process removes a folder that is n
 
 # Runs in the recorded process. A save and a seal are promises once their functions have returned.
 SAYING_WHAT_IS_DONE = f"""
-import contextlib, os, oelm.training.driver as driver
+import contextlib, os, oelm.run.training.driver as driver
 save_checkpoint, seal_run = driver.save_checkpoint, driver.seal_run
 
 def promised(words):

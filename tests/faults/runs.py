@@ -9,7 +9,7 @@ import struct
 from array import array
 from pathlib import Path
 
-from oelm.run_directory import RunDirectory
+from oelm.run.directory import RunDirectory
 
 VOCABULARY = 64
 TINY = {

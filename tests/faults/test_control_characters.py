@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from oelm.answers import one_line_errors
-from oelm.experiments.table import PlainLines
-from oelm.remote.connection import relay
-from oelm.remote.hosts import Server
-from oelm.run_directory import RunDirectory
+from oelm.execution.remote.connection import relay
+from oelm.execution.remote.hosts import Server
+from oelm.execution.table import PlainLines
+from oelm.machine.answers import one_line_errors
+from oelm.machine.visible import visible
+from oelm.run.directory import RunDirectory
+from oelm.run.training.journal import Journal
 from oelm.study.reading import load_study
-from oelm.training.journal import Journal
-from oelm.visible import visible
 from stored_runs import store_study
 
 ACTING = "\x1b[2J\x1b]0;title\x07 \x9b31m \x7f \u202egnp.exe \x08 \r over"
@@ -110,7 +110,7 @@ def test_what_a_server_prints_is_shown_as_it_comes(tmp_path, monkeypatch, capsys
     (tmp_path / "ssh").write_text(f"#!{sys.executable}\n{program}")
     (tmp_path / "ssh").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    ended = relay(Server("lab", "lab", "oelm", None, None, None), "oelm.remote.on_server", "{}")
+    ended = relay(Server("lab", "lab", "oelm", None, None, None), "oelm.execution.remote.on_server", "{}")
     said = capsys.readouterr().out
     assert ended.code == 0
     assert SHOWN in said

@@ -13,11 +13,11 @@ import pytest
 from patches import DIE_AT_STEP
 from runs import everything_stored, reseal, state, training, write_tokens
 
-from oelm.config import FORMAT_VERSION
-from oelm.errors import UserError
-from oelm.files import Damaged
-from oelm.run_directory import RunDirectory, check_whole
-from oelm.training.checkpoint import latest_whole, read_state
+from oelm.core.config import FORMAT_VERSION
+from oelm.machine.errors import UserError
+from oelm.run.directory import RunDirectory, check_whole
+from oelm.run.training.checkpoint import latest_whole, read_state
+from oelm.storage.files import Damaged
 
 FILES = ("manifest.json", "model.safetensors", "optimizer.safetensors", "state.json")
 
@@ -159,7 +159,7 @@ def test_an_entry_that_leaves_the_folder_is_refused_unread(stopped, name, monkey
     def never(path):
         raise AssertionError(f"{path} was read")
 
-    monkeypatch.setattr("oelm.run_directory.sha256_of", never)
+    monkeypatch.setattr("oelm.run.directory.sha256_of", never)
     edit(newest(stopped) / "manifest.json", lambda tree: tree["files"].update({name: {"bytes": 1, "sha256": "a" * 64}}))
     with pytest.raises(Damaged, match="which is not a file in its folder"):
         check_whole(newest(stopped))

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from runs import everything_stored, reseal, state, training
 
-from oelm.run_directory import RunDirectory, check_whole
+from oelm.run.directory import RunDirectory, check_whole
 
 # The loss of step 17 is multiplied by a number that is none; gradients follow.
 SPOILED_LOSS = """
-import oelm.training.loop as loop
+import oelm.run.training.loop as loop
 accumulate = loop.accumulate_gradients
 def spoiled(objective, run, step, **options):
     loss = accumulate(objective, run, step, **options)
@@ -24,7 +24,7 @@ loop.accumulate_gradients = spoiled
 """
 
 SPOILED_GRADIENT = """
-import oelm.training.loop as loop
+import oelm.run.training.loop as loop
 accumulate = loop.accumulate_gradients
 def spoiled(objective, run, step, **options):
     loss = accumulate(objective, run, step, **options)
@@ -35,7 +35,7 @@ loop.accumulate_gradients = spoiled
 """
 
 SPOILED_VALIDATION = """
-import oelm.training.next_token as next_token
+import oelm.run.training.next_token as next_token
 validate, validations = next_token.validation_loss, 0
 def spoiled(*arguments, **options):
     global validations
@@ -45,7 +45,7 @@ next_token.validation_loss = spoiled
 """
 
 THAW_WITHOUT_LEAVE = """
-import torch, oelm.training.assembly as assembly
+import torch, oelm.run.training.assembly as assembly
 build = assembly.build_optimizer
 def build_and_spoil(gpt, *arguments):
     optimizer, updates = build(gpt, *arguments), 0

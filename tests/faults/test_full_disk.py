@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from runs import everything_stored, leftovers, losses, training
 
-from oelm.run_directory import RunDirectory, check_whole
+from oelm.run.directory import RunDirectory, check_whole
 from warm import environment
 
 # Fills the disk up to the last byte just before a function is called for the n-th time.
@@ -41,15 +41,15 @@ setattr(owner, name, filling)
 """
 
 MOMENTS = {
-    "before a checkpoint": ("oelm.training.driver", "save_checkpoint", 3),
-    "inside a checkpoint, weights": ("oelm.training.checkpoint", "save_file", 8),
-    "inside a checkpoint, state": ("oelm.training.checkpoint", "write_json_unflushed", 3),
-    "inside a checkpoint, manifest": ("oelm.run_directory", "_seal", 3),
-    "before the metrics": ("oelm.run_directory", "RunDirectory.append_metrics", 20),
-    "before the log": ("oelm.training.journal", "Journal.log", 20),
-    "before the best model": ("oelm.training.driver", "best_saver", 4),
-    "before the status": ("oelm.run_directory", "RunDirectory.write_progress", 6),
-    "before the result": ("oelm.training.driver", "result_record", 1),
+    "before a checkpoint": ("oelm.run.training.driver", "save_checkpoint", 3),
+    "inside a checkpoint, weights": ("oelm.run.training.checkpoint", "save_file", 8),
+    "inside a checkpoint, state": ("oelm.run.training.checkpoint", "write_json_unflushed", 3),
+    "inside a checkpoint, manifest": ("oelm.run.directory", "_seal", 3),
+    "before the metrics": ("oelm.run.directory", "RunDirectory.append_metrics", 20),
+    "before the log": ("oelm.run.training.journal", "Journal.log", 20),
+    "before the best model": ("oelm.run.training.driver", "best_saver", 4),
+    "before the status": ("oelm.run.directory", "RunDirectory.write_progress", 6),
+    "before the result": ("oelm.run.training.driver", "result_record", 1),
 }
 
 

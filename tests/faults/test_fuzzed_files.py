@@ -12,18 +12,18 @@ import pytest
 
 from faults.runs import write_tokens
 from oelm.analysis.summary import findings_as_json, findings_of
-from oelm.errors import UserError
-from oelm.experiments.controller import refuse_what_runs_elsewhere
-from oelm.experiments.local import LocalEngine
-from oelm.experiments.status import find_run, log_lines, overview, study_status, study_tree
-from oelm.files import SEAL, digest_of, read_sealed, write_json
-from oelm.ownership import Process, owner_of
-from oelm.reporting.report import write_tables
-from oelm.run_directory import RunDirectory
+from oelm.execution.controller import refuse_what_runs_elsewhere
+from oelm.execution.local import LocalEngine
+from oelm.execution.status import find_run, log_lines, overview, study_status, study_tree
+from oelm.machine.errors import UserError
+from oelm.run.directory import RunDirectory
+from oelm.run.training.run import train
+from oelm.show.report import write_tables
+from oelm.storage.files import SEAL, digest_of, read_sealed, write_json
+from oelm.storage.ownership import Process, owner_of
 from oelm.study.plan import planned
 from oelm.study.registration import register
 from oelm.study.shelf import Shelf
-from oelm.training.run import train
 from small_runs import quiet_execution, small_run
 from stored_runs import facts_of, hypothesis, small_study, store_bench, store_study
 

@@ -14,7 +14,7 @@ import pytest
 from ranks import STEPS, Group, is_alive
 from runs import everything_stored, losses, state, training
 
-from oelm.run_directory import RunDirectory, check_whole
+from oelm.run.directory import RunDirectory, check_whole
 from warm import wait_until
 
 LIMIT_SECONDS = 2.0
@@ -23,7 +23,7 @@ MOMENTS = ("step", "save", "validation")
 
 LINGER = """
 import pathlib, time
-import oelm.training.checkpoint as checkpoint, oelm.training.loop as loop, oelm.training.next_token as next_token
+from oelm.run.training import checkpoint, loop, next_token
 
 def lingering(function, moment, call):
     calls = 0

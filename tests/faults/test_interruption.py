@@ -15,7 +15,7 @@ import pytest
 from patches import SLOW_SAVE, SLOW_STEPS
 from runs import everything_stored, leftovers, losses, state, steps_recorded, training
 
-from oelm.run_directory import RunDirectory, check_whole
+from oelm.run.directory import RunDirectory, check_whole
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_a_second_ctrl_c_while_saving_leaves_at_once_with_the_old_checkpoint(ser
 
 
 def test_ctrl_c_before_the_first_step_is_an_interruption_too(server, data, tmp_path):
-    hang = "import time, oelm.training.assembly as assembly; assembly.build = lambda *_: time.sleep(60)"
+    hang = "import time, oelm.run.training.assembly as assembly; assembly.build = lambda *_: time.sleep(60)"
     running = server.start(*training(tmp_path / "run", data), patch=hang)
     running.until(lambda: state(tmp_path / "run") == "running")
     time.sleep(0.1)

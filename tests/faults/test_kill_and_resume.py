@@ -11,7 +11,7 @@ import pytest
 from patches import DIE_AT_STEP, DIE_BEFORE_PRUNING, DIE_INSIDE_A_SAVE
 from runs import everything_stored, leftovers, losses, state, steps_recorded, training
 
-from oelm.run_directory import RunDirectory, check_whole
+from oelm.run.directory import RunDirectory, check_whole
 from warm import COMPILER, PRELOADED, WarmServer, cold
 
 # ---- K1: at any step -----------------------------------------------------------------------------------------------
@@ -88,7 +88,7 @@ def test_an_unchanged_setting_is_not_warned_of(server, data, stopped):
 
 
 def test_a_run_killed_after_its_last_checkpoint_only_writes_its_result(server, data, reference, tmp_path):
-    die = "import os, oelm.training.driver as d; d.result_record = lambda *_, **__: os.kill(os.getpid(), 9)"
+    die = "import os, oelm.run.training.driver as d; d.result_record = lambda *_, **__: os.kill(os.getpid(), 9)"
     command = training(tmp_path / "run", data)
     assert server.run(*command, patch=die).code == -signal.SIGKILL
     assert state(tmp_path / "run") == "running"
@@ -148,7 +148,7 @@ def test_a_kill_between_publishing_and_pruning_leaves_one_more_checkpoint_which_
     assert everything_stored(tmp_path / "run") == everything_stored(reference)
 
 
-@pytest.mark.parametrize("module", ["oelm.training.checkpoint", "oelm.files"], ids=["best model", "config"])
+@pytest.mark.parametrize("module", ["oelm.run.training.checkpoint", "oelm.storage.files"], ids=["best model", "config"])
 def test_a_kill_while_another_file_is_written_leaves_nothing_behind(server, data, reference, tmp_path, module):
     die = f"import os, {module} as module; module.publish = lambda *_, **__: os.kill(os.getpid(), 9)"
     command = training(tmp_path / "run", data)

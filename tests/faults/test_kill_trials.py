@@ -20,7 +20,7 @@ from patches import SLOW_STEPS
 from ranks import Group, is_alive
 from runs import everything_stored, leftovers, losses, state, steps_recorded, training
 
-from oelm.run_directory import RunDirectory, check_whole, checkpoint_step
+from oelm.run.directory import RunDirectory, check_whole, checkpoint_step
 from warm import COMPILER, PRELOADED, Running, WarmServer, wait_until
 
 pytestmark = pytest.mark.trial
@@ -126,7 +126,7 @@ def assert_saved_is_whole(run: Path) -> None:
 
 def test_kills_between_publishing_and_pruning_leave_an_extra_checkpoint_that_goes_later(server, data, tmp_path, say):
     """Pruning waits a while; the signal comes when one checkpoint too many is seen from outside."""
-    slow = "import time; from oelm.run_directory import RunDirectory as R; prune = R.prune_checkpoints\n"
+    slow = "import time; from oelm.run.directory import RunDirectory as R; prune = R.prune_checkpoints\n"
     slow += "R.prune_checkpoints = lambda self, **options: (time.sleep(0.02), prune(self, **options))"
     changes = LONGER | {"checkpoint_every": 4}
     reference = tmp_path / "reference"
@@ -235,7 +235,7 @@ def test_random_signals_save_and_resume(server, data, tmp_path, say, number, cod
 
 
 SLOW_WRITES = """
-import time, oelm.training.checkpoint as checkpoint, oelm.training.signals as signals
+import time, oelm.run.training.checkpoint as checkpoint, oelm.run.training.signals as signals
 write, stopping = checkpoint.write_tensors, False
 def slow_write(path, *arguments):
     if stopping:

@@ -10,12 +10,12 @@ import sys
 import pytest
 from runs import everything_stored, leftovers, losses, training
 
-from oelm.run_directory import RunDirectory, check_whole
+from oelm.run.directory import RunDirectory, check_whole
 from warm import Ended, environment
 
 # Runs just before the third checkpoint is saved.
 BEFORE_A_SAVE = """
-import errno, os, resource, oelm.training.driver as driver
+import errno, os, resource, oelm.run.training.driver as driver
 def exhaust():
 {exhaust}
 save, calls = driver.save_checkpoint, 0

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from runs import everything_stored, state, training
 
-from oelm.errors import UserError
-from oelm.files import append_to, new_folder, refuse_link, remove, write_json, write_json_unflushed
-from oelm.run_directory import RunDirectory
+from oelm.machine.errors import UserError
+from oelm.run.directory import RunDirectory
+from oelm.storage.files import append_to, new_folder, refuse_link, remove, write_json, write_json_unflushed
 
 ADDED_TO = [
     "lock.json",

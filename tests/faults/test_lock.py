@@ -17,7 +17,7 @@ from runs import everything_stored, state, steps_recorded, training
 
 from warm import Running
 
-EAGER_HEART = "import oelm.ownership as r; r.HEARTBEAT_SECONDS = 0.0\n"
+EAGER_HEART = "import oelm.storage.ownership as r; r.HEARTBEAT_SECONDS = 0.0\n"
 
 
 @contextmanager
@@ -101,11 +101,11 @@ def test_a_lock_from_a_clock_ahead_of_ours_says_so_and_how_to_take_over(server, 
 
 def test_a_run_that_computes_for_long_keeps_its_heart_beating(server, data, tmp_path):
     """One step may take minutes (compiling, a large validation): the lock must not look stale meanwhile."""
-    long_step = "import time; from oelm.training import loop\n"
+    long_step = "import time; from oelm.run.training import loop\n"
     long_step += "real = loop.accumulate_gradients\n"
     long_step += "def slow(*a, **o):\n    time.sleep(3)\n    return real(*a, **o)\n"
     long_step += "loop.accumulate_gradients = slow\n"
-    beat = "import oelm.ownership as r; r.HEARTBEAT_SECONDS = 0.2\n"
+    beat = "import oelm.storage.ownership as r; r.HEARTBEAT_SECONDS = 0.2\n"
     lock = tmp_path / "run" / "lock.json"
     running = server.start(*training(tmp_path / "run", data), patch=beat + long_step)
     try:

@@ -10,7 +10,7 @@ import pytest
 from patches import DIE_AT_STEP
 from runs import losses, training
 
-from oelm.run_directory import RunDirectory
+from oelm.run.directory import RunDirectory
 
 
 def records(run: Path) -> list[dict]:

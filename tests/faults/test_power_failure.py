@@ -17,10 +17,10 @@ import pytest
 from power_failure import Call, Crash, Disk, Tree, build, can_record, crash_states, recorded, stored
 from runs import everything_stored, losses, training
 
-from oelm.errors import UserError
-from oelm.run_directory import RunDirectory, checkpoint_step
+from oelm.machine.errors import UserError
+from oelm.run.directory import RunDirectory, checkpoint_step
+from oelm.run.training.checkpoint import latest_whole
 from oelm.study.shelf import read_stored
-from oelm.training.checkpoint import latest_whole
 from warm import WarmServer
 
 RUN = "runs/run"  # below the recorded folder: both are made by the run itself
@@ -194,25 +194,25 @@ def test_runs_go_on_after_many_power_failures(states, server, data, uninterrupte
 # ---- Planted faults --------------------------------------------------------------------------------------------------
 
 FILES_NOT_FLUSHED = """
-import os, oelm.files as files
+import os, oelm.storage.files as files
 def publish(temporary, path, lasting=True):
     os.replace(temporary, path)
     files.fsync_folder(path.parent)
 files.publish = publish
 """
 FOLDERS_NOT_FLUSHED = """
-import oelm.files as files, oelm.run_directory as run_directory
+import oelm.storage.files as files, oelm.run.directory as run_directory
 files.fsync_folder = run_directory.fsync_folder = lambda folder: None
 """
 CHECKPOINT_NOT_FLUSHED = """
-import os, oelm.run_directory as run_directory
+import os, oelm.run.directory as run_directory
 class Forgetful:
     def __getattr__(self, name):
         return (lambda descriptor: None) if name == "fsync" else getattr(os, name)
 run_directory.os = Forgetful()
 """
 PRUNED_FIRST = """
-import shutil, oelm.training.driver as driver
+import shutil, oelm.run.training.driver as driver
 save = driver.save_checkpoint
 def pruning_first(directory, step, **parts):
     for folder in directory.stored_checkpoints():
@@ -221,7 +221,7 @@ def pruning_first(directory, step, **parts):
 driver.save_checkpoint = pruning_first
 """
 SEALED_FIRST = """
-import oelm.training.driver as driver
+import oelm.run.training.driver as driver
 seal, write = driver.seal_run, driver.write_json
 def writing(path, value, **options):
     if path.name == "experiment_result.json":

@@ -12,11 +12,11 @@ from patches import SLOW_STEPS
 from ranks import STEPS, Group, is_alive
 from runs import everything_stored, losses, state, steps_recorded, training
 
-from oelm.run_directory import RunDirectory, check_whole
+from oelm.run.directory import RunDirectory, check_whole
 from warm import wait_until
 
 SPOILED_ON_ONE_RANK = """
-import oelm.training.loop as loop
+import oelm.run.training.loop as loop
 accumulate = loop.accumulate_gradients
 def spoiled(objective, run, step, **options):
     loss = accumulate(objective, run, step, **options)

@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 from runs import TINY, everything_stored, leftovers, losses, state, steps_recorded, training
 
-from oelm.experiments.warm_starts import WarmRun, WarmStarts
-from oelm.ownership import START_VARIABLE
-from oelm.run_directory import RunDirectory, check_whole
-from oelm.system import process_exists
+from oelm.execution.warm_starts import WarmRun, WarmStarts
+from oelm.machine.system import process_exists
+from oelm.run.directory import RunDirectory, check_whole
+from oelm.storage.ownership import START_VARIABLE
 from warm import cold, environment, wait_until
 
 pytestmark = [

@@ -12,10 +12,10 @@ import yaml
 
 from alike import differences
 from oelm.analysis.summary import findings_as_json, findings_of
-from oelm.archives import LIST, runs_folder
 from oelm.cli import main
-from oelm.errors import UserError
-from oelm.run_directory import RunDirectory
+from oelm.machine.errors import UserError
+from oelm.run.directory import RunDirectory
+from oelm.study.archives import LIST, runs_folder
 from oelm.study.archiving import archive
 from oelm.study.reading import load_study
 from oelm.study.registration import register

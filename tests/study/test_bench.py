@@ -8,9 +8,9 @@ import math
 import numpy as np
 import pytest
 
-from oelm.archives import runs_folder
-from oelm.files import Damaged, digest_of
-from oelm.intervals import mean_and_half_width
+from oelm.core.intervals import mean_and_half_width
+from oelm.storage.files import Damaged, digest_of
+from oelm.study.archives import runs_folder
 from oelm.study.bench import BENCH_FILE, Bench, Ratio, smallest_ratio, stored_bench
 from small_runs import REPOSITORY
 from stored_runs import store_bench

@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from oelm.accounting import as_at_first_step, step_work
-from oelm.archives import runs_folder
-from oelm.config import resolved
-from oelm.experiments.status import study_status, study_tree
-from oelm.files import write_sealed
+from oelm.core.accounting import as_at_first_step, step_work
+from oelm.core.config import resolved
+from oelm.execution.status import study_status, study_tree
+from oelm.storage.files import write_sealed
+from oelm.study.archives import runs_folder
 from oelm.study.bench import BENCH_FILE, Bench
 from oelm.study.bench_fit import bench_for, differences_text, lack_of, remarks_on, timed_settings
 from oelm.study.declaration import Study

@@ -7,9 +7,9 @@ import math
 import pytest
 
 from oelm.analysis.summary import findings_as_json, findings_of
-from oelm.errors import UserError
-from oelm.reporting.article import visible_text
-from oelm.reporting.content import article_of
+from oelm.machine.errors import UserError
+from oelm.show.article import visible_text
+from oelm.show.content import article_of
 from oelm.study.carrying import tuned_arms
 from oelm.study.decisions import read_decisions
 from oelm.study.declaration import study_digest

@@ -2,7 +2,7 @@
 
 import pytest
 
-from oelm.errors import UserError
+from oelm.machine.errors import UserError
 from oelm.study.catalogue import PACKAGED, is_named, known_studies, study_file
 from oelm.study.reading import load_study
 

@@ -6,8 +6,8 @@ import pytest
 import yaml
 
 from oelm.cli.getting_started import new
-from oelm.errors import UserError
-from oelm.files import RUNS
+from oelm.machine.errors import UserError
+from oelm.storage.files import RUNS
 from oelm.study.catalogue import PACKAGED
 from oelm.study.declaration import declared_tree
 from oelm.study.reading import load_study

@@ -8,14 +8,14 @@ import pytest
 
 from every_option import OPTIONS_SET
 from oelm.analysis.summary import findings_of
-from oelm.errors import UserError
-from oelm.experiments.forecast import confound_lines
-from oelm.run_directory import COMPARED_ENVIRONMENT
+from oelm.core.options import OPTIONS
+from oelm.execution.forecast import confound_lines
+from oelm.machine.errors import UserError
+from oelm.run.directory import COMPARED_ENVIRONMENT
 from oelm.study.confounds import confounds
 from oelm.study.plan import planned
 from oelm.study.reading import load_study
 from oelm.study.shelf import Shelf
-from oelm.treatment.options import OPTIONS
 from stored_runs import (
     VOCABULARY,
     accuracy_claim,

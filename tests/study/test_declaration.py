@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from oelm.claims.solving import Criterion
-from oelm.errors import UserError
+from oelm.core.solving import Criterion
+from oelm.machine.errors import UserError
 from oelm.study.catalogue import PACKAGED
 from oelm.study.declaration import Neighbour, in_language, study_digest
 from oelm.study.one_run import settings_for

@@ -3,8 +3,8 @@
 import pytest
 
 from oelm.analysis.summary import findings_of
-from oelm.claims.kinds import LEAST_PAIRS
-from oelm.errors import UserError
+from oelm.machine.errors import UserError
+from oelm.study.claims.kinds import LEAST_PAIRS
 from oelm.study.declaration import declared_tree, study_digest
 from oelm.study.reading import study_of
 from oelm.study.registration import as_it_began, register, registration_of

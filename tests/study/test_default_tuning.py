@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from oelm.errors import UserError
+from oelm.machine.errors import UserError
 from oelm.study.catalogue import PACKAGED
 from oelm.study.declaration import declared_tree, study_digest
 from oelm.study.plan import planned

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from oelm.analysis.summary import findings_of
-from oelm.files import read_sealed, write_sealed
-from oelm.ownership import now
+from oelm.storage.files import read_sealed, write_sealed
+from oelm.storage.ownership import now
 from oelm.study.decisions import CHOICES_FILE
 from oelm.study.registration import REGISTRATION_FILE, register
 from oelm.study.shelf import Shelf

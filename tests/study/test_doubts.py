@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from oelm.analysis.summary import findings_of
-from oelm.experiments.status import study_status
-from oelm.files import read_sealed
+from oelm.execution.status import study_status
+from oelm.storage.files import read_sealed
 from oelm.study.doubts import doubts
 from oelm.study.plan import planned
 from oelm.study.remarks import sentence

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from oelm.analysis.summary import findings_of
-from oelm.experiments.status import study_status
-from oelm.files import Damaged, digest_of, read_sealed, write_sealed
+from oelm.execution.status import study_status
+from oelm.storage.files import Damaged, digest_of, read_sealed, write_sealed
 from oelm.study.decisions import CHOICES_FILE, read_decisions
 from oelm.study.kept_choices import store_choices
 from oelm.study.plan import Plan, planned

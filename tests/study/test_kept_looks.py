@@ -9,10 +9,10 @@ import pytest
 
 from instant_slots import InstantSlots, run_study
 from oelm.analysis.summary import findings_of
-from oelm.errors import UserError
-from oelm.experiments.status import study_status
-from oelm.files import SEAL, digest_of, read_sealed
-from oelm.reporting.content import article_of
+from oelm.execution.status import study_status
+from oelm.machine.errors import UserError
+from oelm.show.content import article_of
+from oelm.storage.files import SEAL, digest_of, read_sealed
 from oelm.study.decisions import CHOICES_FILE
 from oelm.study.declaration import study_digest
 from oelm.study.plan import planned

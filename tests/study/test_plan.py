@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from oelm.config import fingerprint
-from oelm.files import write_json
+from oelm.core.config import fingerprint
+from oelm.storage.files import write_json
 from oelm.study.doubts import lines_on
 from oelm.study.plan import planned
 from oelm.study.shelf import Shelf

@@ -6,8 +6,8 @@ import math
 import pytest
 
 from oelm.analysis.summary import findings_as_json, findings_of
-from oelm.files import read_sealed
-from oelm.reporting.probes import tuning_table
+from oelm.show.probes import tuning_table
+from oelm.storage.files import read_sealed
 from oelm.study.decisions import CHOICES_FILE, read_decisions, tuning_declaration
 from oelm.study.declaration import Tuning
 from oelm.study.plan import planned

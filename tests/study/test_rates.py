@@ -9,9 +9,9 @@ import shutil
 import pytest
 
 from oelm.analysis.summary import findings_as_json, findings_of
-from oelm.errors import UserError
-from oelm.experiments.status import study_status
-from oelm.files import SEAL, Damaged, digest_of, read_sealed, write_sealed
+from oelm.execution.status import study_status
+from oelm.machine.errors import UserError
+from oelm.storage.files import SEAL, Damaged, digest_of, read_sealed, write_sealed
 from oelm.study.decisions import CHOICES_FILE, choice_of, read_decisions, round_of, tuning_declaration
 from oelm.study.declaration import declared_tree
 from oelm.study.one_run import settings_for

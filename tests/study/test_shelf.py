@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from oelm.files import Damaged, write_json
-from oelm.ownership import STALE_SECONDS, Process
+from oelm.storage.files import Damaged, write_json
+from oelm.storage.ownership import STALE_SECONDS, Process
 from oelm.study.plan import planned
 from oelm.study.shelf import Shelf, computation, read_stored
 from small_runs import finished

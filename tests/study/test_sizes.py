@@ -9,9 +9,9 @@ import pytest
 
 from oelm.analysis.summary import findings_of
 from oelm.cli.studies import _chosen_arms
-from oelm.errors import UserError
-from oelm.reporting.article import visible_text
-from oelm.reporting.content import article_of
+from oelm.machine.errors import UserError
+from oelm.show.article import visible_text
+from oelm.show.content import article_of
 from oelm.study.carrying import tuned_arms
 from oelm.study.decisions import read_decisions
 from oelm.study.declaration import SizedArm, study_digest

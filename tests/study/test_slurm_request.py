@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from oelm.errors import UserError
+from oelm.machine.errors import UserError
 from oelm.study.slurm_request import SlurmRequest, changed
 
 

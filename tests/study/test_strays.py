@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from oelm.analysis.summary import findings_of
-from oelm.experiments.status import study_status
+from oelm.execution.status import study_status
 from oelm.study.decisions import CHOICES_FILE
 from oelm.study.plan import planned
 from oelm.study.remarks import sentence

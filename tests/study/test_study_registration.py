@@ -10,11 +10,11 @@ import pytest
 
 import oelm
 from oelm.analysis.summary import findings_as_json, findings_of
-from oelm.errors import UserError
-from oelm.experiments.status import study_status, study_tree
-from oelm.files import SEAL, digest_of, read_sealed, write_sealed
-from oelm.ownership import now
-from oelm.reporting.words import say
+from oelm.execution.status import study_status, study_tree
+from oelm.machine.errors import UserError
+from oelm.show.words import say
+from oelm.storage.files import SEAL, digest_of, read_sealed, write_sealed
+from oelm.storage.ownership import now
 from oelm.study.decisions import CHOICES_FILE
 from oelm.study.declaration import declared_tree, study_digest
 from oelm.study.registration import REGISTRATION_FILE, changes, register, registration_of

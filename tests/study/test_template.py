@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from oelm.errors import UserError
+from oelm.machine.errors import UserError
 from oelm.study.reading import load_study
 from oelm.study.template import TEMPLATE, write_new
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from oelm.config import ResolvedRun
+from oelm.core.config import ResolvedRun
 from oelm.study.at_sizes import larger_runs
 from oelm.study.confounds import confounds
 from oelm.study.declaration import Bilingual

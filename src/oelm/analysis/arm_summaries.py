@@ -10,7 +10,6 @@ from pathlib import Path, PurePath
 from statistics import fmean
 from typing import Any
 
-from oelm.accounting import PartCount, parts, totals, training_flops, training_flops_per_token
 from oelm.analysis.curves import mean_curve, reached, with_value
 from oelm.analysis.findings import ArmSummary, PairedDifference, ProbeSummary, Quality, SolvedSeeds
 from oelm.analysis.floors import floor_of
@@ -18,15 +17,16 @@ from oelm.analysis.heads import heads_of
 from oelm.analysis.speed import SpeedOf
 from oelm.analysis.spending import interval_level
 from oelm.analysis.statistics import paired_difference, standard_deviation
-from oelm.arm_words import described
-from oelm.claims.measures import LOSS, Measure
-from oelm.claims.solving import Criterion, by_difficulty
-from oelm.config import ResolvedRun, Run, as_far_as_known
-from oelm.logarithms import exponential
-from oelm.metric_records import Record
-from oelm.prepared import name_here
-from oelm.probes.probe import is_probe, probe_of
-from oelm.run_directory import RunDirectory
+from oelm.core.accounting import PartCount, parts, totals, training_flops, training_flops_per_token
+from oelm.core.arm_words import described
+from oelm.core.config import ResolvedRun, Run, as_far_as_known
+from oelm.core.logarithms import exponential
+from oelm.core.measures import LOSS, Measure
+from oelm.core.probes.probe import is_probe, probe_of
+from oelm.core.solving import Criterion, by_difficulty
+from oelm.data.prepared import name_here
+from oelm.run.directory import RunDirectory
+from oelm.storage.metric_records import Record
 from oelm.study.declaration import Study
 from oelm.study.one_run import settings_for
 from oelm.study.plan import Plan, PlannedRun

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from oelm.analysis.findings import Beside, Findings, Outcome
 from oelm.analysis.scope import scope_of
-from oelm.archives import runs_folder
-from oelm.errors import UserError
-from oelm.files import RUNS
+from oelm.machine.errors import UserError
+from oelm.storage.files import RUNS
+from oelm.study.archives import runs_folder
 from oelm.study.declaration import Hypothesis, Neighbour, Study, in_language
 from oelm.study.reading import load_study
 from oelm.study.registration import as_it_began

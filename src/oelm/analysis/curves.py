@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from oelm.analysis.findings import Curve, Reached
-from oelm.metric_records import Record
+from oelm.storage.metric_records import Record
 
 PLACE = ("step", "tokens", "seconds")
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from oelm.errors import UserError
-from oelm.installation import install_command
+from oelm.machine.errors import UserError
+from oelm.machine.installation import install_command
 
 try:
     from scipy import special  # its Student distributions; scipy.stats would take a second to import

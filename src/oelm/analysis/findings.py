@@ -1,8 +1,8 @@
-"""What an analysis finds, as values: the contract between analysis, which computes, and reporting, which shows.
+"""What an analysis finds, as values: the contract between analysis, which computes, and oelm.show, which shows.
 
 Losses are in nats per token, or per example where an encoder is fine-tuned. Differences in quality are of costs
 (`Measure.cost`), so that less is better everywhere, whatever a reader is shown. Nothing here is formatted or
-translated: reasons are codes of oelm.claims.reasons with their numbers.
+translated: reasons are codes of oelm.study.claims.reasons with their numbers.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from oelm.claims.floors import Floor
-from oelm.claims.kinds import KINDS, Bounds, Settled
-from oelm.claims.solving import Criterion, Solved
-from oelm.intervals import LEVEL
+from oelm.core.floors import Floor
+from oelm.core.intervals import LEVEL
+from oelm.core.solving import Criterion, Solved
 from oelm.study.bench import Ratio
+from oelm.study.claims.kinds import KINDS, Bounds, Settled
 from oelm.study.confounds import Confound
 from oelm.study.declaration import Hypothesis, Per, Study, Text
 from oelm.study.kept_looks import Look
@@ -303,7 +303,7 @@ class Verdict:
     hypothesis: Hypothesis
     outcome: Outcome
     regardless: Outcome  # the outcome if no confound stood in the way
-    reason: str  # a code; reporting has its sentence in each language
+    reason: str  # a code; show has its sentence in each language
     facts: dict[str, Any] = field(default_factory=dict)  # the numbers the sentence needs
     difference: PairedDifference | None = None
     margin: float | None = None  # in the units of the difference
@@ -314,7 +314,7 @@ class Verdict:
     sign_flip_p: float | None = None
     ratio: Ratio | None = None  # of kind faster
     confounds: list[Confound] = field(default_factory=list)
-    reservations: list[tuple[str, dict[str, Any]]] = field(default_factory=list)  # of oelm.claims.reservations
+    reservations: list[tuple[str, dict[str, Any]]] = field(default_factory=list)  # of oelm.study.claims.reservations
     mcnemar: list[McNemar] = field(default_factory=list)  # by seed, where predictions are compared
     sign_test: SignTest | None = None  # of a claim about solving
     pairs_so_far: SolvingPairs | None = None  # of one that is not tested yet

@@ -8,9 +8,9 @@ from typing import Any
 
 from oelm.analysis import statistics
 from oelm.analysis.findings import ArmSummary
-from oelm.claims.floors import Floor
-from oelm.claims.measures import Measure
-from oelm.config import ResolvedRun
+from oelm.core.config import ResolvedRun
+from oelm.core.floors import Floor
+from oelm.core.measures import Measure
 from oelm.data.floor import floor_here
 from oelm.study.declaration import Hypothesis
 from oelm.study.plan import PlannedRun

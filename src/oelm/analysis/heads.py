@@ -7,9 +7,9 @@ from statistics import fmean
 
 from oelm.analysis.curves import mean_curve, with_value
 from oelm.analysis.findings import Heads
-from oelm.heads.kinds import KINDS
-from oelm.metric_records import HeadTables, Record, strongest_head
-from oelm.run_directory import RunDirectory
+from oelm.models.heads.kinds import KINDS
+from oelm.run.directory import RunDirectory
+from oelm.storage.metric_records import HeadTables, Record, strongest_head
 
 
 def heads_of(seeds: Sequence[tuple[RunDirectory, Sequence[Record]]]) -> Heads | None:

@@ -1,6 +1,6 @@
 """From finished runs to a verdict on each hypothesis.
 
-What a claim asks for, its row in oelm.claims.kinds says; here is the evidence. A verdict on quality needs every planned
+What a claim asks for, its row of claims/kinds.py says; here is the evidence. A verdict on quality needs every planned
 seed of both arms, three pairs and, unless shares are compared, some spread; whatever is missing is its reason. Holm
 counts every confirmatory claim that pairs decide, also one that has no p-value yet: otherwise a verdict could change
 when another hypothesis is completed.
@@ -17,16 +17,7 @@ from typing import Any, assert_never
 import numpy as np
 
 from oelm.analysis import statistics
-from oelm.analysis.findings import (
-    ArmSummary,
-    Outcome,
-    PairedDifference,
-    Rates,
-    SignTest,
-    SolvingPairs,
-    Trend,
-    Verdict,
-)
+from oelm.analysis.findings import ArmSummary, Outcome, PairedDifference, Rates, SignTest, SolvingPairs, Trend, Verdict
 from oelm.analysis.floors import costs_of, nothing_learnt
 from oelm.analysis.lines import Line
 from oelm.analysis.rate_allowance import rates_of
@@ -35,9 +26,9 @@ from oelm.analysis.solving import sign_test, solving_pairs
 from oelm.analysis.speed import Speed, SpeedOf
 from oelm.analysis.spending import WITHOUT_LOOKS, AnyLevels
 from oelm.analysis.statistics import LEAST_INFORMATIVE, PAIR_TESTS
-from oelm.claims.kinds import KINDS, LEAST_PAIRS, SOLVING, Bounds, Settled
-from oelm.claims.measures import Measure
-from oelm.intervals import LEVEL
+from oelm.core.intervals import LEVEL
+from oelm.core.measures import Measure
+from oelm.study.claims.kinds import KINDS, LEAST_PAIRS, SOLVING, Bounds, Settled
 from oelm.study.confounds import SEEDS, Confound
 from oelm.study.declaration import Hypothesis
 from oelm.study.plan import Plan

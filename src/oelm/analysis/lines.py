@@ -19,8 +19,8 @@ from statistics import fmean
 
 from scipy import special
 
-from oelm.claims.kinds import Bounds
-from oelm.intervals import LEVEL
+from oelm.core.intervals import LEVEL
+from oelm.study.claims.kinds import Bounds
 from oelm.study.sizes import LEAST_FOR_A_LINE
 
 

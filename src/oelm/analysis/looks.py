@@ -11,14 +11,14 @@ import dataclasses
 from dataclasses import dataclass, replace
 from typing import Any
 
-from oelm.accounting import training_flops
 from oelm.analysis.findings import ArmSummary, AtLook, PairedDifference, Rates, SignTest, Verdict
 from oelm.analysis.hypotheses import Stage, bounds_of, staged_verdicts
 from oelm.analysis.rate_allowance import rates_of
 from oelm.analysis.spending import t_levels, union_levels
 from oelm.analysis.statistics import PAIR_TESTS
-from oelm.config import ResolvedRun
-from oelm.schemas import Stored
+from oelm.core.accounting import training_flops
+from oelm.core.config import ResolvedRun
+from oelm.storage.schemas import Stored
 from oelm.study.declaration import Hypothesis, Study
 from oelm.study.kept_looks import Look, LookedAt, StoredVerdict, arms_of, open_claims, seeds_of_arm
 from oelm.study.plan import Plan

@@ -16,8 +16,8 @@ import numpy as np
 from oelm.analysis.distributions import special
 from oelm.analysis.spending import WITHOUT_LOOKS, Always, AnyLevels, t_levels
 from oelm.analysis.statistics import POWER, standing_apart
-from oelm.claims.kinds import Bounds
-from oelm.intervals import LEVEL
+from oelm.core.intervals import LEVEL
+from oelm.study.claims.kinds import Bounds
 
 SUPPORTED, UNDECIDED, REFUTED = 1, 0, -1
 PATHS = 20_000

@@ -9,15 +9,15 @@ from typing import Any
 from oelm.analysis.arm_summaries import ArmRuns, is_finished, value_of
 from oelm.analysis.findings import ArmSummary
 from oelm.analysis.floors import floor_of, is_beyond
-from oelm.claims.floors import Floor
-from oelm.claims.kinds import LEAST_PAIRS
-from oelm.claims.measures import Measure
-from oelm.config import ResolvedRun
-from oelm.files import Damaged
-from oelm.run_directory import COMPARED_ENVIRONMENT
-from oelm.sources import SOURCE_DIGEST, differ, scheme_of
+from oelm.core.config import ResolvedRun
+from oelm.core.floors import Floor
+from oelm.core.measures import Measure
+from oelm.core.sources import SOURCE_DIGEST, differ, scheme_of
+from oelm.run.directory import COMPARED_ENVIRONMENT
+from oelm.storage.files import Damaged
 from oelm.study.bench import Bench
 from oelm.study.bench_fit import remarks_on
+from oelm.study.claims.kinds import LEAST_PAIRS
 from oelm.study.confounds import recorded
 from oelm.study.declaration import Study
 from oelm.study.doubts import doubts

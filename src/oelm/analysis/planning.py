@@ -14,7 +14,6 @@ from typing import Literal
 
 import numpy as np
 
-from oelm.accounting import training_flops
 from oelm.analysis import statistics
 from oelm.analysis.arm_summaries import ArmRuns, runs_by_arm
 from oelm.analysis.floors import floor_of
@@ -24,13 +23,14 @@ from oelm.analysis.looks import pace
 from oelm.analysis.many_studies import Claim, decided, distance_seen_by_looks, power_by_looks
 from oelm.analysis.scale import counts_of, varying
 from oelm.analysis.spending import union_levels
-from oelm.claims.floors import Floor
-from oelm.claims.kinds import KINDS, LEAST_PAIRS, MEASURED, SOLVING, Bounds
-from oelm.claims.solving import by_difficulty
-from oelm.config import ResolvedRun, as_far_as_known
-from oelm.errors import UserError
-from oelm.intervals import LEVEL
+from oelm.core.accounting import training_flops
+from oelm.core.config import ResolvedRun, as_far_as_known
+from oelm.core.floors import Floor
+from oelm.core.intervals import LEVEL
+from oelm.core.solving import by_difficulty
+from oelm.machine.errors import UserError
 from oelm.study.carrying import tuned_arms
+from oelm.study.claims.kinds import KINDS, LEAST_PAIRS, MEASURED, SOLVING, Bounds
 from oelm.study.declaration import Hypothesis, Per, Study, Tuning
 from oelm.study.kept_looks import arms_of
 from oelm.study.one_run import settings_for

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from oelm.files import Damaged
+from oelm.storage.files import Damaged
 from oelm.study.declaration import Study, study_digest
 from oelm.study.kept_check import stored_check
 from oelm.study.plan import Plan, PlannedRun

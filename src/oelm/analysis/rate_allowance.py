@@ -17,9 +17,9 @@ from functools import lru_cache
 import numpy as np
 
 from oelm.analysis.findings import Rates
-from oelm.claims.kinds import SOLVING
-from oelm.claims.measures import LOSS
-from oelm.intervals import LEVEL
+from oelm.core.intervals import LEVEL
+from oelm.core.measures import LOSS
+from oelm.study.claims.kinds import SOLVING
 from oelm.study.declaration import RATE_KEY, Hypothesis
 from oelm.study.plan import Plan
 from oelm.study.rate_fit import LEAST_SEEDS, REACH

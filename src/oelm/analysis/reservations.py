@@ -1,4 +1,4 @@
-"""What limits each verdict, as codes with facts (see oelm.claims.reservations); one function for each that there is."""
+"""What limits each verdict, as codes with facts (study/claims/reservations.py); one function for each that there is."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 from oelm.analysis.findings import ArmSummary, Verdict
 from oelm.analysis.floors import learnt_little
 from oelm.analysis.hypotheses import bounds_of, mean_of_all_pairs
-from oelm.claims.kinds import FAMILY, MEASURED, OF_DIFFERENCES
-from oelm.claims.reservations import RESERVATIONS
+from oelm.study.claims.kinds import FAMILY, MEASURED, OF_DIFFERENCES
+from oelm.study.claims.reservations import RESERVATIONS
 from oelm.study.departures import Departures
 from oelm.study.plan import Plan
 from oelm.study.remarks import difference_text, kinds_text, some

@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from oelm.accounting import totals, training_flops
 from oelm.analysis.findings import (
     COUNTS,
     ArmSummary,
@@ -27,9 +26,10 @@ from oelm.analysis.findings import (
 from oelm.analysis.lines import Line, line_through, sideways
 from oelm.analysis.spending import interval_level
 from oelm.analysis.statistics import NO_SPREAD, paired_difference
-from oelm.config import ResolvedRun, resolved
-from oelm.intervals import LEVEL
-from oelm.logarithms import exponential
+from oelm.core.accounting import totals, training_flops
+from oelm.core.config import ResolvedRun, resolved
+from oelm.core.intervals import LEVEL
+from oelm.core.logarithms import exponential
 from oelm.study.at_sizes import larger_runs
 from oelm.study.declaration import Per, Study
 from oelm.study.scaled import dials_of, families_of, family_of, is_carried, sized_arms

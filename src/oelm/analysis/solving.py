@@ -10,8 +10,8 @@ from typing import Literal
 
 from oelm.analysis.findings import SignTest, SolvingPairs
 from oelm.analysis.statistics import sign_p_beyond, sign_p_within
-from oelm.claims.kinds import Bounds
-from oelm.claims.solving import Solved
+from oelm.core.solving import Solved
+from oelm.study.claims.kinds import Bounds
 
 Side = Literal["ahead", "behind", "tied", "neither"]
 OfSeeds = Mapping[int, Solved | None]

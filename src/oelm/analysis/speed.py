@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from oelm.files import Damaged
+from oelm.storage.files import Damaged
 from oelm.study.bench import LEAST_BLOCKS, Bench, Ratio
 from oelm.study.bench_fit import differences_text
 

@@ -17,7 +17,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from oelm.analysis.distributions import special
-from oelm.intervals import LEVEL
+from oelm.core.intervals import LEVEL
 
 LARGEST_LEVEL = 0.3  # below it every level grows with the error rate (z > 1); a p-value beyond it decides nothing
 SMALLEST_LEVEL = 1e-7

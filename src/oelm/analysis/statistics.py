@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from oelm import intervals
 from oelm.analysis.distributions import special
 from oelm.analysis.findings import PairedDifference
-from oelm.claims.kinds import LEAST_PAIRS, Bounds
-from oelm.intervals import LEVEL
+from oelm.core import intervals
+from oelm.core.intervals import LEVEL
+from oelm.study.claims.kinds import LEAST_PAIRS, Bounds
 
 POWER = 0.8
 MOST_SEEDS = 1000

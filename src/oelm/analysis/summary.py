@@ -14,15 +14,7 @@ from pydantic import BaseModel
 from oelm.analysis.arm_summaries import ArmRuns, arm_summary, is_finished, runs_by_arm, target_perplexity
 from oelm.analysis.beside import side_by_side
 from oelm.analysis.examples import with_examples
-from oelm.analysis.findings import (
-    ArmSummary,
-    Beside,
-    Decomposition,
-    Findings,
-    Quality,
-    Scale,
-    Verdict,
-)
+from oelm.analysis.findings import ArmSummary, Beside, Decomposition, Findings, Quality, Scale, Verdict
 from oelm.analysis.hypotheses import of_all_seeds, verdicts
 from oelm.analysis.looks import looks_taken, next_look, verdicts_by_looks
 from oelm.analysis.notes import notes
@@ -33,13 +25,13 @@ from oelm.analysis.scope import scope_of, with_scope
 from oelm.analysis.speed import SpeedOf, bench_provenance, speed
 from oelm.analysis.spending import interval_level, t_levels, union_levels
 from oelm.analysis.statistics import paired_difference
-from oelm.arms import arm as named_arm
-from oelm.claims.measures import LOSS, SCALES, Measure
-from oelm.config import facts_of, kind_of_model
-from oelm.errors import UserError
-from oelm.intervals import LEVEL
-from oelm.logarithms import exponential
-from oelm.run_directory import unmeasured
+from oelm.core.arms import arm as named_arm
+from oelm.core.config import facts_of, kind_of_model
+from oelm.core.intervals import LEVEL
+from oelm.core.logarithms import exponential
+from oelm.core.measures import LOSS, SCALES, Measure
+from oelm.machine.errors import UserError
+from oelm.run.directory import unmeasured
 from oelm.study.bench_fit import bench_for
 from oelm.study.confounds import confounds
 from oelm.study.declaration import OF_PROBES, OF_SIZES, Study, as_declared

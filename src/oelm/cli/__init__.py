@@ -8,10 +8,10 @@ from typing import Annotated, Any
 import typer
 import typer.main
 
-from oelm.answers import one_line_errors
 from oelm.cli import checking, exporting, getting_started, one_run, probing, remote, studies, verifying, watching
 from oelm.cli.options import echo
-from oelm.errors import UserError
+from oelm.machine.answers import one_line_errors
+from oelm.machine.errors import UserError
 
 UsageError: Any = typer.BadParameter.__bases__[0]  # of whichever click typer brings along
 # Verbs of versions up to 0.5.0, with what to use instead.

@@ -15,10 +15,10 @@ import typer
 
 from oelm.cli import completion
 from oelm.cli.options import JsonOption, echo, print_json
-from oelm.errors import UserError
-from oelm.files import RUNS
-from oelm.plurals import number_of
-from oelm.visible import visible
+from oelm.machine.errors import UserError
+from oelm.machine.plurals import number_of
+from oelm.machine.visible import visible
+from oelm.storage.files import RUNS
 
 
 def check(
@@ -60,10 +60,10 @@ def check(
         raise UserError("--runs: is the folder of a study; give --study too")
     if cpu and gpus is not None:
         raise UserError("--cpu, --gpus: give one of the two")
-    from oelm.checking.conduct import chosen, circumstances, conduct, measured_settings
-    from oelm.checking.outcomes import Here
-    from oelm.experiments.gpus import gpus_to_use, visible_alone
-    from oelm.files import ensure_writable, write_sealed
+    from oelm.execution.checking.conduct import chosen, circumstances, conduct, measured_settings
+    from oelm.execution.checking.outcomes import Here
+    from oelm.machine.gpus import gpus_to_use, visible_alone
+    from oelm.storage.files import ensure_writable, write_sealed
     from oelm.study.kept_check import CHECK_FILE, results_to_keep
     from oelm.study.reading import load_study
 

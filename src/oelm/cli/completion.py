@@ -10,8 +10,8 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from oelm.errors import UserError
-from oelm.files import RUNS
+from oelm.machine.errors import UserError
+from oelm.storage.files import RUNS
 
 WORDS_TYPED = ("COMP_WORDS", "_TYPER_COMPLETE_ARGS")  # in the environment: bash's, and those of the other shells
 
@@ -23,8 +23,8 @@ def studies(incomplete: str) -> list[str]:
 
 
 def arms(incomplete: str) -> list[str]:
-    from oelm.aliases import ALIASES
-    from oelm.arms import ARMS
+    from oelm.core.aliases import ALIASES
+    from oelm.core.arms import ARMS
 
     return _beginning(incomplete, [*ARMS, *ALIASES])
 
@@ -58,7 +58,7 @@ def _beginning(incomplete: str, words: Iterable[str]) -> list[str]:
 
 def _run_directories() -> Iterator[Path]:
     """Single runs, and those of studies."""
-    from oelm.run_directory import run_directories
+    from oelm.run.directory import run_directories
 
     with contextlib.suppress(OSError, UserError):
         for folder in (RUNS, *RUNS.glob("*/")):
@@ -69,7 +69,7 @@ def _arms_of_typed_study() -> list[str]:
     """Of the first word on the command line that names a study: an option without its value yet is not parsed, and
     leaves the arguments before it unassigned.
     """
-    from oelm.settings import read_yaml_file
+    from oelm.core.settings import read_yaml_file
     from oelm.study.catalogue import ENDING, is_named, study_file
 
     words = next(filter(None, map(os.environ.get, WORDS_TYPED)), "").split()

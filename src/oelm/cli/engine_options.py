@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from oelm.experiments.engines import ENGINES
+from oelm.execution.engines import ENGINES
 
 _TITLES = ", ".join(f"{name} for {row.title}" for name, row in ENGINES.items())
 EngineOption = Annotated[str, typer.Option("--on", metavar="|".join(ENGINES), help=f"Where runs execute: {_TITLES}.")]

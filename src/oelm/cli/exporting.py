@@ -9,7 +9,7 @@ import typer
 
 from oelm.cli import completion
 from oelm.cli.options import echo
-from oelm.plurals import number_of
+from oelm.machine.plurals import number_of
 
 
 def export_metrics(
@@ -37,7 +37,7 @@ def export_metrics(
       oelm export-metrics runs/demo --to tensorboard --out /tmp/demo
       oelm export-metrics results.zip --to wandb
     """
-    from oelm.metric_export import exported
+    from oelm.show.metric_export import exported
     from oelm.study.given_results import given_results
 
     given = given_results(source)

@@ -14,9 +14,9 @@ import typer
 
 from oelm.cli import completion
 from oelm.cli.options import JsonOption, echo, print_json
-from oelm.errors import UserError
-from oelm.files import RUNS
-from oelm.plurals import number_of
+from oelm.machine.errors import UserError
+from oelm.machine.plurals import number_of
+from oelm.storage.files import RUNS
 
 if TYPE_CHECKING:
     from oelm.study.declaration import Study
@@ -37,7 +37,7 @@ def demo() -> None:
     Example: oelm demo
     """
     from oelm.cli import studies
-    from oelm.reporting.report import check_libraries
+    from oelm.show.report import check_libraries
     from oelm.study.declaration import in_language
     from oelm.study.reading import load_study
 
@@ -54,7 +54,7 @@ def demo() -> None:
 
 def prepare_embedded_text(study: Study) -> bool:
     """Whether the corpus of the package was prepared, because a study names its folder and nothing is there."""
-    from oelm.prepared import EMBEDDED, is_embedded
+    from oelm.data.prepared import EMBEDDED, is_embedded
 
     folder = _data_of(study)
     if not is_embedded(folder) or folder.exists():
@@ -70,7 +70,7 @@ def embedded_text_elsewhere(study: Study) -> Iterator[Study]:
     """For a dry run, which writes nothing here: the study as it is, or one that reads a copy of the corpus of the
     package, which is gone afterwards. Data is known by its content, so the runs are the same.
     """
-    from oelm.prepared import EMBEDDED, is_embedded
+    from oelm.data.prepared import EMBEDDED, is_embedded
 
     folder = _data_of(study)
     if not is_embedded(folder) or folder.exists():
@@ -99,8 +99,8 @@ def _reading(study: Study, folder: Path, copy: Path) -> Study:
 
 def refuse_missing_data(study: Study, source: str) -> None:
     """Here, where the study's file is known: beside it lies what its paths mean to whoever wrote it."""
+    from oelm.core.probes.probe import is_probe
     from oelm.data.folders import open_data
-    from oelm.probes.probe import is_probe
     from oelm.study.one_run import settings_for
 
     run = settings_for(study, study.baseline, seed=study.seeds[0]).run

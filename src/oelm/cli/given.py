@@ -5,12 +5,12 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from oelm.errors import UserError
+from oelm.machine.errors import UserError
 
 
 def refuse_if_in_archive(path: Path, verb: str) -> None:
     """For the verbs that want what an archive leaves out."""
-    from oelm.archives import place_in_archive
+    from oelm.study.archives import place_in_archive
 
     place = place_in_archive(path)
     if place is not None:
@@ -25,7 +25,7 @@ def refuse_if_no_folder(path: Path) -> None:
 
 def refuse_if_runs_are_below(folder: Path, study: str) -> None:
     """For --runs with a study where nothing is created: the folder of all studies is not that of one."""
-    from oelm.run_directory import run_directories
+    from oelm.run.directory import run_directories
 
     below = folder / study
     if run_directories(below) and not run_directories(folder):

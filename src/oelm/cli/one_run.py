@@ -13,8 +13,8 @@ import typer
 from oelm.cli import completion
 from oelm.cli.given import refuse_if_in_archive
 from oelm.cli.options import ArmOption, DataOption, JsonOption, PresetOption, SeedOption, SetOption, echo, print_json
-from oelm.errors import UserError
-from oelm.plurals import number_of
+from oelm.machine.errors import UserError
+from oelm.machine.plurals import number_of
 
 StoredRun = Annotated[
     Path,
@@ -139,7 +139,7 @@ def prepare(
         flag = "--train" if given[0] == "train_file" else f"--{given[0].replace('_', '-')}"
         raise UserError(f"{flag}: is for {', '.join(TASKS)}, or for a folder of sentences with --task pairs|sentences")
     from oelm.data.prepare import prepare as prepare_data
-    from oelm.progress import preparation_progress
+    from oelm.machine.progress import preparation_progress
 
     folder = out or Path("data") / Path(source).stem
     with _saying_that_nothing_was_written(folder), preparation_progress() as report:
@@ -192,7 +192,7 @@ def _saying_that_nothing_was_written(folder: Path) -> Iterator[None]:
 
 def _prepare_sentences(source: str, *, out: Path | None, encoder: str | None, **settings: Any) -> None:
     from oelm.data.prepare_sentences import prepare_sentences
-    from oelm.progress import preparation_progress
+    from oelm.machine.progress import preparation_progress
 
     if encoder is None:
         raise UserError(f"{source}: sentences are prepared for one encoder; give its folder or hub name with --encoder")
@@ -254,22 +254,22 @@ def train(
       oelm train --preset small --data data/tinystories --set learning_rate=6e-4
       oelm train my_run.yaml --arm trained --seed 1
     """
-    from oelm.run_directory import check_name
-    from oelm.settings import DEFAULT_PRESET, load_settings
+    from oelm.core.settings import DEFAULT_PRESET, load_settings
+    from oelm.run.directory import check_name
 
     settings = load_settings(config, preset=preset, arm=arm, data=data, seed=seed, assignments=tuple(assignments or ()))
     group = check_name(name) if name is not None else _group_of(config) if config else preset or DEFAULT_PRESET
     if out is not None:
         _check_path(out)
     if dry_run:
-        from oelm.training.run import planned
+        from oelm.run.training.run import planned
 
         if json_output:
             raise UserError("--dry-run, --json: give one of the two")
         for line in planned(settings.run, settings.execution, out=out, group=group):
             echo(line)
         return
-    from oelm.training.run import train as train_run
+    from oelm.run.training.run import train as train_run
 
     # With --json, standard output holds the object alone.
     with contextlib.redirect_stdout(sys.stderr) if json_output else contextlib.nullcontext():
@@ -277,7 +277,7 @@ def train(
     if json_output:
         print_json(outcome.result)
     elif outcome.was_finished and outcome.result:
-        from oelm.run_directory import final_numbers
+        from oelm.run.directory import final_numbers
 
         folder, result = outcome.directory.path, outcome.result
         echo(f"{folder}: this run is finished (step {result['steps']}, {final_numbers(result)}); nothing to do")
@@ -309,14 +309,14 @@ def diagnose(
       oelm diagnose --preset medium-512 --arm frozen_head_orthogonal --json
       oelm diagnose runs/frozen
     """
-    from oelm.diagnosis import diagnose_arm, diagnose_stored
+    from oelm.run.diagnosis import diagnose_arm, diagnose_stored
 
     if path is not None:
         refuse_if_in_archive(path, "diagnose")
         _refuse_together("a run", preset=preset, arm=arm, data=data, seed=seed, set=assignments)
         diagnosis = diagnose_stored(path, steps=steps)
     else:
-        from oelm.settings import load_settings
+        from oelm.core.settings import load_settings
 
         settings = load_settings(preset=preset, arm=arm, data=data, seed=seed, assignments=tuple(assignments or ()))
         diagnosis = diagnose_arm(settings.run, data_given=data is not None, steps=steps)
@@ -353,7 +353,7 @@ def generate(
     Example: oelm generate runs/frozen --prompt "Once upon a time" --samples 3
     """
     refuse_if_in_archive(path, "generate")
-    from oelm.stored_models.sampling import keep_sample, run_to_keep_in, sampled_texts
+    from oelm.run.stored_models.sampling import keep_sample, run_to_keep_in, sampled_texts
 
     directory = run_to_keep_in(path) if keep else None
     texts = []
@@ -400,7 +400,7 @@ def export(
     """
     refuse_if_in_archive(path, "export")
     _check_path(to, option="--to")
-    from oelm.stored_models.export import export as export_model
+    from oelm.run.stored_models.export import export as export_model
 
     done = export_model(path, to, form=form, licence=licence, force=force)
     echo(f"{done.folder}: as {done.form}; {done.reason}")
@@ -429,8 +429,8 @@ def arms(
       oelm arms frozen_feed_forward
       oelm arms reservoir --preset gpt2-124m
     """
-    from oelm.arm_list import arm_lines, list_lines
     from oelm.compat.arm_names import TWO_MEANINGS
+    from oelm.core.arm_list import arm_lines, list_lines
 
     for line in list_lines(preset) if name is None else arm_lines(name, preset):
         echo(line)
@@ -460,8 +460,8 @@ def keys(
       oelm keys training --preset tiny
       oelm keys learning_rate --json
     """
-    from oelm.keys import keys as settings_from
-    from oelm.settings import DEFAULT_PRESET, OWN_OPTIONS
+    from oelm.core.keys import keys as settings_from
+    from oelm.core.settings import DEFAULT_PRESET, OWN_OPTIONS
 
     found = settings_from(prefix, preset=preset)
     if json_output:

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from oelm.cli import completion
-from oelm.errors import UserError
-from oelm.visible import json_text, visible
+from oelm.machine.errors import UserError
+from oelm.machine.visible import json_text, visible
 
 PresetOption = Annotated[
     str | None,

@@ -12,7 +12,7 @@ import typer
 from oelm.cli import completion
 from oelm.cli.given import refuse_if_in_archive, refuse_if_no_data
 from oelm.cli.options import JsonOption, echo, print_json
-from oelm.errors import UserError
+from oelm.machine.errors import UserError
 
 ENDINGS = (".png", ".svg")
 
@@ -67,23 +67,23 @@ def probe(
     own_length = None if data is None else _own_length(data)
     if own_length is not None and length not in (None, own_length):
         raise UserError(f"--length {length}: the examples of {data} have {own_length} tokens; leave it out")
-    from oelm.heads.given import given_model
+    from oelm.run.stored_models.given import given_model
 
     given = given_model(path)
     asked_by = "--length" if own_length is None else f"--data {data}: length"
     tokens = given.checked_length(own_length or length, asked_by=asked_by)
-    from oelm.stored_models.probing import probed
+    from oelm.run.stored_models.probing import probed
 
     found = probed(given, data=data, length=tokens, sequences=sequences, seed=seed, device=device)
     shown_on = data or "random tokens that repeat"
     if figure is not None:
-        from oelm.reporting.figures.heads import heat_map_files
+        from oelm.show.figures.heads import heat_map_files
 
         heat_map_files(figure, found.scores.scores)
     if json_output:
         print_json(_as_json(found, given, data=data, seed=seed))
         return
-    from oelm.heads.table import table_lines
+    from oelm.models.heads.table import table_lines
 
     count, each = found.tokens
     echo(f"{found.weights}: {count} sequences of {each} tokens ({shown_on}), {found.scores.positions:,} positions")
@@ -98,7 +98,7 @@ def probe(
 
 def _own_length(data: str) -> int | None:
     """Of a probe's examples; None of a text, which can be cut anywhere. Refuses what is neither."""
-    from oelm.probes.probe import WrongProbe, is_probe, probe_of
+    from oelm.core.probes.probe import WrongProbe, is_probe, probe_of
 
     if not is_probe(data):
         refuse_if_no_data(Path(data))
@@ -121,6 +121,6 @@ def _check_figure(file: Path) -> None:
     if not file.parent.is_dir():
         raise UserError(f"--figure {file}: no such folder: {file.parent}")
     if importlib.util.find_spec("matplotlib") is None:
-        from oelm.installation import install_command
+        from oelm.machine.installation import install_command
 
         raise UserError(f"--figure: needs an extra: {install_command('report')}")

@@ -9,12 +9,12 @@ import typer
 
 from oelm.cli import completion
 from oelm.cli.options import ArmsOption, GroupsOption, echo, one_of_arms_and_groups
-from oelm.errors import UserError
-from oelm.files import RUNS
+from oelm.machine.errors import UserError
+from oelm.storage.files import RUNS
 
 if TYPE_CHECKING:
-    from oelm.remote.connection import EndedCommand
-    from oelm.remote.hosts import Server
+    from oelm.execution.remote.connection import EndedCommand
+    from oelm.execution.remote.hosts import Server
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -84,7 +84,7 @@ def check(
       oelm remote lab check
       oelm remote lab check --gpu --study qk_freeze
     """
-    from oelm.remote.check import check as lines_of
+    from oelm.execution.remote.check import check as lines_of
 
     if study is not None and not gpu:
         raise UserError("--study: is for --gpu, which measures its model")
@@ -95,7 +95,7 @@ def check(
     if any(line.advice for line in lines):
         raise typer.Exit(1)
     if gpu:
-        from oelm.remote.verbs import check_gpu
+        from oelm.execution.remote.verbs import check_gpu
 
         _end(context, check_gpu(server, study))
 
@@ -119,9 +119,9 @@ def sync(
       oelm remote lab sync demo
       oelm remote lab sync --data data/tinystories
     """
-    from oelm.remote.sync import data_folders, refuse_untracked
-    from oelm.remote.sync import sync as send
-    from oelm.remote.verbs import data_here, place_of, refuse_without_data
+    from oelm.execution.remote.sync import data_folders, refuse_untracked
+    from oelm.execution.remote.sync import sync as send
+    from oelm.execution.remote.verbs import data_here, place_of, refuse_without_data
 
     server = _server(context)
     if study:
@@ -156,9 +156,9 @@ def run(
 
     Example: oelm remote lab run demo --slots 2
     """
-    from oelm.remote.sync import refuse_untracked
-    from oelm.remote.verbs import place_of
-    from oelm.remote.verbs import run as start
+    from oelm.execution.remote.sync import refuse_untracked
+    from oelm.execution.remote.verbs import place_of
+    from oelm.execution.remote.verbs import run as start
 
     refuse_untracked(study)
     given = {"--slots": slots, "--arms": one_of_arms_and_groups(arms, groups), "--processes": processes, "--gpus": gpus}
@@ -176,7 +176,7 @@ def status(context: typer.Context, study: OptionalStudy = None, runs: RunsOption
       oelm remote lab status
       oelm remote lab status demo
     """
-    from oelm.remote.verbs import status as show
+    from oelm.execution.remote.verbs import status as show
 
     _end(context, show(_server(context), study, runs))
 
@@ -208,7 +208,7 @@ def logs(
 
     Example: oelm remote lab logs frozen_head_orthogonal-s0 --follow
     """
-    from oelm.remote.verbs import logs as show
+    from oelm.execution.remote.verbs import logs as show
 
     _end(context, show(_server(context), name, runs, lines=lines, follow=follow))
 
@@ -228,8 +228,8 @@ def pull(
 
     Example: oelm remote lab pull demo
     """
-    from oelm.remote.pull import pull as receive
-    from oelm.remote.verbs import place_of
+    from oelm.execution.remote.pull import pull as receive
+    from oelm.execution.remote.verbs import place_of
 
     receive(_server(context), place_of(study, runs).folder, checkpoints=checkpoints, say=echo)
 
@@ -240,13 +240,13 @@ def stop(context: typer.Context, study: StudyArgument, runs: RunsOption = None) 
 
     Example: oelm remote lab stop demo
     """
-    from oelm.remote.verbs import stop as ask_to_stop
+    from oelm.execution.remote.verbs import stop as ask_to_stop
 
     _end(context, ask_to_stop(_server(context), study, runs))
 
 
 def _server(context: typer.Context) -> Server:
-    from oelm.remote.hosts import server_named
+    from oelm.execution.remote.hosts import server_named
 
     return server_named(context.obj)
 

@@ -15,18 +15,14 @@ import typer
 from oelm.cli import completion
 from oelm.cli.engine_options import EngineOption, with_engine_options
 from oelm.cli.getting_started import embedded_text_elsewhere, prepare_embedded_text, refuse_missing_data
-from oelm.cli.given import (
-    refuse_if_in_archive,
-    refuse_if_no_folder,
-    refuse_if_runs_are_below,
-)
+from oelm.cli.given import refuse_if_in_archive, refuse_if_no_folder, refuse_if_runs_are_below
 from oelm.cli.options import ArmsOption, GroupsOption, JsonOption, echo, one_of_arms_and_groups, print_json
-from oelm.errors import UserError
-from oelm.experiments.engines import DEFAULT
-from oelm.files import RUNS
+from oelm.execution.engines import DEFAULT
+from oelm.machine.errors import UserError
+from oelm.storage.files import RUNS
 
 if TYPE_CHECKING:
-    from oelm.experiments.controller import Controller
+    from oelm.execution.controller import Controller
     from oelm.study.bench import Bench, Ratio
     from oelm.study.declaration import Language, Study
     from oelm.study.plan import Plan
@@ -110,11 +106,11 @@ def run(
       oelm run qk_freeze --dry-run
       oelm run tinystories_cpu --slots 2 --arms trained,frozen_head_orthogonal
     """
-    from oelm.experiments.controller import Controller, leaving_on_terminate
-    from oelm.experiments.engine import Given
-    from oelm.experiments.engines import ENGINES, engine_named
-    from oelm.experiments.forecast import dry_run as forecast
-    from oelm.experiments.table import watching
+    from oelm.execution.controller import Controller, leaving_on_terminate
+    from oelm.execution.engine import Given
+    from oelm.execution.engines import ENGINES, engine_named
+    from oelm.execution.forecast import dry_run as forecast
+    from oelm.execution.table import watching
     from oelm.study.declaration import with_processes
 
     declared, folder = study_and_folder(study, runs, "run")
@@ -147,7 +143,7 @@ def run(
 
 
 def _tell_what_waits(study: str, controller: Controller, plan: Plan) -> None:
-    from oelm.experiments.progress import counted
+    from oelm.execution.progress import counted
 
     echo(f"{controller.study.name}: {counted(plan, controller.active)}")
     look = shlex.join(["oelm", "status", study, *controller.runs_option])
@@ -155,7 +151,7 @@ def _tell_what_waits(study: str, controller: Controller, plan: Plan) -> None:
 
 
 def _tell_how_it_ended(study: str, controller: Controller, plan: Plan) -> None:
-    from oelm.experiments.progress import counted
+    from oelm.execution.progress import counted
 
     arms = controller.arms
     echo(f"{controller.study.name}: {counted(plan)}")
@@ -226,7 +222,7 @@ def plan(
       oelm plan mine --like tinystories_cpu
     """
     from oelm.analysis.planning import prospect_of
-    from oelm.reporting.plan_table import plan_lines, plan_tree
+    from oelm.show.plan_table import plan_lines, plan_tree
     from oelm.study.shelf import Shelf
 
     for name, value in (("--deviation", deviation), ("--difference", difference), ("--pace", pace)):
@@ -273,7 +269,7 @@ def stop(study: StudyArgument, runs: RunsOption = None) -> None:
 
     Example: oelm stop demo
     """
-    from oelm.experiments.detached import stop as stop_all
+    from oelm.execution.detached import stop as stop_all
 
     _, folder = study_and_folder(study, runs, "stop")
     stop_all(folder, say=echo)
@@ -298,7 +294,7 @@ def status(
       oelm status
       oelm status demo
     """
-    from oelm.experiments.status import overview, study_status, study_tree
+    from oelm.execution.status import overview, study_status, study_tree
 
     if study is None:
         if json_output:
@@ -331,7 +327,7 @@ def logs(
 
     Example: oelm logs frozen_head_orthogonal-s0 --follow
     """
-    from oelm.experiments.status import find_run, log_lines
+    from oelm.execution.status import find_run, log_lines
 
     refuse_if_in_archive(runs, "logs")
     if runs != RUNS:
@@ -363,8 +359,8 @@ def bench(
     """
     declared, folder = study_and_folder(study, runs, "bench")
     chosen = _chosen_arms(arms, declared)
+    from oelm.execution.timing.interleaved import measure
     from oelm.study.bench import BENCH_FILE, bench_of
-    from oelm.timing.interleaved import measure
 
     def say(line: str) -> None:
         echo(line, err=True)
@@ -435,7 +431,7 @@ def report(
     Example: oelm report demo --lang en
     """
     from oelm.analysis.summary import findings_of
-    from oelm.reporting.report import write_report
+    from oelm.show.report import write_report
     from oelm.study.shelf import Shelf
 
     declared, folder = study_and_folder(study, runs, "report")
@@ -466,8 +462,8 @@ def archive(
       oelm archive demo --to demo.zip
       oelm report demo.zip
     """
-    from oelm.exhaustion import mebibytes
-    from oelm.files import SEAL
+    from oelm.machine.exhaustion import mebibytes
+    from oelm.storage.files import SEAL
     from oelm.study.archiving import archive as write_down
     from oelm.study.catalogue import declared_by, study_file
 
@@ -486,7 +482,7 @@ def language_named(name: str) -> Language:
 
 def study_and_folder(study: str, runs: Path | None, verb: str) -> tuple[Study, Path]:
     """What reads also takes an archive, which has both."""
-    from oelm.archives import refuse_archive
+    from oelm.study.archives import refuse_archive
     from oelm.study.catalogue import archive_at, declared_by
     from oelm.study.reading import load_study
     from oelm.study.registration import as_it_began
@@ -503,7 +499,7 @@ def study_and_folder(study: str, runs: Path | None, verb: str) -> tuple[Study, P
 
 def _folder(given: Path | None, usual: Path, verb: str) -> Path:
     """Of runs: what only reads takes an archive as well, or one in the folder's place. The usual one need not exist."""
-    from oelm.archives import refuse_archive, runs_folder
+    from oelm.study.archives import refuse_archive, runs_folder
 
     path = given or usual
     if verb in READING:
@@ -521,7 +517,7 @@ def _chosen_arms(given: str | None, study: Study) -> list[str] | None:
     declared stands for all of its sizes, and a size for all of its arms."""
     if given is None:
         return None
-    from oelm.aliases import ALIASES
+    from oelm.core.aliases import ALIASES
     from oelm.study.scaled import arms_by_name
 
     chosen, arms = [], arms_by_name(study)

@@ -10,8 +10,8 @@ import typer
 from oelm.cli import completion
 from oelm.cli.given import refuse_if_no_data, refuse_if_no_folder, refuse_if_runs_are_below
 from oelm.cli.options import JsonOption, echo, print_json
-from oelm.errors import UserError
-from oelm.files import RUNS
+from oelm.machine.errors import UserError
+from oelm.storage.files import RUNS
 
 A_FEW = 3
 
@@ -60,7 +60,7 @@ def verify(
         raise UserError(f"{run}: is one run; --sample and --all are for a study")
     if data is not None:
         refuse_if_no_data(data)
-    from oelm.verification.several import verify_folder, verify_run
+    from oelm.execution.verification.several import verify_folder, verify_run
 
     def say(line: str) -> None:
         echo(line, err=json_output)
@@ -81,8 +81,8 @@ def verify(
 
 def _run_or_folder(what: str, runs: Path | None) -> tuple[Path | None, Path]:
     """A run directory, or the folder of the runs of a study."""
-    from oelm.archives import place_in_archive
-    from oelm.run_directory import is_run
+    from oelm.run.directory import is_run
+    from oelm.study.archives import place_in_archive
 
     path = Path(what)
     is_path = path.exists() or len(path.parts) > 1  # demo is a study, whatever demo.zip is beside it
@@ -104,7 +104,7 @@ def _run_or_folder(what: str, runs: Path | None) -> tuple[Path | None, Path]:
 
 def _told_of_archive(path: Path) -> Path:
     """The folder to look at; of an archive, what can be verified at all."""
-    from oelm.archives import place_in_archive, runs_folder
+    from oelm.study.archives import place_in_archive, runs_folder
 
     if place := place_in_archive(path):
         echo(

@@ -11,11 +11,11 @@ from oelm.cli import completion
 from oelm.cli.given import refuse_if_no_folder, refuse_if_runs_are_below
 from oelm.cli.options import echo
 from oelm.cli.studies import language_named
-from oelm.errors import UserError
-from oelm.files import RUNS
+from oelm.machine.errors import UserError
+from oelm.storage.files import RUNS
 
 if TYPE_CHECKING:
-    from oelm.board.places import StudyPlace
+    from oelm.show.board.places import StudyPlace
 
 
 def board(
@@ -61,16 +61,16 @@ def board(
     """
     import importlib.util
 
-    from oelm.installation import install_command
+    from oelm.machine.installation import install_command
 
     shown_in = None if language is None else language_named(language)
     missing = [name for name in ("starlette", "uvicorn", "plotly", "scipy") if importlib.util.find_spec(name) is None]
     if missing:
         raise UserError(f"oelm board needs {' and '.join(missing)}: {install_command('board')}")
-    from oelm.archives import runs_folder
-    from oelm.board.places import StudyPlace
-    from oelm.board.serving import serve
-    from oelm.board.state import Board
+    from oelm.show.board.places import StudyPlace
+    from oelm.show.board.serving import serve
+    from oelm.show.board.state import Board
+    from oelm.study.archives import runs_folder
     from oelm.study.catalogue import archive_at, declared_by
     from oelm.study.given_results import refuse_runs_of_others
     from oelm.study.reading import load_study
@@ -95,9 +95,9 @@ def board(
 
 def _study_in(runs: Path) -> StudyPlace | None:
     """As an archive says, or as the folder of its runs is called; None: a folder of other things."""
-    from oelm.archives import place_in_archive, runs_folder
-    from oelm.board.places import StudyPlace
-    from oelm.run_directory import run_directories
+    from oelm.run.directory import run_directories
+    from oelm.show.board.places import StudyPlace
+    from oelm.study.archives import place_in_archive, runs_folder
     from oelm.study.catalogue import is_named, name_of_study
     from oelm.study.given_results import are_of_others, refuse_runs_of_others
     from oelm.study.reading import load_study

@@ -6,9 +6,9 @@ import shlex
 from pathlib import Path
 
 from oelm.data.corpora import NAMES
+from oelm.data.prepared import MANIFEST
 from oelm.data.tokens import file_name
-from oelm.errors import UserError
-from oelm.prepared import MANIFEST
+from oelm.machine.errors import UserError
 
 SPELLINGS = {"tinystories": "tiny_stories", "tiny_stories": "tinystories"}
 TRAIN = file_name("train")

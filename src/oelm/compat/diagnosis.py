@@ -7,17 +7,17 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from oelm.answers import say
 from oelm.compat.arm_names import TRAIN_PY_ARMS
 from oelm.compat.flags import PRESET, SIZES, Parser, add_flags, add_further_settings, assignments, truth
 from oelm.compat.script import as_a_script
-from oelm.config import PRESETS
-from oelm.errors import UserError
-from oelm.settings import load_settings
-from oelm.visible import json_text
+from oelm.core.config import PRESETS
+from oelm.core.settings import load_settings
+from oelm.machine.answers import say
+from oelm.machine.errors import UserError
+from oelm.machine.visible import json_text
 
 if TYPE_CHECKING:
-    from oelm.diagnosis import Diagnosis
+    from oelm.run.diagnosis import Diagnosis
 
 VOCABULARY = {"vocab_size": ("model.vocabulary", int, "Size of the vocabulary (50257).")}
 DEFAULT_TYPE = "oelm_v2"
@@ -59,7 +59,7 @@ def _of_checkpoint(options: argparse.Namespace) -> Diagnosis:
     for name in ("model_type", "freeze_qk", "preset", "data_path", "seed", "set", *SIZES, *VOCABULARY):
         if getattr(options, name) not in (None, []):
             raise UserError(f"--{name}: cannot be combined with --checkpoint, which has its own")
-    from oelm.diagnosis import diagnose_stored
+    from oelm.run.diagnosis import diagnose_stored
 
     return diagnose_stored(options.checkpoint, steps=_steps(options))
 
@@ -75,7 +75,7 @@ def _of_arm(options: argparse.Namespace) -> Diagnosis:
         seed=options.seed,
         assignments=[*given, *options.set],
     )
-    from oelm.diagnosis import diagnose_arm
+    from oelm.run.diagnosis import diagnose_arm
 
     return diagnose_arm(settings.run, data_given=options.data_path is not None, steps=_steps(options))
 

@@ -15,17 +15,17 @@ from typing import Any
 
 import yaml
 
-from oelm.answers import say
 from oelm.compat.data_folders import found_data
 from oelm.compat.flags import SIZES, TRAINING, Parser, add_flags
 from oelm.compat.groups import GROUPS, banner, planned_lines
 from oelm.compat.script import as_a_script
 from oelm.compat.timing import write_timing
 from oelm.compat.training import OUTPUTS
-from oelm.errors import UserError
-from oelm.files import write_bytes, write_json
-from oelm.ownership import now
-from oelm.settings import read_yaml
+from oelm.core.settings import read_yaml
+from oelm.machine.answers import say
+from oelm.machine.errors import UserError
+from oelm.storage.files import write_bytes, write_json
+from oelm.storage.ownership import now
 from oelm.study.declaration import NO_LOOKS, Study, study_digest
 from oelm.study.plan import Plan
 from oelm.study.reading import load_study, study_of
@@ -55,7 +55,7 @@ def analysis(declared: Path) -> None:
     with as_a_script():
         options = _analysis_parser().parse_args()
         from oelm.analysis.summary import findings_of
-        from oelm.reporting.report import write_report, write_tables
+        from oelm.show.report import write_report, write_tables
         from oelm.study.shelf import Shelf
 
         study = load_study(options.study or (STUDY if STUDY.is_file() else declared))
@@ -182,12 +182,12 @@ def _seeds(text: str) -> list[int]:
 
 
 def _experiment(options: argparse.Namespace, declared: Path) -> None:
-    from oelm.experiments.controller import Controller, leaving_on_terminate
-    from oelm.experiments.engine import Given
-    from oelm.experiments.forecast import dry_run
-    from oelm.experiments.local import LocalEngine
-    from oelm.experiments.progress import counted
-    from oelm.experiments.table import watching
+    from oelm.execution.controller import Controller, leaving_on_terminate
+    from oelm.execution.engine import Given
+    from oelm.execution.forecast import dry_run
+    from oelm.execution.local import LocalEngine
+    from oelm.execution.progress import counted
+    from oelm.execution.table import watching
     from oelm.study.declaration import with_processes
 
     tree = study_tree(declared, options)
@@ -216,10 +216,10 @@ def _experiment(options: argparse.Namespace, declared: Path) -> None:
 
 def _experiment_there(options: argparse.Namespace, declared: Path) -> None:
     """The same script with the same flags on a server, detached; what it would run is checked here first."""
-    from oelm.remote.hosts import server_named
-    from oelm.remote.project import project_root
-    from oelm.remote.sync import data_folders, inside_project, sync
-    from oelm.remote.verbs import StudyPlace, data_here, data_of, inside, start
+    from oelm.execution.remote.hosts import server_named
+    from oelm.execution.remote.project import project_root
+    from oelm.execution.remote.sync import data_folders, inside_project, sync
+    from oelm.execution.remote.verbs import StudyPlace, data_here, data_of, inside, start
 
     if options.dry_run:
         raise UserError("--dry-run: starts nothing, so it works here; leave out --remote")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from typing import NoReturn
 
-from oelm.errors import UserError
+from oelm.machine.errors import UserError
 
 PRESET = "medium-512"
 

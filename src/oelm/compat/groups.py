@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from oelm.compat.data_folders import TRAIN
 from oelm.compat.training import OUTPUTS
-from oelm.config import as_far_as_known
+from oelm.core.config import as_far_as_known
 from oelm.study.declaration import Study
 from oelm.study.one_run import settings_for
 

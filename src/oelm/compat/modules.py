@@ -13,11 +13,11 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from oelm.config import Model, resolved_model
-from oelm.errors import UserError
-from oelm.model.attention import causal_attention
-from oelm.model.transformer import NORM_EPSILON, FeedForward
-from oelm.treatment.starts import nearest_orthonormal, orthonormal_rows
+from oelm.core.config import Model, resolved_model
+from oelm.core.model.attention import causal_attention
+from oelm.core.model.transformer import NORM_EPSILON, FeedForward
+from oelm.core.starts import nearest_orthonormal, orthonormal_rows
+from oelm.machine.errors import UserError
 
 # Of a normal draw, both are equally distributed.
 ORTHO_METHODS: dict[str, Callable[[Tensor], Tensor]] = {"qr": orthonormal_rows, "svd": nearest_orthonormal}

@@ -7,7 +7,7 @@ import sys
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from oelm.answers import one_line_errors
+from oelm.machine.answers import one_line_errors
 
 
 def as_a_script() -> AbstractContextManager[None]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from oelm.config import Run
-from oelm.files import write_json
-from oelm.run_directory import RunDirectory
+from oelm.core.config import Run
+from oelm.run.directory import RunDirectory
+from oelm.storage.files import write_json
 
 BASELINES = ("baseline", "gpt")  # which have no init_method there
 INIT_METHODS: dict[str, str] = {"orthogonal": "orthogonal", "head_orthogonal": "orthogonal"}

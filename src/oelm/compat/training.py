@@ -9,14 +9,14 @@ import argparse
 import os
 from pathlib import Path
 
-from oelm.answers import say
 from oelm.compat.arm_names import TRAIN_PY_ARMS
 from oelm.compat.data_folders import existing_data
 from oelm.compat.flags import PRESET, SIZES, TRAINING, Parser, add_flags, add_further_settings, assignments, truth
 from oelm.compat.script import as_a_script
-from oelm.config import Settings
-from oelm.errors import UserError
-from oelm.settings import load_settings
+from oelm.core.config import Settings
+from oelm.core.settings import load_settings
+from oelm.machine.answers import say
+from oelm.machine.errors import UserError
 
 BATCH_SIZE_OF_A_PROCESS = 8
 OUTPUTS = Path("models/checkpoints")
@@ -137,8 +137,8 @@ def _train(settings: Settings, *, out: Path, model_type: str) -> None:
     if out.name in ("", "..") or out.name.startswith("-"):
         raise UserError(f"--out_dir {out}: name the folder itself, for example --out_dir {OUTPUTS}/exp_mine")
     from oelm.compat.timing import write_timing
-    from oelm.run_directory import final_numbers
-    from oelm.training.run import train
+    from oelm.run.directory import final_numbers
+    from oelm.run.training.run import train
 
     outcome = train(settings.run, settings.execution, out=out)
     result = outcome.result

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from oelm.seeding import seed_of
+from oelm.core.seeding import seed_of
 
 
 @dataclass(frozen=True)

@@ -34,8 +34,8 @@ from oelm.data.readers import (
     wiki_articles,
 )
 from oelm.data.stories import stories as written_stories
-from oelm.errors import UserError, first_line
-from oelm.installation import install_command
+from oelm.machine.errors import UserError, first_line
+from oelm.machine.installation import install_command
 
 PART_NAMES = {"train": "train", "tune": "tune", "valid": "valid", "validation": "valid", "val": "valid", "test": "test"}
 

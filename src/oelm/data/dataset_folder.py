@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from oelm.data import sentences
+from oelm.data.prepared import MANIFEST, read_manifest
 from oelm.data.tokens import SPLITS, TOKENIZER_FOLDER, file_name, open_tokens
-from oelm.errors import UserError
-from oelm.files import DATA_FLOORS, DATA_MEMORY
-from oelm.prepared import MANIFEST, read_manifest
+from oelm.machine.errors import UserError
+from oelm.storage.files import DATA_FLOORS, DATA_MEMORY
 
 OPENERS = {"text": open_tokens, sentences.KIND: sentences.open_sentences}
 OUR_FILES = {

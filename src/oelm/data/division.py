@@ -16,7 +16,7 @@ import numpy as np
 from oelm.data.corpora import content_hash, is_empty
 from oelm.data.tasks import ENTAILMENT, SENTIMENT, TUNE_SHARE, TUNE_TEXTS, Source, SourcePart, Task
 from oelm.data.tokens import SPLITS
-from oelm.errors import UserError
+from oelm.machine.errors import UserError
 
 OTHER_NAMES = {"contradictory": "contradiction"}  # as XNLI's translated training files write it
 UNLABELLED = "-"  # where MNLI's annotators did not agree

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from oelm.errors import UserError, first_line
-from oelm.huggingface.encoder_folder import TOKENIZER_FILES, EncoderFolder
-from oelm.huggingface.tokenizer_folder import TOKENIZER_FILE, converted
+from oelm.machine.errors import UserError, first_line
+from oelm.models.encoder_folder import TOKENIZER_FILES, EncoderFolder
+from oelm.models.tokenizer_folder import TOKENIZER_FILE, converted
 
 UNKNOWN = ("[UNK]", "<unk>")
 SMALLEST_TEXT = 4  # tokens of each text that must fit beside the special ones

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 
-from oelm.errors import UserError
+from oelm.machine.errors import UserError
 
 UTF8 = "utf-8"
 BLOCK_BYTES = 1 << 20

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from oelm.data.encodings import text_lines
 from oelm.data.readers import refuse_half_characters
-from oelm.errors import UserError
+from oelm.machine.errors import UserError
 
 TABLES, LINES, CSV = (".tsv", ".txt"), (".jsonl",), (".csv",)
 ENDINGS = (*LINES, *TABLES, *CSV)

@@ -13,16 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from oelm.claims.floors import BIGRAM, SEEN, UNIGRAM
-from oelm.config import GptRun, ResolvedRun
+from oelm.core.config import GptRun, ResolvedRun
+from oelm.core.floors import BIGRAM, SEEN, UNIGRAM
+from oelm.core.probes.probe import is_probe, probe_of
 from oelm.data.batches import ValidationSequences
+from oelm.data.prepared import digest_here
 from oelm.data.seen import share_in_train
 from oelm.data.sentences import SentenceData
 from oelm.data.tokens import TokenData, open_tokens
-from oelm.errors import UserError
-from oelm.files import DATA_FLOORS, read_sealed, write_sealed
-from oelm.prepared import digest_here
-from oelm.probes.probe import is_probe, probe_of
+from oelm.machine.errors import UserError
+from oelm.storage.files import DATA_FLOORS, read_sealed, write_sealed
 
 FORMAT_VERSION = 1
 BIGRAM_WEIGHT = 0.8  # of how often a token followed the one before it; the rest is how often it occurred at all

@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from types import ModuleType
 
-from oelm.config import Encoder, Run
+from oelm.core.config import Encoder, Run
+from oelm.core.probes.probe import is_probe
 from oelm.data import sentences, tokens
 from oelm.data.probes import ProbeData, open_probe
 from oelm.data.remembered import remember, remembered, seen_now
 from oelm.data.sentences import SentenceData, open_sentences
 from oelm.data.tokens import TokenData, open_tokens
-from oelm.errors import UserError
-from oelm.files import sha256_of
-from oelm.probes.probe import is_probe
+from oelm.machine.errors import UserError
+from oelm.storage.files import sha256_of
 
 DataInFiles = TokenData | SentenceData
 Data = DataInFiles | ProbeData

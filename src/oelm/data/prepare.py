@@ -22,27 +22,15 @@ from oelm.data.corpora import Corpus, held_out, is_empty, open_corpus, split_doc
 from oelm.data.dataset_folder import existing_dataset
 from oelm.data.encodings import UTF8, checked_encoding
 from oelm.data.overlap import Overlap
+from oelm.data.prepared import FORMAT_VERSION, MANIFEST
 from oelm.data.readers import Document
-from oelm.data.tokenizer import (
-    TRAINING_BYTES,
-    Tokenizer,
-    bpe_size,
-    gpt2_tokenizer,
-    sampled_texts,
-    trained_bpe,
-)
+from oelm.data.tokenizer import TRAINING_BYTES, Tokenizer, bpe_size, gpt2_tokenizer, sampled_texts, trained_bpe
 from oelm.data.tokens import GPT2_VOCABULARY, SPLITS, TOKENIZER_FOLDER, file_name
-from oelm.errors import UserError
-from oelm.exhaustion import refuse_little_address_space
-from oelm.files import (
-    combined_digest,
-    ensure_writable,
-    explaining_a_full_disk,
-    write_json,
-)
-from oelm.prepared import FORMAT_VERSION, MANIFEST
-from oelm.system import usable_cores
-from oelm.whole_folder import partial_folder, publish_folder
+from oelm.machine.errors import UserError
+from oelm.machine.exhaustion import refuse_little_address_space
+from oelm.machine.system import usable_cores
+from oelm.storage.files import combined_digest, ensure_writable, explaining_a_full_disk, write_json
+from oelm.storage.whole_folder import partial_folder, publish_folder
 
 BATCH_CHARACTERS = 1 << 16
 BATCHES_AHEAD_PER_WORKER = 4

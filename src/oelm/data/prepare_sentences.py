@@ -24,15 +24,15 @@ from oelm.data.encoder_tokenizer import EncoderTokenizer, encoder_tokenizer
 from oelm.data.encodings import UTF8, checked_encoding
 from oelm.data.example_files import Example
 from oelm.data.prepare import Meter, Preparation, Report, SplitFile, dtype_for
+from oelm.data.prepared import FORMAT_VERSION, MANIFEST
 from oelm.data.sentences import COLUMNS, KIND, column_file
 from oelm.data.tasks import Source, open_task
 from oelm.data.tokenizer import save_files
 from oelm.data.tokens import SPLITS, TOKENIZER_FOLDER
-from oelm.errors import UserError
-from oelm.files import combined_digest, ensure_writable, explaining_a_full_disk, write_json
-from oelm.huggingface.encoder_folder import EncoderFolder, open_encoder
-from oelm.prepared import FORMAT_VERSION, MANIFEST
-from oelm.whole_folder import partial_folder, publish_folder
+from oelm.machine.errors import UserError
+from oelm.models.encoder_folder import EncoderFolder, open_encoder
+from oelm.storage.files import combined_digest, ensure_writable, explaining_a_full_disk, write_json
+from oelm.storage.whole_folder import partial_folder, publish_folder
 
 USUAL_MAX_LENGTH = 128
 BATCH_EXAMPLES = 2_000

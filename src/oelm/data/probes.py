@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from oelm.probes.probe import SPLITS, Probe, probe_of
+from oelm.core.probes.probe import SPLITS, Probe, probe_of
 
 
 @dataclass(frozen=True)

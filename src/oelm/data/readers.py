@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from oelm.data.encodings import advice, blocks, text_lines
-from oelm.errors import UserError, first_line
-from oelm.installation import install_command
+from oelm.machine.errors import UserError, first_line
+from oelm.machine.installation import install_command
 
 MARK = b"<|endoftext|>"
 LONGEST_DOCUMENT_BYTES = 1 << 20

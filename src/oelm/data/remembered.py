@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from oelm.errors import UserError
-from oelm.files import DATA_MEMORY, read_sealed, write_sealed
+from oelm.machine.errors import UserError
+from oelm.storage.files import DATA_MEMORY, read_sealed, write_sealed
 
 FORMAT_VERSION = 1
 SETTLED_NANOSECONDS = 2 * 10**9  # a file may change again within one tick of the clock that its times are taken from

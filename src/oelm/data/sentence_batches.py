@@ -12,9 +12,9 @@ from functools import lru_cache
 
 import numpy as np
 
+from oelm.core.seeding import seed_of
 from oelm.data.sentences import Sentences
-from oelm.errors import UserError
-from oelm.seeding import seed_of
+from oelm.machine.errors import UserError
 
 BATCHES_PER_GROUP = 50
 

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from oelm.config import Encoder
+from oelm.core.config import Encoder
+from oelm.data.prepared import MANIFEST, missing_data, name_of_data, read_manifest
 from oelm.data.tokens import TOKENIZER_FOLDER, check_entries, first_at_least, is_count, mapped
-from oelm.errors import UserError
-from oelm.files import Damaged, combined_digest, named_in
-from oelm.huggingface.encoder_folder import EncoderFolder, open_encoder
-from oelm.prepared import MANIFEST, missing_data, name_of_data, read_manifest
+from oelm.machine.errors import UserError
+from oelm.models.encoder_folder import EncoderFolder, open_encoder
+from oelm.storage.files import Damaged, combined_digest, named_in
 
 KIND = "sentences"
 COLUMNS = {"ids": None, "offsets": np.dtype("<i8"), "seconds": np.dtype("<i4"), "labels": np.dtype("<i2")}

@@ -16,9 +16,9 @@ from functools import partial
 from pathlib import Path
 
 from oelm.data.example_files import ENDINGS, Example, read_examples
-from oelm.errors import UserError, first_line
-from oelm.files import sha256_of
-from oelm.installation import install_command
+from oelm.machine.errors import UserError, first_line
+from oelm.machine.installation import install_command
+from oelm.storage.files import sha256_of
 
 ENTAILMENT = ("entailment", "neutral", "contradiction")
 SENTIMENT = ("negative", "positive")

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, NoReturn, Protocol, TypeVar
 import numpy as np
 
 from oelm.data.tokens import GPT2_VOCABULARY
-from oelm.errors import UserError
-from oelm.files import write_bytes
-from oelm.installation import install_command
+from oelm.machine.errors import UserError
+from oelm.machine.installation import install_command
+from oelm.storage.files import write_bytes
 
 if TYPE_CHECKING:
     import tiktoken

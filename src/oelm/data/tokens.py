@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from oelm.errors import UserError
-from oelm.files import Damaged, combined_digest, named_in, sha256_of
-from oelm.prepared import EMBEDDED, MANIFEST, folder_of, is_embedded, missing_data, name_of_data, read_manifest
+from oelm.data.prepared import EMBEDDED, MANIFEST, folder_of, is_embedded, missing_data, name_of_data, read_manifest
+from oelm.machine.errors import UserError
+from oelm.storage.files import Damaged, combined_digest, named_in, sha256_of
 
 TOKENIZER_FOLDER = "tokenizer"
 SPLITS = ("train", "tune", "val", "test")

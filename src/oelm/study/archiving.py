@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from oelm.archives import is_archive, write_archive
-from oelm.errors import UserError
-from oelm.files import Damaged, ensure_writable
-from oelm.run_directory import RunDirectory, run_directories
-from oelm.sealing import everything
+from oelm.machine.errors import UserError
+from oelm.run.directory import RunDirectory, run_directories
+from oelm.run.sealing import everything
+from oelm.storage.files import Damaged, ensure_writable
+from oelm.study.archives import is_archive, write_archive
 from oelm.study.bench import BENCH_FILE, stored_bench
 from oelm.study.catalogue import ENDING
 from oelm.study.decisions import CHOICES_FILE, read_decisions

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from oelm.config import Run
-from oelm.errors import UserError
+from oelm.core.config import Run
+from oelm.machine.errors import UserError
 from oelm.study.declaration import Hypothesis, SizedArm, Study, Tuning
 from oelm.study.one_run import settings_with
 from oelm.study.sizes import (

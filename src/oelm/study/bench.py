@@ -14,14 +14,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from oelm.config import STEP_EXECUTION, ResolvedRun
-from oelm.errors import UserError
-from oelm.files import Damaged, read_sealed
-from oelm.intervals import mean_and_half_width
-from oelm.logarithms import exponential
-from oelm.schemas import Stored, checked
-from oelm.settings import stored_run
-from oelm.sources import FIRST_SCHEME
+from oelm.core.config import STEP_EXECUTION, ResolvedRun
+from oelm.core.intervals import mean_and_half_width
+from oelm.core.logarithms import exponential
+from oelm.core.settings import stored_run
+from oelm.core.sources import FIRST_SCHEME
+from oelm.machine.errors import UserError
+from oelm.storage.files import Damaged, read_sealed
+from oelm.storage.schemas import Stored, checked
 from oelm.study.remarks import Differences
 
 BENCH_FILE = "bench.json"

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from oelm.accounting import as_at_first_step, step_work
-from oelm.config import STEP_EXECUTION, Execution, ResolvedRun, Run, Settings, as_far_as_known, facts_of
-from oelm.files import Damaged
-from oelm.run_directory import flat
+from oelm.core.accounting import as_at_first_step, step_work
+from oelm.core.config import STEP_EXECUTION, Execution, ResolvedRun, Run, Settings, as_far_as_known, facts_of
+from oelm.run.directory import flat
+from oelm.storage.files import Damaged
 from oelm.study.bench import LEAST_BLOCKS, Bench
 from oelm.study.declaration import Study
 from oelm.study.one_run import settings_for

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from statistics import linear_regression
 
-from oelm.run_directory import flat
+from oelm.run.directory import flat
 from oelm.study.declaration import Study
 from oelm.study.one_run import settings_for
 from oelm.study.scaled import sized_arms

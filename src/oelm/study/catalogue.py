@@ -9,11 +9,11 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from oelm.archives import FORMAT_VERSION, LIST, Archived, place_in_archive, runs_folder
-from oelm.errors import UserError
-from oelm.files import Damaged
-from oelm.run_directory import check_name
-from oelm.schemas import ArchiveList, read_sealed_record
+from oelm.machine.errors import UserError
+from oelm.run.directory import check_name
+from oelm.storage.files import Damaged
+from oelm.storage.schemas import ArchiveList, read_sealed_record
+from oelm.study.archives import FORMAT_VERSION, LIST, Archived, place_in_archive, runs_folder
 
 STUDIES = Path("studies")  # here
 PACKAGED = Path(__file__).parent.parent / "studies"

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from oelm.claims.kinds import LEAST_PAIRS, MEASURED, SOLVING
-from oelm.config import Model, kind_of_model
-from oelm.errors import UserError, did_you_mean
-from oelm.probes.probe import WrongProbe, probe_of, written
-from oelm.run_directory import check_name
-from oelm.settings import settings_of, with_preset
+from oelm.core.config import Model, kind_of_model
+from oelm.core.probes.probe import WrongProbe, probe_of, written
+from oelm.core.settings import settings_of, with_preset
+from oelm.machine.errors import UserError, did_you_mean
+from oelm.run.directory import check_name
+from oelm.study.claims.kinds import LEAST_PAIRS, MEASURED, SOLVING
 from oelm.study.declaration import RATE_KEY, STEPS_KEY, Hypothesis, Study, Tuning
 from oelm.study.kept_choices import TUNING_SPLIT
 from oelm.study.one_run import declared_model, settings_for

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import yaml
 
-from oelm.files import RUNS
-from oelm.settings import read_yaml_file
+from oelm.core.settings import read_yaml_file
+from oelm.storage.files import RUNS
 from oelm.study.catalogue import known_studies, study_file
 from oelm.study.declaration import Study, declared_tree, study_digest
 from oelm.study.reading import load_study

@@ -10,30 +10,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, assert_never
 
-from oelm.config import (
-    STEP_EXECUTION,
-    Encoder,
-    EncoderRun,
-    ResolvedRun,
-    Run,
-    Settings,
-    as_far_as_known,
-    facts_of,
-)
-from oelm.errors import UserError, did_you_mean
-from oelm.run_directory import BEFORE_IT_WAS_RECORDED, COMPARED_ENVIRONMENT, flat
-from oelm.settings import known_keys
-from oelm.sources import SOURCE_SCHEME, differ, scheme_of
+from oelm.core.config import STEP_EXECUTION, Encoder, EncoderRun, ResolvedRun, Run, Settings, as_far_as_known, facts_of
+from oelm.core.settings import known_keys
+from oelm.core.sources import SOURCE_SCHEME, differ, scheme_of
+from oelm.machine.errors import UserError, did_you_mean
+from oelm.run.directory import BEFORE_IT_WAS_RECORDED, COMPARED_ENVIRONMENT, flat
 from oelm.study.declaration import Hypothesis, Study, in_language
 from oelm.study.one_run import settings_for
-from oelm.study.part_aspects import (
-    ASPECTS,
-    KEYS,
-    SECTIONS,
-    VARIATIONS,
-    aspect_differences,
-    option_differences,
-)
+from oelm.study.part_aspects import ASPECTS, KEYS, SECTIONS, VARIATIONS, aspect_differences, option_differences
 from oelm.study.plan import Plan, PlannedRun, paired
 from oelm.study.scaled import arms_compared
 from oelm.study.shelf import StoredRun

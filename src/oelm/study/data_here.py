@@ -8,8 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from oelm.prepared import digest_here, facts_here
-from oelm.probes.probe import is_probe, probe_of
+from oelm.core.probes.probe import is_probe, probe_of
+from oelm.data.prepared import digest_here, facts_here
 from oelm.study.declaration import Study
 from oelm.study.one_run import settings_for
 

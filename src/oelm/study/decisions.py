@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from oelm.config import Run, Training, fingerprint
-from oelm.files import Damaged, digest_of, write_sealed
-from oelm.ownership import now
-from oelm.run_directory import flat
-from oelm.schemas import Amount, Part, Stored, checked, read_sealed_record
+from oelm.core.config import Run, Training, fingerprint
+from oelm.run.directory import flat
+from oelm.storage.files import Damaged, digest_of, write_sealed
+from oelm.storage.ownership import now
+from oelm.storage.schemas import Amount, Part, Stored, checked, read_sealed_record
 from oelm.study.declaration import Study, as_declared, used_keys
 from oelm.study.halving import Round
 from oelm.study.one_run import settings_for

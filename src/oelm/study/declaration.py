@@ -14,7 +14,13 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
-from oelm.claims.kinds import (
+from oelm.core.config import kind_of_model
+from oelm.core.measures import LOSS, MEASURES, SCALES, Measure, measures_of
+from oelm.core.probes.probe import Probe, is_probe, probe_of, written
+from oelm.core.sections import VALUE_TAG, Count, Keyed, Positive, Section, Share, keyed_or_value
+from oelm.core.settings import with_preset
+from oelm.core.solving import Criterion
+from oelm.study.claims.kinds import (
     FAMILY,
     KINDS,
     LEAST_PAIRS,
@@ -26,12 +32,6 @@ from oelm.claims.kinds import (
     Kind,
     kinds_about,
 )
-from oelm.claims.measures import LOSS, MEASURES, SCALES, Measure, measures_of
-from oelm.claims.solving import Criterion
-from oelm.config import kind_of_model
-from oelm.probes.probe import Probe, is_probe, probe_of, written
-from oelm.sections import VALUE_TAG, Count, Keyed, Positive, Section, Share, keyed_or_value
-from oelm.settings import with_preset
 from oelm.study.part_aspects import VARIATIONS
 from oelm.study.rate_fit import LEAST_SEEDS, REACH
 from oelm.study.slurm_request import SlurmRequest

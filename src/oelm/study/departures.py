@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from oelm.claims.kinds import FAMILY, KINDS, PAIRED
+from oelm.study.claims.kinds import FAMILY, KINDS, PAIRED
 from oelm.study.declaration import Hypothesis, Study
 from oelm.study.plan import Plan
 from oelm.study.registration import IN_TIME, Registration, changes, registration_of

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from oelm.config import STEP_EXECUTION, Encoder, Seeds
+from oelm.core.config import STEP_EXECUTION, Encoder, Seeds
 from oelm.study.bench_fit import LEFT_TO_THE_MACHINE, bench_for, place_of, remarks_on
 from oelm.study.plan import Plan, PlannedRun
 from oelm.study.remarks import Differences, Remark, kinds_text, sentence, some

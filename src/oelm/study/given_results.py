@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from oelm.archives import place_in_archive, runs_folder
-from oelm.errors import UserError
-from oelm.files import RUNS
-from oelm.plurals import number_of
-from oelm.run_directory import RunDirectory, is_run, run_directories
+from oelm.machine.errors import UserError
+from oelm.machine.plurals import number_of
+from oelm.run.directory import RunDirectory, is_run, run_directories
+from oelm.storage.files import RUNS
+from oelm.study.archives import place_in_archive, runs_folder
 from oelm.study.catalogue import ENDING, declaration_in, is_named, name_of_study
 from oelm.study.declaration import Study
 from oelm.study.plan import planned

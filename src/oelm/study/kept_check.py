@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from oelm.errors import UserError
-from oelm.files import Damaged
-from oelm.schemas import MachineCheck, read_sealed_record
+from oelm.machine.errors import UserError
+from oelm.storage.files import Damaged
+from oelm.storage.schemas import MachineCheck, read_sealed_record
 
 CHECK_FILE = "check.json"
 FORMAT_VERSION = 1

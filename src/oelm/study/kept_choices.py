@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from oelm.errors import UserError
-from oelm.ownership import time_of
-from oelm.plurals import number_of
-from oelm.run_directory import is_named_after
+from oelm.machine.errors import UserError
+from oelm.machine.plurals import number_of
+from oelm.run.directory import is_named_after
+from oelm.storage.ownership import time_of
 from oelm.study.decisions import (
     CARRIED_VALUES,
     CHOICES_FILE,

@@ -13,21 +13,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from oelm.claims.reasons import REASONS
-from oelm.errors import UserError
-from oelm.files import Damaged, digest_of
-from oelm.ownership import now
-from oelm.run_directory import flat
-from oelm.schemas import Amount, Part, Stored, checked
-from oelm.study.decisions import (
-    CHOICES_FILE,
-    Decision,
-    add_decisions,
-    change_of,
-    identity_of,
-    read_decisions,
-    run_used,
-)
+from oelm.machine.errors import UserError
+from oelm.run.directory import flat
+from oelm.storage.files import Damaged, digest_of
+from oelm.storage.ownership import now
+from oelm.storage.schemas import Amount, Part, Stored, checked
+from oelm.study.claims.reasons import REASONS
+from oelm.study.decisions import CHOICES_FILE, Decision, add_decisions, change_of, identity_of, read_decisions, run_used
 from oelm.study.declaration import Hypothesis, Study, used_keys
 from oelm.study.remarks import Remark, difference_text, sentence, some
 from oelm.study.scaled import arms_compared, arms_of_scale

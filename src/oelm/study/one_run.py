@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from oelm.arms import canonical_name
-from oelm.config import AnyModel, Settings, Training, as_far_as_known
-from oelm.settings import settings_of, with_preset
+from oelm.core.arms import canonical_name
+from oelm.core.config import AnyModel, Settings, Training, as_far_as_known
+from oelm.core.draws import draws_what_it_treats
+from oelm.core.settings import settings_of, with_preset
 from oelm.study.declaration import STEPS_KEY, Study
-from oelm.treatment.draws import draws_what_it_treats
 
 _PROJECTIONS = "seeds.projections"  # the setting that decides what an arm draws
 

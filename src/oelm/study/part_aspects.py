@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from oelm.arm_words import layers_of
-from oelm.config import AnyModel
-from oelm.treatment.moves import Always, values_of
-from oelm.treatment.options import OPTIONS, said_of
-from oelm.treatment.parts import ROLES
-from oelm.treatment.starts import STARTS, Sizes
+from oelm.core.arm_words import layers_of
+from oelm.core.config import AnyModel
+from oelm.core.moves import Always, values_of
+from oelm.core.options import OPTIONS, said_of
+from oelm.core.parts import ROLES
+from oelm.core.starts import STARTS, Sizes
 
 TOGETHER = ("query", "key")  # which are spoken of as one
 KEYS = {"start": "start.family", "scale": "start.scale", "moves": "moves", "share": "share"}  # of those, as confounds

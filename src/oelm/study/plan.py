@@ -15,10 +15,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from oelm.claims.solving import Criterion
-from oelm.config import ResolvedRun, Run, Settings, as_far_as_known, resolved
-from oelm.errors import UserError
-from oelm.run_directory import TUNING_FOLDER, RunDirectory, folder_name
+from oelm.core.config import ResolvedRun, Run, Settings, as_far_as_known, resolved
+from oelm.core.solving import Criterion
+from oelm.machine.errors import UserError
+from oelm.run.directory import TUNING_FOLDER, RunDirectory, folder_name
 from oelm.study.carrying import tuned_together, with_carried
 from oelm.study.data_here import Digests, data_folders, digests_here, facts_of_data
 from oelm.study.declaration import Study, Tuning

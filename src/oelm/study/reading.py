@@ -10,10 +10,10 @@ from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from oelm.config import kind_of_model
-from oelm.errors import UserError
-from oelm.sections import Section
-from oelm.settings import known_keys, problem_lines, read_yaml_file, single_settings, with_preset
+from oelm.core.config import kind_of_model
+from oelm.core.sections import Section
+from oelm.core.settings import known_keys, problem_lines, read_yaml_file, single_settings, with_preset
+from oelm.machine.errors import UserError
 from oelm.study.at_sizes import needing_sizes, with_sizes
 from oelm.study.catalogue import study_file
 from oelm.study.checks import (

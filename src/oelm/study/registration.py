@@ -18,14 +18,14 @@ from typing import Any, Literal
 from pydantic import Field, field_validator
 
 import oelm
-from oelm.errors import UserError
-from oelm.files import Damaged, ensure_writable, write_sealed
-from oelm.ownership import now, time_of
-from oelm.plurals import number_of
-from oelm.run_directory import flat
-from oelm.schemas import Amount, Stored, read_sealed_record
-from oelm.settings import with_preset
-from oelm.sources import commit_and_changes
+from oelm.core.settings import with_preset
+from oelm.core.sources import commit_and_changes
+from oelm.machine.errors import UserError
+from oelm.machine.plurals import number_of
+from oelm.run.directory import flat
+from oelm.storage.files import Damaged, ensure_writable, write_sealed
+from oelm.storage.ownership import now, time_of
+from oelm.storage.schemas import Amount, Stored, read_sealed_record
 from oelm.study.decisions import TUNED_VALUES, TUNING_ROUND, read_decisions
 from oelm.study.declaration import Study, declared_tree, study_digest, tree_digest
 from oelm.study.kept_choices import TUNING_SPLIT

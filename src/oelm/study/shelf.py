@@ -15,16 +15,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from oelm.claims.measures import LOSS, MEASURES
-from oelm.claims.solving import Criterion, Solved, solved
-from oelm.config import ResolvedRun, facts_of, fingerprint
-from oelm.errors import UserError
-from oelm.files import Damaged, Unreadable, missing
-from oelm.metric_records import Record
-from oelm.ownership import Process, owner_of, time_of
-from oelm.run_directory import RunDirectory, run_directories
-from oelm.schemas import Environment, Parameters, Pulled, State, Status, Stored, read_record
-from oelm.sealing import Ended, end_of, read_config
+from oelm.core.config import ResolvedRun, facts_of, fingerprint
+from oelm.core.measures import LOSS, MEASURES
+from oelm.core.solving import Criterion, Solved, solved
+from oelm.machine.errors import UserError
+from oelm.run.directory import RunDirectory, run_directories
+from oelm.run.sealing import Ended, end_of, read_config
+from oelm.storage.files import Damaged, Unreadable, missing
+from oelm.storage.metric_records import Record
+from oelm.storage.ownership import Process, owner_of, time_of
+from oelm.storage.schemas import Environment, Parameters, Pulled, State, Status, Stored, read_record
 from oelm.study.bench import Bench, stored_bench
 
 PULLED_FILE = "pulled.json"  # which servers' runs these are, and which of them had a controller at work then

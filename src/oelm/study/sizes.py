@@ -10,9 +10,9 @@ from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from oelm.accounting import totals
-from oelm.config import Model, ResolvedRun, Run, as_far_as_known, resolved_training
-from oelm.errors import UserError
+from oelm.core.accounting import totals
+from oelm.core.config import Model, ResolvedRun, Run, as_far_as_known, resolved_training
+from oelm.machine.errors import UserError
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
-from oelm.errors import UserError
-from oelm.sections import Positive, Section
-from oelm.settings import problem_lines, read_yaml
+from oelm.core.sections import Positive, Section
+from oelm.core.settings import problem_lines, read_yaml
+from oelm.machine.errors import UserError
 
 # Options that carry a submission: changed by hand, jobs would not be found again, or would not save in time.
 OURS = (

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from oelm.config import ResolvedRun, Run, as_far_as_known, facts_of
-from oelm.run_directory import flat
+from oelm.core.config import ResolvedRun, Run, as_far_as_known, facts_of
+from oelm.run.directory import flat
 from oelm.study.declaration import Study
 from oelm.study.kept_choices import TUNING_SPLIT
 from oelm.study.one_run import settings_for

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from oelm.errors import UserError
-from oelm.files import make_folders
-from oelm.run_directory import check_name
+from oelm.machine.errors import UserError
+from oelm.run.directory import check_name
+from oelm.storage.files import make_folders
 from oelm.study.catalogue import ENDING, STUDIES, known_studies
 
 TEMPLATE = Path(__file__).parent / "template.yaml"
