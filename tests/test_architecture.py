@@ -94,6 +94,13 @@ def test_imports_follow_the_table():
             assert imported_rooms(path) - {room_of(path)} <= set(ALLOWED[room_of(path)].split()), path
 
 
+def test_the_page_shows_the_table():
+    page = (Path(__file__).parents[1] / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    for room, allowed in ALLOWED.items():
+        shown = "every room, inside its verbs" if room == "cli" else ", ".join(allowed.split()) or "nothing of ours"
+        assert f"| {room} | {shown} |" in page
+
+
 def test_the_command_line_imports_heavy_rooms_only_inside_its_verbs():
     top = set()
     for path in sorted((PACKAGE / "cli").glob("*.py")):
