@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test quick quick-tests trials machines mutants oracle bench findings lint clean
+.PHONY: demo test quick quick-tests trials machines mutants oracle laws bench findings lint clean
 
 $(FOR_DEMO): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "oelm needs Python 3.11 or later; set PYTHON=python3.11")'
@@ -51,6 +51,10 @@ mutants: $(READY)
 # The code here against that of a base commit, bit for bit; TENTH=1 for a tenth of it, BASE=COMMIT for another base.
 oracle: $(READY)
 	$(BIN)/python tests/oracle $(if $(TENTH),--tenth) $(if $(BASE),--base $(BASE))
+
+# Which test holds each law that the tests held before the removals: tests/laws.md.
+laws: $(READY)
+	$(BIN)/python tests/laws.py
 
 # Ratios in one run, interleaved, with their spread; each prints its ratios last.
 bench: $(READY)
