@@ -159,6 +159,7 @@ def test_a_refuted_claim_allows_for_the_treatment(tmp_path):
     verdict = verdict_of(tmp_path, losses_of(0.07, parabola(0.6)), tuning=tuning)
     assert verdict.outcome == "undecided"
     assert verdict.lower_bound > nats(5) > verdict.lower_bound - verdict.rates.below
+    assert verdict.allowance == verdict.rates.below != verdict.rates.above
     far = verdict_of(tmp_path / "far", losses_of(0.3, parabola(0.6)), tuning=tuning)
     assert far.outcome == "refuted"
     assert far.allowance == far.rates.below

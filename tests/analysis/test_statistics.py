@@ -278,8 +278,3 @@ def test_what_lies_within_the_least_distance_does_not_stand_apart_and_equal_pair
     assert not statistics.standing_apart(pairs, 0.02).any()
     assert statistics.standing_apart(pairs, 0.0199).tolist() == [[False, False, False, False, True]]
     assert not statistics.standing_apart(np.zeros((1, 5)), 0.0).any()
-
-
-@pytest.mark.parametrize("pairs", [4, 8, 12])
-def test_of_so_large_a_share_of_failures_none_is_seen_once_in_twenty_times(pairs):
-    assert (1 - statistics.share_unseen(pairs)) ** pairs == pytest.approx(0.05)

@@ -1,5 +1,6 @@
 """Archives of results: the same bytes for the same content, and of hostile ones a line and nothing else."""
 
+import errno
 import hashlib
 import os
 import signal
@@ -299,6 +300,15 @@ def test_more_than_the_disk_has_is_refused_before_anything_is_written(archive, t
     usage = archives.shutil.disk_usage(temporary)
     monkeypatch.setattr(archives.shutil, "disk_usage", lambda folder: usage._replace(free=4096))
     refused(archive, temporary, "choose another folder with TMPDIR")
+
+
+def test_a_disk_that_is_full_before_the_list_is_read_is_named(archive, temporary, monkeypatch):
+    def full(path, content):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(archives.Path, "write_bytes", full)
+    with pytest.raises(UserError, match=rf"^{temporary}/oelm-archive-[^:]*: disk full: "):
+        runs_folder(archive)
 
 
 def test_small_files_need_their_blocks_and_no_more(tmp_path, temporary, monkeypatch):

@@ -327,12 +327,13 @@ class Verdict:
     @property
     def allowance(self) -> float | None:
         """By how much the rates of its arms moved the bound that decides, in the units of the difference; of two, the
-        one that was moved further."""
-        if self.rates is None or self.rates.code != "allowed":
+        one that was moved further. On the far side of the bound, that is what refuting it allows for."""
+        if self.rates is None or self.rates.code != "allowed" or self.difference is None:
             return None
-        bounds, is_refuted = KINDS[self.hypothesis.kind].bounds(0.0), self.regardless == "refuted"
-        upper = [] if bounds.upper is None else [self.rates.below if is_refuted else self.rates.above]
-        lower = [] if bounds.lower is None else [self.rates.above if is_refuted else self.rates.below]
+        bounds, mean = KINDS[self.hypothesis.kind].bounds(self.margin or 0.0), self.difference.mean or 0.0
+        is_beyond = not bounds.contain(mean, mean)
+        upper = [] if bounds.upper is None else [self.rates.below if is_beyond else self.rates.above]
+        lower = [] if bounds.lower is None else [self.rates.above if is_beyond else self.rates.below]
         return max([*upper, *lower])
 
     @property

@@ -136,11 +136,6 @@ def standing_apart(differences: np.ndarray, least: float) -> np.ndarray:
     return apart
 
 
-def share_unseen(pairs: int) -> float:
-    """The largest share of pairs that fail of which so many pairs would show none once in twenty times."""
-    return float(1 - LEVEL ** (1 / pairs))
-
-
 # ---- Several hypotheses --------------------------------------------------------------------------------------------
 
 

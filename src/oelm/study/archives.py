@@ -105,7 +105,8 @@ def unpack(archive: Path, folder: Path) -> dict[str, Any]:
     list says; then what lies in the folder is worth nothing.
     """
     with _opened(archive) as opened:
-        listing = _listing(archive, opened, folder)
+        with explaining_a_full_disk(folder):
+            listing = _listing(archive, opened, folder)
         needed = _needed_bytes(listing["files"])
         if shutil.disk_usage(folder).free < needed:
             raise UserError(
