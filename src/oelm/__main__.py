@@ -16,8 +16,7 @@ def main() -> None:
     """Entry point. Nothing else is imported before it is known that this system has what that needs."""
     with one_line_errors("oelm", command=["oelm", *sys.argv[1:]]):
         refuse_systems_without_locks()
-    from oelm.cli import main as command
-
+        from oelm.cli import main as command
     command()
 
 

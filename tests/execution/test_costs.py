@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 import pytest
-from wanted_runs import wanted_run
 
 from oelm.execution import costs
 from oelm.execution.costs import START_SECONDS, cost_lines
+from wanted_runs import wanted_run
 
 PROBE = {
     "seconds_per_step": 1.0,

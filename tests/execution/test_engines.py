@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from test_controller import results, write_study
-from wanted_runs import wanted_run
 
 from oelm.execution.engine import Start, withdraw
 from oelm.execution.engines import ENGINES, engine_named
@@ -20,6 +19,7 @@ from oelm.run.directory import RunDirectory
 from oelm.storage.files import write_json
 from oelm.storage.ownership import START_VARIABLE
 from small_runs import PATIENCE, child_environment, oelm_command, warm_script
+from wanted_runs import wanted_run
 
 
 def with_the_spool(folder: Path, *words: object) -> tuple[int, str]:

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 from test_controller import results, uninterrupted_loss, write_study
-from wanted_runs import wanted_run
 
 import loopback_slurm
 from loopback_slurm import Cluster
@@ -28,6 +27,7 @@ from oelm.study.declaration import study_digest
 from oelm.study.reading import load_study, study_of
 from oelm.study.slurm_request import SlurmRequest, changed
 from small_runs import PATIENCE, eventually, oelm_command
+from wanted_runs import wanted_run
 
 HELD = ["--slurm", "options=--hold"]  # in the queue, and never started
 LARGEST_ARRAY = 4

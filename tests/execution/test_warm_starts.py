@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 from safetensors.numpy import load_file
-from wanted_runs import wanted_run
 
 from oelm.core.config import Settings
 from oelm.execution import warm_starts
@@ -22,6 +21,7 @@ from oelm.run.directory import RunDirectory
 from oelm.storage.files import read_json
 from oelm.study.plan import PlannedRun
 from small_runs import child_environment, eventually, quiet_execution, small_run
+from wanted_runs import wanted_run
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="starts are cold on other systems")
 

@@ -8,7 +8,6 @@ import sys
 import types
 
 import pytest
-from wanted_runs import wanted_run
 
 from oelm.execution import costs
 from oelm.execution.local import Unit, environment_on, started, units_here
@@ -19,6 +18,7 @@ from oelm.machine.nvml import listed
 from oelm.study.plan import planned
 from oelm.study.shelf import Shelf
 from stored_runs import small_study
+from wanted_runs import wanted_run
 
 ME = pwd.getpwuid(os.getuid()).pw_name
 

@@ -1,5 +1,6 @@
 """The advice on what to install fits whoever reads it: in a clone or not, in an active environment or not."""
 
+import subprocess
 import sys
 import sysconfig
 from pathlib import Path
@@ -8,8 +9,8 @@ import pytest
 
 import oelm
 from oelm.machine import installation
-from oelm.machine.installation import clone, install_command
-from small_runs import REPOSITORY
+from oelm.machine.installation import clone, install_command, what_cannot_be_imported
+from small_runs import REPOSITORY, child_environment
 
 
 @pytest.fixture
@@ -50,3 +51,33 @@ def test_where_pip_is_not_this_environments_python_is_named(tmp_path, monkeypatc
 def test_no_other_line_gives_that_advice():
     for path in Path(oelm.__file__).parent.rglob("*.py"):
         assert path.name == "installation.py" or "pip install 'oelm" not in path.read_text(encoding="utf-8"), path
+
+
+NUMPY = "raise ImportError('see the manual') from ImportError('no symbol x', name='numpy._core')"
+
+
+@pytest.mark.parametrize(
+    ("package", "found", "said", "is_broken"),
+    [
+        ("typer", "import no_such_package", "No module named 'no_such_package'", False),
+        ("yaml", "import no_such_package", "No module named 'no_such_package'", False),
+        ("numpy", NUMPY, "no symbol x", True),
+    ],
+)
+def test_a_required_package_that_is_missing_or_broken_is_one_line(tmp_path, package, found, said, is_broken):
+    (tmp_path / f"{package}.py").write_text(found)
+    environment = child_environment(PYTHONPATH=f"{tmp_path}:{REPOSITORY / 'src'}")
+    done = subprocess.run(
+        [sys.executable, "-m", "oelm", "report", "demo"],
+        capture_output=True, text=True, env=environment, cwd=tmp_path, check=False,
+    )  # fmt: skip
+    (line,) = done.stderr.splitlines()
+    named = package if is_broken else "no_such_package"
+    assert line.startswith(f"oelm: {named}: cannot be imported ({said}), and oelm needs it: ")
+    assert line.endswith(f"install -e {REPOSITORY}" + (" --force-reinstall" if is_broken else ""))
+    assert done.returncode == 2
+
+
+def test_an_import_that_fails_in_our_own_code_is_no_missing_package():
+    assert what_cannot_be_imported(ImportError("cannot import name 'x'", name="oelm.core.settings")) is None
+    assert what_cannot_be_imported(ValueError("x")) is None

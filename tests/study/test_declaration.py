@@ -459,13 +459,14 @@ def test_looks_are_not_judged_by_seeds_that_were_left_out():
 
 
 def test_a_key_is_suggested_only_where_it_would_be_taken():
-    """A margin goes by the measure, and tuning has one with halving alone."""
-    claim = hypothesis() | {"margin": 5}
-    del claim["margin_percent"]
-    lines = problem(hypotheses=[claim])
-    assert [line for line in lines if "did you mean" in line] == [
-        "s.yaml: hypotheses.0.margin: unknown key; did you mean hypotheses.0.margin_percent?"
-    ]
+    """A margin goes by the measure, and tuning has one with halving alone; `margins` is not taken for `against`."""
+    for key in ("margin", "margins"):
+        claim = hypothesis() | {key: 5}
+        del claim["margin_percent"]
+        lines = problem(hypotheses=[claim])
+        assert [line for line in lines if "did you mean" in line] == [
+            f"s.yaml: hypotheses.0.{key}: unknown key; did you mean hypotheses.0.margin_percent?"
+        ]
     assert not any("tuning.budgets" in line for line in problem(budgets=[0.5, 1]))
     halving = {"grid": {"learning_rate": [1e-3, 2e-3]}, "method": "halving", "seeds": [8, 9]}
     assert any("tuning.budgets" in line for line in problem(budgets=[0.5, 1], tuning=halving))

@@ -320,6 +320,11 @@ def stored_run(tree: Any, *, name: str) -> ResolvedRun:
     """A run from the config.json of a run directory."""
     file = Path(name)
     if not isinstance(tree, dict) or "format_version" not in tree:
+        if isinstance(tree, dict) and "model_type" in tree:
+            raise UserError(
+                f"{file.parent}: a {tree['model_type']} model of transformers, not a run or model of oelm; in Python, "
+                "oelm.diagnose(model) examines any torch module"
+            )
         raise Damaged(file, "not a run's config (no format_version)")
     tree = dict(tree)
     version = tree.pop("format_version")
@@ -579,7 +584,7 @@ def _about_unknown(
         return "unknown key: only an encoder has it (preset fine-tuning)"
     elsewhere = [] if "moves" in location else [each for each in _places_of(name, known) if each != key]
     if not elsewhere:
-        elsewhere = [here[field] for field in here if name in field.split("_")]
+        elsewhere = [here[field] for field in here if difflib.get_close_matches(name, field.split("_"), cutoff=0.9)]
     if not elsewhere:
         elsewhere = [here[close] for close in difflib.get_close_matches(name, here, n=1)]
     if not elsewhere and "moves" not in location:

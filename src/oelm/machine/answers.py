@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 from oelm.machine.errors import UserError
 from oelm.machine.exhaustion import refuse_few_open_files, what_ran_out, what_the_gpu_reported, why_output_is_refused
+from oelm.machine.installation import what_cannot_be_imported
 from oelm.machine.visible import visible
 
 
@@ -40,7 +41,11 @@ def one_line_errors(name: str, *, command: list[str]) -> Iterator[None]:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left is flushed at the end
             sys.exit(128 + signal.SIGPIPE)
         ran_out = why_output_is_refused(error) or what_ran_out(error)
-        for found, code in ((ran_out, UserError.exit_code), (what_the_gpu_reported(error), 1)):
+        for found, code in (
+            (ran_out, UserError.exit_code),
+            (what_cannot_be_imported(error), UserError.exit_code),
+            (what_the_gpu_reported(error), 1),
+        ):
             if found is not None:
                 print(f"{name}: {_whose()}{visible(found)}", file=sys.stderr)
                 sys.exit(code)

@@ -19,11 +19,25 @@ def clone() -> Path | None:
 
 def install_command(*extras: str) -> str:
     """For the Python that runs now: `pip install 'oelm[hub]'`; in a clone `pip install -e '.[hub]'`."""
-    named, root = f"[{','.join(extras)}]", clone()
+    named, root = f"[{','.join(extras)}]" if extras else "", clone()
     if root is None:
-        return f"{_pip()} install 'oelm{named}'"
+        return f"{_pip()} install {shlex.quote(f'oelm{named}')}"
     place = "." if Path.cwd() == root else str(root)
     return f"{_pip()} install -e {shlex.quote(place + named)}"
+
+
+def what_cannot_be_imported(error: BaseException | None) -> str | None:
+    """A package of others that is missing or broken, in one line; None: another error, or a fault of ours."""
+    if not isinstance(error, ImportError):
+        return None
+    if error.name is None:
+        return what_cannot_be_imported(error.__cause__)  # numpy says at length what its own import said
+    package = error.name.partition(".")[0]
+    said = (str(error).splitlines() or ["no reason given"])[0]
+    if package == PACKAGE.name:
+        return None
+    again = "" if isinstance(error, ModuleNotFoundError) else " --force-reinstall"
+    return f"{package}: cannot be imported ({said}), and oelm needs it: {install_command()}{again}"
 
 
 def _pip() -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from oelm.machine.errors import UserError
+from oelm.machine.errors import UserError, did_you_mean
 from oelm.run.directory import check_name
 from oelm.storage.files import Damaged
 from oelm.storage.schemas import ArchiveList, read_sealed_record
@@ -36,7 +36,8 @@ def study_file(source: str | Path) -> Path:
         ", ".join(name for name, file in known.items() if (file.parent == PACKAGED) is ours) for ours in (False, True)
     )
     raise UserError(
-        f"study {str(source)!r}: no such file{f'; in {STUDIES}/: {here}' if here else ''}; oelm comes with {packaged}"
+        f"study {str(source)!r}: no such file{did_you_mean(path.stem, known)}"
+        f"{f'; in {STUDIES}/: {here}' if here else ''}; oelm comes with {packaged}"
     )
 
 

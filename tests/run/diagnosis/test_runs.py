@@ -48,6 +48,12 @@ def test_a_best_folder_away_from_its_run_is_diagnosed_with_a_note(trained: Path,
     assert any("this folder is not inside a run" in note for note in diagnosis.notes)
 
 
+def test_a_model_of_transformers_that_is_not_ours_is_no_damaged_run(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    with pytest.raises(UserError, match=r": a bert model of transformers, not a run or model of oelm; .*oelm.diagnose"):
+        diagnose_stored(tmp_path)
+
+
 def test_a_float64_run_is_compared_in_float64(data: Path, tmp_path: Path) -> None:
     run = small_gpt_run("frozen_head_orthogonal", steps=2).model_copy(update={"data": str(data)})
     train(run, Execution(precision="float64", compile="off", threads=1), out=tmp_path / "run")
