@@ -8,12 +8,13 @@ import pytest
 from oelm.analysis.planning import prospect_of
 from oelm.analysis.summary import findings_of
 from oelm.show import tables
-from oelm.show.article import Picture, VerdictBox
+from oelm.show.article import Picture, Table, VerdictBox
 from oelm.show.board.cards import cards_of
 from oelm.show.content import article_of
 from oelm.show.figures.canvas import Canvas, floor_levels
 from oelm.show.figures.comparisons import final
 from oelm.show.plan_table import plan_lines, plan_tree
+from oelm.show.report import _write_tables
 from oelm.show.verdicts import as_text, outcome_in_short
 from oelm.study.shelf import Shelf
 from stored_runs import hypothesis, small_study, store_study
@@ -49,11 +50,19 @@ def between(tmp_path_factory):
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_tables_figures_boxes_and_cards_show_it(between, language):
     said = SAID[language]
-    figures = ("final_perplexity", "val_ppl_comparison", "perplexity_by_parameters", "differences")
+    figures = (
+        "final_perplexity",
+        "val_ppl_comparison",
+        "perplexity_by_parameters",
+        "differences",
+        "target",
+        "decomposition",
+    )
     blocks = article_of(between, language, figures=figures).blocks
     captions = {block.name: block.caption for block in blocks if isinstance(block, Picture)}
     assert set(captions) == set(figures)
     assert all(said in caption for caption in captions.values())
+    assert sum(said in block.caption for block in blocks if isinstance(block, Table)) == 3  # the target, the steps
     assert said in tables.quality_table(between, language).caption
     assert said in tables.whole_table(between, language).caption
     (box,) = (block for block in blocks if isinstance(block, VerdictBox))
@@ -97,6 +106,11 @@ def test_it_is_a_line_of_a_figure_where_it_lies_among_the_values_and_never_widen
     assert drawn == pytest.approx([20.0855], abs=1e-3)
     (axis,) = final(Canvas(between, "en", None)).axes
     assert not [line for line in axis.lines if list(line.get_ydata()) == [0, 1]]
+
+
+def test_the_table_as_text_has_it_below(between, tmp_path):
+    _write_tables(tmp_path, between, ["en"])
+    assert (tmp_path / "comparison_table.txt").read_text(encoding="utf-8").endswith(f" Floor: {SAID['en']}.\n")
 
 
 def test_plans_and_spreadsheets_have_it(tmp_path):

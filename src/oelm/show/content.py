@@ -213,7 +213,8 @@ def _picture(
         yield Picture(name, caption + (tables.floor_sentence(findings, language) if is_of_quality else ""))
 
 
-_OF_QUALITY = ("final", "curve", "by_parameters", "target", "differences")  # codes of pictures of what is compared
+# Codes of pictures of what is compared.
+_OF_QUALITY = ("final", "curve", "by_parameters", "target", "differences", "decomposition")
 
 
 def _with_scope(findings: Findings, code: str, language: Language) -> str:
@@ -367,7 +368,8 @@ def _target(findings: Findings, language: Language, figures: Container[str]) -> 
                 numbers.flops(reached.flops, column=arithmetic),
             ])  # fmt: skip
     header = [say(language, f"column.{name}") for name in columns]
-    yield Table(_with_scope(findings, "target.table", language), header, rows, words_then_numbers(6))
+    caption = _with_scope(findings, "target.table", language) + tables.floor_sentence(findings, language)
+    yield Table(caption, header, rows, words_then_numbers(6))
     yield from _picture(findings, "target", language, figures, target=target)
 
 
@@ -432,7 +434,7 @@ def _decomposition(findings: Findings, language: Language, figures: Container[st
         ])  # fmt: skip
     columns = ("step", "from_to", "shown_difference", "interval", "seeds")
     header = [say_of(study, language, f"column.{name}") for name in columns]
-    caption = _with_scope(findings, "decomposition.table", language)
+    caption = _with_scope(findings, "decomposition.table", language) + tables.floor_sentence(findings, language)
     yield Table(caption, header, rows, ["left", "left", "right", "right", "right"])
     yield from _picture(findings, "decomposition", language, figures)
 

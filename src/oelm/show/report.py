@@ -113,7 +113,7 @@ def _write_tables(folder: Path, findings: Findings, languages: Sequence[Language
     language = languages[0]
     table = tables.whole_table(findings, language)
     texts = {
-        "comparison_table.txt": tables.as_text(table) + "\n",
+        "comparison_table.txt": f"{tables.as_text(table)}\n\n{table.caption}\n",
         "comparison_table.csv": tables.comparison_csv(findings),
         "runs.csv": tables.runs_csv(findings),
         "hypothesis_validation.txt": verdicts.as_text(findings, language, first=cautions(findings, language)),
