@@ -402,6 +402,20 @@ def test_an_overview_is_as_of_now_though_only_a_study_is_watched(tmp_path):
             time.sleep(0.2)
 
 
+def test_an_overview_has_question_and_verdicts_in_both_languages(tmp_path):
+    study, folder = study_of_two(question={"en": "Does it hold?", "zh": "成立吗？"}), tmp_path / "small"
+    store_study(study, folder, loss)
+    with served(board_of(study, folder)) as server:
+        server.standing("small")
+        (line,) = server.json("data/overview")["studies"]
+        assert line["in_short"]["en"]["question"] == "Does it hold?"
+        assert line["in_short"]["zh"]["question"] == "成立吗？"
+        (verdict,) = line["in_short"]["en"]["verdicts"]
+        assert verdict.startswith("not_worse: supported (")
+        assert "exploratory: not registered before its runs" in verdict
+        assert line["in_short"]["zh"]["verdicts"][0].startswith("not_worse: 成立（")
+
+
 def test_only_an_archive_is_still(tmp_path):
     study, folder = study_of_two(), tmp_path / "work" / "small"
     store_study(study, folder, loss)

@@ -122,7 +122,9 @@ def test_what_matters_most_of_running_runs_is_seen_without_scrolling(browser, wo
             right = f"document.querySelector('td.column-{column}').getBoundingClientRect().right"
             assert 0 < browser.execute_script(f"return {right}") <= width
         browser.get(server.address)
-        until(browser, "document.querySelector('progress')", "the overview")
+        until(
+            browser, "document.querySelector('[data-study=small]')?.innerText.includes('not_worse: ')", "the overview"
+        )
         right = "document.querySelector('td:has(progress)').getBoundingClientRect().right"
         assert browser.execute_script(f"return {right}") <= width
     finally:

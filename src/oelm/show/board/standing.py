@@ -17,7 +17,6 @@ from oelm.core.config import ResolvedRun
 from oelm.execution.looking import why_unstarted
 from oelm.execution.progress import progress_of, seconds_left
 from oelm.machine.errors import UserError
-from oelm.machine.visible import visible
 from oelm.show.article import Paragraph, Table
 from oelm.show.board.glance import Remembered
 from oelm.show.board.places import RunPlace, StudyPlace
@@ -25,7 +24,8 @@ from oelm.show.board.words import say_on_page
 from oelm.show.cautions import cautions, registration_text
 from oelm.show.figures.canvas import Look, look_of
 from oelm.show.tables import label_in
-from oelm.show.words import say
+from oelm.show.verdicts import outcome_in_short
+from oelm.show.words import LANGUAGES, say
 from oelm.study.declaration import Language, Study, in_language
 from oelm.study.plan import Plan, PlannedRun, planned
 from oelm.study.registration import Registration, registration_of
@@ -78,6 +78,17 @@ class Standing:
             "tuning": self._tuning(language),
             "heads": self._heads(language),
             "remarks": self.remarks,
+        }
+
+    def in_short(self) -> dict[str, Any]:
+        """For a line of the overview, which pages of either language are told."""
+        verdicts = self.findings.verdicts if self.findings is not None else []
+        return {
+            language: {
+                "question": in_language(self.study.question, language),
+                "verdicts": [f"{each.hypothesis.name}: {outcome_in_short(each, language)}" for each in verdicts],
+            }
+            for language in LANGUAGES
         }
 
     def progress(self) -> dict[str, int]:

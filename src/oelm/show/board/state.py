@@ -193,6 +193,7 @@ class Board:
             "states": dict(sorted(states.items())),
             "progress": standing.progress() if isinstance(standing, Standing) else progress,
             "is_planned": isinstance(standing, Standing),
+            "in_short": standing.in_short() if isinstance(standing, Standing) else {},
             "seconds_left": standing.seconds_left if isinstance(standing, Standing) else None,
             "changed": max((row["changed"] for row in rows), default=None),
             "failures": failures[:MOST_FAILURES],

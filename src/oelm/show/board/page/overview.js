@@ -1,4 +1,4 @@
-// Every study and single run: state, progress, time left, last change, failures.
+// Every study and single run: question and verdicts, state, progress, time left, last change, failures.
 
 import { duration, fill, h, moment, number, say, section, stateWord, throttled } from "./dom.js";
 import * as address from "./address.js";
@@ -55,8 +55,9 @@ function studyLine(study) {
   const { done, planned } = study.progress;
   const states = Object.entries(study.states).map(([state, count]) => h("div", {}, `${count} `, stateWord(state)));
   const failures = study.failures.map((each) => h("div", {}, h("a", { href: address.to({ run: each.id }) }, each.id.split("/").pop()), `${say("colon")}${each.error ?? ""}`));
+  const { question, verdicts = [] } = study.in_short[document.documentElement.lang.slice(0, 2)] ?? {};
   return h("tr", { "data-study": study.name },
-    h("td", {}, h("a", { href: address.to({ study: study.name }) }, study.name)),
+    h("td", {}, h("a", { href: address.to({ study: study.name }) }, study.name), [question, ...verdicts].map((line) => line && h("div", {}, line))),
     h("td", { class: "tight" }, states),
     h("td", { class: "tight" }, h("progress", { max: String(Math.max(1, planned)), value: String(done), "aria-label": say("column.progress") }), `${done}/${planned}`),
     h("td", { class: "tight column-eta" }, duration(study.seconds_left)),
