@@ -17,6 +17,7 @@ from oelm.core.config import ResolvedRun
 from oelm.execution.looking import why_unstarted
 from oelm.execution.progress import progress_of, seconds_left
 from oelm.machine.errors import UserError
+from oelm.machine.visible import visible
 from oelm.show.article import Paragraph, Table
 from oelm.show.board.glance import Remembered
 from oelm.show.board.places import RunPlace, StudyPlace
