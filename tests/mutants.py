@@ -197,14 +197,14 @@ MUTANTS = (
     ),
     Mutant(
         "analysis/statistics.py",
-        "special.stdtr(len(differences) - 1, (fmean",
-        "special.stdtr(len(differences), (fmean",
+        "special.stdtr(len(differences) - 1, beyond",
+        "special.stdtr(len(differences), beyond",
         "analysis/test_statistics.py",
     ),
     Mutant(
         "analysis/statistics.py",
-        "return max([*below, *above])",
-        "return min([*below, *above])",
+        "return max(_p(differences, -distance)",
+        "return min(_p(differences, -distance)",
         "analysis/test_statistics.py",
     ),
     Mutant("core/intervals.py", "/ (len(values) - 1))", "/ len(values))", "core/test_intervals.py"),
@@ -377,9 +377,9 @@ MUTANTS = (
     ),
     Mutant("core/solving.py", "self.by <= other.after", "self.by < other.by", "analysis/test_solving.py"),
     Mutant(
-        "analysis/solving.py",
-        'return "neither" if control is None else "behind"',
-        'return "behind"',
+        "analysis/statistics.py",
+        "side = found.neither if other is None else found.behind",
+        "side = found.behind",
         "analysis/test_solving.py",
     ),
     Mutant(

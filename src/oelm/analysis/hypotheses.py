@@ -22,10 +22,9 @@ from oelm.analysis.floors import costs_of, nothing_learnt
 from oelm.analysis.lines import Line
 from oelm.analysis.rate_allowance import rates_of
 from oelm.analysis.scale import line_of, trend_over
-from oelm.analysis.solving import sign_test, solving_pairs
 from oelm.analysis.speed import Speed, SpeedOf
 from oelm.analysis.spending import WITHOUT_LOOKS, AnyLevels
-from oelm.analysis.statistics import LEAST_INFORMATIVE, PAIR_TESTS
+from oelm.analysis.statistics import LEAST_INFORMATIVE, PAIR_TESTS, sign_test, solving_pairs
 from oelm.core.intervals import LEVEL
 from oelm.core.measures import Measure
 from oelm.study.claims.kinds import KINDS, LEAST_PAIRS, SOLVING, Bounds, Settled

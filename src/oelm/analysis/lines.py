@@ -79,18 +79,14 @@ class Line:
 
     def slope_p(self, bounds: Bounds) -> float:
         """Of the null hypothesis that the slope lies beyond one of the bounds."""
-        below = [] if bounds.upper is None else [self._p((self.slope - bounds.upper) / self.slope_error)]
-        above = [] if bounds.lower is None else [self._p((bounds.lower - self.slope) / self.slope_error)]
-        return max([*below, *above])
+        return max(self._p(-distance) for distance in bounds.distances(self.slope))
 
     def slope_p_beyond(self, bounds: Bounds) -> float:
         """Of the null hypothesis that the slope lies within the bounds."""
-        above = [] if bounds.upper is None else [self._p((bounds.upper - self.slope) / self.slope_error)]
-        below = [] if bounds.lower is None else [self._p((self.slope - bounds.lower) / self.slope_error)]
-        return min([*above, *below])
+        return min(self._p(distance) for distance in bounds.distances(self.slope))
 
-    def _p(self, t: float) -> float:
-        return float(special.stdtr(self.degrees, t))
+    def _p(self, beyond: float) -> float:
+        return float(special.stdtr(self.degrees, beyond / self.slope_error))
 
     def interval(self, x: float) -> tuple[float, float]:
         """Of the height of the line."""

@@ -80,30 +80,16 @@ class _Tests:
     """The t tests of one claim in many studies."""
 
     def __init__(self, differences: np.ndarray, claim: Claim) -> None:
-        self.pairs, bounds = differences.shape[1], claim.bounds
+        pairs, bounds = differences.shape[1], claim.bounds
         self.has_apart = standing_apart(differences, claim.least_apart).any(axis=1)
         mean, deviation = differences.mean(axis=1), differences.std(axis=1, ddof=1)
         # How far the mean is beyond each bound, in standard deviations.
         upper = [] if bounds.upper is None else [(mean - bounds.upper) / deviation]
         lower = [] if bounds.lower is None else [(bounds.lower - mean) / deviation]
-        self.beyond = [*upper, *lower]
-
-    def _below(self, t: np.ndarray) -> np.ndarray:
-        found: np.ndarray = special.stdtr(self.pairs - 1, math.sqrt(self.pairs) * t)
-        return found
-
-    @property
-    def p_within(self) -> np.ndarray:
-        return np.asarray(np.maximum.reduce([self._below(beyond) for beyond in self.beyond]))
-
-    @property
-    def is_within(self) -> np.ndarray:
-        """Whether the mean is."""
-        return np.asarray(np.maximum.reduce(self.beyond) < 0)
-
-    @property
-    def p_beyond(self) -> np.ndarray:
-        return np.asarray(np.minimum.reduce([self._below(-beyond) for beyond in self.beyond]))
+        beyond = np.stack([*upper, *lower])
+        self.is_within = (beyond < 0).all(axis=0)
+        self.p_within = special.stdtr(pairs - 1, math.sqrt(pairs) * beyond).max(axis=0)
+        self.p_beyond = special.stdtr(pairs - 1, math.sqrt(pairs) * -beyond).min(axis=0)
 
 
 def _sequential(levels: AnyLevels, p: np.ndarray) -> np.ndarray:

@@ -17,7 +17,7 @@ import numpy as np
 from oelm.analysis import statistics
 from oelm.analysis.arm_summaries import ArmRuns, runs_by_arm
 from oelm.analysis.floors import floor_of
-from oelm.analysis.hypotheses import least_apart, margin_of
+from oelm.analysis.hypotheses import bounds_of, least_apart, margin_of
 from oelm.analysis.lines import line_through
 from oelm.analysis.looks import pace
 from oelm.analysis.many_studies import Claim, decided, distance_seen_by_looks, power_by_looks
@@ -30,7 +30,7 @@ from oelm.core.intervals import LEVEL
 from oelm.core.solving import by_difficulty
 from oelm.machine.errors import UserError
 from oelm.study.carrying import tuned_arms
-from oelm.study.claims.kinds import KINDS, LEAST_PAIRS, MEASURED, SOLVING, Bounds
+from oelm.study.claims.kinds import LEAST_PAIRS, MEASURED, SOLVING, Bounds
 from oelm.study.declaration import Hypothesis, Per, Study, Tuning
 from oelm.study.kept_looks import arms_of
 from oelm.study.one_run import settings_for
@@ -213,21 +213,14 @@ def level_at_worst(study: Study, claim: Hypothesis) -> float:
 def assumed_distance(claim: Hypothesis, difference: float | None) -> float:
     """As given in the unit of the claim. Otherwise equal arms, whose bound is a margin away; of a claim to be better,
     one that exceeds its bound by the usual margin. Two bounds cannot both be further away than the margin."""
-    scale, of_equal_arms = claim.quality.scale, _at_equality(claim)
+    scale = claim.quality.scale
+    of_equal_arms = max(0.0, min(bounds_of(claim).distances(0.0)))  # how far within its bounds no difference at all is
     assumed = scale.margin(difference) if difference is not None else of_equal_arms or scale.margin(scale.usual_margin)
     return min(assumed, of_equal_arms) if _bounds(claim) > 1 else assumed
 
 
 def _bounds(claim: Hypothesis) -> int:
-    bounds = KINDS[claim.kind].bounds(margin_of(claim))
-    return sum(each is not None for each in (bounds.lower, bounds.upper))
-
-
-def _at_equality(claim: Hypothesis) -> float:
-    """How far within its bounds no difference at all is; zero where it is not."""
-    bounds = KINDS[claim.kind].bounds(margin_of(claim))
-    distances = [side * bound for side, bound in ((1, bounds.upper), (-1, bounds.lower)) if bound is not None]
-    return max(0.0, min(distances))
+    return len(bounds_of(claim).distances(0.0))
 
 
 def _distances(claim: Hypothesis, distance: float) -> list[float]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 
 from oelm.analysis.distributions import special
-from oelm.analysis.findings import PairedDifference
+from oelm.analysis.findings import PairedDifference, SignTest, SolvingPairs
 from oelm.core import intervals
 from oelm.core.intervals import LEVEL
+from oelm.core.solving import Solved
 from oelm.study.claims.kinds import LEAST_PAIRS, Bounds
 
 POWER = 0.8
@@ -77,28 +78,20 @@ def one_sided_bounds(differences: Sequence[float], level: float) -> tuple[float,
     return fmean(differences) - half, fmean(differences) + half
 
 
-def p_below(differences: Sequence[float], bound: float) -> float:
-    """Of the null hypothesis that the mean is at or above the bound."""
-    assert can_be_tested(differences)
-    return float(special.stdtr(len(differences) - 1, (fmean(differences) - bound) / _standard_error(differences)))
-
-
-def p_above(differences: Sequence[float], bound: float) -> float:
-    return p_below([-difference for difference in differences], -bound)
-
-
 def p_within(differences: Sequence[float], bounds: Bounds) -> float:
     """Of the null hypothesis that the mean lies beyond one of the bounds: with two of them, both tests must reject."""
-    below = [] if bounds.upper is None else [p_below(differences, bounds.upper)]
-    above = [] if bounds.lower is None else [p_above(differences, bounds.lower)]
-    return max([*below, *above])
+    return max(_p(differences, -distance) for distance in bounds.distances(fmean(differences)))
 
 
 def p_beyond(differences: Sequence[float], bounds: Bounds) -> float:
     """Of the null hypothesis that the mean lies within the bounds."""
-    above = [] if bounds.upper is None else [p_above(differences, bounds.upper)]
-    below = [] if bounds.lower is None else [p_below(differences, bounds.lower)]
-    return min([*above, *below])
+    return min(_p(differences, distance) for distance in bounds.distances(fmean(differences)))
+
+
+def _p(differences: Sequence[float], beyond: float) -> float:
+    """Of a mean that is beyond its bound by so much."""
+    assert can_be_tested(differences)
+    return float(special.stdtr(len(differences) - 1, beyond / _standard_error(differences)))
 
 
 def _standard_error(differences: Sequence[float]) -> float:
@@ -169,15 +162,11 @@ def sign_flip_p_below(differences: Sequence[float], bound: float) -> float | Non
     return patterns / possible
 
 
-def sign_flip_p_above(differences: Sequence[float], bound: float) -> float | None:
-    return sign_flip_p_below([-difference for difference in differences], -bound)
-
-
 def sign_flip_p_within(differences: Sequence[float], bounds: Bounds) -> float | None:
-    below = [] if bounds.upper is None else [sign_flip_p_below(differences, bounds.upper)]
-    above = [] if bounds.lower is None else [sign_flip_p_above(differences, bounds.lower)]
-    known = [p for p in (*below, *above) if p is not None]
-    return max(known, default=None)
+    mirrored = [-difference for difference in differences]
+    below = None if bounds.upper is None else sign_flip_p_below(differences, bounds.upper)
+    above = None if bounds.lower is None else sign_flip_p_below(mirrored, -bounds.lower)
+    return max((p for p in (below, above) if p is not None), default=None)
 
 
 def _signed_sums(values: np.ndarray) -> np.ndarray:
@@ -195,20 +184,12 @@ def same_p_within(differences: Sequence[float], bounds: Bounds) -> float:
 
     On a bound every pattern is.
     """
-    return max(_one_in(len(differences), distance) for distance in _distances(differences, bounds))
+    return max(_one_in(len(differences), distance) for distance in bounds.distances(fmean(differences)))
 
 
 def same_p_beyond(differences: Sequence[float], bounds: Bounds) -> float:
     """Of the null hypothesis that they lie within the bounds."""
-    return min(_one_in(len(differences), -distance) for distance in _distances(differences, bounds))
-
-
-def _distances(differences: Sequence[float], bounds: Bounds) -> list[float]:
-    """From each bound to the mean, above zero where it lies within."""
-    mean = fmean(differences)
-    upper = [] if bounds.upper is None else [bounds.upper - mean]
-    lower = [] if bounds.lower is None else [mean - bounds.lower]
-    return [*upper, *lower]
+    return min(_one_in(len(differences), -distance) for distance in bounds.distances(fmean(differences)))
 
 
 def _one_in(pairs: int, distance: float) -> float:
@@ -242,12 +223,37 @@ def sign_p_beyond(ahead: int, pairs: int, bounds: Bounds) -> float:
     return float(min([*upper, *lower]))
 
 
-def _at_most(count: Any, of: int, share: float) -> Any:
-    """The probability of so many heads or fewer, of one count or of each in an array."""
+def sign_test(pairs: SolvingPairs, bounds: Bounds) -> SignTest:
+    """Pairs that are tied, or in which neither solves it, are counted and left out."""
+    ahead, informative = len(pairs.ahead), pairs.informative
+    p, opposite = sign_p_within(ahead, informative, bounds), sign_p_beyond(ahead, informative, bounds)
+    return SignTest(**vars(pairs), p=p, p_opposite=opposite)
+
+
+def solving_pairs(
+    treatment: Mapping[int, Solved | None], control: Mapping[int, Solved | None], *, by_steps: bool
+) -> SolvingPairs:
+    """Of the seeds that both have: which side is ahead in each. It is the only one that solves the probe; by steps also
+    the one that certainly solves it sooner."""
+    found = SolvingPairs([], [], [], [])
+    for seed in sorted(treatment.keys() & control.keys()):
+        one, other = treatment[seed], control[seed]
+        if one is None:
+            side = found.neither if other is None else found.behind
+        elif other is None or (by_steps and one.is_before(other)):
+            side = found.ahead
+        else:
+            side = found.behind if by_steps and other.is_before(one) else found.tied
+        side.append(seed)
+    return found
+
+
+def _at_most(count: int, of: int, share: float) -> Any:
+    """The probability of so many heads or fewer."""
     return special.bdtr(count, of, share) if of else 1.0
 
 
-def _at_least(count: Any, of: int, share: float) -> Any:
+def _at_least(count: int, of: int, share: float) -> Any:
     return special.bdtrc(count - 1, of, share) if of else 1.0
 
 

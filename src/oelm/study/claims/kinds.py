@@ -33,22 +33,19 @@ class Ground:
 
 _ALL_OUTCOMES: dict[Settled, tuple[str, ...]] = {"supported": (), "refuted": (), "undecided": ()}
 _OF_PAIRS = ("pairs", "ahead", "behind", "tied", "neither")
+_OF_MEANS = Ground(
+    needs=(None, "margin"),
+    facts=("pairs", "difference", "margin"),
+    facts_if=_ALL_OUTCOMES | {"refuted": ("bound",)},
+)
 
 GROUNDS: dict[Evidence, Ground] = {
-    "quality": Ground(
-        needs=(None, "margin"),
-        facts=("pairs", "difference", "margin"),
-        facts_if={"supported": (), "refuted": ("bound",), "undecided": ()},
-    ),
-    "contrast": Ground(
-        needs=(None, "margin"),
-        facts=("pairs", "difference", "margin"),
-        facts_if={"supported": (), "refuted": ("bound",), "undecided": ()},
-    ),
+    "quality": _OF_MEANS,
+    "contrast": _OF_MEANS,
     "scale": Ground(
         needs=(None, "margin"),
         facts=("sizes", "slope", "margin", "per"),
-        facts_if={"supported": (), "refuted": ("bound",), "undecided": ()},
+        facts_if=_ALL_OUTCOMES | {"refuted": ("bound",)},
     ),
     "solved_seeds": Ground(needs=("solved_at",), facts=_OF_PAIRS, facts_if=_ALL_OUTCOMES),
     "steps_to_solve": Ground(needs=("solved_at",), facts=(*_OF_PAIRS, "interval"), facts_if=_ALL_OUTCOMES),
@@ -57,11 +54,7 @@ GROUNDS: dict[Evidence, Ground] = {
         facts=("frozen", "least_frozen", "fewer", "least_fewer", "percent", "trainable", "control_trainable"),
         facts_if={"supported": (), "refuted": ()},  # a count lies within the bounds or does not
     ),
-    "speed": Ground(
-        needs=(None, "margin"),
-        facts=("blocks", "percent"),
-        facts_if=_ALL_OUTCOMES,
-    ),
+    "speed": Ground(needs=(None, "margin"), facts=("blocks", "percent"), facts_if=_ALL_OUTCOMES),
 }
 SOLVING: tuple[Evidence, ...] = ("solved_seeds", "steps_to_solve")
 OF_DIFFERENCES: tuple[Evidence, ...] = ("quality", "contrast")  # which the paired test of the measure decides
@@ -77,6 +70,12 @@ class Bounds:
 
     lower: float | None
     upper: float | None
+
+    def distances(self, value: float) -> list[float]:
+        """Of a number from each of them, above zero where it lies within."""
+        upper = [] if self.upper is None else [self.upper - value]
+        lower = [] if self.lower is None else [value - self.lower]
+        return [*upper, *lower]
 
     def contain(self, low: float, high: float) -> bool:
         """Whether all of an interval lies within."""
@@ -112,8 +111,8 @@ class Kind:
     bounds: Callable[[float], Bounds]
     reasons: dict[Settled, str]  # of oelm.study.claims.reasons, one for each outcome that its evidence can have
     criterion: Phrase  # when it passes
-    criterion_with_margin: Phrase | None  # where it needs none and one is stated; None: then none may be stated
     documentation: tuple[str, str]  # the claim, and what it is decided by
+    criterion_with_margin: Phrase | None = None  # where it needs none and one is stated; None: then none may be stated
     # Of what is measured: how its verdicts go on after the effect with its interval, and where no margin is stated.
     found: Mapping[Settled, Phrase] = field(default_factory=dict)
     found_without_margin: Mapping[Settled, Phrase] = field(default_factory=dict)
@@ -201,7 +200,6 @@ KINDS: dict[str, Kind] = {
             "{treatment}: {quality} at most {margin} {worse} that of {control}",
             "“{treatment}”的{quality}最多比“{control}”{worse} {margin}",
         ),
-        criterion_with_margin=None,
         documentation=("worse than the control by at most the margin", "a one-sided paired test"),
         found={
             "supported": ("below the declared {margin}", "低于声明的 {margin}"),
@@ -218,7 +216,6 @@ KINDS: dict[str, Kind] = {
             "{treatment}: {quality} within {margin} of that of {control}, either way",
             "“{treatment}”与“{control}”的{quality}相差不超过 {margin}",
         ),
-        criterion_with_margin=None,
         documentation=("within the margin both ways", "two one-sided paired tests"),
         found=_WITHIN,
     ),
@@ -330,7 +327,6 @@ KINDS: dict[str, Kind] = {
             "every doubling of {per}",
             "“{treatment}”与“{control}”的{quality}差异随{per}每翻一倍的变化不超过 {margin}",
         ),
-        criterion_with_margin=None,
         documentation=(
             "the difference changes by less than the margin per doubling, either way",
             "two one-sided t tests of the slope over the sizes",
@@ -346,7 +342,6 @@ KINDS: dict[str, Kind] = {
             "{treatment} solves the probe with more seeds than {control}; solved: {solved} at the end",
             "“{treatment}”解出任务的种子多于“{control}”；解出指结束时{solved}",
         ),
-        criterion_with_margin=None,
         documentation=(
             "solves the probe with more seeds than the control: accuracy at the end of at least `solved_at`, a share, "
             "the mean or that at one `difficulty`",
@@ -362,7 +357,6 @@ KINDS: dict[str, Kind] = {
             "{treatment} solves the probe before {control} in more pairs than after it; solved: {solved} at the end",
             "“{treatment}”先于“{control}”解出任务的配对多于后于它的；解出指结束时{solved}",
         ),
-        criterion_with_margin=None,
         documentation=(
             "solves the probe, as above, before the control in more pairs than after it (not: a lower mean of steps)",
             "an exact one-sided sign test over the pairs in which at least one arm solves it and the validations tell "
@@ -378,7 +372,6 @@ KINDS: dict[str, Kind] = {
             "{treatment}: at least {least_frozen} parameters are never trained (compared with {control})",
             "“{treatment}”中至少有 {least_frozen} 个参数始终不变（与“{control}”相比）",
         ),
-        criterion_with_margin=None,
         documentation=(
             "at least `least_frozen` parameters are never trained (implied ones count), or at least `least_fewer` "
             "fewer are trained than in the control",
@@ -401,7 +394,6 @@ KINDS: dict[str, Kind] = {
             "{treatment}: a step takes less time than one of {control}, measured by oelm bench",
             "“{treatment}”每步用时少于“{control}”（由 oelm bench 测量）",
         ),
-        criterion_with_margin=None,
         documentation=(
             "a step takes less time",
             "the interval of `oelm bench`, nothing else ([how it measures](speed.md#how-oelm-bench-measures))",

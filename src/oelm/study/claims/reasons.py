@@ -19,29 +19,17 @@ class Reason:
     sentence: Phrase
 
 
+_FOUND: Phrase = ("{effect}, {found}; {p}.", "{effect}，{found}；{p}。")
+_ALL_ALIKE: Phrase = (
+    "{effect}, exactly the same in all {pairs} pairs, {found}; {p}.",
+    "{effect}（{pairs} 对完全相同），{found}；{p}。",
+)
+
 REASONS: dict[str, Reason] = {
     # Of quality. `difference` is the mean as it is shown, `bound` the one-sided bound that decides.
-    "shown": Reason(
-        ("pairs", "difference", "margin"),
-        (
-            "{effect}, {found}; {p}.",
-            "{effect}，{found}；{p}。",
-        ),
-    ),
-    "contradicted": Reason(
-        ("pairs", "difference", "margin", "bound"),
-        (
-            "{effect}, {found}; {p}.",
-            "{effect}，{found}；{p}。",
-        ),
-    ),
-    "not_shown": Reason(
-        ("pairs", "difference", "margin"),
-        (
-            "{effect}, {found}; {p}.",
-            "{effect}，{found}；{p}。",
-        ),
-    ),
+    "shown": Reason(("pairs", "difference", "margin"), _FOUND),
+    "contradicted": Reason(("pairs", "difference", "margin", "bound"), _FOUND),
+    "not_shown": Reason(("pairs", "difference", "margin"), _FOUND),
     "run_failed": Reason(
         ("pairs", "apart", "treatment", "control", "difference", "median", "within"),  # treatment, control: seeds
         (
@@ -71,27 +59,9 @@ REASONS: dict[str, Reason] = {
         ),
     ),
     # Of quality, by the exact sign-flip test: shares whose differences have no spread.
-    "same_shown": Reason(
-        ("pairs", "difference", "margin"),
-        (
-            "{effect}, exactly the same in all {pairs} pairs, {found}; {p}.",
-            "{effect}（{pairs} 对完全相同），{found}；{p}。",
-        ),
-    ),
-    "same_contradicted": Reason(
-        ("pairs", "difference", "margin"),
-        (
-            "{effect}, exactly the same in all {pairs} pairs, {found}; {p}.",
-            "{effect}（{pairs} 对完全相同），{found}；{p}。",
-        ),
-    ),
-    "same_not_shown": Reason(
-        ("pairs", "difference", "margin"),
-        (
-            "{effect}, exactly the same in all {pairs} pairs, {found}; {p}.",
-            "{effect}（{pairs} 对完全相同），{found}；{p}。",
-        ),
-    ),
+    "same_shown": Reason(("pairs", "difference", "margin"), _ALL_ALIKE),
+    "same_contradicted": Reason(("pairs", "difference", "margin"), _ALL_ALIKE),
+    "same_not_shown": Reason(("pairs", "difference", "margin"), _ALL_ALIKE),
     # Of studies with looks.
     "look_waits": Reason(
         ("seeds",),
@@ -111,50 +81,14 @@ REASONS: dict[str, Reason] = {
         ),
     ),
     # Of a contrast: `difference` is the paired difference at its `size` less that at the size `against`.
-    "contrast_shown": Reason(
-        ("pairs", "difference", "margin"),
-        (
-            "{effect}, {found}; {p}.",
-            "{effect}，{found}；{p}。",
-        ),
-    ),
-    "contrast_contradicted": Reason(
-        ("pairs", "difference", "margin", "bound"),
-        (
-            "{effect}, {found}; {p}.",
-            "{effect}，{found}；{p}。",
-        ),
-    ),
-    "contrast_unclear": Reason(
-        ("pairs", "difference", "margin"),
-        (
-            "{effect}, {found}; {p}.",
-            "{effect}，{found}；{p}。",
-        ),
-    ),
+    "contrast_shown": Reason(("pairs", "difference", "margin"), _FOUND),
+    "contrast_contradicted": Reason(("pairs", "difference", "margin", "bound"), _FOUND),
+    "contrast_unclear": Reason(("pairs", "difference", "margin"), _FOUND),
     # Of scale. `slope` is the change of the difference with every doubling of what `per` says, `bound` the one-sided
     # bound that decides.
-    "trend_shown": Reason(
-        ("sizes", "slope", "margin", "per"),
-        (
-            "{effect}, {found}; {p}.",
-            "{effect}，{found}；{p}。",
-        ),
-    ),
-    "trend_contradicted": Reason(
-        ("sizes", "slope", "margin", "per", "bound"),
-        (
-            "{effect}, {found}; {p}.",
-            "{effect}，{found}；{p}。",
-        ),
-    ),
-    "trend_unclear": Reason(
-        ("sizes", "slope", "margin", "per"),
-        (
-            "{effect}, {found}; {p}.",
-            "{effect}，{found}；{p}。",
-        ),
-    ),
+    "trend_shown": Reason(("sizes", "slope", "margin", "per"), _FOUND),
+    "trend_contradicted": Reason(("sizes", "slope", "margin", "per", "bound"), _FOUND),
+    "trend_unclear": Reason(("sizes", "slope", "margin", "per"), _FOUND),
     "too_few_sizes": Reason(
         ("sizes", "least"),
         (
