@@ -368,9 +368,11 @@ MUTANTS = (
     ),
     Mutant("study/bench.py", "for number in self.quiet]", "for number in range(self.blocks)]", "study/test_bench.py"),
     # ---- Analysis and statistics ----
-    Mutant("analysis/curves.py", "set.intersection(*(set(run)", "set.union(*(set(run)", "analysis/test_curves.py"),
     Mutant(
-        "analysis/curves.py",
+        "analysis/arm_summaries.py", "set.intersection(*(set(run)", "set.union(*(set(run)", "analysis/test_curves.py"
+    ),
+    Mutant(
+        "analysis/arm_summaries.py",
         '(before["val_loss"] - target_loss) /',
         '(target_loss - after["val_loss"]) /',
         "analysis/test_curves.py",
@@ -654,7 +656,7 @@ MUTANTS = (
         "changes = ()",
         "study/test_study_registration.py",
     ),  # registrations: changes are not told
-    Mutant("study/strays.py", "if not left:", "if True:", "study/test_strays.py"),  # edited studies: nobody is a stray
+    Mutant("study/doubts.py", "if not left:", "if True:", "study/test_strays.py"),  # edited studies: nobody is a stray
     Mutant(
         "study/doubts.py",
         "if place_of(then) != place_of(_as_computed(run, key, declared)):",
@@ -744,8 +746,8 @@ MUTANTS = (
     ),  # bench: everything is plausible
     Mutant(
         "study/bench_fit.py",
-        "if before.get(key) != now.get(key)]",
-        "if False]",
+        "return stated_differences(found, step_settings(declared))",
+        "return ()",
         "study/test_bench_fit.py analysis/test_hypotheses.py",
     ),  # bench: any config will do
     Mutant(

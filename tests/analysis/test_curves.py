@@ -2,7 +2,7 @@
 
 import pytest
 
-from oelm.analysis.curves import mean_curve, reached, with_value
+from oelm.analysis.arm_summaries import mean_curve, reached, with_value
 
 
 def records(losses, *, every=10, step_seconds=0.5):

@@ -5,11 +5,11 @@ from dataclasses import asdict
 
 import numpy as np
 import pytest
+from oelm.analysis.solving import sign_test, solving_pairs
 
 from oelm.analysis import statistics
 from oelm.analysis.findings import SignTest, SolvedSeeds, Verdict
 from oelm.analysis.hypotheses import verdicts
-from oelm.analysis.solving import sign_test, solving_pairs
 from oelm.analysis.speed import Speed
 from oelm.analysis.summary import findings_as_json, findings_of
 from oelm.core.solving import Criterion, Solved, solved

@@ -13,7 +13,7 @@ from oelm.data.prepare import prepare
 from oelm.execution.controller import data_facts
 from oelm.machine.errors import UserError
 from oelm.study.catalogue import PACKAGED
-from oelm.study.data_here import data_folders
+from oelm.study.plan import data_folders
 from stored_runs import small_study
 
 

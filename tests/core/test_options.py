@@ -62,7 +62,7 @@ def test_no_room_but_the_table_and_what_computes_knows_an_option_by_name():
         "core/model/transformer.py",
         "core/config.py",  # the rows of a query
         "core/arms.py",
-        "study/checks.py",  # a norm cancels a start's scale
+        "study/reading.py",  # a norm cancels a start's scale
         "study/sizes.py",  # the rank of a residual grows with the width
         "execution/checking/steps.py",  # takes a step of each
     }

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from example_studies import example_study, findings_from, invented_heads
 
-from oelm.analysis.heads import heads_of
+from oelm.analysis.arm_summaries import heads_of
 from oelm.models.heads.kinds import KINDS
 from oelm.run.directory import RunDirectory
 from oelm.show.content import article_of

@@ -9,8 +9,8 @@ from example_studies import example_study, findings_from, hypothesis
 from markdown_it import MarkdownIt
 from reading import Page, pdf_text, without_spaces
 
+from oelm.analysis.beside import scope_of
 from oelm.analysis.findings import Findings, Scope, Span
-from oelm.analysis.scope import scope_of
 from oelm.analysis.summary import findings_of
 from oelm.show.article import Table, VerdictBox
 from oelm.show.content import article_of

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from oelm.analysis.arm_summaries import runs_by_arm
-from oelm.analysis.curves import mean_curve, reached
+from oelm.analysis.arm_summaries import mean_curve, reached, runs_by_arm
 from oelm.analysis.summary import findings_of
 from oelm.core.config import MOST_RECORDED_HEADS
 from oelm.execution.table import progress_of

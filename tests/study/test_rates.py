@@ -14,10 +14,10 @@ from oelm.machine.errors import UserError
 from oelm.storage.files import SEAL, Damaged, digest_of, read_sealed, write_sealed
 from oelm.study.decisions import CHOICES_FILE, choice_of, read_decisions, round_of, tuning_declaration
 from oelm.study.declaration import declared_tree
+from oelm.study.doubts import strays
 from oelm.study.one_run import settings_for
 from oelm.study.plan import planned
 from oelm.study.shelf import Shelf
-from oelm.study.strays import strays
 from stored_runs import VOCABULARY, small_probes, small_study, store_finished, store_study
 
 RATE = "training.learning_rate"

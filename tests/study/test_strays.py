@@ -12,10 +12,10 @@ import pytest
 from oelm.analysis.summary import findings_of
 from oelm.execution.status import study_status
 from oelm.study.decisions import CHOICES_FILE
+from oelm.study.doubts import strays
 from oelm.study.plan import planned
 from oelm.study.remarks import sentence
 from oelm.study.shelf import Shelf
-from oelm.study.strays import strays
 from stored_runs import DATA_DIGEST, VOCABULARY, small_study, store_finished, store_study
 
 ARMS = ["trained", "frozen_head_orthogonal"]

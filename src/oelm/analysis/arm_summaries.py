@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,10 +11,17 @@ from pathlib import Path, PurePath
 from statistics import fmean
 from typing import Any
 
-from oelm.analysis.curves import mean_curve, reached, with_value
-from oelm.analysis.findings import ArmSummary, PairedDifference, ProbeSummary, Quality, SolvedSeeds
+from oelm.analysis.findings import (
+    ArmSummary,
+    Curve,
+    Heads,
+    PairedDifference,
+    ProbeSummary,
+    Quality,
+    Reached,
+    SolvedSeeds,
+)
 from oelm.analysis.floors import floor_of
-from oelm.analysis.heads import heads_of
 from oelm.analysis.speed import SpeedOf
 from oelm.analysis.spending import interval_level
 from oelm.analysis.statistics import paired_difference, standard_deviation
@@ -25,8 +33,9 @@ from oelm.core.measures import LOSS, Measure
 from oelm.core.probes.probe import is_probe, probe_of
 from oelm.core.solving import Criterion, by_difficulty
 from oelm.data.prepared import name_here
+from oelm.models.heads.kinds import KINDS
 from oelm.run.directory import RunDirectory
-from oelm.storage.metric_records import Record
+from oelm.storage.metric_records import HeadTables, Record, strongest_head
 from oelm.study.declaration import Study
 from oelm.study.one_run import settings_for
 from oelm.study.plan import Plan, PlannedRun
@@ -266,3 +275,89 @@ def _learning_rate_curve(records: Sequence[Sequence[Record]]) -> list[tuple[int,
 
 def _mean(values: Sequence[float]) -> float | None:
     return fmean(values) if values else None
+
+
+# ---- Curves ----------------------------------------------------------------------------------------------------------
+
+PLACE = ("step", "tokens", "seconds")
+
+
+def with_value(records: Sequence[Record], name: str) -> list[Record]:
+    """The records that hold a finite number of this name, and their place, by step."""
+    kept = [record for record in records if all(_is_finite(record.get(key)) for key in (name, *PLACE))]
+    return sorted(kept, key=lambda record: record["step"])
+
+
+def mean_curve(runs: Sequence[Sequence[Record]], name: str) -> Curve | None:
+    """Over the steps that all runs recorded; None if there are none."""
+    by_step = [{record["step"]: record for record in with_value(records, name)} for records in runs]
+    if not by_step:
+        return None
+    steps = sorted(set.intersection(*(set(run) for run in by_step)))
+    if not steps:
+        return None
+    values = [[run[step][name] for run in by_step] for step in steps]
+    return Curve(
+        steps=steps,
+        tokens=[by_step[0][step]["tokens"] for step in steps],
+        seconds=[fmean(run[step]["seconds"] for run in by_step) for step in steps],
+        mean=[fmean(at_step) for at_step in values],
+        low=[min(at_step) for at_step in values],
+        high=[max(at_step) for at_step in values],
+    )
+
+
+def reached(runs: Sequence[Sequence[Record]], target_loss: float, *, flops_per_token: float) -> Reached | None:
+    """Where the validation curves first come down to a loss; None if none does."""
+    crossings = [place for records in runs if (place := _crossing(with_value(records, "val_loss"), target_loss))]
+    if not crossings:
+        return None
+    steps, tokens, seconds = (fmean(column) for column in zip(*crossings, strict=True))
+    return Reached(len(crossings), steps, tokens, seconds, tokens * flops_per_token)
+
+
+def _crossing(curve: list[Record], target_loss: float) -> tuple[float, ...] | None:
+    """Step, tokens and seconds, between two records in proportion."""
+    if not curve:
+        return None
+    if curve[0]["val_loss"] <= target_loss:
+        return tuple(float(curve[0][place]) for place in PLACE)
+    for before, after in itertools.pairwise(curve):
+        if after["val_loss"] <= target_loss:
+            part = (before["val_loss"] - target_loss) / (before["val_loss"] - after["val_loss"])
+            return tuple(before[place] + part * (after[place] - before[place]) for place in PLACE)
+    return None
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+# ---- Heads -----------------------------------------------------------------------------------------------------------
+
+
+def heads_of(seeds: Sequence[tuple[RunDirectory, Sequence[Record]]]) -> Heads | None:
+    """Over the seeds whose runs recorded scores of heads; None if there are none. Each comes with its records."""
+    scored = []
+    for directory, records in seeds:
+        last = directory.last_head_scores()
+        if last and all(with_value(records, strongest_head(kind)) for kind in KINDS):
+            scored.append((records, last))
+    curves = {kind: mean_curve([records for records, _ in scored], strongest_head(kind)) for kind in KINDS}
+    strongest = {kind: curve for kind, curve in curves.items() if curve is not None}
+    if not scored or not strongest:
+        return None
+    return Heads(strongest, _mean_by_rank([last for _, last in scored]), seeds=len(scored))
+
+
+def _mean_by_rank(tables: Sequence[HeadTables]) -> HeadTables:
+    """Of the strongest head of each layer, of the second, and so on: which head of a layer becomes one of a kind is
+    chance, so that the mean of equally numbered ones would show neither.
+    """
+    return {
+        kind: [
+            [fmean(cells) for cells in zip(*(sorted(row, reverse=True) for row in rows), strict=True)]
+            for rows in zip(*(each[kind] for each in tables), strict=True)
+        ]
+        for kind in KINDS
+    }

@@ -5,17 +5,17 @@ A neighbour that is missing or cannot be read is a row that says so, never the e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from oelm.analysis.findings import Beside, Findings, Outcome
-from oelm.analysis.scope import scope_of
+from oelm.analysis.findings import ArmSummary, Beside, Findings, Outcome, Scope, ScopedVerdict, Span, Verdict
 from oelm.machine.errors import UserError
 from oelm.storage.files import RUNS
 from oelm.study.archives import runs_folder
 from oelm.study.declaration import Hypothesis, Neighbour, Study, in_language
 from oelm.study.reading import load_study
 from oelm.study.registration import as_it_began
+from oelm.study.scaled import arms_compared
 from oelm.study.shelf import Shelf
 
 SIZES = ("num_layers", "d_model", "num_heads", "vocabulary", "pretrained")
@@ -80,3 +80,30 @@ def _outcomes(findings: Findings, treatment: str) -> Iterator[tuple[str, Outcome
 def compares(hypothesis: Hypothesis, treatment: str, study: Study) -> bool:
     """Whether it is about this arm and the baseline."""
     return (hypothesis.treatment, hypothesis.control) == (treatment, study.baseline)
+
+
+# ---- Scope -----------------------------------------------------------------------------------------------------------
+
+
+def scope_of(study: Study, arms: Sequence[ArmSummary]) -> Scope:
+    """Of a comparison of these arms."""
+    examples = [arm.training_examples for arm in arms if arm.training_examples is not None]
+    return Scope(
+        parameters=_span(arm.total for arm in arms),
+        tokens=_span(arm.tokens for arm in arms),
+        examples=_span(examples) if examples else None,
+        data=list(dict.fromkeys(arm.data for arm in arms)),
+        stated=study.scope,
+    )
+
+
+def with_scope(study: Study, arms: dict[str, ArmSummary], verdict: Verdict) -> ScopedVerdict:
+    """The verdict with the scope of the arms it is about, whatever the others are."""
+    pairs = arms_compared(study, verdict.hypothesis)
+    compared = [arms[arm] for treatment, control in pairs for arm in (control, treatment)]
+    return ScopedVerdict(**vars(verdict), scope=scope_of(study, compared))
+
+
+def _span(values: Iterable[int]) -> Span:
+    ordered = sorted(values)
+    return Span(ordered[0], ordered[-1])

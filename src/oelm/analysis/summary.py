@@ -12,16 +12,13 @@ from typing import Any
 from pydantic import BaseModel
 
 from oelm.analysis.arm_summaries import ArmRuns, arm_summary, is_finished, runs_by_arm, target_perplexity
-from oelm.analysis.beside import side_by_side
-from oelm.analysis.examples import with_examples
+from oelm.analysis.beside import scope_of, side_by_side, with_scope
 from oelm.analysis.findings import ArmSummary, Beside, Decomposition, Findings, Quality, Scale, Verdict
 from oelm.analysis.hypotheses import of_all_seeds, verdicts
 from oelm.analysis.looks import looks_taken, next_look, verdicts_by_looks
-from oelm.analysis.notes import notes
+from oelm.analysis.notes import notes, with_examples, with_reservations
 from oelm.analysis.provenance import provenance
-from oelm.analysis.reservations import with_reservations
 from oelm.analysis.scale import scale_of
-from oelm.analysis.scope import scope_of, with_scope
 from oelm.analysis.speed import SpeedOf, bench_provenance, speed
 from oelm.analysis.spending import interval_level, t_levels, union_levels
 from oelm.analysis.statistics import paired_difference

@@ -211,8 +211,7 @@ def new(
       oelm new --confirm mine
       oelm new --confirm mine mine-again
     """
-    from oelm.study.confirming import write_confirmation
-    from oelm.study.template import write_new
+    from oelm.study.template import write_confirmation, write_new
 
     if confirm is not None:
         file = write_confirmation(confirm, name)

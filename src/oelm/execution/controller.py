@@ -32,14 +32,13 @@ from oelm.machine.system import rest_until_one_ends
 from oelm.run.directory import RunDirectory, final_numbers
 from oelm.storage.files import RUNS, ensure_writable, explaining_a_full_disk
 from oelm.storage.ownership import Owned, owner_of, owning
-from oelm.study.data_here import Digests, data_folders, digests_here
 from oelm.study.decisions import CHOICES_FILE
 from oelm.study.declaration import Study
 from oelm.study.doubts import lines_on
 from oelm.study.halving import Round
 from oelm.study.kept_choices import decided_line, store_choices
 from oelm.study.one_run import settings_for
-from oelm.study.plan import Plan, PlannedRun, Planner
+from oelm.study.plan import Digests, Plan, PlannedRun, Planner, data_folders, digests_here
 from oelm.study.registration import register
 from oelm.study.shelf import PULLED_FILE, Shelf, read_stored, run_elsewhere
 from oelm.study.tuning import Choice

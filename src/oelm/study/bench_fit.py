@@ -18,7 +18,15 @@ from oelm.study.bench import LEAST_BLOCKS, Bench
 from oelm.study.declaration import Study
 from oelm.study.one_run import settings_for
 from oelm.study.plan import Plan
-from oelm.study.remarks import DATA_DIGEST, Differences, Remark, difference_text, some
+from oelm.study.remarks import (
+    DATA_DIGEST,
+    Differences,
+    Remark,
+    difference_text,
+    differences,
+    some,
+    stated_differences,
+)
 from oelm.study.shelf import Shelf
 
 LEFT_TO_THE_MACHINE = ("auto", None)
@@ -46,7 +54,7 @@ def compared(bench: Bench, plan: Plan, *, facts: dict[str, Any], data_digests: I
         for arm in bench.seconds
         if arm in plan.study.arms
     }
-    return replace(bench, other_config={arm: differences for arm, differences in found.items() if differences})
+    return replace(bench, other_config={arm: unlike for arm, unlike in found.items() if unlike})
 
 
 def _by_config(bench: Bench, plan: Plan, facts: dict[str, Any]) -> Bench:
@@ -118,11 +126,8 @@ def _other_step(bench: Bench, arm: str, declared: Run, facts: dict[str, Any]) ->
 
 
 def _other_settings(then: Run, declared: Run, facts: dict[str, Any]) -> Differences:
-    """What follows from a setting that differs is left out beside it."""
-    stated, before, now = step_settings(declared), step_settings(then), step_settings(as_far_as_known(declared, facts))
-    unlike = [key for key in dict.fromkeys([*before, *now]) if before.get(key) != now.get(key)]
-    named = [key for key in unlike if stated.get(key) is not None or key not in stated] or unlike
-    return tuple((key, before.get(key), now.get(key)) for key in named)
+    found = differences(step_settings(then), step_settings(as_far_as_known(declared, facts)))
+    return stated_differences(found, step_settings(declared))
 
 
 def _other_execution(bench: Bench, now: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
@@ -175,8 +180,8 @@ def remarks_on(bench: Bench | Damaged | None, study: Study) -> list[Remark]:
         texts = [difference_text("", name, arm).strip() for arm, name in bench.names.items()]
         remarks.append(("bench_other_names", {"names": some(texts)}))
     if bench.other_config:
-        differences = differences_text(bench, study.arms)
-        remarks.append(("bench_other_config", {"differences": differences, "study": study.name}))
+        told = differences_text(bench, study.arms)
+        remarks.append(("bench_other_config", {"differences": told, "study": study.name}))
     return remarks
 
 

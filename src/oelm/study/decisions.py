@@ -23,6 +23,7 @@ from oelm.study.declaration import Study, as_declared, used_keys
 from oelm.study.halving import Round
 from oelm.study.one_run import settings_for
 from oelm.study.rate_fit import Curve
+from oelm.study.remarks import DATA_DIGEST, Differences, difference_text, differences
 from oelm.study.tuning import Carried, Choice, Grid, Point, Solving
 
 if TYPE_CHECKING:
@@ -84,6 +85,12 @@ class Decision(Stored):
     final_runs_then: Amount  # or runs of later rounds, that went by it and had started: none, unless it was stored late
     runs: list[RunUsed]
     decided: dict[str, Any]  # by the kind
+
+    def made_from_other(self, data_digest: str | None) -> list[str]:
+        """That the data are others than these, where both are known."""
+        if not data_digest or self.data_digest in (None, "", data_digest):
+            return []
+        return [difference_text(DATA_DIGEST, str(self.data_digest)[:12], data_digest[:12])]
 
 
 class MeanLoss(Stored):
@@ -346,20 +353,17 @@ def tuning_declaration(study: Study, arm: str) -> dict[str, Any]:
         return {}
     first = {key: points[0] for key, points in tuning.grid.items()}
     run = settings_for(study, arm, seed=tuning.seeds[0], values=first, tuning=True).run
-    own = {key: value for key, value in _computing(run).items() if key not in tuning.grid}
+    own = {key: value for key, value in computing_settings(run).items() if key not in tuning.grid}
     return own | flat({"tuning": used_keys(as_declared(tuning.model_dump(mode="json", exclude={"set"})))})
 
 
-def declaration_differences(then: dict[str, Any], study: Study, arm: str) -> list[tuple[str, Any, Any]]:
+def declaration_differences(then: dict[str, Any], study: Study, arm: str) -> Differences:
     """Keys that differ, then and now. One that a later oelm added counts only if the study uses it."""
     then, current = with_parts(then), tuning_declaration(study, arm)
     run = settings_for(study, arm, seed=study.seeds[0]).run
-    unused = _computing(run.model_copy(update={"model": type(run.model)(), "training": Training()}))
-    return [
-        (key, then.get(key), current.get(key))
-        for key in dict.fromkeys([*then, *current])
-        if then.get(key) != current.get(key) and (key in then or current[key] != unused.get(key))
-    ]
+    unused = computing_settings(run.model_copy(update={"model": type(run.model)(), "training": Training()}))
+    unheard = {key for key in current if key not in then and current[key] == unused.get(key)}
+    return differences(then, current, beside=unheard)
 
 
 _OLDER, _PARTS = "model.attention.", "model.parts."  # before every part of a model could be spoken of
@@ -372,7 +376,8 @@ def with_parts(then: dict[str, Any]) -> dict[str, Any]:
     return {key.replace(_OLDER, _PARTS, 1) if key.startswith(_OLDER) else key: value for key, value in known.items()}
 
 
-def _computing(run: Run) -> dict[str, Any]:
+def computing_settings(run: Run) -> dict[str, Any]:
+    """By dotted keys: what it computes but for its data and its seeds."""
     return flat(run.model_dump(mode="json", exclude={"arm", "data", "seeds"}))
 
 

@@ -12,12 +12,12 @@ from typing import Any
 
 from oelm.study.claims.kinds import FAMILY, KINDS, PAIRED
 from oelm.study.declaration import Hypothesis, Study
+from oelm.study.doubts import results_elsewhere
 from oelm.study.plan import Plan
 from oelm.study.registration import IN_TIME, Registration, changes, registration_of
 from oelm.study.remarks import Differences
 from oelm.study.scaled import arms_compared
 from oelm.study.shelf import Shelf
-from oelm.study.strays import results_elsewhere
 
 # Keys whose change alters what a claim's runs, seeds or levels are, by the claims that it alters.
 _OF_RUNS = ("seeds", "draws", "tuning")  # claims that runs decide; draws were a key up to 0.5.0, like futility

@@ -105,9 +105,7 @@ def _replaced(decision: Decision, differences: list[str]) -> Remark:
 
 def _differences(study: Study, decision: Decision, arm: str, data_digest: str | None) -> list[str]:
     found = [difference_text(*each) for each in declaration_differences(decision.declaration, study, arm)]
-    if data_digest and decision.data_digest and decision.data_digest != data_digest:
-        found.append(difference_text("data digest", decision.data_digest[:12], data_digest[:12]))
-    return found
+    return [*found, *decision.made_from_other(data_digest)]
 
 
 def _on_outdated(

@@ -6,7 +6,7 @@ becomes of its runs. What a look says beyond that (p-values, intervals) is the a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -21,7 +21,7 @@ from oelm.storage.schemas import Amount, Part, Stored, checked
 from oelm.study.claims.reasons import REASONS
 from oelm.study.decisions import CHOICES_FILE, Decision, add_decisions, change_of, identity_of, read_decisions, run_used
 from oelm.study.declaration import Hypothesis, Study, used_keys
-from oelm.study.remarks import Remark, difference_text, sentence, some
+from oelm.study.remarks import Remark, difference_text, differences, sentence, some
 from oelm.study.scaled import arms_compared, arms_of_scale
 
 if TYPE_CHECKING:
@@ -145,9 +145,11 @@ def kept_looks(study: Study, folder: Path, *, data_digest: str | None) -> KeptLo
         looks = [_look(folder / CHOICES_FILE, each, study, number) for number, each in enumerate(decisions, start=1)]
     except UserError as error:
         return _blocked(("choices_damaged", {"line": str(error)}))
-    differences = _once(text for each in decisions for text in _differences(study, each, data_digest))
-    if differences:
-        facts = {"file": str(folder / CHOICES_FILE), "made": decisions[0].made, "differences": some(differences)}
+    changed = _once(
+        text for each in decisions for text in (*_declared_otherwise(study, each), *each.made_from_other(data_digest))
+    )
+    if changed:
+        facts = {"file": str(folder / CHOICES_FILE), "made": decisions[0].made, "differences": some(changed)}
         return _blocked(("looks_other_declaration", facts))
     late = [each for each in looks if each.runs_then]
     remarks: list[Remark] = [
@@ -170,7 +172,7 @@ def _blocked(remark: Remark) -> KeptLooks:
 
 def _look(file: Path, decision: Decision, study: Study, number: int) -> Look:
     taken = TakenLook.model_validate(checked(file, decision.decided, TakenLook))
-    if not list(_declared_otherwise(study, decision)):
+    if not _declared_otherwise(study, decision):
         claims = {each.name for each in study.paired_claims}
         seeds = study.seeds[: study.looks[number - 1]] if number <= len(study.looks) else None
         if taken.look != number or taken.seeds != seeds or not set(taken.claims) <= claims:
@@ -178,18 +180,10 @@ def _look(file: Path, decision: Decision, study: Study, number: int) -> Look:
     return Look(taken.look, taken.seeds, taken.claims, decision.made, decision.final_runs_then)
 
 
-def _differences(study: Study, decision: Decision, data_digest: str | None) -> Iterator[str]:
-    yield from _declared_otherwise(study, decision)
-    if data_digest and decision.data_digest and decision.data_digest != data_digest:
-        yield difference_text("data digest", decision.data_digest[:12], data_digest[:12])
-
-
-def _declared_otherwise(study: Study, decision: Decision) -> Iterator[str]:
+def _declared_otherwise(study: Study, decision: Decision) -> list[str]:
     then, current = decision.declaration, look_declaration(study)
-    for key in dict.fromkeys([*then, *current]):
-        is_compared = key not in _NO_LONGER and (key in then or key not in _ADDED_LATER)
-        if is_compared and then.get(key) != current.get(key):
-            yield difference_text(key, then.get(key), current.get(key))
+    unheard = {_OF_SCALE} - then.keys()  # a key that looks were not always stored with
+    return [difference_text(*each) for each in differences(then, current, beside=_NO_LONGER | unheard)]
 
 
 def against_runs(kept: KeptLooks, runs: list[PlannedRun], folder: Path) -> KeptLooks:
@@ -219,7 +213,6 @@ def _once(texts: Iterable[str]) -> list[str]:
 # What of a claim is words, and changes nothing about its test.
 _WORDS = {"name", "claim", "varies", "fails_when", "explained"}
 _OF_SCALE = "confirmatory_claims_about_scale"
-_ADDED_LATER = (_OF_SCALE,)  # keys that looks were not always stored with
 _NO_LONGER = {"futility"}  # a key of versions up to 0.5.0: whether a look gave up claims; what it settled stays settled
 
 

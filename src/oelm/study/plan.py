@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from oelm.core.config import ResolvedRun, Run, Settings, as_far_as_known, resolved
+from oelm.core.probes.probe import is_probe, probe_of
 from oelm.core.solving import Criterion
+from oelm.data.prepared import digest_here, facts_here
 from oelm.machine.errors import UserError
 from oelm.run.directory import TUNING_FOLDER, RunDirectory, folder_name
 from oelm.study.carrying import tuned_together, with_carried
-from oelm.study.data_here import Digests, data_folders, digests_here, facts_of_data
 from oelm.study.declaration import Study, Tuning
 from oelm.study.halving import Round, judged
 from oelm.study.kept_choices import KeptChoices, kept_choices, second_thoughts, stored_late, with_early_runs
@@ -29,6 +30,27 @@ from oelm.study.one_run import settings_for
 from oelm.study.remarks import Remark
 from oelm.study.shelf import Shelf, StoredRun, computation
 from oelm.study.tuning import Choice, Grid, Point, Tried, chosen, extended, joined, neighbours, point_text, points_of
+
+Digests = dict[str, str]  # by the folder, as the study names it
+
+
+def data_folders(study: Study) -> list[str]:
+    """The baseline's first: it decides what the model is."""
+    arms = [study.baseline, *study.arms]
+    stages = (False, True) if study.tuning else (False,)
+    runs = (settings_for(study, arm, seed=study.seeds[0], tuning=tuning).run for tuning in stages for arm in arms)
+    return list(dict.fromkeys(run.data for run in runs))
+
+
+def digests_here(folders: list[str]) -> Digests:
+    found = {each: probe_of(each).digest if is_probe(each) else digest_here(Path(each)) for each in folders}
+    return {folder: digest for folder, digest in found.items() if digest is not None}
+
+
+def facts_of_data(folder: str) -> dict[str, Any]:
+    """What the data say of the model; nothing where they are not here."""
+    return {"vocabulary": probe_of(folder).vocabulary} if is_probe(folder) else facts_here(Path(folder))
+
 
 Stage = Literal["tuning", "final"]
 # Of a study with looks: needed now, needed if a look decides nothing, or no longer needed.

@@ -30,7 +30,7 @@ from oelm.study.decisions import TUNED_VALUES, TUNING_ROUND, read_decisions
 from oelm.study.declaration import Study, declared_tree, study_digest, tree_digest
 from oelm.study.kept_choices import TUNING_SPLIT
 from oelm.study.kept_looks import has_looks
-from oelm.study.remarks import difference_text, sentence, some
+from oelm.study.remarks import difference_text, differences, sentence, some
 from oelm.study.shelf import Shelf, StoredRun
 
 REGISTRATION_FILE = "registration.json"
@@ -250,10 +250,7 @@ def changes(then: dict[str, Any], current: dict[str, Any]) -> Iterator[tuple[str
         for name in [*one[section], *other[section]]:
             if (name in one[section]) != (name in other[section]):
                 yield f"{section}.{name}", one[section].pop(name, None), other[section].pop(name, None)
-    one, other = flat(one), flat(other)
-    for key in dict.fromkeys([*one, *other]):
-        if one.get(key) != other.get(key):
-            yield key, one.get(key), other.get(key)
+    yield from differences(flat(one), flat(other))
 
 
 _SECTIONS = ("arms", "hypotheses")

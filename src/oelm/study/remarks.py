@@ -6,6 +6,7 @@ Terminals show it as it is; a report has the same sentence, and the Chinese one,
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Container, Mapping
 from typing import Any
 
 Remark = tuple[str, dict[str, Any]]
@@ -93,6 +94,17 @@ def code_of(code: str, facts: dict[str, Any]) -> str:
 
 def sentence(code: str, facts: dict[str, Any]) -> str:
     return SENTENCES[code_of(code, facts)].format(**facts)
+
+
+def differences(then: Mapping[str, Any], now: Mapping[str, Any], *, beside: Container[str] = ()) -> Differences:
+    """Keys of two flat trees with unlike values, but for some; None is the value of a key that is not there."""
+    keys = (key for key in dict.fromkeys([*then, *now]) if key not in beside)
+    return tuple((key, then.get(key), now.get(key)) for key in keys if then.get(key) != now.get(key))
+
+
+def stated_differences(found: Differences, declared: Mapping[str, Any]) -> Differences:
+    """Those of settings that are declared: what follows from one of them is left out beside it."""
+    return tuple(each for each in found if each[0] not in declared or declared[each[0]] is not None) or found
 
 
 NOW = ", now "  # a report has another language's word for it

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from oelm.core.accounting import totals
 from oelm.core.config import Model, ResolvedRun, Run, as_far_as_known, resolved_training
 from oelm.machine.errors import UserError
+from oelm.study.declaration import SizedArm
 
 
 @dataclass(frozen=True)
@@ -126,20 +127,7 @@ def _counted(run: Run) -> tuple[int, float]:
     return totals(known.model).total, examples * known.model.tokens_per_example
 
 
-class AtASize(Protocol):
-    """An arm at one of the sizes."""
-
-    @property
-    def family(self) -> str: ...
-
-    @property
-    def size(self) -> str: ...
-
-    @property
-    def dials(self) -> tuple[str, ...]: ...
-
-
-def carried_from(arms: Mapping[str, AtASize], arm: str, tuned: Container[str]) -> tuple[str, list[str]]:
+def carried_from(arms: Mapping[str, SizedArm], arm: str, tuned: Container[str]) -> tuple[str, list[str]]:
     """The dial along which values are carried over to an arm, and the tuned arms that they come from."""
     own = arms[arm]
     for dial in own.dials:
