@@ -170,30 +170,21 @@ def read_decisions(folder: Path) -> list[Decision]:
     for decision in decisions:
         if decision.digest != digest_of(decision.declaration):
             raise Damaged(file, f"the digest of what {decision.subject} was decided for is another")
-        if decision.kind == TUNED_VALUES:
-            _check_points(file, decision)
+        if decision.kind == TUNED_VALUES:  # what was chosen is one of the points, and these are the grid's
+            tuned = TunedValues.model_validate(checked(file, decision.decided, TunedValues))
+            points = [each.values for each in tuned.losses]
+            is_one = tuned.values is None or (_is_fitted(tuned) if tuned.curve else tuned.values in points)
+            of_grid = _are_of_grid(points, tuned.grid, decision)
+            if not of_grid or not is_one or not set(tuned.edges) <= set(tuned.values or ()):
+                raise Damaged(file, f"what was chosen for {decision.subject} is not of its grid")
         elif decision.kind == TUNING_ROUND:
-            _check_round(file, decision)
+            done = TuningRound.model_validate(checked(file, decision.decided, TuningRound))
+            goes_on = any(each.behind is not None and each.behind <= done.margin for each in done.points)
+            if not goes_on or not _are_of_grid([each.values for each in done.points], done.grid, decision):
+                raise Damaged(file, f"what was dropped for {decision.subject} is not of its grid")
         elif decision.kind == CARRIED_VALUES:
             checked(file, decision.decided, CarriedValues)
     return decisions
-
-
-def _check_points(file: Path, decision: Decision) -> None:
-    """That what was chosen is one of the points, and these are the grid's."""
-    tuned = TunedValues.model_validate(checked(file, decision.decided, TunedValues))
-    points = [each.values for each in tuned.losses]
-    is_one = tuned.values is None or (_is_fitted(tuned) if tuned.curve else tuned.values in points)
-    of_grid = _are_of_grid(points, tuned.grid, decision)
-    if not of_grid or not is_one or not set(tuned.edges) <= set(tuned.values or ()):
-        raise Damaged(file, f"what was chosen for {decision.subject} is not of its grid")
-
-
-def _check_round(file: Path, decision: Decision) -> None:
-    done = TuningRound.model_validate(checked(file, decision.decided, TuningRound))
-    goes_on = any(each.behind is not None and each.behind <= done.margin for each in done.points)
-    if not goes_on or not _are_of_grid([each.values for each in done.points], done.grid, decision):
-        raise Damaged(file, f"what was dropped for {decision.subject} is not of its grid")
 
 
 def _are_of_grid(points: list[dict[str, float]], grid: Grid, decision: Decision) -> bool:
@@ -229,12 +220,13 @@ def add_decisions(folder: Path, decisions: Iterable[Decision]) -> None:
 # ---- Tuned values --------------------------------------------------------------------------------------------------
 
 
-def tuned_values(
-    study: Study, choice: Choice, *, grid: Grid, runs: list[RunUsed], data_digest: str | None, final_runs_then: int
-) -> Decision:
-    """A choice as it is stored."""
-    declaration = tuning_declaration(study, choice.arm)
+def tuned_values(study: Study, choice: Choice, *, grid: Grid, **about: Any) -> Decision:
+    """A choice as it is stored, with what else a decision has."""
     values = None if choice.best is None else choice.values
+    # Only what there is, so that other choices are stored as they always were.
+    solving = {point: each._asdict() for point, each in choice.solving.items()}
+    fitted: dict[str, Any] = {} if choice.curve is None else {"curve": FittedCurve(**asdict(choice.curve))}
+    fitted = fitted if choice.not_fitted is None else {"not_fitted": choice.not_fitted}
     decided: Stored = (
         CarriedValues(values=values, **vars(choice.carried))
         if choice.carried
@@ -243,21 +235,14 @@ def tuned_values(
             edges=list(choice.edges),
             grid=grid,
             losses=[
-                MeanLoss(values=dict(point), loss=_finite(loss), **_solving(choice, point))
+                MeanLoss(values=dict(point), loss=_finite(loss), **solving.get(point, {}))
                 for point, loss in choice.losses.items()
             ],
-            **_fitted(choice),
+            **fitted,
         )
     )
-    return _decision(
-        CARRIED_VALUES if choice.carried else TUNED_VALUES,
-        choice.arm,
-        declaration,
-        decided,
-        runs=runs,
-        data_digest=data_digest,
-        final_runs_then=final_runs_then,
-    )
+    kind = CARRIED_VALUES if choice.carried else TUNED_VALUES
+    return new_decision(kind, choice.arm, tuning_declaration(study, choice.arm), decided, **about)
 
 
 def tuning_round(study: Study, done: Round, *, grid: Grid, **about: Any) -> Decision:
@@ -270,10 +255,10 @@ def tuning_round(study: Study, done: Round, *, grid: Grid, **about: Any) -> Deci
         arm=done.arm, number=done.number, steps=done.steps, margin=done.margin, grid=grid, points=points
     )
     subject, declaration = f"{done.arm}, round {done.number}", tuning_declaration(study, done.arm)
-    return _decision(TUNING_ROUND, subject, declaration, decided, **about)
+    return new_decision(TUNING_ROUND, subject, declaration, decided, **about)
 
 
-def _decision(kind: str, subject: str, declaration: dict[str, Any], decided: Stored, **about: Any) -> Decision:
+def new_decision(kind: str, subject: str, declaration: dict[str, Any], decided: Stored, **about: Any) -> Decision:
     return Decision(
         kind=kind,
         subject=subject,
@@ -299,16 +284,6 @@ def round_of(decision: Decision) -> tuple[Round, Grid]:
         made=decision.made,
     )
     return done, decided.grid
-
-
-def _fitted(choice: Choice) -> dict[str, Any]:
-    """Only what there is, so that other choices are stored as they always were."""
-    curve = {} if choice.curve is None else {"curve": FittedCurve(**asdict(choice.curve))}
-    return curve if choice.not_fitted is None else {"not_fitted": choice.not_fitted}
-
-
-def _solving(choice: Choice, point: Point) -> dict[str, float]:
-    return choice.solving[point]._asdict() if choice.solving else {}
 
 
 def choice_of(decision: Decision) -> tuple[Choice, Grid]:

@@ -75,8 +75,7 @@ def kept_choices(study: Study, shelf: Shelf, *, data_digest: str | None) -> Kept
         kept[arm], grid = choice_of(decision)
         grids.setdefault(arm, []).append(grid)
     remarks, blocked = _on_outdated(study, shelf, outdated)
-    remarks = (*on_rounds, *remarks)
-    return KeptChoices(kept, {arm: stored[arm] for arm in kept}, rounds, grids, remarks, blocked)
+    return KeptChoices(kept, {arm: stored[arm] for arm in kept}, rounds, grids, (*on_rounds, *remarks), blocked)
 
 
 def _kept_rounds(
@@ -167,11 +166,14 @@ def second_thoughts(
             by_arm[run.arm].append(run)
     yield from _rounds_contradicted(study, kept, tuning)
     for arm, choice in kept.choices.items():
-        facts = {"arm": arm, "chosen": _text(choice.best), "made": choice.made}
+        facts = {"arm": arm, "chosen": point_text(choice.best) if choice.best else NOTHING, "made": choice.made}
         now = _now(study, arm, by_arm[arm], grids.get(arm, {}))
         if now is not None and (now.best is None, now.values) != (choice.best is None, choice.values):
-            yield "choice_contradicted", facts | {"now": _text(now.best)}
-        elif changes := list(_changes(kept.decisions[arm], by_arm[arm])):
+            yield "choice_contradicted", facts | {"now": point_text(now.best) if now.best else NOTHING}
+            continue
+        runs = {(run.seed, frozenset(run.point)): run for run in by_arm[arm]}
+        used = ((each, (each.seed, frozenset(each.values.items()))) for each in kept.decisions[arm].runs)
+        if changes := [change for each, at in used if (change := change_of(each, runs.get(at))) is not None]:
             yield "choice_runs_changed", facts | {"changes": some(changes)}
 
 
@@ -191,10 +193,6 @@ def _rounds_contradicted(study: Study, kept: KeptChoices, tuning: list[PlannedRu
                 yield "round_contradicted", {"arm": arm, "number": number, "made": done.made, "now": now}
 
 
-def _text(point: Point | None) -> str:
-    return NOTHING if point is None else point_text(point)
-
-
 def _now(study: Study, arm: str, runs: list[PlannedRun], grid: Grid) -> Choice | None:
     """What the runs say of the points that all seeds have finished."""
     assert study.tuning is not None
@@ -205,25 +203,34 @@ def _now(study: Study, arm: str, runs: list[PlannedRun], grid: Grid) -> Choice |
     return chosen(arm, whole, grid, study.tuning) if whole else None
 
 
-def _changes(decision: Decision, runs: list[PlannedRun]) -> Iterator[str]:
-    now = {(run.seed, frozenset(run.point)): run for run in runs}
-    for used in decision.runs:
-        change = change_of(used, now.get((used.seed, frozenset(used.values.items()))))
-        if change is not None:
-            yield change
-
-
 # ---- Storing -------------------------------------------------------------------------------------------------------
 
 
 def store_choices(plan: Plan, folder: Path, *, data_digest: str | None) -> list[Round | Choice]:
     """Write down what each round and each choice of a plan says that is not, and return those. For the owner of the
     study's lock."""
+    study, tuning = plan.study, plan.study.tuning
+    budgets = tuning.rounds if tuning else []
+
+    def used(arm: str, points: Container[Point], budget: float | None) -> list[RunUsed]:
+        runs = (run for run in plan.tuning if run.arm == arm and run.point in points and run.budget == budget)
+        return [run_used(run) for run in runs if run.stored]
+
+    made: list[Decision] = []
     rounds = [done for done in plan.rounds if done.made is None]
+    for done in rounds:
+        arm, later = done.arm, budgets[done.number :]
+        about = {"data_digest": data_digest, "runs": used(arm, done.losses, budgets[done.number - 1])}
+        begun = sum(run.arm == arm and run.budget in later and run.has_begun for run in plan.tuning)
+        made.append(tuning_round(study, done, grid=plan.grids[arm], final_runs_then=begun, **about))
     choices = [choice for choice in plan.choices.values() if choice.made is None]
-    if rounds or choices:
-        made = [_of_round(plan, done, data_digest) for done in rounds]
-        add_decisions(folder, [*made, *(_decision(plan, choice, data_digest) for choice in choices)])
+    for choice in choices:
+        about = {"data_digest": data_digest, "runs": used(choice.arm, choice.losses, budgets[-1])}
+        begun = sum(run.has_begun for run in plan.by_arm[choice.arm])
+        grid = plan.grids.get(choice.arm, {})  # none of an arm whose values are carried over
+        made.append(tuned_values(study, choice, grid=grid, final_runs_then=begun, **about))
+    if made:
+        add_decisions(folder, made)
     return [*rounds, *choices]
 
 
@@ -234,27 +241,3 @@ def decided_line(made: Round | Choice) -> str:
         dropped = ", ".join(map(point_text, made.dropped))
         return f"round {made.number} ({made.steps} steps): {kept}" + (f", dropped: {dropped}" if dropped else "")
     return f"{point_text(made.best) if made.best else 'nothing, as every point diverged'}: chosen"
-
-
-def _of_round(plan: Plan, done: Round, data_digest: str | None) -> Decision:
-    assert plan.study.tuning is not None
-    used = _runs_used(plan, done.arm, done.losses, done.number)
-    later = plan.study.tuning.rounds[done.number :]
-    begun = sum(run.arm == done.arm and run.budget in later and run.has_begun for run in plan.tuning)
-    about = {"runs": used, "data_digest": data_digest, "final_runs_then": begun}
-    return tuning_round(plan.study, done, grid=plan.grids[done.arm], **about)
-
-
-def _runs_used(plan: Plan, arm: str, points: Container[Point], number: int) -> list[RunUsed]:
-    """Of a round; the last is 0."""
-    assert plan.study.tuning is not None
-    budget = plan.study.tuning.rounds[number - 1]
-    runs = [run for run in plan.tuning if run.arm == arm and run.point in points and run.budget == budget]
-    return [run_used(run) for run in runs if run.stored]
-
-
-def _decision(plan: Plan, choice: Choice, data_digest: str | None) -> Decision:
-    used = _runs_used(plan, choice.arm, choice.losses, 0)
-    begun = sum(run.has_begun for run in plan.by_arm[choice.arm])
-    grid = plan.grids.get(choice.arm, {})  # none of an arm whose values are carried over
-    return tuned_values(plan.study, choice, grid=grid, runs=used, data_digest=data_digest, final_runs_then=begun)

@@ -15,11 +15,19 @@ from pydantic import Field, field_validator, model_validator
 
 from oelm.machine.errors import UserError
 from oelm.run.directory import flat
-from oelm.storage.files import Damaged, digest_of
-from oelm.storage.ownership import now
+from oelm.storage.files import Damaged
 from oelm.storage.schemas import Amount, Part, Stored, checked
 from oelm.study.claims.reasons import REASONS
-from oelm.study.decisions import CHOICES_FILE, Decision, add_decisions, change_of, identity_of, read_decisions, run_used
+from oelm.study.decisions import (
+    CHOICES_FILE,
+    Decision,
+    add_decisions,
+    change_of,
+    identity_of,
+    new_decision,
+    read_decisions,
+    run_used,
+)
 from oelm.study.declaration import Hypothesis, Study, used_keys
 from oelm.study.remarks import Remark, difference_text, differences, sentence, some
 from oelm.study.scaled import arms_compared, arms_of_scale
@@ -271,21 +279,6 @@ def store_look(
     study: Study, look: Look, folder: Path, runs: list[PlannedRun], *, data_digest: str | None, runs_then: int
 ) -> None:
     """Write a look down, with the runs that it used. For the owner of the study's lock."""
-    declaration = look_declaration(study)
     taken = TakenLook(look=look.number, seeds=look.seeds, claims=look.claims)
-    add_decisions(
-        folder,
-        [
-            Decision(
-                kind=LOOK,
-                subject=str(look.number),
-                made=now(),
-                digest=digest_of(declaration),
-                declaration=declaration,
-                data_digest=data_digest,
-                final_runs_then=runs_then,
-                runs=[run_used(run) for run in runs],
-                decided=taken.model_dump(mode="json"),
-            )
-        ],
-    )
+    used = {"runs": [run_used(run) for run in runs], "data_digest": data_digest, "final_runs_then": runs_then}
+    add_decisions(folder, [new_decision(LOOK, str(look.number), look_declaration(study), taken, **used)])

@@ -9,7 +9,6 @@ from __future__ import annotations
 import datetime
 import itertools
 import math
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -245,20 +244,16 @@ class Planner:
             own, grid = maker.on_a_grid(study.tuning, arms, kept)
             tuned = _Tuned([*tuned.runs, *own.runs], [*tuned.rounds, *own.rounds], tuned.choices | own.choices, [])
             grids |= dict.fromkeys(arms, grid)
-        return self._planned(maker, kept, tuned, grids)
-
-    def _planned(self, maker: _Maker, kept: KeptChoices, tuned: _Tuned, grids: dict[str, Grid]) -> Plan:
-        known = with_carried(self.study, kept.choices | tuned.choices)
-        points = {arm: known[arm].best for arm in self.study.arms if arm in known}
-        points_found = {arm: best for arm, best in points.items() if best is not None}
-        final = maker.final(points_found)
+        known = with_carried(study, kept.choices | tuned.choices)
+        points = {arm: known[arm].best for arm in study.arms if arm in known}
+        final = maker.final({arm: best for arm, best in points.items() if best is not None})
         choices = {arm: with_early_runs(known[arm], final) for arm in points}
-        remarks = (*kept.remarks, *second_thoughts(self.study, kept, tuned.runs, grids), *stored_late(choices.values()))
+        remarks = (*kept.remarks, *second_thoughts(study, kept, tuned.runs, grids), *stored_late(choices.values()))
         plan = Plan(
-            self.study, tuned.runs, final, choices, grids, remarks, kept.blocked, self.facts,
-            self.digests, rounds=tuple(tuned.rounds),
+            study, tuned.runs, final, choices, grids, remarks, kept.blocked, self.facts, self.digests,
+            rounds=tuple(tuned.rounds),
         )  # fmt: skip
-        return self._by_looks(plan, maker.shelf.folder)
+        return self._by_looks(plan, shelf.folder)
 
     def _by_looks(self, plan: Plan, folder: Path) -> Plan:
         """The plan with what the stored looks say of its final runs."""
@@ -293,17 +288,14 @@ class Planner:
     def final_at_base(self, plan: Plan) -> list[PlannedRun]:
         """The final runs that wait for tuning, with the base's own values: what they cost is known before. With looks,
         those that the first one needs."""
-        needed = {arm: self.study.seeds[: plan.seeds_of(arm).needed] for arm in self.study.arms}
+        needed = {arm: plan.seeds_of(arm).needed for arm in self.study.arms if not plan.has_values(arm)}
         return [
             PlannedRun(arm, seed, "final", (), settings, self.study.arms[arm].processes, None)
-            for arm, seed in self.final_runs(arm for arm in self.study.arms if not plan.has_values(arm))
+            for place, seed in enumerate(self.study.seeds)
+            for arm in needed
             for settings, _ in [self.settings(arm, seed, "final", ())]
-            if seed in needed[arm]
+            if place < needed[arm]
         ]
-
-    def final_runs(self, arms: Iterable[str]) -> Iterator[tuple[str, int]]:
-        """Arm and seed: seed by seed, so that a study stopped half-way holds whole pairs."""
-        return ((arm, seed) for seed, arm in itertools.product(self.study.seeds, list(arms)))
 
     def settings(
         self, arm: str, seed: int, stage: Stage, point: Point, budget: float | None = None
@@ -322,10 +314,6 @@ class Planner:
 class _Maker:
     planner: Planner
     shelf: Shelf
-
-    @property
-    def study(self) -> Study:
-        return self.planner.study
 
     def on_a_grid(self, declared: Tuning, arms: list[str], kept: KeptChoices) -> tuple[_Tuned, Grid]:
         """How far these arms have come, and their grid: an optimum of one of them at an end adds a point for all."""
@@ -347,13 +335,14 @@ class _Maker:
             points |= {arm: list(done.losses) for arm, done in stored.items()}
             runs = self.tuning(declared, points, budget)
             tuned.runs.extend(runs)
-            found = _losses([arm for arm in points if arm not in stored], runs)
+            found = _tried([arm for arm in points if arm not in stored], runs, None)
             if found is None:
                 return tuned
-            done = stored | {
-                arm: judged(arm, number, steps=_steps(runs, arm), losses=losses, margin=declared.margin)
-                for arm, losses in found.items()
-            }
+            done = dict(stored)
+            for arm, tried in found.items():
+                steps = next(run.run.training.steps for run in runs if run.arm == arm)
+                losses = {at: [each.loss for each in own] for at, own in tried.items()}
+                done[arm] = judged(arm, number, steps=steps, losses=losses, margin=declared.margin)
             tuned.rounds.extend(done[arm] for arm in points)
             points = {arm: list(done[arm].kept) for arm in points}
             if number == 1:
@@ -375,7 +364,9 @@ class _Maker:
     ) -> _Tuned:
         """The last round. A curve needs the neighbours of the best: those that were dropped get the last budget too."""
         runs = self.tuning(declared, points, budget)
-        choices = _chosen(open_arms, runs, grid, declared)
+        # Nothing while a run of one arm is unfinished, because an extension concerns all arms.
+        tried = _tried(open_arms, runs, declared.criterion) or {}
+        choices = {arm: chosen(arm, by_point, grid, declared) for arm, by_point in tried.items()}
         if declared.choose == "fitted":
             found = {arm: choice.best_tried for arm, choice in choices.items() if choice.best_tried is not None}
             beside = {arm: [*points[arm], *neighbours(best, grid)] for arm, best in found.items()}
@@ -388,34 +379,30 @@ class _Maker:
 
     def tuning(self, declared: Tuning, points: dict[str, list[Point]], budget: float | None) -> list[PlannedRun]:
         """Seed by seed and point by point, in the order of the points of all arms."""
-        every = sorted({point for of_arm in points.values() for point in of_arm})
-        return [
-            self._run(arm, seed, "tuning", point, budget)
-            for seed in declared.seeds
-            for point in every
-            for arm, of_arm in points.items()
-            if point in of_arm
-        ]
+        every = sorted(set().union(*points.values()))
+        places = itertools.product(declared.seeds, every, points)
+        return [self._run(arm, seed, "tuning", point, budget) for seed, point, arm in places if point in points[arm]]
 
     def allows(self, grid: Grid, arms: list[str]) -> bool:
         """Whether every point is a valid config: an added one may be more warm-up than there are steps."""
         try:
             for end, arm in itertools.product((min, max), arms):
                 point = {key: end(points) for key, points in grid.items()}
-                settings_for(self.study, arm, seed=0, values=point, tuning=True)
+                settings_for(self.planner.study, arm, seed=0, values=point, tuning=True)
         except UserError:
             return False
         return True
 
     def final(self, points: dict[str, Point]) -> list[PlannedRun]:
-        """Of these arms."""
-        return [self._run(arm, seed, "final", points[arm]) for arm, seed in self.planner.final_runs(points)]
+        """Of these arms, seed by seed, so that a study stopped half-way holds whole pairs."""
+        seeds = self.planner.study.seeds
+        return [self._run(arm, seed, "final", point) for seed in seeds for arm, point in points.items()]
 
     def _run(self, arm: str, seed: int, stage: Stage, point: Point, budget: float | None = None) -> PlannedRun:
         settings, identity = self.planner.settings(arm, seed, stage, point, budget)
         digest = self.planner.digests.get(settings.run.data)
         stored = self.shelf.computed(identity, data_digest=digest) if identity else None
-        processes = self.study.arms[arm].processes
+        processes = self.planner.study.arms[arm].processes
         return PlannedRun(arm, seed, stage, point, settings, processes, stored, digest, budget=budget)
 
 
@@ -435,12 +422,6 @@ def paired(treatment: list[PlannedRun], control: list[PlannedRun]) -> list[tuple
     return [(one[seed], other[seed]) for seed in sorted(one.keys() & other.keys())]
 
 
-def _chosen(arms: list[str], tuning: list[PlannedRun], grid: Grid, declared: Tuning) -> dict[str, Choice]:
-    """Each arm's best point; nothing while a run of one is unfinished, because an extension concerns all arms."""
-    found = _tried(arms, tuning, declared.criterion) or {}
-    return {arm: chosen(arm, by_point, grid, declared) for arm, by_point in found.items()}
-
-
 def _tried(
     arms: list[str], tuning: list[PlannedRun], criterion: Criterion | None
 ) -> dict[str, dict[Point, list[Tried]]] | None:
@@ -453,14 +434,3 @@ def _tried(
                 return None
             found[run.arm].setdefault(run.point, []).append(tried)
     return found
-
-
-def _losses(arms: list[str], tuning: list[PlannedRun]) -> dict[str, dict[Point, list[float]]] | None:
-    found = _tried(arms, tuning, None)
-    if found is None:
-        return None
-    return {arm: {at: [run.loss for run in runs] for at, runs in points.items()} for arm, points in found.items()}
-
-
-def _steps(runs: list[PlannedRun], arm: str) -> int:
-    return next(run.run.training.steps for run in runs if run.arm == arm)
