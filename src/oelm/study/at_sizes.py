@@ -9,7 +9,7 @@ from typing import Any
 
 from oelm.core.config import Run
 from oelm.machine.errors import UserError
-from oelm.study.declaration import Hypothesis, SizedArm, Study, Tuning
+from oelm.study.declaration import Hypothesis, SizedArm, Study
 from oelm.study.one_run import settings_with
 from oelm.study.sizes import (
     DIALS,
@@ -19,7 +19,6 @@ from oelm.study.sizes import (
     cell_name,
     computed,
     not_ahead_of,
-    point_name,
     unvarying,
 )
 
@@ -58,9 +57,16 @@ def with_sizes(study: Study) -> tuple[Study, list[str]]:
         if main not in cells[study.baseline]:
             raise UserError(f"main_size: the baseline {study.baseline} is not run at {main}")
         claims = [_at_its_sizes(claim, main, cells, same) for claim in study.hypotheses]
-        for claim in claims:
-            _check_doubling(study, claim, cells)
-        tuning = _tuned_at(study.tuning, same)
+        for claim in claims:  # a slope is with every doubling of something that its sizes differ in
+            if claim.per is not None and isinstance(claim.over, list):
+                at = {size: cells[claim.control][size].set for size in claim.over}
+                runs = [settings_with(study, claim.control, name=size, values=own).run for size, own in at.items()]
+                if (what := unvarying(claim.per, runs)) is not None:
+                    raise UserError(f"{claim.name}.per: all its sizes ({', '.join(at)}) have the same number of {what}")
+        tuning = study.tuning
+        if tuning is not None and tuning.at is not None:
+            tuned = dict.fromkeys(_known_size(size, same, "tuning.at") for size in tuning.at)
+            tuning = tuning.model_copy(update={"at": list(tuned)})
         _check_forecasts(study)
     except UserError as error:
         return study, str(error).splitlines()
@@ -71,13 +77,6 @@ def with_sizes(study: Study) -> tuple[Study, list[str]]:
     arms = {cell_name(arm, size): cells[arm][size] for arm, size in ordered}
     sized = study.model_copy(update={"arms": arms, **changes})
     return sized, list(_wrong_carrying(sized, arms))
-
-
-def _tuned_at(tuning: Tuning | None, same: dict[str, str]) -> Tuning | None:
-    if tuning is None or tuning.at is None:
-        return tuning
-    sizes = dict.fromkeys(_known_size(size, same, "tuning.at") for size in tuning.at)
-    return tuning.model_copy(update={"at": list(sizes)})
 
 
 def _wrong_carrying(study: Study, arms: dict[str, SizedArm]) -> Iterator[str]:
@@ -104,23 +103,15 @@ def _first_names(study: Study) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, dial, values in _points(study, study.baseline):
         if name in found:
-            raise UserError(f"sizes.{name}: is also the name of a value of {_dial_of(name, study)}; choose another")
-        if dial == NAMED:
-            _check_size_name(name)
+            other = next(key for key, given in study.sizes.items() if isinstance(given, list) and name.startswith(key))
+            raise UserError(f"sizes.{name}: is also the name of a value of {other}; choose another")
+        # It follows the name of an arm, behind a plus sign.
+        if dial == NAMED and (name == NAMED or not re.fullmatch(r"[^\W_][\w.-]*", name)):
+            rule = "; use letters, digits, '.', '_' or '-', beginning with a letter or digit" if name != NAMED else ""
+            raise UserError(f"sizes: {name!r} cannot be the name of a size{rule}")
         run = settings_with(study, study.baseline, name=f"sizes.{name}", values=values).run
         found[name] = known.setdefault(computed(run), name)
     return found
-
-
-def _dial_of(name: str, study: Study) -> str:
-    return next(key for key, given in study.sizes.items() if isinstance(given, list) and name.startswith(key))
-
-
-def _check_size_name(name: str) -> None:
-    """It follows the name of an arm, behind a plus sign."""
-    if name == NAMED or not re.fullmatch(r"[^\W_][\w.-]*", name):
-        rule = "use letters, digits, '.', '_' or '-', beginning with a letter or digit"
-        raise UserError(f"sizes: {name!r} cannot be the name of a size" + (f"; {rule}" if name != NAMED else ""))
 
 
 def _known_size(size: str, same: dict[str, str], place: str) -> str:
@@ -166,9 +157,10 @@ def _points_of(
             turned, points = list(given), [(key, NAMED, given)]
         elif key in DIALS:
             turned = [DIALS[key].key]
-            points = [
-                (point_name(key, value), key, _turned(f"{place}.{key}", base, value)) for value in sorted(set(given))
-            ]
+            try:
+                points = [(f"{key}{value}", key, DIALS[key].rule(base, value)) for value in sorted(set(given))]
+            except UserError as error:
+                raise UserError(f"{place}.{key}: {error}") from error
         else:
             what = "a list" if place == "sizes" else "a number"
             expected = f"{what} is for a dial ({', '.join(DIALS)}); a size has settings by their keys"
@@ -176,13 +168,6 @@ def _points_of(
         if clash := [where for where, each in own.items() if each in turned]:
             raise UserError(f"{clash[0]}: is also set by {place}.{key}")
         yield from points
-
-
-def _turned(place: str, base: Run, value: int) -> dict[str, Any]:
-    try:
-        return DIALS[place.rpartition(".")[2]].rule(base, value)
-    except UserError as error:
-        raise UserError(f"{place}: {error}") from error
 
 
 def larger_runs(study: Study) -> Iterator[tuple[str, str, Run]]:
@@ -235,16 +220,6 @@ def _at_its_sizes(
         raise UserError(f"{claim.name}.size: {claim.kind} is measured at the main size alone ({main}); leave size out")
     sides = {"treatment": cell_name(claim.treatment, size), "control": cell_name(claim.control, size)}
     return claim.model_copy(update={**at, **sides})
-
-
-def _check_doubling(study: Study, claim: Hypothesis, cells: dict[str, dict[str, SizedArm]]) -> None:
-    """A slope is with every doubling of something that its sizes differ in."""
-    if claim.per is None or not isinstance(claim.over, list):
-        return
-    at = {size: cells[claim.control][size].set for size in claim.over}
-    runs = [settings_with(study, claim.control, name=size, values=values).run for size, values in at.items()]
-    if (what := unvarying(claim.per, runs)) is not None:
-        raise UserError(f"{claim.name}.per: all its sizes ({', '.join(at)}) have the same number of {what}")
 
 
 def _over(claim: Hypothesis, shared: dict[str, tuple[str, ...]], same: dict[str, str]) -> list[str]:

@@ -7,8 +7,8 @@ from the baseline by nothing, so whatever its ratio says beside 1 no other ratio
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -77,8 +77,8 @@ class BlockRecord(Stored):
     disturbed: list[str] = Field(default_factory=list)  # by what; codes
 
 
-class _Measured(Stored):
-    """What all formats have."""
+class _InBlocks(Stored):
+    """What both formats have."""
 
     baseline: str
     seconds: Annotated[dict[str, list[Seconds]], Field(min_length=1)]
@@ -86,9 +86,6 @@ class _Measured(Stored):
     source_scheme: Annotated[int, Field(ge=1)] = FIRST_SCHEME
     data_digest: str | None = None  # empty: the tokens were drawn
     created: str | None = None
-
-
-class _InBlocks(_Measured):
     twin: list[Seconds]
     blocks: list[BlockRecord]
     work: dict[str, dict[str, Annotated[float, Field(gt=0)]]]
@@ -163,7 +160,7 @@ class Bench:
         one, other = self.seconds[treatment], self.seconds[control]
         found = ratio_of_logarithms(self._logarithms(one, other), twin=self._of_the_twin())
         smallest = smallest_ratio(self.work[treatment], self.work[control]) if self.work else None
-        return Ratio(found.middle, found.low, found.high, found.blocks, smallest)
+        return replace(found, smallest=smallest)
 
     @property
     def control(self) -> Ratio | None:
@@ -185,25 +182,26 @@ def smallest_ratio(treatment: dict[str, float], control: dict[str, float]) -> fl
 
 def bench_of(tree: dict[str, Any], path: Path) -> Bench:
     """From what a bench file holds, without its seal; Damaged if its parts are not what they should be."""
-    stored = _checked(tree, path)
-    lengths = {len(times) for times in stored.seconds.values()}
-    kept = {"baseline", "seconds", "source_digest", "source_scheme", "data_digest", "created"}
-    shared = stored.model_dump(include=kept)
+    shape: type[_Format2] | type[_Format3] = _Format2 if tree.get("format_version") == 2 else _Format3
+    stored = shape.model_validate(checked(path, tree, shape))
     if stored.baseline not in stored.seconds:
         raise Damaged(path, f"seconds: none of the baseline {stored.baseline!r}")
-    _agree(path, lengths | {len(stored.twin), len(stored.blocks)})
+    lengths = {*map(len, stored.seconds.values()), len(stored.twin), len(stored.blocks)}
+    if len(lengths) > 1 or 0 in lengths:
+        raise Damaged(path, "seconds: not equally many blocks of every contender")
     components = {tuple(sorted(each)) for each in stored.work.values()}
     if stored.work.keys() != stored.seconds.keys() or len(components) != 1 or components == {()}:
         raise Damaged(path, "work: not the same components of every arm that was measured")
+    execution = {key: getattr(stored, key) for key in STEP_EXECUTION if getattr(stored, key) is not None}
+    if "compile" in execution:  # in the words of a study
+        execution["compile"] = "on" if stored.compile else "off"
+    alike = set(_InBlocks.model_fields) - {"blocks", *STEP_EXECUTION}
     return Bench(
-        **shared,
-        twin=stored.twin,
+        **stored.model_dump(include=alike),
         disturbed=tuple(tuple(block.disturbed) for block in stored.blocks),
-        work=stored.work,
-        rebuilt=stored.rebuilt,
         runs=_runs(stored, path) if isinstance(stored, _Format3) else None,
         declared=stored.execution if isinstance(stored, _Format3) else None,
-        execution=_as_a_study_says(stored),
+        execution=execution,
     )
 
 
@@ -212,26 +210,9 @@ def _runs(stored: _Format3, path: Path) -> dict[str, ResolvedRun]:
         raise Damaged(path, "runs: not of every arm that was measured")
     try:
         return {arm: stored_run(tree, name=str(path)) for arm, tree in stored.runs.items()}
-    except Damaged as damage:
-        raise Damaged(path, f"runs: {damage.reason}") from damage
-    except UserError as error:  # a newer oelm's
-        raise Damaged(path, f"runs: {str(error).removeprefix(f'{path}: ')}") from error
-
-
-def _as_a_study_says(stored: _Format2 | _Format3) -> dict[str, Any]:
-    known = {key: getattr(stored, key) for key in STEP_EXECUTION if getattr(stored, key) is not None}
-    return known | ({"compile": "on" if stored.compile else "off"} if "compile" in known else {})
-
-
-def _checked(tree: dict[str, Any], path: Path) -> _Format2 | _Format3:
-    if tree.get("format_version") == 2:
-        return _Format2.model_validate(checked(path, tree, _Format2))
-    return _Format3.model_validate(checked(path, tree, _Format3))
-
-
-def _agree(path: Path, lengths: Iterable[int]) -> None:
-    if len(set(lengths)) > 1 or 0 in lengths:
-        raise Damaged(path, "seconds: not equally many blocks of every contender")
+    except UserError as error:  # damaged, or a newer oelm's
+        reason = error.reason if isinstance(error, Damaged) else str(error).removeprefix(f"{path}: ")
+        raise Damaged(path, f"runs: {reason}") from error
 
 
 def stored_bench(folder: Path) -> Bench | Damaged | None:

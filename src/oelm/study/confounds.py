@@ -47,8 +47,15 @@ class Confound:
 
 def confounds(study: Study, plan: Plan) -> dict[str, list[Confound]]:
     """By the name of the hypothesis; an empty list is a clean comparison."""
-    for hypothesis in study.hypotheses:
-        _check_explained(hypothesis)
+    settings, execution = known_keys(), {*COMPARED_ENVIRONMENT, *STEP_EXECUTION}
+    known = [
+        *settings, *(f"tuning.{key}" for key in settings), *(f"environment.{key}" for key in execution),
+        *KEYS.values(), *VARIATIONS, "tokens_per_step", "processes", SEEDS,
+    ]  # fmt: skip
+    for hypothesis in study.hypotheses:  # a reason for what cannot differ is a misspelt one
+        if key := next((key for key in hypothesis.explained if key not in known), None):
+            place = f"hypotheses.{hypothesis.name}.explained.{key}"
+            raise UserError(f"{place}: is not the key of a confound{did_you_mean(key, known)}")
     sides = {arm: _Side.of(study, plan, arm) for arm in study.arms}
     return {
         hypothesis.name: list(
@@ -62,20 +69,6 @@ def confounds(study: Study, plan: Plan) -> dict[str, list[Confound]]:
     }
 
 
-def _check_explained(hypothesis: Hypothesis) -> None:
-    """A reason for what cannot differ is a misspelt one."""
-    settings = known_keys()
-    execution = {*COMPARED_ENVIRONMENT, *STEP_EXECUTION}
-    known = [
-        *settings, *(f"tuning.{key}" for key in settings), *(f"environment.{key}" for key in execution),
-        *KEYS.values(), *VARIATIONS, "tokens_per_step", "processes", SEEDS,
-    ]  # fmt: skip
-    for key in hypothesis.explained:
-        if key not in known:
-            place = f"hypotheses.{hypothesis.name}.explained.{key}"
-            raise UserError(f"{place}: is not the key of a confound{did_you_mean(key, known)}")
-
-
 @dataclass(frozen=True)
 class _Side:
     """One arm as far as a comparison is concerned."""
@@ -86,7 +79,7 @@ class _Side:
     tuning: dict[str, str]
     execution: dict[str, str]
     finished: list[PlannedRun]  # final runs with a result
-    seeds: frozenset[int]  # of which every draw has one
+    seeds: frozenset[int]  # of these
     open_seeds: frozenset[int]  # one of whose final runs has not ended
 
     @classmethod
@@ -96,8 +89,7 @@ class _Side:
         plain = _settings(study, arm, facts)
         chosen = _settings(study, arm, facts, values=choice.values if choice else {})
         execution = chosen.execution.model_dump(mode="json")
-        finished = [run for run in plan.by_arm[arm] if _has_result(run)]
-        lacking = {run.seed for run in plan.by_arm[arm] if not _has_result(run)}
+        finished = [run for run in plan.by_arm[arm] if run.state == "finished" and run.loss is not None]
         return cls(
             run=plain.run,
             processes=study.arms[arm].processes,
@@ -105,13 +97,9 @@ class _Side:
             tuning=_by_key(study, _settings(study, arm, facts, tuning=True).run) if study.tuning else {},
             execution={key: _text(execution[key]) for key in STEP_EXECUTION},
             finished=finished,
-            seeds=frozenset(run.seed for run in finished) - lacking,
+            seeds=frozenset(run.seed for run in finished),
             open_seeds=frozenset(run.seed for run in plan.by_arm[arm] if run.state not in ENDED),
         )
-
-
-def _has_result(run: PlannedRun) -> bool:
-    return run.stored is not None and run.loss is not None and run.state == "finished"
 
 
 def _facts(plan: Plan) -> dict[str, Any]:
@@ -140,26 +128,21 @@ def _by_key(study: Study, run: Run) -> dict[str, str]:
     tree = run.model_dump(mode="json", exclude={"arm": True, "model": {"parts"} | options})
     found = {key: _text(value) for key, value in flat(tree).items() if key not in tuned}
     by_seed = {key: BY_SEED for key, value in flat(tree["seeds"], "seeds.").items() if value == _unused_seed(study)}
-    return found | by_seed | _tokens_per_step(run)
-
-
-def _tokens_per_step(run: Run) -> dict[str, str]:
-    """Of an encoder the data decides it, so that the batch size says it all."""
-    if isinstance(run.model, Encoder):
-        return {}
-    return {"tokens_per_step": _text(run.training.batch_size * run.model.seq_len)}
+    if not isinstance(run.model, Encoder):  # whose data decide it, so that the batch size says it all
+        found["tokens_per_step"] = _text(run.training.batch_size * run.model.seq_len)
+    return found | by_seed
 
 
 # ---- What differs --------------------------------------------------------------------------------------------------
 
 
 def _found(hypothesis: Hypothesis, treatment: _Side, control: _Side) -> Iterator[Confound]:
-    for key, one, other in _differences(hypothesis, treatment, control):
+    for key, one, other in _unlike(hypothesis, treatment, control):
         reason = hypothesis.explained.get(key)
         yield Confound(key, one, other, None if reason is None else in_language(reason, "en"))
 
 
-def _differences(hypothesis: Hypothesis, treatment: _Side, control: _Side) -> Iterator[tuple[str, str, str]]:
+def _unlike(hypothesis: Hypothesis, treatment: _Side, control: _Side) -> Iterator[tuple[str, str, str]]:
     sizes = SIZES
     if isinstance(treatment.run.model, Encoder):
         sizes += DATA_OF_AN_ENCODER
@@ -222,10 +205,12 @@ def _of_execution(treatment: _Side, control: _Side) -> Iterator[tuple[str, str, 
     pairs = [tuple(recorded(run.stored) for run in pair if run.stored) for pair in shared]
     for key in COMPARED_ENVIRONMENT:
         if any(differ(key, pair) for pair in pairs):
-            sides = [_all_of(each[key] for each in side) for side in zip(*pairs, strict=True)]
+            sides = [" / ".join(sorted({each[key] for each in side})) for side in zip(*pairs, strict=True)]
             values = [(run.seed, one[key], other[key]) for (run, _), (one, other) in zip(shared, pairs, strict=True)]
-            treated, controlled = sides if sides[0] != sides[1] else _seed_by_seed(values)
-            yield f"environment.{key}", treated, controlled
+            if sides[0] == sides[1]:  # then those of the seeds where they are unlike
+                unlike = list(dict.fromkeys(each for each in values if each[1] != each[2]))
+                sides = [" / ".join(f"{each[side]} (seed {each[0]})" for each in unlike) for side in (1, 2)]
+            yield f"environment.{key}", sides[0], sides[1]
 
 
 def _of_seeds(treatment: _Side, control: _Side) -> Iterator[tuple[str, str, str]]:
@@ -253,21 +238,8 @@ def _unequal(
             yield key, one, other
 
 
-def _seed_by_seed(pairs: list[tuple[int, str, str]]) -> tuple[str, str]:
-    """Of arms that have the same values in all, those of the seeds where they do not."""
-    unlike = list(dict.fromkeys((seed, one, other) for seed, one, other in pairs if one != other))
-    return (
-        " / ".join(f"{one} (seed {seed})" for seed, one, _ in unlike),
-        " / ".join(f"{other} (seed {seed})" for seed, _, other in unlike),
-    )
-
-
 def _seeds_text(seeds: Iterable[int]) -> str:
     return ", ".join(str(seed) for seed in sorted(seeds)) or "none"
-
-
-def _all_of(values: Iterable[str]) -> str:
-    return " / ".join(sorted(set(values)))
 
 
 def _text(value: Any) -> str:

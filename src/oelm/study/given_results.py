@@ -33,23 +33,19 @@ class GivenResults:
         return [RunDirectory(path) for path in found]
 
     @cached_property
-    def _read(self) -> tuple[list[StoredRun], list[str]]:
-        stored, damage = [], []
+    def _read(self) -> list[StoredRun | UserError]:
+        found: list[StoredRun | UserError] = []
         for directory in self.runs:
             try:
-                run = read_stored(directory.path)
+                found.append(read_stored(directory.path))
             except UserError as error:
-                damage.append(str(error))
-                continue
-            stored.append(run)
-            if run.damage is not None:
-                damage.append(run.damage)
-        return stored, damage
+                found.append(error)
+        return found
 
     @property
     def stored(self) -> list[StoredRun]:
         """Every run that says what it is, damaged or not."""
-        return self._read[0]
+        return [run for run in self._read if isinstance(run, StoredRun)]
 
     @property
     def whole(self) -> list[StoredRun]:
@@ -59,7 +55,8 @@ class GivenResults:
     @property
     def damage(self) -> list[str]:
         """A line for each of the others."""
-        return self._read[1]
+        found = (run.damage if isinstance(run, StoredRun) else str(run) for run in self._read)
+        return [damage for damage in found if damage is not None]
 
 
 def given_results(source: str | Path, *, study: str | Path | None = None) -> GivenResults:
@@ -73,19 +70,16 @@ def given_results(source: str | Path, *, study: str | Path | None = None) -> Giv
     if not folder.is_dir():
         raise UserError(f"{source}: no such study, folder of runs, archive or run")
     named = str(study) if study is not None else name_of_study(path, folder)
-    is_single = is_run(folder)
-    known = load_study(named) if study is not None else None if is_single else _study_of(path, named)
-    if study is not None and known is not None and not is_single:
+    known = None if study is None else load_study(named)
+    if is_run(folder):
+        return _checked(GivenResults(folder.name, folder, None))
+    if known is not None:
         refuse_runs_of_others(known, folder)
-    known = None if is_single or known is None else as_it_began(known, folder)
-    return _checked(GivenResults(folder.name if is_single else named, folder, known))
-
-
-def _study_of(path: Path, name: str) -> Study | None:
-    """As the archive declares it, or by the name of its results; None: neither is here."""
-    place = place_in_archive(path)
-    source = declaration_in(place) if place else name if is_named(name) else None
-    return None if source is None else load_study(source)
+    else:  # as the archive declares it, or by the name of its results, if one of them is here
+        place = place_in_archive(path)
+        declaration = declaration_in(place) if place else named if is_named(named) else None
+        known = None if declaration is None else load_study(declaration)
+    return _checked(GivenResults(named, folder, known and as_it_began(known, folder)))
 
 
 def refuse_runs_of_others(study: Study, folder: Path) -> None:

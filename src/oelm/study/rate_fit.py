@@ -54,18 +54,15 @@ def fitted(losses: dict[float, list[float]], best: float) -> Curve | str:
         return DIVERGED
     places = [math.log(value / best) for value in around]
     means = [fmean(each) for each in zip(*by_seed, strict=True)]
-    slope, curvature = _quadratic(places[0], places[2], means)
+    # Of the quadratic through the three means: the slope at the best, and the curvature.
+    lower, upper, width = places[0], places[2], places[2] - places[0]
+    curvatures = [1 / (-lower * width), 1 / (lower * upper), 1 / (upper * width)]
+    slopes = [-upper * curvatures[0], -(lower + upper) * curvatures[1], -lower * curvatures[2]]
+    slope, curvature = (
+        math.fsum(weight * mean for weight, mean in zip(each, means, strict=True)) for each in (slopes, curvatures)
+    )
     if curvature <= 0:
         return FLAT
     if not places[0] <= -slope / (2 * curvature) <= places[2]:
         return OUTSIDE
     return Curve(around[0], best, around[2], means[1], slope, curvature)
-
-
-def _quadratic(lower: float, upper: float, means: list[float]) -> tuple[float, float]:
-    """The slope at the best, and the curvature, of the quadratic through the three means."""
-    width = upper - lower
-    curvature = [1 / (-lower * width), 1 / (lower * upper), 1 / (upper * width)]
-    slope = [-upper * curvature[0], -(lower + upper) * curvature[1], -lower * curvature[2]]
-    through = [[weight * mean for weight, mean in zip(each, means, strict=True)] for each in (slope, curvature)]
-    return math.fsum(through[0]), math.fsum(through[1])

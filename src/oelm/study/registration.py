@@ -26,7 +26,7 @@ from oelm.run.directory import flat
 from oelm.storage.files import Damaged, ensure_writable, write_sealed
 from oelm.storage.ownership import now, time_of
 from oelm.storage.schemas import Amount, Stored, read_sealed_record
-from oelm.study.decisions import TUNED_VALUES, TUNING_ROUND, read_decisions
+from oelm.study.decisions import TUNED_VALUES, TUNING_ROUND, Decision, read_decisions
 from oelm.study.declaration import Study, declared_tree, study_digest, tree_digest
 from oelm.study.kept_choices import TUNING_SPLIT
 from oelm.study.kept_looks import has_looks
@@ -93,9 +93,11 @@ class Registration:
         """For a terminal."""
         if self.entry is None:
             return sentence(f"registration.{self.standing}", {"line": self.problem})
-        parts = [sentence(f"registration.{self.standing}", self.facts(self.entry))]
         changed = "changed" if self.changes else "unchanged"
-        parts.append(sentence(f"registration.{changed}", {"changes": self.changes_text()}))
+        parts = [
+            sentence(f"registration.{self.standing}", self.facts(self.entry)),
+            sentence(f"registration.{changed}", {"changes": self.changes_text()}),
+        ]
         if self.later:
             parts.append(sentence("registration.later", {"times": ", ".join(each.registered for each in self.later)}))
         return "; ".join(parts)
@@ -156,8 +158,8 @@ def _standing(found: Registration, entry: RegistrationEntry, shelf: Shelf, first
         return "after" if first is not None and first <= entry.time else "after_undated"
     if found.undated:
         return "undated"
-    chosen = _first_choice(shelf.folder)
-    before = [*_begun(shelf), *([] if chosen is None else [chosen])]
+    chosen = (time_of(each.made) for each in _decisions(shelf.folder))
+    before = [*_begun(shelf), *filter(None, chosen)]
     if entry.runs_then or any(time is None or time < entry.time for time in before):
         return "before_final"
     return "before" if before else "waiting"
@@ -186,14 +188,17 @@ def as_it_began(study: Study, folder: Path) -> Study:
 
 def _tuning_chosen_by(folder: Path) -> dict[str, Any] | None:
     """What was declared of tuning when values were last chosen; None where none were."""
+    made = [each.declaration for each in _decisions(folder) if each.kind in (TUNED_VALUES, TUNING_ROUND)]
+    declared = {key: f"tuning.{key}" for key in ("seeds", "choose", "beyond")} if made else {}
+    return {key: made[-1][dotted] for key, dotted in declared.items() if dotted in made[-1]} or None
+
+
+def _decisions(folder: Path) -> list[Decision]:
+    """None of a file that cannot be read, which is named by whoever plans by it."""
     try:
-        made = [each.declaration for each in read_decisions(folder) if each.kind in (TUNED_VALUES, TUNING_ROUND)]
+        return read_decisions(folder)
     except UserError:
-        return None
-    declared = made[-1] if made else {}
-    return {
-        key: declared[f"tuning.{key}"] for key in ("seeds", "choose", "beyond") if f"tuning.{key}" in declared
-    } or None
+        return []
 
 
 def _that_counts(entries: list[RegistrationEntry]) -> RegistrationEntry:
@@ -219,15 +224,6 @@ def _is_final(study: Study, stored: StoredRun) -> bool:
     return stored.run.training.validation_split != TUNING_SPLIT or (study.tuning is None and judged_alike)
 
 
-def _first_choice(folder: Path) -> datetime.datetime | None:
-    """When values were first chosen from runs; a file that cannot be read is named by whoever plans by it."""
-    try:
-        made = [time_of(each.made) for each in read_decisions(folder)]
-    except UserError:
-        return None
-    return min(filter(None, made), default=None)
-
-
 def entries_in(folder: Path) -> list[RegistrationEntry]:
     """The oldest first; Damaged, if the file is not what was written."""
     file = folder / REGISTRATION_FILE
@@ -246,14 +242,11 @@ def changes(then: dict[str, Any], current: dict[str, Any]) -> Iterator[tuple[str
     one of the two lacks is one entry.
     """
     one, other = _named(then), _named(current)
-    for section in _SECTIONS:
+    for section in ("arms", "hypotheses"):
         for name in [*one[section], *other[section]]:
             if (name in one[section]) != (name in other[section]):
                 yield f"{section}.{name}", one[section].pop(name, None), other[section].pop(name, None)
     yield from differences(flat(one), flat(other))
-
-
-_SECTIONS = ("arms", "hypotheses")
 
 
 def _named(tree: dict[str, Any]) -> dict[str, Any]:
@@ -286,13 +279,10 @@ def register(study: Study, folder: Path, *, made_by: Literal["register", "run"] 
     ensure_writable(folder, option="--runs")
     tree = [each.model_dump(mode="json") for each in (*entries, entry)]
     write_sealed(file, {"format_version": FORMAT_VERSION, "registrations": tree})
-    return f"{study.name}: registered at {entry.registered}{_how(entries, entry)} ({file})"
-
-
-def _how(before: list[RegistrationEntry], entry: RegistrationEntry) -> str:
-    found = [difference_text(*each) for each in changes(before[-1].declaration, entry.declaration)] if before else []
-    changed = f"; changed since {before[-1].registered}: {some(found)}" if before else ""
+    found = [difference_text(*each) for each in changes(entries[-1].declaration, entry.declaration)] if entries else []
+    changed = f"; changed since {entries[-1].registered}: {some(found)}" if entries else ""
+    how = f", before any {'final ' if entry.runs_then else ''}run started"
     if entry.final_runs_then:
         late = number_of(entry.final_runs_then, "final run")
-        return f", after {late} had started; the report says so beside the verdicts{changed}"
-    return f", before any {'final ' if entry.runs_then else ''}run started{changed}"
+        how = f", after {late} had started; the report says so beside the verdicts"
+    return f"{study.name}: registered at {entry.registered}{how}{changed} ({file})"

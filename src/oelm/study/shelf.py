@@ -161,8 +161,7 @@ class Shelf:
         alike.sort(key=_rank)
 
     def _found(self) -> list[StoredRun]:
-        found = []
-        listed = self._paths
+        found, listed = [], self._paths
         if listed is None:
             listed = run_directories(self.folder, unlisted=lambda damage: self.unreadable.append(str(damage)))
         for path in listed:
@@ -237,9 +236,14 @@ def read_stored(path: Path) -> StoredRun:
     except FileNotFoundError as error:
         raise missing(directory.config_file) from error
     status = directory.status() or {}
-    stored = StoredRun(directory, run, _unended(status.get("state")), status, remarks=tuple(_remarks(directory)))
+    state: StoredState = status.get("state") or "queued"
+    # A process that died without a word, and a run that finished and lost its result, are taken up again.
+    state: StoredState = (
+        "interrupted" if status.get("state") in ("running", "finished") else status.get("state") or "queued"
+    )
+    stored = StoredRun(directory, run, state, status, remarks=tuple(_remarks(directory)))
     is_sealed = os.path.lexists(directory.seal_file)  # the last thing but one that a run writes: its status comes after
-    if status.get("state") == "running" and not is_sealed and not is_dead(directory, status):
+    if state == "running" and not is_sealed and not is_dead(directory, status):
         return replace(stored, state="running")
     try:
         ended = end_of(directory)
@@ -255,11 +259,6 @@ def _remarks(directory: RunDirectory) -> Iterator[str]:
         yield str(damage)
     except OSError:
         return
-
-
-def _unended(state: State | None) -> State:
-    """A process that died without a word, and a run that finished and lost its result, are taken up again."""
-    return "interrupted" if state in ("running", "finished") else state or "queued"
 
 
 def is_dead(directory: RunDirectory, status: dict[str, Any]) -> bool:

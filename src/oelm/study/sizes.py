@@ -76,10 +76,6 @@ DIALS: dict[str, Dial] = {
 NAMED = "named"  # in place of a dial, of sizes that have names of their own
 
 
-def point_name(dial: str, value: int) -> str:
-    return f"{dial}{value}"
-
-
 def computed(run: Run) -> str:
     """What a size makes of a run, as text: two sizes with the same one are one."""
     return run.model_copy(update={"training": resolved_training(run.training)}).model_dump_json(exclude={"arm"})

@@ -28,10 +28,15 @@ def _one_word(value: str) -> str:
     raise ValueError(f"{value!r} is not one word")
 
 
-def _time(value: str | int) -> str | int:
-    if re.fullmatch(r"\d+|\d+:\d\d(:\d\d)?|\d+-\d+(:\d\d){0,2}", str(value)):
-        return value
-    raise ValueError(f"{value!r} is not a time: minutes, hours:minutes:seconds or days-hours, for example 8:00:00")
+def _like(pattern: str, what: str) -> AfterValidator:
+    """A value, as text, of this form."""
+
+    def checked(value: str | int) -> str | int:
+        if re.fullmatch(pattern, str(value)):
+            return value
+        raise ValueError(f"{value!r} is not {what}")
+
+    return AfterValidator(checked)
 
 
 def _seconds(time: str | int) -> int:
@@ -46,16 +51,12 @@ def _seconds(time: str | int) -> int:
     return parts[0] * 60 + sum(parts[1:])
 
 
-def _gpus(value: str | int) -> str | int:
-    if re.fullmatch(r"([\w.-]+:)?[1-9]\d{0,3}", str(value), re.ASCII):
-        return value
-    raise ValueError(f"{value!r} is not a number of GPUs, for example 1 or a100:1")
-
-
-def _memory(value: str | int) -> str | int:
-    if re.fullmatch(r"\d+[KMGT]?", str(value), re.ASCII):
-        return value
-    raise ValueError(f"{value!r} is not an amount of memory, for example 32G")
+_TIME = _like(
+    r"\d+|\d+:\d\d(:\d\d)?|\d+-\d+(:\d\d){0,2}",
+    "a time: minutes, hours:minutes:seconds or days-hours, for example 8:00:00",
+)
+_GPUS = _like(r"(?a)([\w.-]+:)?[1-9]\d{0,3}", "a number of GPUs, for example 1 or a100:1")
+_MEMORY = _like(r"(?a)\d+[KMGT]?", "an amount of memory, for example 32G")
 
 
 def _option(value: str) -> str:
@@ -78,10 +79,10 @@ class SlurmRequest(Section):
 
     partition: Word | None = None
     account: Word | None = None
-    time: Annotated[str | int, AfterValidator(_time)] | None = None
-    gpus: Annotated[str | int, AfterValidator(_gpus)] | None = None
+    time: Annotated[str | int, _TIME] | None = None
+    gpus: Annotated[str | int, _GPUS] | None = None
     cpus: Positive | None = None  # None: the study's threads for each process
-    memory: Annotated[str | int, AfterValidator(_memory)] | None = None
+    memory: Annotated[str | int, _MEMORY] | None = None
     constraint: Word | None = None
     nodes: Positive = 1
     save_seconds: Positive = 120  # before the time limit a run is asked to save

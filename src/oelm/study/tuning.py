@@ -100,13 +100,10 @@ def chosen(arm: str, tried: dict[Point, list[Tried]], grid: Grid, tuning: Tuning
         return Choice(arm, losses, None, solving=solving)
     edges = tuple(key for key, value in best if value in (min(grid[key]), max(grid[key])))
     choice = Choice(arm, losses, best, edges, solving=solving)
-    return _with_curve(choice, tried) if tuning.choose == "fitted" else choice
-
-
-def _with_curve(choice: Choice, tried: dict[Point, list[Tried]]) -> Choice:
-    assert choice.best is not None
-    ((key, best),) = choice.best
-    curve = fitted({point[0][1]: [run.loss for run in runs] for point, runs in tried.items()}, best)
+    if tuning.choose != "fitted":
+        return choice
+    ((key, lowest),) = best
+    curve = fitted({point[0][1]: [run.loss for run in runs] for point, runs in tried.items()}, lowest)
     if isinstance(curve, str):
         return replace(choice, not_fitted=curve)
     return replace(choice, best=((key, curve.optimum),), curve=curve)
