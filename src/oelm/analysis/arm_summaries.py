@@ -25,13 +25,13 @@ from oelm.analysis.floors import floor_of
 from oelm.analysis.speed import SpeedOf
 from oelm.analysis.spending import interval_level
 from oelm.analysis.statistics import paired_difference, standard_deviation
-from oelm.core.accounting import PartCount, parts, totals, training_flops, training_flops_per_token
+from oelm.core.accounting import parts, totals, training_flops, training_flops_per_token
 from oelm.core.arm_words import described
-from oelm.core.config import ResolvedRun, Run, as_far_as_known
+from oelm.core.config import ResolvedRun, as_far_as_known
 from oelm.core.logarithms import exponential
 from oelm.core.measures import LOSS, Measure
 from oelm.core.probes.probe import is_probe, probe_of
-from oelm.core.solving import Criterion, by_difficulty
+from oelm.core.solving import by_difficulty
 from oelm.data.prepared import name_here
 from oelm.models.heads.kinds import KINDS
 from oelm.run.directory import RunDirectory
@@ -54,17 +54,14 @@ class ArmRuns:
     @cached_property
     def finished(self) -> list[PlannedRun]:
         """By seed, so that no result depends on the order of the runs."""
-        return [run for run in self._by_seed if is_finished(run, self.measure)]
+        ordered = sorted(self.planned, key=lambda run: run.seed)
+        return [run for run in ordered if is_finished(run, self.measure)]
 
     @cached_property
     def ended(self) -> dict[int, StoredRun]:
         """By seed, the runs that have finished or diverged."""
-        ended = (run for run in self._by_seed if run.state == "diverged" or is_finished(run, self.measure))
-        return {run.seed: run.stored for run in ended if run.stored}
-
-    @property
-    def _by_seed(self) -> list[PlannedRun]:
-        return sorted(self.planned, key=lambda run: run.seed)
+        ended = [*self.finished, *(run for run in self.planned if run.state == "diverged")]
+        return {run.seed: run.stored for run in sorted(ended, key=lambda run: run.seed) if run.stored}
 
     @cached_property
     def losses(self) -> dict[int, float]:
@@ -108,17 +105,13 @@ def runs_by_arm(study: Study, plan: Plan) -> dict[str, ArmRuns] | None:
     """None where nothing says how large the models are: the data is not here, and no run is stored."""
     found: dict[str, ArmRuns] = {}
     for arm in study.arms:
-        example = _example(study, plan, arm)
+        planned = plan.by_arm[arm]
+        declared = None if planned else settings_for(study, arm, seed=study.seeds[0]).run
+        example = planned[0].run if declared is None else as_far_as_known(declared, plan.facts)
         if not isinstance(example, ResolvedRun):
             return None
-        found[arm] = ArmRuns(arm, example, plan.by_arm[arm], study.measure)
+        found[arm] = ArmRuns(arm, example, planned, study.measure)
     return found
-
-
-def _example(study: Study, plan: Plan, arm: str) -> Run:
-    if plan.by_arm[arm]:
-        return plan.by_arm[arm][0].run
-    return as_far_as_known(settings_for(study, arm, seed=study.seeds[0]).run, plan.facts)
 
 
 def target_perplexity(study: Study, baseline: ArmRuns) -> float | None:
@@ -129,9 +122,7 @@ def target_perplexity(study: Study, baseline: ArmRuns) -> float | None:
     return reference * (1 + study.target_percent / 100) if math.isfinite(reference) else None
 
 
-def _counted(part: PartCount) -> dict[str, Any]:
-    names = ("role", "layer", "total", "trainable", "frozen", "implied")
-    return {name: getattr(part, name) for name in names}
+COUNTED = ("role", "layer", "total", "trainable", "frozen", "implied")  # of a part
 
 
 def arm_summary(
@@ -159,8 +150,9 @@ def arm_summary(
         trainable=counted.trainable,
         frozen=counted.frozen,
         implied=counted.implied,
-        parts=[_counted(part) for part in parts(runs.run.model)],
-        learning_rate=_learning_rate(plan, runs),
+        parts=[{name: getattr(part, name) for name in COUNTED} for part in parts(runs.run.model)],
+        # None while it is being tuned, or where no point of the grid was stable.
+        learning_rate=None if plan.study.learning_rate_is_tuned and not runs.planned else training.learning_rate,
         values=choice.values if choice else {},
         losses=runs.losses,
         states=_states(plan, runs),
@@ -179,7 +171,10 @@ def arm_summary(
         optimizer_bytes=counted.optimizer_bytes,
         validation_curve=mean_curve(records, "val_loss"),
         training_curve=mean_curve(records, "train_loss"),
-        learning_rate_curve=_learning_rate_curve(records),
+        learning_rate_curve=[
+            (record["step"], record["learning_rate"])
+            for record in (with_value(records[0], "learning_rate") if records else [])  # the same for all seeds
+        ],
         reached=reached(records, target_loss, flops_per_token=flops_per_token) if target_loss is not None else None,
         quality=_quality(plan.study, runs, baseline, records),
         floor=floor_of(runs.finished, runs.run, runs.measure, digest=plan.digests.get(runs.run.data)),
@@ -226,16 +221,14 @@ def _probe(study: Study, runs: ArmRuns) -> ProbeSummary:
         validate_every=runs.run.training.validate_every,
         accuracies=runs.values_of(runs.measure),
         by_difficulty={seed: by_difficulty(result) for seed, result in results.items()},
-        solving=[_solved_seeds(criterion, runs.ended) for criterion in study.criteria],
-    )
-
-
-def _solved_seeds(criterion: Criterion, ended: dict[int, StoredRun]) -> SolvedSeeds:
-    """A run that diverged did not solve it."""
-    return SolvedSeeds(
-        criterion=criterion,
-        accuracies={seed: criterion.accuracy(run.result or {}) for seed, run in ended.items()},
-        solved={seed: run.solved(criterion) for seed, run in ended.items()},
+        solving=[
+            SolvedSeeds(  # a run that diverged did not solve it
+                criterion=criterion,
+                accuracies={seed: criterion.accuracy(run.result or {}) for seed, run in runs.ended.items()},
+                solved={seed: run.solved(criterion) for seed, run in runs.ended.items()},
+            )
+            for criterion in study.criteria
+        ],
     )
 
 
@@ -248,13 +241,6 @@ def _of_examples(runs: ArmRuns) -> dict[str, Any]:
     }
 
 
-def _learning_rate(plan: Plan, runs: ArmRuns) -> float | None:
-    """None while it is being tuned, or where no point of the grid was stable."""
-    if plan.study.learning_rate_is_tuned and not runs.planned:
-        return None
-    return runs.run.training.learning_rate
-
-
 def _states(plan: Plan, runs: ArmRuns) -> dict[str, list[int]]:
     """Every seed the study asks for, by the state of its run."""
     by_seed: dict[int, str] = dict.fromkeys(sorted(plan.study.seeds), "missing")
@@ -265,12 +251,6 @@ def _states(plan: Plan, runs: ArmRuns) -> dict[str, list[int]]:
     for seed, state in by_seed.items():
         states.setdefault(state, []).append(seed)
     return states
-
-
-def _learning_rate_curve(records: Sequence[Sequence[Record]]) -> list[tuple[int, float]]:
-    """Of the first seed: the schedule is the same for all."""
-    first = with_value(records[0], "learning_rate") if records else []
-    return [(record["step"], record["learning_rate"]) for record in first]
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -5,10 +5,10 @@ A neighbour that is missing or cannot be read is a row that says so, never the e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from oelm.analysis.findings import ArmSummary, Beside, Findings, Outcome, Scope, ScopedVerdict, Span, Verdict
+from oelm.analysis.findings import ArmSummary, Beside, Findings, Scope, ScopedVerdict, Span, Verdict
 from oelm.machine.errors import UserError
 from oelm.storage.files import RUNS
 from oelm.study.archives import runs_folder
@@ -45,6 +45,7 @@ def _neighbour(neighbour: Neighbour, findings_of: FindingsOf) -> Beside:
 def row_of(findings: Findings) -> Beside:
     study, treatment = findings.study, findings.main_arm
     arm, baseline = findings.arms[treatment], findings.arms[study.baseline]
+    label = study.arms[treatment].label or treatment
     run = next((run.run for run in findings.plan.runs if run.arm == treatment), None)
     return Beside(
         study=study.name,
@@ -55,26 +56,18 @@ def row_of(findings: Findings) -> Beside:
         scope=scope_of(study, [baseline, arm]),
         baseline=study.baseline,
         treatment=treatment,
-        label=_label(study, treatment),
+        label=(in_language(label, "en"), in_language(label, "zh")),
         baseline_quality=baseline.quality.mean,
         treatment_quality=arm.quality.mean,
         difference=arm.quality.difference,
-        outcomes=dict(_outcomes(findings, treatment)),
+        outcomes={
+            each.hypothesis.name: each.outcome
+            for each in findings.verdicts
+            if compares(each.hypothesis, treatment, study) and each.hypothesis.evidence == "quality"
+        },
         ratio=arm.ratio,
         trainable_share=arm.trainable / arm.total,
     )
-
-
-def _label(study: Study, arm: str) -> tuple[str, str]:
-    label = study.arms[arm].label or arm
-    return in_language(label, "en"), in_language(label, "zh")
-
-
-def _outcomes(findings: Findings, treatment: str) -> Iterator[tuple[str, Outcome]]:
-    for verdict in findings.verdicts:
-        claim = verdict.hypothesis
-        if compares(claim, treatment, findings.study) and claim.evidence == "quality":
-            yield claim.name, verdict.outcome
 
 
 def compares(hypothesis: Hypothesis, treatment: str, study: Study) -> bool:

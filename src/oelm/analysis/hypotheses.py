@@ -80,7 +80,10 @@ def verdicts(
                 verdict = of_scale[hypothesis.name]
             case unknown:
                 assert_never(unknown)
-        found.append(_marked(verdict, confounds.get(hypothesis.name, [])))
+        known = confounds.get(hypothesis.name, [])
+        # Different seeds alone confound nothing: pairs are pairs, and an incomplete study is undecided anyway.
+        is_confounded = any(confound.explained is None and confound.key != SEEDS for confound in known)
+        found.append(replace(verdict, outcome="confounded" if is_confounded else verdict.outcome, confounds=known))
     return found
 
 
@@ -104,13 +107,6 @@ def staged_verdicts(
         else _on_solving(test, adjusted.get(name))
         for name, test in tests.items()
     }
-
-
-def _marked(verdict: Verdict, confounds: list[Confound]) -> Verdict:
-    """Different seeds alone confound nothing: pairs are pairs, and an incomplete study is undecided anyway."""
-    unexplained = [confound for confound in confounds if confound.explained is None and confound.key != SEEDS]
-    outcome: Outcome = "confounded" if unexplained else verdict.outcome
-    return replace(verdict, outcome=outcome, confounds=confounds)
 
 
 def _settled(hypothesis: Hypothesis, outcome: Outcome, reason: str, facts: dict[str, Any], **more: Any) -> Verdict:
@@ -154,7 +150,6 @@ class _QualityTest:
 
     hypothesis: Hypothesis
     difference: PairedDifference
-    margin: float
     to_show: Bounds  # within which the mean must lie
     to_exclude: Bounds
     rates: Rates
@@ -179,7 +174,7 @@ def _quality_test(hypothesis: Hypothesis, plan: Plan, arms: dict[str, ArmSummary
     rates = rates_of(plan, hypothesis)
     to_show, to_exclude = rates.moved(bounds)
     found = _tested(difference, to_show, hypothesis, stage) if hindrance is None else hindrance
-    return _QualityTest(hypothesis, difference, margin_of(hypothesis), to_show, to_exclude, rates, found)
+    return _QualityTest(hypothesis, difference, to_show, to_exclude, rates, found)
 
 
 def mean_of_all_pairs(hypothesis: Hypothesis, plan: Plan, arms: Mapping[str, ArmSummary]) -> tuple[int, float] | None:
@@ -207,14 +202,13 @@ def _costs(hypothesis: Hypothesis, side: Sequence[ArmSummary], seeds: Sequence[i
 
 
 def _tested(difference: PairedDifference, bounds: Bounds, hypothesis: Hypothesis, stage: Stage) -> _Tested:
-    test, values = PAIR_TESTS[hypothesis.quality.test], difference.differences
+    test, values, levels = PAIR_TESTS[hypothesis.quality.test], difference.differences, stage.of_t
     beside: float | None
-    if not difference.standard_deviation:
-        p, levels = statistics.same_p_within(values, bounds), stage.of_exact
-        beside = p
+    if difference.standard_deviation:
+        p, beside = test.p(values, bounds), test.p_beside(values, bounds)
     else:
-        p, levels = test.p(values, bounds), stage.of_t
-        beside = test.p_beside(values, bounds)
+        p = beside = statistics.same_p_within(values, bounds)
+        levels = stage.of_exact
     return _Tested(fmean(values), p, beside, levels, stage.sequential_p(hypothesis.name, p, levels))
 
 
@@ -234,7 +228,8 @@ def _hindrance(
         return hindrance
     diverged = [_of_seeds(arm.states, seeds).get("diverged", []) for arm in (treatment, control)]
     is_one_pair = hypothesis.against is None  # infinitely worse at one size says nothing without the other
-    if is_one_pair and _all_diverged(plan, treatment.arm, seeds) and planned >= LEAST_PAIRS and not diverged[1]:
+    all_diverged = all(run.state == "diverged" for run in plan.by_arm[treatment.arm] if run.seed in seeds)
+    if is_one_pair and all_diverged and planned >= LEAST_PAIRS and not diverged[1]:
         outcome, _ = _within_bounds(hypothesis, margin_of(hypothesis), math.inf, math.inf)
         return outcome, "all_diverged", {"planned": planned}
     if any(diverged):
@@ -314,11 +309,6 @@ def _unreported(difficulty: int | None, *arms: ArmSummary) -> Hindrance | None:
     return "undecided", "no_such_difficulty", {"difficulty": difficulty, "reported": reported}
 
 
-def _all_diverged(plan: Plan, arm: str, seeds: Sequence[int]) -> bool:
-    """Every one of these seeds."""
-    return all(run.state == "diverged" for run in plan.by_arm[arm] if run.seed in seeds)
-
-
 def _of_seeds(states: dict[str, list[int]], seeds: Sequence[int]) -> dict[str, list[int]]:
     found = {state: [seed for seed in which if seed in seeds] for state, which in states.items()}
     return {state: which for state, which in found.items() if which}
@@ -341,7 +331,7 @@ def _family(
 
 def _on_quality(test: _QualityTest, p_adjusted: float | None) -> Verdict:
     hypothesis, difference, measure = test.hypothesis, test.difference, test.hypothesis.quality
-    shared: dict[str, Any] = {"difference": difference, "margin": test.margin}
+    shared: dict[str, Any] = {"difference": difference, "margin": margin_of(hypothesis)}
     found = test.found
     if not isinstance(found, _Tested):
         hindered, code, known = found
@@ -356,12 +346,13 @@ def _on_quality(test: _QualityTest, p_adjusted: float | None) -> Verdict:
     has_crossed = (found.sequential_p if p_adjusted is None else p_adjusted) <= LEVEL
     # A p-value of an earlier look is kept: what it showed must still be so.
     is_shown = has_crossed and test.to_show.contain(found.mean, found.mean)
-    if not difference.standard_deviation:
+    if not difference.standard_deviation:  # of pairs that all differ by the same amount the exact test decides
         p_beyond = statistics.same_p_beyond(difference.differences, test.to_exclude)
         is_excluded = p_beyond <= found.levels.at(LEVEL)
         if is_excluded and not is_shown:
             shared["refutation_p"] = found.levels.sequential_p(p_beyond)
-        return _without_spread(test, facts, shared, is_shown=is_shown, is_excluded=is_excluded)
+        outcome, _ = KINDS[hypothesis.kind].verdict(is_shown=is_shown, is_excluded=is_excluded)
+        return _settled(hypothesis, outcome, _WITHOUT_SPREAD[outcome], facts, **shared)
     tested = PAIR_TESTS[measure.test]
     low, high = tested.one_sided_bounds(difference.differences, found.levels.at(LEVEL))
     shared |= {"lower_bound": low, "upper_bound": high}
@@ -379,19 +370,6 @@ def _on_quality(test: _QualityTest, p_adjusted: float | None) -> Verdict:
 _WITHOUT_SPREAD: dict[Settled, str] = {
     "supported": "same_shown", "refuted": "same_contradicted", "undecided": "same_not_shown",
 }  # fmt: skip
-
-
-def _without_spread(
-    test: _QualityTest,
-    facts: dict[str, Any],
-    shared: dict[str, Any],
-    *,
-    is_shown: bool,
-    is_excluded: bool,
-) -> Verdict:
-    """Of pairs that all differ by the same amount, where the exact test decides."""
-    outcome, _ = KINDS[test.hypothesis.kind].verdict(is_shown=is_shown, is_excluded=is_excluded)
-    return _settled(test.hypothesis, outcome, _WITHOUT_SPREAD[outcome], facts, **shared)
 
 
 # ---- Scale ---------------------------------------------------------------------------------------------------------
@@ -549,9 +527,10 @@ def _on_parameters(hypothesis: Hypothesis, arms: dict[str, ArmSummary], plan: Pl
     """From the closed form; what the runs counted must be the same."""
     treatment, control = arms[hypothesis.treatment], arms[hypothesis.control]
     never_trained, fewer = treatment.frozen + treatment.implied, control.trainable - treatment.trainable
-    stored = _stored_counts(plan, treatment.arm)
+    counted = [run.stored.parameters for run in plan.by_arm[treatment.arm] if run.stored]
+    stored = sorted({each["frozen"] + each.get("implied", 0) for each in counted if "frozen" in each})
     if any(count != never_trained for count in stored):
-        return _settled(hypothesis, "undecided", "counts_disagree", {"computed": never_trained, "stored": list(stored)})
+        return _settled(hypothesis, "undecided", "counts_disagree", {"computed": never_trained, "stored": stored})
     of_fewer = hypothesis.least_fewer is not None
     wanted = hypothesis.least_fewer or hypothesis.least_frozen or 0
     facts = {
@@ -572,12 +551,6 @@ def _within_bounds(hypothesis: Hypothesis, stated: float, low: float, high: floa
     kind = KINDS[hypothesis.kind]
     bounds = kind.bounds(stated)
     return kind.verdict(is_shown=bounds.contain(low, high), is_excluded=bounds.exclude(low, high))
-
-
-def _stored_counts(plan: Plan, arm: str) -> Sequence[int]:
-    runs = [run.stored for run in plan.by_arm[arm] if run.stored]
-    counted = [stored.parameters for stored in runs if "frozen" in stored.parameters]
-    return sorted({each["frozen"] + each.get("implied", 0) for each in counted})
 
 
 def _on_speed(hypothesis: Hypothesis, speed: Speed) -> Verdict:

@@ -53,13 +53,10 @@ def next_look(plan: Plan, arms: dict[str, ArmSummary], looks: tuple[Look, ...]) 
 def stage_of(study: Study, looks: tuple[Look, ...]) -> Stage:
     """Of the look after these."""
     place, numbers = len(looks), tuple(study.looks)
-    before = {name: p for look in looks for name, p in _sequential(look)}
+    p_values = [(name, each.sequential_p) for look in looks for name, each in look.claims.items()]
+    before = {name: p for name, p in p_values if p is not None}
     seeds = tuple(study.seeds[: numbers[place]])
     return Stage(seeds, t_levels(numbers)[place], union_levels(numbers)[place], before)
-
-
-def _sequential(look: Look) -> list[tuple[str, float]]:
-    return [(name, each.sequential_p) for name, each in look.claims.items() if each.sequential_p is not None]
 
 
 def verdicts_by_looks(looks: tuple[Look, ...], plan: Plan, arms: dict[str, ArmSummary]) -> dict[str, Verdict]:
@@ -69,30 +66,21 @@ def verdicts_by_looks(looks: tuple[Look, ...], plan: Plan, arms: dict[str, ArmSu
         for name, each in look.claims.items():
             claim = next(each for each in study.paired_claims if each.name == name)
             place = AtLook(look.number, len(look.seeds), look.made, each.is_settled)
-            verdict = _with_refutation(replace(_restored(claim, each.verdict), look=place), study)
-            found[name] = _with_rates(verdict, plan)
-    if not looks:
-        found = _before_the_first(plan, arms)
+            found[name] = _with_later_numbers(replace(_restored(claim, each.verdict), look=place), plan)
+    # Before the first look, a claim whose own runs are all there waits for the others: p-values of one family are
+    # looked at together. The intervals that hold at all looks are those of the looks, so there is none before.
+    waiting = {} if looks else staged_verdicts(plan, arms, stage_of(study, ()), study.paired_claims)
+    for name, verdict in waiting.items():
+        place = AtLook(0, study.looks[0], None, False)
+        difference = replace(verdict.difference, low=None, high=None) if verdict.difference else None
+        found[name] = (
+            replace(verdict, difference=difference, look=place)
+            if verdict.reason in _UNFINISHED
+            else Verdict(
+                verdict.hypothesis, "undecided", "undecided", "look_waits", {"seeds": study.looks[0]}, look=place
+            )
+        )
     return found
-
-
-def _before_the_first(plan: Plan, arms: dict[str, ArmSummary]) -> dict[str, Verdict]:
-    """A claim whose own runs are all there waits for the others: p-values of one family are looked at together. The
-    intervals that hold at all looks are those of the looks, so there is none before."""
-    study = plan.study
-    found = staged_verdicts(plan, arms, stage_of(study, ()), study.paired_claims)
-    place = AtLook(0, study.looks[0], None, False)
-    waiting = {
-        name: replace(verdict, difference=_without_interval(verdict.difference))
-        if verdict.reason in _UNFINISHED
-        else Verdict(verdict.hypothesis, "undecided", "undecided", "look_waits", {"seeds": study.looks[0]})
-        for name, verdict in found.items()
-    }
-    return {name: replace(verdict, look=place) for name, verdict in waiting.items()}
-
-
-def _without_interval(difference: PairedDifference | None) -> PairedDifference | None:
-    return replace(difference, low=None, high=None) if difference else None
 
 
 # ---- As stored -----------------------------------------------------------------------------------------------------
@@ -117,28 +105,24 @@ def _restored(claim: Hypothesis, stored: StoredVerdict) -> Verdict:
     return Verdict(claim, regardless=stored.outcome, **fields)
 
 
-def _with_refutation(verdict: Verdict, study: Study) -> Verdict:
-    """Looks of versions up to 0.5.0 kept no p-value of a refutation; what they kept of their pairs gives it."""
-    difference, signs, place = verdict.difference, verdict.sign_test, verdict.look
-    if verdict.outcome != "refuted" or verdict.refutation_p is not None or verdict.p is None or place is None:
+def _with_later_numbers(verdict: Verdict, plan: Plan) -> Verdict:
+    """Looks of versions up to 0.5.0 kept no p-value of a refutation; what they kept of their pairs gives it. And they
+    knew no allowance: what they decided stays, and says so."""
+    difference, signs, place, looks = verdict.difference, verdict.sign_test, verdict.look, tuple(plan.study.looks)
+    if verdict.p is None or place is None:
         return verdict
-    at = place.number - 1
-    if signs is not None:
-        p = union_levels(tuple(study.looks))[at].sequential_p(signs.p_opposite)
-    elif difference is not None and difference.standard_deviation:
-        test, bounds = PAIR_TESTS[verdict.hypothesis.quality.test], bounds_of(verdict.hypothesis)
-        p = t_levels(tuple(study.looks))[at].sequential_p(test.p_beyond(difference.differences, bounds))
-    else:
-        return verdict
-    return replace(verdict, refutation_p=p)
-
-
-def _with_rates(verdict: Verdict, plan: Plan) -> Verdict:
-    """Looks of versions up to 0.5.0 knew no allowance: what they decided stays, and says so."""
-    if verdict.p is None or verdict.rates is not None:
-        return verdict
-    rates = rates_of(plan, verdict.hypothesis)
-    return replace(verdict, rates=Rates("look_without") if rates.code == "allowed" else rates)
+    if verdict.outcome == "refuted" and verdict.refutation_p is None:
+        p = None
+        if signs is not None:
+            p = union_levels(looks)[place.number - 1].sequential_p(signs.p_opposite)
+        elif difference is not None and difference.standard_deviation:
+            test, bounds = PAIR_TESTS[verdict.hypothesis.quality.test], bounds_of(verdict.hypothesis)
+            p = t_levels(looks)[place.number - 1].sequential_p(test.p_beyond(difference.differences, bounds))
+        verdict = replace(verdict, refutation_p=p)
+    if verdict.rates is None:
+        rates = rates_of(plan, verdict.hypothesis)
+        verdict = replace(verdict, rates=Rates("look_without") if rates.code == "allowed" else rates)
+    return verdict
 
 
 def _own(stored: Stored) -> dict[str, Any]:

@@ -45,7 +45,7 @@ def notes(
     return [
         *_on_tuning(study, plan, runs),
         *_on_the_floor(plan, arms, study.measure),
-        *_on_seeds(study),
+        *([("few_seeds", {"seeds": len(study.seeds)})] if len(study.seeds) < LEAST_PAIRS else []),
         *_on_environments(runs),
         *_on_bench(bench, runs),
         *remarks_on(bench, study),
@@ -96,11 +96,6 @@ def _below(floor: Floor | None, arm: str, values: Sequence[float], measure: Meas
         return
     if not is_beyond(floor.learnt_nothing, floor, [measure.cost(value) for value in values], measure):
         yield code, {"arm": arm, "reached": fmean(values), "floor": floor.learnt_nothing}
-
-
-def _on_seeds(study: Study) -> Iterator[Note]:
-    if len(study.seeds) < LEAST_PAIRS:
-        yield "few_seeds", {"seeds": len(study.seeds)}
 
 
 def _on_environments(runs: dict[str, ArmRuns]) -> Iterator[Note]:
@@ -165,14 +160,10 @@ def with_reservations(
         *_on_later_pairs(plan, arms, verdict),
         *_on_carried_rates(plan, verdict),
     ]
-    found = [*of_runs, *_on_its_place(plan, verdict), *of_plan]
+    of_its_place = [] if verdict.hypothesis.confirmatory else [("exploratory", dict[str, Any]())]
+    found = [*of_runs, *of_its_place, *of_plan]
     order = list(RESERVATIONS)
     return replace(verdict, reservations=sorted(found, key=lambda each: order.index(each[0])))
-
-
-def _on_its_place(plan: Plan, verdict: Verdict) -> Iterator[Reserved]:
-    if not verdict.hypothesis.confirmatory:
-        yield "exploratory", {}
 
 
 def _on_controls(plan: Plan, arms: Mapping[str, ArmSummary], verdict: Verdict) -> Iterator[Reserved]:

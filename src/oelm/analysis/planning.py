@@ -82,14 +82,12 @@ def prospect_of(
     claims = planned_claims(study, plan, spread, difference)
     finished = sum(run.state == "finished" for run in plan.runs)
     costs = planned_costs(study, plan, claims, spread, tokens_per_second)
-    return Prospect(study, spread, source, looks_for(study), claims, costs, finished, _floor(study, plan))
-
-
-def _floor(study: Study, plan: Plan) -> Floor | None:
-    runs = (runs_by_arm(study, plan) or {}).get(study.baseline)
-    if runs is None:
-        return None
-    return floor_of(runs.finished, runs.run, study.measure, digest=plan.digests.get(runs.run.data))
+    of_baseline = (runs_by_arm(study, plan) or {}).get(study.baseline)
+    floor = None
+    if of_baseline is not None:
+        digest = plan.digests.get(of_baseline.run.data)
+        floor = floor_of(of_baseline.finished, of_baseline.run, study.measure, digest=digest)
+    return Prospect(study, spread, source, looks_for(study), claims, costs, finished, floor)
 
 
 def _refuse_unlike(study: Study, other: Study, runs: Shelf, spread: Spread | None) -> None:
@@ -448,14 +446,13 @@ class _Counter:
             for budget, kept in zip(tuning.rounds, self._rounds(tuning, arm, len(points)), strict=True):
                 runs += kept * len(tuning.seeds)
                 share = kept / len(points) * len(tuning.seeds)
-                flops += share * sum(self._flops(study, arm, dict(point), budget) for point in points)
+                settings = (
+                    settings_for(study, arm, seed=tuning.seeds[0], values=dict(point), tuning=True, budget=budget)
+                    for point in points
+                )
+                known = (as_far_as_known(each.run, self.plan.facts) for each in settings)
+                flops += share * sum(training_flops(run) for run in known if isinstance(run, ResolvedRun))
         return runs, flops
-
-    def _flops(self, study: Study, arm: str, values: dict[str, float], budget: float | None) -> float:
-        assert study.tuning is not None
-        settings = settings_for(study, arm, seed=study.tuning.seeds[0], values=values, tuning=True, budget=budget)
-        run = as_far_as_known(settings.run, self.plan.facts)
-        return training_flops(run) if isinstance(run, ResolvedRun) else 0.0
 
     def _rounds(self, tuning: Tuning, arm: str, points: int) -> list[int]:
         """How many values each round has: as finished rounds, or the losses of finished tuning runs, say; otherwise

@@ -38,6 +38,9 @@ def provenance(study: Study, plan: Plan, shelf: Shelf) -> dict[str, Any]:
     listed = {name: _distinct(tree.get(key) for tree in recorded) for name, key in names.items()}
     of_gpus = {name: _distinct(tree.get(key) for tree in recorded) for name, key in _LISTED_OF_GPUS.items()}
     check = _check(shelf)
+    counted = Counter((tree.get("commit"), bool(tree.get("dirty"))) for tree in recorded)
+    ordered = sorted(counted.items(), key=lambda entry: (-entry[1], str(entry[0][0]), entry[0][1]))
+    commits = [{"commit": commit, "dirty": dirty, "runs": runs} for (commit, dirty), runs in ordered]
     return {
         "study_digest": study_digest(study),
         "registration": registration_of(study, shelf).as_json(),
@@ -46,7 +49,7 @@ def provenance(study: Study, plan: Plan, shelf: Shelf) -> dict[str, Any]:
         "tuning_runs": len(tuning),
         "sealed_runs": sum(run.is_sealed for run in stored),
         "unsealed_runs": sum(run.ended is not None and not run.is_sealed for run in stored),
-        "commits": _commits(recorded),
+        "commits": commits,  # each with its dirty flag and the number of runs made from it
         **listed,
         **{name: values for name, values in of_gpus.items() if values},
         "versions": _versions(recorded),
@@ -74,13 +77,6 @@ def _check(shelf: Shelf) -> dict[str, Any] | None:
     return {**on, "damage": None, "results": listed}
 
 
-def _commits(recorded: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Each commit with its dirty flag and the number of runs made from it."""
-    counted = Counter((tree.get("commit"), bool(tree.get("dirty"))) for tree in recorded)
-    entries = [{"commit": commit, "dirty": dirty, "runs": runs} for (commit, dirty), runs in counted.items()]
-    return sorted(entries, key=lambda entry: (-entry["runs"], str(entry["commit"]), entry["dirty"]))
-
-
 def _versions(recorded: list[dict[str, Any]]) -> dict[str, list[Any]]:
     names = sorted({name for tree in recorded for name in tree.get("versions", {})})
     return {name: _distinct(tree.get("versions", {}).get(name) for tree in recorded) for name in names}
@@ -92,11 +88,7 @@ def _distinct(values: Iterable[Any]) -> list[Any]:
 
 def _seconds(stored: StoredRun) -> float:
     """What a run took in all; of one without a result, training and validation as far as they were recorded."""
-    return (stored.result.get("wall_seconds") or 0.0) if stored.result else _recorded_seconds(stored)
-
-
-def _recorded_seconds(stored: StoredRun) -> float:
-    records = stored.directory.metrics()
-    return sum(
-        max((record.get(name) or 0.0 for record in records), default=0.0) for name in ("seconds", "validation_seconds")
-    )
+    if stored.result:
+        return stored.result.get("wall_seconds") or 0.0
+    records, names = stored.directory.metrics(), ("seconds", "validation_seconds")
+    return sum(max((record.get(name) or 0.0 for record in records), default=0.0) for name in names)

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from oelm.analysis.arm_summaries import ArmRuns, arm_summary, is_finished, runs_by_arm, target_perplexity
 from oelm.analysis.beside import scope_of, side_by_side, with_scope
-from oelm.analysis.findings import ArmSummary, Beside, Decomposition, Findings, Quality, Scale, Verdict
+from oelm.analysis.findings import ArmSummary, Beside, Decomposition, Findings, Scale, Verdict
 from oelm.analysis.hypotheses import of_all_seeds, verdicts
 from oelm.analysis.looks import looks_taken, next_look, verdicts_by_looks
 from oelm.analysis.notes import notes, with_examples, with_reservations
@@ -26,7 +26,7 @@ from oelm.core.arms import arm as named_arm
 from oelm.core.config import facts_of, kind_of_model
 from oelm.core.intervals import LEVEL
 from oelm.core.logarithms import exponential
-from oelm.core.measures import LOSS, SCALES, Measure
+from oelm.core.measures import LOSS, SCALES
 from oelm.machine.errors import UserError
 from oelm.run.directory import unmeasured
 from oelm.study.bench_fit import bench_for
@@ -104,6 +104,7 @@ def findings_alone(study: Study, shelf: Shelf, *, with_curves: bool = True) -> F
     compared = [with_examples(plan, with_reservations(plan, departures, everywhere, each)) for each in settled]
     arms = {arm: everywhere[arm] for arm in at_main_size(study)}
     all_runs, runs = runs, {arm: runs[arm] for arm in arms}
+    treated = (each.treatment for each in study.hypotheses if each.treatment in runs)
     return Findings(
         study=study,
         plan=plan,
@@ -112,7 +113,7 @@ def findings_alone(study: Study, shelf: Shelf, *, with_curves: bool = True) -> F
         verdicts=[with_scope(study, everywhere, verdict) for verdict, _ in compared],
         decomposition=list(_decomposition(study, runs, arms)),
         target_perplexity=target_perplexity(study, all_runs[study.baseline]),
-        main_arm=_main_arm(study, runs),
+        main_arm=_arm_like(runs, MAIN_ARM) or next(treated, study.baseline),
         unfinished=[run for run in plan.runs if not is_finished(run, study.measure) and run.state != "not_needed"],
         looks=looks,
         provenance=provenance(study, plan, shelf) | {"bench": bench_provenance(bench)},
@@ -132,11 +133,6 @@ def _arm_like(runs: dict[str, ArmRuns], name: str) -> str | None:
     models = {arm: each.run.model for arm, each in runs.items()}
     alike = (arm for arm, model in models.items() if model.parts == named_arm(name, kind=kind_of_model(model)).parts)
     return next(alike, None)
-
-
-def _main_arm(study: Study, runs: dict[str, ArmRuns]) -> str:
-    treated = (each.treatment for each in study.hypotheses if each.treatment in runs)
-    return _arm_like(runs, MAIN_ARM) or next(treated, study.baseline)
 
 
 def _decomposition(study: Study, runs: dict[str, ArmRuns], arms: dict[str, ArmSummary]) -> Iterator[Decomposition]:
@@ -159,7 +155,7 @@ def findings_as_json(findings: Findings) -> dict[str, Any]:
     """For analysis_results.json: every number finite, null where there is none."""
     plan, study = findings.plan, findings.study
     target = {"target_perplexity": findings.target_perplexity} if study.measure.has_target else {}
-    return _tree(
+    tree: dict[str, Any] = _plain(
         {
             "format_version": FORMAT_VERSION,
             "study": _study(study),
@@ -181,6 +177,7 @@ def findings_as_json(findings: Findings) -> dict[str, Any]:
             **({"scale": _scale(study, findings.scale)} if findings.scale else {}),
         }
     )
+    return tree
 
 
 def _study(study: Study) -> dict[str, Any]:
@@ -232,22 +229,16 @@ def _arm(study: Study, arm: ArmSummary) -> dict[str, Any]:
     kept = {key: value for key, value in tree.items() if key not in left_out}
     if measure is LOSS:
         return kept | {"perplexity": _plain(None if arm.mean_loss is None else exponential(arm.mean_loss))}
-    examples = {"examples": arm.examples} if study.fine_tunes else {}
-    return kept | _named(measure, arm.quality, examples)
-
-
-def _named(measure: Measure, quality: Quality, examples: dict[str, Any]) -> dict[str, Any]:
-    names = measure.names
-    return _tree(
-        {
-            names.values: quality.values,
-            names.mean: quality.mean,
-            names.deviation: quality.standard_deviation,
-            **examples,
-            names.difference: quality.difference,
-            names.curve: quality.curve,
-        }
-    )
+    names, quality = measure.names, arm.quality
+    of_measure = {
+        names.values: quality.values,
+        names.mean: quality.mean,
+        names.deviation: quality.standard_deviation,
+        **({"examples": arm.examples} if study.fine_tunes else {}),
+        names.difference: quality.difference,
+        names.curve: quality.curve,
+    }
+    return kept | {key: _plain(value) for key, value in of_measure.items()}
 
 
 def _scale(study: Study, scale: Scale) -> dict[str, Any]:
@@ -310,10 +301,6 @@ def _unfinished(study: Study, run: PlannedRun) -> dict[str, Any]:
         "error": lack or (run.stored.error if run.stored else None),
         "directory": run.stored.name if run.stored else None,
     }
-
-
-def _tree(values: dict[str, Any]) -> dict[str, Any]:
-    return {key: _plain(value) for key, value in values.items()}
 
 
 def _plain(value: Any) -> Any:

@@ -238,10 +238,8 @@ def read_stored(path: Path) -> StoredRun:
     status = directory.status() or {}
     state: StoredState = status.get("state") or "queued"
     # A process that died without a word, and a run that finished and lost its result, are taken up again.
-    state: StoredState = (
-        "interrupted" if status.get("state") in ("running", "finished") else status.get("state") or "queued"
-    )
-    stored = StoredRun(directory, run, state, status, remarks=tuple(_remarks(directory)))
+    unended: StoredState = "interrupted" if state in ("running", "finished") else state
+    stored = StoredRun(directory, run, unended, status, remarks=tuple(_remarks(directory)))
     is_sealed = os.path.lexists(directory.seal_file)  # the last thing but one that a run writes: its status comes after
     if state == "running" and not is_sealed and not is_dead(directory, status):
         return replace(stored, state="running")
