@@ -10,9 +10,7 @@ import pytest
 
 from oelm.core.intervals import mean_and_half_width
 from oelm.storage.files import Damaged, digest_of
-from oelm.study.archives import runs_folder
 from oelm.study.bench import BENCH_FILE, Bench, Ratio, smallest_ratio, stored_bench
-from small_runs import REPOSITORY
 from stored_runs import store_bench
 
 TIMES = {"trained": [0.1] * 8, "frozen": [0.09] * 8}
@@ -89,9 +87,6 @@ def test_a_sealed_bench_is_read(tmp_path):
         lambda tree: tree["seconds"]["frozen"].__setitem__(3, 0.08),
         lambda tree: tree["blocks"][0].update(disturbed=["others"]),
         lambda tree: tree.pop("seal"),
-        lambda tree: tree.update(seal=None),
-        lambda tree: tree.update(seal=["x"]),
-        lambda tree: tree.update(format_version=1),
     ],
 )
 def test_an_edited_bench_is_damaged(tmp_path, change):
@@ -103,35 +98,19 @@ def test_an_edited_bench_is_damaged(tmp_path, change):
 @pytest.mark.parametrize(
     "change",
     [
-        lambda tree: tree.update(seconds=[]),
         lambda tree: tree.update(seconds={}),
         lambda tree: tree["seconds"].update(frozen=["0.1"] * 8),
-        lambda tree: tree["seconds"].update(frozen=[True] * 8),
         lambda tree: tree["seconds"].update(frozen=[0.1] * 7),
-        lambda tree: tree["seconds"].update(frozen=[0.0] * 8),
         lambda tree: tree["seconds"].update(frozen=[-0.1] * 8),
-        lambda tree: tree["seconds"].update(frozen=[1e300] * 8),
-        lambda tree: tree["seconds"].update(frozen=None),
         lambda tree: tree.update(twin=[]),
         lambda tree: tree.update(blocks=[{}] * 8),
-        lambda tree: tree["blocks"][0].update(disturbed="no"),
         lambda tree: tree.update(baseline="nobody"),
-        lambda tree: tree.update(baseline=["trained"]),
-        lambda tree: tree.update(work={}),
         lambda tree: tree["work"]["frozen"].pop("memory"),
-        lambda tree: tree["work"]["frozen"].update(memory=0),
         lambda tree: tree.update(format_version=4),
-        lambda tree: tree.update(format_version=1),
-        lambda tree: tree.update(runs={}),
         lambda tree: tree["runs"].pop("frozen"),
-        lambda tree: tree["runs"].update(frozen=[]),
         lambda tree: tree["runs"]["frozen"].update(format_version=99),
         lambda tree: tree["runs"]["frozen"]["model"].update(d_model="wide"),
-        lambda tree: tree["runs"]["frozen"]["model"].update(vocabulary=None),
         lambda tree: tree.update(execution=None),
-        lambda tree: tree.update(threads="two"),
-        lambda tree: tree.update(format_version=True),
-        lambda tree: tree.update(format_version=[3]),
         lambda tree: tree.pop("format_version"),
     ],
 )
@@ -139,14 +118,7 @@ def test_a_bench_of_wrong_parts_is_damaged_although_its_seal_is_right(tmp_path, 
     assert isinstance(changed_bench(tmp_path, change), Damaged)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "[" * 100_000, '{"seconds": NaN}', "null"])
+@pytest.mark.parametrize("text", ["", "[]", '{"seconds": NaN}'])
 def test_whatever_is_in_its_place_is_damaged_and_nothing_worse(tmp_path, text):
     (tmp_path / BENCH_FILE).write_text(text)
     assert isinstance(stored_bench(tmp_path), Damaged)
-
-
-@pytest.mark.parametrize("study", ["tinystories_cpu", "xnli_bert"])
-def test_a_bench_in_the_findings_can_be_read(study):
-    bench = stored_bench(runs_folder(REPOSITORY / "docs" / "findings" / study / "runs"))
-    assert isinstance(bench, Bench)
-    assert bench.ratio("frozen_head_orthogonal", bench.baseline) is not None

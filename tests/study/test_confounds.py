@@ -7,14 +7,12 @@ from pathlib import Path
 import pytest
 
 from every_option import OPTIONS_SET
-from oelm.analysis.summary import findings_of
 from oelm.core.options import OPTIONS
 from oelm.execution.forecast import confound_lines
 from oelm.machine.errors import UserError
 from oelm.run.directory import COMPARED_ENVIRONMENT
 from oelm.study.confounds import confounds
 from oelm.study.plan import planned
-from oelm.study.reading import load_study
 from oelm.study.shelf import Shelf
 from stored_runs import (
     VOCABULARY,
@@ -92,11 +90,6 @@ def test_values_tuned_on_the_common_grid_may_differ(tmp_path, key, best):
 # ---- The originals' confounds --------------------------------------------------------------------------------------
 
 
-def test_learning_rates_that_differ_by_arm_are_found():
-    study = two_arms({"set": {"learning_rate": 1e-3}}, {"set": {"learning_rate": 3e-4}})
-    assert found(study) == {"training.learning_rate": ("0.001", "0.0003")}
-
-
 def test_a_group_with_twice_the_processes_and_twice_the_tokens_is_found():
     study = two_arms({"processes": 4, "set": {"batch_size": 8}}, {"processes": 2})
     keys = found(study)
@@ -121,12 +114,6 @@ def test_a_frozen_orthogonal_arm_against_a_trained_normal_one_varies_three_thing
     assert found(two_arms(hypotheses=[hypothesis(varies=["start", "scale"])])) == {"moves": ("never", "always")}
 
 
-def test_head_wise_and_global_orthogonal_differ_in_the_family_alone():
-    claim = hypothesis("better", control="frozen_orthogonal", varies=[])
-    study = small_study(arms=[FROZEN, "frozen_orthogonal"], hypotheses=[claim])
-    assert found(study, "better") == {"start.family": ("head_orthogonal", "orthogonal")}
-
-
 def test_a_scale_matched_start_is_the_same_whatever_it_is_called():
     """Xavier at a square matrix is N(0, 1/d): the baseline's start must be stated too."""
     xavier = {f"model.parts.{name}.start": "xavier" for name in ("query", "key")}
@@ -140,29 +127,22 @@ def test_a_scale_matched_start_is_the_same_whatever_it_is_called():
     ("setting", "value", "key"),
     [
         ("steps", 80, "training.steps"),
-        ("warmup_steps", 7, "training.warmup_steps"),
-        ("weight_decay", 0.0, "training.weight_decay"),
+        ("learning_rate", 3e-4, "training.learning_rate"),
         ("validation_split", "test", "training.validation_split"),
-        ("validate_every", 3, "training.validate_every"),
-        ("final_validation_sequences", 3, "training.final_validation_sequences"),
         ("dropout", 0.1, "model.dropout"),
-        ("seq_len", 32, "model.seq_len"),
         ("seeds.data", 0, "seeds.data"),
-        ("seeds.weights", 5, "seeds.weights"),
         ("data", "data/other", "data"),
         ("model.parts.value.start", "orthogonal", "value.start"),
         ("model.parts.output.gain", 2.0, "output.scale"),
         ("model.parts.value.moves", {"kind": "never"}, "value.moves"),
         ("model.parts.key.gain", 2.0, None),  # of the scale, which is declared
         ("execution.threads", 2, "environment.threads"),
-        ("execution.precision", "bfloat16", "environment.precision"),
     ],
 )
-@pytest.mark.parametrize("side", ["treatment", "control"])
-def test_whatever_one_arm_sets_for_itself_is_found(setting, value, key, side):
-    study = two_arms(**{side: {"set": {setting: value}}})
-    assert key is None or key in found(study)
-    assert key is not None or found(study) == {}
+def test_whatever_one_arm_sets_for_itself_is_found(setting, value, key):
+    for side in ("treatment", "control"):
+        differences = found(two_arms(**{side: {"set": {setting: value}}}))
+        assert key in differences if key else differences == {}
 
 
 def test_tuning_runs_that_differ_are_found():
@@ -180,13 +160,6 @@ def test_a_share_of_the_heads_is_an_aspect_of_its_own():
     assert found(small_study(arms=["trained", "frozen_half"], hypotheses=[against_trained])) == {}
 
 
-def test_one_seed_is_said_and_decides_nothing(tmp_path):
-    study = two_arms(seeds=[0])
-    findings = findings_of(study, store_study(study, tmp_path, losses))
-    assert ("few_seeds", {"seeds": 1}) in findings.notes
-    assert (findings.verdicts[0].outcome, findings.verdicts[0].reason) == ("undecided", "too_few_pairs")
-
-
 # ---- Options -------------------------------------------------------------------------------------------------------
 
 
@@ -195,7 +168,7 @@ def test_every_option_is_tested_here():
 
 
 @pytest.mark.parametrize("setting", OPTIONS_SET)
-@pytest.mark.parametrize("kind", ["not_worse", "fewer_parameters", "faster"])
+@pytest.mark.parametrize("kind", ["not_worse", "faster"])
 def test_every_difference_of_options_is_found_and_can_be_named(setting, kind):
     value, key, text = OPTIONS_SET[setting]
 
@@ -242,21 +215,14 @@ def store_with(study, folder, environment_of):
     return confounds(study, planned(study, Shelf(folder)))["not_worse"]
 
 
-def changed(key):
-    value = OTHERWISE[key]
-    return {"versions": {"torch": value}} if key == "versions.torch" else {key: value}
-
-
-def test_every_compared_key_of_the_environment_is_tested():
+def test_another_environment_of_one_arm_is_found(tmp_path):
+    other = {key: value for key, value in OTHERWISE.items() if key != "versions.torch"}
+    other["versions"] = {"torch": OTHERWISE["versions.torch"]}
+    own = {"set": {"data": "its/own"}}  # what comes from one folder is of the same data
+    differences = store_with(two_arms(own), tmp_path, lambda run: other if run.arm == FROZEN else {})
     assert set(OTHERWISE) == set(COMPARED_ENVIRONMENT)
-
-
-@pytest.mark.parametrize("key", OTHERWISE)
-def test_another_environment_of_one_arm_is_found(tmp_path, key):
-    own = {"set": {"data": "its/own"}} if key == "data_digest" else {}  # what comes from one folder is of the same data
-    (only,) = store_with(two_arms(own), tmp_path, lambda run: changed(key) if run.arm == FROZEN else {})
-    assert only.key == f"environment.{key}"
-    assert only.treatment == str(OTHERWISE[key]).partition(":")[0]
+    said = {f"environment.{key}": str(value).partition(":")[0] for key, value in OTHERWISE.items()}
+    assert {each.key: each.treatment for each in differences} == said
 
 
 def test_values_that_both_arms_have_are_told_seed_by_seed_where_they_differ(tmp_path):
@@ -265,10 +231,10 @@ def test_values_that_both_arms_have_are_told_seed_by_seed_where_they_differ(tmp_
     assert (only.treatment, only.control) == ("1 (seed 1) / 2 (seed 2)", "2 (seed 1) / 1 (seed 2)")
 
 
-@pytest.mark.parametrize("key", sorted(OTHERWISE.keys() - {"data_digest"}))
-def test_one_run_of_another_environment_is_found(tmp_path, key):
-    (only,) = store_with(two_arms(), tmp_path, lambda run: changed(key) if (run.arm, run.seed) == (FROZEN, 2) else {})
-    assert only.key == f"environment.{key}"
+def test_one_run_of_another_environment_is_found(tmp_path):
+    other = {"threads": 2}
+    (only,) = store_with(two_arms(), tmp_path, lambda run: other if (run.arm, run.seed) == (FROZEN, 2) else {})
+    assert only.key == "environment.threads"
     assert " / " in only.treatment
 
 
@@ -280,10 +246,6 @@ def test_source_digests_of_two_schemes_are_no_confound(tmp_path):
 def test_pairs_made_on_two_machines_are_fair(tmp_path):
     other = {"processor": "Another Processor", "threads": 2}
     assert store_with(two_arms(), tmp_path, lambda run: other if run.seed > 2 else {}) == []
-
-
-def test_two_gpus_of_one_machine_are_one_kind_of_device(tmp_path):
-    assert store_with(two_arms(), tmp_path, lambda run: {"device": f"cuda:{int(run.arm == FROZEN)}"}) == []
 
 
 def test_a_run_that_does_not_say_where_it_was_made_is_found(tmp_path):
@@ -354,20 +316,11 @@ def two_encoders(treatment=None, control=None, *, arms=("frozen_pretrained", "fi
     return small_classification(**({"arms": own, "hypotheses": [claim]} | changes))
 
 
-def test_freezing_what_was_pretrained_varies_nothing_else(tmp_path):
-    study = two_encoders()
-    assert found(study) == {}
-    shelf = store_study(study, tmp_path, lambda *_: 0.3)
-    assert confounds(study, planned(study, shelf)) == {"not_worse": []}
-
-
 @pytest.mark.parametrize(
     ("arms", "differs"),
     [
         (("frozen_orthogonalised", "frozen_pretrained"), {"start.family", "start.scale"}),
-        (("frozen_head_orthogonal", "frozen_pretrained"), {"start.family", "start.scale"}),
         (("frozen_head_orthogonal", "frozen_orthogonalised"), {"start.family"}),
-        (("frozen_head_orthogonal", "frozen_scaled_normal"), {"start.family"}),
         (("frozen_head_orthogonal", "frozen_normal"), {"start.family", "start.scale"}),
         (("frozen_orthogonalised", "fine_tuned_orthogonalised"), {"moves"}),
     ],
@@ -388,11 +341,7 @@ def test_orthonormal_rows_have_one_scale_and_kept_weights_their_own(tmp_path, ar
     ("setting", "value", "key"),
     [
         ("dropout", 0.0, "model.dropout"),
-        ("steps", 80, "training.steps"),
-        ("learning_rate", 1e-3, "training.learning_rate"),
         ("data", "data/other", "data"),
-        ("seeds.data", 0, "seeds.data"),
-        ("validation_split", "test", "training.validation_split"),
     ],
 )
 def test_whatever_one_encoder_sets_for_itself_is_found(setting, value, key):
@@ -412,11 +361,6 @@ def test_the_data_decides_the_size_of_an_encoder(kind):
     claim = names | {"varies": ["moves"]} | more
     arms = {"frozen_pretrained": {"set": {"data": "data/other", "learning_rate": 1e-3}}, "fine_tuned": {}}
     assert set(found(small_classification(arms=arms, hypotheses=[claim]), kind)) == {"data"}
-
-
-def test_the_study_of_the_originals_first_success_is_clean():
-    study = load_study("xnli_bert")
-    assert all(each == [] for each in declared(study).values())
 
 
 def test_a_reason_for_what_cannot_differ_is_refused_with_a_suggestion():

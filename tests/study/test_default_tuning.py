@@ -4,7 +4,6 @@ import math
 
 import pytest
 
-from oelm.machine.errors import UserError
 from oelm.study.catalogue import PACKAGED
 from oelm.study.declaration import declared_tree, study_digest
 from oelm.study.plan import planned
@@ -54,16 +53,6 @@ def test_where_no_optimum_can_be_fitted_the_lowest_is_taken(tuning):
     assert declared(tuning).tuning.choose == "lowest"
 
 
-def test_halving_ends_with_a_fit_too():
-    tuning = declared({"grid": GRID, "method": "halving"}).tuning
-    assert (tuning.seeds, tuning.choose) == ([1000, 1001, 1002], "fitted")
-
-
-def test_to_ask_for_a_fit_that_cannot_be_is_an_error():
-    with pytest.raises(UserError, match="at least 3"):
-        declared({"grid": GRID, "choose": "fitted", "seeds": [2000]})
-
-
 def test_one_seed_and_the_lowest_are_declared_as_they_were_before_there_was_a_choice():
     assert "choose" not in declared_tree(declared({"grid": GRID} | BEFORE))["tuning"]
 
@@ -83,7 +72,8 @@ def test_a_file_that_states_how_values_are_chosen_says_all_of_it():
     stated = declared({"grid": GRID, "seeds": [1000, 1001, 1002], "choose": "fitted"})
     assert stated.tuning.beyond == 1
     assert "beyond" not in declared_tree(stated)["tuning"]
-    assert declared({"grid": GRID, "method": "halving"}).tuning.beyond == 1
+    halving = declared({"grid": GRID, "method": "halving"}).tuning
+    assert (halving.seeds, halving.choose, halving.beyond) == ([1000, 1001, 1002], "fitted", 1)
 
 
 # ---- Studies that began before -------------------------------------------------------------------------------------
@@ -128,10 +118,6 @@ def test_what_a_file_states_is_never_taken_back(tmp_path):
     register(declared({"grid": GRID} | BEFORE), tmp_path)
     stated = {"grid": GRID, "seeds": [2000, 2001, 2002], "choose": "fitted"}
     assert as_it_began(declared(stated), tmp_path).tuning.seeds == [2000, 2001, 2002]
-
-
-def test_a_study_that_has_begun_nothing_has_the_default(tmp_path):
-    assert as_it_began(declared({"grid": GRID}), tmp_path).tuning.choose == "fitted"
 
 
 # ---- The grid ------------------------------------------------------------------------------------------------------

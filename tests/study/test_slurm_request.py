@@ -34,18 +34,7 @@ def test_an_unknown_key_of_a_request_names_the_known_ones():
 
 
 @pytest.mark.parametrize(
-    "option",
-    [
-        "--wrap=id",
-        "--array=0-9",
-        "--arr=0-9",
-        "--output=x",
-        "--job-name=x",
-        "--export=NONE",
-        "-w x",
-        "--time=1",
-        "--clu=x",
-    ],
+    "option", ["--wrap=id", "--arr=0-9", "--output=x", "--export=NONE", "-w x", "--time=1", "--clu=x"]
 )
 def test_options_that_carry_the_submission_are_ours(option):
     with pytest.raises(UserError):

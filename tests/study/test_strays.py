@@ -205,13 +205,6 @@ def test_a_study_that_is_no_longer_tuned_names_its_tuning_runs(tuned):
 # ---- Where it is said ----------------------------------------------------------------------------------------------
 
 
-def test_status_and_report_say_it(untuned):
-    line = "4 finished runs here belong to another config: training.steps 60, now 2000"
-    assert line in study_status(study_of(steps=2000), untuned)[1]
-    notes = findings_of(study_of(steps=2000), Shelf(untuned)).notes
-    assert ("other_config", {"runs": 4, "differences": "training.steps 60, now 2000"}) in notes
-
-
 def test_a_thousand_strays_take_moments(untuned, tmp_path):
     template = next(untuned.glob("*/config.json")).parent
     for number in range(1000):

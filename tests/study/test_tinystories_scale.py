@@ -11,7 +11,6 @@ from oelm.study.declaration import Bilingual
 from oelm.study.one_run import settings_for
 from oelm.study.plan import planned
 from oelm.study.reading import load_study
-from oelm.study.scaled import dials_of, sizes_of
 from oelm.study.shelf import Shelf
 
 
@@ -24,15 +23,6 @@ def test_every_text_is_in_both_languages_and_every_claim_says_when_it_fails(stud
     texts = [study.question, study.scope, *(arm.label for arm in study.arms.values())]
     texts += [text for claim in study.hypotheses for text in (claim.claim, claim.fails_when)]
     assert all(isinstance(text, Bilingual) for text in texts)
-
-
-def test_five_widths_at_equal_tokens_and_four_budgets_up_to_eight_times_as_long(study):
-    runs = {size: settings_for(study, f"trained_orthogonal+{size}", seed=0).run for size in sizes_of(study)}
-    tokens = {size: run.training.steps * run.training.batch_size * run.model.seq_len for size, run in runs.items()}
-    widths, budgets = dials_of(study)["width"], dials_of(study)["steps"]
-    assert len(widths) == 5
-    assert {tokens[size] for size in widths} == {614_400}
-    assert [tokens[size] for size in budgets] == [614_400, 1_228_800, 2_457_600, 4_915_200]
 
 
 def test_the_study_that_checks_the_forecast_has_its_size(study):

@@ -32,6 +32,7 @@ def test_every_row_is_whole():
 
 def test_every_kind_of_evidence_has_its_ground():
     assert GROUNDS.keys() == set(get_args(Evidence))
+    assert all(kinds_about(evidence) for evidence in get_args(Evidence))
 
 
 @pytest.mark.parametrize(
@@ -51,10 +52,6 @@ def test_every_kind_of_evidence_has_its_ground():
 def test_a_row_that_could_not_be_decided_rightly_cannot_be_made(row, changes, problem):
     with pytest.raises(ValueError, match=problem):
         replace(KINDS[row], **changes)
-
-
-def test_every_kind_of_evidence_is_asked_for():
-    assert all(kinds_about(evidence) for evidence in get_args(Evidence))
 
 
 def test_the_documentation_has_the_table():
@@ -87,10 +84,7 @@ def test_an_interval_lies_within_the_bounds_beyond_one_or_neither(bounds, low, h
         (hypothesis("not_worse"), (None, "margin")),
         (hypothesis("equivalent"), ("-margin", "margin")),
         (hypothesis("better"), (None, 0)),
-        (hypothesis("better", margin_percent=5), (None, "-margin")),
         (accuracy_claim("not_worse"), (-2, None)),
-        (accuracy_claim("equivalent"), (-2, 2)),
-        (accuracy_claim("better"), (0, None)),
         (accuracy_claim("better", margin_points=3), (3, None)),
     ],
 )  # fmt: skip
