@@ -9,10 +9,7 @@ import pytest
 from scipy import stats
 
 from oelm.analysis.findings import NOTES
-from oelm.analysis.hypotheses import verdicts
-from oelm.analysis.speed import Speed
 from oelm.analysis.summary import PRETRAINED_STEPS, findings_as_json, findings_of
-from oelm.core.measures import ACCURACY
 from oelm.show.verdicts import as_text
 from oelm.study.claims.reasons import REASONS
 from oelm.study.declaration import Neighbour
@@ -22,16 +19,12 @@ from stored_runs import (
     accuracy_claim,
     sealed_again,
     small_classification,
-    small_study,
     store_bench,
     store_study,
-    with_values,
     without_seal,
 )
 
 REPOSITORY = Path(__file__).parents[2]
-STUDIES = 2000
-HIGHEST_ERROR_RATE = 0.065
 ARMS = ["fine_tuned", "frozen_pretrained"]
 WOBBLE = [0.0, 0.0025, -0.0025, 0.005, -0.005]  # whole examples of 400
 
@@ -58,13 +51,9 @@ def only_verdict(folder, claim, effect, **changes):
 @pytest.mark.parametrize(
     ("kind", "error", "outcome", "reason"),
     [
-        ("not_worse", 0.0, "supported", "shown"),
         ("not_worse", 0.05, "refuted", "contradicted"),
         ("not_worse", 0.02, "undecided", "not_shown"),
-        ("better", -0.02, "supported", "shown"),
         ("better", 0.02, "refuted", "contradicted"),
-        ("better", 0.0, "undecided", "not_shown"),
-        ("equivalent", 0.0, "supported", "shown"),
         ("equivalent", -0.05, "refuted", "contradicted"),
     ],
 )
@@ -81,16 +70,6 @@ def test_the_outcome_follows_the_accuracy(tmp_path, kind, error, outcome, reason
         )
 
 
-def test_a_gain_below_the_stated_one_is_not_better_by_it(tmp_path):
-    assert only_verdict(tmp_path / "a", accuracy_claim("better"), -0.02).outcome == "supported"
-    assert only_verdict(tmp_path / "b", accuracy_claim("better", margin_points=5), -0.02).outcome == "refuted"
-
-
-def test_two_seeds_give_no_p_value(tmp_path):
-    few = only_verdict(tmp_path / "few", accuracy_claim(), 0.0, seeds=[0, 1])
-    assert (few.outcome, few.reason, few.p) == ("undecided", "too_few_pairs", None)
-
-
 # ---- Differences without spread ------------------------------------------------------------------------------------
 
 
@@ -98,17 +77,13 @@ def test_two_seeds_give_no_p_value(tmp_path):
     ("kind", "worse", "seeds", "outcome"),
     [
         ("not_worse", 0.0, 5, "supported"),  # equal is a verdict
-        ("not_worse", 0.01, 5, "supported"),
         ("not_worse", 0.01, 4, "undecided"),  # 1 in 16
         ("not_worse", 0.02, 8, "undecided"),  # on the margin itself
         ("not_worse", 0.03, 5, "refuted"),
-        ("not_worse", 0.03, 4, "undecided"),
         ("equivalent", 0.0, 5, "supported"),
-        ("equivalent", 0.0, 4, "undecided"),
         ("equivalent", -0.03, 5, "refuted"),
         ("better", -0.01, 5, "supported"),
         ("better", 0.0, 8, "undecided"),
-        ("better", 0.01, 5, "refuted"),
     ],
 )
 def test_differences_without_spread_are_decided_by_the_exact_test(tmp_path, kind, worse, seeds, outcome):
@@ -149,41 +124,6 @@ def test_a_finished_run_without_an_accuracy_is_no_result(tmp_path):
     findings = findings_of(study, Shelf(tmp_path))
     assert findings.arms["frozen_pretrained"].states == {"finished": [0, 1, 3, 4], "unmeasured": [2]}
     assert (findings.verdicts[0].outcome, findings.verdicts[0].reason) == ("undecided", "incomplete")
-
-
-@pytest.fixture(scope="module")
-def settled_by(tmp_path_factory):
-    """Verdicts from accuracies held in memory."""
-
-    def make(claim, seeds):
-        study = small_classification(arms=ARMS, seeds=list(range(seeds)), hypotheses=[claim])
-        folder = tmp_path_factory.mktemp("simulated")
-        findings = findings_of(study, store_study(study, folder, errors_with({})))
-
-        def settle(accuracies):
-            arms = {arm: with_values(findings.arms[arm], ACCURACY, values) for arm, values in accuracies.items()}
-            return verdicts(findings.plan, arms, speed_of=lambda *_: Speed(), confounds={})[0]
-
-        return settle
-
-    return make
-
-
-@pytest.mark.parametrize(
-    ("kind", "points", "seeds"), [("not_worse", -2.0, 3), ("not_worse", -2.0, 8), ("better", 0, 5)]
-)
-def test_a_false_claim_at_its_margin_is_rarely_supported(settled_by, kind, points, seeds):
-    """Accuracies of 2,490 examples; seeds share their difficulty, and each arm has its own chance."""
-    settle = settled_by(accuracy_claim(kind), seeds)
-    generator = np.random.default_rng(77)
-    supported = 0
-    for _ in range(STUDIES):
-        common = generator.normal(0.7, 0.01, seeds)
-        right = {arm: common + generator.normal(0, 0.005, seeds) for arm in ARMS}
-        right["frozen_pretrained"] += points / 100
-        accuracies = {arm: np.round(values * 2490) / 2490 for arm, values in right.items()}
-        supported += settle(accuracies).outcome == "supported"
-    assert 0.03 < supported / STUDIES <= HIGHEST_ERROR_RATE
 
 
 # ---- Example by example --------------------------------------------------------------------------------------------
@@ -239,8 +179,6 @@ def test_predictions_of_other_examples_are_not_compared(tmp_path):
     "changes",
     [
         {"labels": [0, 1], "predicted": [0, 1]},
-        {"predicted": [0]},
-        {"labels": None},
         {"labels": [], "predicted": []},
         {"predicted": [example % 3 for example in range(EXAMPLES)]},
     ],
@@ -255,14 +193,6 @@ def test_predictions_that_the_accuracy_was_not_counted_from_make_a_run_damaged(t
     assert findings.arms["frozen_pretrained"].states == {"finished": [0, 1, 2, 4], "damaged": [3]}
     assert "damaged" in [code for code, _ in findings.notes]
     assert findings.verdicts[0].outcome == "undecided"
-
-
-@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b"\xff\xfe"])
-def test_broken_predictions_make_a_run_damaged(tmp_path, content):
-    study = small_classification(arms=ARMS, hypotheses=[accuracy_claim()])
-    path = stored_arm(store_study(study, tmp_path, errors_with({})), "fine_tuned", 0).directory.predictions_file
-    path.write_bytes(content)
-    assert findings_of(study, Shelf(tmp_path)).arms["fine_tuned"].states["damaged"] == [0]
 
 
 def test_predictions_that_an_older_run_did_not_keep_are_noted(tmp_path):
@@ -393,9 +323,3 @@ def test_neighbours_of_neighbours_are_not_asked(tmp_path):
     )
     rows = beside(tmp_path, Neighbour(study=str(file), runs=str(tmp_path)))
     assert [row.study for row in rows] == ["sentences", "itself"]
-
-
-def test_a_study_without_neighbours_shows_none(tmp_path):
-    assert beside(tmp_path) == []
-    study = small_study(seeds=[0])
-    assert findings_of(study, store_study(study, tmp_path / "gpt", lambda *_: 2.0)).beside == []

@@ -178,7 +178,7 @@ def test_a_probe_has_a_guess_among_all_tokens_and_one_among_what_the_context_off
 # ---- Reported text that was trained on -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("share", "is_said"), [(None, False), (0.0, False), (0.009, False), (0.01, True), (0.5, True)])
+@pytest.mark.parametrize(("share", "is_said"), [(None, False), (0.009, False), (0.01, True)])
 def test_reported_text_that_also_stands_in_train_is_named_beside_every_verdict_on_it(tmp_path, share, is_said):
     study = study_of()
     shelf = store_study(

@@ -89,9 +89,7 @@ def simulated(settle, effects: dict[str, float], seeds: int) -> tuple[float, flo
     ("kind", "effect", "seeds"),
     [
         ("not_worse", MARGIN, 3),
-        ("not_worse", MARGIN, 8),
         ("better", 0.0, 8),
-        ("equivalent", MARGIN, 8),
         ("equivalent", -MARGIN, 3),
     ],
 )
@@ -118,11 +116,8 @@ def test_a_family_of_false_claims_rarely_has_one_supported(settled_by):
         ("not_worse", MARGIN, "undecided"),
         ("better", -0.05, "supported"),
         ("better", 0.05, "refuted"),
-        ("better", -0.001, "undecided"),
         ("equivalent", 0.0, "supported"),
-        ("equivalent", 0.10, "refuted"),
         ("equivalent", -0.10, "refuted"),
-        ("equivalent", -MARGIN, "undecided"),
     ],
 )
 def test_the_outcome_follows_the_effect(tmp_path, kind, effect, outcome):
@@ -218,7 +213,7 @@ def test_one_or_two_seeds_give_no_p_value(tmp_path, seeds):
     assert len(verdict.difference.seeds) == len(seeds)
 
 
-@pytest.mark.parametrize("difference", [0.0, -0.1, 0.1])
+@pytest.mark.parametrize("difference", [0.0, 0.1])
 def test_equal_differences_give_no_p_value(tmp_path, difference):
     def loss(arm, seed, stage, point):
         return 2.0 + 0.3 * seed + (difference if arm != "trained" else 0.0)
@@ -228,8 +223,7 @@ def test_equal_differences_give_no_p_value(tmp_path, difference):
     assert verdict.p is verdict.sign_flip_p is verdict.difference.low is None
 
 
-@pytest.mark.parametrize(("lost", "state"), [(None, "missing"), (math.nan, "failed")])
-@pytest.mark.parametrize("side", ["treatment", "control"])
+@pytest.mark.parametrize(("lost", "state", "side"), [(None, "missing", "treatment"), (math.nan, "failed", "control")])
 def test_half_of_the_seeds_is_never_passed_off_as_the_whole(tmp_path, lost, state, side):
     claim = hypothesis()
 

@@ -13,7 +13,6 @@ from statistics import fmean
 
 import numpy as np
 import pytest
-from scipy import special
 
 from oelm.analysis.findings import PairedDifference, SizePoint
 from oelm.analysis.lines import Line, line_through, sideways
@@ -98,7 +97,7 @@ def test_a_line_that_may_be_level_is_at_no_known_distance():
 
 
 @pytest.mark.parametrize("studies", STUDIES)
-@pytest.mark.parametrize(("of_sizes", "planted"), [(0.0, 0.0), (0.01, 0.0), (0.03, 0.0), (0.005, 0.05)])
+@pytest.mark.parametrize(("of_sizes", "planted"), [(0.0, 0.0), (0.03, 0.0), (0.005, 0.05)])
 def test_the_interval_of_a_slope_contains_it_as_often_as_it_says(studies, of_sizes, planted):
     covered = []
     for runs in simulated(studies, PLACES, of_sizes=of_sizes, planted=planted):
@@ -114,26 +113,6 @@ def test_three_sizes_and_four_are_enough_for_an_interval_that_holds(places):
     assert least(1000) <= share([low <= SLOPE <= high for low, high in intervals]) <= 0.98
 
 
-def test_an_interval_that_counts_runs_would_not_hold():
-    """The fault that the model of sizes is there to prevent: every run a point of its own."""
-    covered = []
-    for runs in simulated(500, PLACES):
-        each = Line(
-            tuple(place for place in PLACES for _ in range(SEEDS)),
-            tuple(value for of_size in runs for value in of_size),
-        )
-        residuals = [
-            value - each.at(place) - fmean(of[seed] - fmean(of) for of in runs)
-            for place, of_size in zip(PLACES, runs, strict=True)
-            for seed, value in enumerate(of_size)
-        ]
-        degrees = len(residuals) - SEEDS - 1
-        error = math.sqrt(math.fsum(each**2 for each in residuals) / degrees / each.width)
-        half = float(special.stdtrit(degrees, 1 - LEVEL / 2)) * error
-        covered.append(abs(each.slope - SLOPE) <= half)
-    assert share(covered) < 0.8
-
-
 @pytest.mark.parametrize("studies", STUDIES)
 @pytest.mark.parametrize("kind", ["shrinks", "grows", "holds"])
 def test_a_claim_that_is_just_wrong_is_seldom_shown(studies, kind):
@@ -144,13 +123,6 @@ def test_a_claim_that_is_just_wrong_is_seldom_shown(studies, kind):
     runs = simulated(studies, PLACES, slope=edge, of_sizes=0.002)
     shown = share([line(PLACES, each).slope_p(bounds) <= LEVEL for each in runs])
     assert shown <= 0.05 + 3.1 * math.sqrt(0.05 * 0.95 / studies)
-
-
-def test_a_clear_slope_is_shown_and_its_opposite_refuted():
-    verdicts = [line(PLACES, each) for each in simulated(200, PLACES, slope=0.05)]
-    grows, shrinks = (KINDS[kind].bounds(0.0) for kind in ("grows", "shrinks"))
-    assert share([each.slope_p(grows) <= LEVEL for each in verdicts]) > 0.95
-    assert share([shrinks.exclude(*each.slope_bounds(LEVEL)) for each in verdicts]) > 0.95
 
 
 @pytest.mark.parametrize("millions", [1.0, 25.0])
@@ -166,7 +138,7 @@ def test_a_further_size_lies_where_it_is_predicted_as_often_as_that_says(studies
 
 # ---- Carried rates -------------------------------------------------------------------------------------------------
 
-SIZES_TUNED = [(PLACES, 3), (range(4), 3), (range(6), 4), (range(7), 5), (range(8), 6)]  # the first so many
+SIZES_TUNED = [(PLACES, 3), (range(6), 4), pytest.param(range(8), 6, marks=pytest.mark.trial)]  # the first so many
 
 
 def at_carried_rates(
@@ -200,7 +172,7 @@ def points_at(places: Sequence[float], values: Sequence[float], tuned: int) -> l
 
 @pytest.mark.parametrize("studies", [1000, pytest.param(5000, marks=pytest.mark.trial)])
 @pytest.mark.parametrize("ratio", [1.0, 3.0])
-@pytest.mark.parametrize(("mistuned", "curvature", "noise"), [(0.1, 0.1, 0.005), (0.3, 0.05, 0.01), (0.5, 0.2, 0.002)])
+@pytest.mark.parametrize(("mistuned", "curvature", "noise"), [(0.1, 0.1, 0.005), (0.5, 0.2, 0.002)])
 @pytest.mark.parametrize(("places", "tuned"), SIZES_TUNED)
 def test_carried_rates_show_no_slope_that_is_not_there(places, tuned, mistuned, curvature, noise, ratio, studies):
     """Neither that the cost grows nor that it shrinks, in more than 6 of 100 studies; and a further size, at rates that

@@ -16,7 +16,6 @@ from oelm.analysis.spending import Levels, error_rates, interval_level
 from oelm.analysis.statistics import paired_difference
 from oelm.analysis.summary import findings_of
 from oelm.core.measures import LOSS
-from oelm.study.kept_looks import settled_at
 from oelm.study.shelf import Shelf
 from stored_runs import hypothesis, probe_curve, small_probes, small_study, solving_claim, store_study, with_values
 
@@ -128,18 +127,6 @@ def test_intervals_of_all_looks_hold_at_once(studies):
         ]
         held += all(each.low <= truth <= each.high for each in found)
     assert held / studies >= 0.94 - (0.02 if studies < MANY else 0)
-
-
-@in_numbers
-@pytest.mark.parametrize(("kind", "effect"), [("better", -0.1), ("not_worse", 0.1 + MARGIN), ("better", 0.1)])
-def test_an_effect_of_a_tenth_of_a_nat_is_decided_and_mostly_early(looked_at, studies, kind, effect):
-    look, decided, seeds = looked_at([hypothesis(kind)]), 0, []
-    for losses in simulated(studies, {TREATMENT: effect}):
-        verdicts, taken = look(losses)
-        decided += verdicts[kind].outcome == ("supported" if effect < 0 else "refuted")
-        seeds.append(LOOKS[settled_at(taken).get(kind, len(LOOKS)) - 1])
-    assert decided / studies >= 0.9
-    assert np.mean(seeds) < 5
 
 
 # ---- What an earlier look showed -----------------------------------------------------------------------------------

@@ -40,8 +40,8 @@ def tried(landscape, *, best=2.3e-3, values=FIVE, seeds=3, noise=0.0, draw=None)
     }
 
 
-@pytest.mark.parametrize("landscape", [parabola(0.3), parabola(0.2, 0.8), kink(0.2, 0.2), kink(0.4, 0.15)])
-@pytest.mark.parametrize("chosen", [1.6e-3, 2e-3, 2.3e-3, 3e-3])
+@pytest.mark.parametrize("landscape", [parabola(0.2, 0.8), kink(0.4, 0.15)])
+@pytest.mark.parametrize("chosen", [1.6e-3, 2.3e-3, 3e-3])
 def test_it_is_at_least_what_the_rate_costs_and_little_more_where_there_is_little_noise(landscape, chosen):
     truth = landscape(math.log(chosen / 2.3e-3))
     assert truth - 1e-3 <= excess(tried(landscape, noise=1e-3), chosen) <= truth + 0.015
@@ -176,11 +176,6 @@ def test_an_allowance_only_takes_verdicts_away(kind):
             # Wherever the true difference lies that the allowance admits, it is what is claimed.
             assert to_show.contain(mean, mean) <= bounds.contain(mean - below, mean + above)
             assert to_exclude.exclude(mean, mean) <= bounds.exclude(mean - below, mean + above)
-
-
-def test_without_rates_nothing_moves():
-    bounds = Bounds(-0.1, 0.2)
-    assert Rates("one_rate").moved(bounds) == (bounds, bounds)
 
 
 def test_studies_at_once_are_decided_as_one_by_one(tmp_path):

@@ -20,7 +20,7 @@ from oelm.analysis.spending import (
     union_levels,
 )
 
-PATTERNS = [(4, 6, 8), (3, 8), (3, 5, 8, 12)]
+PATTERNS = [(4, 6, 8), (3, 5, 8, 12)]
 RATES = (0.2, 0.05, 0.0125)
 SAMPLES = 100_000
 

@@ -11,7 +11,7 @@ from oelm.analysis import statistics
 from oelm.core.floors import accuracy_standard_error
 from oelm.study.claims.kinds import Bounds
 
-SAMPLES = [np.random.default_rng(seed).normal(0.01, 0.02, size) for seed, size in enumerate((3, 4, 5, 8, 8, 13, 18))]
+SAMPLES = [np.random.default_rng(seed).normal(0.01, 0.02, size) for seed, size in enumerate((3, 8, 13, 18))]
 BOUNDS = (-0.02, 0.0, 0.0488)
 
 
@@ -35,8 +35,9 @@ def test_the_paired_interval_is_that_of_scipy(differences):
 def test_one_sided_p_values_are_those_of_scipy(differences, bound):
     below = stats.ttest_1samp(differences, bound, alternative="less")
     above = stats.ttest_1samp(differences, bound, alternative="greater")
-    assert statistics.p_below(differences, bound) == pytest.approx(below.pvalue)
-    assert statistics.p_above(differences, bound) == pytest.approx(above.pvalue)
+    for bounds, expected, other in ((Bounds(None, bound), below, above), (Bounds(bound, None), above, below)):
+        assert statistics.p_within(differences, bounds) == pytest.approx(expected.pvalue)
+        assert statistics.p_beyond(differences, bounds) == pytest.approx(other.pvalue)
     low, high = statistics.one_sided_bounds(differences, statistics.LEVEL)
     assert high == pytest.approx(below.confidence_interval(0.95).high)
     assert low == pytest.approx(above.confidence_interval(0.95).low)
@@ -62,8 +63,8 @@ def test_the_sign_flip_test_is_the_exact_permutation_test_of_scipy(differences, 
         n_resamples=np.inf,
         vectorized=True,
     )
-    assert statistics.sign_flip_p_below(differences, bound) == pytest.approx(expected.pvalue)
-    assert statistics.sign_flip_p_above(-differences, -bound) == pytest.approx(expected.pvalue)
+    assert statistics.sign_flip_p_within(differences, Bounds(None, bound)) == pytest.approx(expected.pvalue)
+    assert statistics.sign_flip_p_within(-differences, Bounds(-bound, None)) == pytest.approx(expected.pvalue)
 
 
 def test_the_sign_flip_test_counts_ties():
@@ -73,11 +74,6 @@ def test_the_sign_flip_test_counts_ties():
     ]
     expected = sum(value <= sum(differences) + 1e-12 for value in patterns) / 32
     assert statistics.sign_flip_p_below(differences, 0.0) == expected
-
-
-def test_eight_pairs_of_one_sign_reach_one_in_256():
-    differences = [-0.01, -0.02, -0.03, -0.04, -0.05, -0.06, -0.07, -0.08]
-    assert statistics.sign_flip_p_below(differences, 0.0) == 1 / 256
 
 
 def test_the_sign_flip_test_is_exact_up_to_40_pairs_and_refuses_more():
@@ -148,7 +144,7 @@ def test_no_number_of_seeds_is_named_for_a_mean_on_the_wrong_side_or_a_hopeless_
 # ---- Examples ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("one", "other"), [(0, 0), (1, 0), (0, 7), (5, 5), (6, 5), (40, 61), (512, 574), (3, 900)])
+@pytest.mark.parametrize(("one", "other"), [(0, 0), (0, 7), (5, 5), (512, 574), (3, 900)])
 def test_mcnemar_is_the_exact_two_sided_test_of_a_fair_coin(one, other):
     expected = stats.binomtest(one, one + other, 0.5).pvalue if one + other else 1.0
     assert statistics.mcnemar_p(one, other) == pytest.approx(expected, rel=1e-9)
@@ -191,30 +187,14 @@ def test_the_sign_test_is_the_exact_binomial_test_of_scipy(bounds):
     assert statistics.sign_p_within(0, 0, bounds) == statistics.sign_p_beyond(0, 0, bounds) == 1.0
 
 
-def test_the_sign_test_counts_every_way_the_pairs_could_have_fallen():
-    for pairs in range(1, 9):
-        falls = [sum(coins) for coins in itertools.product((0, 1), repeat=pairs)]
-        for ahead in range(pairs + 1):
-            assert statistics.sign_p_within(ahead, pairs, HALF) == pytest.approx(
-                _share(each >= ahead for each in falls)
-            )
-            assert statistics.sign_p_beyond(ahead, pairs, HALF) == pytest.approx(
-                _share(each <= ahead for each in falls)
-            )
-
-
-def _share(true):
-    return float(np.mean(list(true)))
-
-
 def test_five_pairs_of_one_sign_are_the_fewest_that_decide():
     assert statistics.LEAST_INFORMATIVE == 5
     assert statistics.sign_p_within(5, 5, HALF) <= 0.05 < statistics.sign_p_within(4, 4, HALF)
     assert [statistics.pairs_of_one_sign(level) for level in (0.5, 0.05, 0.05 / 2, 0.05 / 7)] == [1, 5, 6, 8]
 
 
-@pytest.mark.parametrize("bounds", [Bounds(None, 0.02), Bounds(-0.02, 0.02), Bounds(None, 0.0), Bounds(0.01, None)])
-@pytest.mark.parametrize("difference", [0.0, 0.01, -0.01, 0.02, -0.02, 0.3])
+@pytest.mark.parametrize("bounds", [Bounds(-0.02, 0.02), Bounds(None, 0.0), Bounds(0.01, None)])
+@pytest.mark.parametrize("difference", [0.0, 0.01, -0.02, 0.3])
 def test_pairs_without_spread_are_tested_by_every_pattern_of_their_signs(bounds, difference):
     for pairs in (3, 5, 8):
         differences = [(0.7 + 0.01 * seed + difference) - (0.7 + 0.01 * seed) for seed in range(pairs)]  # with rounding
@@ -235,7 +215,7 @@ def _share_as_low(side, pairs):
 # ---- Pairs that stand apart ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("pairs", [3, 4, 5, 6, 8, 12])
+@pytest.mark.parametrize("pairs", [3, 4, 8])
 def test_of_normal_pairs_hardly_any_stands_apart(pairs):
     samples = np.random.default_rng(pairs).standard_normal((40_000, pairs))
     share = statistics.standing_apart(samples, 0.0).any(axis=1).mean()
@@ -256,9 +236,7 @@ def test_one_pair_stands_apart_from_so_many_where_the_exact_test_says_so(pairs):
         assert beyond.tolist() == [*[False] * (pairs - 1), True]
 
 
-@pytest.mark.parametrize(
-    ("pairs", "least", "most"), [(3, 0.02, 0.04), (4, 0.1, 0.2), (6, 0.5, 0.7), (8, 0.9, 1.0), (12, 0.98, 1.0)]
-)
+@pytest.mark.parametrize(("pairs", "least", "most"), [(3, 0.02, 0.04), (6, 0.5, 0.7), (12, 0.98, 1.0)])
 def test_a_failure_of_nine_standard_deviations_is_found_among_enough_pairs(pairs, least, most):
     samples = np.random.default_rng(pairs).standard_normal((10_000, pairs))
     samples[:, 0] += 8.7
