@@ -659,7 +659,7 @@ MUTANTS = (
     Mutant("study/doubts.py", "if not left:", "if True:", "study/test_strays.py"),  # edited studies: nobody is a stray
     Mutant(
         "study/doubts.py",
-        "if place_of(then) != place_of(_as_computed(run, key, declared)):",
+        "if place_of(then) != place_of(expected):",
         "if False:",
         "study/test_doubts.py",
     ),  # edited studies: any execution is the declared one

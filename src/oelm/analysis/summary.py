@@ -154,11 +154,15 @@ def _decomposition(study: Study, runs: dict[str, ArmRuns], arms: dict[str, ArmSu
 def findings_as_json(findings: Findings) -> dict[str, Any]:
     """For analysis_results.json: every number finite, null where there is none."""
     plan, study = findings.plan, findings.study
+    # What looks, probes and sizes need only where it has some.
+    of_study: dict[str, Any] = _of_its_kind(study, _plain(study)) or {}
+    of_study["hypotheses"] = [_of_its_kind(study, each) for each in of_study["hypotheses"]]
+    of_study["tuning"] = of_study["tuning"] and _of_its_kind(study, as_declared(of_study["tuning"]))
     target = {"target_perplexity": findings.target_perplexity} if study.measure.has_target else {}
     tree: dict[str, Any] = _plain(
         {
             "format_version": FORMAT_VERSION,
-            "study": _study(study),
+            "study": {key: value for key, value in of_study.items() if key != "looks" or study.looks},
             "scope": findings.scope,
             **target,
             "verdicts": [_verdict(study, verdict) for verdict in findings.verdicts],
@@ -178,14 +182,6 @@ def findings_as_json(findings: Findings) -> dict[str, Any]:
         }
     )
     return tree
-
-
-def _study(study: Study) -> dict[str, Any]:
-    """What looks, probes and sizes need only where it has some."""
-    tree: dict[str, Any] = _of_its_kind(study, _plain(study)) or {}
-    tree["hypotheses"] = [_of_its_kind(study, each) for each in tree["hypotheses"]]
-    tree["tuning"] = tree["tuning"] and _of_its_kind(study, as_declared(tree["tuning"]))
-    return {key: value for key, value in tree.items() if key != "looks" or study.looks}
 
 
 def _of_its_kind(study: Study, part: dict[str, Any] | None) -> dict[str, Any] | None:

@@ -107,22 +107,24 @@ def unpack(archive: Path, folder: Path) -> dict[str, Any]:
     with _opened(archive) as opened:
         with explaining_a_full_disk(folder):
             listing = _listing(archive, opened, folder)
-        needed = _needed_bytes(listing["files"])
+        # A disk gives whole blocks to each file, and at least one to each folder.
+        folders = {parent for name in listing["files"] for parent in PurePosixPath(name).parents}
+        blocks = sum(-(-entry["bytes"] // BLOCK_BYTES) for entry in listing["files"].values())
+        needed = BLOCK_BYTES * (len(folders) + blocks)
         if shutil.disk_usage(folder).free < needed:
             raise UserError(
                 f"{archive}: needs {mebibytes(needed)} in {folder.parent}; choose another folder with TMPDIR"
             )
         with explaining_a_full_disk(folder, needed_bytes=needed):
             for name, entry in listing["files"].items():
-                _unpack_file(archive, opened, name, entry, folder / name)
+                digest = hashlib.sha256()
+                with _new_file(archive, name, folder / name) as target, opened.open(name) as member:
+                    while piece := member.read(PIECE_BYTES):  # no more than the size that its entry claims
+                        digest.update(piece)
+                        target.write(piece)
+                if digest.hexdigest() != entry["sha256"]:
+                    raise Damaged(archive, f"{name[:80]!r} is not what {LIST} says")
     return listing
-
-
-def _needed_bytes(files: dict[str, dict[str, Any]]) -> int:
-    """On a disk, which gives whole blocks to each file, and at least one to each folder."""
-    folders = {parent for name in files for parent in PurePosixPath(name).parents}
-    blocks: int = sum(-(-entry["bytes"] // BLOCK_BYTES) for entry in files.values())
-    return BLOCK_BYTES * (len(folders) + blocks)
 
 
 @contextlib.contextmanager
@@ -168,16 +170,6 @@ def _listing(archive: Path, opened: zipfile.ZipFile, folder: Path) -> dict[str, 
     if any(member.file_size != listing["files"][member.filename]["bytes"] for member in members[:-1]):
         raise Damaged(archive, f"its files are not as large as {LIST} says")
     return listing
-
-
-def _unpack_file(archive: Path, opened: zipfile.ZipFile, name: str, entry: dict[str, Any], path: Path) -> None:
-    digest = hashlib.sha256()
-    with _new_file(archive, name, path) as target, opened.open(name) as member:
-        while piece := member.read(PIECE_BYTES):  # no more than the size that its entry claims
-            digest.update(piece)
-            target.write(piece)
-    if digest.hexdigest() != entry["sha256"]:
-        raise Damaged(archive, f"{name[:80]!r} is not what {LIST} says")
 
 
 def _new_file(archive: Path, name: str, path: Path) -> BinaryIO:
@@ -230,7 +222,11 @@ def runs_folder(path: Path) -> Path:
     """A folder of runs, or a run, to read from: the path itself, or what it leads to in an archive."""
     place = place_in_archive(path)
     if place is not None:
-        return _unpacked(place.archive) / place.inner
+        status = place.archive.stat()
+        found = _unpacked_as(place.archive, (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns))
+        if isinstance(found, UserError):
+            raise found.with_traceback(None)
+        return found / place.inner
     if path.is_file():
         raise UserError(f"{path}: is neither a folder of runs nor an archive written by `oelm archive`")
     _refuse_mistyped(path)
@@ -253,14 +249,6 @@ def _refuse_mistyped(path: Path) -> None:
     named = next((each for each in (path, *path.parents) if each.suffix == ENDING and not os.path.lexists(each)), None)
     if named is not None:
         raise UserError(f"{named}: no such archive")
-
-
-def _unpacked(archive: Path) -> Path:
-    stat = archive.stat()
-    found = _unpacked_as(archive, (stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns))
-    if isinstance(found, UserError):
-        raise found.with_traceback(None)
-    return found
 
 
 @functools.cache

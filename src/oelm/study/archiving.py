@@ -73,15 +73,12 @@ def result_files(folder: Path) -> Iterator[Path]:
     """All of them: what is there and cannot be packed is an error, not a gap."""
     of_runs = (path for run in run_directories(folder) for path in everything(RunDirectory(run)))
     for path in (*(folder / name for name in OF_STUDY), *of_runs):
-        if os.path.lexists(path) and not path.is_dir():
-            yield _packed(path)
-
-
-def _packed(path: Path) -> Path:
-    if path.is_symlink():
-        raise UserError(
-            f"{path}: is a link, but an archive contains only the study's own files; replace it with a copy"
-        )
-    if not path.is_file() or not os.access(path, os.R_OK):
-        raise Damaged(path, "cannot be read")
-    return path
+        if not os.path.lexists(path) or path.is_dir():
+            continue
+        if path.is_symlink():
+            raise UserError(
+                f"{path}: is a link, but an archive contains only the study's own files; replace it with a copy"
+            )
+        if not path.is_file() or not os.access(path, os.R_OK):
+            raise Damaged(path, "cannot be read")
+        yield path

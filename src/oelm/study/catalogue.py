@@ -24,11 +24,19 @@ def study_file(source: str | Path) -> Path:
     """The file of a study, by its path, by its name or by the archive of its results."""
     path = Path(source)
     if place := archive_at(path):
-        return _file_in(place)
+        if (found := declaration_in(place)) is not None:
+            return found
+        name = name_of_study(place.archive, runs_folder(place.archive))
+        raise UserError(
+            f"{place.archive}: does not contain the declaration of its study {name}, which is not here either; "
+            f"give the study's file, and --runs {shlex.quote(str(place.archive))}"
+        )
     if path.is_file():
         return path
     known = known_studies()
-    if found := known.get(_name_in(source)):
+    # NAME of `NAME` and of `studies/NAME.yaml`; any other path is no name.
+    is_listed = path.parent == STUDIES and path.suffix == ENDING
+    if found := known.get(path.stem if is_listed else str(source) if path.name == str(source) else ""):
         return found
     if path.is_dir():
         raise UserError(f"study {str(source)!r}: is a folder; give the study's name or file, and its runs with --runs")
@@ -44,17 +52,6 @@ def study_file(source: str | Path) -> Path:
 def archive_at(path: Path) -> Archived | None:
     """The archive that a path leads to. A bare name is a study's, whatever archive is beside it."""
     return place_in_archive(path) if path.is_file() or len(path.parts) > 1 else None
-
-
-def _file_in(place: Archived) -> Path:
-    found = declaration_in(place)
-    if found is None:
-        name = name_of_study(place.archive, runs_folder(place.archive))
-        raise UserError(
-            f"{place.archive}: does not contain the declaration of its study {name}, which is not here either; "
-            f"give the study's file, and --runs {shlex.quote(str(place.archive))}"
-        )
-    return found
 
 
 def declaration_in(place: Archived) -> Path | None:
@@ -96,11 +93,3 @@ def known_studies() -> dict[str, Path]:
 def is_named(source: str) -> bool:
     """Whether a bare name is that of a study, whatever folder is called the same."""
     return Path(source).name == source and source in known_studies()
-
-
-def _name_in(source: str | Path) -> str:
-    """NAME of `NAME` and of `studies/NAME.yaml`; any other path is no name."""
-    path = Path(source)
-    if path.parent == STUDIES and path.suffix == ENDING:
-        return path.stem
-    return str(source) if path.name == str(source) else ""

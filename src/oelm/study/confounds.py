@@ -157,15 +157,18 @@ def _unlike(hypothesis: Hypothesis, treatment: _Side, control: _Side) -> Iterato
             yield from _of_settings(treatment, control)
             yield from _of_parts(hypothesis, treatment, control)
             yield from _of_execution(treatment, control)
-            yield from _of_seeds(treatment, control)
+            # Runs that may still come make no difference: only of seeds that have ended in both something is missing.
+            if (treatment.seeds ^ control.seeds) - (treatment.open_seeds | control.open_seeds):
+                yield SEEDS, _seeds_text(treatment.seeds), _seeds_text(control.seeds)
         case unknown:
             assert_never(unknown)
 
 
 def _of_settings(treatment: _Side, control: _Side) -> Iterator[tuple[str, str, str]]:
     found = list(_unequal(treatment.settings, control.settings))
-    if _known_data(treatment) and _known_data(control):  # then the digest tells, not where the data lies
-        found = [entry for entry in found if entry[0] != "data"]
+    sides = (treatment.finished, control.finished)
+    if all(side and all(run.stored and run.stored.data_digest for run in side) for side in sides):
+        found = [entry for entry in found if entry[0] != "data"]  # the digest tells, not where the data lies
     yield from found
     known = {key for key, *_ in found}
     for key, one, other in _unequal(treatment.tuning, control.tuning):
@@ -173,10 +176,6 @@ def _of_settings(treatment: _Side, control: _Side) -> Iterator[tuple[str, str, s
             yield f"tuning.{key}", one, other
     if treatment.processes != control.processes:
         yield "processes", _text(treatment.processes), _text(control.processes)
-
-
-def _known_data(side: _Side) -> bool:
-    return bool(side.finished) and all(run.stored and run.stored.data_digest for run in side.finished)
 
 
 def _of_parts(
@@ -211,13 +210,6 @@ def _of_execution(treatment: _Side, control: _Side) -> Iterator[tuple[str, str, 
                 unlike = list(dict.fromkeys(each for each in values if each[1] != each[2]))
                 sides = [" / ".join(f"{each[side]} (seed {each[0]})" for each in unlike) for side in (1, 2)]
             yield f"environment.{key}", sides[0], sides[1]
-
-
-def _of_seeds(treatment: _Side, control: _Side) -> Iterator[tuple[str, str, str]]:
-    """Runs that may still come make no difference: only of seeds that have ended in both arms something is missing."""
-    still_open = treatment.open_seeds | control.open_seeds
-    if (treatment.seeds ^ control.seeds) - still_open:
-        yield SEEDS, _seeds_text(treatment.seeds), _seeds_text(control.seeds)
 
 
 def recorded(run: StoredRun) -> dict[str, Any]:

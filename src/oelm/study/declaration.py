@@ -304,12 +304,9 @@ class Study(Section):
         seeds = len(self.seeds)
         looks = sorted({math.ceil(seeds * share) for share in (0.5, 0.75, 1.0)})
         fits = looks[0] >= LEAST_PAIRS and all(each.evidence in OF_DIFFERENCES for each in self.paired_claims)
-        return self._with_looks(looks if fits and self.paired_claims else [], is_default=True)
+        return self.with_looks(looks if fits and self.paired_claims else [], is_default=True)
 
-    def without_looks(self) -> Study:
-        return self._with_looks([], is_default=False)
-
-    def _with_looks(self, looks: list[int], *, is_default: bool) -> Study:
+    def with_looks(self, looks: list[int], *, is_default: bool) -> Study:
         study = self.model_copy(update={"looks": looks})
         study._has_default_looks = is_default
         return study

@@ -45,20 +45,16 @@ def lines_on(plan: Plan, shelf: Shelf) -> list[str]:
 def doubts(plan: Plan) -> Iterator[Remark]:
     """Of the finished runs that count."""
     finished = {run.stored.directory.path: run for run in plan.runs if run.stored and run.state == "finished"}
-    yield from _on_execution(finished.values())
-    yield from same_losses(run.stored for run in finished.values() if run.stored)
-
-
-# ---- Execution -----------------------------------------------------------------------------------------------------
-
-
-def _on_execution(runs: Iterable[PlannedRun]) -> Iterator[Remark]:
     kinds: Counter[Differences] = Counter()
-    for run in runs:
+    for run in finished.values():
         if run.stored and (found := tuple(_other_execution(run, run.stored.environment))):
             kinds[found] += 1
     if kinds:
         yield "other_execution", {"runs": kinds.total(), "differences": kinds_text(kinds)}
+    yield from same_losses(run.stored for run in finished.values() if run.stored)
+
+
+# ---- Execution -----------------------------------------------------------------------------------------------------
 
 
 def _other_execution(run: PlannedRun, recorded: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
@@ -69,17 +65,12 @@ def _other_execution(run: PlannedRun, recorded: dict[str, Any]) -> Iterator[tupl
             continue
         if key == "compile":
             then = "on" if then else "off"
-        if place_of(then) != place_of(_as_computed(run, key, declared)):
+        # As a run records it: an encoder is never compiled, and no micro-batch is larger than a batch.
+        expected = "off" if key == "compile" and isinstance(run.run.model, Encoder) else declared
+        if key == "micro_batch_size":
+            expected = min(declared, -(-run.run.training.batch_size // run.processes))
+        if place_of(then) != place_of(expected):
             yield f"execution.{key}", then, declared
-
-
-def _as_computed(run: PlannedRun, key: str, declared: Any) -> Any:
-    """A declared value as a run records it: an encoder is never compiled, and no micro-batch is larger than a batch."""
-    if key == "compile" and isinstance(run.run.model, Encoder):
-        return "off"
-    if key == "micro_batch_size":
-        return min(declared, -(-run.run.training.batch_size // run.processes))
-    return declared
 
 
 # ---- Seeds ---------------------------------------------------------------------------------------------------------
@@ -92,23 +83,18 @@ def same_losses(runs: Iterable[StoredRun]) -> Iterator[Remark]:
         if run.result is not None:
             identity = computation(run.run.model_copy(update={"seeds": Seeds()}))
             alike.setdefault((identity, run.data_digest, run.result["val_loss"]), []).append(run)
-    texts = [text for group in alike.values() if len(group) > 1 for text in _doubles(group)]
+    texts = []
+    for group in (each for each in alike.values() if len(each) > 1):
+        by_losses: dict[Losses, dict[str, StoredRun]] = {}
+        for run in sorted(group, key=lambda run: run.name):
+            records = run.directory.metrics()
+            losses = tuple((each["step"], each.get("train_loss"), each.get("val_loss")) for each in records)
+            by_losses.setdefault(losses, {}).setdefault(run.run.seeds.model_dump_json(), run)
+        for by_seed in by_losses.values():
+            if len(by_seed) > 1:
+                texts.append(", ".join(run.name for run in by_seed.values()))
     if texts:
         yield "same_losses", {"copies": some(sorted(texts))}
-
-
-def _doubles(runs: list[StoredRun]) -> Iterator[str]:
-    by_losses: dict[Losses, dict[str, StoredRun]] = {}
-    for run in sorted(runs, key=lambda run: run.name):
-        by_losses.setdefault(_losses(run), {}).setdefault(run.run.seeds.model_dump_json(), run)
-    for by_seed in by_losses.values():
-        if len(by_seed) > 1:
-            yield ", ".join(run.name for run in by_seed.values())
-
-
-def _losses(run: StoredRun) -> Losses:
-    records = run.directory.metrics()
-    return tuple((each["step"], each.get("train_loss"), each.get("val_loss")) for each in records)
 
 
 # ---- Finished runs that have no place in the study as it is declared now ---------------------------------------------
@@ -124,11 +110,14 @@ def strays(plan: Plan, shelf: Shelf) -> list[Remark]:
         return []
     known = {computation(run.stored.run): run for run in plan.runs if run.stored}
     copies = {each.directory.path: run for each in left if (run := _copied(each, known))}
-    sort = _Sorted(plan).sort(each for each in left if each.directory.path not in copies)
-    return [
-        *sort.remarks(),
-        *_on_copies([(run.stored, each) for each in left if (run := copies.get(each.directory.path)) and run.stored]),
-    ]
+    sort = _Sorted(plan)
+    for each in left:
+        if each.directory.path not in copies:
+            sort.place(each)
+    # One computation has one result, unless precision, threads or sources differ, or one of them was altered.
+    twice = [(run.stored, each) for each in left if (run := copies.get(each.directory.path)) and run.stored]
+    texts = [f"{_numbers(first)}, {_numbers(other)}" for first, other in twice if first.numbers != other.numbers]
+    return [*sort.remarks(), *([("unlike_copies", {"copies": some(texts)})] if texts else [])]
 
 
 def results_elsewhere(plan: Plan, shelf: Shelf) -> Iterator[tuple[frozenset[str], Differences]]:
@@ -150,13 +139,6 @@ def _copied(stored: StoredRun, known: dict[str, PlannedRun]) -> PlannedRun | Non
     return run if run and (run.data_digest is None or stored.data_digest in (None, run.data_digest)) else None
 
 
-def _on_copies(copies: list[tuple[StoredRun, StoredRun]]) -> Iterator[Remark]:
-    """One computation has one result, unless precision, threads or sources differ, or one of them was altered."""
-    texts = [f"{_numbers(first)}, {_numbers(other)}" for first, other in copies if first.numbers != other.numbers]
-    if texts:
-        yield "unlike_copies", {"copies": some(texts)}
-
-
 def _numbers(stored: StoredRun) -> str:
     return f"{stored.name} ({', '.join(f'{name} {value:.6g}' for name, value in stored.numbers.items())})"
 
@@ -176,17 +158,13 @@ class _Sorted:
     def study(self) -> Study:
         return self.plan.study
 
-    def sort(self, runs: Iterator[StoredRun]) -> _Sorted:
-        for stored in runs:
-            self._place(stored)
-        return self
-
     def place_of(self, stored: StoredRun) -> tuple[Stage, list[str], Differences | None]:
         """The arms that it may be of, and how it differs from the nearest of their runs; None: of no arm."""
         judged_for_tuning = stored.run.training.validation_split == TUNING_SPLIT
         stage: Stage = "tuning" if judged_for_tuning and self.study.tuning else "final"
         rounds = self.study.tuning.rounds if self.study.tuning and stage == "tuning" else [None]
-        arms = self._arms_like(stored)
+        arms = [arm for arm in self.study.arms if self._expect(arm, "final").run.arm == stored.run.arm]
+        arms = arms or [arm for arm in self.study.arms if arm == stored.arm]  # the one that its folder is named after
         places = itertools.product(arms, rounds)
         nearest = min((self._compared(stored, arm, stage, budget) for arm, budget in places), key=len, default=None)
         return stage, arms, nearest
@@ -196,7 +174,7 @@ class _Sorted:
         values = flat(stored.run.model_dump(mode="json"))
         return tuple((key, values[key], None) for key in (self.study.tuning.grid if self.study.tuning else ()))
 
-    def _place(self, stored: StoredRun) -> None:
+    def place(self, stored: StoredRun) -> None:
         stage, _, nearest = self.place_of(stored)
         if nearest is None:
             self.arms[stored.arm] += 1
@@ -223,11 +201,6 @@ class _Sorted:
         reachable = largest(self.study.tuning)
         if self.plan.is_tuned or any(value not in reachable[key] for key, value in point.items()):
             self.points[point_text(point)] += 1
-
-    def _arms_like(self, stored: StoredRun) -> list[str]:
-        """Arms whose parts it has; or the one that its folder is named after."""
-        alike = [arm for arm in self.study.arms if self._expect(arm, "final").run.arm == stored.run.arm]
-        return alike or [arm for arm in self.study.arms if arm == stored.arm]
 
     def _expect(self, arm: str, stage: Stage, budget: float | None = None) -> _Expected:
         if (arm, stage, budget) not in self.expected:

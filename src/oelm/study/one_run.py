@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from oelm.core.arms import canonical_name
-from oelm.core.config import AnyModel, Settings, Training, as_far_as_known
+from oelm.core.config import AnyModel, Settings, as_far_as_known
 from oelm.core.draws import draws_what_it_treats
 from oelm.core.settings import settings_of, with_preset
 from oelm.study.declaration import STEPS_KEY, Study
@@ -24,8 +24,12 @@ def settings_for(
 ) -> Settings:
     """The settings of one run: base, arm, tuning's own, the arm's own, the grid's values, then its budget."""
     if budget is not None:
+        # A whole schedule of so many steps, or of such a share of them: a declared warm-up keeps its share.
         whole = settings_for(study, arm, seed=seed, values=values, tuning=tuning).run.training
-        values = (values or {}) | _schedule_within(budget, whole)
+        steps = int(budget) if budget > 1 else max(1, round(budget * whole.steps))
+        values = (values or {}) | {STEPS_KEY: steps}
+        if whole.warmup_steps is not None:
+            values["training.warmup_steps"] = round(whole.warmup_steps * steps / whole.steps)
     entry = study.arms[arm]
     own = dict(study.tuning.set) | {"training.validation_split": "tune"} if tuning and study.tuning else {}
     return settings_with(study, arm, name=f"arms.{arm}", seed=seed, values=own | entry.set | (values or {}))
@@ -35,14 +39,6 @@ def settings_with(study: Study, arm: str, *, name: str, values: dict[str, Any], 
     """Of the base with an arm, and these values."""
     named = canonical_name(study.arms[arm].arm or arm)
     return settings_of(with_preset(study.base), name=name, arm=named, seed=seed, values=values)
-
-
-def _schedule_within(budget: float, whole: Training) -> dict[str, int]:
-    """A whole schedule of so many steps, or of such a share of them: a declared warm-up keeps its share."""
-    steps = int(budget) if budget > 1 else max(1, round(budget * whole.steps))
-    if whole.warmup_steps is None:
-        return {STEPS_KEY: steps}
-    return {STEPS_KEY: steps, "training.warmup_steps": round(whole.warmup_steps * steps / whole.steps)}
 
 
 def declared_model(study: Study, arm: str) -> AnyModel:

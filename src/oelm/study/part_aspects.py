@@ -54,8 +54,9 @@ def aspect_differences(treatment: AnyModel, control: AnyModel) -> Iterator[Aspec
     for roles in groups:
         for aspect, text_of in _TEXTS.items():
             pairs = [(role, text_of(role, treatment), text_of(role, control)) for role in roles]
-            if aspect == "share":
-                pairs = [pair for pair in pairs if _is_frozen_at_times(pair[0], treatment, control)]
+            if aspect == "share":  # which says nothing about a part that always moves
+                parts = [(pair, [model.parts.of(pair[0]) for model in (treatment, control)]) for pair in pairs]
+                pairs = [pair for pair, sides in parts if not any(isinstance(each.moves, Always) for each in sides)]
             unlike = tuple(role for role, one, other in pairs if one != other)
             if unlike:
                 key = KEYS[aspect] if roles == TOGETHER else f"{roles[0]}.{aspect}"
@@ -97,10 +98,6 @@ def _scale(role: str, model: AnyModel) -> str:
     return f"{start.scale(Sizes(shape[0], shape[-1], heads, layers)) * part.gain:.4g}"
 
 
-def _moves(role: str, model: AnyModel) -> str:
-    return values_of(model.parts.of(role).moves)
-
-
 def _share(role: str, model: AnyModel) -> str:
     part = model.parts.of(role)
     if part.layers != "all":
@@ -111,14 +108,9 @@ def _share(role: str, model: AnyModel) -> str:
 _TEXTS: dict[str, Callable[[str, AnyModel], str]] = {
     "start": _start,
     "scale": _scale,
-    "moves": _moves,
+    "moves": lambda role, model: values_of(model.parts.of(role).moves),
     "share": _share,
 }
-
-
-def _is_frozen_at_times(role: str, *models: AnyModel) -> bool:
-    """A share says nothing about a part that always moves; that difference is one of `moves`."""
-    return not any(isinstance(model.parts.of(role).moves, Always) for model in models)
 
 
 def _joined(roles: Sequence[str], texts: list[str]) -> str:

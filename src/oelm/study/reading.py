@@ -55,11 +55,9 @@ def study_of(tree: dict[str, Any], *, name: str) -> Study:
         problems += wrong
         study = study if "looks" in tree or problems else study.with_default_looks()
         whole = [arm for arm in study.arms if not any(line.startswith(f"arms.{arm}.") for line in problems)]
-        checks = (
-            named_wrongly, misplaced_values, faults_of_arms, equal_rounds, scales_of_nothing,
-            reported_for_tuning,
-        )  # fmt: skip
+        checks = (misplaced_values, faults_of_arms, equal_rounds, scales_of_nothing, reported_for_tuning)
         problems += [] if wrong_keys else wrong_looks(study)
+        problems += [line for each in (study.name, *study.arms) for line in complaints(partial(check_name, each))]
         problems += [*(line for check in checks for line in check(study)), *equal_arms(study, whole)]
     if problems or study is None:
         raise UserError("\n".join(f"{name}: {line}" for line in dict.fromkeys(problems)))
@@ -100,7 +98,9 @@ STAND_INS: dict[str, Any] = {"question": "?", "seeds": [0], "base": {}, "arms": 
 def _without(tree: dict[str, Any], places: list[tuple[Any, ...]]) -> dict[str, Any]:
     """A copy without what is at these places; for what is missing, without what lacks it."""
     tree = copy.deepcopy(tree)
-    for place in sorted({_held(tree, place) for place in places}, key=_from_the_end):
+    # Later entries of a list go first, so that the numbers of the others stay right.
+    held = {_held(tree, place) for place in places}
+    for place in sorted(held, key=lambda place: tuple(-step if isinstance(step, int) else 0 for step in place)):
         inner: Any = tree
         for step in place[:-1]:
             inner = inner[step] if _holds(inner, step) else {}
@@ -116,11 +116,6 @@ def _held(tree: Any, place: tuple[Any, ...]) -> tuple[Any, ...]:
             return place[:at]
         tree = tree[step]
     return place
-
-
-def _from_the_end(place: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Later entries of a list go first, so that the numbers of the others stay right."""
-    return tuple(-step if isinstance(step, int) else 0 for step in place)
 
 
 def _holds(tree: Any, step: Any) -> bool:
@@ -186,10 +181,6 @@ def complaints(check: Callable[[], object]) -> list[str]:
     except UserError as error:
         return str(error).splitlines()
     return []
-
-
-def named_wrongly(study: Study) -> list[str]:
-    return [line for each in (study.name, *study.arms) for line in complaints(partial(check_name, each))]
 
 
 def at_odds(tree: dict[str, Any]) -> Iterator[str]:

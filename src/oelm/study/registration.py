@@ -182,7 +182,7 @@ def as_it_began(study: Study, folder: Path) -> Study:
         study = study if then is None else study.with_tuning_as_before(then)
     if study.has_default_looks and study.looks:
         had_none = "looks" not in entry.declaration if entry else begun and not has_looks(folder)
-        study = study.without_looks() if had_none else study
+        study = study.with_looks([], is_default=False) if had_none else study
     return study
 
 

@@ -61,7 +61,10 @@ def write_confirmation(source: str, name: str | None) -> Path:
     """The file it was written to."""
     declared = load_study(source)
     first, tree = as_it_began(declared, RUNS / declared.name), dict(read_yaml_file(study_file(source)))
-    name = name or _free_name(first.name)
+    if not name:  # NAME-confirmed, or the first NAME-confirmed-N that no study has
+        numbered = (f"{first.name}-confirmed-{number}" for number in itertools.count(2))
+        names = itertools.chain([f"{first.name}-confirmed"], numbered)
+        name = next(each for each in names if each not in known_studies())
     unused = _unused_seeds(first)
     tree["seeds"] = list(itertools.islice(unused, len(first.seeds)))
     if first.tuning is not None:
@@ -78,9 +81,3 @@ def _unused_seeds(first: Study) -> Iterator[int]:
     used = {seed for tree in declared for seed in (*tree["seeds"], *(tree["tuning"] or {}).get("seeds", ()))}
     used |= {seed for stored in Shelf(folder).runs for seed in (stored.run.seeds.weights, stored.run.seeds.data)}
     return itertools.count(1 + max(used))
-
-
-def _free_name(first: str) -> str:
-    """NAME-confirmed, or the first NAME-confirmed-N that no study has."""
-    names = itertools.chain([f"{first}-confirmed"], (f"{first}-confirmed-{number}" for number in itertools.count(2)))
-    return next(name for name in names if name not in known_studies())
