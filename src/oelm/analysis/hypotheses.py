@@ -292,11 +292,12 @@ def _unfinished(
     untunable = [arm.arm for arm in (treatment, control) if not plan.by_arm[arm.arm]]
     if untunable:
         return "undecided", "tuning_diverged", {"arms": untunable}
-    states = [_of_seeds(arm.states, seeds) for arm in (treatment, control)]
-    if any(_without(each, "finished", "diverged") for each in states):
-        each = [_without(each, "finished") for each in states]
+    open_seeds = [_of_seeds(arm.states, seeds) for arm in (treatment, control)]
+    for states in open_seeds:
+        states.pop("finished", None)
+    if any(states.keys() - {"diverged"} for states in open_seeds):
         counts = {"pairs": pairs, "planned": len(seeds)}
-        return "undecided", "incomplete", {**counts, "treatment": each[0], "control": each[1]}
+        return "undecided", "incomplete", {**counts, "treatment": open_seeds[0], "control": open_seeds[1]}
     return None
 
 
@@ -312,10 +313,6 @@ def _unreported(difficulty: int | None, *arms: ArmSummary) -> Hindrance | None:
 def _of_seeds(states: dict[str, list[int]], seeds: Sequence[int]) -> dict[str, list[int]]:
     found = {state: [seed for seed in which if seed in seeds] for state, which in states.items()}
     return {state: which for state, which in found.items() if which}
-
-
-def _without(states: dict[str, list[int]], *left_out: str) -> dict[str, list[int]]:
-    return {state: seeds for state, seeds in states.items() if state not in left_out}
 
 
 def _family(

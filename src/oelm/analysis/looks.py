@@ -46,7 +46,14 @@ def next_look(plan: Plan, arms: dict[str, ArmSummary], looks: tuple[Look, ...]) 
     found = staged_verdicts(plan, arms, stage_of(study, looks), claims)
     if any(verdict.reason in _UNFINISHED for verdict in found.values()):
         return None
-    at = {name: _looked_at(verdict) for name, verdict in found.items()}
+    at = {}
+    for name, verdict in found.items():
+        is_settled = verdict.outcome != "undecided" or verdict.reason in _HOPELESS
+        stored = {key: getattr(verdict, key) for key in StoredVerdict.model_fields}
+        tree = {
+            key: dataclasses.asdict(each) if dataclasses.is_dataclass(each) else each for key, each in stored.items()
+        }
+        at[name] = LookedAt(is_settled=is_settled, verdict=StoredVerdict.model_validate(tree))
     return Look(len(looks) + 1, study.seeds[: study.looks[len(looks)]], at)
 
 
@@ -84,12 +91,6 @@ def verdicts_by_looks(looks: tuple[Look, ...], plan: Plan, arms: dict[str, ArmSu
 
 
 # ---- As stored -----------------------------------------------------------------------------------------------------
-
-
-def _looked_at(verdict: Verdict) -> LookedAt:
-    is_settled = verdict.outcome != "undecided" or verdict.reason in _HOPELESS
-    tree = {key: _plain(getattr(verdict, key)) for key in StoredVerdict.model_fields}
-    return LookedAt(is_settled=is_settled, verdict=StoredVerdict.model_validate(tree))
 
 
 def _plain(value: Any) -> Any:

@@ -77,8 +77,13 @@ def prospect_of(
         other, runs = like or (study, shelf)
         spread = spread_of(other, plan if like is None else planned(other, runs))
         source = other.name if spread else None
-        if like is not None:
-            _refuse_unlike(study, other, runs, spread)
+        if like is not None and other.measure.scale is not study.measure.scale:
+            theirs, ours = other.measure, study.measure
+            raise UserError(f"--like {other.name}: compares {theirs.key}, and {study.name} compares {ours.key}")
+        if like is not None and spread is None:
+            raise UserError(
+                f"--like {other.name}: {runs.folder} has fewer than two finished pairs for each claim about quality"
+            )
     claims = planned_claims(study, plan, spread, difference)
     finished = sum(run.state == "finished" for run in plan.runs)
     costs = planned_costs(study, plan, claims, spread, tokens_per_second)
@@ -88,16 +93,6 @@ def prospect_of(
         digest = plan.digests.get(of_baseline.run.data)
         floor = floor_of(of_baseline.finished, of_baseline.run, study.measure, digest=digest)
     return Prospect(study, spread, source, looks_for(study), claims, costs, finished, floor)
-
-
-def _refuse_unlike(study: Study, other: Study, runs: Shelf, spread: Spread | None) -> None:
-    if other.measure.scale is not study.measure.scale:
-        theirs, ours = other.measure, study.measure
-        raise UserError(f"--like {other.name}: compares {theirs.key}, and {study.name} compares {ours.key}")
-    if spread is None:
-        raise UserError(
-            f"--like {other.name}: {runs.folder} has fewer than two finished pairs for each claim about quality"
-        )
 
 
 # ---- Spread --------------------------------------------------------------------------------------------------------
@@ -381,16 +376,13 @@ def planned_costs(
     by_seeds: list[tuple[tuple[int, ...], dict[str, float]]] = [((), every_seed)]
     if looks is not None:
         simulated = _simulated_seeds(study, claims, spread, looks)
-        by_seeds.append((looks.seeds, {arm: _seeds_of(study, arm, simulated) for arm in study.arms}))
+        until = dict(every_seed)  # the last claim of an arm is settled; without one, or with one about solving or scale
+        for arm in (each for each in study.arms if each not in arms_of_scale(study)):
+            own = [claim.name for claim in study.paired_claims if arm in arms_of(study, [claim])]
+            if own and all(name in simulated for name in own):
+                until[arm] = float(np.maximum.reduce([simulated[name] for name in own]).mean())
+        by_seeds.append((looks.seeds, until))
     return [counter.cost(method, seeds, seen) for method in counter.methods for seen, seeds in by_seeds]
-
-
-def _seeds_of(study: Study, arm: str, simulated: dict[str, np.ndarray]) -> float:
-    """Until the last of its claims is settled; without one, or with one about solving or scale, all of them."""
-    claims = [claim.name for claim in study.paired_claims if arm in arms_of(study, [claim])]
-    if not claims or arm in arms_of_scale(study) or any(name not in simulated for name in claims):
-        return float(len(study.seeds))
-    return float(np.maximum.reduce([simulated[name] for name in claims]).mean())
 
 
 @dataclass(frozen=True)
@@ -410,18 +402,17 @@ class _Counter:
         return ["grid", "halving"] if can_halve else ["grid"]
 
     def cost(self, method: Method | None, seeds: dict[str, float], looks: tuple[int, ...]) -> PlannedCost:
-        final = {arm: seeds[arm] for arm in self.study.arms}
         tuning_runs, tuning_flops = self._tuning(method)
         flops = None
         if self.runs:
-            flops = tuning_flops + math.fsum(number * training_flops(self.runs[arm]) for arm, number in final.items())
+            flops = tuning_flops + math.fsum(number * training_flops(self.runs[arm]) for arm, number in seeds.items())
         declared = self.study.tuning.method if self.study.tuning else None
         return PlannedCost(
             tuning=method,
             looks=looks,
             is_declared=method == declared and looks == tuple(self.study.looks),
             tuning_runs=tuning_runs,
-            final_runs=math.fsum(final.values()),
+            final_runs=math.fsum(seeds.values()),
             flops=flops,
             seconds=None if flops is None or self._pace is None else flops * self._pace,
         )

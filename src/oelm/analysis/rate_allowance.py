@@ -11,7 +11,7 @@ kink that the values cannot tell from a curve counts; one that they exclude does
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 
 import numpy as np
@@ -97,7 +97,13 @@ def _excess(tried: tuple[tuple[float, tuple[float, ...]], ...], chosen: float) -
     lowest = int(losses_SK.mean(axis=0).argmin())
     near = slice(max(0, lowest - REACH), lowest + REACH + 1)
     places_K, losses_SK = np.array(values[near]), losses_SK[:, near]
-    shapes = _Shapes(places_K, *_between(values, lowest))
+    # Sides meet between the neighbours of the lowest value; at an end of those tried, two steps beyond it.
+    first, last = values[max(0, lowest - 1)], values[min(lowest + 1, len(values) - 1)]
+    if lowest == 0:
+        first = values[0] - REACH * (values[1] - values[0])
+    if lowest == len(values) - 1:
+        last = values[-1] + REACH * (values[-1] - values[-2])
+    shapes = _Shapes(places_K, first, last)
     means_K = losses_SK.mean(axis=0)
     centred_K = means_K - means_K.mean()
     noise = losses_SK - losses_SK.mean(axis=1, keepdims=True) - centred_K
@@ -112,15 +118,6 @@ def _excess(tried: tuple[tuple[float, tuple[float, ...]], ...], chosen: float) -
     order = np.argsort(above)
     share = np.cumsum(weights[order]) / weights.sum()
     return float(above[order][min(np.searchsorted(share, 1 - LEVEL), len(above) - 1)])
-
-
-def _between(values: Sequence[float], lowest: int) -> tuple[float, float]:
-    """The neighbours of the lowest value; at an end of those tried, two steps beyond it."""
-    if lowest == 0:
-        return values[0] - REACH * (values[1] - values[0]), values[1]
-    if lowest == len(values) - 1:
-        return values[-2], values[-1] + REACH * (values[-1] - values[-2])
-    return values[lowest - 1], values[lowest + 1]
 
 
 class _Shapes:

@@ -121,11 +121,8 @@ def line_of(points: list[SizePoint], per: Per) -> Line | None:
     known = [mean for mean in means if mean is not None]
     if len(known) < len(means):
         return None
-    return line_through([math.log2(point.counts[per]) for point in points], known, carried=_carried(points))
-
-
-def _carried(points: list[SizePoint]) -> int:
-    return sum(point.is_carried for point in points)
+    carried = sum(point.is_carried for point in points)
+    return line_through([math.log2(point.counts[per]) for point in points], known, carried=carried)
 
 
 def _slope(points: list[SizePoint], per: Per) -> Slope | None:
@@ -181,7 +178,7 @@ def _multipliers(arms: dict[str, ArmSummary], trend: Trend) -> Iterator[Multipli
     ]
     points = [point for point, *_ in known]
     tokens = [math.log2(point.counts["tokens"]) for point in points]
-    carried = _carried(points)
+    carried = sum(point.is_carried for point in points)
     treated = line_through(tokens, [one for _, one, _ in known], carried=carried)
     control = line_through(tokens, [other for *_, other in known], carried=carried)
     if treated is None or control is None or treated.slope >= 0:  # then no number of tokens would do

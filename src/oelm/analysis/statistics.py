@@ -290,7 +290,10 @@ def power(distances: Sequence[float], pairs: int, *, level: float) -> float:
 
 def power_of_t(distances: Sequence[float], degrees: int, *, critical: float) -> float:
     """The same of any estimate with a t test, by its distances from the bounds in its own standard errors."""
-    return 1 - sum(_miss_probability(distance, degrees, critical) for distance in distances)
+    missed = [float(special.nctdtr(degrees, distance, critical)) for distance in distances]
+    return 1 - sum(
+        each for each in missed if math.isfinite(each)
+    )  # far beyond the critical value the series underflows
 
 
 def distance_seen(pairs: int, *, bounds: int, level: float) -> float:
@@ -313,12 +316,6 @@ def distance_seen_by_t(degrees: int, *, bounds: int, critical: float) -> float:
         middle = (low + high) / 2
         low, high = (low, middle) if is_seen(middle) else (middle, high)
     return high
-
-
-def _miss_probability(distance: float, degrees: int, critical: float) -> float:
-    """Of a one-sided t test whose estimate is so many standard errors from the bound."""
-    missed = float(special.nctdtr(degrees, distance, critical))
-    return missed if math.isfinite(missed) else 0.0  # far beyond the critical value the series underflows
 
 
 # ---- Tests by name -------------------------------------------------------------------------------------------------

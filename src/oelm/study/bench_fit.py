@@ -48,7 +48,9 @@ def compared(bench: Bench, plan: Plan, *, facts: dict[str, Any], data_digests: I
     """
     bench = _by_config(bench, plan, facts)
     execution = step_execution(timed_settings(plan, plan.study.baseline).execution)
-    shared = (*_other_execution(bench, execution), *_other_data(bench, sorted(data_digests)))
+    shared, known = [*_other_execution(bench, execution)], sorted(data_digests)
+    if bench.data_digest and known and bench.data_digest not in known:
+        shared.append((DATA_DIGEST, bench.data_digest[:12], known[0][:12]))
     found = {
         arm: (*_other_step(bench, arm, timed_settings(plan, arm).run, facts), *shared)
         for arm in bench.seconds
@@ -144,11 +146,6 @@ def _other_execution(bench: Bench, now: dict[str, Any]) -> Iterator[tuple[str, A
 
 def place_of(value: Any) -> Any:
     return value.partition(":")[0] if isinstance(value, str) else value  # cuda:0 and cuda:1 are slots of one machine
-
-
-def _other_data(bench: Bench, known: list[str]) -> Iterator[tuple[str, Any, Any]]:
-    if bench.data_digest and known and bench.data_digest not in known:
-        yield DATA_DIGEST, bench.data_digest[:12], known[0][:12]
 
 
 def lack_of(new: Bench, *, beside: Bench, study: Study) -> str | None:
