@@ -50,9 +50,7 @@ def next_look(plan: Plan, arms: dict[str, ArmSummary], looks: tuple[Look, ...]) 
     for name, verdict in found.items():
         is_settled = verdict.outcome != "undecided" or verdict.reason in _HOPELESS
         stored = {key: getattr(verdict, key) for key in StoredVerdict.model_fields}
-        tree = {
-            key: dataclasses.asdict(each) if dataclasses.is_dataclass(each) else each for key, each in stored.items()
-        }
+        tree = {key: _plain(each) for key, each in stored.items()}
         at[name] = LookedAt(is_settled=is_settled, verdict=StoredVerdict.model_validate(tree))
     return Look(len(looks) + 1, study.seeds[: study.looks[len(looks)]], at)
 

@@ -291,9 +291,7 @@ def power(distances: Sequence[float], pairs: int, *, level: float) -> float:
 def power_of_t(distances: Sequence[float], degrees: int, *, critical: float) -> float:
     """The same of any estimate with a t test, by its distances from the bounds in its own standard errors."""
     missed = [float(special.nctdtr(degrees, distance, critical)) for distance in distances]
-    return 1 - sum(
-        each for each in missed if math.isfinite(each)
-    )  # far beyond the critical value the series underflows
+    return 1 - sum(filter(math.isfinite, missed))  # far beyond the critical value the series underflows
 
 
 def distance_seen(pairs: int, *, bounds: int, level: float) -> float:
