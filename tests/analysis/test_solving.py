@@ -160,7 +160,7 @@ def test_solving_is_of_one_family_with_quality(tmp_path):
         solving_claim(name="aside", confirmatory=False),
     ]
     found = {each.hypothesis.name: each for each in stored(tmp_path, [50] * 8, [100] * 8, claims).verdicts}
-    assert found["solves_sooner"].p == 2**-8
+    assert (found["solves_sooner"].p, found["solves_sooner"].facts["interval"]) == (2**-8, 10)
     assert found["solves_sooner"].p_adjusted == 3 * 2**-8
     assert found["solves_more"].p_adjusted == 1.0
     assert found["aside"].p_adjusted is None
@@ -329,3 +329,9 @@ def test_a_whole_report_in_both_languages(tmp_path):
         assert words in texts["en"], words
     for words in ("探测任务", "盲猜的准确率", "精确单侧符号检验", "共 3 个", "按解出情况列出的网格"):
         assert words in texts["zh"], words
+
+
+def test_a_criterion_at_a_difficulty_reads_that_one():
+    measured = {"accuracy": 0.5, "accuracy_by_difficulty": {"4": 0.95, "8": 0.05}}
+    assert [Criterion(0.9, each).accuracy(measured) for each in (None, 4, 8, 16)] == [0.5, 0.95, 0.05, None]
+    assert Criterion(0.9, 4).accuracy({"accuracy_by_difficulty": [0.5]}) is None
