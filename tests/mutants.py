@@ -212,7 +212,7 @@ MUTANTS = (
         "study/claims/kinds.py",
         "(self.upper is not None and low > self.upper)",
         "(self.upper is not None and high > self.upper)",
-        "claims analysis/test_hypotheses.py",
+        "study/claims analysis/test_hypotheses.py",
     ),
     Mutant(
         "study/confounds.py", "            run=plain.run,", "            run=chosen.run,", "study/test_confounds.py"
