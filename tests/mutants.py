@@ -232,32 +232,30 @@ MUTANTS = (
     ),
     # ---- Again, of every subject: what is asked of data ----
     Mutant("data/batches.py", "% (slack + 1)", "% slack", "data/test_batches.py"),
-    Mutant("data/division.py", "            lower = bound\n", "", "data/test_prepare_sentences.py"),
+    Mutant("data/prepare_sentences.py", "            lower = bound\n", "", "data/test_prepare_sentences.py"),
     Mutant(
-        "data/division.py",
+        "data/prepare_sentences.py",
         "first_keys.append(content_hash(example.texts[0]))",
         'first_keys.append(content_hash("\\t".join(example.texts)))',
         "data/test_tasks.py data/test_prepare_sentences.py",
     ),
     Mutant(
-        "data/division.py",
+        "data/prepare_sentences.py",
         'places[np.argsort(survey.keys[places], kind="stable")[wanted:]]',
         "places[wanted:]",
         "data/test_tasks.py data/test_prepare_sentences.py",
     ),
     Mutant("data/tokens.py", "start + int(np.argmax", "int(np.argmax", "data/test_tokens.py"),
     Mutant("data/tokens.py", 'half if name == "val" else 0', "0", "data/test_tokens.py"),
-    Mutant(
-        "data/sentence_batches.py", 'seed_of(self.seed, "batches", epoch)', "epoch", "data/test_sentence_batches.py"
-    ),
-    Mutant("data/sentence_batches.py", "rest - 1", "rest", "data/test_sentence_batches.py"),
-    Mutant("data/sentence_batches.py", "second & (", "second | (", "data/test_sentence_batches.py"),
-    Mutant("data/remembered.py", "found.st_ctime_ns", "found.st_mtime_ns", "data/test_remembered.py"),
-    Mutant("data/remembered.py", "time.time_ns() - SETTLED_NANOSECONDS", "time.time_ns()", "data/test_remembered.py"),
-    Mutant("data/overlap.py", "number in self._in_train:", "number in self._held_out:", "data/test_overlap.py"),
+    Mutant("data/batches.py", 'seed_of(self.seed, "batches", epoch)', "epoch", "data/test_sentence_batches.py"),
+    Mutant("data/batches.py", "rest - 1", "rest", "data/test_sentence_batches.py"),
+    Mutant("data/batches.py", "second & (", "second | (", "data/test_sentence_batches.py"),
+    Mutant("data/folders.py", "found.st_ctime_ns", "found.st_mtime_ns", "data/test_remembered.py"),
+    Mutant("data/folders.py", "time.time_ns() - SETTLED_NANOSECONDS", "time.time_ns()", "data/test_remembered.py"),
+    Mutant("data/prepare.py", "number in self._in_train:", "number in self._held_out:", "data/test_overlap.py"),
     Mutant("data/encodings.py", "final=not block", "final=False", "data/test_encodings.py"),
     Mutant("core/probes/examples.py", "bucket >= len(HELD_OUT)", "bucket >= 1", "core/probes/test_examples.py"),
-    Mutant("core/probes/draws.py", "self.below(last + 1, 1)", "self.below(last, 1)", "core/probes/test_examples.py"),
+    Mutant("core/probes/examples.py", "self.below(last + 1, 1)", "self.below(last, 1)", "core/probes/test_examples.py"),
     # ---- Training, its exchange and its files ----
     Mutant("run/training/optimizer.py", "max(1, training.steps - training.warmup_steps)", "training.steps", WHOLE_RUN),
     Mutant("run/training/loss.py", "        if not _is_one(outer):", "        if False:", "run/training/test_loss.py"),
@@ -332,7 +330,7 @@ MUTANTS = (
     # ---- Treatments and studies ----
     Mutant("core/starts.py", "(q * signs).T", "q.T", "core/test_starts.py core/model/test_initialization.py"),
     Mutant(
-        "core/draws.py",
+        "core/options.py",
         " or any(option.draws for option, _ in in_use(model))",
         "",
         "core/test_draws.py",
@@ -790,7 +788,7 @@ MUTANTS = (
         "study/test_archives.py",
     ),  # archives: files need not be those of the list
     Mutant(
-        "data/remembered.py", "if files.get(name) == entry", "if name in files", "data/test_remembered.py"
+        "data/folders.py", "if files.get(name) == entry", "if name in files", "data/test_remembered.py"
     ),  # data: whatever was once whole still is
     Mutant(
         "core/sources.py",

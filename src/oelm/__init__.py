@@ -42,7 +42,7 @@ _HOME_OF = {
     "Scores": "oelm.core.scores",
     "Seeds": "oelm.core.config",
     "Training": "oelm.core.config",
-    "Treatment": "oelm.core.treatments",
+    "Treatment": "oelm.core.arms",
     "UserError": "oelm.machine.errors",
     "apply": "oelm.models.applying",
     "arm": "oelm.core.arms",

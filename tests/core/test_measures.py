@@ -20,6 +20,7 @@ KINDS_OF_RUN = {*KINDS_OF_MODEL, "probe"}  # a probe is learnt by a GPT
 
 
 def test_every_entry_is_whole():
+    assert {PERCENT.stored_margin, POINTS.stored_margin} == {"margin_nats", "margin_error"}  # of analysis_results.json
     assert {scale.key for scale in SCALES} == FORMATS.keys()
     assert {scale.margin_key for scale in SCALES} <= Hypothesis.model_fields.keys()
     for key, measure in MEASURES.items():
@@ -39,7 +40,7 @@ def test_runs_of_every_kind_of_model_are_compared_by_something():
 
 @pytest.mark.parametrize("scale", SCALES, ids=lambda scale: scale.key)
 def test_a_margin_is_shown_as_it_is_stated(scale):
-    for stated in (0.1, 1, 5, 30):
+    for stated in (-50, 0, 0.1, 1, 5, 30):
         assert scale.shown_difference(scale.margin(stated)) == pytest.approx(stated)
 
 
@@ -54,7 +55,9 @@ def test_less_cost_is_better_whichever_way_the_values_go():
 
 
 def test_what_has_no_room_in_a_float_is_infinite():
-    assert PERCENT.shown(1e4) == PERCENT.shown_difference(1e4) == math.inf
+    for loss in (710.0, 1e4, math.inf):
+        assert PERCENT.shown(loss) == PERCENT.shown_difference(loss) == math.inf
+    assert all(PERCENT.shown(loss) == math.exp(loss) for loss in (0.0, 20.0, 705.0))  # never clamped
 
 
 @pytest.mark.parametrize("value", [None, "0.5", -0.1, 1.1, math.nan, math.inf, [0.5], True])
@@ -72,10 +75,6 @@ def test_a_run_is_summed_up_by_its_own_measure():
 def test_the_documentation_has_the_table():
     lines = (REPOSITORY / "docs" / "studies.md").read_text(encoding="utf-8").splitlines()
     assert [line for line in documentation() if line not in lines] == []  # add these
-
-
-def test_scales_are_told_apart_by_what_they_store():
-    assert {PERCENT.stored_margin, POINTS.stored_margin} == {"margin_nats", "margin_error"}  # of analysis_results.json
 
 
 def test_the_tables_load_neither_numpy_nor_pydantic():

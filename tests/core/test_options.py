@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 import oelm
+from oelm.core.arms import Treatment
 from oelm.core.options import ADDITIONS, OPTIONS, POSITIONS, addition_of, in_use
 from oelm.core.parts import ROLES
 from oelm.core.settings import known_keys, load_settings
-from oelm.core.treatments import Treatment
 from oelm.machine.errors import UserError
 from oelm.show.figures.parameters import COLOURS
 from oelm.show.fonts import has_chinese

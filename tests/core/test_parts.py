@@ -71,9 +71,6 @@ def test_every_role_is_a_part_that_an_arm_can_speak_of_in_the_order_of_the_table
     assert list(Parts.model_fields) == list(ROLES) == [name for name, _ in BASELINE.items()]
     assert all(BASELINE.of(name) == Part(start=role.start) for name, role in ROLES.items())
     assert all(AS_GIVEN.of(name) == Part(start=KEPT) for name in ROLES)
-
-
-def test_the_baseline_has_nothing_to_complain_of():
     assert list(problems_of(BASELINE, num_heads=LAYERS, num_layers=LAYERS)) == []
 
 
@@ -90,24 +87,18 @@ def test_layers_are_counted_from_0(layers, expected):
 
 
 @pytest.mark.parametrize(("role", "place"), PLACES)
-def test_closed_form_equals_counted_for_every_role_wherever_it_is_frozen(role, place):
-    model = model_with(**{role: with_start(role, moves=Never(), **place)})
-    closed = {(part.role, part.layer): (part.total, part.frozen, 0) for part in counted_in_closed_form(model)}
-    assert closed == counts_by_part(on_meta(model))
-    assert {each for each, _ in closed if closed[each, _][1]} == {role}
-
-
-@pytest.mark.parametrize(("role", "place"), PLACES)
-def test_what_is_frozen_requires_no_gradient_and_all_else_does(role, place):
+def test_what_is_frozen_is_counted_and_requires_no_gradient_and_all_else_does(role, place):
     model = model_with(**{role: with_start(role, moves=Never(), **place)})
     gpt = on_meta(model)
+    closed = {(part.role, part.layer): (part.total, part.frozen, 0) for part in counted_in_closed_form(model)}
+    assert closed == counts_by_part(gpt)
+    assert {each for each, _ in closed if closed[each, _][1]} == {role}
     frozen = {name for name, value in gpt.named_parameters() if not value.requires_grad}
     assert frozen == {name for name, rule in rules(gpt).items() if isinstance(rule.moves, Never)}
     assert {role_of(name) for name in frozen} == {role}
-    held = [layer for layer in range(LAYERS) if Part(**place).holds_in(layer)]
-    inside = {layer_of(name) for name in frozen} - {None}
-    assert inside == (set(held) if role in IN_BLOCKS else set())
-    assert (None in {layer_of(name) for name in frozen}) == (bool(ROLES[role].outside) and not place)
+    layers, held = {layer_of(name) for name in frozen}, filter(Part(**place).holds_in, range(LAYERS))
+    assert layers - {None} == (set(held) if role in IN_BLOCKS else set())
+    assert (None in layers) == (bool(ROLES[role].outside) and not place)
 
 
 @pytest.mark.parametrize("moves", [Every(steps=3), After(fraction=0.5), Before(fraction=0.5)], ids=lambda m: m.kind)

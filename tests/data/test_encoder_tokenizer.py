@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from oelm.data.encoder_tokenizer import encoder_tokenizer
+from oelm.data.prepare_sentences import encoder_tokenizer
 from oelm.machine.errors import UserError
 from oelm.models.encoder_folder import open_encoder
 from sentence_sources import sentence

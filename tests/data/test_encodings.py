@@ -69,12 +69,6 @@ def test_an_unknown_encoding_is_one_line(name):
         checked_encoding(name)
 
 
-def test_a_wrong_encoding_says_where_it_fails(tmp_path):
-    (tmp_path / "a.txt").write_bytes(b"plain text\xff\xff")
-    with pytest.raises(UserError, match="not gbk at byte 10"):
-        list(blocks(tmp_path / "a.txt", "gbk"))
-
-
 FEW = "第一天，猫看见了一只鸟。\n" * 9
 
 
@@ -89,6 +83,7 @@ FEW = "第一天，猫看见了一只鸟。\n" * 9
         ((FEW + "𠮷a\n").encode("gb18030"), "gbk", "if it is GB18030: --encoding gb18030"),
         (FEW.encode("utf-16"), "gbk", "if it is UTF-16: --encoding utf-16"),
         (b"plain\x81\xff", "utf-16", "give its encoding with --encoding, or convert"),
+        (b"plain text\xff\xff", "gbk", "not gbk at byte 10"),
     ],
 )
 def test_a_hint_never_leads_to_the_next_refusal(tmp_path, raw, encoding, said):
@@ -141,11 +136,8 @@ def test_line_ends_of_windows_are_read_as_lf_and_counted(tmp_path):
     assert unix["digest"] == windows["digest"]
     counts = [sum(split["crlf_line_ends"] for split in each["splits"].values()) for each in (unix, windows)]
     assert counts == [0, 180]
-
-
-def test_every_line_end_of_windows_is_counted_also_after_the_last_mark(tmp_path):
-    for name, text in {"marked": b"words\r\n<|endoftext|>\r\n" * 9, "plain": b"words\r\n" * 18}.items():
-        (tmp_path / name).write_bytes(text)
+    for name, raw in {"marked": b"words\r\n<|endoftext|>\r\n" * 9, "plain": b"words\r\n" * 18}.items():
+        (tmp_path / name).write_bytes(raw)  # also after the last mark
         assert sum(each.crlf for each in read_text(tmp_path / name)) == 18
 
 
@@ -178,13 +170,11 @@ def test_an_empty_file_is_called_empty(tmp_path, name):
         assert str(refused.value) == f"{file}: empty"
 
 
-def test_a_file_of_blank_lines_holds_no_text(tmp_path):
-    (tmp_path / "a.txt").write_text("\n \n\n")
-    with pytest.raises(UserError, match="contains no text"):
-        prepare(str(tmp_path / "a.txt"), out=tmp_path / "out", tokenizer="bpe:300")
-
-
-def test_a_single_document_is_called_one(tmp_path):
-    (tmp_path / "a.txt").write_text("one passage\n")
-    with pytest.raises(UserError, match="only 1 different document: too few to hold out tune and val"):
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("\n \n\n", "contains no text"), ("one\n", "only 1 different document: too few to hold out tune and val")],
+)
+def test_a_file_with_too_little_text_is_refused(tmp_path, text, said):
+    (tmp_path / "a.txt").write_text(text)
+    with pytest.raises(UserError, match=said):
         prepare(str(tmp_path / "a.txt"), out=tmp_path / "out", tokenizer="bpe:300")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from oelm.data import overlap
+from oelm.data import prepare as module
 from oelm.data.prepare import prepare
 from oelm.data.stories import stories
 
@@ -37,5 +37,5 @@ def test_text_held_out_of_train_is_nowhere_in_it(tmp_path):
 
 @pytest.mark.parametrize(("most", "counted"), [(4, 4), (100, 10)])
 def test_only_so_many_documents_are_remembered(tmp_path, monkeypatch, most, counted):
-    monkeypatch.setattr(overlap, "MOST_DOCUMENTS", most)
+    monkeypatch.setattr(module, "MOST_DOCUMENTS", most)
     assert also_in_train(tmp_path, train=TEXTS[:50], tune=TEXTS[50:54], val=TEXTS[:10])["val"] == counted

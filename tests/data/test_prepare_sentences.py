@@ -23,7 +23,7 @@ from small_runs import oelm_command
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from oelm import whole_folder
+from oelm.storage import whole_folder
 from oelm.data import prepare_sentences as module
 
 def die(*_, **__):
@@ -144,26 +144,6 @@ def test_the_usual_length_is_128_or_what_the_encoder_takes(tmp_path, nli):
         assert manifest["facts"]["seq_len"] == expected
 
 
-def test_preparing_again_does_nothing(tmp_path, nli, bert):
-    first = made(nli, bert, tmp_path / "out")
-    before = {file: file.stat().st_mtime_ns for file in (tmp_path / "out").rglob("*")}
-    told: list[Preparation] = []
-    assert made(nli, bert, tmp_path / "out", progress=told.append) == first
-    assert [progress.stage for progress in told] == ["already prepared"]
-    assert {file: file.stat().st_mtime_ns for file in (tmp_path / "out").rglob("*")} == before
-
-
-def test_other_settings_in_the_same_folder_are_refused_until_forced(tmp_path, nli, bert):
-    digest = made(nli, bert, tmp_path / "out")["digest"]
-    with pytest.raises(UserError, match=r"contains another dataset \(max_length is 24, not 30\)"):
-        made(nli, bert, tmp_path / "out", max_length=30)
-    with pytest.raises(UserError, match="train_examples is the default, not 40"):
-        made(nli, bert, tmp_path / "out", train_examples=40)
-    assert open_sentences(tmp_path / "out").digest == digest
-    assert made(nli, bert, tmp_path / "out", train_examples=40, force=True)["digest"] != digest
-    assert os.listdir(tmp_path) == ["out"]
-
-
 def test_text_and_sentences_replace_each_other_only_by_force(tmp_path, nli, bert):
     made(nli, bert, tmp_path / "out")
     text = {"stories": 300, "tokenizer": "bpe:300"}
@@ -197,7 +177,7 @@ def test_bad_data_leaves_nothing_behind(tmp_path, bert):
     assert os.listdir(tmp_path) == ["in"]
 
 
-@pytest.mark.parametrize("moment", ["encoded_splits", "write_json", "publish_folder", "fsync_folder"])
+@pytest.mark.parametrize("moment", ["encoded_splits", "publish_folder", "fsync_folder"])
 def test_a_killed_preparation_leaves_nothing_that_looks_whole(tmp_path, python_command, nli, bert, moment):
     out = tmp_path / "out"
     killed = subprocess.run(**python_command(KILLED, nli, bert, out, moment))
@@ -307,8 +287,18 @@ def test_an_empty_file_of_examples_is_called_empty(bert, tmp_path, name):
     assert str(refused.value) == f"{folder / name}: empty"
 
 
-def test_a_file_with_a_header_alone_holds_no_examples(bert, tmp_path):
-    folder = nli_folder(tmp_path / "nli")
-    (folder / "val.tsv").write_text("premise\thypothesis\tlabel\n")
-    with pytest.raises(UserError, match=r"val\.tsv: contains no examples"):
-        made(folder, bert, tmp_path / "out")
+def test_preparing_again_does_nothing_and_other_settings_are_refused_until_forced(tmp_path, nli, bert):
+    out, told = tmp_path / "out", []
+    first = made(nli, bert, out)
+    before = {file: file.stat().st_mtime_ns for file in out.rglob("*")}
+    assert made(nli, bert, out, progress=told.append) == first
+    assert [progress.stage for progress in told] == ["already prepared"]
+    for change, said in (
+        ({"max_length": 30}, r"contains another dataset \(max_length is 24, not 30\)"),
+        ({"train_examples": 40}, "train_examples is the default, not 40"),
+    ):
+        with pytest.raises(UserError, match=said):
+            made(nli, bert, out, **change)
+    assert {file: file.stat().st_mtime_ns for file in out.rglob("*")} == before
+    assert made(nli, bert, out, train_examples=40, force=True)["digest"] != first["digest"]
+    assert os.listdir(tmp_path) == ["out"]

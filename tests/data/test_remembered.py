@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from oelm.data import folders, remembered
+from oelm.data import folders
 from oelm.data.folders import check_changes, check_digests
 from oelm.data.prepare import prepare
 from oelm.data.tokens import open_tokens
@@ -23,7 +23,7 @@ def prepared_once(tmp_path_factory):
 
 @pytest.fixture
 def prepared(prepared_once, tmp_path, monkeypatch):
-    monkeypatch.setattr(remembered, "SETTLED_NANOSECONDS", 0)
+    monkeypatch.setattr(folders, "SETTLED_NANOSECONDS", 0)
     return shutil.copytree(prepared_once, tmp_path / "stories")
 
 
@@ -107,7 +107,7 @@ def test_a_damaged_or_unwritable_memory_costs_a_reading(prepared, hashed, spoil)
 
 
 def test_a_file_that_may_still_change_within_a_tick_is_not_remembered(prepared, hashed, monkeypatch):
-    monkeypatch.setattr(remembered, "SETTLED_NANOSECONDS", 10**15)
+    monkeypatch.setattr(folders, "SETTLED_NANOSECONDS", 10**15)
     start(prepared)
     start(prepared)
     assert hashed.count("train.bin") == 2

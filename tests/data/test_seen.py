@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from oelm.core.floors import SEEN
-from oelm.data import seen
-from oelm.data.floor import floor_here, floor_of
+from oelm.data import floor
+from oelm.data.floor import PASSAGE, floor_here, floor_of, share_in_train
 from oelm.data.prepare import prepare
-from oelm.data.seen import PASSAGE, share_in_train
 from oelm.data.tokens import open_tokens
 from oelm.storage.files import DATA_FLOORS
 from small_runs import small_run
@@ -29,7 +28,7 @@ def by_hand(train, held_out, starts, length):
 @pytest.mark.parametrize(("starts", "length"), [([0], 300), ([0, 64, 200], 16), ([280], 64), ([], 8)])
 def test_the_share_is_what_a_search_by_hand_finds(monkeypatch, chunk, starts, length):
     """Of five words, so that passages begin alike; a third of what is reported was copied into train, across chunks."""
-    monkeypatch.setattr(seen, "CHUNK_TOKENS", chunk)
+    monkeypatch.setattr(floor, "CHUNK_TOKENS", chunk)
     draw = np.random.default_rng(0)
     held_out = draw.integers(0, 5, 300).astype("<u2")
     train = np.concatenate([draw.integers(0, 5, 190), held_out[50:150], draw.integers(0, 5, 33)]).astype("<u2")

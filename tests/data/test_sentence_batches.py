@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from oelm.data.sentence_batches import SentenceBatches, evenly_spaced, padded
+from oelm.data.batches import SentenceBatches, evenly_spaced, padded
 from oelm.data.sentences import Sentences
 from oelm.machine.errors import UserError
 

@@ -64,6 +64,10 @@ def test_a_prepared_folder_opens_with_all_it_knows(prepared_once):
     assert data.pad_id == 0
     assert (data.tokenizer_folder / "tokenizer.json").is_file()
     check_digests(data)
+    assert data.facts["mean_length"] == round(float(data.splits["train"].lengths.mean()), 4)
+    assert (data.facts["labels"], data.facts["seq_len"], data.facts["d_model"]) == (3, 24, 16)
+    with pytest.raises(ValueError, match="read-only"):
+        data.splits["train"].ids[0] = 1
 
 
 def test_the_examples_of_a_split_lie_one_after_another(prepared_once):
@@ -73,18 +77,6 @@ def test_the_examples_of_a_split_lie_one_after_another(prepared_once):
         assert [len(split.example(index)) for index in range(len(split))] == split.lengths.tolist()
         for index in range(len(split)):
             assert split.example(index)[split.seconds[index] - 1] == 3  # the mark that ends the first text
-
-
-def test_the_facts_are_those_of_encoder_task_and_training_examples(prepared_once):
-    data = open_sentences(prepared_once)
-    assert data.facts["mean_length"] == round(float(data.splits["train"].lengths.mean()), 4)
-    assert (data.facts["labels"], data.facts["seq_len"], data.facts["d_model"]) == (3, 24, 16)
-
-
-def test_files_are_mapped_read_only(prepared):
-    data = open_sentences(prepared)
-    with pytest.raises(ValueError, match="read-only"):
-        data.splits["train"].ids[0] = 1
 
 
 def test_a_folder_knows_its_kind(prepared_once, tmp_path):
@@ -138,14 +130,8 @@ def test_a_cut_or_missing_file_is_found_at_load(prepared, column):
     assert "but its manifest says" in refusal(prepared)
     file.unlink()
     assert f"{file}: missing" in refusal(prepared)
-
-
-def test_a_flipped_byte_is_found_by_the_digests(prepared):
-    file = prepared / "train.ids.bin"
-    overwrite(file, "<u2", 1, 20)
-    data = open_sentences(prepared)
-    with pytest.raises(UserError, match=r"train\.ids\.bin: differs from its manifest"):
-        check_digests(data)
+    file.symlink_to(prepared.parent / "elsewhere.bin")
+    assert f"val.{column}.bin: damaged: is a link to outside its folder" in refusal(prepared)
 
 
 def test_a_newer_or_incomplete_manifest_is_refused(prepared):
@@ -156,6 +142,7 @@ def test_a_newer_or_incomplete_manifest_is_refused(prepared):
 
 
 SPLIT = {"examples": 5, "tokens": 50, "sha256": dict.fromkeys(("ids", "offsets", "seconds", "labels"), "a" * 64)}
+FACTS = dict.fromkeys(Encoder.FROM_DATA, 8)
 MANIFESTS = {
     "no splits": {"splits": {}},
     "a split outside the folder": {"splits": {"train": SPLIT, "../train": SPLIT}},
@@ -164,6 +151,7 @@ MANIFESTS = {
     "a column outside the folder": {"splits": {"train": SPLIT | {"sha256": SPLIT["sha256"] | {"../x": "a"}}}},
     "labels as text": {"labels": "entailment"},
     "facts as a list": {"facts": []},
+    **{f"a width of {width}": {"facts": FACTS | {"d_model": width}} for width in ("16", -16, 0, True, [16])},
     "encoder as text": {"encoder": "bert"},
     "another dtype": {"dtype": "float32"},
 }
@@ -173,25 +161,6 @@ MANIFESTS = {
 def test_a_manifest_that_no_preparation_wrote_is_damaged(prepared, changes):
     edit_manifest(prepared, **changes)
     assert refusal(prepared).startswith(f"{prepared / 'manifest.json'}: damaged: ")
-
-
-def test_a_fact_that_no_encoder_has_is_damaged(prepared):
-    facts = json.loads((prepared / "manifest.json").read_text())["facts"]
-    for value in ("16", -16, 0, True, [16]):
-        edit_manifest(prepared, facts=facts | {"d_model": value})
-        assert "damaged: facts" in refusal(prepared)
-
-
-def test_a_column_that_is_a_link_out_of_its_folder_is_refused(prepared, tmp_path):
-    (prepared / "val.ids.bin").rename(tmp_path / "elsewhere.bin")
-    (prepared / "val.ids.bin").symlink_to(tmp_path / "elsewhere.bin")
-    assert "val.ids.bin: damaged: is a link to outside its folder" in refusal(prepared)
-
-
-def test_a_digest_that_is_not_that_of_the_files_is_found(prepared):
-    edit_manifest(prepared, digest="0" * 64)
-    with pytest.raises(UserError, match=r"manifest\.json: damaged: digest is not that of its files"):
-        check_digests(open_sentences(prepared))
 
 
 def test_the_encoder_of_the_data_is_proved_by_its_digest(tmp_path):
@@ -207,3 +176,12 @@ def test_the_encoder_of_the_data_is_proved_by_its_digest(tmp_path):
     shutil.rmtree(encoder)
     with pytest.raises(UserError, match=r"the encoder it was prepared for is gone .*no such folder.*--force"):
         encoder_of(data)
+
+
+def test_what_the_digests_do_not_say_is_found(prepared):
+    edit_manifest(prepared, digest="0" * 64)
+    with pytest.raises(UserError, match=r"manifest\.json: damaged: digest is not that of its files"):
+        check_digests(open_sentences(prepared))
+    overwrite(prepared / "train.ids.bin", "<u2", 1, 20)
+    with pytest.raises(UserError, match=r"train\.ids\.bin: differs from its manifest"):
+        check_digests(open_sentences(prepared))

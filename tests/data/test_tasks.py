@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from oelm.data import tasks as module
-from oelm.data.division import divided, label_names, surveyed
+from oelm.data.prepare_sentences import divided, label_names, surveyed
 from oelm.data.tasks import ENTAILMENT, SENTIMENT, open_task
 from oelm.data.tokens import SPLITS
 from oelm.machine.errors import UserError
@@ -59,6 +59,8 @@ def test_xnli_trains_on_mnli_tunes_on_its_dev_set_and_reports_on_its_own(tmp_pat
     found = splits_of(source)
     assert {split: len(examples) for split, examples in found.items()} == {"train": 90, "tune": 60, "val": 2, "test": 1}
     assert found["val"] == [(("他 好", "我 好"), "neutral"), (("我", "他"), "entailment")]
+    file = table(tmp_path / "translated.tsv", pairs(12, seed=9))
+    assert len(splits_of(open_task("xnli", source_path=tmp_path, train_file=file))["train"]) == 12
 
 
 def test_xnli_as_published_is_one_file_of_many_languages(tmp_path):
@@ -74,12 +76,6 @@ def test_xnli_as_published_is_one_file_of_many_languages(tmp_path):
     assert found["train"] == [(("a", "b"), "contradiction")]
     assert found["tune"] == [(("a", "c"), "neutral")]
     assert found["val"] == found["test"] == [(("他", "我"), "entailment")]
-
-
-def test_a_training_file_may_be_named(tmp_path):
-    source = nli_source(tmp_path / "nli")
-    file = table(tmp_path / "translated.tsv", pairs(12, seed=9))
-    assert len(splits_of(open_task("xnli", source_path=source, train_file=file))["train"]) == 12
 
 
 def test_mnli_halves_its_dev_set_and_no_premise_is_in_both(tmp_path):
@@ -129,18 +125,11 @@ def test_a_smaller_training_set_lies_within_a_larger_one(tmp_path):
         assert set(smaller) <= set(larger)
         assert smaller == [example for example in larger if example in smaller]  # in the order of the source
     assert set(sets[1]) != set(whole[:50])
-
-
-def test_a_subset_never_changes_what_is_held_out(tmp_path):
-    source = own(nli_folder(tmp_path, train=300))
-    assert splits_of(source)["tune"] == splits_of(source, train_examples=20)["tune"]
-
-
-@pytest.mark.parametrize("wanted", [0, 91])
-def test_more_training_examples_than_there_are_is_refused(tmp_path, wanted):
-    source = own(nli_folder(tmp_path, train=90, tune=6))
-    with pytest.raises(UserError, match=f"train-examples {wanted}: .*train.tsv has 1 to 90"):
-        splits_of(source, train_examples=wanted)
+    for wanted in (0, 301):
+        with pytest.raises(UserError, match=f"train-examples {wanted}: .*train.tsv has 1 to 300"):
+            splits_of(source, train_examples=wanted)
+    untuned = own(nli_folder(tmp_path / "untuned", train=300))  # a subset never changes what is held out
+    assert splits_of(untuned)["tune"] == splits_of(untuned, train_examples=20)["tune"]
 
 
 @pytest.mark.parametrize("name", ["val", "dev", "validation"])
@@ -188,25 +177,6 @@ def test_numbers_stand_for_the_labels_of_a_known_task(tmp_path):
     assert [label for _, label in found["train"]] == list(ENTAILMENT)
 
 
-@pytest.mark.parametrize(
-    ("task", "label", "names"),
-    [("mnli", "maybe", "entailment, neutral, contradiction"), ("mnli", "3", "entailment, neutral, contradiction")],
-)
-def test_a_label_outside_the_set_is_named_with_its_line(tmp_path, task, label, names):
-    table(tmp_path / "train.tsv", [*pairs(4), ("a", "b", label)])
-    table(tmp_path / "dev_matched.tsv", pairs(6, seed=1))
-    with pytest.raises(UserError) as error:
-        splits_of(open_task(task, source_path=tmp_path))
-    assert str(error.value) == f"{tmp_path / 'train.tsv'}, line 6: label {label!r} is not one of {names}"
-
-
-def test_a_label_that_training_never_saw_is_refused(tmp_path):
-    table(tmp_path / "train.tsv", pairs(30, labels=("ham", "spam")))
-    table(tmp_path / "val.tsv", [("a", "b", "ham"), ("a", "c", "eggs")])
-    with pytest.raises(UserError, match=r"val\.tsv, line 3: label 'eggs' is not one of ham, spam"):
-        splits_of(own(tmp_path))
-
-
 def test_the_identity_follows_the_bytes_not_the_path(tmp_path):
     first = own(nli_folder(tmp_path / "a")).identity
     assert own(nli_folder(tmp_path / "b")).identity == first
@@ -248,35 +218,11 @@ def test_a_folder_without_validation_or_with_two_training_files_is_refused(tmp_p
         open_task("mnli", source_path=tmp_path)
 
 
-@pytest.mark.parametrize("text", ["premise\thypothesis\tlabel\n", ""])
-def test_a_file_without_examples_is_refused(tmp_path, text):
-    nli_folder(tmp_path)
-    file = written(tmp_path / "val.tsv", text)
-    with pytest.raises(UserError) as error:
-        splits_of(own(tmp_path))
-    assert str(error.value).startswith(f"{file}: ")
-
-
-def test_too_few_texts_to_tune_on_are_refused(tmp_path):
-    table(tmp_path / "train.tsv", [("a", "b", "neutral"), ("a", "c", "entailment")])
-    table(tmp_path / "val.tsv", pairs(3))
-    with pytest.raises(UserError, match="too few to hold some out for tuning; add a tune file"):
-        splits_of(own(tmp_path))
-
-
-@pytest.mark.parametrize("count", [1, 1001])
-def test_a_number_of_labels_that_is_no_classification_is_refused(tmp_path, count):
-    table(tmp_path / "train.tsv", pairs(1200, labels=[f"label {number}" for number in range(count)]))
-    table(tmp_path / "val.tsv", pairs(3))
-    with pytest.raises(UserError, match=f"{count} different labels; a task has 2 to 1000"):
-        splits_of(own(tmp_path))
-
-
 # --- the hub --------------------------------------------------------------------------------------------------------
 
 
 def test_without_the_datasets_library_the_extra_is_named(monkeypatch):
-    monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     advice = re.escape(f"{install_command('hub')}; or give a local copy with --source FOLDER")
     with pytest.raises(UserError, match=advice):
         open_task("xnli")
@@ -324,3 +270,41 @@ def test_real_mnli_and_sst2(shared_data):
     found = splits_of(open_task("sst2", source_path=shared_data), train_examples=1_000)
     assert {split: len(found[split]) for split in ("train", "val")} == {"train": 1_000, "val": 872}
     assert np.isclose(len(found["tune"]), 0.05 * 67_349, rtol=0.02)
+
+
+@pytest.mark.parametrize("label", ["maybe", "3"])
+def test_a_label_outside_the_set_is_named_with_its_line(tmp_path, label):
+    table(tmp_path / "train.tsv", [*pairs(4), ("a", "b", label)])
+    table(tmp_path / "dev_matched.tsv", pairs(6, seed=1))
+    said = f"train.tsv, line 6: label {label!r} is not one of entailment, neutral, contradiction$"
+    with pytest.raises(UserError, match=said):
+        splits_of(open_task("mnli", source_path=tmp_path))
+    table(tmp_path / "train.tsv", pairs(30, labels=("ham", "spam")))
+    table(tmp_path / "val.tsv", [("a", "b", "ham"), ("a", "c", label)])
+    (tmp_path / "dev_matched.tsv").unlink()
+    with pytest.raises(UserError, match=rf"val\.tsv, line 3: label {label!r} is not one of ham, spam"):
+        splits_of(own(tmp_path))
+
+
+def labelled(count: int) -> list[tuple[str, str, str]]:
+    return pairs(1200, labels=[f"label {number}" for number in range(count)])
+
+
+@pytest.mark.parametrize(
+    ("train", "val", "said"),
+    [
+        (pairs(30), [], r"val\.tsv: contains no examples"),
+        (pairs(30), None, r"val\.tsv: empty"),
+        ([("a", "b", "neutral"), ("a", "c", "entailment")], pairs(3), "too few to hold some out .* add a tune file"),
+        (labelled(1), pairs(3), "1 different labels; a task has 2 to 1000"),
+        (labelled(1001), pairs(3), "1001 different labels; a task has 2 to 1000"),
+    ],
+)
+def test_sources_with_too_little_are_refused(tmp_path, train, val, said):
+    table(tmp_path / "train.tsv", train)
+    if val is None:
+        written(tmp_path / "val.tsv", "")
+    else:
+        table(tmp_path / "val.tsv", val)
+    with pytest.raises(UserError, match=said):
+        splits_of(own(tmp_path))

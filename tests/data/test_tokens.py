@@ -61,11 +61,10 @@ def test_a_prepared_folder_opens_with_all_it_knows(prepared):
     }
     check_tokens(data, seq_len=64, vocabulary=400)
     check_digests(data)
-
-
-def test_splits_cannot_be_written(prepared):
+    files = {f"{name}.bin": hashlib.sha256((prepared / f"{name}.bin").read_bytes()).hexdigest() for name in data.splits}
+    assert data.digest == combined_digest(files)  # the rule of bare folders too
     with pytest.raises(ValueError, match="read-only"):
-        open_tokens(prepared).splits["train"][0] = 1
+        data.splits["train"][0] = 1
 
 
 def test_a_bare_folder_halves_its_val(tmp_path):
@@ -90,71 +89,19 @@ def test_the_digest_of_a_bare_folder_follows_its_bytes(tmp_path):
     assert one != open_tokens(bare(tmp_path / "d", train=[3, 4], val=[1, 2])).digest
 
 
-def test_bare_and_prepared_digests_agree_on_the_rule(prepared):
-    files = {
-        f"{name}.bin": hashlib.sha256((prepared / f"{name}.bin").read_bytes()).hexdigest() for name in module.SPLITS[:3]
-    }
-    assert open_tokens(prepared).digest == combined_digest(files)
-
-
 @pytest.mark.parametrize(
     ("name", "corpus"),
     [*((name, name) for name in HUB), ("data/stories", "stories"), ("stories", OWN), ("my data", OWN)],
 )
 def test_missing_data_names_the_command_that_makes_it(tmp_path, name, corpus):
     folder = tmp_path / name
+    if name == "my data":
+        folder.mkdir()
     with pytest.raises(UserError) as error:
         open_tokens(folder)
     assert str(error.value).startswith(f"{folder}: no prepared data there")
     command = shlex.split(str(error.value).split("create it with: ")[1])
     assert command == ["oelm", "prepare", corpus, "--out", str(folder)]
-
-
-def test_an_empty_folder_is_missing_data(tmp_path):
-    with pytest.raises(UserError, match="oelm prepare"):
-        open_tokens(tmp_path)
-
-
-def test_a_truncated_file_is_found(prepared):
-    file = prepared / "train.bin"
-    size = file.stat().st_size
-    with open(file, "r+b") as stream:
-        stream.truncate(size - 100)
-    with pytest.raises(UserError) as error:
-        open_tokens(prepared)
-    assert str(error.value) == (
-        f"{file}: {size - 100} bytes, but its manifest says {size} bytes; prepare it again with --force"
-    )
-
-
-def test_a_missing_file_is_found(prepared):
-    (prepared / "tune.bin").unlink()
-    with pytest.raises(UserError, match=r"tune\.bin: missing"):
-        open_tokens(prepared)
-
-
-def test_a_flipped_byte_is_found_by_the_digest(prepared):
-    file = prepared / "val.bin"
-    content = bytearray(file.read_bytes())
-    content[100] ^= 1
-    file.write_bytes(content)
-    with pytest.raises(UserError, match=r"val\.bin: differs from its manifest"):
-        check_digests(open_tokens(prepared))
-
-
-def test_an_odd_byte_count_is_named(tmp_path):
-    folder = bare(tmp_path, train=[1, 2, 3], val=[1, 2])
-    with open(folder / "train.bin", "ab") as stream:
-        stream.write(b"x")
-    with pytest.raises(UserError, match=r"train\.bin: 7 bytes is not a whole number of uint16 tokens \(offset 6\)"):
-        open_tokens(folder)
-
-
-def test_an_empty_file_and_a_missing_val_are_named(tmp_path):
-    with pytest.raises(UserError, match=r"train\.bin: empty"):
-        open_tokens(bare(tmp_path / "a", train=[], val=[1]))
-    with pytest.raises(UserError, match=r"val\.bin: missing"):
-        open_tokens(bare(tmp_path / "b", train=[1]))
 
 
 def test_a_split_shorter_than_a_sequence_is_named(tmp_path):
@@ -176,21 +123,6 @@ def test_an_id_outside_the_vocabulary_is_named_by_file_and_offset(tmp_path, monk
         check_tokens(data, seq_len=8, vocabulary=77)
     said = f"{file}.bin: token 77 at token offset {offset} is not below the vocabulary 77"
     assert str(error.value) == f"{tmp_path}/{said}"
-
-
-def test_a_newer_format_is_refused_with_its_version(prepared):
-    edit_manifest(prepared, format_version=99)
-    with pytest.raises(UserError, match="format version 99 is newer than 1"):
-        open_tokens(prepared)
-
-
-def test_a_foreign_or_broken_manifest_is_named(prepared):
-    (prepared / "manifest.json").write_text("[]")
-    with pytest.raises(UserError, match="not the manifest of prepared data"):
-        open_tokens(prepared)
-    (prepared / "manifest.json").write_text("{broken")
-    with pytest.raises(UserError, match="damaged: not JSON"):
-        open_tokens(prepared)
 
 
 ENTRY = {"tokens": 5, "sha256": "a" * 64}
@@ -227,12 +159,6 @@ def test_a_split_that_is_a_link_out_of_its_folder_is_refused_and_a_linked_folder
         open_tokens(prepared)
 
 
-def test_a_digest_that_is_not_that_of_the_files_is_found(prepared):
-    edit_manifest(prepared, digest="0" * 64)
-    with pytest.raises(Damaged, match=r"manifest\.json: damaged: digest is not that of its files"):
-        check_digests(open_tokens(prepared))
-
-
 def test_a_pickle_beside_bare_files_is_never_loaded(tmp_path):
     folder = bare(tmp_path, train=[1, 2], val=[3, 4])
     marker = tmp_path / "executed"
@@ -247,3 +173,43 @@ class Bomb:
 
     def __reduce__(self):
         return open, (self.marker, "w")
+
+
+def test_a_truncated_missing_or_changed_file_is_found(prepared):
+    file = prepared / "train.bin"
+    content = file.read_bytes()
+    file.write_bytes(content[:-100])
+    sizes = f"{len(content) - 100} bytes, but its manifest says {len(content)} bytes"
+    with pytest.raises(UserError, match=f"^{file}: {sizes}; prepare it again with --force$"):
+        open_tokens(prepared)
+    file.unlink()
+    with pytest.raises(UserError, match=r"train\.bin: missing"):
+        open_tokens(prepared)
+    file.write_bytes(content[:100] + bytes([content[100] ^ 1]) + content[101:])
+    with pytest.raises(UserError, match=r"train\.bin: differs from its manifest"):
+        check_digests(open_tokens(prepared))
+    file.write_bytes(content)
+    edit_manifest(prepared, digest="0" * 64)
+    with pytest.raises(Damaged, match=r"manifest\.json: damaged: digest is not that of its files"):
+        check_digests(open_tokens(prepared))
+
+
+def test_odd_empty_and_missing_bare_files_are_named(tmp_path):
+    odd = bare(tmp_path / "odd", train=[1, 2, 3], val=[1, 2])
+    with open(odd / "train.bin", "ab") as stream:
+        stream.write(b"x")
+    for folder, said in (
+        (odd, r"train\.bin: 7 bytes is not a whole number of uint16 tokens \(offset 6\)"),
+        (bare(tmp_path / "a", train=[], val=[1]), r"train\.bin: empty"),
+        (bare(tmp_path / "b", train=[1]), r"val\.bin: missing"),
+    ):
+        with pytest.raises(UserError, match=said):
+            open_tokens(folder)
+
+
+def test_a_newer_foreign_or_broken_manifest_is_named(prepared):
+    newer = '{"format_version": 99}'
+    for text, said in ((newer, "99 is newer than 1"), ("[]", "not the manifest"), ("{broken", "damaged: not JSON")):
+        (prepared / "manifest.json").write_text(text)
+        with pytest.raises(UserError, match=said):
+            open_tokens(prepared)

@@ -60,7 +60,11 @@ def test_the_digest_is_of_config_and_weights_alone(tmp_path):
     (folder / "model.safetensors").write_bytes(content)
     other = open_encoder(str(folder)).digest
     edit_config(folder, hidden_dropout_prob=0.3)
-    assert len({digest, other, open_encoder(str(folder)).digest}) == 3
+    configured = open_encoder(str(folder)).digest
+    (folder / "model.safetensors").unlink()
+    at_random = open_encoder(str(folder))
+    assert at_random.weights == ()
+    assert len({digest, other, configured, at_random.digest}) == 4
 
 
 def test_weights_in_several_files_are_one_encoder(tmp_path):
@@ -82,35 +86,6 @@ def test_weights_in_several_files_are_one_encoder(tmp_path):
     for name in ("../model.safetensors", "/model.safetensors", ".safetensors", 5, ["model.safetensors"], None):
         (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": name}}))
         assert "not an index" in refusal(folder)
-
-
-def test_a_folder_without_weights_can_start_at_random(tmp_path):
-    folder = encoder_folder(tmp_path / "a")
-    with_weights = open_encoder(str(folder)).digest
-    (folder / "model.safetensors").unlink()
-    encoder = open_encoder(str(folder))
-    assert encoder.weights == ()
-    assert encoder.digest != with_weights
-
-
-def test_pickled_weights_are_never_opened(tmp_path):
-    class Trap:
-        def __reduce__(self):
-            return os.mkdir, (str(tmp_path / "sprung"),)
-
-    folder = encoder_folder(tmp_path / "a")
-    (folder / "model.safetensors").unlink()
-    (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Trap()))
-    assert "contains pickled weights only (pytorch_model.bin)" in refusal(folder)
-    assert "model.safetensors" in refusal(folder)
-    assert not (tmp_path / "sprung").exists()
-
-
-def test_a_cut_weight_file_is_found(tmp_path):
-    folder = encoder_folder(tmp_path / "a")
-    content = (folder / "model.safetensors").read_bytes()
-    (folder / "model.safetensors").write_bytes(content[:-5])
-    assert f"{folder / 'model.safetensors'}: not a whole safetensors file" in refusal(folder)
 
 
 @pytest.mark.parametrize(
@@ -190,22 +165,28 @@ def test_an_unreachable_hub_is_one_line():
     assert done.stdout.count("\n") == 1
 
 
+def test_pickled_and_cut_weights_are_never_opened(tmp_path):
+    class Trap:
+        def __reduce__(self):
+            return os.mkdir, (str(tmp_path / "sprung"),)
+
+    folder = encoder_folder(tmp_path / "a")
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-5])
+    assert f"{weights}: not a whole safetensors file" in refusal(folder)
+    weights.unlink()
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Trap()))
+    assert "contains pickled weights only (pytorch_model.bin)" in refusal(folder)
+    assert not (tmp_path / "sprung").exists()
+
+
 @pytest.mark.parametrize("model_type", TYPES)
-def test_sizes_are_what_transformers_reads(tmp_path, model_type):
+def test_sizes_are_what_transformers_reads_and_saves(tmp_path, model_type):
     transformers = pytest.importorskip("transformers", reason="pip install transformers")
-    folder = encoder_folder(tmp_path / "a", model_type)
-    config = transformers.AutoConfig.from_pretrained(folder)
-    sizes = open_encoder(str(folder)).sizes
-    assert sizes["d_model"] == config.hidden_size
-    assert sizes["num_layers"] == config.num_hidden_layers
-    assert sizes["num_heads"] == config.num_attention_heads
-    assert sizes["vocabulary"] == config.vocab_size
-
-
-@pytest.mark.parametrize("model_type", TYPES)
-def test_what_transformers_saves_is_an_encoder_of_the_same_sizes(tmp_path, model_type):
-    pytest.importorskip("transformers", reason="pip install transformers")
-    plain = open_encoder(str(encoder_folder(tmp_path / "plain", model_type)))
+    folder = encoder_folder(tmp_path / "plain", model_type)
+    plain, config = open_encoder(str(folder)), transformers.AutoConfig.from_pretrained(folder)
+    theirs = (config.hidden_size, config.num_hidden_layers, config.num_attention_heads, config.vocab_size)
+    assert tuple(plain.sizes[name] for name in ("d_model", "num_layers", "num_heads", "vocabulary")) == theirs
     saved = open_encoder(str(loadable_encoder(tmp_path / "saved", model_type)))
     assert saved.weights == ("model.safetensors",)
     assert (saved.sizes, saved.pad_id, saved.longest_input) == (plain.sizes, plain.pad_id, plain.longest_input)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from pathlib import Path
 
 import numpy
@@ -14,7 +13,6 @@ from torch import Tensor
 pytest.importorskip("transformers", reason="Hugging Face transformers is not installed: pip install 'oelm[hf]'")
 
 from transformers import (
-    AutoConfig,
     AutoModel,
     AutoModelForCausalLM,
     AutoModelForSequenceClassification,
@@ -25,19 +23,16 @@ from transformers import (
 
 from oelm.core.arms import GPT_ARMS
 from oelm.core.config import Model, Run, Seeds
-from oelm.core.model.generation import Sampling, generated_tokens
 from oelm.core.model.initialization import build
 from oelm.core.model.transformer import GPT
 from oelm.data.tokens import TokenData
 from oelm.machine.errors import UserError
-from oelm.machine.installation import install_command
 from oelm.models.applying import load
 from oelm.models.gpt import OELMConfig, OELMForSequenceClassification, OELMModel, OrthogonalELMTransformer
 from oelm.models.gpt2 import gpt2_config, gpt2_weights
 from oelm.run.directory import RunDirectory
 from oelm.run.stored_models.loading import load_stored
 from oelm.run.training.best_model import best_saver
-from small_runs import warm_python
 
 SIZES = {"vocabulary": 101, "seq_len": 16, "d_model": 32, "num_layers": 2, "num_heads": 4, "d_ff": 64}
 QUERY_AND_KEY = {f"gpt.blocks.{layer}.attention.{name}.weight" for layer in (0, 1) for name in ("query", "key")}
@@ -81,9 +76,7 @@ def _both(arm: str = "frozen_half") -> tuple[OrthogonalELMTransformer, GPT2LMHea
     return model, _as_gpt2(model.gpt)
 
 
-@pytest.mark.parametrize(
-    ("arm", "tied"), [("trained", True), ("trained", False), ("frozen_head_orthogonal", True), ("frozen_half", True)]
-)
+@pytest.mark.parametrize(("arm", "tied"), [("trained", False), ("frozen_half", True)])
 def test_logits_equal_those_of_hugging_face_gpt2(arm: str, tied: bool) -> None:
     gpt = build(Model(**SIZES, parts=GPT_ARMS[arm].parts, tied=tied), Seeds()).double().eval()
     with torch.no_grad():
@@ -105,23 +98,17 @@ def test_loss_is_the_shifted_cross_entropy_and_leaves_out_ignored_labels(more: d
     assert torch.equal(as_tuple[1], found.logits)
 
 
-def test_hidden_states_equal_those_of_hugging_face_gpt2() -> None:
-    model, theirs = _both()
-    ours, expected = (each(_tokens(), output_hidden_states=True).hidden_states for each in (model, theirs))
-    assert len(ours) == len(expected) == 1 + SIZES["num_layers"]
-    for mine, their in zip(ours, expected, strict=True):
-        torch.testing.assert_close(mine, their, rtol=1e-11, atol=1e-11)
-
-
 @pytest.mark.parametrize("implementation", ["sdpa", "eager"])
-def test_attention_weights_equal_those_of_hugging_face_gpt2(implementation: str) -> None:
+def test_hidden_states_and_attention_weights_equal_those_of_hugging_face_gpt2(implementation: str) -> None:
     model, theirs = _both()
     model.set_attn_implementation(implementation)
     theirs.set_attn_implementation("eager")
     mask = torch.ones(2, 11, dtype=torch.long)
     mask[0, 8:] = 0
-    ours, expected = (each(_tokens(), attention_mask=mask, output_attentions=True) for each in (model, theirs))
-    assert len(ours.attentions) == SIZES["num_layers"]
+    asked = {"attention_mask": mask, "output_attentions": True, "output_hidden_states": True}
+    ours, expected = (each(_tokens(), **asked) for each in (model, theirs))
+    for mine, their in zip(ours.hidden_states, expected.hidden_states, strict=True):
+        torch.testing.assert_close(mine[mask == 1], their[mask == 1], rtol=1e-11, atol=1e-11)
     for mine, their in zip(ours.attentions, expected.attentions, strict=True):
         torch.testing.assert_close(mine[1], their[1], rtol=1e-11, atol=1e-11)
         torch.testing.assert_close(mine[0, :, :8], their[0, :, :8], rtol=1e-11, atol=1e-11)
@@ -132,10 +119,7 @@ def test_attention_weights_equal_those_of_hugging_face_gpt2(implementation: str)
 @pytest.mark.parametrize(
     "how",
     [
-        {"do_sample": False},
-        {"do_sample": False, "use_cache": False},
         {"do_sample": False, "cache_implementation": "static"},
-        {"do_sample": False, "num_beams": 3},
         {"do_sample": False, "num_beams": 4, "num_return_sequences": 2, "length_penalty": 0.5},
         {"do_sample": True, "top_k": 7, "temperature": 1.3},
     ],
@@ -151,13 +135,6 @@ def test_generation_equals_that_of_hugging_face_gpt2(how: dict[str, object]) -> 
     assert torch.equal(*texts)
 
 
-def test_greedy_generation_equals_our_own() -> None:
-    model, _ = _both()
-    prompt = _tokens()[:1, :5]
-    ours = list(islice(generated_tokens(model.gpt, prompt[0].tolist(), Sampling(temperature=0.0)), 11))
-    assert model.generate(prompt, do_sample=False, max_new_tokens=11)[0, 5:].tolist() == ours
-
-
 # ---- Config ----------------------------------------------------------------------------------------------------------
 
 
@@ -167,11 +144,7 @@ def test_freeze_qk_selects_the_arm_unless_attention_is_given() -> None:
     given = OELMConfig(**SIZES, freeze_qk=True, parts=GPT_ARMS["trained"].parts)
     assert given.as_model().parts == GPT_ARMS["trained"].parts
     assert given.freeze_qk is False
-
-
-def test_freeze_qk_freezes_queries_and_keys_by_default() -> None:
     assert _frozen(OrthogonalELMTransformer(OELMConfig(**SIZES))) == QUERY_AND_KEY
-    assert _frozen(OrthogonalELMTransformer(OELMConfig(**SIZES, freeze_qk=False))) == set()
 
 
 def test_a_wrong_config_is_refused_with_its_key() -> None:
@@ -208,15 +181,8 @@ def test_round_trip_is_bit_equal_and_frozen_again(arm: str, tmp_path: Path) -> N
         _assert_equal_states(model, loaded)
         assert _frozen(loaded) == _frozen(model)
         assert loaded.config.as_model() == model.config.as_model()
+        assert loaded.config.vocab_size == SIZES["vocabulary"]
         assert torch.equal(loaded(_tokens()).logits, model.eval()(_tokens()).logits)
-
-
-def test_auto_config_knows_the_model_type(tmp_path: Path) -> None:
-    _config("frozen_half").save_pretrained(tmp_path)
-    config = AutoConfig.from_pretrained(tmp_path)
-    assert isinstance(config, OELMConfig)
-    assert config.as_model().parts == GPT_ARMS["frozen_half"].parts
-    assert config.vocab_size == SIZES["vocabulary"]
 
 
 @pytest.mark.parametrize("arm", ["frozen_head_orthogonal", "frozen_half"])
@@ -235,17 +201,13 @@ def _no_data(folder: Path) -> TokenData:
     return TokenData(folder, None, numpy.dtype("<u2"), {}, {}, "", None, None)
 
 
-def test_a_saved_folder_is_a_stored_model_of_ours(tmp_path: Path) -> None:
+def test_a_saved_folder_is_a_stored_model_of_ours_and_its_keys_are_taken(tmp_path: Path) -> None:
     model = OrthogonalELMTransformer(_config("frozen_half"))
     model.save_pretrained(tmp_path)
-    _assert_equal_states(load_stored(tmp_path).gpt, model.gpt)
-
-
-def test_load_state_dict_takes_the_keys_of_a_saved_folder(tmp_path: Path) -> None:
-    model, other = OrthogonalELMTransformer(_config("frozen_half")), OrthogonalELMTransformer(_config("frozen_half"))
-    other.load_state_dict(model.gpt.state_dict())
+    stored, other = load_stored(tmp_path).gpt, OrthogonalELMTransformer(_config("frozen_half"))
+    _assert_equal_states(stored, model.gpt)
+    other.load_state_dict(stored.state_dict())
     _assert_equal_states(model, other)
-    other.load_state_dict(model.state_dict())
 
 
 def test_a_file_without_some_weights_is_refused(tmp_path: Path) -> None:
@@ -349,18 +311,6 @@ def test_tokens_after_padding_are_read_as_if_it_were_not_there(positions: str) -
             torch.testing.assert_close(found, without, rtol=1e-11, atol=1e-11)
 
 
-@pytest.mark.parametrize("beams", [1, 3])
-def test_a_left_padded_batch_generates_what_each_prompt_does_alone(beams: int) -> None:
-    model, _ = _both()
-    model.generation_config.pad_token_id = 0
-    tokens, mask = _tokens()[:, :6].clone(), torch.ones(2, 6, dtype=torch.long)
-    tokens[1, :4], mask[1, :4] = 0, 0
-    how = {"max_new_tokens": 8, "do_sample": False, "num_beams": beams}
-    together = model.generate(tokens, attention_mask=mask, **how)
-    assert torch.equal(together[:1], model.generate(tokens[:1], **how))
-    assert torch.equal(together[1:, 4:], model.generate(tokens[1:, 4:], **how))
-
-
 def test_gradient_checkpointing_changes_no_gradient() -> None:
     model, _ = _both("frozen_half")
     mask = torch.ones(2, 11)
@@ -422,7 +372,7 @@ def _treated(name: str) -> OrthogonalELMTransformer:
 
 def _padded() -> dict[str, Tensor]:
     mask = torch.ones(2, 11, dtype=torch.long)
-    mask[0, :3] = 0
+    mask[0, :2] = mask[0, 4:6] = 0
     return {"input_ids": _tokens(), "attention_mask": mask}
 
 
@@ -482,18 +432,6 @@ def test_what_follows_padding_does_not_depend_on_what_stands_in_it(name: str, is
 
 
 @pytest.mark.parametrize("name", TREATED)
-def test_generation_after_padding_does_not_depend_on_the_cache(name: str) -> None:
-    model = _treated(name)
-    model.generation_config.pad_token_id = 0
-    mask = torch.ones(2, 7, dtype=torch.long)
-    mask[0, 3:5] = 0
-    given = {"input_ids": _tokens()[:, :7], "attention_mask": mask, "max_new_tokens": 8, "do_sample": False}
-    made = [model.generate(**given, **how) for how in ({}, {"use_cache": False}, {"cache_implementation": "static"})]
-    assert torch.equal(made[0], made[1])
-    assert torch.equal(made[0], made[2])
-
-
-@pytest.mark.parametrize("name", TREATED)
 def test_a_static_cache_given_to_the_model_is_filled_step_by_step(name: str) -> None:
     model = _treated(name)
     cache = StaticCache(config=model.config, max_cache_len=SIZES["seq_len"])
@@ -542,15 +480,8 @@ def test_weights_that_stay_on_a_disk_are_read_from_there(tmp_path: Path) -> None
     pytest.importorskip("accelerate", reason="pip install accelerate")
     model = OrthogonalELMTransformer(_config("frozen_half")).eval()
     model.save_pretrained(tmp_path)
-    names = (
-        "gpt.token_embedding",
-        "gpt.position_embedding",
-        "gpt.blocks.0",
-        "gpt.blocks.1",
-        "gpt.final_norm",
-        "lm_head",
-    )
-    places = {name: "disk" if name == "gpt.blocks.0" else "cpu" for name in names}
+    ours = ("token_embedding", "position_embedding", "blocks.1", "final_norm")
+    places = {"gpt.blocks.0": "disk", "lm_head": "cpu"} | {f"gpt.{name}": "cpu" for name in ours}
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path, device_map=places, offload_folder=tmp_path / "disk")
     assert {name.split(".")[2] for name, value in loaded.named_parameters() if value.is_meta} == {"0"}
     assert torch.equal(loaded(_tokens()).logits, model(_tokens()).logits)
@@ -629,29 +560,16 @@ def test_whether_the_output_layer_is_tied_is_decided_when_a_model_is_built(tmp_p
         assert OrthogonalELMTransformer(model.config).gpt.config.tied is not tied
 
 
-@pytest.mark.parametrize("size", [90, 128])
-def test_an_output_layer_of_its_own_is_resized_with_the_embedding(size: int, tmp_path: Path) -> None:
-    model = OrthogonalELMTransformer(_config(tied=False)).eval()
-    logits = model(_tokens() % 90).logits
-    model.resize_token_embeddings(size)
-    both = min(size, SIZES["vocabulary"])
-    assert model.gpt.output_layer.weight.shape == model.gpt.token_embedding.weight.shape == (size, SIZES["d_model"])
-    assert model.gpt.output_layer.weight is not model.gpt.token_embedding.weight
-    resized = model(_tokens() % 90).logits
-    torch.testing.assert_close(resized[..., :both], logits[..., :both])
-    model.save_pretrained(tmp_path)
-    assert torch.equal(AutoModelForCausalLM.from_pretrained(tmp_path)(_tokens() % 90).logits, resized)
-
-
-@pytest.mark.parametrize("size", [90, 128])
-@pytest.mark.parametrize("mean_resizing", [True, False])
-def test_resized_embeddings_keep_what_they_had_tied_and_frozen(size: int, mean_resizing: bool, tmp_path: Path) -> None:
-    model = OrthogonalELMTransformer(_config("frozen_half")).eval()
+@pytest.mark.parametrize(("size", "mean_resizing", "tied"), [(90, True, True), (128, True, False), (128, False, True)])
+def test_resized_embeddings_keep_what_they_had_tied_and_frozen(
+    size: int, mean_resizing: bool, tied: bool, tmp_path: Path
+) -> None:
+    model = OrthogonalELMTransformer(_config("frozen_half", tied=tied)).eval()
     before, frozen = model.gpt.token_embedding.weight.detach().clone(), _frozen(model)
     logits = model(_tokens() % 90).logits
     model.resize_token_embeddings(size, mean_resizing=mean_resizing)
     both = min(size, SIZES["vocabulary"])
-    assert _is_tied(model)
+    assert (model.get_output_embeddings().weight is model.gpt.token_embedding.weight) == tied
     assert _frozen(model) == frozen
     assert torch.equal(model.gpt.token_embedding.weight[:both], before[:both])
     assert model.gpt.token_embedding.weight.abs().max() < 1  # new rows at the scale of the others
@@ -678,10 +596,3 @@ def test_half_precision_loads_runs_and_generates(dtype: torch.dtype, tmp_path: P
     assert half.generate(_tokens(), attention_mask=mask, max_new_tokens=3, pad_token_id=0).shape == (2, 14)
     half.save_pretrained(tmp_path / "half")
     _assert_equal_states(half, AutoModelForCausalLM.from_pretrained(tmp_path / "half"))
-
-
-def test_without_transformers_the_extra_is_named() -> None:
-    code = "import sys; sys.modules['transformers'] = None\nimport oelm\noelm.OrthogonalELMTransformer"
-    done = warm_python(code)
-    assert done.returncode != 0
-    assert install_command("hf") in done.stderr

@@ -46,22 +46,6 @@ def test_an_adapter_on_a_frozen_query_moves_what_it_computes_but_not_its_weight(
         oelm.load(tmp_path)
 
 
-def test_an_adapter_on_a_split_projection_is_refused_by_peft():
-    model = tiny("gpt2")
-    oelm.apply(model, "frozen_head_orthogonal")
-    with pytest.raises(ValueError, match="SplitLinear"):
-        with_adapters(model, "c_attn")
-
-
-def test_an_arm_on_an_adapted_query_is_refused():
-    wrapped = with_adapters(tiny("bert"), "query")
-    layer = r"base_model\.model\.bert\.encoder\.layer\.0\.attention\.self\.query"
-    with pytest.raises(oelm.UserError, match=rf"PEFT has changed it \(adapter layers {layer}.* before PEFT"):
-        oelm.apply(wrapped, "frozen_head_orthogonal")
-    with pytest.raises(oelm.UserError, match="apply the arm before PEFT"):  # wherever the adapters are
-        oelm.apply(with_adapters(tiny("bert"), "value"), "frozen_up")
-
-
 def test_a_schedule_under_peft_is_refused_because_peft_would_not_store_what_moved(tmp_path):
     model = tiny("bert")
     oelm.apply(model, "late_unfreeze")
@@ -78,3 +62,15 @@ def test_all_linear_means_every_projection_of_our_own_class_that_is_not_split():
     wrapped = peft.get_peft_model(model, peft.LoraConfig(r=2, target_modules="all-linear"))
     adapted = {name.rpartition(".")[2] for name, module in wrapped.named_modules() if hasattr(module, "lora_A")}
     assert adapted == {"value", "output", "up", "down"}
+
+
+def test_an_arm_and_an_adapter_on_one_projection_are_refused():
+    model = tiny("gpt2")
+    oelm.apply(model, "frozen_head_orthogonal")
+    with pytest.raises(ValueError, match="SplitLinear"):
+        with_adapters(model, "c_attn")
+    layer = r"base_model\.model\.bert\.encoder\.layer\.0\.attention\.self\.query"
+    with pytest.raises(oelm.UserError, match=rf"PEFT has changed it \(adapter layers {layer}.* before PEFT"):
+        oelm.apply(with_adapters(tiny("bert"), "query"), "frozen_head_orthogonal")
+    with pytest.raises(oelm.UserError, match="apply the arm before PEFT"):  # wherever the adapters are
+        oelm.apply(with_adapters(tiny("bert"), "value"), "frozen_up")

@@ -7,7 +7,7 @@ from trainers import STEPS, Movements, movements, trainer_of
 
 import oelm
 from oelm.core.model.freezing import FrozenWeightChanged
-from oelm.core.model.parameters import frozen_names, rules
+from oelm.core.model.parameters import frozen_names, layer_of, rules
 from oelm.core.moves import After, Before, Every, Moves
 from oelm.core.parts import Part, Parts
 from tiny_transformers import tiny
@@ -31,9 +31,9 @@ EVERY_STEP = list(range(1, STEPS + 1))
 @pytest.mark.parametrize(
     ("moves", "expected"),
     [
-        (After(fraction=0.8), [9, 10]),
-        (Every(steps=3), [3, 6, 9]),
-        (Before(fraction=0.2), [1, 2]),
+        (After(fraction=0.5, order="layer_by_layer"), {1: [6, 7, 8, 9, 10], 0: [8, 9, 10]}),
+        (Every(steps=3), {0: [3, 6, 9], 1: [3, 6, 9]}),
+        (Before(fraction=0.2), {0: [1, 2], 1: [1, 2]}),
     ],
 )
 def test_weights_move_exactly_when_their_schedule_says(kind, moves, expected, tmp_path):
@@ -43,16 +43,7 @@ def test_weights_move_exactly_when_their_schedule_says(kind, moves, expected, tm
     names = governed(model)
     assert len(names) > 0
     for name, _ in model.named_parameters():
-        assert moved[name] == (expected if name in names else EVERY_STEP), name
-
-
-def test_layers_thaw_one_by_one_from_the_top(tmp_path):
-    model = tiny("bert")
-    oelm.apply(model, "progressive_unfreeze")
-    moved = movements(model, tmp_path)
-    prefix = "bert.encoder.layer"
-    assert moved[f"{prefix}.1.attention.self.query.weight"] == [6, 7, 8, 9, 10]
-    assert moved[f"{prefix}.0.attention.self.query.weight"] == [8, 9, 10]
+        assert moved[name] == (expected[layer_of(name)] if name in names else EVERY_STEP), name
 
 
 def test_frozen_weights_never_move_and_are_not_in_the_optimizer(tmp_path):
@@ -152,17 +143,13 @@ def test_thawed_by_hand_is_found_at_the_next_save(tmp_path):
         trainer_of(model, tmp_path, Meddler(), save_strategy="steps", save_steps=4).train()
 
 
-def test_a_model_without_an_arm_is_refused(tmp_path):
+def test_what_freezing_cannot_govern_is_refused(tmp_path):
     with pytest.raises(oelm.UserError, match="no arm was applied"):
         trainer_of(tiny("bert"), tmp_path).train()
-
-
-def test_an_optimizer_without_the_scheduled_weights_is_refused(tmp_path):
     model = tiny("bert")
     oelm.apply(model, "late_unfreeze")
     trainer = trainer_of(model, tmp_path)
     trainer.optimizer = torch.optim.AdamW(model.classifier.parameters())
-    with pytest.raises(
-        oelm.UserError, match=r"the optimizer is missing weights .*layer\.0\.attention\.self\.query\.weight"
-    ):
+    missing = r"the optimizer is missing weights .*layer\.0\.attention\.self\.query\.weight"
+    with pytest.raises(oelm.UserError, match=missing):
         trainer.train()

@@ -83,7 +83,7 @@ def probe(
     if json_output:
         print_json(_as_json(found, given, data=data, seed=seed))
         return
-    from oelm.models.heads.table import table_lines
+    from oelm.models.heads.kinds import table_lines
 
     count, each = found.tokens
     echo(f"{found.weights}: {count} sequences of {each} tokens ({shown_on}), {found.scores.positions:,} positions")

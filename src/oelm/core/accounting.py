@@ -47,10 +47,9 @@ class PartCount:
 
 def parts(model: AnyResolvedModel) -> Iterator[PartCount]:
     """Every weight of the model, by role and layer, in the order of the state dict."""
-    return _encoder_parts(model) if isinstance(model, ResolvedEncoder) else _gpt_parts(model)
-
-
-def _gpt_parts(model: ResolvedModel) -> Iterator[PartCount]:
+    if isinstance(model, ResolvedEncoder):
+        yield from _encoder_parts(model)
+        return
     roles = [role for role in ALL_ROLES.values() if role.exists(model)]
     after = [role for role in roles if role.outside and role.in_blocks]
     for role in roles:
@@ -183,14 +182,12 @@ def training_flops_per_token(model: AnyResolvedModel) -> float:
     A tied token embedding is such a factor, of the output layer; one that is not tied, as an encoder's, is only looked
     up. Biases are counted with their matrices: they hardly matter.
     """
-    multiplying = (part for part in parts(model) if _multiplies(model, part.role))
+    roles = {role.name for role in ROLES.values() if role.multiplies}
+    if isinstance(model, ResolvedEncoder) or not model.tied:
+        roles.remove("token_embedding")
+    multiplying = (part for part in parts(model) if part.role in roles)
     frozen = sum(part.products if part.implied else part.frozen for part in multiplying)
     return forward_flops_per_token(model) / FORWARD_SHARE_OF_A_TRAINING_STEP - 2 * frozen
-
-
-def _multiplies(model: AnyResolvedModel, role: str) -> bool:
-    looked_up = role == "token_embedding" and (isinstance(model, ResolvedEncoder) or not model.tied)
-    return role in ROLES and ROLES[role].multiplies and not looked_up
 
 
 def training_flops(run: ResolvedRun) -> float:
@@ -222,15 +219,15 @@ def step_work(run: ResolvedRun) -> dict[str, float]:
 
 
 def as_at_first_step(run: AnyRun) -> AnyRun:
-    """The run that a bench times: what its schedule moves at step 1 always moves, what rests then never does."""
+    """The run that a bench times: what its schedule moves at the first of many updates always moves, what rests then
+    never does; a test holds it equal to what the training loop does."""
+
+    def moves_first(moves: Moves) -> bool:
+        return isinstance(moves, Always | Before) or (isinstance(moves, Every) and moves.steps == 1)
+
     kept = {
-        role: part.model_copy(update={"moves": Always() if _moves_first(part.moves) else Never()})
+        role: part.model_copy(update={"moves": Always() if moves_first(part.moves) else Never()})
         for role, part in run.model.parts.items()
     }
     model = run.model.model_copy(update={"parts": run.model.parts.model_copy(update=kept)})
     return run.model_copy(update={"model": model})
-
-
-def _moves_first(moves: Moves) -> bool:
-    """At the first of many updates; a test holds it equal to what the training loop does."""
-    return isinstance(moves, Always | Before) or (isinstance(moves, Every) and moves.steps == 1)

@@ -8,13 +8,12 @@ from oelm.core.accounting import parts as counted_parts
 from oelm.core.accounting import totals
 from oelm.core.aliases import ALIASES
 from oelm.core.arm_words import described, described_part
-from oelm.core.arms import ARMS, GROUPS, PRETRAINED_ARMS, canonical_name
+from oelm.core.arms import ARMS, GROUPS, PRETRAINED_ARMS, Treatment, canonical_name
 from oelm.core.config import Model, ResolvedModel, resolved_model
 from oelm.core.moves import Always
 from oelm.core.options import ADDITIONS, in_use
 from oelm.core.parts import ALL_ROLES, AS_GIVEN, BASELINE, ROLES
 from oelm.core.settings import DEFAULT_PRESET, preset_named
-from oelm.core.treatments import Treatment
 from oelm.machine.errors import UserError
 
 STORIES_VOCABULARY = 1024  # of the embedded corpus, for presets that leave it to the data
@@ -34,7 +33,14 @@ def list_lines(preset: str | None = None) -> Iterator[str]:
         yield f"  {'':{width}}  {'Q/K':>7}  {'all':>7}"
         for name, treatment in members.items():
             known = treatment if name in PRETRAINED_ARMS else _with(model, treatment)
-            yield f"  {name:{width}}  {_shares(known)}  {described(known)}{_aliases(name)}"
+            if isinstance(known, Treatment):
+                shares = f"{'-':>7}  {'-':>7}"
+            elif problem := next(known.problems(), None):
+                shares = f"not at this size ({problem})"
+            else:
+                counted = totals(known)
+                shares = f"{_share_of_queries_and_keys(known):>7}  {_percent(counted.trainable, counted.total):>7}"
+            yield f"  {name:{width}}  {shares}  {described(known)}{_aliases(name)}"
 
 
 def arm_lines(name: str, preset: str | None = None) -> Iterator[str]:
@@ -106,16 +112,6 @@ def _with(model: ResolvedModel, treatment: Treatment) -> ResolvedModel:
         "repairs": treatment.repairs.resolved(d_model=model.d_model),
     }
     return model.model_copy(update={"parts": treatment.parts, **options})
-
-
-def _shares(known: ResolvedModel | Treatment) -> str:
-    if isinstance(known, Treatment):
-        return f"{'-':>7}  {'-':>7}"
-    problems = list(known.problems())
-    if problems:
-        return f"not at this size ({problems[0]})"
-    counted = totals(known)
-    return f"{_share_of_queries_and_keys(known):>7}  {_percent(counted.trainable, counted.total):>7}"
 
 
 def _share_of_queries_and_keys(model: ResolvedModel) -> str:

@@ -2,13 +2,46 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from oelm.core.aliases import ALIASES
 from oelm.core.moves import After, Always, Before, Every, Moves, Never
-from oelm.core.parts import BASELINE, ROLES, Part, Parts
-from oelm.core.repairs import Convolution, Repairs, Residual, Shift
-from oelm.core.scores import Scores, Temperature
-from oelm.core.treatments import Treatment
+from oelm.core.parts import BASELINE, ROLES, Part, Parts, for_given_weights
+from oelm.core.repairs import NO_REPAIRS, Convolution, Repairs, Residual, Shift
+from oelm.core.scores import PLAIN_SCORES, Scores, Temperature
+from oelm.core.sections import Section
 from oelm.machine.errors import UserError, did_you_mean
+
+
+class Treatment(Section):
+    """What an arm is: what it says of the parts, of the scores and of repairs.
+
+    Its parts are all of them: one that it does not mention is the baseline's. Of scores and repairs it decides only
+    what it sets; everything else is left to the model, and so are positions.
+    """
+
+    parts: Parts = BASELINE
+    scores: Scores = PLAIN_SCORES
+    repairs: Repairs = NO_REPAIRS
+
+    @property
+    def own_settings(self) -> dict[str, Any]:
+        """What it decides of a model, by the model's keys."""
+        options = self.model_dump(mode="json", exclude={"parts"}, exclude_unset=True)
+        return {"parts": self.parts.model_dump(mode="json"), **options}
+
+    def resolved(self, *, d_model: int) -> Treatment:
+        """The same with what it leaves to a rule decided, in a model of this width."""
+        return self.model_copy(update={"repairs": self.repairs.resolved(d_model=d_model)})
+
+    @property
+    def governs_parts_alone(self) -> bool:
+        return not self.model_dump(exclude={"parts"}, exclude_unset=True)
+
+    def for_given_weights(self) -> Treatment:
+        """The same for a model that comes with weights."""
+        return self.model_copy(update={"parts": for_given_weights(self.parts)})
+
 
 MATRICES_OF_A_LAYER = ("query", "key", "value", "output", "up", "down")
 

@@ -241,11 +241,8 @@ def _as_list(value: Any) -> Any:
     """Of names; one alone, or several with commas between them, as --set writes them."""
     if isinstance(value, str):
         value = [name.strip() for name in value.split(",") if name.strip()]
-    return tuple(dict.fromkeys(value)) if isinstance(value, list) and all(map(_is_text, value)) else value
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
+    is_of_names = isinstance(value, list) and all(isinstance(name, str) for name in value)
+    return tuple(dict.fromkeys(value)) if is_of_names else value
 
 
 class Execution(Section):
@@ -472,15 +469,11 @@ def _in_whole_batches(sequences: int, batch_size: int) -> int:
 
 def fingerprint(run: ResolvedRun, *, data_digest: str) -> str:
     """Identity of a run: equal for equal computations, whatever the arm is called or where the data lies."""
-    return _fingerprint(run.model_dump(mode="json"), data_digest)
+    return stored_fingerprint(run.model_dump(mode="json"), data_digest=data_digest)
 
 
 def stored_fingerprint(tree: dict[str, Any], *, data_digest: str) -> str:
     """The fingerprint that a run had when its config was stored, whatever its format has become since."""
-    return _fingerprint(tree, data_digest)
-
-
-def _fingerprint(tree: dict[str, Any], data_digest: str) -> str:
     identity = {key: value for key, value in tree.items() if key not in ("format_version", "arm", "data")}
     identity["data_digest"] = data_digest
     text = json.dumps(identity, sort_keys=True, separators=(",", ":"), allow_nan=False)

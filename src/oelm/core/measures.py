@@ -85,11 +85,6 @@ class StoredNames:
     difference_unit: str  # of the columns difference_UNIT, difference_low_UNIT, difference_high_UNIT
 
 
-def _names(key: str) -> StoredNames:
-    parts = {part: f"{key}_{part}" for part in ("values", "mean", "deviation", "difference", "curve")}
-    return StoredNames(**parts, reason_prefix=f"{key}_", difference_unit=key)
-
-
 @dataclass(frozen=True)
 class FigureNames:
     final: str
@@ -145,7 +140,9 @@ class Measure:
 
     @property
     def names(self) -> StoredNames:
-        return self.own_names or _names(self.key)
+        parts = {part: f"{self.key}_{part}" for part in ("values", "mean", "deviation", "difference", "curve")}
+        usual = StoredNames(**parts, reason_prefix=f"{self.key}_", difference_unit=self.key)
+        return self.own_names or usual
 
     @property
     def figures(self) -> FigureNames:

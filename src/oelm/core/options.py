@@ -9,35 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
-from oelm.core.parts import ABBREVIATIONS, ALL_ROLES, BASELINE, OUTPUT_LAYER, ROLES, Dimensions, Parts
-from oelm.core.repairs import NO_REPAIRS, Repairs, ResolvedRepairs
-from oelm.core.scores import TOKENS, ResolvedScores, Scores
+from oelm.core.parts import ABBREVIATIONS, AS_GIVEN, BASELINE, OUTPUT_LAYER, ROLES, Parts
+from oelm.core.repairs import NO_REPAIRS
+from oelm.core.scores import TOKENS
 from oelm.core.starts import STARTS
+
+if TYPE_CHECKING:
+    from oelm.core.config import ResolvedModel
 
 ATTENTION, FEED_FORWARD = "attention", "feed_forward"  # the modules of a block to which weights are added
 FED = ("up", "down")  # the parts of the second; all others are of the first
-
-
-class Sized(Dimensions, Protocol):
-    """A model of which everything is known."""
-
-    @property
-    def parts(self) -> Parts: ...
-    @property
-    def scores(self) -> ResolvedScores: ...
-    @property
-    def repairs(self) -> ResolvedRepairs: ...
-
-
-class Declared(Protocol):
-    """What the options of a model, or of an arm, are read from."""
-
-    @property
-    def scores(self) -> Scores: ...
-    @property
-    def repairs(self) -> Repairs: ...
 
 
 @dataclass(frozen=True)
@@ -67,9 +50,9 @@ class Option:
     words: Words  # what it is called
     phrase: Words  # what it does, with its facts
     facts: Callable[[Any], Facts | None]
-    weights: Callable[[Sized], dict[str, Added]] = lambda model: {}  # of one layer, by their names within a block
+    weights: Callable[[ResolvedModel], dict[str, Added]] = lambda model: {}  # of one layer, by their names in a block
     endings: tuple[str, ...] = ()  # of these names
-    keeps: Callable[[Sized], int] = lambda model: 0  # numbers of a token and layer that the backward pass needs
+    keeps: Callable[[ResolvedModel], int] = lambda model: 0  # numbers of a token and layer that the backward pass needs
     otherwise: Words = ("none", "无")  # the baseline's
     decays: bool = False
     draws: bool = False  # some of its weights start from a draw
@@ -124,19 +107,19 @@ def _source_facts(model: Any) -> Facts | None:
     return None if kind == TOKENS else {"kind": SOURCES[kind]}
 
 
-def _waves(model: Sized) -> dict[str, Added]:
+def _waves(model: ResolvedModel) -> dict[str, Added]:
     if model.scores.source != "distance":
         return {}
     return {f"{ATTENTION}.distance_key": Added((model.num_heads, model.scores.query_key_width), "zeros")}
 
 
-def _temperature(model: Sized) -> dict[str, Added]:
+def _temperature(model: ResolvedModel) -> dict[str, Added]:
     if model.scores.temperature.kind == "fixed":
         return {}
     return {f"{ATTENTION}.temperature": Added((model.num_heads,), "ones")}
 
 
-def _norms(model: Sized) -> dict[str, Added]:
+def _norms(model: ResolvedModel) -> dict[str, Added]:
     if not model.scores.query_key_norm:
         return {}
     gain = Added((model.scores.query_key_width,), "ones")
@@ -153,7 +136,7 @@ def _width_facts(model: Any) -> Facts | None:
 # ---- Repairs -------------------------------------------------------------------------------------------------------
 
 
-def _residual_facts(model: Declared) -> Facts | None:
+def _residual_facts(model: Any) -> Facts | None:
     residual = model.repairs.residual
     if residual.rank == 0:
         return None
@@ -162,7 +145,7 @@ def _residual_facts(model: Declared) -> Facts | None:
     return {"rank": rank, "parts": _parts_named([*residual.on]), "form": form}
 
 
-def _residuals(model: Sized) -> dict[str, Added]:
+def _residuals(model: ResolvedModel) -> dict[str, Added]:
     residual, found = model.repairs.residual, {}
     for part in residual.on if residual.rank else []:
         rows, columns = ROLES[part].shape(model)
@@ -171,18 +154,18 @@ def _residuals(model: Sized) -> dict[str, Added]:
     return found
 
 
-def _kept_by_residuals(model: Sized) -> int:
+def _kept_by_residuals(model: ResolvedModel) -> int:
     residual = model.repairs.residual
     return residual.rank * len(residual.on) * (1 + residual.nonlinear)
 
 
-def _shift_facts(model: Declared) -> Facts | None:
+def _shift_facts(model: Any) -> Facts | None:
     shift = model.repairs.shift
     share = {"head": ("head", "头"), "channel": ("channel", "通道")}
     return None if shift.per == "none" else {"per": share[shift.per], "parts": _parts_named([*shift.on])}
 
 
-def _shifts(model: Sized) -> dict[str, Added]:
+def _shifts(model: ResolvedModel) -> dict[str, Added]:
     shift, found = model.repairs.shift, {}
     for part in shift.on if shift.per != "none" else []:
         width = ROLES[part].shape(model)[0] // model.num_heads if shift.per == "channel" else 1
@@ -190,17 +173,17 @@ def _shifts(model: Sized) -> dict[str, Added]:
     return found
 
 
-def _kept_by_shifts(model: Sized) -> int:
+def _kept_by_shifts(model: ResolvedModel) -> int:
     shift = model.repairs.shift
     return sum(ROLES[part].shape(model)[0] for part in shift.on) if shift.per != "none" else 0
 
 
-def _convolution(model: Sized) -> dict[str, Added]:
+def _convolution(model: ResolvedModel) -> dict[str, Added]:
     width = model.repairs.convolution.width
     return {f"{ATTENTION}.convolution": Added((width, model.d_model), "zeros")} if width else {}
 
 
-def _convolution_facts(model: Declared) -> Facts | None:
+def _convolution_facts(model: Any) -> Facts | None:
     width = model.repairs.convolution.width
     return {"width": width} if width else None
 
@@ -319,7 +302,7 @@ def said_of(model: Any, key: str, language: int = 0) -> str:
     return option.otherwise[language] if facts is None else option.said(facts, language)
 
 
-def added_to_a_layer(model: Sized) -> Iterator[tuple[Option, str, Added]]:
+def added_to_a_layer(model: ResolvedModel) -> Iterator[tuple[Option, str, Added]]:
     """Every added weight of one layer: what adds it, and its name within a block."""
     for option in ADDITIONS.values():
         for name, added in option.weights(model).items():
@@ -331,30 +314,20 @@ def addition_of(name: str) -> Option | None:
     return next((option for option in ADDITIONS.values() if name.endswith(option.endings)), None)
 
 
-def numbers_of_a_model(model: Sized) -> int:
-    """How many a GPT of this size stores, whatever is frozen of them."""
-    outside = inside = 0
-    for role in ALL_ROLES.values():
-        if role.exists(model):
-            rows, numbers = role.weight_size(model)
-            outside += len(role.outside) * rows * numbers
-            inside += len(role.in_blocks) * rows * numbers * model.num_layers
-    for name, part in model.parts.items():
-        matrix_free = STARTS[part.start].matrix_free
-        if matrix_free is not None and ROLES[name].exists(model):
-            rows, numbers = ROLES[name].weight_size(model)
-            saved = len(ROLES[name].in_blocks) * rows * (numbers - len(matrix_free.stores))
-            inside -= saved * part.layers_held(model.num_layers)
-    return outside + inside + model.num_layers * sum(added.numbers for _, _, added in added_to_a_layer(model))
-
-
 # ---- What cannot be ------------------------------------------------------------------------------------------------
 
 
 def problems_of_options(model: Any, parts: Parts) -> Iterator[str]:
     """What of the scores and repairs our GPT of this size cannot have, a line each that begins with the key."""
     yield from _problems_of_scores(model, parts)
-    yield from _problems_of_residual(model)
+    residual, plain = model.repairs.residual, NO_REPAIRS.residual
+    if residual.rank == 0:
+        for name in ("on", "nonlinear"):
+            if getattr(residual, name) != getattr(plain, name):
+                yield f"repairs.residual.{name}: there is no residual (rank is 0); set rank, or leave {name} out"
+    yield from _listed("repairs.residual.on", residual.on)
+    if residual.rank is not None and residual.rank > model.d_model:
+        yield f"repairs.residual.rank: {residual.rank} is more than d_model {model.d_model}"
     shift, width = model.repairs.shift, model.repairs.convolution.width
     if shift.per == "none" and shift.on != NO_REPAIRS.shift.on:
         yield "repairs.shift.on: there is no shift (per is none); set per to head or channel, or leave on out"
@@ -369,14 +342,10 @@ def _problems_of_scores(model: Any, parts: Parts) -> Iterator[str]:
         yield f"positions: rotary needs an even width of queries and keys per head, not {width}"
     if model.positions != "learned" and parts.position_embedding != BASELINE.position_embedding:
         yield f"parts.position_embedding: there is none where positions is {model.positions}; leave it out"
-    if model.scores.source != TOKENS:
-        yield from _problems_without_queries(model, parts)
-
-
-def _problems_without_queries(model: Any, parts: Parts) -> Iterator[str]:
-    """What would treat, repair or multiply queries and keys that are not there."""
+    if model.scores.source == TOKENS:
+        return
+    # What would treat, repair or multiply queries and keys that are not there.
     repairs, why = model.repairs, f"where scores.source is {model.scores.source}; leave it out"
-    width = model.scores.query_key_width or model.d_model // model.num_heads
     if model.scores.source == "distance" and width % 2:
         yield f"scores.source: distance needs an even width of queries and keys per head, not {width}"
     for role in ("query", "key"):
@@ -394,20 +363,15 @@ def _problems_without_queries(model: Any, parts: Parts) -> Iterator[str]:
         yield f"scores.temperature.kind: there is nothing to multiply {why}"
 
 
-def _problems_of_residual(model: Any) -> Iterator[str]:
-    residual, plain = model.repairs.residual, NO_REPAIRS.residual
-    key = "repairs.residual"
-    if residual.rank == 0:
-        for name in ("on", "nonlinear"):
-            if getattr(residual, name) != getattr(plain, name):
-                yield f"{key}.{name}: there is no residual (rank is 0); set rank, or leave {name} out"
-    yield from _listed(f"{key}.on", residual.on)
-    if residual.rank is not None and residual.rank > model.d_model:
-        yield f"{key}.rank: {residual.rank} is more than d_model {model.d_model}"
-
-
 def _listed(key: str, parts: list[Any]) -> Iterator[str]:
     if not parts:
         yield f"{key}: names no part; leave it out"
     for part in dict.fromkeys(part for part in parts if parts.count(part) > 1):
         yield f"{key}: {part} is listed twice"
+
+
+def draws_what_it_treats(model: Any) -> bool:
+    """Of our GPT, the parts that are not the baseline's and what options add; of given weights, what starts anew."""
+    untreated = BASELINE if hasattr(model, "repairs") else AS_GIVEN
+    treated = (part for role, part in model.parts.items() if part != untreated.of(role))
+    return any(STARTS[part.start].is_drawn for part in treated) or any(option.draws for option, _ in in_use(model))

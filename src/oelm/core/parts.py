@@ -8,23 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, WithJsonSchema
 
 from oelm.core.moves import Always, Moves, Never
-from oelm.core.scores import TOKENS, Scores
+from oelm.core.scores import TOKENS
 from oelm.core.sections import RETIRED, Section, Share
 from oelm.core.starts import STARTS
 
-if TYPE_CHECKING:
-    StartName = str
-else:
-    StartName = Literal[tuple(STARTS)]
-
 KEPT = "keep"
-
-
 NAMED_LAYERS = ("all", "odd", "even")
 
 
@@ -42,8 +35,12 @@ def _heads(value: str) -> str:
 
 
 if TYPE_CHECKING:
+    from oelm.core.config import ResolvedModel
+
+    StartName = str
     Layers = list[int] | Literal["all", "odd", "even"]
 else:
+    StartName = Literal[tuple(STARTS)]
     Layers = Annotated[Any, AfterValidator(_layers), WithJsonSchema({"type": "string"})]
 
 
@@ -73,12 +70,6 @@ class Part(Section):
             return layer in self.layers
         return layer % 2 == ("even", "odd").index(self.layers)
 
-    def layers_held(self, num_layers: int) -> int:
-        """Of how many layers it speaks."""
-        if isinstance(self.layers, list):
-            return len(self.layers)
-        return {"all": num_layers, "odd": num_layers // 2, "even": (num_layers + 1) // 2}[self.layers]
-
     def covered_rows(self, rows: int, *, heads: int) -> int:
         """How many of a weight's rows `moves` holds for; the others always move."""
         if self.share == 1:
@@ -92,38 +83,13 @@ class Part(Section):
         return self.covered_rows(rows, heads=heads)
 
 
-class Dimensions(Protocol):
-    """The sizes of a model, all known."""
-
-    @property
-    def vocabulary(self) -> int: ...
-    @property
-    def seq_len(self) -> int: ...
-    @property
-    def d_model(self) -> int: ...
-    @property
-    def d_ff(self) -> int: ...
-    @property
-    def num_layers(self) -> int: ...
-    @property
-    def num_heads(self) -> int: ...
-    @property
-    def query_key_rows(self) -> int: ...
-    @property
-    def positions(self) -> object: ...
-    @property
-    def tied(self) -> bool: ...
-    @property
-    def scores(self) -> Scores: ...
-
-
 @dataclass(frozen=True)
 class Role:
     """One row. `in_blocks` and `outside` name the modules of our GPT, within a block and beside the blocks."""
 
     name: str
     words: tuple[str, str]  # English, Chinese
-    shape: Callable[[Dimensions], tuple[int, ...]]  # of a weight: outputs, inputs
+    shape: Callable[[ResolvedModel], tuple[int, ...]]  # of a weight: outputs, inputs
     in_blocks: tuple[str, ...] = ()
     outside: tuple[str, ...] = ()
     start: str = "normal"  # the baseline's
@@ -132,16 +98,16 @@ class Role:
     drawn_apart: bool = False  # always from the projections' seed; other roles only where an arm speaks of them
     multiplies: bool = True  # its weights are factors of matrix products
     decays: bool = True  # its weights have weight decay; a bias never has
-    exists: Callable[[Dimensions], bool] = lambda model: True  # in our GPT
-    note: Callable[[Dimensions], str] = lambda model: ""  # what freezing it also means
+    exists: Callable[[ResolvedModel], bool] = lambda model: True  # in our GPT
+    note: Callable[[ResolvedModel], str] = lambda model: ""  # what freezing it also means
 
-    def weight_size(self, model: Dimensions) -> tuple[int, int]:
+    def weight_size(self, model: ResolvedModel) -> tuple[int, int]:
         """Rows of one of its modules, and numbers in each: the entries of the matrix and of the bias."""
         rows, *columns = self.shape(model)
         return rows, (columns[0] if columns else 1) + self.has_bias
 
 
-def _is_read(model: Dimensions) -> bool:
+def _is_read(model: ResolvedModel) -> bool:
     """Whether scores come from tokens, by queries and keys."""
     return model.scores.source == TOKENS
 
@@ -310,7 +276,11 @@ def problems_of(parts: Parts, *, num_heads: int, num_layers: int) -> Iterator[st
         yield from _problems_of_start(ROLES[role], part)
         yield from problems_of_layers(ROLES[role], part, num_layers=num_layers)
         if STARTS[part.start].matrix_free:
-            yield from _problems_of_no_matrix(ROLES[role], part)
+            why = f"{part.start} stores no matrix that could be trained"
+            if not isinstance(part.moves, Never):
+                yield f"parts.{role}.moves: must be never: {why}"
+            if part.share != 1:
+                yield f"parts.{role}.share: must be 1: {why}; name layers instead"
         elif part.layers == "all":
             yield from problems_of_share(ROLES[role], part, num_heads=num_heads)
 
@@ -328,14 +298,6 @@ def _problems_of_start(role: Role, part: Part) -> Iterator[str]:
         yield f"{key}: cannot be {start.name}: only {', '.join(start.only_for)} can"
     elif STARTS[role.start].only_for and part.start != role.start:
         yield f"{key}: cannot be {start.name}: it can only be {role.start}"
-
-
-def _problems_of_no_matrix(role: Role, part: Part) -> Iterator[str]:
-    why = f"{part.start} stores no matrix that could be trained"
-    if not isinstance(part.moves, Never):
-        yield f"parts.{role.name}.moves: must be never: {why}"
-    if part.share != 1:
-        yield f"parts.{role.name}.share: must be 1: {why}; name layers instead"
 
 
 def problems_of_squares(parts: Parts, roles: Iterable[str], *, why: str) -> Iterator[str]:

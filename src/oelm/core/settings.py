@@ -195,16 +195,13 @@ def full_key(key: str) -> str:
         raise UserError(f"--set {key}: is a section; give keys and values, or one of {_first_of(inner)}")
     short = [known.rpartition(".")[2] for known in keys]
     accepted = [each for each in (*keys, *(name for name in short if short.count(name) == 1)) if each != "arm"]
+    head, _, tail = key.rpartition(".")
     if in_a_schedule:
-        head, _, tail = key.rpartition(".")
         where = head if head in keys else "model.parts.query.moves"
         close = [f"{where}.{part}" for part in difflib.get_close_matches(tail, SCHEDULE_KEYS, n=1)]
     else:
-        head, _, tail = key.rpartition(".")
         beside = [known for known in keys if head and known.startswith(f"{head}.")]
-        names = {known.removeprefix(f"{head}."): known for known in beside} or dict(
-            zip(accepted, accepted, strict=True)
-        )
+        names = {known.removeprefix(f"{head}."): known for known in beside} or {each: each for each in accepted}
         close = [names[each] for each in difflib.get_close_matches(tail if beside else key, names, n=1)]
     advice = f"did you mean {close[0]}?" if close else "`oelm keys` lists them"
     raise UserError(f"--set {key}: unknown key; {advice}")
@@ -254,21 +251,16 @@ def load_settings(
     try:
         return settings_of(tree, name=name, arm=arm, seed=seed, values=values)
     except UserError as error:
-        without = _problems_without_values(tree, name=name, arm=arm, seed=seed)
+        without: list[str] = []  # what is wrong with the file or preset by itself: of all else, --set is the cause
+        try:
+            settings_of(tree, name=name, arm=arm, seed=seed)
+        except UserError as by_itself:
+            without = str(by_itself).splitlines()
         lines = (
             line if line in without or not line.startswith(f"{name}: ") else f"--set {line.removeprefix(f'{name}: ')}"
             for line in str(error).splitlines()
         )
         raise UserError("\n".join(lines)) from error
-
-
-def _problems_without_values(tree: dict[str, Any], *, name: str, arm: str | None, seed: int | None) -> list[str]:
-    """What is wrong with a file or preset by itself: of all else, --set is the cause."""
-    try:
-        settings_of(tree, name=name, arm=arm, seed=seed)
-    except UserError as error:
-        return str(error).splitlines()
-    return []
 
 
 def settings_of(
@@ -284,10 +276,8 @@ def settings_of(
     if arm is not None:
         tree["arm"] = arm
     if seed is not None:
-        if seed < 0:
-            raise UserError(f"--seed {seed}: at least 0")
-        if seed >= 10**MOST_DIGITS:
-            raise UserError(f"--seed {_shown(seed)}: {TOO_LONG}")
+        if not 0 <= seed < 10**MOST_DIGITS:
+            raise UserError(f"--seed {_shown(seed)}: {'at least 0' if seed < 0 else TOO_LONG}")
         tree["seeds"] = {"weights": seed, "projections": seed, "data": seed}
     values = values or {}
     if "model.kind" in values:  # which decides what an arm means
@@ -463,7 +453,7 @@ def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-# ---- Problems, one line each ----------------------------------------------------------------------------------------
+# ---- Problems, one line each ---------------------------------------------------------------------------------------
 
 
 def problem_lines(
@@ -480,20 +470,17 @@ def problem_lines(
     bilingual = {each["loc"][: each["loc"].index("Bilingual")] for each in problems if "Bilingual" in each["loc"]}
     # Of a text in one language or two pydantic says what is wrong with it as either: once is enough.
     meant = [each for each in problems if each["loc"][-1:] != ("str",) or each["loc"][:-1] not in bilingual]
-    return [line for problem in meant for line in _lines_of(problem, model, known, tree)]
-
-
-def _lines_of(problem: Any, model: type[BaseModel], known: list[str], tree: dict[str, Any] | None) -> list[str]:
-    if problem["type"] != "value_error":
-        return [_problem_line(problem, model, known, tree)]
-    key = _dotted(problem["loc"])
-    return [_below(key, line) for line in str(problem["ctx"]["error"]).splitlines()]
-
-
-def _below(key: str, line: str) -> str:
-    """A line about a section; where it begins with a key of that section, that key in full."""
-    begins_with_a_key = line.split(":")[0].split(".")[0] in NOT_OF_A_PRESET
-    return f"{key}{'.' if begins_with_a_key else ': '}{line}" if key else line
+    lines: list[str] = []
+    for problem in meant:
+        if problem["type"] != "value_error":
+            lines.append(_problem_line(problem, model, known, tree))
+            continue
+        key = _dotted(problem["loc"])
+        for line in str(problem["ctx"]["error"]).splitlines():
+            # A line about a section; where it begins with a key of that section, that key in full.
+            begins_with_a_key = line.split(":")[0].split(".")[0] in NOT_OF_A_PRESET
+            lines.append(f"{key}{'.' if begins_with_a_key else ': '}{line}" if key else line)
+    return lines
 
 
 def _problem_line(problem: Any, model: type[BaseModel], known: list[str], tree: dict[str, Any] | None) -> str:
@@ -612,10 +599,9 @@ def _refused(
         try:
             model.model_validate(changed)
         except ValidationError as error:
-            said = [
-                str(each["ctx"]["error"]) for each in error.errors() if each["loc"] == location[:-1] and "ctx" in each
-            ]
-            found += [field for each in said if re.search(rf"\b{field}\b", each)]
+            for each in error.errors():
+                if each["loc"] == location[:-1] and re.search(rf"\b{field}\b", str(each.get("ctx", {}).get("error"))):
+                    found.append(field)
     return found
 
 

@@ -55,7 +55,7 @@ def _git(*arguments: str) -> str | None:
     return done.stdout.strip()
 
 
-# ---- What decides a run's numbers ------------------------------------------------------------------------------------
+# ---- What decides a run's numbers ----------------------------------------------------------------------------------
 
 
 @functools.cache
@@ -129,7 +129,7 @@ def _is_docstring(node: Any) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
-# ---- Stored digests --------------------------------------------------------------------------------------------------
+# ---- Stored digests ------------------------------------------------------------------------------------------------
 
 
 def scheme_of(environment: Mapping[str, Any]) -> int:

@@ -54,10 +54,10 @@ class Start:
     name: str
     family: str
     scale: Callable[[Sizes], float] | None
-    scale_text: str  # where the sizes are not known
     make: Callable[[Tensor, Sizes], Tensor] | MatrixFree  # from the draw, or from the given weights
     words: tuple[str, str]  # English, Chinese
     documentation: tuple[str, str]  # entries, note: a line of docs/arms.md
+    scale_text: str = "1/sqrt(d)"  # where the sizes are not known
     of_given_weights: bool = False  # for models that come with weights
     by_head: bool = False  # for weights whose rows belong to heads
     by_depth: bool = False  # for what is added to the residual stream
@@ -149,10 +149,6 @@ def factor_sizes(width: int) -> tuple[int, int]:
     return first, width // first
 
 
-def _no_products(sizes: Sizes) -> int:
-    return 0
-
-
 _ORDER = StoredNumbers(drawn=lambda sizes: (sizes.columns,), make=lambda draw: _functions().random_order(draw))
 _SIGNS = StoredNumbers(drawn=lambda sizes: (sizes.rows,), make=lambda draw: _functions().random_signs(draw))
 _CHANNELS = StoredNumbers(
@@ -179,7 +175,6 @@ STARTS: dict[str, Start] = {
             name="scaled_normal",
             family="normal",
             scale=_scaled_scale,
-            scale_text="1/sqrt(d)",
             make=lambda draw, sizes: draw / math.sqrt(sizes.columns),
             words=("normal at the scale of an orthogonal start", "随机正态，与正交初始化同尺度"),
             documentation=("std 1/sqrt(d)", "the scale of an orthogonal matrix, without its orthogonality"),
@@ -188,7 +183,6 @@ STARTS: dict[str, Start] = {
             name="xavier",
             family="normal",
             scale=_xavier_scale,
-            scale_text="1/sqrt(d)",
             make=lambda draw, sizes: draw * _xavier_scale(sizes),
             words=("Xavier", "Xavier"),
             documentation=("std sqrt(2 / (in + out))", "the same scale for a square matrix"),
@@ -197,7 +191,6 @@ STARTS: dict[str, Start] = {
             name="orthogonal",
             family="orthogonal",
             scale=_orthonormal_scale,
-            scale_text="1/sqrt(d)",
             make=lambda draw, sizes: orthonormal_rows(draw),
             words=("orthogonal over the whole matrix", "全局正交"),
             documentation=("QR of the whole matrix", "rows orthonormal, within heads too"),
@@ -206,7 +199,6 @@ STARTS: dict[str, Start] = {
             name="shared_orthogonal",
             family="shared_orthogonal",
             scale=_orthonormal_scale,
-            scale_text="1/sqrt(d)",
             make=lambda draw, sizes: orthonormal_rows(draw),
             words=("orthogonal, one matrix for query and key", "全局正交，Q 与 K 同一矩阵"),
             documentation=("QR of the whole matrix", "query and key start as one matrix; frozen, they stay one"),
@@ -217,7 +209,6 @@ STARTS: dict[str, Start] = {
             name="head_orthogonal",
             family="head_orthogonal",
             scale=_scaled_scale,
-            scale_text="1/sqrt(d)",
             make=_by_head(orthonormal_rows),
             words=("orthogonal per head", "分头正交"),
             documentation=("QR of each head", "rows orthonormal within a head only"),
@@ -237,7 +228,6 @@ STARTS: dict[str, Start] = {
             name="binary",
             family="binary",
             scale=_scaled_scale,
-            scale_text="1/sqrt(d)",
             make=lambda draw, sizes: (draw >= 0).to(draw.dtype).mul_(2).sub_(1) / math.sqrt(sizes.columns),
             words=("random signs at the scale of an orthogonal start", "随机正负号，与正交初始化同尺度"),
             documentation=("+1/sqrt(d) or -1/sqrt(d)", "random signs at the scale of an orthogonal matrix"),
@@ -246,8 +236,7 @@ STARTS: dict[str, Start] = {
             name="identity",
             family="identity",
             scale=_orthonormal_scale,
-            scale_text="1/sqrt(d)",
-            make=MatrixFree(stores={}, multiply=lambda x, stored: x, products=_no_products),
+            make=MatrixFree(stores={}, multiply=lambda x, stored: x, products=lambda sizes: 0),
             words=("identity, without a matrix", "恒等映射，不存矩阵"),
             documentation=("1 on the diagonal", "no matrix, frozen only: head h reads the h-th group of channels"),
             only_for=SQUARE,
@@ -257,7 +246,6 @@ STARTS: dict[str, Start] = {
             name="dense_identity",
             family="identity",
             scale=_orthonormal_scale,
-            scale_text="1/sqrt(d)",
             make=lambda draw, sizes: draw.new_zeros(draw.shape).fill_diagonal_(1),
             words=("identity, as a matrix", "恒等映射，存为矩阵"),
             documentation=("1 on the diagonal, 0 elsewhere", "`identity` as a matrix, which can be trained"),
@@ -268,11 +256,10 @@ STARTS: dict[str, Start] = {
             name="selection",
             family="selection",
             scale=_scaled_scale,
-            scale_text="1/sqrt(d)",
             make=MatrixFree(
                 stores={"channels": _CHANNELS},
                 multiply=lambda x, stored: _functions().selected(x, stored),
-                products=_no_products,
+                products=lambda sizes: 0,
             ),
             words=("selected channels, without a matrix", "按头选取通道，不存矩阵"),
             documentation=("one 1 in each row", "no matrix, frozen only: each head reads channels drawn for it"),
@@ -283,11 +270,10 @@ STARTS: dict[str, Start] = {
             name="signed_permutation",
             family="signed_permutation",
             scale=_orthonormal_scale,
-            scale_text="1/sqrt(d)",
             make=MatrixFree(
                 stores={"order": _ORDER, "signs": _SIGNS},
                 multiply=lambda x, stored: _functions().signed_permuted(x, stored),
-                products=_no_products,
+                products=lambda sizes: 0,
             ),
             words=("signed permutation, without a matrix", "带符号置换，不存矩阵"),
             documentation=("one 1 or -1 in each row and column", "no matrix, frozen only: channels in random order"),
@@ -297,7 +283,6 @@ STARTS: dict[str, Start] = {
             name="hadamard",
             family="hadamard",
             scale=_orthonormal_scale,
-            scale_text="1/sqrt(d)",
             make=MatrixFree(
                 stores={"order": _ORDER, "signs": _SIGNS},
                 multiply=lambda x, stored: _functions().hadamard_transformed(x, stored),
@@ -341,7 +326,6 @@ STARTS: dict[str, Start] = {
             name="orthogonalised",
             family="orthogonalised",
             scale=_scaled_scale,
-            scale_text="1/sqrt(d)",
             make=_by_head(nearest_orthonormal),
             words=("pretrained, made orthonormal per head", "预训练权重按头正交化"),
             documentation=(

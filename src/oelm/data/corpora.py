@@ -7,6 +7,7 @@ is tune and its second half val.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import hashlib
 import importlib.util
@@ -245,20 +246,37 @@ def embedded_stories(count: int, seed: int) -> Corpus:
 
 
 def hub_corpus(name: str) -> Corpus:
-    if importlib.util.find_spec("datasets") is None:
-        raise UserError(
-            f"{name}: downloading it needs the datasets library: {install_command('hub')}; "
-            "or give a local copy with --source PATH"
-        )
+    need_datasets(name, "--source PATH")
     hub = HUB[name]
     parts = {part: CorpusPart(partial(read_hub, name, split), None) for part, split in hub.splits.items()}
     where = "/".join(filter(None, ("hub", hub.path, hub.configuration)))
     return Corpus(name, where, where, parts)
 
 
+def need_datasets(name: str, option: str) -> None:
+    if importlib.util.find_spec("datasets") is None:
+        raise UserError(
+            f"{name}: downloading it needs the datasets library: {install_command('hub')}; "
+            f"or give a local copy with {option}"
+        )
+
+
+@contextlib.contextmanager
+def reading_hub(name: str, option: str) -> Iterator[None]:
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:  # the library and its many transports raise errors of no common class
+        raise UserError(
+            f"{name}: cannot be read from the Hugging Face hub ({first_line(error)}); "
+            f"check the network, or give a local copy with {option}"
+        ) from error
+
+
 def read_hub(name: str, split: str) -> Iterator[Document]:
     hub = HUB[name]
-    try:
+    with reading_hub(name, "--source PATH"):
         from datasets import load_dataset
 
         rows = load_dataset(hub.path, hub.configuration, split=split, streaming=True)
@@ -268,13 +286,6 @@ def read_hub(name: str, split: str) -> Iterator[Document]:
             texts = (document.decode() for _, document in hub.reading.cut(lines))
         for text in texts:
             yield Document(text, len(text))
-    except UserError:
-        raise
-    except Exception as error:  # the library and its many transports raise errors of no common class
-        raise UserError(
-            f"{name}: cannot be read from the Hugging Face hub ({first_line(error)}); "
-            "check the network, or give a local copy with --source PATH"
-        ) from error
 
 
 def text_of(name: str, row: dict[str, Any]) -> str:
@@ -295,7 +306,9 @@ def local_corpus(name: str, path: Path, encoding: str | None = None, column: str
         )
     root = path if path.is_dir() else path.parent
     sorted_files, ignored = files_by_part(path)
-    refuse_empty(path, sorted_files)
+    for part, files in sorted_files.items():  # an empty file among others gives no documents, and that is all
+        if not any(file.stat().st_size for file in files):
+            raise UserError(f"{files[0]}: empty" if len(files) == 1 else f"{path}: every file of {part} is empty")
     reading = HUB[name].reading if name in HUB else PLAIN
     if column is not None:
         without = [file for files in sorted_files.values() for file in files if not has_columns(file)]
@@ -323,14 +336,6 @@ def has_columns(file: Path) -> bool:
     return file.suffix.lower() in (*LINES, *TABLES, *PARQUET)
 
 
-def refuse_empty(path: Path, files_of: dict[str, list[Path]]) -> None:
-    """A part without a byte; an empty file among others gives no documents, and that is all."""
-    for part, files in files_of.items():
-        if not any(file.stat().st_size for file in files):
-            where = files[0] if len(files) == 1 else f"{path}: every file of {part}"
-            raise UserError(f"{where}: empty" if len(files) == 1 else f"{where} is empty")
-
-
 def files_by_part(path: Path) -> tuple[dict[str, list[Path]], list[Path]]:
     """Files sorted into parts by a word of their path, and what is left over; without a train file those without a
     part's name are train."""
@@ -338,7 +343,11 @@ def files_by_part(path: Path) -> tuple[dict[str, list[Path]], list[Path]]:
         return {"train": [path]}, []
     known = (*TEXT, *LINES, *TABLES, *PARQUET)
     try:
-        everything = sorted(file for file in path.rglob("*") if file.is_file() and not is_hidden(file, path))
+        everything = sorted(
+            file
+            for file in path.rglob("*")
+            if file.is_file() and not any(name.startswith(".") for name in file.relative_to(path).parts)
+        )
     except OSError as error:
         raise UserError(f"{error.filename or path}: cannot be read ({error.strerror})") from error
     files = [file for file in everything if file.suffix.lower() in known]
@@ -346,7 +355,8 @@ def files_by_part(path: Path) -> tuple[dict[str, list[Path]], list[Path]]:
         raise UserError(f"{path}: no files to read there; known endings: {' '.join(known)}")
     parts: dict[str, list[Path]] = {}
     for file in files:
-        parts.setdefault(part_named(file.relative_to(path)) or "other", []).append(file)
+        words = reversed(re.split(r"[^a-z]+", str(file.relative_to(path)).lower()))
+        parts.setdefault(next((PART_NAMES[word] for word in words if word in PART_NAMES), "other"), []).append(file)
     other = parts.pop("other", [])
     if "train" not in parts:
         if not other:
@@ -354,14 +364,3 @@ def files_by_part(path: Path) -> tuple[dict[str, list[Path]], list[Path]]:
         parts = {"train": other, **parts}
     used = {file for members in parts.values() for file in members}
     return parts, [file for file in everything if file not in used]
-
-
-def part_named(relative: Path) -> str | None:
-    for word in reversed(re.split(r"[^a-z]+", str(relative).lower())):
-        if word in PART_NAMES:
-            return PART_NAMES[word]
-    return None
-
-
-def is_hidden(file: Path, root: Path) -> bool:
-    return any(name.startswith(".") for name in file.relative_to(root).parts)

@@ -6,6 +6,7 @@ Whoever cuts text into documents or lines sees UTF-8 alone, whatever the file is
 from __future__ import annotations
 
 import codecs
+import contextlib
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -83,8 +84,12 @@ def _decoded_line(file: Path, raw: bytes, number: int) -> str:
 
 def advice(file: Path, raw: bytes, *, refused: str | None = None) -> str:
     """What to do about bytes of a file that are not UTF-8, or not in the encoding that was named."""
-    if _is_cut_utf8(file):
-        return "the file is UTF-8 and ends inside a character: truncated?"
+    decoder, ascii_alone = codecs.getincrementaldecoder(UTF8)(), True
+    with contextlib.suppress(UnicodeDecodeError):
+        for block in _raw_blocks(file):
+            ascii_alone &= decoder.decode(block).isascii()
+        if decoder.getstate()[0] and not ascii_alone:
+            return "the file is UTF-8 and ends inside a character: truncated?"
     with open(file, "rb") as stream:
         mark = stream.read(2)
     likely = [*([UTF8] if refused else []), *(["gb18030"] if refused == "gbk" else []), *LIKELY]
@@ -106,27 +111,14 @@ def doubt(file: Path, encoding: str | None) -> str | None:
     return next((name for name in (UTF8, "gbk") if _fits(raw, name)), None)
 
 
-def _is_cut_utf8(file: Path) -> bool:
-    """Whether all but the last bytes are UTF-8, more than ASCII alone, and those begin a character."""
-    decoder, ascii_alone = codecs.getincrementaldecoder(UTF8)(), True
-    try:
-        for block in _raw_blocks(file):
-            ascii_alone &= decoder.decode(block).isascii()
-    except UnicodeDecodeError:
-        return False
-    return bool(decoder.getstate()[0]) and not ascii_alone
-
-
 def _fits(raw: bytes, encoding: str) -> bool:
     try:
         text = codecs.getincrementaldecoder(encoding)().decode(raw)  # the last character may be cut
     except UnicodeError:
         return False
-    return not text.isascii() and (encoding not in ("gbk", "gb18030") or _is_common_chinese(text))
-
-
-def _is_common_chinese(text: str) -> bool:
-    """Bytes of Big5 or Shift JIS can be read as GBK too, as characters that hardly occur: most are not of GB 2312."""
     others = [character for character in text if not character.isascii()]
+    if encoding not in ("gbk", "gb18030"):
+        return bool(others)
+    # Bytes of Big5 or Shift JIS can be read as GBK too, as characters that hardly occur: most are not of GB 2312.
     common = sum(bool(character.encode("gb2312", errors="ignore")) for character in others)
-    return common >= 0.9 * len(others)
+    return bool(others) and common >= 0.9 * len(others)

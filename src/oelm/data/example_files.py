@@ -8,7 +8,6 @@ it, as AG News, DBpedia and Yelp are published.
 from __future__ import annotations
 
 import csv
-import json
 import re
 from collections.abc import Iterable, Iterator
 from itertools import chain
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from oelm.data.encodings import text_lines
-from oelm.data.readers import refuse_half_characters
+from oelm.data.readers import parsed_line, refuse_half_characters
 from oelm.machine.errors import UserError
 
 TABLES, LINES, CSV = (".tsv", ".txt"), (".jsonl",), (".csv",)
@@ -56,12 +55,14 @@ def read_examples(
         if language is not None and row.language not in (None, language):
             continue
         *texts, label = row.values
-        yield Example(
-            texts=tuple(text_value(file, row.line, text) for text in texts),
-            label=label_value(file, row.line, label),
-            line=row.line,
-            source_bytes=row.source_bytes,
-        )
+        for text in texts:
+            if not isinstance(text, str):
+                raise UserError(f"{file}, line {row.line}: {text!r:.40} is not text")
+            refuse_half_characters(file, text, row.line)
+        if isinstance(label, bool) or not isinstance(label, str | int):
+            said = f"the label is neither a name nor a whole number but {label!r:.40}"
+            raise UserError(f"{file}, line {row.line}: {said}")
+        yield Example(tuple(texts), str(label).strip(), row.line, row.source_bytes)
 
 
 def chosen(file: Path, line: int, names: Iterable[str], aliases: tuple[str, ...]) -> str:
@@ -70,21 +71,6 @@ def chosen(file: Path, line: int, names: Iterable[str], aliases: tuple[str, ...]
             return alias
     there = ", ".join(map(repr, names)) or "none"
     raise UserError(f"{file}, line {line}: no column named {' or '.join(aliases)}; the columns are {there:.200}")
-
-
-def text_value(file: Path, line: int, value: Any) -> str:
-    if not isinstance(value, str):
-        raise UserError(f"{file}, line {line}: {value!r:.40} is not text")
-    refuse_half_characters(file, value, line)
-    return value
-
-
-def label_value(file: Path, line: int, value: Any) -> str:
-    if isinstance(value, str):
-        return value.strip()
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
-    raise UserError(f"{file}, line {line}: the label is neither a name nor a whole number but {value!r:.40}")
 
 
 def filled_lines(file: Path, encoding: str | None) -> Iterator[tuple[int, int, str]]:
@@ -204,10 +190,7 @@ def csv_records(file: Path, encoding: str | None) -> Iterator[tuple[int, int, li
 
 def json_rows(file: Path, wanted: Columns, encoding: str | None = None) -> Iterator[FileRow]:
     for number, size, text in filled_lines(file, encoding):
-        try:
-            row = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"{file}, line {number}: not JSON ({error}); each line must be one object") from error
+        row = parsed_line(file, text, number)
         if not isinstance(row, dict):
             raise UserError(f"{file}, line {number}: not an object with texts and a label")
         yield FileRow(number, size, [row[chosen(file, number, row, aliases)] for aliases in wanted], row.get(LANGUAGE))

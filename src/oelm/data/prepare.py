@@ -1,6 +1,6 @@
 """From a corpus to token files: read, encode on all cores, write, in bounded memory.
 
-A dataset is whole or absent: dataset_folder.py says how.
+A dataset is whole or absent, and the folder that it is asked for is looked at first.
 """
 
 from __future__ import annotations
@@ -8,29 +8,67 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from oelm.data.corpora import Corpus, held_out, is_empty, open_corpus, split_documents, split_rule
-from oelm.data.dataset_folder import existing_dataset
+from oelm.data import sentences
+from oelm.data.corpora import Corpus, content_hash, held_out, is_empty, open_corpus, split_documents, split_rule
 from oelm.data.encodings import UTF8, checked_encoding
-from oelm.data.overlap import Overlap
-from oelm.data.prepared import FORMAT_VERSION, MANIFEST
+from oelm.data.prepared import FORMAT_VERSION, MANIFEST, read_manifest
 from oelm.data.readers import Document
+from oelm.data.tasks import Source
 from oelm.data.tokenizer import TRAINING_BYTES, Tokenizer, bpe_size, gpt2_tokenizer, sampled_texts, trained_bpe
-from oelm.data.tokens import GPT2_VOCABULARY, SPLITS, TOKENIZER_FOLDER, file_name
+from oelm.data.tokens import GPT2_VOCABULARY, SPLITS, TOKENIZER_FOLDER, file_name, open_tokens
 from oelm.machine.errors import UserError
 from oelm.machine.exhaustion import refuse_little_address_space
 from oelm.machine.system import usable_cores
-from oelm.storage.files import combined_digest, ensure_writable, explaining_a_full_disk, write_json
+from oelm.storage.files import (
+    DATA_FLOORS,
+    DATA_MEMORY,
+    combined_digest,
+    ensure_writable,
+    explaining_a_full_disk,
+    write_json,
+)
 from oelm.storage.whole_folder import partial_folder, publish_folder
+
+MOST_DOCUMENTS = 200_000  # of a part, its first: so many hashes are kept, however large the source is
+
+
+class Overlap:
+    """Watches a corpus go by, train first: do documents that are held out also stand in train?
+
+    A loss on such text is no loss on unseen text. Only where the source itself has several parts: what is held out of
+    train is chosen by content, twins together.
+    """
+
+    def __init__(self, corpus: Corpus) -> None:
+        parts = [part for name, part in corpus.parts.items() if name != "train" and part.source_bytes is not None]
+        texts = (document.text for part in parts for document in islice(part.read(), MOST_DOCUMENTS))
+        self._held_out = {content_hash(text) for text in texts if not is_empty(text)}
+        self._in_train: set[int] = set()
+        self.counts: Counter[str] = Counter()  # split -> documents that are also in train
+
+    def watched(self, documents: Iterator[tuple[str, Document]]) -> Iterator[tuple[str, Document]]:
+        if not self._held_out:
+            yield from documents
+            return
+        for split, document in documents:
+            number = content_hash(document.text)
+            if split == "train" and number in self._held_out:
+                self._in_train.add(number)
+            elif split != "train" and number in self._in_train:
+                self.counts[split] += 1
+            yield split, document
+
 
 BATCH_CHARACTERS = 1 << 16
 BATCHES_AHEAD_PER_WORKER = 4
@@ -175,7 +213,7 @@ def checked_workers(workers: int | None) -> int:
     return workers
 
 
-def total_bytes(corpus: Corpus) -> int | None:
+def total_bytes(corpus: Corpus | Source) -> int | None:
     sizes = [part.source_bytes for part in corpus.parts.values()]
     known = [size for size in sizes if size is not None]
     return sum(known) if len(known) == len(sizes) else None
@@ -310,3 +348,52 @@ def encoded(texts: list[str], tokenizer: Tokenizer, dtype: np.dtype) -> tuple[np
 
 def dtype_for(vocabulary: int) -> np.dtype:
     return np.dtype("<u2" if vocabulary <= 1 << 16 else "<u4")
+
+
+# ---- What lies in a folder already ---------------------------------------------------------------------------------
+
+
+OPENERS = {"text": open_tokens, sentences.KIND: sentences.open_sentences}
+OUR_FILES = {
+    MANIFEST,
+    DATA_FLOORS,
+    DATA_MEMORY,
+    TOKENIZER_FOLDER,
+    *(file_name(split) for split in SPLITS),
+    *(sentences.column_file(split, column) for split in SPLITS for column in sentences.COLUMNS),
+}
+
+
+def existing_dataset(out: Path, settings: dict[str, Any], *, force: bool, kind: str = "text") -> dict[str, Any] | None:
+    """The manifest of what lies in `out` if that is what is asked for; None if `out` is free to be written."""
+    if out.exists() and not out.is_dir():
+        raise UserError(f"{out}: is a file; --out takes a folder")
+    if os.path.ismount(out):
+        raise UserError(f"{out}: is a mount point, which cannot be replaced as a whole; choose a folder inside it")
+    contents = {entry.name for entry in out.iterdir()} if out.exists() else set()
+    if not contents:
+        return None
+    if MANIFEST not in contents or (force and contents - OUR_FILES):
+        example = min(contents - OUR_FILES, default=MANIFEST)
+        raise UserError(
+            f"{out}: contains files that are not prepared data ({example}); choose another folder with --out"
+        )
+    if force:
+        return None
+    manifest = read_manifest(out)
+    there_kind, there = manifest.get("kind", "text"), manifest.get("settings", {})
+    if there_kind != kind:
+        raise UserError(f"{out}: contains prepared {there_kind}, not {kind}; choose another --out or add --force")
+    different = []
+    for key, value in settings.items():
+        before, now = ("the default" if each is None else each for each in (there.get(key), value))
+        if before != now:
+            different.append(f"{key} is {before}, not {now}")
+    if there.get("source") != settings.get("source"):
+        different.append("a file counts as different when its name, size or modification time differs")
+    if different:
+        raise UserError(
+            f"{out}: contains another dataset ({'; '.join(different)}); choose another --out or add --force"
+        )
+    OPENERS[kind](out)  # finds a file that was cut short since
+    return manifest

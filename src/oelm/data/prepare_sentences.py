@@ -1,38 +1,275 @@
 """From labelled sentences to the ids of one encoder: survey, divide, encode, write.
 
 Everything is read twice: once to find what is wrong and to divide the examples, once to encode them. So memory holds
-hashes and labels, never all texts. A dataset is whole or absent: dataset_folder.py says how.
+hashes and labels, never all texts. A dataset is whole or absent: prepare.py says how.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
+import re
+from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from oelm.data.dataset_folder import existing_dataset
-from oelm.data.division import Division, Survey, divided, label_names, surveyed
-from oelm.data.encoder_tokenizer import EncoderTokenizer, encoder_tokenizer
+from oelm.data.corpora import content_hash, is_empty
 from oelm.data.encodings import UTF8, checked_encoding
 from oelm.data.example_files import Example
-from oelm.data.prepare import Meter, Preparation, Report, SplitFile, dtype_for
+from oelm.data.prepare import Meter, Preparation, Report, SplitFile, dtype_for, existing_dataset, total_bytes
 from oelm.data.prepared import FORMAT_VERSION, MANIFEST
 from oelm.data.sentences import COLUMNS, KIND, column_file
-from oelm.data.tasks import Source, open_task
+from oelm.data.tasks import ENTAILMENT, SENTIMENT, TUNE_SHARE, TUNE_TEXTS, Source, SourcePart, Task, open_task
 from oelm.data.tokenizer import save_files
 from oelm.data.tokens import SPLITS, TOKENIZER_FOLDER
-from oelm.machine.errors import UserError
-from oelm.models.encoder_folder import EncoderFolder, open_encoder
+from oelm.machine.errors import UserError, first_line
+from oelm.models.encoder_folder import TOKENIZER_FILES, EncoderFolder, open_encoder
+from oelm.models.model_folder import TOKENIZER_FILE, converted
 from oelm.storage.files import combined_digest, ensure_writable, explaining_a_full_disk, write_json
 from oelm.storage.whole_folder import partial_folder, publish_folder
+
+# ---- The encoder's own tokenizer -----------------------------------------------------------------------------------
+# Read by the library `tokenizers` from tokenizer.json; transformers is needed only where there are older files alone.
+
+UNKNOWN = ("[UNK]", "<unk>")
+SMALLEST_TEXT = 4  # tokens of each text that must fit beside the special ones
+Texts = tuple[str, ...]  # one or two
+
+
+class Encoded(NamedTuple):
+    """Some examples: all their ids, and for each its length, where its second text begins, whether it was cut."""
+
+    ids: np.ndarray
+    lengths: np.ndarray
+    seconds: np.ndarray
+    truncated: np.ndarray
+    unknown: int  # tokens that stand for what the vocabulary lacks
+
+
+@dataclass(frozen=True)
+class EncoderTokenizer:
+    encoder: EncoderFolder
+    model: Any  # tokenizers.Tokenizer
+    files: dict[str, bytes]  # as they are stored beside the data
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(self.files[TOKENIZER_FILE]).hexdigest()
+
+    @property
+    def file_bytes(self) -> int:
+        return sum(map(len, self.files.values()))
+
+    @property
+    def unknown_ids(self) -> list[int]:
+        numbers = map(self.model.token_to_id, UNKNOWN)
+        return [number for number in numbers if number is not None]
+
+    def limited_to(self, max_length: int, *, pairs: bool) -> EncoderTokenizer:
+        """Cut examples longer than this, the longer text first; padding is left to the batches."""
+        special = self.model.num_special_tokens_to_add(pairs)
+        if not special:
+            raise UserError(f"{self.encoder.folder}: its tokenizer adds no special tokens; an encoder needs them")
+        needed, longest = special + SMALLEST_TEXT * (1 + pairs), self.encoder.longest_input
+        if not needed <= max_length <= longest:
+            raise UserError(f"max-length {max_length}: this encoder and task take {needed} to {longest} tokens")
+        self.model.no_padding()
+        self.model.enable_truncation(max_length, strategy="longest_first")
+        return self
+
+    def encode(self, examples: Sequence[Texts]) -> Encoded:
+        inputs = [texts[0] if len(texts) == 1 else texts for texts in examples]
+        encodings = self.model.encode_batch_fast(inputs)  # no places in the text
+        lengths = np.fromiter(map(len, encodings), np.int64, len(encodings))
+        ids = np.fromiter((number for each in encodings for number in each.ids), np.uint32, lengths.sum())
+        encoded = Encoded(
+            ids=ids,
+            lengths=lengths,
+            seconds=np.fromiter(map(second_start, encodings), np.int32, len(encodings)),
+            truncated=np.fromiter((bool(each.overflowing) for each in encodings), bool, len(encodings)),
+            unknown=int(np.isin(ids, self.unknown_ids).sum()),
+        )
+        self._check(encodings, encoded)
+        return encoded
+
+    def _check(self, encodings: list[Any], encoded: Encoded) -> None:
+        sizes = self.encoder.sizes
+        if len(encoded.ids) and encoded.ids.max() >= sizes["vocabulary"]:
+            raise UserError(
+                f"{self.encoder.folder}: its tokenizer makes token {encoded.ids.max()}, "
+                f"but its config.json has a vocabulary of {sizes['vocabulary']}"
+            )
+        if sizes["token_types"] < 2:
+            return
+        for encoding, second in zip(encodings, encoded.seconds, strict=True):
+            if sum(encoding.type_ids) != len(encoding) - second:
+                raise UserError(
+                    f"{self.encoder.folder}: its tokenizer does not mark the second text by segment 1, "
+                    "as an encoder with token types needs it"
+                )
+
+
+def second_start(encoding: Any) -> int:
+    """After the special tokens between the texts; the example's length if there is one text."""
+    length = len(encoding)
+    if encoding.n_sequences < 2:
+        return length
+    sequences = encoding.sequence_ids
+    return sequences.index(1) if 1 in sequences else length - 1  # a text without a token: only its end is left
+
+
+def encoder_tokenizer(encoder: EncoderFolder) -> EncoderTokenizer:
+    folder = encoder.folder
+    files = {name: (folder / name).read_bytes() for name in TOKENIZER_FILES if (folder / name).is_file()}
+    if TOKENIZER_FILE not in files:
+        files[TOKENIZER_FILE] = converted(folder)
+    from tokenizers import Tokenizer
+
+    try:
+        model = Tokenizer.from_str(files[TOKENIZER_FILE].decode())
+    except Exception as error:  # the library raises bare Exception
+        raise UserError(f"{folder / TOKENIZER_FILE}: not readable as a tokenizer ({first_line(error)})") from error
+    return EncoderTokenizer(encoder, model, files)
+
+
+# ---- Which example goes into which split ---------------------------------------------------------------------------
+# Every choice is a pure function of the texts. What is held out of train or halved goes by the hash of the first text,
+# so that the pairs of one premise stay together; a training subset is the first N in the order of the hash of the whole
+# example, so that a smaller subset lies within a larger one, whatever the seed. Subsets are not balanced.
+
+OTHER_NAMES = {"contradictory": "contradiction"}  # as XNLI's translated training files write it
+UNLABELLED = "-"  # where MNLI's annotators did not agree
+MOST_LABELS = 1_000
+
+
+@dataclass(frozen=True, eq=False)
+class Survey:
+    """What a first reading of a part finds; one entry an example."""
+
+    place: str
+    written_labels: list[str]
+    lines: np.ndarray
+    keys: np.ndarray  # hashes of the whole examples
+    first_keys: np.ndarray  # of their first texts
+    empty: np.ndarray  # whether a text is blank
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+
+@dataclass(frozen=True, eq=False)
+class Division:
+    """Which examples of a part go into which split, by their place in SPLITS; -1: into none."""
+
+    labels: np.ndarray
+    splits: np.ndarray
+    unlabelled: int
+    empty: int
+
+
+def surveyed(part: SourcePart) -> Survey:
+    known: dict[str, str] = {}  # a label is kept once, not once an example
+    labels: list[str] = []
+    lines, keys, first_keys, empty = array("q"), array("Q"), array("Q"), array("b")
+    for example in part.read():
+        labels.append(known.setdefault(example.label, example.label))
+        lines.append(example.line)
+        keys.append(content_hash("\t".join(example.texts)))
+        first_keys.append(content_hash(example.texts[0]))
+        empty.append(any(map(is_empty, example.texts)))
+    if not labels:
+        raise UserError(f"{part.place}: contains no examples")
+    numbers = [np.frombuffer(column, dtype=column.typecode) for column in (lines, keys, first_keys)]
+    return Survey(part.place, labels, numbers[0], numbers[1], numbers[2], np.frombuffer(empty, bool))
+
+
+def label_names(task: Task, train: Survey) -> tuple[str, ...]:
+    """The task's, or else those of the training examples: numbers by value, known names as known, others by name."""
+    if task.labels is not None:
+        return task.labels
+    found = set(train.written_labels) - {UNLABELLED}
+    if not 2 <= len(found) <= MOST_LABELS:
+        raise UserError(f"{train.place}: {len(found)} different labels; a task has 2 to {MOST_LABELS}")
+    if all(re.fullmatch(r"-?[0-9]+", label) for label in found):
+        return tuple(sorted(found, key=int))
+    for known in (ENTAILMENT, SENTIMENT):
+        if found <= set(known):
+            return tuple(label for label in known if label in found)
+    return tuple(sorted(found))
+
+
+def label_numbers(task: Task, survey: Survey, names: tuple[str, ...]) -> np.ndarray:
+    """Each example's place among the names; -1 for one without a label."""
+    numbers = {name: number for number, name in enumerate(names)} | {UNLABELLED: -1}
+    if task.labels is not None:  # the published files write numbers too, and -1 for none
+        numbers |= {str(number): number for number in range(-1, len(names))}
+        numbers |= {other: numbers[name] for other, name in OTHER_NAMES.items() if name in numbers}
+    unknown = set(survey.written_labels) - set(numbers)
+    if unknown:
+        at = next(place for place, label in enumerate(survey.written_labels) if label in unknown)
+        where, label = f"{survey.place}, line {survey.lines[at]}", survey.written_labels[at]
+        raise UserError(f"{where}: label {label!r:.60} is not one of {', '.join(names)}")
+    return np.fromiter((numbers[label] for label in survey.written_labels), np.int16, len(survey))
+
+
+def divided(
+    source: Source, surveys: dict[str, Survey], names: tuple[str, ...], *, train_examples: int | None = None
+) -> dict[str, Division]:
+    """For each part of the source, which of its examples go where."""
+    divisions = {}
+    for part, survey in surveys.items():
+        labels = label_numbers(source.task, survey, names)
+        usable = (labels >= 0) & ~survey.empty
+        splits = np.where(usable, SPLITS.index(part), -1).astype(np.int8)
+        lower = 0
+        for split in held_out_of(part, source):
+            bound = held_out_bound(source, survey, usable, above=lower)
+            splits[usable & (lower <= survey.first_keys) & (survey.first_keys < bound)] = SPLITS.index(split)
+            lower = bound
+        if part == "train" and train_examples is not None:
+            splits[left_out(survey, splits == SPLITS.index("train"), train_examples)] = -1
+        divisions[part] = Division(
+            labels, splits, unlabelled=int((labels < 0).sum()), empty=int((survey.empty & (labels >= 0)).sum())
+        )
+    return divisions
+
+
+def held_out_of(part: str, source: Source) -> list[str]:
+    """The splits that the source lacks and that come of this part of it."""
+    halved = source.task.val_is_halved
+    found = ["tune"] if "tune" not in source.parts and part == ("val" if halved else "train") else []
+    return [*found, "val"] if "val" not in source.parts and part == "train" else found
+
+
+def held_out_bound(source: Source, survey: Survey, usable: np.ndarray, *, above: int = 0) -> int:
+    """First texts whose hash lies below, and not below `above`, leave the part."""
+    hashes = np.unique(survey.first_keys[usable])
+    share = 0.5 if source.task.val_is_halved else min(TUNE_SHARE, TUNE_TEXTS / max(1, len(hashes)))
+    end = int((hashes < above).sum()) + max(1, round(share * len(hashes)))
+    if len(hashes) <= end:
+        raise UserError(
+            f"{survey.place}: {len(hashes)} different texts are too few to hold some out for tuning; add a tune file"
+        )
+    return int(hashes[end])
+
+
+def left_out(survey: Survey, train: np.ndarray, wanted: int) -> np.ndarray:
+    """Places of the training examples beyond the first `wanted` in the order of their hashes."""
+    places = np.flatnonzero(train)
+    if not 1 <= wanted <= len(places):
+        raise UserError(f"train-examples {wanted}: {survey.place} has 1 to {len(places)} to choose from")
+    return places[np.argsort(survey.keys[places], kind="stable")[wanted:]]
+
+
+# ---- The files -----------------------------------------------------------------------------------------------------
 
 USUAL_MAX_LENGTH = 128
 BATCH_EXAMPLES = 2_000
@@ -106,12 +343,6 @@ def prepare_sentences(
             raise
     meter.tell(stage="prepared")
     return manifest
-
-
-def total_bytes(source: Source) -> int | None:
-    sizes = [part.source_bytes for part in source.parts.values()]
-    known = [size for size in sizes if size is not None]
-    return sum(known) if len(known) == len(sizes) else None
 
 
 @dataclass

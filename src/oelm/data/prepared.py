@@ -98,7 +98,11 @@ def is_embedded(folder: Path) -> bool:
 def missing_data(folder: Path, command: str, *, what: str = "prepared data", study: Path | None = None) -> UserError:
     """Says where it was looked, and what there is of a like name; of the data of a study, also beside its file."""
     closest = _closest(folder, [Path.cwd(), *(study.resolve().parents[:2] if study else [])])
-    named = f"the closest that exists is {_from_here(closest)}; " if closest is not None else ""
+    named = ""
+    if closest is not None:
+        absolute, here = Path(os.path.abspath(closest)), Path.cwd()
+        from_here = absolute.relative_to(here) if absolute.is_relative_to(here) else absolute
+        named = f"the closest that exists is {from_here}; "
     return UserError(
         f"{folder}: no {what} there (looked in {Path(os.path.abspath(folder))}); {named}create it with: {command}"
     )
@@ -122,8 +126,3 @@ def _prepared_in(*folders: Path) -> Iterator[Path]:
 
 def _is_prepared(folder: Path) -> bool:
     return any((folder / name).is_file() for name in (MANIFEST, TRAIN_FILE))
-
-
-def _from_here(path: Path) -> Path:
-    absolute, here = Path(os.path.abspath(path)), Path.cwd()
-    return absolute.relative_to(here) if absolute.is_relative_to(here) else absolute

@@ -47,9 +47,13 @@ PLAIN = Reading()
 
 
 def source_size(file: Path, reading: Reading = PLAIN) -> int:
-    if file.suffix.lower() in PARQUET:
-        return parquet_text_bytes(file, reading.column)
-    return file.stat().st_size
+    """In bytes; of parquet, those of the text column, uncompressed."""
+    if file.suffix.lower() not in PARQUET:
+        return file.stat().st_size
+    opened = opened_parquet(file, reading.column)
+    place = opened.schema_arrow.names.index(reading.column)
+    groups = (opened.metadata.row_group(group) for group in range(opened.metadata.num_row_groups))
+    return sum(group.column(place).total_uncompressed_size for group in groups)
 
 
 def read_files(files: Iterable[Path], *, reading: Reading = PLAIN, encoding: str | None = None) -> Iterator[Document]:
@@ -197,20 +201,21 @@ WIKI_TITLE = re.compile(rb"\s*= [^=](.*[^=])? =\s*")
 
 def read_json_lines(file: Path, column: str, encoding: str | None = None) -> Iterator[Document]:
     for number, size, line in text_lines(file, encoding):
-        if line.strip():
-            yield Document(text_field(file, line, number, column), size)
+        if not line.strip():
+            continue
+        value, where = parsed_line(file, line, number), f"{file}, line {number}"
+        if not isinstance(value, dict) or not isinstance(value.get(column, 0), str | None):
+            raise UserError(f'{where}: needs an object with a string "{column}", as in {{"{column}": "..."}}')
+        text = value[column] or ""
+        refuse_half_characters(file, text, number)
+        yield Document(text, size)
 
 
-def text_field(file: Path, line: str, number: int, column: str) -> str:
+def parsed_line(file: Path, line: str, number: int) -> Any:
     try:
-        value = json.loads(line)
+        return json.loads(line)
     except (ValueError, RecursionError) as error:
         raise UserError(f"{file}, line {number}: not JSON ({error}); each line must be one object") from error
-    if not isinstance(value, dict) or not isinstance(value.get(column, 0), str | None):
-        raise UserError(f'{file}, line {number}: needs an object with a string "{column}", as in {{"{column}": "..."}}')
-    text = value[column] or ""
-    refuse_half_characters(file, text, number)
-    return text
 
 
 def refuse_half_characters(file: Path, text: str, number: int) -> None:
@@ -252,14 +257,6 @@ def read_parquet(file: Path, column: str) -> Iterator[Document]:
     for batch in opened_parquet(file, column).iter_batches(batch_size=256, columns=[column]):
         for text in batch.column(0).to_pylist():
             yield Document(text or "", len(text or ""))
-
-
-def parquet_text_bytes(file: Path, column: str) -> int:
-    """Of the text column, uncompressed."""
-    opened = opened_parquet(file, column)
-    place = opened.schema_arrow.names.index(column)
-    groups = (opened.metadata.row_group(group) for group in range(opened.metadata.num_row_groups))
-    return sum(group.column(place).total_uncompressed_size for group in groups)
 
 
 def opened_parquet(file: Path, column: str) -> Any:  # a pyarrow.parquet.ParquetFile

@@ -150,22 +150,13 @@ def prepare_command(folder: Path) -> str:
 
 def open_split(folder: Path, name: str, manifest: dict[str, Any]) -> Sentences:
     entry = manifest["splits"][name]
-    lengths = column_lengths(examples=entry["examples"], tokens=entry["tokens"])
-    columns = {}
+    examples, columns = entry["examples"], {}
+    lengths = {"ids": entry["tokens"], "offsets": examples + 1, "seconds": examples, "labels": examples}
     for column, dtype in COLUMNS.items():
         file = named_in(folder / MANIFEST, column_file(name, column))
         dtype = dtype or np.dtype(manifest["dtype"]).newbyteorder("<")
-        expected = lengths[column] * dtype.itemsize
-        found = file.stat().st_size if file.is_file() else None
-        if found != expected:
-            said = "missing" if found is None else f"{found or 'empty, 0'} bytes"
-            raise UserError(f"{file}: {said}, but its manifest says {expected} bytes; {AGAIN}")
-        columns[column] = mapped(file, dtype)
+        columns[column] = mapped(file, dtype, values=lengths[column])
     return Sentences(**columns)
-
-
-def column_lengths(*, examples: int, tokens: int) -> dict[str, int]:
-    return {"ids": tokens, "offsets": examples + 1, "seconds": examples, "labels": examples}
 
 
 def column_file(split: str, column: str) -> str:
@@ -175,9 +166,13 @@ def column_file(split: str, column: str) -> str:
 def check_split(data: SentenceData, name: str, split: Sentences) -> None:
     """Raise for the first example that does not fit its files, its encoder or its labels."""
     facts, lengths = data.facts, split.lengths
+
+    def bad_value(column: str, at: int, said: str) -> UserError:
+        return UserError(f"{data.folder / column_file(name, column)}: value {at} {said}; {AGAIN}")
+
     if split.offsets[0] != 0 or split.offsets[-1] != len(split.ids):
         at = 0 if split.offsets[0] != 0 else len(split)
-        raise bad_value(data, name, "offsets", at, f"is {split.offsets[at]}, which does not bound the ids")
+        raise bad_value("offsets", at, f"is {split.offsets[at]}, which does not bound the ids")
     wrong = (
         ("offsets", (lengths < 1) | (lengths > facts["seq_len"]), f"begins an example not of 1 to {facts['seq_len']}"),
         ("seconds", (split.seconds < 1) | (split.seconds > lengths), "does not lie within its example"),
@@ -186,15 +181,11 @@ def check_split(data: SentenceData, name: str, split: Sentences) -> None:
     for column, bad, said in wrong:
         if bad.any():
             at = int(np.argmax(bad))
-            raise bad_value(data, name, column, at, f"is {getattr(split, column)[at]}, which {said}")
+            raise bad_value(column, at, f"is {getattr(split, column)[at]}, which {said}")
     offset = first_at_least(split.ids, facts["vocabulary"])
     if offset is not None:
         said = f"is token {split.ids[offset]}, which is not below the vocabulary {facts['vocabulary']}"
-        raise bad_value(data, name, "ids", offset, said)
-
-
-def bad_value(data: SentenceData, split: str, column: str, at: int, said: str) -> UserError:
-    return UserError(f"{data.folder / column_file(split, column)}: value {at} {said}; {AGAIN}")
+        raise bad_value("ids", offset, said)
 
 
 def file_digests(data: SentenceData) -> dict[str, str]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-import importlib.util
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -15,9 +14,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from oelm.data.corpora import need_datasets, reading_hub
 from oelm.data.example_files import ENDINGS, Example, read_examples
-from oelm.machine.errors import UserError, first_line
-from oelm.machine.installation import install_command
+from oelm.machine.errors import UserError
 from oelm.storage.files import sha256_of
 
 ENTAILMENT = ("entailment", "neutral", "contradiction")
@@ -140,7 +139,10 @@ def open_task(
         near = difflib.get_close_matches(name, TASKS, n=1)
         meant = f"did you mean {near[0]}? " if near else ""
         raise UserError(f"{name}: {meant}known tasks: {', '.join(TASKS)}; for a folder of your own add --task pairs")
-    language = checked_language(name, language)
+    known = LANGUAGES if name == "xnli" else ("en",)
+    if language not in (None, *known):
+        raise UserError(f"language {language!r}: {name} has {', '.join(known)}")
+    language = language or "en"
     if encoding is not None and source_path is None and train_file is None:
         raise UserError(f"--encoding {encoding}: is for files of your own; {name} on the hub is UTF-8")
     if source_path is None:
@@ -149,15 +151,10 @@ def open_task(
         given = train_file is not None
         parts = local_parts(name, source_path, language=language, train_given=given, encoding=encoding)
     if train_file is not None:
-        parts = {**parts, "train": file_part(existing_file(train_file), TASKS[name], language, encoding)}
+        if not train_file.is_file():
+            raise UserError(f"{train_file}: no such file; --train takes a .tsv, .csv or .jsonl file")
+        parts = {**parts, "train": file_part(train_file, TASKS[name], language, encoding)}
     return Source(TASKS[name], language, parts)
-
-
-def checked_language(name: str, language: str | None) -> str:
-    known = LANGUAGES if name == "xnli" else ("en",)
-    if language not in (None, *known):
-        raise UserError(f"language {language!r}: {name} has {', '.join(known)}")
-    return language or "en"
 
 
 def own_source(
@@ -199,17 +196,14 @@ def local_parts(
         file = only_file(files_named(below, pattern.replace("LANGUAGE", language)), below, part)
         if file is not None:
             parts[part] = file_part(file, TASKS[name], language if folder == "xnli" else None, encoding)
+        elif part == "train":
+            also = " (its English training set is MNLI's)" if name == "xnli" else ""
+            advice = "put train.tsv there, or give it with --train FILE"
+            raise UserError(f"{below}: no training file of {name}{also}; {advice}")
         elif part not in OPTIONAL:
-            raise UserError(missing_part(name, part, below, language))
+            example = {"xnli": f"dev-{language}.tsv", "mnli": "dev_matched.tsv"}.get(name, "dev.tsv")
+            raise UserError(f"{below}: no validation file of {name}; put {example} there")
     return parts
-
-
-def missing_part(name: str, part: str, below: Path, language: str) -> str:
-    if part == "train":
-        also = " (its English training set is MNLI's)" if name == "xnli" else ""
-        return f"{below}: no training file of {name}{also}; put train.tsv there, or give it with --train FILE"
-    example = f"dev-{language}.tsv" if name == "xnli" else "dev_matched.tsv" if name == "mnli" else "dev.tsv"
-    return f"{below}: no validation file of {name}; put {example} there"
 
 
 def files_named(folder: Path, pattern: str, *, deep: bool = True) -> list[Path]:
@@ -236,12 +230,6 @@ def existing_folder(path: Path) -> Path:
     return path
 
 
-def existing_file(path: Path) -> Path:
-    if not path.is_file():
-        raise UserError(f"{path}: no such file; --train takes a .tsv, .csv or .jsonl file")
-    return path
-
-
 def file_part(file: Path, task: Task, language: str | None, encoding: str | None = None) -> SourcePart:
     if not file.stat().st_size:
         raise UserError(f"{file}: empty")
@@ -251,11 +239,7 @@ def file_part(file: Path, task: Task, language: str | None, encoding: str | None
 
 
 def hub_part(name: str, hub: HubSplit, language: str) -> SourcePart:
-    if importlib.util.find_spec("datasets") is None:
-        raise UserError(
-            f"{name}: downloading it needs the datasets library: {install_command('hub')}; "
-            "or give a local copy with --source FOLDER"
-        )
+    need_datasets(name, "--source FOLDER")
     configuration = language if hub.configuration == "LANGUAGE" else hub.configuration
     where = "/".join(filter(None, ("hub", hub.path, configuration, hub.split)))
     return SourcePart(where, where, partial(read_hub, name, hub.path, configuration, hub.split), None)
@@ -263,7 +247,7 @@ def hub_part(name: str, hub: HubSplit, language: str) -> SourcePart:
 
 def read_hub(name: str, path: str, configuration: str | None, split: str) -> Iterator[Example]:
     fields = ("premise", "hypothesis") if TASKS[name].pairs else ("sentence",)
-    try:
+    with reading_hub(name, "--source FOLDER"):
         from datasets import load_dataset
 
         rows = load_dataset(path, configuration, split=split)
@@ -272,8 +256,3 @@ def read_hub(name: str, path: str, configuration: str | None, split: str) -> Ite
             label, texts = row["label"], tuple(row[field] for field in fields)
             named = names[label] if names and isinstance(label, int) and label >= 0 else str(label)
             yield Example(texts, named, number, sum(map(len, texts)))
-    except Exception as error:  # the library and its many transports raise errors of no common class
-        raise UserError(
-            f"{name}: cannot be read from the Hugging Face hub ({first_line(error)}); "
-            "check the network, or give a local copy with --source FOLDER"
-        ) from error

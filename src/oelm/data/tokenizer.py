@@ -11,13 +11,12 @@ import hashlib
 import importlib.util
 import json
 import os
-import queue
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -52,42 +51,10 @@ BPE_FILE = "tokenizer.json"
 Result = TypeVar("Result")
 
 
-class Tokenizer(Protocol):
-    """What preparation, generation and evaluation need of a tokenizer."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def vocabulary(self) -> int: ...
-
-    @property
-    def end_of_text(self) -> int: ...
-
-    @property
-    def mark(self) -> str:
-        """The text that end_of_text stands for."""
-        ...
-
-    def encode(self, text: str) -> list[int]: ...
-
-    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]: ...
-
-    def encode_documents(self, texts: Sequence[str]) -> np.ndarray:
-        """All documents in one array of uint32, each followed by end_of_text."""
-        ...
-
-    def decode(self, ids: Iterable[int]) -> str: ...
-
-    def save(self, folder: Path) -> None: ...
-
-    def as_json(self) -> bytes:
-        """As the library `tokenizers` reads it, and transformers with it: a tokenizer.json."""
-        ...
-
-
 @dataclass(frozen=True)
 class Gpt2Tokenizer:
+    """`end_of_text` ends a document; `mark` is the text that it stands for."""
+
     files: dict[str, bytes]
     encoding: tiktoken.Encoding
 
@@ -103,6 +70,7 @@ class Gpt2Tokenizer:
         return self.encoding.encode_ordinary_batch(list(texts), num_threads=os.cpu_count() or 1)
 
     def encode_documents(self, texts: Sequence[str]) -> np.ndarray:
+        """All documents in one array of uint32, each followed by end_of_text."""
         # One call for the whole batch, which leaves Python free to run other threads: only a text that contains the
         # mark itself has to be encoded apart, or it would fall in two.
         if any(END_OF_TEXT in text for text in texts):
@@ -117,7 +85,18 @@ class Gpt2Tokenizer:
         save_files(folder, self.files)
 
     def as_json(self) -> bytes:
-        return gpt2_as_json(self.files)
+        """A tokenizer.json, as the library `tokenizers` reads it: encoder.json and vocab.bpe (a line with its version,
+        then a merge a line) in one file."""
+        from tokenizers import AddedToken, decoders, models, pre_tokenizers
+        from tokenizers import Tokenizer as Model
+
+        _, *merges = self.files["vocab.bpe"].decode().strip().split("\n")
+        pairs = [(left, right) for left, _, right in (line.partition(" ") for line in merges)]
+        model = Model(models.BPE(vocab=json.loads(self.files["encoder.json"]), merges=pairs))
+        model.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        model.decoder = decoders.ByteLevel()
+        model.add_special_tokens([AddedToken(END_OF_TEXT, normalized=False, special=True)])
+        return model.to_str().encode()
 
 
 @dataclass(frozen=True)
@@ -153,6 +132,9 @@ class BpeTokenizer:
 
     def as_json(self) -> bytes:
         return self.content
+
+
+Tokenizer = Gpt2Tokenizer | BpeTokenizer  # what preparation, generation and evaluation use alike
 
 
 def followed_by(end_of_text: int, encoded: Sequence[Sequence[int]]) -> np.ndarray:
@@ -191,17 +173,23 @@ def bpe_size(name: str) -> int | None:
 
 def gpt2_tokenizer(folder: Path | None = None) -> Gpt2Tokenizer:
     """GPT-2's tokenizer from `folder`, or else from the first place that has its files."""
-    files = gpt2_files(folder)
-    return Gpt2Tokenizer(files, gpt2_encoding(files["vocab.bpe"]))
-
-
-def gpt2_files(folder: Path | None) -> dict[str, bytes]:
     if folder is None and os.environ.get(GPT2_FOLDER_VARIABLE):
         folder = Path(os.environ[GPT2_FOLDER_VARIABLE])
     folder = folder or folder_of_installed_gpt2()
     if folder is None:
-        return downloaded_gpt2()
-    return {name: checked_file(folder / name, digest) for name, digest in GPT2_FILES.items()}
+        files = downloaded_gpt2()
+    else:
+        files = {name: checked_file(folder / name, digest) for name, digest in GPT2_FILES.items()}
+    import tiktoken
+
+    encoding = tiktoken.Encoding(
+        "gpt2",
+        pat_str=GPT2_WORDS,
+        mergeable_ranks=gpt2_ranks(files["vocab.bpe"]),
+        special_tokens={END_OF_TEXT: GPT2_END_OF_TEXT},
+        explicit_n_vocab=GPT2_VOCABULARY,
+    )
+    return Gpt2Tokenizer(files, encoding)
 
 
 def folder_of_installed_gpt2() -> Path | None:
@@ -242,51 +230,16 @@ def downloaded_gpt2() -> dict[str, bytes]:
 
 def within(seconds: float, function: Callable[[], Result]) -> Result:
     """The result of `function`, or TimeoutError: a download without a timeout of its own must not hang a command."""
-    answers: queue.Queue[Callable[[], Result]] = queue.Queue()
+    answer: Future[Result] = Future()
 
     def work() -> None:
         try:
-            result = function()
-            answers.put(lambda: result)
+            answer.set_result(function())
         except Exception as error:
-            answers.put(partial(_raised, error))
+            answer.set_exception(error)
 
     threading.Thread(target=work, daemon=True).start()
-    try:
-        answer = answers.get(timeout=seconds)
-    except queue.Empty:
-        raise TimeoutError(f"no answer within {seconds:g} s") from None
-    return answer()
-
-
-def _raised(error: Exception) -> NoReturn:
-    raise error
-
-
-def gpt2_encoding(vocab_bpe: bytes) -> tiktoken.Encoding:
-    import tiktoken
-
-    return tiktoken.Encoding(
-        "gpt2",
-        pat_str=GPT2_WORDS,
-        mergeable_ranks=gpt2_ranks(vocab_bpe),
-        special_tokens={END_OF_TEXT: GPT2_END_OF_TEXT},
-        explicit_n_vocab=GPT2_VOCABULARY,
-    )
-
-
-def gpt2_as_json(files: dict[str, bytes]) -> bytes:
-    """encoder.json and vocab.bpe (a line with its version, then a merge a line) in one file."""
-    from tokenizers import AddedToken, decoders, models, pre_tokenizers
-    from tokenizers import Tokenizer as Model
-
-    _, *merges = files["vocab.bpe"].decode().strip().split("\n")
-    pairs = [(left, right) for left, _, right in (line.partition(" ") for line in merges)]
-    model = Model(models.BPE(vocab=json.loads(files["encoder.json"]), merges=pairs))
-    model.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    model.decoder = decoders.ByteLevel()
-    model.add_special_tokens([AddedToken(END_OF_TEXT, normalized=False, special=True)])
-    return model.to_str().encode()
+    return answer.result(timeout=seconds)
 
 
 def gpt2_ranks(vocab_bpe: bytes) -> dict[bytes, int]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import shlex
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -85,12 +84,7 @@ def open_prepared(folder: Path) -> TokenData:
     dtype = np.dtype(manifest["dtype"]).newbyteorder("<")
     splits = {}
     for name, entry in manifest["splits"].items():
-        file = named_in(folder / MANIFEST, file_name(name))
-        expected = entry["tokens"] * dtype.itemsize
-        if not file.is_file() or file.stat().st_size != expected:
-            found = f"{file.stat().st_size or 'empty, 0'} bytes" if file.is_file() else "missing"
-            raise UserError(f"{file}: {found}, but its manifest says {expected} bytes; prepare it again with --force")
-        splits[name] = mapped(file, dtype)
+        splits[name] = mapped(named_in(folder / MANIFEST, file_name(name)), dtype, values=entry["tokens"])
     return TokenData(
         folder=folder,
         vocabulary=manifest["vocabulary"],
@@ -143,8 +137,14 @@ def open_bare(folder: Path) -> TokenData:
     )
 
 
-def mapped(file: Path, dtype: np.dtype) -> np.ndarray:
-    size = file.stat().st_size
+def mapped(file: Path, dtype: np.dtype, *, values: int | None = None) -> np.ndarray:
+    """The file in memory; where its manifest says how many values it has, with exactly so many."""
+    size = file.stat().st_size if file.is_file() else None
+    if values is not None and size != values * dtype.itemsize:
+        found = "missing" if size is None else f"{size or 'empty, 0'} bytes"
+        expected = f"its manifest says {values * dtype.itemsize} bytes"
+        raise UserError(f"{file}: {found}, but {expected}; prepare it again with --force")
+    assert size is not None, file
     if size % dtype.itemsize:
         raise UserError(
             f"{file}: {size} bytes is not a whole number of {dtype.name} tokens (offset {size - size % dtype.itemsize})"
@@ -187,15 +187,11 @@ def first_at_least(tokens: np.ndarray, bound: int) -> int | None:
     """Position of the first token >= bound."""
     if bound > np.iinfo(tokens.dtype).max:
         return None
-    for start, chunk in chunks(tokens):
+    for start in range(0, len(tokens), SCAN_TOKENS):
+        chunk = tokens[start : start + SCAN_TOKENS]
         if chunk.max() >= bound:
             return start + int(np.argmax(chunk >= bound))
     return None
-
-
-def chunks(tokens: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    for start in range(0, len(tokens), SCAN_TOKENS):
-        yield start, tokens[start : start + SCAN_TOKENS]
 
 
 def file_name(split: str) -> str:

@@ -12,15 +12,14 @@ from typing import Any
 from safetensors import SafetensorError
 from torch import nn
 
+from oelm.core.arms import Treatment, canonical_name
 from oelm.core.arms import arm as named_arm
-from oelm.core.arms import canonical_name
 from oelm.core.config import parts_of_attention
 from oelm.core.options import in_use
 from oelm.core.parts import Parts, for_given_weights
-from oelm.core.treatments import Treatment
 from oelm.machine.errors import UserError
 from oelm.models.adaptation import Adaptation, adapt
-from oelm.models.adaptation.record import (
+from oelm.models.adaptation.adapting import (
     CUSTOM,
     FIELD,
     FORMAT_VERSION,
@@ -76,7 +75,14 @@ def load(folder: str | Path, cls: Any = None, **kwargs: Any) -> nn.Module:
     folder = Path(folder)
     tree = _config_tree(folder)
     if tree.get("model_type") == MODEL_TYPE:
-        return _own_gpt(folder, tree, cls, kwargs)
+        from oelm.models import gpt  # whose classes freeze and check by themselves
+
+        names = tree.get("architectures") or [ARCHITECTURE]
+        try:
+            own: nn.Module = (cls or getattr(gpt, names[0])).from_pretrained(folder, **kwargs)
+        except SafetensorError as error:
+            raise UserError(f"{folder}: its weights cannot be read: {error}; export the model again") from error
+        return own
     parts, seed = _stored_spec(folder, tree)
     reader = cls or _stored_class(folder, tree)
     dtype = kwargs.pop("dtype", "auto")
@@ -84,7 +90,8 @@ def load(folder: str | Path, cls: Any = None, **kwargs: Any) -> nn.Module:
         model: nn.Module = reader.from_pretrained(folder, **kwargs, dtype="auto", use_safetensors=True)
     except SafetensorError as error:
         raise UserError(f"{folder}: its weights cannot be read: {error}; store the model again") from error
-    done = adapt(model, _without_starts(parts), seed=seed)
+    as_stored = {role: part.model_copy(update={"start": "keep", "gain": 1.0}) for role, part in parts.items()}
+    done = adapt(model, Parts(**as_stored), seed=seed)
     config: Any = model.config
     config.oelm = tree[FIELD]  # whatever config was given
     changed = changed_since_applied(model)
@@ -104,23 +111,6 @@ def _warn_of_a_schedule(done: Adaptation) -> None:
             "are trained at every update",
             stacklevel=3,
         )
-
-
-def _own_gpt(folder: Path, tree: dict[str, Any], cls: Any, kwargs: dict[str, Any]) -> nn.Module:
-    """Our own classes freeze and check by themselves."""
-    from oelm.models import gpt
-
-    names = tree.get("architectures") or [ARCHITECTURE]
-    try:
-        model: nn.Module = (cls or getattr(gpt, names[0])).from_pretrained(folder, **kwargs)
-    except SafetensorError as error:
-        raise UserError(f"{folder}: its weights cannot be read: {error}; export the model again") from error
-    return model
-
-
-def _without_starts(parts: Parts) -> Parts:
-    given = {"start": "keep", "gain": 1.0}
-    return Parts(**{role: part.model_copy(update=given) for role, part in parts.items()})
 
 
 # ---- Digests -------------------------------------------------------------------------------------------------------

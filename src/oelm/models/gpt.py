@@ -9,13 +9,16 @@ B batch, T time of the input, S time that is visible (cache included), D model w
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from oelm.core.config import ResolvedModel, Seeds
 from oelm.core.model.initialization import initialize
@@ -25,10 +28,93 @@ from oelm.core.moves import Always
 from oelm.core.parts import Parts
 from oelm.core.starts import WEIGHT_STANDARD_DEVIATION
 from oelm.machine.errors import UserError
-from oelm.models.caches import caches_of_layers
 from oelm.models.gpt_config import OELMConfig
 from oelm.models.library import transformers
-from oelm.models.views import view_of
+
+
+class View(NamedTuple):
+    """Where each token stands, and what it sees (None: everything up to itself)."""
+
+    positions: Tensor  # T, or B by T
+    visible: Tensor | None
+    real: Tensor | None = None  # B by T: which tokens are no padding, where a mask says it
+
+
+def view_of(
+    attention_mask: Tensor | None,
+    position_ids: Tensor | None,
+    *,
+    cache: Any,
+    time: int,
+    device: torch.device,
+) -> View:
+    past = 0 if cache is None else cache.get_seq_length()  # a number, or a tensor that only the device knows
+    has_fixed_room = cache is not None and cache.is_compileable
+    room = time if cache is None else cache.get_mask_sizes(time, 0)[0]
+    places_T, places_S = torch.arange(time, device=device) + past, torch.arange(room, device=device)
+    positions = places_T if position_ids is None else position_ids
+    earlier_TS = places_S <= places_T[:, None]
+    if attention_mask is not None and attention_mask.ndim == 4:  # as create_masks_for_generate makes them
+        last_BS = attention_mask[:, 0, -1]  # who comes last sees all that is real, and itself
+        real_BT = last_BS.index_select(1, places_T) if attention_mask.dtype == torch.bool else None
+        return View(positions, attention_mask, real_BT)
+    if attention_mask is None and has_fixed_room:
+        return View(positions, earlier_TS)
+    if attention_mask is None and position_ids is not None and cache is None:
+        return View(positions, _same_text(position_ids) & earlier_TS)
+    if attention_mask is None:
+        return View(positions, None)
+    if not has_fixed_room and attention_mask.shape[1] != room:
+        raise UserError(
+            f"attention_mask: {attention_mask.shape[1]} positions, but {room} with the {room - time} of the cache"
+        )
+    real_BS = attention_mask.to(device).bool()
+    real_BT, real_BS = real_BS[:, -time:], functional.pad(real_BS, (0, room - real_BS.shape[1]))
+    if position_ids is None:
+        positions = (real_BS.cumsum(1) - 1).clamp(min=0).index_select(1, places_T)
+    own_TS = places_S == places_T[:, None]  # padding sees itself: a row without anything has no softmax
+    return View(positions, (earlier_TS & (real_BS[:, None] | own_TS))[:, None], real_BT)
+
+
+def _same_text(positions_BT: Tensor) -> Tensor:
+    """Several texts may stand in one row without padding: where positions do not go on by one, another text begins."""
+    begins_BT = functional.pad(positions_BT[..., 1:] != positions_BT[..., :-1] + 1, (1, 0))
+    text_BT = begins_BT.cumsum(-1)
+    return (text_BT[..., :, None] == text_BT[..., None, :]).unsqueeze(-3)
+
+
+class CacheOfLayer:
+    """One layer of a Hugging Face cache; what repairs look back to is kept in further layers of it, after the model's,
+    so that reordering, cropping and repeating a cache reach it too."""
+
+    def __init__(self, cache: Any, layer: int, further: Iterator[int]) -> None:
+        self.cache, self.layer, self.further = cache, layer, further
+
+    def extended(self, key_BHTK: Tensor, value_BHTK: Tensor) -> tuple[Tensor, Tensor]:
+        keys, values = self.cache.update(key_BHTK, value_BHTK, self.layer)
+        return keys, values
+
+    def preceded(self, name: str, values: Tensor, count: int) -> Tensor:
+        """Every pass asks for the same names in the same order, so a number is enough to find a layer again."""
+        heads = values if values.dim() == 4 else values.unsqueeze(1)
+        layer = next(self.further)
+        while len(self.cache.layers) <= layer:
+            first, kinds = self.cache.layers[0], transformers.cache_utils
+            is_static = isinstance(first, kinds.StaticLayer)
+            more = kinds.StaticLayer(max_cache_len=first.max_cache_len) if is_static else kinds.DynamicLayer()
+            self.cache.layers.append(more)
+        wanted = torch.arange(-count, heads.shape[2], device=heads.device) + self.cache.layers[layer].get_seq_length()
+        kept, _ = self.cache.update(heads, heads[..., :0], layer)
+        known: Tensor = kept.index_select(2, wanted.clamp(min=0)) * (wanted >= 0)[:, None]
+        return known if values.dim() == 4 else known.squeeze(1)
+
+
+def caches_of_layers(cache: Any, num_layers: int) -> list[CacheOfLayer]:
+    if not cache.layers:
+        cache.layers.extend(transformers.cache_utils.DynamicLayer() for _ in range(num_layers))
+    further = itertools.count(num_layers)
+    return [CacheOfLayer(cache, layer, further) for layer in range(num_layers)]
+
 
 PREFIX = "gpt."
 OUTPUT_WEIGHT = "lm_head.weight"
@@ -114,8 +200,9 @@ class OELMPreTrainedModel(transformers.PreTrainedModel):
         view = view_of(
             attention_mask, position_ids, cache=cache, time=embedded_BTD.shape[1], device=embedded_BTD.device
         )
-        if position_ids is None:
-            self._check_length(embedded_BTD.shape[1], cache)
+        # By shapes alone, so padding counts; of a cache of fixed size, `generate` knows how much is filled.
+        if position_ids is None and (cache is None or not cache.is_compileable):
+            self._check_positions(embedded_BTD.shape[1] + (0 if cache is None else cache.get_seq_length()))
         states: list[Any] = []
         weights: list[Any] = []
         keeps_states = self._given(output_hidden_states, "output_hidden_states")
@@ -145,12 +232,6 @@ class OELMPreTrainedModel(transformers.PreTrainedModel):
             return given
         wanted = self.config.use_cache and not self.training if use_cache is None else use_cache
         return transformers.DynamicCache(config=self.config) if wanted else None
-
-    def _check_length(self, time: int, cache: Any) -> None:
-        """By shapes alone, so padding counts; of a cache of fixed size, `generate` knows how much is filled."""
-        if self.config.positions != "learned" or (cache is not None and cache.is_compileable):
-            return
-        self._check_positions(time if cache is None else cache.get_seq_length() + time)
 
     def _check_positions(self, number: int) -> None:
         if self.config.positions == "learned" and number > self.config.seq_len:
@@ -412,7 +493,7 @@ class OELMForSequenceClassification(OELMPreTrainedModel):
         return (places_T * real_BT).argmax(1)
 
 
-# ---- Stored names ----------------------------------------------------------------------------------------------------
+# ---- Stored names --------------------------------------------------------------------------------------------------
 
 
 def _unsplit(model: ResolvedModel) -> ResolvedModel:

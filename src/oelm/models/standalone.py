@@ -188,11 +188,14 @@ def _path(module: str) -> Path:
 
 
 def _statements(body: list[ast.stmt]) -> Iterator[tuple[ast.stmt, ast.stmt]]:
-    """Every statement, with the one at the top that contains it: imports may be tried, a definition have two ways."""
+    """Every statement, with the one at the top that contains it: imports may be tried, a definition have two ways, of
+    which that of a type checker does not count."""
     for statement in body:
         yield statement, statement
         if isinstance(statement, ast.Try | ast.If):
-            yield from ((inner, statement) for inner in (*statement.body, *statement.orelse))
+            is_executed = not (isinstance(statement, ast.If) and ast.unparse(statement.test) == "TYPE_CHECKING")
+            inside = (*(statement.body if is_executed else ()), *statement.orelse)
+            yield from ((inner, statement) for inner in inside)
 
 
 def _enter(module: _Module, statement: ast.stmt, whole: ast.stmt) -> None:

@@ -16,7 +16,7 @@ from oelm.core.model.freezing import FrozenWeightChanged, Schedule, Watch
 from oelm.core.model.parameters import rules
 from oelm.core.moves import Never
 from oelm.machine.errors import UserError
-from oelm.models.adaptation.record import FIELD
+from oelm.models.adaptation.adapting import FIELD
 from oelm.models.applying import changed_since_applied
 from oelm.models.library import transformers
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from oelm.core.arms import canonical_name
 from oelm.core.config import AnyModel, Settings, as_far_as_known
-from oelm.core.draws import draws_what_it_treats
+from oelm.core.options import draws_what_it_treats
 from oelm.core.settings import settings_of, with_preset
 from oelm.study.declaration import STEPS_KEY, Study
 

@@ -51,45 +51,32 @@ def draws_apart(role: str, part: Part) -> bool:
     return role in ("query", "key") or (part != BASELINE.of(role) and part.start != "ones")
 
 
-def has_another_shape(arm: str) -> set[str]:
-    """Rivals whose queries and keys are narrower."""
-    return {name for name, value in weights(arm).items() if name in BASE and value.shape != BASE[name].shape}
-
-
-def drawn_additions(arm: str) -> set[str]:
-    return {name for name in weights(arm) if name.endswith("_residual_in")}
-
-
 BASE = weights("trained")
 
 
 @pytest.mark.parametrize("arm", GPT_ARMS)
-def test_arms_with_one_seed_differ_exactly_in_the_parts_that_start_otherwise(arm):
-    assert differing(BASE, weights(arm)) == weights_where(arm, starts_otherwise) | has_another_shape(arm)
-
-
-@pytest.mark.parametrize("arm", GPT_ARMS)
-def test_an_arm_has_the_weights_of_the_baseline_and_what_its_options_add(arm):
+def test_an_arm_differs_in_what_it_says_and_each_seed_moves_what_is_its(arm):
     found = weights(arm)
     assert BASE.keys() <= found.keys()
     assert all(role_of(name) in ADDITIONS for name in found.keys() - BASE.keys())
+    narrower = {name for name, value in BASE.items() if value.shape != found[name].shape}  # of rivals
+    assert differing(BASE, found) == weights_where(arm, starts_otherwise) | narrower
 
-
-@pytest.mark.parametrize("arm", GPT_ARMS)
-def test_the_projection_seed_moves_exactly_what_the_arm_speaks_of_and_queries_and_keys(arm):
-    changed = differing(weights(arm), weights(arm, Seeds(projections=1)))
-    assert changed == weights_where(arm, draws_apart) | drawn_additions(arm)
-
-
-@pytest.mark.parametrize("arm", GPT_ARMS)
-def test_the_weight_seed_moves_everything_else_that_is_random(arm):
+    added = {name for name in found if name.endswith("_residual_in")}
+    assert differing(found, weights(arm, Seeds(projections=1))) == weights_where(arm, draws_apart) | added
     rest = weights_where(arm, lambda role, part: role not in ("norm", "query", "key") and not draws_apart(role, part))
-    assert differing(weights(arm), weights(arm, Seeds(weights=1))) == rest
+    assert differing(found, weights(arm, Seeds(weights=1))) == rest
+    assert differing(found, weights(arm, Seeds(data=1))) == set()
 
-
-def test_of_the_baseline_the_projection_seed_moves_queries_and_keys_alone():
-    changed = differing(weights("trained"), weights("trained", Seeds(projections=1)))
-    assert changed == {n for n in weights("trained") if n.endswith((".query.weight", ".key.weight"))}
+    # No two matrices are of one draw: those that are drawn as they stand would be multiples of each other.
+    directions = [
+        (name, functional.normalize(value.double().flatten(), dim=0))
+        for name, value in found.items()
+        if value.dim() == 2 and value.std() > 0 and not torch.equal(value, torch.eye(*value.shape))
+    ]
+    for (name, one), (other, another) in itertools.combinations(directions, 2):
+        if one.shape == another.shape:
+            assert abs(one @ another) < 0.5, (name, other)
 
 
 TWINS = {
@@ -128,23 +115,6 @@ def test_every_arm_that_rests_starts_bit_equal_to_its_trained_twin(arm):
 def test_every_trained_twin_starts_as_another_arm_does():
     twins = {twin_of(arm) for arm in RESTING}
     assert twins == {arm for arm in GPT_ARMS if arm.startswith("trained")}
-
-
-@pytest.mark.parametrize("arm", GPT_ARMS)
-def test_no_two_matrices_are_of_one_draw(arm):
-    """Of those that are drawn as they stand: from one draw, they would be multiples of each other."""
-    directions = [
-        (name, functional.normalize(value.double().flatten(), dim=0))
-        for name, value in weights(arm).items()
-        if value.dim() == 2 and value.std() > 0 and not torch.equal(value, torch.eye(*value.shape))
-    ]
-    for (name, one), (other, another) in itertools.combinations(directions, 2):
-        if one.shape == another.shape:
-            assert abs(one @ another) < 0.5, (name, other)
-
-
-def test_the_data_seed_moves_no_weight():
-    assert differing(weights("trained"), weights("trained", Seeds(data=1))) == set()
 
 
 def test_a_start_depends_neither_on_threads_nor_on_the_global_generator():

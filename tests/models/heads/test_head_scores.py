@@ -4,10 +4,8 @@ import numpy as np
 import pytest
 
 from oelm.machine.errors import UserError
-from oelm.models.heads.keys import keys_of
 from oelm.models.heads.kinds import KINDS, NAMES, SPREADS
-from oelm.models.heads.scores import head_scores
-from oelm.models.heads.tokens import Sequences, repeated_tokens, windows
+from oelm.models.heads.scores import Sequences, head_scores, keys_of, repeated_tokens, windows
 from small_runs import REPOSITORY
 
 VOCABULARY, LENGTH = 40, 31
@@ -73,6 +71,8 @@ def row_of(tokens):
 
 
 def test_of_repeated_tokens_exactly_the_repetition_counts():
+    assert (repeated(1) == repeated(1)).all()
+    assert (repeated(1) != repeated(2)).any()
     for row, counted in zip(repeated(), keys_of(Sequences(repeated())).counted, strict=True):
         length = row_of(row)
         assert row[-length:].tolist() == row[-2 * length : -length].tolist()
@@ -90,11 +90,6 @@ def test_a_head_that_looks_a_fixed_distance_back_is_of_no_kind():
         assert max(map(max, found.scores[kind])) < 0.15
 
 
-def test_repeated_tokens_are_a_function_of_the_seed():
-    assert (repeated(1) == repeated(1)).all()
-    assert (repeated(1) != repeated(2)).any()
-
-
 @pytest.mark.parametrize(
     ("vocabulary", "length", "rows"),
     [(4, 100, {3}), (1000, 7, {3}), (1000, 8, {3}), (9, 100, {8}), (12, 17, {5, 6, 7, 8}), (1000, 17, {4, 5, 6, 7, 8})],
@@ -104,12 +99,6 @@ def test_length_and_vocabulary_say_how_long_rows_are(vocabulary, length, rows):
     assert tokens.shape == (5, 2 * max(rows) + 1)
     assert {row_of(row) for row in tokens} == rows
     assert keys_of(Sequences(tokens)).counted.sum() == sum(map(row_of, tokens))
-
-
-@pytest.mark.parametrize(("vocabulary", "length"), [(3, 100), (1000, 6)])
-def test_where_no_row_is_long_enough_that_is_said(vocabulary, length):
-    with pytest.raises(UserError, match="at least 7 tokens and a vocabulary of at least 4"):
-        repeated_tokens(vocabulary, length=length, sequences=1, seed=0)
 
 
 def random_weights(tokens, *, layers=2, heads=3, seed=0):
@@ -167,6 +156,9 @@ def test_text_in_which_nothing_can_be_scored_is_refused():
     tokens = np.arange(20)[None]
     with pytest.raises(UserError, match="no token of these sequences can be scored"):
         head_scores(Sequences(tokens), lambda part: [random_weights(tokens)[0]], at_once=1)
+    for vocabulary, length in ((3, 100), (1000, 6)):
+        with pytest.raises(UserError, match="at least 7 tokens and a vocabulary of at least 4"):
+            repeated_tokens(vocabulary, length=length, sequences=1, seed=0)
 
 
 def test_the_page_has_a_line_for_every_score():

@@ -13,8 +13,8 @@ from oelm.core.probes.probe import probe_of
 from oelm.core.settings import load_settings, settings_of, stored_run, written_out
 from oelm.machine.errors import UserError
 from oelm.models.heads.gpt import gpt_scores, recorded_on
-from oelm.models.heads.keys import keys_of
 from oelm.models.heads.kinds import NAMES
+from oelm.models.heads.scores import keys_of
 from oelm.run.directory import RunDirectory
 from oelm.run.stored_models.loading import load_stored
 from oelm.run.training.run import train
@@ -43,26 +43,19 @@ def records(directory, name="val_loss"):
     return [record for record in lines if name in record]
 
 
-def test_a_run_that_records_heads_has_the_same_weights(two):
+def test_a_run_that_records_heads_is_the_same_run_with_the_same_weights(two, token_folder):
     plain, scored = (load_file(each.stored_checkpoints()[-1] / "model.safetensors") for each in two)
     assert plain.keys() == scored.keys()
     assert all((plain[name] == scored[name]).all() for name in plain)
     losses = [[record["val_loss"] for record in records(each)] for each in two]
     assert losses[0] == losses[1]
-
-
-def test_a_run_that_records_heads_is_the_same_run(two, token_folder):
-    fingerprints = {json.loads(each.result_file.read_text())["fingerprint"] for each in two}
-    assert len(fingerprints) == 1
+    assert len({json.loads(each.result_file.read_text())["fingerprint"] for each in two}) == 1
     assert two[0].config_file.read_bytes() == two[1].config_file.read_bytes()
     on, off = (small_run(data=token_folder, head_scores=each) for each in (True, False))
     assert fingerprint(on, data_digest="d") == fingerprint(off, data_digest="d")
     assert stored_run(stored_form(on), name="config.json") == off
-
-
-def test_a_finished_run_is_not_run_again_for_its_heads(two, token_folder):
     before = two[0].metrics_file.read_bytes()
-    trained(token_folder, two[0].path, head_scores=True)
+    trained(token_folder, two[0].path, head_scores=True)  # it is finished, and not run again for its heads
     assert two[0].metrics_file.read_bytes() == before
 
 

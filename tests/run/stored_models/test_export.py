@@ -23,7 +23,7 @@ from oelm.core.model.generation import Sampling, generated_tokens
 from oelm.data.tokenizer import gpt2_tokenizer, load_tokenizer
 from oelm.machine.errors import UserError
 from oelm.models.gpt import OrthogonalELMTransformer
-from oelm.models.tokenizer_folder import write_tokenizer
+from oelm.models.model_folder import write_tokenizer
 from oelm.run.stored_models import export as export_module
 from oelm.run.stored_models.export import MARK, export
 from oelm.run.stored_models.loading import load_stored

@@ -13,8 +13,7 @@ from typer.testing import CliRunner
 from oelm.cli import app
 from oelm.machine.errors import UserError
 from oelm.models.heads.kinds import NAMES
-from oelm.models.heads.scores import head_scores
-from oelm.models.heads.tokens import Sequences, repeated_tokens
+from oelm.models.heads.scores import Sequences, head_scores, repeated_tokens
 from oelm.run.stored_models.export import export
 from oelm.run.stored_models.given import given_model
 from oelm.run.stored_models.probing import probed

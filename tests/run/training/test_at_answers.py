@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from oelm.core.probes.examples import training_examples
 from oelm.core.probes.probe import probe_of
-from oelm.data.probes import open_probe
+from oelm.data.folders import open_probe
 from oelm.execution.verification.recomputing import Recomputation
 from oelm.run.directory import RunDirectory
 from oelm.run.sealing import end_of, ending_files

@@ -11,9 +11,9 @@ from safetensors.torch import load_file
 
 from oelm.core.config import Run
 from oelm.core.settings import load_settings
+from oelm.data.batches import padded
 from oelm.data.folders import open_data
 from oelm.data.prepare_sentences import prepare_sentences
-from oelm.data.sentence_batches import padded
 from oelm.data.sentences import open_sentences
 from oelm.machine.errors import UserError
 from oelm.run.directory import RunDirectory

@@ -6,7 +6,6 @@ B batch, T time, H heads, K width of a head, D model width, S time seen so far (
 from __future__ import annotations
 
 import math
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -14,25 +13,13 @@ from torch.nn import functional
 
 from oelm.core.config import ResolvedModel
 from oelm.core.model.projection import projection
-from oelm.core.model.repairs import Repairable, convolved, shifted
+from oelm.core.model.repairs import Cache, Repairable, convolved, shifted
 from oelm.core.model.scores import Places, normalised, rotated
 from oelm.core.options import ATTENTION
 from oelm.core.parts import ROLES
 from oelm.core.scores import TOKENS
 
 BLOCK = 128  # queries that share one slice of keys in block-causal attention
-
-
-class Cache(Protocol):
-    """What attention needs of a cache of one layer."""
-
-    def extended(self, key_BHTK: Tensor, value_BHTK: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values of all positions seen so far, these included."""
-        ...
-
-    def preceded(self, name: str, values: Tensor, count: int) -> Tensor:
-        """The last `count` steps that came under this name (zeros where there were none), then `values`."""
-        ...
 
 
 class KeyValueCache:

@@ -12,10 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 from torch import Tensor
 
+from oelm.core.accounting import totals
 from oelm.core.config import Model, ResolvedModel, Seeds, resolved_model
 from oelm.core.model.parameters import layer_of, role_of
 from oelm.core.model.transformer import GPT
-from oelm.core.options import added_to_a_layer, numbers_of_a_model
+from oelm.core.options import added_to_a_layer
 from oelm.core.parts import BASELINE, ROLES
 from oelm.core.seeding import seed_of
 from oelm.core.starts import STARTS, Sizes, started
@@ -26,20 +27,16 @@ from oelm.machine.system import memory_bytes
 def build(model: Model, seeds: Seeds) -> GPT:
     """The model with its starting values."""
     sizes = resolved_model(model)
-    _refuse_what_no_memory_holds(sizes)
-    gpt = GPT(sizes)
-    initialize(gpt, seeds)
-    return gpt
-
-
-def _refuse_what_no_memory_holds(model: ResolvedModel) -> None:
-    needed = numbers_of_a_model(model) * torch.get_default_dtype().itemsize
+    needed = totals(sizes).total * torch.get_default_dtype().itemsize
     memory = memory_bytes()
     if memory is not None and needed > memory:
         raise UserError(
             f"model: {needed / 2**30:,.0f} GiB of weights, and this machine has {memory / 2**30:,.0f} GiB of memory; "
             "lower d_model, num_layers or vocabulary"
         )
+    gpt = GPT(sizes)
+    initialize(gpt, seeds)
+    return gpt
 
 
 @torch.no_grad()

@@ -12,35 +12,34 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from oelm.core.config import ResolvedModel
 from oelm.core.model.scores import Places
-from oelm.core.options import Sized, added_to_a_layer
+from oelm.core.options import added_to_a_layer
 
 
-class Memory(Protocol):
-    """What a repair needs of a cache of one layer: the steps before those of this call."""
+class Cache(Protocol):
+    """What attention and repairs need of a cache of one layer."""
+
+    def extended(self, key_BHTK: Tensor, value_BHTK: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values of all positions seen so far, these included."""
+        ...
 
     def preceded(self, name: str, values: Tensor, count: int) -> Tensor:
         """The last `count` steps that came under this name (zeros where there were none), then `values`."""
         ...
 
 
-def add_weights(module: nn.Module, place: str, model: Sized) -> tuple[str, ...]:
-    """Give the module that stands at this place of a block the weights that options add there; their names."""
-    names = []
-    for _, path, added in added_to_a_layer(model):
-        where, _, name = path.partition(".")
-        if where == place:
-            module.register_parameter(name, nn.Parameter(torch.empty(added.shape)))
-            names.append(name)
-    return tuple(names)
-
-
 class Repairable(nn.Module):
     """A module of a block whose projections may have a residual."""
 
-    def __init__(self, place: str, model: Sized) -> None:
+    def __init__(self, place: str, model: ResolvedModel) -> None:
         super().__init__()
-        self.added = add_weights(self, place, model)
+        self.added: tuple[str, ...] = ()  # the names of the weights that options add at this place of a block
+        for _, path, added in added_to_a_layer(model):
+            where, _, name = path.partition(".")
+            if where == place:
+                self.register_parameter(name, nn.Parameter(torch.empty(added.shape)))
+                self.added += (name,)
         self.nonlinear = model.repairs.residual.nonlinear
 
     def weight_added(self, name: str) -> Tensor | None:
@@ -59,13 +58,13 @@ class Repairable(nn.Module):
         return made + functional.linear(reduced, getattr(self, f"{part}_residual_out"))
 
 
-def shifted(x_BHTK: Tensor, share: Tensor, name: str, cache: Memory | None, places: Places) -> Tensor:
+def shifted(x_BHTK: Tensor, share: Tensor, name: str, cache: Cache | None, places: Places) -> Tensor:
     """x + share x_previous."""
     before_BHTK = _preceded(name, x_BHTK, 1, cache, places)[:, :, :-1]
     return (x_BHTK + share[:, None] * _reaching(before_BHTK, 1, places)).to(x_BHTK.dtype)
 
 
-def convolved(x_BTD: Tensor, weight_WD: Tensor, cache: Memory | None, places: Places) -> Tensor:
+def convolved(x_BTD: Tensor, weight_WD: Tensor, cache: Cache | None, places: Places) -> Tensor:
     """x + a causal depthwise convolution of x; the first weight is the current token's."""
     width, time = len(weight_WD), x_BTD.shape[1]
     window = x_BTD if width == 1 else _preceded("convolution", x_BTD, width - 1, cache, places)
@@ -76,7 +75,7 @@ def convolved(x_BTD: Tensor, weight_WD: Tensor, cache: Memory | None, places: Pl
     return made.to(x_BTD.dtype)
 
 
-def _preceded(name: str, values: Tensor, count: int, cache: Memory | None, places: Places) -> Tensor:
+def _preceded(name: str, values: Tensor, count: int, cache: Cache | None, places: Places) -> Tensor:
     """Padding is kept as zeros: it may be followed by tokens, which must not depend on what stands in it."""
     values = _where(places.real_BT, values)
     return functional.pad(values, (0, 0, count, 0)) if cache is None else cache.preceded(name, values, count)

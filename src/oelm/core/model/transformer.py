@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from oelm.core.config import ResolvedModel
-from oelm.core.model.attention import NOWHERE, Cache, CausalSelfAttention, KeyValueCache
+from oelm.core.model.attention import NOWHERE, CausalSelfAttention, KeyValueCache
 from oelm.core.model.parameters import mark
-from oelm.core.model.repairs import Repairable
+from oelm.core.model.repairs import Cache, Repairable
 from oelm.core.model.scores import Places, rotation_of
 from oelm.core.model.split import SplitLinear
 from oelm.core.moves import Always
@@ -73,16 +73,13 @@ class GPT(nn.Module):
             self.output_layer = nn.Linear(model.d_model, model.vocabulary, bias=False)
         self.blocks = nn.ModuleList(block(model, layer=layer) for layer in range(model.num_layers))
         self.final_norm = nn.LayerNorm(model.d_model, eps=NORM_EPSILON)
-        self._mark_parts()
-
-    def _mark_parts(self) -> None:
-        """Say of every module that is moved as a whole when it moves; what is split knows it of its pieces."""
-        for role in (role for role in ROLES.values() if role.exists(self.config)):
+        # Say of every module that is moved as a whole when it moves; what is split knows it of its pieces.
+        for role in (role for role in ROLES.values() if role.exists(model)):
             for path in role.outside:
                 self._mark(self.get_submodule(path), role, None)
-            for layer, block in enumerate(self.blocks):
+            for layer, each in enumerate(self.blocks):
                 for path in role.in_blocks:
-                    self._mark(block.get_submodule(path), role, layer)
+                    self._mark(each.get_submodule(path), role, layer)
 
     def _mark(self, module: nn.Module, role: Role, layer: int | None) -> None:
         part = self.config.part_at(role.name, layer)

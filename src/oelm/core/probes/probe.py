@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,12 +73,17 @@ def is_probe(data: str) -> bool:
 def probe_of(data: str) -> Probe:
     """What a text names; WrongProbe says everything that is wrong with it."""
     name, _, rest = data.removeprefix(PREFIX).partition("?")
-    task = _task(name)
+    if name not in TASKS:
+        close = difflib.get_close_matches(name, TASKS, n=1)
+        advice = f"did you mean {close[0]}?" if close else f"known: {', '.join(TASKS)}"
+        raise WrongProbe(f"{PREFIX}{name}: unknown task; {advice}")
+    task = TASKS[name]
     stated: dict[str, str] = {}
     for piece in filter(None, rest.split("&")):
         key, equals, value = piece.partition("=")
         if not equals:
-            raise WrongProbe(f"{PREFIX}{name}: {piece!r} is not OPTION=VALUE, as in {_example(task)}")
+            example = f"{PREFIX}{name}?{task.dial}={','.join(map(str, task.usual))}&length=64"
+            raise WrongProbe(f"{PREFIX}{name}: {piece!r} is not OPTION=VALUE, as in {example}")
         if key in stated:
             raise WrongProbe(f"{PREFIX}{name}: {key} occurs twice")
         stated[key] = value
@@ -93,29 +98,14 @@ def written(data: Any) -> Any:
         raise WrongProbe(f"names no task; write probe: {next(iter(TASKS))}, or the data as one text")
     if "?" in name:
         raise WrongProbe(f"probe: {name!r} is not the name of a task; options are keys beside it, or the data one text")
-    pieces = (f"{key}={_as_text(value)}" for key, value in data.items() if key != TASK_KEY)
+    values = {key: value if isinstance(value, list | tuple) else [value] for key, value in data.items()}
+    pieces = (f"{key}={','.join(map(str, several))}" for key, several in values.items() if key != TASK_KEY)
     return f"{PREFIX}{name}?{'&'.join(pieces)}"
-
-
-def _as_text(value: Any) -> str:
-    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def canonical(data: str) -> str:
     """A probe with every option; the name of a folder as it is."""
     return str(probe_of(data)) if is_probe(data) else data
-
-
-def _task(name: str) -> Task:
-    if name in TASKS:
-        return TASKS[name]
-    close = difflib.get_close_matches(name, TASKS, n=1)
-    advice = f"did you mean {close[0]}?" if close else f"known: {', '.join(TASKS)}"
-    raise WrongProbe(f"{PREFIX}{name}: unknown task; {advice}")
-
-
-def _example(task: Task) -> str:
-    return f"{PREFIX}{task.name}?{task.dial}={','.join(map(str, task.usual))}&length=64"
 
 
 def _checked(task: Task, stated: Mapping[str, str]) -> Probe:
@@ -134,22 +124,13 @@ def _checked(task: Task, stated: Mapping[str, str]) -> Probe:
     except WrongProbe as error:
         problems.append(str(error))
     if not problems:
-        if task.dial not in stated:
-            difficulties = _that_fit(task, options)
-        problems += list(_at_odds(task, difficulties, options))
+        if task.dial not in stated:  # the usual ones that fit, else the first of them, whose problems are then said
+            fit = tuple(each for each in task.usual if not list(task.problems(each, options)))
+            difficulties = fit or task.usual[:1]
+        problems += [problem for each in difficulties for problem in task.problems(each, options)]
     if problems:
         raise WrongProbe("\n".join(f"{PREFIX}{task.name}: {line}" for line in dict.fromkeys(problems)))
     return Probe(task, difficulties, options)
-
-
-def _that_fit(task: Task, options: Options) -> tuple[int, ...]:
-    """Of the usual ones; the first of them, whose problems are then said, if none fits."""
-    return tuple(each for each in task.usual if not list(task.problems(each, options))) or task.usual[:1]
-
-
-def _at_odds(task: Task, difficulties: tuple[int, ...], options: Options) -> Iterator[str]:
-    for each in difficulties:
-        yield from task.problems(each, options)
 
 
 def _value(option: Option, text: str) -> Value:

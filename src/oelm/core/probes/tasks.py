@@ -30,24 +30,25 @@ class Option:
         return isinstance(self.default, int)
 
 
+LENGTH = Option("length", 64, "tokens of an example; must be model.seq_len", least=4)
+VOCABULARY = Option("vocabulary", 64, "different tokens", least=8)
+
+
 @dataclass(frozen=True)
 class Task:
     name: str
     dial: str  # the option that may be a list: a run trains on all of its values, and reports each
     usual: tuple[int, ...]
-    options: tuple[Option, ...]  # besides the dial
     problems: Callable[[int, Options], Iterator[str]]  # of one value of the dial, each beginning with its option
-    answers: Callable[[int, Options], int]  # scored positions of an example
-    candidates: Callable[[int, Options], int] | None  # answers that the context offers; None: it offers none
     words: Phrase
     dial_words: Phrase
     documentation: str  # what an example looks like
     source: str
+    options: tuple[Option, ...] = (LENGTH, VOCABULARY)  # besides the dial
+    # Scored positions of an example, and answers that the context offers (None: it offers none): what the dial says.
+    answers: Callable[[int, Options], int] = lambda value, options: value
+    candidates: Callable[[int, Options], int] | None = lambda value, options: value
     holds_out: bool = True  # whether held-out examples are kept apart from those trained on
-
-
-LENGTH = Option("length", 64, "tokens of an example; must be model.seq_len", least=4)
-VOCABULARY = Option("vocabulary", 64, "different tokens", least=8)
 
 
 def keys_of(options: Options) -> range:
@@ -57,15 +58,12 @@ def keys_of(options: Options) -> range:
 
 def values_of(options: Options) -> range:
     """Tokens that serve as values: the second half, without what is kept for noise."""
-    return range(int(options["vocabulary"]) // 2, int(options["vocabulary"]) - _noise_tokens(options))
+    noise_tokens = int(options["vocabulary"]) // 8 if "noise" in options else 0
+    return range(int(options["vocabulary"]) // 2, int(options["vocabulary"]) - noise_tokens)
 
 
 def noise_of(options: Options) -> range:
     return range(values_of(options).stop, int(options["vocabulary"]))
-
-
-def _noise_tokens(options: Options) -> int:
-    return int(options["vocabulary"]) // 8 if "noise" in options else 0
 
 
 def noise_count(pairs: int, options: Options) -> int:
@@ -158,10 +156,6 @@ def _memorise(items: int, options: Options) -> Iterator[str]:
         yield f"vocabulary: {options['vocabulary']} is too small for {items} items; at least {key_alphabet(items) + 3}"
 
 
-def _count(value: int, options: Options) -> int:
-    return value
-
-
 TASKS: dict[str, Task] = {
     task.name: task
     for task in (
@@ -169,10 +163,7 @@ TASKS: dict[str, Task] = {
             name="recall",
             dial="pairs",
             usual=(4, 8, 16),
-            options=(LENGTH, VOCABULARY),
             problems=_recall,
-            answers=_count,
-            candidates=_count,
             words=("associative recall", "联想回忆"),
             dial_words=("key-value pairs", "键值对数"),
             documentation="pairs of a key and a value, then the keys again at drawn distances, each asking for its "
@@ -185,8 +176,6 @@ TASKS: dict[str, Task] = {
             usual=(2, 4, 8),
             options=(Option("tokens", 2, "tokens of a key, and of a value", least=2, most=8), LENGTH, VOCABULARY),
             problems=_recall,
-            answers=_count,
-            candidates=_count,
             words=("fuzzy recall", "多 token 回忆"),
             dial_words=("key-value pairs", "键值对数"),
             documentation="the same with keys and values of several tokens; keys are made of so few that they share "
@@ -199,8 +188,6 @@ TASKS: dict[str, Task] = {
             usual=(4, 8),
             options=(Option("noise", 0.2, "share of noise among the pairs", least=0.0, most=0.9), LENGTH, VOCABULARY),
             problems=_recall,
-            answers=_count,
-            candidates=_count,
             words=("noisy recall", "带噪回忆"),
             dial_words=("key-value pairs", "键值对数"),
             documentation="recall with noise of its own alphabet (an eighth of the vocabulary) between the pairs and "
@@ -211,10 +198,7 @@ TASKS: dict[str, Task] = {
             name="copy",
             dial="tokens",
             usual=(8, 16, 31),
-            options=(LENGTH, VOCABULARY),
             problems=_copy,
-            answers=_count,
-            candidates=_count,
             words=("copying", "复制"),
             dial_words=("tokens to copy", "待复制的 token 数"),
             documentation="different tokens, a sign, then the same tokens again, each of which is asked for",
@@ -224,10 +208,7 @@ TASKS: dict[str, Task] = {
             name="selective_copy",
             dial="tokens",
             usual=(4, 8, 16),
-            options=(LENGTH, VOCABULARY),
             problems=_copy,
-            answers=_count,
-            candidates=_count,
             words=("selective copying", "选择性复制"),
             dial_words=("tokens to copy", "待复制的 token 数"),
             documentation="different tokens at random places among blanks, then as many signs, which ask for them in "
@@ -238,10 +219,8 @@ TASKS: dict[str, Task] = {
             name="induction",
             dial="period",
             usual=(4, 8, 16),
-            options=(LENGTH, VOCABULARY),
             problems=_induction,
             answers=questions_after,
-            candidates=_count,
             words=("induction", "归纳"),
             dial_words=("tokens of the sequence", "序列的 token 数"),
             documentation="a random ring of different tokens, then drawn tokens of it, each of which asks for the one "
@@ -271,7 +250,6 @@ TASKS: dict[str, Task] = {
             name="memorise",
             dial="items",
             usual=(1024,),
-            options=(LENGTH, VOCABULARY),
             problems=_memorise,
             answers=lambda items, options: items_at_once(options),
             candidates=None,

@@ -43,16 +43,10 @@ class _Beside:
         except BaseException as error:  # of somebody else's library: whatever it is
             self.problem = f"{error}".strip().partition("\n")[0] or type(error).__name__
 
-    def hand_over(self, numbers: dict[str, float], step: int) -> None:
+    def hand_over(self, record: tuple[dict[str, float], int] | None) -> None:
+        """Numbers and their step; None asks it to close."""
         try:
-            self._records.put_nowait((numbers, step))
-        except queue.Full:
-            self.problem = f"is {MOST_WAITING:,} records behind"
-
-    def end(self) -> None:
-        """Ask it to close."""
-        try:
-            self._records.put_nowait(None)
+            self._records.put_nowait(record)
         except queue.Full:
             self.problem = f"is {MOST_WAITING:,} records behind"
 
@@ -86,12 +80,12 @@ class Trackers:
         if self._all:
             numbers = numbers_in(record)
             for each in self._all:
-                each.hand_over(numbers, record["step"])
+                each.hand_over((numbers, record["step"]))
 
     def _close(self, seconds: float) -> None:
         until = time.monotonic() + seconds
         for each in self._all:
-            each.end()
+            each.hand_over(None)
         for each in self._all:
             each.wait(until - time.monotonic())
         self._drop_failed()

@@ -90,57 +90,38 @@ class _TensorBoard:
         self._writer.close()
 
 
-# ---- Weights & Biases ----------------------------------------------------------------------------------------------
+# ---- Weights & Biases, Trackio -------------------------------------------------------------------------------------
 
 
-class _WeightsAndBiases:
+class _BegunRun:
+    """What both libraries call a run."""
+
+    def __init__(self, module: Any, run: Tracked, **options: Any) -> None:
+        self._run = module.init(project=run.project, name=run.name, config=dict(run.config), **options)
+
+    def log(self, numbers: Mapping[str, float], step: int) -> None:
+        self._run.log(dict(numbers), step=step)
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+def _weights_and_biases(module: Any, run: Tracked) -> Sink:
     """Offline unless WANDB_MODE says otherwise; `wandb sync` uploads what was written."""
-
-    def __init__(self, module: Any, run: Tracked) -> None:
-        run.folder.mkdir(parents=True, exist_ok=True)
-        self._run = module.init(
-            project=run.project,
-            name=run.name,
-            config=dict(run.config),
-            dir=str(run.folder),
-            reinit="create_new",
-            settings=module.Settings(
-                silent=True, console="off", disable_code=True, disable_git=True, x_disable_stats=True, save_code=False
-            ),
-        )
-
-    def log(self, numbers: Mapping[str, float], step: int) -> None:
-        self._run.log(dict(numbers), step=step)
-
-    def close(self) -> None:
-        self._run.finish()
+    run.folder.mkdir(parents=True, exist_ok=True)
+    settings = module.Settings(
+        silent=True, console="off", disable_code=True, disable_git=True, x_disable_stats=True, save_code=False
+    )
+    return _BegunRun(module, run, dir=str(run.folder), reinit="create_new", settings=settings)
 
 
-# ---- Trackio -------------------------------------------------------------------------------------------------------
-
-
-class _Trackio:
+def _trackio(module: Any, run: Tracked) -> Sink:
     """Into Trackio's own local database (TRACKIO_DIR), which `trackio show` reads."""
-
-    def __init__(self, module: Any, run: Tracked) -> None:
-        self._run = module.init(
-            project=run.project,
-            name=run.name,
-            config=dict(run.config),
-            embed=False,
-            auto_log_gpu=False,
-            auto_log_cpu=False,
-        )
-
-    def log(self, numbers: Mapping[str, float], step: int) -> None:
-        self._run.log(dict(numbers), step=step)
-
-    def close(self) -> None:
-        self._run.finish()
+    return _BegunRun(module, run, embed=False, auto_log_gpu=False, auto_log_cpu=False)
 
 
 TRACKERS: dict[str, Tracker] = {
     "tensorboard": Tracker("tensorboard.summary.writer.event_file_writer", _TensorBoard),
-    "wandb": Tracker("wandb", _WeightsAndBiases, (("WANDB_MODE", "offline"), ("WANDB_ERROR_REPORTING", "false"))),
-    "trackio": Tracker("trackio", _Trackio),
+    "wandb": Tracker("wandb", _weights_and_biases, (("WANDB_MODE", "offline"), ("WANDB_ERROR_REPORTING", "false"))),
+    "trackio": Tracker("trackio", _trackio),
 }

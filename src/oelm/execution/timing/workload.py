@@ -11,9 +11,8 @@ import numpy as np
 from oelm.core.config import Encoder, GptRun, ResolvedRun, Run, facts_of, resolved
 from oelm.core.model.freezing import Schedule
 from oelm.core.probes.probe import is_probe
-from oelm.data.folders import Data
+from oelm.data.folders import Data, ProbeData
 from oelm.data.prepared import MANIFEST
-from oelm.data.probes import ProbeData
 from oelm.data.sentences import SentenceData
 from oelm.data.tokens import GPT2_VOCABULARY, TokenData, file_name
 from oelm.run.training.assembly import assembled, gpt_on_device, with_optimizer

@@ -14,12 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from oelm.core.model.initialization import normal_draw, one_thread
+from oelm.core.model.parameters import frozen_names, tensor_digest
 from oelm.core.model.split import OutputGroup, SplitLinear, joined_groups
 from oelm.core.moves import Always, Never, values_of
 from oelm.core.parts import AS_GIVEN, KEPT, ROLES, Part, Parts, problems_of_given, problems_of_layers, problems_of_share
 from oelm.core.starts import STARTS, started
 from oelm.machine.errors import UserError
-from oelm.models.adaptation.families import Family, Site, family_of, sites_of
+from oelm.models.adaptation.families import Family, Site, family_of, name_in_family, sites_of
 
 # Of transformers: an nn.Linear with its weight transposed, and one that adds its bias in a second step.
 LINEAR_CLASSES = ("Conv1D", "FalconLinear")
@@ -110,7 +111,9 @@ def adapt(model: nn.Module, parts: Parts, *, seed: int) -> Adaptation:
     _check_model(model)
     sites = sites_of(model, family)
     layers = 1 + max(site.layer for site in sites if site.layer is not None)
-    heads = _heads(model, family)
+    config: Any = model.config
+    keys = family.key_heads(config)
+    heads = {"query": int(config.num_attention_heads), "key": keys, "value": keys}  # roles whose rows belong to heads
     _check_parts(model, family, sites, parts, layers=layers, heads=heads)
     planned = [
         found
@@ -167,7 +170,8 @@ def _check_parts(
 def _check_model(model: nn.Module) -> None:
     if any(hasattr(module, "oelm_moves") for module in model.modules()):
         raise UserError("model: an arm was already applied to it; load it again and apply one arm")
-    adapters = [(path, module) for path, module in model.named_modules() if _is_of_peft(module)]
+    modules = list(model.named_modules())
+    adapters = [(path, module) for path, module in modules if type(module).__module__.partition(".")[0] == "peft"]
     if adapters:
         layers = [path for path, module in adapters if hasattr(module, "base_layer")]
         more = f" and {len(layers) - SHOWN_ADAPTERS} more" if len(layers) > SHOWN_ADAPTERS else ""
@@ -176,10 +180,6 @@ def _check_model(model: nn.Module) -> None:
         raise UserError(f"model: PEFT has changed it ({met}); load it again and apply the arm before PEFT")
     if any("crossattention" in name for name, _ in model.named_modules()):
         raise UserError("model: it has cross-attention, which is not supported; only self-attention is")
-
-
-def _is_of_peft(module: nn.Module) -> bool:
-    return type(module).__module__.partition(".")[0] == "peft"
 
 
 def _check_site(planned: Planned) -> None:
@@ -206,13 +206,6 @@ def _check_ranks(planned: Planned) -> None:
 # ---- What is done --------------------------------------------------------------------------------------------------
 
 
-def _heads(model: nn.Module, family: Family) -> dict[str, int]:
-    """Of the roles whose rows belong to heads."""
-    config: Any = model.config
-    keys = family.key_heads(config)
-    return {"query": int(config.num_attention_heads), "key": keys, "value": keys}
-
-
 def _parts_at(parts: Parts, site: Site) -> dict[str, Part]:
     """What a spec says of a site: always of queries and keys, of other roles where they do not stay as given."""
     said = {role: parts.of(role) if parts.of(role).holds_in(site.layer) else AS_GIVEN.of(role) for role in site.roles}
@@ -225,8 +218,14 @@ def _planned(
     module, weights = site.held(model)
     first = next(iter(weights.values()))
     outputs_last = family.outputs_last and site.layer is not None  # embeddings have one row a token in every family
-    outputs = first.shape[1] if outputs_last and first.dim() == 2 else first.numel() // _inputs(first)
-    segments = _segments(family, site, outputs, heads)
+    inputs = first.shape[-1] if first.dim() > 1 else 1
+    outputs = first.shape[1] if outputs_last and first.dim() == 2 else first.numel() // inputs
+    # Fused outputs are whole heads: all of one role and then of the next, or so for each key head in turn.
+    segments = [(site.roles[0], outputs)]
+    if len(site.roles) > 1:
+        turns = heads["key"] if family.by_key_head else 1
+        width = outputs // sum(heads[role] for role in site.roles)
+        segments = [(role, heads[role] // turns * width) for _ in range(turns) for role in site.roles]
 
     def adapted(role: str, part: Part) -> AdaptedPart:
         rows, number = sum(size for whose, size in segments if whose == role), heads.get(role, 1)
@@ -237,19 +236,6 @@ def _planned(
     return Planned(site, module, weights, segments, governed, outputs_last)
 
 
-def _inputs(weight: Tensor) -> int:
-    return weight.shape[-1] if weight.dim() > 1 else 1
-
-
-def _segments(family: Family, site: Site, outputs: int, heads: dict[str, int]) -> list[tuple[str, int]]:
-    """Fused outputs are whole heads: all of one role and then of the next, or so for each key head in turn."""
-    if len(site.roles) == 1:
-        return [(site.roles[0], outputs)]
-    turns = heads["key"] if family.by_key_head else 1
-    width = outputs // sum(heads[role] for role in site.roles)
-    return [(role, heads[role] // turns * width) for _ in range(turns) for role in site.roles]
-
-
 def _start(planned: Planned, *, seed: int) -> None:
     """Set values in place. A bias has no start of its own: zero where its weight is drawn."""
     for role, part in planned.governed.items():
@@ -257,15 +243,12 @@ def _start(planned: Planned, *, seed: int) -> None:
             continue
         name = f"{planned.site.name}.weight" if len(planned.site.roles) == 1 else f"{planned.site.name}.weight:{role}"
         rows = planned.rows_of(role).to(planned.matrix.device)
-        planned.matrix[rows] = _starting_weight(planned.matrix[rows], part, name, seed=seed)
-        if "bias" in planned.weights and not STARTS[part.spec.start].of_given_weights:
+        given, keeps = planned.matrix[rows], STARTS[part.spec.start].of_given_weights
+        values = given if keeps else normal_draw(seed, name, given.shape)
+        made = started(part.spec.start, values, gain=part.spec.gain, heads=part.heads, layers=1)
+        planned.matrix[rows] = made.to(given)
+        if "bias" in planned.weights and not keeps:
             planned.weights["bias"][rows] = 0
-
-
-def _starting_weight(given: Tensor, part: AdaptedPart, name: str, *, seed: int) -> Tensor:
-    spec = part.spec
-    values = given if STARTS[spec.start].of_given_weights else normal_draw(seed, name, given.shape)
-    return started(spec.start, values, gain=spec.gain, heads=part.heads, layers=1).to(given)
 
 
 Holders = dict[int, list[tuple[str, nn.Module, str]]]  # id of a parameter -> path, module and name, wherever it is
@@ -315,3 +298,43 @@ def _groups(planned: Planned, *, requires_grad: bool) -> Iterator[OutputGroup]:
         left[role] -= covered
         yield OutputGroup(covered, moves, not isinstance(moves, Never))
         yield OutputGroup(size - covered, Always(), True)
+
+
+# ---- What is noted of it -------------------------------------------------------------------------------------------
+
+
+FIELD = "oelm"
+FORMAT_VERSION = 2  # 1 called the parts attention
+CUSTOM = "custom"  # the arm's name where the spec has none
+
+
+def adaptation_record(model: nn.Module, parts: Parts, *, arm: str, seed: int) -> dict[str, Any]:
+    return {
+        "format_version": FORMAT_VERSION,
+        "arm": arm,
+        "parts": parts.model_dump(mode="json"),
+        "seed": seed,
+        "frozen_digests": frozen_digests(model),
+        "frozen_shapes": frozen_shapes(model),
+    }
+
+
+def frozen_digests(model: nn.Module) -> dict[str, str]:
+    return {name: tensor_digest(parameter) for name, parameter in _frozen(model).items()}
+
+
+def frozen_shapes(model: nn.Module) -> dict[str, list[int]]:
+    """Which tell a resized matrix from a changed one."""
+    return {name: list(parameter.shape) for name, parameter in _frozen(model).items()}
+
+
+def _frozen(model: nn.Module) -> dict[str, nn.Parameter]:
+    """All that never moves, by names that are the same under any head or wrapper."""
+    family = family_of(model)
+    parameters = dict(model.named_parameters())
+    frozen = {id(parameters[name]) for name in frozen_names(model)}
+    return {
+        known: parameter
+        for name, parameter in model.named_parameters(remove_duplicate=False)  # either name of a tied matrix
+        if id(parameter) in frozen and (known := name_in_family(name, family)) is not None
+    }

@@ -6,7 +6,7 @@ Nothing here imports transformers: models are recognised by their config's `mode
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,10 +34,6 @@ class Family:
     key_heads: Callable[[Any], int] = lambda config: int(config.num_attention_heads)  # fewer where keys are grouped
     by_key_head: bool = False  # fused outputs come by key head: its queries, its key, its value, then the next one's
 
-    def roles_of(self, path: str) -> tuple[str, ...]:
-        """What is computed by what lies at this path within a layer."""
-        return tuple(role for role in ROLES if path in self.in_layers.get(role, ()))
-
 
 def _grouped(config: Any) -> int:
     return int(config.num_key_value_heads)
@@ -64,6 +60,12 @@ def _fused(path: str) -> dict[str, tuple[str, ...]]:
 _GATED = {"up": ("mlp.gate_proj", "mlp.up_proj"), "down": ("mlp.down_proj",)}
 _PLAIN = {"up": ("mlp.fc1",), "down": ("mlp.fc2",)}
 _BLOOM_LIKE = {"up": ("mlp.dense_h_to_4h",), "down": ("mlp.dense_4h_to_h",)}
+_BERT_LIKE = {
+    "output": ("attention.output.dense",),
+    "up": ("intermediate.dense",),
+    "down": ("output.dense",),
+    "norm": ("attention.output.LayerNorm", "output.LayerNorm"),
+}
 _NORMS_OF_TWO = ("input_layernorm", "post_attention_layernorm")
 _EMBEDDINGS = {
     "token_embedding": ("embeddings.word_embeddings",),
@@ -79,11 +81,8 @@ FAMILIES = (
             "query": ("attention.self.query",),
             "key": ("attention.self.key",),
             "value": ("attention.self.value",),
-            "output": ("attention.output.dense",),
-            "up": ("intermediate.dense",),
-            "down": ("output.dense",),
-            "norm": ("attention.output.LayerNorm", "output.LayerNorm"),
-        },
+        }
+        | _BERT_LIKE,
         outside=_EMBEDDINGS | {"norm": ("embeddings.LayerNorm",)},
     ),
     Family(
@@ -94,11 +93,8 @@ FAMILIES = (
             "query": ("attention.self.query_proj", "attention.self.pos_query_proj"),
             "key": ("attention.self.key_proj", "attention.self.pos_key_proj"),
             "value": ("attention.self.value_proj",),
-            "output": ("attention.output.dense",),
-            "up": ("intermediate.dense",),
-            "down": ("output.dense",),
-            "norm": ("attention.output.LayerNorm", "output.LayerNorm"),
-        },
+        }
+        | _BERT_LIKE,
         outside={
             "token_embedding": ("embeddings.word_embeddings",),
             "position_embedding": ("embeddings.position_embeddings", "encoder.rel_embeddings"),
@@ -283,12 +279,9 @@ def family_of(model: nn.Module) -> Family:
 
 
 def sites_of(model: nn.Module, family: Family) -> list[Site]:
-    """Every part of the model that the family knows, as the model orders its modules."""
-    return list(_sites(model, family))
-
-
-def _sites(model: nn.Module, family: Family) -> Iterator[Site]:
-    """Modules that have parameters of their own, and bare parameters."""
+    """Every part of the model that the family knows, as the model orders its modules: modules that have parameters of
+    their own, and bare parameters."""
+    sites = []
     for path, module in model.named_modules():
         leaves = [leaf for leaf, _ in module.named_parameters(recurse=False)]
         # PEFT's wrappers have theirs inside; split modules and wrappers are still what they were before.
@@ -296,13 +289,14 @@ def _sites(model: nn.Module, family: Family) -> Iterator[Site]:
         for each in found + [f"{path}.{leaf}".lstrip(".") for leaf in leaves]:
             site = _site_at(each, family)
             if site is not None:
-                yield site
+                sites.append(site)
+    return sites
 
 
 def _site_at(path: str, family: Family) -> Site | None:
     found = re.fullmatch(rf"(?:.*?\.)??({family.stack}\.(\d+)\.(.+))", path)
     if found:
-        roles = family.roles_of(found[3])
+        roles = tuple(role for role in ROLES if found[3] in family.in_layers.get(role, ()))
         return Site(path=path, name=found[1], layer=int(found[2]), roles=roles) if roles else None
     for role, ends in family.outside.items():
         for end in ends:

@@ -14,10 +14,17 @@ from torch import Tensor
 from oelm.core.config import GptRun
 from oelm.core.model.transformer import GPT
 from oelm.core.probes.probe import is_probe, probe_of
-from oelm.models.heads.keys import keys_of
 from oelm.models.heads.kinds import HeadScores, Table
-from oelm.models.heads.scores import head_scores
-from oelm.models.heads.tokens import LENGTH, SEED, SEQUENCES, Sequences, examples_of, repeated_tokens
+from oelm.models.heads.scores import (
+    LENGTH,
+    SEED,
+    SEQUENCES,
+    Sequences,
+    examples_of,
+    head_scores,
+    keys_of,
+    repeated_tokens,
+)
 
 BYTES_AT_ONCE = 2**28  # of attention weights
 
@@ -38,15 +45,11 @@ def _weights(gpt: GPT, tokens_BT: np.ndarray) -> list[np.ndarray]:
     device = gpt.token_embedding.weight.device
     embedded_BTD = gpt.token_embedding(torch.from_numpy(tokens_BT).to(device))
     weights: list[Tensor] = []
-    with _not_compiled(gpt):
+    # A graph that hands out its weights would be one more for every layer.
+    compiled = any(block._compiled_call_impl is not None for block in gpt.blocks)
+    with torch.compiler.set_stance("force_eager") if compiled else contextlib.nullcontext():
         gpt.hidden(embedded_BTD, torch.arange(tokens_BT.shape[1], device=device), weights=weights)
     return [as_array(weights_BHTT) for weights_BHTT in weights]
-
-
-def _not_compiled(gpt: GPT) -> contextlib.AbstractContextManager[object]:
-    """A graph that hands out its weights would be one more for every layer."""
-    compiled = any(block._compiled_call_impl is not None for block in gpt.blocks)
-    return torch.compiler.set_stance("force_eager") if compiled else contextlib.nullcontext()
 
 
 def as_array(weights_BHTT: Tensor) -> np.ndarray:
@@ -60,7 +63,7 @@ def sequences_at_once(time: int, *, heads: int) -> int:
     return max(1, BYTES_AT_ONCE // (4 * heads * time * time))
 
 
-# ---- What a run records ---------------------------------------------------------------------------------------------
+# ---- What a run records --------------------------------------------------------------------------------------------
 
 
 def recorded_on(run: GptRun) -> Sequences:

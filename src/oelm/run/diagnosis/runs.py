@@ -12,7 +12,7 @@ from oelm.core.config import EncoderRun, GptRun, Run, Training, as_far_as_known,
 from oelm.core.model.initialization import build
 from oelm.core.model.transformer import GPT
 from oelm.core.probes.probe import is_probe
-from oelm.data.probes import ProbeData
+from oelm.data.folders import ProbeData
 from oelm.data.sentences import SentenceData
 from oelm.data.tokens import GPT2_VOCABULARY, TokenData, open_tokens
 from oelm.machine.errors import UserError

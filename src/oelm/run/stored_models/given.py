@@ -13,7 +13,7 @@ from oelm.core.config import GptRun
 from oelm.core.probes.probe import is_probe
 from oelm.core.settings import stored_run
 from oelm.machine.errors import UserError
-from oelm.models.heads.tokens import LENGTH, SHORTEST
+from oelm.models.heads.scores import LENGTH, SHORTEST
 from oelm.models.model_folder import CONFIG_FILE, MODEL_TYPE
 from oelm.run.directory import RunDirectory, is_checkpoint
 from oelm.storage.files import read_json, read_object

@@ -14,8 +14,7 @@ from oelm.data.tokens import TokenData, first_at_least, open_tokens
 from oelm.machine.errors import UserError
 from oelm.models.heads.gpt import as_array, gpt_scores, sequences_at_once
 from oelm.models.heads.kinds import HeadScores
-from oelm.models.heads.scores import head_scores
-from oelm.models.heads.tokens import Sequences, examples_of, repeated_tokens, windows
+from oelm.models.heads.scores import Sequences, examples_of, head_scores, repeated_tokens, windows
 from oelm.run.stored_models.given import GivenModel
 from oelm.run.stored_models.loading import load_stored
 from oelm.run.training.device import device_named

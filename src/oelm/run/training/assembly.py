@@ -11,7 +11,7 @@ from oelm.core.model.freezing import Schedule
 from oelm.core.model.initialization import build
 from oelm.core.model.parameters import rules
 from oelm.core.model.transformer import GPT
-from oelm.data.probes import ProbeData
+from oelm.data.folders import ProbeData
 from oelm.data.sentences import SentenceData
 from oelm.data.tokens import TokenData
 from oelm.run.training.at_answers import AtAnswers

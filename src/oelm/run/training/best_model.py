@@ -17,11 +17,11 @@ from torch import Tensor, nn
 from oelm.core.config import EncoderRun, GptRun
 from oelm.core.model.parameters import weights_digest
 from oelm.core.model.transformer import GPT
-from oelm.data.probes import ProbeData
+from oelm.data.folders import ProbeData
 from oelm.data.sentences import SentenceData
 from oelm.data.tokenizer import load_tokenizer
 from oelm.data.tokens import TokenData
-from oelm.models.adaptation.record import FIELD, adaptation_record
+from oelm.models.adaptation.adapting import FIELD, adaptation_record
 from oelm.models.model_folder import CONFIG_FILE, GENERATION_FILE, describe_model, model_config
 from oelm.run.directory import RunDirectory
 from oelm.run.training.checkpoint import MODEL_FILE, contiguous, replace_tensors, stored_bytes

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from oelm.core.config import EncoderRun
 from oelm.core.model.parameters import encoder_role_of
-from oelm.data.sentence_batches import SentenceBatches, evenly_spaced, padded
+from oelm.data.batches import SentenceBatches, evenly_spaced, padded
 from oelm.data.sentences import SentenceData, encoder_of
 from oelm.machine.errors import UserError
 from oelm.models.encoder import build_encoder

@@ -22,13 +22,12 @@ from oelm.core.model.transformer import GPT
 from oelm.core.trackers.beside import Trackers
 from oelm.core.trackers.table import Tracked
 from oelm.data.floor import floor_of
-from oelm.data.folders import Data
-from oelm.data.probes import ProbeData
+from oelm.data.folders import Data, ProbeData
 from oelm.data.sentences import SentenceData
 from oelm.data.tokens import TokenData
 from oelm.machine.durations import duration
 from oelm.models.heads.gpt import recorded_on, recorded_scores
-from oelm.models.heads.tokens import Sequences
+from oelm.models.heads.scores import Sequences
 from oelm.run.directory import RunDirectory, tracked
 from oelm.run.sealing import seal_run
 from oelm.run.training.assembly import assembled

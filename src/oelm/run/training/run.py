@@ -17,8 +17,7 @@ import torch
 from oelm.core.accounting import totals, training_flops
 from oelm.core.config import EncoderRun, Execution, GptRun, ResolvedRun, Run, resolved, stored_form
 from oelm.core.probes.examples import refuse_too_few
-from oelm.data.folders import Data, check_changes, open_data
-from oelm.data.probes import ProbeData
+from oelm.data.folders import Data, ProbeData, check_changes, open_data
 from oelm.data.sentences import SentenceData
 from oelm.data.tokens import TokenData, check_tokens
 from oelm.machine.errors import UserError
