@@ -2,7 +2,7 @@
 
 import pytest
 
-from oelm.data.example_files import read_examples
+from oelm.data.tasks import read_examples
 from oelm.machine.errors import UserError
 from sentence_sources import json_lines, table, written
 

@@ -13,7 +13,7 @@ from trainers import trainer_of
 import oelm
 from oelm.core.model.freezing import FrozenWeightChanged
 from oelm.core.model.parameters import frozen_names, rules
-from oelm.core.model.split import SplitLinear
+from oelm.core.model.projection import SplitLinear
 from oelm.core.moves import Every, Never
 from oelm.core.parts import AS_GIVEN, ROLES, Part, Parts, for_given_weights
 from oelm.machine.installation import install_command

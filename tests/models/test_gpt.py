@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy
 import pytest
 import torch
 from safetensors import safe_open
@@ -22,17 +21,14 @@ from transformers import (
 )
 
 from oelm.core.arms import GPT_ARMS
-from oelm.core.config import Model, Run, Seeds
+from oelm.core.config import Model, Seeds
 from oelm.core.model.initialization import build
 from oelm.core.model.transformer import GPT
-from oelm.data.tokens import TokenData
 from oelm.machine.errors import UserError
 from oelm.models.applying import load
 from oelm.models.gpt import OELMConfig, OELMForSequenceClassification, OELMModel, OrthogonalELMTransformer
 from oelm.models.gpt2 import gpt2_config, gpt2_weights
-from oelm.run.directory import RunDirectory
 from oelm.run.stored_models.loading import load_stored
-from oelm.run.training.best_model import best_saver
 
 SIZES = {"vocabulary": 101, "seq_len": 16, "d_model": 32, "num_layers": 2, "num_heads": 4, "d_ff": 64}
 QUERY_AND_KEY = {f"gpt.blocks.{layer}.attention.{name}.weight" for layer in (0, 1) for name in ("query", "key")}
@@ -183,22 +179,6 @@ def test_round_trip_is_bit_equal_and_frozen_again(arm: str, tmp_path: Path) -> N
         assert loaded.config.as_model() == model.config.as_model()
         assert loaded.config.vocab_size == SIZES["vocabulary"]
         assert torch.equal(loaded(_tokens()).logits, model.eval()(_tokens()).logits)
-
-
-@pytest.mark.parametrize("arm", ["frozen_head_orthogonal", "frozen_half"])
-def test_the_best_folder_of_a_run_loads(arm: str, tmp_path: Path) -> None:
-    run = Run(arm=arm, model=Model(**SIZES, parts=GPT_ARMS[arm].parts))
-    gpt = build(run.model, run.seeds)
-    best_saver(RunDirectory(tmp_path), gpt, run, _no_data(tmp_path), step=1, val_loss=2.0)()
-    loaded = OrthogonalELMTransformer.from_pretrained(tmp_path / "best")
-    _assert_equal_states(gpt, loaded.gpt)
-    assert sum(p.numel() for p in loaded.parameters() if not p.requires_grad) == (
-        4096 if arm != "frozen_half" else 2048
-    )
-
-
-def _no_data(folder: Path) -> TokenData:
-    return TokenData(folder, None, numpy.dtype("<u2"), {}, {}, "", None, None)
 
 
 def test_a_saved_folder_is_a_stored_model_of_ours_and_its_keys_are_taken(tmp_path: Path) -> None:

@@ -204,21 +204,16 @@ class Run(Section):
     )
 
     @model_validator(mode="after")
-    def _fits_its_probe(self) -> Run:
-        if not is_probe(self.data):
-            return self
-        if isinstance(self.model, Encoder):
-            raise ValueError("data: probes are for a GPT; an encoder is fine-tuned on sentences")
-        probe = probe_of(self.data)
-        for key, theirs in (("seq_len", probe.length), ("vocabulary", probe.vocabulary)):
-            ours = getattr(self.model, key)
-            if ours is not None and ours != theirs:
-                option = "length" if key == "seq_len" else key
-                raise ValueError(f"model.{key}: must be {theirs}, the {option} of the probe, not {ours}")
-        return self
-
-    @model_validator(mode="after")
-    def _records_its_heads(self) -> Run:
+    def _fits_its_data_and_model(self) -> Run:
+        if is_probe(self.data):
+            if isinstance(self.model, Encoder):
+                raise ValueError("data: probes are for a GPT; an encoder is fine-tuned on sentences")
+            probe = probe_of(self.data)
+            for key, theirs in (("seq_len", probe.length), ("vocabulary", probe.vocabulary)):
+                ours = getattr(self.model, key)
+                if ours is not None and ours != theirs:
+                    option = "length" if key == "seq_len" else key
+                    raise ValueError(f"model.{key}: must be {theirs}, the {option} of the probe, not {ours}")
         if not self.training.head_scores:
             return self
         if isinstance(self.model, Encoder):

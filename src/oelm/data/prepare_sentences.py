@@ -23,11 +23,10 @@ import numpy as np
 
 from oelm.data.corpora import content_hash, is_empty
 from oelm.data.encodings import UTF8, checked_encoding
-from oelm.data.example_files import Example
 from oelm.data.prepare import Meter, Preparation, Report, SplitFile, dtype_for, existing_dataset, total_bytes
 from oelm.data.prepared import FORMAT_VERSION, MANIFEST
 from oelm.data.sentences import COLUMNS, KIND, column_file
-from oelm.data.tasks import ENTAILMENT, SENTIMENT, TUNE_SHARE, TUNE_TEXTS, Source, SourcePart, Task, open_task
+from oelm.data.tasks import ENTAILMENT, SENTIMENT, TUNE_SHARE, TUNE_TEXTS, Example, Source, SourcePart, Task, open_task
 from oelm.data.tokenizer import save_files
 from oelm.data.tokens import SPLITS, TOKENIZER_FOLDER
 from oelm.machine.errors import UserError, first_line

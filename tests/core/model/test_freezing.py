@@ -5,10 +5,10 @@ import torch
 
 from bare_loop import moved, parameters, start
 from oelm.core.arms import GPT_ARMS
-from oelm.core.model.freezing import FrozenWeightChanged, Schedule, Watch, moves_at, thaw_fraction
+from oelm.core.model.freezing import FrozenWeightChanged, Schedule, Watch, moves_at
 from oelm.core.model.initialization import build
 from oelm.core.model.parameters import layer_of, role_of, rules
-from oelm.core.moves import After, Before, Every, Never
+from oelm.core.moves import After, Before, Every
 from oelm.core.parts import BASELINE, ROLES, Part
 from small_runs import small_run
 
@@ -62,22 +62,11 @@ def run_with(role: str, **said):
     return run.model_copy(update={"model": run.model.model_copy(update={"parts": parts})})
 
 
-@pytest.mark.parametrize("layers", ["all", "odd", [0, 3]], ids=str)
-@pytest.mark.parametrize("role", ROLES)
-def test_every_role_can_be_frozen_in_these_layers_alone(role, layers, token_folder):
-    if layers != "all" and not ROLES[role].in_blocks:
-        return
-    gpt, _, steps = start(run_with(role, moves=Never(), layers=layers), token_folder)
-    held = {"all": [None, 0, 1, 2, 3], "odd": [1, 3]}.get(str(layers), layers)
-    before = parameters(gpt)
-    list(steps)
-    resting = {name for name in before if role_of(name) == role and layer_of(name) in held}
-    assert resting
-    assert moved(before, parameters(gpt)) == set(before) - resting
+SOME_ROLES = [pytest.param(role, marks=[] if role in ("query", "norm") else [pytest.mark.trial]) for role in ROLES]
 
 
 @pytest.mark.parametrize("moves", [Every(steps=2), After(fraction=0.5), Before(fraction=0.5)], ids=lambda m: m.kind)
-@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("role", SOME_ROLES)
 def test_every_role_moves_exactly_on_its_schedule(role, moves, token_folder):
     gpt, optimizer, steps = start(run_with(role, moves=moves), token_folder)
     before, updates = parameters(gpt), 0
@@ -155,11 +144,6 @@ def test_a_look_is_held_against_the_one_before_it(token_folder):
         query.add_(1.0)
     with pytest.raises(FrozenWeightChanged, match="between steps 12 and 20"):
         watch.check(gpt, 20)
-
-
-def test_layers_thaw_from_the_top_at_equal_distances():
-    moves = After(fraction=0.6, order="layer_by_layer")
-    assert [thaw_fraction(moves, layer, 4) for layer in (3, 2, 1, 0)] == pytest.approx([0.6, 0.7, 0.8, 0.9])
 
 
 def test_thawing_layer_by_layer_when_compiled_never_falls_back_to_eager(token_folder):

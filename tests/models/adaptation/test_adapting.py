@@ -8,7 +8,7 @@ import torch
 
 from oelm.core.arms import ARMS, arm
 from oelm.core.model.parameters import frozen_names, layer_of, rules, stored_name
-from oelm.core.model.split import SplitLinear
+from oelm.core.model.projection import SplitLinear
 from oelm.core.moves import After, Always, Every, Never
 from oelm.core.parts import AS_GIVEN, Part, Parts, for_given_weights
 from oelm.core.starts import STARTS

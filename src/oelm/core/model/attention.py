@@ -187,8 +187,11 @@ def _fused(q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, visible: Tensor | Non
     """PyTorch's kernel, causal where nothing says what is visible. Zeros fill up what it would not take as it is."""
     mask = visible if visible is None or visible.dtype == torch.bool else visible.to(q_BHTK.dtype)
     width, value_width = q_BHTK.shape[3], v_BHSK.shape[3]
-    wider, wider_values = fused_widths(width, value_width, q_BHTK.device.type)
-    scale = None
+    wider, wider_values, scale = width, value_width, None
+    if width != value_width and q_BHTK.device.type == "cpu":  # where both must be equally wide
+        wider = wider_values = max(width, value_width)
+    elif width != value_width and q_BHTK.device.type == "cuda":  # a multiple of eight, or it would keep every weight
+        wider = -(-width // 8) * 8
     if (wider, wider_values) != (width, value_width):
         scale = 1 / math.sqrt(width)
         q_BHTK, k_BHSK = (functional.pad(each, (0, wider - width)) for each in (q_BHTK, k_BHSK))
@@ -197,13 +200,3 @@ def _fused(q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, visible: Tensor | Non
         q_BHTK, k_BHSK, v_BHSK, attn_mask=mask, is_causal=mask is None, dropout_p=dropout, scale=scale
     )
     return mixed_BHTK if wider_values == value_width else mixed_BHTK[..., :value_width]
-
-
-def fused_widths(width: int, value_width: int, device_type: str) -> tuple[int, int]:
-    """Of queries and values, where PyTorch has a fused kernel for them. On a CPU both must be equally wide; on a GPU,
-    where they are not, queries must be a multiple of eight, or every weight of attention would be kept."""
-    if width == value_width or device_type not in ("cpu", "cuda"):
-        return width, value_width
-    if device_type == "cpu":
-        return max(width, value_width), max(width, value_width)
-    return -(-width // 8) * 8, value_width

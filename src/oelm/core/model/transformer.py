@@ -14,9 +14,9 @@ from torch.nn import functional
 from oelm.core.config import ResolvedModel
 from oelm.core.model.attention import NOWHERE, CausalSelfAttention, KeyValueCache
 from oelm.core.model.parameters import mark
+from oelm.core.model.projection import SplitLinear
 from oelm.core.model.repairs import Cache, Repairable
 from oelm.core.model.scores import Places, rotation_of
-from oelm.core.model.split import SplitLinear
 from oelm.core.moves import Always
 from oelm.core.options import FEED_FORWARD
 from oelm.core.parts import ROLES, Role

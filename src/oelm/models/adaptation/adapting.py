@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from oelm.core.model.initialization import normal_draw, one_thread
 from oelm.core.model.parameters import frozen_names, tensor_digest
-from oelm.core.model.split import OutputGroup, SplitLinear, joined_groups
+from oelm.core.model.projection import OutputGroup, SplitLinear, joined_groups
 from oelm.core.moves import Always, Never, values_of
 from oelm.core.parts import AS_GIVEN, KEPT, ROLES, Part, Parts, problems_of_given, problems_of_layers, problems_of_share
 from oelm.core.starts import STARTS, started
