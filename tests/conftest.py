@@ -39,11 +39,12 @@ LONGEST = {
     "test_kill_and_resume.py", "test_warm_starts.py", "test_freezing.py",
 }  # fmt: skip
 # Their tests wait for real processes, servers and clusters. Begun last, one such file would go on alone at the end.
-FIRST = {"experiments", "remote", "faults", "compat", "test_wheel.py"}
+FIRST = {"execution", "remote", "faults", "compat", "test_wheel.py"}
 # Left out of `make quick` besides, because they compute for long. It says what should be added.
 SLOW = FIRST | {
     "test_board_serving.py", "test_board_state.py", "test_in_browser.py",
-    "fake_cuda", "huggingface", "notebook", "verification", "test_adapting.py", "test_latex.py", "test_trackers.py",
+    "fake_cuda", "models", "adaptation", "notebook", "verification", "test_adapting.py", "test_latex.py",
+    "test_trackers.py",
     "test_classification.py", "test_classification_report.py", "test_default_tuning.py", "test_rate_allowance.py",
     "test_encodings.py", "test_examination.py", "test_figures.py", "test_hypotheses.py", "test_metric_records.py",
     "test_one_more_measure.py", "test_prepare.py", "test_prepare_sentences.py", "test_readme.py", "test_report.py",

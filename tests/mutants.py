@@ -261,13 +261,13 @@ MUTANTS = (
     Mutant("run/training/loss.py", "        if not _is_one(outer):", "        if False:", "run/training/test_loss.py"),
     Mutant("run/training/distributed.py", "flat.split([", "flat.flip(0).split([", "run/training/test_distributed.py"),
     Mutant(
-        "run/training/roll_call.py",
+        "run/training/distributed.py",
         "int(self._store.get(key)) < self._count",
         "int(self._store.get(key)) <= self._count",
         "run/training/test_roll_call.py",
     ),
     Mutant(
-        "run/training/roll_call.py",
+        "run/training/distributed.py",
         "[] if time.monotonic() - self._began < self._limit else self._absent(others)",
         "self._absent(others)",
         "run/training/test_roll_call.py",
@@ -758,7 +758,7 @@ MUTANTS = (
         "study/bench_fit.py", "bench = _by_config(bench, plan, facts)", "pass", "study/test_bench_fit.py"
     ),  # bench: arms go by their names
     Mutant(
-        "run/training/determinism.py",
+        "run/training/device.py",
         "torch.use_deterministic_algorithms(deterministic)",
         "torch.use_deterministic_algorithms(deterministic, warn_only=True)",
         "run/training/test_determinism.py",

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import oelm
-from oelm.run.directory import RunDirectory
+from oelm.run.directory import Named, RunDirectory
 from small_runs import finished
 
 PACKAGE = Path(oelm.__file__).parent
@@ -196,9 +196,7 @@ def test_transformers_is_imported_in_one_place():
     assert importing == {"models/library.py"}
 
 
-NAMES_OF_A_RUN = {
-    value.fget(RunDirectory(Path())).name for value in vars(RunDirectory).values() if isinstance(value, property)
-}
+NAMES_OF_A_RUN = {value.name for value in vars(RunDirectory).values() if isinstance(value, Named)}
 SHARED_NAMES = {
     "config.json",
     "settings.json",

@@ -9,46 +9,15 @@ import transformers
 from torch import Tensor, nn
 
 VOCABULARY, LENGTH, LABELS = 50, 8, 3
-_ENCODER = {
-    "vocab_size": VOCABULARY,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 48,
-    "max_position_embeddings": LENGTH + 4,
-    "num_labels": LABELS,
-}
-_DECODER = {
-    "vocab_size": VOCABULARY,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "intermediate_size": 48,
-    "max_position_embeddings": LENGTH + 4,
-    "num_labels": LABELS,
-    "pad_token_id": 0,
-}
-_VIT = {
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 48,
-    "image_size": 8,
-    "patch_size": 4,
-    "num_labels": LABELS,
-}
-_DISTILBERT = {
-    "vocab_size": VOCABULARY,
-    "dim": 32,
-    "n_layers": 2,
-    "n_heads": 4,
-    "hidden_dim": 48,
-    "max_position_embeddings": LENGTH + 4,
-    "num_labels": LABELS,
-}
-_GPT2 = {
-    "vocab_size": VOCABULARY,
+_SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+_WORDS = {"vocab_size": VOCABULARY}
+_LENGTH = {"max_position_embeddings": LENGTH + 4, "num_labels": LABELS}
+_SPECIAL = {"bos_token_id": 1, "eos_token_id": 1}
+_ENCODER = _WORDS | _SIZES | _LENGTH | {"intermediate_size": 48}
+_DECODER = _ENCODER | {"num_key_value_heads": 2, "pad_token_id": 0}
+_VIT = _SIZES | {"intermediate_size": 48, "image_size": 8, "patch_size": 4, "num_labels": LABELS}
+_DISTILBERT = _WORDS | _LENGTH | {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48}
+_GPT2 = _WORDS | {
     "n_embd": 32,
     "n_layer": 2,
     "n_head": 4,
@@ -56,15 +25,7 @@ _GPT2 = {
     "num_labels": LABELS,
     "pad_token_id": 0,
 }
-
-_FUSED = {
-    "vocab_size": VOCABULARY,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "bos_token_id": 1,
-    "eos_token_id": 1,
-}
+_FUSED = _WORDS | _SIZES | _SPECIAL
 _DEBERTA = _ENCODER | {
     "relative_attention": True,
     "pos_att_type": ["p2c", "c2p"],
@@ -73,7 +34,6 @@ _DEBERTA = _ENCODER | {
     "position_biased_input": False,
     "pooler_hidden_size": 32,
 }
-_SPECIAL = {"bos_token_id": 1, "eos_token_id": 1}
 _MODERNBERT = (
     _ENCODER | _SPECIAL | {"pad_token_id": 0, "cls_token_id": 1, "sep_token_id": 1, "reference_compile": False}
 )

@@ -15,6 +15,17 @@ from runs import training, write_tokens
 from warm import LIGHT, NO_TORCH, Ended, WarmServer, shared_server
 
 
+@pytest.fixture
+def say(capsys) -> Callable[[str], None]:
+    """What a trial has counted, for docs/reliability.md."""
+
+    def shown(line: str) -> None:
+        with capsys.disabled():
+            print(f"\n  {line}", flush=True)
+
+    return shown
+
+
 @pytest.fixture(scope="session")
 def server() -> WarmServer:
     return shared_server()

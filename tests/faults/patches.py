@@ -53,7 +53,7 @@ save_checkpoint, driver.save_checkpoint = driver.save_checkpoint, save
 
 DIE_BEFORE_PRUNING = """
 import os, signal
-from oelm.run_directory import RunDirectory
+from oelm.run.directory import RunDirectory
 prune = RunDirectory.prune_checkpoints
 def dying(self, **options):
     if len(self.stored_checkpoints()) == 3:

@@ -9,7 +9,8 @@ import struct
 from array import array
 from pathlib import Path
 
-from oelm.run.directory import RunDirectory
+from oelm.run.directory import RunDirectory, check_whole, checkpoint_step
+from warm import Ended
 
 VOCABULARY = 64
 TINY = {
@@ -91,6 +92,34 @@ def leftovers(run: Path) -> list[str]:
 
 def state(run: Path) -> str | None:
     return (RunDirectory(run).status() or {}).get("state")
+
+
+def assert_equal_runs(run: Path, reference: Path) -> None:
+    """As if nothing had happened: bit-equal, finished, with nothing left behind."""
+    assert state(run) == "finished"
+    assert everything_stored(run) == everything_stored(reference)
+    assert losses(run) == losses(reference)
+    assert leftovers(run) == []
+
+
+def assert_refused(ended: Ended, *said: str, code: int = 2) -> None:
+    """In words of ours, not in a traceback."""
+    assert ended.code == code, ended.text
+    assert "Traceback" not in ended.text
+    for each in said:
+        assert each in ended.err, ended.text
+
+
+def whole_steps(run: Path) -> list[int]:
+    """Of the stored checkpoints, each looked through."""
+    stored = RunDirectory(run).stored_checkpoints()
+    for folder in stored:
+        check_whole(folder)
+    return [checkpoint_step(folder) for folder in stored]
+
+
+def newest(run: Path) -> Path:
+    return RunDirectory(run).stored_checkpoints()[-1]
 
 
 def reseal(checkpoint: Path) -> None:

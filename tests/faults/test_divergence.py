@@ -6,20 +6,18 @@ import json
 import math
 import re
 import struct
-from pathlib import Path
 
 import pytest
-from runs import everything_stored, reseal, state, training
+from runs import assert_equal_runs, assert_refused, everything_stored, newest, reseal, state, training, whole_steps
 
 from oelm.run.directory import RunDirectory, check_whole
 
-# The loss of step 17 is multiplied by a number that is none; gradients follow.
 SPOILED_LOSS = """
 import oelm.run.training.loop as loop
 accumulate = loop.accumulate_gradients
 def spoiled(objective, run, step, **options):
     loss = accumulate(objective, run, step, **options)
-    return loss * float("{number}") if step == 17 else loss
+    return loss * float("inf") if step == 17 else loss
 loop.accumulate_gradients = spoiled
 """
 
@@ -63,106 +61,69 @@ assembly.build_optimizer = build_and_spoil
 """
 
 
-def whole_steps(run: Path) -> list[int]:
-    stored = RunDirectory(run).stored_checkpoints()
-    for folder in stored:
-        check_whole(folder)
-    return [int(folder.name[5:]) for folder in stored]
-
-
 # ---- T1 ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "patch",
+    ("patch", "said"),
     [
-        SPOILED_LOSS.format(number="nan"),
-        SPOILED_LOSS.format(number="inf"),
-        SPOILED_GRADIENT,
+        (SPOILED_LOSS, r"step 17: loss inf, gradient norm \S+"),
+        (SPOILED_GRADIENT, r"step 17: loss \d\S+, gradient norm nan"),
+        (SPOILED_VALIDATION, r"step 20: validation loss nan"),
     ],
-    ids=["nan loss", "infinite loss", "nan gradient"],
+    ids=["loss", "gradient", "validation"],
 )
-def test_a_loss_or_gradient_that_is_no_number_ends_the_run_as_diverged(server, data, tmp_path, patch):
+def test_a_number_that_is_none_ends_the_run_as_diverged_for_good(server, data, tmp_path, patch, said):
     run = tmp_path / "run"
     ended = server.run(*training(run, data), patch=patch)
-    assert ended.code == 3, ended.text
-    assert "Traceback" not in ended.text
-    assert re.search(r"diverged at step 17: loss \S+, gradient norm \S+, learning rate 0\.00\d+", ended.err)
+    assert_refused(ended, code=3)
+    assert re.search(rf"diverged at {said}, learning rate 0\.00\d+", ended.err), ended.err
     assert state(run) == "diverged"
     assert whole_steps(run) == [7, 14]
+    if patch == SPOILED_GRADIENT:
+        before = everything_stored(run)
+        again = server.run(*training(run, data))
+        assert_refused(again, "diverged at step 17", "a diverged run is not started again", code=3)
+        assert state(run) == "diverged"
+        assert everything_stored(run) == before
 
 
-def test_a_diverged_run_is_not_started_again(server, data, tmp_path):
-    run = tmp_path / "run"
-    server.run(*training(run, data), patch=SPOILED_GRADIENT)
-    before = everything_stored(run)
-    again = server.run(*training(run, data))
-    assert again.code == 3
-    assert "diverged at step 17" in again.err
-    assert "a diverged run is not started again" in again.err
-    assert "Traceback" not in again.text
-    assert state(run) == "diverged"
-    assert everything_stored(run) == before
-
-
-@pytest.mark.parametrize("learning_rate", ["1e19", "1e30", "1e38"])
+@pytest.mark.parametrize("learning_rate", ["1e38", pytest.param("1e19", marks=pytest.mark.trial)])
 def test_an_enormous_learning_rate_ends_as_diverged_before_a_bad_weight_is_saved(server, data, tmp_path, learning_rate):
     """Whether the loss, the gradient, the weights or the validation stops being a number first."""
     run = tmp_path / "run"
     changes = {"learning_rate": learning_rate, "warmup_steps": 0, "checkpoint_every": 1, "validate_every": 3}
-    ended = server.run(*training(run, data, **changes))
-    assert "Traceback" not in ended.text
-    assert (ended.code, state(run)) == (3, "diverged")
+    assert_refused(server.run(*training(run, data, **changes)), code=3)
+    assert state(run) == "diverged"
     for step in whole_steps(run):
         weights = (RunDirectory(run).checkpoint_folder(step) / "model.safetensors").read_bytes()
         (length,) = struct.unpack("<Q", weights[:8])
         assert all(math.isfinite(number) for (number,) in struct.iter_unpack("<f", weights[8 + length :]))
 
 
-def test_a_validation_loss_that_is_no_number_ends_the_run_as_diverged(server, data, tmp_path):
-    run = tmp_path / "run"
-    ended = server.run(*training(run, data), patch=SPOILED_VALIDATION)
-    assert ended.code == 3, ended.text
-    assert "Traceback" not in ended.text
-    assert re.search(r"diverged at step 20: validation loss nan, learning rate 0\.00\d+", ended.err)
-    assert state(run) == "diverged"
-    assert whole_steps(run) == [7, 14]
-
-
 # ---- T2 ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_frozen_weight_that_moves_stops_the_run(server, data, tmp_path):
+def test_a_frozen_weight_that_moves_stops_the_run_which_goes_on_from_before(server, data, reference, tmp_path):
     run = tmp_path / "run"
     ended = server.run(*training(run, data), patch=THAW_WITHOUT_LEAVE)
-    assert ended.code == 4, ended.text
-    assert "frozen weight changed between steps 14 and 21: blocks.1.attention.key.weight (digest differs)" in ended.err
-    assert "Traceback" not in ended.text
+    said = "frozen weight changed between steps 14 and 21: blocks.1.attention.key.weight (digest differs)"
+    assert_refused(ended, said, code=4)
     assert state(run) == "failed"
     assert whole_steps(run) == [7, 14]
-
-
-def test_a_run_stopped_for_a_moved_weight_goes_on_from_before(server, data, reference, tmp_path):
-    run = tmp_path / "run"
-    server.run(*training(run, data), patch=THAW_WITHOUT_LEAVE)
     assert server.run(*training(run, data)).code == 0
-    assert everything_stored(run) == everything_stored(reference)
+    assert_equal_runs(run, reference)
 
 
 def test_a_checkpoint_with_an_altered_frozen_weight_is_refused_though_its_manifest_agrees(server, data, stopped):
-    checkpoint = RunDirectory(stopped).stored_checkpoints()[-1]
-    alter(checkpoint / "model.safetensors", "blocks.0.attention.query.weight")
-    reseal(checkpoint)
-    check_whole(checkpoint)
-    ended = server.run(*training(stopped, data))
-    assert ended.code == 4, ended.text
-    assert "frozen weight changed between steps 0 and 28: blocks.0.attention.query.weight" in ended.err
-    assert "Traceback" not in ended.text
-
-
-def alter(file: Path, name: str) -> None:
-    """Flip the lowest bit of a tensor's first element."""
+    """The lowest bit of a tensor's first element is flipped."""
+    file = newest(stopped) / "model.safetensors"
     content = bytearray(file.read_bytes())
     (length,) = struct.unpack("<Q", content[:8])
+    name = "blocks.0.attention.query.weight"
     content[8 + length + json.loads(content[8 : 8 + length])[name]["data_offsets"][0]] ^= 1
     file.write_bytes(content)
+    reseal(newest(stopped))
+    check_whole(newest(stopped))
+    ended = server.run(*training(stopped, data))
+    assert_refused(ended, f"frozen weight changed between steps 0 and 28: {name}", code=4)

@@ -167,23 +167,14 @@ COUNTED = {
 }  # fmt: skip
 
 
-def fuzz(whole, tmp_path, *, trials: int, first: int) -> None:
+@pytest.mark.parametrize(("first", "trials"), [(0, 15), pytest.param(1000, 800, marks=pytest.mark.trial)])
+def test_no_injured_file_of_a_study_changes_a_number_or_ends_in_a_traceback(whole, tmp_path, first, trials):
     for number in range(first, first + trials):
         folder = tmp_path / str(number) / "small"
         try:
             assert_harmless(whole, folder, tmp_path / "out", random.Random(number))
         except Exception as error:
             raise AssertionError(f"trial {number}, in {folder}") from error
-
-
-def test_no_injured_file_of_a_study_changes_a_number_or_ends_in_a_traceback(whole, tmp_path):
-    fuzz(whole, tmp_path, trials=40, first=0)
-
-
-@pytest.mark.trial
-def test_many_injured_files_of_a_study(whole, tmp_path):
-    fuzz(whole, tmp_path, trials=800, first=1000)
-    print("800 injured files, no number changed, no traceback")
 
 
 def sealed_again(whole: Path, folder: Path, out: Path, draw: random.Random) -> None:
@@ -197,16 +188,10 @@ def sealed_again(whole: Path, folder: Path, out: Path, draw: random.Random) -> N
     shutil.rmtree(folder)
 
 
-def test_a_study_file_with_another_value_and_a_seal_that_fits_ends_in_no_traceback(whole, tmp_path):
-    for number in range(20):
+@pytest.mark.parametrize(("first", "trials"), [(0, 6), pytest.param(100, 400, marks=pytest.mark.trial)])
+def test_a_study_file_with_another_value_and_a_seal_that_fits_ends_in_no_traceback(whole, tmp_path, first, trials):
+    for number in range(first, first + trials):
         sealed_again(whole, tmp_path / str(number) / "small", tmp_path / "out", random.Random(number))
-
-
-@pytest.mark.trial
-def test_many_study_files_with_another_value_and_a_seal_that_fits(whole, tmp_path):
-    for number in range(100, 500):
-        sealed_again(whole, tmp_path / str(number) / "small", tmp_path / "out", random.Random(number))
-    print("400 changed and sealed study files, no traceback")
 
 
 # ---- A run that is taken up again ----------------------------------------------------------------------------------

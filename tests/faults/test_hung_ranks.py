@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 from ranks import STEPS, Group, is_alive
-from runs import everything_stored, losses, state, training
+from runs import assert_equal_runs, state, training, whole_steps
 
-from oelm.run.directory import RunDirectory, check_whole
+from oelm.run.directory import RunDirectory
 from warm import wait_until
 
 LIMIT_SECONDS = 2.0
@@ -68,8 +68,7 @@ def stop_a_rank(server, data, folder: Path, *, moment: str, rank: int, after: fl
     assert not any(is_alive(pid) for pid in ranks.values())
     assert state(run) == "failed"
     assert f"rank {rank} " in RunDirectory(run).status()["error"]
-    for checkpoint in RunDirectory(run).stored_checkpoints():
-        check_whole(checkpoint)
+    whole_steps(run)
     return lived
 
 
@@ -77,9 +76,7 @@ def resume_and_compare(server, data, folder: Path, reference: Path) -> None:
     run = folder / "run"
     ended = Group(server, folder / "started", *training(run, data, **STEPS)).wait()
     assert ended.code == 0, ended.text
-    assert state(run) == "finished"
-    assert everything_stored(run) == everything_stored(reference)
-    assert losses(run) == losses(reference)
+    assert_equal_runs(run, reference)
 
 
 def test_stopped_ranks_are_named_and_the_group_resumes(server, data, reference_of_two, tmp_path):
@@ -90,7 +87,7 @@ def test_stopped_ranks_are_named_and_the_group_resumes(server, data, reference_o
 
 
 @pytest.mark.trial
-def test_twenty_stopped_ranks(server, data, reference_of_two, tmp_path, capsys):
+def test_twenty_stopped_ranks(server, data, reference_of_two, tmp_path, say):
     draw, lived, victims = random.Random(10), [], []
     for number in range(20):
         folder, moment, rank = tmp_path / str(number), MOMENTS[number % 3], draw.randrange(2)
@@ -100,8 +97,7 @@ def test_twenty_stopped_ranks(server, data, reference_of_two, tmp_path, capsys):
         victims.append((moment, rank))
         shutil.rmtree(folder)
     counts = ", ".join(f"{moment} {sum(victim[0] == moment for victim in victims)}" for moment in MOMENTS)
-    with capsys.disabled():
-        print(
-            f"\n  K10: {len(lived)} stops ({counts}; rank 0: {sum(rank == 0 for _, rank in victims)}), with a limit of "
-            f"{LIMIT_SECONDS:g} s the group gone after {max(lived):.1f} s at most, all named, resumed, 0 differences"
-        )
+    say(
+        f"K10: {len(lived)} stops ({counts}; rank 0: {sum(rank == 0 for _, rank in victims)}), with a limit of "
+        f"{LIMIT_SECONDS:g} s the group gone after {max(lived):.1f} s at most, all named, resumed, 0 differences"
+    )

@@ -13,37 +13,26 @@ import time
 
 import pytest
 from patches import SLOW_SAVE, SLOW_STEPS
-from runs import everything_stored, leftovers, losses, state, steps_recorded, training
-
-from oelm.run.directory import RunDirectory, check_whole
+from runs import assert_equal_runs, assert_refused, state, steps_recorded, training, whole_steps
 
 
-@pytest.mark.parametrize(
-    ("number", "code"),
-    [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)],
-    ids=["SIGTERM", "SIGINT", "closed terminal"],
-)
-def test_a_signal_saves_and_names_the_command_that_goes_on(server, data, reference, tmp_path, number, code):
-    run = tmp_path / "a run"
-    running = server.start(*training(run, data), patch=SLOW_STEPS)
-    running.until(lambda: steps_recorded(run) >= 9)
-    running.send(number)
-    ended = running.wait()
-    assert ended.code == code, ended.text
-    assert "Traceback" not in ended.text
-    step = int(re.search(r"stopped at step (\d+) of 40, saved", ended.err)[1])
-    assert 9 <= step < 40
-    last = RunDirectory(run).stored_checkpoints()[-1]
-    assert last == RunDirectory(run).checkpoint_folder(step)
-    check_whole(last)
-    assert state(run) == "interrupted"
-
-    line = re.search(r"^oelm: resume with: oelm (.*)$", ended.err, re.MULTILINE)[1]
-    resumed = server.run(*shlex.split(line))
-    assert resumed.code == 0, resumed.text
-    assert f"resuming from step {step} of 40" in resumed.out
-    assert everything_stored(run) == everything_stored(reference)
-    assert losses(run) == losses(reference)
+def test_signals_save_and_name_the_command_that_goes_on(server, data, reference, tmp_path):
+    """One run, four starts: SIGTERM, Ctrl-C, a closed terminal, and then to the end."""
+    run, words, step = tmp_path / "a run", training(tmp_path / "a run", data), 0
+    for number, code in (signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129):
+        running = server.start(*words, patch=SLOW_STEPS)
+        running.until(lambda step=step: steps_recorded(run) >= step + 9)
+        running.send(number)
+        ended = running.wait()
+        assert_refused(ended, code=code)
+        assert not step or f"resuming from step {step} of 40" in ended.out
+        before, step = step, int(re.search(r"stopped at step (\d+) of 40, saved", ended.err)[1])
+        assert before + 9 <= step < 40
+        assert whole_steps(run)[-1] == step
+        assert state(run) == "interrupted"
+        words = shlex.split(re.search(r"^oelm: resume with: oelm (.*)$", ended.err, re.MULTILINE)[1])
+    assert server.run(*words).code == 0
+    assert_equal_runs(run, reference)
 
 
 def test_a_run_under_nohup_outlives_its_terminal(server, data, reference, tmp_path):
@@ -52,7 +41,7 @@ def test_a_run_under_nohup_outlives_its_terminal(server, data, reference, tmp_pa
     running.until(lambda: steps_recorded(tmp_path / "run") >= 9)
     running.send(signal.SIGHUP)
     assert running.wait().code == 0
-    assert everything_stored(tmp_path / "run") == everything_stored(reference)
+    assert_equal_runs(tmp_path / "run", reference)
 
 
 def test_two_signals_in_quick_succession_are_one_wish(server, data, tmp_path):
@@ -78,11 +67,9 @@ def test_a_second_ctrl_c_while_saving_leaves_at_once_with_the_old_checkpoint(ser
     ended = running.wait()
     assert ended.code == 130
     assert time.monotonic() - again < 5
-    assert [folder.name for folder in RunDirectory(run).stored_checkpoints()] == ["step-000007"]
-    check_whole(RunDirectory(run).checkpoint_folder(7))
+    assert whole_steps(run) == [7]
     assert server.run(*training(run, data)).code == 0
-    assert leftovers(run) == []
-    assert everything_stored(run) == everything_stored(reference)
+    assert_equal_runs(run, reference)
 
 
 def test_ctrl_c_before_the_first_step_is_an_interruption_too(server, data, tmp_path):
@@ -91,14 +78,12 @@ def test_ctrl_c_before_the_first_step_is_an_interruption_too(server, data, tmp_p
     running.until(lambda: state(tmp_path / "run") == "running")
     time.sleep(0.1)
     running.send(signal.SIGINT)
-    ended = running.wait()
-    assert ended.code == 130
-    assert "Traceback" not in ended.text
+    assert_refused(running.wait(), code=130)
     assert state(tmp_path / "run") == "interrupted"
 
 
 @pytest.mark.parametrize("presses", [1, 2])
-def test_ctrl_c_at_a_terminal_leaves_the_terminal_as_it_was(server, data, reference, tmp_path, presses):
+def test_ctrl_c_at_a_terminal_leaves_the_terminal_as_it_was(server, data, tmp_path, presses):
     """A real terminal's Ctrl-C key, while the live line is shown, which hides the cursor."""
     run, (keyboard, screen), shown = tmp_path / "run", pty.openpty(), bytearray()
     patch = SLOW_STEPS + (SLOW_SAVE if presses == 2 else "")
@@ -116,8 +101,6 @@ def test_ctrl_c_at_a_terminal_leaves_the_terminal_as_it_was(server, data, refere
     os.close(keyboard)
     assert b"stopping after this step and saving; once more to leave at once" in shown
     assert shown.rfind(b"\x1b[?25h") > shown.rfind(b"\x1b[?25l") > 0
-    assert server.run(*training(run, data)).code == 0
-    assert everything_stored(run) == everything_stored(reference)
 
 
 def read_to_the_end(terminal: int, shown: bytearray) -> None:

@@ -8,9 +8,8 @@ import subprocess
 import sys
 
 import pytest
-from runs import everything_stored, leftovers, losses, training
+from runs import assert_equal_runs, assert_refused, training, whole_steps
 
-from oelm.run.directory import RunDirectory, check_whole
 from warm import Ended, environment
 
 # Runs just before the third checkpoint is saved.
@@ -53,19 +52,15 @@ LARGER = {"d_model": 256, "seq_len": 64, "batch_size": 16, "training.steps": 6}
 
 
 def assert_one_line(ended: Ended, expected: str) -> None:
-    assert ended.code == 2, ended.text
-    assert "Traceback" not in ended.text
+    assert_refused(ended)
     assert re.fullmatch(f"oelm: {expected}", ended.err.strip()), ended.text
 
 
 def assert_it_goes_on(server, words: list[str], run, reference) -> None:
-    for folder in RunDirectory(run).stored_checkpoints():
-        check_whole(folder)
+    whole_steps(run)
     again = server.run(*words)
     assert again.code == 0, again.text
-    assert everything_stored(run) == everything_stored(reference)
-    assert losses(run) == losses(reference)
-    assert leftovers(run) == []
+    assert_equal_runs(run, reference)
 
 
 def test_a_disk_without_inodes_is_not_called_full(server, data, reference, mounted):
@@ -107,28 +102,27 @@ def test_a_limit_of_the_shell_is_named_and_without_it_the_run_goes_on(
     assert_it_goes_on(server, words, run, reference)
 
 
-@pytest.mark.parametrize("words", ["--version", "arms", "status nothing", "generate nowhere", "board --no-open"])
-def test_too_few_open_files_for_anything_are_refused_first(words):
-    """A process of its own, as `ulimit -n` starts it: what fails inside a library has no words of ours."""
+def limited(limit: str, soft: int, hard: int, *words: str) -> Ended:
+    """A process of its own, as `ulimit` starts it: what fails inside a library has no words of ours."""
     code = (
-        "import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (4, 4096)); "
+        f"import resource, runpy, sys; resource.setrlimit(resource.{limit}, ({soft}, {hard})); "
         "sys.argv[0] = 'oelm'; runpy.run_module('oelm', run_name='__main__')"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, *words.split()], env=environment(), capture_output=True, text=True, timeout=60
-    )
-    line = r"open files: the shell allows 4 at a time \(ulimit -n\), and oelm needs at least 64; raise the limit .*"
-    assert_one_line(Ended(done.returncode, done.stdout, done.stderr), line)
-    assert done.stdout == ""
+    command = [sys.executable, "-c", code, *words]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=60)
+    return Ended(done.returncode, done.stdout, done.stderr)
+
+
+def test_too_few_open_files_for_anything_are_refused_first():
+    ended = limited("RLIMIT_NOFILE", 4, 4096, "--version")
+    assert_one_line(ended, r"open files: the shell allows 4 at a time \(ulimit -n\), and oelm needs at least 64; .*")
+    assert ended.out == ""
 
 
 def test_preparing_data_under_a_limit_of_file_size(server, tmp_path):
     words = ["prepare", "stories", "--stories", "300", "--workers", "1", "--out", tmp_path / "data"]
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (9000, 9000))"
-    ended = server.run(*words, patch=limit)
-    assert ended.code == 2, ended.text
-    assert "Traceback" not in ended.text
-    assert "larger than 8.8 KiB, the limit of the shell (ulimit -f)" in ended.err
+    assert_refused(server.run(*words, patch=limit), "8.8 KiB", "(ulimit -f)")
     assert not (tmp_path / "data").exists()
 
 
@@ -144,29 +138,21 @@ def ended_under_a_memory_limit(server, data, run, extra: int) -> bool:
     return True
 
 
-@pytest.mark.parametrize("extra_mib", [0, 16, 64])
+@pytest.mark.parametrize("extra_mib", [0, 64])
 def test_address_space_that_runs_out_is_one_line(server, data, tmp_path, extra_mib):
     assert ended_under_a_memory_limit(server, data, tmp_path / "run", extra_mib * 2**20)
 
 
 def test_too_little_address_space_for_torch_is_one_line(data, tmp_path):
-    """A process of its own, as `ulimit -v` starts it: torch would end it by SIGSEGV or SIGABRT."""
-    code = (
-        "import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_AS, (500 * 2**20, 500 * 2**20)); "
-        "sys.argv[0] = 'oelm'; runpy.run_module('oelm', run_name='__main__')"
-    )
-    command = [sys.executable, "-c", code, *training(tmp_path / "run", data)]
-    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=60)
-    assert_one_line(
-        Ended(done.returncode, done.stdout, done.stderr), r"memory: the shell allows 500\.0 MiB .*torch alone needs.*"
-    )
+    """Torch would end it by SIGSEGV or SIGABRT."""
+    ended = limited("RLIMIT_AS", 500 * 2**20, 500 * 2**20, *training(tmp_path / "run", data))
+    assert_one_line(ended, r"memory: the shell allows 500\.0 MiB .*torch alone needs.*")
 
 
 @pytest.mark.trial
-def test_many_limits_of_address_space(server, data, tmp_path, capsys):
+def test_many_limits_of_address_space(server, data, tmp_path, say):
     draw, ran_out = random.Random(1), 0
     for number in range(40):
         extra = draw.randrange(0, 160 * 2**20)
         ran_out += ended_under_a_memory_limit(server, data, tmp_path / str(number), extra)
-    with capsys.disabled():
-        print(f"\n  M1: 40 limits of address space, {ran_out} ran out, each one line")
+    say(f"M1: 40 limits of address space, {ran_out} ran out, each one line")

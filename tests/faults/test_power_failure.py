@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from power_failure import Call, Crash, Disk, Tree, build, can_record, crash_states, recorded, stored
-from runs import everything_stored, losses, training
+from runs import assert_equal_runs, training
 
 from oelm.machine.errors import UserError
 from oelm.run.directory import RunDirectory, checkpoint_step
@@ -124,26 +124,6 @@ class Judge:
             yield f"sealed, but {run.state}"
 
 
-def assert_nothing_lost(states: list[Crash], judge: Judge) -> None:
-    found = [(number, problems) for number, crash in enumerate(states) if (problems := judge.problems(crash))]
-    assert not found, f"{len(found)} of {len(states)} states, such as {found[:3]}"
-
-
-def assert_goes_on(crash: Crash, folder: Path, server: WarmServer, data: Path, uninterrupted: Path) -> None:
-    """The same command, after the failure, ends as if nothing had been."""
-    build(crash.tree, folder)
-    ended = server.run(*training(folder / RUN, data, **FEW_STEPS))
-    assert ended.code == 0, ended.text
-    assert everything_stored(folder / RUN) == everything_stored(uninterrupted)
-    assert losses(folder / RUN) == losses(uninterrupted)
-    assert read_stored(folder / RUN).state == "finished"
-    shutil.rmtree(folder)
-
-
-def spread(states: list[Crash], count: int) -> list[Crash]:
-    return [states[number * (len(states) - 1) // max(1, count - 1)] for number in range(count)]
-
-
 # ---- The replay itself -----------------------------------------------------------------------------------------------
 
 
@@ -165,30 +145,29 @@ def test_the_states_reach_from_nothing_to_a_sealed_run(states):
 # ---- Trials ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_power_failure_loses_nothing_that_was_saved(recording, states, tmp_path):
-    """Every tenth state."""
-    assert_nothing_lost(states[::10], Judge(recording, tmp_path / "state"))
+@pytest.mark.parametrize("every", [10, pytest.param(1, marks=pytest.mark.trial)])
+def test_a_power_failure_loses_nothing_that_was_saved(recording, states, tmp_path, say, every):
+    judge, looked_at = Judge(recording, tmp_path / "state"), states[::every]
+    found = [(number, problems) for number, crash in enumerate(looked_at) if (problems := judge.problems(crash))]
+    assert not found, f"{len(found)} of {len(looked_at)} states, such as {found[:3]}"
+    say(f"C8: {len(looked_at)} distinct crash states, 0 violations")
 
 
-def test_a_run_goes_on_after_a_power_failure(states, server, data, uninterrupted, tmp_path):
-    for number, crash in enumerate(spread(states, 4)):
-        assert_goes_on(crash, tmp_path / str(number), server, data, uninterrupted)
+TRIALS = 2 * int(os.environ.get("OELM_TRIALS", "25"))
 
 
-@pytest.mark.trial
-def test_all_power_failures_lose_nothing_that_was_saved(recording, states, tmp_path, capsys):
-    assert_nothing_lost(states, Judge(recording, tmp_path / "state"))
-    with capsys.disabled():
-        print(f"\n  C8: {len(states)} distinct crash states, 0 violations")
-
-
-@pytest.mark.trial
-def test_runs_go_on_after_many_power_failures(states, server, data, uninterrupted, tmp_path, capsys):
-    chosen = spread(states, int(os.environ.get("OELM_TRIALS", "25")) * 2)
-    for number, crash in enumerate(chosen):
-        assert_goes_on(crash, tmp_path / str(number), server, data, uninterrupted)
-    with capsys.disabled():
-        print(f"\n  C8: {len(chosen)} of {len(states)} crash states resumed, 0 differences")
+@pytest.mark.parametrize("count", [3, pytest.param(TRIALS, marks=pytest.mark.trial)])
+def test_a_run_goes_on_after_a_power_failure(states, server, data, uninterrupted, tmp_path, say, count):
+    """The same command, after failures spread over the run, ends as if nothing had been."""
+    for number in range(count):
+        folder, crash = tmp_path / str(number), states[number * (len(states) - 1) // (count - 1)]
+        build(crash.tree, folder)
+        ended = server.run(*training(folder / RUN, data, **FEW_STEPS))
+        assert ended.code == 0, ended.text
+        assert_equal_runs(folder / RUN, uninterrupted)
+        assert read_stored(folder / RUN).state == "finished"
+        shutil.rmtree(folder)
+    say(f"C8: {count} of {len(states)} crash states resumed, 0 differences")
 
 
 # ---- Planted faults --------------------------------------------------------------------------------------------------
@@ -233,6 +212,7 @@ driver.write_json = writing
 
 
 PLANTED = {
+    "files not flushed": (FILES_NOT_FLUSHED, "neither whole nor absent"),
     "folders not flushed": (FOLDERS_NOT_FLUSHED, "was saved"),
     "checkpoint not flushed": (CHECKPOINT_NOT_FLUSHED, "was saved"),
     "pruned first": (PRUNED_FIRST, "was saved"),
@@ -240,17 +220,11 @@ PLANTED = {
 }
 
 
-def assert_found_out(patch: str, problem: str, server: WarmServer, data: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "fault", [*[*PLANTED][:1], *(pytest.param(each, marks=pytest.mark.trial) for each in [*PLANTED][1:])]
+)
+def test_a_planted_fault_is_found_out(server, data, tmp_path, fault):
+    patch, problem = PLANTED[fault]
     recording = Recording.of(server, tmp_path / "planted", data, patch=patch)
     judge = Judge(recording, tmp_path / "state")
     assert any(problem in line for crash in recording.states() for line in judge.problems(crash))
-
-
-def test_a_forgotten_flush_is_found_out(server, data, tmp_path):
-    assert_found_out(FILES_NOT_FLUSHED, "neither whole nor absent", server, data, tmp_path)
-
-
-@pytest.mark.trial
-@pytest.mark.parametrize(("patch", "problem"), PLANTED.values(), ids=PLANTED)
-def test_planted_faults_are_found_out(server, data, tmp_path, patch, problem):
-    assert_found_out(patch, problem, server, data, tmp_path)

@@ -10,9 +10,8 @@ from pathlib import Path
 
 from patches import SLOW_STEPS
 from ranks import STEPS, Group, is_alive
-from runs import everything_stored, losses, state, steps_recorded, training
+from runs import assert_equal_runs, state, steps_recorded, training, whole_steps
 
-from oelm.run.directory import RunDirectory, check_whole
 from warm import wait_until
 
 SPOILED_ON_ONE_RANK = """
@@ -30,12 +29,6 @@ def wait_for_step(group: Group, run: Path, step: int) -> None:
     assert not group.has_ended(), group.text
 
 
-def newest_whole(run: Path) -> int:
-    folder = RunDirectory(run).stored_checkpoints()[-1]
-    check_whole(folder)
-    return int(folder.name.removeprefix("step-"))
-
-
 def test_a_group_is_stopped_killed_and_resumed_as_if_nothing_had_happened(server, data, reference_of_two, tmp_path):
     """One run, four starts: SIGTERM to torchrun, Ctrl-C to all, kill -9 of one rank, and then to the end."""
     run, words = tmp_path / "run", training(tmp_path / "run", data, **STEPS)
@@ -47,7 +40,7 @@ def test_a_group_is_stopped_killed_and_resumed_as_if_nothing_had_happened(server
     assert ended.code != 0
     step = int(re.search(r"oelm: stopped at step (\d+) of 30, saved", ended.out)[1])
     assert "oelm: resume with: the same torchrun command" in ended.out
-    assert newest_whole(run) == step
+    assert whole_steps(run)[-1] == step
     assert state(run) == "interrupted"
 
     second = Group(server, tmp_path / "started", *words, patch=SLOW_STEPS)
@@ -56,7 +49,7 @@ def test_a_group_is_stopped_killed_and_resumed_as_if_nothing_had_happened(server
     ended = second.wait()
     assert f"resuming from step {step} of 30" in ended.out
     step = int(re.search(r"oelm: stopped at step (\d+) of 30, saved", ended.out)[1])
-    assert newest_whole(run) == step
+    assert whole_steps(run)[-1] == step
 
     third = Group(server, tmp_path / "started", *words, patch=SLOW_STEPS, cold=True)
     wait_for_step(third, run, step + 3)
@@ -68,14 +61,13 @@ def test_a_group_is_stopped_killed_and_resumed_as_if_nothing_had_happened(server
     assert ended.code != 0
     assert re.search(rf"rank\s+: 1 \(local_rank: 1\)\s+exitcode\s+: -9 \(pid: {ranks[1]}\)", ended.out), ended.out
     assert not any(is_alive(pid) for pid in ranks.values())
-    newest_whole(run)
+    assert whole_steps(run)
 
     ended = Group(server, tmp_path / "started", *words).wait()
     assert ended.code == 0, ended.out
     assert "resuming from step" in ended.out
     assert "warning" not in ended.out
-    assert everything_stored(run) == everything_stored(reference_of_two)
-    assert losses(run) == losses(reference_of_two)
+    assert_equal_runs(run, reference_of_two)
 
 
 def test_a_loss_that_is_no_number_on_one_rank_stops_every_rank_for_good(server, data, tmp_path):
@@ -87,11 +79,11 @@ def test_a_loss_that_is_no_number_on_one_rank_stops_every_rank_for_good(server, 
     )
     assert re.search(r"exitcode  : 3 ", ended.out)  # one ended by itself; torchrun may end the slower one
     assert state(run) == "diverged"
-    assert newest_whole(run) == 14
+    assert whole_steps(run)[-1] == 14
 
     again = Group(server, tmp_path / "started", *words).wait()
     assert again.code != 0
     assert "a diverged run is not started again" in again.out
     assert "[rank1]: Traceback" not in again.out
     assert state(run) == "diverged"
-    assert newest_whole(run) == 14
+    assert whole_steps(run)[-1] == 14

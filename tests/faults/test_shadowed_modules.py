@@ -29,9 +29,8 @@ TRAIN = ("train", "one.yaml", "--out", "one")
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("-m", "oelm", "run", "mine.yaml", "--dry-run"),  # its probe, for one process and for two
-        ("-P", "-m", "oelm", "run", "mine.yaml"),  # as the installed command; its runs, warm, cold and by torchrun
-        ("-P", "-m", "oelm", "check", "--only", "device"),
+        ("-P", "-m", "oelm", "run", "mine.yaml"),  # as the installed command; its probes and runs, warm and by torchrun
+        ("-m", "oelm", "check", "--only", "device"),
         ("-P", *TORCHRUN, "PORT", "-m", "oelm", *TRAIN),
     ],
     ids=lambda words: "-".join(word for word in words if word.isalpha()),
@@ -44,14 +43,7 @@ def test_files_of_the_working_folder_are_not_imported(arguments, tmp_path):
     words = [str(free_port()) if word == "PORT" else word for word in arguments]
     environment = child_environment()
     environment.pop("PYTHONSAFEPATH", None)
-    done = subprocess.run(
-        [sys.executable, *words],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
+    command = [sys.executable, *words]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240)
     assert not list(tmp_path.glob("imported-*")), done.stderr
     assert done.returncode == 0, done.stderr

@@ -182,99 +182,41 @@ def tracked(directory: RunDirectory, run: ResolvedRun, *, folder: Path, step: in
 # ---- The directory -------------------------------------------------------------------------------------------------
 
 
+class Named:
+    """A file or folder of every run."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, directory: RunDirectory, kind: type) -> Path:
+        return directory.path / self.name
+
+
 @dataclass(frozen=True)
 class RunDirectory:
     path: Path
 
-    @property
-    def config_file(self) -> Path:
-        return self.path / "config.json"
-
-    @property
-    def settings_file(self) -> Path:
-        """What a controller gives to `oelm train`: the run and how to execute it."""
-        return self.path / "settings.json"
-
-    @property
-    def handle_file(self) -> Path:
-        """Who was started for this run, and where."""
-        return self.path / "slot.json"
-
-    @property
-    def output_file(self) -> Path:
-        """What the started process printed."""
-        return self.path / "output.log"
-
-    @property
-    def environment_file(self) -> Path:
-        return self.path / "environment.json"
-
-    @property
-    def status_file(self) -> Path:
-        return self.path / "status.json"
-
-    @property
-    def parameters_file(self) -> Path:
-        return self.path / "parameters.json"
-
-    @property
-    def metrics_file(self) -> Path:
-        return self.path / "metrics.jsonl"
-
-    @property
-    def timing_file(self) -> Path:
-        """Of the scripts of oelm.compat, and of every run of versions up to 0.5; nothing reads it."""
-        return self.path / "timing_stats.json"
-
-    @property
-    def result_file(self) -> Path:
-        return self.path / RESULT_FILE
-
-    @property
-    def predictions_file(self) -> Path:
-        """What a classifier said of every reported example."""
-        return self.path / "predictions.json"
-
-    @property
-    def sample_file(self) -> Path:
-        """Text that `oelm generate --keep` stored, for `oelm board`."""
-        return self.path / "sample.json"
-
-    @property
-    def seal_file(self) -> Path:
-        """Written last: it binds everything that numbers are taken from."""
-        return self.path / "seal.json"
-
-    @property
-    def damaged(self) -> Path:
-        """What was found damaged and set aside, one folder a time."""
-        return self.path / "damaged"
-
-    @property
-    def log_file(self) -> Path:
-        return self.path / "training.log"
-
-    @property
-    def lock_file(self) -> Path:
-        return self.path / "lock.json"
-
-    @property
-    def checkpoints(self) -> Path:
-        return self.path / "checkpoints"
-
-    @property
-    def best(self) -> Path:
-        return self.path / "best"
-
-    @property
-    def trackers(self) -> Path:
-        """What other trackers write, a folder for each."""
-        return self.path / "trackers"
-
-    @property
-    def tensorboard(self) -> Path:
-        """Where versions up to 0.5 let TensorBoard write; nothing reads it."""
-        return self.path / "tensorboard"
+    config_file = Named("config.json")
+    settings_file = Named("settings.json")  # what a controller gives to `oelm train`: the run and how to execute it
+    handle_file = Named("slot.json")  # who was started for this run, and where
+    output_file = Named("output.log")  # what the started process printed
+    environment_file = Named("environment.json")
+    status_file = Named("status.json")
+    parameters_file = Named("parameters.json")
+    metrics_file = Named("metrics.jsonl")
+    # Of the scripts of oelm.compat, and of every run of versions up to 0.5; nothing reads it.
+    timing_file = Named("timing_stats.json")
+    result_file = Named(RESULT_FILE)
+    predictions_file = Named("predictions.json")  # what a classifier said of every reported example
+    sample_file = Named("sample.json")  # text that `oelm generate --keep` stored, for `oelm board`
+    seal_file = Named("seal.json")  # written last: it binds everything that numbers are taken from
+    damaged = Named("damaged")  # what was found damaged and set aside, one folder a time
+    log_file = Named("training.log")
+    lock_file = Named("lock.json")
+    checkpoints = Named("checkpoints")
+    best = Named("best")
+    trackers = Named("trackers")  # what other trackers write, a folder for each
+    tensorboard = Named("tensorboard")  # where versions up to 0.5 let TensorBoard write; nothing reads it
 
     def holds_work(self) -> bool:
         """Whether a run got as far as to leave something: records, a checkpoint, a model, a result."""
@@ -288,7 +230,7 @@ class RunDirectory:
 
     def refuse_foreign_files(self) -> None:
         """A folder that is no run's, and not empty, is somebody else's."""
-        ours = {getattr(self, name).name for name, value in vars(RunDirectory).items() if isinstance(value, property)}
+        ours = {value.name for value in vars(RunDirectory).values() if isinstance(value, Named)}
         names = {entry.name for entry in self.path.iterdir() if not entry.name.startswith(TEMPORARY_PREFIX)}
         foreign = sorted(names - ours)
         if foreign:
@@ -501,7 +443,13 @@ def check_whole(folder: Path) -> None:
     for name in CHECKPOINT_FILES:
         if name not in files:
             raise Damaged(manifest_file, f"does not list {name}")
-    named = {named_in(manifest_file, name): _size_and_digest(manifest_file, name, files[name]) for name in files}
+    named: dict[Path, tuple[int, str]] = {}
+    for name, entry in files.items():
+        size, digest = (entry.get("bytes"), entry.get("sha256")) if isinstance(entry, dict) else (None, None)
+        path = named_in(manifest_file, name)
+        if type(size) is not int or size < 0 or not isinstance(digest, str):
+            raise Damaged(manifest_file, f"has no size and SHA-256 of {name}")
+        named[path] = size, digest
     for path, (expected_bytes, expected_sha256) in named.items():
         if not path.is_file():
             raise Damaged(path, "missing")
@@ -509,10 +457,3 @@ def check_whole(folder: Path) -> None:
             raise Damaged(path, f"has {path.stat().st_size} bytes, not {expected_bytes}")
         if sha256_of(path) != expected_sha256:
             raise Damaged(path, "does not match its SHA-256")
-
-
-def _size_and_digest(manifest_file: Path, name: str, entry: Any) -> tuple[int, str]:
-    size, digest = (entry.get("bytes"), entry.get("sha256")) if isinstance(entry, dict) else (None, None)
-    if type(size) is not int or size < 0 or not isinstance(digest, str):
-        raise Damaged(manifest_file, f"has no size and SHA-256 of {name}")
-    return size, digest

@@ -32,6 +32,7 @@ from oelm.storage.schemas import (
 )
 
 FORMAT_VERSION = 1
+COUNTS = ("total", "trainable", "frozen", "implied", "frozen_digest")  # what a result repeats of the parameters
 
 
 @dataclass(frozen=True)
@@ -108,27 +109,27 @@ def end_of(directory: RunDirectory) -> Ended | None:
         return None
     config = read_config(directory)
     if os.path.lexists(directory.seal_file):
-        return _sealed_end(directory, config)
-    state = (directory.status() or {}).get("state")
-    if config.format_version < SEALED_SINCE:
-        return _unsealed_end(directory, config, state)
+        seal = read_seal(directory)
+        for path in _bound(directory):
+            _check_bound(path, seal["files"].get(path.name))
+        if seal["state"] == "finished" and directory.result_file.name not in seal["files"]:
+            raise Damaged(directory.seal_file, f"does not list {directory.result_file.name}")
+        ended = _checked_end(directory, config, seal["state"], sealed=True, error=seal.get("error"))
+        return replace(ended, started=seal.get("started"))
+    status = directory.status() or {}
+    state = status.get("state")
+    if config.format_version < SEALED_SINCE:  # a result that is lost is none: the run is taken up where it stopped
+        if directory.result_file.exists() and state in ("finished", None):
+            return _checked_end(directory, config, "finished", sealed=False)
+        if state == "diverged":
+            return _checked_end(directory, config, "diverged", sealed=False, error=status.get("error"))
+        return None
     if state in ("finished", "diverged"):
         raise Damaged(directory.seal_file, f"missing, although the run is {state}")
     if state is None and directory.result_file.exists():
         raise Damaged(directory.seal_file, "missing, although the run has a result")
     _read_if_there(directory.environment_file, Environment)
     return None
-
-
-def _sealed_end(directory: RunDirectory, config: Config) -> Ended:
-    seal = read_seal(directory)
-    for path in _bound(directory):
-        _check_bound(path, seal["files"].get(path.name))
-    state = seal["state"]
-    if state == "finished" and directory.result_file.name not in seal["files"]:
-        raise Damaged(directory.seal_file, f"does not list {directory.result_file.name}")
-    ended = _checked_end(directory, config, state, sealed=True, error=seal.get("error"))
-    return replace(ended, started=seal.get("started"))
 
 
 def read_seal(directory: RunDirectory) -> dict[str, Any]:
@@ -155,16 +156,6 @@ def _check_bound(path: Path, entry: dict[str, Any] | None) -> None:
             raise missing(path) if path.is_symlink() else Damaged(path, "missing, although the run's seal lists it")
         if _entry(path) != {"bytes": entry["bytes"], "sha256": entry["sha256"]}:
             raise Damaged(path, "changed since the run was sealed")
-
-
-def _unsealed_end(directory: RunDirectory, config: Config, state: str | None) -> Ended | None:
-    """A result that is lost is none: the run is taken up again where it stopped."""
-    if directory.result_file.exists() and state in ("finished", None):
-        return _checked_end(directory, config, "finished", sealed=False)
-    if state == "diverged":
-        error = (directory.status() or {}).get("error")
-        return _checked_end(directory, config, "diverged", sealed=False, error=error)
-    return None
 
 
 def _checked_end(
@@ -234,11 +225,7 @@ def _disagreement(
         "steps": training.steps,
         "learning_rate": training.learning_rate,
         "validation_split": training.validation_split,
-        **{
-            key: parameters[key]
-            for key in ("total", "trainable", "frozen", "implied", "frozen_digest")
-            if key in parameters
-        },
+        **{key: parameters[key] for key in COUNTS if key in parameters},
     }
     if digest := environment.get("data_digest"):
         expected["fingerprint"] = stored_fingerprint(config.tree, data_digest=digest)

@@ -235,12 +235,7 @@ def test_zero_frozen_with_weights_in_buffers_is_explained_with_the_exact_numbers
     assert diagnosis.problems == ()
     assert tuple(vars(diagnosis.totals).values()) == (44_896_768, 41_751_040, 3_145_728, 0)
     note = next(note for note in diagnosis.notes if "buffers" in note)
-    for words in (
-        "parameters() alone counts 41,751,040",
-        "3,145,728 more elements are in 12 buffers",
-        "The true total is 44,896,768",
-        "an error of counting, not a missing freeze",
-    ):
+    for words in ("41,751,040", "3,145,728 more elements are in 12 buffers", "The true total is 44,896,768"):
         assert words in note
 
 

@@ -14,7 +14,7 @@ import oelm
 from oelm import cli
 from oelm.core.model.freezing import Schedule
 from oelm.machine.errors import UserError
-from oelm.run.diagnosis import any_module, diagnose, diagnose_arm, storage
+from oelm.run.diagnosis import diagnose, diagnose_arm, storage
 
 
 def test_text_shows_every_tensor_whole_and_the_verdict() -> None:
@@ -22,6 +22,7 @@ def test_text_shows_every_tensor_whole_and_the_verdict() -> None:
     text = diagnosis.as_text()
     assert all(entry.name in text for entry in diagnosis.entries)
     assert text.endswith("healthy: yes")
+    assert oelm.diagnose is diagnose
     module = nn.Linear(2, 2)
     sick = diagnose(module, should_move=lambda name: False).as_text()
     assert "PROBLEM: should never move, but requires a gradient: weight, bias" in sick
@@ -48,7 +49,3 @@ def test_an_arm_is_diagnosed_on_its_data(data: Path) -> None:
     assert f"tokens: {data}" in diagnosis.notes
     with pytest.raises(UserError, match="oelm prepare"):
         diagnose_arm(run.model_copy(update={"data": str(data / "none")}), data_given=True)
-
-
-def test_the_package_offers_diagnose() -> None:
-    assert oelm.diagnose is diagnose is any_module.diagnose

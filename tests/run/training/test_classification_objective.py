@@ -59,9 +59,8 @@ def stepped(run: Run, **execution: object):
     return objective, before, losses
 
 
-@pytest.mark.parametrize("kind", TYPES)
-def test_gradients_depend_neither_on_the_micro_batch_nor_on_its_padding(kind, folders):
-    run = fine_tuning(folders[kind])
+def test_gradients_depend_neither_on_the_micro_batch_nor_on_its_padding(folders):
+    run = fine_tuning(folders["roberta"])
     whole, _, whole_losses = stepped(run, precision="float64", micro_batch_size=7)
     part, _, part_losses = stepped(run, precision="float64", micro_batch_size=2)
     assert part_losses == pytest.approx(whole_losses, rel=1e-11)
@@ -69,15 +68,10 @@ def test_gradients_depend_neither_on_the_micro_batch_nor_on_its_padding(kind, fo
         torch.testing.assert_close(other, one, rtol=0, atol=1e-9, msg=name)
 
 
-@pytest.mark.parametrize("kind", TYPES)
-def test_a_step_and_a_validation_of_an_encoder_use_only_operations_whose_form_on_a_gpu_is_known(kind, folders):
-    with Operations() as operations:
-        stepped(fine_tuning(folders[kind], steps=1, **{"model.dropout": 0.1}))[0].validation()
-    assert operations.without_deterministic_form() == []
-
-
-@pytest.mark.parametrize("kind", TYPES)
-@pytest.mark.parametrize("arm", ["frozen_pretrained", "frozen_head_orthogonal", "frozen_half"])
+@pytest.mark.parametrize(
+    ("kind", "arm"),
+    [("bert", "frozen_half"), ("roberta", "frozen_head_orthogonal"), ("distilbert", "frozen_pretrained")],
+)
 def test_only_the_frozen_part_of_queries_and_keys_stays(kind, arm, folders):
     objective, before, _ = stepped(fine_tuning(folders[kind], arm, **{"training.weight_decay": 0.1}))
     roles = {name: objective.role_of(name) for name in before}
@@ -89,17 +83,15 @@ def test_only_the_frozen_part_of_queries_and_keys_stays(kind, arm, folders):
     assert still - frozen - unused == set()
 
 
-@pytest.mark.parametrize(
-    ("arm", "roles"),
-    [("frozen_up", {"up"}), ("frozen_embedding", {"token_embedding"}), ("frozen_norms", {"norm"})],
-)
-def test_other_parts_of_an_encoder_stay_as_pretrained(arm, roles, folders):
-    objective, before, _ = stepped(fine_tuning(folders["distilbert"], arm, **{"training.weight_decay": 0.1}))
-    frozen = {name for name, value in objective.model.named_parameters() if not value.requires_grad}
-    assert frozen == {name for name in before if objective.role_of(name) in roles}
-    assert all(torch.equal(objective.model.get_parameter(name), before[name]) for name in frozen)
+def test_other_parts_of_an_encoder_stay_as_pretrained(folders):
     given = load_file(folders["distilbert"].parent / "distilbert-encoder" / "model.safetensors")
-    assert all(torch.equal(before[name], given[name.removeprefix("distilbert.")]) for name in frozen)
+    for arm, role in ("frozen_up", "up"), ("frozen_embedding", "token_embedding"), ("frozen_norms", "norm"):
+        objective, before, _ = stepped(fine_tuning(folders["distilbert"], arm, **{"training.weight_decay": 0.1}))
+        frozen = {name for name, value in objective.model.named_parameters() if not value.requires_grad}
+        assert frozen == {name for name in before if objective.role_of(name) == role}
+        for name in frozen:
+            assert torch.equal(objective.model.get_parameter(name), before[name])
+            assert torch.equal(before[name], given[name.removeprefix("distilbert.")])
 
 
 def test_arms_of_one_seed_differ_in_queries_and_keys_alone(folders):
@@ -136,15 +128,6 @@ def test_a_run_leaves_its_predictions_and_a_model_that_transformers_loads(folder
         logits = model(**{name: torch.from_numpy(values) for name, values in batch.items()}).logits
     assert logits.argmax(dim=1).tolist() == said["predicted"]
     assert list(model.config.id2label.values()) == list(open_sentences(folders["bert"]).labels)
-
-
-def test_a_stored_best_model_is_frozen_again(folders, tmp_path):
-    import oelm
-
-    train(fine_tuning(folders["bert"], "frozen_half", steps=2), quiet_execution(), out=tmp_path / "run")
-    model = oelm.load(tmp_path / "run" / "best")
-    counted = json.loads((tmp_path / "run" / "parameters.json").read_text())
-    assert sum(p.numel() for p in model.parameters() if not p.requires_grad) == counted["frozen"] > 0
 
 
 def test_a_run_that_was_cut_off_ends_with_the_same_bits(folders, tmp_path):
@@ -208,7 +191,7 @@ def test_what_does_not_fit_is_one_line(folders, token_folder, tmp_path):
     for place in (tmp_path / "run", tmp_path / "run" / "checkpoints" / "step-000001"):
         with pytest.raises(UserError, match="contains an encoder for sentences, not a language model"):
             load_stored(place)
-    with pytest.raises(UserError, match="no prepared sentences there; create them with: oelm prepare xnli"):
+    with pytest.raises(UserError, match=r"no prepared sentences there .*: oelm prepare "):
         open_data(fine_tuning(tmp_path / "nowhere"))
     moved = tmp_path / "moved"
     shutil.copytree(folders["bert"].parent / "bert-encoder", moved)
@@ -218,28 +201,22 @@ def test_what_does_not_fit_is_one_line(folders, token_folder, tmp_path):
         stepped(fine_tuning(tmp_path / "data"))
 
 
-def test_diagnose_counts_three_ways_and_takes_real_steps(folders, tmp_path):
+def test_what_was_stored_is_frozen_again_and_diagnosed_wherever_it_lies(folders, tmp_path):
+    import oelm
     from oelm.run.diagnosis import diagnose_arm, diagnose_stored
 
-    for arm in ("fine_tuned", "frozen_half", "frozen_orthogonalised", "late_unfreeze"):
-        run = fine_tuning(folders["bert"], arm, steps=2)
-        found = diagnose_arm(run, data_given=True)
+    for arm in ("frozen_half", "late_unfreeze"):
+        found = diagnose_arm(fine_tuning(folders["bert"], arm, steps=2), data_given=True)
         assert found.problems == (), arm
         assert len(found.counts) == 3
     train(fine_tuning(folders["bert"], "frozen_half", steps=2), quiet_execution(), out=tmp_path / "run")
-    stored = diagnose_stored(tmp_path / "run")
-    assert stored.healthy
-    assert stored.as_json()["frozen"] == json.loads((tmp_path / "run" / "parameters.json").read_text())["frozen"]
-
-
-def test_diagnose_finds_whatever_was_stored(folders, tmp_path):
-    from oelm.run.diagnosis import diagnose_stored
-
-    run = fine_tuning(folders["bert"], "frozen_half", steps=2)
-    train(run, quiet_execution(), out=tmp_path / "run")
     directory = RunDirectory(tmp_path / "run")
-    places = [directory.best, directory.checkpoint_folder(2), directory.path]
-    assert all(diagnose_stored(place).healthy for place in places)
+    frozen = json.loads(directory.parameters_file.read_text())["frozen"]
+    model = oelm.load(directory.best)
+    assert sum(p.numel() for p in model.parameters() if not p.requires_grad) == frozen > 0
+    assert diagnose_stored(directory.path).as_json()["frozen"] == frozen
+    for place in (directory.best, directory.checkpoint_folder(2), directory.path):
+        assert diagnose_stored(place).healthy
     shutil.rmtree(directory.best)  # as after a stop before the first validation
     assert diagnose_stored(directory.path).healthy
     shutil.rmtree(directory.checkpoints)
@@ -248,11 +225,11 @@ def test_diagnose_finds_whatever_was_stored(folders, tmp_path):
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_fine_tuning_has_only_operations_with_a_deterministic_form(kind, folders):
+def test_a_step_and_a_validation_of_an_encoder_have_only_operations_with_a_deterministic_form(kind, folders):
     torch.use_deterministic_algorithms(True)
     try:
         with Operations() as operations:
-            stepped(fine_tuning(folders[kind], steps=2, validate_every=2))
+            stepped(fine_tuning(folders[kind], steps=1, **{"model.dropout": 0.1}))[0].validation()
     finally:
         torch.use_deterministic_algorithms(False)
     assert "embedding_dense_backward" in operations.seen

@@ -12,8 +12,7 @@ from bare_loop import start
 from oelm.core.config import resolved
 from oelm.machine.errors import UserError
 from oelm.run.training.assembly import assembled
-from oelm.run.training.determinism import WORKSPACE
-from oelm.run.training.device import Machine, prepare_process, resolve_machine
+from oelm.run.training.device import WORKSPACE, Machine, prepare_process, resolve_machine
 from oelm.run.training.distributed import World
 from oelm.run.training.loop import optimization_steps
 from oelm.run.training.run import run_with_data
@@ -21,10 +20,7 @@ from operations import Operations
 from small_runs import quiet_execution, small_model, small_run
 
 STEPS_OF = [
-    ("trained", {}),
-    ("frozen_half", {"positions": "rotary"}),
-    ("trained", {"positions": "none", "tied": False}),
-    ("frozen_hadamard", {}),
+    ("frozen_half", {"positions": "rotary", "tied": False}),
     ("frozen_selection", {}),
     ("frozen_orthogonal_repaired", {"dropout": 0.1}),
     ("trained", {"scores": {"query_key_norm": True, "query_key_width": 4, "temperature": {"kind": "per_head"}}}),

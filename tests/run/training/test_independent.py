@@ -21,11 +21,8 @@ from oelm.storage.metric_records import read_records
 from small_runs import quiet_execution, small_run
 
 STEPS, BATCH, MICRO, LENGTH = 14, 4, 2, 16
-LOG, SAVE, VALIDATE = (
-    3,
-    4,
-    5,
-)  # so that records begin and end between checkpoints, and dropout goes on after validations
+# So that records begin and end between checkpoints, and dropout goes on after validations.
+LOG, SAVE, VALIDATE = 3, 4, 5
 RECALL = "probe:recall?pairs=2,3,4&length=16&vocabulary=64"
 RATE, WARMUP, LOWEST, CLIP, DECAY = 1e-2, 2, 0.1, 1.0, 0.1
 
@@ -132,8 +129,7 @@ class Independently:
         assert result["val_loss"] == pytest.approx(self.validation(9), rel=1e-9)
 
 
-@pytest.mark.parametrize("killed_in", [None, 11])
-def test_a_run_on_text_is_what_another_computation_makes_of_it(few_tokens, tmp_path, killed_in):
+def test_a_run_on_text_that_was_killed_is_what_another_computation_makes_of_it(few_tokens, tmp_path):
     run = with_dropout(data=few_tokens)
     train_tokens, held_out = (np.fromfile(few_tokens / f"{name}.bin", dtype="<u2") for name in ("train", "val"))
     held_out = held_out[200:]  # tuning has the first half
@@ -154,12 +150,11 @@ def test_a_run_on_text_is_what_another_computation_makes_of_it(few_tokens, tmp_p
     def validated(count):
         return windows(held_out, [number * (199 // LENGTH) // count * LENGTH for number in range(count)])
 
-    records, result = trained(run, tmp_path / "run", killed_in=killed_in)
+    records, result = trained(run, tmp_path / "run", killed_in=11)
     Independently(run, batch_of, validated).check(records, result)
 
 
-@pytest.mark.parametrize("killed_in", [None, 11])
-def test_a_run_on_a_probe_is_what_another_computation_makes_of_it(tmp_path, killed_in):
+def test_a_run_on_a_probe_is_what_another_computation_makes_of_it(tmp_path):
     run = with_dropout(data=RECALL)
     probe, split = probe_of(RECALL), run.training.validation_split
 
@@ -172,5 +167,5 @@ def test_a_run_on_a_probe_is_what_another_computation_makes_of_it(tmp_path, kill
     def validated(count):
         return as_tensors(held_out_examples(probe, split, range(count), seed=0))
 
-    records, result = trained(run, tmp_path / "run", killed_in=killed_in)
+    records, result = trained(run, tmp_path / "run")
     Independently(run, batch_of, validated).check(records, result)

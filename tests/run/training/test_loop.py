@@ -15,10 +15,9 @@ from oelm.run.training.records import Progress
 from small_runs import small_run
 
 
-@pytest.mark.parametrize("micro_batch_size", [1, 2, 3])
-def test_gradient_does_not_depend_on_micro_batch_size(micro_batch_size, token_folder):
+def test_gradient_does_not_depend_on_micro_batch_size(token_folder):
     results = []
-    for size in (4, micro_batch_size):
+    for size in (4, 3):
         gpt, _, steps = start(small_run("frozen_half"), token_folder, precision="float64", micro_batch_size=size)
         losses = [result.loss for result in steps]
         results.append((losses, parameters(gpt)))
@@ -26,11 +25,6 @@ def test_gradient_does_not_depend_on_micro_batch_size(micro_batch_size, token_fo
     assert part_losses == pytest.approx(whole_losses, rel=1e-11)
     for name in whole:
         torch.testing.assert_close(part[name], whole[name], rtol=0, atol=1e-10)
-
-
-def test_two_runs_are_bit_equal(token_folder):
-    first, second = (list(start(small_run("trained"), token_folder)[2]) for _ in range(2))
-    assert [r.loss for r in first] == [r.loss for r in second]
 
 
 def test_arms_see_the_same_batches(token_folder, monkeypatch):

@@ -7,9 +7,9 @@ from safetensors.torch import load_file
 from oelm.core.config import Execution, resolved
 from oelm.core.settings import load_settings
 from oelm.machine.errors import UserError
+from oelm.run.training.device import micro_batch, micro_batches
 from oelm.run.training.distributed import World
 from oelm.run.training.loop import accumulate_gradients
-from oelm.run.training.micro_batch import micro_batch, micro_batches
 from oelm.run.training.run import _as_it_began, planned, train
 from small_runs import quiet_execution, small_run
 
@@ -19,16 +19,9 @@ def medium(batch_size: int):
     return resolved(run)
 
 
-@pytest.mark.parametrize(("batch", "world", "size"), [(120, 1, 60), (64, 1, 64), (130, 1, 44), (120, 4, 30), (1, 1, 1)])
-def test_parts_of_a_step_are_equal_up_to_one_and_as_few_as_are_worthwhile(batch, world, size):
-    examples = micro_batch(medium(batch), kind="cuda", world_size=world)
-    assert examples == size
-    share = -(-batch // world)
-    parts = [len(part) for part in micro_batches(range(share), examples, "cuda")]
-    assert max(parts) - min(parts) <= 1  # 43, 43, 44: never 64, 64, 2
-
-
-def test_a_processor_has_as_many_as_are_worthwhile():
+def test_a_step_has_as_few_parts_as_are_worthwhile():
+    for batch, world, size in (120, 1, 60), (64, 1, 64), (130, 1, 44), (120, 4, 30), (1, 1, 1):
+        assert micro_batch(medium(batch), kind="cuda", world_size=world) == size
     assert micro_batch(medium(120), kind="cpu", world_size=1) == 8
 
 

@@ -80,18 +80,15 @@ def test_resuming_on_another_model_of_gpu_is_told(an_a5000):
     assert changed_settings(older, on_cuda()) == []
 
 
-@pytest.mark.parametrize(
-    ("text", "version"),
-    [
+def test_the_drivers_version_is_the_kernels(tmp_path, monkeypatch):
+    monkeypatch.setattr("oelm.machine.system.PROC", tmp_path)
+    assert gpu_driver() is None
+    file = tmp_path / "driver" / "nvidia" / "version"
+    file.parent.mkdir(parents=True)
+    for text, version in (
         ("NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19\nGCC version:  gcc 12", "535.104.05"),
         ("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.10  Release Build", "570.86.10"),
         ("nothing of the kind", None),
-        (None, None),
-    ],
-)
-def test_the_drivers_version_is_the_kernels(tmp_path, monkeypatch, text, version):
-    monkeypatch.setattr("oelm.machine.system.PROC", tmp_path)
-    if text is not None:
-        (tmp_path / "driver" / "nvidia").mkdir(parents=True)
-        (tmp_path / "driver" / "nvidia" / "version").write_text(text)
-    assert gpu_driver() == version
+    ):
+        file.write_text(text)
+        assert gpu_driver() == version

@@ -35,7 +35,7 @@ def plain(hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor) -> 
 
 
 @pytest.mark.usefixtures("_as_on_a_gpu")
-@pytest.mark.parametrize("rows", [1, 64, 149, 150, 299, 300, 301])
+@pytest.mark.parametrize("rows", [1, 64, 299, 300, 301])
 def test_it_is_the_plain_loss_at_every_division_into_chunks(rows, monkeypatch):
     monkeypatch.setattr(region, "chunk_rows", lambda *given, **options: rows)
     given = inputs(torch.float64)
@@ -80,7 +80,7 @@ def test_a_frozen_output_layer_gets_no_gradient_and_an_outer_factor_reaches_the_
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="for torch's compiler: apt-get install g++")
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, pytest.param(torch.float32, marks=pytest.mark.trial)], ids=str)
 def test_compiled_it_gives_the_numbers_of_the_uncompiled_function(dtype):
     """In place, in the products' own type, on rows that begin at aligned places; any row alone would do as well."""
     generator = torch.Generator().manual_seed(1)

@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 import torch.distributed as dist
 
-from oelm.run.training.distributed import OtherProcessGone, World
-from oelm.run.training.roll_call import RollCall
+from oelm.run.training.distributed import OtherProcessGone, RollCall, World
 from oelm.storage.ownership import Process
 
 ELSEWHERE = Process("elsewhere", "boot", 1, "then")
@@ -37,7 +36,7 @@ def roll_call(monkeypatch):
     def made(rank, processes, counts, *, waited, hangs=False) -> RollCall:
         store = Store()
         monkeypatch.setattr(dist, "TCPStore", lambda *place, **options: store)
-        monkeypatch.setattr("oelm.run.training.roll_call._every_process", lambda size: processes)
+        monkeypatch.setattr("oelm.run.training.distributed._every_process", lambda size: processes)
         monkeypatch.setattr(os, "kill", lambda pid, number: pytest.fail("nothing on this host hangs"))
         monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
         monkeypatch.setenv("MASTER_PORT", "1")
@@ -52,22 +51,18 @@ def roll_call(monkeypatch):
     return made
 
 
+SILENT, SOMEBODY = "rank 1 (host elsewhere, pid 1) did not respond for 60 s", "rank 0: another process of this run has"
+
+
 @pytest.mark.parametrize(
     ("rank", "others", "counts", "waited", "named", "tells"),
     [
-        (0, [ELSEWHERE, ELSEWHERE], {1: 2, 2: 3}, 61, "rank 1 (host elsewhere, pid 1) did not respond for 60 s", True),
-        (2, [ELSEWHERE, ELSEWHERE], {0: 2, 1: 3}, 61, "rank 0 (host elsewhere, pid 1) did not respond for 60 s", False),
-        (0, [ELSEWHERE, ELSEWHERE], {2: 3}, 61, "rank 1 (host elsewhere, pid 1) did not respond", True),  # never came
+        (0, [ELSEWHERE, ELSEWHERE], {1: 2, 2: 3}, 61, SILENT, True),
+        (2, [ELSEWHERE, ELSEWHERE], {0: 2, 1: 3}, 61, "rank 0 (host elsewhere, pid 1) did not respond", False),
+        (0, [ELSEWHERE, ELSEWHERE], {2: 3}, 61, SILENT, True),  # never came
         (0, [ELSEWHERE, DEAD], {1: 2, 2: 2}, 1, "has ended", True),  # who is on the way is not blamed
-        (
-            0,
-            [ELSEWHERE, ELSEWHERE],
-            {1: 2, 2: 2},
-            1,
-            "rank 0: another process of this run has left or hangs (why)",
-            True,
-        ),
-        (0, [ELSEWHERE, ELSEWHERE], {1: 3, 2: 3}, 61, "rank 0: another process of this run has left or hangs", True),
+        (0, [ELSEWHERE, ELSEWHERE], {1: 2, 2: 2}, 1, f"{SOMEBODY} left or hangs (why)", True),
+        (0, [ELSEWHERE, ELSEWHERE], {1: 3, 2: 3}, 61, SOMEBODY, True),
     ],
 )
 def test_who_has_not_come_is_named_by_the_first_that_is_left(roll_call, rank, others, counts, waited, named, tells):

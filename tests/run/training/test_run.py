@@ -103,24 +103,6 @@ def test_the_best_model_is_the_one_with_the_lowest_validation_loss(finished):
         assert all(torch.equal(last[name], value) for name, value in stored.gpt.state_dict().items())
 
 
-def test_a_finished_run_is_not_run_again(finished):
-    run, outcome = finished
-    before = outcome.directory.metrics_file.read_bytes()
-    again = train(run, quiet_execution(), out=outcome.directory.path)
-    assert again.was_finished
-    assert again.result == outcome.result
-    assert outcome.directory.metrics_file.read_bytes() == before
-
-
-def test_another_config_in_the_same_folder_is_refused_key_by_key(finished, token_folder):
-    _, outcome = finished
-    other = small_run("frozen_quarter", data=token_folder, validate_every=5, learning_rate=0.5)
-    with pytest.raises(UserError) as caught:
-        train(other, quiet_execution(), out=outcome.directory.path)
-    assert "training.learning_rate is 0.01 there and 0.5 here" in str(caught.value)
-    assert "model.parts.query.share is 0.5 there and 0.25 here" in str(caught.value)
-
-
 def test_a_validation_split_that_is_not_there_is_named(token_folder, tmp_path):
     run = small_run(data=token_folder, validation_split="test")
     with pytest.raises(UserError, match="test"):
@@ -133,18 +115,6 @@ def test_a_batch_larger_than_the_data_is_said(tmp_path):
     train(small_run(data=tmp_path, steps=2, batch_size=8), quiet_execution(), out=tmp_path / "run")
     log = (tmp_path / "run" / "training.log").read_text()
     assert "warning: one update reads 8 sequences, but the training split contains 5: they repeat within it" in log
-
-
-@pytest.mark.parametrize("damage", ["", "{", None])
-def test_a_lost_result_is_made_again_from_the_last_checkpoint(token_folder, tmp_path, damage):
-    run = small_run(data=token_folder, steps=4)
-    first = train(run, quiet_execution(), out=tmp_path)
-    file = RunDirectory(tmp_path).result_file
-    file.unlink() if damage is None else file.write_text(damage)
-    again = train(run, quiet_execution(), out=tmp_path)
-    assert not again.was_finished
-    assert again.result["val_loss"] == first.result["val_loss"]
-    assert again.result["resumes"] == 1
 
 
 def test_a_folder_in_which_nothing_was_computed_can_be_taken(token_folder, tmp_path):

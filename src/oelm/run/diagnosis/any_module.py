@@ -5,16 +5,16 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import nn
 
 from oelm.core.model.parameters import implied_entries
-from oelm.run.diagnosis.report import Diagnosis, memory_of
+from oelm.run.diagnosis.report import Diagnosis, entry_problems, memory_of, storage_problems, total_problems
 from oelm.run.diagnosis.steps import Trial, random_gradient_step, restored, watched
-from oelm.run.diagnosis.storage import Storage, any_stored_and_loaded
+from oelm.run.diagnosis.storage import any_stored_and_loaded
 from oelm.run.diagnosis.survey import Surveyed, counted, expected_of_module, survey, survey_notes
-from oelm.run.diagnosis.verdict import entry_problems, storage_problems, total_problems
 
 
 def diagnose(
@@ -33,14 +33,27 @@ def diagnose(
     """
     entries = survey(module, expected=expected_of_module(module, should_move), optimizer=optimizer)
     notes = survey_notes(module, entries)
+    trial = storage = None
     with restored(module, optimizer):
-        trial = _trial(module, optimizer, step, steps)
+        if step is not None:
+            trial = watched(module, lambda number: step(), range(1, steps + 1), optimizer=optimizer)
+        elif optimizer is not None:
+            take = partial(random_gradient_step, module, optimizer)
+            trial = watched(module, take, range(1, steps + 1), optimizer=optimizer)
         if trial is not None:
-            entries = with_trial(entries, trial, lambda entry: _steps_to_move_at(entry, trial))
+            should = {"always": trial.numbers, "never": ()}  # a schedule's steps are not known here
+            entries = with_trial(entries, trial, lambda entry: should.get(entry.should_move or ""))
         memory = memory_of(entries, optimizer)
-        storage = _storage(module, entries, notes)
+        try:
+            storage = any_stored_and_loaded(module, entries)
+        except (RuntimeError, TypeError, copy.Error) as error:  # a module need not be copyable
+            notes.append(f"saving and loading was not tested: {str(error).splitlines()[0]}")
     if step is None:
-        notes.append(_steps_note(optimizer))
+        notes.append(
+            "no step and no optimizer were given, so whether weights move was not tested"
+            if optimizer is None
+            else "no step was given, so the optimizer stepped on random gradients"
+        )
     implied = sum(implied_entries(module).values())
     counts = {"on the module": counted(entries, implied=implied)}
     if storage:
@@ -61,30 +74,6 @@ def diagnose(
     )
 
 
-def _trial(
-    module: nn.Module, optimizer: torch.optim.Optimizer | None, step: Callable[[], object] | None, steps: int
-) -> Trial | None:
-    numbers = range(1, steps + 1)
-    if step is not None:
-        return watched(module, lambda number: step(), numbers, optimizer=optimizer)
-    if optimizer is not None:
-        return watched(
-            module, lambda number: random_gradient_step(module, optimizer, number), numbers, optimizer=optimizer
-        )
-    return None
-
-
-def _steps_note(optimizer: torch.optim.Optimizer | None) -> str:
-    if optimizer is None:
-        return "no step and no optimizer were given, so whether weights move was not tested"
-    return "no step was given, so the optimizer stepped on random gradients"
-
-
-def _steps_to_move_at(entry: Surveyed, trial: Trial) -> tuple[int, ...] | None:
-    """A schedule's steps are not known here."""
-    return {"always": trial.numbers, "never": ()}.get(entry.should_move or "")
-
-
 def with_trial(
     entries: tuple[Surveyed, ...], trial: Trial, should_move_at: Callable[[Surveyed], tuple[int, ...] | None]
 ) -> tuple[Surveyed, ...]:
@@ -98,11 +87,3 @@ def with_trial(
         )
         for entry in entries
     )
-
-
-def _storage(module: nn.Module, entries: tuple[Surveyed, ...], notes: list[str]) -> Storage | None:
-    try:
-        return any_stored_and_loaded(module, entries)
-    except (RuntimeError, TypeError, copy.Error) as error:  # a module need not be copyable
-        notes.append(f"saving and loading was not tested: {str(error).splitlines()[0]}")
-        return None

@@ -17,9 +17,8 @@ from oelm.core.settings import stored_run
 from oelm.data.sentences import SentenceData
 from oelm.machine.errors import UserError
 from oelm.run.diagnosis.any_module import diagnose
-from oelm.run.diagnosis.report import Diagnosis
+from oelm.run.diagnosis.report import Diagnosis, total_problems
 from oelm.run.diagnosis.steps import LEAST_LEARNING_RATE
-from oelm.run.diagnosis.verdict import total_problems
 from oelm.run.directory import RunDirectory, is_checkpoint
 from oelm.run.training.assembly import assembled, with_optimizer
 from oelm.run.training.checkpoint import MODEL_FILE, latest_whole, load_weights
@@ -48,7 +47,10 @@ def diagnose_encoder(
     declared: EncoderRun, data: SentenceData, *, steps: int = 3, stored_in: Path | None = None
 ) -> Diagnosis:
     """Build the arm as training does, or load what the run in a folder stored, and examine it."""
-    run = _few_examples(declared)
+    # At one rate, large enough to show in the last bit of a weight.
+    rate = max(declared.training.learning_rate, LEAST_LEARNING_RATE)
+    few = {"batch_size": FEW, "warmup_steps": 0, "learning_rate": rate, "final_learning_rate_fraction": 1.0}
+    run = declared.model_copy(update={"training": declared.training.model_copy(update=few)})
     execution = Execution(device="cpu", precision="float32")
     machine, _ = resolve_machine(execution, run, local_rank=0, world_size=1)
     objective, optimizer, schedule = assembled(run, data, machine=machine, world=World())
@@ -85,10 +87,3 @@ def _stored_model(built: nn.Module, path: Path) -> nn.Module:
         load_weights(built, checkpoint / MODEL_FILE)
         return built
     raise UserError(f"{path}: has no model: the run ended before it saved one")
-
-
-def _few_examples(run: EncoderRun) -> EncoderRun:
-    """At one rate, large enough to show in the last bit of a weight."""
-    rate = max(run.training.learning_rate, LEAST_LEARNING_RATE)
-    changes = {"batch_size": FEW, "warmup_steps": 0, "learning_rate": rate, "final_learning_rate_fraction": 1.0}
-    return run.model_copy(update={"training": run.training.model_copy(update=changes)})

@@ -1,7 +1,8 @@
-"""What a diagnosis found, as a value, as JSON and as text."""
+"""What a diagnosis found, as a value, as JSON and as text; what of it is wrong, a line for each kind of problem."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ from oelm.core.accounting import Totals
 from oelm.machine.exhaustion import mebibytes
 from oelm.run.diagnosis.steps import Trial
 from oelm.run.diagnosis.storage import Storage
-from oelm.run.diagnosis.survey import Surveyed, counted
+from oelm.run.diagnosis.survey import Surveyed, counted, enumerated
 
 MOMENTS = 2  # AdamW keeps two numbers for each trainable one
 
@@ -62,13 +63,6 @@ class Diagnosis:
     def healthy(self) -> bool:
         return not self.problems
 
-    def _healthy_in_words(self) -> str:
-        if not self.healthy:
-            return "NO"
-        if self.trial is None:
-            return "as far as can be seen; no step was taken, so no weight had a chance to move"
-        return "yes, except for what is NOT SAVED" if self.storage and self.storage.left_out else "yes"
-
     @property
     def totals(self) -> Totals:
         """As counted on the module."""
@@ -102,40 +96,34 @@ class Diagnosis:
         }
 
     def as_text(self) -> str:
+        memory, storage = self.memory, self.storage
+        names = ("total", "trainable", "frozen", *(("implied",) if self.totals.implied else ()))
+        counts = [(way, *(f"{getattr(count, name):,}" for name in names)) for way, count in self.counts.items()]
+        state = "no optimizer" if memory.optimizer_state is None else mebibytes(memory.optimizer_state)
+        saved = f" ({mebibytes(memory.with_adam_nothing_frozen)} with nothing frozen)" if self.totals.frozen else ""
+        checks = [f"steps: {', '.join(map(str, self.trial.numbers)) if self.trial else 'none taken'}"]
+        if storage is not None:
+            kept = "values and freezing kept" if storage.kept else "NOT kept, see below"
+            left_out = f", but {len(storage.left_out)} NOT SAVED, see below" if storage.left_out else ""
+            checks.append(f"saved and loaded: {kept}{left_out}")
+        if not self.healthy:
+            healthy = "NO"
+        elif self.trial is None:
+            healthy = "as far as can be seen; no step was taken, so no weight had a chance to move"
+        else:
+            healthy = "yes, except for what is NOT SAVED" if storage and storage.left_out else "yes"
         sections = [
             f"diagnosis of {self.subject}",
             aligned([HEADINGS, *(_cells(entry) for entry in self.entries)], right=(4,)),
-            aligned(self._count_rows(), right=(1, 2, 3, 4)),
-            "\n".join(self._memory_lines()),
-            "\n".join(self._check_lines()),
-            _listed("note", self.notes),
-            _listed("PROBLEM", self.problems),
-            f"healthy: {self._healthy_in_words()}",
+            aligned([("counted", *names), *counts], right=(1, 2, 3, 4)),
+            f"weights {mebibytes(memory.weights)}, gradients {mebibytes(memory.gradients)}, optimizer state {state}\n"
+            f"weights + Adam moments: {mebibytes(memory.with_adam)}{saved}",
+            "\n".join(checks),
+            "\n".join(f"note: {line}" for line in self.notes),
+            "\n".join(f"PROBLEM: {line}" for line in self.problems),
+            f"healthy: {healthy}",
         ]
         return "\n\n".join(section for section in sections if section)
-
-    def _count_rows(self) -> list[tuple[str, ...]]:
-        names = ("total", "trainable", "frozen", *(("implied",) if self.totals.implied else ()))
-        rows = [(way, *(f"{getattr(count, name):,}" for name in names)) for way, count in self.counts.items()]
-        return [("counted", *names), *rows]
-
-    def _memory_lines(self) -> list[str]:
-        memory = self.memory
-        state = "no optimizer" if memory.optimizer_state is None else mebibytes(memory.optimizer_state)
-        saved = f" ({mebibytes(memory.with_adam_nothing_frozen)} with nothing frozen)"
-        return [
-            f"weights {mebibytes(memory.weights)}, gradients {mebibytes(memory.gradients)}, optimizer state {state}",
-            f"weights + Adam moments: {mebibytes(memory.with_adam)}{saved if self.totals.frozen else ''}",
-        ]
-
-    def _check_lines(self) -> list[str]:
-        steps = ", ".join(str(number) for number in self.trial.numbers) if self.trial else "none taken"
-        lines = [f"steps: {steps}"]
-        if self.storage is not None:
-            kept = "values and freezing kept" if self.storage.kept else "NOT kept, see below"
-            left_out = f", but {len(self.storage.left_out)} NOT SAVED, see below" if self.storage.left_out else ""
-            lines.append(f"saved and loaded: {kept}{left_out}")
-        return lines
 
 
 def _entry_json(entry: Surveyed) -> dict[str, Any]:
@@ -162,6 +150,12 @@ HEADINGS = ("name", "kind", "role", "shape", "elements", "dtype", "grad", "shoul
 
 
 def _cells(entry: Surveyed) -> tuple[str, ...]:
+    scheduled = entry.should_move_at if entry.should_move == "by schedule" else None
+    if entry.moved_at:
+        always = entry.should_move == "always" and entry.moved_at == entry.should_move_at
+        moved = "yes" if always else _at(entry.moved_at)
+    else:
+        moved = "-" if entry.moved_at is None else "no"
     return (
         entry.name,
         entry.kind,
@@ -170,25 +164,10 @@ def _cells(entry: Surveyed) -> tuple[str, ...]:
         f"{entry.elements:,}",
         entry.dtype,
         "yes" if entry.requires_grad else "no",
-        _should_move_cell(entry),
+        _at(scheduled) if scheduled else entry.should_move or "-",
         {True: "yes", False: "no", None: "-"}[entry.in_optimizer],
-        _moved_cell(entry),
+        moved,
     )
-
-
-def _should_move_cell(entry: Surveyed) -> str:
-    if entry.should_move == "by schedule" and entry.should_move_at:
-        return _at(entry.should_move_at)
-    return entry.should_move or "-"
-
-
-def _moved_cell(entry: Surveyed) -> str:
-    if entry.moved_at is None:
-        return "-"
-    if not entry.moved_at:
-        return "no"
-    always = entry.should_move == "always" and entry.moved_at == entry.should_move_at
-    return "yes" if always else _at(entry.moved_at)
 
 
 def _at(numbers: tuple[int, ...]) -> str:
@@ -206,5 +185,85 @@ def aligned(rows: list[tuple[str, ...]], *, right: tuple[int, ...]) -> str:
     return "\n".join([line(rows[0]), "  ".join("-" * width for width in widths), *(line(row) for row in rows[1:])])
 
 
-def _listed(word: str, lines: tuple[str, ...]) -> str:
-    return "\n".join(f"{word}: {line}" for line in lines)
+# ---- What is wrong -------------------------------------------------------------------------------------------------
+
+
+def entry_problems(entries: tuple[Surveyed, ...]) -> list[str]:
+    """What the entries themselves show. The first line that fits an entry is the one it is named in, by group."""
+    return [
+        *_lines(
+            entries,
+            (lambda e: e.should_move == "never" and bool(e.moved_at), "should never move, but moved in a step"),
+            (_moved_at_rest, "moved in a step in which its schedule freezes it"),
+        ),
+        *_lines(
+            entries,
+            (lambda e: e.should_move == "never" and e.requires_grad, "should never move, but requires a gradient"),
+            (lambda e: e.should_move != "never" and _off(e), "should move, but requires no gradient"),
+        ),
+        *_lines(entries, (_held_in_vain, None)),
+        *_lines(
+            entries,
+            (lambda e: _should(e) and e.in_optimizer is False, "should move, but the optimizer does not contain it"),
+            (lambda e: _stood_still(e) and e.had_gradient is False, "should have moved, but had no gradient"),
+            (lambda e: _stood_still(e) and not _off(e), "should have moved in a step, but did not"),
+        ),
+    ]
+
+
+def _lines(entries: tuple[Surveyed, ...], *tests: tuple[Callable[[Surveyed], bool], str | None]) -> list[str]:
+    lines, named = [], set()
+    for test, text in tests:
+        found = [entry for entry in entries if entry.should_move is not None and entry not in named and test(entry)]
+        named.update(found)
+        if found:
+            lines.append(f"{text or _held_text(found)}: {enumerated([entry.name for entry in found])}")
+    return lines
+
+
+def _should(entry: Surveyed) -> bool:
+    return entry.should_move in ("always", "by schedule") and entry.kind == "parameter"
+
+
+def _off(entry: Surveyed) -> bool:
+    """A scheduled parameter is switched on and off during training; only the others tell something."""
+    return not entry.requires_grad and entry.should_move != "by schedule"
+
+
+def _moved_at_rest(entry: Surveyed) -> bool:
+    return bool(set(entry.moved_at or ()) - set(entry.should_move_at or ())) and entry.should_move_at is not None
+
+
+def _stood_still(entry: Surveyed) -> bool:
+    return bool(set(entry.should_move_at or ()) - set(entry.moved_at or ())) and entry.moved_at is not None
+
+
+def _held_in_vain(entry: Surveyed) -> bool:
+    return entry.should_move == "never" and entry.in_optimizer is True
+
+
+def _held_text(found: list[Surveyed]) -> str:
+    decay = max(entry.weight_decay for entry in found)
+    return (
+        f"should never move, but the optimizer contains it (weight decay {decay:g}), so that a gradient left from "
+        "before, even a zero one, lets decay and momentum move it"
+    )
+
+
+def total_problems(counts: dict[str, Totals]) -> list[str]:
+    if len(set(counts.values())) <= 1:
+        return []
+    ways = "; ".join(f"{way} {t.total:,} / {t.trainable:,} / {t.frozen:,} / {t.implied:,}" for way, t in counts.items())
+    return [f"the counts (total / trainable / frozen / implied) disagree: {ways}"]
+
+
+def storage_problems(storage: Storage) -> list[str]:
+    return [
+        f"{text}: {enumerated(list(names))}"
+        for names, text in (
+            (storage.changed, "a save and a load gave back other values"),
+            (storage.thawed, "a load thawed what was frozen"),
+            (storage.frozen, "a load froze what was trainable"),
+        )
+        if names
+    ]

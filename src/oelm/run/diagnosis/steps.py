@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -77,11 +76,8 @@ def same_bits(one: Tensor, other: Tensor) -> bool:
     """Also where a value is not a number, which equals nothing."""
     if one.shape != other.shape or one.dtype != other.dtype:
         return False
-    return torch.equal(_bytes_of(one), _bytes_of(other))
-
-
-def _bytes_of(tensor: Tensor) -> Tensor:
-    return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+    mine, theirs = (each.detach().contiguous().reshape(-1).view(torch.uint8) for each in (one, other))
+    return torch.equal(mine, theirs)
 
 
 # ---- Any module ----------------------------------------------------------------------------------------------------
@@ -93,7 +89,10 @@ def restored(module: nn.Module, optimizer: torch.optim.Optimizer | None) -> Iter
     values = [(tensor, tensor.detach().clone()) for tensor in tensors_of(module).values()]
     flags = [(p, p.requires_grad, None if p.grad is None else p.grad.clone()) for p in module.parameters()]
     modes = [(part, part.training) for part in module.modules()]
-    state = _copied_state(optimizer)
+    state = {
+        parameter: {key: value.clone() if isinstance(value, Tensor) else value for key, value in kept.items()}
+        for parameter, kept in (optimizer.state.items() if optimizer else ())
+    }
     groups = [{k: v for k, v in g.items() if k != "params"} for g in optimizer.param_groups] if optimizer else []
     try:
         yield
@@ -111,15 +110,6 @@ def restored(module: nn.Module, optimizer: torch.optim.Optimizer | None) -> Iter
             optimizer.state.update(state)
             for group, settings in zip(optimizer.param_groups, groups, strict=True):
                 group.update(settings)
-
-
-def _copied_state(optimizer: torch.optim.Optimizer | None) -> dict[Tensor, dict[str, Any]]:
-    if optimizer is None:
-        return {}
-    return {
-        parameter: {key: value.clone() if isinstance(value, Tensor) else value for key, value in state.items()}
-        for parameter, state in optimizer.state.items()
-    }
 
 
 def random_gradient_step(module: nn.Module, optimizer: torch.optim.Optimizer, number: int) -> None:
@@ -148,7 +138,20 @@ def training_step(
     gpt: GPT, optimizer: torch.optim.Optimizer, run: GptRun, tokens: np.ndarray, *, schedule: Schedule
 ) -> Callable[[int], None]:
     """Update N of the run, by the training loop itself, on a small batch of short sequences."""
-    short = _short_run(run)
+    # At one learning rate: that of a warm-up's first step or of a cosine's last may be too small to show in the last
+    # bit of a weight of size 1.
+    training = {
+        "batch_size": BATCH_SIZE,
+        "learning_rate": max(run.training.learning_rate, LEAST_LEARNING_RATE),
+        "warmup_steps": 0,
+        "final_learning_rate_fraction": 1.0,
+    }
+    short = run.model_copy(
+        update={
+            "model": run.model.model_copy(update={"seq_len": min(SEQ_LEN, run.model.seq_len)}),
+            "training": run.training.model_copy(update=training),
+        }
+    )
     dtype = gpt.token_embedding.weight.dtype
     machine = Machine(
         device="cpu",
@@ -169,24 +172,6 @@ def training_step(
         )
 
     return take
-
-
-def _short_run(run: GptRun) -> GptRun:
-    """The same run on little data, at one learning rate: that of a warm-up's first step or of a cosine's last may be
-    too small to show in the last bit of a weight of size 1."""
-    learning_rate = max(run.training.learning_rate, LEAST_LEARNING_RATE)
-    training = {
-        "batch_size": BATCH_SIZE,
-        "learning_rate": learning_rate,
-        "warmup_steps": 0,
-        "final_learning_rate_fraction": 1.0,
-    }
-    return run.model_copy(
-        update={
-            "model": run.model.model_copy(update={"seq_len": min(SEQ_LEN, run.model.seq_len)}),
-            "training": run.training.model_copy(update=training),
-        }
-    )
 
 
 def telling_steps(schedule: Schedule, *, at_least: int) -> list[int]:

@@ -6,9 +6,9 @@ able to tell.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -55,52 +55,35 @@ def survey(
     module: nn.Module, *, expected: Callable[[str], Expected], optimizer: torch.optim.Optimizer | None
 ) -> tuple[Surveyed, ...]:
     """All parameters (tied ones once), then all buffers."""
-    decay = {id(p): float(g.get("weight_decay", 0)) for g in _groups(optimizer) for p in g["params"]}
+    groups = [] if optimizer is None else optimizer.param_groups
+    decay = {id(p): float(g.get("weight_decay", 0)) for g in groups for p in g["params"]}
     stored = module.state_dict().keys()
 
-    def entries() -> Iterator[Surveyed]:
-        for name, tensor in module.named_parameters():
-            held = None if optimizer is None else id(tensor) in decay
-            yield _entry(module, name, tensor, should_move=expected(name), held=held, decay=decay.get(id(tensor), 0.0))
-        for name, buffer in module.named_buffers():
-            should_move = expected(name) if name in stored and looks_like_a_weight(buffer) else None
-            yield _entry(module, name, buffer, should_move=should_move, held=None if optimizer is None else False)
+    def entry(name: str, tensor: Tensor, *, should_move: Expected | None, held: bool | None) -> Surveyed:
+        # The innermost module that has a word for a name: `query` of encoder.layer.0.attention.self.query.weight.
+        words = [part for part in name.split(".")[:-1] if not part.isdigit()] or ["other"]
+        return Surveyed(
+            name=name,
+            kind="parameter" if isinstance(tensor, nn.Parameter) else "buffer",
+            role=role_of(name) if isinstance(module, GPT) else words[-1],
+            shape=tuple(tensor.shape),
+            dtype=str(tensor.dtype).removeprefix("torch."),
+            item_bytes=tensor.element_size(),
+            requires_grad=tensor.requires_grad,
+            is_weight=should_move is not None,
+            should_move=should_move,
+            in_optimizer=None if optimizer is None else held,
+            weight_decay=decay.get(id(tensor), 0.0),
+        )
 
-    return tuple(entries())
-
-
-def _groups(optimizer: torch.optim.Optimizer | None) -> list[dict[str, Any]]:
-    return [] if optimizer is None else optimizer.param_groups
-
-
-def _entry(
-    module: nn.Module,
-    name: str,
-    tensor: Tensor,
-    *,
-    should_move: Expected | None,
-    held: bool | None,
-    decay: float = 0.0,
-) -> Surveyed:
-    return Surveyed(
-        name=name,
-        kind="parameter" if isinstance(tensor, nn.Parameter) else "buffer",
-        role=role_of(name) if isinstance(module, GPT) else _guessed_role(name),
-        shape=tuple(tensor.shape),
-        dtype=str(tensor.dtype).removeprefix("torch."),
-        item_bytes=tensor.element_size(),
-        requires_grad=tensor.requires_grad,
-        is_weight=should_move is not None,
-        should_move=should_move,
-        in_optimizer=held,
-        weight_decay=decay,
-    )
-
-
-def _guessed_role(name: str) -> str:
-    """The innermost module that has a word for a name: `query` of encoder.layer.0.attention.self.query.weight."""
-    words = [part for part in name.split(".")[:-1] if not part.isdigit()]
-    return words[-1] if words else "other"
+    found = [
+        entry(name, tensor, should_move=expected(name), held=id(tensor) in decay)
+        for name, tensor in module.named_parameters()
+    ]
+    for name, buffer in module.named_buffers():
+        should_move = expected(name) if name in stored and looks_like_a_weight(buffer) else None
+        found.append(entry(name, buffer, should_move=should_move, held=False))
+    return tuple(found)
 
 
 def looks_like_a_weight(buffer: Tensor) -> bool:
@@ -157,7 +140,34 @@ def counted(entries: tuple[Surveyed, ...], *, implied: int = 0) -> Totals:
 
 
 def survey_notes(module: nn.Module, entries: tuple[Surveyed, ...]) -> list[str]:
-    return [*_buffer_notes(entries), *_unsaved_notes(module), *_tie_notes(module)]
+    notes = []
+    hidden = [entry for entry in entries if entry.kind == "buffer" and entry.is_weight]
+    if hidden:  # the puzzle of a frozen model whose report says: nothing frozen
+        seen = sum(entry.elements for entry in entries if entry.kind == "parameter")
+        unseen = sum(entry.elements for entry in hidden)
+        buffers = "buffer that looks like a weight" if len(hidden) == 1 else "buffers that look like weights"
+        notes.append(
+            f"parameters() alone counts {seen:,}; {unseen:,} more elements are in {len(hidden)} {buffers} "
+            f"({enumerated([entry.name for entry in hidden])}), invisible to a counter that reads parameters() only. "
+            "They are frozen: no gradient reaches them and no optimizer contains them. The true total is "
+            f'{seen + unseen:,}, of which at least {unseen:,} are frozen: a report of "{seen:,} total, 0 frozen" is an '
+            "error of counting, not a missing freeze."
+        )
+    if names := unsaved_tensors(module):
+        notes.append(
+            f"NOT SAVED: {enumerated(names)}. They are in no state_dict and in none of the counts above. That is "
+            "harmless for tables that are computed anew. Frozen weights that were drawn are lost with the process: a "
+            "model built again and loaded has others. Keep such weights as parameters without a gradient, or as "
+            "persistent buffers."
+        )
+    if isinstance(module, GPT) and module.config.tied:
+        frozen = isinstance(rules(module)["token_embedding.weight"].moves, Never)
+        with_it = ", and frozen with it" if frozen else ""
+        return [*notes, f"the output layer is the token embedding: counted once{with_it}"]
+    shared: dict[int, list[str]] = {}
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        shared.setdefault(id(parameter), []).append(name)
+    return notes + [f"{' = '.join(tied)}: tied, counted once" for tied in shared.values() if len(tied) > 1]
 
 
 def unsaved_tensors(module: nn.Module) -> list[str]:
@@ -173,46 +183,6 @@ def unsaved_tensors(module: nn.Module) -> list[str]:
         if isinstance(value, Tensor)
     ]
     return [name for name, tensor in (*buffers, *attributes) if looks_like_a_weight(tensor)]
-
-
-def _unsaved_notes(module: nn.Module) -> list[str]:
-    names = unsaved_tensors(module)
-    if not names:
-        return []
-    return [
-        f"NOT SAVED: {enumerated(names)}. They are in no state_dict and in none of the counts above. That is harmless "
-        "for tables that are computed anew. Frozen weights that were drawn are lost with the process: a model built "
-        "again and loaded has others. Keep such weights as parameters without a gradient, or as persistent buffers."
-    ]
-
-
-def _buffer_notes(entries: tuple[Surveyed, ...]) -> list[str]:
-    """The puzzle of a frozen model whose report says: nothing frozen."""
-    hidden = [entry for entry in entries if entry.kind == "buffer" and entry.is_weight]
-    if not hidden:
-        return []
-    seen = sum(entry.elements for entry in entries if entry.kind == "parameter")
-    unseen = sum(entry.elements for entry in hidden)
-    buffers = (
-        "1 buffer that looks like a weight" if len(hidden) == 1 else f"{len(hidden)} buffers that look like weights"
-    )
-    return [
-        f"parameters() alone counts {seen:,}; {unseen:,} more elements are in {buffers} "
-        f"({enumerated([entry.name for entry in hidden])}), invisible to a counter that reads parameters() only. "
-        "They are frozen: no gradient reaches them and no optimizer contains them. The true total is "
-        f'{seen + unseen:,}, of which at least {unseen:,} are frozen: a report of "{seen:,} total, 0 frozen" is an '
-        "error of counting, not a missing freeze."
-    ]
-
-
-def _tie_notes(module: nn.Module) -> list[str]:
-    if isinstance(module, GPT) and module.config.tied:
-        frozen = isinstance(rules(module)["token_embedding.weight"].moves, Never)
-        return [f"the output layer is the token embedding: counted once{', and frozen with it' if frozen else ''}"]
-    names: dict[int, list[str]] = {}
-    for name, parameter in module.named_parameters(remove_duplicate=False):
-        names.setdefault(id(parameter), []).append(name)
-    return [f"{' = '.join(tied)}: tied, counted once" for tied in names.values() if len(tied) > 1]
 
 
 def enumerated(names: list[str], *, shown: int = 4) -> str:

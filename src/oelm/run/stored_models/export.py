@@ -7,6 +7,7 @@ whole or not at all, and needs no transformers to be written.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from dataclasses import dataclass
@@ -15,7 +16,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from safetensors import safe_open
-from torch import Tensor
 
 import oelm
 from oelm.core.arm_words import described
@@ -69,7 +69,11 @@ def export(
         config, weights = gpt2_config(stored.model), contiguous(gpt2_weights(matrices_of(stored.gpt), stored.model))
     else:
         config = model_config(stored.model) | {"auto_map": AUTO_MAP, "oelm_version": oelm.__version__}
-    config |= _stored_with(weights)
+    # The type of the numbers, and the transformers they are written for, where it is installed.
+    dtype = next(str(tensor.dtype) for tensor in weights.values() if tensor.is_floating_point())
+    config["dtype"] = dtype.removeprefix("torch.")
+    with contextlib.suppress(PackageNotFoundError):
+        config["transformers_version"] = version("transformers")
     metadata = {"format": "pt"} | ({"digest": facts["digest"]} if chosen == "oelm" else {})
     ensure_writable(to.parent, option="--to")
     with explaining_a_full_disk(to.parent, needed_bytes=stored_bytes(weights)), partial_folder(to) as folder:
@@ -84,15 +88,6 @@ def export(
         write_json(folder / MARK, facts)
         publish_folder(folder, to)
     return Export(folder=to, form=chosen, reason=reason, has_tokenizer=tokenizer is not None)
-
-
-def _stored_with(weights: dict[str, Tensor]) -> dict[str, Any]:
-    """The type of the numbers, and the transformers they are written for, where it is installed."""
-    dtype = next(str(tensor.dtype) for tensor in weights.values() if tensor.is_floating_point()).removeprefix("torch.")
-    try:
-        return {"dtype": dtype, "transformers_version": version("transformers")}
-    except PackageNotFoundError:
-        return {"dtype": dtype}
 
 
 def _check_target(to: Path, *, force: bool) -> None:
@@ -143,7 +138,12 @@ def _facts(stored: StoredModel) -> dict[str, Any]:
         environment = read_record(directory.environment_file, Environment)
         data_digest = environment.get("data_digest") or ""
         facts |= {"arm": run.arm, "fingerprint": fingerprint(run, data_digest=data_digest), "data_digest": data_digest}
-        facts |= _data_name(run.data, environment, data_digest)
+        # What the data were made of, as the run noted, or where they are still here.
+        name: str | None = run.data
+        if not is_probe(run.data):
+            here = Path(run.data)
+            name = environment.get("data_name") or (name_here(here) if digest_here(here) == data_digest else None)
+        facts |= {} if name is None else {"data": name}
         if "val_loss" in facts and not _is_said_by(directory, facts["val_loss"]):
             del facts["val_loss"]
         if is_checkpoint(folder):
@@ -160,14 +160,6 @@ def _is_said_by(directory: RunDirectory, val_loss: str) -> bool:
     except UserError:
         return False
     return ended is None or (ended.result is not None and val_loss == str(ended.result.get("best_val_loss")))
-
-
-def _data_name(data: str, environment: dict[str, Any], digest: str) -> dict[str, str]:
-    """What the data of the run were made of, as it noted, or where they are still here."""
-    if is_probe(data):
-        return {"data": data}
-    name = environment.get("data_name") or (name_here(Path(data)) if digest_here(Path(data)) == digest else None)
-    return {} if name is None else {"data": name}
 
 
 def _card(stored: StoredModel, facts: dict[str, Any]) -> str:
@@ -200,22 +192,19 @@ def _card(stored: StoredModel, facts: dict[str, Any]) -> str:
         "oelm": "exported by oelm",
     }
     lines += [f"- {name}: `{_plain(facts[key])}`" for key, name in names.items() if key in facts]
-    lines += ["", "## Loading", "", *(f"    {line}" for line in _loading(facts)), ""]
-    return "\n".join(lines)
-
-
-def _loading(facts: dict[str, Any]) -> list[str]:
-    use = 'pipeline("text-generation", model="FOLDER"{})("One morning")'
+    use = '    pipeline("text-generation", model="FOLDER"{})("One morning")'
+    lines += ["", "## Loading", "", "    from transformers import pipeline"]
     if facts["form"] == "gpt2":
-        return ["from transformers import pipeline", use.format("")]
-    return [
-        "from transformers import pipeline",
-        "import oelm                                    # where oelm is installed",
+        return "\n".join([*lines, use.format(""), ""])
+    lines += [
+        "    import oelm                                    # where oelm is installed",
         use.format(""),
-        "",
-        f"# where it is not: runs {MODELING_FILE} of this folder, which says what it needs",
+        "    ",
+        f"    # where it is not: runs {MODELING_FILE} of this folder, which says what it needs",
         use.format(", trust_remote_code=True"),
+        "",
     ]
+    return "\n".join(lines)
 
 
 def _plain(value: Any) -> str:

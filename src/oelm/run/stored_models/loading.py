@@ -40,7 +40,7 @@ def load_stored(path: Path) -> StoredModel:
         raise UserError(f"{path}: no such folder; give a run directory, a checkpoint or its best/ folder")
     if (path / MANIFEST).exists() and is_checkpoint(path):
         return _from_checkpoint(path)
-    if _model_type(path) == MODEL_TYPE:
+    if (path / CONFIG_FILE).exists() and _config(path).get("model_type") == MODEL_TYPE:
         return _from_best(path, run=None)
     directory = RunDirectory(path)
     if not directory.config_file.exists():
@@ -50,7 +50,8 @@ def load_stored(path: Path) -> StoredModel:
         return _from_best(directory.best, run=run)
     checkpoint = latest_whole(directory, say=lambda line: None)
     if checkpoint is None:
-        raise UserError(f"{path}: has no model: the run ended before it saved one (state: {_state(directory)})")
+        state = (directory.status() or {}).get("state", "not started")
+        raise UserError(f"{path}: has no model: the run ended before it saved one (state: {state})")
     return _from_checkpoint(checkpoint)
 
 
@@ -65,14 +66,6 @@ def language_run(directory: RunDirectory, path: Path) -> GptRun:
     return run
 
 
-def _state(directory: RunDirectory) -> str:
-    return str((directory.status() or {}).get("state", "not started"))
-
-
-def _model_type(folder: Path) -> str | None:
-    return _config(folder).get("model_type") if (folder / CONFIG_FILE).exists() else None
-
-
 def _config(folder: Path) -> dict[str, Any]:
     tree = read_json(folder / CONFIG_FILE)
     if not isinstance(tree, dict):
@@ -81,15 +74,6 @@ def _config(folder: Path) -> dict[str, Any]:
 
 
 def _from_best(folder: Path, *, run: GptRun | None) -> StoredModel:
-    model = _model_of(folder)
-    if not (folder / MODEL_FILE).exists() and (pickled := next(folder.glob("*.bin"), None)):
-        raise UserError(f"{folder}: has only pickled weights ({pickled.name}), which are never read; use safetensors")
-    stored = _loaded(model, folder / MODEL_FILE, run=run, tokenizer_folder=_tokenizer_folder(folder))
-    check_weights_file(stored.weights_file)
-    return stored
-
-
-def _model_of(folder: Path) -> ResolvedModel:
     tree, file = _config(folder), folder / CONFIG_FILE
     try:
         model = Model.model_validate({key: tree[key] for key in Model.model_fields if key in tree})
@@ -97,7 +81,12 @@ def _model_of(folder: Path) -> ResolvedModel:
         raise UserError("\n".join(f"{file}: {line}" for line in problem_lines(error, model=Model))) from error
     if model.vocabulary is None or model.d_ff is None:
         raise UserError(f"{file}: does not contain the sizes of the model (vocabulary, d_ff)")
-    return resolved_model(model)
+    if not (folder / MODEL_FILE).exists() and (pickled := next(folder.glob("*.bin"), None)):
+        raise UserError(f"{folder}: has only pickled weights ({pickled.name}), which are never read; use safetensors")
+    known = resolved_model(model)
+    stored = _loaded(known, folder / MODEL_FILE, run=run, tokenizer_folder=_tokenizer_folder(folder))
+    check_weights_file(stored.weights_file)
+    return stored
 
 
 def _from_checkpoint(folder: Path) -> StoredModel:

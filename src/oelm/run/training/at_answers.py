@@ -6,7 +6,6 @@ B examples, T tokens, N answers, D model width, L difficulties.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -90,61 +89,33 @@ class AtAnswers:
             )
             sums_L3.index_add_(0, torch.from_numpy(examples.difficulty_B[example_N]), seen_N3)
         self.model.train()
-        return self._look(_Sums(self._probe, self._world.sum(sums_L3).tolist()), count)
-
-    def _look(self, sums: _Sums, count: int) -> Validation:
-        record = {
-            "perplexity": finite(exponential(sums.loss)),
-            "accuracy": sums.accuracy,
-            BY_DIFFICULTY: sums.accuracies,
-        }
+        difficulties = [str(each) for each in self._probe.difficulties]
+        sums = dict(zip(difficulties, self._world.sum(sums_L3).tolist(), strict=True))
+        accuracies = {each: right / answers for each, (answers, right, _) in sums.items()}
+        losses = {each: summed / answers for each, (answers, _, summed) in sums.items()}
+        loss = sum(summed for _, _, summed in sums.values()) / sum(answers for answers, _, _ in sums.values())
+        accuracy = sum(accuracies.values()) / len(accuracies)  # every difficulty counts the same
+        record = {"perplexity": finite(exponential(loss)), "accuracy": accuracy, BY_DIFFICULTY: accuracies}
         chances = {str(difficulty): chance for difficulty, chance in self._probe.chances_in_context.items()}
         return Validation(
-            loss=sums.loss,
-            text=f"accuracy {sums.accuracy:.2%}",
+            loss=loss,
+            text=f"accuracy {accuracy:.2%}",
             record=record,
             result=record
-            | {"loss_by_difficulty": sums.losses, "examples": count}
+            | {"loss_by_difficulty": losses, "examples": count}
             | {"chance_blind": self._probe.blind_chance, "chance_in_context": chances}
-            | self._stored(sums),
+            | self._stored(losses),
         )
 
-    def _stored(self, sums: _Sums) -> dict[str, float]:
+    def _stored(self, losses: dict[str, float]) -> dict[str, float]:
         """Bits of a fixed table: what an answer no longer leaves open, times its items."""
         if self._probe.task.holds_out:
             return {}
         items = self._probe.difficulties[-1]
-        known = math.log2(len(stored_values(items, self._probe.options))) - sums.losses[str(items)] / math.log(2)
+        known = math.log2(len(stored_values(items, self._probe.options))) - losses[str(items)] / math.log(2)
         bits = items * max(0.0, known)
         trainable = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
         return {"bits_stored": bits, "bits_per_parameter": bits / max(1, trainable)}
 
     def best_result(self, loss: float) -> dict[str, Any]:
         return {"best_perplexity": finite(exponential(loss))}
-
-
-@dataclass(frozen=True)
-class _Sums:
-    probe: Probe
-    by_difficulty: list[list[float]]  # answers, right ones, summed loss
-
-    @property
-    def loss(self) -> float:
-        """Mean of all answers."""
-        return sum(loss for _, _, loss in self.by_difficulty) / sum(answers for answers, _, _ in self.by_difficulty)
-
-    @property
-    def accuracies(self) -> dict[str, float]:
-        return self._by_difficulty([right / answers for answers, right, _ in self.by_difficulty])
-
-    @property
-    def losses(self) -> dict[str, float]:
-        return self._by_difficulty([loss / answers for answers, _, loss in self.by_difficulty])
-
-    @property
-    def accuracy(self) -> float:
-        """Every difficulty counts the same."""
-        return sum(self.accuracies.values()) / len(self.accuracies)
-
-    def _by_difficulty(self, values: list[float]) -> dict[str, float]:
-        return {str(each): value for each, value in zip(self.probe.difficulties, values, strict=True)}

@@ -9,15 +9,14 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
-from oelm.core.config import EncoderRun, GptRun
+from oelm.core.config import EncoderRun, GptRun, ResolvedRun
 from oelm.core.model.parameters import weights_digest
 from oelm.core.model.transformer import GPT
-from oelm.data.folders import ProbeData
+from oelm.data.folders import Data, ProbeData
 from oelm.data.sentences import SentenceData
 from oelm.data.tokenizer import load_tokenizer
 from oelm.data.tokens import TokenData
@@ -75,48 +74,38 @@ class BestModel:
 
 
 def best_saver(
-    directory: RunDirectory, gpt: GPT, run: GptRun, data: TokenData | ProbeData, *, step: int, val_loss: float
+    directory: RunDirectory, model: nn.Module, run: ResolvedRun, data: Data, *, step: int, val_loss: float
 ) -> Save:
-    """What writes the model as it is now."""
+    """What writes the model as it is now: the weights alone, with what they are worth and their digest, into a folder
+    that has all the rest."""
     folder = directory.best
     refuse_link(folder)
-    if not (folder / GENERATION_FILE).exists():
-        folder.mkdir(exist_ok=True)
-        tokenizer = None if data.tokenizer_folder is None else load_tokenizer(data.tokenizer_folder)
-        describe_model(folder, model_config(run.model), model=run.model, tokenizer=tokenizer)
-    return _replacement(folder, gpt, arm=run.arm, step=step, val_loss=val_loss)
-
-
-def best_encoder_saver(
-    directory: RunDirectory, model: Any, run: EncoderRun, data: SentenceData, *, step: int, val_loss: float
-) -> Save:
-    folder = directory.best
-    refuse_link(folder)
-    if not (folder / CONFIG_FILE).exists():
-        folder.mkdir(exist_ok=True)
-        for file in data.tokenizer_folder.iterdir():
-            write_bytes(folder / file.name, file.read_bytes())
-        config = model.config.to_dict() | {"architectures": [type(model).__name__]}
-        record = adaptation_record(model, run.model.parts, arm=run.arm, seed=run.seeds.projections)
-        write_json(folder / CONFIG_FILE, config | {FIELD: record})
-    return _replacement(folder, model, arm=run.arm, step=step, val_loss=val_loss)
-
-
-def _replacement(folder: Path, model: nn.Module, *, arm: str, step: int, val_loss: float) -> Save:
-    """The weights file alone, with what it is worth and its digest: the folder is whole at any moment."""
-    weights = _copied(model.state_dict())
-    metadata = {"format": "pt", "step": str(step), "val_loss": repr(val_loss), "arm": arm}
+    match model, run, data:
+        case GPT(), GptRun(), (TokenData() | ProbeData()):
+            if not (folder / GENERATION_FILE).exists():
+                folder.mkdir(exist_ok=True)
+                tokenizer = None if data.tokenizer_folder is None else load_tokenizer(data.tokenizer_folder)
+                describe_model(folder, model_config(run.model), model=run.model, tokenizer=tokenizer)
+        case encoder, EncoderRun(), SentenceData():
+            if not (folder / CONFIG_FILE).exists():
+                folder.mkdir(exist_ok=True)
+                for file in data.tokenizer_folder.iterdir():
+                    write_bytes(folder / file.name, file.read_bytes())
+                own: dict[str, Any] = encoder.config.to_dict()  # type: ignore[union-attr, operator]
+                record = adaptation_record(model, run.model.parts, arm=run.arm, seed=run.seeds.projections)
+                write_json(folder / CONFIG_FILE, own | {"architectures": [type(model).__name__], FIELD: record})
+        case _:
+            raise TypeError(f"{run.data}: not the data of this kind of model")
+    now = model.state_dict()
+    # On the CPU, and nobody else's; what shares memory there is copied once more.
+    weights = {
+        name: copy.clone() if copy.data_ptr() == now[name].data_ptr() else copy
+        for name, copy in contiguous(now).items()
+    }
+    metadata = {"format": "pt", "step": str(step), "val_loss": repr(val_loss), "arm": run.arm}
 
     def replace() -> None:
         with explaining_a_full_disk(folder, needed_bytes=stored_bytes(weights)):
             replace_tensors(folder / MODEL_FILE, weights, metadata | {"digest": weights_digest(weights)})
 
     return replace
-
-
-def _copied(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """On the CPU, and nobody else's; what shares memory there is copied once more."""
-    copied = contiguous(weights)
-    return {
-        name: copy.clone() if copy.data_ptr() == weights[name].data_ptr() else copy for name, copy in copied.items()
-    }

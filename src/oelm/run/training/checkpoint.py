@@ -98,22 +98,16 @@ def _fits(value: Any, kind: str) -> bool:
 
 def load_weights(model: nn.Module, path: Path) -> None:
     stored, expected = read_tensors(path), model.state_dict()
-    lines = [f"{path}: {line}" for line in _shape_differences(stored, expected)]
-    if lines:
-        raise UserError("\n".join(lines))
-    model.load_state_dict(stored)
-
-
-def _shape_differences(stored: dict[str, Tensor], expected: dict[str, Tensor]) -> list[str]:
     lines = []
     for name in sorted(stored.keys() | expected.keys()):
         if name not in stored or name not in expected:
-            lines.append(f"{name} is only in the {'model' if name in expected else 'file'}")
+            lines.append(f"{path}: {name} is only in the {'model' if name in expected else 'file'}")
         elif stored[name].shape != expected[name].shape:
-            lines.append(
-                f"{name} is {tuple(stored[name].shape)} in the file, {tuple(expected[name].shape)} in the model"
-            )
-    return lines
+            there, here = tuple(stored[name].shape), tuple(expected[name].shape)
+            lines.append(f"{path}: {name} is {there} in the file, {here} in the model")
+    if lines:
+        raise UserError("\n".join(lines))
+    model.load_state_dict(stored)
 
 
 # ---- Tensors in files ----------------------------------------------------------------------------------------------

@@ -21,12 +21,14 @@ from oelm.core.config import Encoder, Execution, ResolvedRun
 from oelm.machine.errors import UserError
 from oelm.machine.exhaustion import limit_of
 from oelm.machine.system import gpu_driver, lacking_to_compile, visible_gpus
-from oelm.run.training.determinism import NOT_DETERMINISTIC, prepare_gpu
-from oelm.run.training.micro_batch import micro_batch
 
 COMPILE_WORTHWHILE_SECONDS = 600  # compiling takes about a minute and saves about a tenth
 ASSUMED_FLOPS_PER_SECOND = {"cpu": 1e11, "cuda": 2e13}
 THREADS_PER_CORE = 4
+TOKENS_AT_ONCE = {"cpu": 8 * 512, "cuda": 32 * 1024}  # more are not faster
+WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
+WORKSPACES = (":4096:8", ":16:8")  # with which cuBLAS promises equal bits; the first is the faster one
+NOT_DETERMINISTIC = "deterministic off: as requested; a resumed run may differ from an uninterrupted one"
 
 
 @dataclass(frozen=True)
@@ -195,21 +197,13 @@ def _precision(execution: Execution, device: str) -> tuple[str, str]:
     kind = torch.device(device).type
     if execution.precision != "auto":
         return execution.precision, f"precision {execution.precision}: as requested"
-    if kind == "cuda" and _gpu_is_fast_at_bfloat16(device):
+    # As torch.cuda.is_bf16_supported, which asks about the current device only: from the generation of A100 on.
+    if kind == "cuda" and (torch.version.hip is not None or torch.cuda.get_device_properties(device).major >= 8):
         return "bfloat16", "precision bfloat16: fast on this GPU"
-    if kind == "cpu" and _cpu_is_fast_at_bfloat16():
+    checks = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
+    if kind == "cpu" and any(getattr(torch.cpu, check, lambda: False)() for check in checks):
         return "bfloat16", "precision bfloat16: this CPU multiplies it in hardware"
     return "float32", f"precision float32: this {kind} has no fast bfloat16"
-
-
-def _gpu_is_fast_at_bfloat16(device: str) -> bool:
-    """As torch.cuda.is_bf16_supported, which asks about the current device only: from the generation of A100 on."""
-    return torch.version.hip is not None or torch.cuda.get_device_properties(device).major >= 8
-
-
-def _cpu_is_fast_at_bfloat16() -> bool:
-    checks = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
-    return any(getattr(torch.cpu, check, lambda: False)() for check in checks)
 
 
 def _compile(execution: Execution, run: ResolvedRun, kind: str, world_size: int) -> tuple[bool, str]:
@@ -228,3 +222,55 @@ def _compile(execution: Execution, run: ResolvedRun, kind: str, world_size: int)
     if seconds < COMPILE_WORTHWHILE_SECONDS:
         return False, f"compile off: a run of about {max(1, round(seconds))} s is too short to benefit"
     return True, "compile on: the run is long enough to benefit"
+
+
+# ---- How many sequences at once: the result of a step depends on it in its last bits alone ---------------------------
+
+
+def micro_batch(run: ResolvedRun, *, kind: str, world_size: int) -> int:
+    """As many as are worthwhile; where the memory of a GPU has no room for them, the run starts with fewer (run.py)."""
+    most = max(1, TOKENS_AT_ONCE.get(kind, TOKENS_AT_ONCE["cpu"]) // run.model.seq_len)
+    share = -(-run.training.batch_size // world_size)
+    return min(most, share) if kind != "cuda" else -(-share // -(-share // most))
+
+
+def micro_batches(mine: range, size: int, kind: str) -> list[range]:
+    """This process's part of a step, in pieces of at most `size`. On a GPU they differ by one at most; on a processor
+    all but the last have this size.
+    """
+    if kind != "cuda":
+        return [mine[first : first + size] for first in range(0, len(mine), size)]
+    parts = -(-len(mine) // size)
+    return [mine[number * len(mine) // parts : (number + 1) * len(mine) // parts] for number in range(parts)]
+
+
+# ---- The same bits every time on a GPU; nothing of this was seen on one ----------------------------------------------
+
+
+def prepare_gpu(device: str, *, deterministic: bool, tf32: bool, compiles: bool) -> None:
+    """Before anything is computed: some of it is read when CUDA starts."""
+    if deterministic:
+        given = os.environ.setdefault(WORKSPACE, WORKSPACES[0])
+        if given not in WORKSPACES:
+            raise UserError(
+                f"{WORKSPACE}: {given!r} does not give the same bits every time; unset it, set it to {WORKSPACES[0]}, "
+                "or set execution.deterministic: false"
+            )
+    torch.cuda.set_device(device)
+    # Without exception: where a warning is all that is asked for, attention's backward pass stays as it is.
+    torch.use_deterministic_algorithms(deterministic)
+    # Every buffer is written before it is read. A property of the module, of which its types know nothing.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    torch.backends.cudnn.benchmark = False  # which kernel was fastest just now must not decide
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
+    # Parts of a product are added in float32, whatever the number of parts.
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+    if compiles:
+        from torch._inductor import config as compiler  # slow, so only where it is used
+
+        compiler.deterministic = deterministic
+        # torch's own launcher keeps Python to itself while it waits for a full queue; then the threads that watch the
+        # other processes and listen to signals stand still too. Triton's lets them run.
+        compiler.use_static_cuda_launcher = False
+        # It recommends TF32 at the start of every run; execution.tf32 is where that is chosen.
+        warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores")

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import json
 import os
+import signal
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -21,14 +24,14 @@ from torch import Tensor
 
 from oelm.machine.errors import UserError
 from oelm.machine.exhaustion import what_ran_out, what_the_gpu_reported
-from oelm.run.training.roll_call import RollCall
-from oelm.storage.ownership import HEARTBEAT_SECONDS, STALE_SECONDS, START_VARIABLE
+from oelm.storage.ownership import HEARTBEAT_SECONDS, STALE_SECONDS, START_VARIABLE, Process
 
 ABORT_SECONDS = 10.0
 BUCKET_ELEMENTS = 4 * 2**20
 TIMEOUT = datetime.timedelta(minutes=30)  # of what comes before the first step
 LIMIT_SECONDS = 600.0  # of a run that says nothing else
 SLOWEST_DISK = 10 * 2**20  # bytes a second, of a save
+MOST_BYTES = 1024  # of what a process says of itself
 
 
 class OtherProcessGone(UserError):
@@ -39,6 +42,80 @@ class OtherProcessGone(UserError):
     def __init__(self, line: str, *, speaks: bool) -> None:
         super().__init__(line)
         self.concerns_one_process = self.speaks = speaks
+
+
+# ---- Who has come to where all wait ----------------------------------------------------------------------------------
+
+
+class RollCall:
+    """Of one start of a group. All processes make it at the same time."""
+
+    def __init__(self, *, rank: int, size: int, limit_seconds: float) -> None:
+        self._rank, self._limit, self._count, self._began = rank, limit_seconds, 0, time.monotonic()
+        # A connection of its own: that of the process group may be held up with it.
+        self._store = dist.TCPStore(  # type: ignore[attr-defined]  # documented, and not in its list of exports
+            os.environ["MASTER_ADDR"],
+            int(os.environ["MASTER_PORT"]),
+            is_master=False,
+            wait_for_workers=False,
+            timeout=datetime.timedelta(seconds=limit_seconds),
+        )
+        self._processes = list(_every_process(size))
+
+    def _key(self, rank: int) -> str:
+        """Of this start alone: torchrun keeps one store over all its restarts."""
+        first = self._processes[0]
+        return f"oelm/{first.pid}-{first.pid_started}/{rank}"
+
+    def here(self) -> None:
+        """Before every wait."""
+        self._count, self._began = self._count + 1, time.monotonic()
+        self._store.set(self._key(self._rank), str(self._count))
+
+    def what_happened(self, reason: str) -> tuple[str, bool]:
+        """After a wait that failed: one line, and whether it is for this process to tell, the first of those that are
+        left. A process of this host that hangs is killed: it may hold the run's lock.
+        """
+        others = [rank for rank in range(len(self._processes)) if rank != self._rank]
+        dead = [rank for rank in others if self._processes[rank].is_alive_here() is False]
+        absent = [] if time.monotonic() - self._began < self._limit else self._absent(others)
+        told = [f"{self._named(rank)} has ended" for rank in dead]
+        for rank in absent:
+            if rank not in dead:
+                told.append(f"{self._named(rank)} did not respond for {self._limit:g} s (execution.step_limit_seconds)")
+                if self._processes[rank].is_alive_here():
+                    os.kill(self._processes[rank].pid, signal.SIGKILL)
+        left = {self._rank, *others} - {*dead, *absent}
+        who = ", ".join(told) or f"rank {self._rank}: another process of this run has left or hangs ({reason})"
+        return who, not told or self._rank == min(left)
+
+    def _named(self, rank: int) -> str:
+        return f"rank {rank} (host {self._processes[rank].host}, pid {self._processes[rank].pid})"
+
+    def _absent(self, others: list[int]) -> list[int]:
+        """Those that have not come to this wait."""
+        with contextlib.suppress(RuntimeError):  # where rank 0 keeps the store, it hangs with it
+            keys = {rank: self._key(rank) for rank in others}
+            return [
+                rank
+                for rank, key in keys.items()
+                if not self._store.check([key]) or int(self._store.get(key)) < self._count
+            ]
+        return [rank for rank in others if rank == 0]
+
+
+def _every_process(size: int) -> Iterator[Process]:
+    """In the order of their ranks, as each says itself."""
+    said = torch.zeros(MOST_BYTES, dtype=torch.uint8)
+    mine = json.dumps(Process.current().__dict__).encode()
+    said[: len(mine)] = torch.frombuffer(bytearray(mine), dtype=torch.uint8)
+    told = [torch.empty_like(said) for _ in range(size)]
+    dist.all_gather(told, said)
+    for each in told:
+        yield Process.stored(json.loads(bytes(each.numpy()).rstrip(b"\0")))
+
+
+# ---- The processes ---------------------------------------------------------------------------------------------------
 
 
 class Sharing(Protocol):
@@ -78,16 +155,15 @@ class World:
         except RuntimeError as error:
             if what_ran_out(error) is not None or what_the_gpu_reported(error) is not None:
                 raise  # this process's own
-            raise self._gone(str(error).strip().splitlines()[0]) from error
-
-    def _gone(self, reason: str) -> OtherProcessGone:
-        who, speaks = f"rank {self.rank}: another process of this run has left or hangs ({reason})", True
-        if self.roll_call is not None:
-            who, speaks = self.roll_call.what_happened(reason)
-        return OtherProcessGone(
-            f"{who}; all processes stop, their output or that of torchrun may show the cause; the same command resumes",
-            speaks=speaks,
-        )
+            reason = str(error).strip().splitlines()[0]
+            who, speaks = f"rank {self.rank}: another process of this run has left or hangs ({reason})", True
+            if self.roll_call is not None:
+                who, speaks = self.roll_call.what_happened(reason)
+            raise OtherProcessGone(
+                f"{who}; all processes stop, their output or that of torchrun may show the cause; "
+                "the same command resumes",
+                speaks=speaks,
+            ) from error
 
     def sum(self, numbers: Tensor) -> Tensor:
         """A few numbers on the CPU added up over all processes."""
@@ -185,7 +261,14 @@ def joined(world: World, *, device: str, limit_seconds: float | None = None) -> 
     if world.size == 1 or dist.is_initialized():
         yield world
         return
-    _refuse_a_shared_store()
+    # torchrun keeps one store over all its restarts: processes started again would find the dead ones' addresses in it
+    # and wait for them.
+    restarts, shared = (os.environ.get(f"TORCHELASTIC_{name}") for name in ("MAX_RESTARTS", "USE_AGENT_STORE"))
+    if shared == "True" and restarts not in (None, "0"):
+        raise UserError(
+            "torchrun --max-restarts: also set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 in the environment of torchrun, or "
+            "restarted processes will wait for the ones that died"
+        )
     dist.init_process_group("gloo", timeout=TIMEOUT)
     on_gpu = torch.device(device).type == "cuda"
     try:
@@ -229,15 +312,3 @@ def _leave_group(*, aborting: bool) -> None:
 def _abort() -> None:
     with contextlib.suppress(Exception):  # there is an error already, and it is the one to show
         dist.distributed_c10d._abort_process_group()
-
-
-def _refuse_a_shared_store() -> None:
-    """torchrun keeps one store over all its restarts: processes started again would find the dead ones' addresses in it
-    and wait for them.
-    """
-    restarts, shared = (os.environ.get(f"TORCHELASTIC_{name}") for name in ("MAX_RESTARTS", "USE_AGENT_STORE"))
-    if shared == "True" and restarts not in (None, "0"):
-        raise UserError(
-            "torchrun --max-restarts: also set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 in the environment of torchrun, or "
-            "restarted processes will wait for the ones that died"
-        )

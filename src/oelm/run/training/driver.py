@@ -16,22 +16,20 @@ from typing import Any
 
 import torch
 
-from oelm.core.config import EncoderRun, Execution, GptRun, ResolvedRun
+from oelm.core.config import Execution, GptRun, ResolvedRun
 from oelm.core.model.freezing import Watch
 from oelm.core.model.transformer import GPT
 from oelm.core.trackers.beside import Trackers
 from oelm.core.trackers.table import Tracked
 from oelm.data.floor import floor_of
-from oelm.data.folders import Data, ProbeData
-from oelm.data.sentences import SentenceData
-from oelm.data.tokens import TokenData
+from oelm.data.folders import Data
 from oelm.machine.durations import duration
 from oelm.models.heads.gpt import recorded_on, recorded_scores
 from oelm.models.heads.scores import Sequences
 from oelm.run.directory import RunDirectory, tracked
 from oelm.run.sealing import seal_run
 from oelm.run.training.assembly import assembled
-from oelm.run.training.best_model import BestModel, Save, best_encoder_saver, best_saver
+from oelm.run.training.best_model import BestModel, best_saver
 from oelm.run.training.checkpoint import load_checkpoint, save_checkpoint
 from oelm.run.training.device import Machine, graphs_compiled
 from oelm.run.training.distributed import OtherProcessGone, World
@@ -79,17 +77,13 @@ class Driver:
         self.recent_seconds: deque[float] = deque(maxlen=RECENT_STEPS)  # of steps
         self.began = time.perf_counter()
         self.trackers = Trackers(job.execution.trackers if job.world.is_main else (), self._tracked, journal.warn)
-        self.head_tokens = self._head_tokens()
+        self.head_tokens: Sequences | None = None  # what heads are scored on, where they are
+        if isinstance(job.run, GptRun) and training.head_scores:
+            self.head_tokens = recorded_on(job.run)
 
     def _tracked(self, tracker: str) -> Tracked:
         folder = self.directory.trackers / tracker
         return tracked(self.directory, self.run, folder=folder, step=self.progress.step)
-
-    def _head_tokens(self) -> Sequences | None:
-        """What heads are scored on, where they are."""
-        if not isinstance(self.run, GptRun) or not self.run.training.head_scores:
-            return None
-        return recorded_on(self.run)
 
     def has_room(self) -> bool:
         """True if on every GPU of the run a step fits into memory: one is computed, beside what AdamW will keep."""
@@ -128,29 +122,26 @@ class Driver:
         try:
             with stop.listening(), self.best_model.over_at_the_end(self.journal.warn):
                 self._drive(watch, stop)
-                return self._final_validation()
+                # What is reported: over more of the held-out data than the curve's.
+                training, (last, _) = self.run.training, self._validated()
+                final_rate = training.learning_rate * training.final_learning_rate_fraction
+                return self._timed(lambda: self.objective.final_validation(last), final_rate)
         except Diverged as error:
-            self._tell_of_divergence(error)
+            # Every process is here at the same step. None leaves before it is written down: torchrun ends the others.
+            if self.world.is_main:
+                seal_run(self.directory, "diverged", step=self.progress.step, error=str(error))
+                self.directory.write_status("diverged", error=str(error), ended=now())
+            with contextlib.suppress(OtherProcessGone):
+                self.world.barrier()
             raise
         except OtherProcessGone as error:
-            self._tell_of_silence(error)
+            # Written down by the first process that still can, if that is not the one that owns the folder.
+            if error.speaks and not self.world.is_main:
+                with contextlib.suppress(OSError):
+                    self.directory.write_status("failed", error=str(error), ended=now())
             raise
         finally:
             self.journal.end()
-
-    def _tell_of_silence(self, error: OtherProcessGone) -> None:
-        """Written down by the first process that still can, if that is not the one that owns the folder."""
-        if error.speaks and not self.world.is_main:
-            with contextlib.suppress(OSError):
-                self.directory.write_status("failed", error=str(error), ended=now())
-
-    def _tell_of_divergence(self, error: Diverged) -> None:
-        """Every process is here at the same step. None leaves before it is written down: torchrun ends the others."""
-        if self.world.is_main:
-            seal_run(self.directory, "diverged", step=self.progress.step, error=str(error))
-            self.directory.write_status("diverged", error=str(error), ended=now())
-        with contextlib.suppress(OtherProcessGone):
-            self.world.barrier()
 
     def _resume(self, checkpoint: Path, fresh: Watch) -> Watch:
         state = load_checkpoint(checkpoint, model=self.objective.model, optimizer=self.optimizer)
@@ -168,7 +159,6 @@ class Driver:
         if not self.world.is_main:
             return {}
         _, best_loss = self._validated()
-        parameters = read_record(self.directory.parameters_file, Parameters)
         result = result_record(
             self.run,
             self.progress,
@@ -179,7 +169,7 @@ class Driver:
             val_loss=final.loss,
             measures=final.result | floor_of(self.data, self.run) | self.objective.best_result(best_loss),
             wall_seconds=self._wall_seconds(),
-            parameters=parameters,
+            parameters=read_record(self.directory.parameters_file, Parameters),
         )
         if final.predictions is not None:
             write_json(self.directory.predictions_file, final.predictions, indent=None)
@@ -217,9 +207,9 @@ class Driver:
             last = result.step == training.steps
             if last or result.step % self.log_every == 0:
                 self._record_training(result)
-            if self._validates_after(result.step):
+            if last or result.step % training.validate_every == 0:
                 self._validate(result)
-            if result.stop_requested or self._saves_after(result.step):
+            if result.stop_requested or last or result.step % self.checkpoint_every == 0:
                 stop_now = result.stop_requested and not last
                 if stop_now:
                     stop.acknowledge()
@@ -229,12 +219,6 @@ class Driver:
                 self._save(watch)
                 if stop_now:
                     raise Interrupted(f"stopped at step {result.step} of {training.steps}, saved", stop.number)
-
-    def _validates_after(self, step: int) -> bool:
-        return step == self.run.training.steps or step % self.run.training.validate_every == 0
-
-    def _saves_after(self, step: int) -> bool:
-        return step == self.run.training.steps or step % self.checkpoint_every == 0
 
     def _note(self, result: StepResult) -> None:
         progress = self.progress
@@ -290,12 +274,6 @@ class Driver:
             raise diverged(self.progress.step, f"validation loss {seen.loss}", learning_rate)
         return seen
 
-    def _final_validation(self) -> Validation:
-        """What is reported: over more of the held-out data than the curve's."""
-        training, (last, _) = self.run.training, self._validated()
-        final_rate = training.learning_rate * training.final_learning_rate_fraction
-        return self._timed(lambda: self.objective.final_validation(last), final_rate)
-
     def _validated(self) -> tuple[float, float]:
         """The last loss and the best. The last step of a run is validated, and its checkpoint remembers it."""
         last, best = self.progress.last_val_loss, self.progress.best_val_loss
@@ -321,7 +299,9 @@ class Driver:
         if best:
             progress.best_val_loss, progress.best_step = loss, step
             if self.world.is_main:
-                self.best_model.begin(self._best(step, loss))
+                model = self.objective.model
+                save = best_saver(self.directory, model, self.run, self.data, step=step, val_loss=loss)
+                self.best_model.begin(save)
         if self.world.is_main:
             self.directory.write_progress(step=step, val_loss=loss)
         self.journal.validation(
@@ -341,14 +321,6 @@ class Driver:
             return
         self.directory.append_metrics(record)
         self.trackers.log(with_strongest_heads(record))
-
-    def _best(self, step: int, loss: float) -> Save:
-        match self.objective.model, self.run, self.data:
-            case GPT() as gpt, GptRun() as run, (TokenData() | ProbeData()) as data:
-                return best_saver(self.directory, gpt, run, data, step=step, val_loss=loss)
-            case encoder, EncoderRun() as run, SentenceData() as data:
-                return best_encoder_saver(self.directory, encoder, run, data, step=step, val_loss=loss)
-        raise TypeError(f"{self.run.data}: not the data of this kind of model")
 
     def _save(self, watch: Watch) -> None:
         if self.world.is_main:

@@ -14,10 +14,9 @@ from oelm.core.config import ResolvedRun
 from oelm.core.model.freezing import Schedule
 from oelm.core.seeding import seed_of
 from oelm.machine.errors import UserError
-from oelm.run.training.device import Machine
+from oelm.run.training.device import Machine, micro_batches
 from oelm.run.training.distributed import World
 from oelm.run.training.loss import backward
-from oelm.run.training.micro_batch import micro_batches
 from oelm.run.training.objective import Objective
 from oelm.run.training.optimizer import clip_gradients, learning_rate_at, set_learning_rate
 
@@ -69,7 +68,8 @@ def optimization_steps(
         world.add_up([p.grad for p in parameters if p.grad is not None])
         learning_rate = learning_rate_at(step, training)
         norm = clip_gradients(parameters, training.gradient_clip)
-        _refuse_divergence(step, loss, norm, learning_rate)
+        if not (math.isfinite(loss) and math.isfinite(norm)):
+            raise diverged(step, f"loss {loss}, gradient norm {norm}", learning_rate)
         set_learning_rate(optimizer, learning_rate)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
@@ -83,11 +83,6 @@ def optimization_steps(
             seconds=time.perf_counter() - began,
             stop_requested=stop > 0,
         )
-
-
-def _refuse_divergence(step: int, loss: float, norm: float, learning_rate: float) -> None:
-    if not (math.isfinite(loss) and math.isfinite(norm)):
-        raise diverged(step, f"loss {loss}, gradient norm {norm}", learning_rate)
 
 
 def accumulate_gradients(

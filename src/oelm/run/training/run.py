@@ -17,7 +17,7 @@ import torch
 from oelm.core.accounting import totals, training_flops
 from oelm.core.config import EncoderRun, Execution, GptRun, ResolvedRun, Run, resolved, stored_form
 from oelm.core.probes.examples import refuse_too_few
-from oelm.data.folders import Data, ProbeData, check_changes, open_data
+from oelm.data.folders import ProbeData, check_changes, open_data
 from oelm.data.sentences import SentenceData
 from oelm.data.tokens import TokenData, check_tokens
 from oelm.machine.errors import UserError
@@ -70,22 +70,12 @@ def run_with_data(run: Run) -> tuple[GptRun, TokenData | ProbeData] | tuple[Enco
             refuse_too_few(data.probe)
             return known, data
         case EncoderRun() as known, SentenceData():
-            _refuse_other_sizes(known, data)
+            for name, value in data.facts.items():  # an encoder is as large as its weights
+                if getattr(known.model, name) != value:
+                    given = getattr(known.model, name)
+                    raise UserError(f"model.{name}: {given}, but the encoder of {run.data} says {value}")
             return known, data
     raise TypeError(f"{run.data}: not the data of this kind of model")
-
-
-def _refuse_other_sizes(run: EncoderRun, data: SentenceData) -> None:
-    """An encoder is as large as its weights; a config that says otherwise is mistaken."""
-    for name, value in data.facts.items():
-        if getattr(run.model, name) != value:
-            raise UserError(f"model.{name}: {getattr(run.model, name)}, but the encoder of {run.data} says {value}")
-
-
-def default_directory(run: ResolvedRun, data: Data, *, group: str) -> Path:
-    """Where a run goes that was given no folder: one folder for each distinct computation."""
-    seeds = "-".join(str(seed) for seed in dict.fromkeys(run.seeds.model_dump().values()))
-    return RUNS / group / folder_name(run, arm=run.arm, seed=seeds, data_digest=data.digest)
 
 
 def train(
@@ -95,18 +85,26 @@ def train(
 
     Without `out` it goes into a folder of this computation's own, runs/GROUP/ARM-sSEED-FINGERPRINT.
     """
-    execution = execution or Execution()
-    run, data = run_with_data(run)
-    folder = Path(out) if out is not None else default_directory(run, data, group=group)
-    execution = _as_it_began(execution, folder)
-    world = distributed.world_from_environment()
-    if world.size > run.training.batch_size:
-        raise UserError(f"training.batch_size {run.training.batch_size} is less than the {world.size} processes")
-    machine, reasons = resolve_machine(execution, run, local_rank=world.local_rank, world_size=world.size)
-    prepare_process(machine)
-    with distributed.joined(world, device=machine.device, limit_seconds=execution.step_limit_seconds) as world:
-        job = TrainingJob(run, data, RunDirectory(folder), execution, machine, world)
+    job, reasons = _placed(run, execution, out, group)
+    if job.world.size > run.training.batch_size:
+        raise UserError(f"training.batch_size {run.training.batch_size} is less than the {job.world.size} processes")
+    prepare_process(job.machine)
+    limit_seconds = job.execution.step_limit_seconds
+    with distributed.joined(job.world, device=job.machine.device, limit_seconds=limit_seconds) as world:
+        job = replace(job, world=world)
         return _as_owner(job, reasons) if world.is_main else _as_companion(job)
+
+
+def _placed(run: Run, execution: Execution | None, out: Path | str | None, group: str) -> tuple[TrainingJob, list[str]]:
+    """What is to be done, where and with what, and the reasons behind each `auto`."""
+    known, data = run_with_data(run)
+    if out is None:
+        seeds = "-".join(str(seed) for seed in dict.fromkeys(known.seeds.model_dump().values()))
+        out = RUNS / group / folder_name(known, arm=known.arm, seed=seeds, data_digest=data.digest)
+    execution = _as_it_began(execution or Execution(), Path(out))
+    world = distributed.world_from_environment()
+    machine, reasons = resolve_machine(execution, known, local_rank=world.local_rank, world_size=world.size)
+    return TrainingJob(known, data, RunDirectory(Path(out)), execution, machine, world), reasons
 
 
 def planned(
@@ -114,19 +112,16 @@ def planned(
 ) -> list[str]:
     """What `train` would do with the same arguments, in lines; nothing is written, nothing is computed. What has no
     room here is refused as `train` refuses it."""
-    run, data = run_with_data(run)
-    folder = Path(out) if out is not None else default_directory(run, data, group=group)
-    execution = _as_it_began(execution or Execution(), folder)
-    world = distributed.world_from_environment()
-    machine, reasons = resolve_machine(execution, run, local_rank=world.local_rank, world_size=world.size)
-    refuse_what_does_not_fit(run, machine)
-    counts = totals(run.model)
+    job, reasons = _placed(run, execution, out, group)
+    machine = job.machine
+    refuse_what_does_not_fit(job.run, machine)
+    counts = totals(job.run.model)
     return [
-        f"{run.arm} in {folder}: {machine}",
+        f"{run.arm} in {job.directory.path}: {machine}",
         *reasons,
         f"parameters: {counts.total:,} total, {counts.trainable:,} trainable, {counts.frozen:,} frozen",
-        f"work: {training_flops(run) / 1e12:,.2f} TFLOP in {run.training.steps:,} steps",
-        memory_line(run, machine),
+        f"work: {training_flops(job.run) / 1e12:,.2f} TFLOP in {job.run.training.steps:,} steps",
+        memory_line(job.run, machine),
         "nothing was started",
     ]
 

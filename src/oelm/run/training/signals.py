@@ -32,16 +32,12 @@ class Interrupted(Stopped):
     """A run that stopped on request, with a checkpoint."""
 
 
-def show_last_line(line: str = "") -> None:
-    """Past everything that buffers or draws; a terminal gets its cursor back, which the live line had hidden."""
+def leave_at_once(number: int, line: str = "") -> None:
+    """No saving, no cleaning up. The last line goes past everything that buffers or draws; a terminal gets its cursor
+    back, which the live line had hidden."""
     shown = "\x1b[?25h\n" if os.isatty(STANDARD_ERROR) else ""
     with contextlib.suppress(OSError):
         os.write(STANDARD_ERROR, f"{shown}{line}{line and chr(10)}".encode())
-
-
-def leave_at_once(number: int, line: str = "") -> None:
-    """No saving, no cleaning up."""
-    show_last_line(line)
     os._exit(128 + number)
 
 
