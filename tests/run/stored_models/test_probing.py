@@ -43,32 +43,26 @@ def test_a_run_its_export_and_a_gpt2_folder_give_the_same_numbers(trained, tmp_p
     same(scores_of(run / "best"), of_run, rtol=0)
 
 
-def test_scores_are_those_of_the_weights_that_transformers_gives(trained, tmp_path):
-    export(trained("frozen_head_orthogonal"), tmp_path / "it", form="oelm")
-    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "it").eval()
-    given = given_model(tmp_path / "it")
-    tokens = repeated_tokens(given.vocabulary, length=given.checked_length(None), sequences=4, seed=0)
+def by_transformers(folder, *, length, **how):
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, **how).eval()
+    tokens = repeated_tokens(given_model(folder).vocabulary, length=length, sequences=4, seed=0)
     with torch.no_grad():
         attentions = model(torch.from_numpy(tokens), output_attentions=True).attentions
-    expected = head_scores(Sequences(tokens), lambda part: [layer.numpy() for layer in attentions], at_once=4)
-    same(scores_of(tmp_path / "it"), expected)
+    return head_scores(Sequences(tokens), lambda part: [layer.numpy() for layer in attentions], at_once=4)
 
 
-def saved(kind, folder, **settings):
-    tiny(kind, max_position_embeddings=16, **settings).save_pretrained(folder)
-    return folder
+def test_scores_are_those_of_the_weights_that_transformers_gives(trained, tmp_path):
+    folder = tmp_path / "it"
+    export(trained("frozen_head_orthogonal"), folder, form="oelm")
+    same(scores_of(folder), by_transformers(folder, length=given_model(folder).checked_length(None)))
 
 
 @pytest.mark.parametrize("kind", ["llama", "gpt_neox"])
 def test_a_causal_model_of_transformers_is_scored(tmp_path, kind):
-    folder = saved(kind, tmp_path / kind)
-    found = scores_of(folder)
+    tiny(kind, max_position_embeddings=16).save_pretrained(tmp_path / kind)
+    found = scores_of(tmp_path / kind)
     assert np.array(found.scores["induction"]).shape == (2, 4)
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager").eval()
-    tokens = repeated_tokens(50, length=16, sequences=4, seed=0)
-    with torch.no_grad():
-        attentions = model(torch.from_numpy(tokens), output_attentions=True).attentions
-    same(found, head_scores(Sequences(tokens), lambda part: [layer.numpy() for layer in attentions], at_once=4))
+    same(found, by_transformers(tmp_path / kind, length=16, attn_implementation="eager"))
 
 
 def test_text_is_scored_where_a_token_occurred_before(trained, stories):

@@ -11,7 +11,6 @@ import torch
 from oelm.core.config import ResolvedRun, fingerprint
 from oelm.core.model.parameters import combined_digest, counts_by_part, frozen_names, parameter_digests, summed
 from oelm.machine import system
-from oelm.run.sealing import COUNTS
 from oelm.run.training.device import Machine
 from oelm.run.training.distributed import World
 from oelm.run.training.objective import Objective
@@ -95,7 +94,7 @@ def result_record(
         "best_step": progress.best_step,
         "validation_split": run.training.validation_split,
         "learning_rate": run.training.learning_rate,
-        **{key: parameters[key] for key in COUNTS},
+        **{key: parameters[key] for key in ("total", "trainable", "frozen", "implied", "frozen_digest")},
         "clipped_fraction": progress.clipped_steps / progress.step,
         "training_seconds": progress.training_seconds,
         "validation_seconds": progress.validation_seconds,
