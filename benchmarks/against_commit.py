@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import geometric_mean
 
 from interleaved import Contender, checkout, ratio_line
-from oelm.execution.timing.ratios import interval, paired
+from ratios import interval, paired
 
 SEQUENCES, VOCABULARY = 1, 4096
 LEAST_STARTS, WARMUPS, ROUNDS, HALF_WIDTH = 8, 4, 12, 0.01

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 import torch
 
 from contender import ours
-from oelm.execution.timing.blocks import Build, blocks_of
-from oelm.execution.timing.circumstances import judged
+from oelm.execution.timing.blocks import Build, blocks_of, judged
 from oelm.study.bench import LEAST_BLOCKS, Bench, Ratio
 
 AGAIN = "baseline again"

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 
-from oelm.execution.timing.ratios import interval
+from ratios import interval
 
 HERE = Path(__file__).parent
 

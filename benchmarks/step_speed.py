@@ -13,7 +13,7 @@ import argparse
 import torch
 
 from interleaved import ratio_line, take_turns
-from oelm.execution.timing.ratios import paired
+from ratios import paired
 
 PLAIN, HUGGINGFACE = "plain eager float32", "huggingface eager float32"
 

@@ -23,10 +23,10 @@ from statistics import mean
 from interleaved import checkout, environment_for, ratio_line
 from oelm.execution.controller import Controller
 from oelm.execution.local import LocalEngine, LocalSlots, units_here
-from oelm.execution.timing.ratios import paired
-from oelm.execution.warm_starts import WarmStarts
+from oelm.execution.warm_server import WarmStarts
 from oelm.storage.files import read_json
 from oelm.study.reading import load_study
+from ratios import paired
 from two_slots import write_study
 
 STEPS_TO_MEASURE = 40

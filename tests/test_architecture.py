@@ -56,7 +56,7 @@ VERBS = [
 WITHOUT_TORCH = [
     "oelm", "oelm.cli", "oelm.core.settings", "oelm.core.keys", "oelm.run.directory", "oelm.data.prepare",
     "oelm.data.prepare_sentences",
-    "oelm.execution.controller", "oelm.execution.status", "oelm.execution.forecast",
+    "oelm.execution.controller", "oelm.execution.status", "oelm.execution.controller",
     "oelm.study.plan", "oelm.study.archiving", "oelm.study.confounds", "oelm.study.registration",
     "oelm.analysis.summary", "oelm.analysis.planning", "oelm.show.plan_table", "oelm.show.report",
     "oelm.execution.remote.verbs", "oelm.execution.remote.check", "oelm.execution.remote.pull",

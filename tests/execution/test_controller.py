@@ -22,7 +22,7 @@ from oelm.execution.detached import LOG_FILE, start_detached
 from oelm.execution.engine import Wanted
 from oelm.execution.handles import LOCK_FILE
 from oelm.execution.local import LocalEngine, LocalSlots, units_here
-from oelm.execution.warm_starts import WarmStarts
+from oelm.execution.warm_server import WarmStarts
 from oelm.machine.errors import UserError
 from oelm.machine.system import process_exists, rest_until_one_ends
 from oelm.run.directory import RunDirectory
@@ -403,7 +403,7 @@ def test_a_restarted_run_is_found_although_its_status_names_the_dead_one(token_f
     dead = {**Process.current().__dict__, "pid_started": "1", "state": "running"}
     write_json(directory.status_file, dead)
     write_json(directory.handle_file, {**Process.current().__dict__, "numbers": [0]})
-    controller._afresh()
+    controller.afresh()
     assert [active.directory.path for active in controller.active] == [directory.path]
 
 

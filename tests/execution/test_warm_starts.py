@@ -16,7 +16,7 @@ from oelm.core.config import Settings
 from oelm.execution import warm_starts
 from oelm.execution.engine import Wanted
 from oelm.execution.local import ColdRun, LocalHandle, Unit, environment_on, started
-from oelm.execution.warm_starts import WarmRun, WarmStarts
+from oelm.execution.warm_server import WarmRun, WarmStarts
 from oelm.run.directory import RunDirectory
 from oelm.storage.files import read_json
 from oelm.study.plan import PlannedRun

@@ -190,7 +190,7 @@ def test_the_dry_runs_probe_takes_a_free_gpu(machine, tmp_path, monkeypatch):
     modules, study = tmp_path / "modules", small_study()
     (modules / "stub_probe.py").write_text("import json, os; print(json.dumps(os.environ['CUDA_VISIBLE_DEVICES']))")
     monkeypatch.setenv("PYTHONPATH", str(modules))
-    monkeypatch.setattr("oelm.execution.timing.probing.PROBE", "stub_probe")
+    monkeypatch.setattr("oelm.execution.costs.PROBE", "stub_probe")
     units = units_here(None, device="auto", threads=None)
     todo, problems = planned(study, Shelf(tmp_path)).runs, []
     found = costs._probes(todo[:2], 60, problems, variables=environment_on(units[:1]))

@@ -8,7 +8,7 @@ import pytest
 
 from every_option import OPTIONS_SET
 from oelm.core.options import OPTIONS
-from oelm.execution.forecast import confound_lines
+from oelm.execution.controller import confound_lines
 from oelm.machine.errors import UserError
 from oelm.run.directory import COMPARED_ENVIRONMENT
 from oelm.study.confounds import confounds

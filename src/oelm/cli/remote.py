@@ -119,9 +119,8 @@ def sync(
       oelm remote lab sync demo
       oelm remote lab sync --data data/tinystories
     """
-    from oelm.execution.remote.sync import data_folders, refuse_untracked
-    from oelm.execution.remote.sync import sync as send
-    from oelm.execution.remote.verbs import data_here, place_of, refuse_without_data
+    from oelm.execution.remote.verbs import data_folders, data_here, place_of, refuse_untracked, refuse_without_data
+    from oelm.execution.remote.verbs import sync as send
 
     server = _server(context)
     if study:
@@ -156,8 +155,7 @@ def run(
 
     Example: oelm remote lab run demo --slots 2
     """
-    from oelm.execution.remote.sync import refuse_untracked
-    from oelm.execution.remote.verbs import place_of
+    from oelm.execution.remote.verbs import place_of, refuse_untracked
     from oelm.execution.remote.verbs import run as start
 
     refuse_untracked(study)

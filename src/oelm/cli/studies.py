@@ -107,9 +107,9 @@ def run(
       oelm run tinystories_cpu --slots 2 --arms trained,frozen_head_orthogonal
     """
     from oelm.execution.controller import Controller, leaving_on_terminate
+    from oelm.execution.controller import dry_run as forecast
     from oelm.execution.engine import Given
     from oelm.execution.engines import ENGINES, engine_named
-    from oelm.execution.forecast import dry_run as forecast
     from oelm.execution.table import watching
     from oelm.study.declaration import with_processes
 

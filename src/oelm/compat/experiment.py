@@ -182,9 +182,8 @@ def _seeds(text: str) -> list[int]:
 
 
 def _experiment(options: argparse.Namespace, declared: Path) -> None:
-    from oelm.execution.controller import Controller, leaving_on_terminate
+    from oelm.execution.controller import Controller, dry_run, leaving_on_terminate
     from oelm.execution.engine import Given
-    from oelm.execution.forecast import dry_run
     from oelm.execution.local import LocalEngine
     from oelm.execution.progress import counted
     from oelm.execution.table import watching
@@ -218,8 +217,16 @@ def _experiment_there(options: argparse.Namespace, declared: Path) -> None:
     """The same script with the same flags on a server, detached; what it would run is checked here first."""
     from oelm.execution.remote.hosts import server_named
     from oelm.execution.remote.project import project_root
-    from oelm.execution.remote.sync import data_folders, inside_project, sync
-    from oelm.execution.remote.verbs import StudyPlace, data_here, data_of, inside, start
+    from oelm.execution.remote.verbs import (
+        StudyPlace,
+        data_folders,
+        data_here,
+        data_of,
+        inside,
+        inside_project,
+        start,
+        sync,
+    )
 
     if options.dry_run:
         raise UserError("--dry-run: starts nothing, so it works here; leave out --remote")

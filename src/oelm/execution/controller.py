@@ -20,18 +20,21 @@ from types import FrameType
 from typing import Any, Protocol
 
 from oelm.core.config import ResolvedRun
+from oelm.core.parts import ROLES
 from oelm.data.floor import floor_of, windows_of
 from oelm.data.folders import open_data
 from oelm.execution.engine import STOP_SIGNAL, Handle, Slots, Wanted, withdraw
 from oelm.execution.engines import ENGINES
 from oelm.execution.handles import LOCK_FILE, DamagedHandle, StudyEngines
-from oelm.execution.looking import check_libraries, is_due, take_look
+from oelm.execution.looking import check_libraries, is_due, look_lines, take_look
+from oelm.execution.progress import counted, round_lines
 from oelm.machine.errors import Stopped, UserError
 from oelm.machine.plurals import number_of
 from oelm.machine.system import rest_until_one_ends
 from oelm.run.directory import RunDirectory, final_numbers
 from oelm.storage.files import RUNS, ensure_writable, explaining_a_full_disk
 from oelm.storage.ownership import Owned, owner_of, owning
+from oelm.study.confounds import confounds
 from oelm.study.decisions import CHOICES_FILE
 from oelm.study.declaration import Study
 from oelm.study.doubts import lines_on
@@ -80,16 +83,6 @@ class ActiveRun:
         return self.handle.directory
 
 
-@dataclass(frozen=True)
-class Outlook:
-    """What a controller would do."""
-
-    plan: Plan
-    remarks: list[str]  # what is to be known of the folder
-    now: list[Wanted]
-    later: list[Wanted]  # final runs that wait for tuning, with the base's own values
-
-
 @dataclass
 class Controller:
     """One pass over a study: from what is there to everything finished that can be."""
@@ -132,21 +125,16 @@ class Controller:
         check_libraries(self.study)
         ensure_writable(self.folder, option="--runs")
         refuse_what_runs_elsewhere(self.study.name, self.folder)
-        with self._alone(), explaining_a_full_disk(self.folder):
-            begun()
-            try:
-                return self._reconcile(waits)
-            except KeyboardInterrupt as error:
-                self._stop_all()
-                raise Stopped(f"{self.study.name}: stopped", signal.SIGINT) from error
-            finally:
-                self.slots.close()
-
-    @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
         try:
-            with owning(self.folder / LOCK_FILE):
-                yield
+            with owning(self.folder / LOCK_FILE), explaining_a_full_disk(self.folder):
+                begun()
+                try:
+                    return self._reconcile(waits)
+                except KeyboardInterrupt as error:
+                    self._stop_all()
+                    raise Stopped(f"{self.study.name}: stopped", signal.SIGINT) from error
+                finally:
+                    self.slots.close()
         except Owned as error:
             raise UserError(
                 f"{self.folder}: a controller is already running this study ({error}); `oelm status` shows its runs"
@@ -155,11 +143,15 @@ class Controller:
     def _reconcile(self, waits: bool) -> Plan:
         if self.registers_first:
             self.view.say(register(self.declared or self.study, self.folder))
-        plan = self._afresh()
+        plan = self.afresh()
         self._refuse_what_is_blocked(plan)
-        for line in self._lines(plan):
+        for line in lines_on(plan, self.shelf):
             self.view.say(line)
-        self._keep_floors(plan)
+        # What tables of the training tokens reach, beside the data: once, and not by every run at its end.
+        to_come = (run.run for run in plan.runs if self._is_wanted(run) and isinstance(run.run, ResolvedRun))
+        for each in {windows_of(run): run for run in to_come}.values():
+            with contextlib.suppress(OSError, UserError):  # which the run itself will name
+                floor_of(open_data(each), each)
         while True:
             plan = self._after_looks(plan)
             self._start_what_fits(plan)
@@ -170,20 +162,13 @@ class Controller:
                     self._note_end(run)
                     self.shelf.reread(run.directory.path)
                 reading_is_due = time.monotonic() - self._read > READING_SHARE * self._reading_seconds
-                plan = self._afresh() if reading_is_due else self._plan()
+                plan = self.afresh() if reading_is_due else self._plan()
                 continue
-            plan = self._after_looks(self._afresh())  # somebody may have brought results, or started something
+            plan = self._after_looks(self.afresh())  # somebody may have brought results, or started something
             if not self.active and not any(map(self._is_wanted, plan.runs)):
                 return plan
 
-    def _keep_floors(self, plan: Plan) -> None:
-        """What tables of the training tokens reach, beside the data: once, and not by every run at its end."""
-        to_come = (run.run for run in plan.runs if self._is_wanted(run) and isinstance(run.run, ResolvedRun))
-        for run in {windows_of(each): each for each in to_come}.values():
-            with contextlib.suppress(OSError, UserError):  # which the run itself will name
-                floor_of(open_data(run), run)
-
-    def _afresh(self) -> Plan:
+    def afresh(self) -> Plan:
         """The plan after a look at every directory, and at who works there."""
         began = time.monotonic()
         self.shelf = Shelf(self.folder)
@@ -196,15 +181,11 @@ class Controller:
     def _plan(self) -> Plan:
         return self.planner.plan(self.shelf)
 
-    def _lines(self, plan: Plan) -> list[str]:
-        """What is to be known of the folder before anything starts."""
-        return lines_on(plan, self.shelf)
-
     # -- starting ----------------------------------------------------------------------------------------------------
 
     def _adopt(self, plan: Plan) -> None:
         """Runs that an earlier controller, or a person, started and that are still going."""
-        known = self._active_paths()
+        known = {run.directory.path for run in self.active}
         for run in plan.runs:
             if run.stored is None or run.stored.directory.path in known or run.loss is not None:
                 continue
@@ -218,46 +199,43 @@ class Controller:
                 doing = "waiting" if handle.is_waiting else "running"
                 self.view.say(f"{run.title}: already {doing} ({handle.place}), found again")
 
-    def _active_paths(self) -> set[Path]:
-        return {run.directory.path for run in self.active}
-
     def _start_what_fits(self, plan: Plan) -> None:
         self._refuse_what_is_blocked(plan)
-        self._store_choices(plan)
-        self._seal_declaration(plan)
+        # Choices are stored before the first run that goes by them.
+        decided: list[Round | Choice] = [*plan.rounds, *plan.choices.values()]
+        if any(map(self._is_wanted, [*plan.later_rounds, *plan.final])) and not all(each.made for each in decided):
+            for made in store_choices(plan, self.folder, data_digest=self.facts.digest):
+                self.view.say(f"{made.arm}: {decided_line(made)}, and stored in {self.folder / CHOICES_FILE}")
+        if not self.is_sealed and any(map(self._is_wanted, plan.final)):
+            # The declaration is sealed before the first final run; later ones say what was changed by then.
+            said = register(self.declared or self.study, self.folder, made_by="run")
+            self.is_sealed = True
+            if "changed since" in said:
+                self.view.say(said)
         by_path: dict[Path, PlannedRun] = {}
 
         def wanted() -> Iterator[Wanted]:
-            for each in self._wanted(plan):
+            for each in self.wanted(plan):
                 by_path[each.directory.path] = each.planned
                 if self._can_be_started(each):
                     yield each
 
         for handle in self.slots.submit(wanted(), [run.handle for run in self.active]):
-            self._note_start(by_path[handle.directory.path], handle)
+            path = handle.directory.path
+            run = by_path[path]
+            self.starts[path] = self.starts.get(path, 0) + 1
+            if run.state == "damaged" and run.stored is not None:
+                self.view.say(f"{run.title}: {run.stored.damage}; it will be run again")
+            self.active.append(ActiveRun(run, handle))
+            again = " again" if run.stored is not None and self.starts[path] > 1 else ""
+            self.view.say(f"{run.title}: started{again} on {handle.place} in {path}")
+            if run.stored is None:
+                self.shelf.reread(path)
 
     def _refuse_what_is_blocked(self, plan: Plan) -> None:
         """Choices that are damaged, or made for another declaration, are not made again unasked; nor are looks."""
         if plan.blocked and any(self._is_wanted(run) or run.state == "waiting" for run in plan.runs):
             raise UserError(plan.blocked)
-
-    def _store_choices(self, plan: Plan) -> None:
-        """Before the first run that goes by them."""
-        going_by = [*plan.later_rounds, *plan.final]
-        decided: list[Round | Choice] = [*plan.rounds, *plan.choices.values()]
-        if all(each.made for each in decided) or not any(map(self._is_wanted, going_by)):
-            return
-        for made in store_choices(plan, self.folder, data_digest=self.facts.digest):
-            self.view.say(f"{made.arm}: {decided_line(made)}, and stored in {self.folder / CHOICES_FILE}")
-
-    def _seal_declaration(self, plan: Plan) -> None:
-        """Before the first final run; later ones say what was changed by then."""
-        if self.is_sealed or not any(map(self._is_wanted, plan.final)):
-            return
-        said = register(self.declared or self.study, self.folder, made_by="run")
-        self.is_sealed = True
-        if "changed since" in said:
-            self.view.say(said)
 
     def _after_looks(self, plan: Plan) -> Plan:
         """The plan after every look that is due: taken, and stored before the first run that goes by it."""
@@ -270,10 +248,10 @@ class Controller:
             plan = self._plan()
         return plan
 
-    def _wanted(self, plan: Plan) -> Iterator[Wanted]:
-        active = self._active_paths()
+    def wanted(self, plan: Plan) -> Iterator[Wanted]:
+        active = {run.directory.path for run in self.active}
         for run in plan.runs:
-            if self._is_wanted(run) and (directory := self._directory(run)).path not in active:
+            if self._is_wanted(run) and (directory := self.directory_of(run)).path not in active:
                 yield Wanted(directory, run)
 
     def _can_be_started(self, run: Wanted) -> bool:
@@ -286,34 +264,16 @@ class Controller:
             self._leave_out(run.planned, path, str(error))
         return path not in self.given_up
 
-    def outlook(self) -> Outlook:
-        """Starts nothing."""
-        plan = self._afresh()
-        now = [] if plan.blocked else list(self._wanted(plan))
-        later = [Wanted(self._directory(run), run) for run in self.planner.final_at_base(plan) if self._is_chosen(run)]
-        return Outlook(plan, self._lines(plan), now, later)
-
     def _is_wanted(self, run: PlannedRun) -> bool:
-        if run.has_ended or run.need != "now" or not self._is_chosen(run):
+        if run.has_ended or run.need != "now" or not self.is_chosen(run):
             return False
-        return self._directory(run).path not in self.given_up
+        return self.directory_of(run).path not in self.given_up
 
-    def _is_chosen(self, run: PlannedRun) -> bool:
+    def is_chosen(self, run: PlannedRun) -> bool:
         return self.arms is None or run.arm in self.arms
 
-    def _directory(self, run: PlannedRun) -> RunDirectory:
+    def directory_of(self, run: PlannedRun) -> RunDirectory:
         return run.directory(self.folder, data_digest=self.facts.digest)
-
-    def _note_start(self, run: PlannedRun, handle: Handle) -> None:
-        path = handle.directory.path
-        self.starts[path] = self.starts.get(path, 0) + 1
-        if run.state == "damaged" and run.stored is not None:
-            self.view.say(f"{run.title}: {run.stored.damage}; it will be run again")
-        self.active.append(ActiveRun(run, handle))
-        again = " again" if run.stored is not None and self.starts[path] > 1 else ""
-        self.view.say(f"{run.title}: started{again} on {handle.place} in {path}")
-        if run.stored is None:
-            self.shelf.reread(path)
 
     # -- ending ------------------------------------------------------------------------------------------------------
 
@@ -338,7 +298,9 @@ class Controller:
         try:
             stored, code = read_stored(directory.path), run.handle.exit_code
         except (OSError, UserError) as error:
-            self._give_up(run, f"failed: {error}; delete that file and run the same command again")
+            self._leave_out(
+                run.planned, directory.path, f"failed: {error}; delete that file and run the same command again"
+            )
             return
         by_it = run.handle.wrote(stored.status)
         written = stored.status.get("state", "queued") if by_it else "queued"
@@ -347,34 +309,31 @@ class Controller:
         elif stored.state == "diverged":
             self.view.say(f"{title}: diverged: {stored.error}; reported, not started again")
         elif stored.state == "damaged" and written == "finished":
-            self._give_up(run, str(stored.damage))
+            self._leave_out(run.planned, directory.path, str(stored.damage))
         elif stored.state == "running" and not by_it:  # ours found the folder taken
             owner = owner_of(directory.lock_file)
-            self._give_up(run, "is being run by another process" + (f": {owner}" if owner else ""))
+            self._leave_out(
+                run.planned, directory.path, "is being run by another process" + (f": {owner}" if owner else "")
+            )
         elif run.handle.was_cancelled:
             withdraw(directory)
-            self._give_up(run, "cancelled; the same command submits it again")
+            self._leave_out(run.planned, directory.path, "cancelled; the same command submits it again")
         elif written == "interrupted":
-            self._give_up(run, "stopped; the same command resumes it")
-        elif written in ("queued", "running") and (code is None or code < 0):
-            self._note_killed(run)
+            self._leave_out(run.planned, directory.path, "stopped; the same command resumes it")
+        elif written in ("queued", "running") and (code is None or code < 0):  # killed from outside, or found dead
+            how = run.handle.end
+            if self.starts.get(directory.path, 0) < MOST_STARTS:
+                self.view.say(f"{title}: {how}; starting it again where it stopped")
+                return
+            directory.write_status("failed", error=how)
+            self._leave_out(
+                run.planned, directory.path, f"failed: {how}, {MOST_STARTS} times (see {directory.output_file})"
+            )
         else:
             if written != "failed":
                 directory.write_status("failed", error=last_words(directory.output_file) or f"exit code {code}")
             reason = (directory.status() or {}).get("error")
-            self._give_up(run, f"failed: {reason} (see {directory.output_file})")
-
-    def _note_killed(self, run: ActiveRun) -> None:
-        """It ended without a message: killed from outside, or found dead."""
-        directory, how = run.directory, run.handle.end
-        if self.starts.get(directory.path, 0) < MOST_STARTS:
-            self.view.say(f"{run.planned.title}: {how}; starting it again where it stopped")
-            return
-        directory.write_status("failed", error=how)
-        self._give_up(run, f"failed: {how}, {MOST_STARTS} times (see {directory.output_file})")
-
-    def _give_up(self, run: ActiveRun, why: str) -> None:
-        self._leave_out(run.planned, run.directory.path, why)
+            self._leave_out(run.planned, directory.path, f"failed: {reason} (see {directory.output_file})")
 
     def _leave_out(self, run: PlannedRun, path: Path, why: str) -> None:
         """In this pass; said once."""
@@ -447,3 +406,55 @@ def last_words(output: Path) -> str | None:
     except OSError:
         return None
     return next((line.strip()[-500:] for line in reversed(lines) if line.strip()), None)
+
+
+# ---- `oelm run --dry-run` ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Told:
+    """A view that keeps what the controller says."""
+
+    lines: list[str] = field(default_factory=list)
+
+    def say(self, line: str) -> None:
+        self.lines.append(line)
+
+    def show(self, plan: Plan, active: list[ActiveRun]) -> None: ...
+
+
+def dry_run(study: Study, slots: Slots, *, arms: list[str] | None) -> list[str]:
+    """The lines to print. Runs that an engine already has are named, and not counted among those to be started."""
+    told = _Told()
+    controller = Controller(study, slots, told, arms)
+    plan = controller.afresh()
+    final = filter(controller.is_chosen, controller.planner.final_at_base(plan))  # with the base's own values
+    later = [Wanted(controller.directory_of(run), run) for run in final]
+    return [
+        f"study {study.name}: {counted(plan, controller.active)}",
+        *round_lines(plan),
+        *lines_on(plan, controller.shelf),
+        *look_lines(plan),
+        *controller.shelf.damage_lines,
+        *told.lines,
+        *slots.forecast([] if plan.blocked else list(controller.wanted(plan)), later),
+        "",
+        *confound_lines(study, plan),
+        "nothing was started",
+    ]
+
+
+def confound_lines(study: Study, plan: Plan) -> list[str]:
+    """Every difference between the arms of a hypothesis that is not its declared treatment."""
+    lines = []
+    for name, found in confounds(study, plan).items():
+        for each in found:
+            explained = f" (explained: {each.explained})" if each.explained else ""
+            lines.append(f"confound in {name}: {each.key} is {each.treatment} / {each.control}{explained}")
+        varied = next(claim.varies for claim in study.hypotheses if claim.name == name)
+        for word in varied:
+            elsewhere = [each.key for each in found if each.key in [f"{role}.{word}" for role in ROLES]]
+            if elsewhere:
+                say = f"  `{word}` in varies means that of queries and keys; if they belong to the question, add"
+                lines.append(f"{say} {', '.join(elsewhere)}")
+    return lines or ["confounds: none found"]

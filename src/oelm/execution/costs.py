@@ -6,19 +6,55 @@ differ only in their length, rate or seed share one.
 
 from __future__ import annotations
 
+import json
+import os
 import shlex
+import subprocess
+import sys
+import tempfile
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from oelm.core.accounting import totals, training_flops
-from oelm.core.config import ResolvedRun
+from oelm.core.config import ResolvedRun, Settings
+from oelm.core.settings import written_out
 from oelm.execution.engine import Wanted, train_command
-from oelm.execution.timing.probing import probed
 from oelm.machine.durations import duration
 from oelm.machine.errors import UserError
 from oelm.machine.exhaustion import mebibytes
 from oelm.machine.plurals import number_of
+from oelm.storage.files import write_json
 from oelm.study.plan import PlannedRun
+
+PROBE = "oelm.execution.timing.probe"
+
+
+def probed(
+    settings: Settings, *, timeout: float, processes: int = 1, variables: dict[str, str] | None = None
+) -> dict[str, Any]:
+    """Seconds a step, memory and disk of one run, measured in a child; `processes` share the batch among them.
+
+    `variables` go into the child's environment: they say which GPU it may see.
+    """
+    with tempfile.TemporaryDirectory(prefix="oelm-probe-") as folder:
+        file = Path(folder) / "settings.json"
+        tree = written_out(settings)
+        tree["training"]["batch_size"] = -(-settings.run.training.batch_size // processes)  # one process's part
+        write_json(file, tree)
+        try:
+            done = subprocess.run(
+                [sys.executable, "-m", PROBE, str(file)],
+                capture_output=True, text=True, timeout=timeout, check=False, env=os.environ | (variables or {}),
+            )  # fmt: skip
+        except subprocess.TimeoutExpired as error:
+            raise UserError(f"the probe took longer than {timeout:g} s and was stopped; no estimate") from error
+    if done.returncode:
+        reason = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
+        raise UserError(f"probe of {settings.run.arm}: {reason[0].removeprefix(f'{file}: ')}")
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
 
 START_SECONDS = 6.0  # a process until its first step: imports, data checks
 
@@ -42,28 +78,25 @@ def cost_lines(
     now: list[Wanted], later: list[Wanted], *, slots: int, variables: dict[str, str], timeout: float
 ) -> list[str]:
     """The runs to be started now, one by one, and what all cost. Probes have `variables` in their environment."""
-    problems: list[str] = []
-    todo = [run.planned for run in (*now, *later)] if now else []
-    probes = _probes(todo, timeout, problems, variables=variables)
-    forecasts, after = ([_forecast(run, probes.get(_pace(run.planned))) for run in runs] for runs in (now, later))
-    lines = [*(line for forecast in forecasts for line in _lines(forecast)), *problems]
-    return [*lines, *([""] if lines else []), *_totals(forecasts, after, slots)]
-
-
-def _probes(
-    todo: list[PlannedRun], timeout: float, problems: list[str], *, variables: dict[str, str]
-) -> dict[str, dict[str, Any]]:
-    """One probe for each pace, on the first of the study's units; a failed one is said and leaves its times open."""
-    found, arms = dict[str, dict[str, Any]](), dict[str, list[PlannedRun]]()
-    for each in todo:
-        arms.setdefault(_pace(each), []).append(each)
-    for pace, (run, *others) in arms.items():
+    problems, probes = list[str](), dict[str, dict[str, Any]]()
+    alike: dict[str, list[PlannedRun]] = {}
+    for each in (*now, *later) if now else ():
+        alike.setdefault(_pace(each.planned), []).append(each.planned)
+    for pace, (run, *others) in alike.items():  # on the first of the study's units; a failed one leaves times open
         try:
-            found[pace] = probed(run.settings, timeout=timeout, processes=run.processes, variables=variables)
+            probes[pace] = probed(run.settings, timeout=timeout, processes=run.processes, variables=variables)
         except UserError as error:
             names = ", ".join(dict.fromkeys(each.arm for each in (run, *others)))
             problems.append(f"no estimate for {names}: {error}")
-    return found
+    forecasts, after = ([_forecast(run, probes.get(_pace(run.planned))) for run in runs] for runs in (now, later))
+    lines = [*(line for forecast in forecasts for line in _lines(forecast)), *problems]
+    if not forecasts:
+        return [*lines, *([""] if lines else []), "nothing to start now"]
+    lines = [*lines, "", f"{number_of(len(forecasts), 'run')} to start now: {_cost(forecasts, slots=slots)}"]
+    if after:
+        lines.append(f"{after_tuning(len(after))}: {_cost(after, slots=slots)}")
+        lines.append(f"total: {_cost(forecasts, after, slots=slots)}; an extended grid takes more")
+    return lines
 
 
 def _pace(planned: PlannedRun) -> str:
@@ -81,14 +114,14 @@ def _forecast(wanted: Wanted, probe: dict[str, Any] | None) -> Forecast:
     kept = wanted.settings.execution.keep_checkpoints + 1  # one more while a new one is written
     return Forecast(
         wanted,
-        seconds=seconds_of(run, probe) if probe else None,
+        seconds=_seconds_of(run, probe) if probe else None,
         memory_bytes=probe["peak_memory_bytes"] if probe else None,
         memory_line=probe.get("memory") if probe else None,
         disk_bytes=kept * checkpoint + counts.weight_bytes,
     )
 
 
-def seconds_of(run: ResolvedRun, probe: dict[str, Any]) -> float:
+def _seconds_of(run: ResolvedRun, probe: dict[str, Any]) -> float:
     """Start, steps and validations of one run at the probe's pace."""
     training = run.training
     validations = -(-training.steps // training.validate_every)
@@ -103,6 +136,7 @@ def _lines(forecast: Forecast) -> list[str]:
     run, config = forecast.planned, forecast.planned.resolved_run
     counts = totals(config.model)
     memory = mebibytes(counts.weight_bytes + counts.gradient_bytes + counts.optimizer_bytes)
+    time = "unknown" if forecast.seconds is None else f"about {duration(forecast.seconds)}"
     peak = f", process {mebibytes(forecast.memory_bytes)}" if forecast.memory_bytes else ""
     return [
         f"{run.title} ({run.state})",
@@ -110,19 +144,8 @@ def _lines(forecast: Forecast) -> list[str]:
         f"  parameters {counts.total:,} total, {counts.trainable:,} trainable, {counts.frozen:,} frozen;"
         f" weights, gradients and moments {memory}{peak}",
         *([f"  {forecast.memory_line}"] if forecast.memory_line else []),
-        f"  {training_flops(config) / 1e12:,.2f} TFLOP, time {_about(forecast.seconds)},"
-        f" disk up to {mebibytes(forecast.disk_bytes)}",
+        f"  {training_flops(config) / 1e12:,.2f} TFLOP, time {time}, disk up to {mebibytes(forecast.disk_bytes)}",
     ]
-
-
-def _totals(forecasts: list[Forecast], later: list[Forecast], slots: int) -> list[str]:
-    if not forecasts:
-        return ["nothing to start now"]
-    lines = [f"{number_of(len(forecasts), 'run')} to start now: {_cost(forecasts, slots=slots)}"]
-    if later:
-        lines.append(f"{after_tuning(len(later))}: {_cost(later, slots=slots)}")
-        lines.append(f"total: {_cost(forecasts, later, slots=slots)}; an extended grid takes more")
-    return lines
 
 
 def after_tuning(runs: int) -> str:
@@ -131,20 +154,12 @@ def after_tuning(runs: int) -> str:
 
 def _cost(*stages: list[Forecast], slots: int) -> str:
     """Of stages, each of which begins when the one before is done."""
-    times = [_seconds(stage, slots) for stage in stages]
+    times: list[float] = []
+    for stage in stages:  # never done before the longest one, however many slots there are
+        known = [(run.seconds, run.planned.processes) for run in stage if run.seconds is not None]
+        shared = sum(seconds * processes for seconds, processes in known) / slots
+        times.append(max([shared, *(seconds for seconds, _ in known)]))
+    is_known = all(forecast.seconds is not None for stage in stages for forecast in stage)
     disk = mebibytes(sum(forecast.disk_bytes for stage in stages for forecast in stage))
-    time = "time unknown" if None in times else f"about {duration(sum(filter(None, times)))}"
+    time = f"about {duration(sum(times))}" if is_known else "time unknown"
     return f"{time} on {number_of(slots, 'slot')}, disk up to {disk}"
-
-
-def _seconds(forecasts: list[Forecast], slots: int) -> float | None:
-    """Until all are done: never before the longest one, however many slots there are."""
-    known = [(forecast.seconds, forecast.planned.processes) for forecast in forecasts if forecast.seconds is not None]
-    if len(known) < len(forecasts):
-        return None
-    shared = sum(seconds * processes for seconds, processes in known) / slots
-    return max([shared, *(seconds for seconds, _ in known)])
-
-
-def _about(seconds: float | None) -> str:
-    return "unknown" if seconds is None else f"about {duration(seconds)}"

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from oelm.execution.engine import STOP_SIGNAL, Handle, withdraw
+from oelm.execution.engine import STOP_SIGNAL, withdraw
 from oelm.execution.handles import LOCK_FILE, StudyEngines
 from oelm.machine.errors import UserError
 from oelm.machine.plurals import number_of
@@ -105,20 +105,19 @@ def stop(folder: Path, *, say: Callable[[str], None]) -> None:
     running = number_of(len(runs) - len(waiting), "run")
     say(f"{folder}: saving and stopping {running}, taking {len(waiting)} out of the queue")
     engines.cancel(runs)
-    _wait(folder, lambda: not _still_alive(runs, engines))
+
+    def have_ended() -> bool:
+        back = [run for run in runs if run.is_alive() and run.is_waiting]
+        if back:  # a job that was on its way back into the queue came through
+            engines.cancel(back)
+        return not any(run.is_alive() for run in runs)
+
+    _wait(folder, have_ended)
     for run in waiting:
         withdraw(run.directory)
     if unknown:
         raise UserError(f"{unknown[0]}" + (f"; and {number_of(len(unknown) - 1, 'more run')}" if unknown[1:] else ""))
     say(f"{folder}: stopped; the same command with `run` instead of `stop` resumes")
-
-
-def _still_alive(runs: list[Handle], engines: StudyEngines) -> bool:
-    """A job that was on its way back into the queue may have come through: it is cancelled again."""
-    back = [run for run in runs if run.is_alive() and run.is_waiting]
-    if back:
-        engines.cancel(back)
-    return any(run.is_alive() for run in runs)
 
 
 def _wait(folder: Path, condition: Callable[[], bool]) -> None:

@@ -10,12 +10,12 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, Protocol
 
 from oelm.execution.costs import cost_lines
 from oelm.execution.engine import STOP_SIGNAL, Engine, Given, Handle, Slots, Wanted
 from oelm.execution.handles import stored_handle
-from oelm.execution.warm_starts import WarmStarts
+from oelm.execution.warm_server import UNKNOWN, WarmStarts
 from oelm.machine.errors import UserError
 from oelm.machine.gpus import gpus_to_use, visible_alone
 from oelm.machine.system import usable_cores
@@ -44,35 +44,11 @@ class Unit:
 
 
 class Child(Protocol):
-    """A process that this controller started, of which it is told how it ended."""
+    """A process that this controller started, of which it is told how it ended: a new Python, or a forked one."""
 
     @property
     def pid(self) -> int: ...
-    @property
-    def exit_code(self) -> int | None: ...
-    def is_alive(self) -> bool: ...
-    def release(self) -> None:
-        """Its handle is stored."""
-
-
-@dataclass(frozen=True)
-class ColdRun:
-    """A new Python, which has begun already."""
-
-    process: subprocess.Popen[bytes]
-
-    @property
-    def pid(self) -> int:
-        return self.process.pid
-
-    @property
-    def exit_code(self) -> int | None:
-        return self.process.poll()
-
-    def is_alive(self) -> bool:
-        return self.exit_code is None
-
-    def release(self) -> None: ...
+    def poll(self) -> int | None: ...
 
 
 @dataclass(frozen=True)
@@ -94,7 +70,7 @@ class LocalHandle(Handle):
 
     def is_alive(self) -> bool:
         if self.child is not None:
-            return self.child.is_alive()
+            return self.child.poll() is None
         return self.process.is_alive_here() is True
 
     @property
@@ -103,7 +79,8 @@ class LocalHandle(Handle):
 
     @property
     def exit_code(self) -> int | None:
-        return self.child.exit_code if self.child is not None else None
+        code = self.child.poll() if self.child is not None else None
+        return None if code == UNKNOWN else code
 
     @property
     def end(self) -> str:
@@ -112,15 +89,6 @@ class LocalHandle(Handle):
 
     def wrote(self, status: dict[str, Any]) -> bool:
         return super().wrote(status) if self.start else status.get("pid") == self.process.pid
-
-    def cancel(self) -> None:
-        """Ask the run to save and stop, torchrun's workers too. Only a live process of this very machine is asked."""
-        if not self.process.is_alive_here():
-            return
-        pid = self.process.pid
-        with contextlib.suppress(ProcessLookupError):
-            leads_a_group = os.getpgid(pid) == pid  # one started by hand may belong to somebody else's
-            os.killpg(pid, signal.SIGTERM) if leads_a_group else os.kill(pid, signal.SIGTERM)
 
 
 # ---- The engine ----------------------------------------------------------------------------------------------------
@@ -164,21 +132,23 @@ class LocalEngine(Engine):
 
     def living_runs(self) -> list[LocalHandle]:
         """What was started in the study's folder and still runs."""
-        directories = map(RunDirectory, run_directories(self.folder))
-        handles = (self.found(directory, self._own(directory)) for directory in directories)
-        return [handle for handle in handles if handle is not None]
-
-    def _own(self, directory: RunDirectory) -> dict[str, Any]:
-        """What is stored of a run's process; nothing where another engine has it, or where it is damaged."""
-        with contextlib.suppress(Damaged):
-            stored = stored_handle(directory)
-            if stored.get("kind") in (None, KIND):
-                return checked(directory.handle_file, stored, self.shape)
-        return {}
+        found = []
+        for directory in map(RunDirectory, run_directories(self.folder)):
+            stored: dict[str, Any] = {}  # where another engine has it, or where it is damaged
+            with contextlib.suppress(Damaged):
+                handle = stored_handle(directory)
+                if handle.get("kind") in (None, KIND):
+                    stored = checked(directory.handle_file, handle, self.shape)
+            found.append(self.found(directory, stored))
+        return [handle for handle in found if handle is not None]
 
     def cancel(self, handles: Sequence[LocalHandle]) -> None:
-        for handle in handles:
-            handle.cancel()
+        """Ask runs to save and stop, torchrun's workers too. Only a live process of this very machine is asked."""
+        for process in (handle.process for handle in handles):
+            if process.is_alive_here():
+                with contextlib.suppress(ProcessLookupError):
+                    leads_a_group = os.getpgid(process.pid) == process.pid  # one started by hand may be in another's
+                    (os.killpg if leads_a_group else os.kill)(process.pid, signal.SIGTERM)
 
 
 @dataclass(frozen=True)
@@ -255,26 +225,21 @@ def started(run: Wanted, units: list[Unit], *, warm: WarmStarts | None = None) -
     environment = start.environment | variables
     with undisturbed(), append_to(run.directory.output_file) as output:
         forked = warm.begun(start.command, environment, output) if warm is not None else None
-        child: Child = forked or _begun_cold(start.command, environment, output)
-        numbers, names = tuple(unit.number for unit in units), tuple(str(unit) for unit in units)
-        handle = LocalHandle(run.directory, Process.of(child.pid), numbers, names, child, start.name)
-        own = {"units": names, "numbers": numbers, "start": start.name, "started": now()}
-        run.hand_over(KIND, **handle.process.__dict__, **own)
-        child.release()
-    return handle
-
-
-def _begun_cold(command: list[str], environment: dict[str, str], output: BinaryIO) -> ColdRun:
-    return ColdRun(
-        subprocess.Popen(
-            command,
+        child: Child = forked or subprocess.Popen(
+            start.command,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
             env=environment,
         )
-    )
+        numbers, names = tuple(unit.number for unit in units), tuple(str(unit) for unit in units)
+        handle = LocalHandle(run.directory, Process.of(child.pid), numbers, names, child, start.name)
+        own = {"units": names, "numbers": numbers, "start": start.name, "started": now()}
+        run.hand_over(KIND, **handle.process.__dict__, **own)
+        if forked is not None:
+            forked.release()
+    return handle
 
 
 @contextlib.contextmanager

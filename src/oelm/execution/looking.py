@@ -7,7 +7,7 @@ import importlib
 from oelm.machine.plurals import number_of
 from oelm.study.decisions import CHOICES_FILE
 from oelm.study.declaration import Study
-from oelm.study.kept_looks import Look, LookedAt, arms_of, open_claims, store_look
+from oelm.study.kept_looks import LookedAt, arms_of, open_claims, store_look
 from oelm.study.plan import Plan, PlannedRun
 from oelm.study.shelf import Shelf
 
@@ -45,10 +45,6 @@ def take_look(plan: Plan, shelf: Shelf, *, data_digest: str) -> list[str]:
     arms = arms_of(plan.study, open_claims(plan.study, plan.looks))
     begun = sum(run.has_begun for run in plan.final if run.arm in arms and run.need == "after_a_look")
     store_look(plan.study, look, shelf.folder, _used_by_next(plan), data_digest=data_digest, runs_then=begun)
-    return list(_lines(plan, look, shelf))
-
-
-def _lines(plan: Plan, look: Look, shelf: Shelf) -> list[str]:
     name = look_name(plan, look.number)
     is_last = look.number == len(plan.study.looks)
     found = [

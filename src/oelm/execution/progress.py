@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from oelm.core.config import Training
 from oelm.execution.costs import START_SECONDS
 from oelm.machine.plurals import number_of
 from oelm.run.directory import RunDirectory
@@ -59,7 +60,7 @@ def still_in_words(since: float) -> str:
 
 def counted(plan: Plan, active: Sequence[ActiveRun] = ()) -> str:
     """How many runs of each stage are in which state; the active ones run or queue, whatever the plan saw last."""
-    now = {(run.planned.stage, run.planned.title): _doing(run) for run in active}
+    now = {(run.planned.stage, run.planned.title): "queued" if run.handle.is_waiting else "running" for run in active}
     parts = []
     for stage, runs, expected in (
         ("tuning", plan.tuning, len(plan.tuning)),
@@ -94,10 +95,6 @@ def round_lines(plan: Plan) -> list[str]:
     return lines
 
 
-def _doing(run: ActiveRun) -> str:
-    return "queued" if run.handle.is_waiting else "running"
-
-
 Underway = Sequence[tuple[PlannedRun, RunProgress]]
 
 
@@ -110,33 +107,26 @@ def left_over(plan: Plan, active: list[ActiveRun], *, units: int | None) -> floa
 
 def seconds_left(plan: Plan, underway: Underway, *, units: int) -> float | None:
     """What the running ones still need, and the others at their pace, each after its start."""
-    pace = _pace([run for run in plan.runs if run.stored and run.stored.result], underway)
-    if pace is None:
+    # Seconds for one sequence of one step, over what has been seen.
+    finished = [run for run in plan.runs if run.stored and run.stored.result]
+    taken: float = sum(run.stored.result["training_seconds"] for run in finished if run.stored and run.stored.result)
+    done: float = sum(_work(run.run.training) for run in finished)
+    for run, each in underway:
+        if each.seconds_left is not None:
+            taken += each.seconds_left * each.step / max(1, each.steps - each.step)
+            done += _work(run.run.training) * each.share
+    if not done:
         return None
+    pace = taken / done
     running = {(run.stage, run.title) for run, _ in underway}
     to_run = [run for run in plan.runs if run.loss is None and run.state != "not_needed"]
-    waiting = [_work(run) for run in to_run if (run.stage, run.title) not in running]
-    unplanned = [_final_work(plan)] * (plan.expected_final_runs + len(plan.saved) - len(plan.final))
+    waiting = [_work(run.run.training) for run in to_run if (run.stage, run.title) not in running]
+    final = settings_for(plan.study, plan.study.baseline, seed=plan.study.seeds[0]).run.training
+    unplanned = [_work(final)] * (plan.expected_final_runs + len(plan.saved) - len(plan.final))
     to_come = [START_SECONDS + pace * work for work in waiting + unplanned]
     seconds = sum(each.seconds_left or 0 for _, each in underway) + sum(to_come)
     return seconds / max(1, min(units, len(underway) + len(waiting) + len(unplanned)))
 
 
-def _work(run: PlannedRun) -> float:
-    return run.run.training.steps * run.run.training.batch_size
-
-
-def _final_work(plan: Plan) -> float:
-    training = settings_for(plan.study, plan.study.baseline, seed=plan.study.seeds[0]).run.training
+def _work(training: Training) -> float:
     return training.steps * training.batch_size
-
-
-def _pace(finished: list[PlannedRun], underway: Underway) -> float | None:
-    """Seconds for one sequence of one step, over what has been seen."""
-    seconds = sum(run.stored.result["training_seconds"] for run in finished if run.stored and run.stored.result)
-    done = sum(_work(run) for run in finished)
-    for run, each in underway:
-        if each.seconds_left is not None:
-            seconds += each.seconds_left * each.step / max(1, each.steps - each.step)
-            done += _work(run) * each.share
-    return seconds / done if done else None

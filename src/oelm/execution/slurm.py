@@ -164,7 +164,17 @@ class SlurmSlots(Slots):
 
     def submit(self, wanted: Iterable[Wanted], active: list[Handle]) -> Iterator[Handle]:
         for array in self.arrays(wanted):
-            yield from self._submitted(array)
+            name = f"{self.study.name}-{secrets.token_hex(6)}"
+            arguments = self.arguments(array, name)
+            self._describe(array, name)
+            handles = self._prepared(array, name)
+            try:
+                submit(self.folder, arguments)
+            except Refused:
+                self._withdraw(array, name)
+                raise
+            self.engine.queue.note_submitted(name)
+            yield from handles
 
     def arrays(self, wanted: Iterable[Wanted]) -> list[list[Wanted]]:
         """Runs that ask for the same, in as few arrays as the cluster allows."""
@@ -176,19 +186,6 @@ class SlurmSlots(Slots):
             for runs in alike.values()
             for first in range(0, len(runs), self.largest_array)
         ]
-
-    def _submitted(self, array: list[Wanted]) -> list[Handle]:
-        name = f"{self.study.name}-{secrets.token_hex(6)}"
-        arguments = self.arguments(array, name)
-        self._describe(array, name)
-        handles = self._prepared(array, name)
-        try:
-            submit(self.folder, arguments)
-        except Refused:
-            self._withdraw(array, name)
-            raise
-        self.engine.queue.note_submitted(name)
-        return handles
 
     def _prepared(self, array: list[Wanted], name: str) -> list[Handle]:
         """With a handle in every run directory."""
@@ -250,7 +247,8 @@ class SlurmSlots(Slots):
         }
         words |= {flag: str(value) for key, flag in OPTIONS.items() if (value := getattr(request, key)) is not None}
         if request.gpus is not None:
-            words["gpus-per-node"] = _gpus(request.gpus, times=array[0].processes // request.nodes)
+            kind, colon, count = str(request.gpus).rpartition(":")
+            words["gpus-per-node"] = f"{kind}{colon}{int(count) * (array[0].processes // request.nodes)}"
         options = [f"--{flag}={value}" for flag, value in words.items()]
         task = [str(SCRIPT), sys.executable, "-P", "-m", TASK_MODULE, str(self._file(name))]
         return ["--parsable", "--requeue", *options, *request.options, *task]
@@ -262,20 +260,13 @@ class SlurmSlots(Slots):
         if not arrays:
             lines.append("nothing to submit now")
         else:
-            lines.append(f"{number_of(len(now), 'run')} to submit now, in {self._in_words(arrays)}")
+            how = "one array"
+            if len(arrays) > 1:
+                split = any(len(array) == self.largest_array for array in arrays)
+                how = f"{len(arrays)} arrays"
+                how += f" of at most {self.largest_array} runs, as this cluster allows (MaxArraySize)" if split else ""
+                how += f"; --slots {self.at_most} applies to each of them" if self.at_most else ""
+            lines.append(f"{number_of(len(now), 'run')} to submit now, in {how}")
         if later:
             lines.append(after_tuning(len(later)))
         return lines
-
-    def _in_words(self, arrays: list[list[Wanted]]) -> str:
-        if len(arrays) == 1:
-            return "one array"
-        split = any(len(array) == self.largest_array for array in arrays)
-        bound = f" of at most {self.largest_array} runs, as this cluster allows (MaxArraySize)" if split else ""
-        slots = f"; --slots {self.at_most} applies to each of them" if self.at_most else ""
-        return f"{len(arrays)} arrays{bound}{slots}"
-
-
-def _gpus(request: str | int, *, times: int) -> str:
-    kind, colon, count = str(request).rpartition(":")
-    return f"{kind}{colon}{int(count) * times}"

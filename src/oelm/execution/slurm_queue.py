@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 import re
 import shutil
 import subprocess
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,14 +43,11 @@ class SlurmJob:
         return self.state in ENDED
 
     def __str__(self) -> str:
+        numbered = f", job {self.number}" if self.number else ""
         if self.state != "PENDING" or self.reason in ("", "None"):
-            return f"{self.state}{self._numbered}"
+            return f"{self.state}{numbered}"
         stuck = next((advice for pattern, advice in STUCK if re.search(pattern, self.reason)), None)
-        return f"{self.state} ({self.reason}{f': {stuck}' if stuck else ''}){self._numbered}"
-
-    @property
-    def _numbered(self) -> str:
-        return f", job {self.number}" if self.number else ""
+        return f"{self.state} ({self.reason}{f': {stuck}' if stuck else ''}){numbered}"
 
 
 # Reasons for waiting that time alone does not mend, and what does.
@@ -80,7 +76,9 @@ class Queue:
         """A UserError while nothing is known that could be believed."""
         if self._looked is None or time.monotonic() - self._looked >= self._pause:
             self._look()
-        if self.silence is not None and not self._is_believed:
+        # What was known before a silence is believed for a while.
+        is_believed = self._answered is not None and time.monotonic() - self._answered <= MOST_SILENCE_SECONDS
+        if self.silence is not None and not is_believed:
             raise self.silence
         if name in self._submitted:
             return SlurmJob("", "PENDING", "submitted, not listed yet")
@@ -99,11 +97,6 @@ class Queue:
     def look_soon(self) -> None:
         """Something has changed."""
         self._looked, self._pause = None, FIRST_LOOK_SECONDS
-
-    @property
-    def _is_believed(self) -> bool:
-        """What was known before a silence."""
-        return self._answered is not None and time.monotonic() - self._answered <= MOST_SILENCE_SECONDS
 
     def _look(self) -> None:
         wait_for_a_submission(self._folder)
@@ -149,8 +142,10 @@ def submit(folder: Path, arguments: list[str]) -> None:
 
     Refused: nothing was submitted. Any other UserError: there is no telling, the next look at the queue shows it.
     """
-    with submitting(folder) as lock:
-        _answer("sbatch", _begun("sbatch", arguments, pass_fds=(lock,), start_new_session=True))
+    # sbatch itself holds the lock: when we are killed, it goes on, and whoever comes next waits for its end.
+    with os.fdopen(open_own(_lock_file(folder), os.O_RDWR)) as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        _answer("sbatch", _begun("sbatch", arguments, pass_fds=(stream.fileno(),), start_new_session=True))
 
 
 def largest_array() -> int:
@@ -228,14 +223,6 @@ def refusal(program: str, words: str) -> str:
 
 
 # ---- Submissions under way -----------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def submitting(folder: Path) -> Iterator[int]:
-    """A lock that sbatch itself holds: when we are killed, it goes on, and whoever comes next waits for its end."""
-    with os.fdopen(open_own(_lock_file(folder), os.O_RDWR)) as stream:
-        fcntl.flock(stream, fcntl.LOCK_EX)
-        yield stream.fileno()
 
 
 def wait_for_a_submission(folder: Path) -> None:

@@ -115,7 +115,9 @@ def command(array: dict[str, Any], directory: RunDirectory) -> list[str]:
     nodes, processes = array["nodes"], array["processes"]
     if nodes == 1:
         return train_command(directory, processes=processes)
-    meeting = f"{socket.gethostname()}:{_free_port()}"  # the task's script runs on the first node
+    with socket.socket() as listener:
+        listener.bind(("", 0))
+        meeting = f"{socket.gethostname()}:{listener.getsockname()[1]}"  # the task's script runs on the first node
     return [
         shutil.which("srun") or "srun", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1",
         f"--cpus-per-task={array['cpus']}", "--kill-on-bad-exit=0", "--wait=60",
@@ -132,13 +134,6 @@ def over_nodes(directory: RunDirectory, *, nodes: int, processes: int, meeting: 
     ]  # fmt: skip
     start = train_command(directory, processes=1)
     return [start[0], *launcher, *start[1:]]
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("", 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 if __name__ == "__main__":

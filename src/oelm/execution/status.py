@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from oelm.core.measures import MEASURES, Measure
+from oelm.core.measures import MEASURES
 from oelm.execution.engine import Handle
 from oelm.execution.handles import StudyEngines, Untold
 from oelm.execution.looking import look_lines, why_unstarted
@@ -90,26 +90,22 @@ def _row(run: PlannedRun, look: _Look) -> dict[str, Any]:
         return row
     if run.loss is None and (found := look.at(run.stored)) is not None:
         row["place"] = found.place
+    is_running, held_by = run.state == "running", None
+    owner = owner_of(run.stored.directory.lock_file) if is_running else None
+    if owner is not None and owner.process.is_alive_here() is None and owner.has_another_clock:
+        held_by = str(owner)  # whom nobody here can judge
     progress, result = progress_of(run.stored.directory, run.run.training.steps), run.stored.result or {}
     return row | {
         "step": result.get("steps", progress.step),
         "steps": progress.steps,
         "val_loss": result.get("val_loss"),
         **{each.shown_key: result[each.shown_key] for each in MEASURES.values() if each.shown_key in result},
-        "seconds_left": progress.seconds_left if run.state == "running" else None,
-        "still_since": still_since(run.stored.directory, progress.steps) if run.state == "running" else None,
-        "held_by": _held_by(run.stored) if run.state == "running" else None,
+        "seconds_left": progress.seconds_left if is_running else None,
+        "still_since": still_since(run.stored.directory, progress.steps) if is_running else None,
+        "held_by": held_by,
         "error": run.stored.error,
         "path": str(run.stored.directory.path),
     }
-
-
-def _held_by(stored: StoredRun) -> str | None:
-    """Who holds the lock of a run that nobody here can judge: its clock is ahead of ours."""
-    owner = owner_of(stored.directory.lock_file)
-    if owner is None or owner.process.is_alive_here() is not None:
-        return None
-    return str(owner) if owner.has_another_clock else None
 
 
 def study_status(study: Study, folder: Path) -> tuple[Plan, list[str]]:
@@ -119,7 +115,9 @@ def study_status(study: Study, folder: Path) -> tuple[Plan, list[str]]:
     plan = look.corrected(planned(study, shelf))
     rows = [_row(run, look) | {"why": why_unstarted(plan, run)} for run in plan.runs]
     width = max((len(row["run"]) for row in rows), default=0)
-    lines = [_line(row, width, _numbers(run, study.measure)) for run, row in zip(plan.runs, rows, strict=True)]
+    results = [run.stored.result if run.stored else None for run in plan.runs]
+    numbers = [final_numbers(result, study.measure) if result else None for result in results]
+    lines = [_line(row, width, final) for row, final in zip(rows, numbers, strict=True)]
     lines.extend(round_lines(plan))
     if not plan.is_tuned:
         lines.append("the final runs start when every tuning run is finished")
@@ -141,10 +139,6 @@ def damage_lines(shelf: Shelf, plan: Plan) -> list[str]:
         *([f"{bench}; measure again with oelm bench {plan.study.name}"] if isinstance(bench, Damaged) else []),
         *(run.damage or "" for run in shelf.damaged if run.directory.path not in shown),
     ]
-
-
-def _numbers(run: PlannedRun, measure: Measure) -> str | None:
-    return final_numbers(run.stored.result, measure) if run.stored and run.stored.result else None
 
 
 def _line(row: dict[str, Any], width: int, final: str | None) -> str:
@@ -183,16 +177,12 @@ def overview(root: Path) -> list[str]:
         states = Counter("missing" if look.is_nobodys(stored) else stored.state for stored in shelf.runs)
         if states and shelf is not alone:
             lines.append(f"{shelf.folder}: " + ", ".join(f"{count} {state}" for state, count in sorted(states.items())))
-        lines += [*look.silences(), *shelf.damage_lines, *_standing_still(shelf)]
+        lines += [*look.silences(), *shelf.damage_lines]
+        for stored in shelf.runs:  # what lives and does not move
+            since = still_since(stored.directory, stored.run.training.steps) if stored.state == "running" else None
+            if since is not None:
+                lines.append(f"{stored.directory.path}: {still_in_words(since)}")
     return lines or [f"{root}: no runs there; start them with `oelm run STUDY` or `oelm train`"]
-
-
-def _standing_still(shelf: Shelf) -> Iterator[str]:
-    """A line for every run that lives and does not move."""
-    for stored in shelf.runs:
-        since = still_since(stored.directory, stored.run.training.steps) if stored.state == "running" else None
-        if since is not None:
-            yield f"{stored.directory.path}: {still_in_words(since)}"
 
 
 # ---- Logs ----------------------------------------------------------------------------------------------------------

@@ -15,10 +15,8 @@ from oelm.analysis.provenance import _check
 from oelm.cli.checking import _why_no_gpu, check
 from oelm.core.settings import load_settings
 from oelm.execution.checking import children, outcomes, runs, table
-from oelm.execution.checking.children import answer_of
-from oelm.execution.checking.conduct import chosen, conduct, measured_settings
-from oelm.execution.checking.outcomes import CheckFailed, Here, Outcome
-from oelm.execution.checking.table import CHECKS, Check
+from oelm.execution.checking.conduct import CHECKS, Check, chosen, conduct, measured_settings
+from oelm.execution.checking.outcomes import CheckFailed, Here, Outcome, answer_of
 from oelm.machine.errors import UserError
 from oelm.run.directory import RunDirectory
 from oelm.show.closing import _checked

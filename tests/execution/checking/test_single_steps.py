@@ -8,7 +8,7 @@ import torch
 
 from oelm.core.settings import load_settings, written_out
 from oelm.execution.checking import steps
-from oelm.execution.checking.table import GRADIENT_TOLERANCES
+from oelm.execution.checking.conduct import GRADIENT_TOLERANCES
 from oelm.machine.errors import UserError
 
 

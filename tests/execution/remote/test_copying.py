@@ -16,7 +16,7 @@ from oelm.execution.remote import sync as syncing
 from oelm.execution.remote.hosts import SSH_CONFIG_VARIABLE, server_named
 from oelm.execution.remote.project import tracked_files
 from oelm.execution.remote.pull import pull
-from oelm.execution.remote.sync import data_folders, sync
+from oelm.execution.remote.verbs import data_folders, sync
 from oelm.machine.errors import UserError
 from oelm.run.directory import CHECKPOINT_FILES
 from oelm.storage.files import read_json, sha256_of

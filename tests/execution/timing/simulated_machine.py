@@ -6,8 +6,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from oelm.execution.timing.blocks import Build, Step, blocks_of
-from oelm.execution.timing.circumstances import Reading
+from oelm.execution.timing.blocks import Build, Reading, Step, blocks_of
 from oelm.execution.timing.interleaved import TWIN, _take, _Taken
 from oelm.study.bench import Bench
 

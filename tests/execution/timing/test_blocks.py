@@ -8,8 +8,7 @@ import random
 import pytest
 from simulated_machine import BASELINE, EQUAL, SimulatedMachine, is_decided
 
-from oelm.execution.timing.blocks import blocks_of
-from oelm.execution.timing.circumstances import Reading
+from oelm.execution.timing.blocks import Reading, blocks_of
 from oelm.execution.timing.ratios import interval, paired
 
 BENCHES = 150

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from oelm.execution.timing import circumstances
-from oelm.execution.timing.circumstances import between, judged, reading
+from oelm.execution.timing.blocks import between, judged, reading
 from oelm.study.bench import BlockRecord
 
 LINUX = sys.platform == "linux" and Path("/proc/self/schedstat").exists()

@@ -8,8 +8,8 @@ import pytest
 
 from oelm.core.config import Settings
 from oelm.core.settings import load_settings
+from oelm.execution.costs import probed
 from oelm.execution.timing import probing
-from oelm.execution.timing.probing import probed
 from oelm.machine.errors import UserError
 from small_runs import child_environment, finished, quiet_execution, small_run
 
@@ -58,7 +58,7 @@ def test_a_probe_that_takes_too_long_is_stopped(token_folder):
 
 
 @pytest.mark.parametrize(
-    "module", ["oelm.execution.timing.probing", "oelm.execution.timing.ratios", "oelm.execution.timing.blocks"]
+    "module", ["oelm.execution.costs", "oelm.execution.timing.ratios", "oelm.execution.timing.blocks"]
 )
 def test_asking_loads_no_torch(module):
     code = f"import {module}, sys; sys.exit('torch' in sys.modules)"

@@ -2,7 +2,7 @@
 
 import torch
 
-from oelm.execution.verification.processes import Processes
+from oelm.execution.verification.recomputing import Processes
 from oelm.run.training.objective import Validation
 
 NUMBERS = [0.1, 0.7, 1e16, -1e16, 0.3]

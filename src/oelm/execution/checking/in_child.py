@@ -18,7 +18,7 @@ TASKS = {
     "arms": "oelm.execution.checking.steps:arms",
     "compiled": "oelm.execution.checking.steps:compiled",
     "memory": "oelm.execution.checking.steps:memory",
-    "efficiency": "oelm.execution.checking.exchange:efficiency",
+    "efficiency": "oelm.execution.checking.steps:efficiency",
 }
 
 

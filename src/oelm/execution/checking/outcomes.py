@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from oelm.core.config import Settings
+from oelm.execution.engine import several_processes
 from oelm.machine.system import lacking_to_compile
+from oelm.storage.files import read_object, write_json
 
 
 def compiled_on_a_gpu(kind: str) -> str:
@@ -58,3 +64,73 @@ class Here:
         if isinstance(found, CheckFailed):
             raise found
         return found
+
+
+IN_CHILD = "oelm.execution.checking.in_child"
+CHILD_SECONDS = 300.0
+LEAVING_SECONDS = 40.0  # for whatever was asked to end; torchrun kills its workers after 30
+
+
+def answer_of(
+    task: str, request: dict[str, Any], *, here: Here, processes: int = 1, seconds: float = CHILD_SECONDS
+) -> dict[str, Any]:
+    """What a task of in_child.py answers; of several processes, what the first one does."""
+    folder = here.folder / f"{task}-{len(list(here.folder.iterdir()))}"
+    folder.mkdir()
+    answer = folder / "answer.json"
+    write_json(folder / "request.json", request | {"answer": str(answer)})
+    command = [sys.executable, *several_processes(processes), "-m", IN_CHILD, task, str(folder / "request.json")]
+    code, words = finished(command, log=folder / "output.txt", here=here, seconds=seconds)
+    if code or not answer.exists():
+        raise CheckFailed(words or f"the process ended with {_ending(code)}")
+    return read_object(answer)
+
+
+def finished(command: list[str], *, log: Path, here: Here, seconds: float = CHILD_SECONDS) -> tuple[int, str]:
+    """Run a command to its end: its code, and the last line it printed."""
+    with started(command, log=log, here=here) as process:
+        try:
+            code = process.wait(seconds)
+        except subprocess.TimeoutExpired as error:
+            raise CheckFailed(f"no end within {seconds:.0f} s, so it was stopped") from error
+        finally:
+            stop(process)
+    return code, last_line(log)
+
+
+def started(command: list[str], *, log: Path, here: Here) -> subprocess.Popen[bytes]:
+    """What it prints goes to a file: nobody has to read it for it to go on."""
+    with log.open("wb") as output:
+        return subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=os.environ | here.variables
+        )
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """torchrun ends its workers when it is asked to, not when it is killed."""
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(LEAVING_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+COMPLAINT = "oelm: "
+# The last line of a traceback, of whichever process; torchrun adds one of its own, and a summary that ends in a rule.
+EXCEPTION = re.compile(r"(\[rank\d+\]: *)?([A-Za-z_]\w*\.)*\w*(Error|Exception)(:|$)")
+OF_TORCHRUN = "ChildFailedError"
+
+
+def last_line(log: Path) -> str:
+    """What went wrong, in one line: ours, else what was raised first, else the last that was printed."""
+    text = log.read_text(encoding="utf-8", errors="replace")
+    lines = [line.strip() for line in text.splitlines() if any(map(str.isalnum, line))]
+    complaints = [line for line in lines if line.startswith(COMPLAINT)]
+    raised = [line for line in lines if EXCEPTION.match(line) and OF_TORCHRUN not in line]
+    return (complaints[-1:] or raised[:1] or lines[-1:] or [""])[0].removeprefix(COMPLAINT)[:400]
+
+
+def _ending(code: int) -> str:
+    return f"signal {-code}" if code < 0 else f"exit code {code}"

@@ -10,8 +10,16 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file
 
-from oelm.execution.checking.children import finished, last_line, started, stop
-from oelm.execution.checking.outcomes import CheckFailed, Here, Outcome, compiled_on_a_gpu
+from oelm.execution.checking.outcomes import (
+    CheckFailed,
+    Here,
+    Outcome,
+    compiled_on_a_gpu,
+    finished,
+    last_line,
+    started,
+    stop,
+)
 from oelm.execution.engine import several_processes
 from oelm.run.directory import CHECKPOINT_FILES, RunDirectory
 from oelm.storage.files import read_object, sha256_of, write_json

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import platform
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from statistics import median
 from typing import Any
 
 import torch
@@ -14,11 +15,12 @@ from oelm.core.arms import GPT_ARMS
 from oelm.core.config import Encoder, GptRun, Run, Settings, resolved
 from oelm.core.probes.probe import is_probe
 from oelm.core.settings import settings_of
+from oelm.execution.checking.outcomes import compiled_on_a_gpu
 from oelm.execution.timing.workload import TimedArm, Workload, drawn_tokens, workload_of
 from oelm.machine.errors import UserError
 from oelm.machine.system import processor
 from oelm.run.training.device import Machine, prepare_process, resolve_machine
-from oelm.run.training.distributed import World
+from oelm.run.training.distributed import World, joined, world_from_environment
 from oelm.run.training.loop import accumulate_gradients
 
 SMALL = {"vocabulary": 512, "seq_len": 64, "d_model": 128, "num_layers": 2, "num_heads": 4}
@@ -155,3 +157,47 @@ def memory(request: dict[str, Any]) -> dict[str, Any]:
         "total_bytes": torch.cuda.get_device_properties(machine.device).total_memory,
         "machine": str(machine),
     }
+
+
+WARMUP_STEPS, STEPS = 3, 8
+
+
+def efficiency(request: dict[str, Any]) -> dict[str, Any]:
+    """Steps by turns: each process alone with its part of the batch, then all together, who share their gradients."""
+    world = world_from_environment()
+    batch = request["settings"]["training"]["batch_size"]
+    alone, together = dict(request["settings"]), dict(request["settings"])
+    together["training"] = together["training"] | {"batch_size": batch * world.size}
+    compiled = {"compile": compiled_on_a_gpu(request["kind"])}
+    _, machine, _ = asked(request, world=world)
+    with joined(world, device=machine.device) as world:
+        one = _stepper(request | {"settings": alone}, World(local_rank=world.local_rank), compiled)
+        all_of_them = _stepper(request | {"settings": together}, world, compiled)
+        for _ in range(WARMUP_STEPS):
+            one()
+            all_of_them()
+        times: dict[str, list[float]] = {"alone": [], "together": []}
+        for _ in range(STEPS):
+            world.barrier()
+            times["alone"].append(one())
+            world.barrier()
+            times["together"].append(all_of_them())
+        slowest = [_slowest(world, median(each)) for each in times.values()]
+    return {
+        "efficiency": slowest[0] / slowest[1],
+        "alone_seconds": slowest[0],
+        "together_seconds": slowest[1],
+        "processes": world.size,
+    }
+
+
+def _stepper(request: dict[str, Any], world: World, execution: dict[str, str]) -> Callable[[], float]:
+    run, machine, workload = asked(request, world=world, **execution)
+    return TimedArm(run, machine, workload, world=world).step
+
+
+def _slowest(world: World, seconds: float) -> float:
+    """What the slowest process took: all wait for it."""
+    mine = torch.zeros(world.size, dtype=torch.float64)
+    mine[world.rank] = seconds
+    return float(world.sum(mine).max())

@@ -14,6 +14,7 @@ from oelm.machine.gpus import Gpu, GpuProcess
 PROBE_SECONDS = 100
 NEEDED_BYTES = 2**30
 OLDEST_PYTHON = (3, 11)
+NO_PYTHON = "no Python to import it"
 GPU_TOOL = "nvidia-smi"  # it comes with the driver; nothing of oelm need be there
 GPU_QUERIES = (
     ("--query-gpu=index,uuid,memory.used,memory.total,name", "--format=csv,noheader,nounits"),
@@ -46,15 +47,18 @@ def check(server: Server) -> list[Line]:
         gpu_tool=GPU_TOOL,
         gpu_queries=[list(query) for query in GPU_QUERIES],
     )
-    found = facts["probe"]
+    found, free, version = facts["probe"], facts["free_bytes"], re.search(r"version (\S+)", facts["rsync"])
+    no_rsync = None if facts["rsync"] else "install it, or ask the administrator: apt-get install rsync"
     return [
         Line("ssh", f"{server.destination} answers"),
         _folder(facts),
-        _disk(facts),
-        _rsync(facts["rsync"]),
+        Line("disk", f"{free / 2**30:.1f} GiB free", "less than 1 GiB; make room" if free < NEEDED_BYTES else None),
+        Line("rsync", version[1] if version else facts["rsync"] or "not installed", no_rsync),
         _python(facts["python"], found, server),
         _oelm(facts, found, server),
-        _torch(found, server),
+        Line("torch", f"{found['torch']}, sees {found['cuda']} GPUs")
+        if "torch" in found
+        else Line("torch", found.get("torch_error", NO_PYTHON), _setting_up(server)),
         *_gpus(facts),
         *(Line("runs", f"{study} is running there") for study in facts["controllers"]),
     ]
@@ -66,19 +70,6 @@ def _folder(facts: dict[str, Any]) -> Line:
     if facts["is_foreign"]:
         return Line("folder", facts["folder"], "contains files of another project; choose another `folder`")
     return Line("folder", facts["folder"] + ("" if facts["is_there"] else " (sync creates it)"))
-
-
-def _disk(facts: dict[str, Any]) -> Line:
-    free = facts["free_bytes"]
-    advice = "less than 1 GiB; make room" if free < NEEDED_BYTES else None
-    return Line("disk", f"{free / 2**30:.1f} GiB free", advice)
-
-
-def _rsync(line: str) -> Line:
-    version = re.search(r"version (\S+)", line)
-    if not line:
-        return Line("rsync", "not installed", "install it, or ask the administrator: apt-get install rsync")
-    return Line("rsync", version[1] if version else line)
 
 
 def _setting_up(server: Server) -> str:
@@ -103,17 +94,13 @@ def _oelm(facts: dict[str, Any], found: dict[str, Any], server: Server) -> Line:
         return Line("oelm", "not there yet", f"oelm remote {server.name} sync")
     if "oelm" in found:
         return Line("oelm", found["oelm"])
-    return Line("oelm", found.get("oelm_error", "no Python to import it"), _setting_up(server))
-
-
-def _torch(found: dict[str, Any], server: Server) -> Line:
-    if "torch" not in found:
-        return Line("torch", found.get("torch_error", "no Python to import it"), _setting_up(server))
-    return Line("torch", f"{found['torch']}, sees {found['cuda']} GPUs")
+    return Line("oelm", found.get("oelm_error", NO_PYTHON), _setting_up(server))
 
 
 def _gpus(facts: dict[str, Any]) -> list[Line]:
-    listing, processes = (_rows(text) for text in facts["gpus"])
+    listing, processes = (  # what the tool printed; a name may have commas
+        [[field.strip() for field in line.split(",", 4)] for line in text.splitlines()] for text in facts["gpus"]
+    )
     if not listing:
         return [Line("gpus", "none: runs use the cores")]
     lines = []
@@ -123,11 +110,6 @@ def _gpus(facts: dict[str, Any]) -> list[Line]:
         busy = Gpu(index, name, _number(used), _number(total), users).why_busy
         lines.append(Line(f"gpu {index}", f"{name}: {f'busy: {busy}' if busy else 'free'}"))
     return lines
-
-
-def _rows(text: str) -> list[list[str]]:
-    """What the tool printed; a name may have commas."""
-    return [[field.strip() for field in line.split(",", 4)] for line in text.splitlines()]
 
 
 def _number(text: str) -> int:

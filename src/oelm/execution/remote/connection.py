@@ -15,11 +15,13 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 from oelm.execution.remote.hosts import Server
 from oelm.execution.remote.sent_program import MARK
 from oelm.machine.errors import UserError
+from oelm.machine.exhaustion import mebibytes
+from oelm.machine.plurals import number_of
 from oelm.machine.visible import visible
 
 CONNECT_SECONDS = 15
@@ -93,7 +95,10 @@ def relay(server: Server, module: str, *arguments: str) -> EndedCommand:
         program.write(text)
         program.seek(0)
         try:
-            code = _shown(_command(server), stdin=program, stderr=complaints)
+            with subprocess.Popen(
+                _command(server), stdin=program, stdout=subprocess.PIPE, stderr=complaints
+            ) as running:
+                code = _shown(running)
         except FileNotFoundError as error:
             raise no_program("ssh", "openssh-client") from error
         complaints.seek(0)
@@ -103,19 +108,17 @@ def relay(server: Server, module: str, *arguments: str) -> EndedCommand:
     return ended
 
 
-def _shown(command: list[str], **streams: Any) -> int:
-    """Run a command and print what it prints as it comes; what would act on the terminal is shown instead."""
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    with subprocess.Popen(command, stdout=subprocess.PIPE, **streams) as running:
-        output = running.stdout
-        try:
-            while output is not None and (content := os.read(output.fileno(), 2**16)):
-                sys.stdout.write(visible(decoder.decode(content)))
-                sys.stdout.flush()
-            return running.wait()
-        except BaseException:
-            running.kill()
-            raise
+def _shown(running: subprocess.Popen[bytes]) -> int:
+    """Print what a command prints as it comes; what would act on the terminal is shown instead."""
+    decoder, output = codecs.getincrementaldecoder("utf-8")("replace"), running.stdout
+    try:
+        while output is not None and (content := os.read(output.fileno(), 2**16)):
+            sys.stdout.write(visible(decoder.decode(content)))
+            sys.stdout.flush()
+        return running.wait()
+    except BaseException:
+        running.kill()
+        raise
 
 
 # ---- Complaints ----------------------------------------------------------------------------------------------------
@@ -187,3 +190,79 @@ def _complain(server: Server, ended: EndedCommand) -> NoReturn:
     if ended.code == 0:
         raise UserError(f"{server.name}: no answer; does its login shell run commands passed to it?")
     raise UserError(f"{server.name}: {meaning(ended.errors, code=ended.code)}")
+
+
+# ---- Copies --------------------------------------------------------------------------------------------------------
+# rsync over the same ssh: incremental, resumed after a cut, whole files only under their names. `--secluded-args` keeps
+# paths from the shell over there; --delay-updates gives files their names at the end, together.
+
+PARTIAL = ".oelm-partial"  # beside a file on its way; never read as one
+SILENCE_SECONDS = 60
+_VANISHED = 24  # a file went away between listing and copying: a checkpoint was pruned
+_ALWAYS = ("-s", "--stats", f"--partial-dir={PARTIAL}", "--delay-updates", f"--timeout={SILENCE_SECONDS}")
+
+
+@dataclass(frozen=True)
+class Copied:
+    """What went over the wire."""
+
+    files: int = 0
+    bytes: int = 0
+
+    def __add__(self, other: Copied) -> Copied:
+        return Copied(self.files + other.files, self.bytes + other.bytes)
+
+    def __str__(self) -> str:
+        return f"{number_of(self.files, 'file')}, {mebibytes(self.bytes)}"
+
+
+def send(server: Server, source: Path, folder: str, *options: str, names: list[str] | None = None) -> Copied:
+    """Copy a folder's content, or the named files in it, into an existing folder over there."""
+    paths = [f"{source}/", f"{server.destination}:{folder}/"]
+    return _rsync(server, options, paths, names, way="sent")
+
+
+def receive(server: Server, folder: str, target: Path, *options: str) -> Copied:
+    """Copy the content of a folder over there into one here. Links and devices are left out. Times are compared to
+    the nanosecond: a tiny model is written twice within a second.
+    """
+    paths = [f"{server.destination}:{folder}/", f"{target}/"]
+    return _rsync(server, ("-rt", "--modify-window=-1", *options), paths, None, way="received")
+
+
+def _rsync(
+    server: Server,
+    options: tuple[str, ...],
+    paths: list[str],
+    names: list[str] | None,
+    *,
+    way: Literal["sent", "received"],
+) -> Copied:
+    """Bytes that went over the wire are what it counts: of a file that changed a little, little does."""
+    listed = [] if names is None else ["--from0", "--files-from=-"]
+    # Quoted as rsync splits --rsh, which is not how a shell does: a quote inside quotes is doubled.
+    shell = " ".join("'" + word.replace("'", "''") + "'" for word in ssh_words(server))
+    try:
+        done = subprocess.run(
+            ["rsync", *_ALWAYS, f"--rsh={shell}", *listed, *options, "--", *paths],
+            input=b"".join(os.fsencode(name) + b"\0" for name in names or ()),
+            capture_output=True,
+            env=os.environ | {"LC_ALL": "C"},
+            check=False,
+        )
+    except FileNotFoundError as error:
+        raise no_program("rsync", "rsync") from error
+    if done.returncode not in (0, _VANISHED):
+        errors = done.stderr.decode("utf-8", "replace").splitlines()
+        code = 255 if done.returncode in (10, 12, 20, 30, 35) else done.returncode
+        told = [line for line in errors if line.strip() and not line.startswith("rsync error:")]
+        if done.returncode in (11, 23) and told:  # its own last line only counts them up: the first one says why
+            errors = told[:1]
+        raise UserError(f"{server.name}: {meaning(errors, code=code)}")
+    text = done.stdout.decode("utf-8", "replace")
+
+    def number(label: str) -> int:
+        found = re.search(rf"{label}: ([\d,.]+)", text)
+        return int(re.sub(r"\D", "", found[1])) if found else 0
+
+    return Copied(number("Number of regular files transferred"), number(f"Total bytes {way}"))

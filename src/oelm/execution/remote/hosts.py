@@ -8,8 +8,9 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -44,37 +45,36 @@ def check_text(text: str, *, what: str) -> str:
     return text
 
 
-def _host(text: str) -> str:
-    return _explained(check_host, text)
-
-
 def _folder(text: str) -> str:
-    _explained(lambda value: check_text(value, what="folder"), text)
+    check_text(text, what="folder")
     parts = [part for part in text.removeprefix("~/").split("/") if part]
     if not parts or ".." in parts or "." in parts or parts[0].startswith("~"):
-        raise ValueError(
+        raise UserError(
             f"folder {text!r}: must be a folder in the home directory there or an absolute path, without '..'"
         )
     return text
 
 
-def _python(text: str) -> str:
-    return _explained(lambda value: check_text(value, what="python"), text)
+def _checked(check: Callable[[str], str]) -> AfterValidator:
+    """For pydantic, which takes a ValueError for its own."""
 
+    def validated(text: str) -> str:
+        try:
+            return check(text)
+        except UserError as error:
+            raise ValueError(str(error)) from error
 
-def _explained(check: Callable[[str], str], text: str) -> str:
-    try:
-        return check(text)
-    except UserError as error:
-        raise ValueError(str(error)) from error
+    return AfterValidator(validated)
 
 
 class HostEntry(Section):
     """One server in remotes.yaml."""
 
-    host: Annotated[str, AfterValidator(_host)] | None = None  # None: the entry's own name
-    folder: Annotated[str, AfterValidator(_folder)] = FOLDER
-    python: Annotated[str, AfterValidator(_python)] | None = None  # None: .venv/bin/python there, or python3
+    host: Annotated[str, _checked(check_host)] | None = None  # None: the entry's own name
+    folder: Annotated[str, _checked(_folder)] = FOLDER
+    python: Annotated[str, _checked(partial(check_text, what="python"))] | None = (
+        None  # None: .venv/bin/python there, or python3
+    )
     gpus: list[Count] | None = None  # None: the free ones
 
 
@@ -93,7 +93,7 @@ class Server:
 def server_named(name: str) -> Server:
     """An entry of remotes.yaml, or any host that ssh knows; USER@ before it goes before whatever either says."""
     check_host(name)
-    entries = read_remotes()
+    entries = _remotes()
     user, _, host = name.rpartition("@")
     entry = entries.get(name) or entries.get(host)
     if entry is None and host == "default":
@@ -115,16 +115,11 @@ def ssh_config() -> str | None:
     return check_text(str(path), what=SSH_CONFIG_VARIABLE)
 
 
-def _folders() -> Iterator[Path]:
-    """Where remotes.yaml is looked for; the first one counts."""
-    yield Path()
+def _remotes() -> dict[str, HostEntry]:
+    folders = [Path(), HOME_FOLDER.expanduser()]  # the first one that has it counts
     with contextlib.suppress(UserError):  # not in a repository
-        yield project_root()
-    yield HOME_FOLDER.expanduser()
-
-
-def read_remotes() -> dict[str, HostEntry]:
-    file = next((folder / FILE for folder in _folders() if (folder / FILE).exists()), None)
+        folders.insert(1, project_root())
+    file = next((folder / FILE for folder in folders if (folder / FILE).exists()), None)
     if file is None:
         return {}
     tree = read_yaml_file(file) or {}

@@ -19,7 +19,6 @@ from oelm.machine.visible import visible
 from oelm.run.directory import RunDirectory, run_directories
 from oelm.storage.files import RUNS
 from oelm.study.declaration import study_digest
-from oelm.study.plan import Plan
 from oelm.study.reading import load_study
 from oelm.study.registration import as_it_began
 
@@ -43,38 +42,31 @@ def status(request: dict[str, Any]) -> int:
     else:
         folder = Path(request["folder"])
         plan, lines = study_status(as_it_began(load_study(request["study"]), folder), folder)
-        lines.append(f"controller: {_controller(folder, plan)}")
+        there, last = at_work(folder), last_words(folder / LOG_FILE) or ""
+        why = f" (it ended with: {last.removeprefix('oelm: ')})" if last.startswith("oelm: ") else ""
+        if there is not None:
+            lines.append(f"controller: running ({there})")
+        elif plan.is_done:
+            lines.append("controller: none running; nothing is missing")
+        else:
+            lines.append(f"controller: none running{why}; `run` starts what is missing")
     for line in lines:
         _say(line)
     return 0
 
 
-def _controller(folder: Path, plan: Plan) -> str:
-    there = at_work(folder)
-    if there is not None:
-        return f"running ({there})"
-    if plan.is_done:
-        return "none running; nothing is missing"
-    last = last_words(folder / LOG_FILE) or ""
-    why = f" (it ended with: {last.removeprefix('oelm: ')})" if last.startswith("oelm: ") else ""
-    return f"none running{why}; `run` starts what is missing"
-
-
 def logs(request: dict[str, Any]) -> NoReturn:
     """Of one run; without a name, of the one that was written last."""
-    run = request["run"] or str(_newest_run(Path(request["runs"])))
-    if not request["run"]:
+    run, root = request["run"], Path(request["runs"])
+    if not run:
+        runs = (run for study in root.glob("*/") for run in run_directories(study, unlisted=lambda damage: None))
+        logs = [log for each in runs if os.path.isfile(log := RunDirectory(each).log_file)]
+        if not logs:
+            raise UserError(f"{root}: no run has written a log there yet")
+        run = str(max(logs, key=lambda file: file.stat().st_mtime).parent)
         _say(f"==> {run}")
     # In our own place, so that the end of the connection ends it.
     os.execv(sys.executable, [sys.executable, "-m", "oelm", "logs", *request["arguments"], "--", run])
-
-
-def _newest_run(root: Path) -> Path:
-    runs = (run for study in root.glob("*/") for run in run_directories(study, unlisted=lambda damage: None))
-    logs = [log for run in runs if os.path.isfile(log := RunDirectory(run).log_file)]
-    if not logs:
-        raise UserError(f"{root}: no run has written a log there yet")
-    return max(logs, key=lambda file: file.stat().st_mtime).parent
 
 
 def _say(line: str) -> None:

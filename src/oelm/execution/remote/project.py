@@ -21,11 +21,8 @@ def project_root() -> Path:
 def tracked_files(root: Path) -> list[str]:
     """What git tracks, as far as it is there now; of a repository inside, nothing."""
     listed = _git("ls-files", "-z", "--cached", folder=root).split("\0")
-    return [name for name in listed if name and _is_file_or_link(root / name)]
-
-
-def _is_file_or_link(path: Path) -> bool:
-    return path.is_symlink() or (path.exists() and not path.is_dir())
+    paths = ((name, root / name) for name in listed if name)
+    return [name for name, path in paths if path.is_symlink() or (path.exists() and not path.is_dir())]
 
 
 def sent_digests(root: Path) -> dict[str, str | None]:
@@ -33,13 +30,13 @@ def sent_digests(root: Path) -> dict[str, str | None]:
     names = tracked_files(root)
     reports = {PurePosixPath(name).parent for name in names if PurePosixPath(name).name == REPORT_RESULTS}
     reports -= {PurePosixPath(".")}
-    return {name: digest_of(root / name) for name in names if not _is_for_readers(root, PurePosixPath(name), reports)}
 
+    def is_for_readers(name: PurePosixPath) -> bool:
+        if name.suffix in REPORT_ENDINGS and reports.intersection(name.parents):
+            return True
+        return name.suffix == ENDING and is_archive(root / name)
 
-def _is_for_readers(root: Path, name: PurePosixPath, reports: set[PurePosixPath]) -> bool:
-    if name.suffix in REPORT_ENDINGS and reports.intersection(name.parents):
-        return True
-    return name.suffix == ENDING and is_archive(root / name)
+    return {name: digest_of(root / name) for name in names if not is_for_readers(PurePosixPath(name))}
 
 
 def commit_of(root: Path) -> dict[str, str | bool | None]:

@@ -17,8 +17,7 @@ from typing import Any
 
 from oelm.execution.detached import LOG_FILE
 from oelm.execution.handles import StudyEngines
-from oelm.execution.remote.connection import ask
-from oelm.execution.remote.copying import PARTIAL, Copied, receive
+from oelm.execution.remote.connection import PARTIAL, Copied, ask, receive
 from oelm.execution.remote.hosts import Server
 from oelm.machine.errors import UserError
 from oelm.machine.plurals import number_of
@@ -64,7 +63,14 @@ def pull(server: Server, folder: Path, *, checkpoints: bool, say: Callable[[str]
             notes = _Notes(folder, origin)
             notes.set_at_work(server, there)
             _small_files(server, there["path"], folder, staging / "small", notes, say)
-            _say_what_was_not_taken(server, there["finished"], folder, notes, say)
+            engines = StudyEngines(folder)
+            begun = [name for name in there["finished"] if notes.is_own(name)]
+            names = [name for name in begun if _rests_unfinished(RunDirectory(folder / name), engines)]
+            if names:
+                say(
+                    f"{folder}: finished on {server.name}, but not fetched, because this machine has unfinished runs "
+                    f"with the same names: {', '.join(names)}; to fetch them, move these folders away and pull again"
+                )
             if checkpoints:
                 _checkpoints(server, there["path"], folder, notes, say)
             shutil.rmtree(staging, ignore_errors=True)
@@ -125,20 +131,8 @@ class _Notes:
             write_json(file, tree)
 
 
-def _say_what_was_not_taken(
-    server: Server, finished: list[str], folder: Path, notes: _Notes, say: Callable[[str], None]
-) -> None:
-    """Runs that are finished there, and here begun, not finished and worked on by nobody."""
-    engines = StudyEngines(folder)
-    names = [name for name in finished if notes.is_own(name) and _rests(RunDirectory(folder / name), engines)]
-    if names:
-        say(
-            f"{folder}: finished on {server.name}, but not fetched, because this machine has unfinished runs with "
-            f"the same names: {', '.join(names)}; to fetch them, move these folders away and pull again"
-        )
-
-
-def _rests(directory: RunDirectory, engines: StudyEngines) -> bool:
+def _rests_unfinished(directory: RunDirectory, engines: StudyEngines) -> bool:
+    """Whether a run here was begun, is not finished, and nobody works on it."""
     try:
         if owner_of(directory.lock_file) is not None or engines.found(directory) is not None:
             return False
@@ -178,8 +172,15 @@ def _small_files(
     changed = sum(any(file.is_file() for file in run.iterdir()) for run in runs)
     for file in files:
         os.replace(file, folder / file.name)
-    for run in runs:
-        _put_in_place(run, folder / run.relative_to(staging))
+    for run in runs:  # a new one appears at once; a known one file by file, its seal and its status last
+        shutil.rmtree(run / PARTIAL, ignore_errors=True)
+        target = folder / run.relative_to(staging)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if not target.exists():
+            os.rename(run, target)
+            continue
+        for file in sorted(run.iterdir(), key=lambda file: (file.name == STATUS, file.name == SEAL)):
+            os.replace(file, target / file.name)
     say(f"{folder}: {copied} new, {number_of(changed, 'run')} changed" if copied.files else f"{folder}: nothing new")
     if kept or kept_files:
         named = ", ".join([*kept, *kept_files])
@@ -192,17 +193,6 @@ def _runs_in(staging: Path) -> Iterator[Path]:
             yield from sorted(path.glob("*/"))
         elif path.name not in (PARTIAL, STAGING):
             yield path
-
-
-def _put_in_place(run: Path, target: Path) -> None:
-    """A new run appears at once; a known one file by file, its seal and its status last."""
-    shutil.rmtree(run / PARTIAL, ignore_errors=True)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    if not target.exists():
-        os.rename(run, target)
-        return
-    for file in sorted(run.iterdir(), key=lambda file: (file.name == STATUS, file.name == SEAL)):
-        os.replace(file, target / file.name)
 
 
 # ---- Checkpoints ---------------------------------------------------------------------------------------------------

@@ -16,10 +16,9 @@ from typing import Any
 import torch
 
 from oelm.core.accounting import as_at_first_step, step_work, totals
-from oelm.core.config import Execution, ResolvedRun, resolved, stored_form
+from oelm.core.config import ResolvedRun, resolved, stored_form
 from oelm.core.moves import Always, Never
-from oelm.execution.timing.blocks import Build, Step, TimedBlock, blocks_of
-from oelm.execution.timing.circumstances import judged
+from oelm.execution.timing.blocks import Build, Step, TimedBlock, blocks_of, judged
 from oelm.execution.timing.workload import TimedArm, Workload, workload_of
 from oelm.machine.durations import duration
 from oelm.machine.errors import UserError
@@ -70,12 +69,21 @@ def measure(
     workload = workload_of(settings[baseline].run, assumed=shelf.facts)
     runs = {name: resolved(each.run, workload.facts) for name, each in settings.items()}
     execution = timed_settings(plan, study.baseline).execution
-    machine = _machine(execution, runs[baseline], say)
+    # The baseline's for all: one device, one precision, one number of threads.
+    machine, reasons = resolve_machine(execution, runs[baseline], local_rank=0, world_size=1)
+    prepare_process(machine)
+    for reason in reasons:
+        say(reason)
     seed = secrets.randbits(32) if seed is None else seed
     notes = _notes(study, runs, workload)
     for note in notes:
         say(note)
-    _say_sizes(runs, baseline, machine, say)
+    counts = [totals(run.model) for run in (*runs.values(), runs[baseline])]
+    needed_bytes = sum(each.weight_bytes + each.optimizer_bytes for each in counts)
+    say(
+        f"{machine}; {len(runs)} arms and {baseline} a second time as a control, in one process, "
+        f"{mebibytes(needed_bytes)} of weights and moments"
+    )
     blocks = blocks_of(
         _contenders(runs, baseline, machine, workload, say),
         blocks=rounds,
@@ -162,38 +170,19 @@ def _chosen(study: Study, arms: Sequence[str] | None) -> list[str]:
     return [name for name in (study.arms if arms else at_main_size(study)) if not arms or name in arms]
 
 
-def _machine(execution: Execution, run: ResolvedRun, say: Say) -> Machine:
-    """The baseline's for all: one device, one precision, one number of threads."""
-    machine, reasons = resolve_machine(execution, run, local_rank=0, world_size=1)
-    prepare_process(machine)
-    for reason in reasons:
-        say(reason)
-    return machine
-
-
 def _notes(study: Study, runs: dict[str, ResolvedRun], workload: Workload) -> list[str]:
     """What a reader of the numbers has to know."""
     notes = [f"tokens: {workload.description}"]
-    scheduled = [name for name, run in runs.items() if _has_schedule(run)]
+    parts = {name: [part for _, part in run.model.parts.items()] for name, run in runs.items()}
+    scheduled = [
+        name for name, each in parts.items() if any(not isinstance(part.moves, Always | Never) for part in each)
+    ]
     if scheduled:
         notes.append(f"measured as at step 1, before their schedule changes anything: {', '.join(scheduled)}")
     several = [name for name in runs if study.arms[name].processes > 1]
     if several:
         notes.append(f"measured in one process, although the study runs them in several: {', '.join(several)}")
     return notes
-
-
-def _has_schedule(run: ResolvedRun) -> bool:
-    return any(not isinstance(part.moves, Always | Never) for _, part in run.model.parts.items())
-
-
-def _say_sizes(runs: dict[str, ResolvedRun], baseline: str, machine: Machine, say: Say) -> None:
-    counts = [totals(run.model) for run in (*runs.values(), runs[baseline])]
-    needed_bytes = sum(each.weight_bytes + each.optimizer_bytes for each in counts)
-    say(
-        f"{machine}; {len(runs)} arms and {baseline} a second time as a control, in one process, "
-        f"{mebibytes(needed_bytes)} of weights and moments"
-    )
 
 
 def _contenders(
@@ -240,7 +229,13 @@ def _take(
         if enough or done == rounds or time.monotonic() - said >= SAY_SECONDS:
             said = time.monotonic()
             left = 0.0 if enough else (said - began) / done * (rounds - done)
-            say(f"block {done}/{rounds}{_disturbed_so_far(bench)}{_ratio_so_far(bench, pairs)}  ETA {duration(left)}")
+            causes = Counter(cause for each in bench.disturbed for cause in each)
+            listed = ", ".join(f"{cause} {count}" for cause, count in causes.most_common())
+            disturbed = f", {bench.blocks - len(bench.quiet)} disturbed ({listed})" if causes else ""
+            so_far, ratio = "", bench.ratio(*pairs[0]) if pairs else None
+            if ratio is not None:
+                so_far = f"  step, {' / '.join(pairs[0])}: {ratio.middle:.3f} ({ratio.low:.3f} to {ratio.high:.3f})"
+            say(f"block {done}/{rounds}{disturbed}{so_far}  ETA {duration(left)}")
         if enough:
             break
 
@@ -250,18 +245,3 @@ def _is_enough(bench: Bench, pairs: list[Pair], until_half_width: float) -> bool
         return False
     ratios = [bench.ratio(*pair) for pair in pairs] or [bench.control]
     return all(ratio is not None and ratio.half_width <= until_half_width for ratio in ratios)
-
-
-def _disturbed_so_far(bench: Bench) -> str:
-    """3 disturbed (others 3, waited 1)."""
-    causes = Counter(cause for each in bench.disturbed for cause in each)
-    listed = ", ".join(f"{cause} {count}" for cause, count in causes.most_common())
-    return f", {bench.blocks - len(bench.quiet)} disturbed ({listed})" if causes else ""
-
-
-def _ratio_so_far(bench: Bench, pairs: list[Pair]) -> str:
-    ratio = bench.ratio(*pairs[0]) if pairs else None
-    if ratio is None:
-        return ""
-    treatment, control = pairs[0]
-    return f"  step, {treatment} / {control}: {ratio.middle:.3f} ({ratio.low:.3f} to {ratio.high:.3f})"

@@ -11,7 +11,7 @@ import time
 from statistics import median
 from typing import Any
 
-from oelm.core.config import ResolvedRun, Settings, resolved
+from oelm.core.config import Settings, resolved
 from oelm.core.settings import load_settings
 from oelm.execution.timing.workload import TimedArm, workload_of
 from oelm.machine.errors import UserError
@@ -32,9 +32,12 @@ def measurements(settings: Settings) -> dict[str, Any]:
     run = resolved(settings.run, workload.facts)
     machine, _ = resolve_machine(settings.execution, run, local_rank=0, world_size=1)
     prepare_process(machine)
-    arm = TimedArm(_with_one_batch_of_validation(run, machine), machine, workload)
+    one_batch = run.training.model_copy(update={"validation_sequences": machine.micro_batch_size})
+    arm = TimedArm(run.model_copy(update={"training": one_batch}), machine, workload)
     warmup_seconds = sum(arm.step() for _ in range(WARMUP_STEPS))
-    taken, model = _steps_taken(arm), arm.objective.model
+    taken, model, began = list[float](), arm.objective.model, time.monotonic()
+    while len(taken) < LEAST_STEPS or (len(taken) < MOST_STEPS and time.monotonic() - began < SECONDS):
+        taken.append(arm.step())
     return {
         "seconds_per_step": median(taken),
         "steps_taken": len(taken),
@@ -47,20 +50,6 @@ def measurements(settings: Settings) -> dict[str, Any]:
         "data": workload.description,
         **machine.as_json(),
     }
-
-
-def _steps_taken(arm: TimedArm) -> list[float]:
-    """At least a few, for about five seconds, never more than a median needs."""
-    taken: list[float] = []
-    began = time.monotonic()
-    while len(taken) < LEAST_STEPS or (len(taken) < MOST_STEPS and time.monotonic() - began < SECONDS):
-        taken.append(arm.step())
-    return taken
-
-
-def _with_one_batch_of_validation(run: ResolvedRun, machine: Machine) -> ResolvedRun:
-    changes = {"validation_sequences": machine.micro_batch_size}
-    return run.model_copy(update={"training": run.training.model_copy(update=changes)})
 
 
 def _validation_seconds(arm: TimedArm, machine: Machine) -> float:

@@ -42,7 +42,10 @@ def workload_of(run: Run, *, assumed: dict[str, Any] | None = None) -> Workload:
 
     An encoder's weights come with its data: without it there is nothing to measure.
     """
-    if isinstance(run.model, Encoder) or is_probe(run.data) or _has_data(Path(run.data)):
+    path = Path(run.data)
+    folder = path.parent if path.name == file_name("train") else path
+    has_data = (folder / MANIFEST).is_file() or (folder / file_name("train")).is_file()
+    if isinstance(run.model, Encoder) or is_probe(run.data) or has_data:
         known, data = run_with_data(run)
         return Workload(data, facts_of(known.model), data.digest, run.data)
     vocabulary = run.model.vocabulary or (assumed or {}).get("vocabulary") or GPT2_VOCABULARY
@@ -54,11 +57,6 @@ def drawn_tokens(run: Run, *, vocabulary: int, seq_len: int) -> Workload:
     tokens = np.random.default_rng(0).integers(0, vocabulary, size=count, dtype=np.uint32)
     description = f"drawn at random, vocabulary {vocabulary:,}: no data at {run.data}"
     return Workload(tokens, {"vocabulary": vocabulary}, "", description)
-
-
-def _has_data(path: Path) -> bool:
-    folder = path.parent if path.name == file_name("train") else path
-    return (folder / MANIFEST).is_file() or (folder / file_name("train")).is_file()
 
 
 class _FirstStep(Schedule):
