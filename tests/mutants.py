@@ -677,7 +677,7 @@ MUTANTS = (
         "study/test_kept_choices.py",
     ),  # choices: believed about when they were made
     Mutant(
-        "cli/given.py", 'raise UserError(f"--runs {path}: no such folder")', "pass", "test_cli.py"
+        "cli/options.py", 'raise UserError(f"--runs {path}: no such folder")', "pass", "test_cli.py"
     ),  # folders: a mistyped one is empty
     Mutant(
         "study/archives.py", 'raise UserError(f"{named}: no such archive")', "pass", "study/test_archives.py"
@@ -725,7 +725,7 @@ MUTANTS = (
         "execution/timing/test_blocks.py",
     ),  # bench: one order for all blocks
     Mutant(
-        "execution/timing/circumstances.py",
+        "execution/timing/blocks.py",
         "return [cause for cause, is_beyond in beyond.items() if is_beyond]",
         "return []",
         "execution/timing/test_circumstances.py",

@@ -109,8 +109,7 @@ def test_the_command_line_imports_heavy_rooms_only_inside_its_verbs():
     assert {name for name in top if name.startswith("oelm")} <= {
         "oelm.machine.answers", "oelm.machine.errors", "oelm.storage.files", "oelm.machine.plurals",
         "oelm.machine.visible", "oelm.cli",
-        "oelm.cli.engine_options", "oelm.cli.getting_started", "oelm.cli.given", "oelm.cli.options",
-        "oelm.cli.studies", "oelm.execution.engines",
+        "oelm.cli.options", "oelm.cli.getting_started", "oelm.cli.studies", "oelm.execution.engines",
     }  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from commands import QUIET, SMALL, TRAIN, TRAIN_V2, script
 from oelm.compat import diagnosis, training
 from oelm.compat.arm_names import TRAIN_PY_ARMS
 from oelm.compat.data_folders import existing_data
-from oelm.compat.timing import timing_stats
+from oelm.compat.training import timing_stats
 from oelm.core.arms import GPT_ARMS
 from oelm.core.config import PRESETS, resolved
 from oelm.machine.errors import UserError

@@ -70,7 +70,7 @@ def test_the_verdict_and_its_interval_are_those_of_the_look_that_decided(done):
     assert (unclear.outcome, unclear.look.number, len(unclear.difference.seeds)) == ("undecided", 3, 8)
 
 
-@pytest.mark.parametrize("lives", [11, 12, 16])
+@pytest.mark.parametrize("lives", [11, 12])
 def test_a_controller_killed_between_looks_decides_the_same(done, tmp_path, lives):
     study, folder, _, _, _ = done
     with pytest.raises(Killed):

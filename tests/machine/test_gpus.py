@@ -9,15 +9,12 @@ import types
 
 import pytest
 
-from oelm.execution import costs
+from oelm.execution.costs import probed
 from oelm.execution.local import Unit, environment_on, started, units_here
 from oelm.machine import gpus
 from oelm.machine.errors import UserError
 from oelm.machine.gpus import gpus_here, gpus_to_use, user_of_process, visible_alone
 from oelm.machine.nvml import listed
-from oelm.study.plan import planned
-from oelm.study.shelf import Shelf
-from stored_runs import small_study
 from wanted_runs import wanted_run
 
 ME = pwd.getpwuid(os.getuid()).pw_name
@@ -180,22 +177,20 @@ def test_a_run_sees_the_gpus_of_its_units_alone(tmp_path, monkeypatch, units, se
     show = [sys.executable, "-c", "import os; print(repr(os.environ['CUDA_VISIBLE_DEVICES']))"]
     monkeypatch.setattr("oelm.execution.engine.train_command", lambda directory, processes: show)
     run = wanted_run(tmp_path / "run")
-    started(run, units).child.process.wait()
+    started(run, units).child.wait()
     assert run.directory.output_file.read_text() == f"{seen!r}\n"
 
 
 def test_the_dry_runs_probe_takes_a_free_gpu(machine, tmp_path, monkeypatch):
-    """The first card is a colleague's; the probe of each arm sees the first free one, and no other."""
+    """The first card is a colleague's; the probe sees the first free one, and no other."""
     machine({0: [(os.getpid(), 8000 * 2**20)], 1: [(os.getpid(), 8000 * 2**20)]})
-    modules, study = tmp_path / "modules", small_study()
+    modules = tmp_path / "modules"
     (modules / "stub_probe.py").write_text("import json, os; print(json.dumps(os.environ['CUDA_VISIBLE_DEVICES']))")
     monkeypatch.setenv("PYTHONPATH", str(modules))
     monkeypatch.setattr("oelm.execution.costs.PROBE", "stub_probe")
     units = units_here(None, device="auto", threads=None)
-    todo, problems = planned(study, Shelf(tmp_path)).runs, []
-    found = costs._probes(todo[:2], 60, problems, variables=environment_on(units[:1]))
-    assert problems == []
-    assert set(found.values()) == {"3"}
+    settings = wanted_run(tmp_path / "run").settings
+    assert probed(settings, timeout=60, variables=environment_on(units[:1])) == "3"
     assert environment_on([Unit(0, None)])["CUDA_VISIBLE_DEVICES"] == ""
 
 

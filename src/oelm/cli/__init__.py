@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 import typer.main
 
-from oelm.cli import checking, exporting, getting_started, one_run, probing, remote, studies, verifying, watching
+from oelm.cli import checking, getting_started, one_run, probing, remote, studies, verifying, watching
 from oelm.cli.options import echo
 from oelm.machine.answers import one_line_errors
 from oelm.machine.errors import UserError
@@ -68,7 +68,7 @@ for _verb in (
     studies.bench,
     studies.report,
     studies.archive,
-    exporting.export_metrics,
+    watching.export_metrics,
     verifying.verify,
     checking.check,
 ):

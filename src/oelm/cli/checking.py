@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from oelm.cli import completion
-from oelm.cli.options import JsonOption, echo, print_json
+from oelm.cli.options import GpusOption, JsonOption, RunsOption, echo, print_json
 from oelm.machine.errors import UserError
 from oelm.machine.plurals import number_of
 from oelm.machine.visible import visible
@@ -31,12 +29,8 @@ def check(
             autocompletion=completion.studies,
         ),
     ] = None,
-    runs: Annotated[
-        Path | None, typer.Option("--runs", help="Folder of the study's runs.", show_default="runs/STUDY")
-    ] = None,
-    gpus: Annotated[
-        str | None, typer.Option("--gpus", help="Only these GPUs, for example 0,2.", show_default="the free ones")
-    ] = None,
+    runs: RunsOption = None,
+    gpus: GpusOption = None,
     cpu: Annotated[bool, typer.Option("--cpu", help="Check the processor, even if there is a GPU.")] = False,
     only: Annotated[
         str | None, typer.Option("--only", help="Only these checks, by name, separated by commas.", show_default="all")
@@ -82,15 +76,24 @@ def check(
     names, by_bus = [gpu.name for gpu in taken], all(gpu.by_bus for gpu in taken)
     measured, called = measured_settings(declared, "cuda" if names else "cpu")
     earlier = results_to_keep(folder, circumstances(names, called)) if folder is not None and only is not None else []
-    where = number_of(len(names), "GPU") if names else f"the processor ({_why_no_gpu(cpu)})"
+    is_hidden = os.environ.get("CUDA_VISIBLE_DEVICES") is not None
+    why = "--cpu" if cpu else "CUDA_VISIBLE_DEVICES names no GPU" if is_hidden else "no GPU found"
+    where = number_of(len(names), "GPU") if names else f"the processor ({why})"
     say(f"checking {where}; memory uses {called}")
-    with _scratch() as scratch:
+
+    def say_over_progress(line: str) -> None:
+        _progress("")
+        say(line)
+
+    scratch, states = Path(tempfile.mkdtemp(prefix="oelm-check-")), list[str]()
+    try:
         here = Here(scratch, tuple(names), visible_alone(names, by_bus=by_bus), measured)
-        record = conduct(checks, here, say=_over_progress(say), beginning=_progress, measured=called, earlier=earlier)
-        done = [each for each in record["results"] if each["name"] in {check.name for check in checks}]
-        states = [each["state"] for each in done]
+        record = conduct(checks, here, say=say_over_progress, beginning=_progress, measured=called, earlier=earlier)
+        asked = {check.name for check in checks}
+        states = [each["state"] for each in record["results"] if each["name"] in asked]
+    finally:
         if "fail" not in states:
-            shutil.rmtree(scratch)
+            shutil.rmtree(scratch, ignore_errors=True)
     counted = ", ".join(f"{states.count(state)} {word}" for state, word in STATES.items())
     say(f"{number_of(len(states), 'check')}: {counted}")
     if scratch.exists():
@@ -104,23 +107,6 @@ def check(
         raise typer.Exit(1)
 
 
-def _why_no_gpu(cpu: bool) -> str:
-    if cpu:
-        return "--cpu"
-    return "no GPU found" if os.environ.get("CUDA_VISIBLE_DEVICES") is None else "CUDA_VISIBLE_DEVICES names no GPU"
-
-
-@contextlib.contextmanager
-def _scratch() -> Iterator[Path]:
-    """A folder that whoever uses it removes; removed here if that cannot be."""
-    folder = Path(tempfile.mkdtemp(prefix="oelm-check-"))
-    try:
-        yield folder
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-
-
 STATES = {"pass": "passed", "fail": "failed", "skipped": "skipped"}
 
 
@@ -129,11 +115,3 @@ def _progress(line: str) -> None:
     if sys.stderr.isatty():
         sys.stderr.write(f"\r\x1b[2K{visible(line)}")
         sys.stderr.flush()
-
-
-def _over_progress(say: Callable[[str], None]) -> Callable[[str], None]:
-    def said(line: str) -> None:
-        _progress("")
-        say(line)
-
-    return said

@@ -82,19 +82,14 @@ def embedded_text_elsewhere(study: Study) -> Iterator[Study]:
     with tempfile.TemporaryDirectory(prefix="oelm-dry-run-") as place:
         copy = Path(place) / EMBEDDED
         prepare(EMBEDDED.name, out=copy)
-        yield _reading(study, folder, copy)
 
+        def moved(values: dict[str, Any]) -> dict[str, Any]:
+            return values | {"data": str(copy)} if "data" in values and Path(values["data"]) == folder else values
 
-def _reading(study: Study, folder: Path, copy: Path) -> Study:
-    """The study with other data wherever it names this folder."""
-
-    def moved(values: dict[str, Any]) -> dict[str, Any]:
-        return values | {"data": str(copy)} if "data" in values and Path(values["data"]) == folder else values
-
-    arms = {name: arm.model_copy(update={"set": moved(arm.set)}) for name, arm in study.arms.items()}
-    tuning = study.tuning and study.tuning.model_copy(update={"set": moved(study.tuning.set)})
-    base = study.base | {"data": str(copy)} if Path(study.base.get("data", folder)) == folder else study.base
-    return study.model_copy(update={"arms": arms, "tuning": tuning, "base": base})
+        arms = {name: arm.model_copy(update={"set": moved(arm.set)}) for name, arm in study.arms.items()}
+        tuning = study.tuning and study.tuning.model_copy(update={"set": moved(study.tuning.set)})
+        base = study.base | {"data": str(copy)} if Path(study.base.get("data", folder)) == folder else study.base
+        yield study.model_copy(update={"arms": arms, "tuning": tuning, "base": base})
 
 
 def refuse_missing_data(study: Study, source: str) -> None:
@@ -144,17 +139,20 @@ def _entry(name: str, file: Path) -> dict[str, Any]:
     from oelm.study.catalogue import PACKAGED
     from oelm.study.declaration import in_language
     from oelm.study.reading import load_study
+    from oelm.study.shelf import Shelf
 
     entry = {"name": name, "where": "comes with oelm" if file.parent == PACKAGED else str(file)}
     try:
         study = load_study(file)
     except UserError as error:
         return entry | {"problem": f"not a valid study: {str(error).splitlines()[0]}"}
-    report = _report_of(study)
+    report, runs = _report_of(study), RUNS / study.name
+    states = Counter(run.state for run in Shelf(runs).runs)
+    counted = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
     return entry | {
         "question": in_language(study.question, "en"),
         "size": _size(study),
-        "runs": _runs_here(RUNS / study.name),
+        "runs": f"in {runs}: {counted}" if counted else "no runs here",
         "report": f"report in {report}" if report.is_dir() else None,
     }
 
@@ -166,14 +164,6 @@ def _size(study: Study) -> str:
     sizes = f" at {number_of(len(sizes_of(study)), 'size')}" if study.sizes else ""
     arms = number_of(len(families_of(study)), "arm")
     return f"{arms}{sizes} x {number_of(len(study.seeds), 'seed')}{tuning}"
-
-
-def _runs_here(folder: Path) -> str:
-    from oelm.study.shelf import Shelf
-
-    states = Counter(run.state for run in Shelf(folder).runs)
-    counted = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
-    return f"in {folder}: {counted}" if counted else "no runs here"
 
 
 def _report_of(study: Study) -> Path:

@@ -11,8 +11,17 @@ from typing import Annotated, Any
 import typer
 
 from oelm.cli import completion
-from oelm.cli.given import refuse_if_in_archive
-from oelm.cli.options import ArmOption, DataOption, JsonOption, PresetOption, SeedOption, SetOption, echo, print_json
+from oelm.cli.options import (
+    ArmOption,
+    DataOption,
+    JsonOption,
+    PresetOption,
+    SeedOption,
+    SetOption,
+    echo,
+    print_json,
+    refuse_if_in_archive,
+)
 from oelm.machine.errors import UserError
 from oelm.machine.plurals import number_of
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import importlib.util
 import shlex
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from oelm.cli import completion
-from oelm.cli.given import refuse_if_in_archive, refuse_if_no_data
-from oelm.cli.options import JsonOption, echo, print_json
+from oelm.cli.options import JsonOption, echo, print_json, refuse_if_in_archive, refuse_if_no_data
 from oelm.machine.errors import UserError
 
 ENDINGS = (".png", ".svg")
@@ -63,7 +62,14 @@ def probe(
     """
     refuse_if_in_archive(path, "probe")
     if figure is not None:
-        _check_figure(figure)
+        if figure.suffix not in ENDINGS:
+            raise UserError(f"--figure {figure}: the name must end in {' or '.join(ENDINGS)}; both are written")
+        if not figure.parent.is_dir():
+            raise UserError(f"--figure {figure}: no such folder: {figure.parent}")
+        if importlib.util.find_spec("matplotlib") is None:
+            from oelm.machine.installation import install_command
+
+            raise UserError(f"--figure: needs an extra: {install_command('report')}")
     own_length = None if data is None else _own_length(data)
     if own_length is not None and length not in (None, own_length):
         raise UserError(f"--length {length}: the examples of {data} have {own_length} tokens; leave it out")
@@ -80,12 +86,13 @@ def probe(
         from oelm.show.figures.heads import heat_map_files
 
         heat_map_files(figure, found.scores.scores)
+    count, each = found.tokens
     if json_output:
-        print_json(_as_json(found, given, data=data, seed=seed))
+        how = {"data": data, "sequences": count, "length": each, "seed": seed}
+        print_json({"model": str(given.path), "weights": str(found.weights), **how, **found.scores.as_json()})
         return
     from oelm.models.heads.kinds import table_lines
 
-    count, each = found.tokens
     echo(f"{found.weights}: {count} sequences of {each} tokens ({shown_on}), {found.scores.positions:,} positions")
     for line in table_lines(found.scores):
         echo(line)
@@ -107,20 +114,3 @@ def _own_length(data: str) -> int | None:
         return probe_of(data).length
     except WrongProbe as error:
         raise UserError(f"--data {error}") from error
-
-
-def _as_json(found: Any, given: Any, *, data: str | None, seed: int) -> dict[str, Any]:
-    count, each = found.tokens
-    how = {"data": data, "sequences": count, "length": each, "seed": seed}
-    return {"model": str(given.path), "weights": str(found.weights), **how, **found.scores.as_json()}
-
-
-def _check_figure(file: Path) -> None:
-    if file.suffix not in ENDINGS:
-        raise UserError(f"--figure {file}: the name must end in {' or '.join(ENDINGS)}; both are written")
-    if not file.parent.is_dir():
-        raise UserError(f"--figure {file}: no such folder: {file.parent}")
-    if importlib.util.find_spec("matplotlib") is None:
-        from oelm.machine.installation import install_command
-
-        raise UserError(f"--figure: needs an extra: {install_command('report')}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from oelm.cli import completion
-from oelm.cli.options import ArmsOption, GroupsOption, echo, one_of_arms_and_groups
+from oelm.cli.options import ArmsOption, GpusOption, GroupsOption, echo, one_of_arms_and_groups
 from oelm.machine.errors import UserError
 from oelm.storage.files import RUNS
 
@@ -18,22 +18,13 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
-StudyArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="STUDY",
-        help="A study file in the project, or a name that `oelm studies` lists.",
-        autocompletion=completion.studies,
-    ),
-]
-OptionalStudy = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="STUDY",
-        help="A study file in the project, or a name that `oelm studies` lists.",
-        autocompletion=completion.studies,
-    ),
-]
+_STUDY = typer.Argument(
+    metavar="STUDY",
+    help="A study file in the project, or a name that `oelm studies` lists.",
+    autocompletion=completion.studies,
+)
+StudyArgument = Annotated[str, _STUDY]
+OptionalStudy = Annotated[str | None, _STUDY]
 RunsOption = Annotated[
     Path | None,
     typer.Option(
@@ -140,9 +131,7 @@ def run(
     arms: ArmsOption = None,
     groups: GroupsOption = None,
     processes: Annotated[int | None, typer.Option("--processes", min=1, help="Number of processes per run.")] = None,
-    gpus: Annotated[
-        str | None, typer.Option("--gpus", help="Only these GPUs, for example 0,2.", show_default="the free ones")
-    ] = None,
+    gpus: GpusOption = None,
     register: Annotated[
         bool,
         typer.Option("--register", help="Register the study's declaration on the server before the first run starts."),

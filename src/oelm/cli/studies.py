@@ -6,35 +6,38 @@ Only bench loads torch.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from oelm.cli import completion
-from oelm.cli.engine_options import EngineOption, with_engine_options
 from oelm.cli.getting_started import embedded_text_elsewhere, prepare_embedded_text, refuse_missing_data
-from oelm.cli.given import refuse_if_in_archive, refuse_if_no_folder, refuse_if_runs_are_below
-from oelm.cli.options import ArmsOption, GroupsOption, JsonOption, echo, one_of_arms_and_groups, print_json
+from oelm.cli.options import (
+    ArmsOption,
+    EngineOption,
+    GpusOption,
+    GroupsOption,
+    JsonOption,
+    ReadRunsOption,
+    RunsOption,
+    StudyArgument,
+    echo,
+    one_of_arms_and_groups,
+    print_json,
+    refuse_if_in_archive,
+    refuse_if_no_folder,
+    refuse_if_runs_are_below,
+    with_engine_options,
+)
 from oelm.execution.engines import DEFAULT
 from oelm.machine.errors import UserError
 from oelm.storage.files import RUNS
 
 if TYPE_CHECKING:
-    from oelm.execution.controller import Controller
-    from oelm.study.bench import Bench, Ratio
+    from oelm.study.bench import Ratio
     from oelm.study.declaration import Language, Study
-    from oelm.study.plan import Plan
 
-StudyArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="STUDY",
-        help="A study file, or a name that `oelm studies` lists.",
-        autocompletion=completion.studies,
-    ),
-]
 ReadStudyArgument = Annotated[
     str,
     typer.Argument(
@@ -42,13 +45,6 @@ ReadStudyArgument = Annotated[
         help="A study file, a name that `oelm studies` lists, or an archive.",
         autocompletion=completion.studies,
     ),
-]
-RunsOption = Annotated[
-    Path | None, typer.Option("--runs", help="Folder of the study's runs.", show_default="runs/STUDY")
-]
-ReadRunsOption = Annotated[
-    Path | None,
-    typer.Option("--runs", help="Folder of the study's runs, or an archive of them.", show_default="runs/STUDY"),
 ]
 READING = ("plan", "status", "report", "archive")
 CREATING = ("register", "run", "bench")  # which make the folder of runs where there is none
@@ -71,9 +67,7 @@ def run(
             "--processes", min=1, help="Number of processes per run (torchrun).", show_default="from the study"
         ),
     ] = None,
-    gpus: Annotated[
-        str | None, typer.Option("--gpus", help="Only these GPUs, for example 0,2.", show_default="the free ones")
-    ] = None,
+    gpus: GpusOption = None,
     dry_run: Annotated[
         bool,
         typer.Option(
@@ -110,6 +104,7 @@ def run(
     from oelm.execution.controller import dry_run as forecast
     from oelm.execution.engine import Given
     from oelm.execution.engines import ENGINES, engine_named
+    from oelm.execution.progress import counted
     from oelm.execution.table import watching
     from oelm.study.declaration import with_processes
 
@@ -136,33 +131,20 @@ def run(
     with watching(units=ready.at_a_time) as view, leaving_on_terminate():
         controller = Controller(here, ready, view, chosen, declared=declared, registers_first=register)
         plan = controller.go(waits=wait)
-    if wait:
-        _tell_how_it_ended(study, controller, plan)
-    else:
-        _tell_what_waits(study, controller, plan)
-
-
-def _tell_what_waits(study: str, controller: Controller, plan: Plan) -> None:
-    from oelm.execution.progress import counted
-
-    echo(f"{controller.study.name}: {counted(plan, controller.active)}")
-    look = shlex.join(["oelm", "status", study, *controller.runs_option])
-    echo(f"`{look}` shows them; repeat this command to start what comes next")
-
-
-def _tell_how_it_ended(study: str, controller: Controller, plan: Plan) -> None:
-    from oelm.execution.progress import counted
-
-    arms = controller.arms
-    echo(f"{controller.study.name}: {counted(plan)}")
+    if not wait:
+        echo(f"{here.name}: {counted(plan, controller.active)}")
+        look = shlex.join(["oelm", "status", study, *controller.runs_option])
+        echo(f"`{look}` shows them; repeat this command to start what comes next")
+        return
+    echo(f"{here.name}: {counted(plan)}")
     for line in controller.given_up.values():
         echo(f"not finished: {line}")
-    own = [each for each in plan.runs if arms is None or each.arm in arms]
+    own = [each for each in plan.runs if chosen is None or each.arm in chosen]
     if controller.given_up or any(each.loss is None and each.state != "not_needed" for each in own):
         raise typer.Exit(1)
     if not plan.is_tuned:
         echo("the final runs start when the tuning grid is finished for every arm of the study")
-    elif arms is None:
+    elif chosen is None:
         echo(shlex.join(["next:", "oelm", "report", study, *controller.runs_option]))
 
 
@@ -360,7 +342,7 @@ def bench(
     declared, folder = study_and_folder(study, runs, "bench")
     chosen = _chosen_arms(arms, declared)
     from oelm.execution.timing.interleaved import measure
-    from oelm.study.bench import BENCH_FILE, bench_of
+    from oelm.study.bench import BENCH_FILE, LEAST_BLOCKS, bench_of
 
     def say(line: str) -> None:
         echo(line, err=True)
@@ -379,32 +361,24 @@ def bench(
         print_json(measured)
         return
     found = bench_of(measured, folder / BENCH_FILE)
-    asked = [(each.treatment, each.control) for each in declared.hypotheses if each.evidence == "speed"]
-    for line in _bench_lines(found, asked):
-        echo(line)
-
-
-def _bench_lines(found: Bench, asked: list[tuple[str, str]]) -> Iterator[str]:
-    """The control, then every arm against the baseline, then what hypotheses ask besides."""
-    from oelm.study.bench import LEAST_BLOCKS
-
     if found.is_busy:
-        yield (
+        echo(
             f"undecided: machine busy: {len(found.quiet)} of {found.blocks} blocks were undisturbed, at least "
             f"{LEAST_BLOCKS} are needed; measure again when nothing else is running, or with more --rounds"
         )
         return
     baseline = found.baseline
     if found.control is not None:
-        yield _ratio_line(f"control, {baseline} / {baseline}", found.control)
+        echo(_ratio_line(f"control, {baseline} / {baseline}", found.control))
     against_baseline = [(name, baseline) for name in found.seconds if name != baseline]
+    asked = [(each.treatment, each.control) for each in declared.hypotheses if each.evidence == "speed"]
     for treatment, control in dict.fromkeys([*against_baseline, *asked]):
         ratio = found.ratio(treatment, control)
         if ratio is None:
             continue
-        yield _ratio_line(f"step time, {treatment} / {control}", ratio)
+        echo(_ratio_line(f"step time, {treatment} / {control}", ratio))
         if ratio.is_implausible:
-            yield f"  implausible: no single component of the step allows less than {ratio.smallest:.4f}"
+            echo(f"  implausible: no single component of the step allows less than {ratio.smallest:.4f}")
 
 
 def _ratio_line(title: str, ratio: Ratio) -> str:

@@ -8,8 +8,15 @@ from typing import Annotated
 import typer
 
 from oelm.cli import completion
-from oelm.cli.given import refuse_if_no_data, refuse_if_no_folder, refuse_if_runs_are_below
-from oelm.cli.options import JsonOption, echo, print_json
+from oelm.cli.options import (
+    JsonOption,
+    ReadRunsOption,
+    echo,
+    print_json,
+    refuse_if_no_data,
+    refuse_if_no_folder,
+    refuse_if_runs_are_below,
+)
 from oelm.machine.errors import UserError
 from oelm.storage.files import RUNS
 
@@ -34,10 +41,7 @@ def verify(
     data: Annotated[
         Path | None, typer.Option("--data", help="Folder of the data.", show_default="from each run's config")
     ] = None,
-    runs: Annotated[
-        Path | None,
-        typer.Option("--runs", help="Folder of the study's runs, or an archive of them.", show_default="runs/STUDY"),
-    ] = None,
+    runs: ReadRunsOption = None,
     json_output: JsonOption = False,
 ) -> None:
     """Recompute reported losses from checkpoints and data.

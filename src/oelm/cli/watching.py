@@ -1,4 +1,4 @@
-"""The verb `board`. Heavy imports stand inside; it loads no torch."""
+"""The verbs `board` and `export-metrics`, which show what is stored. Heavy imports stand inside; no torch."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from oelm.cli import completion
-from oelm.cli.given import refuse_if_no_folder, refuse_if_runs_are_below
-from oelm.cli.options import echo
+from oelm.cli.options import echo, refuse_if_no_folder, refuse_if_runs_are_below
 from oelm.cli.studies import language_named
 from oelm.machine.errors import UserError
+from oelm.machine.plurals import number_of
 from oelm.storage.files import RUNS
 
 if TYPE_CHECKING:
@@ -111,3 +111,40 @@ def _study_in(runs: Path) -> StudyPlace | None:
     if is_named(name) and run_directories(folder) and not are_of_others(load_study(name), folder):
         return StudyPlace(name, runs, name)
     return None
+
+
+def export_metrics(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="STUDY",
+            help="A study, or a folder of runs, an archive, or one run.",
+            autocompletion=completion.studies,
+        ),
+    ],
+    to: Annotated[str, typer.Option("--to", metavar="tensorboard|wandb|trackio|csv", help="What to write.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Folder to write into.", show_default="exports/STUDY/TO")
+    ] = None,
+) -> None:
+    """Write stored metrics for other trackers, or as CSV.
+
+    Nothing is uploaded unless your environment asks for it (WANDB_MODE=online): wandb writes offline runs, which `wandb
+    sync` uploads; trackio writes its own local database.
+
+    \b
+    Examples:
+      oelm export-metrics demo --to csv
+      oelm export-metrics runs/demo --to tensorboard --out /tmp/demo
+      oelm export-metrics results.zip --to wandb
+    """
+    from oelm.show.metric_export import exported
+    from oelm.study.given_results import given_results
+
+    given = given_results(source)
+    place = out or Path("exports") / given.name / to
+    written = exported(given, to=to, out=place)
+    where = "its own database" if to == "trackio" else str(place)
+    for line in given.damage:
+        echo(f"left out: {line}", err=True)
+    echo(f"{number_of(written, 'run')} written for {to}: {where}")

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from oelm.compat.arm_names import TRAIN_PY_ARMS
-from oelm.compat.flags import PRESET, SIZES, Parser, add_flags, add_further_settings, assignments, truth
-from oelm.compat.script import as_a_script
+from oelm.compat.flags import PRESET, SIZES, Parser, add_flags, add_further_settings, as_a_script, assignments, truth
 from oelm.core.config import PRESETS
 from oelm.core.settings import load_settings
 from oelm.machine.answers import say

@@ -10,26 +10,98 @@ import argparse
 import os
 import shlex
 import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from oelm.compat.data_folders import found_data
-from oelm.compat.flags import SIZES, TRAINING, Parser, add_flags
-from oelm.compat.groups import GROUPS, banner, planned_lines
-from oelm.compat.script import as_a_script
-from oelm.compat.timing import write_timing
-from oelm.compat.training import OUTPUTS
+from oelm.compat.data_folders import TRAIN, found_data
+from oelm.compat.flags import SIZES, TRAINING, Parser, add_flags, as_a_script
+from oelm.compat.training import OUTPUTS, write_timing
+from oelm.core.config import as_far_as_known
 from oelm.core.settings import read_yaml
 from oelm.machine.answers import say
 from oelm.machine.errors import UserError
 from oelm.storage.files import write_bytes, write_json
 from oelm.storage.ownership import now
 from oelm.study.declaration import NO_LOOKS, Study, study_digest
+from oelm.study.one_run import settings_for
 from oelm.study.plan import Plan
 from oelm.study.reading import load_study, study_of
 from oelm.study.registration import as_it_began
+
+LINE = "=" * 70
+TITLE = "Q/K矩阵冻结机制对比实验"
+MODES = {"sequential": "顺序运行模式", "parallel": "并行运行模式"}
+SCRIPT = "scripts/02-训练脚本/train.py"
+NOTE = (
+    "说明: 以上命令各训练一次，可单独执行；train.py 的 Q/K 以整个矩阵正交初始化。本脚本启动的是下列运行：Q/K 分头正交，"
+    "各组使用相同的全局批量、学习率网格和随机种子，GPU 与端口取空闲者。",
+    "note: each command above trains its group once, by hand; train.py starts Q/K from one orthogonal matrix for all "
+    "heads. This script starts the runs below instead: Q/K orthogonal head by head, the same batch "
+    "size, learning rates and seeds for all groups, on GPUs and ports that are free.",
+)
+
+
+@dataclass(frozen=True)
+class Group:
+    label: str
+    model_type: str
+    freeze_qk: bool | None  # None: the model has no such choice
+    gpus: str
+    port: int
+
+    @property
+    def processes(self) -> int:
+        return len(self.gpus.split(","))
+
+
+GROUPS = {
+    "gpt_base": Group("Group A: GPT-Base", "gpt", None, "0,1", 29500),
+    "oelm_no_freeze": Group("Group B: OELM-NoFreeze", "oelm", False, "2,3", 29501),
+    "oelm_freeze": Group("Group C: OELM-Freeze", "oelm", True, "0,1,2,3", 29502),
+}
+
+
+def banner(names: list[str], mode: str) -> list[str]:
+    return [LINE, TITLE, LINE, f"实验组: {', '.join(names)}", f"运行模式: {mode}", LINE, "", MODES[mode], LINE, ""]
+
+
+def planned_lines(study: Study, names: list[str]) -> Iterator[str]:
+    for name in names:
+        if name in GROUPS:
+            yield f"启动实验: {GROUPS[name].label}"
+            yield f"命令: {command(study, name)}"
+            yield f"GPU: {GROUPS[name].gpus}"
+            yield f"输出目录: {OUTPUTS}/exp_{name}"
+            yield "[DRY RUN] 不实际执行训练"
+            yield ""
+    yield from (LINE, *NOTE, "")
+
+
+def command(study: Study, name: str) -> str:
+    """One run of a group by train.py, with the study's sizes and its batch shared out among the group's processes."""
+    group, run = GROUPS[name], as_far_as_known(settings_for(study, name, seed=study.seeds[0]).run)
+    model, data = run.model, run.data
+    freezing = [] if group.freeze_qk is None else ["--freeze_qk", str(group.freeze_qk).lower()]
+    flags = {
+        "d_model": model.d_model,
+        "num_layers": model.num_layers,
+        "num_heads": model.num_heads,
+        "d_ff": model.d_ff,
+        "seq_len": model.seq_len,
+        "batch_size": max(1, run.training.batch_size // group.processes),
+        "max_steps": run.training.steps,
+        "data_path": data if data.endswith(TRAIN) else f"{data}/{TRAIN}",
+        "out_dir": f"{OUTPUTS}/exp_{name}",
+    }
+    launcher = f"python -m torch.distributed.run --nproc_per_node {group.processes} --master_port {group.port}"
+    words = ["--model_type", group.model_type, *freezing]
+    words += [word for flag, value in flags.items() for word in (f"--{flag}", str(value))]
+    return f"{launcher} {SCRIPT} {shlex.join(words)}"
+
 
 SUMMARY = Path("experiments/qk_freeze_summary.json")
 STUDY = Path("experiments/qk_freeze.yaml")
@@ -141,41 +213,32 @@ def study_tree(declared: Path, options: argparse.Namespace) -> dict[str, Any]:
     }
     changed = {key: value for key, value in given.items() if value is not None}
     for key, value in changed.items():
-        _put(base["base"], key, value)
+        *sections, last = key.split(".")
+        tree = base["base"]
+        for section in sections:
+            tree = tree.setdefault(section, {})
+        tree[last] = value
     if any(key.startswith("model.") for key in changed):
-        _fit_to_the_size(base, changed)
+        # d_ff follows d_model, the vocabulary the data, and H1 asks for every query and key of that size.
+        model = base["base"].setdefault("model", {})
+        model.setdefault("d_ff", None)
+        model["vocabulary"] = None
+        width, layers = changed.get("model.d_model", 512), changed.get("model.num_layers", 6)
+        first = base["hypotheses"][0]
+        first["least_frozen"] = 2 * layers * width * width
+        first["claim"] = f"{first['least_frozen']:,} parameters never train."
     if options.seeds:
-        base["seeds"] = _seeds(options.seeds)
+        try:
+            base["seeds"] = [int(part) for part in options.seeds.split(",")]
+        except ValueError as error:
+            raise UserError(
+                f"--seeds {options.seeds}: write whole numbers separated by commas, for example 0,1,2"
+            ) from error
     if options.no_tuning:
         del base["tuning"]
     elif "training.steps" in changed:
         base["tuning"]["set"]["training.steps"] = max(1, changed["training.steps"] // 10)
     return base
-
-
-def _fit_to_the_size(tree: dict[str, Any], changed: dict[str, Any]) -> None:
-    """d_ff follows d_model, the vocabulary the data, and H1 asks for every query and key of that size."""
-    model = tree["base"].setdefault("model", {})
-    model.setdefault("d_ff", None)
-    model["vocabulary"] = None
-    width, layers = changed.get("model.d_model", 512), changed.get("model.num_layers", 6)
-    first = tree["hypotheses"][0]
-    first["least_frozen"] = 2 * layers * width * width
-    first["claim"] = f"{first['least_frozen']:,} parameters never train."
-
-
-def _put(tree: dict[str, Any], key: str, value: Any) -> None:
-    *sections, last = key.split(".")
-    for section in sections:
-        tree = tree.setdefault(section, {})
-    tree[last] = value
-
-
-def _seeds(text: str) -> list[int]:
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError as error:
-        raise UserError(f"--seeds {text}: write whole numbers separated by commas, for example 0,1,2") from error
 
 
 # ---- Running -------------------------------------------------------------------------------------------------------
@@ -205,7 +268,11 @@ def _experiment(options: argparse.Namespace, declared: Path) -> None:
         controller = Controller(study, slots, view, groups)
         plan = controller.go(begun=lambda: _store_study(tree))
     _link_first_seeds(plan)
-    _write_timings(plan)
+    for group, runs in plan.by_arm.items():
+        for run in runs:
+            if run.stored and run.stored.result and group in GROUPS and not run.stored.directory.timing_file.exists():
+                model_type = GROUPS[group].model_type
+                write_timing(run.stored.directory, run.run, run.stored.result, model_type=model_type)
     write_json(SUMMARY, summary(plan, folder))
     say(f"{study.name}: {counted(plan)}")
     say(f"{SUMMARY}\nnext: {shlex.join(['python', 'scripts/analyze_freeze_experiment.py', '--plot'])}")
@@ -288,29 +355,16 @@ def _link_first_seeds(plan: Plan) -> None:
             _link_of(group).symlink_to(os.path.relpath(target, OUTPUTS))
 
 
-def _write_timings(plan: Plan) -> None:
-    """timing_stats.json of every finished run that has none."""
-    for group, runs in plan.by_arm.items():
-        for run in runs:
-            if run.stored and run.stored.result and group in GROUPS and not run.stored.directory.timing_file.exists():
-                model_type = GROUPS[group].model_type
-                write_timing(run.stored.directory, run.run, run.stored.result, model_type=model_type)
-
-
 def summary(plan: Plan, folder: Path) -> dict[str, Any]:
     """What every group's runs came to."""
-    groups = {}
+    groups = dict[str, list[dict[str, Any]]]()
     for group, runs in plan.by_arm.items():
-        groups[group] = [
-            {
-                "seed": run.seed,
-                "state": run.state,
-                "path": str(run.stored.directory.path) if run.stored else None,
-                "val_loss": run.stored.result["val_loss"] if run.stored and run.stored.result else None,
-                "perplexity": run.stored.result["perplexity"] if run.stored and run.stored.result else None,
-            }
-            for run in runs
-        ]
+        groups[group] = []
+        for run in runs:
+            path = str(run.stored.directory.path) if run.stored else None
+            found = (run.stored.result if run.stored else None) or {}
+            numbers = {key: found.get(key) for key in ("val_loss", "perplexity")}
+            groups[group].append({"seed": run.seed, "state": run.state, "path": path, **numbers})
     chosen = {arm: choice.values for arm, choice in plan.choices.items()}
     return {
         "study": plan.study.name,

@@ -6,8 +6,13 @@ A flag that is not given leaves its setting alone: Medium-512, d_ff = 4 d_model,
 from __future__ import annotations
 
 import argparse
+import io
+import sys
+from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import NoReturn
 
+from oelm.machine.answers import one_line_errors
 from oelm.machine.errors import UserError
 
 PRESET = "medium-512"
@@ -68,3 +73,10 @@ def assignments(options: argparse.Namespace, flags: dict[str, tuple[str, type, s
     """The given flags as KEY=VALUE pairs."""
     given = {key: getattr(options, name) for name, (key, _, _) in flags.items()}
     return [f"{key}={value}" for key, value in given.items() if value is not None]
+
+
+def as_a_script() -> AbstractContextManager[None]:
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # where a terminal has no Chinese
+    return one_line_errors(Path(sys.argv[0]).name, command=["python", *sys.argv])

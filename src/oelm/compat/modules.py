@@ -84,18 +84,9 @@ class OELMMultiHeadAttention(nn.Module):
         self.k_proj = nn.Linear(d_model, d_model, bias=False)
         self.v_proj = nn.Linear(d_model, d_model, bias=False)
         self.o_proj = nn.Linear(d_model, d_model, bias=False)
-        self._init_orthogonal_heads()
-        self._freeze_qk()
-
-    @torch.no_grad()
-    def _init_orthogonal_heads(self) -> None:
         for projection in (self.q_proj, self.k_proj):
-            heads = torch.randn(self.d_model, self.d_model).chunk(self.num_heads)
-            projection.weight.copy_(torch.cat([orthonormal_rows(head) for head in heads]))
-
-    def _freeze_qk(self) -> None:
-        self.q_proj.weight.requires_grad_(False)
-        self.k_proj.weight.requires_grad_(False)
+            heads = torch.randn(d_model, d_model).chunk(num_heads)
+            projection.weight.requires_grad_(False).copy_(torch.cat([orthonormal_rows(head) for head in heads]))
 
     def forward(self, x_BTD: Tensor) -> Tensor:
         mixed_BTD = _attended(self.q_proj(x_BTD), self.k_proj(x_BTD), self.v_proj(x_BTD), self.num_heads, dropout=0.0)

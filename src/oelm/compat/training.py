@@ -8,15 +8,49 @@ from __future__ import annotations
 import argparse
 import os
 from pathlib import Path
+from typing import Any
 
 from oelm.compat.arm_names import TRAIN_PY_ARMS
 from oelm.compat.data_folders import existing_data
-from oelm.compat.flags import PRESET, SIZES, TRAINING, Parser, add_flags, add_further_settings, assignments, truth
-from oelm.compat.script import as_a_script
-from oelm.core.config import Settings
+from oelm.compat.flags import (
+    PRESET,
+    SIZES,
+    TRAINING,
+    Parser,
+    add_flags,
+    add_further_settings,
+    as_a_script,
+    assignments,
+    truth,
+)
+from oelm.core.config import Run, Settings
 from oelm.core.settings import load_settings
 from oelm.machine.answers import say
 from oelm.machine.errors import UserError
+from oelm.run.directory import RunDirectory
+from oelm.storage.files import write_json
+
+BASELINES = ("baseline", "gpt")  # which have no init_method there
+INIT_METHODS: dict[str, str] = {"orthogonal": "orthogonal", "head_orthogonal": "orthogonal"}
+
+
+def write_timing(directory: RunDirectory, run: Run, result: dict[str, Any], *, model_type: str) -> None:
+    write_json(directory.timing_file, timing_stats(run, result, model_type=model_type))
+
+
+def timing_stats(run: Run, result: dict[str, Any], *, model_type: str) -> dict[str, Any]:
+    """`model_type` is the one that was asked for: baseline, oelm_v2, oelm_random; gpt, oelm."""
+    start = run.model.parts.query.start
+    init_method = {} if model_type in BASELINES else {"init_method": INIT_METHODS.get(start, start)}
+    return {
+        "model_type": model_type,
+        **init_method,
+        "final_perplexity": result["perplexity"],
+        "total_wall_time": result["wall_seconds"],
+        "mean_step_time": result["mean_step_seconds"],
+        "total_validation_time": result["validation_seconds"],
+    }
+
 
 BATCH_SIZE_OF_A_PROCESS = 8
 OUTPUTS = Path("models/checkpoints")
@@ -136,7 +170,7 @@ def _is_first_process() -> bool:
 def _train(settings: Settings, *, out: Path, model_type: str) -> None:
     if out.name in ("", "..") or out.name.startswith("-"):
         raise UserError(f"--out_dir {out}: name the folder itself, for example --out_dir {OUTPUTS}/exp_mine")
-    from oelm.compat.timing import write_timing
+    from oelm.compat.training import write_timing
     from oelm.run.directory import final_numbers
     from oelm.run.training.run import train
 

@@ -12,9 +12,10 @@ import pytest
 import typer
 
 from oelm.analysis.provenance import _check
-from oelm.cli.checking import _why_no_gpu, check
+from oelm.cli.checking import check
 from oelm.core.settings import load_settings
-from oelm.execution.checking import children, outcomes, runs, table
+from oelm.execution.checking import conduct as checking
+from oelm.execution.checking import outcomes, runs
 from oelm.execution.checking.conduct import CHECKS, Check, chosen, conduct, measured_settings
 from oelm.execution.checking.outcomes import CheckFailed, Here, Outcome, answer_of
 from oelm.machine.errors import UserError
@@ -43,7 +44,7 @@ def failing(here: Here) -> Outcome:
 
 
 def test_every_row_has_its_words_and_says_what_it_lacks(here, monkeypatch):
-    monkeypatch.setattr(table, "lacking_to_compile", lambda kind: None)
+    monkeypatch.setattr(checking, "lacking_to_compile", lambda kind: None)
     assert len({check.name for check in CHECKS}) == len(CHECKS)
     assert all(all(check.words) and check.words[0] != check.words[1] for check in CHECKS)
     skipped = {check.name: check.lacks(here) for check in CHECKS if check.lacks(here)}
@@ -69,8 +70,8 @@ def test_where_a_gpu_cannot_be_compiled_for_one_check_is_skipped_and_the_others_
 @pytest.mark.parametrize(("efficiency", "state"), [(0.26, "pass"), (0.24, "fail")])
 def test_several_gpus_that_do_less_than_one_fail(here, monkeypatch, efficiency, state):
     found = {"processes": 4, "efficiency": efficiency, "alone_seconds": 0.03, "together_seconds": 0.03 / efficiency}
-    monkeypatch.setattr(table, "answer_of", lambda *given, **options: found)
-    outcome = table._efficiency(replace(here, gpus=("0", "1", "2", "3")))
+    monkeypatch.setattr(checking, "answer_of", lambda *given, **options: found)
+    outcome = checking._efficiency(replace(here, gpus=("0", "1", "2", "3")))
     assert outcome.state == state
     assert outcome.said.startswith(f"4 GPUs do {4 * efficiency:.2f} times the work of one ({efficiency:.0%}): ")
 
@@ -122,7 +123,7 @@ def test_what_several_checks_need_is_made_once_even_if_it_fails(here):
 )
 def test_a_child_that_hangs_dies_or_complains_is_named(here, tmp_path, monkeypatch, code, expected):
     (tmp_path / "faulty_child.py").write_text(code)
-    monkeypatch.setattr(children, "IN_CHILD", "faulty_child")
+    monkeypatch.setattr(outcomes, "IN_CHILD", "faulty_child")
     beside = replace(here, variables={"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])})
     began = time.monotonic()
     with pytest.raises(CheckFailed) as caught:
@@ -163,7 +164,7 @@ Root Cause (first observed failure):
 def test_of_several_processes_what_one_of_them_says_is_shown_and_not_the_end_of_a_summary(tmp_path, printed, expected):
     log = tmp_path / "output.txt"
     log.write_text(printed + SUMMARY.format(code=-11, traceback="Signal 11 (SIGSEGV) received by PID 4711"))
-    assert children.last_line(log) == (expected or printed.splitlines()[-1])
+    assert outcomes.last_line(log) == (expected or printed.splitlines()[-1])
 
 
 def test_runs_that_differ_in_a_single_bit_fail(tmp_path):
@@ -268,13 +269,6 @@ def test_of_several_slices_of_a_gpu_one_is_checked(monkeypatch, capsys, tmp_path
     assert "only MIG-a is checked: CUDA shows a process one slice of a GPU (MIG) at most" in capsys.readouterr().out
 
 
-def test_why_the_processor_is_checked_is_said(monkeypatch):
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert (_why_no_gpu(True), _why_no_gpu(False)) == ("--cpu", "no GPU found")
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert _why_no_gpu(False) == "CUDA_VISIBLE_DEVICES names no GPU"
-
-
 def test_single_checks_done_again_leave_the_others_in_the_record(monkeypatch, tmp_path):
     def two(said):
         rows = (row("one", lambda here: Outcome("pass", said)), row("two", lambda here: Outcome("pass", said)))
@@ -296,18 +290,8 @@ def test_single_checks_done_again_leave_the_others_in_the_record(monkeypatch, tm
 
 
 def test_the_command_keeps_the_record_with_a_study(tmp_path):
-    command = [
-        "check",
-        "--cpu",
-        "--only",
-        "device,memory",
-        "--study",
-        "demo",
-        "--runs",
-        str(tmp_path / "runs"),
-        "--json",
-    ]
-    done = oelm_command(*command)
+    words = "check --cpu --only device,memory --study demo --json --runs"
+    done = oelm_command(*words.split(), str(tmp_path / "runs"))
     assert done.returncode == 0, done.stderr
     record = json.loads(done.stdout)
     assert [each["state"] for each in record["results"]] == ["pass", "skipped"]

@@ -20,7 +20,8 @@ def server(tmp_path_factory):
 
 @pytest.fixture
 def world(server, token_folder, tmp_path):
-    return build_world(server, token_folder, tmp_path)
+    """A part of the package is enough where nothing is run."""
+    return build_world(server, token_folder, tmp_path, package="oelm/cli")
 
 
 @pytest.fixture(scope="module")
@@ -28,9 +29,9 @@ def shared_world(server, token_folder, tmp_path_factory):
     return build_world(server, token_folder, tmp_path_factory.mktemp("world"))
 
 
-def build_world(server, token_folder, folder) -> World:
+def build_world(server, token_folder, folder, package="oelm") -> World:
     """With a space in the paths of both sides."""
-    project = make_project(folder / "my project", token_folder)
+    project = make_project(folder / "my project", token_folder, package)
     there = folder / "far away" / "oelm"
     remotes = {HOST: {"folder": str(there), "python": sys.executable}}
     (project / "remotes.yaml").write_text(yaml.safe_dump(remotes))

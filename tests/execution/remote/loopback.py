@@ -122,10 +122,11 @@ class World:
         return out
 
 
-def make_project(folder: Path, data: Path) -> Path:
-    """A git repository with the package and whatever a test adds; its data is not tracked."""
+def make_project(folder: Path, data: Path, package: str = "oelm") -> Path:
+    """A git repository with the package, or a part of it, and whatever a test adds; its data is not tracked."""
+    source, ignored = REPOSITORY / "src", shutil.ignore_patterns("__pycache__")
     folder.mkdir(parents=True)
-    shutil.copytree(REPOSITORY / "src" / "oelm", folder / "src" / "oelm", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(source / package, folder / "src" / package, ignore=ignored)
     (folder / "studies").mkdir()
     (folder / ".gitignore").write_text("/data/\n/runs/\n/reports/\n__pycache__/\nremotes.yaml\n")
     shutil.copytree(data, folder / "data" / "tokens")

@@ -152,7 +152,7 @@ def test_a_study_on_the_cpu_runs_there_although_the_entry_names_gpus(shared_worl
 def test_run_says_that_the_code_here_is_not_the_code_that_was_sent(shared_world):
     shared_world.must("sync")
     assert "changed since" not in shared_world.must("run", "little")
-    with open(shared_world.project / "src" / "oelm" / "seeding.py", "a") as source:
+    with open(shared_world.project / "src" / "oelm" / "core" / "seeding.py", "a") as source:
         source.write("# changed\n")
     last = shared_world.must("run", "little").splitlines()[-1]
     assert last.startswith(

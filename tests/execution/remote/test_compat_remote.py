@@ -60,7 +60,6 @@ def test_the_controller_script_starts_over_there_and_its_results_are_read_here(o
     [
         (["--host", "lab"], "--host and --user need --remote"),
         (["--remote"], "host default: remotes.yaml has no entry of that name"),
-        (["--remote", "--host", "-oProxyCommand=touch canary"], "letters, digits"),
         (["--remote", "--host=-oProxyCommand=touch canary"], "letters, digits"),
         (["--remote", "--host", "lab", "--user", "me;touch canary"], "letters, digits"),
         (["--remote", "--host", "lab", "--dry-run"], "leave out --remote"),

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hostile import STRINGS, aimed_at
+from hostile import aimed_at
 from loopback import HOST, needs_a_server, write_client_config
 
 from oelm.core.sources import SYNCED_FILE
@@ -98,32 +98,29 @@ def test_an_answer_that_takes_too_long_is_given_up(server, client):
 # ---- Hostile words -------------------------------------------------------------------------------------------------
 
 
-def carried_over(server, client, strings: list[str], canary) -> int:
+def carried_over(server, client, every: int) -> None:
     """Each as the name of a folder over there: literal to the last character, and nothing else happens."""
     write_client_config(client, server.port)
-    there = client / "far away"
-    for number, string in enumerate(strings):
+    there, canary = client / "far away", client / "canary"
+    for number, string in enumerate(aimed_at(canary)[::every]):
         far = Server(HOST, HOST, str(there / str(number)), None, None, str(client / "ssh_config"))
         name = string.replace("/", "-").replace("\0", "-") or "empty"
-        if name in ("..",):
+        if name == "..":
             continue
         ask(far, "prepare", folders=[name], files=[])
         assert {path.name for path in (there / str(number)).iterdir()} == {name, sent_program.MANIFEST}
     assert not canary.exists()
-    return len(strings)
 
 
 @needs_a_server
 def test_hostile_names_arrive_as_they_are(server, client):
-    canary = client / "canary"
-    carried_over(server, client, aimed_at(canary)[::6], canary)
+    carried_over(server, client, every=12)
 
 
 @pytest.mark.trial
 @needs_a_server
 def test_every_hostile_name_arrives_as_it_is(server, client):
-    canary = client / "canary"
-    assert carried_over(server, client, aimed_at(canary), canary) == len(STRINGS)
+    carried_over(server, client, every=1)
 
 
 @needs_a_server
@@ -176,7 +173,7 @@ def test_the_program_tells_a_live_owner_by_the_packages_rule(tmp_path, changes, 
         assert (owner_of(tmp_path / "lock") is not None) == is_held
 
 
-@pytest.mark.parametrize("content", ["", "{}", "[]", "null", "{", '{"pid": 1}'])
+@pytest.mark.parametrize("content", ["[]", "{", '{"pid": 1}'])
 def test_a_lock_that_names_nobody_is_free(tmp_path, content):
     (tmp_path / "lock").write_text(content)
     assert sent_program.holder_of(tmp_path / "lock") is None

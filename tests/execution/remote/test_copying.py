@@ -12,7 +12,7 @@ from loopback import HOST, World, git_add, needs_a_server
 
 from oelm.execution.controller import refuse_what_runs_elsewhere
 from oelm.execution.remote import pull as pulling
-from oelm.execution.remote import sync as syncing
+from oelm.execution.remote import verbs
 from oelm.execution.remote.hosts import SSH_CONFIG_VARIABLE, server_named
 from oelm.execution.remote.project import tracked_files
 from oelm.execution.remote.pull import pull
@@ -42,7 +42,16 @@ def sent(data=("data/tokens",)) -> list[str]:
 # ---- Sync ----------------------------------------------------------------------------------------------------------
 
 
+def track(project: Path, name: str, content: str) -> Path:
+    file = project / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(content)
+    git_add(project)
+    return file
+
+
 def test_what_git_tracks_and_the_data_asked_for_arrive_and_nothing_else(here):
+    """Of a change only the difference goes over the wire; data behind a link comes as files."""
     (here.project / "secret.txt").write_text("not tracked")
     (here.project / "data" / "other").mkdir()
     (here.project / "data" / "other" / "train.bin").write_bytes(b"x")
@@ -54,54 +63,54 @@ def test_what_git_tracks_and_the_data_asked_for_arrive_and_nothing_else(here):
     tracked = len(tracked_files(here.project))
     assert lines[0].startswith(f"code: {tracked} files, ")
     assert lines[0].endswith(f"sent of {tracked} tracked files")
-    assert lines[1].startswith("data/tokens: 2 files, ")
-    again = sent()
-    assert again[0].startswith("code: 0 files, ")
-    assert again[1].startswith("data/tokens: 0 files, ")
-
-
-def test_what_is_counted_as_sent_is_what_went_over_the_wire(here):
-    """rsync sends the differences of a file that is there already."""
+    (here.project / "secret.txt").unlink()
     file = here.project / "data" / "tokens" / "extra.bin"
     file.write_bytes(os.urandom(2**22))
-    assert "data/tokens: 3 files, 4." in sent()[1]
+    note = track(here.project, "note.txt", "one")
+    os.utime(note, (1_000_000_000, 1_000_000_000))
+    (here.project / "data" / "big").symlink_to(here.project / "data" / "tokens")
+    again = sent(["data/tokens", "data/big"])
+    assert again[0].startswith("code: 1 file, ")
+    assert again[1].startswith("data/tokens: 1 file, 4.")
+    assert not (here.there / "data" / "big").is_symlink()
+    assert (here.there / "data" / "big" / "train.bin").stat().st_size == 40_000
     with open(file, "r+b") as stream:
         stream.write(b"x")
     os.utime(file, (1, 1))
-    assert sent()[1] == "data/tokens: 1 file, 0.0 MiB sent"
+    note.write_text("two")  # of the same size and time
+    os.utime(note, (1_000_000_000, 1_000_000_000))
+    again = sent()
+    assert again[0].startswith("code: 1 file, ")
+    assert again[1] == "data/tokens: 1 file, 0.0 MiB sent"
     assert (here.there / "data" / "tokens" / "extra.bin").read_bytes() == file.read_bytes()
-
-
-def test_a_change_of_the_same_size_and_time_is_sent(here):
-    file = here.project / "note.txt"
-    file.write_text("one")
-    os.utime(file, (1_000_000_000, 1_000_000_000))
-    git_add(here.project)
-    sent([])
-    file.write_text("two")
-    os.utime(file, (1_000_000_000, 1_000_000_000))
-    assert sent([])[0].startswith("code: 1 file, ")
     assert (here.there / "note.txt").read_text() == "two"
 
 
-def test_only_what_an_earlier_sync_brought_is_ever_removed(here):
-    (here.project / "old").mkdir()
-    (here.project / "old" / "module.py").write_text("x = 1\n")
-    git_add(here.project)
+def test_only_what_an_earlier_sync_brought_is_ever_removed(here, monkeypatch):
+    """A cut one too; and a list of earlier files cannot reach outside."""
+    track(here.project, "old/module.py", "x = 1\n")
     sent([])
     (here.there / "runs" / "mine").mkdir(parents=True)
     (here.there / "runs" / "mine" / "result").write_text("precious")
     (here.there / "own.txt").write_text("theirs")
     shutil.rmtree(here.project / "old")
+
+    def cut(*arguments, **options):
+        (here.there / "new.txt").write_text("had come through")
+        raise UserError("cut")
+
+    new = track(here.project, "new.txt", "had come through")
+    with monkeypatch.context() as patched:
+        patched.setattr(verbs, "send", cut)
+        with pytest.raises(UserError, match="cut"):
+            sent([])
+    new.unlink()
     git_add(here.project)
-    assert "1 removed that are no longer tracked" in sent([])[0]
+    assert "2 removed that are no longer tracked" in sent([])[0]
     assert not (here.there / "old").exists()
+    assert not (here.there / "new.txt").exists()
     assert (here.there / "own.txt").read_text() == "theirs"
     assert (here.there / "runs" / "mine" / "result").read_text() == "precious"
-
-
-def test_a_list_of_earlier_files_cannot_reach_outside(here):
-    sent([])
     outside = here.there.parent / "outside.txt"
     outside.write_text("theirs")
     (here.there / "link").symlink_to(here.there.parent)
@@ -112,106 +121,60 @@ def test_a_list_of_earlier_files_cannot_reach_outside(here):
     assert (here.there / "src" / "oelm" / "cli").is_dir()
 
 
-def test_data_behind_a_link_is_sent_as_files(here, tmp_path):
-    (here.project / "data" / "big").symlink_to(here.project / "data" / "tokens")
-    sent(["data/big"])
-    assert not (here.there / "data" / "big").is_symlink()
-    assert (here.there / "data" / "big" / "train.bin").stat().st_size == 40_000
-
-
-def test_a_tracked_link_to_a_folder_is_sent_as_a_link(here):
-    (here.project / "releases" / "one").mkdir(parents=True)
-    (here.project / "releases" / "one" / "note.txt").write_text("one")
-    (here.project / "latest").symlink_to("releases/one")
-    git_add(here.project)
-    sent([])
-    assert os.readlink(here.there / "latest") == "releases/one"
-    assert (here.there / "latest" / "note.txt").read_text() == "one"
-
-
-def test_a_link_that_becomes_a_folder_here_becomes_one_there_and_nothing_is_written_through_it(here):
-    (here.project / "releases").mkdir()
-    (here.project / "releases" / "note.txt").write_text("one")
+def test_a_tracked_link_is_sent_as_one_and_nothing_is_written_through_a_link(here, tmp_path):
+    """Where a link becomes a folder here, and where one is in the place of a folder there; data may lie behind one."""
+    track(here.project, "releases/note.txt", "one")
     (here.project / "latest").symlink_to("releases")
     git_add(here.project)
     sent([])
+    assert os.readlink(here.there / "latest") == "releases"
     (here.project / "latest").unlink()
-    (here.project / "latest").mkdir()
-    (here.project / "latest" / "note.txt").write_text("two")
-    git_add(here.project)
-    sent([])
+    track(here.project, "latest/note.txt", "two")
+    track(here.project, "notes/about.txt", "tracked")
+    disk = tmp_path / "large disk"
+    disk.mkdir()
+    for name in ("data", "notes"):
+        (here.there / name).symlink_to(disk)
+    sent()
     assert not (here.there / "latest").is_symlink()
     assert (here.there / "latest" / "note.txt").read_text() == "two"
     assert (here.there / "releases" / "note.txt").read_text() == "one"
-
-
-def test_a_folder_of_data_that_is_a_link_there_stays_one_and_nothing_tracked_is_written_through_a_link(here, tmp_path):
-    disk = tmp_path / "large disk"
-    disk.mkdir()
-    sent([])
-    for name in ("data", "notes"):
-        (here.there / name).symlink_to(disk)
-    (here.project / "notes").mkdir()
-    (here.project / "notes" / "about.txt").write_text("tracked")
-    git_add(here.project)
-    sent()
     assert (here.there / "data").is_symlink()
     assert (disk / "tokens" / "train.bin").stat().st_size == 40_000
     assert (here.there / "notes" / "about.txt").read_text() == "tracked"
     assert [path.name for path in disk.iterdir()] == ["tokens"]
 
 
-# ---- Changes over there --------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def noted(here) -> Path:
-    """A tracked file, sent; its path over there."""
-    (here.project / "note.txt").write_text("one")
-    git_add(here.project)
-    sent([])
-    return here.there / "note.txt"
-
-
-def test_what_is_there_is_a_copy_of_what_is_here(here, noted):
+def test_what_is_there_is_a_copy_of_what_is_here(here):
     """Whatever it was changed to, and whatever an earlier version wrote down of it."""
+    track(here.project, "note.txt", "one")
+    sent([])
+    note = here.there / "note.txt"
     for files in ({"note.txt": ["0" * 64]}, ["note.txt"], {}):
-        noted.write_text("edited there")
+        note.write_text("edited there")
         (here.there / ".oelm-synced.json").write_text(json.dumps({"files": files}))
         sent([])
-        assert noted.read_text() == "one"
-    noted.unlink()
+        assert note.read_text() == "one"
+    note.unlink()
     sent([])
-    assert noted.read_text() == "one"
+    assert note.read_text() == "one"
 
 
-def test_what_a_cut_sync_brought_goes_with_the_next_one_that_no_longer_has_it(here, noted, monkeypatch):
-    def cut(*arguments, **options):
-        (here.there / "new.txt").write_text("had come through")
-        raise UserError("cut")
-
-    (here.project / "new.txt").write_text("had come through")
-    git_add(here.project)
-    with monkeypatch.context() as patched:
-        patched.setattr(syncing, "send", cut)
-        with pytest.raises(UserError, match="cut"):
-            sent([])
-    (here.project / "new.txt").unlink()
-    git_add(here.project)
-    sent([])
-    assert not (here.there / "new.txt").exists()
-    assert noted.exists()
-
-
-@pytest.mark.parametrize(
-    ("folder", "expected"), [("data/none", "no such folder here"), ("..", "is not in the project")]
-)
-def test_data_that_has_no_place_there_is_refused(here, folder, expected):
-    with pytest.raises(UserError, match=expected):
-        sent([folder])
-
-
-def test_outside_of_git_it_says_what_to_do(here, tmp_path, monkeypatch):
+def test_what_cannot_be_sent_or_fetched_is_said(here, tmp_path, monkeypatch):
+    for folder, expected in (
+        ("data/none", "no such folder here"),
+        ("..", "is not in the project"),
+        ("src", "contains no prepared data"),
+    ):
+        with pytest.raises(UserError, match=expected):
+            sent([folder])
+    here.there.mkdir(parents=True, exist_ok=True)
+    (here.there / "thesis.tex").write_text("mine")
+    with pytest.raises(UserError, match="contains files of another project; choose another `folder`"):
+        sent([])
+    assert [path.name for path in here.there.iterdir()] == ["thesis.tex"]
+    with pytest.raises(UserError, match="is missing: nothing was run in it"):
+        pulled(here)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match="not in a git repository; sync sends what git tracks"):
         sync(server_named(HOST), [], say=print)
@@ -278,21 +241,17 @@ def names_in(folder) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_pulled_runs_hold_what_readers_read_and_no_locks(here, far_runs):
+def test_pulled_runs_hold_what_readers_read_and_no_locks_and_a_second_pull_brings_what_changed(here, far_runs):
+    for name in ("registration.json", "choices.json"):
+        (far_runs / name).write_text(f'{{"{name}": 1}}')
     pulled(here)
-    small = {"config.json", "status.json", "metrics.jsonl"}
-    assert names_in(here.project / "runs" / "little") == {
+    local, small = here.project / "runs" / "little", {"config.json", "status.json", "metrics.jsonl"}
+    assert names_in(local) == {
         *(f"a-s0/{name}" for name in small | {"experiment_result.json"}),
         *(f"b-s0/{name}" for name in small),
         *(f"tuning/c-s9/{name}" for name in small | {"experiment_result.json"}),
-        "bench.json",
-        "pulled.json",
+        *("bench.json", "pulled.json", "registration.json", "choices.json"),
     }
-
-
-def test_a_second_pull_brings_what_changed_and_nothing_else(here, far_runs):
-    pulled(here)
-    local = here.project / "runs" / "little"
     before = {name: (local / name).stat().st_mtime_ns for name in names_in(local)}
     (far_runs / "b-s0" / "experiment_result.json").write_text('{"val_loss": 2.5}')
     (far_runs / "b-s0" / "status.json").write_text('{"state": "finished"}')
@@ -304,27 +263,20 @@ def test_a_second_pull_brings_what_changed_and_nothing_else(here, far_runs):
 
 
 def test_runs_of_this_machine_are_never_touched(here, far_runs):
-    mine = here.project / "runs" / "little" / "a-s0"
-    mine.mkdir(parents=True)
-    (mine / "lock.json").write_text("")
-    (mine / "experiment_result.json").write_text('{"val_loss": 9}')
-    lines = pulled(here, checkpoints=True)
-    assert names_in(mine) == {"lock.json", "experiment_result.json"}
-    assert read_json(mine / "experiment_result.json") == {"val_loss": 9}
-    assert any("left unchanged" in line and "a-s0" in line for line in lines)
-
-
-def test_a_run_that_waits_in_this_machines_queue_is_its_own_although_it_has_not_begun(here, far_runs):
-    """Also one that was brought before and went on here."""
+    """Also one that waits in a queue here and has not begun, and was brought before."""
     pulled(here)
     local = here.project / "runs" / "little"
     before = names_in(local / "b-s0")
     (local / "b-s0" / "slot.json").write_text(json.dumps({"kind": "slurm", "name": "little-1", "task": 0}))
+    (local / "a-s0" / "lock.json").write_text("")
+    (local / "a-s0" / "experiment_result.json").write_text('{"val_loss": 9}')
     (far_runs / "b-s0" / "status.json").write_text('{"state": "interrupted"}')
     lines = pulled(here, checkpoints=True)
+    assert read_json(local / "a-s0" / "experiment_result.json") == {"val_loss": 9}
+    assert not (local / "a-s0" / "checkpoints").exists()
     assert names_in(local / "b-s0") == before | {"slot.json"}
     assert read_json(local / "b-s0" / "status.json") == {"state": "running"}
-    assert any("left unchanged" in line and "b-s0" in line for line in lines)
+    assert any("left unchanged" in line and "a-s0, b-s0" in line for line in lines)
 
 
 def test_a_finished_run_there_that_an_unfinished_one_here_stands_in_the_way_of_is_named_with_the_way_to_take_it(
@@ -362,14 +314,6 @@ def test_the_studys_files_of_this_machine_are_kept_and_those_of_the_server_follo
     assert read_json(local / "bench.json") == {"mine": 1}
 
 
-def test_what_was_registered_and_chosen_there_comes_along(here, far_runs):
-    for name in ("registration.json", "choices.json"):
-        (far_runs / name).write_text(f'{{"{name}": 1}}')
-    pulled(here)
-    for name in ("registration.json", "choices.json"):
-        assert read_json(here.project / "runs" / "little" / name) == {name: 1}
-
-
 def test_a_registration_is_sent_along_and_replaces_none(here):
     runs = Path("runs/little")
     sync(server_named(HOST), [], say=print, runs=runs)
@@ -384,18 +328,6 @@ def test_a_registration_is_sent_along_and_replaces_none(here):
         assert names_in(here.there / runs) == {"registration.json"}
         assert (here.there / runs / "registration.json").read_text() == "{}"
         (runs / "registration.json").write_text('{"another": 1}')
-
-
-def test_the_studys_files_of_another_server_are_kept(here, far_runs, tmp_path):
-    pulled(here)
-    other = tmp_path / "other" / "oelm" / "runs" / "little"
-    other.mkdir(parents=True)
-    (other / "bench.json").write_text('{"other": 1}')
-    lines: list[str] = []
-    second = dataclasses.replace(server_named(HOST), folder=str(tmp_path / "other" / "oelm"))
-    pull(second, Path("runs/little"), checkpoints=False, say=lines.append)
-    assert read_json(here.project / "runs" / "little" / "bench.json") == {}
-    assert any("left unchanged" in line and "bench.json" in line for line in lines)
 
 
 def test_checkpoints_come_whole_or_not_at_all(here, far_runs):
@@ -451,28 +383,20 @@ def test_a_status_that_says_finished_never_comes_without_its_result(here, far_ru
 
 
 def test_a_study_that_is_being_run_there_is_not_started_here_until_a_pull_after_its_end(here, far_runs):
-    (far_runs / "controller.lock").write_text(lock())
-    pulled(here)
-    folder = here.project / "runs" / "little"
-    with pytest.raises(
-        UserError,
-        match=f"is being run on {HOST}, seen at .*`oelm remote {HOST} pull little`; or delete .*/little/pulled.json to",
-    ):
+    """By a controller, or by a run that outlived its own."""
+    folder, outlived = here.project / "runs" / "little", far_runs / "tuning" / "c-s9" / "lock.json"
+    for there in (far_runs / "controller.lock", outlived):
+        there.write_text(lock())
+        lines = pulled(here)
+        with pytest.raises(
+            UserError,
+            match=f"is being run on {HOST}, seen at .*`oelm remote {HOST} pull little`; or delete .*/pulled.json to",
+        ):
+            refuse_what_runs_elsewhere("little", folder)
+        there.write_text("")
+        pulled(here)
         refuse_what_runs_elsewhere("little", folder)
-    (far_runs / "controller.lock").write_text("")
-    pulled(here)
-    refuse_what_runs_elsewhere("little", folder)
-
-
-def test_a_run_there_that_outlived_its_controller_is_not_started_here_either(here, far_runs):
-    (far_runs / "tuning" / "c-s9" / "lock.json").write_text(lock())
-    lines = pulled(here)
     assert f"runs/little: no controller on {HOST}, but runs continue there: tuning/c-s9" in lines
-    with pytest.raises(UserError, match=f"is being run on {HOST}"):
-        refuse_what_runs_elsewhere("little", here.project / "runs" / "little")
-    (far_runs / "tuning" / "c-s9" / "lock.json").write_text("")
-    pulled(here)
-    refuse_what_runs_elsewhere("little", here.project / "runs" / "little")
 
 
 def test_runs_of_another_server_are_kept_and_its_note_stays(here, far_runs, tmp_path):
@@ -485,34 +409,18 @@ def test_runs_of_another_server_are_kept_and_its_note_stays(here, far_runs, tmp_
         run.mkdir(parents=True)
         (run / "config.json").write_text("{}")
         (run / "status.json").write_text(json.dumps({"state": state}))
+    (other / "runs" / "little" / "bench.json").write_text('{"other": 1}')
     lines: list[str] = []
     second = dataclasses.replace(server_named(HOST), folder=str(other))
     pull(second, Path("runs/little"), checkpoints=False, say=lines.append)
     local = here.project / "runs" / "little"
     assert read_json(local / "a-s0" / "status.json") == {"state": "finished"}
     assert read_json(local / "d-s0" / "status.json") == {"state": "finished"}
+    assert read_json(local / "bench.json") == {}
     assert any("left unchanged" in line and "a-s0" in line and "d-s0" not in line for line in lines)
+    assert any("left unchanged" in line and "bench.json" in line for line in lines)
     with pytest.raises(UserError, match=f"is being run on {HOST}"):
         refuse_what_runs_elsewhere("little", local)
     (far_runs / "a-s0" / "metrics.jsonl").write_text('{"step": 2}\n')
     pulled(here)  # its own server still brings what is new
     assert (local / "a-s0" / "metrics.jsonl").read_text() == '{"step": 2}\n'
-
-
-def test_a_folder_of_somebody_else_is_left_alone(here):
-    here.there.mkdir(parents=True, exist_ok=True)
-    (here.there / "thesis.tex").write_text("mine")
-    with pytest.raises(UserError, match="contains files of another project; choose another `folder`"):
-        sent([])
-    assert [path.name for path in here.there.iterdir()] == ["thesis.tex"]
-
-
-def test_only_prepared_data_is_sent_as_data(here):
-    with pytest.raises(UserError, match="contains no prepared data"):
-        sent(["src"])
-
-
-def test_nothing_to_pull_is_said(here):
-    sent([])
-    with pytest.raises(UserError, match="is missing: nothing was run in it"):
-        pulled(here)

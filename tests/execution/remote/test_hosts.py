@@ -4,10 +4,10 @@ import re
 import subprocess
 
 import pytest
-from hostile import STRINGS, aimed_at
+from hostile import aimed_at
 
 from oelm.execution.remote.connection import REMOTE_COMMAND, ssh_words
-from oelm.execution.remote.hosts import SSH_CONFIG_VARIABLE, check_host, server_named
+from oelm.execution.remote.hosts import SSH_CONFIG_VARIABLE, server_named
 from oelm.machine.errors import UserError
 
 
@@ -18,18 +18,13 @@ def alone(tmp_path, monkeypatch):
     monkeypatch.delenv(SSH_CONFIG_VARIABLE, raising=False)
 
 
-@pytest.mark.parametrize("host", aimed_at("/nowhere/canary"))
-def test_a_hostile_host_is_refused_in_one_line_with_the_rule(host):
-    with pytest.raises(UserError, match="letters, digits") as caught:
-        server_named(host)
-    assert "\n" not in str(caught.value)
-    assert len(STRINGS) >= 30
-
-
-@pytest.mark.parametrize("host", ["lab", "gpu-4.example.org", "me@lab", "10.0.0.1", "a_b", "9lives"])
-def test_hosts_as_people_write_them_are_taken(host):
-    assert check_host(host) == host
-    assert server_named(host).destination == host
+def test_a_hostile_host_is_refused_in_one_line_with_the_rule_and_others_are_taken():
+    for host in aimed_at("/nowhere/canary"):
+        with pytest.raises(UserError, match="letters, digits") as caught:
+            server_named(host)
+        assert "\n" not in str(caught.value)
+    for host in ("lab", "gpu-4.example.org", "me@lab", "10.0.0.1", "a_b", "9lives"):
+        assert server_named(host).destination == host
 
 
 def test_host_keys_are_checked_nobody_is_asked_and_time_is_bounded():
@@ -77,18 +72,15 @@ def test_the_projects_file_counts_in_its_subfolders_too(tmp_path, monkeypatch):
         ("lab: {foldr: x}", "lab.foldr: unknown key; did you mean folder?"),
         ("lab: {folder: ../x}", "without '..'"),
         ("lab: {folder: ''}", "may not be empty"),
-        ("lab: {folder: /}", "must be a folder in the home directory there"),
         ("lab: {folder: ~other/x}", "must be a folder in the home directory there"),
         ("lab: {folder: -x}", "begin with '-'"),
         ("lab: {python: -c}", "begin with '-'"),
         ("lab: {host: -oProxyCommand=x}", "letters, digits"),
-        ("lab: {ssh_options: -A}", "lab.ssh_options: unknown key"),
         ("lab: {gpus: '0,2'}", "lab.gpus: must be a list"),
         ("lab: {gpus: [-1]}", "must be at least 0"),
         ("-oProxyCommand=x: {}", "letters, digits"),
         ("- lab", "must contain one name per server"),
         ("lab: [", "is not YAML"),
-        ("lab: 3", "must contain one name per server"),
     ],
 )
 def test_problems_in_remotes_yaml_are_one_line_each(tmp_path, text, expected):

@@ -1,7 +1,7 @@
 """How often a real bench errs: equal arms under a load that comes and goes, and a slowdown of 5 % on an idle machine.
 
-python -m pytest -m trial tests/timing -k comes_and_goes -s      # any machine: makes its own load
-python -m pytest -m trial tests/timing -k idle -s                # nothing else may run
+python -m pytest -m trial tests/execution/timing -k comes_and_goes -s      # any machine: makes its own load
+python -m pytest -m trial tests/execution/timing -k idle -s                # nothing else may run
 """
 
 from __future__ import annotations
@@ -48,31 +48,20 @@ def _with_every_block(bench: Bench) -> Bench:
     return dataclasses.replace(bench, disturbed=((),) * bench.blocks)
 
 
-def _under_load(folder, data, *, benches: int, rounds: int) -> tuple[int, int]:
-    """How many were decided, and how many would have been with the disturbed blocks. Loads on one core and on all."""
+@pytest.mark.trial
+def test_100_benches_of_equal_arms_under_a_load_that_comes_and_goes(tmp_path, token_folder):
+    """How many are decided, and how many would be with the disturbed blocks. Loads on one core and on all."""
     decided = regardless = busy = 0
-    for number in range(benches):
+    for number in range(100):
         with load_that_comes_and_goes(number, processes=1 + number % (os.cpu_count() or 1)):
-            bench = _measured(folder, data, rounds=rounds, steps=4, half_width=None)
+            bench = _measured(tmp_path, token_folder, rounds=16, steps=4, half_width=None)
         decided += _is_decided(bench)
         regardless += _is_decided(_with_every_block(bench))
         busy += bench.is_busy
     print(
-        f"\nload that comes and goes, equal arms: decided {decided} of {benches}; with the disturbed blocks counted in "
-        f"{regardless} of {benches}; machine busy {busy} of {benches}"
+        f"\nload that comes and goes, equal arms: decided {decided} of 100; with the disturbed blocks counted in "
+        f"{regardless} of 100; machine busy {busy} of 100"
     )
-    return decided, regardless
-
-
-def test_equal_arms_are_not_told_apart_by_a_load_that_comes_and_goes(tmp_path, token_folder):
-    decided, regardless = _under_load(tmp_path, token_folder, benches=3, rounds=8)
-    assert decided <= 1
-    assert regardless <= 1
-
-
-@pytest.mark.trial
-def test_100_benches_of_equal_arms_under_a_load_that_comes_and_goes(tmp_path, token_folder):
-    decided, regardless = _under_load(tmp_path, token_folder, benches=100, rounds=16)
     assert decided <= 5
     assert regardless <= 5
 

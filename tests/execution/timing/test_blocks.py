@@ -6,10 +6,9 @@ import itertools
 import random
 
 import pytest
-from simulated_machine import BASELINE, EQUAL, SimulatedMachine, is_decided
+from simulated_machine import SimulatedMachine, is_decided
 
 from oelm.execution.timing.blocks import Reading, blocks_of
-from oelm.execution.timing.ratios import interval, paired
 
 BENCHES = 150
 
@@ -34,16 +33,11 @@ def _order_taken(names: str, *, blocks: int, steps: int, seed: int = 0) -> list[
 
 def test_every_block_goes_there_and_back():
     log = _order_taken("abc", blocks=6, steps=2)
+    assert len(log) == 6 * 6
     for first in range(0, len(log), 6):
         there, back = log[first : first + 3], log[first + 3 : first + 6]
         assert sorted(there) == ["a", "b", "c"]
         assert back == there[::-1]
-
-
-@pytest.mark.parametrize("steps", [1, 2, 3, 4])
-def test_every_contender_takes_equally_many_steps(steps):
-    log = _order_taken("abcd", blocks=5, steps=steps)
-    assert {name: log.count(name) for name in "abcd"} == dict.fromkeys("abcd", 5 * steps)
 
 
 def test_the_order_is_that_of_its_seed_and_nobody_is_always_first():
@@ -129,13 +123,6 @@ def test_that_needs_the_random_order():
         assert sum(told_apart(seed) for seed in range(20)) <= 1
         patch.setattr("oelm.execution.timing.blocks.random.Random", InOneOrder)
         assert sum(told_apart(seed) for seed in range(20)) >= 15
-
-
-def test_that_needs_the_control():
-    """Without its twin's width the interval is an ordinary one, which errs in one of twenty."""
-    benches = [SimulatedMachine(seed, 0.02).bench() for seed in range(600)]
-    alone = [interval(paired(bench.seconds[EQUAL], bench.seconds[BASELINE])) for bench in benches]
-    assert sum(map(is_decided, benches)) <= 0.02 * 600 < sum(not low <= 1 <= high for _, low, high in alone)
 
 
 def test_a_slowdown_of_a_twentieth_is_seen_on_an_idle_machine():

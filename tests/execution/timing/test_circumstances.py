@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from oelm.execution.timing import circumstances
+from oelm.execution.timing import blocks
 from oelm.execution.timing.blocks import between, judged, reading
 from oelm.study.bench import BlockRecord
 
@@ -63,7 +63,7 @@ def test_a_share_is_judged_by_the_best_block_also_a_later_one():
 
 
 def test_a_system_that_says_nothing_is_no_obstacle(tmp_path, monkeypatch):
-    monkeypatch.setattr(circumstances, "PROC", tmp_path)
+    monkeypatch.setattr(blocks, "PROC", tmp_path)
     record = record_while_computing(0.02)
     assert (record.waited, record.others, record.steal, record.pressure) == (None, None, None, None)
     assert record.share > 0

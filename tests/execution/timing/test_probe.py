@@ -8,8 +8,8 @@ import pytest
 
 from oelm.core.config import Settings
 from oelm.core.settings import load_settings
+from oelm.execution import costs
 from oelm.execution.costs import probed
-from oelm.execution.timing import probing
 from oelm.machine.errors import UserError
 from small_runs import child_environment, finished, quiet_execution, small_run
 
@@ -32,17 +32,17 @@ def test_probe_measures_time_memory_and_disk(token_folder):
     assert found["data"] == str(token_folder)
 
 
-def test_an_arm_written_out_by_hand_is_probed_too(token_folder):
-    settings = load_settings(preset="tiny", arm="frozen_half", assignments=["query.gain=2.0", "steps=20"])
-    assert settings.run.arm == "custom"
-    tree = probing._tree(settings, 1)
+def test_an_arm_written_out_by_hand_is_probed_with_its_processs_part_of_the_batch(monkeypatch):
+    given = []
+    monkeypatch.setattr(costs, "write_json", lambda file, tree: given.append(tree))
+    monkeypatch.setattr(costs, "PROBE", "json.tool")  # which finds no such file
+    settings = load_settings(preset="tiny", arm="frozen_half", assignments=["query.gain=2.0", "batch_size=4"])
+    with pytest.raises(UserError, match="probe of custom"):
+        probed(settings, timeout=60, processes=3)
+    (tree,) = given
     assert "arm" not in tree
     assert tree["model"]["parts"]["query"]["gain"] == 2.0
-
-
-def test_processes_share_the_batch():
-    settings = Settings(run=small_run(), execution=quiet_execution())
-    assert probing._tree(settings, 3)["training"]["batch_size"] == 2
+    assert tree["training"]["batch_size"] == 2
 
 
 def test_what_goes_wrong_in_the_child_is_one_line(token_folder):
@@ -57,9 +57,6 @@ def test_a_probe_that_takes_too_long_is_stopped(token_folder):
         probed(settings, timeout=0.05)
 
 
-@pytest.mark.parametrize(
-    "module", ["oelm.execution.costs", "oelm.execution.timing.ratios", "oelm.execution.timing.blocks"]
-)
-def test_asking_loads_no_torch(module):
-    code = f"import {module}, sys; sys.exit('torch' in sys.modules)"
+def test_asking_loads_no_torch():
+    code = "import oelm.execution.costs, oelm.execution.timing.blocks, sys; sys.exit('torch' in sys.modules)"
     assert finished([sys.executable, "-c", code]).returncode == 0

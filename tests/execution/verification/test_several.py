@@ -97,16 +97,19 @@ def test_a_run_copied_as_another_seed_is_told_although_its_loss_can_be_recompute
     assert "report exactly the same losses from the first record to the last: copy, plain;" in said[0]
 
 
-@pytest.mark.parametrize("name", OF_STUDY)
-def test_a_damaged_file_of_the_study_is_named_and_fails(study, tmp_path, name):
-    folder = Path(shutil.copytree(study, tmp_path / "study"))
-    write_sealed(folder / name, {"format_version": 1})
-    edit(folder / name, lambda tree: tree.update(more=1))
-    done, said = looked_at(folder, sample=1)
+def test_damaged_files_of_the_study_are_named_and_fail(study, tmp_path):
+    folder = tmp_path / "study"
+    shutil.copytree(study / "pulled", folder / "pulled")
+    for name in OF_STUDY:
+        write_sealed(folder / name, {"format_version": 1})
+        edit(folder / name, lambda tree: tree.update(more=1))
+    done, said = looked_at(folder)
     assert done.failed
-    assert [line for line in said if line.startswith(f"{folder / name}: damaged: ")] == done.damaged_beside
-    assert "; 1 file of the study damaged" in done.closing_line()
-    assert done.as_json()["files"] == {name: done.damaged_beside[0]}
+    assert [line for line in said for name in OF_STUDY if line.startswith(f"{folder / name}: damaged: ")] == (
+        done.damaged_beside
+    )
+    assert f"; {len(OF_STUDY)} files of the study damaged" in done.closing_line()
+    assert done.as_json()["files"] == dict(zip(OF_STUDY, done.damaged_beside, strict=True))
 
 
 def test_what_a_forger_can_renew_is_named_beside_the_verdict(study, tmp_path):
