@@ -481,14 +481,14 @@ MUTANTS = (
     Mutant("execution/controller.py", "(code is None or code < 0)", "True", "execution/test_silent_ends.py"),
     Mutant(
         "execution/controller.py",
-        "            plan = self._after_looks(self._afresh())  #",
+        "            plan = self._after_looks(self.afresh())  #",
         "            plan = self._after_looks(self._plan())  #",
         "execution/test_looking.py",
     ),
     Mutant(
         "execution/controller.py",
-        "        self._seal_declaration(plan)\n",
-        "",
+        "if not self.is_sealed and any(map(self._is_wanted, plan.final)):",
+        "if False:",
         "execution/test_rounds.py",
     ),
     Mutant("execution/local.py", "if len(free) < run.processes:", "if not free:", "execution/test_local.py"),

@@ -56,7 +56,7 @@ VERBS = [
 WITHOUT_TORCH = [
     "oelm", "oelm.cli", "oelm.core.settings", "oelm.core.keys", "oelm.run.directory", "oelm.data.prepare",
     "oelm.data.prepare_sentences",
-    "oelm.execution.controller", "oelm.execution.status", "oelm.execution.controller",
+    "oelm.execution.controller", "oelm.execution.status",
     "oelm.study.plan", "oelm.study.archiving", "oelm.study.confounds", "oelm.study.registration",
     "oelm.analysis.summary", "oelm.analysis.planning", "oelm.show.plan_table", "oelm.show.report",
     "oelm.execution.remote.verbs", "oelm.execution.remote.check", "oelm.execution.remote.pull",
@@ -113,11 +113,11 @@ def test_the_command_line_imports_heavy_rooms_only_inside_its_verbs():
     }  # fmt: skip
 
 
-ENGINES_OWN = ("local.py", "slurm.py", "slurm_queue.py", "slurm_task.py")  # of experiments/
+ENGINES_OWN = ("local.py", "slurm.py", "slurm_queue.py", "slurm_task.py")  # of execution/
 USERS_OF_ENGINES = [
     path
-    for room in ("cli", "experiments", "remote")
-    for path in sorted((PACKAGE / room).glob("*.py"))
+    for room in ("cli", "execution")
+    for path in sorted((PACKAGE / room).rglob("*.py"))
     if path.name not in (*ENGINES_OWN, "engines.py")
 ]
 
@@ -127,7 +127,7 @@ def test_whoever_uses_engines_names_none():
     for path in USERS_OF_ENGINES:
         text = path.read_text(encoding="utf-8")
         assert "slurm" not in text.lower(), path
-        assert "experiments.local" not in text, path
+        assert "execution.local" not in text, path
 
 
 IMPORT_EACH = """

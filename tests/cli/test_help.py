@@ -40,7 +40,7 @@ def test_an_older_name_of_an_option_is_not_offered(verb):
 
 
 @pytest.mark.parametrize("width", [60, 120])
-@pytest.mark.parametrize("verb", ["prepare", "train", "run", "verify"])
+@pytest.mark.parametrize("verb", ["prepare", "run"])
 def test_every_example_stays_on_one_line(verb, width):
     command = get_command(app).commands[verb]
     text = command.get_help(typer.Context(command, info_name=verb, terminal_width=width))

@@ -100,7 +100,6 @@ def test_claims_about_scale_are_in_the_table_with_what_they_rest_on(answer, tmp_
     [
         (["--deviation", "0"], "--deviation 0: must be a number above 0"),
         (["--deviation", "nan"], "--deviation nan: must be a number above 0"),
-        (["--pace", "0"], "--pace 0: must be a number above 0"),
         (["--pace", "inf"], "--pace inf: must be a number above 0"),
         (["--difference", "-1"], "--difference -1: must be a number above 0"),
         (["--deviation", "1", "--like", "small.yaml"], "--like: give either --like or --deviation"),

@@ -33,7 +33,6 @@ def test_frozen_queries_and_keys_are_found_frozen():
     [
         ("gpt", None, "trained"),
         ("oelm", None, "frozen_orthogonal"),
-        ("oelm", True, "frozen_orthogonal"),
         ("oelm", False, "trained_orthogonal"),
         ("oelm_random", None, "oelm_random"),
         ("frozen_half", None, "frozen_half"),

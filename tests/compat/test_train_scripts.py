@@ -52,31 +52,25 @@ def _v2(*arguments: str):
 # ---- What the flags mean ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("flags", "group", "arm"),
-    [
-        (["--model_type", "gpt"], "gpt_base", "trained"),
-        (["--model_type", "gpt", "--freeze_qk", "true"], "gpt_base", "trained"),
-        (["--model_type", "oelm"], "oelm_freeze", "frozen_orthogonal"),
-        (["--model_type", "oelm", "--freeze_qk", "True"], "oelm_freeze", "frozen_orthogonal"),
-        (["--model_type", "oelm", "--freeze_qk", "false"], "oelm_no_freeze", "trained_orthogonal"),
-    ],
-)
-def test_the_first_version_has_the_global_forms(flags, group, arm):
-    found, settings = _v1(*flags)
-    assert (found, settings.run.arm) == (group, arm)
-    assert settings.run.model.parts == GPT_ARMS[arm].parts
+def test_the_first_version_has_the_global_forms():
+    for flags, group, arm in (
+        ("--model_type gpt --freeze_qk true", "gpt_base", "trained"),
+        ("--model_type oelm", "oelm_freeze", "frozen_orthogonal"),
+        ("--model_type oelm --freeze_qk True", "oelm_freeze", "frozen_orthogonal"),
+        ("--model_type oelm --freeze_qk false", "oelm_no_freeze", "trained_orthogonal"),
+    ):
+        found, settings = _v1(*flags.split())
+        assert (found, settings.run.arm) == (group, arm)
+        assert settings.run.model.parts == GPT_ARMS[arm].parts
 
 
-@pytest.mark.parametrize(
-    ("model_type", "arm"),
-    [("baseline", "trained"), ("oelm_v2", "frozen_head_orthogonal"), ("oelm_random", "frozen_normal")],
-)
-def test_the_second_version_has_the_head_wise_form_and_the_random_one(model_type, arm):
-    run = _v2("--model_type", model_type, "--max_lr", "1e-3", "--max_steps", "100000")
-    assert run.arm == arm
-    assert run.model.parts == GPT_ARMS[arm].parts
-    assert run.training.learning_rate == 1e-3
+def test_the_second_version_has_the_head_wise_form_and_the_random_one():
+    arms = {"baseline": "trained", "oelm_v2": "frozen_head_orthogonal", "oelm_random": "frozen_normal"}
+    for model_type, arm in arms.items():
+        run = _v2("--model_type", model_type, "--max_lr", "1e-3", "--max_steps", "100000")
+        assert run.arm == arm
+        assert run.model.parts == GPT_ARMS[arm].parts
+        assert run.training.learning_rate == 1e-3
 
 
 def test_with_everything_omitted_it_is_medium_512():
@@ -183,18 +177,8 @@ def test_two_processes_under_torchrun_share_one_run(folder):
 def test_a_stopped_run_says_how_to_go_on_and_the_same_command_does(folder):
     command = [
         *(sys.executable, str(TRAIN_V2), "--model_type", "oelm_v2", "--dataset", "tinystories", "--max_lr", "1e-3"),
-        *(
-            "--max_steps",
-            "200",
-            "--save_interval",
-            "100",
-            "--val_interval",
-            "100",
-            "--out_dir",
-            "outputs/GPT-02_oelm_freeze",
-            *SMALL,
-            *QUIET,
-        ),
+        *("--max_steps", "200", "--save_interval", "100", "--val_interval", "100"),
+        *("--out_dir", "outputs/GPT-02_oelm_freeze", *SMALL, *QUIET),
     ]
     run = Path("outputs/GPT-02_oelm_freeze")
     process = subprocess.Popen(

@@ -17,7 +17,6 @@ from oelm.machine.exhaustion import disk_full, in_the_systems_words, size, what_
         (OSError(errno.EFBIG, "File too large", "/tmp/file"), "/tmp/file: a file is too large for this file"),
         (OSError(errno.ENOMEM, "Cannot allocate memory"), "memory: the "),
         (MemoryError(), "memory: the "),
-        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried"), "memory: the "),
         (RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB"), "memory: the GPU has run out; reduce"),
         (
             RuntimeError("NCCL error: unhandled cuda error\nCuda failure 2 'out of memory'"),
@@ -27,7 +26,6 @@ from oelm.machine.exhaustion import disk_full, in_the_systems_words, size, what_
             RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
             "memory: the GPU has run out",
         ),
-        (RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"), "memory: the GPU has run out"),
         (ImportError("libtorch_cpu.so: failed to map segment from shared object"), "memory: the "),
         (RuntimeError("can't start new thread"), "threads: no more can be started"),
         (RuntimeError("unable to open file <x> in read-only mode: Too many open files (24)"), "open files: this"),
@@ -56,7 +54,6 @@ def test_other_errors_are_left_as_they_are(error):
     ("message", "named"),
     [
         ("CUDA error: an illegal memory access was encountered\nCUDA kernel errors might be", "an illegal memory"),
-        ("CUDA error: device-side assert triggered", "device-side assert"),
         ("NCCL error in: x.cpp:1, unhandled cuda error\nncclUnhandledCudaError\nCuda failure 'ECC'", "unhandled cuda"),
         ("Triton Error [CUDA]: an illegal memory access was encountered", "an illegal memory"),
         ("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasGemmEx`", "CUBLAS_STATUS_EXECUTION_FAILED"),
@@ -75,9 +72,7 @@ def test_a_fault_of_a_gpu_is_named_and_nothing_has_run_out(message, named):
     "error",
     [
         RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB"),
-        RuntimeError("CUDA error: out of memory"),
         RuntimeError("NCCL error: remote process exited or there was a network error"),
-        RuntimeError("[gloo/transport/tcp/pair.cc:538] Connection closed by peer [127.0.0.1]:1"),
         ValueError("CUDA error: unknown"),
     ],
 )
@@ -95,7 +90,6 @@ def test_a_folder_that_is_not_there_yet_is_judged_by_its_disk(tmp_path):
     [
         (20 * 2**20, 3 * 2**20, "needs 20.0 MiB, has 3.0 MiB"),
         (20 * 2**20, 20 * 2**20 - 1, "needs more than the 20.0 MiB that are free"),
-        (20 * 2**20, 21 * 2**20, "needs more than the 21.0 MiB that are free"),
         (0, 0, "needs more than the 0.0 MiB that are free"),
     ],
 )

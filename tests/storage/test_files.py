@@ -11,7 +11,7 @@ def nested(levels: int) -> str:
     return "[" * levels + "]" * levels
 
 
-@pytest.mark.parametrize("levels", [MOST_LEVELS + 1, 500, 5_000, 100_000])
+@pytest.mark.parametrize("levels", [MOST_LEVELS + 1, 100_000])
 def test_deep_nesting_is_damage(tmp_path, levels):
     (tmp_path / "file").write_text(nested(levels))
     with pytest.raises(Damaged, match="nested too deeply"):
@@ -23,9 +23,7 @@ def test_what_we_write_ourselves_is_never_too_deep(tmp_path):
     assert json.dumps(read_json(tmp_path / "file")) == nested(MOST_LEVELS)
 
 
-@pytest.mark.parametrize(
-    "content", ["", " \n", "{", "NaN", "-Infinity", "1e999", "9" * (MOST_DIGITS + 1), '{"x": 1e400}']
-)
+@pytest.mark.parametrize("content", ["", "{", "NaN", "1e999", "9" * (MOST_DIGITS + 1)])
 def test_what_is_no_json_of_finite_numbers_is_damage(tmp_path, content):
     (tmp_path / "file").write_text(content, encoding="utf-8")
     with pytest.raises(Damaged, match=f"{tmp_path / 'file'}: damaged: "):

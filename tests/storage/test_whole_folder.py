@@ -47,13 +47,6 @@ def place(tmp_path) -> Path:
     return tmp_path / "reports" / "demo"
 
 
-def test_the_new_folder_takes_the_place_of_the_old(place):
-    for generation in ("first", "second"):
-        write(place, generation)
-        assert generations(place) == {generation}
-        assert beside(place) == []
-
-
 def test_a_failure_leaves_the_old_folder(place):
     with pytest.raises(ZeroDivisionError):
         write(place, "first", broken=True)
@@ -65,8 +58,9 @@ def test_a_failure_leaves_the_old_folder(place):
     assert beside(place) == []
 
 
-def test_what_is_somebodys_stays(place):
+def test_what_is_somebodys_stays_and_what_an_older_one_had_is_gone(place):
     write(place, "first")
+    (place / "figures" / "3.svg").write_text("old")  # ours, which the second has not
     (place / "notes.md").write_text("mine")
     (place / "figures" / "own.svg").write_text("mine")
     (place / "folder").mkdir()
@@ -77,14 +71,8 @@ def test_what_is_somebodys_stays(place):
     for name in ("notes.md", "figures/own.svg", "folder/inner"):
         assert (place / name).read_text() == "mine"
     assert os.readlink(place / "link") == "/nowhere"
+    assert sorted(path.name for path in (place / "figures").iterdir()) == ["1.svg", "2.svg", "own.svg"]
     assert beside(place) == []
-
-
-def test_what_an_older_one_had_is_gone(place):
-    write(place, "first")
-    (place / "figures" / "3.svg").write_text("old")
-    write(place, "second")
-    assert sorted(path.name for path in (place / "figures").iterdir()) == ["1.svg", "2.svg"]
 
 
 def test_a_folder_that_is_not_ours_is_refused(place):
@@ -143,6 +131,14 @@ for generation in range(10**9):
 """
 
 
+def writing(place: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", WRITER, str(place)]
+    here = Path(__file__).parent
+    writer = subprocess.Popen(command, stdout=subprocess.PIPE, env=child_environment(), text=True, cwd=here)
+    assert writer.stdout.readline() == "ready\n"
+    return writer
+
+
 def killed_trials(place: Path, *, trials: int, seed: int) -> tuple[int, int]:
     """Kill a process that writes and writes; returns how often a half-made folder was left, and how often none."""
     draw, unfinished, absent = random.Random(seed), 0, 0
@@ -151,16 +147,9 @@ def killed_trials(place: Path, *, trials: int, seed: int) -> tuple[int, int]:
     (place / "folder").mkdir()
     (place / "folder" / "inner").write_text("mine")
     for _ in range(trials):
-        writer = subprocess.Popen(
-            [sys.executable, "-c", WRITER, str(place)], stdout=subprocess.PIPE, env=child_environment(), text=True
-        )
-        try:
-            assert writer.stdout.readline() == "ready\n"
+        with writing(place) as writer:
             time.sleep(draw.random() * 0.05)
-        finally:
             writer.send_signal(signal.SIGKILL)
-            writer.wait()
-            writer.stdout.close()
         unfinished += bool(beside(place))
         absent += not place.exists()
         if place.exists():
@@ -199,12 +188,8 @@ def test_a_reader_never_sees_two_generations(tmp_path):
     """Through one descriptor of the folder, as it was opened."""
     out = tmp_path / "demo"
     write(out, "begin")
-    writer = subprocess.Popen(
-        [sys.executable, "-c", WRITER, str(out)], stdout=subprocess.PIPE, env=child_environment(), text=True
-    )
-    looks, mixed = 0, []
+    writer, looks, mixed = writing(out), 0, []
     try:
-        assert writer.stdout.readline() == "ready\n"
         deadline = time.monotonic() + 1.0
         while time.monotonic() < deadline:
             try:
